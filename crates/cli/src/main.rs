@@ -1,0 +1,3 @@
+//! The `sunder` command.
+
+fn main() {}

@@ -1,0 +1,53 @@
+//! GFNI with AVX-512: 64 products an instruction.
+
+use std::arch::x86_64::{
+    __m512i, _mm512_gf2p8mul_epi8, _mm512_loadu_si512, _mm512_set1_epi64, _mm512_setzero_si512,
+    _mm512_storeu_si512, _mm512_xor_si512,
+};
+
+use super::vector::{self, Vector};
+use super::{Weight, Weights};
+
+impl Vector for __m512i {
+    const BYTES: usize = 64;
+
+    #[inline(always)]
+    unsafe fn zero() -> Self {
+        // SAFETY: `combine` enables the instructions, here and below.
+        unsafe { _mm512_setzero_si512() }
+    }
+
+    #[inline(always)]
+    unsafe fn load(from: *const u8) -> Self {
+        // SAFETY: the caller's pointer is valid for 64 bytes.
+        unsafe { _mm512_loadu_si512(from.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut u8) {
+        // SAFETY: the caller's pointer is valid for 64 bytes.
+        unsafe { _mm512_storeu_si512(to.cast(), self) }
+    }
+
+    #[inline(always)]
+    unsafe fn add_product(self, vector: Self, weight: &Weight) -> Self {
+        // SAFETY: arithmetic only.
+        unsafe {
+            let weight = _mm512_set1_epi64(weight.splat.cast_signed());
+            _mm512_xor_si512(self, _mm512_gf2p8mul_epi8(vector, weight))
+        }
+    }
+}
+
+/// # Safety
+/// As `Kernel::combine`.
+#[target_feature(enable = "gfni,avx512f")]
+pub(super) unsafe fn combine(
+    weights: &Weights,
+    inputs: &[*const u8],
+    outputs: &[*mut u8],
+    len: usize,
+) {
+    // SAFETY: the caller's contract, and the instructions are enabled.
+    unsafe { vector::combine::<__m512i, 4>(weights, inputs, outputs, len) }
+}

@@ -1,0 +1,161 @@
+//! The loop that every kernel shares, generic over the vector type.
+//!
+//! A kernel's file gives a [`Vector`] and one function that enables its instructions and calls
+//! [`combine`]. Everything here is inlined into that function, so it is compiled once for each
+//! instruction set.
+
+use super::{Weight, Weights};
+
+/// A vector register of bytes, with the operations of a linear combination over GF(2^8).
+///
+/// # Safety
+/// Every method may be called only where the processor has the vector's instructions.
+pub(super) trait Vector: Copy {
+    /// How many bytes a vector holds; a power of two, at most [`MAX_BYTES`].
+    const BYTES: usize;
+
+    /// The all-zero vector.
+    unsafe fn zero() -> Self;
+
+    /// Reads `Self::BYTES` bytes, at any alignment.
+    unsafe fn load(from: *const u8) -> Self;
+
+    /// Writes `Self::BYTES` bytes, at any alignment.
+    unsafe fn store(self, to: *mut u8);
+
+    /// Returns `self + vector * weight` in every byte.
+    unsafe fn add_product(self, vector: Self, weight: &Weight) -> Self;
+}
+
+/// The widest vector of any kernel, in bytes.
+const MAX_BYTES: usize = 64;
+
+/// How many outputs are computed in one pass over the inputs. Each loaded vector is used for all
+/// of them while it is in a register.
+const ROWS: usize = 4;
+
+/// How many bytes are taken through all passes before the next, so that the inputs of the second
+/// pass still are in the first-level cache.
+const CHUNK: usize = 4096;
+
+/// Computes `outputs[r][j] = sum_i weights[r][i] * inputs[i][j]`, `U` vectors at a time.
+///
+/// # Safety
+/// As `Kernel::combine`.
+#[inline(always)]
+pub(super) unsafe fn combine<V: Vector, const U: usize>(
+    weights: &Weights,
+    inputs: &[*const u8],
+    outputs: &[*mut u8],
+    len: usize,
+) {
+    let chunk = if outputs.len() > ROWS { CHUNK } else { len.max(1) };
+    let mut start = 0;
+    while start < len {
+        let end = len.min(start + chunk);
+        for (i, outputs) in outputs.chunks(ROWS).enumerate() {
+            let weights = &weights.entries[i * ROWS * weights.columns..];
+            // SAFETY: `start..end` lies within `0..len`, and the weights from row `i * ROWS` on
+            // are those of these outputs.
+            unsafe {
+                match outputs.len() {
+                    1 => pass::<V, 1, U>(weights, inputs, outputs, start, end),
+                    2 => pass::<V, 2, U>(weights, inputs, outputs, start, end),
+                    3 => pass::<V, 3, U>(weights, inputs, outputs, start, end),
+                    _ => pass::<V, ROWS, U>(weights, inputs, outputs, start, end),
+                }
+            }
+        }
+        start = end;
+    }
+}
+
+/// Computes `R` outputs, the bytes from `start` to `end`, which are not none.
+#[inline(always)]
+unsafe fn pass<V: Vector, const R: usize, const U: usize>(
+    weights: &[Weight],
+    inputs: &[*const u8],
+    outputs: &[*mut u8],
+    start: usize,
+    end: usize,
+) {
+    // SAFETY: every block read and written lies within `start..end`, the last by construction;
+    // overlapping the block before it is harmless, because outputs are not inputs.
+    unsafe {
+        let mut at = start;
+        while end - at >= U * V::BYTES {
+            block::<V, R, U>(weights, inputs, outputs, at);
+            at += U * V::BYTES;
+        }
+        while end - at >= V::BYTES {
+            block::<V, R, 1>(weights, inputs, outputs, at);
+            at += V::BYTES;
+        }
+        if at < end {
+            if end - start >= V::BYTES {
+                block::<V, R, 1>(weights, inputs, outputs, end - V::BYTES);
+            } else {
+                short_block::<V, R>(weights, inputs, outputs, at, end - at);
+            }
+        }
+    }
+}
+
+/// Computes `U` vectors of `R` outputs at offset `at`.
+#[inline(always)]
+unsafe fn block<V: Vector, const R: usize, const U: usize>(
+    weights: &[Weight],
+    inputs: &[*const u8],
+    outputs: &[*mut u8],
+    at: usize,
+) {
+    // SAFETY: the caller's buffers hold `U * V::BYTES` bytes from `at` on; `weights` holds
+    // `inputs.len()` weights for each of `R` rows, and `outputs` `R` pointers.
+    unsafe {
+        let mut sums = [[V::zero(); U]; R];
+        for (i, input) in inputs.iter().enumerate() {
+            let mut vectors = [V::zero(); U];
+            for (u, vector) in vectors.iter_mut().enumerate() {
+                *vector = V::load(input.add(at + u * V::BYTES));
+            }
+            for (r, row) in sums.iter_mut().enumerate() {
+                let weight = weights.get_unchecked(r * inputs.len() + i);
+                for (sum, &vector) in row.iter_mut().zip(&vectors) {
+                    *sum = sum.add_product(vector, weight);
+                }
+            }
+        }
+        for (r, row) in sums.iter().enumerate() {
+            for (u, sum) in row.iter().enumerate() {
+                sum.store(outputs.get_unchecked(r).add(at + u * V::BYTES));
+            }
+        }
+    }
+}
+
+/// Computes fewer bytes than a vector holds, through a buffer that does hold a vector.
+#[inline(always)]
+unsafe fn short_block<V: Vector, const R: usize>(
+    weights: &[Weight],
+    inputs: &[*const u8],
+    outputs: &[*mut u8],
+    at: usize,
+    len: usize,
+) {
+    let mut buffer = zeroize::Zeroizing::new([0u8; MAX_BYTES]);
+    // SAFETY: `len` is below `V::BYTES`, hence below `MAX_BYTES`, and within the buffers.
+    unsafe {
+        let mut sums = [V::zero(); R];
+        for (i, input) in inputs.iter().enumerate() {
+            buffer.as_mut_ptr().copy_from_nonoverlapping(input.add(at), len);
+            let vector = V::load(buffer.as_ptr());
+            for (r, sum) in sums.iter_mut().enumerate() {
+                *sum = sum.add_product(vector, &weights[r * inputs.len() + i]);
+            }
+        }
+        for (sum, output) in sums.iter().zip(outputs) {
+            sum.store(buffer.as_mut_ptr());
+            output.add(at).copy_from_nonoverlapping(buffer.as_ptr(), len);
+        }
+    }
+}

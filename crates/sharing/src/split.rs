@@ -1,0 +1,239 @@
+//! Secrets to shares and back.
+//!
+//! A textbook Shamir split draws `k - 1` random coefficients and evaluates the polynomial at all
+//! `m` coordinates. Given the secret, the coefficients and the values at `1..k` determine each
+//! other, one to one (a Vandermonde matrix is invertible), so drawing the *shares* `1..k`
+//! uniformly and interpolating the others gives the very same distribution. It is what
+//! [`Splitter`] does: the random bytes are written once, straight into the shares, and only
+//! `m - k + 1` shares are computed. XOR is the same with one computed share whose weights are 1.
+
+use std::collections::HashMap;
+
+use crate::field::lagrange_weights;
+use crate::kernels::{Kernel, Weights};
+use crate::{Generator, RandomError, Scheme, Sharing};
+
+/// How many subsets of shares a [`Joiner`] remembers the weights of.
+const MAX_CACHED_SUBSETS: usize = 256;
+
+/// Why buffers could not be split into shares.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+pub enum SplitError {
+    /// Not as many buffers for shares as the sharing has shares.
+    #[error("{found} buffers for {expected} shares")]
+    WrongCount {
+        /// How many shares the sharing has.
+        expected: usize,
+        /// How many buffers there were.
+        found: usize,
+    },
+    /// A share's buffer is not as long as the secret.
+    #[error("a share's buffer is not as long as the secret")]
+    WrongLength,
+    /// There were no random bytes.
+    #[error(transparent)]
+    Random(#[from] RandomError),
+}
+
+/// Why shares could not be joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JoinError {
+    /// Not exactly as many shares or coordinates as are needed.
+    #[error("{found} shares, where exactly {expected} are joined")]
+    WrongCount {
+        /// The threshold.
+        expected: usize,
+        /// How many shares there were.
+        found: usize,
+    },
+    /// Shares of different lengths, or not of the secret's.
+    #[error("the shares and the secret differ in length")]
+    WrongLength,
+    /// A coordinate outside `1..=m`, or one that came twice.
+    #[error("share {0} is out of range or came twice")]
+    BadCoordinate(u8),
+}
+
+/// Turns secrets into shares. Holds no secret; may be shared between threads.
+#[derive(Clone)]
+pub struct Splitter {
+    sharing: Sharing,
+    /// From the secret and the random shares to the others. Rows: shares `k..=m`.
+    weights: Weights,
+}
+
+impl Splitter {
+    /// A splitter for the given sharing.
+    pub fn new(sharing: Sharing) -> Self {
+        let (k, m) = (sharing.threshold(), sharing.shares());
+        let nodes: Vec<u8> = (0..k).collect();
+        let rows = (k..=m).map(|x| match sharing.scheme() {
+            Scheme::Xor => vec![1; nodes.len()],
+            Scheme::Shamir => lagrange_weights(&nodes, x),
+        });
+        Self { sharing, weights: Weights::new(nodes.len(), rows) }
+    }
+
+    /// The same splitter with another of this processor's kernels, for tests and benchmarks.
+    ///
+    /// # Panics
+    /// When the processor lacks it.
+    #[must_use]
+    pub fn with_kernel(mut self, kernel: Kernel) -> Self {
+        self.weights = self.weights.with_kernel(kernel);
+        self
+    }
+
+    /// What this splitter makes.
+    pub fn sharing(&self) -> Sharing {
+        self.sharing
+    }
+
+    /// Splits `secret` into `shares`, which are in the order of their coordinates `1..=m` and each
+    /// as long as the secret.
+    ///
+    /// # Errors
+    /// When the number or a length of the buffers is wrong, or there are no random bytes. The
+    /// buffers then hold nothing of use.
+    pub fn split(
+        &self,
+        secret: &[u8],
+        shares: &mut [&mut [u8]],
+        generator: &mut Generator,
+    ) -> Result<(), SplitError> {
+        self.split_with(secret, shares, |share| generator.fill(share))
+    }
+
+    /// The arithmetic of [`Self::split`] alone: the first `k - 1` shares are taken as they are.
+    /// For benchmarks, and secret only if those shares are uniformly random and never used twice.
+    ///
+    /// # Errors
+    /// As [`Self::split`].
+    pub fn danger_split_given_random_shares(
+        &self,
+        secret: &[u8],
+        shares: &mut [&mut [u8]],
+    ) -> Result<(), SplitError> {
+        self.split_with(secret, shares, |_| Ok(()))
+    }
+
+    fn split_with(
+        &self,
+        secret: &[u8],
+        shares: &mut [&mut [u8]],
+        mut fill: impl FnMut(&mut [u8]) -> Result<(), RandomError>,
+    ) -> Result<(), SplitError> {
+        let expected = usize::from(self.sharing.shares());
+        if shares.len() != expected {
+            return Err(SplitError::WrongCount { expected, found: shares.len() });
+        }
+        if shares.iter().any(|share| share.len() != secret.len()) {
+            return Err(SplitError::WrongLength);
+        }
+        let (random, computed) = shares.split_at_mut(usize::from(self.sharing.threshold()) - 1);
+        if random.is_empty() {
+            // k = 1: every share is the secret.
+            for share in computed {
+                share.copy_from_slice(secret);
+            }
+            return Ok(());
+        }
+        for share in random.iter_mut() {
+            fill(share)?;
+        }
+        self.weights.apply(secret, random, computed);
+        Ok(())
+    }
+}
+
+/// Turns shares into secrets, and remembers the weights of the subsets it has seen.
+#[derive(Clone)]
+pub struct Joiner {
+    sharing: Sharing,
+    kernel: Kernel,
+    /// Weights by the coordinates of the shares, in their order.
+    cache: HashMap<Box<[u8]>, Weights>,
+}
+
+impl Joiner {
+    /// A joiner for the given sharing.
+    pub fn new(sharing: Sharing) -> Self {
+        Self { sharing, kernel: Kernel::best(), cache: HashMap::new() }
+    }
+
+    /// The same joiner with another of this processor's kernels, for tests and benchmarks.
+    ///
+    /// # Panics
+    /// When the processor lacks it.
+    #[must_use]
+    pub fn with_kernel(mut self, kernel: Kernel) -> Self {
+        assert!(Kernel::available().contains(&kernel), "this processor lacks {kernel}");
+        self.kernel = kernel;
+        self.cache.clear();
+        self
+    }
+
+    /// What this joiner takes.
+    pub fn sharing(&self) -> Sharing {
+        self.sharing
+    }
+
+    /// Joins exactly `k` shares into `secret`: `shares[i]` has the coordinate `coordinates[i]`.
+    ///
+    /// Any bytes join to something. Whether it is the secret that was split, only the
+    /// [`tamper`](crate::tamper) code or further shares can tell.
+    ///
+    /// # Errors
+    /// When the number, a length or a coordinate is wrong; `secret` is then untouched.
+    pub fn join(
+        &mut self,
+        coordinates: &[u8],
+        shares: &[&[u8]],
+        secret: &mut [u8],
+    ) -> Result<(), JoinError> {
+        let expected = usize::from(self.sharing.threshold());
+        for found in [coordinates.len(), shares.len()] {
+            if found != expected {
+                return Err(JoinError::WrongCount { expected, found });
+            }
+        }
+        if shares.iter().any(|share| share.len() != secret.len()) {
+            return Err(JoinError::WrongLength);
+        }
+        if !self.cache.contains_key(coordinates) {
+            self.remember(coordinates)?;
+        }
+        if expected == 1 {
+            secret.copy_from_slice(shares[0]);
+            return Ok(());
+        }
+        self.cache[coordinates].apply(shares[0], &shares[1..], &mut [secret]);
+        Ok(())
+    }
+
+    fn remember(&mut self, coordinates: &[u8]) -> Result<(), JoinError> {
+        check_coordinates(self.sharing, coordinates)?;
+        if self.cache.len() == MAX_CACHED_SUBSETS {
+            self.cache.clear();
+        }
+        let row = match self.sharing.scheme() {
+            Scheme::Xor => vec![1; coordinates.len()],
+            Scheme::Shamir => lagrange_weights(coordinates, 0),
+        };
+        let weights = Weights::new(coordinates.len(), [row]).with_kernel(self.kernel);
+        self.cache.insert(coordinates.into(), weights);
+        Ok(())
+    }
+}
+
+/// Checks that the coordinates are within `1..=m` and distinct.
+pub(crate) fn check_coordinates(sharing: Sharing, coordinates: &[u8]) -> Result<(), JoinError> {
+    let mut seen = [false; 256];
+    for &x in coordinates {
+        let again = std::mem::replace(&mut seen[usize::from(x)], true);
+        if again || x == 0 || x > sharing.shares() {
+            return Err(JoinError::BadCoordinate(x));
+        }
+    }
+    Ok(())
+}
