@@ -1,1 +1,33 @@
-//! MICSS.
+//! MICSS: a TCP stream over n channels, of which any n - 1 together learn nothing.
+//!
+//! A stream is cut into records, each record is shared by XOR byte for byte, and share `i` goes to
+//! channel `i`. The bytes are in `docs/protocols/micss.md`; the paper is 001, III-D and III-E.
+//!
+//! Two rooms, and the door opens one way:
+//! - the protocol, pure: [`record`], [`outgoing`], [`incoming`], [`target`], [`socks`]. Bytes come
+//!   in as arguments and go out as results. No socket, no clock, no global source of randomness.
+//! - the shell: [`client`] and [`server`] move bytes between sockets and the protocol.
+//!
+//! Promised, against an attacker who reads and changes all channels but one and has any amount of
+//! computing: what the stream carries stays secret, as far as [`sharing::random`] goes; with the
+//! tamper code, no changed byte is ever delivered, and a stream that was cut short is an error.
+//! Not promised: that an attacker on one channel cannot stop the stream, nor that lengths and
+//! times stay hidden.
+
+pub mod incoming;
+pub mod outgoing;
+pub mod record;
+pub mod socks;
+pub mod target;
+
+mod channel;
+pub mod client;
+pub mod config;
+mod error;
+mod relay;
+pub mod server;
+
+pub use error::StreamError;
+
+/// The most channels of one stream. Bounds the memory and work of an association.
+pub const MAX_CHANNELS: u8 = 16;

@@ -1,0 +1,112 @@
+//! Whole messages out of a stream that comes in pieces.
+//!
+//! A framer never takes a byte past the end of a message, and never holds more than one message of
+//! the largest body it was made for.
+
+use crate::message::{HEADER_LEN, Header, Message, MessageError};
+
+/// The beginning of the next message on one stream.
+#[derive(Debug)]
+pub(crate) struct Framer {
+    buffer: PartialMessage,
+    max_body_len: usize,
+}
+
+impl Framer {
+    pub(crate) fn new(max_body_len: usize) -> Self {
+        Self { buffer: PartialMessage(Vec::new()), max_body_len }
+    }
+
+    /// Takes bytes up to the end of the message at most, and gives back those after it.
+    ///
+    /// # Errors
+    /// As soon as the header, and then the body, is complete and not a message. The stream has lost
+    /// its framing then and must be given up.
+    pub(crate) fn push<'a>(
+        &mut self,
+        bytes: &'a [u8],
+    ) -> Result<(Option<Message>, &'a [u8]), MessageError> {
+        let rest = self.buffer.fill_to(HEADER_LEN, bytes);
+        let Some(header) = self.buffer.0.first_chunk() else {
+            return Ok((None, rest));
+        };
+        let Header { kind, body_len } = Header::parse(*header)?;
+        if body_len > self.max_body_len {
+            return Err(MessageError::BodyLength { kind, body_len });
+        }
+        let rest = self.buffer.fill_to(HEADER_LEN + body_len, rest);
+        let body = &self.buffer.0[HEADER_LEN..];
+        if body.len() < body_len {
+            return Ok((None, rest));
+        }
+        let message = Message::parse_body(kind, body)?;
+        self.buffer.0.clear();
+        Ok((Some(message), rest))
+    }
+}
+
+/// Bytes that may hold cookies, and so are not shown.
+struct PartialMessage(Vec<u8>);
+
+impl PartialMessage {
+    fn fill_to<'a>(&mut self, len: usize, bytes: &'a [u8]) -> &'a [u8] {
+        let missing = len.saturating_sub(self.0.len()).min(bytes.len());
+        let (taken, rest) = bytes.split_at(missing);
+        self.0.extend_from_slice(taken);
+        rest
+    }
+}
+
+impl std::fmt::Debug for PartialMessage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{Cookie, Kind};
+
+    fn cookie() -> Vec<u8> {
+        Message::Cookie(Cookie::new([7; 32])).encode()
+    }
+
+    #[test]
+    fn any_cut_gives_the_same_messages() {
+        let stream = [cookie(), cookie()].concat();
+        for cut in 0..stream.len() {
+            let mut framer = Framer::new(32);
+            let mut messages = 0;
+            for mut piece in [&stream[..cut], &stream[cut..]] {
+                while !piece.is_empty() {
+                    let (message, rest) = framer.push(piece).unwrap();
+                    messages += usize::from(message.is_some());
+                    piece = rest;
+                }
+            }
+            assert_eq!(messages, 2, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn gives_back_what_follows() {
+        let bytes = [&cookie()[..], b"transport"].concat();
+        let (message, rest) = Framer::new(32).push(&bytes).unwrap();
+        assert!(matches!(message, Some(Message::Cookie(_))));
+        assert_eq!(rest, b"transport");
+    }
+
+    #[test]
+    fn refuses_a_long_body_from_the_header_alone() {
+        let error = Framer::new(72).push(b"SNDR\x01\x02\x00\x68").unwrap_err();
+        assert_eq!(error, MessageError::BodyLength { kind: Kind::List, body_len: 104 });
+    }
+
+    #[test]
+    fn debug_shows_no_bytes() {
+        let mut framer = Framer::new(32);
+        framer.push(&cookie()[..39]).unwrap();
+        assert!(format!("{framer:?}").contains("39 bytes"));
+    }
+}

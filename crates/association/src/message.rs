@@ -1,0 +1,356 @@
+//! The three messages of the handshake and their bytes.
+//!
+//! Parsing checks a message in full: a [`Message`] that exists is well formed, and its encoding is
+//! the only one it has. So two lists are the same exactly when their bytes are. The layout is in
+//! `docs/protocols/association.md`.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use subtle::{Choice, ConstantTimeEq};
+use thiserror::Error;
+
+use crate::terms::{TERMS_LEN, Terms, TermsError};
+
+/// Length of every message's header in bytes.
+pub const HEADER_LEN: usize = 8;
+/// Length of a cookie in bytes.
+pub const COOKIE_LEN: usize = 32;
+
+const MAGIC: [u8; 4] = *b"SNDR";
+const VERSION: u8 = 1;
+
+/// A server's name for one connection, made of fresh random bytes and used once.
+///
+/// Every network that carries a list sees all its cookies, so nothing rests on their secrecy, only
+/// on their never coming twice. They are still kept out of logs and compared in constant time, so
+/// that nothing about cookies not yet sent leaks at the ends.
+#[derive(Clone, Copy)]
+pub struct Cookie([u8; COOKIE_LEN]);
+
+impl Cookie {
+    /// A cookie from bytes that the caller drew at random for this one use.
+    pub fn new(random: [u8; COOKIE_LEN]) -> Self {
+        Self(random)
+    }
+
+    /// The bytes that go on the wire.
+    pub fn as_bytes(&self) -> &[u8; COOKIE_LEN] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Cookie {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Cookie(..)")
+    }
+}
+
+impl ConstantTimeEq for Cookie {
+    fn ct_eq(&self, other: &Self) -> Choice {
+        self.0.ct_eq(&other.0)
+    }
+}
+
+/// Why terms and cookies do not make a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ListError {
+    /// Not as many cookies as the terms have channels.
+    #[error("{cookies} cookies for {channels} channels")]
+    Count {
+        /// How many the terms say.
+        channels: u8,
+        /// How many there are.
+        cookies: usize,
+    },
+    /// One cookie stands for two channels.
+    #[error("a cookie is in the list twice")]
+    RepeatedCookie,
+}
+
+/// The terms and the cookies of all n channels, in the client's channel order.
+///
+/// There are exactly n of them, all distinct. A clone shares the cookies.
+#[derive(Clone, Debug)]
+pub struct List {
+    terms: Terms,
+    cookies: Arc<[Cookie]>,
+}
+
+impl List {
+    /// The list of these cookies, the first for channel 0.
+    ///
+    /// # Errors
+    /// If there are not as many as the terms have channels, or if one is there twice.
+    pub fn new(terms: Terms, cookies: Vec<Cookie>) -> Result<Self, ListError> {
+        if cookies.len() != usize::from(terms.channels()) {
+            let (channels, cookies) = (terms.channels(), cookies.len());
+            return Err(ListError::Count { channels, cookies });
+        }
+        let mut seen = BTreeSet::new();
+        if !cookies.iter().all(|cookie| seen.insert(cookie.0)) {
+            return Err(ListError::RepeatedCookie);
+        }
+        Ok(Self { terms, cookies: cookies.into() })
+    }
+
+    /// The terms.
+    pub fn terms(&self) -> Terms {
+        self.terms
+    }
+
+    /// The cookies; a cookie's place is its channel's index.
+    pub fn cookies(&self) -> &[Cookie] {
+        &self.cookies
+    }
+
+    /// The channel that this cookie stands for.
+    pub fn position(&self, cookie: &Cookie) -> Option<usize> {
+        self.cookies.iter().position(|own| own.ct_eq(cookie).into())
+    }
+
+    /// True if both are the same byte for byte. Takes as long for any two lists of one length.
+    pub fn matches(&self, other: &Self) -> bool {
+        let cookies = self.cookies.iter().zip(other.cookies.iter());
+        let same = cookies.fold(Choice::from(1), |same, (a, b)| same & a.ct_eq(b));
+        // Terms equal means as many cookies in both, so the zip has left none out.
+        self.terms == other.terms && bool::from(same)
+    }
+
+    /// True if one is the other's clone, which is cheaper to ask than whether they match.
+    pub(crate) fn is_clone_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.cookies, &other.cookies)
+    }
+
+    fn parse(body: &[u8]) -> Result<Self, MessageError> {
+        let (terms, cookies) = body
+            .split_first_chunk::<TERMS_LEN>()
+            .ok_or(MessageError::Length { got: body.len() })?;
+        let (cookies, _) = cookies.as_chunks::<COOKIE_LEN>();
+        let cookies = cookies.iter().copied().map(Cookie).collect();
+        Ok(Self::new(Terms::parse(*terms)?, cookies)?)
+    }
+}
+
+/// Length of the body of a List or Confirm for `channels` channels.
+pub(crate) fn list_body_len(channels: u8) -> usize {
+    TERMS_LEN + COOKIE_LEN * usize::from(channels)
+}
+
+/// Which of the three messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// Server to client: this connection's cookie.
+    Cookie = 1,
+    /// Client to server: all connections' cookies, the same on each channel.
+    List = 2,
+    /// Server to client: the list, which all its connections have delivered.
+    Confirm = 3,
+}
+
+/// Why bytes are not a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum MessageError {
+    /// They do not begin with `SNDR`.
+    #[error("not a Sunder message")]
+    Magic,
+    /// A version that this end does not speak.
+    #[error("unknown version {0}")]
+    Version(u8),
+    /// A kind that is not one of [`Kind`].
+    #[error("unknown kind of message {0}")]
+    UnknownKind(u8),
+    /// A body longer or shorter than this kind of message can have, or than this end allows.
+    #[error("a {kind:?} cannot have a body of {body_len} bytes here")]
+    BodyLength {
+        /// The kind of message.
+        kind: Kind,
+        /// The length its header says.
+        body_len: usize,
+    },
+    /// A datagram that is not as long as its header says, or too short to have one.
+    #[error("{got} bytes are not one whole message")]
+    Length {
+        /// How many bytes there were.
+        got: usize,
+    },
+    /// The terms are not consistent.
+    #[error(transparent)]
+    Terms(#[from] TermsError),
+    /// The cookies are not a list.
+    #[error(transparent)]
+    List(#[from] ListError),
+}
+
+/// One message of the handshake.
+#[derive(Clone, Debug)]
+pub enum Message {
+    /// Server to client: this connection's cookie.
+    Cookie(Cookie),
+    /// Client to server: all connections' cookies, the same on each channel.
+    List(List),
+    /// Server to client: the list, which all its connections have delivered.
+    Confirm(List),
+}
+
+impl Message {
+    /// The message that `bytes` are, all of them: one datagram, for example.
+    ///
+    /// # Errors
+    /// If they are not exactly one well-formed message.
+    pub fn parse(bytes: &[u8]) -> Result<Self, MessageError> {
+        let wrong_length = MessageError::Length { got: bytes.len() };
+        let (header, body) = bytes.split_first_chunk().ok_or(wrong_length)?;
+        let header = Header::parse(*header)?;
+        if body.len() != header.body_len {
+            return Err(wrong_length);
+        }
+        Self::parse_body(header.kind, body)
+    }
+
+    /// The message's bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut body = Vec::new();
+        match self {
+            Self::Cookie(cookie) => body.extend(cookie.0),
+            Self::List(list) | Self::Confirm(list) => {
+                body.extend(list.terms.encode());
+                body.extend(list.cookies.iter().flat_map(|cookie| cookie.0));
+            }
+        }
+        let mut bytes = Header { kind: self.kind(), body_len: body.len() }.encode().to_vec();
+        bytes.append(&mut body);
+        bytes
+    }
+
+    /// Which of the three it is.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Cookie(_) => Kind::Cookie,
+            Self::List(_) => Kind::List,
+            Self::Confirm(_) => Kind::Confirm,
+        }
+    }
+
+    pub(crate) fn parse_body(kind: Kind, body: &[u8]) -> Result<Self, MessageError> {
+        match kind {
+            Kind::Cookie => {
+                let wrong_length = MessageError::BodyLength { kind, body_len: body.len() };
+                Ok(Self::Cookie(Cookie(body.try_into().map_err(|_| wrong_length)?)))
+            }
+            Kind::List => Ok(Self::List(List::parse(body)?)),
+            Kind::Confirm => Ok(Self::Confirm(List::parse(body)?)),
+        }
+    }
+}
+
+/// The first eight bytes of a message: everything needed to know how many more to wait for.
+#[derive(Clone, Copy)]
+pub(crate) struct Header {
+    pub(crate) kind: Kind,
+    pub(crate) body_len: usize,
+}
+
+impl Header {
+    pub(crate) fn parse(bytes: [u8; HEADER_LEN]) -> Result<Self, MessageError> {
+        let [m0, m1, m2, m3, version, kind, len0, len1] = bytes;
+        if [m0, m1, m2, m3] != MAGIC {
+            return Err(MessageError::Magic);
+        }
+        if version != VERSION {
+            return Err(MessageError::Version(version));
+        }
+        let kind = match kind {
+            1 => Kind::Cookie,
+            2 => Kind::List,
+            3 => Kind::Confirm,
+            other => return Err(MessageError::UnknownKind(other)),
+        };
+        let body_len = usize::from(u16::from_be_bytes([len0, len1]));
+        if !can_have_body(kind, body_len) {
+            return Err(MessageError::BodyLength { kind, body_len });
+        }
+        Ok(Self { kind, body_len })
+    }
+
+    fn encode(self) -> [u8; HEADER_LEN] {
+        let [m0, m1, m2, m3] = MAGIC;
+        // The longest body, a list of 255 cookies, is 8168 bytes: no length is ever cut here.
+        let [.., len0, len1] = self.body_len.to_be_bytes();
+        [m0, m1, m2, m3, VERSION, self.kind as u8, len0, len1]
+    }
+}
+
+fn can_have_body(kind: Kind, body_len: usize) -> bool {
+    match kind {
+        Kind::Cookie => body_len == COOKIE_LEN,
+        Kind::List | Kind::Confirm => {
+            (list_body_len(1)..=list_body_len(u8::MAX)).contains(&body_len)
+                && (body_len - TERMS_LEN).is_multiple_of(COOKIE_LEN)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Protocol, Scheme};
+
+    fn list() -> List {
+        let terms = Terms::new(Protocol::MicssStream, Scheme::Xor, 2, 2, 0x0102_0304).unwrap();
+        List::new(terms, vec![Cookie([0xaa; 32]), Cookie([0xbb; 32])]).unwrap()
+    }
+
+    #[test]
+    fn bytes_are_as_specified() {
+        let cookie = Message::Cookie(Cookie([0xaa; 32])).encode();
+        assert_eq!(cookie, [&b"SNDR\x01\x01\x00\x20"[..], &[0xaa; 32]].concat());
+        let header = &b"SNDR\x01\x02\x00\x48"[..];
+        let terms = &[1, 1, 2, 2, 1, 2, 3, 4][..];
+        let expected = [header, terms, &[0xaa; 32], &[0xbb; 32]].concat();
+        assert_eq!(Message::List(list()).encode(), expected);
+        let mut confirm = expected;
+        confirm[5] = 3;
+        assert_eq!(Message::Confirm(list()).encode(), confirm);
+    }
+
+    #[test]
+    fn lists_need_n_distinct_cookies() {
+        let (a, b) = (Cookie([1; 32]), Cookie([2; 32]));
+        let terms = list().terms();
+        let count = ListError::Count { channels: 2, cookies: 3 };
+        assert_eq!(List::new(terms, vec![a, b, a]).unwrap_err(), count);
+        assert_eq!(List::new(terms, vec![a, a]).unwrap_err(), ListError::RepeatedCookie);
+        assert_eq!(List::new(terms, vec![b, a]).unwrap().position(&a), Some(1));
+    }
+
+    #[test]
+    fn lists_match_only_when_all_is_the_same() {
+        let (mut cookies, terms) = (list().cookies().to_vec(), list().terms());
+        assert!(list().matches(&list()));
+        cookies.swap(0, 1);
+        assert!(!list().matches(&List::new(terms, cookies).unwrap()));
+        let other = Terms::new(terms.protocol(), terms.scheme(), 2, 2, 0).unwrap();
+        assert!(!list().matches(&List::new(other, list().cookies().to_vec()).unwrap()));
+    }
+
+    #[test]
+    fn a_datagram_is_one_whole_message() {
+        let mut bytes = Message::List(list()).encode();
+        bytes.push(0);
+        assert_eq!(Message::parse(&bytes).unwrap_err(), MessageError::Length { got: 81 });
+        bytes.truncate(79);
+        assert_eq!(Message::parse(&bytes).unwrap_err(), MessageError::Length { got: 79 });
+        assert_eq!(Message::parse(&[]).unwrap_err(), MessageError::Length { got: 0 });
+    }
+
+    #[test]
+    fn debug_shows_no_cookie() {
+        let shown = format!("{:?}", Message::List(list()));
+        assert!(shown.contains("Cookie(..)") && !shown.contains("170"), "{shown}");
+    }
+}

@@ -1,0 +1,361 @@
+//! The server's end: gives every connection a cookie, and associates those whose lists agree.
+//!
+//! A connection lives or dies by its own list: one that names cookies it was not given costs its
+//! sender the connection, and no other client anything. Memory is bounded by the configuration, and
+//! every connection leaves the table, associated or aborted, by its deadline.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::framer::Framer;
+use crate::message::{Cookie, Kind, List, Message, MessageError, list_body_len};
+use crate::table::{Agreement, Pending, Table};
+use crate::terms::{Protocol, Scheme, Terms};
+
+/// The caller's name for a connection. Never to be used again for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(pub u64);
+
+/// Which terms a server agrees to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Acceptable {
+    /// What it runs.
+    pub protocols: Vec<Protocol>,
+    /// The sharing schemes it knows.
+    pub schemes: Vec<Scheme>,
+    /// The least threshold k it settles for. With 1, any single channel gives all secrets away.
+    pub min_threshold: u8,
+    /// The most channels n it allows. Bounds the memory and work for one list.
+    pub max_channels: u8,
+    /// The option bits it understands; no others may be set.
+    pub options: u32,
+}
+
+impl Acceptable {
+    fn includes(&self, terms: Terms) -> bool {
+        self.protocols.contains(&terms.protocol())
+            && self.schemes.contains(&terms.scheme())
+            && terms.threshold() >= self.min_threshold
+            && terms.channels() <= self.max_channels
+            && terms.options() & !self.options == 0
+    }
+}
+
+/// What a server is set up with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerConfig {
+    /// The most connections that may be waiting at any time.
+    pub max_pending: usize,
+    /// How long one may wait.
+    pub timeout: Duration,
+    /// The terms it agrees to.
+    pub acceptable: Acceptable,
+}
+
+/// Why a connection was not taken into the table. It is to be closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// As many connections are waiting as may.
+    #[error("{max_pending} connections are already waiting to be associated")]
+    TableFull {
+        /// The bound in the configuration.
+        max_pending: usize,
+    },
+    /// The caller's name for it is already another's.
+    #[error("connection {0:?} is already waiting to be associated")]
+    IdInUse(ConnectionId),
+    /// The cookie is already another's, so it was not drawn at random.
+    #[error("the cookie is already in use")]
+    CookieInUse,
+}
+
+/// The table does not hold this connection: it was never opened, or it has been associated or
+/// aborted, which the events tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("connection {0:?} is not waiting to be associated")]
+pub struct NotPending(pub ConnectionId);
+
+/// Why the server gave a connection up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ServerAbort {
+    /// Its bytes are not a message.
+    #[error(transparent)]
+    Message(#[from] MessageError),
+    /// A message that only a server sends.
+    #[error("unexpected {0:?}")]
+    Unexpected(Kind),
+    /// Bytes after its list, before the confirm.
+    #[error("bytes after the list and before the confirm")]
+    ExtraBytes,
+    /// Its list changed between two datagrams.
+    #[error("a second, different list")]
+    ChangedList,
+    /// The server does not agree to the terms.
+    #[error("the terms are not acceptable")]
+    Terms,
+    /// Its list does not have its own cookie.
+    #[error("the list does not name the connection it came on")]
+    NotNamed,
+    /// Its list names a cookie that no waiting connection has.
+    #[error("the list names a cookie that no waiting connection has")]
+    UnknownCookie,
+    /// A connection that its list names delivered another list.
+    #[error("connection {peer:?}, named in the list, has another list")]
+    PeerDisagrees {
+        /// That connection.
+        peer: ConnectionId,
+    },
+    /// A connection that its list names was given up.
+    #[error("connection {peer:?}, named in the list, is gone")]
+    PeerGone {
+        /// That connection.
+        peer: ConnectionId,
+    },
+    /// It was closed or broke.
+    #[error("closed during the handshake")]
+    Closed,
+    /// Its time ran out.
+    #[error("the handshake took too long")]
+    TimedOut,
+}
+
+/// What a server wants done. Take them in order.
+#[derive(Clone, Debug)]
+pub enum ServerEvent {
+    /// Send this on this connection.
+    Transmit {
+        /// The connection.
+        id: ConnectionId,
+        /// The message.
+        message: Message,
+    },
+    /// These connections now belong to the transport; their confirms are in the events before this.
+    Associated {
+        /// What both ends hold.
+        list: List,
+        /// The connections, in the client's channel order.
+        connections: Vec<ConnectionId>,
+    },
+    /// Close this connection. Nothing more is said of it.
+    Aborted {
+        /// The connection.
+        id: ConnectionId,
+        /// Why.
+        reason: ServerAbort,
+    },
+}
+
+/// The server's end of all its handshakes.
+#[derive(Debug)]
+pub struct Server {
+    config: ServerConfig,
+    table: Table,
+    events: VecDeque<ServerEvent>,
+}
+
+impl Server {
+    /// A server with no connections.
+    pub fn new(config: ServerConfig) -> Self {
+        Self { config, table: Table::default(), events: VecDeque::new() }
+    }
+
+    /// Takes in a new connection and greets it with `cookie`, which must be fresh random bytes.
+    ///
+    /// # Errors
+    /// If the table is full, or the name or cookie already in it. Nothing has changed then.
+    pub fn open(
+        &mut self,
+        id: ConnectionId,
+        cookie: Cookie,
+        now: Duration,
+    ) -> Result<(), OpenError> {
+        self.handle_timeout(now);
+        self.check_open(id, &cookie)?;
+        let pending = Pending {
+            cookie,
+            deadline: now.saturating_add(self.config.timeout),
+            framer: Framer::new(list_body_len(self.config.acceptable.max_channels)),
+            list: None,
+            named_by: BTreeSet::new(),
+        };
+        self.table.insert(id, pending);
+        let message = Message::Cookie(cookie);
+        self.events.push_back(ServerEvent::Transmit { id, message });
+        Ok(())
+    }
+
+    /// Bytes came on a connection that is a stream.
+    ///
+    /// # Errors
+    /// If the connection is not waiting. The events say what became of it: if it was associated,
+    /// the bytes are the transport's.
+    pub fn handle_bytes(
+        &mut self,
+        id: ConnectionId,
+        bytes: &[u8],
+        now: Duration,
+    ) -> Result<(), NotPending> {
+        self.handle_timeout(now);
+        let pending = self.table.get_mut(id).ok_or(NotPending(id))?;
+        match read_stream(pending, bytes) {
+            Ok(Some(message)) => self.judge(id, message),
+            Ok(None) => {}
+            Err(reason) => self.abort(id, reason),
+        }
+        Ok(())
+    }
+
+    /// A whole message came on a connection that may repeat messages but not change them.
+    ///
+    /// # Errors
+    /// If the connection is not waiting. A shell over datagrams whose confirm was lost sees the list
+    /// come again after the association, and must answer it with the confirm again.
+    pub fn handle_message(
+        &mut self,
+        id: ConnectionId,
+        message: &Message,
+        now: Duration,
+    ) -> Result<(), NotPending> {
+        self.handle_timeout(now);
+        if !self.table.contains(id) {
+            return Err(NotPending(id));
+        }
+        self.judge(id, message.clone());
+        Ok(())
+    }
+
+    /// A connection was closed or broke. If it is not waiting that is the transport's concern.
+    pub fn handle_closed(&mut self, id: ConnectionId) {
+        self.abort(id, ServerAbort::Closed);
+    }
+
+    /// Gives up the connections whose time has run out.
+    pub fn handle_timeout(&mut self, now: Duration) {
+        while let Some((deadline, id)) = self.table.next_deadline()
+            && deadline <= now
+        {
+            self.abort(id, ServerAbort::TimedOut);
+        }
+    }
+
+    /// When to call [`handle_timeout`](Self::handle_timeout) next.
+    pub fn poll_timeout(&self) -> Option<Duration> {
+        self.table.next_deadline().map(|(deadline, _)| deadline)
+    }
+
+    /// What to do next, until `None`.
+    pub fn poll_event(&mut self) -> Option<ServerEvent> {
+        self.events.pop_front()
+    }
+
+    /// What a connection has not been seen to answer.
+    ///
+    /// A shell over datagrams sends this again when it has had no answer for a while; one over
+    /// streams has no use for it.
+    pub fn outgoing(&self, id: ConnectionId) -> Option<Message> {
+        let pending = self.table.get(id)?;
+        pending.list.is_none().then_some(Message::Cookie(pending.cookie))
+    }
+
+    /// How many connections are waiting.
+    pub fn pending(&self) -> usize {
+        self.table.len()
+    }
+
+    fn check_open(&self, id: ConnectionId, cookie: &Cookie) -> Result<(), OpenError> {
+        let max_pending = self.config.max_pending;
+        if self.table.len() >= max_pending {
+            return Err(OpenError::TableFull { max_pending });
+        }
+        if self.table.contains(id) {
+            return Err(OpenError::IdInUse(id));
+        }
+        if self.table.has_cookie(cookie) {
+            return Err(OpenError::CookieInUse);
+        }
+        Ok(())
+    }
+
+    fn judge(&mut self, id: ConnectionId, message: Message) {
+        if let Err(reason) = self.read_message(id, message) {
+            self.abort(id, reason);
+        }
+    }
+
+    fn read_message(&mut self, id: ConnectionId, message: Message) -> Result<(), ServerAbort> {
+        let Message::List(list) = message else {
+            return Err(ServerAbort::Unexpected(message.kind()));
+        };
+        let Some(pending) = self.table.get(id) else {
+            return Ok(());
+        };
+        match &pending.list {
+            Some(known) if known.matches(&list) => Ok(()),
+            Some(_) => Err(ServerAbort::ChangedList),
+            None => {
+                self.check_list(pending, &list)?;
+                self.read_list(id, list)
+            }
+        }
+    }
+
+    /// All that can be said of a list without looking at other connections.
+    fn check_list(&self, own: &Pending, list: &List) -> Result<(), ServerAbort> {
+        if !self.config.acceptable.includes(list.terms()) {
+            return Err(ServerAbort::Terms);
+        }
+        // Cookies in a list are distinct, so its own is there exactly once.
+        list.position(&own.cookie).map(|_| ()).ok_or(ServerAbort::NotNamed)
+    }
+
+    fn read_list(&mut self, id: ConnectionId, list: List) -> Result<(), ServerAbort> {
+        let named = self.table.named_in(&list).ok_or(ServerAbort::UnknownCookie)?;
+        let (list, others) = match self.table.agreement(list, &named) {
+            Agreement::Agrees { list, delivered } => (list, delivered),
+            Agreement::Disagrees { peer } => return Err(ServerAbort::PeerDisagrees { peer }),
+        };
+        for liar in self.table.deliver(id, &list, &named) {
+            self.abort(liar, ServerAbort::PeerDisagrees { peer: id });
+        }
+        if others + 1 == named.len() {
+            self.associate(list, named);
+        }
+        Ok(())
+    }
+
+    fn associate(&mut self, list: List, connections: Vec<ConnectionId>) {
+        for &id in &connections {
+            self.table.remove(id);
+            let message = Message::Confirm(list.clone());
+            self.events.push_back(ServerEvent::Transmit { id, message });
+        }
+        self.events.push_back(ServerEvent::Associated { list, connections });
+    }
+
+    /// Gives a connection up, and with it those whose lists name it.
+    fn abort(&mut self, id: ConnectionId, reason: ServerAbort) {
+        let mut dying = VecDeque::from([(id, reason)]);
+        while let Some((id, reason)) = dying.pop_front() {
+            let Some(gone) = self.table.remove(id) else {
+                continue;
+            };
+            let lost = ServerAbort::PeerGone { peer: id };
+            dying.extend(gone.named_by.into_iter().map(|other| (other, lost)));
+            self.events.push_back(ServerEvent::Aborted { id, reason });
+        }
+    }
+}
+
+/// A stream brings one list, and nothing more until it is confirmed.
+fn read_stream(pending: &mut Pending, bytes: &[u8]) -> Result<Option<Message>, ServerAbort> {
+    if pending.list.is_some() {
+        return if bytes.is_empty() { Ok(None) } else { Err(ServerAbort::ExtraBytes) };
+    }
+    let (message, rest) = pending.framer.push(bytes)?;
+    // Looked at before the list counts: this one might complete the association.
+    if rest.is_empty() { Ok(message) } else { Err(ServerAbort::ExtraBytes) }
+}

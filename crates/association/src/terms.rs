@@ -1,0 +1,157 @@
+//! The terms of an association: what the n channels will carry, and how it is shared over them.
+//!
+//! A [`Terms`] that exists is consistent: the threshold fits the number of channels and the scheme.
+//! Whether it is good enough is for the server to say (see [`Acceptable`](crate::Acceptable)).
+
+use thiserror::Error;
+
+/// Length of encoded terms in bytes.
+pub(crate) const TERMS_LEN: usize = 8;
+
+/// What runs over the association.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Protocol {
+    /// The MICSS stream protocol.
+    MicssStream = 1,
+}
+
+/// How a record becomes n shares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Scheme {
+    /// The one-time pad: all n shares are needed.
+    Xor = 1,
+    /// Shamir's scheme over GF(2^8): any k of the n shares are enough.
+    Shamir = 2,
+}
+
+/// Why terms are not consistent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum TermsError {
+    /// The protocol's number is not one of [`Protocol`].
+    #[error("unknown protocol {0}")]
+    UnknownProtocol(u8),
+    /// The scheme's number is not one of [`Scheme`].
+    #[error("unknown sharing scheme {0}")]
+    UnknownScheme(u8),
+    /// Not 1 <= k <= n.
+    #[error("threshold {k} does not fit {n} channels")]
+    Threshold {
+        /// The threshold.
+        k: u8,
+        /// The number of channels.
+        n: u8,
+    },
+    /// XOR sharing with a threshold other than n, which it cannot have.
+    #[error("xor sharing over {n} channels needs all of them, not {k}")]
+    XorThreshold {
+        /// The threshold.
+        k: u8,
+        /// The number of channels.
+        n: u8,
+    },
+}
+
+/// What the client proposes, word for word the same on every channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Terms {
+    protocol: Protocol,
+    scheme: Scheme,
+    k: u8,
+    n: u8,
+    options: u32,
+}
+
+impl Terms {
+    /// Terms for `n` channels of which `k` give the secret away.
+    ///
+    /// `options` are bits whose meaning is the protocol's; they are bound here like all the rest.
+    ///
+    /// # Errors
+    /// If not 1 <= k <= n, or if the scheme is XOR and k is not n.
+    pub fn new(
+        protocol: Protocol,
+        scheme: Scheme,
+        k: u8,
+        n: u8,
+        options: u32,
+    ) -> Result<Self, TermsError> {
+        if k == 0 || k > n {
+            return Err(TermsError::Threshold { k, n });
+        }
+        if scheme == Scheme::Xor && k != n {
+            return Err(TermsError::XorThreshold { k, n });
+        }
+        Ok(Self { protocol, scheme, k, n, options })
+    }
+
+    /// What runs over the association.
+    pub fn protocol(self) -> Protocol {
+        self.protocol
+    }
+
+    /// How records are shared.
+    pub fn scheme(self) -> Scheme {
+        self.scheme
+    }
+
+    /// How many shares give a record: k.
+    pub fn threshold(self) -> u8 {
+        self.k
+    }
+
+    /// How many channels there are: n.
+    pub fn channels(self) -> u8 {
+        self.n
+    }
+
+    /// The protocol's option bits.
+    pub fn options(self) -> u32 {
+        self.options
+    }
+
+    pub(crate) fn encode(self) -> [u8; TERMS_LEN] {
+        let [o0, o1, o2, o3] = self.options.to_be_bytes();
+        [self.protocol as u8, self.scheme as u8, self.k, self.n, o0, o1, o2, o3]
+    }
+
+    pub(crate) fn parse(bytes: [u8; TERMS_LEN]) -> Result<Self, TermsError> {
+        let [protocol, scheme, k, n, options @ ..] = bytes;
+        let protocol = match protocol {
+            1 => Protocol::MicssStream,
+            other => return Err(TermsError::UnknownProtocol(other)),
+        };
+        let scheme = match scheme {
+            1 => Scheme::Xor,
+            2 => Scheme::Shamir,
+            other => return Err(TermsError::UnknownScheme(other)),
+        };
+        Self::new(protocol, scheme, k, n, u32::from_be_bytes(options))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thresholds_must_fit() {
+        let shamir = |k, n| Terms::new(Protocol::MicssStream, Scheme::Shamir, k, n, 0);
+        let xor = |k, n| Terms::new(Protocol::MicssStream, Scheme::Xor, k, n, 0);
+        assert_eq!(shamir(0, 0), Err(TermsError::Threshold { k: 0, n: 0 }));
+        assert_eq!(shamir(0, 3), Err(TermsError::Threshold { k: 0, n: 3 }));
+        assert_eq!(shamir(4, 3), Err(TermsError::Threshold { k: 4, n: 3 }));
+        assert!(shamir(1, 1).is_ok());
+        assert!(shamir(255, 255).is_ok());
+        assert!(xor(3, 3).is_ok());
+        assert_eq!(xor(2, 3), Err(TermsError::XorThreshold { k: 2, n: 3 }));
+    }
+
+    #[test]
+    fn unknown_numbers_are_refused() {
+        assert_eq!(Terms::parse([0, 1, 1, 1, 0, 0, 0, 0]), Err(TermsError::UnknownProtocol(0)));
+        assert_eq!(Terms::parse([1, 3, 1, 1, 0, 0, 0, 0]), Err(TermsError::UnknownScheme(3)));
+    }
+}

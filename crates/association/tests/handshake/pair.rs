@@ -1,0 +1,115 @@
+//! One client and one server wired straight to each other.
+
+use std::time::Duration;
+
+use association::{
+    Acceptable, Client, ClientAbort, ClientEvent, ConnectionId, Cookie, List, Message, Protocol,
+    Scheme, Server, ServerAbort, ServerConfig, ServerEvent, Terms,
+};
+
+pub(crate) const NOW: Duration = Duration::from_secs(1000);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What became of a handshake. The server's connection number is the channel's.
+pub(crate) struct Ended {
+    pub(crate) client: Result<List, ClientAbort>,
+    pub(crate) server: Option<List>,
+    pub(crate) server_aborts: Vec<ServerAbort>,
+}
+
+/// Runs one handshake over n streams, where `tamper` gets every message before its receiver.
+pub(crate) fn run(terms: Terms, mut tamper: impl FnMut(usize, &Message, &mut Vec<u8>)) -> Ended {
+    let mut client = Client::new(terms, NOW + PATIENCE);
+    let mut server = server();
+    for channel in 0..terms.channels() {
+        server.open(id(channel.into()), cookie(channel), NOW).unwrap();
+    }
+    let mut ended =
+        Ended { client: Err(ClientAbort::TimedOut), server: None, server_aborts: Vec::new() };
+    for now in [NOW, NOW + PATIENCE] {
+        client.handle_timeout(now);
+        server.handle_timeout(now);
+        while exchange(&mut client, &mut server, &mut tamper, &mut ended, now) {}
+    }
+    ended
+}
+
+/// Handles all events there are; false if there was none.
+fn exchange(
+    client: &mut Client,
+    server: &mut Server,
+    tamper: &mut impl FnMut(usize, &Message, &mut Vec<u8>),
+    ended: &mut Ended,
+    now: Duration,
+) -> bool {
+    let mut busy = false;
+    while let Some(event) = server.poll_event() {
+        busy = true;
+        match event {
+            ServerEvent::Transmit { id, message } => {
+                let channel = usize::try_from(id.0).unwrap();
+                let mut bytes = message.encode();
+                tamper(channel, &message, &mut bytes);
+                client.handle_bytes(channel, &bytes, now);
+            }
+            ServerEvent::Associated { list, .. } => ended.server = Some(list),
+            ServerEvent::Aborted { id, reason } => {
+                ended.server_aborts.push(reason);
+                client.handle_closed(usize::try_from(id.0).unwrap());
+            }
+        }
+    }
+    while let Some(event) = client.poll_event() {
+        busy = true;
+        match event {
+            ClientEvent::Transmit { channel, message } => {
+                let mut bytes = message.encode();
+                tamper(channel, &message, &mut bytes);
+                // A connection given up in the meantime is not there any more.
+                let _ = server.handle_bytes(id(channel as u64), &bytes, now);
+            }
+            ClientEvent::Associated { list } => ended.client = Ok(list),
+            ClientEvent::Aborted { reason } => {
+                ended.client = Err(reason);
+                (0..=u8::MAX).for_each(|channel| server.handle_closed(id(channel.into())));
+            }
+        }
+    }
+    busy
+}
+
+pub(crate) fn server() -> Server {
+    Server::new(config())
+}
+
+pub(crate) fn config() -> ServerConfig {
+    ServerConfig {
+        max_pending: 20_000,
+        timeout: PATIENCE,
+        acceptable: Acceptable {
+            protocols: vec![Protocol::MicssStream],
+            schemes: vec![Scheme::Xor, Scheme::Shamir],
+            min_threshold: 1,
+            max_channels: 8,
+            options: 0xffff,
+        },
+    }
+}
+
+pub(crate) fn id(number: u64) -> ConnectionId {
+    ConnectionId(number)
+}
+
+pub(crate) fn cookie(number: u8) -> Cookie {
+    Cookie::new([number; 32])
+}
+
+pub(crate) fn xor(n: u8) -> Terms {
+    Terms::new(Protocol::MicssStream, Scheme::Xor, n, n, 0).unwrap()
+}
+
+/// The list of the connections that have these cookies.
+pub(crate) fn list(cookies: &[u8]) -> List {
+    let n = u8::try_from(cookies.len()).unwrap();
+    List::new(xor(n), cookies.iter().copied().map(cookie).collect()).unwrap()
+}

@@ -1,0 +1,242 @@
+//! What a client and a server are told, read from TOML and checked in full.
+
+use std::net::{IpAddr, SocketAddr};
+
+use serde::Deserialize;
+use sharing::{Generator, RandomError};
+
+use crate::MAX_CHANNELS;
+use crate::target::Target;
+
+/// Whether changes on the channels are detected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Integrity {
+    /// Every record carries the tamper code.
+    #[default]
+    TamperCode,
+    /// None, as in the paper: whoever changes one channel changes the stream unnoticed.
+    None,
+}
+
+/// Where random shares come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rng {
+    /// A cipher's keystream, keyed from the system. See [`sharing::random`].
+    #[default]
+    Seeded,
+    /// The system's source for every byte.
+    Os,
+}
+
+impl Rng {
+    pub(crate) fn generator(self) -> Result<Generator, RandomError> {
+        match self {
+            Self::Seeded => Generator::seeded(),
+            Self::Os => Ok(Generator::system()),
+        }
+    }
+}
+
+/// One channel, as the client sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Channel {
+    /// The server's address on this channel.
+    pub server: SocketAddr,
+    /// The local address to use, which picks the network on many hosts.
+    pub source: Option<IpAddr>,
+    /// The network device to use.
+    pub device: Option<String>,
+}
+
+/// A local port that leads to one service behind the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forward {
+    /// Where applications connect to.
+    pub listen: SocketAddr,
+    /// What they reach.
+    pub target: Target,
+}
+
+/// What a client is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientConfig {
+    /// The channels to the server, 1 to [`MAX_CHANNELS`] of them.
+    pub channels: Vec<Channel>,
+    /// Where to listen for SOCKS5.
+    pub socks: Option<SocketAddr>,
+    /// Fixed forwards.
+    pub forwards: Vec<Forward>,
+    /// Whether changes are detected.
+    pub integrity: Integrity,
+    /// Where random shares come from.
+    pub rng: Rng,
+    /// The most streams at a time.
+    pub max_streams: usize,
+}
+
+/// What a server is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerConfig {
+    /// Where to listen: an address on each channel.
+    pub listen: Vec<SocketAddr>,
+    /// The services that clients may ask for.
+    pub allow: Vec<Target>,
+    /// The least that is accepted: with `None`, clients may leave the tamper code out.
+    pub integrity: Integrity,
+    /// Where random shares come from.
+    pub rng: Rng,
+    /// The fewest channels that are accepted.
+    pub min_channels: u8,
+    /// The most streams at a time.
+    pub max_streams: usize,
+}
+
+/// Why a configuration is none.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// It is not TOML, or lacks a key, or has one that is unknown or of the wrong type.
+    #[error("{}", one_line(.0))]
+    Toml(#[from] toml::de::Error),
+    /// A target is not `HOST:PORT`.
+    #[error("{key} = \"{text}\": {source}")]
+    Target {
+        /// The key.
+        key: &'static str,
+        /// Its value.
+        text: String,
+        /// What is wrong with it.
+        source: crate::target::TargetError,
+    },
+    /// No channels, or too many.
+    #[error("{found} channels: give 1 to {MAX_CHANNELS}")]
+    Channels {
+        /// How many there are.
+        found: usize,
+    },
+    /// A client without a place to listen does nothing.
+    #[error("nothing to listen on: set `socks`, or add a [[forward]]")]
+    NothingToDo,
+    /// A number is out of its range.
+    #[error("{key} = {found}: give {range}")]
+    Range {
+        /// The key.
+        key: &'static str,
+        /// Its value.
+        found: usize,
+        /// What is possible.
+        range: &'static str,
+    },
+}
+
+/// TOML's own message and place, without the drawing of the line.
+fn one_line(error: &toml::de::Error) -> String {
+    error.message().replace('\n', " ")
+}
+
+const DEFAULT_MAX_STREAMS: usize = 4096;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawClient {
+    channel: Vec<Channel>,
+    socks: Option<SocketAddr>,
+    #[serde(default)]
+    forward: Vec<RawForward>,
+    #[serde(default)]
+    integrity: Integrity,
+    #[serde(default)]
+    rng: Rng,
+    max_streams: Option<usize>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawForward {
+    listen: SocketAddr,
+    target: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawServer {
+    listen: Vec<SocketAddr>,
+    allow: Vec<String>,
+    #[serde(default)]
+    integrity: Integrity,
+    #[serde(default)]
+    rng: Rng,
+    min_channels: Option<u8>,
+    max_streams: Option<usize>,
+}
+
+impl ClientConfig {
+    /// Reads a client's configuration.
+    ///
+    /// # Errors
+    /// When it is not one.
+    pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
+        let raw: RawClient = toml::from_str(text)?;
+        check_channels(raw.channel.len())?;
+        if raw.socks.is_none() && raw.forward.is_empty() {
+            return Err(ConfigError::NothingToDo);
+        }
+        let forward = |raw: RawForward| {
+            let target = parse_target("target", raw.target)?;
+            Ok(Forward { listen: raw.listen, target })
+        };
+        Ok(Self {
+            channels: raw.channel,
+            socks: raw.socks,
+            forwards: raw.forward.into_iter().map(forward).collect::<Result<_, ConfigError>>()?,
+            integrity: raw.integrity,
+            rng: raw.rng,
+            max_streams: check_max_streams(raw.max_streams)?,
+        })
+    }
+}
+
+impl ServerConfig {
+    /// Reads a server's configuration.
+    ///
+    /// # Errors
+    /// When it is not one.
+    pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
+        let raw: RawServer = toml::from_str(text)?;
+        check_channels(raw.listen.len())?;
+        let min_channels = raw.min_channels.unwrap_or(2);
+        if !(1..=MAX_CHANNELS).contains(&min_channels) {
+            let found = usize::from(min_channels);
+            return Err(ConfigError::Range { key: "min_channels", found, range: "1 to 16" });
+        }
+        let allow = raw.allow.into_iter().map(|text| parse_target("allow", text));
+        Ok(Self {
+            listen: raw.listen,
+            allow: allow.collect::<Result<_, ConfigError>>()?,
+            integrity: raw.integrity,
+            rng: raw.rng,
+            min_channels,
+            max_streams: check_max_streams(raw.max_streams)?,
+        })
+    }
+}
+
+fn check_channels(found: usize) -> Result<(), ConfigError> {
+    let valid = (1..=usize::from(MAX_CHANNELS)).contains(&found);
+    if valid { Ok(()) } else { Err(ConfigError::Channels { found }) }
+}
+
+fn check_max_streams(value: Option<usize>) -> Result<usize, ConfigError> {
+    match value.unwrap_or(DEFAULT_MAX_STREAMS) {
+        found @ (0 | 1_000_001..) => {
+            Err(ConfigError::Range { key: "max_streams", found, range: "1 to 1000000" })
+        }
+        valid => Ok(valid),
+    }
+}
+
+fn parse_target(key: &'static str, text: String) -> Result<Target, ConfigError> {
+    text.parse().map_err(|source| ConfigError::Target { key, text, source })
+}

@@ -1,0 +1,75 @@
+//! Why a stream did not come about, or did not end well.
+
+use std::io;
+use std::net::SocketAddr;
+
+use association::ClientAbort;
+use sharing::RandomError;
+
+use crate::record::{Kind, RecordError};
+use crate::target::Refusal;
+
+/// Why a stream did not come about, or did not end well. In every case the application's
+/// connection is reset, never closed as if all had been said.
+#[derive(Debug, thiserror::Error)]
+pub enum StreamError {
+    /// A channel's server cannot be reached.
+    #[error("channel {channel}: no connection to {server}: {source}")]
+    Connect {
+        /// The channel's index.
+        channel: usize,
+        /// The server's address on it.
+        server: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The two ends did not agree on which connections belong together.
+    #[error("the channels were not associated: {0}")]
+    Association(#[from] ClientAbort),
+    /// The server does not connect to the service.
+    #[error("{0}")]
+    Refused(#[from] Refusal),
+    /// What arrived on the channels does not make a stream.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// The peer sent a record that has no place here.
+    #[error("the peer sent an unexpected record: {0:?}")]
+    Unexpected(Kind),
+    /// The peer's application broke off.
+    #[error("the peer's application broke off")]
+    PeerAborted,
+    /// A record, or the opening, did not arrive in time.
+    #[error("a channel is stuck: the rest of a record did not arrive in time")]
+    Stalled,
+    /// A channel broke.
+    #[error("channel {channel}: {source}")]
+    Channel {
+        /// The channel's index.
+        channel: usize,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The application's own connection broke.
+    #[error("the application's connection: {0}")]
+    Application(io::Error),
+    /// There were no random bytes.
+    #[error(transparent)]
+    Random(#[from] RandomError),
+}
+
+impl StreamError {
+    /// Whether somebody on a channel must have changed something, rather than something failed.
+    pub fn is_tampering(&self) -> bool {
+        matches!(self, Self::Record(RecordError::Tampered | RecordError::Uneven))
+            || matches!(
+                self,
+                Self::Association(
+                    ClientAbort::Message { .. }
+                        | ClientAbort::Unexpected { .. }
+                        | ClientAbort::ExtraBytes { .. }
+                        | ClientAbort::Cookies(_)
+                        | ClientAbort::DifferentConfirm { .. }
+                )
+            )
+    }
+}

@@ -1,0 +1,163 @@
+//! The sending half of a stream: payloads in, one share a channel out.
+
+use sharing::{Generator, RandomError, Sharing, Splitter};
+use zeroize::{Zeroize, Zeroizing};
+
+use crate::record::{self, HEADER_LEN, Kind, MAX_PAYLOAD};
+
+/// How many payload bytes a stream has room for until it proves to be a bulk transfer.
+const SMALL_PAYLOAD: usize = (4 << 10) - HEADER_LEN;
+
+/// One record at a time on its way to the channels.
+///
+/// The application's bytes are read into [`payload_mut`](Self::payload_mut), sealed, and then
+/// taken by each channel at its own pace. Only when every channel has taken its whole share is
+/// there room for the next record: that is what holds the sender to the slowest channel.
+pub struct Outgoing {
+    splitter: Splitter,
+    generator: Generator,
+    /// False: the payload alone is shared, as in the paper.
+    records: bool,
+    /// How long the payload may be now; grows to `MAX_PAYLOAD` when it is used up.
+    room: usize,
+    /// The record before it is shared.
+    plain: Zeroizing<Vec<u8>>,
+    /// The shares, one buffer a channel. Together they are the record, so they are wiped too.
+    shares: Vec<Zeroizing<Vec<u8>>>,
+    /// How many bytes of its share each channel has taken.
+    taken: Vec<usize>,
+    /// How long the shares are.
+    len: usize,
+}
+
+impl Outgoing {
+    /// A sending half that shares records by `sharing`, one share a channel.
+    pub fn new(sharing: Sharing, generator: Generator) -> Self {
+        let channels = usize::from(sharing.shares());
+        Self {
+            splitter: Splitter::new(sharing),
+            generator,
+            records: true,
+            room: SMALL_PAYLOAD,
+            plain: Zeroizing::default(),
+            shares: vec![Zeroizing::default(); channels],
+            taken: vec![0; channels],
+            len: 0,
+        }
+    }
+
+    /// From here on, payloads are shared without a header: `integrity = "none"`.
+    pub fn drop_records(&mut self) {
+        self.records = false;
+    }
+
+    /// Whether payloads have headers, and so kinds.
+    pub fn has_records(&self) -> bool {
+        self.records
+    }
+
+    /// Where the next payload goes, at its beginning. Not empty, at most `MAX_PAYLOAD` bytes.
+    pub fn payload_mut(&mut self) -> &mut [u8] {
+        let end = HEADER_LEN + self.room;
+        if self.plain.len() < end {
+            // Not `resize`: growing in place would leave a copy of the old bytes unwiped.
+            self.plain = Zeroizing::new(vec![0; end]);
+        }
+        &mut self.plain[HEADER_LEN..end]
+    }
+
+    /// Makes a record of the first `len` bytes of the payload and shares it.
+    ///
+    /// # Errors
+    /// When there are no random bytes.
+    ///
+    /// # Panics
+    /// When the last record has not been taken by every channel, or the payload has no `len` bytes.
+    pub fn seal(&mut self, kind: Kind, len: usize) -> Result<(), RandomError> {
+        assert!(self.is_taken(), "one record at a time");
+        let room = self.payload_mut().len();
+        assert!(len <= room, "the payload has {room} bytes");
+        let start = if self.records { 0 } else { HEADER_LEN };
+        let record = &mut self.plain[..HEADER_LEN + len];
+        if self.records {
+            record::protect(kind, record, &mut self.generator)?;
+        }
+        let record = &record[start..];
+        let mut views: Vec<&mut [u8]> = Vec::with_capacity(self.shares.len());
+        for share in &mut self.shares {
+            if share.len() < record.len() {
+                *share = Zeroizing::new(vec![0; HEADER_LEN + self.room]);
+            }
+            views.push(&mut share[..record.len()]);
+        }
+        self.splitter.split(record, &mut views, &mut self.generator).map_err(
+            |error| match error {
+                sharing::SplitError::Random(error) => error,
+                wrong => unreachable!("one buffer a share, as long as the record: {wrong}"),
+            },
+        )?;
+        self.len = record.len();
+        self.taken.fill(0);
+        if len == room {
+            self.room = MAX_PAYLOAD;
+        }
+        Ok(())
+    }
+
+    /// Seals a record with this payload.
+    ///
+    /// # Errors
+    /// As [`Self::seal`].
+    ///
+    /// # Panics
+    /// As [`Self::seal`].
+    pub fn seal_payload(&mut self, kind: Kind, payload: &[u8]) -> Result<(), RandomError> {
+        self.payload_mut()[..payload.len()].copy_from_slice(payload);
+        self.seal(kind, payload.len())
+    }
+
+    /// Seals the end of the stream: a record, or without records nothing.
+    ///
+    /// # Errors
+    /// As [`Self::seal`].
+    ///
+    /// # Panics
+    /// As [`Self::seal`].
+    pub fn finish(&mut self) -> Result<(), RandomError> {
+        self.seal(Kind::Finish, 0)
+    }
+
+    /// What a channel has yet to take of its share.
+    pub fn rest(&self, channel: usize) -> &[u8] {
+        &self.shares[channel][self.taken[channel]..self.len]
+    }
+
+    /// A channel has taken the next `len` bytes of its share.
+    ///
+    /// # Panics
+    /// When there were not that many.
+    pub fn advance(&mut self, channel: usize, len: usize) {
+        self.taken[channel] += len;
+        assert!(self.taken[channel] <= self.len, "no more than there is");
+    }
+
+    /// Whether every channel has taken its whole share.
+    pub fn is_taken(&self) -> bool {
+        self.taken.iter().all(|&taken| taken == self.len)
+    }
+
+    /// Gives back memory that an idle stream does not need. Only while nothing waits to be taken.
+    pub fn shrink(&mut self) {
+        if self.room > SMALL_PAYLOAD && self.is_taken() {
+            self.room = SMALL_PAYLOAD;
+            self.len = 0;
+            self.taken.fill(0);
+            self.plain.zeroize();
+            self.plain.shrink_to_fit();
+            for share in &mut self.shares {
+                share.zeroize();
+                share.shrink_to_fit();
+            }
+        }
+    }
+}

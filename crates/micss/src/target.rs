@@ -1,0 +1,257 @@
+//! The service that a client asks the server to connect to, in the form of SOCKS5 addresses
+//! (RFC 1928, section 5), which also is its form in an `Open` record.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
+
+/// The longest host name, in bytes.
+const MAX_NAME: usize = 255;
+
+/// A host and a TCP port.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Target {
+    host: Host,
+    port: u16,
+}
+
+/// A host, by address or by a name that the server resolves.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Host {
+    /// An address.
+    Address(IpAddr),
+    /// A name of 1 to 255 bytes, in lower case: letters, digits, hyphens, underscores and dots.
+    Name(String),
+}
+
+/// Why bytes or a text are no target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TargetError {
+    /// The address type is not IPv4, a name, or IPv6.
+    #[error("unknown address type {0}")]
+    UnknownType(u8),
+    /// The name is empty, too long, or has other characters than names have.
+    #[error("not a host name")]
+    BadName,
+    /// The text has no port, or none from 1 to 65535.
+    #[error("no port: write HOST:PORT")]
+    BadPort,
+    /// Bytes follow the target.
+    #[error("bytes follow the target")]
+    Trailing,
+    /// The target is cut short.
+    #[error("the target is cut short")]
+    Short,
+}
+
+/// What the first bytes of a message parse to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Parsed<T> {
+    /// The value, and how many bytes it took.
+    Done(T, usize),
+    /// At least so many more bytes are needed.
+    Missing(usize),
+}
+
+impl Target {
+    /// A target by address.
+    pub fn address(address: SocketAddr) -> Self {
+        Self { host: Host::Address(address.ip()), port: address.port() }
+    }
+
+    /// The host.
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// The port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Reads a target from the beginning of `bytes`: type, address, port.
+    ///
+    /// # Errors
+    /// When no target begins like that.
+    pub fn parse_prefix(bytes: &[u8]) -> Result<Parsed<Self>, TargetError> {
+        let (head, len) = match bytes {
+            [1, ..] => (1, 4),
+            [4, ..] => (1, 16),
+            [] | [3] => return Ok(Parsed::Missing(1)),
+            [3, len, ..] => (2, usize::from(*len)),
+            [other, ..] => return Err(TargetError::UnknownType(*other)),
+        };
+        let end = head + len + 2;
+        let Some((address, [high, low])) = bytes.get(head..end).and_then(<[u8]>::split_last_chunk)
+        else {
+            return Ok(Parsed::Missing(end - bytes.len()));
+        };
+        let host = match (head, <[u8; 4]>::try_from(address), <[u8; 16]>::try_from(address)) {
+            (1, Ok(v4), _) => Host::Address(Ipv4Addr::from(v4).into()),
+            (1, _, Ok(v6)) => Host::Address(Ipv6Addr::from(v6).into()),
+            _ => Host::Name(parse_name(address)?),
+        };
+        Ok(Parsed::Done(Self { host, port: u16::from_be_bytes([*high, *low]) }, end))
+    }
+
+    /// Reads a target that is all of `bytes`.
+    ///
+    /// # Errors
+    /// When `bytes` are not exactly one target.
+    pub fn parse(bytes: &[u8]) -> Result<Self, TargetError> {
+        match Self::parse_prefix(bytes)? {
+            Parsed::Done(target, len) if len == bytes.len() => Ok(target),
+            Parsed::Done(..) => Err(TargetError::Trailing),
+            Parsed::Missing(_) => Err(TargetError::Short),
+        }
+    }
+
+    /// The target's bytes, at most 259.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(2 + MAX_NAME + 2);
+        match &self.host {
+            Host::Address(IpAddr::V4(address)) => {
+                bytes.push(1);
+                bytes.extend(address.octets());
+            }
+            Host::Address(IpAddr::V6(address)) => {
+                bytes.push(4);
+                bytes.extend(address.octets());
+            }
+            Host::Name(name) => {
+                bytes.push(3);
+                // A name that exists has at most 255 bytes.
+                bytes.push(u8::try_from(name.len()).unwrap_or(u8::MAX));
+                bytes.extend(name.as_bytes());
+            }
+        }
+        bytes.extend(self.port.to_be_bytes());
+        bytes
+    }
+}
+
+fn parse_name(bytes: &[u8]) -> Result<String, TargetError> {
+    let valid = |b: &u8| b.is_ascii_alphanumeric() || b"-_.".contains(b);
+    if bytes.is_empty() || bytes.len() > MAX_NAME || !bytes.iter().all(valid) {
+        return Err(TargetError::BadName);
+    }
+    Ok(bytes.iter().map(|b| char::from(b.to_ascii_lowercase())).collect())
+}
+
+impl FromStr for Target {
+    type Err = TargetError;
+
+    /// Reads `HOST:PORT`, with an IPv6 address in brackets.
+    fn from_str(text: &str) -> Result<Self, TargetError> {
+        if let Ok(address) = text.parse::<SocketAddr>() {
+            return Ok(Self::address(address));
+        }
+        let (host, port) = text.rsplit_once(':').ok_or(TargetError::BadPort)?;
+        let port = port.parse().map_err(|_| TargetError::BadPort)?;
+        Ok(Self { host: Host::Name(parse_name(host.as_bytes())?), port })
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.host {
+            Host::Address(address) => SocketAddr::new(*address, self.port).fmt(f),
+            Host::Name(name) => write!(f, "{name}:{}", self.port),
+        }
+    }
+}
+
+/// Why the server did not connect to a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[repr(u8)]
+pub enum Refusal {
+    /// The request was no target.
+    #[error("the server does not understand the request")]
+    Malformed = 1,
+    /// The target is not on the server's allow-list.
+    #[error("the server does not allow this service")]
+    NotAllowed = 2,
+    /// The name has no address.
+    #[error("the server finds no address for the name")]
+    NameNotFound = 3,
+    /// The service does not take the connection.
+    #[error("the service refuses connections")]
+    ConnectionRefused = 4,
+    /// The service cannot be reached.
+    #[error("the server does not reach the service")]
+    Unreachable = 5,
+}
+
+impl Refusal {
+    /// The refusal with this number.
+    pub fn from_byte(byte: u8) -> Option<Self> {
+        [
+            Self::Malformed,
+            Self::NotAllowed,
+            Self::NameNotFound,
+            Self::ConnectionRefused,
+            Self::Unreachable,
+        ]
+        .into_iter()
+        .find(|&refusal| refusal as u8 == byte)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn texts() {
+        for text in ["127.0.0.1:80", "[::1]:443", "example.org:8080", "a-b_c.d:1"] {
+            let target: Target = text.parse().unwrap();
+            assert_eq!(target.to_string(), text);
+            assert_eq!(Target::parse(&target.encode()), Ok(target));
+        }
+        assert_eq!("EXAMPLE.org:1".parse::<Target>().unwrap().to_string(), "example.org:1");
+        for (text, error) in [
+            ("example.org", TargetError::BadPort),
+            ("example.org:http", TargetError::BadPort),
+            ("example.org:65536", TargetError::BadPort),
+            (":80", TargetError::BadName),
+            ("exa mple:80", TargetError::BadName),
+            ("::1:80", TargetError::BadName),
+        ] {
+            assert_eq!(text.parse::<Target>(), Err(error), "{text}");
+        }
+    }
+
+    #[test]
+    fn bytes_from_rfc_1928() {
+        let target = Target::parse(b"\x03\x0bexample.org\x01\xBB").unwrap();
+        assert_eq!(target.to_string(), "example.org:443");
+        assert_eq!(Target::parse(&[1, 10, 0, 0, 1, 0, 80]).unwrap().to_string(), "10.0.0.1:80");
+        assert_eq!(Target::parse(&[2, 0]), Err(TargetError::UnknownType(2)));
+        assert_eq!(Target::parse(&[3, 0, 0, 80]), Err(TargetError::BadName));
+        assert_eq!(Target::parse(&[1, 10, 0, 0, 1, 0]), Err(TargetError::Short));
+        assert_eq!(Target::parse(&[1, 10, 0, 0, 1, 0, 80, 0]), Err(TargetError::Trailing));
+    }
+
+    proptest! {
+        #[test]
+        fn what_parses_encodes_to_itself(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            if let Ok(Parsed::Done(target, len)) = Target::parse_prefix(&bytes) {
+                let again = Target::parse(&target.encode());
+                prop_assert_eq!(again, Ok(target));
+                prop_assert!(len <= bytes.len());
+            }
+        }
+
+        #[test]
+        fn missing_bytes_are_counted(name in "[a-z0-9.-]{1,255}", port: u16) {
+            let bytes = Target { host: Host::Name(name), port }.encode();
+            for cut in 0..bytes.len() {
+                let Ok(Parsed::Missing(missing)) = Target::parse_prefix(&bytes[..cut]) else {
+                    panic!("cut at {cut}");
+                };
+                prop_assert!(missing >= 1 && cut + missing <= bytes.len());
+            }
+        }
+    }
+}

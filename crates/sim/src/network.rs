@@ -1,0 +1,295 @@
+//! Links, timers and the one queue of events that is the virtual clock.
+//!
+//! A link goes one way; a connection is two of them. The network carries bytes and knows nothing of
+//! what is at the ends: whoever runs it takes the events and hands them to the right end.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::Rng;
+
+/// One direction of one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId(usize);
+
+impl LinkId {
+    /// Links are numbered 0, 1, 2, ... in the order in which they were made.
+    pub fn index(self) -> usize {
+        self.0
+    }
+}
+
+/// What happens next. `T` is whatever the user tells timers apart by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event<T> {
+    /// Bytes come out of the far end of a link.
+    Arrived {
+        /// The link they came over.
+        link: LinkId,
+        /// Never empty.
+        bytes: Vec<u8>,
+    },
+    /// The far end of a link sees it closed. Nothing arrives on it afterwards.
+    Closed {
+        /// The closed link.
+        link: LinkId,
+    },
+    /// The attacker gets what was sent on a seized link. Nothing arrives unless it is injected.
+    Intercepted {
+        /// The seized link.
+        link: LinkId,
+        /// The bytes of one send, uncut.
+        bytes: Vec<u8>,
+    },
+    /// The attacker sees that the sender has closed a seized link.
+    InterceptedClose {
+        /// The seized link.
+        link: LinkId,
+    },
+    /// A timer is due.
+    Timer(T),
+}
+
+/// A network of directed links, its clock and its timers.
+#[derive(Debug)]
+pub struct Network<T> {
+    now: Duration,
+    rng: Rng,
+    links: Vec<Link>,
+    /// By time, and among events of the same time in the order in which they were caused.
+    queue: BTreeMap<(Duration, u64), Event<T>>,
+    caused: u64,
+}
+
+#[derive(Debug)]
+struct Link {
+    min_delay: Duration,
+    max_delay: Duration,
+    /// When the last bytes sent on it arrive: a stream's later bytes never overtake them.
+    last_arrival: Duration,
+    seized: bool,
+    closed: bool,
+}
+
+impl<T> Network<T> {
+    /// An empty network at time zero.
+    pub fn new(seed: u64) -> Self {
+        Self {
+            now: Duration::ZERO,
+            rng: Rng::new(seed),
+            links: Vec::new(),
+            queue: BTreeMap::new(),
+            caused: 0,
+        }
+    }
+
+    /// The virtual time: that of the latest event handed out.
+    pub fn now(&self) -> Duration {
+        self.now
+    }
+
+    /// A new link on which every piece takes between `min_delay` and `max_delay`.
+    pub fn link(&mut self, min_delay: Duration, max_delay: Duration) -> LinkId {
+        self.links.push(Link {
+            min_delay,
+            max_delay,
+            last_arrival: Duration::ZERO,
+            seized: false,
+            closed: false,
+        });
+        LinkId(self.links.len() - 1)
+    }
+
+    /// Hands a link to the attacker: what is sent on it from now on is intercepted.
+    ///
+    /// # Panics
+    /// If the link is of another network.
+    pub fn seize(&mut self, link: LinkId) {
+        self.links[link.0].seized = true;
+    }
+
+    /// True if the attacker has the link.
+    ///
+    /// # Panics
+    /// If the link is of another network.
+    pub fn is_seized(&self, link: LinkId) -> bool {
+        self.links[link.0].seized
+    }
+
+    /// Sends bytes on a stream: they arrive in order and whole, but cut anywhere.
+    ///
+    /// # Panics
+    /// If the link is of another network.
+    pub fn send_stream(&mut self, link: LinkId, bytes: &[u8]) {
+        if self.links[link.0].seized {
+            let at = self.arrival(link);
+            let bytes = bytes.to_vec();
+            self.schedule(at, Event::Intercepted { link, bytes });
+            return;
+        }
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let (piece, after) = rest.split_at(1 + self.rng.index(rest.len()));
+            let at = self.arrival(link);
+            let bytes = piece.to_vec();
+            self.schedule(at, Event::Arrived { link, bytes });
+            rest = after;
+        }
+    }
+
+    /// Closes a stream once what was sent on it before has arrived.
+    ///
+    /// # Panics
+    /// If the link is of another network.
+    pub fn close_stream(&mut self, link: LinkId) {
+        let at = self.arrival(link);
+        if self.links[link.0].seized {
+            self.schedule(at, Event::InterceptedClose { link });
+        } else {
+            self.schedule(at, Event::Closed { link });
+        }
+    }
+
+    /// The attacker makes bytes arrive after `delay`, in whatever order that gives.
+    pub fn inject(&mut self, link: LinkId, bytes: Vec<u8>, delay: Duration) {
+        if !bytes.is_empty() {
+            self.schedule(self.now + delay, Event::Arrived { link, bytes });
+        }
+    }
+
+    /// The attacker closes a link after `delay`.
+    pub fn inject_close(&mut self, link: LinkId, delay: Duration) {
+        self.schedule(self.now + delay, Event::Closed { link });
+    }
+
+    /// Asks for a timer event at `at`, or now if that has passed.
+    ///
+    /// There is no way to take it back: a state machine asked too early has nothing to do.
+    pub fn arm(&mut self, at: Duration, token: T) {
+        self.schedule(at.max(self.now), Event::Timer(token));
+    }
+
+    /// The next event, with the clock moved to its time; `None` when nothing will ever happen.
+    pub fn next_event(&mut self) -> Option<Event<T>> {
+        while let Some(((at, _), event)) = self.queue.pop_first() {
+            self.now = at;
+            if self.still_happens(&event) {
+                return Some(event);
+            }
+        }
+        None
+    }
+
+    /// The far end of a closed link hears nothing more, not even a second close.
+    fn still_happens(&mut self, event: &Event<T>) -> bool {
+        match event {
+            Event::Arrived { link, .. } => !self.links[link.0].closed,
+            Event::Closed { link } => !std::mem::replace(&mut self.links[link.0].closed, true),
+            Event::Intercepted { .. } | Event::InterceptedClose { .. } | Event::Timer(_) => true,
+        }
+    }
+
+    fn arrival(&mut self, link: LinkId) -> Duration {
+        let link = &mut self.links[link.0];
+        let delay = self.rng.between(link.min_delay, link.max_delay);
+        link.last_arrival = link.last_arrival.max(self.now + delay);
+        link.last_arrival
+    }
+
+    fn schedule(&mut self, at: Duration, event: Event<T>) {
+        self.caused += 1;
+        self.queue.insert((at, self.caused), event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOW: Duration = Duration::from_millis(1);
+    const HIGH: Duration = Duration::from_millis(50);
+
+    fn log(seed: u64) -> Vec<(Duration, Event<u8>)> {
+        let mut net = Network::new(seed);
+        let links = [net.link(LOW, HIGH), net.link(LOW, HIGH)];
+        for round in 0..10 {
+            for link in links {
+                net.send_stream(link, &[round; 7]);
+            }
+        }
+        net.arm(HIGH, 1);
+        std::iter::from_fn(|| net.next_event().map(|event| (net.now(), event))).collect()
+    }
+
+    #[test]
+    fn one_seed_is_one_run() {
+        assert_eq!(log(1), log(1));
+        assert_ne!(log(1), log(2));
+    }
+
+    #[test]
+    fn time_never_runs_backwards() {
+        assert!(log(3).is_sorted_by_key(|(at, _)| *at));
+    }
+
+    #[test]
+    fn streams_arrive_whole_and_in_order_and_then_close() {
+        for seed in 0..200 {
+            let mut net = Network::<()>::new(seed);
+            let link = net.link(LOW, HIGH);
+            net.send_stream(link, b"first ");
+            net.send_stream(link, b"second");
+            net.close_stream(link);
+            let mut heard = Vec::new();
+            let mut closed = false;
+            while let Some(event) = net.next_event() {
+                match event {
+                    Event::Arrived { bytes, .. } => heard.extend(bytes),
+                    Event::Closed { .. } => closed = true,
+                    other => panic!("seed {seed}: {other:?}"),
+                }
+            }
+            assert_eq!((heard.as_slice(), closed), (&b"first second"[..], true));
+        }
+    }
+
+    #[test]
+    fn on_a_seized_link_only_the_attacker_decides_what_arrives() {
+        let mut net = Network::<()>::new(5);
+        let link = net.link(LOW, HIGH);
+        net.seize(link);
+        net.send_stream(link, b"secret");
+        let bytes = b"secret".to_vec();
+        assert_eq!(net.next_event(), Some(Event::Intercepted { link, bytes }));
+        net.close_stream(link);
+        assert_eq!(net.next_event(), Some(Event::InterceptedClose { link }));
+        assert_eq!(net.next_event(), None);
+
+        net.inject(link, b"late".to_vec(), HIGH);
+        net.inject(link, b"soon".to_vec(), LOW);
+        let soon = Event::Arrived { link, bytes: b"soon".to_vec() };
+        let late = Event::Arrived { link, bytes: b"late".to_vec() };
+        assert_eq!([net.next_event(), net.next_event()], [Some(soon), Some(late)]);
+    }
+
+    #[test]
+    fn nothing_arrives_after_a_close() {
+        let mut net = Network::<()>::new(5);
+        let link = net.link(LOW, HIGH);
+        net.inject_close(link, LOW);
+        net.inject_close(link, HIGH);
+        net.inject(link, b"ghost".to_vec(), HIGH);
+        assert_eq!(net.next_event(), Some(Event::Closed { link }));
+        assert_eq!(net.next_event(), None);
+    }
+
+    #[test]
+    fn events_of_one_time_keep_their_order() {
+        let mut net = Network::new(5);
+        for token in 0..20 {
+            net.arm(LOW, token);
+        }
+        let order: Vec<_> = std::iter::from_fn(|| net.next_event()).collect();
+        assert_eq!(order, (0..20).map(Event::Timer).collect::<Vec<_>>());
+    }
+}
