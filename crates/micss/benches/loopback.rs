@@ -4,6 +4,8 @@
 //! sharing, joining and the tamper code cost.
 //!
 //! Both run in this process on two worker threads, in turn, and the ratio is taken pair by pair.
+//!
+//! `cargo bench -p micss -- "64 3"` runs only the rows of 64 streams over three channels.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -25,6 +27,8 @@ const PAIRS: usize = 7;
 const RELAY_BUFFER: usize = 64 << 10;
 
 fn main() {
+    // Cargo passes `--bench` as well.
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -35,7 +39,10 @@ fn main() {
     for streams in [1, 64] {
         for n in 1..=5 {
             for integrity in ["tamper-code", "none"] {
-                runtime.block_on(row(streams, n, integrity));
+                let name = format!("{streams} {n} {integrity}");
+                if wanted.iter().all(|wanted| name.starts_with(wanted)) {
+                    runtime.block_on(row(streams, n, integrity));
+                }
             }
         }
     }

@@ -1,0 +1,57 @@
+# What a person runs here. `make` alone lists it.
+
+CARGO ?= cargo
+FUZZ_SECONDS ?= 600
+FUZZ_TARGETS = share_file handshake record socks
+
+.PHONY: help demo test lint bench docs fuzz soak setup setup-lint audit
+
+help:
+	@echo 'make demo    a file crosses three channels that no two of them can read'
+	@echo 'make test    all tests (installs curl if it is missing)'
+	@echo 'make lint    format, clippy, documentation, licences of dependencies'
+	@echo 'make bench   speed: sharing kernels beside libisal, MICSS beside a plain relay'
+	@echo 'make docs    the API documentation, in target/doc'
+	@echo 'make fuzz    every fuzz target, FUZZ_SECONDS=$(FUZZ_SECONDS) each'
+	@echo 'make soak    large files and many streams: memory stays flat'
+	@echo 'make audit   known vulnerabilities of dependencies (needs the network)'
+
+demo:
+	$(CARGO) run --release --locked --package cli --bin sunder -- demo
+
+test: setup
+	$(CARGO) test --workspace --locked
+
+lint: setup-lint
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked
+	$(CARGO) deny --locked check bans licenses sources
+
+bench:
+	scripts/setup libisal2:libisal.so.2
+	$(CARGO) bench --locked --package sharing --bench sharing
+	$(CARGO) bench --locked --package micss --bench loopback
+
+docs:
+	$(CARGO) doc --workspace --no-deps --locked
+
+# cargo-fuzz passes unstable flags, which the stable compiler takes only with RUSTC_BOOTSTRAP.
+fuzz:
+	@command -v cargo-fuzz >/dev/null || { echo 'installing cargo-fuzz'; $(CARGO) install --locked cargo-fuzz; }
+	@for target in $(FUZZ_TARGETS); do \
+		RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run --fuzz-dir fuzz $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
+	done
+
+soak:
+	$(CARGO) build --release --locked --package cli
+	scripts/soak
+
+setup:
+	@scripts/setup curl
+
+setup-lint:
+	@command -v cargo-deny >/dev/null || { echo 'installing cargo-deny, once: a few minutes'; $(CARGO) install --locked cargo-deny; }
+
+audit: setup-lint
+	$(CARGO) deny --locked check advisories
