@@ -1,7 +1,7 @@
 //! The one operation on whole buffers: linear combinations over GF(2^8).
 //!
 //! Splitting, joining, checking and the XOR scheme are all `output_r = sum_i w_ri * input_i` with
-//! public weights, byte for byte. There is one implementation of the loop ([`vector`]) and one
+//! public weights, byte for byte. There is one implementation of the loop (in `vector`) and one
 //! vector type an instruction set; which is used is decided once, at run time. All give the same
 //! bytes. None has a branch or a memory address that depends on the buffers' contents.
 #![allow(unsafe_code)]
@@ -20,12 +20,17 @@ mod neon;
 #[cfg(target_arch = "x86_64")]
 mod ssse3;
 
+#[cfg(target_arch = "aarch64")]
+use std::arch::aarch64;
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64;
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
 use crate::MAX_SHARES;
 use crate::field::multiply;
+use vector::combine;
 
 /// An instruction set for which there is a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,16 +99,16 @@ impl Kernel {
         unsafe {
             match self {
                 #[cfg(target_arch = "x86_64")]
-                Self::Gfni512 => gfni512::combine(weights, inputs, outputs, len),
+                Self::Gfni512 => combine::<x86_64::__m512i>(weights, inputs, outputs, len),
                 #[cfg(target_arch = "x86_64")]
-                Self::Gfni => gfni::combine(weights, inputs, outputs, len),
+                Self::Gfni => combine::<gfni::Gfni>(weights, inputs, outputs, len),
                 #[cfg(target_arch = "x86_64")]
-                Self::Avx2 => avx2::combine(weights, inputs, outputs, len),
+                Self::Avx2 => combine::<x86_64::__m256i>(weights, inputs, outputs, len),
                 #[cfg(target_arch = "x86_64")]
-                Self::Ssse3 => ssse3::combine(weights, inputs, outputs, len),
+                Self::Ssse3 => combine::<x86_64::__m128i>(weights, inputs, outputs, len),
                 #[cfg(target_arch = "aarch64")]
-                Self::Neon => neon::combine(weights, inputs, outputs, len),
-                Self::Portable => portable::combine(weights, inputs, outputs, len),
+                Self::Neon => combine::<aarch64::uint8x16_t>(weights, inputs, outputs, len),
+                Self::Portable => combine::<u64>(weights, inputs, outputs, len),
             }
         }
     }
@@ -111,7 +116,7 @@ impl Kernel {
 
 impl fmt::Display for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+        f.pad(match self {
             #[cfg(target_arch = "x86_64")]
             Self::Gfni512 => "GFNI+AVX-512",
             #[cfg(target_arch = "x86_64")]
@@ -155,20 +160,23 @@ impl Weight {
 #[derive(Clone)]
 pub(crate) struct Weights {
     columns: usize,
+    rows: usize,
     entries: Vec<Weight>,
     kernel: Kernel,
 }
 
 impl Weights {
-    /// Takes the rows, each of `columns` weights (1..=255).
+    /// Takes at most 255 rows, each of `columns` weights (1..=255).
     pub(crate) fn new(columns: usize, rows: impl IntoIterator<Item = Vec<u8>>) -> Self {
         assert!((1..=MAX_SHARES).contains(&columns), "1 to 255 columns");
-        let mut entries = Vec::new();
+        let mut weights = Self { columns, rows: 0, entries: Vec::new(), kernel: Kernel::best() };
         for row in rows {
             assert_eq!(row.len(), columns, "a row has a weight a column");
-            entries.extend(row.into_iter().map(Weight::new));
+            weights.entries.extend(row.into_iter().map(Weight::new));
+            weights.rows += 1;
         }
-        Self { columns, entries, kernel: Kernel::best() }
+        assert!(weights.rows <= MAX_SHARES, "at most 255 rows");
+        weights
     }
 
     /// The same weights, applied by the given kernel.
@@ -176,10 +184,6 @@ impl Weights {
         assert!(Kernel::available().contains(&kernel), "this processor lacks {kernel}");
         self.kernel = kernel;
         self
-    }
-
-    fn rows(&self) -> usize {
-        self.entries.len() / self.columns
     }
 
     /// Computes `outputs[r][j] = sum_i self[r][i] * inputs[i][j]` for all bytes `j`, where the
@@ -196,7 +200,7 @@ impl Weights {
     ) {
         let len = first.len();
         assert!(1 + rest.len() == self.columns, "an input a column");
-        assert!(outputs.len() == self.rows(), "an output a row");
+        assert!(outputs.len() == self.rows, "an output a row");
 
         let mut in_pointers = [MaybeUninit::<*const u8>::uninit(); MAX_SHARES];
         in_pointers[0].write(first.as_ptr());
@@ -215,7 +219,7 @@ impl Weights {
         // chosen from those that this processor has.
         unsafe {
             let inputs = std::slice::from_raw_parts(in_pointers.as_ptr().cast(), self.columns);
-            let outputs = std::slice::from_raw_parts(out_pointers.as_ptr().cast(), self.rows());
+            let outputs = std::slice::from_raw_parts(out_pointers.as_ptr().cast(), self.rows);
             self.kernel.combine(self, inputs, outputs, len);
         }
     }

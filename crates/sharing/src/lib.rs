@@ -3,7 +3,7 @@
 //! A [`Splitter`] turns a secret of any length into `m` shares of the same length, any `k` of
 //! which give it back through a [`Joiner`], while any `k - 1` are uniformly random and say nothing
 //! about it. Two schemes: XOR, where all shares are needed, and Shamir's over GF(2^8). Buffers
-//! are the caller's; no call allocates.
+//! are the caller's; splitting does not allocate, nor does joining a subset seen before.
 //!
 //! What is promised, and under which assumption:
 //! - Secrecy against whoever has fewer than `k` shares: see [`random`] for what it rests on.
@@ -14,6 +14,7 @@
 //! Implements the schemes of paper 001, III-E (XOR) and paper 000, III-A (k-of-m).
 
 mod field;
+pub mod file;
 pub mod kernels;
 pub mod locate;
 pub mod random;

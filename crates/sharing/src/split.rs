@@ -7,8 +7,6 @@
 //! [`Splitter`] does: the random bytes are written once, straight into the shares, and only
 //! `m - k + 1` shares are computed. XOR is the same with one computed share whose weights are 1.
 
-use std::collections::HashMap;
-
 use crate::field::lagrange_weights;
 use crate::kernels::{Kernel, Weights};
 use crate::{Generator, RandomError, Scheme, Sharing};
@@ -151,14 +149,15 @@ impl Splitter {
 pub struct Joiner {
     sharing: Sharing,
     kernel: Kernel,
-    /// Weights by the coordinates of the shares, in their order.
-    cache: HashMap<Box<[u8]>, Weights>,
+    /// The coordinates of shares in their order, and their weights; those used last come first,
+    /// because a stream of joins stays with a few subsets.
+    cache: Vec<(Box<[u8]>, Weights)>,
 }
 
 impl Joiner {
     /// A joiner for the given sharing.
     pub fn new(sharing: Sharing) -> Self {
-        Self { sharing, kernel: Kernel::best(), cache: HashMap::new() }
+        Self { sharing, kernel: Kernel::best(), cache: Vec::new() }
     }
 
     /// The same joiner with another of this processor's kernels, for tests and benchmarks.
@@ -200,40 +199,49 @@ impl Joiner {
         if shares.iter().any(|share| share.len() != secret.len()) {
             return Err(JoinError::WrongLength);
         }
-        if !self.cache.contains_key(coordinates) {
-            self.remember(coordinates)?;
-        }
         if expected == 1 {
+            check_coordinates(self.sharing, coordinates)?;
             secret.copy_from_slice(shares[0]);
             return Ok(());
         }
-        self.cache[coordinates].apply(shares[0], &shares[1..], &mut [secret]);
+        self.weights(coordinates)?.apply(shares[0], &shares[1..], &mut [secret]);
         Ok(())
     }
 
-    fn remember(&mut self, coordinates: &[u8]) -> Result<(), JoinError> {
-        check_coordinates(self.sharing, coordinates)?;
-        if self.cache.len() == MAX_CACHED_SUBSETS {
-            self.cache.clear();
+    fn weights(&mut self, coordinates: &[u8]) -> Result<&Weights, JoinError> {
+        if let Some(place) = self.cache.iter().position(|(known, _)| known.iter().eq(coordinates)) {
+            if place > 0 {
+                self.cache.swap(0, place);
+            }
+        } else {
+            check_coordinates(self.sharing, coordinates)?;
+            let row = secret_weights(self.sharing, coordinates);
+            let weights = Weights::new(coordinates.len(), [row]).with_kernel(self.kernel);
+            self.cache.truncate(MAX_CACHED_SUBSETS - 1);
+            self.cache.insert(0, (coordinates.into(), weights));
         }
-        let row = match self.sharing.scheme() {
-            Scheme::Xor => vec![1; coordinates.len()],
-            Scheme::Shamir => lagrange_weights(coordinates, 0),
-        };
-        let weights = Weights::new(coordinates.len(), [row]).with_kernel(self.kernel);
-        self.cache.insert(coordinates.into(), weights);
-        Ok(())
+        Ok(&self.cache[0].1)
+    }
+}
+
+/// The weights with which the shares at `k` distinct coordinates add up to the secret.
+pub(crate) fn secret_weights(sharing: Sharing, coordinates: &[u8]) -> Vec<u8> {
+    match sharing.scheme() {
+        Scheme::Xor => vec![1; coordinates.len()],
+        Scheme::Shamir => lagrange_weights(coordinates, 0),
     }
 }
 
 /// Checks that the coordinates are within `1..=m` and distinct.
 pub(crate) fn check_coordinates(sharing: Sharing, coordinates: &[u8]) -> Result<(), JoinError> {
-    let mut seen = [false; 256];
+    // One bit a coordinate.
+    let mut seen = [0u64; 4];
     for &x in coordinates {
-        let again = std::mem::replace(&mut seen[usize::from(x)], true);
-        if again || x == 0 || x > sharing.shares() {
+        let (word, bit) = (&mut seen[usize::from(x / 64)], 1 << (x % 64));
+        if *word & bit != 0 || x == 0 || x > sharing.shares() {
             return Err(JoinError::BadCoordinate(x));
         }
+        *word |= bit;
     }
     Ok(())
 }

@@ -11,13 +11,14 @@
 //! ```
 //!
 //! **Theorem.** Whatever `s` is, and whatever differences an attacker adds to `s`, `x` and the tag,
-//! knowing `s` but not `x`: if the message changes, the tag fits with probability at most
-//! `(d + 1) / 2^128` over the choice of `x`. Here is why. The check of the changed message is a
-//! polynomial in `x` which must be zero. The `x^(d+2)` cancel, and the coefficient of `x^(d+1)` is
-//! `(d + 2) e`, where `e` is the difference added to `x`. For odd `d` that is not zero unless `e`
-//! is, and if `e` is zero, the changed blocks remain as coefficients. So the polynomial is not zero,
-//! and has at most `d + 1` roots. Should the change also alter the number of blocks, the leading
-//! terms do not cancel, and it has at most `max(d, d') + 2`.
+//! knowing `s` but not `x`: unless all are zero, the tag fits with probability at most
+//! `(d + 1) / 2^128` over the choice of `x`. Here is why. Say that `e` is added to `x`, the blocks
+//! become `s'`, and `t` is added to the tag. It fits if `x` is a root of
+//! `f(x + e, s') + f(x, s) + t`. The `x^(d+2)` cancel, and the coefficient of `x^(d+1)` is
+//! `(d + 2) e`, which for odd `d` is `e` itself. If `e` is zero, the coefficients of `x^1 .. x^d`
+//! are the differences of the blocks; if those are zero too, `t` is left. So the polynomial is not
+//! zero, and has at most `d + 1` roots. Should the change also alter the number of blocks, to `d'`,
+//! which is odd too, the leading terms do not cancel, and there are at most `max(d, d') + 2`.
 //!
 //! **Assumptions.** `x` is uniform, used for one message, and independent of what the attacker
 //! sees. The attacker's influence is the addition of differences that do not depend on `x`. Both
@@ -26,14 +27,19 @@
 //!
 //! The blocks are the message, zeros to fill the last block, a block of zeros if that is needed to
 //! make `d` odd, and a block with the message's length. So the padding and the length are under
-//! the tag. The field is POLYVAL's (RFC 8452) with its product `a * b * x^-128`, which is
-//! isomorphic to the usual one.
+//! the tag. `s_d` is the first block, `s_1` the length. The field is POLYVAL's (RFC 8452) with its
+//! product `a * b * x^-128`, which is isomorphic to the usual one.
+
+mod hash;
+#[cfg(target_arch = "x86_64")]
+mod wide;
 
 use polyval::Polyval;
-use polyval::universal_hash::UniversalHash;
 use subtle::ConstantTimeEq;
+use zeroize::Zeroizing;
 
 use crate::{Generator, RandomError};
+use hash::Hash;
 
 /// How many bytes the code adds to a message: the random point and the tag.
 pub const OVERHEAD: usize = 2 * BLOCK;
@@ -44,13 +50,17 @@ pub const BLOCK: usize = 16;
 /// The one of POLYVAL's product: the coefficient of `x^(d+2)`.
 const ONE: [u8; BLOCK] = [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xC2];
 
+/// From how many bytes on a message pays for the powers of the point that [`wide`] needs.
+#[cfg(target_arch = "x86_64")]
+const WIDE_FROM: usize = 512;
+
 /// A message, or its point or tag, was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the tag does not fit: the data was changed")]
 pub struct Tampered;
 
 /// Returns a fresh random point and the tag of the message that `parts` make up together: the
-/// [`OVERHEAD`] bytes to be shared with it.
+/// [`OVERHEAD`] bytes to be shared with it. How the message is cut into parts makes no difference.
 ///
 /// # Errors
 /// When there are no random bytes.
@@ -67,55 +77,149 @@ pub fn protect(parts: &[&[u8]], generator: &mut Generator) -> Result<[u8; OVERHE
 /// # Errors
 /// When the message or its code were changed.
 pub fn verify(code: &[u8; OVERHEAD], parts: &[&[u8]]) -> Result<(), Tampered> {
-    let (&point, expected) = code.split_first_chunk().unwrap_or((&[0; BLOCK], &[]));
-    let found = tag(&point, parts);
-    if bool::from(found.ct_eq(expected)) { Ok(()) } else { Err(Tampered) }
+    let ([point, expected], []) = code.as_chunks::<BLOCK>() else { return Err(Tampered) };
+    if bool::from(tag(point, parts).ct_eq(expected)) { Ok(()) } else { Err(Tampered) }
 }
 
 /// Computes `f(point, parts)`.
 fn tag(point: &[u8; BLOCK], parts: &[&[u8]]) -> [u8; BLOCK] {
-    // The highest power comes first, and the coefficient of x^(d+1) is zero.
-    let mut hash = Polyval::new(point.into());
-    hash.update(&[ONE.into(), [0; BLOCK].into()]);
+    let len: usize = parts.iter().map(|part| part.len()).sum();
+    #[cfg(target_arch = "x86_64")]
+    if len >= WIDE_FROM
+        && let Some(hash) = wide::Wide::new(point)
+    {
+        return tag_by(hash, parts, len);
+    }
+    tag_by(Polyval::new(point.into()), parts, len)
+}
 
-    // Whole blocks go straight from the parts; a block across two parts is put together here.
-    let mut block = [0; BLOCK];
-    let mut filled = 0;
-    let mut blocks: u64 = 0;
-    let mut len: u64 = 0;
-    for &part in parts {
-        len += part.len() as u64;
-        let mut rest = part;
-        if filled > 0 {
-            let head = rest.split_off(..rest.len().min(BLOCK - filled)).expect("within the part");
-            block[filled..filled + head.len()].copy_from_slice(head);
-            filled += head.len();
+/// Computes the tag of `len` bytes with a hash at the point.
+fn tag_by(mut hash: impl Hash, parts: &[&[u8]], len: usize) -> [u8; BLOCK] {
+    // The highest power comes first, and the coefficient of x^(d+1) is zero.
+    hash.update(&[ONE, [0; BLOCK]]);
+    let mut blocks = Blocks { hash, block: Zeroizing::new([0; BLOCK]), filled: 0 };
+    for part in parts {
+        blocks.add(part);
+    }
+    blocks.fill_up();
+    let ending = [[0; BLOCK], (len as u128).to_le_bytes()];
+    // With the length's block alone, an odd number of blocks before it would make d even.
+    let needed = if len.div_ceil(BLOCK) % 2 == 1 { &ending[..] } else { &ending[1..] };
+    blocks.hash.update(needed);
+    blocks.hash.finish()
+}
+
+/// A hash that takes pieces of any length.
+struct Blocks<H> {
+    hash: H,
+    /// The block that is being put together from pieces, and how much of it is there.
+    block: Zeroizing<[u8; BLOCK]>,
+    filled: usize,
+}
+
+impl<H: Hash> Blocks<H> {
+    /// Whole blocks go to the hash straight from the piece.
+    fn add(&mut self, piece: &[u8]) {
+        let missing = (BLOCK - self.filled) % BLOCK;
+        let (head, rest) = piece.split_at(missing.min(piece.len()));
+        self.keep(head);
+        let (whole, tail) = rest.as_chunks::<BLOCK>();
+        self.hash.update(whole);
+        self.keep(tail);
+    }
+
+    /// Keeps at most what is missing from the block, and hashes that when it is complete.
+    fn keep(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
         }
-        if filled == BLOCK {
-            hash.update(&[block.into()]);
-            blocks += 1;
-            filled = 0;
-        }
-        if filled == 0 {
-            let tail = rest.len() % BLOCK;
-            let (whole, tail) = rest.split_at(rest.len() - tail);
-            hash.update_padded(whole);
-            blocks += (whole.len() / BLOCK) as u64;
-            block[..tail.len()].copy_from_slice(tail);
-            filled = tail.len();
+        self.block[self.filled..self.filled + bytes.len()].copy_from_slice(bytes);
+        self.filled += bytes.len();
+        if self.filled == BLOCK {
+            self.hash.update(&[*self.block]);
+            self.filled = 0;
         }
     }
-    if filled > 0 {
-        block[filled..].fill(0);
-        hash.update(&[block.into()]);
-        blocks += 1;
+
+    /// Fills the block up with zeros, if anything is in it.
+    fn fill_up(&mut self) {
+        self.keep(&[0; BLOCK][..(BLOCK - self.filled) % BLOCK]);
     }
-    if blocks % 2 == 1 {
-        // With the length's block, d would be even.
-        hash.update(&[[0; BLOCK].into()]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Deterministic bytes.
+    pub(super) fn bytes(len: usize) -> Vec<u8> {
+        (0u32..).map(|i| (i.wrapping_mul(2_654_435_761) >> 11).to_le_bytes()[0]).take(len).collect()
     }
-    let mut length = [0; BLOCK];
-    length[..8].copy_from_slice(&len.to_le_bytes());
-    hash.update(&[length.into()]);
-    hash.finalize().into()
+
+    /// The blocks of `f(x, s)` as the documentation says, and nothing clever.
+    fn documented_blocks(message: &[u8]) -> Vec<[u8; BLOCK]> {
+        let mut blocks: Vec<[u8; BLOCK]> = message
+            .chunks(BLOCK)
+            .map(|chunk| std::array::from_fn(|i| chunk.get(i).copied().unwrap_or(0)))
+            .collect();
+        if blocks.len() % 2 == 1 {
+            blocks.push([0; BLOCK]);
+        }
+        blocks.push((message.len() as u128).to_le_bytes());
+        blocks
+    }
+
+    fn polyval(point: &[u8; BLOCK], blocks: &[[u8; BLOCK]]) -> [u8; BLOCK] {
+        let mut hash = Polyval::new(point.into());
+        Hash::update(&mut hash, blocks);
+        hash.finish()
+    }
+
+    #[test]
+    fn the_number_of_blocks_is_odd_and_the_tag_as_documented() {
+        let point = *b"any random point";
+        for len in (0..=200).chain([1408, 4096, 4097, 70_000]) {
+            let message = bytes(len);
+            let blocks = documented_blocks(&message);
+            assert_eq!(blocks.len() % 2, 1, "d is odd for {len} bytes");
+            let expected = polyval(&point, &[&[ONE, [0; BLOCK]], &blocks[..]].concat());
+            assert_eq!(tag(&point, &[&message]), expected, "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn one_is_one() {
+        let point = *b"any random point";
+        assert_eq!(polyval(&point, &[ONE]), point, "1 * x = x");
+        assert_eq!(polyval(&ONE, &[point]), point, "x * 1 = x");
+    }
+
+    #[test]
+    fn how_a_message_is_cut_makes_no_difference() {
+        let point = *b"any random point";
+        for len in (0..200).chain([1500, 9000]) {
+            let message = bytes(len);
+            let whole = tag(&point, &[&message]);
+            for cut in (0..=len).step_by(1 + len / 40) {
+                let (a, b) = message.split_at(cut);
+                assert_eq!(tag(&point, &[a, b]), whole, "{len} bytes, cut at {cut}");
+                let (b, c) = b.split_at(b.len() / 3);
+                assert_eq!(tag(&point, &[a, b, &[], c]), whole, "{len} bytes, cut at {cut} twice");
+            }
+            let single: Vec<&[u8]> = message.chunks(1).collect();
+            assert_eq!(tag(&point, &single), whole, "{len} bytes, one by one");
+        }
+    }
+
+    #[test]
+    fn what_is_protected_verifies() {
+        let mut generator = Generator::seeded().unwrap();
+        for len in (0..100).chain([1408, 65_536]) {
+            let message = bytes(len);
+            let mut code = protect(&[&message], &mut generator).unwrap();
+            assert_eq!(verify(&code, &[&message]), Ok(()));
+            code[len % OVERHEAD] ^= 0x10;
+            assert_eq!(verify(&code, &[&message]), Err(Tampered));
+        }
+    }
 }

@@ -7,15 +7,15 @@ use std::arch::x86_64::{
     _mm256_storeu_si256, _mm256_xor_si256,
 };
 
+use super::Weight;
 use super::vector::{self, Vector};
-use super::{Weight, Weights};
 
 impl Vector for __m256i {
     const BYTES: usize = 32;
 
     #[inline(always)]
     unsafe fn zero() -> Self {
-        // SAFETY: `combine` enables the instructions, here and below.
+        // SAFETY: `pass` enables the instructions, here and below.
         unsafe { _mm256_setzero_si256() }
     }
 
@@ -47,17 +47,16 @@ impl Vector for __m256i {
             _mm256_xor_si256(self, _mm256_xor_si256(low, high))
         }
     }
-}
 
-/// # Safety
-/// As `Kernel::combine`.
-#[target_feature(enable = "avx2")]
-pub(super) unsafe fn combine(
-    weights: &Weights,
-    inputs: &[*const u8],
-    outputs: &[*mut u8],
-    len: usize,
-) {
-    // SAFETY: the caller's contract, and the instructions are enabled.
-    unsafe { vector::combine::<__m256i, 2>(weights, inputs, outputs, len) }
+    #[target_feature(enable = "avx2")]
+    unsafe fn pass<const R: usize>(
+        weights: &[Weight],
+        inputs: &[*const u8],
+        outputs: &[*mut u8],
+        start: usize,
+        end: usize,
+    ) {
+        // SAFETY: the caller's contract, and the instructions are enabled.
+        unsafe { vector::pass::<Self, R, 2>(weights, inputs, outputs, start, end) }
+    }
 }

@@ -5,19 +5,19 @@ use std::arch::x86_64::{
     _mm256_storeu_si256, _mm256_xor_si256,
 };
 
+use super::Weight;
 use super::vector::{self, Vector};
-use super::{Weight, Weights};
 
 /// A register of 32 bytes; a type of its own, because AVX2 multiplies in another way.
 #[derive(Clone, Copy)]
-struct Gfni(__m256i);
+pub(super) struct Gfni(__m256i);
 
 impl Vector for Gfni {
     const BYTES: usize = 32;
 
     #[inline(always)]
     unsafe fn zero() -> Self {
-        // SAFETY: `combine` enables the instructions, here and below.
+        // SAFETY: `pass` enables the instructions, here and below.
         unsafe { Self(_mm256_setzero_si256()) }
     }
 
@@ -41,17 +41,16 @@ impl Vector for Gfni {
             Self(_mm256_xor_si256(self.0, _mm256_gf2p8mul_epi8(vector.0, weight)))
         }
     }
-}
 
-/// # Safety
-/// As `Kernel::combine`.
-#[target_feature(enable = "gfni,avx2")]
-pub(super) unsafe fn combine(
-    weights: &Weights,
-    inputs: &[*const u8],
-    outputs: &[*mut u8],
-    len: usize,
-) {
-    // SAFETY: the caller's contract, and the instructions are enabled.
-    unsafe { vector::combine::<Gfni, 2>(weights, inputs, outputs, len) }
+    #[target_feature(enable = "gfni,avx2")]
+    unsafe fn pass<const R: usize>(
+        weights: &[Weight],
+        inputs: &[*const u8],
+        outputs: &[*mut u8],
+        start: usize,
+        end: usize,
+    ) {
+        // SAFETY: the caller's contract, and the instructions are enabled.
+        unsafe { vector::pass::<Self, R, 2>(weights, inputs, outputs, start, end) }
+    }
 }

@@ -5,15 +5,15 @@ use std::arch::x86_64::{
     _mm512_storeu_si512, _mm512_xor_si512,
 };
 
+use super::Weight;
 use super::vector::{self, Vector};
-use super::{Weight, Weights};
 
 impl Vector for __m512i {
     const BYTES: usize = 64;
 
     #[inline(always)]
     unsafe fn zero() -> Self {
-        // SAFETY: `combine` enables the instructions, here and below.
+        // SAFETY: `pass` enables the instructions, here and below.
         unsafe { _mm512_setzero_si512() }
     }
 
@@ -37,17 +37,16 @@ impl Vector for __m512i {
             _mm512_xor_si512(self, _mm512_gf2p8mul_epi8(vector, weight))
         }
     }
-}
 
-/// # Safety
-/// As `Kernel::combine`.
-#[target_feature(enable = "gfni,avx512f")]
-pub(super) unsafe fn combine(
-    weights: &Weights,
-    inputs: &[*const u8],
-    outputs: &[*mut u8],
-    len: usize,
-) {
-    // SAFETY: the caller's contract, and the instructions are enabled.
-    unsafe { vector::combine::<__m512i, 4>(weights, inputs, outputs, len) }
+    #[target_feature(enable = "gfni,avx512f")]
+    unsafe fn pass<const R: usize>(
+        weights: &[Weight],
+        inputs: &[*const u8],
+        outputs: &[*mut u8],
+        start: usize,
+        end: usize,
+    ) {
+        // SAFETY: the caller's contract, and the instructions are enabled.
+        unsafe { vector::pass::<Self, R, 4>(weights, inputs, outputs, start, end) }
+    }
 }

@@ -5,15 +5,15 @@ use std::arch::aarch64::{
     uint8x16_t, vandq_u8, vdupq_n_u8, veorq_u8, vld1q_u8, vqtbl1q_u8, vshrq_n_u8, vst1q_u8,
 };
 
+use super::Weight;
 use super::vector::{self, Vector};
-use super::{Weight, Weights};
 
 impl Vector for uint8x16_t {
     const BYTES: usize = 16;
 
     #[inline(always)]
     unsafe fn zero() -> Self {
-        // SAFETY: `combine` enables the instructions, here and below.
+        // SAFETY: `pass` enables the instructions, here and below.
         unsafe { vdupq_n_u8(0) }
     }
 
@@ -41,17 +41,16 @@ impl Vector for uint8x16_t {
             veorq_u8(self, veorq_u8(low, high))
         }
     }
-}
 
-/// # Safety
-/// As `Kernel::combine`.
-#[target_feature(enable = "neon")]
-pub(super) unsafe fn combine(
-    weights: &Weights,
-    inputs: &[*const u8],
-    outputs: &[*mut u8],
-    len: usize,
-) {
-    // SAFETY: the caller's contract, and the instructions are enabled.
-    unsafe { vector::combine::<uint8x16_t, 2>(weights, inputs, outputs, len) }
+    #[target_feature(enable = "neon")]
+    unsafe fn pass<const R: usize>(
+        weights: &[Weight],
+        inputs: &[*const u8],
+        outputs: &[*mut u8],
+        start: usize,
+        end: usize,
+    ) {
+        // SAFETY: the caller's contract, and the instructions are enabled.
+        unsafe { vector::pass::<Self, R, 2>(weights, inputs, outputs, start, end) }
+    }
 }

@@ -1,8 +1,8 @@
 //! Ordinary integers, for processors without a vector kernel: eight products at a time by
 //! doubling. Branches are on the public weights only.
 
+use super::Weight;
 use super::vector::{self, Vector};
-use super::{Weight, Weights};
 
 /// The lowest bit of each byte.
 const ONES: u64 = 0x0101_0101_0101_0101;
@@ -46,16 +46,15 @@ impl Vector for u64 {
         }
         sum
     }
-}
 
-/// # Safety
-/// As `Kernel::combine`.
-pub(super) unsafe fn combine(
-    weights: &Weights,
-    inputs: &[*const u8],
-    outputs: &[*mut u8],
-    len: usize,
-) {
-    // SAFETY: the caller's contract.
-    unsafe { vector::combine::<u64, 4>(weights, inputs, outputs, len) }
+    unsafe fn pass<const R: usize>(
+        weights: &[Weight],
+        inputs: &[*const u8],
+        outputs: &[*mut u8],
+        start: usize,
+        end: usize,
+    ) {
+        // SAFETY: the caller's contract.
+        unsafe { vector::pass::<Self, R, 4>(weights, inputs, outputs, start, end) }
+    }
 }

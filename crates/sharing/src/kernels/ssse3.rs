@@ -6,15 +6,15 @@ use std::arch::x86_64::{
     _mm_srli_epi16, _mm_storeu_si128, _mm_xor_si128,
 };
 
+use super::Weight;
 use super::vector::{self, Vector};
-use super::{Weight, Weights};
 
 impl Vector for __m128i {
     const BYTES: usize = 16;
 
     #[inline(always)]
     unsafe fn zero() -> Self {
-        // SAFETY: `combine` enables the instructions, here and below.
+        // SAFETY: `pass` enables the instructions, here and below.
         unsafe { _mm_setzero_si128() }
     }
 
@@ -45,17 +45,16 @@ impl Vector for __m128i {
             _mm_xor_si128(self, _mm_xor_si128(low, high))
         }
     }
-}
 
-/// # Safety
-/// As `Kernel::combine`.
-#[target_feature(enable = "ssse3")]
-pub(super) unsafe fn combine(
-    weights: &Weights,
-    inputs: &[*const u8],
-    outputs: &[*mut u8],
-    len: usize,
-) {
-    // SAFETY: the caller's contract, and the instructions are enabled.
-    unsafe { vector::combine::<__m128i, 2>(weights, inputs, outputs, len) }
+    #[target_feature(enable = "ssse3")]
+    unsafe fn pass<const R: usize>(
+        weights: &[Weight],
+        inputs: &[*const u8],
+        outputs: &[*mut u8],
+        start: usize,
+        end: usize,
+    ) {
+        // SAFETY: the caller's contract, and the instructions are enabled.
+        unsafe { vector::pass::<Self, R, 2>(weights, inputs, outputs, start, end) }
+    }
 }

@@ -1,8 +1,8 @@
 //! The loop that every kernel shares, generic over the vector type.
 //!
-//! A kernel's file gives a [`Vector`] and one function that enables its instructions and calls
-//! [`combine`]. Everything here is inlined into that function, so it is compiled once for each
-//! instruction set.
+//! A kernel's file gives a [`Vector`], whose method `pass` enables its instructions and calls
+//! [`pass`]. What that needs is inlined into it, so it is compiled once for each instruction set
+//! and number of outputs: small functions, whose loops keep everything in registers.
 
 use super::{Weight, Weights};
 
@@ -25,6 +25,15 @@ pub(super) trait Vector: Copy {
 
     /// Returns `self + vector * weight` in every byte.
     unsafe fn add_product(self, vector: Self, weight: &Weight) -> Self;
+
+    /// Is [`pass`], for as many vectors at a time as suit the registers.
+    unsafe fn pass<const R: usize>(
+        weights: &[Weight],
+        inputs: &[*const u8],
+        outputs: &[*mut u8],
+        start: usize,
+        end: usize,
+    );
 }
 
 /// The widest vector of any kernel, in bytes.
@@ -38,51 +47,62 @@ const ROWS: usize = 4;
 /// pass still are in the first-level cache.
 const CHUNK: usize = 4096;
 
-/// Computes `outputs[r][j] = sum_i weights[r][i] * inputs[i][j]`, `U` vectors at a time.
+/// Computes `outputs[r][j] = sum_i weights[r][i] * inputs[i][j]`.
 ///
 /// # Safety
 /// As `Kernel::combine`.
-#[inline(always)]
-pub(super) unsafe fn combine<V: Vector, const U: usize>(
+pub(super) unsafe fn combine<V: Vector>(
     weights: &Weights,
     inputs: &[*const u8],
     outputs: &[*mut u8],
     len: usize,
 ) {
-    let chunk = if outputs.len() > ROWS { CHUNK } else { len.max(1) };
+    let chunk = if outputs.len() > ROWS { CHUNK } else { len };
     let mut start = 0;
     while start < len {
         let end = len.min(start + chunk);
-        for (i, outputs) in outputs.chunks(ROWS).enumerate() {
-            let weights = &weights.entries[i * ROWS * weights.columns..];
-            // SAFETY: `start..end` lies within `0..len`, and the weights from row `i * ROWS` on
-            // are those of these outputs.
+        let mut weights = weights.entries.as_slice();
+        for outputs in outputs.chunks(ROWS) {
+            let (these, others) = weights.split_at(outputs.len() * inputs.len());
+            // SAFETY: `start..end` lies within `0..len`, and these weights are these outputs'.
             unsafe {
                 match outputs.len() {
-                    1 => pass::<V, 1, U>(weights, inputs, outputs, start, end),
-                    2 => pass::<V, 2, U>(weights, inputs, outputs, start, end),
-                    3 => pass::<V, 3, U>(weights, inputs, outputs, start, end),
-                    _ => pass::<V, ROWS, U>(weights, inputs, outputs, start, end),
+                    1 => V::pass::<1>(these, inputs, outputs, start, end),
+                    2 => V::pass::<2>(these, inputs, outputs, start, end),
+                    3 => V::pass::<3>(these, inputs, outputs, start, end),
+                    _ => V::pass::<ROWS>(these, inputs, outputs, start, end),
                 }
             }
+            weights = others;
         }
         start = end;
     }
 }
 
-/// Computes `R` outputs, the bytes from `start` to `end`, which are not none.
+/// Computes `R` outputs, the bytes from `start` to `end`, which are not none, `U` vectors at a time.
+///
+/// # Safety
+/// As `Kernel::combine`: the weights are those of `R` outputs, and `end` is within the buffers.
 #[inline(always)]
-unsafe fn pass<V: Vector, const R: usize, const U: usize>(
+pub(super) unsafe fn pass<V: Vector, const R: usize, const U: usize>(
     weights: &[Weight],
     inputs: &[*const u8],
     outputs: &[*mut u8],
     start: usize,
     end: usize,
 ) {
-    // SAFETY: every block read and written lies within `start..end`, the last by construction;
-    // overlapping the block before it is harmless, because outputs are not inputs.
+    // SAFETY: every block read and written lies within `start..end`, the first and the
+    // last by construction; that they overlap others is harmless, because outputs are not inputs.
     unsafe {
         let mut at = start;
+        if end - start >= 2 * U * V::BYTES {
+            // One vector apart, and then no store goes across two cache lines.
+            let ahead = outputs[0].add(start).align_offset(V::BYTES);
+            if ahead > 0 {
+                block::<V, R, 1>(weights, inputs, outputs, at);
+                at += ahead;
+            }
+        }
         while end - at >= U * V::BYTES {
             block::<V, R, U>(weights, inputs, outputs, at);
             at += U * V::BYTES;

@@ -1,0 +1,293 @@
+//! What the commands that keep running have in common: how they read their configuration, what
+//! they ask of the system, their log, and how they stop.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
+use std::path::Path;
+
+use micss::config::ConfigError;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
+use tracing::{info, warn};
+use tracing_subscriber::EnvFilter;
+
+use crate::console;
+use crate::failure::Failure;
+
+/// The longest configuration. Whoever names a disk by mistake is told so before memory runs out.
+const MAX_CONFIG: u64 = 1 << 20;
+
+/// Descriptors that a process needs besides those of its streams.
+const SPARE_FILES: u64 = 64;
+
+/// Reads the configuration of `sunder COMMAND`.
+///
+/// # Errors
+/// When there is no such file, or it is no such configuration: what is wrong, and in which line.
+pub(crate) fn load<T>(
+    command: &str,
+    path: &Path,
+    parse: impl FnOnce(&str) -> Result<T, ConfigError>,
+) -> Result<T, Failure> {
+    let text = read(path).map_err(|error| refuse(path, &error))?;
+    parse(&text).map_err(|error| {
+        let path = path.display();
+        let place = Place::of(&error, &text);
+        let line = place.line.map(|line| format!(", line {line}")).unwrap_or_default();
+        let key = place.key.map(|key| format!("{key}: ")).unwrap_or_default();
+        Failure::Usage(format!("{path}{line}: {key}{error}; example: sunder {command} --help"))
+    })
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let read = File::open(path)?.take(MAX_CONFIG + 1).read_to_string(&mut text)?;
+    if read as u64 > MAX_CONFIG {
+        return Err(ErrorKind::FileTooLarge.into());
+    }
+    Ok(text)
+}
+
+fn refuse(path: &Path, error: &io::Error) -> Failure {
+    let path = path.display();
+    Failure::Usage(match error.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => {
+            format!("no such file: {path}; name the configuration with --config")
+        }
+        ErrorKind::IsADirectory => format!("{path} is a directory; name a file in it"),
+        ErrorKind::InvalidData | ErrorKind::FileTooLarge => {
+            format!("{path} is not a configuration: it must be text in UTF-8, 1 MiB at most")
+        }
+        _ => format!("cannot read {path}: {error}"),
+    })
+}
+
+/// Where in a configuration something is wrong, as far as that is known.
+#[derive(Default)]
+struct Place {
+    /// Counted from 1.
+    line: Option<usize>,
+    /// Only if the message does not name it.
+    key: Option<String>,
+}
+
+impl Place {
+    fn of(error: &ConfigError, text: &str) -> Self {
+        let beginning_with =
+            |key: &str| text.lines().position(|line| line.trim_start().starts_with(key));
+        match error {
+            ConfigError::Toml(error) => Self::of_toml(error, text),
+            ConfigError::Target { text: value, .. } => {
+                let quoted = format!("\"{value}\"");
+                let line = text.lines().position(|line| line.contains(&quoted));
+                Self { line: line.map(|index| index + 1), key: None }
+            }
+            ConfigError::Range { key, .. } => {
+                Self { line: beginning_with(key).map(|index| index + 1), key: None }
+            }
+            ConfigError::Channels { .. } | ConfigError::NothingToDo => Self::default(),
+        }
+    }
+
+    fn of_toml(error: &toml::de::Error, text: &str) -> Self {
+        // A missing key is nowhere, which is reported as the whole text.
+        let Some(span) = error.span().filter(|span| *span != (0..text.len())) else {
+            return Self::default();
+        };
+        let before = text.get(..span.start).unwrap_or(text);
+        let index = before.matches('\n').count();
+        let line = text.lines().nth(index).unwrap_or_default();
+        let key = line.split_once('=').map(|(key, _)| key.trim().to_owned());
+        let key = key.filter(|key| !error.message().contains(&format!("`{key}`")));
+        Self { line: Some(index + 1), key }
+    }
+}
+
+/// Runs a service to its end, with its log on standard error.
+///
+/// # Errors
+/// When the service fails, or cannot begin.
+pub(crate) fn run(service: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    start_log()?;
+    let runtime = runtime()?;
+    let result = runtime.block_on(service);
+    // A name that is still being looked up must not hold up the end.
+    runtime.shutdown_background();
+    result
+}
+
+/// A runtime with a thread for each processor.
+///
+/// # Errors
+/// When the system gives no threads.
+pub(crate) fn runtime() -> Result<Runtime, Failure> {
+    Runtime::new().map_err(|error| Failure::Failed(format!("cannot start threads: {error}")))
+}
+
+fn start_log() -> Result<(), Failure> {
+    let levels = std::env::var("RUST_LOG").unwrap_or_default();
+    let levels = if levels.is_empty() { "info" } else { &levels };
+    let filter = EnvFilter::try_new(levels).map_err(|error| {
+        let error = error.to_string().replace('\n', " ");
+        Failure::Usage(format!("RUST_LOG={levels}: {error}; RUST_LOG=debug shows more than usual"))
+    })?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(console::wants_colour(&io::stderr()))
+        .with_writer(io::stderr)
+        .init();
+    Ok(())
+}
+
+/// Lets this process have as many descriptors as the system allows, and warns if so many streams
+/// need more. Every stream takes a descriptor a channel and one for the application.
+pub(crate) fn allow_streams(max_streams: usize, channels: usize) {
+    let Some(limit) = raise_open_files() else { return };
+    let needed = (max_streams as u64) * (channels as u64 + 1) + SPARE_FILES;
+    if limit < needed {
+        warn!(
+            "{max_streams} streams over {channels} channels need {needed} open files, but the \
+             system allows {limit}: lower max_streams, or raise the limit (ulimit -Hn)"
+        );
+    }
+}
+
+/// Raises the limit of open files as far as it goes without privileges. Returns it, if there is
+/// one.
+pub(crate) fn raise_open_files() -> Option<u64> {
+    let limits = getrlimit(Resource::Nofile);
+    if limits.current == limits.maximum {
+        return limits.current;
+    }
+    let raised = Rlimit { current: limits.maximum, maximum: limits.maximum };
+    // Where that is not allowed, what there was has to do.
+    if setrlimit(Resource::Nofile, raised).is_ok() { limits.maximum } else { limits.current }
+}
+
+/// The signals by which a person or the system asks a service to stop.
+pub(crate) struct StopSignals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl StopSignals {
+    /// From here on, these signals no longer end the process by themselves.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub(crate) fn listen() -> Result<Self, Failure> {
+        let listen = |kind| {
+            signal(kind)
+                .map_err(|error| Failure::Failed(format!("cannot wait for signals: {error}")))
+        };
+        let (interrupt, terminate) =
+            (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+        Ok(Self { interrupt, terminate })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// Runs what `start` starts until a signal comes, and then as long as it needs to stop in good
+/// order; a second signal breaks it off. It is told to stop by the end of the channel it is given.
+///
+/// # Errors
+/// When it was broken off.
+pub(crate) async fn until_stopped<F: Future<Output = ()>>(
+    mut signals: StopSignals,
+    start: impl FnOnce(oneshot::Receiver<()>) -> F,
+) -> Result<(), Failure> {
+    let (stop, stopped) = oneshot::channel();
+    let serving = start(stopped);
+    tokio::pin!(serving);
+    tokio::select! {
+        () = &mut serving => return Ok(()),
+        () = signals.next() => {}
+    }
+    info!("stopping: streams under way may finish for a few seconds; a second signal ends them");
+    drop(stop);
+    tokio::select! {
+        () = &mut serving => {
+            info!("stopped");
+            Ok(())
+        }
+        () = signals.next() => {
+            let message = "stopped by a second signal; streams under way were broken off";
+            Err(Failure::Failed(message.into()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use micss::config::{ClientConfig, ServerConfig};
+
+    use super::*;
+
+    /// What is said about a configuration in `x.toml`.
+    fn said<T>(text: &str, parse: impl FnOnce(&str) -> Result<T, ConfigError>) -> String {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.toml");
+        std::fs::write(&path, text).unwrap();
+        let Err(failure) = load("serve", &path, parse) else { panic!("{text}: taken") };
+        assert_eq!(failure.code(), 2);
+        let message = failure.message().strip_prefix(&directory.path().display().to_string());
+        let message = message.unwrap().strip_suffix("; example: sunder serve --help").unwrap();
+        message.trim_start_matches('/').to_owned()
+    }
+
+    #[test]
+    fn mistakes_are_found_by_line_and_key() {
+        for (text, expected) in [
+            (
+                "listen = [\"1.2.3.4:5\"]\n\nallow = [\"x\"]\n",
+                "x.toml, line 3: allow = \"x\": no port",
+            ),
+            (
+                "allow = []\nlisten = [\"1.2.3.4\"]\n",
+                "x.toml, line 2: listen: invalid socket address",
+            ),
+            (
+                "allow = []\nlisten = [\n  \"1.2.3.4\",\n]\n",
+                "x.toml, line 3: invalid socket address",
+            ),
+            ("allow = []\n", "x.toml: missing field `listen`"),
+            ("allow = []\nlisten = []\n", "x.toml: 0 channels: give 1 to 16"),
+            ("listen = []\nalow = []\n", "x.toml, line 2: unknown field `alow`"),
+            (
+                "listen = [\"1.2.3.4:5\"]\nallow = []\nmin_channels = 17\n",
+                "x.toml, line 3: min_channels = 17: give 1 to 16",
+            ),
+            ("listen = [\n", "x.toml, line 1: "),
+        ] {
+            let said = said(text, ServerConfig::from_toml);
+            assert!(said.starts_with(expected), "{said}");
+            assert!(!said.contains('\n'), "{said}");
+        }
+        let text = "socks = \"127.0.0.1:0\"\n[[channel]]\nserver = \"1.2.3.4:5\"\nsource = \"x\"\n";
+        let said = said(text, ClientConfig::from_toml);
+        assert_eq!(said, "x.toml, line 4: source: invalid IP address syntax");
+    }
+
+    #[test]
+    fn what_is_no_text_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config");
+        let said = |path: &Path| load("serve", path, ServerConfig::from_toml).unwrap_err();
+        assert!(said(&path).message().starts_with("no such file"));
+        assert!(said(directory.path()).message().contains("is a directory"));
+        for bytes in [vec![0xFF], vec![b'#'; (1 << 20) + 1]] {
+            std::fs::write(&path, bytes).unwrap();
+            let failure = said(&path);
+            assert!(failure.message().contains("must be text"), "{}", failure.message());
+            assert_eq!(failure.code(), 2);
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! `sunder demo`: what Sunder does, shown on this machine alone, with nothing to configure.
+
+mod examine;
+mod histogram;
+mod house;
+mod http;
+mod material;
+mod report;
+mod samples;
+mod scratch;
+mod tap;
+mod view;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::ValueEnum;
+
+use crate::daemon;
+use crate::failure::Failure;
+use examine::{Capture, Finding, examine};
+use house::{CHANNELS, Transfer, transfer};
+use material::{DEFAULT_LEN, Material};
+use report::Report;
+use samples::Samples;
+
+/// Shows on this machine alone, without root and with nothing to configure, what Sunder does.
+///
+/// A file crosses three channels from a file server to its client, over loopback but with the
+/// protocol as it is. An eavesdropper on every channel keeps what it sees, and what each of them
+/// has, and each two, is searched for the file. Needs disk space for four times the file in TMPDIR,
+/// or /tmp, and leaves nothing behind. Fails if the file arrives changed, or if one or two
+/// eavesdroppers have anything but noise.
+#[derive(clap::Args)]
+#[command(after_help = "Example: sunder demo --file photo.jpg --eavesdrop all")]
+pub(crate) struct Arguments {
+    /// What to show
+    #[arg(value_enum, default_value_t = Job::Channels)]
+    job: Job,
+    /// The file to send instead of 256 MiB of the system's own
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// How many channels an eavesdropper listens on
+    #[arg(long, value_enum, value_name = "CHANNELS", default_value_t = Eavesdrop::Two)]
+    eavesdrop: Eavesdrop,
+    /// Print one JSON document on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Job {
+    /// A file crosses three channels of which any two are noise
+    Channels,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Eavesdrop {
+    /// On any one or two
+    Two,
+    /// Also on all three, which have the file
+    All,
+}
+
+/// Shows it.
+///
+/// # Errors
+/// When the file cannot be sent, arrives changed, or was not secret.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    match arguments.job {
+        Job::Channels => channels(arguments),
+    }
+}
+
+fn channels(arguments: &Arguments) -> Result<(), Failure> {
+    let material = Arc::new(prepare(arguments)?);
+    let runtime = daemon::runtime()?;
+    let mut transfer = runtime.block_on(transfer(Arc::clone(&material)))?;
+    runtime.shutdown_background();
+
+    let content = material.read_through().map_err(|error| scratch::reading(&error))?;
+    let samples = Samples::draw(&material).map_err(|error| scratch::reading(&error))?;
+    let findings = search(&mut transfer, &samples, arguments.eavesdrop)?;
+    let report = Report {
+        material: &material,
+        content: &content,
+        transfer: &transfer,
+        samples: samples.len(),
+        findings: &findings,
+    };
+    if arguments.json { report.print_json() } else { report.print() }?;
+    judge(&report)
+}
+
+/// Opens the file, or makes one, if there is room for it and for what is captured.
+fn prepare(arguments: &Arguments) -> Result<Material, Failure> {
+    if let Some(path) = &arguments.file {
+        let material = Material::open(path)?;
+        scratch::require(captured(material.len))?;
+        Ok(material)
+    } else {
+        scratch::require(DEFAULT_LEN + captured(DEFAULT_LEN))?;
+        Material::of_the_system()
+    }
+}
+
+/// About how many bytes are captured of a file of this length, headers included.
+fn captured(len: u64) -> u64 {
+    u64::from(CHANNELS) * (len + len / 64 + (1 << 20))
+}
+
+/// Looks for the file in what was captured: on every channel, on each two, and on all if asked.
+fn search(
+    transfer: &mut Transfer,
+    samples: &Samples,
+    eavesdrop: Eavesdrop,
+) -> Result<Vec<Finding>, Failure> {
+    let captures = transfer.captures.drain(..).map(Capture::of_shares);
+    let captures = captures.collect::<Result<Vec<_>, _>>();
+    let captures = captures.map_err(|error| scratch::reading(&error))?;
+    let most = match eavesdrop {
+        Eavesdrop::Two => 2,
+        Eavesdrop::All => captures.len(),
+    };
+    let sets: Vec<_> = (1..=most).flat_map(|size| sets_of(size, captures.len())).collect();
+    examine(&captures, &sets, samples).map_err(|error| scratch::reading(&error))
+}
+
+/// All sets of `size` of the numbers below `count`.
+fn sets_of(size: usize, count: usize) -> impl Iterator<Item = Vec<usize>> {
+    let sets = (0..1u32 << count)
+        .map(move |mask| (0..count).filter(|index| mask >> index & 1 == 1).collect::<Vec<_>>());
+    sets.filter(move |set| set.len() == size)
+}
+
+/// What the report says is what was promised.
+fn judge(report: &Report) -> Result<(), Failure> {
+    let wrong = if !report.is_equal() {
+        "the file that arrived is not the one that was sent; did it change meanwhile?"
+    } else if !report.is_secret() {
+        "what crossed one channel or two is not noise; please report this with the whole output"
+    } else if report.is_readable_with_all() == Some(false) {
+        "the three captures do not make the file; please report this with the whole output"
+    } else {
+        return Ok(());
+    };
+    Err(Failure::Failed(wrong.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_are_complete() {
+        let sets: Vec<_> = (1..=3).flat_map(|size| sets_of(size, 3)).collect();
+        let expected: [&[usize]; 7] = [&[0], &[1], &[2], &[0, 1], &[0, 2], &[1, 2], &[0, 1, 2]];
+        assert_eq!(sets, expected);
+    }
+}

@@ -1,0 +1,147 @@
+//! Whether bytes look like noise: how often each value occurs, against what chance allows.
+
+use serde::Serialize;
+
+/// Where chi-squared with 255 degrees of freedom lies, except once in ten million: its quantiles at
+/// 5e-8 and 1 - 5e-8. With six captures to judge, a false alarm comes once in 1.6 million demos.
+pub(super) const NOISE: (f64, f64) = (152.34, 394.06);
+
+/// With fewer bytes, 64 of each value, chi-squared does not yet follow its distribution so far out.
+const ENOUGH: u64 = 64 * 256;
+
+/// What a histogram says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Verdict {
+    /// Uniform bytes give such a histogram.
+    Noise,
+    /// Uniform bytes do not.
+    NotNoise,
+    /// There are too few bytes to tell.
+    TooShort,
+}
+
+/// How often each byte value occurs.
+#[derive(Clone)]
+pub(super) struct Histogram {
+    counts: [u64; 256],
+}
+
+impl Histogram {
+    /// Of no bytes.
+    pub(super) fn new() -> Self {
+        Self { counts: [0; 256] }
+    }
+
+    /// Counts bytes, fewer than 2^32 at a time.
+    pub(super) fn add(&mut self, bytes: &[u8]) {
+        // Four tables: the same byte twice in a row would wait for its own count.
+        let mut tables = [[0u32; 256]; 4];
+        let (fours, rest) = bytes.as_chunks::<4>();
+        for four in fours {
+            for (table, &byte) in tables.iter_mut().zip(four) {
+                table[usize::from(byte)] += 1;
+            }
+        }
+        for &byte in rest {
+            tables[0][usize::from(byte)] += 1;
+        }
+        for table in tables {
+            for (count, more) in self.counts.iter_mut().zip(table) {
+                *count += u64::from(more);
+            }
+        }
+    }
+
+    /// Adds another histogram.
+    pub(super) fn merge(&mut self, other: &Self) {
+        for (count, more) in self.counts.iter_mut().zip(other.counts) {
+            *count += more;
+        }
+    }
+
+    /// Chi-squared against uniform bytes, unless there are too few to tell.
+    pub(super) fn chi_squared(&self) -> Option<f64> {
+        let total: u64 = self.counts.iter().sum();
+        if total < ENOUGH {
+            return None;
+        }
+        let expected = to_f64(total) / 256.0;
+        let deviations = self.counts.iter().map(|&count| (to_f64(count) - expected).powi(2));
+        Some(deviations.sum::<f64>() / expected)
+    }
+}
+
+/// What chi-squared says.
+pub(super) fn verdict(chi_squared: Option<f64>) -> Verdict {
+    match chi_squared {
+        None => Verdict::TooShort,
+        Some(value) if (NOISE.0..=NOISE.1).contains(&value) => Verdict::Noise,
+        Some(_) => Verdict::NotNoise,
+    }
+}
+
+/// Exact up to 2^53, which no file on this machine reaches.
+#[expect(clippy::cast_precision_loss)]
+fn to_f64(count: u64) -> f64 {
+    count as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use sharing::Generator;
+
+    use super::*;
+
+    fn chi_squared(bytes: &[u8]) -> Option<f64> {
+        let mut histogram = Histogram::new();
+        histogram.add(bytes);
+        histogram.chi_squared()
+    }
+
+    #[test]
+    fn counts_do_not_depend_on_the_pieces() {
+        let bytes: Vec<u8> =
+            (0..100_003u32).map(|i| (i.wrapping_mul(i) >> 5).to_le_bytes()[0]).collect();
+        let mut histogram = Histogram::new();
+        let mut other = Histogram::new();
+        for (index, piece) in bytes.chunks(1001).enumerate() {
+            if index % 2 == 0 { histogram.add(piece) } else { other.add(piece) }
+        }
+        histogram.merge(&other);
+        let mut expected = [0; 256];
+        for byte in bytes {
+            expected[usize::from(byte)] += 1;
+        }
+        assert_eq!(histogram.counts, expected);
+    }
+
+    #[test]
+    fn the_values_of_known_histograms() {
+        assert_eq!(chi_squared(&[0; 16383]), None);
+        let even: Vec<u8> = (0..=255).cycle().take(16384).collect();
+        // All alike is as unlikely as too different.
+        assert_eq!(chi_squared(&even), Some(0.0));
+        assert_eq!(verdict(Some(0.0)), Verdict::NotNoise);
+        // One value alone: (n - n/256)^2 / (n/256) + 255 n/256 = 255 n.
+        assert_eq!(chi_squared(&[7; 16384]), Some(255.0 * 16384.0));
+        assert_eq!(verdict(None), Verdict::TooShort);
+    }
+
+    #[test]
+    fn noise_is_noise_and_a_text_is_not() {
+        let mut generator = Generator::seeded().unwrap();
+        let mut sum = 0.0;
+        for _ in 0..1000 {
+            let mut bytes = vec![0; 16384];
+            generator.fill(&mut bytes).unwrap();
+            let value = chi_squared(&bytes).unwrap();
+            assert_eq!(verdict(Some(value)), Verdict::Noise, "{value}");
+            sum += value;
+        }
+        // The mean of chi-squared is 255; that of 1000 has a standard deviation of 0.7.
+        assert!((sum / 1000.0 - 255.0).abs() < 5.0, "{sum}");
+        let text = include_bytes!("histogram.rs").repeat(10);
+        assert_eq!(verdict(chi_squared(&text)), Verdict::NotNoise);
+    }
+}

@@ -1,0 +1,124 @@
+//! The three channels on this machine, what stands at their ends, and the taps between.
+//!
+//! ```text
+//! fetch -> SOCKS5, MICSS client -> three taps -> MICSS server -> file server
+//! ```
+
+use std::fs::File;
+use std::future::pending;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use micss::client::Client;
+use micss::config::{ClientConfig, ConfigError, ServerConfig};
+use micss::server::Server;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use super::http::{self, Fetched};
+use super::material::Material;
+use super::scratch;
+use super::tap::Tap;
+use super::view::View;
+use crate::failure::Failure;
+
+/// How many channels there are. Channel i is at the loopback address 127.0.0.(i + 1).
+pub(super) const CHANNELS: u8 = 3;
+
+/// A file's way over the channels, and what was seen of it.
+pub(super) struct Transfer {
+    /// What arrived.
+    pub(super) fetched: Fetched,
+    /// From the request to the last byte.
+    pub(super) duration: Duration,
+    /// What the server sent on each channel.
+    pub(super) captures: Vec<File>,
+}
+
+/// Builds the house and fetches the file through it.
+///
+/// # Errors
+/// When a part of it cannot be built, or the file does not arrive whole.
+pub(super) async fn transfer(material: Arc<Material>) -> Result<Transfer, Failure> {
+    let len = material.len;
+    let files = TcpListener::bind("127.0.0.1:0").await.map_err(|error| building(&error))?;
+    let service = files.local_addr().map_err(|error| building(&error))?;
+    let server = bind_server(service).await.map_err(|error| building(&error))?;
+    let taps = bind_taps(&server).await.map_err(|error| building(&error))?;
+    let client = bind_client(&taps).await.map_err(|error| building(&error))?;
+    let proxy = client.local_addresses().map_err(|error| building(&error))?[0];
+    let view = View::new(taps.iter().map(|(_, address)| address.ip()), len);
+
+    // They end when the set is dropped.
+    let mut ends = JoinSet::new();
+    ends.spawn(server.run(pending()));
+    ends.spawn(client.run(pending()));
+    ends.spawn(async { _ = http::serve(files, material).await });
+
+    let start = Instant::now();
+    let fetch = async {
+        let fetched = http::fetch(proxy, service, |bytes| view.file().inc(bytes)).await;
+        let fetched = fetched
+            .map_err(|error| Failure::Failed(format!("the file did not arrive: {error}")))?;
+        Ok((fetched, start.elapsed()))
+    };
+    let ((fetched, duration), captures) = tokio::try_join!(fetch, capture(taps, &view))?;
+    Ok(Transfer { fetched, duration, captures })
+}
+
+async fn bind_server(service: SocketAddr) -> io::Result<Server> {
+    let listen: Vec<String> =
+        (1..=CHANNELS).map(|channel| format!("\"127.0.0.{channel}:0\"")).collect();
+    let config = format!(
+        "listen = [{}]\nallow = [\"{service}\"]\nmin_channels = {CHANNELS}",
+        listen.join(", ")
+    );
+    Server::bind(parsed(ServerConfig::from_toml(&config))).await
+}
+
+async fn bind_taps(server: &Server) -> io::Result<Vec<(Tap, SocketAddr)>> {
+    let mut taps = Vec::new();
+    for address in server.local_addresses()? {
+        let tap = Tap::bind(address).await?;
+        let address = tap.address()?;
+        taps.push((tap, address));
+    }
+    Ok(taps)
+}
+
+async fn bind_client(taps: &[(Tap, SocketAddr)]) -> io::Result<Client> {
+    let channels = taps.iter().map(|(_, address)| format!("[[channel]]\nserver = \"{address}\"\n"));
+    let config = format!("socks = \"127.0.0.1:0\"\n{}", channels.collect::<String>());
+    Client::bind(parsed(ClientConfig::from_toml(&config))).await
+}
+
+fn parsed<T>(config: Result<T, ConfigError>) -> T {
+    config.expect("nothing in it depends on the machine but ports")
+}
+
+/// Runs the taps until all channels have ended.
+async fn capture(taps: Vec<(Tap, SocketAddr)>, view: &View) -> Result<Vec<File>, Failure> {
+    let mut running = JoinSet::new();
+    for (index, ((tap, _), bar)) in taps.into_iter().zip(view.channels()).enumerate() {
+        let (file, bar) = (scratch::file()?, bar.clone());
+        running.spawn(async move { (index, tap.run(file, bar).await) });
+    }
+    let mut captures: Vec<Option<File>> = (0..CHANNELS).map(|_| None).collect();
+    while let Some(ended) = running.join_next().await {
+        let (index, capture) = ended.map_err(|error| tapping(&error))?;
+        captures[index] = Some(capture.map_err(|error| tapping(&error))?);
+    }
+    Ok(captures.into_iter().flatten().collect())
+}
+
+fn tapping(error: &dyn std::error::Error) -> Failure {
+    Failure::Failed(format!("the eavesdropper's capture: {error}"))
+}
+
+fn building(error: &io::Error) -> Failure {
+    Failure::Failed(format!(
+        "{error}; the demo needs the addresses 127.0.0.1 to 127.0.0.{CHANNELS}"
+    ))
+}

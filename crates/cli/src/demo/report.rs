@@ -1,0 +1,307 @@
+//! What the demo says in the end: for a person, or as JSON.
+
+use std::fmt::Write;
+use std::io;
+
+use indicatif::BinaryBytes;
+use serde::Serialize;
+
+use super::examine::Finding;
+use super::histogram::{NOISE, Verdict, verdict};
+use super::house::{CHANNELS, Transfer};
+use super::material::{Content, Material};
+use super::samples::SAMPLE;
+use crate::console;
+use crate::failure::Failure;
+
+/// All that there is to say.
+pub(super) struct Report<'a> {
+    /// The file that was sent.
+    pub(super) material: &'a Material,
+    /// What is in it.
+    pub(super) content: &'a Content,
+    /// How it crossed.
+    pub(super) transfer: &'a Transfer,
+    /// How many pieces of it were looked for.
+    pub(super) samples: usize,
+    /// What each eavesdropper has.
+    pub(super) findings: &'a [Finding],
+}
+
+impl Report<'_> {
+    /// Whether the same file arrived.
+    pub(super) fn is_equal(&self) -> bool {
+        let fetched = &self.transfer.fetched;
+        fetched.len == self.material.len && fetched.sha256 == self.content.sha256
+    }
+
+    /// Whether whoever lacks a channel has nothing but noise.
+    pub(super) fn is_secret(&self) -> bool {
+        let mut lacking = self.findings.iter().filter(|finding| !has_all(finding));
+        lacking.all(Finding::is_secret)
+    }
+
+    /// Whether whoever has all channels has the file; `None` if that was not asked.
+    pub(super) fn is_readable_with_all(&self) -> Option<bool> {
+        let all = self.findings.iter().find(|finding| has_all(finding))?;
+        // Samples across the boundary of two records are missed, less than one in a thousand.
+        Some(all.first.starts_with(b"HTTP/1.1 200") && all.found * 10 >= self.samples * 9)
+    }
+
+    /// Prints it for a person.
+    ///
+    /// # Errors
+    /// When standard output cannot be written to.
+    pub(super) fn print(&self) -> Result<(), Failure> {
+        let text = self.text(console::wants_colour(&io::stdout()));
+        console::print(text.trim_end().as_bytes())
+    }
+
+    /// Prints it for a program.
+    ///
+    /// # Errors
+    /// When standard output cannot be written to.
+    pub(super) fn print_json(&self) -> Result<(), Failure> {
+        console::print_json(&self.document())
+    }
+
+    fn text(&self, coloured: bool) -> String {
+        [self.summary(), self.table(coloured), self.explanation(), self.conclusion()].join("\n")
+    }
+
+    fn summary(&self) -> String {
+        let Self { material, transfer, .. } = self;
+        let seconds = transfer.duration.as_secs_f64();
+        let sent = hex(&self.content.sha256);
+        let received = hex(&transfer.fetched.sha256);
+        let same = if self.is_equal() { "the same" } else { "NOT THE SAME" };
+        format!(
+            "{CHANNELS} channels on this machine, 127.0.0.1 to 127.0.0.{CHANNELS}\n\n\
+             \x20 file      {}, {} bytes\n\
+             \x20 time      {seconds:.2} s, {}/s\n\
+             \x20 SHA-256   {sent}  sent\n\
+             \x20           {received}  received, {same}\n",
+            console::printable(&material.description),
+            material.len,
+            BinaryBytes(self.bytes_per_second()),
+        )
+    }
+
+    fn bytes_per_second(&self) -> u64 {
+        let nanoseconds = self.transfer.duration.as_nanos().max(1);
+        let rate = u128::from(self.transfer.fetched.len) * 1_000_000_000 / nanoseconds;
+        u64::try_from(rate).unwrap_or(u64::MAX)
+    }
+
+    fn table(&self, coloured: bool) -> String {
+        let mut rows = vec![
+            ["channels", "first bytes", "", "chi-squared", "looks like", "pieces of the file"]
+                .map(str::to_owned),
+        ];
+        rows.extend(self.findings.iter().map(|finding| {
+            row(label(finding), &finding.first, finding.chi_squared, self.found(finding))
+        }));
+        let content = self.content;
+        rows.push(row("the file".into(), &content.first, content.chi_squared, String::new()));
+        let mut text = String::from("What an eavesdropper has who listens on\n\n");
+        for row in &rows {
+            text.push_str(&aligned(row, &rows, coloured));
+        }
+        text
+    }
+
+    fn found(&self, finding: &Finding) -> String {
+        match self.samples {
+            0 => "too short to tell".into(),
+            samples => format!("{} of {samples}", finding.found),
+        }
+    }
+
+    fn explanation(&self) -> String {
+        let pieces = match self.samples {
+            0 => String::new(),
+            samples => format!(
+                "pieces       {samples} of {SAMPLE} bytes, from random places of the file, searched \
+                 for in all that was seen\n"
+            ),
+        };
+        format!(
+            "1+2          the XOR of what was seen on both\n\
+             first bytes  where the file server's answer begins; all is counted and searched from \
+             the end of\n\
+             \x20            the handshake, which is not secret\n\
+             chi-squared  how uneven the {} bytes of each are: noise has {:.0} to {:.0}, but once in \
+             ten million\n{pieces}",
+            self.findings.first().map_or(0, |finding| finding.len),
+            NOISE.0,
+            NOISE.1,
+        )
+    }
+
+    fn conclusion(&self) -> String {
+        let mut text = String::new();
+        if self.is_secret() {
+            text.push_str(
+                "Whoever listens on one channel, or on any two, has noise: how long the file is, \
+                 but not a\nbyte of what is in it.\n",
+            );
+        } else {
+            text.push_str("THIS IS NOT SECRET: one channel or two tell something of the file.\n");
+        }
+        match self.is_readable_with_all() {
+            None => text.push_str("With --eavesdrop all, someone listens on all three."),
+            Some(true) => text.push_str(
+                "On all three THE FILE IS READABLE, as for whom it was sent: one channel must be \
+                 out of reach.",
+            ),
+            Some(false) => text.push_str("All three together SHOULD give the file, and do not."),
+        }
+        text
+    }
+
+    fn document(&self) -> Document<'_> {
+        let Transfer { fetched, duration, .. } = self.transfer;
+        Document {
+            file: FileDocument {
+                name: &self.material.description,
+                bytes: self.material.len,
+                sha256: hex(&self.content.sha256),
+            },
+            received: ReceivedDocument { bytes: fetched.len, sha256: hex(&fetched.sha256) },
+            equal: self.is_equal(),
+            channels: CHANNELS,
+            seconds: duration.as_secs_f64(),
+            bytes_per_second: self.bytes_per_second(),
+            noise: NOISE.into(),
+            samples: self.samples,
+            eavesdroppers: self.findings.iter().map(Eavesdropper::of).collect(),
+            secret: self.is_secret(),
+            readable_with_all: self.is_readable_with_all(),
+        }
+    }
+}
+
+fn has_all(finding: &Finding) -> bool {
+    finding.captures.len() == usize::from(CHANNELS)
+}
+
+/// The channels, counted from 1.
+fn label(finding: &Finding) -> String {
+    let numbers: Vec<String> =
+        finding.captures.iter().map(|index| (index + 1).to_string()).collect();
+    numbers.join("+")
+}
+
+fn row(label: String, first: &[u8], chi_squared: Option<f64>, found: String) -> [String; 6] {
+    let looks_like = match verdict(chi_squared) {
+        Verdict::Noise => "noise",
+        Verdict::NotNoise => "NOT noise",
+        Verdict::TooShort => "too short",
+    };
+    let chi_squared = match chi_squared {
+        None => String::new(),
+        Some(value) if value < 1e6 => format!("{value:.1}"),
+        Some(value) => format!("{value:.1e}"),
+    };
+    [label, hex(first), ascii(first), chi_squared, looks_like.into(), found]
+}
+
+/// One row, its cells as wide as the widest of their column; numbers to the right.
+fn aligned(row: &[String; 6], rows: &[[String; 6]], coloured: bool) -> String {
+    let mut line = String::new();
+    for (column, cell) in row.iter().enumerate() {
+        let width = rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+        let gap = if column == 0 { "  " } else { " " };
+        let cell = if column == 3 { format!("{cell:>width$}") } else { format!("{cell:width$}") };
+        let colour = match row[column].as_str() {
+            "noise" if coloured => Some("32"),
+            "NOT noise" if coloured => Some("31"),
+            _ => None,
+        };
+        // Writing to a text does not fail.
+        let _ = match colour {
+            Some(colour) => write!(line, "{gap}\x1b[1;{colour}m{cell}\x1b[0m"),
+            None => write!(line, "{gap}{cell}"),
+        };
+    }
+    line.trim_end().to_owned() + "\n"
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    digits.concat()
+}
+
+fn ascii(bytes: &[u8]) -> String {
+    let visible = |&byte: &u8| if matches!(byte, b' '..=b'~') { char::from(byte) } else { '.' };
+    bytes.iter().map(visible).collect()
+}
+
+/// What `--json` prints. Channels are counted from 0.
+#[derive(Serialize)]
+struct Document<'a> {
+    file: FileDocument<'a>,
+    received: ReceivedDocument,
+    /// Whether what was received is the file.
+    equal: bool,
+    channels: u8,
+    seconds: f64,
+    bytes_per_second: u64,
+    noise: NoiseDocument,
+    /// How many pieces of the file were looked for in what each eavesdropper has.
+    samples: usize,
+    eavesdroppers: Vec<Eavesdropper>,
+    /// Whether all eavesdroppers who lack a channel have nothing but noise.
+    secret: bool,
+    /// Whether the eavesdropper on all channels has the file; null without one.
+    readable_with_all: Option<bool>,
+}
+
+#[derive(Serialize)]
+struct FileDocument<'a> {
+    name: &'a str,
+    bytes: u64,
+    sha256: String,
+}
+
+#[derive(Serialize)]
+struct ReceivedDocument {
+    bytes: u64,
+    sha256: String,
+}
+
+/// Between what values noise has its chi-squared.
+#[derive(Serialize)]
+struct NoiseDocument {
+    low: f64,
+    high: f64,
+}
+
+impl From<(f64, f64)> for NoiseDocument {
+    fn from((low, high): (f64, f64)) -> Self {
+        Self { low, high }
+    }
+}
+
+#[derive(Serialize)]
+struct Eavesdropper {
+    channels: Vec<usize>,
+    bytes: u64,
+    first_bytes: String,
+    chi_squared: Option<f64>,
+    verdict: Verdict,
+    samples_found: usize,
+}
+
+impl Eavesdropper {
+    fn of(finding: &Finding) -> Self {
+        Self {
+            channels: finding.captures.clone(),
+            bytes: finding.len,
+            first_bytes: hex(&finding.first),
+            chi_squared: finding.chi_squared,
+            verdict: finding.verdict(),
+            samples_found: finding.found,
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! `sunder join`: shares to the file.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use sharing::file::{DecodeError, Decoder, PROTECTED_LEN, Split};
+use sharing::tamper;
+use zeroize::Zeroizing;
+
+use crate::console;
+use crate::failure::Failure;
+use crate::input::{Input, is_dash};
+use crate::names::original_name;
+use crate::output::{self, Output};
+use crate::progress::Progress;
+use crate::share::{ShareFile, Shares, Wrong};
+use crate::split::scheme_name;
+
+/// Joins K or more shares to the file that was split.
+///
+/// Every byte is checked: if fewer than K shares were changed, the file is what was split, or there
+/// is none. With more than K shares, wrong ones are found and named, and the file is still joined
+/// while enough shares agree. An existing file is never overwritten.
+#[derive(clap::Args)]
+#[command(after_help = "Example: two of three shares give the file back
+  sunder join plan.pdf.1.share /mnt/usb/plan.pdf.3.share
+writes plan.pdf to the current directory.
+With --out - the file goes to standard output, each part after it was checked. If the exit code is
+not 0 then, what was written is incomplete.")]
+pub(crate) struct Arguments {
+    /// Where to write the file; `-` is standard output [default: the shares' common NAME, in the
+    /// current directory]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Print one JSON document on standard output
+    #[arg(long)]
+    json: bool,
+    /// The share files, in any order; `-` is standard input
+    #[arg(value_name = "SHARE", required = true)]
+    shares: Vec<PathBuf>,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Document<'a> {
+    file: Cow<'a, str>,
+    id: String,
+    scheme: &'a str,
+    k: u8,
+    m: u8,
+    bytes: u64,
+    wrong: &'a [Wrong],
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    if arguments.json && arguments.out.as_deref().is_some_and(is_dash) {
+        let message = "--json and --out - both need standard output; choose one of them";
+        return Err(Failure::Usage(message.into()));
+    }
+    let inputs = arguments.shares.iter().map(|path| Input::open(path)).collect::<Result<_, _>>()?;
+    let mut shares = Shares::of(inputs)?;
+    let split = shares.split;
+    let path = arguments.path(&shares.files)?;
+    let mut joined = Joined::create(&path)?;
+
+    let progress = Progress::new(Some(split.length()));
+    join(&mut shares, &mut joined, &progress).map_err(|failure| joined.amend(failure))?;
+    progress.flushing();
+    joined.complete()?;
+    drop(progress);
+
+    arguments.report(&split, &path, &shares.wrong())
+}
+
+impl Arguments {
+    /// Where the file is to be.
+    fn path(&self, files: &[ShareFile]) -> Result<PathBuf, Failure> {
+        if let Some(path) = &self.out {
+            if path.is_dir() {
+                let message = format!("{} is a directory; name a file in it", path.display());
+                return Err(Failure::Usage(message));
+            }
+            return Ok(path.clone());
+        }
+        let mut names = files.iter().map(|file| original_name(file.path()));
+        let first = names.next().flatten();
+        let name = first.filter(|&first| names.all(|name| name == Some(first)));
+        // Not the bare name, which might be the one of standard output.
+        name.map(|name| Path::new(".").join(name)).ok_or_else(|| {
+            let message = "the shares are not all named NAME.N.share, so the file has no name";
+            Failure::Usage(format!("{message}; give it one with --out FILE"))
+        })
+    }
+
+    fn report(&self, split: &Split, path: &Path, wrong: &[Wrong]) -> Result<(), Failure> {
+        for wrong in wrong {
+            console::warning(&format!("left out {wrong}; the joined file is right without it"));
+        }
+        let (sharing, bytes, file) = (split.sharing(), split.length(), path.to_string_lossy());
+        let (k, m) = (sharing.threshold(), sharing.shares());
+        if self.json {
+            let scheme = scheme_name(sharing.scheme());
+            let id = split.id().to_string();
+            return console::print_json(&Document { file, id, scheme, k, m, bytes, wrong });
+        }
+        if is_dash(path) {
+            return Ok(());
+        }
+        console::print_line(&format!("{file}: {bytes} bytes, all of them checked"))
+    }
+}
+
+/// Joins all segments, in memory that does not depend on their number.
+fn join(shares: &mut Shares, joined: &mut Joined, progress: &Progress) -> Result<(), Failure> {
+    let mut decoder = Decoder::new(shares.split);
+    let mut segment = Zeroizing::new(vec![0; PROTECTED_LEN]);
+    while let Some(len) = decoder.next_len() {
+        let position = decoder.position();
+        shares.read(len, position)?;
+        let present = || shares.files.iter().filter(|file| file.is_present());
+        let coordinates: Vec<u8> = present().map(ShareFile::x).collect();
+        let parts: Vec<&[u8]> = present().map(|file| file.part(len)).collect();
+        let wrong = decoder
+            .decode(&coordinates, &parts, &mut segment[..len])
+            .map_err(|error| explain(&error, position, shares))?;
+        shares.blame(&wrong, position);
+
+        let bytes = &segment[tamper::OVERHEAD..len];
+        joined.append(bytes)?;
+        progress.advance(bytes.len());
+    }
+    shares.read_end()
+}
+
+/// Says what can be done about a segment that cannot be joined.
+fn explain(error: &DecodeError, position: u64, shares: &Shares) -> Failure {
+    let lost = shares.losses();
+    Failure::Refused(match error {
+        DecodeError::Tampered(_) => format!(
+            "a share was changed: from byte {position} on they do not join to what was split; give \
+             more shares, which shows the changed one, or unchanged copies{lost}"
+        ),
+        DecodeError::Locate(_) => format!(
+            "too many shares were changed: no choice of them joins to what was split from byte \
+             {position} on; give more shares{lost}"
+        ),
+        DecodeError::Shares(error) => format!("the shares cannot be joined: {error}{lost}"),
+    })
+}
+
+/// Where the joined file goes.
+enum Joined {
+    /// A file that has its name only when it is complete.
+    File(Output),
+    /// Standard output, and whether anything was written to it.
+    Stdout(File, bool),
+}
+
+impl Joined {
+    fn create(path: &Path) -> Result<Self, Failure> {
+        if !is_dash(path) {
+            return Ok(Self::File(Output::create(path.to_owned())?));
+        }
+        // A descriptor of its own: the standard library's handle would look for line ends.
+        let descriptor = io::stdout().as_fd().try_clone_to_owned();
+        let file = descriptor.map_err(|error| stdout_failure(&error))?;
+        Ok(Self::Stdout(file.into(), false))
+    }
+
+    /// Appends bytes that have been checked.
+    fn append(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        match self {
+            Self::File(output) => output.append(bytes),
+            Self::Stdout(file, begun) => {
+                *begun = true;
+                file.write_all(bytes).map_err(|error| stdout_failure(&error))
+            }
+        }
+    }
+
+    fn complete(self) -> Result<(), Failure> {
+        match self {
+            Self::File(output) => output::publish_all(vec![output]),
+            Self::Stdout(..) => Ok(()),
+        }
+    }
+
+    /// Adds to a failure that there is a part of the file which cannot be taken back.
+    fn amend(&self, failure: Failure) -> Failure {
+        match self {
+            Self::Stdout(_, true) => {
+                failure.and("what was written to standard output is incomplete")
+            }
+            _ => failure,
+        }
+    }
+}
+
+fn stdout_failure(error: &io::Error) -> Failure {
+    Failure::writing(Path::new("standard output"), error)
+}

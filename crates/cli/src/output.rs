@@ -1,0 +1,223 @@
+//! Files that appear under their name only when they are complete, and never in another's place.
+//!
+//! Where the system can, a file has no name at all until then (`O_TMPFILE`), so nothing is left
+//! behind however the command ends. Elsewhere it has a temporary name in the same directory, which
+//! is removed when the command fails or is interrupted; only `kill -9` and a power failure leave it.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempPath;
+
+use crate::failure::Failure;
+use crate::interrupt;
+
+/// A file that is being written. Readable and writable by its owner only.
+pub(crate) struct Output {
+    file: File,
+    path: PathBuf,
+    /// Its temporary name, if it needs one.
+    temporary: Option<TempPath>,
+}
+
+impl Output {
+    /// Begins the file that is to be at `path`.
+    ///
+    /// # Errors
+    /// When there is something at `path`, or no file can be made there.
+    pub(crate) fn create(path: PathBuf) -> Result<Self, Failure> {
+        refuse_existing(&path)?;
+        let directory = directory_of(&path);
+        let (file, temporary) = match unnamed(directory) {
+            Some(file) => (file, None),
+            None => named(directory).map_err(|error| creation_failure(&path, &error))?,
+        };
+        Ok(Self { file, path, temporary })
+    }
+
+    /// Appends to the file.
+    ///
+    /// # Errors
+    /// When writing fails.
+    pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.file.write_all(bytes).map_err(|error| Failure::writing(&self.path, &error))
+    }
+
+    /// Overwrites the beginning of the file.
+    ///
+    /// # Errors
+    /// When writing fails.
+    pub(crate) fn write_beginning(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.file.write_all_at(bytes, 0).map_err(|error| Failure::writing(&self.path, &error))
+    }
+
+    /// Gives the file its name.
+    fn publish(self) -> io::Result<()> {
+        match self.temporary {
+            None => link(&self.file, &self.path),
+            Some(temporary) => Ok(temporary.persist_noclobber(&self.path)?),
+        }
+    }
+}
+
+/// Gives complete files their names, once all are safely on the disk. Either all are there
+/// afterwards, or none is.
+///
+/// # Errors
+/// When writing fails, or something has taken one of the names meanwhile.
+pub(crate) fn publish_all(outputs: Vec<Output>) -> Result<(), Failure> {
+    for output in &outputs {
+        output.file.sync_all().map_err(|error| Failure::writing(&output.path, &error))?;
+    }
+    let mut published = Vec::new();
+    for output in outputs {
+        let path = output.path.clone();
+        if let Err(error) = output.publish() {
+            for path in published {
+                // The failure that is reported matters more than this one.
+                let _ = fs::remove_file(path);
+            }
+            return Err(match error.kind() {
+                ErrorKind::AlreadyExists => exists(&path),
+                _ => Failure::writing(&path, &error),
+            });
+        }
+        published.push(path);
+    }
+    if let Some(path) = published.first() {
+        // The names, too, are to survive a power failure. Some file systems cannot promise it.
+        let _ = File::open(directory_of(path)).and_then(|directory| directory.sync_all());
+    }
+    Ok(())
+}
+
+fn refuse_existing(path: &Path) -> Result<(), Failure> {
+    match path.symlink_metadata() {
+        Ok(_) => Err(exists(path)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(creation_failure(path, &error)),
+    }
+}
+
+fn exists(path: &Path) -> Failure {
+    let path = path.display();
+    Failure::Usage(format!("{path} exists; move it away, or choose another place with --out"))
+}
+
+fn creation_failure(path: &Path, error: &io::Error) -> Failure {
+    match error.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => Failure::Usage(format!(
+            "no such directory: {}; make it first, or choose another place with --out",
+            directory_of(path).display()
+        )),
+        ErrorKind::InvalidFilename => Failure::Usage(format!(
+            "{} is too long a name for a file; choose another with --out",
+            path.display()
+        )),
+        _ => Failure::writing(path, error),
+    }
+}
+
+fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// A file without a name, or `None` where there is no such thing or it could not be named later.
+#[cfg(target_os = "linux")]
+fn unnamed(directory: &Path) -> Option<File> {
+    use rustix::fs::{Mode, OFlags, open};
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = File::from(open(directory, flags, Mode::RUSR | Mode::WUSR).ok()?);
+    descriptor_path(&file).exists().then_some(file)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn unnamed(_: &Path) -> Option<File> {
+    None
+}
+
+/// Names a file that has no name. Fails if the name is taken.
+#[cfg(target_os = "linux")]
+fn link(file: &File, path: &Path) -> io::Result<()> {
+    use rustix::fs::{AtFlags, CWD, linkat};
+    Ok(linkat(CWD, descriptor_path(file), CWD, path, AtFlags::SYMLINK_FOLLOW)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn link(_: &File, _: &Path) -> io::Result<()> {
+    Err(ErrorKind::Unsupported.into())
+}
+
+#[cfg(target_os = "linux")]
+fn descriptor_path(file: &File) -> PathBuf {
+    use std::os::fd::AsRawFd;
+    Path::new("/proc/self/fd").join(file.as_raw_fd().to_string())
+}
+
+/// A file with a temporary name, which is removed on a signal, too.
+fn named(directory: &Path) -> io::Result<(File, Option<TempPath>)> {
+    interrupt::removed_on_signal(|| {
+        let file = tempfile::Builder::new().prefix(".sunder-").tempfile_in(directory)?;
+        let (file, path) = file.into_parts();
+        Ok((path.to_path_buf(), (file, Some(path))))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Begins a file that has a temporary name, as on a file system that needs one.
+    fn create_named(path: &Path) -> Output {
+        let (file, temporary) = named(directory_of(path)).unwrap();
+        Output { file, path: path.to_owned(), temporary }
+    }
+
+    fn entries(directory: &Path) -> usize {
+        fs::read_dir(directory).unwrap().count()
+    }
+
+    #[test]
+    fn a_file_has_its_name_only_when_complete() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let make: [fn(&Path) -> Output; 2] =
+            [|path| Output::create(path.to_owned()).unwrap(), create_named];
+        for create in make {
+            let mut output = create(&path);
+            output.append(b"headbody").unwrap();
+            output.write_beginning(b"HEAD").unwrap();
+            assert!(!path.exists());
+            publish_all(vec![output]).unwrap();
+            assert_eq!(fs::read(&path).unwrap(), b"HEADbody");
+            assert_eq!(entries(directory.path()), 1);
+            fs::remove_file(&path).unwrap();
+
+            drop(create(&path));
+            assert_eq!(entries(directory.path()), 0);
+        }
+    }
+
+    #[test]
+    fn nothing_is_overwritten_and_all_names_are_given_or_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let paths = ["first", "second"].map(|name| directory.path().join(name));
+        let make: [fn(&Path) -> Output; 2] =
+            [|path| Output::create(path.to_owned()).unwrap(), create_named];
+        for create in make {
+            let outputs = paths.iter().map(|path| create(path)).collect();
+            // Someone else is faster.
+            fs::write(&paths[1], "another's").unwrap();
+            assert!(matches!(publish_all(outputs), Err(Failure::Usage(_))));
+            assert_eq!(fs::read(&paths[1]).unwrap(), b"another's");
+            assert_eq!(entries(directory.path()), 1);
+            assert!(matches!(Output::create(paths[1].clone()), Err(Failure::Usage(_))));
+            fs::remove_file(&paths[1]).unwrap();
+        }
+    }
+}

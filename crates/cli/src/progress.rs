@@ -1,0 +1,43 @@
+//! A progress bar, on a terminal only.
+
+use std::io::{self, IsTerminal};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// How far a command has come, in bytes. Shown on standard error if that is a terminal, and
+/// removed from it when dropped.
+pub(crate) struct Progress(ProgressBar);
+
+impl Progress {
+    /// Begins at zero of `total` bytes, if the total is known.
+    pub(crate) fn new(total: Option<u64>) -> Self {
+        if !io::stderr().is_terminal() {
+            return Self(ProgressBar::hidden());
+        }
+        let (bar, template) = match total {
+            Some(total) => (
+                ProgressBar::new(total),
+                "{bar:30} {percent:>3} %  {bytes} of {total_bytes}  {bytes_per_sec}  {eta} left  {msg}",
+            ),
+            None => (ProgressBar::no_length(), "{spinner} {bytes}  {bytes_per_sec}  {msg}"),
+        };
+        let style = ProgressStyle::with_template(template);
+        Self(bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar())))
+    }
+
+    /// Goes on by so many bytes.
+    pub(crate) fn advance(&self, bytes: usize) {
+        self.0.inc(bytes as u64);
+    }
+
+    /// Says that all bytes are through, and the disk is being waited for.
+    pub(crate) fn flushing(&self) {
+        self.0.set_message("waiting for the disk");
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

@@ -1,0 +1,139 @@
+//! `sunder proxy`: the client's end of MICSS.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use micss::client::Client;
+use micss::config::ClientConfig;
+
+use crate::console;
+use crate::daemon::{self, StopSignals};
+use crate::failure::Failure;
+
+/// A complete configuration, shown by `--help`.
+const EXAMPLE: &str = include_str!("proxy.toml");
+
+/// Takes applications' connections and carries each over several channels to `sunder serve`, so
+/// that whoever listens on all of them but one learns nothing of what it carries.
+///
+/// Stops on SIGINT or SIGTERM once the streams under way have finished, or at once on a second.
+/// `RUST_LOG=debug` says more.
+#[derive(clap::Args)]
+#[command(after_help = help())]
+pub(crate) struct Arguments {
+    /// The configuration, in TOML
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+}
+
+fn help() -> String {
+    format!(
+        "Example: sunder proxy --config proxy.toml, with this in proxy.toml\n\n{EXAMPLE}\n\
+         Then: curl --socks5-hostname 127.0.0.1:1080 http://localhost/"
+    )
+}
+
+/// Carries streams until a signal comes.
+///
+/// # Errors
+/// When the configuration is wrong, an address cannot be listened on, or streams were broken off.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let config = daemon::load("proxy", &arguments.config, ClientConfig::from_toml)?;
+    daemon::run(carry(config))
+}
+
+async fn carry(config: ClientConfig) -> Result<(), Failure> {
+    daemon::allow_streams(config.max_streams, config.channels.len());
+    for risk in risks(&config) {
+        console::warning(&risk);
+    }
+    let signals = StopSignals::listen()?;
+    let failed = |error: std::io::Error| Failure::Failed(error.to_string());
+    let entrances = entrances(&config);
+    let client = Client::bind(config).await.map_err(failed)?;
+    let addresses = client.local_addresses().map_err(failed)?;
+    for (address, entrance) in addresses.iter().zip(entrances) {
+        console::print_line(&format!("listening on {address}: {entrance}"))?;
+    }
+    daemon::until_stopped(signals, |stop| client.run(async { _ = stop.await })).await
+}
+
+/// What each of the client's listeners is for, in their order.
+fn entrances(config: &ClientConfig) -> Vec<String> {
+    let socks = config.socks.iter().map(|_| "SOCKS5".to_owned());
+    socks.chain(config.forwards.iter().map(|forward| format!("to {}", forward.target))).collect()
+}
+
+/// What the configuration allows, but hardly anybody wants.
+fn risks(config: &ClientConfig) -> Vec<String> {
+    let mut risks = Vec::new();
+    let channels = &config.channels;
+    if channels.len() == 1 {
+        risks.push("there is one channel only: whoever listens on it reads everything".into());
+    }
+    for (second, channel) in channels.iter().enumerate() {
+        let way = |index: usize| {
+            let channel = &channels[index];
+            (channel.server.ip(), channel.source, channel.device.as_deref())
+        };
+        if let Some(first) = (0..second).find(|&first| way(first) == way(second)) {
+            risks.push(format!(
+                "channels {} and {} go to {} from the same source and device: whoever listens \
+                 there sees both, so the second protects nothing",
+                first + 1,
+                second + 1,
+                channel.server.ip()
+            ));
+        }
+    }
+    if let Some(address) = config.socks.filter(|address| !is_local(*address)) {
+        risks.push(format!(
+            "SOCKS5 on {address} is open to all who reach that address; 127.0.0.1 keeps it to \
+             this host"
+        ));
+    }
+    risks
+}
+
+fn is_local(address: SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_is_a_configuration_without_risks() {
+        let config = ClientConfig::from_toml(EXAMPLE).unwrap();
+        assert_eq!((config.channels.len(), config.forwards.len()), (3, 1));
+        assert_eq!(entrances(&config), ["SOCKS5", "to localhost:80"]);
+        assert!(risks(&config).is_empty());
+    }
+
+    #[test]
+    fn channels_that_protect_nothing_are_named() {
+        let risks_of = |channels: &[&str], socks: &str| {
+            let channels = channels.join("\n[[channel]]\n");
+            let text = format!("socks = \"{socks}\"\n[[channel]]\n{channels}");
+            risks(&ClientConfig::from_toml(&text).unwrap())
+        };
+        let [a, b] = ["server = \"192.0.2.1:1\"", "server = \"192.0.2.2:1\""];
+        let another_port = "server = \"192.0.2.1:2\"";
+        let another_device = "server = \"192.0.2.1:1\"\ndevice = \"x\"";
+        let another_source = "server = \"192.0.2.1:1\"\nsource = \"192.0.2.9\"";
+        let local = "127.0.0.1:1080";
+        assert!(risks_of(&[a, b, another_device, another_source], local).is_empty());
+        assert!(risks_of(&[a, b], "[::1]:1080").is_empty());
+        for (channels, socks, expected) in [
+            (&[a, b, a][..], local, "channels 1 and 3 go to 192.0.2.1"),
+            (&[b, a, another_port], local, "channels 2 and 3 go to 192.0.2.1"),
+            (&[a], local, "one channel only"),
+            (&[a, b], "0.0.0.0:1080", "SOCKS5 on 0.0.0.0:1080 is open"),
+            (&[a, b], "[::]:1080", "SOCKS5 on [::]:1080 is open"),
+        ] {
+            let risks = risks_of(channels, socks);
+            assert!(matches!(&risks[..], [risk] if risk.contains(expected)), "{risks:?}");
+        }
+    }
+}

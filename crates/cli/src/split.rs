@@ -1,0 +1,183 @@
+//! `sunder split`: a file to shares.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use serde::Serialize;
+use sharing::file::{Encoder, HEADER_LEN, PROTECTED_LEN, Split};
+use sharing::{Generator, Scheme, Sharing, tamper};
+use zeroize::Zeroizing;
+
+use crate::console;
+use crate::failure::Failure;
+use crate::input::{Input, is_dash};
+use crate::names::share_name;
+use crate::output::{self, Output};
+use crate::progress::Progress;
+
+/// Splits a file into M shares, any K of which give it back, while K - 1 say nothing about it but
+/// its length.
+///
+/// Writes NAME.1.share to NAME.M.share, readable by you only, all of them or none. Existing files
+/// are never overwritten. Any change to fewer than K shares is noticed when they are joined.
+#[derive(clap::Args)]
+#[command(after_help = "Example: three shares, any two of which give the file back
+  sunder split -k 2 -m 3 --out /mnt/backup plan.pdf
+writes /mnt/backup/plan.pdf.1.share, plan.pdf.2.share and plan.pdf.3.share there.
+Keep them apart: whoever has two has the file.")]
+pub(crate) struct Arguments {
+    /// How many shares are needed to get the file back
+    #[arg(short, value_name = "K", value_parser = clap::value_parser!(u8).range(1..))]
+    k: u8,
+    /// How many shares to make, 255 at most
+    #[arg(short, value_name = "M", value_parser = clap::value_parser!(u8).range(1..))]
+    m: u8,
+    /// How to share
+    #[arg(long, value_enum, default_value_t = SchemeName::Shamir)]
+    scheme: SchemeName,
+    /// Where the random bytes come from
+    #[arg(long, value_enum, default_value_t = Rng::Seeded)]
+    rng: Rng,
+    /// The directory for the shares
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    out: PathBuf,
+    /// Print one JSON document on standard output
+    #[arg(long)]
+    json: bool,
+    /// The file to split; `-` is standard input, whose shares are named stdin.1.share and so on
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum SchemeName {
+    /// Any K of the M shares give the file back
+    Shamir,
+    /// All shares are needed: K must equal M
+    Xor,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Rng {
+    /// AES-128 in counter mode, keyed by the system: fast, and secret as long as AES is
+    Seeded,
+    /// The system's own source for every byte: slower
+    Os,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Document<'a> {
+    id: String,
+    scheme: &'a str,
+    k: u8,
+    m: u8,
+    bytes: u64,
+    files: Vec<String>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let sharing = arguments.sharing()?;
+    let mut input = Input::open(&arguments.file)?;
+    let paths = arguments.share_paths()?;
+    let mut shares = paths.iter().cloned().map(Output::create).collect::<Result<Vec<_>, _>>()?;
+    let progress = Progress::new(input.len());
+    let split = write_shares(sharing, arguments.rng, &mut input, &mut shares, &progress)?;
+    progress.flushing();
+    output::publish_all(shares)?;
+    drop(progress);
+    arguments.report(&split, &paths)
+}
+
+impl Arguments {
+    fn sharing(&self) -> Result<Sharing, Failure> {
+        let scheme = match self.scheme {
+            SchemeName::Shamir => Scheme::Shamir,
+            SchemeName::Xor => Scheme::Xor,
+        };
+        Sharing::new(scheme, self.k, self.m).map_err(|error| Failure::Usage(error.to_string()))
+    }
+
+    fn share_paths(&self) -> Result<Vec<PathBuf>, Failure> {
+        let name =
+            if is_dash(&self.file) { Some(OsStr::new("stdin")) } else { self.file.file_name() };
+        let name = name.ok_or_else(|| {
+            Failure::Usage(format!("{} does not name a file", self.file.display()))
+        })?;
+        Ok((1..=self.m).map(|x| self.out.join(share_name(name, x))).collect())
+    }
+
+    fn report(&self, split: &Split, paths: &[PathBuf]) -> Result<(), Failure> {
+        let (k, m, bytes) = (self.k, self.m, split.length());
+        if self.json {
+            return console::print_json(&Document {
+                id: split.id().to_string(),
+                scheme: scheme_name(split.sharing().scheme()),
+                k,
+                m,
+                bytes,
+                files: paths.iter().map(|path| path.to_string_lossy().into_owned()).collect(),
+            });
+        }
+        let named = match paths {
+            [only] => only.display().to_string(),
+            [first, .., last] => format!("{} to {}", first.display(), last.display()),
+            [] => String::new(),
+        };
+        console::print_line(&format!(
+            "{named}: {bytes} bytes in {m} shares, of which {k} are needed"
+        ))
+    }
+}
+
+/// The scheme's name on the command line and in JSON.
+pub(crate) fn scheme_name(scheme: Scheme) -> &'static str {
+    match scheme {
+        Scheme::Shamir => "shamir",
+        Scheme::Xor => "xor",
+    }
+}
+
+/// Reads the input to its end and writes its shares, in memory that does not depend on its length.
+fn write_shares(
+    sharing: Sharing,
+    rng: Rng,
+    input: &mut Input,
+    outputs: &mut [Output],
+    progress: &Progress,
+) -> Result<Split, Failure> {
+    let mut generator = match rng {
+        Rng::Seeded => Generator::seeded().map_err(failed)?,
+        Rng::Os => Generator::system(),
+    };
+    let mut encoder = Encoder::new(sharing, &mut generator).map_err(failed)?;
+    let mut segment = Zeroizing::new(vec![0; PROTECTED_LEN]);
+    let mut shares = vec![Zeroizing::new(vec![0; PROTECTED_LEN]); outputs.len()];
+
+    // The length may be known only at the end, so the headers are written last.
+    outputs.iter_mut().try_for_each(|output| output.append(&[0; HEADER_LEN]))?;
+    let split = loop {
+        let payload = &mut segment[tamper::OVERHEAD..];
+        let read = input.fill(payload).map_err(|error| Failure::reading(input.path(), &error))?;
+        let len = tamper::OVERHEAD + read;
+        let mut parts: Vec<&mut [u8]> = shares.iter_mut().map(|share| &mut share[..len]).collect();
+        encoder.encode(&mut segment[..len], &mut parts, &mut generator).map_err(failed)?;
+        for (output, part) in outputs.iter_mut().zip(parts) {
+            output.append(part)?;
+        }
+        progress.advance(read);
+        if let Some(split) = encoder.finish() {
+            break split;
+        }
+    };
+    for (output, header) in outputs.iter_mut().zip(split.headers()) {
+        output.write_beginning(&header.encode())?;
+    }
+    Ok(split)
+}
+
+/// What nobody can help: no random bytes, for the most part.
+fn failed(error: impl std::error::Error) -> Failure {
+    Failure::Failed(format!("cannot split: {error}"))
+}

@@ -1,0 +1,332 @@
+//! The beginning of a share file, and what the beginnings of several agree on.
+
+use std::fmt;
+
+use super::SEGMENT_LEN;
+use crate::{Scheme, Sharing, SharingError};
+
+/// The length of a share file's header, in bytes.
+pub const HEADER_LEN: usize = 37;
+
+/// What a share file begins with: a byte that is no text, and both kinds of line ends, so that a
+/// transfer that takes the file for text damages the first bytes already.
+pub(super) const MAGIC: [u8; 8] = *b"\x8BSND\r\n\x1A\n";
+
+/// The version of the format.
+const VERSION: u8 = 1;
+
+/// The random identifier of a split: no two have the same. Shown as 32 hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Id(pub(super) [u8; 16]);
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// What the shares of one split have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Split {
+    sharing: Sharing,
+    id: Id,
+    length: u64,
+}
+
+impl Split {
+    /// What the shares of a secret of this length have in common.
+    pub(super) fn new(sharing: Sharing, id: Id, length: u64) -> Self {
+        Self { sharing, id, length }
+    }
+
+    /// The scheme and its numbers.
+    pub fn sharing(&self) -> Sharing {
+        self.sharing
+    }
+
+    /// The identifier.
+    pub fn id(&self) -> Id {
+        self.id
+    }
+
+    /// The length of the secret, in bytes.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// How many segments the secret has: the last is shorter than the others, and may be empty.
+    pub fn segments(&self) -> u64 {
+        self.length / SEGMENT_LEN as u64 + 1
+    }
+
+    /// The headers of all its shares, in the order of their coordinates `1..=m`.
+    pub fn headers(self) -> impl Iterator<Item = Header> {
+        (1..=self.sharing.shares()).map(move |x| Header { split: self, x })
+    }
+
+    /// The header of the share with coordinate `x`, or `None` if `x` is not in `1..=m`.
+    fn header(self, x: u8) -> Option<Header> {
+        (1..=self.sharing.shares()).contains(&x).then_some(Header { split: self, x })
+    }
+}
+
+/// The beginning of a share file: which share of which split it is. One that exists is valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Header {
+    split: Split,
+    x: u8,
+}
+
+/// These bytes are not the beginning of a share file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HeaderError {
+    /// Fewer bytes than a header has.
+    #[error("too short for a share file")]
+    Short,
+    /// It begins otherwise.
+    #[error("not a share file")]
+    Foreign,
+    /// A version that is not known here.
+    #[error("unknown version {0} of the format")]
+    Version(u8),
+    /// A scheme that is not known here.
+    #[error("unknown scheme {0}")]
+    Scheme(u8),
+    /// Numbers that make no sharing.
+    #[error("not a valid header: {0}")]
+    Sharing(#[from] SharingError),
+    /// A share that the split does not have.
+    #[error("not a valid header: share {x} of {m}")]
+    Coordinate {
+        /// The share that it says it is.
+        x: u8,
+        /// How many there are.
+        m: u8,
+    },
+}
+
+impl Header {
+    /// What this share has in common with the others.
+    pub fn split(&self) -> Split {
+        self.split
+    }
+
+    /// Which share this is: its coordinate, within `1..=m`.
+    pub fn x(&self) -> u8 {
+        self.x
+    }
+
+    /// The bytes with which the share file begins.
+    pub fn encode(&self) -> [u8; HEADER_LEN] {
+        let Split { sharing, id, length } = self.split;
+        let mut bytes = [0; HEADER_LEN];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..12].copy_from_slice(&parameters(sharing));
+        bytes[12] = self.x;
+        bytes[13..29].copy_from_slice(&id.0);
+        bytes[29..].copy_from_slice(&length.to_be_bytes());
+        bytes
+    }
+
+    /// Reads a header from the beginning of a file, of which [`HEADER_LEN`] bytes suffice.
+    ///
+    /// # Errors
+    /// When that is not the header of a share file, or one that cannot be.
+    pub fn parse(bytes: &[u8]) -> Result<Self, HeaderError> {
+        let bytes = bytes.first_chunk::<HEADER_LEN>().ok_or(HeaderError::Short)?;
+        let [version, scheme, k, m, x] = field(bytes, 8);
+        let id = Id(field(bytes, 13));
+        let length = u64::from_be_bytes(field(bytes, 29));
+        if field(bytes, 0) != MAGIC {
+            return Err(HeaderError::Foreign);
+        }
+        if version != VERSION {
+            return Err(HeaderError::Version(version));
+        }
+        let sharing = Sharing::new(scheme_of(scheme).ok_or(HeaderError::Scheme(scheme))?, k, m)?;
+        Split { sharing, id, length }.header(x).ok_or(HeaderError::Coordinate { x, m })
+    }
+}
+
+/// The `N` bytes of a header from `start` on.
+fn field<const N: usize>(bytes: &[u8; HEADER_LEN], start: usize) -> [u8; N] {
+    std::array::from_fn(|i| bytes[start + i])
+}
+
+/// Version, scheme, threshold and number of shares, as in the header.
+pub(super) fn parameters(sharing: Sharing) -> [u8; 4] {
+    let scheme = match sharing.scheme() {
+        Scheme::Xor => 1,
+        Scheme::Shamir => 2,
+    };
+    [VERSION, scheme, sharing.threshold(), sharing.shares()]
+}
+
+/// The scheme with this number, if there is one.
+fn scheme_of(number: u8) -> Option<Scheme> {
+    match number {
+        1 => Some(Scheme::Xor),
+        2 => Some(Scheme::Shamir),
+        _ => None,
+    }
+}
+
+/// Some headers name no split that can be joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Disagreement {
+    /// There is no header at all.
+    #[error("there is no share")]
+    Nothing,
+    /// All are of one split, but fewer than it needs.
+    #[error("{found} shares, where {needed} are needed")]
+    TooFew {
+        /// The threshold.
+        needed: usize,
+        /// How many shares there are.
+        found: usize,
+    },
+    /// Two say that they are the same share of the same split.
+    #[error("two say that they are share {0}")]
+    Twice(u8),
+    /// They are of different splits, and no split has shares enough.
+    #[error("the shares are of different splits")]
+    Mixed {
+        /// The split of more than half of them, if there is one.
+        majority: Option<Split>,
+    },
+}
+
+/// Finds the split to be joined among the headers of all share files at hand, some of which may
+/// be of another split, or changed.
+///
+/// It is the one that has as many shares as the *largest* threshold in any header. Whoever changes
+/// fewer headers than the true threshold cannot get a split of their own accepted then, as long as
+/// one true header is there; the best they can do is to have all refused.
+///
+/// # Errors
+/// When no split has shares enough, more than one has, or a share of it came twice.
+pub fn agree(headers: &[Header]) -> Result<Split, Disagreement> {
+    let needed = headers.iter().map(|header| usize::from(header.split.sharing.threshold())).max();
+    let needed = needed.ok_or(Disagreement::Nothing)?;
+    let size = |split| headers.iter().filter(|header| header.split == split).count();
+    // Of equals any will do: either none of them has enough, or more than one has.
+    let largest = headers.iter().map(|header| header.split).max_by_key(|&split| size(split));
+    let split = largest.ok_or(Disagreement::Nothing)?;
+    let found = size(split);
+
+    if found == headers.len() {
+        reject_twins(headers, split)?;
+        return if found < needed {
+            Err(Disagreement::TooFew { needed, found })
+        } else {
+            Ok(split)
+        };
+    }
+    let rival = headers.iter().any(|header| header.split != split && size(header.split) >= needed);
+    if found < needed || rival {
+        let majority = (2 * found > headers.len()).then_some(split);
+        return Err(Disagreement::Mixed { majority });
+    }
+    reject_twins(headers, split)?;
+    Ok(split)
+}
+
+/// Refuses two headers of `split` with the same coordinate.
+fn reject_twins(headers: &[Header], split: Split) -> Result<(), Disagreement> {
+    let mut seen = [false; 256];
+    for header in headers.iter().filter(|header| header.split == split) {
+        if std::mem::replace(&mut seen[usize::from(header.x)], true) {
+            return Err(Disagreement::Twice(header.x));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn split_of(k: u8, m: u8, id: u8) -> Split {
+        Split { sharing: Sharing::shamir(k, m).unwrap(), id: Id([id; 16]), length: 5 }
+    }
+
+    fn headers(split: Split, coordinates: &[u8]) -> Vec<Header> {
+        coordinates.iter().map(|&x| split.header(x).unwrap()).collect()
+    }
+
+    #[test]
+    fn header_has_the_documented_layout() {
+        let expected = [
+            &[0x8B, 0x53, 0x4E, 0x44, 0x0D, 0x0A, 0x1A, 0x0A][..],
+            &[1, 2, 2, 3, 3],
+            &[7; 16],
+            &[0, 0, 0, 0, 0, 0, 0, 5],
+        ];
+        assert_eq!(split_of(2, 3, 7).header(3).unwrap().encode(), expected.concat()[..]);
+    }
+
+    #[test]
+    fn bad_headers_are_told_apart() {
+        let good = split_of(2, 3, 7).header(1).unwrap().encode();
+        let with = |at: usize, byte| {
+            let mut bytes = good;
+            bytes[at] = byte;
+            Header::parse(&bytes).unwrap_err()
+        };
+        assert_eq!(Header::parse(&good[..36]), Err(HeaderError::Short));
+        assert_eq!(with(4, b'\n'), HeaderError::Foreign);
+        assert_eq!(with(8, 2), HeaderError::Version(2));
+        assert_eq!(with(9, 3), HeaderError::Scheme(3));
+        assert_eq!(with(9, 1), HeaderError::Sharing(SharingError::XorNeedsAll { k: 2, m: 3 }));
+        assert_eq!(with(10, 0), HeaderError::Sharing(SharingError::ZeroThreshold));
+        assert_eq!(with(12, 0), HeaderError::Coordinate { x: 0, m: 3 });
+        assert_eq!(with(12, 4), HeaderError::Coordinate { x: 4, m: 3 });
+    }
+
+    #[test]
+    fn the_split_to_join_is_the_one_with_enough() {
+        let (two, other, five) = (split_of(2, 3, 1), split_of(2, 3, 2), split_of(5, 9, 3));
+        let given = |groups: &[(Split, &[u8])]| {
+            agree(&groups.iter().flat_map(|&(split, xs)| headers(split, xs)).collect::<Vec<_>>())
+        };
+        let mixed = |majority| Err(Disagreement::Mixed { majority });
+        assert_eq!(given(&[]), Err(Disagreement::Nothing));
+        assert_eq!(given(&[(two, &[3])]), Err(Disagreement::TooFew { needed: 2, found: 1 }));
+        assert_eq!(given(&[(two, &[3, 1])]), Ok(two));
+        assert_eq!(given(&[(two, &[3, 3])]), Err(Disagreement::Twice(3)));
+        assert_eq!(given(&[(two, &[1]), (other, &[2])]), mixed(None));
+        assert_eq!(given(&[(two, &[1, 3]), (other, &[2])]), Ok(two));
+        assert_eq!(given(&[(other, &[2]), (two, &[1, 3])]), Ok(two));
+        assert_eq!(given(&[(two, &[1, 2]), (other, &[2, 3])]), mixed(None));
+        assert_eq!(given(&[(two, &[1, 2]), (five, &[3])]), mixed(Some(two)));
+    }
+
+    #[test]
+    fn fewer_changed_headers_than_the_threshold_are_never_believed() {
+        let honest = split_of(4, 6, 1);
+        // An attacker with three shares claims a threshold that they reach.
+        for k in 1..=3 {
+            for true_shares in 1..=3 {
+                let forged = headers(split_of(k, 6, 9), &[4, 5, 6]);
+                let shares: Vec<u8> = (1..=true_shares).collect();
+                let all = [headers(honest, &shares), forged].concat();
+                assert!(agree(&all).is_err());
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_parses_is_what_was_written(bytes in vec(any::<u8>(), 0..80), k in 0u8..4) {
+            let valid = [&MAGIC[..], &[VERSION, 2, k, 3], &bytes].concat();
+            for bytes in [&bytes, &valid] {
+                if let Ok(header) = Header::parse(bytes) {
+                    prop_assert_eq!(&header.encode()[..], &bytes[..HEADER_LEN]);
+                }
+            }
+        }
+    }
+}

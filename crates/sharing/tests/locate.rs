@@ -1,0 +1,225 @@
+//! Wrong shares are found and named, within the bounds that the crate promises, and beyond them
+//! there is no silent wrong answer where there is a judge.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+use sharing::locate::{LocateError, correct, correct_with};
+use sharing::{JoinError, Sharing};
+
+mod textbook;
+use textbook::{Dice, coordinates, name, sharings, split, subsets};
+
+fn views(shares: &[Vec<u8>]) -> Vec<&[u8]> {
+    shares.iter().map(Vec::as_slice).collect()
+}
+
+/// Makes a whole share wrong, with no byte left right.
+fn spoil(share: &mut [u8], dice: &mut Dice) {
+    for byte in share {
+        *byte ^= 1 + dice.byte() % 255;
+    }
+}
+
+/// Every sharing with `m <= 7`, every set of up to `e` wholly wrong shares, named exactly.
+#[test]
+fn wholly_wrong_shares_are_named() {
+    let mut dice = Dice(1);
+    for sharing in sharings(7) {
+        let secret = dice.bytes(70);
+        let right = split(sharing, &secret);
+        let (s, k) = (right.len(), usize::from(sharing.threshold()));
+        for wrong in (0..=(s - k) / 2).flat_map(|w| subsets(s, w)) {
+            let mut shares = right.clone();
+            for &i in &wrong {
+                spoil(&mut shares[i], &mut dice);
+            }
+            let all = coordinates(&(0..s).collect::<Vec<_>>());
+            let mut joined = vec![0; secret.len()];
+            let named = correct(sharing, &all, &views(&shares), &mut joined).unwrap();
+            assert_eq!((named, joined), (coordinates(&wrong), secret.clone()), "{}", name(sharing));
+        }
+    }
+}
+
+/// With a judge, up to `s - k`: every sharing with `m <= 7` and every set of wrong shares.
+#[test]
+fn with_a_judge_k_right_shares_are_enough() {
+    let mut dice = Dice(2);
+    for sharing in sharings(7) {
+        let secret = dice.bytes(40);
+        let right = split(sharing, &secret);
+        let (s, k) = (right.len(), usize::from(sharing.threshold()));
+        for wrong in (0..=s - k).flat_map(|w| subsets(s, w)) {
+            let mut shares = right.clone();
+            for &i in &wrong {
+                spoil(&mut shares[i], &mut dice);
+            }
+            let all = coordinates(&(0..s).collect::<Vec<_>>());
+            let mut joined = vec![0; secret.len()];
+            let accept = |found: &[u8]| found == secret;
+            let named = correct_with(sharing, &all, &views(&shares), &mut joined, accept).unwrap();
+            assert_eq!((named, joined), (coordinates(&wrong), secret.clone()), "{}", name(sharing));
+        }
+    }
+}
+
+/// Too many for anyone: an error, and nothing left in the buffer.
+#[test]
+fn fewer_than_k_right_shares_are_an_error() {
+    let mut dice = Dice(3);
+    for sharing in sharings(6) {
+        let secret = dice.bytes(40);
+        let mut shares = split(sharing, &secret);
+        let (s, k) = (shares.len(), usize::from(sharing.threshold()));
+        for i in dice.choose(s - k + 1, s) {
+            spoil(&mut shares[i], &mut dice);
+        }
+        let all = coordinates(&(0..s).collect::<Vec<_>>());
+        let mut joined = vec![7; secret.len()];
+        let found =
+            correct_with(sharing, &all, &views(&shares), &mut joined, |found| found == secret);
+        assert_eq!(found, Err(LocateError::NoneAccepted), "{}", name(sharing));
+        assert!(joined.iter().all(|&byte| byte == 0));
+    }
+}
+
+/// A single share more than `k` cannot correct, but it can tell that something is wrong.
+#[test]
+fn one_share_more_than_k_detects() {
+    let sharing = Sharing::shamir(3, 4).unwrap();
+    let mut shares = split(sharing, &[0x5A; 5000]);
+    shares[1][4999] ^= 1;
+    let mut joined = vec![7; 5000];
+    let found = correct(sharing, &[1, 2, 3, 4], &views(&shares), &mut joined);
+    assert_eq!(found, Err(LocateError::TooManyWrong));
+    assert!(joined.iter().all(|&byte| byte == 0));
+}
+
+/// Many shares, the largest decoder, and lengths across chunks.
+#[test]
+fn large_sharings() {
+    let mut dice = Dice(4);
+    for (k, m, len) in
+        [(1, 255, 300), (2, 255, 300), (128, 255, 40), (200, 255, 40), (253, 255, 90)]
+    {
+        let sharing = Sharing::shamir(k, m).unwrap();
+        let secret = dice.bytes(len);
+        let mut shares = split(sharing, &secret);
+        let (s, k) = (usize::from(m), usize::from(k));
+        let mut wrong = dice.choose((s - k) / 2, s);
+        for &i in &wrong {
+            spoil(&mut shares[i], &mut dice);
+        }
+        wrong.sort_unstable();
+        let all = coordinates(&(0..s).collect::<Vec<_>>());
+        let mut joined = vec![0; len];
+        let named = correct(sharing, &all, &views(&shares), &mut joined).unwrap();
+        assert_eq!((named, joined), (coordinates(&wrong), secret), "{}", name(sharing));
+    }
+}
+
+/// What is wrong with the arguments is said before anything else is done.
+#[test]
+fn wrong_arguments() {
+    let sharing = Sharing::shamir(2, 3).unwrap();
+    let (short, long) = ([1u8; 4], [1u8; 5]);
+    let mut secret = [9; 5];
+    let mut check = |coordinates: &[u8], shares: &[&[u8]], expected: LocateError| {
+        let found = correct(sharing, coordinates, shares, &mut secret);
+        assert_eq!(found, Err(expected));
+        let found = correct_with(sharing, coordinates, shares, &mut secret, |_| true);
+        assert_eq!(found, Err(expected));
+        assert_eq!(secret, [9; 5]);
+    };
+    check(&[], &[], LocateError::TooFew { needed: 2, found: 0 });
+    check(&[1], &[&long], LocateError::TooFew { needed: 2, found: 1 });
+    check(&[1], &[&long, &long], LocateError::WrongCount { shares: 2, coordinates: 1 });
+    check(&[1, 2], &[&long, &short], JoinError::WrongLength.into());
+    check(&[1, 1], &[&long, &long], JoinError::BadCoordinate(1).into());
+    check(&[0, 1], &[&long, &long], JoinError::BadCoordinate(0).into());
+    check(&[4, 1], &[&long, &long], JoinError::BadCoordinate(4).into());
+    check(&[1, 2, 3, 3], &[&long, &long, &long, &long], JoinError::BadCoordinate(3).into());
+}
+
+#[test]
+fn nothing_is_shared_too() {
+    let sharing = Sharing::shamir(2, 4).unwrap();
+    assert_eq!(correct(sharing, &[4, 2, 1], &[&[], &[], &[]], &mut []), Ok(vec![]));
+}
+
+/// A sharing, some of its shares in any order, and errors: at each byte that has any, a few
+/// shares of any choice.
+#[derive(Debug, Clone)]
+struct Scene {
+    k: u8,
+    m: u8,
+    /// How many shares there are, from `k` to `m`.
+    s: usize,
+    len: usize,
+    /// The most wrong shares at a byte.
+    most: usize,
+    seed: u64,
+}
+
+fn scenes() -> impl Strategy<Value = Scene> {
+    (1..=9u8)
+        .prop_flat_map(|m| (1..=m, Just(m)))
+        .prop_flat_map(|(k, m)| (Just(k), Just(m), usize::from(k)..=usize::from(m)))
+        .prop_flat_map(|(k, m, s)| (Just((k, m, s)), 0..=s, 1..9000usize, any::<u64>()))
+        .prop_map(|((k, m, s), most, len, seed)| Scene { k, m, s, len, most, seed })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn scattered_errors(scene in scenes()) {
+        let mut dice = Dice(scene.seed);
+        let sharing = Sharing::shamir(scene.k, scene.m).unwrap();
+        let secret = dice.bytes(scene.len);
+        let all = split(sharing, &secret);
+        let present = dice.choose(scene.s, all.len());
+        let mut shares: Vec<Vec<u8>> = present.iter().map(|&i| all[i].clone()).collect();
+        let wrong = scatter(&mut shares, scene.most, &mut dice);
+        let present = coordinates(&present);
+        let wrong: Vec<u8> = wrong.iter().map(|&i| present[i]).collect();
+
+        let mut joined = vec![0; scene.len];
+        let found = correct(sharing, &present, &views(&shares), &mut joined);
+        if scene.most <= (scene.s - usize::from(scene.k)) / 2 {
+            prop_assert_eq!(found, Ok(wrong.clone()));
+            prop_assert_eq!(&joined, &secret);
+        }
+        // No promise otherwise, but no panic either; and with a judge, never a wrong secret.
+        let judged =
+            correct_with(sharing, &present, &views(&shares), &mut joined, |found| found == secret);
+        if scene.s - wrong.len() >= usize::from(scene.k) {
+            prop_assert!(judged.is_ok());
+        }
+        match judged {
+            Ok(_) => prop_assert_eq!(&joined, &secret),
+            Err(error) => {
+                prop_assert_eq!(error, LocateError::NoneAccepted);
+                prop_assert!(joined.iter().all(|&byte| byte == 0));
+            }
+        }
+    }
+}
+
+/// Spoils up to `most` shares at each of a few bytes or runs of bytes. Returns which were, in order.
+fn scatter(shares: &mut [Vec<u8>], most: usize, dice: &mut Dice) -> BTreeSet<usize> {
+    let len = shares[0].len();
+    let mut wrong = BTreeSet::new();
+    let mut at = dice.below(len);
+    while most > 0 && at < len {
+        let run = [1, 1, 3, 100, len][dice.below(5)].min(len - at);
+        let count = 1 + dice.below(most);
+        for i in dice.choose(count, shares.len()) {
+            spoil(&mut shares[i][at..at + run], dice);
+            wrong.insert(i);
+        }
+        at += run + dice.below(400);
+    }
+    wrong
+}
