@@ -3,8 +3,10 @@
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::task::{Context, Poll, ready};
+use std::pin::Pin;
+use std::task::Poll;
 
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpSocket, TcpStream};
 
 use crate::StreamError;
@@ -30,15 +32,15 @@ pub(crate) async fn connect(
 }
 
 /// Waits until every channel has taken its share of the sealed record.
-pub(crate) async fn send(
-    channels: &[TcpStream],
+pub(crate) async fn send<W: AsyncWrite + Unpin>(
+    channels: &mut [W],
     outgoing: &mut Outgoing,
 ) -> Result<(), StreamError> {
     poll_fn(|context| {
         let mut taken = true;
-        for (channel, stream) in channels.iter().enumerate() {
+        for (channel, writer) in channels.iter_mut().enumerate() {
             while !outgoing.rest(channel).is_empty() {
-                match poll_write(stream, context, outgoing.rest(channel)) {
+                match Pin::new(&mut *writer).poll_write(context, outgoing.rest(channel)) {
                     Poll::Ready(Ok(len)) => outgoing.advance(channel, len),
                     Poll::Ready(Err(source)) => {
                         return Poll::Ready(Err(StreamError::Channel { channel, source }));
@@ -56,15 +58,18 @@ pub(crate) async fn send(
 }
 
 /// Waits for bytes, or the end, of the channel furthest behind of those that have any.
-pub(crate) async fn receive(
-    channels: &[TcpStream],
+pub(crate) async fn receive<R: AsyncRead + Unpin>(
+    channels: &mut [R],
     incoming: &mut Incoming,
 ) -> Result<(), StreamError> {
     poll_fn(|context| {
         for channel in incoming.wanted() {
-            match poll_read(&channels[channel], context, incoming.space(channel)) {
-                Poll::Ready(Ok(0)) => incoming.close(channel),
-                Poll::Ready(Ok(len)) => incoming.filled(channel, len),
+            let mut space = ReadBuf::new(incoming.space(channel));
+            match Pin::new(&mut channels[channel]).poll_read(context, &mut space) {
+                Poll::Ready(Ok(())) => match space.filled().len() {
+                    0 => incoming.close(channel),
+                    len => incoming.filled(channel, len),
+                },
                 Poll::Ready(Err(source)) => {
                     return Poll::Ready(Err(StreamError::Channel { channel, source }));
                 }
@@ -75,34 +80,4 @@ pub(crate) async fn receive(
         Poll::Pending
     })
     .await
-}
-
-/// Writes some of `bytes`.
-fn poll_write(
-    stream: &TcpStream,
-    context: &mut Context<'_>,
-    bytes: &[u8],
-) -> Poll<io::Result<usize>> {
-    loop {
-        ready!(stream.poll_write_ready(context))?;
-        match stream.try_write(bytes) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            result => return Poll::Ready(result),
-        }
-    }
-}
-
-/// Reads some bytes; none at the end of the stream.
-pub(crate) fn poll_read(
-    stream: &TcpStream,
-    context: &mut Context<'_>,
-    space: &mut [u8],
-) -> Poll<io::Result<usize>> {
-    loop {
-        ready!(stream.poll_read_ready(context))?;
-        match stream.try_read(space) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            result => return Poll::Ready(result),
-        }
-    }
 }

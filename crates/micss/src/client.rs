@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use association::{
     COOKIE_LEN, Client as Handshake, ClientEvent, HEADER_LEN, Protocol, Scheme, Terms,
@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tracing::{debug, info, warn};
 
 use crate::StreamError;
@@ -22,7 +22,7 @@ use crate::config::{Channel, ClientConfig, Integrity};
 use crate::incoming::Incoming;
 use crate::outgoing::Outgoing;
 use crate::record::Kind;
-use crate::relay::{Channels, reset};
+use crate::relay::{Channels, reset, reset_when_dropped};
 use crate::server::{ANSWER_TIMEOUT, HANDSHAKE_TIMEOUT, OPTION_NO_RECORDS, accept, drain};
 use crate::socks::{self, SocksError};
 use crate::target::{Parsed, Refusal, Target};
@@ -109,7 +109,11 @@ async fn serve(config: &ClientConfig, entrance: Entrance, mut application: TcpSt
     // Small writes are the application's choice; waiting for more is not ours to add.
     let _ = application.set_nodelay(true);
     let (target, speaks_socks) = match entrance {
-        Entrance::Forward(target) => (target, false),
+        Entrance::Forward(target) => {
+            // It was not told that it is connected yet, but a plain end would look like an answer.
+            reset_when_dropped(&application);
+            (target, false)
+        }
         Entrance::Socks => match timeout(SOCKS_TIMEOUT, negotiate(&mut application)).await {
             Ok(Ok(target)) => (target, true),
             Ok(Err(error)) => return debug!(%error, "not a SOCKS5 client"),
@@ -132,9 +136,7 @@ async fn serve(config: &ClientConfig, entrance: Entrance, mut application: TcpSt
             channels.relay(application).await
         }
         Err(error) => {
-            if !speaks_socks {
-                reset(application);
-            }
+            drop(application);
             Err(error)
         }
     };
@@ -219,8 +221,7 @@ async fn open(config: &ClientConfig, target: &Target) -> Result<Channels, Stream
         (kind, _) => return Err(StreamError::Unexpected(kind)),
     }
     if config.integrity == Integrity::None {
-        channels.outgoing.drop_records();
-        channels.incoming.drop_records();
+        channels.drop_records();
     }
     Ok(channels)
 }
@@ -253,26 +254,26 @@ async fn associate(
     let mut expected = HEADER_LEN + COOKIE_LEN;
     loop {
         // Each channel in turn, since all are needed: first the cookies, then the confirms.
-        for (index, stream) in streams.iter_mut().enumerate() {
+        for index in 0..streams.len() {
             // Reading no further than the message ends leaves the transport its bytes.
             let mut bytes = vec![0; expected];
-            match stream.read_exact(&mut bytes).await {
+            match streams[index].read_exact(&mut bytes).await {
                 Ok(_) => _ = handshake.handle_bytes(index, &bytes, epoch.elapsed()),
                 Err(_) => handshake.handle_closed(index),
             }
-        }
-        while let Some(event) = handshake.poll_event() {
-            match event {
-                ClientEvent::Transmit { channel, message } => {
-                    let list = message.encode();
-                    // The confirm says the same.
-                    expected = list.len();
-                    if streams[channel].write_all(&list).await.is_err() {
-                        handshake.handle_closed(channel);
+            while let Some(event) = handshake.poll_event() {
+                match event {
+                    ClientEvent::Transmit { channel, message } => {
+                        let list = message.encode();
+                        // The confirm says the same.
+                        expected = list.len();
+                        if streams[channel].write_all(&list).await.is_err() {
+                            handshake.handle_closed(channel);
+                        }
                     }
+                    ClientEvent::Associated { .. } => return Ok(streams),
+                    ClientEvent::Aborted { reason } => return Err(reason.into()),
                 }
-                ClientEvent::Associated { .. } => return Ok(streams),
-                ClientEvent::Aborted { reason } => return Err(reason.into()),
             }
         }
     }

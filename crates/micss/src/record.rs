@@ -17,7 +17,7 @@ use sharing::{Generator, RandomError};
 pub const HEADER_LEN: usize = OVERHEAD + 4;
 
 /// The longest payload of a record, in bytes.
-pub const MAX_PAYLOAD: usize = (32 << 10) - HEADER_LEN;
+pub const MAX_PAYLOAD: usize = (56 << 10) - HEADER_LEN;
 
 /// The longest record, in bytes.
 pub const MAX_RECORD: usize = HEADER_LEN + MAX_PAYLOAD;

@@ -7,7 +7,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use association::{
     Acceptable, ConnectionId, Cookie, OpenError, Protocol, Scheme, Server as Table,
@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
 use crate::client::{listen, log_end};
@@ -27,7 +27,7 @@ use crate::config::{Integrity, ServerConfig};
 use crate::incoming::Incoming;
 use crate::outgoing::Outgoing;
 use crate::record::Kind;
-use crate::relay::Channels;
+use crate::relay::{Channels, reset_when_dropped};
 use crate::target::{Host, Refusal, Target};
 use crate::{MAX_CHANNELS, StreamError};
 
@@ -264,6 +264,7 @@ async fn welcome(
             return None;
         }
     };
+    let deadline = Instant::now() + HANDSHAKE_TIMEOUT;
     let mut bytes = [0; 1024];
     let mut extra_bytes = false;
     loop {
@@ -288,7 +289,7 @@ async fn welcome(
                 }
                 Ok(0) | Err(_) => state.table.handle_closed(id),
             }),
-            () = tokio::time::sleep(HANDSHAKE_TIMEOUT) => {
+            () = sleep_until(deadline) => {
                 lobby.with(|state, now| state.table.handle_timeout(now));
             }
         }
@@ -331,8 +332,7 @@ async fn open(
         Ok((target, service)) => {
             channels.send(Kind::Opened, &[]).await?;
             if terms.options() & OPTION_NO_RECORDS != 0 {
-                channels.outgoing.drop_records();
-                channels.incoming.drop_records();
+                channels.drop_records();
             }
             Ok((target, channels, service))
         }
@@ -365,5 +365,7 @@ async fn connect(config: &ServerConfig, request: &[u8]) -> Result<(Target, TcpSt
             _ => Refusal::Unreachable,
         })?;
     let _ = service.set_nodelay(true);
+    // Should the client be gone by now, it has not sent an empty stream.
+    reset_when_dropped(&service);
     Ok((target, service))
 }
