@@ -4,7 +4,7 @@ CARGO ?= cargo
 FUZZ_SECONDS ?= 600
 FUZZ_TARGETS = share_file handshake record socks
 
-.PHONY: help demo test lint bench docs fuzz soak setup setup-lint audit
+.PHONY: help demo test lint bench docs fuzz soak neon setup setup-lint audit
 
 help:
 	@echo 'make demo    a file crosses three channels that no two of them can read'
@@ -14,6 +14,7 @@ help:
 	@echo 'make docs    the API documentation, in target/doc'
 	@echo 'make fuzz    every fuzz target, FUZZ_SECONDS=$(FUZZ_SECONDS) each'
 	@echo 'make soak    large files and many streams: memory stays flat'
+	@echo 'make neon    tests of the sharing crate for 64-bit ARM, emulated'
 	@echo 'make audit   known vulnerabilities of dependencies (needs the network)'
 
 demo:
@@ -29,7 +30,7 @@ lint: setup-lint
 	$(CARGO) deny --locked check bans licenses sources
 
 bench:
-	scripts/setup libisal2:libisal.so.2
+	scripts/setup libisal.so.2:libisal2
 	$(CARGO) bench --locked --package sharing --bench sharing
 	$(CARGO) bench --locked --package micss --bench loopback
 
@@ -46,6 +47,9 @@ fuzz:
 soak:
 	$(CARGO) build --release --locked --package cli
 	scripts/soak
+
+neon:
+	scripts/neon
 
 setup:
 	@scripts/setup curl

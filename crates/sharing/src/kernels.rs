@@ -137,6 +137,7 @@ impl fmt::Display for Kernel {
 struct Weight {
     value: u8,
     /// The weight in each of eight bytes: what the GFNI kernels multiply by.
+    #[cfg(target_arch = "x86_64")]
     splat: u64,
     /// Its products with 0x00, 0x01 .. 0x0F: what the table kernels look low nibbles up in.
     low: [u8; 16],
@@ -149,6 +150,7 @@ impl Weight {
         let nibble = |i: usize| u8::try_from(i).expect("a nibble");
         Self {
             value,
+            #[cfg(target_arch = "x86_64")]
             splat: u64::from_ne_bytes([value; 8]),
             low: std::array::from_fn(|i| multiply(value, nibble(i))),
             high: std::array::from_fn(|i| multiply(value, nibble(i) << 4)),
