@@ -69,7 +69,7 @@ fn refuse(path: &Path, error: &io::Error) -> Failure {
 struct Place {
     /// Counted from 1.
     line: Option<usize>,
-    /// Only if the message does not name it.
+    /// Only where the message does not name it.
     key: Option<String>,
 }
 
@@ -92,13 +92,15 @@ impl Place {
     }
 
     fn of_toml(error: &toml::de::Error, text: &str) -> Self {
-        // A missing key is nowhere, which is reported as the whole text.
-        let Some(span) = error.span().filter(|span| *span != (0..text.len())) else {
-            return Self::default();
-        };
+        let Some(span) = error.span() else { return Self::default() };
         let before = text.get(..span.start).unwrap_or(text);
         let index = before.matches('\n').count();
-        let line = text.lines().nth(index).unwrap_or_default();
+        let line = text.lines().nth(index).unwrap_or_default().trim();
+        if error.message().starts_with("missing field") {
+            // It is reported where its table begins, which for the outermost says nothing.
+            let line = line.starts_with('[').then_some(index + 1);
+            return Self { line, key: None };
+        }
         let key = line.split_once('=').map(|(key, _)| key.trim().to_owned());
         let key = key.filter(|key| !error.message().contains(&format!("`{key}`")));
         Self { line: Some(index + 1), key }
@@ -259,6 +261,7 @@ mod tests {
                 "x.toml, line 3: invalid socket address",
             ),
             ("allow = []\n", "x.toml: missing field `listen`"),
+            ("# none\nallow = []\nrng = \"os\"\n", "x.toml: missing field `listen`"),
             ("allow = []\nlisten = []\n", "x.toml: 0 channels: give 1 to 16"),
             ("listen = []\nalow = []\n", "x.toml, line 2: unknown field `alow`"),
             (
@@ -272,8 +275,10 @@ mod tests {
             assert!(!said.contains('\n'), "{said}");
         }
         let text = "socks = \"127.0.0.1:0\"\n[[channel]]\nserver = \"1.2.3.4:5\"\nsource = \"x\"\n";
-        let said = said(text, ClientConfig::from_toml);
-        assert_eq!(said, "x.toml, line 4: source: invalid IP address syntax");
+        let invalid = said(text, ClientConfig::from_toml);
+        assert_eq!(invalid, "x.toml, line 4: source: invalid IP address syntax");
+        let missing = said("socks = \"127.0.0.1:0\"\n\n[[channel]]\n", ClientConfig::from_toml);
+        assert_eq!(missing, "x.toml, line 3: missing field `server`");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::io;
 
-use indicatif::BinaryBytes;
+use indicatif::{BinaryBytes, HumanCount};
 use serde::Serialize;
 
 use super::examine::Finding;
@@ -77,12 +77,12 @@ impl Report<'_> {
         let same = if self.is_equal() { "the same" } else { "NOT THE SAME" };
         format!(
             "{CHANNELS} channels on this machine, 127.0.0.1 to 127.0.0.{CHANNELS}\n\n\
-             \x20 file      {}, {} bytes\n\
-             \x20 time      {seconds:.2} s, {}/s\n\
+             \x20 file      {}: {} bytes\n\
+             \x20 time      {seconds:.3} s, {}/s\n\
              \x20 SHA-256   {sent}  sent\n\
              \x20           {received}  received, {same}\n",
             console::printable(&material.description),
-            material.len,
+            HumanCount(material.len),
             BinaryBytes(self.bytes_per_second()),
         )
     }
@@ -95,7 +95,7 @@ impl Report<'_> {
 
     fn table(&self, coloured: bool) -> String {
         let mut rows = vec![
-            ["channels", "first bytes", "", "chi-squared", "looks like", "pieces of the file"]
+            ["channels", "first bytes", "", "chi-squared", "looks like", "pieces found"]
                 .map(str::to_owned),
         ];
         rows.extend(self.findings.iter().map(|finding| {
@@ -112,41 +112,47 @@ impl Report<'_> {
 
     fn found(&self, finding: &Finding) -> String {
         match self.samples {
-            0 => "too short to tell".into(),
+            0 => "too short".into(),
             samples => format!("{} of {samples}", finding.found),
         }
     }
 
     fn explanation(&self) -> String {
-        let pieces = match self.samples {
-            0 => String::new(),
-            samples => format!(
-                "pieces       {samples} of {SAMPLE} bytes, from random places of the file, searched \
-                 for in all that was seen\n"
-            ),
-        };
-        format!(
+        let mut text = format!(
             "1+2          the XOR of what was seen on both\n\
-             first bytes  where the file server's answer begins; all is counted and searched from \
-             the end of\n\
-             \x20            the handshake, which is not secret\n\
-             chi-squared  how uneven the {} bytes of each are: noise has {:.0} to {:.0}, but once in \
-             ten million\n{pieces}",
-            self.findings.first().map_or(0, |finding| finding.len),
+             first bytes  where the file server's answer begins\n\
+             chi-squared  how uneven all {} bytes of each are that follow the handshake, which is not\n\
+             \x20            secret: noise has {:.0} to {:.0}, but once in ten million\n",
+            HumanCount(self.findings.first().map_or(0, |finding| finding.len)),
             NOISE.0,
             NOISE.1,
-        )
+        );
+        if self.samples > 0 {
+            // Writing to a text does not fail.
+            let _ = writeln!(
+                text,
+                "pieces       {} of {SAMPLE} bytes, from random places of the file, looked for in all \
+                 of it",
+                HumanCount(self.samples as u64)
+            );
+        }
+        text
     }
 
     fn conclusion(&self) -> String {
         let mut text = String::new();
-        if self.is_secret() {
+        if !self.is_secret() {
+            text.push_str("THIS IS NOT SECRET: one channel or two tell something of the file.\n");
+        } else if self.findings.iter().any(|finding| finding.verdict() == Verdict::TooShort) {
+            text.push_str(
+                "Whoever listens on one channel, or on any two, has nothing of the file as far as can \
+                 be told: it\nis too short for what they have to look like noise, or not.\n",
+            );
+        } else {
             text.push_str(
                 "Whoever listens on one channel, or on any two, has noise: how long the file is, \
                  but not a\nbyte of what is in it.\n",
             );
-        } else {
-            text.push_str("THIS IS NOT SECRET: one channel or two tell something of the file.\n");
         }
         match self.is_readable_with_all() {
             None => text.push_str("With --eavesdrop all, someone listens on all three."),

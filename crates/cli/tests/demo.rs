@@ -1,0 +1,152 @@
+//! `sunder demo`: the file arrives, and only whoever has all channels can read it.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use tempfile::{NamedTempFile, TempDir};
+
+/// Runs the demo with its temporary files in a directory of its own, which must be empty afterwards.
+fn demo(arguments: &[&str]) -> Output {
+    let temporary = TempDir::new().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+    command.arg("demo").args(arguments).env("TMPDIR", temporary.path()).stdin(Stdio::null());
+    let output = command.output().unwrap();
+    assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 0, "something was left behind");
+    output
+}
+
+fn succeed(arguments: &[&str]) -> String {
+    let output = demo(arguments);
+    let (said, shown) = (String::from_utf8_lossy(&output.stderr), String::from_utf8(output.stdout));
+    assert_eq!(said, "", "{arguments:?}");
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+    shown.unwrap()
+}
+
+fn json(arguments: &[&str]) -> Value {
+    serde_json::from_str(&succeed(&[arguments, &["--json"]].concat())).unwrap()
+}
+
+/// A file of text lines, no two alike.
+fn text(len: usize) -> NamedTempFile {
+    let mut file = NamedTempFile::new().unwrap();
+    let lines =
+        (0u32..).flat_map(|i| format!("{i} {}\n", i.wrapping_mul(0x9E37_79B9)).into_bytes());
+    file.write_all(&lines.take(len).collect::<Vec<_>>()).unwrap();
+    file
+}
+
+fn name(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// The eavesdroppers of a document, each with its channels.
+fn eavesdroppers(document: &Value) -> Vec<(Value, &Value)> {
+    let all = document["eavesdroppers"].as_array().unwrap();
+    all.iter().map(|eavesdropper| (eavesdropper["channels"].clone(), eavesdropper)).collect()
+}
+
+#[test]
+fn one_and_two_channels_are_noise() {
+    let file = text(2 << 20);
+    let document = json(&["--file", name(file.path())]);
+    assert_eq!(document["file"]["name"], name(file.path()));
+    assert_eq!(document["file"]["bytes"], 2 << 20);
+    assert_eq!(document["file"]["sha256"], document["received"]["sha256"]);
+    assert_eq!(document["file"]["sha256"].as_str().unwrap().len(), 64);
+    assert_eq!(document["received"]["bytes"], 2 << 20);
+    assert_eq!(document["equal"], true);
+    assert_eq!(document["channels"], 3);
+    assert!(document["seconds"].as_f64().unwrap() > 0.0);
+    assert!(document["bytes_per_second"].as_u64().unwrap() > 0);
+    assert_eq!(document["samples"], 1000);
+    assert_eq!(document["secret"], true);
+    assert_eq!(document["readable_with_all"], Value::Null);
+
+    let found = eavesdroppers(&document);
+    let channels: Vec<&Value> = found.iter().map(|(channels, _)| channels).collect();
+    let expected = [vec![0], vec![1], vec![2], vec![0, 1], vec![0, 2], vec![1, 2]];
+    assert_eq!(channels, expected.map(Value::from).iter().collect::<Vec<_>>());
+    for (channels, eavesdropper) in found {
+        assert_eq!(eavesdropper["verdict"], "noise", "{channels}");
+        assert_eq!(eavesdropper["samples_found"], 0, "{channels}");
+        assert!(eavesdropper["bytes"].as_u64().unwrap() > 2 << 20, "{channels}");
+        assert_eq!(eavesdropper["first_bytes"].as_str().unwrap().len(), 32, "{channels}");
+        let chi_squared = eavesdropper["chi_squared"].as_f64().unwrap();
+        assert!(chi_squared > document["noise"]["low"].as_f64().unwrap(), "{channels}");
+        assert!(chi_squared < document["noise"]["high"].as_f64().unwrap(), "{channels}");
+    }
+}
+
+#[test]
+fn all_three_channels_are_the_file() {
+    let file = text(2 << 20);
+    let arguments = ["channels", "--eavesdrop", "all", "--file", name(file.path())];
+    let document = json(&arguments);
+    assert_eq!(document["secret"], true);
+    assert_eq!(document["readable_with_all"], true);
+    let found = eavesdroppers(&document);
+    let (channels, all) = found.last().unwrap();
+    assert_eq!(*channels, Value::from(vec![0, 1, 2]));
+    assert_eq!(all["verdict"], "not-noise");
+    // "HTTP/1.1 200 OK"
+    assert!(all["first_bytes"].as_str().unwrap().starts_with("485454502f312e3120323030"));
+    // One in 2000 crosses the boundary of two records.
+    assert!(all["samples_found"].as_u64().unwrap() >= 980, "{all}");
+}
+
+#[test]
+fn a_person_gets_a_table() {
+    let file = text(100_000);
+    let report = succeed(&["--eavesdrop", "all", "--file", name(file.path())]);
+    assert!(report.lines().all(|line| line.chars().count() <= 100), "{report}");
+    assert!(!report.contains('\x1b'), "{report}");
+    let table = report.split_once("  channels ").unwrap().1;
+    let row =
+        |label: &str| table.lines().find(|line| line.trim_start().starts_with(label)).unwrap();
+    for label in ["1 ", "2 ", "3 ", "1+2 ", "1+3 ", "2+3 "] {
+        assert!(row(label).ends_with("noise      0 of 1000"), "{report}");
+        assert!(!row(label).contains("NOT noise"), "{report}");
+    }
+    assert!(row("1+2+3 ").contains("HTTP/1.1 200 OK"), "{report}");
+    assert!(row("1+2+3 ").contains("NOT noise"), "{report}");
+    assert!(report.contains("THE FILE IS READABLE"), "{report}");
+}
+
+#[test]
+fn files_too_short_to_judge_arrive_too() {
+    for len in [0, 1, 15, 16, 5000] {
+        let file = text(len);
+        let document = json(&["--eavesdrop", "all", "--file", name(file.path())]);
+        assert_eq!(document["received"]["bytes"], len);
+        assert_eq!(document["equal"], true);
+        assert_eq!(document["secret"], true);
+        assert_eq!(document["readable_with_all"], true);
+        assert!(document["samples"].as_u64().unwrap() <= (len as u64).saturating_sub(15));
+        for (channels, eavesdropper) in eavesdroppers(&document) {
+            assert_eq!(eavesdropper["verdict"], "too-short", "{channels}");
+            assert_eq!(eavesdropper["chi_squared"], Value::Null, "{channels}");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_file_is_refused_in_one_line() {
+    let directory = TempDir::new().unwrap();
+    let missing = directory.path().join("missing");
+    for (file, expected) in [
+        (name(&missing), "No such file"),
+        (name(directory.path()), "is a directory"),
+        ("/dev/null", "is not a regular file"),
+    ] {
+        let output = demo(&["--file", file]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(output.stdout.is_empty());
+        assert_eq!(said.lines().count(), 1, "{said}");
+        assert!(said.contains(file) && said.contains(expected), "{said}");
+    }
+}

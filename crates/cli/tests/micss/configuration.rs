@@ -1,0 +1,91 @@
+//! Configurations that are wrong, and those that are unwise.
+
+use std::net::TcpListener;
+
+use crate::processes::{Service, configuration, sunder};
+
+/// Runs `sunder COMMAND --config FILE`, which must fail with this code; returns the one line it says.
+fn refused(command: &str, file: &str, code: i32) -> String {
+    let output = sunder([command, "--config", file]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "", "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    said
+}
+
+#[test]
+fn a_wrong_configuration_is_refused_in_one_line() {
+    let channel = "[[channel]]\nserver = \"127.0.0.1:7000\"\n";
+    for (command, text, expected) in [
+        (
+            "serve",
+            "listen = [\"127.0.0.1:0\"]\nallow = []\nport = 1\n",
+            "line 3: unknown field `port`",
+        ),
+        (
+            "serve",
+            "listen = [\"127.0.0.1\"]\nallow = []\n",
+            "line 1: listen: invalid socket address",
+        ),
+        ("serve", "listen = []\nallow = []\n", "0 channels: give 1 to 16"),
+        ("serve", "listen = [\"127.0.0.1:0\"]\n", "missing field `allow`"),
+        ("serve", "listen = [\"127.0.0.1:0\"]\nallow = [\"a b:1\"]\n", "line 2: allow = \"a b:1\""),
+        ("serve", "listen = {\n", "line 1: "),
+        ("proxy", "socks = \"127.0.0.1:0\"\n", "missing field `channel`"),
+        ("proxy", "socks = \"127.0.0.1:0\"\nchannel = []\n", "0 channels: give 1 to 16"),
+        ("proxy", channel, "nothing to listen on"),
+        (
+            "proxy",
+            &format!("socks = \"local\"\n{channel}"),
+            "line 1: socks: invalid socket address",
+        ),
+        ("proxy", &format!("sock = \"127.0.0.1:0\"\n{channel}"), "line 1: unknown field `sock`"),
+        ("proxy", &format!("{channel}rng = \"os\"\n"), "line 3: unknown field `rng`"),
+    ] {
+        let file = configuration(text);
+        let path = file.path().to_str().unwrap();
+        let said = refused(command, path, 2);
+        assert!(said.starts_with(&format!("error: {path}")) && said.contains(expected), "{said}");
+        assert!(said.contains(&format!("sunder {command} --help")), "{said}");
+    }
+}
+
+#[test]
+fn a_missing_configuration_is_refused_in_one_line() {
+    for command in ["serve", "proxy"] {
+        assert!(refused(command, "/no/such/file", 2).contains("no such file: /no/such/file"));
+        assert!(refused(command, "/", 2).contains("/ is a directory"));
+    }
+}
+
+#[test]
+fn an_address_in_use_is_named() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let server = configuration(&format!("listen = [\"127.0.0.1:0\", \"{address}\"]\nallow = []\n"));
+    let client = configuration(&format!(
+        "socks = \"{address}\"\n[[channel]]\nserver = \"127.0.0.1:1\"\n[[channel]]\nserver = \"127.0.0.2:1\"\n"
+    ));
+    for (command, file) in [("serve", server), ("proxy", client)] {
+        let said = refused(command, file.path().to_str().unwrap(), 1);
+        assert!(said.contains(&format!("cannot listen on {address}")), "{said}");
+    }
+}
+
+#[test]
+fn the_help_has_an_example() {
+    for (command, expected) in [("serve", "min_channels = 3"), ("proxy", "[[channel]]")] {
+        let help = String::from_utf8(sunder([command, "--help"]).output().unwrap().stdout).unwrap();
+        assert!(help.contains(expected), "{help}");
+    }
+}
+
+#[test]
+fn a_proxy_that_protects_nothing_says_so() {
+    let channel = "[[channel]]\nserver = \"127.0.0.1:7000\"\n";
+    let config = format!("socks = \"0.0.0.0:0\"\n{channel}{channel}");
+    let proxy = Service::start("proxy", &config, 1);
+    proxy.wait_for("warning: channels 1 and 2 go to 127.0.0.1");
+    proxy.wait_for("warning: SOCKS5 on 0.0.0.0:0 is open");
+}

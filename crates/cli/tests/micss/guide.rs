@@ -1,0 +1,73 @@
+//! The guide's examples, run as they are written but for the addresses.
+
+use std::net::TcpListener;
+
+use crate::processes::{Service, curl, fetched, pattern, web_server};
+
+const GUIDE: &str = include_str!("../../../../docs/guides/micss.md");
+
+/// A port of this machine that nobody uses now.
+fn free_port(address: &str) -> u16 {
+    TcpListener::bind((address, 0)).unwrap().local_addr().unwrap().port()
+}
+
+/// Puts this machine's addresses in the place of the guide's.
+fn localised(text: &str, places: &[(&str, String)]) -> String {
+    places.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
+}
+
+/// What is between the lines "```toml" and "```".
+fn configurations(guide: &str) -> Vec<&str> {
+    let blocks = guide.split("```toml\n").skip(1);
+    blocks.map(|block| block.split_once("```").unwrap().0).collect()
+}
+
+/// What the guide says that `sunder COMMAND` prints.
+fn printed(guide: &str, command: &str) -> Vec<String> {
+    let mut lines =
+        guide.lines().skip_while(|line| !line.contains(&format!("$ sunder {command} ")));
+    lines.next();
+    let lines = lines.map_while(|line| line.strip_prefix("    listening on "));
+    lines.map(str::to_owned).collect()
+}
+
+#[test]
+fn the_guide_does_what_it_says() {
+    let body = pattern(1_000_000);
+    let web = web_server(body.clone(), body.len()).port();
+    let (socks, forward) = (free_port("127.0.0.1"), free_port("127.0.0.1"));
+    let channel = |host: &str| format!("{host}:{}", free_port(host));
+    let guide = localised(
+        GUIDE,
+        &[
+            ("192.0.2.10:7000", channel("127.0.0.11")),
+            ("198.51.100.10:7000", channel("127.0.0.12")),
+            ("203.0.113.10:7000", channel("127.0.0.13")),
+            ("192.0.2.20", "127.0.0.20".into()),
+            ("wlan0", "lo".into()),
+            ("wwan0", "lo".into()),
+            ("localhost:80", format!("localhost:{web}")),
+            ("//localhost/", format!("//localhost:{web}/")),
+            ("127.0.0.1:1080", format!("127.0.0.1:{socks}")),
+            ("127.0.0.1:8080", format!("127.0.0.1:{forward}")),
+        ],
+    );
+    let [serve, proxy, with_forward] = configurations(&guide)[..] else {
+        panic!("three configurations")
+    };
+    let server = Service::start("serve", serve, 3);
+    assert_eq!(server.listening, printed(&guide, "serve"));
+    {
+        let proxy = Service::start("proxy", proxy, 1);
+        assert_eq!(proxy.listening, printed(&guide, "proxy"));
+    }
+    let (before, after) = proxy.split_at(proxy.find("[[channel]]").unwrap());
+    let _proxy = Service::start("proxy", &[before, with_forward, after].concat(), 2);
+    let commands: Vec<_> =
+        guide.lines().filter_map(|line| line.strip_prefix("    $ curl ")).collect();
+    assert_eq!(commands.len(), 2);
+    for command in commands {
+        let output = curl(command.split_whitespace()).output().unwrap();
+        assert!(fetched(&output) == body, "curl {command}");
+    }
+}

@@ -1,0 +1,165 @@
+//! How much memory each open stream costs the two processes.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use micss::target::Target;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::task::JoinSet;
+
+use crate::processes::Service;
+
+/// How many streams there are, if the system allows so many open files.
+const STREAMS: u64 = 1000;
+
+/// A request and its answer, in bytes.
+const LITTLE: usize = 1 << 10;
+
+/// Enough in both directions for a stream to take its largest buffers, in bytes.
+const MUCH: usize = 64 << 10;
+
+/// The most that a stream may cost each process while it is open and does little, in KiB.
+const OPEN_KIB: u64 = 256;
+
+/// The same for one that has much to move. Each direction holds a record and three shares of it.
+const BUSY_KIB: u64 = 512;
+
+/// The buffers of this test's own sockets, in bytes: what it does not measure need not be large.
+const BUFFER: u32 = 16 << 10;
+
+/// A process's resident memory in KiB.
+fn resident_kib(service: &Service) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", service.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// Raises this process's limit of open files; returns for how many streams it is enough.
+fn allow_streams() -> u64 {
+    let limit = getrlimit(Resource::Nofile).maximum;
+    let raised = Rlimit { current: limit, maximum: limit };
+    setrlimit(Resource::Nofile, raised).unwrap();
+    // A proxy needs one for the application and three for the channels.
+    limit.map_or(STREAMS, |limit| STREAMS.min((limit - 64) / 4))
+}
+
+/// A service that answers twice with what it gets and then reads no more.
+async fn answer_twice(listener: TcpListener) {
+    let mut open = JoinSet::new();
+    loop {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        open.spawn(async move {
+            for len in [LITTLE, MUCH] {
+                let mut bytes = vec![0; len];
+                stream.read_exact(&mut bytes).await.unwrap();
+                stream.write_all(&bytes).await.unwrap();
+            }
+            std::future::pending::<()>().await;
+            drop(stream);
+        });
+    }
+}
+
+fn small_socket() -> TcpSocket {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(BUFFER).unwrap();
+    socket.set_send_buffer_size(BUFFER).unwrap();
+    socket
+}
+
+/// Opens a stream.
+async fn open(socks: SocketAddr, service: SocketAddr) -> TcpStream {
+    let mut stream = small_socket().connect(socks).await.unwrap();
+    let request = [&[5, 1, 0, 5, 1, 0][..], &Target::address(service).encode()].concat();
+    stream.write_all(&request).await.unwrap();
+    let mut replies = [0; 12];
+    stream.read_exact(&mut replies).await.unwrap();
+    assert_eq!(replies[..4], [5, 0, 5, 0], "connected");
+    stream
+}
+
+/// Sends so many bytes and waits until they have come back.
+async fn exchange(stream: &mut TcpStream, len: usize) {
+    let (mut bytes, sent) = (vec![0; len], vec![0x5A; len]);
+    let (mut read, mut write) = stream.split();
+    let (sending, receiving) = tokio::join!(write.write_all(&sent), read.read_exact(&mut bytes));
+    sending.unwrap();
+    receiving.unwrap();
+    assert!(bytes == sent);
+}
+
+/// Writes on every stream until nothing moves any more. The streams stay open as long as the set.
+async fn fill(streams: Vec<TcpStream>) -> JoinSet<()> {
+    let written = Arc::new(AtomicU64::new(0));
+    let mut writing = JoinSet::new();
+    for mut stream in streams {
+        let written = Arc::clone(&written);
+        writing.spawn(async move {
+            let bytes = vec![0x5A; 16 << 10];
+            while let Ok(len) = stream.write(&bytes).await {
+                written.fetch_add(len as u64, Ordering::Relaxed);
+            }
+        });
+    }
+    let mut before = 0;
+    loop {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let now = written.load(Ordering::Relaxed);
+        if now == before {
+            return writing;
+        }
+        before = now;
+    }
+}
+
+/// Two processes and what they had before there were streams.
+struct Measured<'a> {
+    processes: [&'a Service; 2],
+    before: [u64; 2],
+    streams: u64,
+}
+
+impl Measured<'_> {
+    /// The growth of both processes for each stream must be within the bound.
+    fn check(&self, state: &str, bound: u64) {
+        let growth = [0, 1].map(|i| resident_kib(self.processes[i]).saturating_sub(self.before[i]));
+        let [serve, proxy] = growth.map(|growth| growth / self.streams);
+        println!("{} streams, {state}: serve {serve} KiB each, proxy {proxy} KiB", self.streams);
+        assert!(serve < bound && proxy < bound, "{state}: {bound} KiB a stream at most");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_costs_little_memory() {
+    let streams = allow_streams();
+    let listener = small_socket();
+    listener.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = listener.listen(1024).unwrap();
+    let service = listener.local_addr().unwrap();
+    let _service = tokio::spawn(answer_twice(listener));
+    let server = Service::server(3, &service.to_string());
+    let proxy = Service::proxy(&server);
+    let socks = proxy.address(0);
+    let processes = [&server, &proxy];
+    let measured = Measured { processes, before: processes.map(resident_kib), streams };
+
+    let mut open_streams = Vec::new();
+    for _ in 0..streams {
+        let mut stream = open(socks, service).await;
+        exchange(&mut stream, LITTLE).await;
+        open_streams.push(stream);
+    }
+    measured.check("open", OPEN_KIB);
+    for stream in &mut open_streams {
+        exchange(stream, MUCH).await;
+    }
+    measured.check("open, after 64 KiB both ways", BUSY_KIB);
+    let bulk = fill(open_streams).await;
+    measured.check("in mid-transfer, blocked", BUSY_KIB);
+    drop(bulk);
+}

@@ -1,0 +1,182 @@
+//! Running processes, and waiting for what they say.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::NamedTempFile;
+
+/// How long anything may take before the test has failed.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// `sunder serve` or `sunder proxy`, killed when dropped.
+pub(crate) struct Service {
+    child: Child,
+    /// What it listens on, as it says.
+    pub(crate) listening: Vec<String>,
+    log: Receiver<String>,
+    _config: NamedTempFile,
+}
+
+impl Service {
+    /// Starts `sunder COMMAND` with this configuration and waits until it listens in so many places.
+    pub(crate) fn start(command: &str, config: &str, listeners: usize) -> Self {
+        let file = configuration(config);
+        let mut child =
+            sunder([OsStr::new(command), OsStr::new("--config"), file.path().as_os_str()])
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap();
+        let output = lines(child.stdout.take().unwrap());
+        let log = lines(child.stderr.take().unwrap());
+        let line = |_| output.recv_timeout(PATIENCE).expect("a line for each listener");
+        let listening = (0..listeners)
+            .map(line)
+            .map(|line| line.strip_prefix("listening on ").unwrap().to_owned())
+            .collect();
+        Self { child, listening, log, _config: file }
+    }
+
+    /// A server on `n` channels of loopback.
+    pub(crate) fn server(n: usize, allow: &str) -> Self {
+        let listen: Vec<String> = (1..=n).map(|i| format!("\"127.0.0.{i}:0\"")).collect();
+        let listen = listen.join(", ");
+        Self::start("serve", &format!("listen = [{listen}]\nallow = [\"{allow}\"]\n"), n)
+    }
+
+    /// A SOCKS5 proxy to a server.
+    pub(crate) fn proxy(server: &Self) -> Self {
+        Self::start("proxy", &format!("socks = \"127.0.0.1:0\"\n{}", server.channels()), 1)
+    }
+
+    /// The channels to this server, as a client is told.
+    pub(crate) fn channels(&self) -> String {
+        let channels = self.listening.iter().map(|address| format!("server = \"{address}\"\n"));
+        channels.fold(String::new(), |text, channel| text + "[[channel]]\n" + &channel)
+    }
+
+    /// Where its listener of this index is.
+    pub(crate) fn address(&self, index: usize) -> SocketAddr {
+        self.listening[index].split(": ").next().unwrap().parse().unwrap()
+    }
+
+    /// Waits until its log has a line with this text, and returns the line.
+    pub(crate) fn wait_for(&self, text: &str) -> String {
+        loop {
+            let line = self.log.recv_timeout(PATIENCE);
+            let line = line.unwrap_or_else(|_| panic!("\"{text}\" is not in the log"));
+            if line.contains(text) {
+                return line;
+            }
+        }
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits for its end and returns the exit code; `None` if a signal ended it.
+    pub(crate) fn wait(&mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// `sunder` with these arguments.
+pub(crate) fn sunder<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+    command.args(arguments).stdin(Stdio::null()).env_remove("RUST_LOG");
+    command
+}
+
+/// A file with this text.
+pub(crate) fn configuration(text: &str) -> NamedTempFile {
+    let mut file = NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file
+}
+
+/// The lines that a process writes, as they come.
+fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    receiver
+}
+
+/// `curl`, whatever the user's own settings are.
+pub(crate) fn curl<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
+    let mut command = Command::new("curl");
+    command.args(["--disable", "--silent", "--show-error", "--max-time", "60"]).args(arguments);
+    for variable in ["http_proxy", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY"] {
+        command.env_remove(variable);
+    }
+    command.stdin(Stdio::null());
+    command
+}
+
+/// What curl got, which must have succeeded.
+pub(crate) fn fetched(output: &Output) -> &[u8] {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {said}", output.status);
+    &output.stdout
+}
+
+/// A web server on loopback that answers everything with `body`, and says that it is `len` bytes
+/// long: with more than there are, the answer is never complete.
+pub(crate) fn web_server(body: Vec<u8>, len: usize) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let body = body.clone();
+            thread::spawn(move || answer(stream, &body, len));
+        }
+    });
+    address
+}
+
+/// A client that goes away is its own affair.
+fn answer(mut stream: TcpStream, body: &[u8], len: usize) -> std::io::Result<()> {
+    let request = BufReader::new(stream.try_clone()?).lines().map_while(Result::ok);
+    if request.take_while(|line| !line.is_empty()).count() == 0 {
+        return Ok(());
+    }
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {len}\r\nConnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(body)?;
+    if body.len() < len {
+        stream.read_to_end(&mut Vec::new())?;
+    }
+    Ok(())
+}
+
+/// `len` bytes that differ at any distance.
+pub(crate) fn pattern(len: usize) -> Vec<u8> {
+    (0..len as u64).flat_map(|i| (i * 0x9E37_79B9).to_be_bytes()).take(len).collect()
+}

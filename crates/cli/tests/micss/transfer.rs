@@ -1,0 +1,93 @@
+//! Fetching with curl through both commands, and how they end.
+
+use std::io::Read;
+use std::process::{Child, Stdio};
+
+use rustix::process::Signal;
+
+use crate::processes::{Service, curl, fetched, pattern, web_server};
+
+/// Starts fetching an answer that never ends, and waits until some of it has arrived.
+fn fetch_without_end(proxy: &Service, port: u16) -> Child {
+    let socks = proxy.address(0).to_string();
+    let url = format!("http://localhost:{port}/");
+    let mut curl = curl(["--no-buffer", "--socks5-hostname", &socks, &url]);
+    let mut curl = curl.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut some = vec![0; 100_000];
+    curl.stdout.as_mut().unwrap().read_exact(&mut some).unwrap();
+    assert!(some == pattern(100_000));
+    curl
+}
+
+#[test]
+fn curl_fetches_through_socks_and_forwards() {
+    let body = pattern(5_000_000);
+    let port = web_server(body.clone(), body.len()).port();
+    let target = format!("localhost:{port}");
+    for n in [2, 3] {
+        let mut server = Service::server(n, &target);
+        let channels = server.channels();
+        let config = format!(
+            "socks = \"127.0.0.1:0\"\n[[forward]]\nlisten = \"127.0.0.1:0\"\ntarget = \"{target}\"\n\
+             {channels}"
+        );
+        let mut proxy = Service::start("proxy", &config, 2);
+        assert!(proxy.listening[0].ends_with(": SOCKS5"));
+        assert!(proxy.listening[1].ends_with(&format!(": to {target}")));
+        let (socks, forward) = (proxy.address(0).to_string(), proxy.address(1));
+
+        let url = format!("http://{target}/");
+        let output = curl(["--socks5-hostname", &socks, &url]).output().unwrap();
+        assert!(fetched(&output) == body, "{n} channels, SOCKS5");
+        let output = curl([format!("http://{forward}/")]).output().unwrap();
+        assert!(fetched(&output) == body, "{n} channels, forward");
+
+        let other = format!("http://127.0.0.1:{port}/");
+        let output = curl(["--socks5-hostname", &socks, &other]).output().unwrap();
+        assert!(!output.status.success(), "not on the allow-list");
+        server.wait_for("service not on the allow-list");
+
+        for service in [&mut proxy, &mut server] {
+            service.signal(Signal::TERM);
+            service.wait_for("stopping");
+            assert_eq!(service.wait(), Some(0));
+        }
+    }
+}
+
+#[test]
+fn a_stop_lets_streams_finish_and_a_second_does_not() {
+    let port = web_server(pattern(100_000), usize::MAX).port();
+    let server = Service::server(3, &format!("localhost:{port}"));
+    let mut proxy = Service::proxy(&server);
+    let mut curl = fetch_without_end(&proxy, port);
+    proxy.signal(Signal::INT);
+    proxy.wait_for("stopping");
+    assert!(proxy.is_running() && curl.try_wait().unwrap().is_none());
+    proxy.signal(Signal::TERM);
+    let line = proxy.wait_for("error:");
+    assert!(line.starts_with("error: stopped by a second signal"), "{line}");
+    assert_eq!(proxy.wait(), Some(1));
+    assert!(!curl.wait().unwrap().success());
+}
+
+#[test]
+fn a_server_that_dies_is_an_error_and_the_proxy_goes_on() {
+    let port = web_server(pattern(100_000), usize::MAX).port();
+    let target = format!("localhost:{port}");
+    let mut server = Service::server(3, &target);
+    let mut proxy = Service::proxy(&server);
+    let mut curl = fetch_without_end(&proxy, port);
+    let listen = server.listening.join("\", \"");
+    server.signal(Signal::KILL);
+    server.wait();
+    assert!(!curl.wait().unwrap().success(), "an incomplete answer must not pass for one");
+    proxy.wait_for("stream aborted");
+    assert!(proxy.is_running());
+
+    let config = format!("listen = [\"{listen}\"]\nallow = [\"{target}\"]\n");
+    let _server = Service::start("serve", &config, 3);
+    let mut curl = fetch_without_end(&proxy, port);
+    curl.kill().unwrap();
+    curl.wait().unwrap();
+}
