@@ -7,16 +7,14 @@
 use std::time::Duration;
 
 use sharing::{Joiner, Sharing};
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::Zeroizing;
 
-use crate::record::{self, HEADER_LEN, Kind, MAX_RECORD, RecordError};
+use crate::buffer::Buffer;
+use crate::record::{self, HEADER_LEN, Kind, MAX_RECORD, RecordError, SMALL_RECORD};
 
 /// How long a record that has begun may wait for its next byte: a peer always sends records whole,
 /// so a longer pause means that a channel is stuck, or a length was changed.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-
-/// How many bytes a channel has room for until a longer record arrives.
-const SMALL_RECORD: usize = 4 << 10;
 
 /// What the next bytes of the stream are.
 #[derive(Debug, PartialEq, Eq)]
@@ -36,18 +34,18 @@ pub struct Incoming {
     channels: Vec<Channel>,
     /// The length of the record that begins at `start`, once its header is there.
     record_len: Option<usize>,
-    /// How far all channels' buffers have been used up. The same for all: they are in step.
+    /// How far all channels' parts have been used up. The same for all: they are in step.
     start: usize,
-    /// How long the channels' buffers are.
+    /// How long the buffer's parts are.
     room: usize,
-    /// The joined record. Wiped, like the shares, which together are the record.
-    plain: Zeroizing<Vec<u8>>,
+    /// The channels' shares, then the joined record: `n + 1` parts of one length. No memory at all
+    /// until a share arrives.
+    buffer: Buffer,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Channel {
-    buffer: Zeroizing<Vec<u8>>,
-    /// How many bytes of the buffer are filled.
+    /// How many bytes of its part of the buffer are filled.
     end: usize,
     closed: bool,
 }
@@ -59,11 +57,11 @@ impl Incoming {
             joiner: Joiner::new(sharing),
             coordinates: (1..=sharing.shares()).collect(),
             records: true,
-            channels: (0..sharing.shares()).map(|_| Channel::default()).collect(),
+            channels: vec![Channel::default(); usize::from(sharing.shares())],
             record_len: None,
             start: 0,
             room: SMALL_RECORD,
-            plain: Zeroizing::default(),
+            buffer: Buffer::default(),
         }
     }
 
@@ -85,15 +83,12 @@ impl Incoming {
 
     /// Where a channel's next bytes go. Empty only for channels that are not wanted.
     pub fn space(&mut self, channel: usize) -> &mut [u8] {
-        let (limit, room) = (self.limit(), self.room);
-        let Channel { buffer, end, .. } = &mut self.channels[channel];
-        if buffer.len() < room {
-            // Not `resize`: growing in place would leave a copy of the old bytes unwiped.
-            let mut longer = Zeroizing::new(vec![0; room]);
-            longer[..*end].copy_from_slice(&buffer[..*end]);
-            *buffer = longer;
+        if self.buffer.is_empty() {
+            self.buffer = Buffer::new(self.room * (self.channels.len() + 1));
         }
-        &mut buffer[*end..limit.max(*end)]
+        let (start, end) = (self.room * channel, self.channels[channel].end);
+        let limit = self.limit().max(end);
+        &mut self.buffer[start + end..start + limit]
     }
 
     /// A channel has filled the first `len` bytes of its space.
@@ -128,15 +123,17 @@ impl Incoming {
         let available = self.available();
         if self.record_len.is_none() && available >= HEADER_LEN {
             let mut header = Zeroizing::new([0; HEADER_LEN]);
-            self.join(HEADER_LEN, &mut *header);
+            let shares = &self.buffer[..self.room * self.channels.len()];
+            let shares =
+                shares.chunks_exact(self.room).map(|part| &part[self.start..][..HEADER_LEN]);
+            join(&mut self.joiner, &self.coordinates, shares, &mut *header);
             self.record_len = Some(record::length(&header)?);
             self.make_room();
         }
         match self.record_len {
             Some(len) if available >= len => {
                 self.record_len = None;
-                self.take(len);
-                let record = &self.plain[..len];
+                let record = self.take(len);
                 let kind = record::verify(record)?;
                 Ok(Some(Received { kind, payload: &record[HEADER_LEN..] }))
             }
@@ -149,10 +146,9 @@ impl Incoming {
         let available = self.available();
         if available > 0 {
             if available == self.room {
-                self.room = MAX_RECORD;
+                self.grow();
             }
-            self.take(available);
-            return Ok(Some(Received { kind: Kind::Data, payload: &self.plain[..available] }));
+            return Ok(Some(Received { kind: Kind::Data, payload: self.take(available) }));
         }
         let ahead = self.channels.iter().any(|channel| channel.end > self.start);
         let ended = |channel: &Channel| channel.closed && channel.end == self.start;
@@ -189,67 +185,59 @@ impl Incoming {
         }
     }
 
-    /// Joins the next `len` bytes of all channels into `out`.
-    fn join(&mut self, len: usize, out: &mut [u8]) {
-        join(&mut self.joiner, &self.coordinates, &self.channels, self.start, len, out);
-    }
-
-    /// Joins the next `len` bytes of all channels into `self.plain`, and is done with them.
-    fn take(&mut self, len: usize) {
-        if self.plain.len() < len {
-            self.plain = Zeroizing::new(vec![0; self.room]);
-        }
-        let out = &mut self.plain[..len];
-        join(&mut self.joiner, &self.coordinates, &self.channels, self.start, len, out);
+    /// Joins the next `len` bytes of all channels, and is done with them.
+    fn take(&mut self, len: usize) -> &[u8] {
+        let (shares, plain) = self.buffer.split_at_mut(self.room * self.channels.len());
+        let shares = shares.chunks_exact(self.room).map(|part| &part[self.start..][..len]);
+        join(&mut self.joiner, &self.coordinates, shares, &mut plain[..len]);
         self.start += len;
-        if self.channels.iter().all(|channel| channel.end == self.start) {
-            self.start = 0;
-            for channel in &mut self.channels {
-                channel.end = 0;
-            }
-        } else {
-            self.make_room();
-        }
+        self.make_room();
+        &self.buffer[self.room * self.channels.len()..][..len]
     }
 
-    /// Makes the buffers hold the record that has begun, or any, if too little is left of them.
+    /// Has the parts hold the record that has begun, or the header of any, if too little is left.
     fn make_room(&mut self) {
-        let needed = self.record_len.unwrap_or(HEADER_LEN);
-        if needed + HEADER_LEN > self.room {
-            self.room = MAX_RECORD + HEADER_LEN;
+        let needed = self.record_len.unwrap_or(0) + HEADER_LEN;
+        if needed > self.room {
+            self.grow();
         }
-        if self.start + needed + HEADER_LEN > self.room {
-            for channel in &mut self.channels {
-                channel.buffer.copy_within(self.start..channel.end, 0);
+        let drained = self.channels.iter().all(|channel| channel.end == self.start);
+        if drained || self.start + needed > self.room {
+            for (index, channel) in self.channels.iter_mut().enumerate() {
+                let part = self.room * index;
+                self.buffer.copy_within(part + self.start..part + channel.end, part);
                 channel.end -= self.start;
             }
             self.start = 0;
         }
     }
 
+    /// Has the parts hold any record. What a joined record was is lost.
+    fn grow(&mut self) {
+        let room = MAX_RECORD + HEADER_LEN;
+        let mut longer = Buffer::new(room * (self.channels.len() + 1));
+        for (index, channel) in self.channels.iter().enumerate() {
+            let filled = &self.buffer[self.room * index..][..channel.end];
+            longer[room * index..][..channel.end].copy_from_slice(filled);
+        }
+        (self.buffer, self.room) = (longer, room);
+    }
+
     /// Gives back memory that an idle stream does not need. Only while nothing waits.
     pub fn shrink(&mut self) {
-        if self.room > SMALL_RECORD && self.channels.iter().all(|channel| channel.end == 0) {
+        if self.channels.iter().all(|channel| channel.end == 0) {
             self.room = SMALL_RECORD;
-            for buffer in self.channels.iter_mut().map(|channel| &mut channel.buffer) {
-                buffer.zeroize();
-                buffer.shrink_to_fit();
-            }
-            self.plain.zeroize();
-            self.plain.shrink_to_fit();
+            self.buffer = Buffer::default();
         }
     }
 }
 
-fn join(
+fn join<'a>(
     joiner: &mut Joiner,
     coordinates: &[u8],
-    channels: &[Channel],
-    start: usize,
-    len: usize,
+    shares: impl Iterator<Item = &'a [u8]>,
     out: &mut [u8],
 ) {
-    let shares: Vec<&[u8]> =
-        channels.iter().map(|channel| &channel.buffer[start..start + len]).collect();
+    let shares: Vec<&[u8]> = shares.collect();
     joiner.join(coordinates, &shares, out).expect("one share a channel, of one length");
 }

@@ -20,6 +20,7 @@ pub mod record;
 pub mod socks;
 pub mod target;
 
+mod buffer;
 mod channel;
 pub mod client;
 pub mod config;

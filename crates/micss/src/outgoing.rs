@@ -1,12 +1,9 @@
 //! The sending half of a stream: payloads in, one share a channel out.
 
 use sharing::{Generator, RandomError, Sharing, Splitter};
-use zeroize::{Zeroize, Zeroizing};
 
-use crate::record::{self, HEADER_LEN, Kind, MAX_PAYLOAD};
-
-/// How many payload bytes a stream has room for until it proves to be a bulk transfer.
-const SMALL_PAYLOAD: usize = (4 << 10) - HEADER_LEN;
+use crate::buffer::Buffer;
+use crate::record::{self, HEADER_LEN, Kind, MAX_RECORD, SMALL_RECORD};
 
 /// One record at a time on its way to the channels.
 ///
@@ -18,12 +15,11 @@ pub struct Outgoing {
     generator: Generator,
     /// False: the payload alone is shared, as in the paper.
     records: bool,
-    /// How long the payload may be now; grows to `MAX_PAYLOAD` when it is used up.
+    /// How long the next record may be; grows when that is used up.
     room: usize,
-    /// The record before it is shared.
-    plain: Zeroizing<Vec<u8>>,
-    /// The shares, one buffer a channel. Together they are the record, so they are wiped too.
-    shares: Vec<Zeroizing<Vec<u8>>>,
+    /// The record before it is shared, then its shares: `1 + n` parts of one length. No memory at
+    /// all until there is a payload.
+    buffer: Buffer,
     /// How many bytes of its share each channel has taken.
     taken: Vec<usize>,
     /// How long the shares are.
@@ -38,9 +34,8 @@ impl Outgoing {
             splitter: Splitter::new(sharing),
             generator,
             records: true,
-            room: SMALL_PAYLOAD,
-            plain: Zeroizing::default(),
-            shares: vec![Zeroizing::default(); channels],
+            room: SMALL_RECORD,
+            buffer: Buffer::default(),
             taken: vec![0; channels],
             len: 0,
         }
@@ -58,12 +53,18 @@ impl Outgoing {
 
     /// Where the next payload goes, at its beginning. Not empty, at most `MAX_PAYLOAD` bytes.
     pub fn payload_mut(&mut self) -> &mut [u8] {
-        let end = HEADER_LEN + self.room;
-        if self.plain.len() < end {
-            // Not `resize`: growing in place would leave a copy of the old bytes unwiped.
-            self.plain = Zeroizing::new(vec![0; end]);
+        if self.is_taken() && self.part() != self.room {
+            self.buffer = Buffer::new(self.room * (1 + self.taken.len()));
+            self.len = 0;
+            self.taken.fill(0);
         }
-        &mut self.plain[HEADER_LEN..end]
+        let part = self.part();
+        &mut self.buffer[HEADER_LEN..part]
+    }
+
+    /// How long the buffer's parts are.
+    fn part(&self) -> usize {
+        self.buffer.len() / (1 + self.taken.len())
     }
 
     /// Makes a record of the first `len` bytes of the payload and shares it.
@@ -75,21 +76,21 @@ impl Outgoing {
     /// When the last record has not been taken by every channel, or the payload has no `len` bytes.
     pub fn seal(&mut self, kind: Kind, len: usize) -> Result<(), RandomError> {
         assert!(self.is_taken(), "one record at a time");
-        let room = self.payload_mut().len();
+        if self.buffer.is_empty() {
+            self.payload_mut();
+        }
+        let room = self.part() - HEADER_LEN;
         assert!(len <= room, "the payload has {room} bytes");
-        let start = if self.records { 0 } else { HEADER_LEN };
-        let record = &mut self.plain[..HEADER_LEN + len];
+        let (plain, shares) = self.buffer.split_at_mut(HEADER_LEN + room);
+        let record = &mut plain[..HEADER_LEN + len];
         if self.records {
             record::protect(kind, record, &mut self.generator)?;
         }
-        let record = &record[start..];
-        let mut views: Vec<&mut [u8]> = Vec::with_capacity(self.shares.len());
-        for share in &mut self.shares {
-            if share.len() < record.len() {
-                *share = Zeroizing::new(vec![0; HEADER_LEN + self.room]);
-            }
-            views.push(&mut share[..record.len()]);
-        }
+        let record = &record[if self.records { 0 } else { HEADER_LEN }..];
+        let mut views: Vec<&mut [u8]> = shares
+            .chunks_exact_mut(HEADER_LEN + room)
+            .map(|share| &mut share[..record.len()])
+            .collect();
         self.splitter.split(record, &mut views, &mut self.generator).map_err(
             |error| match error {
                 sharing::SplitError::Random(error) => error,
@@ -99,7 +100,7 @@ impl Outgoing {
         self.len = record.len();
         self.taken.fill(0);
         if len == room {
-            self.room = MAX_PAYLOAD;
+            self.room = MAX_RECORD;
         }
         Ok(())
     }
@@ -129,7 +130,8 @@ impl Outgoing {
 
     /// What a channel has yet to take of its share.
     pub fn rest(&self, channel: usize) -> &[u8] {
-        &self.shares[channel][self.taken[channel]..self.len]
+        let start = self.part() * (1 + channel);
+        &self.buffer[start + self.taken[channel]..start + self.len]
     }
 
     /// A channel has taken the next `len` bytes of its share.
@@ -148,16 +150,11 @@ impl Outgoing {
 
     /// Gives back memory that an idle stream does not need. Only while nothing waits to be taken.
     pub fn shrink(&mut self) {
-        if self.room > SMALL_PAYLOAD && self.is_taken() {
-            self.room = SMALL_PAYLOAD;
+        if self.is_taken() {
+            self.room = SMALL_RECORD;
+            self.buffer = Buffer::default();
             self.len = 0;
             self.taken.fill(0);
-            self.plain.zeroize();
-            self.plain.shrink_to_fit();
-            for share in &mut self.shares {
-                share.zeroize();
-                share.shrink_to_fit();
-            }
         }
     }
 }

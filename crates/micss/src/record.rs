@@ -22,6 +22,10 @@ pub const MAX_PAYLOAD: usize = (56 << 10) - HEADER_LEN;
 /// The longest record, in bytes.
 pub const MAX_RECORD: usize = HEADER_LEN + MAX_PAYLOAD;
 
+/// How long a record may be for which there is room until a stream proves to be a bulk transfer,
+/// in bytes.
+pub(crate) const SMALL_RECORD: usize = 4 << 10;
+
 /// What a record is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]

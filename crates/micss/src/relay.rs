@@ -1,10 +1,13 @@
 //! Moves an application's bytes between its connection and the channels, in both directions,
 //! until both have finished. The same at the client and at the server.
 
+use std::future::poll_fn;
+use std::io;
+use std::task::Poll;
 use std::time::Duration;
 
 use socket2::SockRef;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::time::timeout;
@@ -60,11 +63,11 @@ impl Channels {
         reset_when_dropped(&application);
         let (from_application, to_application) = application.split();
         let (from_channels, to_channels) = self.streams.iter_mut().map(TcpStream::split).unzip();
-        let result = tokio::try_join!(
+        let result = both(
             forward(from_application, to_channels, &mut self.outgoing),
             deliver(from_channels, to_application, &mut self.incoming),
         );
-        if let Err(error) = result {
+        if let Err(error) = result.await {
             drop(application);
             self.abort().await;
             return Err(error);
@@ -81,25 +84,72 @@ impl Channels {
         self.streams.iter().for_each(reset_when_dropped);
     }
 
-    /// Tells the peer that what was sent is incomplete. Should that not be possible, the channels
-    /// end without a last record, which says the same. Without records, only a reset says so.
+    /// Tells the peer that what was sent is incomplete. Where no record can say so, because there
+    /// are none or the last one is out or stuck, a reset does.
     async fn abort(mut self) {
-        if !self.outgoing.has_records() {
-            drop(self.streams);
-        } else if self.outgoing.is_taken() && self.outgoing.seal_payload(Kind::Abort, &[]).is_ok() {
-            let send = channel::send(&mut self.streams, &mut self.outgoing);
-            // Whether it got through makes no difference to this end.
-            let _ = timeout(ABORT_TIMEOUT, send).await;
+        if !self.send_abort().await {
+            self.streams.iter().for_each(reset_when_dropped);
+        }
+    }
+
+    /// Returns whether it was sent.
+    async fn send_abort(&mut self) -> bool {
+        let possible = self.outgoing.has_records() && self.outgoing.is_taken();
+        possible && matches!(timeout(ABORT_TIMEOUT, self.send(Kind::Abort, &[])).await, Ok(Ok(())))
+    }
+}
+
+/// Runs both directions until both have finished. When the first has, nobody reads any more from
+/// one end and writes to the other, so they are watched: should one of them break, the second
+/// direction may never learn of it by itself.
+async fn both<'a>(
+    forward: impl Future<Output = Result<(ReadHalf<'a>, Vec<WriteHalf<'a>>), StreamError>>,
+    deliver: impl Future<Output = Result<(Vec<ReadHalf<'a>>, WriteHalf<'a>), StreamError>>,
+) -> Result<(), StreamError> {
+    tokio::pin!(forward, deliver);
+    tokio::select! {
+        finished = &mut forward => {
+            let (application, channels) = finished?;
+            tokio::select! {
+                biased;
+                result = deliver => result.map(drop),
+                error = broken(application.as_ref(), &channels) => Err(error),
+            }
+        }
+        finished = &mut deliver => {
+            let (channels, application) = finished?;
+            tokio::select! {
+                biased;
+                result = forward => result.map(drop),
+                error = broken(application.as_ref(), &channels) => Err(error),
+            }
         }
     }
 }
 
+/// Waits until the application's connection or a channel breaks.
+async fn broken(application: &TcpStream, channels: &[impl AsRef<TcpStream>]) -> StreamError {
+    let all = || std::iter::once(application).chain(channels.iter().map(AsRef::as_ref));
+    let mut watched: Vec<_> = all().map(|stream| Box::pin(stream.ready(Interest::ERROR))).collect();
+    let first = poll_fn(|context| {
+        let mut breaks = watched.iter_mut().map(|watch| watch.as_mut().poll(context).is_ready());
+        breaks.position(|broken| broken).map_or(Poll::Pending, Poll::Ready)
+    });
+    let place = first.await;
+    let known = all().nth(place).and_then(|stream| stream.take_error().ok().flatten());
+    let source = known.unwrap_or_else(|| io::ErrorKind::ConnectionReset.into());
+    match place.checked_sub(1) {
+        None => StreamError::Application(source),
+        Some(channel) => StreamError::Channel { channel, source },
+    }
+}
+
 /// From the application to the channels.
-async fn forward(
-    mut application: ReadHalf<'_>,
-    mut channels: Vec<WriteHalf<'_>>,
+async fn forward<'a>(
+    mut application: ReadHalf<'a>,
+    mut channels: Vec<WriteHalf<'a>>,
     outgoing: &mut Outgoing,
-) -> Result<(), StreamError> {
+) -> Result<(ReadHalf<'a>, Vec<WriteHalf<'a>>), StreamError> {
     loop {
         let read = match timeout(IDLE, application.read(outgoing.payload_mut())).await {
             Ok(read) => read,
@@ -120,21 +170,22 @@ async fn forward(
         let error = |source| StreamError::Channel { channel, source };
         writer.shutdown().await.map_err(error)?;
     }
-    Ok(())
+    Ok((application, channels))
 }
 
 /// From the channels to the application.
-async fn deliver(
-    mut channels: Vec<ReadHalf<'_>>,
-    mut application: WriteHalf<'_>,
+async fn deliver<'a>(
+    mut channels: Vec<ReadHalf<'a>>,
+    mut application: WriteHalf<'a>,
     incoming: &mut Incoming,
-) -> Result<(), StreamError> {
+) -> Result<(Vec<ReadHalf<'a>>, WriteHalf<'a>), StreamError> {
     loop {
         while let Some(received) = incoming.take_next()? {
             match received.kind {
                 Kind::Data => application.write_all(received.payload).await,
                 Kind::Finish => {
-                    return application.shutdown().await.map_err(StreamError::Application);
+                    application.shutdown().await.map_err(StreamError::Application)?;
+                    return Ok((channels, application));
                 }
                 Kind::Abort => return Err(StreamError::PeerAborted),
                 kind => return Err(StreamError::Unexpected(kind)),

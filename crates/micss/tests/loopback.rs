@@ -1,8 +1,14 @@
 //! The client and the server as they are, over loopback, against plain sockets as applications.
 
 mod common;
+#[path = "common/house.rs"]
+mod house;
+#[path = "common/pattern.rs"]
+mod pattern;
 
-use common::{House, drain_sink, pattern};
+use common::drain_sink;
+use house::House;
+use pattern::pattern;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// A service that sends back what it gets, and half-closes when its client does.
@@ -25,8 +31,9 @@ async fn every_number_of_channels_carries_a_stream_both_ways() {
                 write.shutdown().await.unwrap();
             };
             let mut got = Vec::new();
-            let (_, result) = tokio::join!(send, read.read_to_end(&mut got));
+            let ((), result) = tokio::join!(send, read.read_to_end(&mut got));
             result.unwrap();
+            drop(application);
             assert!(got == sent, "{n} channels, {integrity}");
             house.stop().await;
         }
@@ -41,6 +48,7 @@ async fn small_messages_are_not_held_back() {
         application.write_all(&i.to_be_bytes()).await.unwrap();
         assert_eq!(application.read_u32().await.unwrap(), i);
     }
+    drop(application);
     house.stop().await;
 }
 
@@ -48,13 +56,14 @@ async fn small_messages_are_not_held_back() {
 async fn a_service_that_breaks_off_is_an_error_at_the_application() {
     let house = House::new(3, "tamper-code", |mut stream: tokio::net::TcpStream| async move {
         stream.write_all(b"half of it").await.unwrap();
-        // Bytes that nobody read make the system reset the connection.
-        stream.readable().await.unwrap();
+        // Bytes that are there and that nobody read make the system reset the connection.
+        stream.peek(&mut [0]).await.unwrap();
     })
     .await;
     let mut application = house.connect().await;
     application.write_all(b"request").await.unwrap();
     let error = drain_sink(&mut application).await.expect_err("a reset, not an end");
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    drop(application);
     house.stop().await;
 }

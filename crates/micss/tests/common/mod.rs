@@ -1,4 +1,4 @@
-//! A client, a server and a service on loopback, ready to connect to.
+//! Services, servers and clients on loopback, and how an application gets through them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,104 +6,93 @@ use std::net::SocketAddr;
 use micss::client::Client;
 use micss::config::{ClientConfig, ServerConfig};
 use micss::server::Server;
+use micss::target::Target;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// A service behind a server, and a client in front of it.
-pub struct House {
-    /// Where the client listens for SOCKS5.
-    pub socks: SocketAddr,
-    /// Where the service listens.
-    pub service: SocketAddr,
-    stops: Vec<oneshot::Sender<()>>,
-    tasks: Vec<JoinHandle<()>>,
+/// A client or a server that runs.
+pub(crate) struct Running {
+    /// Where it listens.
+    pub(crate) addresses: Vec<SocketAddr>,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
 }
 
-impl House {
-    /// Builds it with `n` channels; every connection to the service is given to `serve`.
-    pub async fn new<F: Future<Output = ()> + Send + 'static>(
-        n: usize,
-        integrity: &str,
-        serve: impl Fn(TcpStream) -> F + Send + 'static,
-    ) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let service = listener.local_addr().unwrap();
-        let accept = tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(serve(stream));
-            }
-        });
-        let listen: Vec<String> = (1..=n).map(|i| format!("\"127.0.0.{i}:0\"")).collect();
-        let server = Server::bind(
-            ServerConfig::from_toml(&format!(
-                "listen = [{}]\nallow = [\"{service}\"]\nintegrity = \"{integrity}\"\nmin_channels = 1",
-                listen.join(", ")
-            ))
-            .unwrap(),
-        )
-        .await
-        .unwrap();
-        let channels: Vec<String> = server
-            .local_addresses()
-            .unwrap()
-            .iter()
-            .map(|address| format!("[[channel]]\nserver = \"{address}\"\n"))
-            .collect();
-        let client = Client::bind(
-            ClientConfig::from_toml(&format!(
-                "socks = \"127.0.0.1:0\"\nintegrity = \"{integrity}\"\n{}",
-                channels.concat()
-            ))
-            .unwrap(),
-        )
-        .await
-        .unwrap();
-        let socks = client.local_addresses().unwrap()[0];
-        let (stop_server, server_stop) = oneshot::channel();
-        let (stop_client, client_stop) = oneshot::channel();
-        let tasks = vec![
-            accept,
-            tokio::spawn(server.run(async { _ = server_stop.await })),
-            tokio::spawn(client.run(async { _ = client_stop.await })),
-        ];
-        Self { socks, service, stops: vec![stop_server, stop_client], tasks }
+impl Running {
+    /// Asks it to stop, and waits until it has.
+    pub(crate) async fn stop(self) {
+        drop(self.stop);
+        self.task.await.unwrap();
     }
+}
 
-    /// Connects to the service, as an application does.
-    pub async fn connect(&self) -> TcpStream {
-        let mut stream = TcpStream::connect(self.socks).await.unwrap();
-        stream.write_all(&[5, 1, 0]).await.unwrap();
-        let mut reply = [0; 2];
-        stream.read_exact(&mut reply).await.unwrap();
-        assert_eq!(reply, [5, 0]);
-        let mut request = vec![5, 1, 0];
-        request.extend(micss::target::Target::address(self.service).encode());
-        stream.write_all(&request).await.unwrap();
-        let mut reply = [0; 10];
-        stream.read_exact(&mut reply).await.unwrap();
-        assert_eq!(reply[..2], [5, 0], "connected");
-        stream
-    }
-
-    /// Stops all of it.
-    pub async fn stop(self) {
-        drop(self.stops);
-        self.tasks[0].abort();
-        for task in self.tasks.into_iter().skip(1) {
-            task.await.unwrap();
+/// A service on a port of its own.
+pub(crate) async fn start_service<F: Future<Output = ()> + Send + 'static>(
+    serve: impl Fn(TcpStream) -> F + Send + 'static,
+) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(serve(stream));
         }
-    }
+    });
+    address
 }
 
-/// Bytes that are easily told from noise, and from each other at any distance.
-pub fn pattern(len: usize) -> Vec<u8> {
-    (0..len as u64).flat_map(|i| (i * 0x9E37_79B9).to_be_bytes()).take(len).collect()
+/// What a server on `n` loopback addresses is told, as far as all have it.
+pub(crate) fn server_toml(n: usize, allow: SocketAddr, integrity: &str) -> String {
+    let listen: Vec<String> = (1..=n).map(|i| format!("\"127.0.0.{i}:0\"")).collect();
+    format!(
+        "listen = [{}]\nallow = [\"{allow}\"]\nintegrity = \"{integrity}\"\nmin_channels = 1\n",
+        listen.join(", ")
+    )
+}
+
+/// What a client with these channels is told.
+pub(crate) fn client_toml(servers: &[SocketAddr], integrity: &str) -> String {
+    let channels: Vec<String> =
+        servers.iter().map(|server| format!("[[channel]]\nserver = \"{server}\"\n")).collect();
+    format!("socks = \"127.0.0.1:0\"\nintegrity = \"{integrity}\"\n{}", channels.concat())
+}
+
+/// Runs a server.
+pub(crate) async fn start_server(toml: &str) -> Running {
+    let server = Server::bind(ServerConfig::from_toml(toml).unwrap()).await.unwrap();
+    let addresses = server.local_addresses().unwrap();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let task = tokio::spawn(server.run(async { _ = stopped.await }));
+    Running { addresses, stop, task }
+}
+
+/// Runs a client.
+pub(crate) async fn start_client(toml: &str) -> Running {
+    let client = Client::bind(ClientConfig::from_toml(toml).unwrap()).await.unwrap();
+    let addresses = client.local_addresses().unwrap();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let task = tokio::spawn(client.run(async { _ = stopped.await }));
+    Running { addresses, stop, task }
+}
+
+/// Asks a SOCKS5 proxy for a connection. Returns it, and the reply's code.
+pub(crate) async fn ask(proxy: SocketAddr, service: SocketAddr) -> (TcpStream, u8) {
+    let mut stream = TcpStream::connect(proxy).await.unwrap();
+    stream.write_all(&[5, 1, 0]).await.unwrap();
+    let mut method = [0; 2];
+    stream.read_exact(&mut method).await.unwrap();
+    assert_eq!(method, [5, 0]);
+    let mut request = vec![5, 1, 0];
+    request.extend(Target::address(service).encode());
+    stream.write_all(&request).await.unwrap();
+    let mut reply = [0; 10];
+    stream.read_exact(&mut reply).await.unwrap();
+    (stream, reply[1])
 }
 
 /// Reads until the end, or the error.
-pub async fn drain_sink(stream: &mut TcpStream) -> io::Result<u64> {
+pub(crate) async fn drain_sink(stream: &mut TcpStream) -> io::Result<u64> {
     let mut bytes = vec![0; 65536];
     let mut total = 0;
     loop {

@@ -1,0 +1,56 @@
+//! Memory for a record and its shares.
+
+use std::ops::{Deref, DerefMut};
+
+use memmap2::MmapMut;
+use zeroize::Zeroize;
+
+/// From which length on a buffer is mapped by itself. The heap keeps what it once had, for the
+/// next; mapped memory goes back to the system, so an idle stream does not cost what a busy one did.
+const MAPPED_FROM: usize = 64 << 10;
+
+/// Bytes, zero at first. Together they may be a secret, so they are wiped when dropped.
+pub(crate) enum Buffer {
+    Heap(Vec<u8>),
+    Mapped(MmapMut),
+}
+
+impl Buffer {
+    pub(crate) fn new(len: usize) -> Self {
+        let mapped = (len >= MAPPED_FROM).then(|| MmapMut::map_anon(len).ok()).flatten();
+        // There are only so many mappings a process.
+        mapped.map_or_else(|| Self::Heap(vec![0; len]), Self::Mapped)
+    }
+}
+
+impl Default for Buffer {
+    fn default() -> Self {
+        Self::new(0)
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Heap(bytes) => bytes,
+            Self::Mapped(bytes) => bytes,
+        }
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Heap(bytes) => bytes,
+            Self::Mapped(bytes) => bytes,
+        }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        (**self).zeroize();
+    }
+}

@@ -1,0 +1,95 @@
+//! One channel of a stream is cut or changed, in the handshake and after it.
+
+use crate::meddler::{Direction, Fault, Plan};
+use crate::pattern::pattern;
+use crate::scene::{LEN, Outcome, play};
+
+/// The length of a cookie message.
+const COOKIE: usize = 40;
+
+/// The length of an `Opened` record.
+const OPENED: usize = 36;
+
+/// The length of an `Open` record for an IPv4 address.
+const OPEN: usize = OPENED + 7;
+
+/// Bytes of each direction that are worth meddling with: all that are not lengths, since more
+/// bytes than come would be waited for.
+fn places(direction: Direction, n: usize) -> Vec<usize> {
+    let list = 16 + 32 * n;
+    let (handshake, opening, data) = match direction {
+        Direction::Up => (vec![0, 5, 8, 12, 30, list - 1], list, list + OPEN),
+        Direction::Down => {
+            let confirmed = COOKIE + list;
+            (vec![0, 5, 20, COOKIE, COOKIE + 30, confirmed - 1], confirmed, confirmed + OPENED)
+        }
+    };
+    // A point, a tag, a kind and, too long at once, a length.
+    let opening = [0, 20, 32, 33].map(|place| opening + place);
+    let data = [0, 16, 32, 40, 1000, LEN / 2, LEN - 1].map(|place| data + place);
+    [&handshake[..], &opening, &data].concat()
+}
+
+/// Whoever is cut off or lied to must not take it for an end, and nobody gets wrong bytes.
+fn check(outcome: &Outcome, plan: Plan, what: &str) {
+    let expected = pattern(LEN);
+    let victim_ended_well = match plan.direction {
+        Direction::Up => matches!(outcome.service, Some(Ok(_))),
+        Direction::Down => outcome.application.is_ok(),
+    };
+    assert!(!victim_ended_well, "{what}: taken for an end");
+    if let Ok(got) = &outcome.application {
+        assert!(*got == expected, "{what}: the application got something else");
+    }
+    if let Some(Ok(got)) = &outcome.service {
+        assert!(*got == expected, "{what}: the service got something else");
+    }
+}
+
+async fn everywhere(n: usize, integrity: &str, fault: Fault) {
+    for channel in 0..n {
+        for direction in [Direction::Up, Direction::Down] {
+            for at in places(direction, n) {
+                let plan = Plan { direction, at, fault };
+                let what = format!("{n} channels, {integrity}, channel {channel}, {plan:?}");
+                check(&play(n, integrity, channel, plan).await, plan, &what);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_channel_that_ends_early() {
+    everywhere(2, "tamper-code", Fault::End).await;
+    everywhere(3, "tamper-code", Fault::End).await;
+}
+
+#[tokio::test]
+async fn a_channel_that_is_reset() {
+    everywhere(3, "tamper-code", Fault::Reset).await;
+}
+
+#[tokio::test]
+async fn a_channel_that_changes_a_bit() {
+    everywhere(2, "tamper-code", Fault::Flip).await;
+    everywhere(3, "tamper-code", Fault::Flip).await;
+}
+
+#[tokio::test]
+async fn without_the_code_a_cut_channel_is_still_noticed() {
+    everywhere(3, "none", Fault::End).await;
+    everywhere(3, "none", Fault::Reset).await;
+}
+
+/// What `integrity = "none"` gives up. Not a wish, but whoever reads the documentation should be
+/// able to see that it is so.
+#[tokio::test]
+async fn without_the_code_a_changed_bit_goes_unnoticed() {
+    let at = 16 + 32 * 2 + OPEN + 1000;
+    let plan = Plan { direction: Direction::Up, at, fault: Fault::Flip };
+    let outcome = play(2, "none", 0, plan).await;
+    let mut expected = pattern(LEN);
+    expected[1000] ^= 1;
+    assert!(matches!(outcome.service, Some(Ok(got)) if got == expected));
+    assert!(outcome.application.is_ok());
+}

@@ -1,0 +1,95 @@
+//! Streams that do not come about, and what the application is told.
+
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::common::{ask, client_toml, server_toml, start_client, start_server, start_service};
+
+/// SOCKS5 replies, from RFC 1928, section 6.
+const NOT_ALLOWED: u8 = 2;
+const UNREACHABLE: u8 = 3;
+const REFUSED: u8 = 5;
+
+/// An address at which nobody listens.
+async fn nobody() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+}
+
+/// The reply to an application that asks for `target`.
+async fn reply(server: &str, channels: usize, integrity: &str, target: SocketAddr) -> u8 {
+    let server = start_server(server).await;
+    let client = start_client(&client_toml(&server.addresses[..channels], integrity)).await;
+    let (_, code) = ask(client.addresses[0], target).await;
+    tokio::join!(client.stop(), server.stop());
+    code
+}
+
+#[tokio::test]
+async fn a_service_that_is_not_allowed_or_not_there() {
+    let service = start_service(|_| async {}).await;
+    let allows_service = server_toml(2, service, "tamper-code");
+    let elsewhere = nobody().await;
+    assert_eq!(reply(&allows_service, 2, "tamper-code", elsewhere).await, NOT_ALLOWED);
+    let allows_nobody = server_toml(2, elsewhere, "tamper-code");
+    assert_eq!(reply(&allows_nobody, 2, "tamper-code", elsewhere).await, REFUSED);
+}
+
+#[tokio::test]
+async fn terms_that_the_server_does_not_accept() {
+    let service = start_service(|_| async {}).await;
+    let strict = server_toml(2, service, "tamper-code");
+    assert_eq!(reply(&strict, 2, "none", service).await, UNREACHABLE);
+    let two_or_more = strict.replace("min_channels = 1", "min_channels = 2");
+    assert_eq!(reply(&two_or_more, 1, "tamper-code", service).await, UNREACHABLE);
+    assert_eq!(reply(&two_or_more, 2, "tamper-code", service).await, 0);
+    // A server that can do without the code does not make its clients do so.
+    let lenient = server_toml(2, service, "none");
+    assert_eq!(reply(&lenient, 2, "tamper-code", service).await, 0);
+}
+
+#[tokio::test]
+async fn a_channel_that_leads_nowhere() {
+    let service = start_service(|_| async {}).await;
+    let server = start_server(&server_toml(2, service, "tamper-code")).await;
+    let channels = [server.addresses[0], nobody().await];
+    let client = start_client(&client_toml(&channels, "tamper-code")).await;
+    assert_eq!(ask(client.addresses[0], service).await.1, UNREACHABLE);
+    tokio::join!(client.stop(), server.stop());
+}
+
+#[tokio::test]
+async fn a_forward_that_fails_is_a_reset() {
+    let service = nobody().await;
+    let server = start_server(&server_toml(2, service, "tamper-code")).await;
+    let forward = format!("[[forward]]\nlisten = \"127.0.0.1:0\"\ntarget = \"{service}\"\n");
+    let client = start_client(&(client_toml(&server.addresses, "tamper-code") + &forward)).await;
+    let mut application = TcpStream::connect(client.addresses[1]).await.unwrap();
+    let error = application.read(&mut [0]).await.expect_err("a reset, not an end");
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    tokio::join!(client.stop(), server.stop());
+}
+
+#[tokio::test]
+async fn what_is_no_socks() {
+    // No stream comes about, so there need be no server.
+    let client = start_client(&client_toml(&[nobody().await], "tamper-code")).await;
+    let cases: [(&[u8], &[u8]); 6] = [
+        (b"GET / HTTP/1.1\r\n\r\n", b""),
+        (b"\x04\x01\x00\x50\x7f\x00\x00\x01\x00", b""),
+        (b"\x05\x01\x02", b"\x05\xff"),
+        (b"\x05\x01\x00\x05\x02\x00\x01", b"\x05\x00\x05\x07\x00\x01\0\0\0\0\0\0"),
+        (b"\x05\x01\x00\x05\x01\x00\x09", b"\x05\x00\x05\x08\x00\x01\0\0\0\0\0\0"),
+        (b"\x05\x01\x00\x05\x01\x00\x03\x01!\x00\x50", b"\x05\x00\x05\x01\x00\x01\0\0\0\0\0\0"),
+    ];
+    for (said, expected) in cases {
+        let mut application = TcpStream::connect(client.addresses[0]).await.unwrap();
+        application.write_all(said).await.unwrap();
+        let mut heard = Vec::new();
+        // With bytes that were not read, the end is a reset.
+        let _ = application.read_to_end(&mut heard).await;
+        assert_eq!(heard, expected, "{said:?}");
+    }
+    client.stop().await;
+}

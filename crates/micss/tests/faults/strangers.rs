@@ -1,0 +1,139 @@
+//! Peers that do not follow the handshake. They lose their own connections, and nobody else's.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use socket2::SockRef;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::common::{
+    Running, ask, client_toml, drain_sink, server_toml, start_client, start_server, start_service,
+};
+
+/// The length of a cookie message, and where the cookie is in it.
+const COOKIE: usize = 40;
+const HEADER: usize = 8;
+
+/// A server, and a service behind it that ends every connection at once.
+async fn server(n: usize) -> (Running, SocketAddr) {
+    let service = start_service(|_| async {}).await;
+    (start_server(&server_toml(n, service, "tamper-code")).await, service)
+}
+
+/// A connection that has heard its cookie.
+async fn greeted(address: SocketAddr) -> (TcpStream, [u8; 32]) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let mut message = [0; COOKIE];
+    stream.read_exact(&mut message).await.unwrap();
+    assert_eq!(message[..HEADER], *b"SNDR\x01\x01\x00\x20");
+    (stream, message[HEADER..].try_into().unwrap())
+}
+
+/// A list on MICSS's terms.
+pub(crate) fn list(cookies: &[[u8; 32]]) -> Vec<u8> {
+    let n = u8::try_from(cookies.len()).unwrap();
+    let [high, low] = (8 + 32 * u16::from(n)).to_be_bytes();
+    let head = [b'S', b'N', b'D', b'R', 1, 2, high, low, 1, 1, n, n, 0, 0, 0, 0];
+    [&head[..], cookies.as_flattened()].concat()
+}
+
+/// That a connection is closed, with nothing said.
+async fn assert_closed(mut stream: TcpStream, what: &str) {
+    // With bytes that the server did not read, the end is a reset.
+    assert_eq!(drain_sink(&mut stream).await.unwrap_or(0), 0, "{what}");
+}
+
+/// That others are still served.
+async fn assert_serves(server: &Running, service: SocketAddr) {
+    let client = start_client(&client_toml(&server.addresses, "tamper-code")).await;
+    assert_eq!(ask(client.addresses[0], service).await.1, 0);
+    client.stop().await;
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_handshake() {
+    let (server, service) = server(2).await;
+    let whole = list(&[[1; 32], [2; 32]]);
+    let cases: [(&str, &[u8]); 5] = [
+        ("garbage", &[0xA5; 1000]),
+        ("a list of others' cookies", &whole),
+        ("a cookie", b"SNDR\x01\x01\x00\x20"),
+        ("a list that is too long", b"SNDR\x01\x02\xff\xe8"),
+        ("another version", b"SNDR\x02\x02\x00\x48"),
+    ];
+    for (what, bytes) in cases {
+        let (mut stream, cookie) = greeted(server.addresses[0]).await;
+        if what == "a cookie" {
+            stream.write_all(&[bytes, &cookie].concat()).await.unwrap();
+        } else {
+            stream.write_all(bytes).await.unwrap();
+        }
+        assert_closed(stream, what).await;
+    }
+    assert_serves(&server, service).await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn half_a_list_and_an_end() {
+    let (server, service) = server(2).await;
+    let (mut stream, cookie) = greeted(server.addresses[0]).await;
+    stream.write_all(&list(&[cookie, [2; 32]])[..50]).await.unwrap();
+    stream.shutdown().await.unwrap();
+    assert_closed(stream, "half a list").await;
+    assert_serves(&server, service).await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn whoever_speaks_before_the_confirm() {
+    let (server, service) = server(2).await;
+    let ((mut first, a), (mut second, b)) =
+        (greeted(server.addresses[0]).await, greeted(server.addresses[1]).await);
+    let said = [list(&[a, b]), vec![0]].concat();
+    first.write_all(&said).await.unwrap();
+    assert_closed(first, "a byte after the list").await;
+    second.write_all(&list(&[a, b])).await.unwrap();
+    assert_closed(second, "a list with one that is gone").await;
+    assert_serves(&server, service).await;
+    server.stop().await;
+}
+
+/// The attacker knows a victim's cookies and names them. The victim gets its stream all the same,
+/// and the attacker no part of it.
+#[tokio::test]
+async fn a_list_that_names_a_victims_cookies() {
+    let (server, service) = server(2).await;
+    let victim = [greeted(server.addresses[0]).await, greeted(server.addresses[1]).await];
+    let theirs = [victim[0].1, victim[1].1];
+    let (mut thief, own) = greeted(server.addresses[0]).await;
+    thief.write_all(&list(&[own, theirs[1]])).await.unwrap();
+    let [(mut first, _), (mut second, _)] = victim;
+    for stream in [&mut first, &mut second] {
+        stream.write_all(&list(&theirs)).await.unwrap();
+    }
+    for stream in [&mut first, &mut second] {
+        let mut confirm = [0; HEADER + 8 + 64];
+        stream.read_exact(&mut confirm).await.unwrap();
+        assert_eq!(confirm[5], 3, "a confirm");
+        assert_eq!(confirm[16..], *theirs.as_flattened());
+    }
+    drop((first, second));
+    assert_closed(thief, "a thief").await;
+    assert_serves(&server, service).await;
+    server.stop().await;
+}
+
+/// More connections than may ever wait at a time come and go. Were any of them kept, the last
+/// would not be let in.
+#[tokio::test]
+async fn connections_that_come_and_go_leave_nothing() {
+    let (server, service) = server(2).await;
+    for _ in 0..9000 {
+        let (stream, _) = greeted(server.addresses[0]).await;
+        SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
+    }
+    assert_serves(&server, service).await;
+    server.stop().await;
+}

@@ -1,0 +1,127 @@
+//! Those who say nothing. The clock stands still until nothing else can happen, and then leaps to
+//! the next timer; it is set so only once all bytes that will ever come have been sent.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
+
+use crate::common::{
+    ask, client_toml, drain_sink, server_toml, start_client, start_server, start_service,
+};
+use crate::meddler::{Direction, Fault, Meddler, Plan};
+use crate::pattern::pattern;
+use crate::strangers::list;
+
+/// A server for a service that nobody reaches.
+async fn lonely_server() -> crate::common::Running {
+    let nowhere = SocketAddr::from(([127, 0, 0, 1], 9));
+    start_server(&server_toml(1, nowhere, "tamper-code")).await
+}
+
+/// Reads a message of the handshake.
+async fn read(stream: &mut TcpStream, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    stream.read_exact(&mut bytes).await.unwrap();
+    bytes
+}
+
+/// Waits for a connection's end; returns after how many seconds it came.
+async fn seconds_to_the_end(mut stream: TcpStream) -> u64 {
+    let start = Instant::now();
+    assert_eq!(drain_sink(&mut stream).await.unwrap_or(0), 0);
+    start.elapsed().as_secs()
+}
+
+#[tokio::test]
+async fn a_client_that_never_lists_its_cookies() {
+    let server = lonely_server().await;
+    let mut stream = TcpStream::connect(server.addresses[0]).await.unwrap();
+    read(&mut stream, 40).await;
+    tokio::time::pause();
+    assert_eq!(seconds_to_the_end(stream).await, 10);
+    server.stop().await;
+}
+
+/// Nor do bytes now and then win it more time.
+#[tokio::test]
+async fn a_client_that_drips() {
+    let server = lonely_server().await;
+    let mut stream = TcpStream::connect(server.addresses[0]).await.unwrap();
+    let cookie = read(&mut stream, 40).await[8..].try_into().unwrap();
+    stream.write_all(&list(&[cookie])[..10]).await.unwrap();
+    tokio::time::pause();
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    stream.write_all(&list(&[cookie])[10..20]).await.unwrap();
+    assert_eq!(seconds_to_the_end(stream).await, 4);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_never_says_where_it_wants_to_go() {
+    let server = lonely_server().await;
+    let mut stream = TcpStream::connect(server.addresses[0]).await.unwrap();
+    let cookie = read(&mut stream, 40).await[8..].try_into().unwrap();
+    stream.write_all(&list(&[cookie])).await.unwrap();
+    read(&mut stream, 48).await;
+    tokio::time::pause();
+    assert_eq!(seconds_to_the_end(stream).await, 20);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_server_that_never_speaks() {
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let channels = [silent.local_addr().unwrap()];
+    let client = start_client(&client_toml(&channels, "tamper-code")).await;
+    let asking = tokio::spawn(ask(client.addresses[0], channels[0]));
+    let _held = silent.accept().await.unwrap();
+    let start = Instant::now();
+    tokio::time::pause();
+    assert_eq!(asking.await.unwrap().1, 3);
+    assert_eq!(start.elapsed().as_secs(), 10);
+    client.stop().await;
+}
+
+#[tokio::test]
+async fn an_application_that_never_asks() {
+    let nowhere = SocketAddr::from(([127, 0, 0, 1], 9));
+    let client = start_client(&client_toml(&[nowhere], "tamper-code")).await;
+    let mut stream = TcpStream::connect(client.addresses[0]).await.unwrap();
+    stream.write_all(&[5, 1, 0]).await.unwrap();
+    assert_eq!(read(&mut stream, 2).await, [5, 0]);
+    tokio::time::pause();
+    assert_eq!(seconds_to_the_end(stream).await, 30);
+    client.stop().await;
+}
+
+/// One channel falls silent in the middle of a record. Both ends are told, and the one that waits
+/// for bytes takes the silence for no end.
+#[tokio::test]
+async fn a_channel_that_is_stuck() {
+    for integrity in ["tamper-code", "none"] {
+        let service = start_service(|mut stream: TcpStream| async move {
+            // It is told as well, or this would not end.
+            let _ = stream.write_all(&pattern(100_000)).await;
+            assert!(stream.read(&mut [0]).await.is_err());
+        })
+        .await;
+        let server = start_server(&server_toml(3, service, integrity)).await;
+        let plan = Plan { direction: Direction::Down, at: 50_000, fault: Fault::Silence };
+        let meddler = Meddler::start(server.addresses[1], plan).await;
+        let mut channels = server.addresses.clone();
+        channels[1] = meddler.address;
+        let client = start_client(&client_toml(&channels, integrity)).await;
+        let (mut application, code) = ask(client.addresses[0], service).await;
+        assert_eq!(code, 0);
+        meddler.done().await;
+        tokio::time::pause();
+        let start = Instant::now();
+        drain_sink(&mut application).await.expect_err("a reset, not an end");
+        assert_eq!(start.elapsed().as_secs(), 30);
+        tokio::time::resume();
+        tokio::join!(client.stop(), server.stop());
+    }
+}

@@ -1,0 +1,100 @@
+//! Where the code's protection ends: at another layout, and at an attacker who hears all channels.
+//!
+//! The code stands before everything else. Here is a record as one might be tempted to write
+//! it, with point and tag *behind* the payload, and how whoever knows the payload forges it every
+//! time. The code is the same; what is missing is that its place does not depend on a length.
+
+use micss::record::Kind;
+use sharing::{Generator, tamper};
+
+use crate::receiver::{Verdict, receive};
+use crate::wire::Recording;
+
+/// Seals `kind (1) | length (3) | payload | point (16) | tag (16)`.
+fn seal(payload: &[u8], generator: &mut Generator) -> Vec<u8> {
+    let message = message(payload);
+    let code = tamper::protect(&[&message], generator).unwrap();
+    [&message[..], &code].concat()
+}
+
+fn message(payload: &[u8]) -> Vec<u8> {
+    [&u32::try_from(payload.len()).unwrap().to_be_bytes()[..], payload].concat()
+}
+
+/// Opens the first such record.
+fn open(record: &[u8]) -> Option<Vec<u8>> {
+    let len = u32::from_be_bytes(*record.first_chunk()?) as usize;
+    let (message, rest) = record.split_at_checked(4 + len)?;
+    tamper::verify(rest.first_chunk()?, &[message]).ok()?;
+    Some(message[4..].to_vec())
+}
+
+/// What the attacker adds to its channel, by what it knows of the payload only: the length becomes
+/// shorter, the bytes up to it a message of its choice, and those behind it a code that it made.
+fn forgery(known: &[u8], wanted: &[u8], generator: &mut Generator) -> Vec<u8> {
+    let before = message(known);
+    let after = seal(wanted, generator);
+    before.iter().zip(&after).map(|(before, after)| before ^ after).collect()
+}
+
+#[test]
+fn a_code_behind_the_payload_is_forged_every_time() {
+    let mut generator = Generator::seeded().unwrap();
+    let known = [b'k'; 100];
+    for _ in 0..1000 {
+        let record = seal(&known, &mut generator);
+        // Two shares, of which the attacker holds the second.
+        let mut first = vec![0; record.len()];
+        generator.fill(&mut first).unwrap();
+        let mut second: Vec<u8> = first.iter().zip(&record).map(|(a, b)| a ^ b).collect();
+        let difference = forgery(&known, b"pay the attacker", &mut generator);
+        second.iter_mut().zip(&difference).for_each(|(byte, with)| *byte ^= with);
+        let joined: Vec<u8> = first.iter().zip(&second).map(|(a, b)| a ^ b).collect();
+        assert_eq!(open(&joined).unwrap(), b"pay the attacker");
+    }
+}
+
+/// The same attacker before the real layout: it can put its own message and length there, but not
+/// the code, which it would have to know to replace.
+#[test]
+fn a_code_before_everything_is_not() {
+    let mut generator = Generator::seeded().unwrap();
+    for round in 0..1000 {
+        let recording = Recording::short(2, round);
+        let (kind, known) = &recording.sent[1];
+        assert_eq!(*kind, Kind::Data);
+        let wanted = &known[..known.len() / 2];
+        let forged = seal(wanted, &mut generator);
+        let (message_bytes, code) = forged.split_at(4 + wanted.len());
+        let before = message(known);
+        let mut shares = recording.shares.clone();
+        let record = &mut shares[1][recording.bounds[1]..];
+        let (place_of_code, place_of_message) = record.split_at_mut(tamper::OVERHEAD);
+        // What is there now is not known, so its replacement can only be a guess.
+        place_of_code.iter_mut().zip(code).for_each(|(byte, with)| *byte ^= with);
+        for (byte, (before, after)) in
+            place_of_message.iter_mut().zip(before.iter().zip(message_bytes))
+        {
+            *byte ^= before ^ after;
+        }
+        let verdict = receive(&shares, &recording.sent);
+        assert!(matches!(verdict, Verdict::Error(_)), "{verdict:?}");
+    }
+}
+
+/// The honest channel is not just one that nobody changes, but one that nobody hears. Whoever hears
+/// all knows the point, and one channel to change is enough.
+#[test]
+fn whoever_hears_every_channel_forges_on_one() {
+    let mut generator = Generator::seeded().unwrap();
+    let recording = Recording::short(3, 0);
+    let wanted = message(&[b'!'; 20]);
+    let code = tamper::protect(&[&wanted], &mut generator).unwrap();
+    let forged = [&code[..], &wanted].concat();
+    let mut shares = recording.shares.clone();
+    for (place, byte) in forged.iter().enumerate() {
+        shares[0][place] = byte ^ recording.shares[1][place] ^ recording.shares[2][place];
+    }
+    let verdict = receive(&shares, &recording.sent);
+    assert!(matches!(verdict, Verdict::Delivered((Kind::Data, payload)) if payload == [b'!'; 20]));
+}

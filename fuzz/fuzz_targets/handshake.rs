@@ -1,0 +1,154 @@
+//! A server's table with several connections, and a client: any bytes, and real messages changed.
+#![no_main]
+
+use std::time::Duration;
+
+use arbitrary::Arbitrary;
+use association::{
+    Acceptable, Client, ClientEvent, ConnectionId, Cookie, List, Message, Protocol, Scheme, Server,
+    ServerConfig, ServerEvent, Terms,
+};
+use libfuzzer_sys::fuzz_target;
+
+#[derive(Arbitrary, Debug)]
+enum Step {
+    /// To the server: any bytes.
+    Bytes { id: u8, bytes: Vec<u8> },
+    /// To the server: the list of these connections' cookies, with one byte changed.
+    List { id: u8, named: Vec<u8>, k: u8, options: u8, change: Option<(u16, u8)> },
+    /// A new connection to the server.
+    Open { id: u8 },
+    /// A connection to the server ends.
+    Close { id: u8 },
+    /// To the client: any bytes.
+    Answer { channel: u8, bytes: Vec<u8> },
+    /// To the client: a cookie.
+    Cookie { channel: u8, cookie: u8 },
+    /// To the client: a confirm of its own list, with one byte changed.
+    Confirm { channel: u8, change: Option<(u16, u8)> },
+    /// Time passes.
+    Wait { seconds: u8 },
+}
+
+const N: u8 = 3;
+
+fuzz_target!(|steps: Vec<Step>| {
+    let mut house = House::new();
+    for step in steps {
+        house.take(step);
+        house.check();
+    }
+});
+
+struct House {
+    now: Duration,
+    server: Server,
+    client: Client,
+    /// The list that the client sent.
+    sent: Option<List>,
+    /// What the client got on each channel after that.
+    answers: [Vec<u8>; N as usize],
+}
+
+impl House {
+    fn new() -> Self {
+        let acceptable = Acceptable {
+            protocols: vec![Protocol::MicssStream],
+            schemes: vec![Scheme::Xor, Scheme::Shamir],
+            min_threshold: 2,
+            max_channels: 5,
+            options: 1,
+        };
+        let timeout = Duration::from_secs(10);
+        let terms = Terms::new(Protocol::MicssStream, Scheme::Xor, N, N, 0).unwrap();
+        Self {
+            now: Duration::ZERO,
+            server: Server::new(ServerConfig { max_pending: 16, timeout, acceptable }),
+            client: Client::new(terms, Duration::from_secs(100)),
+            sent: None,
+            answers: Default::default(),
+        }
+    }
+
+    fn take(&mut self, step: Step) {
+        match step {
+            Step::Bytes { id, bytes } => self.to_server(id, &bytes),
+            Step::List { id, named, k, options, change } => {
+                let n = named.len() as u8;
+                let terms = Terms::new(Protocol::MicssStream, Scheme::Shamir, k, n, options.into());
+                let cookies = named.into_iter().map(cookie).collect();
+                if let Ok(list) = terms.map(|terms| List::new(terms, cookies))
+                    && let Ok(list) = list
+                {
+                    self.to_server(id, &changed(Message::List(list).encode(), change));
+                }
+            }
+            Step::Open { id } => {
+                let _ = self.server.open(ConnectionId(id.into()), cookie(id), self.now);
+            }
+            Step::Close { id } => self.server.handle_closed(ConnectionId(id.into())),
+            Step::Answer { channel, bytes } => self.to_client(channel, &bytes),
+            Step::Cookie { channel, cookie: number } => {
+                self.to_client(channel, &Message::Cookie(cookie(number)).encode());
+            }
+            Step::Confirm { channel, change } => {
+                if let Some(list) = &self.sent {
+                    let bytes = changed(Message::Confirm(list.clone()).encode(), change);
+                    self.to_client(channel, &bytes);
+                }
+            }
+            Step::Wait { seconds } => self.now += Duration::from_secs(seconds.into()),
+        }
+    }
+
+    fn to_server(&mut self, id: u8, bytes: &[u8]) {
+        let _ = self.server.handle_bytes(ConnectionId(id.into()), bytes, self.now);
+    }
+
+    fn to_client(&mut self, channel: u8, bytes: &[u8]) {
+        let channel = usize::from(channel % N);
+        if self.sent.is_some() {
+            self.answers[channel].extend_from_slice(bytes);
+        }
+        self.client.handle_bytes(channel, bytes, self.now);
+    }
+
+    /// Whoever completes has reason to.
+    fn check(&mut self) {
+        while let Some(event) = self.client.poll_event() {
+            match event {
+                ClientEvent::Transmit { message: Message::List(list), .. } => {
+                    self.sent = Some(list);
+                }
+                ClientEvent::Transmit { message, .. } => panic!("sent {:?}", message.kind()),
+                ClientEvent::Associated { list } => {
+                    assert!(self.sent.as_ref().is_some_and(|sent| sent.matches(&list)));
+                    let confirm = Message::Confirm(list).encode();
+                    assert!(self.answers.iter().all(|answer| answer.starts_with(&confirm)));
+                }
+                ClientEvent::Aborted { .. } => {}
+            }
+        }
+        while let Some(event) = self.server.poll_event() {
+            if let ServerEvent::Associated { list, connections } = event {
+                assert_eq!(list.cookies().len(), connections.len());
+                for (index, id) in connections.into_iter().enumerate() {
+                    assert_eq!(list.position(&cookie(id.0 as u8)), Some(index));
+                }
+            }
+        }
+        assert!(self.server.pending() <= 16);
+    }
+}
+
+fn cookie(number: u8) -> Cookie {
+    Cookie::new([number; 32])
+}
+
+fn changed(mut bytes: Vec<u8>, change: Option<(u16, u8)>) -> Vec<u8> {
+    if let Some((place, difference)) = change {
+        let place = usize::from(place) % bytes.len();
+        bytes[place] ^= difference;
+    }
+    bytes
+}

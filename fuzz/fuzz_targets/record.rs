@@ -1,0 +1,170 @@
+//! A stream of real records, changed on all channels but one, in any pieces: nothing but what was
+//! sent, in the order it was sent, may come out. And bytes that never were a record, on every channel,
+//! with records and without: whatever comes out, nothing panics.
+#![no_main]
+
+use arbitrary::Arbitrary;
+use libfuzzer_sys::fuzz_target;
+use micss::incoming::Incoming;
+use micss::outgoing::Outgoing;
+use micss::record::Kind;
+use sharing::{Generator, Sharing};
+
+#[derive(Arbitrary, Debug)]
+struct Input {
+    n: u8,
+    /// The payloads' lengths.
+    payloads: Vec<u16>,
+    meddling: Vec<Meddling>,
+    /// Channel, and how many bytes come on it next.
+    pieces: Vec<(u8, u16)>,
+    /// The bytes of channels on which nothing else comes.
+    noise: Vec<Vec<u8>>,
+    records: bool,
+}
+
+#[derive(Arbitrary, Debug)]
+enum Meddling {
+    Change { channel: u8, place: u32, difference: u8 },
+    Remove { channel: u8, place: u32, len: u8 },
+    Insert { channel: u8, place: u32, bytes: Vec<u8> },
+    Cut { channel: u8, place: u32 },
+    Swap { a: u8, b: u8 },
+}
+
+fuzz_target!(|input: Input| {
+    let n = input.n % 4 + 2;
+    let (sent, mut wires) = send(n, &input.payloads);
+    for meddling in &input.meddling {
+        // The last channel is the honest one.
+        meddle(meddling, &mut wires[..usize::from(n) - 1]);
+    }
+    receive(n, &input.pieces, &wires, &sent);
+    receive_noise(&input.noise, input.records);
+});
+
+/// No attacker has all channels, but no peer has to be honest either.
+fn receive_noise(noise: &[Vec<u8>], records: bool) {
+    let noise = &noise[..noise.len().min(5)];
+    let Ok(sharing) = Sharing::xor(noise.len() as u8) else {
+        return;
+    };
+    let mut incoming = Incoming::new(sharing);
+    if !records {
+        incoming.drop_records();
+    }
+    let mut left: Vec<&[u8]> = noise.iter().map(Vec::as_slice).collect();
+    let mut delivered = 0;
+    loop {
+        match incoming.take_next() {
+            Ok(Some(received)) if received.kind != Kind::Finish => {
+                delivered += received.payload.len();
+                continue;
+            }
+            Ok(None) => {}
+            Ok(Some(_)) | Err(_) => break,
+        }
+        incoming.shrink();
+        // Whatever is not over wants more.
+        let channel = incoming.wanted().next().unwrap();
+        let space = incoming.space(channel);
+        let len = space.len().min(left[channel].len());
+        space[..len].copy_from_slice(left[channel].split_off(..len).unwrap());
+        if len == 0 { incoming.close(channel) } else { incoming.filled(channel, len) }
+    }
+    assert!(noise.iter().all(|bytes| delivered <= bytes.len()));
+}
+
+/// Returns what was sent and the bytes on each channel.
+fn send(n: u8, payloads: &[u16]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
+    let mut outgoing = Outgoing::new(Sharing::xor(n).unwrap(), Generator::seeded().unwrap());
+    let mut wires = vec![Vec::new(); usize::from(n)];
+    let mut sent = Vec::new();
+    let mut take = |outgoing: &mut Outgoing| {
+        for (channel, wire) in wires.iter_mut().enumerate() {
+            let len = outgoing.rest(channel).len();
+            wire.extend_from_slice(outgoing.rest(channel));
+            outgoing.advance(channel, len);
+        }
+    };
+    for (i, &len) in payloads.iter().take(8).enumerate() {
+        let room = outgoing.payload_mut();
+        // Long ones are rare, as they take long and have nothing to them that shorter ones have not.
+        let len = if len % 64 == 0 { len } else { len % 1024 };
+        let payload = vec![i as u8; usize::from(len).min(room.len())];
+        outgoing.seal_payload(Kind::Data, &payload).unwrap();
+        take(&mut outgoing);
+        sent.push(payload);
+    }
+    outgoing.finish().unwrap();
+    take(&mut outgoing);
+    (sent, wires)
+}
+
+fn meddle(meddling: &Meddling, wires: &mut [Vec<u8>]) {
+    let channels = wires.len();
+    let at = |channel: &u8| usize::from(*channel) % channels;
+    match meddling {
+        Meddling::Change { channel, place, difference } => {
+            let wire = &mut wires[at(channel)];
+            if !wire.is_empty() {
+                let place = *place as usize % wire.len();
+                wire[place] ^= difference;
+            }
+        }
+        Meddling::Remove { channel, place, len } => {
+            let wire = &mut wires[at(channel)];
+            let start = *place as usize % (wire.len() + 1);
+            let end = wire.len().min(start + usize::from(*len));
+            wire.drain(start..end);
+        }
+        Meddling::Insert { channel, place, bytes } => {
+            let wire = &mut wires[at(channel)];
+            let place = *place as usize % (wire.len() + 1);
+            wire.splice(place..place, bytes.iter().copied());
+        }
+        Meddling::Cut { channel, place } => {
+            let wire = &mut wires[at(channel)];
+            wire.truncate(*place as usize % (wire.len() + 1));
+        }
+        Meddling::Swap { a, b } => wires.swap(at(a), at(b)),
+    }
+}
+
+fn receive(n: u8, pieces: &[(u8, u16)], wires: &[Vec<u8>], sent: &[Vec<u8>]) {
+    let mut incoming = Incoming::new(Sharing::xor(n).unwrap());
+    let mut given = vec![0; wires.len()];
+    let mut expected = sent.iter();
+    // First the pieces asked for, then the rest in turn.
+    let rest = (0..n).cycle().map(|channel| (channel, u16::MAX)).take(1024);
+    for (channel, len) in pieces.iter().copied().chain(rest) {
+        let channel = usize::from(channel) % wires.len();
+        if !incoming.wanted().any(|wanted| wanted == channel) {
+            continue;
+        }
+        let left = &wires[channel][given[channel]..];
+        if left.is_empty() {
+            incoming.close(channel);
+        } else {
+            let space = incoming.space(channel);
+            let len = usize::from(len).max(1).min(space.len()).min(left.len());
+            space[..len].copy_from_slice(&left[..len]);
+            incoming.filled(channel, len);
+            given[channel] += len;
+        }
+        loop {
+            match incoming.take_next() {
+                Ok(Some(received)) if received.kind == Kind::Data => {
+                    assert_eq!(Some(received.payload), expected.next().map(Vec::as_slice));
+                }
+                Ok(Some(received)) => {
+                    assert_eq!(received.kind, Kind::Finish);
+                    assert!(expected.next().is_none(), "finished too early");
+                    return;
+                }
+                Ok(None) => break,
+                Err(_) => return,
+            }
+        }
+    }
+}
