@@ -5,7 +5,9 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::task::Poll;
+use std::time::Duration;
 
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpSocket, TcpStream};
 
@@ -27,8 +29,21 @@ pub(crate) async fn connect(
         socket.bind(SocketAddr::new(source, 0))?;
     }
     let stream = socket.connect(server).await?;
-    stream.set_nodelay(true)?;
+    prepare(&stream);
     Ok(stream)
+}
+
+/// Readies a connection, a channel's or an application's. Small writes go out at once: waiting for
+/// more is not ours to add. And a peer that is gone without a word, while nobody has anything to
+/// send, is noticed after two minutes, so that it does not hold its stream for ever.
+pub(crate) fn prepare(stream: &TcpStream) {
+    let keepalive = TcpKeepalive::new()
+        .with_time(Duration::from_secs(60))
+        .with_interval(Duration::from_secs(15))
+        .with_retries(4);
+    // A connection that takes no options is broken, which the first read or write tells.
+    let _ = stream.set_nodelay(true);
+    let _ = SockRef::from(stream).set_tcp_keepalive(&keepalive);
 }
 
 /// Waits until every channel has taken its share of the sealed record.

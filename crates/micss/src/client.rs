@@ -74,10 +74,12 @@ impl Client {
         let slots = Arc::new(Semaphore::new(self.config.max_streams));
         let (listeners, entrances): (Vec<_>, Vec<_>) = self.listeners.into_iter().unzip();
         tokio::pin!(stop);
+        let mut turn = 0;
         loop {
             tokio::select! {
                 () = &mut stop => break,
-                (index, application, _) = accept(&listeners) => {
+                (index, application, _) = accept(&listeners, turn) => {
+                    turn = index + 1;
                     let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
                         warn!(max_streams = self.config.max_streams, "stream refused: limit reached");
                         reset(application);
@@ -106,8 +108,7 @@ pub(crate) async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 
 /// Carries one application's connection, from its request to its end.
 async fn serve(config: &ClientConfig, entrance: Entrance, mut application: TcpStream) {
-    // Small writes are the application's choice; waiting for more is not ours to add.
-    let _ = application.set_nodelay(true);
+    channel::prepare(&application);
     let (target, speaks_socks) = match entrance {
         Entrance::Forward(target) => {
             // It was not told that it is connected yet, but a plain end would look like an answer.

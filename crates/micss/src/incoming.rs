@@ -1,8 +1,8 @@
 //! The receiving half of a stream: shares from every channel in, checked payloads out.
 //!
 //! Which channel is read next decides how far they can drift apart. The one furthest behind comes
-//! first, and none may be more than one record ahead, so a fast channel's bytes wait in the
-//! network, and TCP's flow control slows it down to the slowest (paper 001, III-E).
+//! first, and none may be further ahead than a buffer for one record holds, so a fast channel's bytes
+//! wait in the network, and TCP's flow control slows it down to the slowest (paper 001, III-E).
 
 use std::time::Duration;
 
@@ -17,7 +17,6 @@ use crate::record::{self, HEADER_LEN, Kind, MAX_RECORD, RecordError, SMALL_RECOR
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What the next bytes of the stream are.
-#[derive(Debug, PartialEq, Eq)]
 pub struct Received<'a> {
     /// What for. Without records, always [`Kind::Data`] or [`Kind::Finish`].
     pub kind: Kind,
@@ -71,8 +70,8 @@ impl Incoming {
         self.record_len = None;
     }
 
-    /// The channels to read from, the one furthest behind first. Channels that are a whole record
-    /// ahead, and those that have ended, are not among them.
+    /// The channels to read from, the one furthest behind first. Channels whose buffer is
+    /// full, and those that have ended, are not among them.
     pub fn wanted(&self) -> impl Iterator<Item = usize> + use<> {
         let mut order: Vec<usize> = (0..self.channels.len())
             .filter(|&i| !self.channels[i].closed && self.channels[i].end < self.limit())

@@ -11,6 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::time::timeout;
+use zeroize::Zeroizing;
 
 use crate::StreamError;
 use crate::channel;
@@ -42,11 +43,11 @@ impl Channels {
     pub(crate) async fn receive(
         &mut self,
         within: Duration,
-    ) -> Result<(Kind, Vec<u8>), StreamError> {
+    ) -> Result<(Kind, Zeroizing<Vec<u8>>), StreamError> {
         let receive = async {
             loop {
                 if let Some(received) = self.incoming.take_next()? {
-                    return Ok((received.kind, received.payload.to_vec()));
+                    return Ok((received.kind, Zeroizing::new(received.payload.to_vec())));
                 }
                 channel::receive(&mut self.streams, &mut self.incoming).await?;
             }

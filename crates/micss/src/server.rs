@@ -22,6 +22,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
+use crate::channel;
 use crate::client::{listen, log_end};
 use crate::config::{Integrity, ServerConfig};
 use crate::incoming::Incoming;
@@ -83,10 +84,12 @@ impl Server {
         let slots = Arc::new(Semaphore::new(self.config.max_streams));
         let mut tasks = JoinSet::new();
         tokio::pin!(stop);
+        let mut turn = 0;
         loop {
             tokio::select! {
                 () = &mut stop => break,
-                (_, stream, peer) = accept(&self.listeners) => {
+                (index, stream, peer) = accept(&self.listeners, turn) => {
+                    turn = index + 1;
                     let (lobby, slots) = (Arc::clone(&lobby), Arc::clone(&slots));
                     let config = Arc::clone(&self.config);
                     tasks.spawn(async move {
@@ -105,11 +108,16 @@ impl Server {
     }
 }
 
-/// Accepts from any of the listeners; returns also which.
-pub(crate) async fn accept(listeners: &[TcpListener]) -> (usize, TcpStream, SocketAddr) {
+/// Accepts from any of the listeners; returns also which. The one whose turn it is comes first, so
+/// that a flood on one does not starve the others.
+pub(crate) async fn accept(
+    listeners: &[TcpListener],
+    turn: usize,
+) -> (usize, TcpStream, SocketAddr) {
     loop {
         let accepted = poll_fn(|context| {
-            for (index, listener) in listeners.iter().enumerate() {
+            for index in (turn..turn + listeners.len()).map(|i| i % listeners.len()) {
+                let listener = &listeners[index];
                 if let Poll::Ready(result) = listener.poll_accept(context) {
                     return Poll::Ready(result.map(|(stream, peer)| (index, stream, peer)));
                 }
@@ -252,7 +260,7 @@ async fn welcome(
     peer: SocketAddr,
 ) -> Option<(Terms, Vec<TcpStream>)> {
     let cookie = sharing::Generator::system().array().map(Cookie::new);
-    let _ = stream.set_nodelay(true);
+    channel::prepare(&stream);
     let (id, mut verdicts) = match cookie.map(|cookie| lobby.open(cookie)) {
         Ok(Ok(opened)) => opened,
         Ok(Err(error)) => {
@@ -364,7 +372,7 @@ async fn connect(config: &ServerConfig, request: &[u8]) -> Result<(Target, TcpSt
             io::ErrorKind::ConnectionRefused => Refusal::ConnectionRefused,
             _ => Refusal::Unreachable,
         })?;
-    let _ = service.set_nodelay(true);
+    channel::prepare(&service);
     // Should the client be gone by now, it has not sent an empty stream.
     reset_when_dropped(&service);
     Ok((target, service))
