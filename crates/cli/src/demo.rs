@@ -24,9 +24,9 @@ use material::{DEFAULT_LEN, Material};
 use report::Report;
 use samples::Samples;
 
-/// Shows on this machine alone, without root and with nothing to configure, what Sunder does.
+/// Shows on this machine alone what Sunder does.
 ///
-/// A file crosses three channels from a file server to its client, over loopback but with the
+/// Needs neither root nor anything configured. A file crosses three channels from a file server to its client, over loopback but with the
 /// protocol as it is. An eavesdropper on every channel keeps what it sees, and what each of them
 /// has, and each two, is searched for the file. Needs disk space for four times the file in TMPDIR,
 /// or /tmp, and leaves nothing behind. Fails if the file arrives changed, or if one or two

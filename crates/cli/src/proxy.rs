@@ -13,8 +13,10 @@ use crate::failure::Failure;
 /// A complete configuration, shown by `--help`.
 const EXAMPLE: &str = include_str!("proxy.toml");
 
-/// Takes applications' connections and carries each over several channels to `sunder serve`, so
-/// that whoever listens on all of them but one learns nothing of what it carries.
+/// Takes applications' connections, and carries each over several channels.
+///
+/// Whoever listens on all of the channels but one learns nothing of what they carry. The other end
+/// is `sunder serve`.
 ///
 /// Stops on SIGINT or SIGTERM once the streams under way have finished, or at once on a second.
 /// `RUST_LOG=debug` says more.

@@ -12,8 +12,9 @@ use crate::failure::Failure;
 /// A complete configuration, shown by `--help`.
 const EXAMPLE: &str = include_str!("serve.toml");
 
-/// Takes streams that come in over several channels and connects each to the service that it asks
-/// for, if that is allowed. The other end is `sunder proxy`.
+/// Takes streams that come in over several channels, and connects them to services.
+///
+/// Each client asks for a service, and gets it if that is allowed. The other end is `sunder proxy`.
 ///
 /// Stops on SIGINT or SIGTERM once the streams under way have finished, or at once on a second.
 /// `RUST_LOG=debug` says more.

@@ -358,6 +358,16 @@ async fn connect(config: &ServerConfig, request: &[u8]) -> Result<(Target, TcpSt
         warn!(%target, "service not on the allow-list");
         return Err(Refusal::NotAllowed);
     }
+    let service =
+        timeout(CONNECT_TIMEOUT, reach(&target)).await.map_err(|_| Refusal::Unreachable)??;
+    channel::prepare(&service);
+    // Should the client be gone by now, it has not sent an empty stream.
+    reset_when_dropped(&service);
+    Ok((target, service))
+}
+
+/// Looks the target up, if it has a name, and connects to it.
+async fn reach(target: &Target) -> Result<TcpStream, Refusal> {
     let addresses: Vec<SocketAddr> = match target.host() {
         Host::Address(address) => vec![SocketAddr::new(*address, target.port())],
         Host::Name(name) => tokio::net::lookup_host((name.as_str(), target.port()))
@@ -365,15 +375,8 @@ async fn connect(config: &ServerConfig, request: &[u8]) -> Result<(Target, TcpSt
             .map_err(|_| Refusal::NameNotFound)?
             .collect(),
     };
-    let service = timeout(CONNECT_TIMEOUT, TcpStream::connect(&addresses[..]))
-        .await
-        .map_err(|_| Refusal::Unreachable)?
-        .map_err(|error| match error.kind() {
-            io::ErrorKind::ConnectionRefused => Refusal::ConnectionRefused,
-            _ => Refusal::Unreachable,
-        })?;
-    channel::prepare(&service);
-    // Should the client be gone by now, it has not sent an empty stream.
-    reset_when_dropped(&service);
-    Ok((target, service))
+    TcpStream::connect(&addresses[..]).await.map_err(|error| match error.kind() {
+        io::ErrorKind::ConnectionRefused => Refusal::ConnectionRefused,
+        _ => Refusal::Unreachable,
+    })
 }
