@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use sharing::file::{DecodeError, Decoder, PROTECTED_LEN, Split};
+use sharing::locate::LocateError;
 use sharing::tamper;
 use zeroize::Zeroizing;
 
@@ -22,9 +23,13 @@ use crate::split::scheme_name;
 
 /// Joins K or more shares to the file that was split.
 ///
-/// Every byte is checked: if fewer than K shares were changed, the file is what was split, or there
-/// is none. With more than K shares, wrong ones are found and named, and the file is still joined
-/// while enough shares agree. An existing file is never overwritten.
+/// Every byte is checked: the file is what was split, or there is none, if fewer than K of the
+/// files given are not as split wrote them (changed, or invented), and whoever made those has read
+/// fewer than K shares. Beyond that nothing can tell forged files from true ones: there is no key.
+///
+/// With more than K shares, wrong ones are found and named, and the file is still joined while
+/// enough shares agree. If two different files fit, there is none. An existing file is never
+/// overwritten.
 #[derive(clap::Args)]
 #[command(after_help = "Example: two of three shares give the file back
   sunder join plan.pdf.1.share /mnt/usb/plan.pdf.3.share
@@ -97,11 +102,15 @@ impl Arguments {
     }
 
     fn report(&self, split: &Split, path: &Path, wrong: &[Wrong]) -> Result<(), Failure> {
-        for wrong in wrong {
-            console::warning(&format!("left out {wrong}; the joined file is right without it"));
-        }
-        let (sharing, bytes, file) = (split.sharing(), split.length(), path.to_string_lossy());
+        let sharing = split.sharing();
         let (k, m) = (sharing.threshold(), sharing.shares());
+        for wrong in wrong {
+            console::warning(&format!(
+                "left out {wrong}; the joined file is right without it, unless someone has read \
+                 {k} shares or forged {k} of these files"
+            ));
+        }
+        let (bytes, file) = (split.length(), path.to_string_lossy());
         if self.json {
             let scheme = scheme_name(sharing.scheme());
             let id = split.id().to_string();
@@ -143,6 +152,13 @@ fn explain(error: &DecodeError, position: u64, shares: &Shares) -> Failure {
         DecodeError::Tampered(_) => format!(
             "a share was changed: from byte {position} on they do not join to what was split; give \
              more shares, which shows the changed one, or unchanged copies{lost}"
+        ),
+        DecodeError::Locate(LocateError::Ambiguous { first, second }) => format!(
+            "two different files fit from byte {position} on: one is joined from {}, another from \
+             {}; one of them was forged, and nothing here tells which; give only shares that you \
+             trust{lost}",
+            shares.names_of(first),
+            shares.names_of(second)
         ),
         DecodeError::Locate(_) => format!(
             "too many shares were changed: no choice of them joins to what was split from byte \

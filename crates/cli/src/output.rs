@@ -63,7 +63,8 @@ impl Output {
 }
 
 /// Gives complete files their names, once all are safely on the disk. Either all are there
-/// afterwards, or none is.
+/// afterwards, or none is, unless the machine stops or the command is killed (`SIGKILL`) in between.
+/// Another signal that comes while they are being named ends the command when all are.
 ///
 /// # Errors
 /// When writing fails, or something has taken one of the names meanwhile.
@@ -71,6 +72,15 @@ pub(crate) fn publish_all(outputs: Vec<Output>) -> Result<(), Failure> {
     for output in &outputs {
         output.file.sync_all().map_err(|error| Failure::writing(&output.path, &error))?;
     }
+    let Some(path) = outputs.first().map(|output| output.path.clone()) else { return Ok(()) };
+    interrupt::uninterrupted(|| name_all(outputs))
+        .map_err(|error| Failure::writing(&path, &error))??;
+    // The names, too, are to survive a power failure. Some file systems cannot promise it.
+    let _ = File::open(directory_of(&path)).and_then(|directory| directory.sync_all());
+    Ok(())
+}
+
+fn name_all(outputs: Vec<Output>) -> Result<(), Failure> {
     let mut published = Vec::new();
     for output in outputs {
         let path = output.path.clone();
@@ -85,10 +95,6 @@ pub(crate) fn publish_all(outputs: Vec<Output>) -> Result<(), Failure> {
             });
         }
         published.push(path);
-    }
-    if let Some(path) = published.first() {
-        // The names, too, are to survive a power failure. Some file systems cannot promise it.
-        let _ = File::open(directory_of(path)).and_then(|directory| directory.sync_all());
     }
     Ok(())
 }

@@ -102,6 +102,11 @@ impl Shares {
         files.chain(self.strangers).collect()
     }
 
+    /// The names of the shares with these coordinates.
+    pub(crate) fn names_of(&self, coordinates: &[u8]) -> String {
+        names(self.files.iter().filter(|file| coordinates.contains(&file.x())))
+    }
+
     /// What is missing, to end an error message with.
     pub(crate) fn losses(&self) -> String {
         let lost = self.files.iter().filter(|file| !file.is_present());
@@ -253,14 +258,30 @@ fn explain(error: Disagreement, files: &[ShareFile], strangers: &[Wrong]) -> Fai
             )
         }
         Disagreement::Mixed { majority: None } => format!(
-            "the shares do not belong together: {} come from different splits, or a header was \
-             changed; give enough shares of one split",
-            names(files.iter())
+            "the shares do not belong together: {}; nothing here tells which are the true ones; \
+             give enough shares of one split, and no others",
+            groups(files)
         ),
     };
     let message =
         strangers.iter().fold(message, |message, wrong| format!("{message}; left out {wrong}"));
     Failure::Refused(message)
+}
+
+/// Which files say that they are of which split.
+fn groups(files: &[ShareFile]) -> String {
+    let mut splits: Vec<Split> = Vec::new();
+    for split in files.iter().map(|file| file.header.split()) {
+        if !splits.contains(&split) {
+            splits.push(split);
+        }
+    }
+    let group = |split: &Split| {
+        let members = files.iter().filter(|file| file.header.split() == *split);
+        let (id, k) = (split.id(), split.sharing().threshold());
+        format!("split {id} (which needs {k}) has {}", names(members))
+    };
+    splits.iter().map(group).collect::<Vec<_>>().join("; ")
 }
 
 /// The files' names, or those of the first few.

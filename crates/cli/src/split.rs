@@ -20,7 +20,9 @@ use crate::progress::Progress;
 /// its length.
 ///
 /// Writes NAME.1.share to NAME.M.share, readable by you only, all of them or none. Existing files
-/// are never overwritten. Any change to fewer than K shares is noticed when they are joined.
+/// are never overwritten. When shares are joined, changed and invented ones are noticed, if they
+/// are fewer than K and whoever made them has read fewer than K. There is no key: whoever has K
+/// shares can make any file of them.
 #[derive(clap::Args)]
 #[command(after_help = "Example: three shares, any two of which give the file back
   sunder split -k 2 -m 3 --out /mnt/backup plan.pdf

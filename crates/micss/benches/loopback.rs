@@ -21,10 +21,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 /// How many bytes all streams of one run carry together.
-const BYTES: usize = 768 << 20;
+const BYTES: usize = 512 << 20;
 
 /// How many pairs of runs each row is the median of.
-const PAIRS: usize = 7;
+const PAIRS: usize = 5;
 
 /// The relay's buffers, in bytes: larger ones make it no faster.
 const RELAY_BUFFER: usize = 64 << 10;

@@ -144,7 +144,8 @@ impl Incoming {
     fn next_bytes(&mut self) -> Result<Option<Received<'_>>, RecordError> {
         let available = self.available();
         if available > 0 {
-            if available == self.room {
+            let full = self.channels.iter().any(|channel| channel.end == self.room);
+            if full && self.room == SMALL_RECORD {
                 self.grow();
             }
             return Ok(Some(Received { kind: Kind::Data, payload: self.take(available) }));

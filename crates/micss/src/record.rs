@@ -17,7 +17,7 @@ use sharing::{Generator, RandomError};
 pub const HEADER_LEN: usize = OVERHEAD + 4;
 
 /// The longest payload of a record, in bytes.
-pub const MAX_PAYLOAD: usize = (56 << 10) - HEADER_LEN;
+pub const MAX_PAYLOAD: usize = (48 << 10) - HEADER_LEN;
 
 /// The longest record, in bytes.
 pub const MAX_RECORD: usize = HEADER_LEN + MAX_PAYLOAD;
@@ -89,7 +89,7 @@ pub(crate) fn protect(
     let len = u32::try_from(message.len() - 4).expect("at most MAX_PAYLOAD");
     message[..4].copy_from_slice(&len.to_be_bytes());
     message[0] = kind as u8;
-    code.copy_from_slice(&tamper::protect(&[message], generator)?);
+    tamper::protect_into(code.try_into().expect("OVERHEAD bytes"), &[message], generator)?;
     Ok(())
 }
 

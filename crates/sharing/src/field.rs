@@ -43,6 +43,21 @@ pub(crate) fn lagrange_weights(nodes: &[u8], target: u8) -> Vec<u8> {
     (0..nodes.len()).map(weight).collect()
 }
 
+/// Returns [`lagrange_weights`] for each of many targets, none of which is a node: `O(k)` each.
+pub(crate) fn lagrange_rows(nodes: &[u8], targets: &[u8]) -> Vec<Vec<u8>> {
+    let product = |target: u8| {
+        let others = nodes.iter().filter(|&&node| node != target);
+        others.fold(1, |product, &node| multiply(product, target ^ node))
+    };
+    let scales: Vec<u8> = nodes.iter().map(|&node| invert(product(node))).collect();
+    let row = |&target: &u8| {
+        let whole = product(target);
+        let weight = |(&node, &scale)| multiply(multiply(whole, scale), invert(target ^ node));
+        nodes.iter().zip(&scales).map(weight).collect()
+    };
+    targets.iter().map(row).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,6 +114,10 @@ mod tests {
                     .fold(0, |sum, (&weight, node)| sum ^ multiply(weight, p(node)));
                 assert_eq!(value, p(target), "nodes {nodes:?}, target {target}");
             }
+            let targets: Vec<u8> = (0..=255).filter(|x| !nodes.contains(x)).collect();
+            let one_by_one: Vec<Vec<u8>> =
+                targets.iter().map(|&target| lagrange_weights(&nodes, target)).collect();
+            assert_eq!(lagrange_rows(&nodes, &targets), one_by_one);
         }
     }
 }

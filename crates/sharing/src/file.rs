@@ -4,8 +4,10 @@
 //! A file is split in *segments* of [`SEGMENT_LEN`] bytes, the last of which is shorter, and be it
 //! empty. Each is protected by a [`tamper`] code of its own and shared together with it. Under the
 //! code are also the split's parameters and the segment's index; that a segment is the last shows
-//! in its length, which the code covers as well. So whoever holds fewer than `k` shares cannot
-//! change, swap, drop or append segments without being noticed, nor mix those of two splits.
+//! in its length, which the code covers as well. So whoever has read fewer than `k` shares, and
+//! changes or invents fewer than `k`, cannot change, swap, drop or append segments without being
+//! noticed, nor mix those of two splits. Whoever does more can: there is no key here, so nothing
+//! tells `k` shares that somebody invented from `k` true ones.
 //!
 //! A share file is a [`Header`], then its share of every segment. Neither an [`Encoder`] nor a
 //! [`Decoder`] holds a secret; they hold the position.
@@ -16,7 +18,7 @@ pub use header::{Disagreement, HEADER_LEN, Header, HeaderError, Id, Split, agree
 
 use header::{MAGIC, parameters};
 
-use crate::locate::{self, LocateError};
+use crate::locate::{LocateError, Locator};
 use crate::{Generator, JoinError, Joiner, RandomError, Sharing, SplitError, Splitter, tamper};
 
 /// How many bytes of the secret are in every segment but the last, which has fewer.
@@ -98,7 +100,7 @@ impl Encoder {
             .split_first_chunk_mut::<{ tamper::OVERHEAD }>()
             .ok_or(EncodeError::WrongLength(len))?;
         let context = context(self.splitter.sharing(), self.id, self.segments);
-        *code = tamper::protect(&[&context, payload], generator)?;
+        tamper::protect_into(code, &[&context, payload], generator)?;
         let added = payload.len();
         self.splitter.split(segment, shares, generator)?;
         self.segments += 1;
@@ -115,7 +117,7 @@ impl Encoder {
 }
 
 /// A segment could not be decoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// A number, a length or a coordinate is wrong, or all segments were decoded already.
     #[error(transparent)]
@@ -123,7 +125,8 @@ pub enum DecodeError {
     /// There are exactly as many shares as are needed, and what they join to was changed.
     #[error(transparent)]
     Tampered(#[from] tamper::Tampered),
-    /// There are more shares than are needed, and no choice of them joins to what was split.
+    /// There are more shares than are needed, and no choice of them joins to what was split, or
+    /// two fit that differ.
     #[error(transparent)]
     Locate(LocateError),
 }
@@ -132,15 +135,15 @@ pub enum DecodeError {
 pub struct Decoder {
     split: Split,
     joiner: Joiner,
+    locator: Locator,
     index: u64,
-    /// In how many segments each share was wrong, by its coordinate.
-    faults: [u64; 256],
 }
 
 impl Decoder {
     /// A decoder at the beginning of a split.
     pub fn new(split: Split) -> Self {
-        Self { split, joiner: Joiner::new(split.sharing()), index: 0, faults: [0; 256] }
+        let (joiner, locator) = (Joiner::new(split.sharing()), Locator::new(split.sharing()));
+        Self { split, joiner, locator, index: 0 }
     }
 
     /// How long each share of the next segment is, and the segment with its code. `None` when
@@ -160,12 +163,16 @@ impl Decoder {
     /// Joins and checks the next segment: [`tamper::OVERHEAD`] bytes of code, then bytes that are
     /// of the secret. `shares[i]` is the share with the coordinate `coordinates[i]`; there are at
     /// least `k`. Returns which of them are wrong in this segment, in no particular order. With
-    /// exactly `k` shares none can be; with more, see [`locate::correct_with`] for how far the
-    /// *names* are to be trusted. The bytes are, always.
+    /// exactly `k` shares none can be; with more, see [`correct_with`](crate::locate::correct_with) for how far the
+    /// *names* are to be trusted.
+    ///
+    /// The bytes are those that were split if fewer than `k` of the shares given are changed or
+    /// invented, by whoever has read fewer than `k`.
     ///
     /// # Errors
-    /// When the arguments do not fit, or too many shares are wrong. The position is then
-    /// unchanged, and `segment` holds nothing of use.
+    /// When the arguments do not fit, too many shares are wrong, or two choices of them join to
+    /// different segments that both fit. The position is then unchanged, and `segment` holds
+    /// nothing of use.
     pub fn decode(
         &mut self,
         coordinates: &[u8],
@@ -178,39 +185,16 @@ impl Decoder {
         let sharing = self.split.sharing();
         let context = context(sharing, self.split.id(), self.index);
         let wrong = if shares.len() > usize::from(sharing.threshold()) {
-            self.decode_redundant(coordinates, shares, segment, &context)?
+            let accept = |segment: &[u8]| verify(segment, &context).is_ok();
+            let found = self.locator.correct_with(coordinates, shares, segment, accept);
+            found.map_err(DecodeError::Locate)?
         } else {
             self.joiner.join(coordinates, shares, segment)?;
             verify(segment, &context)?;
             Vec::new()
         };
         self.index += 1;
-        for &x in &wrong {
-            self.faults[usize::from(x)] += 1;
-        }
         Ok(wrong)
-    }
-
-    /// Joins more shares than are needed. Those that were right so far come first, where they are
-    /// tried first: a share that is wrong all along then costs a search only once.
-    fn decode_redundant(
-        &self,
-        coordinates: &[u8],
-        shares: &[&[u8]],
-        segment: &mut [u8],
-        context: &[u8],
-    ) -> Result<Vec<u8>, DecodeError> {
-        if coordinates.len() != shares.len() {
-            let (expected, found) = (shares.len(), coordinates.len());
-            return Err(JoinError::WrongCount { expected, found }.into());
-        }
-        let mut pairs: Vec<(u8, &[u8])> =
-            coordinates.iter().copied().zip(shares.iter().copied()).collect();
-        pairs.sort_by_key(|&(x, _)| self.faults[usize::from(x)]);
-        let (coordinates, shares): (Vec<u8>, Vec<&[u8]>) = pairs.into_iter().unzip();
-        let accept = |segment: &[u8]| verify(segment, context).is_ok();
-        locate::correct_with(self.split.sharing(), &coordinates, &shares, segment, accept)
-            .map_err(DecodeError::Locate)
     }
 }
 

@@ -19,14 +19,17 @@
 //! the secret that the branches here depend on them. Unlike the rest of the crate, these functions
 //! allocate: bounded working space, which does not grow with the length of the shares.
 
+mod basis;
 mod decoder;
 
+use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-use crate::field::{lagrange_weights, multiply};
-use crate::kernels::Weights;
-use crate::split::{check_coordinates, secret_weights};
+use crate::field::multiply;
+use crate::split::check_coordinates;
 use crate::{JoinError, Joiner, Sharing};
+use basis::Basis;
+use decoder::Code;
 
 /// How many subsets of shares [`correct_with`] tries at most. Where there are fewer, which is so for
 /// `s <= 14` whatever `k` is, it tries them all.
@@ -36,7 +39,7 @@ pub const MAX_TRIALS: usize = 4096;
 const CHUNK: usize = 4096;
 
 /// Why no secret was found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LocateError {
     /// Fewer shares than are needed for any secret.
     #[error("{found} shares, where at least {needed} are needed")]
@@ -63,6 +66,14 @@ pub enum LocateError {
     /// No secret that was tried fits its tag.
     #[error("too many wrong shares: no choice of them gives a secret that fits its tag")]
     NoneAccepted,
+    /// Two secrets fit their tags: at least `k` shares were forged together.
+    #[error("two different secrets fit their tags")]
+    Ambiguous {
+        /// The coordinates of the shares on the side of one of them.
+        first: Vec<u8>,
+        /// The coordinates of those on the side of the other.
+        second: Vec<u8>,
+    },
 }
 
 /// Joins `k` or more shares into `secret` although up to `floor((s - k) / 2)` of the `s` are wrong
@@ -77,9 +88,10 @@ pub fn correct(
     shares: &[&[u8]],
     secret: &mut [u8],
 ) -> Result<Vec<u8>, LocateError> {
-    let mut case = Case::new(sharing, coordinates, shares, secret.len())?;
-    match case.correct(secret) {
-        Ok(()) => Ok(case.wrong()),
+    let mut locator = Locator::new(sharing);
+    locator.take(coordinates, shares, secret.len())?;
+    match locator.correct(shares, secret) {
+        Ok(()) => Ok(locator.wrong()),
         Err(error) => {
             secret.fill(0);
             Err(error)
@@ -91,64 +103,95 @@ pub fn correct(
 /// are wrong, and returns the coordinates of those that disagree with it, in the order given.
 ///
 /// First the answer of [`correct`] is tried, then the subsets of `k` shares, at most
-/// [`MAX_TRIALS`]. Each call of `accept` gives an attacker one more chance to be accepted: with the
-/// tamper code, `(d + 1) / 2^128` for each, so at most `2^13 (d + 1) / 2^128` in all.
+/// [`MAX_TRIALS`]. If `k` or more shares disagree with what was accepted, the same is done with
+/// those alone, and if they give another secret that is accepted, it is an error: nobody can say
+/// which is right. Each call of `accept` gives an attacker one more chance to be accepted: with the
+/// tamper code, `(d + 1) / 2^128` for each, and there are at most `2 (MAX_TRIALS + 1)`.
 ///
 /// The secret is right if `accept` is. The *names* are right too if at most `floor((s - k) / 2)`
 /// shares are wrong at each byte; with more, shares that are wrong in concert can be made to
 /// give the right secret along a polynomial that the right ones are not on.
 ///
 /// # Errors
-/// When the arguments do not fit together or nothing was accepted; `secret` is then zeros or
-/// untouched.
+/// When the arguments do not fit together, nothing was accepted, or two secrets were; `secret` is
+/// then zeros or untouched.
 pub fn correct_with(
     sharing: Sharing,
     coordinates: &[u8],
     shares: &[&[u8]],
     secret: &mut [u8],
-    mut accept: impl FnMut(&[u8]) -> bool,
+    accept: impl FnMut(&[u8]) -> bool,
 ) -> Result<Vec<u8>, LocateError> {
-    let mut case = Case::new(sharing, coordinates, shares, secret.len())?;
-    if case.correct(secret).is_ok() {
-        if accept(secret) {
-            return Ok(case.wrong());
+    Locator::new(sharing).correct_with(coordinates, shares, secret, accept)
+}
+
+/// What is known about the shares of one split, from one call to the next. Holds no secret once a
+/// call is over.
+pub(crate) struct Locator {
+    sharing: Sharing,
+    /// The coordinates of the shares that were given last.
+    coordinates: Vec<u8>,
+    code: Option<Code>,
+    basis: Option<Basis>,
+    /// At how many bytes each share was wrong in all calls so far, by its coordinate.
+    faults: [u64; 256],
+    /// The same in this call, by its place.
+    counts: Vec<u64>,
+    /// How often a basis was made.
+    #[cfg(test)]
+    bases: usize,
+}
+
+impl Locator {
+    /// A locator that trusts all shares alike.
+    pub(crate) fn new(sharing: Sharing) -> Self {
+        Self {
+            sharing,
+            coordinates: Vec::new(),
+            code: None,
+            basis: None,
+            faults: [0; 256],
+            counts: Vec::new(),
+            #[cfg(test)]
+            bases: 0,
         }
-        if case.wrong().is_empty() {
-            // All agree, so every subset gives what has just been rejected.
+    }
+
+    /// Does what the function [`correct_with`] does. Shares that were right in earlier calls are
+    /// tried first: one that is wrong all along then costs a search only once.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn correct_with(
+        &mut self,
+        coordinates: &[u8],
+        shares: &[&[u8]],
+        secret: &mut [u8],
+        mut accept: impl FnMut(&[u8]) -> bool,
+    ) -> Result<Vec<u8>, LocateError> {
+        self.take(coordinates, shares, secret.len())?;
+        if !self.search(shares, secret, &mut accept)? {
             secret.fill(0);
             return Err(LocateError::NoneAccepted);
         }
-    }
-    let mut joiner = Joiner::new(sharing);
-    for members in subsets(shares.len(), case.threshold()).take(MAX_TRIALS) {
-        let chosen: Vec<u8> = members.iter().map(|&i| coordinates[i]).collect();
-        let values: Vec<&[u8]> = members.iter().map(|&i| shares[i]).collect();
-        joiner.join(&chosen, &values, secret)?;
-        if accept(secret) {
-            return Ok(case.disagreeing(members));
+        let wrong = self.wrong();
+        if wrong.len() >= self.threshold() {
+            self.refuse_rival(&wrong, shares, secret, accept)?;
         }
+        for (&x, &count) in self.coordinates.iter().zip(&self.counts) {
+            self.faults[usize::from(x)] += count;
+        }
+        Ok(wrong)
     }
-    secret.fill(0);
-    Err(LocateError::NoneAccepted)
-}
 
-/// Shares to be looked into, and what has been found out about them.
-struct Case<'a> {
-    sharing: Sharing,
-    coordinates: &'a [u8],
-    shares: &'a [&'a [u8]],
-    /// At how many bytes each share was found wrong.
-    faults: Vec<usize>,
-}
-
-impl<'a> Case<'a> {
-    fn new(
-        sharing: Sharing,
-        coordinates: &'a [u8],
-        shares: &'a [&'a [u8]],
+    /// Checks the arguments and begins a call.
+    fn take(
+        &mut self,
+        coordinates: &[u8],
+        shares: &[&[u8]],
         len: usize,
-    ) -> Result<Self, LocateError> {
-        let (needed, found) = (usize::from(sharing.threshold()), shares.len());
+    ) -> Result<(), LocateError> {
+        let (needed, found) = (self.threshold(), shares.len());
         if found < needed {
             return Err(LocateError::TooFew { needed, found });
         }
@@ -159,8 +202,13 @@ impl<'a> Case<'a> {
         if shares.iter().any(|share| share.len() != len) {
             return Err(JoinError::WrongLength.into());
         }
-        check_coordinates(sharing, coordinates)?;
-        Ok(Self { sharing, coordinates, shares, faults: vec![0; found] })
+        check_coordinates(self.sharing, coordinates)?;
+        if self.coordinates != coordinates {
+            self.coordinates = coordinates.to_vec();
+            (self.code, self.basis) = (None, None);
+        }
+        self.counts = vec![0; found];
+        Ok(())
     }
 
     fn threshold(&self) -> usize {
@@ -169,154 +217,158 @@ impl<'a> Case<'a> {
 
     /// Up to how many wrong shares at one byte there is only one right answer.
     fn bound(&self) -> usize {
-        (self.shares.len() - self.threshold()) / 2
+        (self.coordinates.len() - self.threshold()) / 2
     }
 
-    /// The coordinates of the shares found wrong so far.
+    /// The coordinates of the shares found wrong in this call.
     fn wrong(&self) -> Vec<u8> {
-        let faulty = self.coordinates.iter().zip(&self.faults).filter(|&(_, &faults)| faults > 0);
-        faulty.map(|(&x, _)| x).collect()
+        let wrong = self.coordinates.iter().zip(&self.counts).filter(|&(_, &count)| count > 0);
+        wrong.map(|(&x, _)| x).collect()
     }
 
-    /// The `k` shares that were found wrong least often: a wholly wrong share is decoded away
-    /// once, and from then on is one that is compared, not one that is believed.
-    fn most_trusted(&self) -> Vec<usize> {
-        let mut members: Vec<usize> = (0..self.shares.len()).collect();
-        members.sort_by_key(|&i| self.faults[i]);
-        members.truncate(self.threshold());
-        members
+    /// All shares, those found wrong least often first.
+    fn ranking(&self) -> Vec<usize> {
+        let mut ranking: Vec<usize> = (0..self.coordinates.len()).collect();
+        ranking.sort_by_key(|&i| self.faults[usize::from(self.coordinates[i])] + self.counts[i]);
+        ranking
     }
 
-    fn correct(&mut self, secret: &mut [u8]) -> Result<(), LocateError> {
-        let mut basis = Basis::new(self, self.most_trusted());
-        let mut start = 0;
-        while start < secret.len() {
-            let trusted = self.most_trusted();
-            if trusted != basis.members {
-                basis = Basis::new(self, trusted);
+    /// Finds a secret that is accepted. Returns whether there is one.
+    fn search(
+        &mut self,
+        shares: &[&[u8]],
+        secret: &mut [u8],
+        mut accept: impl FnMut(&[u8]) -> bool,
+    ) -> Result<bool, LocateError> {
+        if self.correct(shares, secret).is_ok() {
+            if accept(secret) {
+                return Ok(true);
             }
-            let end = secret.len().min(start + CHUNK);
-            start += self.correct_chunk(&mut basis, start, &mut secret[start..end])?;
+            if self.wrong().is_empty() {
+                // All agree, so every subset gives what has just been rejected.
+                return Ok(false);
+            }
+        }
+        // What was counted is of no worth if the answer was wrong.
+        self.counts.fill(0);
+        let ranking = self.ranking();
+        let mut joiner = Joiner::new(self.sharing);
+        for chosen in subsets(ranking.len(), self.threshold()).take(MAX_TRIALS) {
+            let mut members: Vec<usize> = chosen.into_iter().map(|place| ranking[place]).collect();
+            members.sort_unstable();
+            let coordinates: Vec<u8> = members.iter().map(|&i| self.coordinates[i]).collect();
+            let values: Vec<&[u8]> = members.iter().map(|&i| shares[i]).collect();
+            joiner.join(&coordinates, &values, secret)?;
+            if accept(secret) {
+                self.count_disagreeing(members, shares);
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Refuses if the shares at the coordinates `wrong`, all of which disagree with `secret`, have
+    /// an accepted secret of their own.
+    fn refuse_rival(
+        &self,
+        wrong: &[u8],
+        shares: &[&[u8]],
+        secret: &mut [u8],
+        mut accept: impl FnMut(&[u8]) -> bool,
+    ) -> Result<(), LocateError> {
+        let given = self.coordinates.iter().zip(shares);
+        let (rivals, rest): (Vec<_>, Vec<_>) = given.partition(|(x, _)| wrong.contains(x));
+        let rivals: Vec<&[u8]> = rivals.into_iter().map(|(_, &share)| share).collect();
+        let mut other = Zeroizing::new(vec![0; secret.len()]);
+        let mut locator = Self::new(self.sharing);
+        locator.take(wrong, &rivals, secret.len())?;
+        let accept_other =
+            |candidate: &[u8]| !bool::from(candidate.ct_eq(secret)) && accept(candidate);
+        if !locator.search(&rivals, &mut other, accept_other)? {
+            return Ok(());
+        }
+        secret.fill(0);
+        let against = locator.wrong();
+        let second = wrong.iter().copied().filter(|x| !against.contains(x)).collect();
+        Err(LocateError::Ambiguous { first: rest.into_iter().map(|(&x, _)| x).collect(), second })
+    }
+
+    /// Corrects all bytes and counts the errors, or finds that too many shares are wrong.
+    fn correct(&mut self, shares: &[&[u8]], secret: &mut [u8]) -> Result<(), LocateError> {
+        for (index, chunk) in secret.chunks_mut(CHUNK).enumerate() {
+            let mut trusted = self.ranking();
+            trusted.truncate(self.threshold());
+            self.correct_chunk(trusted, shares, index * CHUNK, chunk)?;
         }
         Ok(())
     }
 
-    /// Corrects the bytes from `start` on, up to and including the first that had to be decoded.
-    /// Returns how many those are.
+    /// Corrects the bytes from `start` on, at most [`CHUNK`]. A wholly wrong share is decoded away
+    /// in one chunk, and from then on is one that is compared, not one that is believed.
     fn correct_chunk(
         &mut self,
-        basis: &mut Basis,
+        trusted: Vec<usize>,
+        shares: &[&[u8]],
         start: usize,
         secret: &mut [u8],
-    ) -> Result<usize, LocateError> {
-        if basis.interpolate(self, start, secret) {
-            return Ok(secret.len());
+    ) -> Result<(), LocateError> {
+        let (bound, len, k) = (self.bound(), secret.len(), self.threshold());
+        self.believe(trusted);
+        let Some(basis) = &mut self.basis else { return Ok(()) };
+        if basis.interpolate(shares, start, secret) {
+            return Ok(());
         }
-        let mut discrepancies = vec![0; self.shares.len()];
-        for (j, byte) in secret.iter_mut().enumerate() {
-            let disagreeing = basis.column(j, &mut discrepancies);
-            if disagreeing <= self.bound() {
-                self.count(&discrepancies);
-                continue;
-            }
-            let errors = decoder::decode(self.coordinates, &discrepancies, self.threshold())
-                .ok_or(LocateError::TooManyWrong)?;
-            for (&i, &weight) in basis.members.iter().zip(&basis.secret_weights) {
-                *byte ^= multiply(weight, errors[i]);
-            }
-            self.count(&errors);
-            return Ok(j + 1);
+        let disagreeing = basis.disagreeing(len);
+        let is_right = |count: u8| usize::from(count) <= bound;
+        for (i, row) in basis.discrepancies(len) {
+            let columns = row.iter().zip(&disagreeing);
+            let wrong = columns.filter(|&(&error, &count)| error != 0 && is_right(count)).count();
+            self.counts[i] += wrong as u64;
         }
-        Ok(secret.len())
+        if disagreeing[..len].iter().all(|&count| is_right(count)) {
+            return Ok(());
+        }
+        let code = self.code.get_or_insert_with(|| Code::new(&self.coordinates, k));
+        let rows = basis.syndromes(code, len);
+        let mut corrections = Vec::new();
+        for j in (0..len).filter(|&j| !is_right(disagreeing[j])) {
+            let syndromes: Vec<u8> = rows.iter().map(|row| row[j]).collect();
+            let errors = code.decode(&syndromes).ok_or(LocateError::TooManyWrong)?;
+            corrections.extend(errors.into_iter().map(|(i, error)| (j, i, error)));
+        }
+        for (j, i, error) in corrections {
+            secret[j] ^= multiply(basis.secret_weight(i), error);
+            self.counts[i] += 1;
+        }
+        Ok(())
     }
 
-    /// Counts the shares that are in error at one byte.
-    fn count(&mut self, errors: &[u8]) {
-        for (faults, &error) in self.faults.iter_mut().zip(errors) {
-            *faults += usize::from(error != 0);
+    /// Makes `members` the basis, unless they are it already.
+    fn believe(&mut self, mut members: Vec<usize>) {
+        members.sort_unstable();
+        if self.basis.as_ref().is_none_or(|basis| basis.members() != members) {
+            self.basis = Some(Basis::new(self.sharing, &self.coordinates, members));
+            #[cfg(test)]
+            {
+                self.bases += 1;
+            }
         }
     }
 
-    /// The coordinates of the shares that are not on the polynomial through `members`.
-    fn disagreeing(&mut self, members: Vec<usize>) -> Vec<u8> {
-        self.faults.fill(0);
-        let mut basis = Basis::new(self, members);
-        let len = self.shares[0].len();
+    /// Counts the errors of the shares that are not on the polynomial through `members`.
+    fn count_disagreeing(&mut self, members: Vec<usize>, shares: &[&[u8]]) {
+        self.believe(members);
+        let Some(basis) = &mut self.basis else { return };
+        let len = shares[0].len();
         let mut secret = Zeroizing::new([0; CHUNK]);
         for start in (0..len).step_by(CHUNK) {
             let part = len.min(start + CHUNK) - start;
-            basis.interpolate(self, start, &mut secret[..part]);
-            for (&i, row) in basis.others.iter().zip(basis.rows()) {
-                self.faults[i] += usize::from(any(&row[..part]));
+            basis.interpolate(shares, start, &mut secret[..part]);
+            for (i, row) in basis.discrepancies(part) {
+                self.counts[i] += row.iter().filter(|&&error| error != 0).count() as u64;
             }
         }
-        self.wrong()
     }
-}
-
-/// `k` shares that are believed, for as long as the others do not contradict them.
-struct Basis {
-    members: Vec<usize>,
-    others: Vec<usize>,
-    /// What the members' bytes are multiplied by to add up to the secret's.
-    secret_weights: Vec<u8>,
-    /// From the members to the secret (the first row) and to the others.
-    weights: Weights,
-    /// By how much the others differ from what the members say: [`CHUNK`] bytes for each. While
-    /// they are being computed, they hold shares.
-    discrepancies: Zeroizing<Vec<u8>>,
-}
-
-impl Basis {
-    fn new(case: &Case<'_>, members: Vec<usize>) -> Self {
-        let others: Vec<usize> = (0..case.shares.len()).filter(|i| !members.contains(i)).collect();
-        let nodes: Vec<u8> = members.iter().map(|&i| case.coordinates[i]).collect();
-        let secret_weights = secret_weights(case.sharing, &nodes);
-        let rows = others.iter().map(|&i| lagrange_weights(&nodes, case.coordinates[i]));
-        let weights = Weights::new(nodes.len(), [secret_weights.clone()].into_iter().chain(rows));
-        let discrepancies = Zeroizing::new(vec![0; others.len() * CHUNK]);
-        Self { members, others, secret_weights, weights, discrepancies }
-    }
-
-    /// Computes what the members say of the secret's bytes from `start` on, and the others'
-    /// discrepancies. Returns whether there are none.
-    fn interpolate(&mut self, case: &Case<'_>, start: usize, secret: &mut [u8]) -> bool {
-        let len = secret.len();
-        let part = |&i: &usize| &case.shares[i][start..start + len];
-        let inputs: Vec<&[u8]> = self.members.iter().map(part).collect();
-        let rows = self.discrepancies.chunks_exact_mut(CHUNK).map(|row| &mut row[..len]);
-        let mut outputs: Vec<&mut [u8]> = [secret].into_iter().chain(rows).collect();
-        self.weights.apply(inputs[0], &inputs[1..], &mut outputs);
-
-        let mut agreed = true;
-        for (row, share) in outputs[1..].iter_mut().zip(self.others.iter().map(part)) {
-            row.iter_mut().zip(share).for_each(|(value, &found)| *value ^= found);
-            agreed &= !any(row);
-        }
-        agreed
-    }
-
-    /// The others' discrepancies, [`CHUNK`] bytes each.
-    fn rows(&self) -> impl Iterator<Item = &[u8]> {
-        self.discrepancies.chunks_exact(CHUNK)
-    }
-
-    /// Puts the discrepancies at byte `j` into their shares' places, and returns how many there are.
-    fn column(&self, j: usize, column: &mut [u8]) -> usize {
-        column.fill(0);
-        let mut disagreeing = 0;
-        for (&i, row) in self.others.iter().zip(self.rows()) {
-            column[i] = row[j];
-            disagreeing += usize::from(row[j] != 0);
-        }
-        disagreeing
-    }
-}
-
-/// Whether any byte is not zero.
-fn any(bytes: &[u8]) -> bool {
-    // Without an early end, so that it is done in vectors.
-    bytes.iter().fold(0, |sum, byte| sum | byte) != 0
 }
 
 /// All ways to choose `k` of `0..s`, in lexicographic order. `1 <= k <= s`.
@@ -336,6 +388,7 @@ fn subsets(s: usize, k: usize) -> impl Iterator<Item = Vec<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Generator, Splitter};
 
     #[test]
     fn subsets_are_all_and_once() {
@@ -344,5 +397,42 @@ mod tests {
         assert_eq!(subsets(14, 7).count(), 3432);
         assert!((1..=14).all(|k| subsets(14, k).count() <= MAX_TRIALS));
         assert_eq!(subsets(255, 255).count(), 1);
+    }
+
+    /// Has `locator` correct a secret's shares, with an error at every byte that moves over the first
+    /// `wrong` of them.
+    fn correct_moving(locator: &mut Locator, len: usize, wrong: usize) {
+        let sharing = locator.sharing;
+        let secret = vec![9; len];
+        let mut shares = vec![vec![0; len]; sharing.shares().into()];
+        let mut views: Vec<&mut [u8]> = shares.iter_mut().map(Vec::as_mut_slice).collect();
+        let mut generator = Generator::seeded().unwrap();
+        Splitter::new(sharing).split(&secret, &mut views, &mut generator).unwrap();
+        for j in 0..if wrong == 0 { 0 } else { len } {
+            shares[j % wrong][j] ^= 1;
+        }
+        let shares: Vec<&[u8]> = shares.iter().map(Vec::as_slice).collect();
+        let coordinates: Vec<u8> = (1..=sharing.shares()).collect();
+        let mut joined = vec![0; len];
+        let accept = |found: &[u8]| found == secret;
+        let found = locator.correct_with(&coordinates, &shares, &mut joined, accept).unwrap();
+        assert_eq!(found, coordinates[..wrong]);
+    }
+
+    #[test]
+    fn a_basis_is_made_once_a_chunk_at_most_and_kept_while_it_holds() {
+        let mut locator = Locator::new(Sharing::shamir(8, 14).unwrap());
+        for _ in 0..3 {
+            correct_moving(&mut locator, 5 * CHUNK, 0);
+            assert_eq!(locator.bases, 1);
+        }
+        correct_moving(&mut locator, 5 * CHUNK, 7);
+        let settled = locator.bases;
+        assert!(settled <= 1 + 4, "{settled}");
+        for _ in 0..3 {
+            // The shares that were always right are trusted from here on.
+            correct_moving(&mut locator, 5 * CHUNK, 7);
+            assert!(locator.bases <= settled + 1);
+        }
     }
 }

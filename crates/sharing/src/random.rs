@@ -2,8 +2,9 @@
 //!
 //! A [`Generator`] is owned by one thread or task; no two share one. It is either *seeded*: the
 //! keystream of AES-128 in counter mode under a key and a starting counter from the operating
-//! system, replaced after every [`KEY_BUDGET`] bytes and in the child after a `fork`; or it is
-//! the *operating system's* source itself, asked for every byte.
+//! system, replaced after every [`KEY_BUDGET`] bytes and in the child after the C library's `fork`
+//! (a system call that goes past the library is not noticed); or it is the *operating system's*
+//! source itself, asked for every byte.
 //!
 //! What this means for secrecy: with the seeded generator, shares fewer than the threshold say
 //! nothing about the secret to whoever cannot tell AES-128's output from random. That is a
@@ -19,7 +20,7 @@ use zeroize::Zeroizing;
 
 use keystream::Keystream;
 
-/// How many bytes a seeded generator gives out under one key: 16 MiB. A distinguisher's
+/// How many bytes a seeded generator makes under one key, in blocks of 16: 16 MiB. A distinguisher's
 /// advantage over 2^20 blocks of a 128-bit permutation is below 2^-88.
 pub const KEY_BUDGET: u64 = 1 << 24;
 
@@ -78,7 +79,7 @@ impl Generator {
 /// A keystream, and when it must be replaced.
 struct Seeded {
     keystream: Keystream,
-    /// How many bytes the key still may give out.
+    /// How many bytes may still be made with the key.
     remaining: u64,
     /// The value of [`FORKS`] when the key was drawn.
     forks: u64,
@@ -101,7 +102,8 @@ impl Seeded {
 
     fn fill(&mut self, bytes: &mut [u8]) -> Result<(), RandomError> {
         for chunk in bytes.chunks_mut(1 << 20) {
-            let len = chunk.len() as u64;
+            // Whole blocks are used up, be they given out or not.
+            let len = chunk.len().next_multiple_of(16) as u64;
             if self.remaining < len || self.forks != FORKS.load(Ordering::Relaxed) {
                 *self = Self::new()?;
             }
@@ -152,7 +154,11 @@ mod tests {
         seeded.fill(&mut bytes).unwrap();
         assert_eq!(seeded.remaining, 0, "the whole budget is one key's");
         seeded.fill(&mut [0; 100]).unwrap();
-        assert_eq!(seeded.remaining, KEY_BUDGET - 100, "the next byte is another's");
+        assert_eq!(seeded.remaining, KEY_BUDGET - 112, "the next byte is another's");
+        for _ in 0..2 {
+            seeded.fill(&mut [0]).unwrap();
+        }
+        assert_eq!(seeded.remaining, KEY_BUDGET - 112 - 32, "a byte takes a block");
     }
 
     #[test]

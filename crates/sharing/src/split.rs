@@ -107,6 +107,7 @@ impl Splitter {
     ///
     /// # Errors
     /// As [`Self::split`].
+    #[doc(hidden)]
     pub fn danger_split_given_random_shares(
         &self,
         secret: &[u8],
@@ -210,9 +211,7 @@ impl Joiner {
 
     fn weights(&mut self, coordinates: &[u8]) -> Result<&Weights, JoinError> {
         if let Some(place) = self.cache.iter().position(|(known, _)| known.iter().eq(coordinates)) {
-            if place > 0 {
-                self.cache.swap(0, place);
-            }
+            self.cache[..=place].rotate_right(1);
         } else {
             check_coordinates(self.sharing, coordinates)?;
             let row = secret_weights(self.sharing, coordinates);

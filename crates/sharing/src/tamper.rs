@@ -59,16 +59,32 @@ const WIDE_FROM: usize = 512;
 #[error("the tag does not fit: the data was changed")]
 pub struct Tampered;
 
-/// Returns a fresh random point and the tag of the message that `parts` make up together: the
-/// [`OVERHEAD`] bytes to be shared with it. How the message is cut into parts makes no difference.
+/// Writes a fresh random point and the tag of the message that `parts` make up together to `code`:
+/// the bytes to be shared with it. How the message is cut into parts makes no difference.
+///
+/// # Errors
+/// When there are no random bytes; `code` then holds nothing of use.
+pub fn protect_into(
+    code: &mut [u8; OVERHEAD],
+    parts: &[&[u8]],
+    generator: &mut Generator,
+) -> Result<(), RandomError> {
+    let (point, tag) = code.split_at_mut(BLOCK);
+    generator.fill(point)?;
+    let mut copy = Zeroizing::new([0; BLOCK]);
+    copy.copy_from_slice(point);
+    tag.copy_from_slice(&*Zeroizing::new(self::tag(&copy, parts)));
+    Ok(())
+}
+
+/// As [`protect_into`], and returns the code. It is as secret as the message, and the caller's to
+/// wipe.
 ///
 /// # Errors
 /// When there are no random bytes.
 pub fn protect(parts: &[&[u8]], generator: &mut Generator) -> Result<[u8; OVERHEAD], RandomError> {
-    let point: [u8; BLOCK] = generator.array()?;
     let mut code = [0; OVERHEAD];
-    code[..BLOCK].copy_from_slice(&point);
-    code[BLOCK..].copy_from_slice(&tag(&point, parts));
+    protect_into(&mut code, parts, generator)?;
     Ok(code)
 }
 

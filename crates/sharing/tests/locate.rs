@@ -119,6 +119,30 @@ fn large_sharings() {
     }
 }
 
+/// Where two secrets are accepted, neither is given out.
+#[test]
+fn two_secrets_that_fit_are_an_error() {
+    let sharing = Sharing::shamir(2, 5).unwrap();
+    let (one, other) = ([1; 50], [2; 50]);
+    let (mut shares, forged) = (split(sharing, &one), split(sharing, &other));
+    shares[2..].clone_from_slice(&forged[2..]);
+    let coordinates = [5, 1, 3, 2, 4];
+    let ordered: Vec<&[u8]> =
+        coordinates.iter().map(|&x| &shares[usize::from(x) - 1][..]).collect();
+    let mut joined = [7; 50];
+    let accept = |found: &[u8]| found == one || found == other;
+    let found = correct_with(sharing, &coordinates, &ordered, &mut joined, accept);
+    let (first, second) = (vec![5, 3, 4], vec![1, 2]);
+    assert_eq!(found, Err(LocateError::Ambiguous { first, second }));
+    assert_eq!(joined, [0; 50]);
+    // If only one is, it does not matter how many disagree.
+    for secret in [one, other] {
+        let found =
+            correct_with(sharing, &coordinates, &ordered, &mut joined, |found| found == secret);
+        assert_eq!((found.is_ok(), joined), (true, secret));
+    }
+}
+
 /// What is wrong with the arguments is said before anything else is done.
 #[test]
 fn wrong_arguments() {
@@ -127,9 +151,9 @@ fn wrong_arguments() {
     let mut secret = [9; 5];
     let mut check = |coordinates: &[u8], shares: &[&[u8]], expected: LocateError| {
         let found = correct(sharing, coordinates, shares, &mut secret);
-        assert_eq!(found, Err(expected));
+        assert_eq!(found, Err(expected.clone()));
         let found = correct_with(sharing, coordinates, shares, &mut secret, |_| true);
-        assert_eq!(found, Err(expected));
+        assert_eq!(found, Err(expected.clone()));
         assert_eq!(secret, [9; 5]);
     };
     check(&[], &[], LocateError::TooFew { needed: 2, found: 0 });

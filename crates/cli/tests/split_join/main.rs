@@ -1,5 +1,6 @@
 //! `sunder split` and `sunder join`: what goes in comes out, and the machine is treated well.
 
+mod forging;
 mod place;
 mod tampering;
 
@@ -8,6 +9,8 @@ use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use place::{Place, bytes, error_line, share_names, stderr};
 
@@ -264,6 +267,48 @@ fn killed_midway_it_leaves_nothing() {
         // What has a temporary name, where it needs one, only a kill leaves there.
         assert!(signal == "-KILL" || place.names().is_empty(), "{signal}");
     }
+}
+
+/// How the process is to take a hangup and an interrupt, whatever the tests were started with.
+fn shell(place: &Place, trap: &str, arguments: &str) -> Command {
+    let mut shell = Command::new("sh");
+    let script = format!("{trap}; exec \"$0\" {arguments}");
+    shell.args(["-c", &script, env!("CARGO_BIN_EXE_sunder")]).current_dir(place.path("."));
+    shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    shell
+}
+
+#[test]
+fn interrupted_while_the_shares_are_named_all_are_there_or_none() {
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        for _ in 0..10 {
+            let place = Place::new();
+            place.write("file", b"x");
+            let mut split = place.command("split -k 2 -m 255 file".split(' '));
+            let mut split = split.stdout(Stdio::null()).spawn().unwrap();
+            let first = place.path("file.1.share");
+            while !first.exists() && split.try_wait().unwrap().is_none() {
+                std::hint::spin_loop();
+            }
+            // It may have ended already, but it has not been waited for.
+            let _ = kill_process(Pid::from_child(&split), signal);
+            split.wait().unwrap();
+            assert_eq!(place.names().len(), 1 + 255, "{signal:?}");
+        }
+    }
+}
+
+#[test]
+fn a_hangup_that_is_ignored_stays_ignored() {
+    let place = Place::new();
+    place.write("file", b"x");
+    let mut split = shell(&place, "trap '' HUP", "split -k 2 -m 255 file").spawn().unwrap();
+    while !place.path("file.1.share").exists() {
+        std::hint::spin_loop();
+    }
+    let _ = kill_process(Pid::from_child(&split), Signal::HUP);
+    assert!(split.wait().unwrap().success());
+    assert_eq!(place.names().len(), 1 + 255);
 }
 
 /// The peak of a running process's resident memory, in KiB.

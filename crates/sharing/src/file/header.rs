@@ -188,10 +188,11 @@ pub enum Disagreement {
     /// Two say that they are the same share of the same split.
     #[error("two say that they are share {0}")]
     Twice(u8),
-    /// They are of different splits, and no split has shares enough.
+    /// They are of different splits, and no split has shares enough, or so many are of others that
+    /// those might be the true ones.
     #[error("the shares are of different splits")]
     Mixed {
-        /// The split of more than half of them, if there is one.
+        /// The split of more than half of them, if there are fewer others than its threshold.
         majority: Option<Split>,
     },
 }
@@ -199,17 +200,18 @@ pub enum Disagreement {
 /// Finds the split to be joined among the headers of all share files at hand, some of which may
 /// be of another split, or changed.
 ///
-/// It is the one that has as many shares as the *largest* threshold in any header. Whoever changes
-/// fewer headers than the true threshold cannot get a split of their own accepted then, as long as
-/// one true header is there; the best they can do is to have all refused.
+/// It is the one that has as many shares as the *largest* threshold in any header, if there are
+/// fewer others than its own threshold. So if fewer headers than the true threshold are changed or
+/// invented, and one true header is there, the split found is the true one, or none is. If as many
+/// as the true threshold are, a split that somebody invented may be found.
 ///
 /// # Errors
-/// When no split has shares enough, more than one has, or a share of it came twice.
+/// When no split has shares enough, too many are of others, or a share of it came twice.
 pub fn agree(headers: &[Header]) -> Result<Split, Disagreement> {
     let needed = headers.iter().map(|header| usize::from(header.split.sharing.threshold())).max();
     let needed = needed.ok_or(Disagreement::Nothing)?;
     let size = |split| headers.iter().filter(|header| header.split == split).count();
-    // Of equals any will do: either none of them has enough, or more than one has.
+    // Of equals any will do: either none of them has enough, or the others are too many.
     let largest = headers.iter().map(|header| header.split).max_by_key(|&split| size(split));
     let split = largest.ok_or(Disagreement::Nothing)?;
     let found = size(split);
@@ -222,9 +224,9 @@ pub fn agree(headers: &[Header]) -> Result<Split, Disagreement> {
             Ok(split)
         };
     }
-    let rival = headers.iter().any(|header| header.split != split && size(header.split) >= needed);
-    if found < needed || rival {
-        let majority = (2 * found > headers.len()).then_some(split);
+    let many_others = headers.len() - found >= usize::from(split.sharing.threshold());
+    if found < needed || many_others {
+        let majority = (2 * found > headers.len() && !many_others).then_some(split);
         return Err(Disagreement::Mixed { majority });
     }
     reject_twins(headers, split)?;
@@ -289,6 +291,7 @@ mod tests {
     #[test]
     fn the_split_to_join_is_the_one_with_enough() {
         let (two, other, five) = (split_of(2, 3, 1), split_of(2, 3, 2), split_of(5, 9, 3));
+        let one = split_of(1, 3, 4);
         let given = |groups: &[(Split, &[u8])]| {
             agree(&groups.iter().flat_map(|&(split, xs)| headers(split, xs)).collect::<Vec<_>>())
         };
@@ -302,6 +305,8 @@ mod tests {
         assert_eq!(given(&[(other, &[2]), (two, &[1, 3])]), Ok(two));
         assert_eq!(given(&[(two, &[1, 2]), (other, &[2, 3])]), mixed(None));
         assert_eq!(given(&[(two, &[1, 2]), (five, &[3])]), mixed(Some(two)));
+        // As many others as are needed might be the true ones.
+        assert_eq!(given(&[(two, &[1, 2, 3]), (other, &[1]), (one, &[2])]), mixed(None));
     }
 
     #[test]

@@ -6,102 +6,152 @@
 //! depend on its errors only. They are a linear recurring sequence: if share `l` has the error
 //! `e_l`, then `S_j = sum v_l e_l x_l^j`, and Berlekamp and Massey's algorithm gives the polynomial
 //! `prod (1 - x_l z)` over the wrong shares, the locator.
+//!
+//! Polynomials are arrays of coefficients, the lowest first. Products are looked up in a table here: by errors, never by what is secret.
+
+use std::sync::LazyLock;
 
 use crate::field::{invert, multiply};
 
-/// Returns the errors of shares at the given coordinates: those nearest to `word`, which is what was
-/// received or differs from it by a word of the code. `None` if more than `floor((s - k) / 2)`
-/// are wrong. The coordinates are distinct and not zero.
-pub(super) fn decode(coordinates: &[u8], word: &[u8], k: usize) -> Option<Vec<u8>> {
-    let redundancy = coordinates.len() - k;
-    let multipliers = multipliers(coordinates);
-    let syndromes = syndromes(coordinates, &multipliers, word, redundancy);
-    let (locator, count) = locator(&syndromes);
-    if count > redundancy / 2 {
-        return None;
-    }
-    let is_wrong = |&x: &u8| evaluate(&locator, invert(x)) == 0;
-    let wrong: Vec<u8> = coordinates.iter().copied().filter(is_wrong).collect();
-    if wrong.len() != count {
-        return None;
-    }
-    let evaluator = evaluator(&syndromes, &locator, count);
-    let error = |(&x, &v): (&u8, &u8)| {
-        if wrong.contains(&x) { multiply(magnitude(&evaluator, &wrong, x), invert(v)) } else { 0 }
-    };
-    let errors: Vec<u8> = coordinates.iter().zip(&multipliers).map(error).collect();
-    (self::syndromes(coordinates, &multipliers, &errors, redundancy) == syndromes).then_some(errors)
+/// All products of two elements.
+static PRODUCTS: LazyLock<Box<[[u8; 256]]>> =
+    LazyLock::new(|| (0..=255).map(|a| row(|b| multiply(a, b))).collect());
+
+/// The inverses of all elements, and zero for zero.
+static INVERSES: LazyLock<[u8; 256]> = LazyLock::new(|| row(invert));
+
+fn row(value: impl Fn(u8) -> u8) -> [u8; 256] {
+    let mut row = [0; 256];
+    row.iter_mut().zip(0..=255).for_each(|(entry, b)| *entry = value(b));
+    row
 }
 
-/// The multipliers `v_i`.
-fn multipliers(coordinates: &[u8]) -> Vec<u8> {
-    let difference = |x: u8| move |&&other: &&u8| other != x;
-    let multiplier = |&x: &u8| {
-        let others = coordinates.iter().filter(difference(x));
-        invert(others.fold(1, |product, &other| multiply(product, x ^ other)))
-    };
-    coordinates.iter().map(multiplier).collect()
+/// The code of the shares at some coordinates. Errors are given as places in their list.
+pub(super) struct Code {
+    coordinates: Vec<u8>,
+    multipliers: Vec<u8>,
+    redundancy: usize,
+    /// `x_i^-j` for every share `i`, one row for each `j` up to the most errors there can be.
+    inverse_powers: Vec<Vec<u8>>,
 }
 
-/// The syndromes `S_0, S_1 ..`, as many as `count`.
-fn syndromes(coordinates: &[u8], multipliers: &[u8], word: &[u8], count: usize) -> Vec<u8> {
-    let mut syndromes = vec![0; count];
-    for ((&x, &v), &y) in coordinates.iter().zip(multipliers).zip(word) {
-        let mut term = multiply(v, y);
-        for syndrome in &mut syndromes {
-            *syndrome ^= term;
-            term = multiply(term, x);
+impl Code {
+    /// The code of shares at distinct coordinates that are not zero, any `k` of which are enough.
+    pub(super) fn new(coordinates: &[u8], k: usize) -> Self {
+        let redundancy = coordinates.len() - k;
+        let multiplier = |&x: &u8| {
+            let others = coordinates.iter().filter(|&&other| other != x);
+            invert(others.fold(1, |product, &other| multiply(product, x ^ other)))
+        };
+        let multipliers = coordinates.iter().map(multiplier).collect();
+        let inverses: Vec<u8> = coordinates.iter().map(|&x| invert(x)).collect();
+        let first = vec![1; coordinates.len()];
+        let next = |last: &Vec<u8>| Some(products(last, &inverses));
+        let inverse_powers =
+            std::iter::successors(Some(first), next).take(redundancy / 2 + 1).collect();
+        Self { coordinates: coordinates.to_vec(), multipliers, redundancy, inverse_powers }
+    }
+
+    /// The weights with which the values of the shares at `places` add up to the syndromes, one
+    /// row for each of those, where all other shares' values are zero.
+    pub(super) fn syndrome_rows(&self, places: &[usize]) -> impl Iterator<Item = Vec<u8>> {
+        let first: Vec<u8> = places.iter().map(|&i| self.multipliers[i]).collect();
+        let coordinates: Vec<u8> = places.iter().map(|&i| self.coordinates[i]).collect();
+        let next = move |last: &Vec<u8>| Some(products(last, &coordinates));
+        std::iter::successors(Some(first), next).take(self.redundancy)
+    }
+
+    /// Returns the places and values of the errors in the word nearest to one with these
+    /// syndromes. `None` if more than `floor((s - k) / 2)` are wrong.
+    pub(super) fn decode(&self, syndromes: &[u8]) -> Option<Vec<(usize, u8)>> {
+        let (locator, count) = locator(syndromes)?;
+        let all: Vec<usize> = (0..self.coordinates.len()).collect();
+        let values = self.evaluate(&locator[..=count], &all);
+        let wrong: Vec<usize> = (0..values.len()).filter(|&i| values[i] == 0).collect();
+        if wrong.len() != count {
+            return None;
         }
+        // The recurrence holds for all syndromes, and the powers of `count` distinct coordinates
+        // span its solutions. So the errors found here have these very syndromes.
+        let evaluator = evaluator(syndromes, &locator, count);
+        let numerators = self.evaluate(&evaluator[..count], &wrong);
+        // The derivative is the sum over all l of x_l prod (1 - x_i z) over i != l. Its even terms
+        // are those that do not vanish in characteristic 2.
+        let derivative: Vec<u8> =
+            (0..count).map(|j| if j % 2 == 0 { locator[j + 1] } else { 0 }).collect();
+        let denominators = self.evaluate(&derivative, &wrong);
+        let error = |((&i, numerator), denominator): ((&usize, u8), u8)| {
+            let scale = product(self.multipliers[i], denominator);
+            let magnitude = product(numerator, self.coordinates[i]);
+            (i, product(magnitude, INVERSES[usize::from(scale)]))
+        };
+        Some(wrong.iter().zip(numerators).zip(denominators).map(error).collect())
     }
-    syndromes
+
+    /// The values of a polynomial at `1 / x_i`, for every share `i` at one of `places`.
+    fn evaluate(&self, polynomial: &[u8], places: &[usize]) -> Vec<u8> {
+        let mut values = vec![0; places.len()];
+        for (&coefficient, powers) in polynomial.iter().zip(&self.inverse_powers) {
+            let products = &PRODUCTS[usize::from(coefficient)];
+            for (value, &i) in values.iter_mut().zip(places) {
+                *value ^= products[usize::from(powers[i])];
+            }
+        }
+        values
+    }
+}
+
+fn product(a: u8, b: u8) -> u8 {
+    PRODUCTS[usize::from(a)][usize::from(b)]
+}
+
+/// The products of elements at the same place.
+fn products(a: &[u8], b: &[u8]) -> Vec<u8> {
+    a.iter().zip(b).map(|(&a, &b)| multiply(a, b)).collect()
 }
 
 /// Berlekamp and Massey's algorithm: the shortest recurrence of the sequence, as the polynomial
-/// `1 + c_1 z + c_2 z^2 ..` with `sum c_i S_(n-i) = 0`, and its length.
-fn locator(syndromes: &[u8]) -> (Vec<u8>, usize) {
-    let mut current = vec![0; syndromes.len() + 1];
+/// `1 + c_1 z + c_2 z^2 ..` with `sum c_i S_(n-i) = 0`, and its length. `None` if that is above
+/// half the number of syndromes.
+fn locator(syndromes: &[u8]) -> Option<([u8; 256], usize)> {
+    let (mut current, mut length) = ([0; 256], 0);
     current[0] = 1;
-    // The polynomial before the length last grew, times z for every step since, and what it
-    // missed by.
-    let mut previous = current.clone();
-    let mut previous_miss = 1;
-    let mut length = 0;
+    // The polynomial before the length last grew, its length, how many steps ago that was, and
+    // what it missed by.
+    let (mut previous, mut previous_length, mut age, mut previous_miss) = (current, 0, 0, 1);
     for n in 0..syndromes.len() {
-        previous.rotate_right(1);
-        let miss = (0..=length).fold(0, |sum, i| sum ^ multiply(current[i], syndromes[n - i]));
+        age += 1;
+        let miss = convolution(&current[..=length], &syndromes[..=n]);
         if miss == 0 {
             continue;
         }
-        let factor = multiply(miss, invert(previous_miss));
-        let before = current.clone();
-        for (coefficient, &other) in current.iter_mut().zip(&previous) {
-            *coefficient ^= multiply(factor, other);
+        let factor = product(miss, INVERSES[usize::from(previous_miss)]);
+        let multiples = &PRODUCTS[usize::from(factor)];
+        let before = current;
+        for (coefficient, &other) in current[age..].iter_mut().zip(&previous[..=previous_length]) {
+            *coefficient ^= multiples[usize::from(other)];
         }
         if 2 * length <= n {
+            (previous, previous_length, age, previous_miss) = (before, length, 0, miss);
             length = n + 1 - length;
-            previous = before;
-            previous_miss = miss;
+        }
+        if 2 * length > syndromes.len() {
+            return None;
         }
     }
-    (current, length)
-}
-
-/// The value of a polynomial, its lowest coefficient first, at `z`.
-fn evaluate(polynomial: &[u8], z: u8) -> u8 {
-    polynomial.iter().rev().fold(0, |sum, &coefficient| multiply(sum, z) ^ coefficient)
+    Some((current, length))
 }
 
 /// The product of syndromes and locator: `sum v_l e_l prod (1 - x_i z)` over `i != l`.
-fn evaluator(syndromes: &[u8], locator: &[u8], count: usize) -> Vec<u8> {
-    let coefficient =
-        |n: usize| (0..=n).fold(0, |sum, i| sum ^ multiply(locator[i], syndromes[n - i]));
-    (0..count).map(coefficient).collect()
+fn evaluator(syndromes: &[u8], locator: &[u8; 256], count: usize) -> [u8; 256] {
+    let mut evaluator = [0; 256];
+    for (n, coefficient) in evaluator[..count].iter_mut().enumerate() {
+        *coefficient = convolution(&locator[..=n], &syndromes[..=n]);
+    }
+    evaluator
 }
 
-/// `v_l e_l` of the wrong share at `x`: at `z = 1 / x` all other terms of the evaluator vanish.
-fn magnitude(evaluator: &[u8], wrong: &[u8], x: u8) -> u8 {
-    let z = invert(x);
-    let others = wrong.iter().filter(|&&other| other != x);
-    let product = others.fold(1, |product, &other| multiply(product, 1 ^ multiply(other, z)));
-    multiply(evaluate(evaluator, z), invert(product))
+/// The sum of `a_i b_(n-i)`, where `b_n` is the last. `a` is not longer than `b`.
+fn convolution(a: &[u8], b: &[u8]) -> u8 {
+    a.iter().zip(b.iter().rev()).fold(0, |sum, (&a, &b)| sum ^ product(a, b))
 }

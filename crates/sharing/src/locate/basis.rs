@@ -1,0 +1,123 @@
+//! The shares that are believed, and what they say of the others.
+
+use zeroize::Zeroizing;
+
+use super::CHUNK;
+use super::decoder::Code;
+use crate::field::lagrange_rows;
+use crate::kernels::Weights;
+use crate::split::secret_weights;
+use crate::{Scheme, Sharing};
+
+/// `k` shares that are believed, for as long as the others do not contradict them. Shares are
+/// meant by their places in a list.
+pub(super) struct Basis {
+    members: Vec<usize>,
+    others: Vec<usize>,
+    /// What each share's byte is multiplied by to add up to the secret's: zero for the others.
+    secret_weights: Vec<u8>,
+    /// From the members to the secret (the first row) and to the others.
+    weights: Weights,
+    /// From the others' discrepancies to the syndromes, once they are needed.
+    syndrome_weights: Option<Weights>,
+    /// By how much the others differ from what the members say: [`CHUNK`] bytes for each. While
+    /// they are being computed, they hold shares.
+    discrepancies: Zeroizing<Vec<u8>>,
+    /// The syndromes of each byte's shares: [`CHUNK`] bytes for each.
+    syndromes: Vec<u8>,
+}
+
+impl Basis {
+    /// A basis of these members, which are in order.
+    pub(super) fn new(sharing: Sharing, coordinates: &[u8], members: Vec<usize>) -> Self {
+        let others: Vec<usize> = (0..coordinates.len()).filter(|i| !members.contains(i)).collect();
+        let nodes: Vec<u8> = members.iter().map(|&i| coordinates[i]).collect();
+        let targets: Vec<u8> = others.iter().map(|&i| coordinates[i]).collect();
+        let first = secret_weights(sharing, &nodes);
+        let mut secret_weights = vec![0; coordinates.len()];
+        members.iter().zip(&first).for_each(|(&i, &weight)| secret_weights[i] = weight);
+        debug_assert!(others.is_empty() || sharing.scheme() == Scheme::Shamir, "xor needs all");
+        let rows = lagrange_rows(&nodes, &targets);
+        let weights = Weights::new(nodes.len(), [first].into_iter().chain(rows));
+        let discrepancies = Zeroizing::new(vec![0; others.len() * CHUNK]);
+        let (syndrome_weights, syndromes) = (None, Vec::new());
+        Self {
+            members,
+            others,
+            secret_weights,
+            weights,
+            syndrome_weights,
+            discrepancies,
+            syndromes,
+        }
+    }
+
+    /// The shares that are believed, in order.
+    pub(super) fn members(&self) -> &[usize] {
+        &self.members
+    }
+
+    /// The weight with which an error of share `i` is in the secret.
+    pub(super) fn secret_weight(&self, i: usize) -> u8 {
+        self.secret_weights[i]
+    }
+
+    /// Computes what the members say of the secret's bytes from `start` on, and the others'
+    /// discrepancies. Returns whether there are none.
+    pub(super) fn interpolate(
+        &mut self,
+        shares: &[&[u8]],
+        start: usize,
+        secret: &mut [u8],
+    ) -> bool {
+        let len = secret.len();
+        let part = |&i: &usize| &shares[i][start..start + len];
+        let inputs: Vec<&[u8]> = self.members.iter().map(part).collect();
+        let rows = self.discrepancies.chunks_exact_mut(CHUNK).map(|row| &mut row[..len]);
+        let mut outputs: Vec<&mut [u8]> = [secret].into_iter().chain(rows).collect();
+        self.weights.apply(inputs[0], &inputs[1..], &mut outputs);
+
+        let mut agreed = true;
+        for (row, share) in outputs[1..].iter_mut().zip(self.others.iter().map(part)) {
+            row.iter_mut().zip(share).for_each(|(value, &found)| *value ^= found);
+            agreed &= !any(row);
+        }
+        agreed
+    }
+
+    /// The other shares, and their discrepancies at the first `len` bytes last interpolated.
+    pub(super) fn discrepancies(&self, len: usize) -> impl Iterator<Item = (usize, &[u8])> {
+        let rows = self.discrepancies.chunks_exact(CHUNK).map(move |row| &row[..len]);
+        self.others.iter().copied().zip(rows)
+    }
+
+    /// How many of the others disagree at each byte.
+    pub(super) fn disagreeing(&self, len: usize) -> [u8; CHUNK] {
+        let mut counts = [0; CHUNK];
+        for (_, row) in self.discrepancies(len) {
+            let counts = counts.iter_mut().zip(row);
+            counts.for_each(|(count, &difference)| *count += u8::from(difference != 0));
+        }
+        counts
+    }
+
+    /// Computes the syndromes of the first `len` bytes last interpolated: row `j` has those that
+    /// are called `S_j`.
+    pub(super) fn syndromes(&mut self, code: &Code, len: usize) -> Vec<&[u8]> {
+        let weights = self.syndrome_weights.get_or_insert_with(|| {
+            Weights::new(self.others.len(), code.syndrome_rows(&self.others))
+        });
+        self.syndromes.resize(self.others.len() * CHUNK, 0);
+        let inputs: Vec<&[u8]> =
+            self.discrepancies.chunks_exact(CHUNK).map(|row| &row[..len]).collect();
+        let rows = self.syndromes.chunks_exact_mut(CHUNK).map(|row| &mut row[..len]);
+        weights.apply(inputs[0], &inputs[1..], &mut rows.collect::<Vec<_>>());
+        self.syndromes.chunks_exact(CHUNK).map(|row| &row[..len]).collect()
+    }
+}
+
+/// Whether any byte is not zero.
+pub(super) fn any(bytes: &[u8]) -> bool {
+    // Without an early end, so that it is done in vectors.
+    bytes.iter().fold(0, |sum, byte| sum | byte) != 0
+}
