@@ -21,7 +21,8 @@ demo:
 	$(CARGO) run --release --locked --package cli --bin sunder -- demo
 
 test: setup
-	$(CARGO) test --workspace --locked
+	$(CARGO) test --workspace --locked --doc
+	$(CARGO) test --workspace --locked --lib --bins --tests
 
 lint: setup-lint
 	$(CARGO) fmt --all --check
