@@ -22,7 +22,7 @@
 //!
 //! **Assumptions.** `x` is uniform, used for one message, and independent of what the attacker
 //! sees. The attacker's influence is the addition of differences that do not depend on `x`. Both
-//! hold for whoever holds fewer than `k` shares of a linear sharing, may replace them at will, and
+//! hold for whoever reads and replaces fewer than `k` shares of a linear sharing, all told, and
 //! cannot change the coordinates under which shares are joined. No bound on computing is assumed.
 //!
 //! The blocks are the message, zeros to fill the last block, a block of zeros if that is needed to

@@ -9,7 +9,7 @@ use textbook::{Dice, coordinates, evaluate, name, sharings, split, split_given, 
 /// Given the first `k - 1` values of a random polynomial, our split yields all the others.
 #[test]
 fn the_systematic_split_is_the_textbooks() {
-    let mut dice = Dice(1);
+    let mut dice = Dice::new(1);
     let large = [(2, 255), (3, 200), (128, 255), (254, 255), (255, 255)];
     let large = large.map(|(k, m)| Sharing::shamir(k, m).unwrap());
     let small = sharings(8).into_iter().filter(|sharing| sharing.scheme() == Scheme::Shamir);
@@ -68,7 +68,7 @@ fn another_librarys_vector() {
 /// All subsets of all sharings with `m <= 8`, all lengths to 200 between them.
 #[test]
 fn every_subset_joins() {
-    let mut dice = Dice(2);
+    let mut dice = Dice::new(2);
     for (i, sharing) in sharings(8).into_iter().cycle().take(603).enumerate() {
         let secret = dice.bytes(i % 201);
         let shares = split(sharing, &secret);
@@ -87,7 +87,7 @@ fn every_subset_joins() {
 
 #[test]
 fn large_sharings_join() {
-    let mut dice = Dice(3);
+    let mut dice = Dice::new(3);
     for (k, m) in [(1, 255), (2, 255), (17, 40), (128, 255), (255, 255)] {
         let sharing = Sharing::shamir(k, m).unwrap();
         let secret = dice.bytes(1000);
@@ -108,7 +108,7 @@ fn large_sharings_join() {
 /// Every kernel makes the same shares of a buffer that is larger than any cache of the first level.
 #[test]
 fn every_kernel_splits_and_joins_alike() {
-    let mut dice = Dice(4);
+    let mut dice = Dice::new(4);
     let sharing = Sharing::shamir(3, 9).unwrap();
     let secret = dice.bytes(300_001);
     let random = [dice.bytes(secret.len()), dice.bytes(secret.len())];

@@ -24,7 +24,7 @@ fn spoil(share: &mut [u8], dice: &mut Dice) {
 /// Every sharing with `m <= 7`, every set of up to `e` wholly wrong shares, named exactly.
 #[test]
 fn wholly_wrong_shares_are_named() {
-    let mut dice = Dice(1);
+    let mut dice = Dice::new(1);
     for sharing in sharings(7) {
         let secret = dice.bytes(70);
         let right = split(sharing, &secret);
@@ -45,7 +45,7 @@ fn wholly_wrong_shares_are_named() {
 /// With a judge, up to `s - k`: every sharing with `m <= 7` and every set of wrong shares.
 #[test]
 fn with_a_judge_k_right_shares_are_enough() {
-    let mut dice = Dice(2);
+    let mut dice = Dice::new(2);
     for sharing in sharings(7) {
         let secret = dice.bytes(40);
         let right = split(sharing, &secret);
@@ -67,7 +67,7 @@ fn with_a_judge_k_right_shares_are_enough() {
 /// Too many for anyone: an error, and nothing left in the buffer.
 #[test]
 fn fewer_than_k_right_shares_are_an_error() {
-    let mut dice = Dice(3);
+    let mut dice = Dice::new(3);
     for sharing in sharings(6) {
         let secret = dice.bytes(40);
         let mut shares = split(sharing, &secret);
@@ -99,7 +99,7 @@ fn one_share_more_than_k_detects() {
 /// Many shares, the largest decoder, and lengths across chunks.
 #[test]
 fn large_sharings() {
-    let mut dice = Dice(4);
+    let mut dice = Dice::new(4);
     for (k, m, len) in
         [(1, 255, 300), (2, 255, 300), (128, 255, 40), (200, 255, 40), (253, 255, 90)]
     {
@@ -199,7 +199,7 @@ proptest! {
 
     #[test]
     fn scattered_errors(scene in scenes()) {
-        let mut dice = Dice(scene.seed);
+        let mut dice = Dice::new(scene.seed);
         let sharing = Sharing::shamir(scene.k, scene.m).unwrap();
         let secret = dice.bytes(scene.len);
         let all = split(sharing, &secret);

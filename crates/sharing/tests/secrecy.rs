@@ -73,7 +73,7 @@ fn one_to_one_by_rank() {
 /// And some subsets of the largest sharings.
 #[test]
 fn one_to_one_by_rank_when_large() {
-    let mut dice = Dice(1);
+    let mut dice = Dice::new(1);
     for (k, m) in [(2, 255), (100, 255), (255, 255)] {
         let sharing = Sharing::shamir(k, m).unwrap();
         let matrix = matrix_of(sharing);
@@ -95,7 +95,7 @@ fn matrix_of(sharing: Sharing) -> Vec<Vec<u8>> {
     let random: Vec<Vec<u8>> = (1..k).map(unit).collect();
     let matrix = split_given(sharing, &unit(0), &random);
 
-    let mut dice = Dice(2);
+    let mut dice = Dice::new(2);
     let secret = dice.bytes(1000);
     let random: Vec<Vec<u8>> = (1..k).map(|_| dice.bytes(secret.len())).collect();
     let shares = split_given(sharing, &secret, &random);

@@ -105,7 +105,7 @@ fn ten_thousand_sharings_of_one_secret_give_nothing_away() {
 
 #[test]
 fn the_published_attack_works_on_coefficients_that_are_never_zero() {
-    let mut dice = Dice(1);
+    let mut dice = Dice::new(1);
     let counts = retransmit(10_000, || 0x42 ^ (1 + dice.byte() % 255));
     assert_eq!(never_seen(&counts), [0x42]);
 }

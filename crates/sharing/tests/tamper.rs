@@ -83,7 +83,7 @@ fn documented_tag(point: &[u8; 16], message: &[u8]) -> [u8; 16] {
 
 #[test]
 fn the_documented_tag_is_accepted() {
-    let mut dice = Dice(1);
+    let mut dice = Dice::new(1);
     for len in (0..200).chain([1408, 70_000]) {
         let message = dice.bytes(len);
         let point: [u8; 16] = dice.bytes(16).try_into().unwrap();
@@ -247,7 +247,7 @@ fn targets() -> Vec<Sharing> {
 
 #[test]
 fn a_million_attempts_are_all_reported() {
-    let mut dice = Dice(2);
+    let mut dice = Dice::new(2);
     let mut code = Code(Generator::seeded().unwrap());
     let mut attempts = 0;
     while attempts < 1_000_000 {
@@ -273,7 +273,7 @@ fn a_million_attempts_are_all_reported() {
 /// adding that to one share is enough. SHA-256 is broken every time, without a guess.
 #[test]
 fn the_same_attack_on_a_plain_hash_always_succeeds() {
-    let mut dice = Dice(3);
+    let mut dice = Dice::new(3);
     for sharing in targets() {
         let mut hash = PlainHash;
         let mut target = Target::new(sharing, &mut dice, &mut hash);

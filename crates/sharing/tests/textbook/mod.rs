@@ -91,40 +91,33 @@ pub(crate) fn split_given(sharing: Sharing, secret: &[u8], random: &[Vec<u8>]) -
     shares
 }
 
-/// A small fixed generator for the tests' own choices.
-pub(crate) struct Dice(pub(crate) u64);
+/// A fixed generator for the tests' own choices, with draws of the shapes that they need.
+pub(crate) struct Dice(sim::Rng);
 
 impl Dice {
-    pub(crate) fn next(&mut self) -> u64 {
-        // SplitMix64 (Steele, Lea, Flood, 2014).
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(sim::Rng::new(seed))
     }
 
-    /// A number below `bound`, which is small.
+    /// A number below `bound`.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.next() % bound as u64).unwrap()
+        self.0.index(bound)
     }
 
     pub(crate) fn byte(&mut self) -> u8 {
-        self.next().to_le_bytes()[5]
+        let [byte] = self.0.bytes();
+        byte
     }
 
     pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {
-        let words = (0..len.div_ceil(8)).flat_map(|_| self.next().to_le_bytes());
+        let words = (0..len.div_ceil(8)).flat_map(|_| self.0.next_u64().to_le_bytes());
         words.take(len).collect()
     }
 
     /// `count` distinct numbers below `bound`.
     pub(crate) fn choose(&mut self, count: usize, bound: usize) -> Vec<usize> {
         let mut all: Vec<usize> = (0..bound).collect();
-        for i in 0..count {
-            let j = i + self.below(bound - i);
-            all.swap(i, j);
-        }
+        self.0.shuffle(&mut all);
         all.truncate(count);
         all
     }
