@@ -1,0 +1,273 @@
+//! Channels, sets of them, and groups that share a fate (III-A, III-B).
+
+use std::ops::RangeInclusive;
+
+use thiserror::Error;
+
+use crate::{MAX_CHANNELS, MAX_GROUPS, Subset};
+
+/// The rates a channel can have. Wide enough for any unit; the ends keep the arithmetic exact.
+pub const RATES: RangeInclusive<f64> = 1e-6..=1e9;
+
+/// The delays a channel can have, in milliseconds: up to a day.
+pub const DELAYS_MS: RangeInclusive<f64> = 0.0..=86_400_000.0;
+
+/// One channel: the quadruple (z, l, d, r) of III-B.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Channel {
+    risk: f64,
+    loss: f64,
+    delay_ms: f64,
+    rate: f64,
+}
+
+/// Why there can be no such channel.
+#[derive(Clone, Copy, Debug, PartialEq, Error)]
+pub enum ChannelError {
+    /// A risk is a probability.
+    #[error("risk z = {0} is not within 0 to 1")]
+    Risk(f64),
+    /// A channel that loses everything is none.
+    #[error("loss l = {0} is not within 0 to 1, or is 1: leave such a channel out")]
+    Loss(f64),
+    /// A delay is not negative, and finite.
+    #[error("delay d = {0} ms is not within 0 ms to a day")]
+    Delay(f64),
+    /// A channel that carries nothing is none.
+    #[error("rate r = {0} is not within 0.000001 to 1000000000")]
+    Rate(f64),
+}
+
+impl Channel {
+    /// A channel on which an adversary sees a share with probability `risk` (z, 0 to 1), which
+    /// loses a share with probability `loss` (l, 0 to less than 1), delivers it after `delay_ms`
+    /// (d, in [`DELAYS_MS`]) if it is not lost, and carries `rate` shares in a unit of time (r, in
+    /// [`RATES`], any unit).
+    ///
+    /// # Errors
+    /// If one of them is outside its range, or not a number.
+    pub fn new(risk: f64, loss: f64, delay_ms: f64, rate: f64) -> Result<Self, ChannelError> {
+        if !(0.0..=1.0).contains(&risk) {
+            return Err(ChannelError::Risk(risk));
+        }
+        if !(0.0..1.0).contains(&loss) {
+            return Err(ChannelError::Loss(loss));
+        }
+        if !DELAYS_MS.contains(&delay_ms) {
+            return Err(ChannelError::Delay(delay_ms));
+        }
+        if !RATES.contains(&rate) {
+            return Err(ChannelError::Rate(rate));
+        }
+        Ok(Self { risk, loss, delay_ms, rate })
+    }
+
+    /// The probability that an adversary sees a share sent here: z.
+    pub fn risk(&self) -> f64 {
+        self.risk
+    }
+
+    /// The probability that a share sent here is lost: l.
+    pub fn loss(&self) -> f64 {
+        self.loss
+    }
+
+    /// The time a share takes if it is not lost, in milliseconds: d.
+    pub fn delay_ms(&self) -> f64 {
+        self.delay_ms
+    }
+
+    /// The most shares this channel carries in a unit of time: r.
+    pub fn rate(&self) -> f64 {
+        self.rate
+    }
+}
+
+/// Channels that share a fate: one provider, one duct, one power supply. With probability `risk`
+/// one adversary sees all of them at once, with probability `loss` a share on every one of them is
+/// lost at once; beyond that each channel has its own z and l. (The paper assumes disjoint channels;
+/// this is what becomes of its formulas where they are not.)
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Group {
+    channels: Subset,
+    risk: f64,
+    loss: f64,
+}
+
+impl Group {
+    /// The channels that share this fate.
+    pub fn channels(&self) -> Subset {
+        self.channels
+    }
+
+    /// The probability that all of them are seen at once.
+    pub fn risk(&self) -> f64 {
+        self.risk
+    }
+
+    /// The probability that all of them lose their share at once.
+    pub fn loss(&self) -> f64 {
+        self.loss
+    }
+
+    /// A group of at least two channels, with a `risk` of 0 to 1 and a `loss` of 0 to less than 1.
+    ///
+    /// # Errors
+    /// If it has fewer channels, or one of the probabilities is outside its range.
+    pub fn new(channels: Subset, risk: f64, loss: f64) -> Result<Self, SetError> {
+        if channels.len() < 2 {
+            return Err(SetError::SmallGroup);
+        }
+        if !(0.0..=1.0).contains(&risk) {
+            return Err(SetError::GroupRisk(risk));
+        }
+        if !(0.0..1.0).contains(&loss) {
+            return Err(SetError::GroupLoss(loss));
+        }
+        Ok(Self { channels, risk, loss })
+    }
+}
+
+/// Why there can be no such set of channels.
+#[derive(Clone, Copy, Debug, PartialEq, Error)]
+pub enum SetError {
+    /// There is no channel.
+    #[error("there is no channel; give at least one")]
+    Empty,
+    /// More channels than [`MAX_CHANNELS`].
+    #[error("{0} channels are more than the {MAX_CHANNELS} that a plan can be made for")]
+    TooMany(usize),
+    /// More groups than [`MAX_GROUPS`].
+    #[error("{0} groups are more than the {MAX_GROUPS} that a plan can be made for")]
+    TooManyGroups(usize),
+    /// A group of one channel, or of none.
+    #[error("a group needs at least two channels")]
+    SmallGroup,
+    /// A group names a channel that the set does not have.
+    #[error("a group has channel {0}, which there is not")]
+    UnknownChannel(usize),
+    /// A group's risk is a probability.
+    #[error("a group's risk z = {0} is not within 0 to 1")]
+    GroupRisk(f64),
+    /// A group's loss is a probability below 1.
+    #[error("a group's loss l = {0} is not within 0 to 1, or is 1")]
+    GroupLoss(f64),
+}
+
+/// What groups can do: one outcome of all their draws, its probability, and each channel's own
+/// probability in it, which is 1 for the channels of a group that was struck.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct World {
+    pub(crate) probability: f64,
+    /// Each channel's z or l in this world.
+    pub(crate) hit: Vec<f64>,
+}
+
+/// The set C of channels between two hosts, n of them (III-B).
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChannelSet {
+    channels: Vec<Channel>,
+    groups: Vec<Group>,
+    /// The channels by delay, the fastest first.
+    by_delay: Vec<usize>,
+    risk_worlds: Vec<World>,
+    loss_worlds: Vec<World>,
+}
+
+impl ChannelSet {
+    /// A set of disjoint channels: what befalls one says nothing about the others.
+    ///
+    /// # Errors
+    /// If there is none, or there are more than [`MAX_CHANNELS`].
+    pub fn new(channels: Vec<Channel>) -> Result<Self, SetError> {
+        Self::with_groups(channels, Vec::new())
+    }
+
+    /// A set of channels, some of which share a fate. A channel may be in several groups.
+    ///
+    /// # Errors
+    /// If there is no channel, there are more than [`MAX_CHANNELS`] or more than [`MAX_GROUPS`]
+    /// groups, or a group has a channel that the set has not.
+    pub fn with_groups(channels: Vec<Channel>, groups: Vec<Group>) -> Result<Self, SetError> {
+        if channels.is_empty() {
+            return Err(SetError::Empty);
+        }
+        if channels.len() > MAX_CHANNELS {
+            return Err(SetError::TooMany(channels.len()));
+        }
+        if groups.len() > MAX_GROUPS {
+            return Err(SetError::TooManyGroups(groups.len()));
+        }
+        let members = groups.iter().flat_map(|group| group.channels.iter());
+        if let Some(unknown) = members.max().filter(|channel| *channel >= channels.len()) {
+            return Err(SetError::UnknownChannel(unknown));
+        }
+        let mut by_delay: Vec<usize> = (0..channels.len()).collect();
+        by_delay.sort_by(|a, b| channels[*a].delay_ms.total_cmp(&channels[*b].delay_ms));
+        let risks = channels.iter().map(Channel::risk).collect();
+        let losses = channels.iter().map(Channel::loss).collect();
+        Ok(Self {
+            by_delay,
+            risk_worlds: worlds(risks, groups.iter().map(|group| (group.channels, group.risk))),
+            loss_worlds: worlds(losses, groups.iter().map(|group| (group.channels, group.loss))),
+            channels,
+            groups,
+        })
+    }
+
+    /// The channels, in the order given.
+    pub fn channels(&self) -> &[Channel] {
+        &self.channels
+    }
+
+    /// The groups that share a fate.
+    pub fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    /// How many channels: n.
+    #[expect(clippy::len_without_is_empty, reason = "it is never empty")]
+    pub fn len(&self) -> usize {
+        self.channels.len()
+    }
+
+    /// All channels, as a subset: C.
+    pub fn all(&self) -> Subset {
+        Subset::first(self.len())
+    }
+
+    /// The channels' indices, the fastest first.
+    pub(crate) fn by_delay(&self) -> &[usize] {
+        &self.by_delay
+    }
+
+    /// What groups can do to secrecy.
+    pub(crate) fn risk_worlds(&self) -> &[World] {
+        &self.risk_worlds
+    }
+
+    /// What groups can do to delivery.
+    pub(crate) fn loss_worlds(&self) -> &[World] {
+        &self.loss_worlds
+    }
+}
+
+/// Every outcome of the groups' independent draws that is possible; without groups, one.
+fn worlds(own: Vec<f64>, groups: impl Iterator<Item = (Subset, f64)>) -> Vec<World> {
+    let mut worlds = vec![World { probability: 1.0, hit: own }];
+    for (channels, probability) in groups.filter(|(_, probability)| *probability > 0.0) {
+        let struck = worlds.iter().map(|world| {
+            let mut struck = world.clone();
+            struck.probability *= probability;
+            channels.iter().for_each(|channel| struck.hit[channel] = 1.0);
+            struck
+        });
+        let struck: Vec<World> = struck.collect();
+        for world in &mut worlds {
+            world.probability *= 1.0 - probability;
+        }
+        worlds.extend(struck);
+    }
+    worlds.retain(|world| world.probability > 0.0);
+    worlds
+}

@@ -1,0 +1,198 @@
+//! Pricing: the thresholds of least reduced cost, by one walk over all sets of channels.
+//!
+//! The walk adds channels in order of their delay, so that each set is another one and one channel
+//! more, and its distributions are those of the other and one draw more ([`add_draw`]): O(n) work a
+//! set for all k together, and memory for one path. For 20 channels that is a million sets.
+
+use crate::channel::World;
+use crate::program::Linear;
+use crate::properties::{Properties, add_draw, mean_delay};
+use crate::{ChannelSet, MAX_CHANNELS, Subset, Threshold};
+
+/// A variable of a program.
+#[derive(Clone, Debug)]
+pub(crate) struct Column {
+    pub(crate) threshold: Threshold,
+    pub(crate) properties: Properties,
+}
+
+impl Column {
+    pub(crate) fn new(set: &ChannelSet, threshold: Threshold) -> Self {
+        Self { threshold, properties: set.properties(threshold) }
+    }
+}
+
+/// The distribution of a number of channels: at j, the probability of j.
+type Count = [f64; MAX_CHANNELS + 1];
+
+/// What the walk knows of a set of channels.
+#[derive(Clone)]
+struct Node {
+    channels: Subset,
+    /// The part of the reduced cost that depends on the channels alone.
+    cost: f64,
+    /// For each world, how many shares are seen.
+    seen: Vec<Count>,
+    /// For each world, how many shares arrive.
+    arrived: Vec<Count>,
+    /// At k - 1, the probability that k shares arrive.
+    delivered: [f64; MAX_CHANNELS],
+    /// At k - 1, that probability times the expected time until they have.
+    delayed: [f64; MAX_CHANNELS],
+    /// The delay of the slowest channel.
+    slowest_ms: f64,
+}
+
+/// Finds the thresholds of least reduced cost, among those of at least some k and m.
+pub(crate) struct Pricing<'a> {
+    set: &'a ChannelSet,
+    min_k: usize,
+    min_m: usize,
+    /// The nodes from the empty set to that which the walk is at.
+    path: Vec<Node>,
+    /// For each m and k, the least reduced cost so far and its channels.
+    best: Vec<[(f64, Subset); MAX_CHANNELS + 1]>,
+}
+
+const NONE: (f64, Subset) = (f64::INFINITY, Subset::EMPTY);
+
+impl<'a> Pricing<'a> {
+    pub(crate) fn new(set: &'a ChannelSet, min_k: usize, min_m: usize) -> Self {
+        let root = Node {
+            channels: Subset::EMPTY,
+            cost: 0.0,
+            seen: set.risk_worlds().iter().map(nothing_yet).collect(),
+            arrived: set.loss_worlds().iter().map(nothing_yet).collect(),
+            delivered: [0.0; MAX_CHANNELS],
+            delayed: [0.0; MAX_CHANNELS],
+            slowest_ms: 0.0,
+        };
+        let best = vec![[NONE; MAX_CHANNELS + 1]; set.len() + 1];
+        Self { set, min_k, min_m, path: vec![root; set.len() + 1], best }
+    }
+
+    /// The threshold of least reduced cost for each k and m, the least of all first.
+    pub(crate) fn best(&mut self, cost: &Linear) -> Vec<(Threshold, f64)> {
+        self.best.fill([NONE; MAX_CHANNELS + 1]);
+        self.path[0].cost = cost.constant;
+        self.walk(cost, 0, 0);
+        let by_k = self.best.iter().flat_map(|row| row.iter().enumerate());
+        let thresholds = by_k
+            .filter_map(|(k, (cost, channels))| Some((Threshold::new(k, *channels).ok()?, *cost)));
+        let mut found: Vec<(Threshold, f64)> = thresholds.collect();
+        found.sort_by(|a, b| a.1.total_cmp(&b.1));
+        found
+    }
+
+    /// Visits the sets that are that of the node at `depth` and channels from place `next` on, of
+    /// the order by delay.
+    fn walk(&mut self, cost: &Linear, depth: usize, next: usize) {
+        let order = self.set.by_delay();
+        for place in next..order.len() {
+            if depth + order.len() - place < self.min_m {
+                return;
+            }
+            let (nodes, below) = self.path.split_at_mut(depth + 1);
+            below[0].extend(&nodes[depth], self.set, order[place], cost);
+            if depth + 1 >= self.min_m {
+                self.note(depth + 1, cost);
+            }
+            self.walk(cost, depth + 1, place + 1);
+        }
+    }
+
+    /// Notes the reduced costs of the node at `depth`, whose channels are `depth` many.
+    fn note(&mut self, depth: usize, cost: &Linear) {
+        let costs = self.path[depth].costs(depth, cost);
+        let row = self.best[depth].iter_mut().zip(costs).take(depth + 1).skip(self.min_k);
+        for (best, cost) in row {
+            if cost < best.0 {
+                *best = (cost, self.path[depth].channels);
+            }
+        }
+    }
+}
+
+impl Node {
+    /// Becomes `from` and one channel more, no faster than any of it.
+    fn extend(&mut self, from: &Self, set: &ChannelSet, channel: usize, cost: &Linear) {
+        let m = from.channels.len() + 1;
+        self.channels = from.channels.with(channel);
+        self.cost = from.cost + cost.m + cost.channels.get(channel).copied().unwrap_or(0.0);
+        if cost.risk != 0.0 {
+            let worlds = set.risk_worlds().iter().zip(&from.seen);
+            for (seen, (world, before)) in self.seen.iter_mut().zip(worlds) {
+                draw_one_more(seen, before, m, world.hit[channel], 1.0 - world.hit[channel]);
+            }
+        }
+        if cost.loss != 0.0 || cost.needs_delay() {
+            let worlds = set.loss_worlds().iter().zip(&from.arrived);
+            for (arrived, (world, before)) in self.arrived.iter_mut().zip(worlds) {
+                draw_one_more(arrived, before, m, 1.0 - world.hit[channel], world.hit[channel]);
+            }
+        }
+        if cost.needs_delay() {
+            self.extend_delay(from, set, channel, m);
+        }
+    }
+
+    /// The new share, the slowest, is the kth to arrive where k - 1 of the others did.
+    fn extend_delay(&mut self, from: &Self, set: &ChannelSet, channel: usize, m: usize) {
+        self.slowest_ms = set.channels()[channel].delay_ms();
+        self.delivered[..m].copy_from_slice(&from.delivered[..m]);
+        self.delayed[..m].copy_from_slice(&from.delayed[..m]);
+        for (world, before) in set.loss_worlds().iter().zip(&from.arrived) {
+            let arrives = 1.0 - world.hit[channel];
+            let sums = self.delivered.iter_mut().zip(&mut self.delayed).take(m);
+            for ((delivered, delayed), before) in sums.zip(before) {
+                *delivered += before * arrives;
+                *delayed += before * arrives * self.slowest_ms;
+            }
+        }
+    }
+
+    /// The reduced costs for each k, of which this node's `m` channels give 1 to m.
+    #[expect(clippy::cast_precision_loss, reason = "k is small")]
+    fn costs(&self, m: usize, cost: &Linear) -> Count {
+        let mut costs = [self.cost; MAX_CHANNELS + 1];
+        for (k, cost_at_k) in costs.iter_mut().enumerate().take(m + 1) {
+            *cost_at_k += cost.k * k as f64;
+        }
+        if cost.risk != 0.0 {
+            let mut risk = 0.0;
+            for (k, cost_at_k) in costs.iter_mut().enumerate().take(m + 1).skip(1).rev() {
+                risk += self.seen.iter().map(|seen| seen[k]).sum::<f64>();
+                *cost_at_k += cost.risk * risk;
+            }
+        }
+        if cost.loss != 0.0 {
+            let mut loss = 0.0;
+            for (k, cost_at_k) in costs.iter_mut().enumerate().take(m + 1).skip(1) {
+                loss += self.arrived.iter().map(|arrived| arrived[k - 1]).sum::<f64>();
+                *cost_at_k += cost.loss * loss;
+            }
+        }
+        if cost.needs_delay() {
+            let sums = self.delivered.iter().zip(&self.delayed);
+            for (cost_at_k, (delivered, delayed)) in costs.iter_mut().skip(1).zip(sums).take(m) {
+                let delay_ms = mean_delay(*delivered, *delayed, self.slowest_ms);
+                *cost_at_k += cost.delay_ms * delay_ms + cost.delivered_delay_ms * delayed;
+            }
+        }
+        costs
+    }
+}
+
+/// No channel, so for certain no share.
+fn nothing_yet(world: &World) -> Count {
+    let mut count = [0.0; MAX_CHANNELS + 1];
+    count[0] = world.probability;
+    count
+}
+
+/// The distribution `before`, of up to m - 1 shares, and one draw more.
+fn draw_one_more(after: &mut Count, before: &Count, m: usize, success: f64, failure: f64) {
+    after[..m].copy_from_slice(&before[..m]);
+    after[m] = 0.0;
+    add_draw(&mut after[..=m], success, failure);
+}

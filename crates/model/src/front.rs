@@ -1,0 +1,110 @@
+//! Pareto fronts: what a better value of one property costs in another.
+
+use crate::need::{Need, Objective};
+use crate::plan::{Plan, PlanError};
+use crate::{Averages, ChannelSet};
+
+/// Plans along the Pareto front of two properties under a need, from the one that is best in the
+/// first property to the one that is best in the second; none is worse than another in both.
+///
+/// The ends are lexicographic: best in one, and among those in the other. Between them the first
+/// property is bound to evenly spaced values and the second made best. It is an iterator, since each
+/// point is a program of its own: whoever waits can be told how far it is.
+#[derive(Debug)]
+pub struct Front<'a> {
+    set: &'a ChannelSet,
+    need: Need,
+    first: Objective,
+    second: Objective,
+    /// The first property's values at the two ends.
+    ends: (f64, f64),
+    /// The plans at the ends, until they have been given out.
+    best_first: Option<Plan>,
+    best_second: Option<Plan>,
+    points: usize,
+    next: usize,
+}
+
+impl ChannelSet {
+    /// The Pareto front of `first` and `second` in `points` plans, two at least; fewer if one plan
+    /// is best in both. The need's own objectives are not used, its bounds and kappa and mu are.
+    ///
+    /// # Errors
+    /// If there is no plan at all: see [`ChannelSet::plan`].
+    pub fn front(
+        &self,
+        need: &Need,
+        first: Objective,
+        second: Objective,
+        points: usize,
+    ) -> Result<Front<'_>, PlanError> {
+        let best = |objectives| self.plan(&Need { objectives, ..need.clone() });
+        let best_first = best(vec![first, second])?;
+        let best_second = best(vec![second, first])?;
+        let ends = (best_first.averages.of(first), best_second.averages.of(first));
+        // Where the ends are one, so is all between.
+        let apart = (ends.1 - ends.0).abs() > 1e-8 * ends.0.abs().max(ends.1.abs());
+        Ok(Front {
+            set: self,
+            need: need.clone(),
+            first,
+            second,
+            ends,
+            best_first: Some(best_first),
+            best_second: Some(best_second).filter(|_| apart),
+            points: if apart { points.max(2) } else { 1 },
+            next: 0,
+        })
+    }
+}
+
+impl Front<'_> {
+    /// The plan that is best in the second property while the first is at its `place`-th value.
+    #[expect(clippy::cast_precision_loss, reason = "there are few points")]
+    fn between(&self, place: usize) -> Result<Plan, PlanError> {
+        let part = place as f64 / (self.points - 1) as f64;
+        let value = self.ends.0 + part * (self.ends.1 - self.ends.0);
+        let mut need = self.need.clone();
+        need.bind(self.first, value);
+        need.objectives = vec![self.second];
+        self.set.plan(&need)
+    }
+}
+
+impl Iterator for Front<'_> {
+    type Item = Result<Plan, PlanError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let place = self.next;
+        self.next += 1;
+        if place >= self.points {
+            None
+        } else if place == 0 {
+            self.best_first.take().map(Ok)
+        } else if place == self.points - 1 {
+            self.best_second.take().map(Ok)
+        } else {
+            Some(self.between(place))
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.points.saturating_sub(self.next);
+        (left, Some(left))
+    }
+}
+
+impl ExactSizeIterator for Front<'_> {}
+
+impl Averages {
+    /// The average that `objective` is about.
+    pub fn of(&self, objective: Objective) -> f64 {
+        match objective {
+            Objective::Risk => self.risk,
+            Objective::Loss => self.loss,
+            Objective::Delay => self.delay_ms,
+            Objective::DeliveredDelay => self.delivered_delay_ms,
+            Objective::Rate => self.rate,
+        }
+    }
+}

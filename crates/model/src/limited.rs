@@ -1,0 +1,84 @@
+//! Schedules made directly, without a program: Theorem 5, and a schedule at the optimal rate.
+
+use crate::{ChannelSet, Schedule, Subset, Threshold};
+
+impl ChannelSet {
+    /// A schedule of mean threshold `kappa` and mean multiplicity `mu` in which no symbol has
+    /// k < floor(kappa) or m < floor(mu) (Theorem 5). `None` unless 1 <= kappa <= mu <= n.
+    ///
+    /// The first channels are used; [`ChannelSet::limited_schedule_at_best_rate`] uses all.
+    pub fn limited_schedule(&self, kappa: f64, mu: f64) -> Option<Schedule> {
+        let valid = kappa >= 1.0 && kappa <= mu && self.multiplicities().contains(&mu);
+        let mut left = mu;
+        let uses = self.channels().iter().map(|_| {
+            let used = left.clamp(0.0, 1.0);
+            left -= used;
+            used
+        });
+        valid.then(|| from_uses(kappa, &uses.collect::<Vec<f64>>())).flatten()
+    }
+
+    /// As [`ChannelSet::limited_schedule`], and at the optimal rate `R_C(mu)` too: limiting a
+    /// schedule never costs rate (IV-E).
+    pub fn limited_schedule_at_best_rate(&self, kappa: f64, mu: f64) -> Option<Schedule> {
+        let valid = kappa >= 1.0 && kappa <= mu;
+        let best = self.best_rate(mu).filter(|_| valid)?;
+        let uses = self.channels().iter().map(|channel| (channel.rate() / best).min(1.0));
+        from_uses(kappa, &uses.collect::<Vec<f64>>())
+    }
+}
+
+/// A schedule in which channel i carries a share of a proportion `uses[i]` of the symbols, the mean
+/// threshold is `kappa`, and k and m are the means rounded down or up.
+///
+/// The uses are laid end to end on a line and the line is wound around a circle of length 1. A point
+/// of the circle then stands for the channels wound over it, floor(mu) or ceil(mu) of them and none
+/// twice, and an arc between two ends for the proportion of symbols that use just those. The longer
+/// of the two thresholds goes to arcs with the most channels: it fits, as kappa <= mu.
+fn from_uses(kappa: f64, uses: &[f64]) -> Option<Schedule> {
+    let ends: Vec<f64> = uses
+        .iter()
+        .scan(0.0, |end, used| {
+            *end += used;
+            Some(*end)
+        })
+        .collect();
+    let mut cuts: Vec<f64> = ends.iter().map(|end| end.fract()).chain([0.0, 1.0]).collect();
+    cuts.sort_by(f64::total_cmp);
+    let arcs = cuts.windows(2).filter(|cut| cut[1] - cut[0] > f64::EPSILON);
+    let mut arcs: Vec<(Subset, f64)> = arcs
+        .map(|cut| (wound_over(f64::midpoint(cut[0], cut[1]), &ends), cut[1] - cut[0]))
+        .collect();
+    arcs.sort_by_key(|(channels, _)| std::cmp::Reverse(channels.len()));
+
+    let (low, mut more) = (kappa.floor(), kappa.fract());
+    let mut entries = Vec::new();
+    for (channels, length) in arcs {
+        let at_high = more.min(length);
+        more -= at_high;
+        for (k, p) in [(low + 1.0, at_high), (low, length - at_high)] {
+            if p > 0.0 {
+                entries.push((threshold(k, channels)?, p));
+            }
+        }
+    }
+    Schedule::new(entries).ok()
+}
+
+/// The channels of which a part lies over `point` of the circle; `ends` is where each one ends.
+fn wound_over(point: f64, ends: &[f64]) -> Subset {
+    let covers = |i: &usize| {
+        let start = if *i == 0 { 0.0 } else { ends[i - 1] };
+        // The first pass over the point that is not before the start.
+        let pass = point + (start - point).ceil().max(0.0);
+        pass < ends[*i]
+    };
+    (0..ends.len()).filter(covers).collect()
+}
+
+/// The threshold for the whole number `k`, but no more than there are channels: rounding can leave
+/// a sliver of an arc with one fewer than it should have.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to n")]
+fn threshold(k: f64, channels: Subset) -> Option<Threshold> {
+    Threshold::new((k as usize).min(channels.len()), channels).ok()
+}

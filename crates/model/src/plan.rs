@@ -1,0 +1,296 @@
+//! The best schedule for a need: which programs to solve, in which order, and whom to blame where
+//! there is none.
+//!
+//! Every program here has a feasible point that is written down and not searched for: the limited
+//! schedule at the best rate ([`crate::limited`]). Bounds are then added one by one; before each,
+//! the property it bounds is made as small as the bounds before it allow. So a bound that cannot be
+//! kept is known by name, and with it the best value there is. No program is unbounded: proportions
+//! sum to 1, and rates to no more than the channels carry.
+
+use thiserror::Error;
+
+use crate::master::MasterError;
+use crate::need::{Bound, Need, NeedError, Objective};
+use crate::program::{Linear, Optimum, Program, Relation, Row};
+use crate::{Averages, ChannelSet, Schedule, Threshold};
+
+/// How far a value may be beyond a bound, relative to it, to count as within: what rounding costs.
+const SLACK: f64 = 1e-9;
+
+/// And absolute, where a bound is 0 or nearly: a probability that is none.
+const NOTHING: f64 = 1e-14;
+
+/// The best schedule for a need.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The schedule.
+    pub schedule: Schedule,
+    /// Its averages on the channels it was made for.
+    pub averages: Averages,
+    /// For each objective of the need, how good it is and how much better it could be at most.
+    pub optima: Vec<Certificate>,
+}
+
+/// How good a schedule is in an objective, and the proof that there is no better.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Certificate {
+    /// The objective.
+    pub objective: Objective,
+    /// The property's value.
+    pub value: f64,
+    /// How much better any schedule could be: the duality gap, in the property's unit. 0 but for
+    /// rounding.
+    pub gap: f64,
+    /// How often all thresholds were priced.
+    pub rounds: usize,
+    /// How many thresholds took part in the end.
+    pub columns: usize,
+}
+
+/// Why there is no plan.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum PlanError {
+    /// The need itself is wrong.
+    #[error(transparent)]
+    Need(#[from] NeedError),
+    /// No schedule keeps this bound, and those before it in the order risk, loss, delay after the
+    /// rate.
+    #[error("{}", infeasible(*bound, *wanted, *best))]
+    Infeasible {
+        /// The bound to blame.
+        bound: Bound,
+        /// What it asks for.
+        wanted: f64,
+        /// The best there is, with everything else that was asked for before it.
+        best: f64,
+    },
+    /// The solver failed, which is a fault of ours and not of the need.
+    #[error("the linear program could not be solved: {0}")]
+    Solver(String),
+}
+
+fn infeasible(bound: Bound, wanted: f64, best: f64) -> String {
+    let (name, unit, relation, extreme) = match bound {
+        Bound::MaxRisk => ("risk", "", "at most", "least"),
+        Bound::MaxLoss => ("loss", "", "at most", "least"),
+        Bound::MaxDelay => ("delay", " ms", "at most", "least"),
+        Bound::MaxDeliveredDelay => ("delay of what arrives", " ms", "at most", "least"),
+        Bound::MinRate => ("rate", "", "at least", "highest"),
+    };
+    format!(
+        "a {name} of {relation} {wanted}{unit} cannot be had: with the rest of what is asked, the \
+         {extreme} is {best}{unit}"
+    )
+}
+
+impl From<MasterError> for PlanError {
+    fn from(error: MasterError) -> Self {
+        Self::Solver(error.to_string())
+    }
+}
+
+impl ChannelSet {
+    /// The best schedule for `need`: feasible, and best in its objectives in their order. Without
+    /// objectives, any feasible one.
+    ///
+    /// # Errors
+    /// If the need contradicts itself or the channels, or no schedule keeps its bounds: then the
+    /// bound to blame is named, with the best value there is.
+    pub fn plan(&self, need: &Need) -> Result<Plan, PlanError> {
+        need.check(self)?;
+        let mut planner = Planner::new(self, need)?;
+        planner.keep_bounds(need)?;
+        let mut optima = Vec::new();
+        for objective in &need.objectives {
+            optima.push(planner.optimise(*objective)?);
+        }
+        let averages = planner.schedule.averages(self);
+        Ok(Plan { schedule: planner.schedule, averages, optima })
+    }
+}
+
+/// The conditions so far, and a schedule that meets them.
+struct Planner<'a> {
+    set: &'a ChannelSet,
+    /// Homogeneous rows: true of q if they are of any multiple.
+    rows: Vec<Row>,
+    min_k: usize,
+    min_m: usize,
+    schedule: Schedule,
+}
+
+impl<'a> Planner<'a> {
+    /// Kappa, mu and the rate.
+    #[expect(clippy::cast_precision_loss, reason = "k and m are small")]
+    fn new(set: &'a ChannelSet, need: &Need) -> Result<Self, PlanError> {
+        let mut rows = Vec::new();
+        if let Some(kappa) = need.kappa {
+            rows.push(equal_zero(Linear { k: 1.0, constant: -kappa, ..Linear::default() }));
+        }
+        if let Some(mu) = need.mu {
+            rows.push(equal_zero(Linear { m: 1.0, constant: -mu, ..Linear::default() }));
+        }
+        // What is free is as low as can be: that leaves the most rate.
+        let kappa = need.kappa.unwrap_or(need.min_k as f64);
+        let mu = need.mu.unwrap_or(kappa.max(need.min_m as f64));
+        let no_start = || PlanError::Solver(String::from("there is no schedule to start from"));
+        let schedule = set.limited_schedule_at_best_rate(kappa, mu).ok_or_else(no_start)?;
+        let best = set.best_rate(mu).ok_or_else(no_start)?;
+        let (min_k, min_m) = (need.min_k, need.min_m);
+        let mut planner = Self { set, rows, min_k, min_m, schedule };
+        if let Some(wanted) = need.min_rate.filter(|rate| *rate > best * (1.0 + SLACK)) {
+            return Err(PlanError::Infeasible { bound: Bound::MinRate, wanted, best });
+        }
+        if need.full_rate {
+            planner.keep_rate(best);
+        } else if let Some(rate) = need.min_rate {
+            planner.keep_rate(rate.min(best));
+        }
+        Ok(planner)
+    }
+
+    /// No channel carries more than its rate when `rate` symbols are sent (IV-D; at `R_C(mu)` these
+    /// inequalities and mu leave only the paper's equalities).
+    fn keep_rate(&mut self, rate: f64) {
+        for (i, channel) in self.set.channels().iter().enumerate() {
+            if channel.rate() < rate {
+                let mut left = use_of(self.set, i);
+                left.constant = -channel.rate() / rate;
+                self.rows.push(at_most_zero(left));
+            }
+        }
+    }
+
+    /// Risk, loss and delay, one after the other.
+    fn keep_bounds(&mut self, need: &Need) -> Result<(), PlanError> {
+        let bounds = [
+            (Bound::MaxRisk, need.max_risk, Objective::Risk),
+            (Bound::MaxLoss, need.max_loss, Objective::Loss),
+            (Bound::MaxDelay, need.max_delay_ms, Objective::Delay),
+            (Bound::MaxDeliveredDelay, need.max_delivered_delay_ms, Objective::DeliveredDelay),
+        ];
+        for (bound, wanted, objective) in bounds {
+            let Some(wanted) = wanted else { continue };
+            if self.value(objective) > wanted {
+                self.minimise(objective)?;
+                let best = self.value(objective);
+                if best > wanted * (1.0 + SLACK) + NOTHING {
+                    return Err(PlanError::Infeasible { bound, wanted, best });
+                }
+            }
+            self.keep_at_most(
+                objective,
+                wanted.max(self.value(objective).min(wanted * (1.0 + SLACK) + NOTHING)),
+            );
+        }
+        Ok(())
+    }
+
+    /// Makes the schedule best in `objective`, and keeps it so from now on.
+    fn optimise(&mut self, objective: Objective) -> Result<Certificate, PlanError> {
+        let optimum = match objective {
+            Objective::Rate => self.maximise_rate()?,
+            _ => self.minimise(objective)?,
+        };
+        let value = self.value(objective);
+        match objective {
+            Objective::Rate => self.keep_rate(value * (1.0 - SLACK)),
+            _ => self.keep_at_most(objective, value * (1.0 + SLACK) + NOTHING),
+        }
+        let scale = if objective == Objective::Rate { self.set.total_rate() } else { 1.0 };
+        Ok(Certificate {
+            objective,
+            value,
+            gap: (optimum.value - optimum.bound).max(0.0) * scale,
+            rounds: optimum.rounds,
+            columns: optimum.pool,
+        })
+    }
+
+    /// Makes the schedule one of least `objective` under the rows.
+    fn minimise(&mut self, objective: Objective) -> Result<Optimum, PlanError> {
+        // A mean over delivered symbols is a ratio of two sums. Scaling q so that its denominator
+        // is 1 makes it linear (Charnes and Cooper).
+        let (norm, mass) = if objective == Objective::DeliveredDelay {
+            let all = self.set.channels().iter().map(|channel| 1.0 - channel.loss());
+            let groups = self.set.groups().iter().map(|group| 1.0 - group.loss());
+            let least: f64 = all.chain(groups).product();
+            (Linear { constant: 1.0, loss: -1.0, ..Linear::default() }, 1.0 / least.max(NOTHING))
+        } else {
+            (Linear { constant: 1.0, ..Linear::default() }, 1.0)
+        };
+        let mut rows = self.rows.clone();
+        rows.push(Row { left: norm, relation: Relation::Equal, right: 1.0 });
+        self.solve(linear(objective), rows, mass)
+    }
+
+    /// Makes the schedule one of the highest rate under the rows, with q = p R: one program for
+    /// both.
+    fn maximise_rate(&mut self) -> Result<Optimum, PlanError> {
+        let total = self.set.total_rate();
+        let mut rows = self.rows.clone();
+        for (i, channel) in self.set.channels().iter().enumerate() {
+            let right = channel.rate() / total;
+            rows.push(Row { left: use_of(self.set, i), relation: Relation::AtMost, right });
+        }
+        self.solve(Linear { constant: -1.0, ..Linear::default() }, rows, 1.0)
+    }
+
+    fn solve(
+        &mut self,
+        objective: Linear,
+        rows: Vec<Row>,
+        mass: f64,
+    ) -> Result<Optimum, PlanError> {
+        let program = Program { objective, rows, min_k: self.min_k, min_m: self.min_m, mass };
+        let start: Vec<Threshold> = self.schedule.entries().iter().map(|(t, _)| *t).collect();
+        let optimum = program.solve(self.set, start)?;
+        let sum: f64 = optimum.columns.iter().map(|(_, q)| q).sum();
+        let entries = optimum.columns.iter().map(|(threshold, q)| (*threshold, q / sum));
+        self.schedule =
+            Schedule::new(entries).map_err(|error| PlanError::Solver(error.to_string()))?;
+        Ok(optimum)
+    }
+
+    fn keep_at_most(&mut self, objective: Objective, value: f64) {
+        let mut left = linear(objective);
+        if objective == Objective::DeliveredDelay {
+            left.add(&Linear { constant: 1.0, loss: -1.0, ..Linear::default() }, -value);
+        } else {
+            left.constant -= value;
+        }
+        // In units of the bound, so that the solver's tolerance is relative to it.
+        let mut scaled = Linear::default();
+        scaled.add(&left, 1.0 / value.max(NOTHING));
+        self.rows.push(at_most_zero(scaled));
+    }
+
+    fn value(&self, objective: Objective) -> f64 {
+        self.schedule.averages(self.set).of(objective)
+    }
+}
+
+fn linear(objective: Objective) -> Linear {
+    let mut linear = Linear::default();
+    match objective {
+        Objective::Risk => linear.risk = 1.0,
+        Objective::Loss => linear.loss = 1.0,
+        Objective::Delay => linear.delay_ms = 1.0,
+        Objective::DeliveredDelay => linear.delivered_delay_ms = 1.0,
+        Objective::Rate => linear.constant = -1.0,
+    }
+    linear
+}
+
+fn use_of(set: &ChannelSet, channel: usize) -> Linear {
+    let channels = (0..set.len()).map(|i| if i == channel { 1.0 } else { 0.0 }).collect();
+    Linear { channels, ..Linear::default() }
+}
+
+fn equal_zero(left: Linear) -> Row {
+    Row { left, relation: Relation::Equal, right: 0.0 }
+}
+
+fn at_most_zero(left: Linear) -> Row {
+    Row { left, relation: Relation::AtMost, right: 0.0 }
+}

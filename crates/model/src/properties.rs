@@ -1,0 +1,122 @@
+//! What becomes of one symbol: subset risk, loss and delay (IV-A).
+//!
+//! The number of shares seen, lost or arrived is a sum of independent draws of different
+//! probabilities, a Poisson binomial. It is built up channel by channel from sums of products of
+//! probabilities, never from a difference, so that a risk of 1e-15 is as exact as one of 0.5.
+
+use crate::{ChannelSet, MAX_CHANNELS, Threshold};
+
+/// Risk, loss and delay of one symbol sent with a given k and M.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Properties {
+    /// The probability that an adversary sees at least k shares: z(k, M).
+    pub risk: f64,
+    /// The probability that fewer than k shares arrive: l(k, M).
+    pub loss: f64,
+    /// The expected time until the kth share arrives, in milliseconds, given that it does:
+    /// d(k, M).
+    pub delay_ms: f64,
+    /// The probability that at least k shares arrive: 1 - l(k, M), exact also where it is small.
+    pub delivered: f64,
+}
+
+impl Properties {
+    /// The delay weighted by the symbols that arrive: (1 - l) d, in milliseconds.
+    pub fn delivered_delay_ms(&self) -> f64 {
+        self.delivered * self.delay_ms
+    }
+}
+
+impl ChannelSet {
+    /// Risk, loss and delay of a symbol of which any k of the shares on M are enough. O(|M| k).
+    ///
+    /// Channels of M that this set does not have are seen by nobody and deliver nothing.
+    pub fn properties(&self, threshold: Threshold) -> Properties {
+        let (delivered, delay_ms) = self.delivery(threshold);
+        Properties {
+            risk: self.subset_risk(threshold),
+            loss: self.subset_loss(threshold),
+            delay_ms,
+            delivered,
+        }
+    }
+
+    /// z(k, M): the probability that an adversary sees at least k of the shares.
+    pub fn subset_risk(&self, threshold: Threshold) -> f64 {
+        let worlds = self.risk_worlds().iter();
+        let risk = worlds.map(|world| {
+            world.probability * at_least(threshold.k(), chosen(&world.hit, threshold))
+        });
+        risk.sum::<f64>().min(1.0)
+    }
+
+    /// l(k, M): the probability that fewer than k of the shares arrive.
+    pub fn subset_loss(&self, threshold: Threshold) -> f64 {
+        // Fewer than k of m arrive when more than m - k are lost.
+        let fatal = threshold.m() - threshold.k() + 1;
+        let worlds = self.loss_worlds().iter();
+        let loss =
+            worlds.map(|world| world.probability * at_least(fatal, chosen(&world.hit, threshold)));
+        loss.sum::<f64>().min(1.0)
+    }
+
+    /// d(k, M): the expected time until the kth share arrives, in milliseconds, if it does.
+    pub fn subset_delay_ms(&self, threshold: Threshold) -> f64 {
+        self.delivery(threshold).1
+    }
+
+    /// The probability that k shares arrive, and the expected time until then if they do.
+    fn delivery(&self, threshold: Threshold) -> (f64, f64) {
+        let k = threshold.k();
+        let (mut delivered, mut weighted, mut slowest) = (0.0, 0.0, 0.0);
+        for world in self.loss_worlds() {
+            // The kth share to arrive comes from a channel when k - 1 of the faster ones delivered.
+            let mut arrived = [0.0; MAX_CHANNELS + 1];
+            arrived[0] = world.probability;
+            let members = self.by_delay().iter().filter(|i| threshold.channels().contains(**i));
+            for (before, &channel) in members.enumerate() {
+                let lost = world.hit[channel];
+                slowest = self.channels()[channel].delay_ms();
+                let last = arrived[k - 1] * (1.0 - lost);
+                delivered += last;
+                weighted += last * slowest;
+                add_draw(&mut arrived[..k.min(before + 2)], 1.0 - lost, lost);
+            }
+        }
+        (delivered.min(1.0), mean_delay(delivered, weighted, slowest))
+    }
+}
+
+/// The probabilities of the channels that the threshold uses.
+fn chosen(hit: &[f64], threshold: Threshold) -> impl Iterator<Item = f64> {
+    let used = hit.iter().enumerate().filter(move |(i, _)| threshold.channels().contains(*i));
+    used.map(|(_, probability)| *probability)
+}
+
+/// The probability that at least `k` (at least 1) of the draws succeed: the upper tail, which the
+/// paper's text calls a cdf.
+fn at_least(k: usize, draws: impl Iterator<Item = f64>) -> f64 {
+    let mut count = [0.0; MAX_CHANNELS + 1];
+    count[0] = 1.0;
+    let mut enough = 0.0;
+    for (before, hit) in draws.enumerate() {
+        enough += count[k - 1] * hit;
+        add_draw(&mut count[..k.min(before + 2)], hit, 1.0 - hit);
+    }
+    enough
+}
+
+/// The mean delay of what is delivered. Where that is too unlikely for a number to hold, the last
+/// share is the one waited for.
+pub(crate) fn mean_delay(delivered: f64, weighted_ms: f64, slowest_ms: f64) -> f64 {
+    if delivered > f64::MIN_POSITIVE { weighted_ms / delivered } else { slowest_ms }
+}
+
+/// Adds a draw to the distribution of a count: `count[j]` is the probability of j successes. What
+/// would be beyond its end is dropped.
+pub(crate) fn add_draw(count: &mut [f64], success: f64, failure: f64) {
+    for j in (1..count.len()).rev() {
+        count[j] = count[j] * failure + count[j - 1] * success;
+    }
+    count[0] *= failure;
+}

@@ -1,0 +1,95 @@
+//! The optimal rate (IV-C): Theorems 1 to 4, in O(n log n) and not over subsets.
+//!
+//! A rate counts source symbols in a unit of time; the mean multiplicity mu says how many shares
+//! each of them is sent as.
+
+use crate::{Channel, ChannelSet, Subset};
+
+impl ChannelSet {
+    /// `R_C` for a mean multiplicity `mu`: the most symbols that can be sent in a unit of time
+    /// (Theorem 4). `None` unless 1 <= mu <= n.
+    ///
+    /// Of the sets S of one size, that of the slowest channels gives the theorem's minimum, so only
+    /// n sets are looked at.
+    pub fn best_rate(&self, mu: f64) -> Option<f64> {
+        if !self.multiplicities().contains(&mu) {
+            return None;
+        }
+        let n = self.count();
+        let (mut sum, mut size, mut best) = (0.0, 0.0, f64::INFINITY);
+        for rate in self.ascending_rates() {
+            (sum, size) = (sum + rate, size + 1.0);
+            if size > n - mu {
+                best = f64::min(best, sum / (mu - n + size));
+            }
+        }
+        Some(best)
+    }
+
+    /// The largest mean multiplicity at which `rate` symbols can be sent in a unit of time
+    /// (Theorem 3). `None` if `rate` is not positive, or more than the channels together carry.
+    pub fn multiplicity_at(&self, rate: f64) -> Option<f64> {
+        // The sum is at most n, and not below 1 but by rounding.
+        let sum: f64 = self.channels().iter().map(|channel| (channel.rate() / rate).min(1.0)).sum();
+        (rate > 0.0 && rate <= self.total_rate()).then(|| sum.max(1.0))
+    }
+
+    /// A rate that is always possible at a mean multiplicity `mu`: that of the ceil(mu)-th fastest
+    /// channel (Theorem 1). `None` unless 1 <= mu <= n.
+    pub fn assured_rate(&self, mu: f64) -> Option<f64> {
+        if !self.multiplicities().contains(&mu) {
+            return None;
+        }
+        let mut rank = mu.ceil();
+        let mut rates = self.ascending_rates();
+        rates.reverse();
+        rates.into_iter().find(|_| {
+            rank -= 1.0;
+            rank < 0.5
+        })
+    }
+
+    /// The largest mean multiplicity at which every channel can be used to the full (Theorem 2).
+    pub fn full_use_limit(&self) -> f64 {
+        let fastest = self.channels().iter().map(Channel::rate).fold(0.0, f64::max);
+        (self.total_rate() / fastest).clamp(1.0, self.count())
+    }
+
+    /// A, the channels that are used to the full at the optimal rate for `mu` (Definition 1): more
+    /// than n - mu of them (Corollary 2). `None` unless 1 <= mu <= n.
+    pub fn fully_used(&self, mu: f64) -> Option<Subset> {
+        let best = self.best_rate(mu)?;
+        // Rounding must not take out a channel whose rate is R_C.
+        let limit = best * (1.0 + 4.0 * f64::EPSILON);
+        let channels = self.channels().iter().enumerate();
+        Some(channels.filter(|(_, channel)| channel.rate() <= limit).map(|(i, _)| i).collect())
+    }
+
+    /// r'_i, the shares that each channel carries in a unit of time at the optimal rate for `mu`
+    /// (Equation 4), in the channels' order. `None` unless 1 <= mu <= n.
+    pub fn used_rates(&self, mu: f64) -> Option<Vec<f64>> {
+        let best = self.best_rate(mu)?;
+        Some(self.channels().iter().map(|channel| channel.rate().min(best)).collect())
+    }
+
+    /// The rate of all channels together: `R_C` at mu = 1.
+    pub fn total_rate(&self) -> f64 {
+        self.channels().iter().map(Channel::rate).sum()
+    }
+
+    /// The mean multiplicities there can be: 1 to n.
+    pub fn multiplicities(&self) -> std::ops::RangeInclusive<f64> {
+        1.0..=self.count()
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "there are few channels")]
+    fn count(&self) -> f64 {
+        self.len() as f64
+    }
+
+    fn ascending_rates(&self) -> Vec<f64> {
+        let mut rates: Vec<f64> = self.channels().iter().map(Channel::rate).collect();
+        rates.sort_by(f64::total_cmp);
+        rates
+    }
+}

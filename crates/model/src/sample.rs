@@ -1,0 +1,1 @@
+//! Which threshold each symbol is sent with, drawn from a schedule.

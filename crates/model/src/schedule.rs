@@ -1,0 +1,120 @@
+//! Share schedules: how often each (k, M) is used (III-C), and their averages (IV-A).
+
+use thiserror::Error;
+
+use crate::{ChannelSet, Threshold};
+
+/// How far the probabilities given for a schedule may be from 1 in sum.
+const TOLERANCE: f64 = 1e-9;
+
+/// A share schedule p(k, M): each threshold with the proportion of symbols it is used for. The
+/// proportions are positive and sum to 1.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Schedule {
+    entries: Vec<(Threshold, f64)>,
+}
+
+/// Why there is no such schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Error)]
+pub enum ScheduleError {
+    /// A proportion is negative or not a number.
+    #[error("a proportion of {0} is not within 0 to 1")]
+    Proportion(f64),
+    /// The proportions are not those of a whole.
+    #[error("the proportions sum to {0}, not to 1")]
+    Sum(f64),
+}
+
+/// Averages of a schedule over many symbols.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Averages {
+    /// The mean threshold: kappa.
+    pub kappa: f64,
+    /// The mean multiplicity: mu.
+    pub mu: f64,
+    /// The proportion of symbols that an adversary learns: Z(p).
+    pub risk: f64,
+    /// The proportion of symbols that are lost: L(p).
+    pub loss: f64,
+    /// The mean of the symbols' delays as the paper has it, each (k, M) weighted by how often it is
+    /// sent: D(p), in milliseconds.
+    pub delay_ms: f64,
+    /// The mean delay of the symbols that arrive, each (k, M) weighted by how often it is
+    /// delivered, in milliseconds. It is what a receiver measures.
+    pub delivered_delay_ms: f64,
+    /// The most symbols in a unit of time before the first channel is full.
+    pub rate: f64,
+}
+
+impl Schedule {
+    /// A schedule of the thresholds in `entries`, each with its proportion of symbols. Entries of
+    /// proportion 0 are left out, equal thresholds are added up, and the proportions are scaled to
+    /// sum to 1 exactly.
+    ///
+    /// # Errors
+    /// If a proportion is not within 0 to 1, or they do not sum to 1 within 1e-9.
+    pub fn new(entries: impl IntoIterator<Item = (Threshold, f64)>) -> Result<Self, ScheduleError> {
+        let mut entries: Vec<(Threshold, f64)> = entries.into_iter().collect();
+        let outside = |p: &f64| !(0.0..=1.0 + TOLERANCE).contains(p);
+        if let Some(p) = entries.iter().map(|(_, p)| *p).find(outside) {
+            return Err(ScheduleError::Proportion(p));
+        }
+        let sum: f64 = entries.iter().map(|(_, p)| p).sum();
+        if (sum - 1.0).abs() > TOLERANCE {
+            return Err(ScheduleError::Sum(sum));
+        }
+        entries.retain(|(_, p)| *p > 0.0);
+        entries.sort_by_key(|(threshold, _)| *threshold);
+        entries.dedup_by(|later, kept| {
+            let equal = later.0 == kept.0;
+            kept.1 += if equal { later.1 } else { 0.0 };
+            equal
+        });
+        for (_, p) in &mut entries {
+            *p /= sum;
+        }
+        Ok(Self { entries })
+    }
+
+    /// One threshold for every symbol.
+    pub fn constant(threshold: Threshold) -> Self {
+        Self { entries: vec![(threshold, 1.0)] }
+    }
+
+    /// The thresholds with their proportions, ordered by k and then by channels.
+    pub fn entries(&self) -> &[(Threshold, f64)] {
+        &self.entries
+    }
+
+    /// The proportion of symbols that have a share on `channel`.
+    pub fn use_of(&self, channel: usize) -> f64 {
+        let using =
+            self.entries.iter().filter(|(threshold, _)| threshold.channels().contains(channel));
+        using.map(|(_, p)| p).sum()
+    }
+
+    /// The averages of this schedule on `set`.
+    #[expect(clippy::cast_precision_loss, reason = "k and m are small")]
+    pub fn averages(&self, set: &ChannelSet) -> Averages {
+        let (mut kappa, mut mu, mut risk, mut loss, mut delay_ms) = (0.0, 0.0, 0.0, 0.0, 0.0);
+        let (mut delivered, mut weighted) = (0.0, 0.0);
+        for &(threshold, p) in &self.entries {
+            let properties = set.properties(threshold);
+            kappa += p * threshold.k() as f64;
+            mu += p * threshold.m() as f64;
+            risk += p * properties.risk;
+            loss += p * properties.loss;
+            delay_ms += p * properties.delay_ms;
+            delivered += p * properties.delivered;
+            weighted += p * properties.delivered_delay_ms();
+        }
+        let delivered_delay_ms = if delivered > 0.0 { weighted / delivered } else { delay_ms };
+        Averages { kappa, mu, risk, loss, delay_ms, delivered_delay_ms, rate: self.rate(set) }
+    }
+
+    /// The most symbols that can be sent in a unit of time before the first channel is full.
+    pub fn rate(&self, set: &ChannelSet) -> f64 {
+        let channels = set.channels().iter().enumerate();
+        channels.map(|(i, channel)| channel.rate() / self.use_of(i)).fold(f64::INFINITY, f64::min)
+    }
+}

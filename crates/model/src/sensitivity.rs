@@ -1,0 +1,80 @@
+//! Which channel's risk, loss, delay or rate changes the answer most.
+
+use crate::need::{Need, Objective};
+use crate::plan::PlanError;
+use crate::{Channel, ChannelSet};
+
+/// By how much a quantity is made better to see what it changes: a tenth.
+pub const IMPROVEMENT: f64 = 0.1;
+
+/// A quantity of a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Quantity {
+    /// z
+    Risk,
+    /// l
+    Loss,
+    /// d
+    Delay,
+    /// r
+    Rate,
+}
+
+impl Quantity {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Risk, Self::Loss, Self::Delay, Self::Rate];
+}
+
+/// What one quantity of one channel changes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sensitivity {
+    /// The channel, by index.
+    pub channel: usize,
+    /// Which of its quantities.
+    pub quantity: Quantity,
+    /// The best value of the need's first objective, were this quantity better by a tenth: risk,
+    /// loss and delay lower, the rate higher.
+    pub value: f64,
+}
+
+impl ChannelSet {
+    /// The best value of the need's first objective (the rate, if it has none) were one quantity of
+    /// one channel a tenth better, for each channel and quantity in turn. The plan is made anew each
+    /// time, so the answer holds for that step and not only for a vanishing one.
+    ///
+    /// Better is not always better: with the full rate asked for, a faster channel has to be used
+    /// more.
+    pub fn sensitivities(
+        &self,
+        need: &Need,
+    ) -> impl ExactSizeIterator<Item = Result<Sensitivity, PlanError>> + use<'_> {
+        let objective = need.objectives.first().copied().unwrap_or(Objective::Rate);
+        let need = Need { objectives: vec![objective], ..need.clone() };
+        (0..4 * self.len()).map(move |place| {
+            let (channel, quantity) = (place / 4, Quantity::ALL[place % 4]);
+            let better = self.with_better(channel, quantity);
+            let value = better.plan(&need)?.averages.of(objective);
+            Ok(Sensitivity { channel, quantity, value })
+        })
+    }
+
+    /// This set with one quantity of one channel a tenth better.
+    fn with_better(&self, channel: usize, quantity: Quantity) -> Self {
+        let mut channels = self.channels().to_vec();
+        let old = channels[channel];
+        let less = |value: f64, of: Quantity| {
+            if of == quantity { value * (1.0 - IMPROVEMENT) } else { value }
+        };
+        let rate =
+            if quantity == Quantity::Rate { old.rate() * (1.0 + IMPROVEMENT) } else { old.rate() };
+        let better = Channel::new(
+            less(old.risk(), Quantity::Risk),
+            less(old.loss(), Quantity::Loss),
+            less(old.delay_ms(), Quantity::Delay),
+            rate,
+        );
+        // Only a rate at the very end of its range cannot be better; then nothing changes.
+        channels[channel] = better.unwrap_or(old);
+        Self::with_groups(channels, self.groups().to_vec()).unwrap_or_else(|_| self.clone())
+    }
+}

@@ -1,0 +1,1 @@
+//! A Monte-Carlo simulation of the single-symbol process (III-C).

@@ -1,0 +1,98 @@
+//! Sets of channels, and a threshold over one: the pair (k, M) of the paper's III-C.
+
+use thiserror::Error;
+
+use crate::MAX_CHANNELS;
+
+/// A set M of channels of a [`crate::ChannelSet`], by index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Subset(u32);
+
+impl Subset {
+    /// No channel.
+    pub const EMPTY: Self = Self(0);
+
+    /// The first `n` channels; all that there can be if `n` is more.
+    pub fn first(n: usize) -> Self {
+        (0..n.min(MAX_CHANNELS)).collect()
+    }
+
+    /// This set and `channel`, which is left out if it is not below [`MAX_CHANNELS`].
+    #[must_use]
+    pub fn with(self, channel: usize) -> Self {
+        if channel < MAX_CHANNELS { Self(self.0 | 1 << channel) } else { self }
+    }
+
+    /// Whether `channel` is in it.
+    pub fn contains(self, channel: usize) -> bool {
+        channel < MAX_CHANNELS && self.0 >> channel & 1 == 1
+    }
+
+    /// Whether every channel of `other` is in it.
+    pub fn includes(self, other: Self) -> bool {
+        other.0 & !self.0 == 0
+    }
+
+    /// How many channels: |M|.
+    pub fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The channels' indices, ascending.
+    pub fn iter(self) -> impl Iterator<Item = usize> {
+        (0..MAX_CHANNELS).filter(move |channel| self.contains(*channel))
+    }
+}
+
+impl FromIterator<usize> for Subset {
+    fn from_iter<I: IntoIterator<Item = usize>>(channels: I) -> Self {
+        channels.into_iter().fold(Self::EMPTY, Self::with)
+    }
+}
+
+/// How one symbol is sent: shares on each channel of M, any k of which give it back (III-C). The
+/// paper's set of all of these is the calligraphic M.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Threshold {
+    k: usize,
+    channels: Subset,
+}
+
+/// Why there is no such threshold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("a threshold of {k} is not within 1 to {m}, the number of channels used")]
+pub struct ThresholdError {
+    k: usize,
+    m: usize,
+}
+
+impl Threshold {
+    /// `k` of the channels in `channels`.
+    ///
+    /// # Errors
+    /// Unless 1 <= k <= |M|.
+    pub fn new(k: usize, channels: Subset) -> Result<Self, ThresholdError> {
+        let m = channels.len();
+        if k < 1 || k > m { Err(ThresholdError { k, m }) } else { Ok(Self { k, channels }) }
+    }
+
+    /// How many shares give the symbol back: k.
+    pub fn k(self) -> usize {
+        self.k
+    }
+
+    /// How many shares there are: m.
+    pub fn m(self) -> usize {
+        self.channels.len()
+    }
+
+    /// The channels that carry one share each: M.
+    pub fn channels(self) -> Subset {
+        self.channels
+    }
+}
