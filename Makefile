@@ -10,7 +10,7 @@ help:
 	@echo 'make demo    a file crosses three channels that no two of them can read'
 	@echo 'make test    all tests (installs curl if it is missing)'
 	@echo 'make lint    format, clippy, documentation, licences of dependencies'
-	@echo 'make bench   speed: sharing kernels beside libisal, MICSS beside a plain relay'
+	@echo 'make bench   speed: sharing beside libisal, plans beside scipy, MICSS beside a plain relay'
 	@echo 'make docs    the API documentation, in target/doc'
 	@echo 'make fuzz    every fuzz target, FUZZ_SECONDS=$(FUZZ_SECONDS) each'
 	@echo 'make soak    large files and many streams: memory stays flat'
@@ -33,6 +33,7 @@ lint: setup-lint
 bench:
 	scripts/setup libisal.so.2:libisal2
 	$(CARGO) bench --locked --package sharing --bench sharing
+	$(CARGO) bench --locked --package model --bench programs
 	$(CARGO) bench --locked --package micss --bench loopback
 
 docs:

@@ -49,6 +49,8 @@ fn from_uses(kappa: f64, uses: &[f64]) -> Option<Schedule> {
     let mut arcs: Vec<(Subset, f64)> = arcs
         .map(|cut| (wound_over(f64::midpoint(cut[0], cut[1]), &ends), cut[1] - cut[0]))
         .collect();
+    // Rounding can leave a sliver that nothing is wound over.
+    arcs.retain(|(channels, _)| !channels.is_empty());
     arcs.sort_by_key(|(channels, _)| std::cmp::Reverse(channels.len()));
 
     let (low, mut more) = (kappa.floor(), kappa.fract());

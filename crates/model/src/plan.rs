@@ -9,6 +9,7 @@
 
 use thiserror::Error;
 
+use crate::columns::Column;
 use crate::master::MasterError;
 use crate::need::{Bound, Need, NeedError, Objective};
 use crate::program::{Linear, Optimum, Program, Relation, Row};
@@ -18,7 +19,10 @@ use crate::{Averages, ChannelSet, Schedule, Threshold};
 const SLACK: f64 = 1e-9;
 
 /// And absolute, where a bound is 0 or nearly: a probability that is none.
-const NOTHING: f64 = 1e-14;
+const NOTHING: f64 = 1e-15;
+
+/// How far a row may be off in the end: rows are of order 1, bounds in units of themselves.
+const CHECKED: f64 = 1e-7;
 
 /// The best schedule for a need.
 #[derive(Clone, Debug, PartialEq)]
@@ -192,16 +196,16 @@ impl<'a> Planner<'a> {
             Objective::Rate => self.maximise_rate()?,
             _ => self.minimise(objective)?,
         };
+        self.check()?;
         let value = self.value(objective);
         match objective {
             Objective::Rate => self.keep_rate(value * (1.0 - SLACK)),
             _ => self.keep_at_most(objective, value * (1.0 + SLACK) + NOTHING),
         }
-        let scale = if objective == Objective::Rate { self.set.total_rate() } else { 1.0 };
         Ok(Certificate {
             objective,
             value,
-            gap: (optimum.value - optimum.bound).max(0.0) * scale,
+            gap: (optimum.value - optimum.bound).max(0.0),
             rounds: optimum.rounds,
             columns: optimum.pool,
         })
@@ -225,15 +229,27 @@ impl<'a> Planner<'a> {
     }
 
     /// Makes the schedule one of the highest rate under the rows, with q = p R: one program for
-    /// both.
+    /// both, in a unit that is near the result, since the solver's tolerance is absolute.
     fn maximise_rate(&mut self) -> Result<Optimum, PlanError> {
         let total = self.set.total_rate();
-        let mut rows = self.rows.clone();
-        for (i, channel) in self.set.channels().iter().enumerate() {
-            let right = channel.rate() / total;
-            rows.push(Row { left: use_of(self.set, i), relation: Relation::AtMost, right });
+        let mut unit = total;
+        loop {
+            let mut rows = self.rows.clone();
+            for (i, channel) in self.set.channels().iter().enumerate() {
+                let right = channel.rate() / unit;
+                rows.push(Row { left: use_of(self.set, i), relation: Relation::AtMost, right });
+            }
+            let earned = Linear { constant: -1.0, ..Linear::default() };
+            let mut optimum = self.solve(earned, rows, total / unit)?;
+            let rate = -optimum.value * unit;
+            if rate < unit / 4.0 && rate > 0.0 {
+                unit = rate;
+            } else {
+                optimum.value *= unit;
+                optimum.bound *= unit;
+                return Ok(optimum);
+            }
         }
-        self.solve(Linear { constant: -1.0, ..Linear::default() }, rows, 1.0)
     }
 
     fn solve(
@@ -250,6 +266,23 @@ impl<'a> Planner<'a> {
         self.schedule =
             Schedule::new(entries).map_err(|error| PlanError::Solver(error.to_string()))?;
         Ok(optimum)
+    }
+
+    /// Whatever the solver says, the schedule must meet every row. Numbers that differ by more than
+    /// its precision, a risk bound of 1e-14 beside risks of 0.2, are where it could be wrong.
+    fn check(&self) -> Result<(), PlanError> {
+        let entries = self.schedule.entries().iter();
+        let columns: Vec<_> = entries.map(|(t, p)| (Column::new(self.set, *t), p)).collect();
+        for row in &self.rows {
+            let sum: f64 = columns.iter().map(|(column, p)| *p * row.left.of(column)).sum();
+            let off = if row.relation == Relation::Equal { sum.abs() } else { sum };
+            if off > CHECKED {
+                let advice = "the numbers are too far apart to solve exactly; leave out bounds or \
+                              channels of extremely small values";
+                return Err(PlanError::Solver(String::from(advice)));
+            }
+        }
+        Ok(())
     }
 
     fn keep_at_most(&mut self, objective: Objective, value: f64) {

@@ -144,7 +144,14 @@ impl Program {
         let mut scale = 1.0;
         let mut limit = LIMITS.0;
         for rounds in 1..=MAX_ROUNDS {
-            let prices = master::prices(self, &pool, scale, limit)?;
+            let prices = match master::prices(self, &pool, scale, limit) {
+                // What a column earns can be more than the limit lets the rows ask for.
+                Err(MasterError::Solver(microlp::Error::Infeasible)) if limit < LIMITS.1 => {
+                    limit *= 100.0;
+                    continue;
+                }
+                prices => prices?,
+            };
             let (reduced, paid) = self.at(&prices, scale);
             let better = pricing.best(&reduced);
             let least = better.first().map_or(0.0, |(_, cost)| cost.min(0.0));

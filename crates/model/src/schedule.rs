@@ -115,6 +115,8 @@ impl Schedule {
     /// The most symbols that can be sent in a unit of time before the first channel is full.
     pub fn rate(&self, set: &ChannelSet) -> f64 {
         let channels = set.channels().iter().enumerate();
-        channels.map(|(i, channel)| channel.rate() / self.use_of(i)).fold(f64::INFINITY, f64::min)
+        let used = channels.map(|(i, channel)| (channel.rate(), self.use_of(i)));
+        let used = used.filter(|(_, used)| *used > 0.0);
+        used.map(|(rate, used)| rate / used).fold(f64::INFINITY, f64::min)
     }
 }

@@ -1,1 +1,428 @@
-//! A Monte-Carlo simulation of the single-symbol process (III-C).
+//! A Monte-Carlo simulation of the single-symbol process (III-C), as a check of the formulas of
+//! IV-A: it knows only what befalls each share, and shares no code with them.
+
+use crate::sample::Independent;
+use crate::{ChannelSet, Group, MAX_CHANNELS, Schedule, Subset, Threshold};
+
+/// How many standard deviations each side of the mean hold 99% of a normal distribution.
+const DEVIATIONS: f64 = 2.575_829_303_548_901;
+
+/// How far, relative to it, a mean can be off by rounding alone. It keeps the interval of a delay
+/// that never varies from excluding the same delay computed in another order.
+const ROUNDING: f64 = 1e-12;
+
+/// Symbols sent one by one, and what became of them.
+///
+/// For each a threshold is drawn, then what befalls each group of channels that share a fate, then
+/// what befalls each share. An adversary learns the symbol by seeing at least k shares; it is lost
+/// if fewer than k arrive, and else takes as long as the kth share to arrive. Channels of a
+/// threshold that the set does not have are seen by nobody and deliver nothing.
+#[derive(Clone, Debug)]
+pub struct Simulation<'a> {
+    set: &'a ChannelSet,
+    schedule: &'a Schedule,
+    thresholds: Independent,
+    symbols: u64,
+    learnt: u64,
+    /// The delays of all symbols that arrived, in milliseconds.
+    delivered: Moments,
+    /// The same for each entry of the schedule on its own.
+    by_entry: Vec<Moments>,
+}
+
+/// What a [`Simulation`] has found so far, with 99% confidence intervals.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimates {
+    /// How many symbols were sent.
+    pub symbols: u64,
+    /// The proportion of symbols that an adversary learns, Z(p), with its Wilson score interval.
+    pub risk: Estimate,
+    /// The proportion of symbols that are lost, L(p), with its Wilson score interval.
+    pub loss: Estimate,
+    /// The delay as the paper has it, each (k, M) weighted by how often it is sent, whatever
+    /// arrives: D(p), in milliseconds. It is the mean of the entries' mean delays, weighted by their
+    /// proportions. None until two symbols of each entry have arrived, without which the spread of
+    /// the entry's delays is unknown.
+    pub delay_ms: Option<Estimate>,
+    /// The mean delay of the symbols that arrived, in milliseconds. None until two have.
+    pub delivered_delay_ms: Option<Estimate>,
+}
+
+/// A mean and its 99% confidence interval.
+///
+/// The intervals of delays are those of a normal distribution with the variance found, which needs
+/// many symbols of each entry: of a delay too rare to have occurred they know nothing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// The mean of what was found.
+    pub mean: f64,
+    /// The interval's lower end, at least 0.
+    pub low: f64,
+    /// The interval's upper end; at most 1 for a proportion.
+    pub high: f64,
+}
+
+impl<'a> Simulation<'a> {
+    /// Symbols sent over `set` as `schedule` says; none so far.
+    pub fn new(set: &'a ChannelSet, schedule: &'a Schedule) -> Self {
+        Self {
+            set,
+            schedule,
+            thresholds: Independent::new(schedule),
+            symbols: 0,
+            learnt: 0,
+            delivered: Moments::default(),
+            by_entry: vec![Moments::default(); schedule.entries().len()],
+        }
+    }
+
+    /// Sends as many more `symbols`. Each number from `random` must be uniform over all 64-bit
+    /// numbers and independent of the others. Many short runs are the same as one long one.
+    pub fn run(&mut self, symbols: u64, random: &mut impl FnMut() -> u64) {
+        for _ in 0..symbols {
+            let index = self.thresholds.draw_index(random());
+            let (threshold, _) = self.schedule.entries()[index];
+            self.symbols += 1;
+            self.learnt += u64::from(is_learnt(self.set, threshold, random));
+            if let Some(delay_ms) = delay_ms(self.set, threshold, random) {
+                self.delivered.add(delay_ms);
+                self.by_entry[index].add(delay_ms);
+            }
+        }
+    }
+
+    /// What all runs together have found. Of no symbols at all it is known only that a proportion
+    /// is within 0 to 1.
+    pub fn estimates(&self) -> Estimates {
+        Estimates {
+            symbols: self.symbols,
+            risk: Estimate::of_proportion(self.learnt, self.symbols),
+            loss: Estimate::of_proportion(self.symbols - self.delivered.count, self.symbols),
+            delay_ms: self.delay_ms(),
+            delivered_delay_ms: Estimate::of_mixture([(&self.delivered, 1.0)]),
+        }
+    }
+
+    /// D(p): stratified, because the symbols that arrived are not in the proportions in which they
+    /// were sent.
+    fn delay_ms(&self) -> Option<Estimate> {
+        let proportions = self.schedule.entries().iter().map(|(_, p)| *p);
+        Estimate::of_mixture(self.by_entry.iter().zip(proportions))
+    }
+}
+
+impl Estimate {
+    /// Whether `value` is within the interval, its ends included.
+    pub fn contains(&self, value: f64) -> bool {
+        (self.low..=self.high).contains(&value)
+    }
+
+    /// A probability of which `hits` of `draws` give evidence: Wilson's score interval, which holds
+    /// also near 0 and 1. Without draws, all of 0 to 1 with the middle for a mean.
+    #[expect(clippy::cast_precision_loss, reason = "the interval is far wider")]
+    fn of_proportion(hits: u64, draws: u64) -> Self {
+        if draws == 0 {
+            return Self { mean: 0.5, low: 0.0, high: 1.0 };
+        }
+        let (n, mean) = (draws as f64, hits as f64 / draws as f64);
+        let square = DEVIATIONS * DEVIATIONS / n;
+        let centre = (mean + square / 2.0) / (1.0 + square);
+        let variance = mean * (1.0 - mean) / n + square / (4.0 * n);
+        let half = DEVIATIONS * variance.sqrt() / (1.0 + square);
+        // The ends are 0 and 1 exactly where nothing or everything was hit; rounding must not keep
+        // them from it.
+        let low = if hits == 0 { 0.0 } else { (centre - half).max(0.0) };
+        let high = if hits == draws { 1.0 } else { (centre + half).min(1.0) };
+        Self { mean, low, high }
+    }
+
+    /// The sum of the means of independent `parts`, each times its weight. None if one has no
+    /// variance yet.
+    fn of_mixture<'m>(parts: impl IntoIterator<Item = (&'m Moments, f64)>) -> Option<Self> {
+        let (mut mean, mut variance) = (0.0, 0.0);
+        for (moments, weight) in parts {
+            mean += weight * moments.mean;
+            variance += weight * weight * moments.variance_of_mean()?;
+        }
+        let half = DEVIATIONS * variance.sqrt() + ROUNDING * mean;
+        Some(Self { mean, low: (mean - half).max(0.0), high: mean + half })
+    }
+}
+
+/// Mean and variance of numbers as they come, by Welford's method: sums of squares would cancel.
+#[derive(Clone, Copy, Debug, Default)]
+struct Moments {
+    count: u64,
+    mean: f64,
+    /// The sum of the squares of the distances from the mean.
+    squares: f64,
+}
+
+impl Moments {
+    #[expect(clippy::cast_precision_loss, reason = "a count beyond 2^53 is out of reach")]
+    fn add(&mut self, value: f64) {
+        self.count += 1;
+        let before = value - self.mean;
+        self.mean += before / self.count as f64;
+        self.squares += before * (value - self.mean);
+    }
+
+    /// The sample variance divided by the count; unknown of fewer than two.
+    #[expect(clippy::cast_precision_loss, reason = "a count beyond 2^53 is out of reach")]
+    fn variance_of_mean(&self) -> Option<f64> {
+        let freedom = self.count.checked_sub(1).filter(|freedom| *freedom > 0)?;
+        Some(self.squares / freedom as f64 / self.count as f64)
+    }
+}
+
+/// Whether an adversary sees enough shares of one symbol.
+fn is_learnt(set: &ChannelSet, threshold: Threshold, random: &mut impl FnMut() -> u64) -> bool {
+    let struck = struck(set.groups(), Group::risk, random);
+    let mut seen = 0;
+    for (index, channel) in set.channels().iter().enumerate() {
+        if threshold.channels().contains(index) {
+            // The channel's own draw comes on top of the groups', whatever these were.
+            let own = happens(channel.risk(), random);
+            seen += usize::from(own || struck.contains(index));
+        }
+    }
+    seen >= threshold.k()
+}
+
+/// How long one symbol takes, in milliseconds; None if it is lost.
+fn delay_ms(
+    set: &ChannelSet,
+    threshold: Threshold,
+    random: &mut impl FnMut() -> u64,
+) -> Option<f64> {
+    let struck = struck(set.groups(), Group::loss, random);
+    let mut delays = [0.0; MAX_CHANNELS];
+    let mut arrived = 0;
+    for (index, channel) in set.channels().iter().enumerate() {
+        if threshold.channels().contains(index) {
+            let own = happens(channel.loss(), random);
+            if !own && !struck.contains(index) {
+                delays[arrived] = channel.delay_ms();
+                arrived += 1;
+            }
+        }
+    }
+    let delays = &mut delays[..arrived];
+    delays.sort_unstable_by(f64::total_cmp);
+    delays.get(threshold.k() - 1).copied()
+}
+
+/// The channels of all groups that were struck. Whether one is says nothing about the others.
+fn struck(
+    groups: &[Group],
+    probability: impl Fn(&Group) -> f64,
+    random: &mut impl FnMut() -> u64,
+) -> Subset {
+    let struck = groups.iter().filter(|group| happens(probability(group), random));
+    struck.flat_map(|group| group.channels().iter()).collect()
+}
+
+/// True with this probability, to 2^-53. Certainties cost no random number.
+#[expect(clippy::cast_precision_loss, reason = "53 bits are exact")]
+fn happens(probability: f64, random: &mut impl FnMut() -> u64) -> bool {
+    const UNIT: f64 = 1.0 / (1_u64 << 53) as f64;
+    probability > 0.0 && (probability >= 1.0 || (random() >> 11) as f64 * UNIT < probability)
+}
+
+#[cfg(test)]
+mod tests {
+    use sim::Rng;
+
+    use super::*;
+    use crate::Channel;
+
+    fn near(a: f64, b: f64) -> bool {
+        (a - b).abs() < 1e-4
+    }
+
+    fn threshold(k: usize, channels: &[usize]) -> Threshold {
+        Threshold::new(k, channels.iter().copied().collect()).unwrap()
+    }
+
+    /// A fraction of 1 as random bits.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within 0 to 1")]
+    fn bits(fraction: f64) -> u64 {
+        (fraction * 2_f64.powi(64)) as u64
+    }
+
+    /// Within 0 to 1.
+    #[expect(clippy::cast_precision_loss, reason = "good enough for a test")]
+    fn unit(rng: &mut Rng) -> f64 {
+        rng.next_u64() as f64 / 2_f64.powi(64)
+    }
+
+    #[test]
+    fn one_channel_by_hand() {
+        let set = ChannelSet::new(vec![Channel::new(0.5, 0.25, 10.0, 1.0).unwrap()]).unwrap();
+        let schedule = Schedule::constant(threshold(1, &[0]));
+        let mut simulation = Simulation::new(&set, &schedule);
+        // Per symbol the threshold's draw, the risk's and the loss's.
+        let script = [0.9, 0.49, 0.26, 0.0, 0.51, 0.24, 0.5, 0.0, 0.99, 0.1, 0.99, 0.25];
+        let mut script = script.into_iter().map(bits);
+        simulation.run(4, &mut || script.next().unwrap());
+        let found = simulation.estimates();
+        assert_eq!(found.symbols, 4);
+        // Two of four were learnt and one was lost.
+        assert!(near(found.risk.mean, 0.5));
+        assert!(near(found.risk.low, 0.10507) && near(found.risk.high, 0.89493));
+        assert!(near(found.loss.mean, 0.25));
+        assert_eq!(found.delay_ms, found.delivered_delay_ms);
+        assert!(found.delay_ms.is_some_and(|delay| delay.contains(10.0) && !delay.contains(10.01)));
+    }
+
+    #[test]
+    fn two_channels_of_one_fate_by_hand() {
+        let channels = vec![
+            Channel::new(0.5, 0.5, 1.0, 1.0).unwrap(),
+            Channel::new(0.2, 0.0, 10.0, 1.0).unwrap(),
+        ];
+        let group = Group::new(Subset::first(2), 0.1, 0.2).unwrap();
+        let set = ChannelSet::with_groups(channels, vec![group]).unwrap();
+        let schedule =
+            Schedule::new([(threshold(1, &[0, 1]), 0.5), (threshold(2, &[0, 1]), 0.5)]).unwrap();
+        let mut simulation = Simulation::new(&set, &schedule);
+        let mut rng = Rng::new(1);
+        simulation.run(200_000, &mut || rng.next_u64());
+        let found = simulation.estimates();
+        // k = 1: seen 0.1 + 0.9 * 0.6, lost 0.2, and 5.5 ms. k = 2: seen 0.1 + 0.9 * 0.1, lost
+        // 0.2 + 0.8 * 0.5, and 10 ms.
+        assert!(found.risk.contains(0.5 * 0.64 + 0.5 * 0.19), "{:?}", found.risk);
+        assert!(found.loss.contains(0.5 * 0.2 + 0.5 * 0.6), "{:?}", found.loss);
+        let (sent, delivered) = (found.delay_ms.unwrap(), found.delivered_delay_ms.unwrap());
+        assert!(sent.contains(0.5 * 5.5 + 0.5 * 10.0), "{sent:?}");
+        assert!(delivered.contains((0.8 * 5.5 + 0.4 * 10.0) / 1.2), "{delivered:?}");
+        assert!(!sent.contains(delivered.mean));
+    }
+
+    #[test]
+    fn without_evidence_nothing_is_claimed() {
+        let set = ChannelSet::new(vec![Channel::new(0.0, 0.0, 3.0, 1.0).unwrap()]).unwrap();
+        // The second entry needs a channel that there is not.
+        let schedule =
+            Schedule::new([(threshold(1, &[0]), 0.5), (threshold(2, &[0, 7]), 0.5)]).unwrap();
+        let mut simulation = Simulation::new(&set, &schedule);
+        let none = simulation.estimates();
+        assert!(none.risk.contains(0.0) && none.risk.contains(1.0));
+        assert_eq!((none.risk, none.delay_ms, none.delivered_delay_ms), (none.loss, None, None));
+        let mut rng = Rng::new(2);
+        simulation.run(1000, &mut || rng.next_u64());
+        let some = simulation.estimates();
+        assert!(some.risk.contains(0.0) && !some.risk.contains(0.01));
+        assert!(some.loss.contains(0.5));
+        assert_eq!(some.delay_ms, None);
+        assert!(some.delivered_delay_ms.is_some_and(|delay| delay.contains(3.0)));
+    }
+
+    #[test]
+    fn certainties_are_certain() {
+        let channels = vec![Channel::new(1.0, 0.0, 0.0, 1.0).unwrap(); MAX_CHANNELS];
+        let set = ChannelSet::new(channels).unwrap();
+        let all = Threshold::new(MAX_CHANNELS, set.all()).unwrap();
+        let schedule = Schedule::constant(all);
+        for random in [0, u64::MAX] {
+            let mut simulation = Simulation::new(&set, &schedule);
+            simulation.run(10, &mut || random);
+            let found = simulation.estimates();
+            assert!(found.risk.contains(1.0) && found.risk.low > 0.5);
+            assert!(found.loss.contains(0.0) && found.loss.high < 0.5);
+            assert_eq!(found.delay_ms, Some(Estimate { mean: 0.0, low: 0.0, high: 0.0 }));
+        }
+    }
+
+    #[test]
+    fn pieces_add_up() {
+        let mut rng = Rng::new(3);
+        let (set, schedule) = (random_set(&mut rng, 4, true), random_schedule(&mut rng, 4));
+        let (mut whole, mut pieces) = (Rng::new(4), Rng::new(4));
+        let mut at_once = Simulation::new(&set, &schedule);
+        at_once.run(1000, &mut || whole.next_u64());
+        let mut in_pieces = Simulation::new(&set, &schedule);
+        for symbols in [0, 1, 99, 900] {
+            in_pieces.run(symbols, &mut || pieces.next_u64());
+        }
+        assert_eq!(at_once.estimates(), in_pieces.estimates());
+    }
+
+    #[test]
+    fn delays_have_the_sample_variance() {
+        let mut moments = Moments::default();
+        // A large offset, to which a sum of squares would lose the variance.
+        for value in [1.0, 2.0, 3.0, 6.0] {
+            moments.add(1e9 + value);
+        }
+        assert!(near(moments.mean, 1e9 + 3.0));
+        assert!(
+            moments.variance_of_mean().is_some_and(|variance| near(variance, 14.0 / 3.0 / 4.0))
+        );
+    }
+
+    #[test]
+    fn the_formulas_hold() {
+        let (mut compared, mut missed) = (0, 0);
+        for seed in 0..20 {
+            let mut rng = Rng::new(seed);
+            let n = 1 + rng.index(6);
+            let set = random_set(&mut rng, n, seed % 2 == 0 && n > 1);
+            let schedule = random_schedule(&mut rng, n);
+            let mut simulation = Simulation::new(&set, &schedule);
+            simulation.run(100_000, &mut || rng.next_u64());
+            let (found, formulas) = (simulation.estimates(), schedule.averages(&set));
+            let pairs = [
+                (Some(found.risk), formulas.risk),
+                (Some(found.loss), formulas.loss),
+                (found.delay_ms, formulas.delay_ms),
+                (found.delivered_delay_ms, formulas.delivered_delay_ms),
+            ];
+            for (estimate, formula) in pairs {
+                let estimate = estimate.expect("enough symbols arrive");
+                compared += 1;
+                missed += usize::from(!estimate.contains(formula));
+                let wide = widened(estimate, 5.0 / DEVIATIONS);
+                assert!(wide.contains(formula), "seed {seed}: {formula} is not in {wide:?}");
+            }
+        }
+        // Of 80 comparisons at 99% more than five miss once in a few thousand times.
+        assert!(missed <= 5, "{missed} of {compared} are outside");
+    }
+
+    /// With probabilities at which every event occurs often.
+    fn random_set(rng: &mut Rng, n: usize, grouped: bool) -> ChannelSet {
+        let channel = |rng: &mut Rng| {
+            let (risk, loss) = (0.05 + 0.5 * unit(rng), 0.02 + 0.4 * unit(rng));
+            Channel::new(risk, loss, 200.0 * unit(rng), 1.0).unwrap()
+        };
+        let channels = (0..n).map(|_| channel(rng)).collect();
+        let group =
+            |rng: &mut Rng, members| Group::new(members, 0.3 * unit(rng), 0.3 * unit(rng)).unwrap();
+        // Two groups that overlap.
+        let members = [Subset::first(2), (1..n).collect(), Subset::first(n)];
+        let members = members.into_iter().filter(|members| grouped && members.len() > 1).take(2);
+        let groups = members.map(|members| group(rng, members)).collect();
+        ChannelSet::with_groups(channels, groups).unwrap()
+    }
+
+    /// Up to five entries, none of them rare.
+    fn random_schedule(rng: &mut Rng, n: usize) -> Schedule {
+        let entries = (0..=rng.index(5)).map(|_| {
+            let first = rng.index(n);
+            let channels =
+                (0..n).filter(|channel| *channel == first || rng.chance(60)).collect::<Subset>();
+            let k = 1 + rng.index(channels.len());
+            (Threshold::new(k, channels).unwrap(), 0.2 + unit(rng))
+        });
+        let entries: Vec<(Threshold, f64)> = entries.collect();
+        let total: f64 = entries.iter().map(|(_, part)| part).sum();
+        Schedule::new(entries.into_iter().map(|(t, part)| (t, part / total))).unwrap()
+    }
+
+    fn widened(estimate: Estimate, factor: f64) -> Estimate {
+        let middle = f64::midpoint(estimate.low, estimate.high);
+        let half = (estimate.high - estimate.low) / 2.0 * factor;
+        Estimate { low: middle - half, high: middle + half, ..estimate }
+    }
+}
