@@ -54,7 +54,7 @@ fn refuse(path: &Path, error: &io::Error) -> Failure {
     let path = path.display();
     Failure::Usage(match error.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => {
-            format!("no such file: {path}; name the configuration with --config")
+            format!("no such file: {path}; check its name")
         }
         ErrorKind::IsADirectory => format!("{path} is a directory; name a file in it"),
         ErrorKind::InvalidData | ErrorKind::FileTooLarge => {

@@ -9,6 +9,7 @@ mod interrupt;
 mod join;
 mod names;
 mod output;
+mod plan;
 mod progress;
 mod proxy;
 mod serve;
@@ -39,6 +40,7 @@ enum Command {
     Join(join::Arguments),
     Serve(serve::Arguments),
     Proxy(proxy::Arguments),
+    Plan(plan::Arguments),
     Demo(demo::Arguments),
 }
 
@@ -60,6 +62,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Join(arguments) => join::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Proxy(arguments) => proxy::run(&arguments),
+        Command::Plan(arguments) => plan::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
     }
 }

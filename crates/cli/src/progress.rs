@@ -4,8 +4,8 @@ use std::io::{self, IsTerminal};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// How far a command has come, in bytes. Shown on standard error if that is a terminal, and
-/// removed from it when dropped.
+/// How far a command has come, in bytes or in steps. Shown on standard error if that is a terminal,
+/// and removed from it when dropped.
 pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
@@ -25,9 +25,24 @@ impl Progress {
         Self(bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar())))
     }
 
+    /// Begins at zero of `total` steps of a calculation.
+    pub(crate) fn steps(total: u64) -> Self {
+        if !io::stderr().is_terminal() {
+            return Self(ProgressBar::hidden());
+        }
+        let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {eta} left");
+        let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+        Self(ProgressBar::new(total).with_style(style))
+    }
+
     /// Goes on by so many bytes.
     pub(crate) fn advance(&self, bytes: usize) {
         self.0.inc(bytes as u64);
+    }
+
+    /// Goes on by so many steps.
+    pub(crate) fn step(&self, steps: u64) {
+        self.0.inc(steps);
     }
 
     /// Says that all bytes are through, and the disk is being waited for.

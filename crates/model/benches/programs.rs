@@ -1,4 +1,4 @@
-//! How long one full-rate program takes (IV-D), beside scipy's `linprog` (`HiGHS`) where Python has
+//! How long one full-rate program takes (IV-D), beside scipy's `linprog` (HiGHS) where Python has
 //! it: the same programs in the same run, in turns. `make bench` runs it.
 
 use std::fs;

@@ -1,7 +1,7 @@
 //! The channel model: what privacy, loss, delay and rate a set of channels gives, and the best
 //! schedule for a stated need.
 //!
-//! It follows Pohly and `McDaniel`, "Modeling Privacy and Tradeoffs in Multichannel Secret
+//! It follows Pohly and McDaniel, "Modeling Privacy and Tradeoffs in Multichannel Secret
 //! Sharing Protocols" (DSN 2016); section numbers in this crate are that paper's, and docs/model.md
 //! tells what it adds and where it reads it differently. Everything here is a pure function of its
 //! arguments.

@@ -15,7 +15,7 @@ impl ChannelSet {
             left -= used;
             used
         });
-        valid.then(|| from_uses(kappa, &uses.collect::<Vec<f64>>())).flatten()
+        valid.then(|| from_uses(kappa, mu, &uses.collect::<Vec<f64>>())).flatten()
     }
 
     /// As [`ChannelSet::limited_schedule`], and at the optimal rate `R_C(mu)` too: limiting a
@@ -24,33 +24,39 @@ impl ChannelSet {
         let valid = kappa >= 1.0 && kappa <= mu;
         let best = self.best_rate(mu).filter(|_| valid)?;
         let uses = self.channels().iter().map(|channel| (channel.rate() / best).min(1.0));
-        from_uses(kappa, &uses.collect::<Vec<f64>>())
+        from_uses(kappa, mu, &uses.collect::<Vec<f64>>())
     }
 }
 
-/// A schedule in which channel i carries a share of a proportion `uses[i]` of the symbols, the mean
-/// threshold is `kappa`, and k and m are the means rounded down or up.
+/// What rounding leaves between two ends that are one, for up to 20 channels.
+const SLIVER: f64 = 1e-13;
+
+/// A schedule in which channel i carries a share of a proportion `uses[i]` of the symbols, whose sum
+/// is `mu`; the mean threshold is `kappa`, and k and m are the means rounded down or up.
 ///
 /// The uses are laid end to end on a line and the line is wound around a circle of length 1. A point
 /// of the circle then stands for the channels wound over it, floor(mu) or ceil(mu) of them and none
-/// twice, and an arc between two ends for the proportion of symbols that use just those. The longer
+/// twice, and an arc between two ends for the proportion of symbols that use just those. The larger
 /// of the two thresholds goes to arcs with the most channels: it fits, as kappa <= mu.
-fn from_uses(kappa: f64, uses: &[f64]) -> Option<Schedule> {
-    let ends: Vec<f64> = uses
-        .iter()
-        .scan(0.0, |end, used| {
-            *end += used;
-            Some(*end)
-        })
-        .collect();
+#[expect(clippy::cast_precision_loss, reason = "there are few channels")]
+fn from_uses(kappa: f64, mu: f64, uses: &[f64]) -> Option<Schedule> {
+    let ends = uses.iter().scan(0.0, |end, used| {
+        *end += used;
+        Some(*end)
+    });
+    let ends: Vec<f64> = ends.collect();
     let mut cuts: Vec<f64> = ends.iter().map(|end| end.fract()).chain([0.0, 1.0]).collect();
     cuts.sort_by(f64::total_cmp);
-    let arcs = cuts.windows(2).filter(|cut| cut[1] - cut[0] > f64::EPSILON);
-    let mut arcs: Vec<(Subset, f64)> = arcs
-        .map(|cut| (wound_over(f64::midpoint(cut[0], cut[1]), &ends), cut[1] - cut[0]))
-        .collect();
-    // Rounding can leave a sliver that nothing is wound over.
-    arcs.retain(|(channels, _)| !channels.is_empty());
+    let arcs = cuts
+        .windows(2)
+        .map(|cut| (wound_over(f64::midpoint(cut[0], cut[1]), &ends), cut[1] - cut[0]));
+    // Only a sliver can have one channel more or less, and it must not: its threshold would be one
+    // that was asked never to be used.
+    let sizes = mu.floor()..=mu.ceil();
+    let is_arc =
+        |channels: Subset, length| length > SLIVER && sizes.contains(&(channels.len() as f64));
+    let mut arcs: Vec<(Subset, f64)> =
+        arcs.filter(|(channels, length)| is_arc(*channels, *length)).collect();
     arcs.sort_by_key(|(channels, _)| std::cmp::Reverse(channels.len()));
 
     let (low, mut more) = (kappa.floor(), kappa.fract());
@@ -59,7 +65,7 @@ fn from_uses(kappa: f64, uses: &[f64]) -> Option<Schedule> {
         let at_high = more.min(length);
         more -= at_high;
         for (k, p) in [(low + 1.0, at_high), (low, length - at_high)] {
-            if p > 0.0 {
+            if p > SLIVER {
                 entries.push((threshold(k, channels)?, p));
             }
         }
@@ -78,8 +84,8 @@ fn wound_over(point: f64, ends: &[f64]) -> Subset {
     (0..ends.len()).filter(covers).collect()
 }
 
-/// The threshold for the whole number `k`, but no more than there are channels: rounding can leave
-/// a sliver of an arc with one fewer than it should have.
+/// The threshold for the whole number `k`, but no more than there are channels: where mu is whole but
+/// for rounding, so may kappa be.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to n")]
 fn threshold(k: f64, channels: Subset) -> Option<Threshold> {
     Threshold::new((k as usize).min(channels.len()), channels).ok()

@@ -139,6 +139,17 @@ impl Need {
         self
     }
 
+    /// The same with kappa and mu exact where they are whole numbers, or each other, but for
+    /// rounding: 1e-12 of the symbols is beyond the solver's precision.
+    pub(crate) fn rounded(&self) -> Self {
+        let near = |a: f64, b: f64| (a - b).abs() < 1e-10;
+        let whole = |mean: f64| if near(mean, mean.round()) { mean.round() } else { mean };
+        let kappa = self.kappa.map(whole);
+        let mu = self.mu.map(whole);
+        let kappa = kappa.map(|kappa| mu.filter(|mu| near(kappa, *mu)).unwrap_or(kappa));
+        Self { kappa, mu, ..self.clone() }
+    }
+
     /// Asks for `objective` to be no worse than `value`, whatever was asked for it before.
     pub(crate) fn bind(&mut self, objective: Objective, value: f64) {
         match objective {

@@ -13,7 +13,7 @@ use crate::columns::Column;
 use crate::master::MasterError;
 use crate::need::{Bound, Need, NeedError, Objective};
 use crate::program::{Linear, Optimum, Program, Relation, Row};
-use crate::{Averages, ChannelSet, Schedule, Threshold};
+use crate::{Averages, Channel, ChannelSet, Schedule, Threshold};
 
 /// How far a value may be beyond a bound, relative to it, to count as within: what rounding costs.
 const SLACK: f64 = 1e-9;
@@ -21,8 +21,15 @@ const SLACK: f64 = 1e-9;
 /// And absolute, where a bound is 0 or nearly: a probability that is none.
 const NOTHING: f64 = 1e-15;
 
+/// Bounds, and optima, that are smaller than this part of the largest value there is are kept to
+/// within a millionth of this: the solver knows proportions to 1e-12 or so.
+const LEAST_UNITS: (f64, f64) = (1e-8, 1e-5);
+
+/// A proportion that is left by rounding, and used for nothing.
+const DEBRIS: f64 = 1e-14;
+
 /// How far a row may be off in the end: rows are of order 1, bounds in units of themselves.
-const CHECKED: f64 = 1e-7;
+const CHECKED: f64 = 1e-6;
 
 /// The best schedule for a need.
 #[derive(Clone, Debug, PartialEq)]
@@ -102,8 +109,9 @@ impl ChannelSet {
     /// bound to blame is named, with the best value there is.
     pub fn plan(&self, need: &Need) -> Result<Plan, PlanError> {
         need.check(self)?;
-        let mut planner = Planner::new(self, need)?;
-        planner.keep_bounds(need)?;
+        let need = need.rounded();
+        let mut planner = Planner::new(self, &need)?;
+        planner.keep_bounds(&need)?;
         let mut optima = Vec::new();
         for objective in &need.objectives {
             optima.push(planner.optimise(*objective)?);
@@ -182,10 +190,8 @@ impl<'a> Planner<'a> {
                     return Err(PlanError::Infeasible { bound, wanted, best });
                 }
             }
-            self.keep_at_most(
-                objective,
-                wanted.max(self.value(objective).min(wanted * (1.0 + SLACK) + NOTHING)),
-            );
+            let kept = self.value(objective).min(wanted * (1.0 + SLACK) + NOTHING).max(wanted);
+            self.keep_at_most(objective, kept, kept.max(LEAST_UNITS.0 * self.largest(objective)));
         }
         Ok(())
     }
@@ -200,7 +206,13 @@ impl<'a> Planner<'a> {
         let value = self.value(objective);
         match objective {
             Objective::Rate => self.keep_rate(value * (1.0 - SLACK)),
-            _ => self.keep_at_most(objective, value * (1.0 + SLACK) + NOTHING),
+            _ => {
+                self.keep_at_most(
+                    objective,
+                    value * (1.0 + SLACK) + NOTHING,
+                    value.max(LEAST_UNITS.1 * self.largest(objective)),
+                );
+            }
         }
         Ok(Certificate {
             objective,
@@ -263,6 +275,7 @@ impl<'a> Planner<'a> {
         let optimum = program.solve(self.set, start)?;
         let sum: f64 = optimum.columns.iter().map(|(_, q)| q).sum();
         let entries = optimum.columns.iter().map(|(threshold, q)| (*threshold, q / sum));
+        let entries = entries.filter(|(_, p)| *p > DEBRIS);
         self.schedule =
             Schedule::new(entries).map_err(|error| PlanError::Solver(error.to_string()))?;
         Ok(optimum)
@@ -285,17 +298,28 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    fn keep_at_most(&mut self, objective: Objective, value: f64) {
+    /// Keeps a property at `value` or less, to the solver's precision in units of `unit`.
+    fn keep_at_most(&mut self, objective: Objective, value: f64, unit: f64) {
         let mut left = linear(objective);
         if objective == Objective::DeliveredDelay {
             left.add(&Linear { constant: 1.0, loss: -1.0, ..Linear::default() }, -value);
         } else {
             left.constant -= value;
         }
-        // In units of the bound, so that the solver's tolerance is relative to it.
         let mut scaled = Linear::default();
-        scaled.add(&left, 1.0 / value.max(NOTHING));
+        scaled.add(&left, 1.0 / unit);
         self.rows.push(at_most_zero(scaled));
+    }
+
+    /// The largest value that a property has for any threshold.
+    fn largest(&self, objective: Objective) -> f64 {
+        match objective {
+            Objective::Risk | Objective::Loss | Objective::Rate => 1.0,
+            Objective::Delay | Objective::DeliveredDelay => {
+                let delays = self.set.channels().iter().map(Channel::delay_ms);
+                delays.fold(1e-3, f64::max)
+            }
+        }
     }
 
     fn value(&self, objective: Objective) -> f64 {

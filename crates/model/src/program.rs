@@ -137,7 +137,8 @@ impl Program {
         set: &ChannelSet,
         start: impl IntoIterator<Item = Threshold>,
     ) -> Result<Optimum, MasterError> {
-        let mut pool: Vec<Column> = start.into_iter().map(|t| Column::new(set, t)).collect();
+        let start = start.into_iter().filter(|t| t.k() >= self.min_k && t.m() >= self.min_m);
+        let mut pool: Vec<Column> = start.map(|t| Column::new(set, t)).collect();
         let mut pricing = Pricing::new(set, self.min_k, self.min_m);
         let mut bound = if self.objective.is_never_negative() { 0.0 } else { f64::NEG_INFINITY };
         // The unit that costs are in, so that tolerances are relative to the value.

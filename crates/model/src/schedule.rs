@@ -90,7 +90,8 @@ impl Schedule {
     pub fn use_of(&self, channel: usize) -> f64 {
         let using =
             self.entries.iter().filter(|(threshold, _)| threshold.channels().contains(channel));
-        using.map(|(_, p)| p).sum()
+        // Not `sum`, which is -0 of nothing.
+        using.fold(0.0, |used, (_, p)| used + p)
     }
 
     /// The averages of this schedule on `set`.

@@ -1,0 +1,237 @@
+//! `sunder plan`: what some channels are good for, and the best schedule for a need.
+
+mod answer;
+mod channels;
+mod document;
+mod numbers;
+mod plot;
+mod refusal;
+mod report;
+mod table;
+mod trial;
+mod whatif;
+
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use model::{Need, Objective};
+
+use crate::console;
+use crate::failure::Failure;
+use answer::Answer;
+use channels::{Channels, NamedChannel, NamedGroup};
+use document::Document;
+
+/// Says what privacy, loss, delay and rate channels give together, and which schedule is the best.
+///
+/// Each symbol is sent as m shares on m channels, any k of which give it back. A schedule says how
+/// often each k and each choice of channels is used; kappa and mu are the means of k and m. Without
+/// an objective and without bounds, says how good each property can be; with bounds alone, finds
+/// the highest rate within them.
+#[derive(clap::Args)]
+#[command(after_help = "Example: the most private use of three channels at their full rate
+  sunder plan --channel z=0.1,l=0.01,d=2.5,r=100,name=fibre \\
+    --channel z=0.3,l=0.005,d=9,r=40,name=dsl --channel z=0.2,l=0.02,d=30,r=20,name=lte \\
+    --kappa 1.5 --mu 2 --objective privacy --full-rate
+
+A file for --channels:
+  [[channel]]
+  name = \"fibre\"
+  risk = 0.1        # or z: the probability that a share is seen
+  loss = 0.01       # or l: the probability that it is lost
+  delay_ms = 2.5    # or d: one way
+  rate = 100        # or r: Mbit/s
+  [[channel]]
+  name = \"dsl\"
+  risk = 0.3
+  loss = 0.005
+  delay_ms = 9
+  rate = 40
+  [[group]]         # channels that share a fate
+  channels = [\"fibre\", \"dsl\"]
+  risk = 0.05       # the probability that all of them are seen at once
+  loss = 0.001      # the probability that all of them lose their share at once")]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
+pub(crate) struct Arguments {
+    /// A channel: risk z and loss l are probabilities, d the one-way delay in ms, r the rate in
+    /// Mbit/s; may be repeated
+    #[arg(
+        long = "channel",
+        value_name = "z=Z,l=L,d=D,r=R[,name=NAME]",
+        value_parser = NamedChannel::parse
+    )]
+    channels: Vec<NamedChannel>,
+    /// Channels that share a fate: all are seen with probability Z, all lose their share with
+    /// probability L; may be repeated
+    #[arg(
+        long = "group",
+        value_name = "z=Z,l=L,channels=NAME+NAME",
+        value_parser = NamedGroup::parse
+    )]
+    groups: Vec<NamedGroup>,
+    /// A file of channels and groups instead
+    #[arg(long = "channels", value_name = "FILE", conflicts_with_all = ["channels", "groups"])]
+    file: Option<PathBuf>,
+    /// The mean number of shares needed for a symbol
+    #[arg(long, value_name = "X")]
+    kappa: Option<f64>,
+    /// The mean number of shares made of a symbol
+    #[arg(long, value_name = "Y")]
+    mu: Option<f64>,
+    /// What to be best in; may be repeated, the most important first
+    #[arg(long = "objective", value_enum, value_name = "PROPERTY")]
+    objectives: Vec<ObjectiveName>,
+    /// Only schedules of the highest rate there is at mu
+    #[arg(long, requires = "mu")]
+    full_rate: bool,
+    /// Only schedules in which no symbol has k below kappa or m below mu, both rounded down
+    #[arg(long, requires_all = ["kappa", "mu"])]
+    limited: bool,
+    /// The highest probability that a symbol is read
+    #[arg(long, value_name = "Z")]
+    max_risk: Option<f64>,
+    /// The highest probability that a symbol is lost
+    #[arg(long, value_name = "L")]
+    max_loss: Option<f64>,
+    /// The highest mean delay in ms
+    #[arg(long, value_name = "D")]
+    max_delay: Option<f64>,
+    /// The lowest rate in Mbit/s
+    #[arg(long, value_name = "R")]
+    min_rate: Option<f64>,
+    /// Say what each channel's z, l, d and r would change, were it a tenth better
+    #[arg(long)]
+    sensitivity: bool,
+    /// Send N symbols by the schedule in a simulation, and compare
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    simulate: Option<u64>,
+    /// Draw rate, risk, loss and delay over kappa and mu, as SVG
+    #[arg(long, value_name = "OUT.svg")]
+    plot: Option<PathBuf>,
+    /// Draw what one property costs in another instead: two of rate, risk, loss, delay
+    #[arg(long, value_name = "A,B", requires = "plot", value_parser = parse_front)]
+    front: Option<(Objective, Objective)>,
+    /// Print one JSON document on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ObjectiveName {
+    /// The least risk
+    Privacy,
+    /// The least loss
+    Loss,
+    /// The least delay, as a mean over the symbols sent
+    Delay,
+    /// The least delay, as a mean over the symbols that arrive
+    DeliveredDelay,
+    /// The highest rate
+    Rate,
+}
+
+/// Finds the answer and says it.
+///
+/// # Errors
+/// When the channels or the need are wrong, no schedule keeps the bounds, or the plot cannot be
+/// written.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let channels = arguments.told_channels()?;
+    let need = arguments.need();
+    let answer = Answer::find(&channels.set, &need)?;
+    let answer = if arguments.sensitivity { answer.with_effects(&channels.set)? } else { answer };
+    let trial = arguments.simulate.map(|symbols| trial::run(&channels.set, &answer, symbols));
+    let trial = trial.transpose()?;
+    if let Some(path) = &arguments.plot {
+        write_plot(path, &arguments.plot(&channels, &need)?)?;
+    }
+    if arguments.json {
+        console::print_json(&Document::new(&channels, &answer, trial.as_ref()))
+    } else {
+        report::print(&channels, &answer, trial.as_ref())
+    }
+}
+
+impl Arguments {
+    fn told_channels(&self) -> Result<Channels, Failure> {
+        match &self.file {
+            Some(path) => Channels::of_file(path),
+            None => Channels::of_options(&self.channels, &self.groups),
+        }
+    }
+
+    /// What is asked for. Bounds alone ask for the highest rate.
+    fn need(&self) -> Need {
+        let need = Need {
+            kappa: self.kappa,
+            mu: self.mu,
+            full_rate: self.full_rate,
+            max_risk: self.max_risk,
+            max_loss: self.max_loss,
+            max_delay_ms: self.max_delay,
+            min_rate: self.min_rate,
+            objectives: self.objectives.iter().map(|name| name.objective()).collect(),
+            ..Need::default()
+        };
+        let bounds = [self.max_risk, self.max_loss, self.max_delay, self.min_rate];
+        let mut need = if self.limited { need.limited() } else { need };
+        if need.objectives.is_empty() && bounds.iter().any(Option::is_some) {
+            need.objectives.push(Objective::Rate);
+        }
+        need
+    }
+
+    fn plot(&self, channels: &Channels, need: &Need) -> Result<String, Failure> {
+        match self.front {
+            Some((first, second)) => plot::front(&channels.set, need, first, second),
+            None => plot::properties(&channels.set, &channels.names),
+        }
+    }
+}
+
+impl ObjectiveName {
+    fn objective(self) -> Objective {
+        match self {
+            Self::Privacy => Objective::Risk,
+            Self::Loss => Objective::Loss,
+            Self::Delay => Objective::Delay,
+            Self::DeliveredDelay => Objective::DeliveredDelay,
+            Self::Rate => Objective::Rate,
+        }
+    }
+}
+
+/// Reads `rate,risk`.
+fn parse_front(text: &str) -> Result<(Objective, Objective), String> {
+    let property = |name: &str| match name.trim() {
+        "rate" => Some(Objective::Rate),
+        "risk" => Some(Objective::Risk),
+        "loss" => Some(Objective::Loss),
+        "delay" => Some(Objective::Delay),
+        _ => None,
+    };
+    let two = text.split_once(',').and_then(|(a, b)| Some((property(a)?, property(b)?)));
+    two.filter(|(first, second)| first != second)
+        .ok_or_else(|| "give two of rate, risk, loss and delay, as in rate,risk".into())
+}
+
+/// Writes the document to a new file.
+fn write_plot(path: &Path, svg: &str) -> Result<(), Failure> {
+    let written = File::create_new(path).and_then(|mut file| file.write_all(svg.as_bytes()));
+    written.map_err(|error| {
+        let path = path.display();
+        match error.kind() {
+            ErrorKind::AlreadyExists => Failure::Usage(format!(
+                "{path} exists; move it away, or choose another place with --plot"
+            )),
+            ErrorKind::NotFound | ErrorKind::NotADirectory => Failure::Usage(format!(
+                "{path} cannot be made: no such directory; choose another place with --plot"
+            )),
+            _ => Failure::Failed(format!(
+                "cannot write {path}: {error}; choose another place with --plot"
+            )),
+        }
+    })
+}

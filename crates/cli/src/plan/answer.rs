@@ -1,0 +1,180 @@
+//! What is found out: a schedule, or how good each property can be, or both.
+
+use model::{Averages, ChannelSet, Need, Objective, PlanError, Quantity, Schedule, Threshold};
+
+use super::refusal::refuse;
+use crate::failure::Failure;
+use crate::progress::Progress;
+
+/// What is found out for a need.
+pub(super) struct Answer {
+    pub(super) need: Need,
+    /// A schedule, if one was asked for or kappa and mu are known.
+    pub(super) made: Option<Made>,
+    /// How good each property can be, if nothing is to be made best.
+    pub(super) overview: Option<Overview>,
+    /// What would change were the channels better, if that was asked.
+    pub(super) effects: Option<Effects>,
+}
+
+/// A schedule.
+pub(super) struct Made {
+    pub(super) schedule: Schedule,
+    pub(super) averages: Averages,
+    /// How much better any schedule could be in the first objective, if there is one.
+    pub(super) gap: Option<f64>,
+}
+
+/// How good each property can be.
+pub(super) struct Overview {
+    /// The highest rate at mu, if mu is known.
+    pub(super) rate: Option<f64>,
+    /// With what else is asked for.
+    pub(super) best: Best,
+    /// At the highest rate there is at mu too, if mu is known.
+    pub(super) best_at_full_rate: Option<Best>,
+    /// The delay of a share on every channel, the first of which is enough, if kappa and mu are
+    /// free.
+    pub(super) delay_over_all_ms: Option<f64>,
+}
+
+/// The best of each property, each by itself.
+#[derive(Clone, Copy)]
+pub(super) struct Best {
+    pub(super) risk: f64,
+    pub(super) loss: f64,
+    pub(super) delay_ms: f64,
+    pub(super) delivered_delay_ms: f64,
+    pub(super) rate: f64,
+}
+
+/// What becomes of a property were one quantity of one channel a tenth better.
+pub(super) struct Effects {
+    pub(super) objective: Objective,
+    /// The property as the channels are.
+    pub(super) now: f64,
+    /// In the channels' order.
+    pub(super) each: Vec<Effect>,
+}
+
+/// What one quantity of one channel does.
+pub(super) struct Effect {
+    pub(super) channel: usize,
+    pub(super) quantity: Quantity,
+    /// The property's value; `None` if the bounds could not be kept any more.
+    pub(super) value: Option<f64>,
+}
+
+impl Answer {
+    /// Finds it.
+    ///
+    /// # Errors
+    /// When the need is wrong, or no schedule keeps its bounds.
+    pub(super) fn find(set: &ChannelSet, need: &Need) -> Result<Self, Failure> {
+        let (made, overview) = if need.objectives.is_empty() {
+            // The overview first: it checks the need.
+            let overview = Overview::find(set, need).map_err(refuse)?;
+            (Made::at_best_rate(set, need), Some(overview))
+        } else {
+            (Some(Made::best(set, need).map_err(refuse)?), None)
+        };
+        Ok(Self { need: need.clone(), made, overview, effects: None })
+    }
+
+    /// With what would change were the channels better.
+    ///
+    /// # Errors
+    /// When the solver fails.
+    pub(super) fn with_effects(self, set: &ChannelSet) -> Result<Self, Failure> {
+        let effects = Effects::find(set, &self.need).map_err(refuse)?;
+        Ok(Self { effects: Some(effects), ..self })
+    }
+}
+
+impl Made {
+    fn best(set: &ChannelSet, need: &Need) -> Result<Self, PlanError> {
+        let plan = set.plan(need)?;
+        let gap = plan.optima.first().map(|certificate| certificate.gap);
+        Ok(Self { schedule: plan.schedule, averages: plan.averages, gap })
+    }
+
+    /// A schedule of the highest rate at kappa and mu, if both are known.
+    fn at_best_rate(set: &ChannelSet, need: &Need) -> Option<Self> {
+        let schedule = set.limited_schedule_at_best_rate(need.kappa?, need.mu?)?;
+        Some(Self { averages: schedule.averages(set), schedule, gap: None })
+    }
+
+    /// The part of each channel's rate that is used, in the channels' order.
+    pub(super) fn utilisation(&self, set: &ChannelSet) -> Vec<f64> {
+        let used = |(i, channel): (usize, &model::Channel)| {
+            (self.schedule.use_of(i) * self.averages.rate / channel.rate()).min(1.0)
+        };
+        set.channels().iter().enumerate().map(used).collect()
+    }
+}
+
+impl Overview {
+    fn find(set: &ChannelSet, need: &Need) -> Result<Self, PlanError> {
+        let free = need.kappa.is_none() && need.mu.is_none();
+        let full_rate = need.mu.map(|_| Need { full_rate: true, ..need.clone() });
+        let programs = Best::PROGRAMS * if full_rate.is_some() { 2 } else { 1 };
+        let progress = Progress::steps(programs);
+        Ok(Self {
+            best: Best::find(set, need, &progress)?,
+            best_at_full_rate: full_rate
+                .map(|need| Best::find(set, &need, &progress))
+                .transpose()?,
+            rate: need.mu.and_then(|mu| set.best_rate(mu)),
+            delay_over_all_ms: free.then(|| first_of_all(set)).flatten(),
+        })
+    }
+}
+
+/// The delay of a share on every channel, the first of which is enough: d(1, C).
+fn first_of_all(set: &ChannelSet) -> Option<f64> {
+    let threshold = Threshold::new(1, set.all()).ok()?;
+    Some(set.subset_delay_ms(threshold))
+}
+
+impl Best {
+    /// How many programs are solved for it.
+    const PROGRAMS: u64 = 5;
+
+    fn find(set: &ChannelSet, need: &Need, progress: &Progress) -> Result<Self, PlanError> {
+        let best = |objective| {
+            let need = Need { objectives: vec![objective], ..need.clone() };
+            let plan = set.plan(&need)?;
+            progress.step(1);
+            Ok::<f64, PlanError>(plan.averages.of(objective))
+        };
+        Ok(Self {
+            risk: best(Objective::Risk)?,
+            loss: best(Objective::Loss)?,
+            delay_ms: best(Objective::Delay)?,
+            delivered_delay_ms: best(Objective::DeliveredDelay)?,
+            rate: best(Objective::Rate)?,
+        })
+    }
+}
+
+impl Effects {
+    fn find(set: &ChannelSet, need: &Need) -> Result<Self, PlanError> {
+        let objective = need.objectives.first().copied().unwrap_or(Objective::Rate);
+        let now = Need { objectives: vec![objective], ..need.clone() };
+        let now = set.plan(&now)?.averages.of(objective);
+        let sensitivities = set.sensitivities(need);
+        let progress = Progress::steps(sensitivities.len() as u64);
+        let mut each = Vec::new();
+        for (place, sensitivity) in sensitivities.enumerate() {
+            let value = match sensitivity {
+                Ok(sensitivity) => Some(sensitivity.value),
+                Err(PlanError::Infeasible { .. }) => None,
+                Err(error) => return Err(error),
+            };
+            let (channel, quantity) = (place / 4, Quantity::ALL[place % 4]);
+            each.push(Effect { channel, quantity, value });
+            progress.step(1);
+        }
+        Ok(Self { objective, now, each })
+    }
+}

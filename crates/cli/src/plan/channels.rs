@@ -1,0 +1,247 @@
+//! The channels that a plan is for: told on the command line, or in a file.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use model::{Channel, ChannelSet, Group, Subset};
+use serde::Deserialize;
+
+use crate::daemon;
+use crate::failure::Failure;
+
+/// The longest name of a channel.
+const MAX_NAME: usize = 32;
+
+/// The channels between two hosts, each with a name.
+pub(super) struct Channels {
+    pub(super) set: ChannelSet,
+    /// In the set's order, no two alike.
+    pub(super) names: Vec<String>,
+}
+
+/// One channel, as it is told.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "RawChannel")]
+pub(super) struct NamedChannel {
+    /// Its place, counted from 1, if there is none.
+    name: Option<String>,
+    channel: Channel,
+}
+
+/// Channels that share a fate, as they are told.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NamedGroup {
+    channels: Vec<String>,
+    #[serde(alias = "z")]
+    risk: f64,
+    #[serde(alias = "l")]
+    loss: f64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawChannel {
+    name: Option<String>,
+    #[serde(alias = "z")]
+    risk: f64,
+    #[serde(alias = "l")]
+    loss: f64,
+    #[serde(alias = "d")]
+    delay_ms: f64,
+    #[serde(alias = "r")]
+    rate: f64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawFile {
+    #[serde(default)]
+    channel: Vec<NamedChannel>,
+    #[serde(default)]
+    group: Vec<NamedGroup>,
+}
+
+impl Channels {
+    /// The channels that the options tell.
+    ///
+    /// # Errors
+    /// When there can be no such set of channels.
+    pub(super) fn of_options(
+        channels: &[NamedChannel],
+        groups: &[NamedGroup],
+    ) -> Result<Self, Failure> {
+        if channels.is_empty() {
+            return Err(Failure::Usage(String::from(
+                "there is no channel; give each with --channel, or a file of them with --channels",
+            )));
+        }
+        Self::new(channels, groups).map_err(Failure::Usage)
+    }
+
+    /// The channels that the file at `path` tells.
+    ///
+    /// # Errors
+    /// When there is no such file, it cannot be understood, or there can be no such set.
+    pub(super) fn of_file(path: &Path) -> Result<Self, Failure> {
+        let file: RawFile = daemon::load("plan", path, |text| Ok(toml::from_str(text)?))?;
+        Self::new(&file.channel, &file.group)
+            .map_err(|message| Failure::Usage(format!("{}: {message}", path.display())))
+    }
+
+    fn new(channels: &[NamedChannel], groups: &[NamedGroup]) -> Result<Self, String> {
+        // First, so that too many channels are not told as a group's fault.
+        let set = channels.iter().map(|told| told.channel).collect();
+        let set = ChannelSet::new(set).map_err(|error| error.to_string())?;
+        let names = names(channels)?;
+        let groups = groups.iter().map(|group| group.resolve(&names));
+        let groups = groups.collect::<Result<Vec<_>, _>>()?;
+        let set = ChannelSet::with_groups(set.channels().to_vec(), groups);
+        Ok(Self { set: set.map_err(|error| error.to_string())?, names })
+    }
+}
+
+/// Each channel's name, or its place if it has none.
+fn names(channels: &[NamedChannel]) -> Result<Vec<String>, String> {
+    let numbered = channels.iter().zip(1..);
+    let names =
+        numbered.map(|(told, place)| told.name.clone().unwrap_or_else(|| place.to_string()));
+    let names: Vec<String> = names.collect();
+    let mut seen = HashSet::new();
+    match names.iter().find(|name| !seen.insert(*name)) {
+        Some(twice) => Err(format!("two channels are named {twice}; give each its own name")),
+        None => Ok(names),
+    }
+}
+
+impl NamedChannel {
+    /// Reads `z=0.1,l=0.01,d=2.5,r=5,name=fibre`, in any order.
+    ///
+    /// # Errors
+    /// When something is missing, unknown, given twice or out of its range.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let mut keys = Keys::parse(text)?;
+        let raw = RawChannel {
+            risk: keys.number("z")?,
+            loss: keys.number("l")?,
+            delay_ms: keys.number("d")?,
+            rate: keys.number("r")?,
+            name: keys.take("name").map(str::to_owned),
+        };
+        keys.refuse_more("z, l, d, r and name")?;
+        Self::try_from(raw)
+    }
+}
+
+impl TryFrom<RawChannel> for NamedChannel {
+    type Error = String;
+
+    fn try_from(raw: RawChannel) -> Result<Self, String> {
+        let channel = Channel::new(raw.risk, raw.loss, raw.delay_ms, raw.rate)
+            .map_err(|error| error.to_string())?;
+        match raw.name {
+            Some(name) if !is_name(&name) => Err(format!(
+                "\"{name}\" is no name: give 1 to {MAX_NAME} characters, none of them + or a comma"
+            )),
+            name => Ok(Self { name, channel }),
+        }
+    }
+}
+
+/// Whether a channel can be called that: it fits in a table, and can be told on the command line.
+fn is_name(name: &str) -> bool {
+    let reserved = |c: char| matches!(c, ',' | '+') || c.is_control();
+    !name.trim().is_empty() && name.chars().count() <= MAX_NAME && !name.contains(reserved)
+}
+
+impl NamedGroup {
+    /// Reads `z=0.05,l=0.001,channels=fibre+dsl`, in any order.
+    ///
+    /// # Errors
+    /// When something is missing, unknown or given twice.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let mut keys = Keys::parse(text)?;
+        let channels = keys.require("channels")?.split('+').map(str::to_owned).collect();
+        let group = Self { channels, risk: keys.number("z")?, loss: keys.number("l")? };
+        keys.refuse_more("z, l and channels")?;
+        Ok(group)
+    }
+
+    fn resolve(&self, names: &[String]) -> Result<Group, String> {
+        let mut members = Subset::EMPTY;
+        for channel in &self.channels {
+            let place = names.iter().position(|name| name == channel).ok_or_else(|| {
+                format!(
+                    "a group has channel {channel}, which there is not; name channels that are told"
+                )
+            })?;
+            if members.contains(place) {
+                return Err(format!("a group has channel {channel} twice; name it once"));
+            }
+            members = members.with(place);
+        }
+        Group::new(members, self.risk, self.loss).map_err(|error| error.to_string())
+    }
+}
+
+/// What is left of `key=value,key=value`.
+struct Keys<'a>(Vec<(&'a str, &'a str)>);
+
+impl<'a> Keys<'a> {
+    fn parse(text: &'a str) -> Result<Self, String> {
+        let mut pairs: Vec<(&str, &str)> = Vec::new();
+        for part in text.split(',') {
+            let (key, value) =
+                part.split_once('=').ok_or_else(|| format!("\"{part}\" is not KEY=VALUE"))?;
+            let (key, value) = (key.trim(), value.trim());
+            if pairs.iter().any(|(known, _)| *known == key) {
+                return Err(format!("{key} is given twice"));
+            }
+            pairs.push((key, value));
+        }
+        Ok(Self(pairs))
+    }
+
+    fn take(&mut self, key: &str) -> Option<&'a str> {
+        let place = self.0.iter().position(|(known, _)| *known == key)?;
+        Some(self.0.swap_remove(place).1)
+    }
+
+    fn require(&mut self, key: &str) -> Result<&'a str, String> {
+        self.take(key).ok_or_else(|| format!("{key} is missing"))
+    }
+
+    fn number(&mut self, key: &str) -> Result<f64, String> {
+        let value = self.require(key)?;
+        value.parse().map_err(|_| format!("{key} = {value} is not a number"))
+    }
+
+    fn refuse_more(&self, known: &str) -> Result<(), String> {
+        match self.0.first() {
+            Some((key, _)) => Err(format!("{key} is unknown; the keys are {known}")),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_come_in_any_order() {
+        let told = NamedChannel::parse("name=a fibre, r=5,d=2.5,l=0.01,z=0.1").unwrap();
+        assert_eq!(told.channel, Channel::new(0.1, 0.01, 2.5, 5.0).unwrap());
+        assert_eq!(told.name.as_deref(), Some("a fibre"));
+    }
+
+    #[test]
+    fn a_name_fits_in_a_table_and_on_the_command_line() {
+        for name in ["1", "a fibre", "é", &"x".repeat(32)] {
+            assert!(is_name(name), "{name}");
+        }
+        for name in ["", " ", "a,b", "a+b", "a\nb", &"x".repeat(33)] {
+            assert!(!is_name(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The answer for a program.
+
+use model::simulate::{Estimate, Estimates};
+use model::{Objective, Quantity};
+use serde::Serialize;
+
+use super::answer::{Answer, Best, Effects, Made};
+use super::channels::Channels;
+
+/// What `--json` prints. Risks and losses are probabilities, delays in ms, rates in Mbit/s;
+/// channels are counted from 0.
+#[derive(Serialize)]
+pub(super) struct Document<'a> {
+    names: &'a [String],
+    /// The schedule's, or else as far as they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kappa: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mu: Option<f64>,
+    /// The schedule's, or else the highest at mu.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate: Option<f64>,
+    #[serde(flatten)]
+    schedule: Option<ScheduleDocument>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    best: Option<BestDocument>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    best_at_full_rate: Option<BestDocument>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sensitivity: Option<SensitivityDocument>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    simulation: Option<SimulationDocument>,
+}
+
+#[derive(Serialize)]
+struct ScheduleDocument {
+    risk: f64,
+    loss: f64,
+    delay: f64,
+    delivered_delay: f64,
+    /// How much better the first objective could be at most; absent without an objective.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gap: Option<f64>,
+    schedule: Vec<EntryDocument>,
+    /// The part of each channel's rate that is used.
+    utilisation: Vec<f64>,
+}
+
+#[derive(Serialize)]
+struct EntryDocument {
+    k: usize,
+    channels: Vec<usize>,
+    p: f64,
+}
+
+#[derive(Serialize)]
+struct BestDocument {
+    risk: f64,
+    loss: f64,
+    delay: f64,
+    delivered_delay: f64,
+    rate: f64,
+    /// That of a share on every channel, the first of which is enough.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delay_over_all: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct SensitivityDocument {
+    property: &'static str,
+    now: f64,
+    effects: Vec<EffectDocument>,
+}
+
+#[derive(Serialize)]
+struct EffectDocument {
+    channel: usize,
+    quantity: &'static str,
+    /// `null` if the bounds could not be kept any more.
+    value: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct SimulationDocument {
+    symbols: u64,
+    risk: EstimateDocument,
+    loss: EstimateDocument,
+    /// `null` if too few symbols arrived.
+    delay: Option<EstimateDocument>,
+    delivered_delay: Option<EstimateDocument>,
+}
+
+#[derive(Serialize)]
+struct EstimateDocument {
+    mean: f64,
+    low: f64,
+    high: f64,
+}
+
+impl<'a> Document<'a> {
+    /// All that there is to say.
+    pub(super) fn new(channels: &'a Channels, answer: &Answer, trial: Option<&Estimates>) -> Self {
+        let averages = answer.made.as_ref().map(|made| made.averages);
+        let overview = answer.overview.as_ref();
+        let over_all = overview.and_then(|overview| overview.delay_over_all_ms);
+        let at_full_rate = overview.and_then(|overview| overview.best_at_full_rate.as_ref());
+        Self {
+            names: &channels.names,
+            kappa: averages.map(|averages| averages.kappa).or(answer.need.kappa),
+            mu: averages.map(|averages| averages.mu).or(answer.need.mu),
+            rate: averages
+                .map(|averages| averages.rate)
+                .or_else(|| overview.and_then(|overview| overview.rate)),
+            schedule: answer.made.as_ref().map(|made| ScheduleDocument::new(channels, made)),
+            best: overview.map(|overview| BestDocument::new(&overview.best, over_all)),
+            best_at_full_rate: at_full_rate.map(|best| BestDocument::new(best, None)),
+            sensitivity: answer.effects.as_ref().map(SensitivityDocument::new),
+            simulation: trial.map(SimulationDocument::new),
+        }
+    }
+}
+
+impl ScheduleDocument {
+    fn new(channels: &Channels, made: &Made) -> Self {
+        let entries = made.schedule.entries().iter();
+        let schedule = entries.map(|(threshold, p)| EntryDocument {
+            k: threshold.k(),
+            channels: threshold.channels().iter().collect(),
+            p: *p,
+        });
+        Self {
+            risk: made.averages.risk,
+            loss: made.averages.loss,
+            delay: made.averages.delay_ms,
+            delivered_delay: made.averages.delivered_delay_ms,
+            gap: made.gap,
+            schedule: schedule.collect(),
+            utilisation: made.utilisation(&channels.set),
+        }
+    }
+}
+
+impl BestDocument {
+    fn new(best: &Best, delay_over_all: Option<f64>) -> Self {
+        Self {
+            risk: best.risk,
+            loss: best.loss,
+            delay: best.delay_ms,
+            delivered_delay: best.delivered_delay_ms,
+            rate: best.rate,
+            delay_over_all,
+        }
+    }
+}
+
+impl SensitivityDocument {
+    fn new(effects: &Effects) -> Self {
+        let document = effects.each.iter().map(|effect| EffectDocument {
+            channel: effect.channel,
+            quantity: quantity_key(effect.quantity),
+            value: effect.value,
+        });
+        Self {
+            property: property_key(effects.objective),
+            now: effects.now,
+            effects: document.collect(),
+        }
+    }
+}
+
+impl SimulationDocument {
+    fn new(estimates: &Estimates) -> Self {
+        Self {
+            symbols: estimates.symbols,
+            risk: estimates.risk.into(),
+            loss: estimates.loss.into(),
+            delay: estimates.delay_ms.map(Into::into),
+            delivered_delay: estimates.delivered_delay_ms.map(Into::into),
+        }
+    }
+}
+
+impl From<Estimate> for EstimateDocument {
+    fn from(estimate: Estimate) -> Self {
+        Self { mean: estimate.mean, low: estimate.low, high: estimate.high }
+    }
+}
+
+fn property_key(objective: Objective) -> &'static str {
+    match objective {
+        Objective::Risk => "risk",
+        Objective::Loss => "loss",
+        Objective::Delay => "delay",
+        Objective::DeliveredDelay => "delivered_delay",
+        Objective::Rate => "rate",
+    }
+}
+
+/// What a channel's quantity is called, for programs and persons.
+pub(super) fn quantity_key(quantity: Quantity) -> &'static str {
+    match quantity {
+        Quantity::Risk => "risk",
+        Quantity::Loss => "loss",
+        Quantity::Delay => "delay",
+        Quantity::Rate => "rate",
+    }
+}

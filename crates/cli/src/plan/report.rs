@@ -1,0 +1,205 @@
+//! The answer for a person.
+
+use std::io;
+
+use model::simulate::{Estimate, Estimates};
+use model::{Need, Objective};
+
+use super::answer::{Answer, Best, Made, Overview};
+use super::channels::Channels;
+use super::numbers::{one_in, percent, short};
+use super::table::{Side, aligned};
+use super::whatif;
+use crate::console;
+use crate::failure::Failure;
+
+/// Prints it.
+///
+/// # Errors
+/// When standard output cannot be written to.
+pub(super) fn print(
+    channels: &Channels,
+    answer: &Answer,
+    trial: Option<&Estimates>,
+) -> Result<(), Failure> {
+    let mut parts = vec![headline(channels, answer, console::wants_colour(&io::stdout()))];
+    if let Some(made) = &answer.made {
+        parts.extend([properties(made, trial), schedule(channels, made), use_of(channels, made)]);
+    }
+    parts.extend(answer.overview.as_ref().map(overview));
+    parts.extend(answer.effects.as_ref().map(|effects| whatif::text(channels, effects)));
+    console::print(parts.join("\n").trim_end().as_bytes())
+}
+
+/// The answer in words.
+fn headline(channels: &Channels, answer: &Answer, coloured: bool) -> String {
+    let words = match (&answer.made, answer.need.objectives.first()) {
+        (Some(made), Some(objective)) => best_in(made, *objective) + &conditions(&answer.need),
+        (Some(made), None) => {
+            format!("{} Mbit/s at most{}", short(made.averages.rate), conditions(&answer.need))
+        }
+        (None, _) => at_most(channels, answer),
+    };
+    if coloured { format!("\x1b[1m{words}\x1b[0m\n") } else { words + "\n" }
+}
+
+fn best_in(made: &Made, objective: Objective) -> String {
+    let averages = &made.averages;
+    match objective {
+        Objective::Risk => format!("Least risk: {} is read", case(averages.risk)),
+        Objective::Loss => format!("Least loss: {} is lost", case(averages.loss)),
+        Objective::Delay => format!("Least delay: {} ms", short(averages.delay_ms)),
+        Objective::DeliveredDelay => {
+            format!("Least delay of what arrives: {} ms", short(averages.delivered_delay_ms))
+        }
+        Objective::Rate => format!("Highest rate: {} Mbit/s", short(averages.rate)),
+    }
+}
+
+fn case(probability: f64) -> String {
+    if probability > 0.0 { format!("{} symbols", one_in(probability)) } else { "no symbol".into() }
+}
+
+/// What else was asked for.
+fn conditions(need: &Need) -> String {
+    let mut conditions = Vec::new();
+    let mut add = |value: Option<f64>, words: &dyn Fn(String) -> String| {
+        conditions.extend(value.map(|value| words(short(value))));
+    };
+    add(need.kappa, &|kappa| format!("kappa {kappa}"));
+    add(need.mu, &|mu| format!("mu {mu}"));
+    add(need.max_risk, &|risk| format!("risk {risk} at most"));
+    add(need.max_loss, &|loss| format!("loss {loss} at most"));
+    add(need.max_delay_ms, &|delay| format!("delay {delay} ms at most"));
+    add(need.min_rate, &|rate| format!("{rate} Mbit/s at least"));
+    if need.min_k > 1 || need.min_m > 1 {
+        conditions.push(format!("k {} and m {} at least", need.min_k, need.min_m));
+    }
+    if need.full_rate {
+        conditions.push(String::from("the full rate"));
+    }
+    if conditions.is_empty() { String::new() } else { format!(", with {}", conditions.join(", ")) }
+}
+
+fn at_most(channels: &Channels, answer: &Answer) -> String {
+    let rate = answer.overview.as_ref().and_then(|overview| overview.rate);
+    if let Some(rate) = rate {
+        return format!("{} Mbit/s at most{}", short(rate), conditions(&answer.need));
+    }
+    let total = short(channels.set.total_rate());
+    let carried = match channels.names.len() {
+        1 => format!("The channel carries {total} Mbit/s"),
+        n => format!("The {n} channels carry {total} Mbit/s together"),
+    };
+    match answer.need.kappa {
+        Some(kappa) => format!("{carried}; below, with kappa {}", short(kappa)),
+        None => carried,
+    }
+}
+
+/// The schedule's averages, beside what the simulation found.
+fn properties(made: &Made, trial: Option<&Estimates>) -> String {
+    let averages = &made.averages;
+    let row = |name: &str, value: String, more: String, found: Option<String>| {
+        [name.to_owned(), value, more, found.unwrap_or_default()]
+    };
+    let found = |estimate: Option<Estimate>, form: fn(f64) -> String, unit: &str| {
+        let estimate = estimate?;
+        Some(format!(
+            "{}{unit} ({} to {})",
+            form(estimate.mean),
+            form(estimate.low),
+            form(estimate.high)
+        ))
+    };
+    let ms = |value: f64| format!("{} ms", short(value));
+    let mut rows = vec![
+        row(
+            "risk",
+            short(averages.risk),
+            one_in(averages.risk),
+            found(trial.map(|trial| trial.risk), short, ""),
+        ),
+        row(
+            "loss",
+            percent(averages.loss),
+            one_in(averages.loss),
+            found(trial.map(|trial| trial.loss), percent, ""),
+        ),
+        row(
+            "delay",
+            ms(averages.delay_ms),
+            String::from("of what is sent"),
+            found(trial.and_then(|trial| trial.delay_ms), short, " ms"),
+        ),
+        row(
+            "",
+            ms(averages.delivered_delay_ms),
+            String::from("of what arrives"),
+            found(trial.and_then(|trial| trial.delivered_delay_ms), short, " ms"),
+        ),
+        row("rate", format!("{} Mbit/s", short(averages.rate)), String::new(), None),
+        row("kappa", short(averages.kappa), String::new(), None),
+        row("mu", short(averages.mu), String::new(), None),
+    ];
+    if let Some(trial) = trial {
+        let heading =
+            format!("simulated, {} symbols (99 % confidence)", short_count(trial.symbols));
+        rows.insert(0, row("", String::new(), String::new(), Some(heading)));
+    }
+    aligned([Side::Left; 4], &rows)
+}
+
+fn short_count(count: u64) -> String {
+    indicatif::HumanCount(count).to_string()
+}
+
+/// How often each k and each choice of channels is used, the most frequent first.
+fn schedule(channels: &Channels, made: &Made) -> String {
+    let mut entries = made.schedule.entries().to_vec();
+    entries.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+    let mut rows = vec![["symbols", "k of m", "channels"].map(str::to_owned)];
+    rows.extend(entries.iter().map(|(threshold, p)| {
+        let names = threshold.channels().iter().map(|channel| channels.names[channel].as_str());
+        [
+            percent(*p),
+            format!("{} of {}", threshold.k(), threshold.m()),
+            names.collect::<Vec<_>>().join(" + "),
+        ]
+    }));
+    aligned([Side::Right, Side::Left, Side::Left], &rows)
+}
+
+/// How much of each channel's rate is used.
+fn use_of(channels: &Channels, made: &Made) -> String {
+    let mut rows = vec![["channel", "rate", "used"].map(str::to_owned)];
+    let described = channels.names.iter().zip(channels.set.channels());
+    rows.extend(described.zip(made.utilisation(&channels.set)).map(|((name, channel), used)| {
+        [name.clone(), format!("{} Mbit/s", short(channel.rate())), percent(used)]
+    }));
+    aligned([Side::Left, Side::Right, Side::Right], &rows)
+}
+
+/// How good each property can be.
+fn overview(overview: &Overview) -> String {
+    let full = overview.best_at_full_rate.as_ref();
+    let row = |name: &str, form: fn(&Best) -> String| {
+        [name.to_owned(), form(&overview.best), full.map(form).unwrap_or_default()]
+    };
+    let mut rows = vec![
+        row("", |_| String::from("best by itself")),
+        row("risk", |best| format!("{} ({})", short(best.risk), one_in(best.risk))),
+        row("loss", |best| format!("{} ({})", percent(best.loss), one_in(best.loss))),
+        row("delay", |best| format!("{} ms", short(best.delay_ms))),
+        row("delay of what arrives", |best| format!("{} ms", short(best.delivered_delay_ms))),
+        row("rate", |best| format!("{} Mbit/s", short(best.rate))),
+    ];
+    if full.is_some() {
+        rows[0][2] = String::from("best at full rate");
+    }
+    if let Some(delay_ms) = overview.delay_over_all_ms {
+        let delay = format!("{} ms", short(delay_ms));
+        rows.insert(4, [String::from("delay over all, k = 1"), delay, String::new()]);
+    }
+    aligned([Side::Left; 3], &rows)
+}

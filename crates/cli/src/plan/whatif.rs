@@ -1,0 +1,79 @@
+//! What better channels would change, for a person.
+
+use std::cmp::Ordering;
+
+use model::Objective;
+
+use super::answer::{Effect, Effects};
+use super::channels::Channels;
+use super::document::quantity_key;
+use super::numbers::{percent, short};
+use super::table::{Side, aligned};
+
+/// A change that is smaller than this, relative to the value, is none.
+const NONE: f64 = 1e-5;
+
+/// A line for each quantity that changes something, the most first.
+pub(super) fn text(channels: &Channels, effects: &Effects) -> String {
+    let now = effects.now;
+    let title =
+        format!("{}, were one thing a tenth better; now {}:\n", name(effects), form(effects, now));
+    let mut changing: Vec<&Effect> = effects.each.iter().filter(|e| changes(e, now)).collect();
+    if changing.is_empty() {
+        return title + "  no change, whatever it is\n";
+    }
+    changing.sort_by(|a, b| by_size(a, b, now));
+    let rows: Vec<[String; 4]> = changing
+        .iter()
+        .map(|effect| {
+            [
+                channels.names[effect.channel].clone(),
+                quantity_key(effect.quantity).to_owned(),
+                effect.value.map_or_else(|| "cannot be had".into(), |value| form(effects, value)),
+                effect.value.map(|value| change(value, now)).unwrap_or_default(),
+            ]
+        })
+        .collect();
+    let rest =
+        if changing.len() < effects.each.len() { "  the rest changes nothing\n" } else { "" };
+    title + &aligned([Side::Left, Side::Left, Side::Left, Side::Right], &rows) + rest
+}
+
+fn changes(effect: &Effect, now: f64) -> bool {
+    effect.value.is_none_or(|value| (value - now).abs() > NONE * now.abs())
+}
+
+/// The larger change first.
+fn by_size(a: &Effect, b: &Effect, now: f64) -> Ordering {
+    let size = |effect: &Effect| effect.value.map_or(0.0, |value| (value - now).abs());
+    size(b).total_cmp(&size(a))
+}
+
+/// The change, relative to the value as it is.
+fn change(value: f64, now: f64) -> String {
+    if now == 0.0 {
+        return String::new();
+    }
+    let change = value / now - 1.0;
+    let sign = if change < 0.0 { '-' } else { '+' };
+    format!("{sign}{}", percent(change.abs()))
+}
+
+fn name(effects: &Effects) -> &'static str {
+    match effects.objective {
+        Objective::Risk => "Least risk",
+        Objective::Loss => "Least loss",
+        Objective::Delay => "Least delay",
+        Objective::DeliveredDelay => "Least delay of what arrives",
+        Objective::Rate => "Highest rate",
+    }
+}
+
+fn form(effects: &Effects, value: f64) -> String {
+    match effects.objective {
+        Objective::Risk => short(value),
+        Objective::Loss => percent(value),
+        Objective::Delay | Objective::DeliveredDelay => format!("{} ms", short(value)),
+        Objective::Rate => format!("{} Mbit/s", short(value)),
+    }
+}

@@ -1,0 +1,258 @@
+//! What makes no sense is refused, by the right name and in one line.
+
+use std::error::Error;
+
+use model::{
+    Channel, ChannelError, ChannelSet, Group, MAX_CHANNELS, MAX_GROUPS, Need, NeedError, Objective,
+    PlanError, Schedule, ScheduleError, SetError, Subset, Threshold,
+};
+
+/// What no probability, time or rate is.
+const NO_NUMBERS: [f64; 4] = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0];
+
+fn good() -> Channel {
+    Channel::new(0.5, 0.5, 1.0, 1.0).unwrap()
+}
+
+fn three() -> ChannelSet {
+    ChannelSet::new(vec![good(); 3]).unwrap()
+}
+
+/// A message is one line of plain text, and has `part` in it.
+#[track_caller]
+fn assert_line(error: &dyn Error, part: &str) {
+    let message = error.to_string();
+    assert!(message.contains(part), "{message:?} does not say {part:?}");
+    assert!(message.len() < 200 && !message.contains('\n'), "{message:?} is not one short line");
+    assert!(!message.ends_with('.') && !message.contains("  "), "{message:?}");
+}
+
+/// Asserts that the error is of the variant, holds the value, and says it. NaN is not equal to
+/// itself, so values are compared as bits.
+macro_rules! assert_refused {
+    ($result:expr, $variant:path, $value:expr) => {{
+        let value: f64 = $value;
+        match $result {
+            Err(error @ $variant(held)) => {
+                assert_eq!(held.to_bits(), value.to_bits());
+                assert_line(&error, &value.to_string());
+            }
+            other => panic!("{value}: {other:?}"),
+        }
+    }};
+}
+
+#[test]
+fn channels_out_of_range() {
+    for bad in NO_NUMBERS.into_iter().chain([-1e-9, 1.0 + f64::EPSILON, 2.0]) {
+        assert_refused!(Channel::new(bad, 0.0, 1.0, 1.0), ChannelError::Risk, bad);
+        assert_refused!(Channel::new(0.0, bad, 1.0, 1.0), ChannelError::Loss, bad);
+    }
+    assert_refused!(Channel::new(0.0, 1.0, 1.0, 1.0), ChannelError::Loss, 1.0);
+    for bad in NO_NUMBERS.into_iter().chain([86_400_001.0]) {
+        assert_refused!(Channel::new(0.0, 0.0, bad, 1.0), ChannelError::Delay, bad);
+    }
+    for bad in NO_NUMBERS.into_iter().chain([0.0, 9e-7, 1.1e9]) {
+        assert_refused!(Channel::new(0.0, 0.0, 1.0, bad), ChannelError::Rate, bad);
+    }
+}
+
+#[test]
+fn channels_at_the_ends_of_the_ranges() {
+    let below_1 = 1.0 - f64::EPSILON / 2.0;
+    for risk in [0.0, -0.0, f64::MIN_POSITIVE, 1.0] {
+        for loss in [0.0, f64::MIN_POSITIVE, below_1] {
+            for delay_ms in [0.0, 86_400_000.0] {
+                for rate in [1e-6, 1e9] {
+                    Channel::new(risk, loss, delay_ms, rate).unwrap();
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn groups_out_of_range() {
+    let two = Subset::first(2);
+    for bad in NO_NUMBERS.into_iter().chain([1.5]) {
+        assert_refused!(Group::new(two, bad, 0.0), SetError::GroupRisk, bad);
+        assert_refused!(Group::new(two, 0.0, bad), SetError::GroupLoss, bad);
+    }
+    assert_refused!(Group::new(two, 0.0, 1.0), SetError::GroupLoss, 1.0);
+    for few in [Subset::EMPTY, Subset::first(1), Subset::EMPTY.with(7)] {
+        assert_eq!(Group::new(few, 0.0, 0.0), Err(SetError::SmallGroup));
+    }
+    assert_line(&SetError::SmallGroup, "at least two");
+}
+
+#[test]
+fn sets_too_small_or_too_large() {
+    assert_eq!(ChannelSet::new(Vec::new()), Err(SetError::Empty));
+    assert_line(&SetError::Empty, "at least one");
+    for many in [MAX_CHANNELS + 1, 64] {
+        assert_eq!(ChannelSet::new(vec![good(); many]), Err(SetError::TooMany(many)));
+        assert_line(&SetError::TooMany(many), &many.to_string());
+    }
+    ChannelSet::new(vec![good(); MAX_CHANNELS]).unwrap();
+
+    let group = Group::new(Subset::first(3), 0.1, 0.1).unwrap();
+    let too_many = SetError::TooManyGroups(MAX_GROUPS + 1);
+    let groups = vec![group; MAX_GROUPS + 1];
+    assert_eq!(ChannelSet::with_groups(vec![good(); 3], groups), Err(too_many));
+    assert_line(&too_many, &(MAX_GROUPS + 1).to_string());
+    let unknown = SetError::UnknownChannel(2);
+    assert_eq!(ChannelSet::with_groups(vec![good(); 2], vec![group]), Err(unknown));
+    assert_line(&unknown, "channel 2");
+}
+
+#[test]
+fn thresholds_and_subsets_that_cannot_be() {
+    for (k, m) in [(0, 0), (1, 0), (0, 3), (4, 3), (usize::MAX, 3)] {
+        let error = Threshold::new(k, Subset::first(m)).unwrap_err();
+        assert_line(&error, &k.to_string());
+    }
+    // There is no channel beyond the last; it is left out.
+    assert_eq!(Subset::first(64).len(), MAX_CHANNELS);
+    assert_eq!(Subset::EMPTY.with(MAX_CHANNELS), Subset::EMPTY);
+    assert_eq!(Subset::EMPTY.with(64), Subset::EMPTY);
+    assert!(!Subset::first(64).contains(64));
+}
+
+#[test]
+fn schedules_that_are_none() {
+    let one = Threshold::new(1, Subset::first(1)).unwrap();
+    for bad in NO_NUMBERS.into_iter().chain([1.5]) {
+        assert_refused!(Schedule::new([(one, bad)]), ScheduleError::Proportion, bad);
+    }
+    for bad in [0.0, 0.5, 1.0 - 1e-8] {
+        assert_refused!(Schedule::new([(one, bad)]), ScheduleError::Sum, bad);
+    }
+    assert!(matches!(Schedule::new([]), Err(ScheduleError::Sum(_))));
+}
+
+fn refusal(need: &Need) -> NeedError {
+    match three().plan(need) {
+        Err(PlanError::Need(error)) => {
+            // The plan's error says what the need's does and no more.
+            assert_eq!(PlanError::Need(error).to_string(), error.to_string());
+            error
+        }
+        other => panic!("{need:?}: {other:?}"),
+    }
+}
+
+#[test]
+fn kappa_and_mu_that_cannot_be() {
+    for bad in NO_NUMBERS.into_iter().chain([0.0, 1.0 - f64::EPSILON]) {
+        let need = Need { kappa: Some(bad), ..Need::default() };
+        assert_refused!(Err::<(), _>(refusal(&need)), NeedError::Kappa, bad);
+        let need = Need { mu: Some(bad), ..Need::default() };
+        assert_refused!(Err::<(), _>(refusal(&need)), NeedError::Mu, bad);
+    }
+    let crossed = NeedError::KappaAboveMu { kappa: 2.5, mu: 2.0 };
+    assert_eq!(refusal(&Need { kappa: Some(2.5), mu: Some(2.0), ..Need::default() }), crossed);
+    assert_line(&crossed, "2.5");
+    for kappa in [None, Some(2.0), Some(3.5)] {
+        let error = refusal(&Need { kappa, mu: Some(3.5), ..Need::default() });
+        assert_eq!(error, NeedError::TooFewChannels { name: "mu", value: 3.5, n: 3 });
+        assert_line(&error, "3.5");
+    }
+    let error = refusal(&Need { kappa: Some(4.0), ..Need::default() });
+    assert_eq!(error, NeedError::TooFewChannels { name: "kappa", value: 4.0, n: 3 });
+    let error = refusal(&Need { full_rate: true, ..Need::default() });
+    assert_eq!(error, NeedError::FullRateWithoutMu);
+    assert_line(&error, "mu");
+}
+
+#[test]
+fn least_thresholds_and_multiplicities_that_cannot_be() {
+    for min_k in [0, 4, usize::MAX] {
+        let error = refusal(&Need { min_k, ..Need::default() });
+        assert_eq!(error, NeedError::MinK { min_k });
+        assert_line(&error, &min_k.to_string());
+    }
+    for min_m in [0, 4, usize::MAX] {
+        let error = refusal(&Need { min_m, ..Need::default() });
+        assert_eq!(error, NeedError::MinM { min_m });
+        assert_line(&error, &min_m.to_string());
+    }
+    let need = Need { kappa: Some(1.5), mu: Some(2.5), ..Need::default() };
+    assert_eq!(refusal(&Need { min_k: 2, ..need.clone() }), NeedError::MinK { min_k: 2 });
+    assert_eq!(refusal(&Need { min_m: 3, ..need.clone() }), NeedError::MinM { min_m: 3 });
+    // No mean of m is below that of k, so a least threshold above mu contradicts it.
+    let need = Need { mu: Some(2.5), min_k: 3, ..Need::default() };
+    assert_eq!(refusal(&need), NeedError::MinK { min_k: 3 });
+}
+
+#[test]
+fn bounds_that_cannot_be() {
+    type Set = fn(&mut Need, f64);
+    let bounds: [(&str, Set, bool); 5] = [
+        ("risk", |need, value| need.max_risk = Some(value), true),
+        ("loss", |need, value| need.max_loss = Some(value), true),
+        ("delay", |need, value| need.max_delay_ms = Some(value), false),
+        ("delay of what arrives", |need, value| need.max_delivered_delay_ms = Some(value), false),
+        ("rate", |need, value| need.min_rate = Some(value), false),
+    ];
+    for (name, set, is_probability) in bounds {
+        for bad in NO_NUMBERS.into_iter().chain(is_probability.then_some(1.5)) {
+            let mut need = Need::default();
+            set(&mut need, bad);
+            match refusal(&need) {
+                error @ NeedError::Bound(of, held) => {
+                    assert_eq!((of, held.to_bits()), (name, bad.to_bits()));
+                    assert_line(&error, name);
+                }
+                other => panic!("{name} {bad}: {other:?}"),
+            }
+        }
+    }
+}
+
+/// What cannot be had is said in one line too, with what can.
+#[test]
+fn bounds_that_no_schedule_keeps() {
+    let need = Need { max_risk: Some(0.1), ..Need::default() };
+    // All three shares are seen with probability 1/8.
+    let error = three().plan(&need).unwrap_err();
+    assert_line(&error, "0.125");
+    assert_line(&error, "risk");
+    let error = three().plan(&Need { min_rate: Some(4.0), ..Need::default() }).unwrap_err();
+    assert_line(&error, "rate");
+    assert!(matches!(error, PlanError::Infeasible { best, .. } if (best - 3.0).abs() < 1e-9));
+}
+
+#[test]
+fn rates_and_schedules_outside_of_what_there_is() {
+    let set = three();
+    for bad in NO_NUMBERS.into_iter().chain([0.0, 0.999, 3.001]) {
+        assert_eq!(set.best_rate(bad), None);
+        assert_eq!(set.assured_rate(bad), None);
+        assert_eq!(set.fully_used(bad), None);
+        assert_eq!(set.used_rates(bad), None);
+        for (kappa, mu) in [(1.0, bad), (bad, 2.0), (bad, bad)] {
+            assert_eq!(set.limited_schedule(kappa, mu), None);
+            assert_eq!(set.limited_schedule_at_best_rate(kappa, mu), None);
+        }
+    }
+    for bad in NO_NUMBERS.into_iter().chain([0.0, 3.001]) {
+        assert_eq!(set.multiplicity_at(bad), None);
+    }
+}
+
+/// Values at the ends of their ranges make a plan, and no number of it is not a number.
+#[test]
+fn extreme_channels_have_plans() {
+    let below_1 = 1.0 - f64::EPSILON / 2.0;
+    let extreme = [(1.0, below_1, 86_400_000.0, 1e-6), (0.0, below_1, 0.0, 1e9)];
+    let channels = extreme.into_iter().cycle().take(6);
+    let channels = channels.map(|(z, l, d, r)| Channel::new(z, l, d, r).unwrap());
+    let set = ChannelSet::new(channels.collect()).unwrap();
+    for objective in [Objective::Risk, Objective::Loss, Objective::Delay, Objective::Rate] {
+        let need = Need { objectives: vec![objective], ..Need::default() };
+        let averages = set.plan(&need).unwrap().averages;
+        for value in [averages.risk, averages.loss, averages.delay_ms, averages.rate] {
+            assert!(value.is_finite() && value >= 0.0, "{objective:?}: {averages:?}");
+        }
+    }
+}
