@@ -31,10 +31,16 @@ use document::Document;
 /// an objective and without bounds, says how good each property can be; with bounds alone, finds
 /// the highest rate within them.
 #[derive(clap::Args)]
-#[command(after_help = "Example: the most private use of three channels at their full rate
+#[command(
+    allow_negative_numbers = true,
+    after_help = "Example: the most private use of three channels at their full rate
   sunder plan --channel z=0.1,l=0.01,d=2.5,r=100,name=fibre \\
     --channel z=0.3,l=0.005,d=9,r=40,name=dsl --channel z=0.2,l=0.02,d=30,r=20,name=lte \\
     --kappa 1.5 --mu 2 --objective privacy --full-rate
+
+In JSON, schedule[].channels and sensitivity count channels from 0, in the order of names. Without
+an objective, a bound or both kappa and mu there is no schedule. With kappa and mu alone, the
+schedule is one of the highest rate, not the best in anything else.
 
 A file for --channels:
   [[channel]]
@@ -52,7 +58,8 @@ A file for --channels:
   [[group]]         # channels that share a fate
   channels = [\"fibre\", \"dsl\"]
   risk = 0.05       # the probability that all of them are seen at once
-  loss = 0.001      # the probability that all of them lose their share at once")]
+  loss = 0.001      # the probability that all of them lose their share at once"
+)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub(crate) struct Arguments {
     /// A channel: risk z and loss l are probabilities, d the one-way delay in ms, r the rate in

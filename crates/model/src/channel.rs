@@ -28,7 +28,7 @@ pub enum ChannelError {
     #[error("risk z = {0} is not within 0 to 1")]
     Risk(f64),
     /// A channel that loses everything is none.
-    #[error("loss l = {0} is not within 0 to 1, or is 1: leave such a channel out")]
+    #[error("loss l = {0} is not from 0 to below 1; leave out a channel that loses everything")]
     Loss(f64),
     /// A delay is not negative, and finite.
     #[error("delay d = {0} ms is not within 0 ms to a day")]
@@ -150,7 +150,7 @@ pub enum SetError {
     #[error("a group's risk z = {0} is not within 0 to 1")]
     GroupRisk(f64),
     /// A group's loss is a probability below 1.
-    #[error("a group's loss l = {0} is not within 0 to 1, or is 1")]
+    #[error("a group's loss l = {0} is not from 0 to below 1")]
     GroupLoss(f64),
 }
 

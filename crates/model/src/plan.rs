@@ -285,6 +285,10 @@ impl<'a> Planner<'a> {
     /// its precision, a risk bound of 1e-14 beside risks of 0.2, are where it could be wrong.
     fn check(&self) -> Result<(), PlanError> {
         let entries = self.schedule.entries().iter();
+        let below = |t: &Threshold| t.k() < self.min_k || t.m() < self.min_m;
+        if entries.clone().any(|(threshold, _)| below(threshold)) {
+            return Err(PlanError::Solver(String::from("a symbol is below the limits")));
+        }
         let columns: Vec<_> = entries.map(|(t, p)| (Column::new(self.set, *t), p)).collect();
         for row in &self.rows {
             let sum: f64 = columns.iter().map(|(column, p)| *p * row.left.of(column)).sum();

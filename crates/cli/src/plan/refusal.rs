@@ -17,7 +17,7 @@ pub(super) fn refuse(error: PlanError) -> Failure {
         PlanError::Infeasible { bound, wanted, best } => {
             Failure::Usage(infeasible(bound, wanted, best))
         }
-        error @ PlanError::Solver(_) => Failure::Failed(format!("{error}; please report this")),
+        error @ PlanError::Solver(_) => Failure::Failed(error.to_string()),
     }
 }
 
