@@ -35,14 +35,9 @@ impl Progress {
         Self(ProgressBar::new(total).with_style(style))
     }
 
-    /// Goes on by so many bytes.
-    pub(crate) fn advance(&self, bytes: usize) {
-        self.0.inc(bytes as u64);
-    }
-
-    /// Goes on by so many steps.
-    pub(crate) fn step(&self, steps: u64) {
-        self.0.inc(steps);
+    /// Goes on by so many bytes or steps.
+    pub(crate) fn advance(&self, by: usize) {
+        self.0.inc(by as u64);
     }
 
     /// Says that all bytes are through, and the disk is being waited for.

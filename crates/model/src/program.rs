@@ -115,7 +115,7 @@ pub(crate) struct Optimum {
     pub(crate) pool: usize,
 }
 
-/// Rounds after which a program is given up; they are 30 where there are 20 channels.
+/// Rounds after which a program is given up; with 20 channels 45 were the most.
 const MAX_ROUNDS: usize = 1000;
 
 /// A column of no less reduced cost than this, in units of the value, would not lower it.

@@ -40,13 +40,9 @@ impl ChannelSet {
         if !self.multiplicities().contains(&mu) {
             return None;
         }
-        let mut rank = mu.ceil();
-        let mut rates = self.ascending_rates();
-        rates.reverse();
-        rates.into_iter().find(|_| {
-            rank -= 1.0;
-            rank < 0.5
-        })
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to n")]
+        let rank = mu.ceil() as usize;
+        self.ascending_rates().into_iter().rev().nth(rank - 1)
     }
 
     /// The largest mean multiplicity at which every channel can be used to the full (Theorem 2).

@@ -26,15 +26,15 @@ impl Quantity {
 }
 
 /// What one quantity of one channel changes.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Sensitivity {
     /// The channel, by index.
     pub channel: usize,
     /// Which of its quantities.
     pub quantity: Quantity,
     /// The best value of the need's first objective, were this quantity better by a tenth: risk,
-    /// loss and delay lower, the rate higher.
-    pub value: f64,
+    /// loss and delay lower, the rate higher. An error if there were no plan then.
+    pub value: Result<f64, PlanError>,
 }
 
 impl ChannelSet {
@@ -47,14 +47,14 @@ impl ChannelSet {
     pub fn sensitivities(
         &self,
         need: &Need,
-    ) -> impl ExactSizeIterator<Item = Result<Sensitivity, PlanError>> + use<'_> {
+    ) -> impl ExactSizeIterator<Item = Sensitivity> + use<'_> {
         let objective = need.objectives.first().copied().unwrap_or(Objective::Rate);
         let need = Need { objectives: vec![objective], ..need.clone() };
         (0..4 * self.len()).map(move |place| {
             let (channel, quantity) = (place / 4, Quantity::ALL[place % 4]);
             let better = self.with_better(channel, quantity);
-            let value = better.plan(&need)?.averages.of(objective);
-            Ok(Sensitivity { channel, quantity, value })
+            let value = better.plan(&need).map(|plan| plan.averages.of(objective));
+            Sensitivity { channel, quantity, value }
         })
     }
 

@@ -1,6 +1,8 @@
 //! What is found out: a schedule, or how good each property can be, or both.
 
-use model::{Averages, ChannelSet, Need, Objective, PlanError, Quantity, Schedule, Threshold};
+use model::{
+    Averages, ChannelSet, Need, Objective, PlanError, Quantity, Schedule, Sensitivity, Threshold,
+};
 
 use super::refusal::refuse;
 use crate::failure::Failure;
@@ -144,7 +146,7 @@ impl Best {
         let best = |objective| {
             let need = Need { objectives: vec![objective], ..need.clone() };
             let plan = set.plan(&need)?;
-            progress.step(1);
+            progress.advance(1);
             Ok::<f64, PlanError>(plan.averages.of(objective))
         };
         Ok(Self {
@@ -165,15 +167,14 @@ impl Effects {
         let sensitivities = set.sensitivities(need);
         let progress = Progress::steps(sensitivities.len() as u64);
         let mut each = Vec::new();
-        for (place, sensitivity) in sensitivities.enumerate() {
-            let value = match sensitivity {
-                Ok(sensitivity) => Some(sensitivity.value),
+        for Sensitivity { channel, quantity, value } in sensitivities {
+            let value = match value {
+                Ok(value) => Some(value),
                 Err(PlanError::Infeasible { .. }) => None,
                 Err(error) => return Err(error),
             };
-            let (channel, quantity) = (place / 4, Quantity::ALL[place % 4]);
             each.push(Effect { channel, quantity, value });
-            progress.step(1);
+            progress.advance(1);
         }
         Ok(Self { objective, now, each })
     }

@@ -12,7 +12,7 @@ use crate::progress::Progress;
 const SEED: u64 = 0x0073_756e_6465_7221;
 
 /// How many symbols are sent between two looks at the progress bar.
-const CHUNK: u32 = 100_000;
+const CHUNK: usize = 100_000;
 
 /// Sends so many symbols by the answer's schedule.
 ///
@@ -29,10 +29,10 @@ pub(super) fn run(set: &ChannelSet, answer: &Answer, symbols: u64) -> Result<Est
     let progress = Progress::steps(symbols);
     let mut left = symbols;
     while left > 0 {
-        let chunk = left.min(CHUNK.into());
-        simulation.run(chunk, &mut || rng.u64(..));
-        progress.step(chunk);
-        left -= chunk;
+        let chunk = usize::try_from(left).map_or(CHUNK, |left| left.min(CHUNK));
+        simulation.run(chunk as u64, &mut || rng.u64(..));
+        progress.advance(chunk);
+        left -= chunk as u64;
     }
     Ok(simulation.estimates())
 }

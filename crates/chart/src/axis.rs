@@ -1,0 +1,218 @@
+//! Axes: which values they show, where their ticks are and what these say.
+
+use std::ops::{Range, RangeInclusive};
+
+/// An axis, with what is measured along it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Axis {
+    label: String,
+    range: Range<f64>,
+    ticks: Vec<f64>,
+    scale: Scale,
+}
+
+/// How a value becomes a place on an axis.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Scale {
+    /// It is the place; ticks are labelled with so many digits after the point.
+    Linear { digits: usize },
+    /// Its decimal logarithm is. Nothing is lower than `floor`; 0 is there if `zero`.
+    Logarithmic { floor: f64, zero: bool },
+}
+
+impl Axis {
+    /// For whole numbers and what lies between them, with a tick for each while they are few.
+    pub fn whole(label: &str, numbers: RangeInclusive<u32>) -> Self {
+        let (first, last) = numbers.into_inner();
+        let step = (last.saturating_sub(first) / 10 + 1) as usize;
+        let ticks = (first..=last).step_by(step).map(f64::from).collect();
+        let (first, last) = (f64::from(first), f64::from(last));
+        // One number leaves one place, which is in the middle.
+        let range = if first < last { first..last } else { first - 0.5..first + 0.5 };
+        Self { label: label.to_owned(), range, ticks, scale: Scale::Linear { digits: 0 } }
+    }
+
+    /// From 0 to the highest of the values, none of which is negative.
+    pub fn from_zero(label: &str, values: impl Iterator<Item = f64>) -> Self {
+        Self::linear(label, 0.0, highest(finite(values)))
+    }
+
+    /// From about the least of the values to the highest; none is negative.
+    pub fn around(label: &str, values: impl Iterator<Item = f64>) -> Self {
+        let values: Vec<f64> = finite(values).collect();
+        let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+        Self::linear(label, least, highest(values.into_iter()))
+    }
+
+    /// For probabilities: logarithmic if they span two decades, or else from 0.
+    pub fn probability(label: &str, values: impl Iterator<Item = f64>) -> Self {
+        let values: Vec<f64> = finite(values).collect();
+        let most = highest(values.iter().copied());
+        let least = values.iter().copied().filter(|value| *value > 0.0).fold(most, f64::min);
+        if most > 0.0 && most >= 100.0 * least {
+            Self::logarithmic(label, least, most, values.contains(&0.0))
+        } else {
+            Self::linear(label, 0.0, most)
+        }
+    }
+
+    fn linear(label: &str, least: f64, most: f64) -> Self {
+        // Of equal values, the place is shown between 0 and twice that.
+        let (least, most) = if most - least > 1e-6 * most {
+            (least, most)
+        } else if most > 0.0 {
+            (0.0, 2.0 * most)
+        } else {
+            (0.0, 1.0)
+        };
+        let rough = (most - least) / 6.0;
+        let unit = 10_f64.powf(rough.log10().floor());
+        let step = [1.0, 2.0, 5.0, 10.0].into_iter().find(|step| step * unit >= rough);
+        let step = step.unwrap_or(10.0) * unit;
+        let start = (least / step).floor();
+        let ticks = (0..=8).map(|i| (start + f64::from(i)) * step);
+        let mut ticks: Vec<f64> = ticks.collect();
+        let enough = ticks.iter().position(|tick| *tick >= most * (1.0 - 1e-9));
+        ticks.truncate(enough.map_or(ticks.len(), |last| last + 1));
+        let end = ticks.last().copied().unwrap_or(most);
+        let digits = (0..12).find(|digits| step * 10_f64.powi(*digits) > 0.999).unwrap_or(12);
+        let digits = usize::try_from(digits).unwrap_or(0);
+        let range = start * step..end.max(most);
+        Self { label: label.to_owned(), range, ticks, scale: Scale::Linear { digits } }
+    }
+
+    fn logarithmic(label: &str, least: f64, most: f64, zero: bool) -> Self {
+        let highest = most.log10().ceil();
+        // What is lower than this is no curve on a page but the rounding of a sum.
+        let lowest = least.log10().floor().max(highest - 40.0);
+        let step = ((highest - lowest) / 7.0).ceil().max(1.0);
+        // The axis ends at a tick.
+        let steps = ((highest - lowest) / step).ceil() + if zero { 1.0 } else { 0.0 };
+        let floor = highest - steps * step;
+        let downwards = (0..=8).map(|i| highest - f64::from(i) * step);
+        let ticks = downwards.take_while(|tick| *tick >= floor).collect();
+        let scale = Scale::Logarithmic { floor, zero };
+        Self { label: label.to_owned(), range: floor..highest, ticks, scale }
+    }
+
+    /// What is measured, and in what.
+    pub(crate) fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// The first place and the last.
+    pub(crate) fn range(&self) -> Range<f64> {
+        self.range.clone()
+    }
+
+    /// The places of the ticks.
+    pub(crate) fn ticks(&self) -> &[f64] {
+        &self.ticks
+    }
+
+    /// Where a value is; `None` if it is not finite.
+    pub(crate) fn place(&self, value: f64) -> Option<f64> {
+        value.is_finite().then(|| match self.scale {
+            Scale::Linear { .. } => value,
+            Scale::Logarithmic { floor, .. } => value.log10().max(floor),
+        })
+    }
+
+    /// What the tick at a place says.
+    pub(crate) fn tick_label(&self, place: f64) -> String {
+        match self.scale {
+            Scale::Linear { .. } if place.abs() >= 1e7 => format!("{place:.3e}"),
+            Scale::Linear { digits } if digits > 5 && place != 0.0 => format!("{place:.1e}"),
+            Scale::Linear { digits } => format!("{place:.digits$}"),
+            Scale::Logarithmic { floor, zero: true } if place <= floor => String::from("0"),
+            Scale::Logarithmic { .. } => power_of_ten(place),
+        }
+    }
+}
+
+fn finite(values: impl Iterator<Item = f64>) -> impl Iterator<Item = f64> {
+    values.filter(|value| value.is_finite())
+}
+
+fn highest(values: impl Iterator<Item = f64>) -> f64 {
+    values.fold(0.0, f64::max)
+}
+
+/// A power of ten, as it is written.
+fn power_of_ten(exponent: f64) -> String {
+    const DIGITS: [char; 10] = [
+        '\u{2070}', '\u{b9}', '\u{b2}', '\u{b3}', '\u{2074}', '\u{2075}', '\u{2076}', '\u{2077}',
+        '\u{2078}', '\u{2079}',
+    ];
+    if (-3.0..=0.0).contains(&exponent) {
+        return 10_f64.powf(exponent).to_string();
+    }
+    let exponent = format!("{exponent:.0}");
+    let raised = exponent.chars().map(|c| match c.to_digit(10) {
+        Some(digit) => DIGITS[digit as usize],
+        None => '\u{207b}',
+    });
+    format!("10{}", raised.collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(axis: &Axis) -> Vec<String> {
+        axis.ticks.iter().map(|tick| axis.tick_label(*tick)).collect()
+    }
+
+    #[test]
+    fn probabilities_are_logarithmic_where_they_span_decades() {
+        let axis = Axis::probability("", [1e-4, 0.5, 0.0].into_iter());
+        assert_eq!(said(&axis), ["1", "0.1", "0.01", "0.001", "10\u{207b}\u{2074}", "0"]);
+        assert_eq!(axis.place(0.0), Some(axis.range.start));
+        assert!(axis.place(1e-4) > Some(axis.range.start));
+        let zero = Axis::probability("", [0.0, 0.0].into_iter());
+        assert_eq!(zero.range, 0.0..1.0);
+        let near = Axis::probability("", [0.02, 0.3].into_iter());
+        assert_eq!(near.scale, Scale::Linear { digits: 2 });
+    }
+
+    #[test]
+    fn a_logarithmic_axis_ends_at_a_tick() {
+        for decades in 2..60 {
+            let least = 10_f64.powi(-decades);
+            for values in [[1.0, least], [0.0, 1.0]] {
+                let axis = Axis::probability("", values.into_iter().chain([least]));
+                assert_eq!(axis.ticks.last(), Some(&axis.range.start), "{decades}");
+                assert!(axis.ticks.len() >= 3 && axis.ticks.len() <= 9, "{axis:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn linear_axes_have_few_round_ticks() {
+        assert_eq!(
+            said(&Axis::from_zero("", [3.0, 250.0].into_iter())),
+            ["0", "50", "100", "150", "200", "250"]
+        );
+        let around = Axis::around("", [10.03, 10.11].into_iter());
+        assert_eq!(said(&around), ["10.02", "10.04", "10.06", "10.08", "10.10", "10.12"]);
+        let equal = Axis::around("", [5.0, 5.0].into_iter());
+        assert_eq!(equal.range, 0.0..10.0);
+    }
+
+    #[test]
+    fn whole_numbers_have_a_tick_each_while_they_are_few() {
+        assert_eq!(said(&Axis::whole("", 1..=5)), ["1", "2", "3", "4", "5"]);
+        assert_eq!(said(&Axis::whole("", 0..=20)), ["0", "3", "6", "9", "12", "15", "18"]);
+        let one = Axis::whole("", 3..=3);
+        assert_eq!((said(&one), one.range), (vec![String::from("3")], 2.5..3.5));
+    }
+
+    #[test]
+    fn what_is_not_finite_has_no_place() {
+        let values = [f64::NAN, f64::INFINITY, 1.0];
+        let axis = Axis::from_zero("", values.into_iter());
+        assert_eq!(axis, Axis::from_zero("", [1.0].into_iter()));
+        assert_eq!(values.map(|value| axis.place(value)), [None, None, Some(1.0)]);
+        assert_eq!(Axis::around("", [].into_iter()).range, 0.0..1.0);
+    }
+}

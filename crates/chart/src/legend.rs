@@ -1,0 +1,136 @@
+//! The legend of a page: which line is which, in as many rows as that takes.
+
+use plotters::coord::Shift;
+use plotters::style::text_anchor::HPos;
+
+use crate::canvas::{Canvas, ChartError, Pen, place};
+use crate::panel::LINE;
+use crate::words::{LABEL, width};
+use crate::{Curve, Marks};
+
+/// The height of a row.
+pub(crate) const ROW: i32 = 26;
+
+/// The widest that a row can be.
+const WIDEST: i32 = 930;
+
+// The length of a sample of a line, the gap after it, and the space after an entry.
+const SAMPLE: i32 = 26;
+const GAP: i32 = 7;
+const SPACE: i32 = 30;
+
+/// A name, and a curve that has it; the caption has none.
+#[derive(Clone, Copy)]
+pub(crate) struct Entry<'a> {
+    said: &'a str,
+    curve: Option<&'a Curve>,
+}
+
+/// The rows of a legend: its caption, then each name once for each look that it has, in the order
+/// of the curves.
+pub(crate) fn rows<'a>(
+    caption: &'a str,
+    curves: impl Iterator<Item = &'a Curve>,
+) -> Vec<Vec<Entry<'a>>> {
+    let mut entries = vec![Entry { said: caption, curve: None }];
+    for curve in curves {
+        let entry = Entry { said: &curve.name, curve: Some(curve) };
+        if !entries.iter().any(|other| other.is_like(entry)) {
+            entries.push(entry);
+        }
+    }
+    entries.retain(|entry| !entry.said.is_empty());
+    let mut rows: Vec<Vec<Entry<'_>>> = Vec::new();
+    for entry in entries {
+        match rows.last_mut() {
+            Some(row) if row_width(row) + SPACE + entry.width() <= WIDEST => row.push(entry),
+            _ => rows.push(vec![entry]),
+        }
+    }
+    rows
+}
+
+/// Draws a row at a height, in the middle.
+pub(crate) fn draw_row(
+    row: &[Entry<'_>],
+    y: i32,
+    canvas: &Canvas<'_, Shift>,
+) -> Result<(), ChartError> {
+    let mut x = (canvas.width() - row_width(row)) / 2;
+    for entry in row {
+        entry.draw(x, y, canvas)?;
+        x += entry.width() + SPACE;
+    }
+    Ok(())
+}
+
+fn row_width(row: &[Entry<'_>]) -> i32 {
+    row.iter().map(|entry| entry.width() + SPACE).sum::<i32>() - SPACE
+}
+
+impl Entry<'_> {
+    fn is_like(self, other: Self) -> bool {
+        let look = |curve: &Curve| (curve.colour, curve.dashed, curve.marks);
+        self.said == other.said && self.curve.map(look) == other.curve.map(look)
+    }
+
+    fn width(self) -> i32 {
+        self.sample_width() + width(self.said, LABEL)
+    }
+
+    fn sample_width(self) -> i32 {
+        if self.curve.is_some() { SAMPLE + GAP } else { 0 }
+    }
+
+    fn draw(self, x: i32, y: i32, canvas: &Canvas<'_, Shift>) -> Result<(), ChartError> {
+        if let Some(curve) = self.curve {
+            let Curve { colour, dashed, .. } = *curve;
+            let ends = vec![place(x, y), place(x + SAMPLE, y)];
+            canvas.line(ends, Pen { colour, width: LINE, dashed })?;
+            let dot = match curve.marks {
+                Marks::First => Some(place(x, y)),
+                Marks::All => Some(place(x + SAMPLE / 2, y)),
+                Marks::None => None,
+            };
+            canvas.dots(&dot, colour)?;
+        }
+        canvas.text(self.said, LABEL, place(x + self.sample_width(), y), HPos::Left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Colour;
+
+    fn curve(name: &str, dashed: bool) -> Curve {
+        Curve { name: name.to_owned(), colour: Colour::Nth(2), dashed, ..Curve::default() }
+    }
+
+    fn said<'a>(rows: &[Vec<Entry<'a>>]) -> Vec<Vec<&'a str>> {
+        rows.iter().map(|row| row.iter().map(|entry| entry.said).collect()).collect()
+    }
+
+    #[test]
+    fn a_name_stands_once_for_each_look() {
+        let curves = [
+            curve("one", false),
+            curve("", false),
+            curve("one", true),
+            curve("two", true),
+            curve("one", false),
+        ];
+        assert_eq!(said(&rows("", curves.iter())), [["one", "one", "two"]]);
+        assert_eq!(said(&rows("who", curves[..1].iter())), [["who", "one"]]);
+        assert!(rows("", [].into_iter()).is_empty());
+    }
+
+    #[test]
+    fn many_names_take_many_rows() {
+        let curves: Vec<Curve> = (0..20).map(|i| curve(&format!("channel {i}"), false)).collect();
+        let rows = rows("Channels:", curves.iter());
+        assert!((2..5).contains(&rows.len()), "{:?}", said(&rows));
+        assert!(rows.iter().all(|row| row_width(row) <= WIDEST));
+        assert_eq!(rows.iter().map(Vec::len).sum::<usize>(), 21);
+    }
+}

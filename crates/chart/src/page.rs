@@ -1,0 +1,76 @@
+//! A page: a title, a legend, and graphs in a grid.
+
+use plotters::coord::Shift;
+use plotters::style::text_anchor::HPos;
+
+use crate::canvas::{self, Canvas, ChartError, place};
+use crate::legend::{self, Entry, ROW};
+use crate::words::{LABEL, TITLE};
+use crate::{Panel, panel};
+
+/// A page of graphs. What is empty is left out.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Chart {
+    /// What the page is about, above everything else.
+    pub title: String,
+    /// More about it, in a line below the title.
+    pub note: String,
+    /// What the names of the curves are about, before them in the legend. The legend has every
+    /// name among the curves once for each look, in as many rows as that takes.
+    pub legend: String,
+    /// The graphs: one fills the page, more stand in two columns, row by row.
+    pub panels: Vec<Panel>,
+}
+
+/// The width of a page in pixels.
+const WIDTH: i32 = 1000;
+
+impl Chart {
+    /// The page as an SVG document, 1000 pixels wide. A title or note that does not fit is cut.
+    ///
+    /// # Errors
+    /// If the graphics library fails.
+    pub fn svg(&self) -> Result<String, ChartError> {
+        let columns = self.panels.len().clamp(1, 2);
+        let rows = self.panels.len().div_ceil(columns);
+        let legend = legend::rows(&self.legend, self.panels.iter().flat_map(|panel| &panel.curves));
+        let heading: i32 = self.heights(&legend).iter().sum();
+        let size = (WIDTH, heading + count(rows) * panel_height(columns));
+        canvas::document(size, |page| {
+            let (above, below) = page.split_at(heading);
+            self.draw_heading(&legend, &above)?;
+            let mut panels = self.panels.iter().zip(below.grid(rows, columns));
+            panels.try_for_each(|(panel, canvas)| panel::draw(panel, &canvas))
+        })
+    }
+
+    /// The heights of title, note and legend.
+    fn heights(&self, legend: &[Vec<Entry<'_>>]) -> [i32; 3] {
+        let title = if self.title.is_empty() { 0 } else { 40 };
+        let note = if self.note.is_empty() { 0 } else { 28 };
+        let legend = if legend.is_empty() { 0 } else { 14 + ROW * count(legend.len()) };
+        [title, note, legend]
+    }
+
+    fn draw_heading(
+        &self,
+        legend: &[Vec<Entry<'_>>],
+        canvas: &Canvas<'_, Shift>,
+    ) -> Result<(), ChartError> {
+        let [title, note, _] = self.heights(legend);
+        canvas.text(&self.title, TITLE, place(WIDTH / 2, 26), HPos::Center)?;
+        canvas.text(&self.note, LABEL, place(WIDTH / 2, title + 14), HPos::Center)?;
+        let mut rows = (0..).map(|row| title + note + 18 + ROW * row).zip(legend);
+        rows.try_for_each(|(y, row)| legend::draw_row(row, y, canvas))
+    }
+}
+
+/// The height of each graph where they stand in so many columns: a wider one is higher, but less
+/// so, as the text around it is not.
+fn panel_height(columns: usize) -> i32 {
+    152 + 468 / count(columns)
+}
+
+fn count(items: usize) -> i32 {
+    i32::try_from(items).unwrap_or(i32::MAX)
+}

@@ -1,0 +1,94 @@
+//! Pages as whoever draws them sees them: what is on them, and that they are SVG.
+
+use chart::{Axis, Chart, Colour, Curve, Marks, Panel};
+
+const BLUE: &str = "#0072B2";
+const ORANGE: &str = "#D55E00";
+
+fn curve(name: &str, colour: usize) -> Curve {
+    let points = (1..=4).map(|x| (f64::from(x), 10.0 / f64::from(x))).collect();
+    Curve { name: name.to_owned(), colour: Colour::Nth(colour), points, ..Curve::default() }
+}
+
+fn panel(title: &str, curves: Vec<Curve>) -> Panel {
+    let y = Axis::from_zero("rate, Mbit/s", curves.iter().flat_map(Curve::values));
+    Panel { title: title.to_owned(), x: Axis::whole("shares", 1..=4), y, curves }
+}
+
+/// The page, which is well-formed.
+fn svg(chart: &Chart) -> String {
+    let svg = chart.svg().unwrap();
+    assert!(svg.starts_with("<svg width=\"1000\" "), "{svg}");
+    assert!(svg.trim_end().ends_with("</svg>"), "{svg}");
+    assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+    let opened = svg.lines().filter(|line| line.starts_with("<text ")).count();
+    assert_eq!(opened, svg.lines().filter(|line| *line == "</text>").count());
+    svg
+}
+
+/// How many elements of a kind have a colour.
+fn elements(svg: &str, kind: &str, colour: &str) -> usize {
+    let kind = format!("<{kind} ");
+    svg.lines().filter(|line| line.starts_with(&kind) && line.contains(colour)).count()
+}
+
+#[test]
+fn a_page_has_all_that_is_said_and_drawn() {
+    let chart = Chart {
+        title: String::from("Four graphs"),
+        note: String::from("of nothing <much>"),
+        legend: String::from("Curves:"),
+        panels: (0..4).map(|i| panel(&format!("Graph {i}"), vec![curve("first", 0)])).collect(),
+    };
+    let svg = svg(&chart);
+    let titles =
+        ["Four graphs", "of nothing &lt;much&gt;", "Curves:", "first", "shares", "Graph 3"];
+    for said in titles {
+        assert!(svg.contains(said), "{said}");
+    }
+    assert_eq!(svg.matches("\nfirst\n").count(), 1, "the legend has a name once");
+    // One for each panel, and one in the legend.
+    assert_eq!(elements(&svg, "polyline", BLUE), 5);
+    assert_eq!(elements(&svg, "circle", BLUE), 5);
+}
+
+#[test]
+fn dashes_bars_and_dots_are_drawn() {
+    let measured = Curve {
+        spread: (1..=4).map(|x| (9.0 / f64::from(x), 11.0 / f64::from(x))).collect(),
+        marks: Marks::All,
+        ..curve("", 0)
+    };
+    let predicted = Curve { dashed: true, marks: Marks::None, ..curve("", 1) };
+    let chart = Chart { panels: vec![panel("", vec![measured, predicted])], ..Chart::default() };
+    let svg = svg(&chart);
+    assert_eq!(elements(&svg, "circle", BLUE), 4);
+    assert_eq!(elements(&svg, "circle", ORANGE), 0);
+    assert_eq!(elements(&svg, "polyline", BLUE), 1 + 4, "a line and four bars");
+    assert!(elements(&svg, "polyline", ORANGE) > 10, "many dashes");
+}
+
+#[test]
+fn pages_grow_with_what_is_on_them() {
+    let heights = [0, 1, 2, 3].map(|panels| {
+        let chart =
+            Chart { panels: vec![panel("", vec![curve("", 0)]); panels], ..Chart::default() };
+        let svg = svg(&chart);
+        let height = svg.split_once("height=\"").unwrap().1.split('"').next().unwrap();
+        height.parse::<u32>().unwrap()
+    });
+    assert_eq!(heights, [0, 620, 386, 772]);
+}
+
+#[test]
+fn what_is_not_finite_is_left_out() {
+    let points = vec![(1.0, 3.0), (f64::NAN, 1.0), (2.0, f64::INFINITY), (3.0, 1.0)];
+    let spread = vec![(2.0, f64::NAN); 4];
+    let odd = Curve { points, spread, marks: Marks::All, ..curve("", 0) };
+    let none = Curve { points: Vec::new(), ..curve("only in the legend", 1) };
+    let chart = Chart { panels: vec![panel("", vec![odd, none])], ..Chart::default() };
+    let svg = svg(&chart);
+    assert_eq!(elements(&svg, "circle", BLUE), 2);
+    assert_eq!(elements(&svg, "polyline", BLUE), 1);
+    assert!(svg.contains("only in the legend"));
+}
