@@ -1,0 +1,141 @@
+//! Hosts: network namespaces, each with interfaces, addresses and sockets of its own.
+
+// One system call, `unshare`, which Rust cannot check.
+#![allow(unsafe_code)]
+
+use std::fs::{self, File};
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::thread;
+
+use futures_util::TryStreamExt;
+use rtnetlink::packet_route::route::{RouteAttribute, RouteMetric, RouteScope};
+use rtnetlink::{Handle, LinkUnspec, RouteMessageBuilder};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+
+/// A host: a network namespace, which lasts as long as this, and as what runs in it.
+#[derive(Debug)]
+pub struct Host {
+    name: String,
+    namespace: OwnedFd,
+}
+
+/// An interface's settings.
+pub(crate) struct Interface<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) address: Ipv4Addr,
+    /// The longest packet, in bytes.
+    pub(crate) mtu: u32,
+    /// The congestion control of TCP connections through it, if not the system's.
+    pub(crate) congestion: Option<&'a str>,
+}
+
+/// How many packets the kernel keeps for a link that has not fetched them yet.
+const DEVICE_QUEUE: u32 = 10_000;
+
+impl Host {
+    /// Makes a host with nothing but its loopback interface.
+    ///
+    /// # Errors
+    /// When the kernel does not let this process make a network namespace.
+    pub fn new(name: &str) -> io::Result<Self> {
+        let namespace = thread::scope(|scope| scope.spawn(namespace).join().unwrap_or_else(panicked))?;
+        let host = Self { name: name.to_owned(), namespace };
+        // No packets but those of the experiment: an interface with IPv6 sends some by itself.
+        for which in ["all", "default"] {
+            let path = format!("net/ipv6/conf/{which}/disable_ipv6");
+            match host.set(&path, "1") {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        host.configure(async |netlink| {
+            netlink.link().set(LinkUnspec::new_with_index(1).up().build()).execute().await
+        })?;
+        Ok(host)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Runs `work` on a thread of this host: sockets that it opens and processes that it starts are
+    /// this host's, and stay so.
+    ///
+    /// # Errors
+    /// When no thread can be started, or it cannot move into the namespace.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+        thread::scope(|scope| {
+            let entered = move || {
+                let network = Some(LinkNameSpaceType::Network);
+                move_into_link_name_space(self.namespace.as_fd(), network)?;
+                Ok(work())
+            };
+            let thread = thread::Builder::new().name(self.name.clone()).spawn_scoped(scope, entered)?;
+            thread.join().unwrap_or_else(panicked)
+        })
+    }
+
+    /// Sets a system parameter of this host; `path` is below `/proc/sys`.
+    ///
+    /// # Errors
+    /// When there is no such parameter, or it cannot be set in a namespace.
+    pub fn set(&self, path: &str, value: &str) -> io::Result<()> {
+        self.run(|| fs::write(Path::new("/proc/sys").join(path), value))?
+    }
+
+    /// Gives an interface its address in a /24, and brings it up.
+    pub(crate) fn set_up(&self, interface: &Interface<'_>) -> io::Result<()> {
+        self.configure(async |netlink| {
+            let mut links = netlink.link().get().match_name(interface.name.to_owned()).execute();
+            let Some(link) = links.try_next().await? else {
+                return Err(rtnetlink::Error::RequestFailed);
+            };
+            let index = link.header.index;
+            let up = LinkUnspec::new_with_index(index).mtu(interface.mtu).txqueuelen(DEVICE_QUEUE).up();
+            netlink.link().set(up.build()).execute().await?;
+            netlink.address().add(index, interface.address.into(), 24).execute().await?;
+            let Some(congestion) = interface.congestion else { return Ok(()) };
+            let [a, b, c, _] = interface.address.octets();
+            let mut route = RouteMessageBuilder::<Ipv4Addr>::new()
+                .destination_prefix(Ipv4Addr::new(a, b, c, 0), 24)
+                .pref_source(interface.address)
+                .scope(RouteScope::Link)
+                .output_interface(index)
+                .build();
+            let algorithm = RouteMetric::CcAlgo(congestion.to_owned());
+            route.attributes.push(RouteAttribute::Metrics(vec![algorithm]));
+            netlink.route().add(route).replace().execute().await
+        })
+    }
+
+    /// Asks the kernel for something about this host's network.
+    fn configure(&self, ask: impl AsyncFnOnce(Handle) -> Result<(), rtnetlink::Error> + Send) -> io::Result<()> {
+        self.run(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(async {
+                let (connection, handle, _) = rtnetlink::new_connection()?;
+                let connection = tokio::spawn(connection);
+                let result = ask(handle).await.map_err(io::Error::other);
+                connection.abort();
+                result
+            })
+        })?
+    }
+}
+
+/// Makes the thread's network namespace a new one, and returns it.
+fn namespace() -> io::Result<OwnedFd> {
+    // SAFETY: of a new network namespace no code of this program makes assumptions; no descriptor
+    // and no memory becomes private to this thread.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
+    Ok(File::open("/proc/thread-self/ns/net")?.into())
+}
+
+/// Goes on with a panic of a thread in the one that waits for it.
+fn panicked<T>(panic: Box<dyn std::any::Any + Send>) -> T {
+    std::panic::resume_unwind(panic)
+}

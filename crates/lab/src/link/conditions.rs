@@ -1,0 +1,144 @@
+//! What a network does to what is sent over it, in one direction.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// What a link does in one direction. The default does nothing: as fast as the machine is, no
+/// delay, no loss, and a queue for 50 ms.
+///
+/// Sizes are those of IP packets, headers included; a superpacket counts as the packets that it
+/// would be on a wire.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Conditions {
+    /// How fast packets are sent, in Mbit/s. `None` is as fast as the machine is.
+    pub rate_mbit: Option<f64>,
+    /// How long a packet travels, in ms, after its last bit is sent.
+    pub delay_ms: f64,
+    /// How far the delay wanders from `delay_ms` to either side, in ms; at most `delay_ms`. It
+    /// wanders so slowly that packets stay in order.
+    pub jitter_ms: f64,
+    /// The part of the packets that is lost, after they have used the link: 0 to 1.
+    pub loss: f64,
+    /// How many packets are lost in a row on average, at least 1 (Gilbert's model). `None` means
+    /// that each is lost or not whatever became of the one before.
+    pub burst: Option<f64>,
+    /// The part of the packets that others overtake: 0 to 1.
+    pub reorder: f64,
+    /// How much longer than the others such a packet travels, in ms.
+    pub reorder_ms: f64,
+    /// The part of the packets that arrive twice: 0 to 1.
+    pub duplicate: f64,
+    /// How much may wait to be sent, in ms of the link's rate. What comes on top of that is dropped.
+    pub queue_ms: f64,
+}
+
+impl Default for Conditions {
+    fn default() -> Self {
+        Self {
+            rate_mbit: None,
+            delay_ms: 0.0,
+            jitter_ms: 0.0,
+            loss: 0.0,
+            burst: None,
+            reorder: 0.0,
+            reorder_ms: 1.0,
+            duplicate: 0.0,
+            queue_ms: 50.0,
+        }
+    }
+}
+
+/// A condition that cannot be.
+#[derive(Clone, Debug, PartialEq, Error)]
+#[error("{key} is {value}; {must}")]
+pub struct ImpossibleCondition {
+    /// Which: the name of the field.
+    pub key: &'static str,
+    /// What it was set to.
+    pub value: f64,
+    /// What it must be.
+    pub must: &'static str,
+}
+
+/// The lowest rate, so that a packet is sent within a minute.
+const LEAST_RATE: f64 = 0.001;
+
+/// The highest rate.
+const MOST_RATE: f64 = 1e6;
+
+/// The longest time, an hour in ms.
+const LONGEST: f64 = 3_600_000.0;
+
+impl Conditions {
+    /// Returns these conditions if they can be.
+    ///
+    /// # Errors
+    /// The first that cannot.
+    pub fn checked(self) -> Result<Self, ImpossibleCondition> {
+        let refuse = |key, value, must| Err(ImpossibleCondition { key, value, must });
+        if let Some(rate) = self.rate_mbit
+            && !(LEAST_RATE..=MOST_RATE).contains(&rate)
+        {
+            return refuse("rate_mbit", rate, "it must be from 0.001 to 1000000");
+        }
+        let times = [
+            ("delay_ms", self.delay_ms),
+            ("jitter_ms", self.jitter_ms),
+            ("reorder_ms", self.reorder_ms),
+            ("queue_ms", self.queue_ms),
+        ];
+        for (key, value) in times {
+            if !(0.0..=LONGEST).contains(&value) {
+                return refuse(key, value, "it must be from 0 to 3600000, an hour");
+            }
+        }
+        for (key, value) in [("loss", self.loss), ("reorder", self.reorder), ("duplicate", self.duplicate)] {
+            if !(0.0..=1.0).contains(&value) {
+                return refuse(key, value, "it is a part and must be from 0 to 1");
+            }
+        }
+        if self.jitter_ms > self.delay_ms {
+            return refuse("jitter_ms", self.jitter_ms, "it must not be more than delay_ms");
+        }
+        match self.burst {
+            Some(burst) if !(1.0..=1e6).contains(&burst) => {
+                refuse("burst", burst, "it must be from 1 to 1000000 packets")
+            }
+            Some(burst) if self.loss < 1.0 && self.loss / (1.0 - self.loss) > burst => {
+                refuse("burst", burst, "so much loss needs longer bursts: loss / (1 - loss) at least")
+            }
+            _ => Ok(self),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_is_named() {
+        let fine = Conditions { delay_ms: 10.0, ..Conditions::default() };
+        let cases = [
+            ("rate_mbit", Conditions { rate_mbit: Some(0.0), ..fine }),
+            ("rate_mbit", Conditions { rate_mbit: Some(f64::INFINITY), ..fine }),
+            ("delay_ms", Conditions { delay_ms: -1.0, ..fine }),
+            ("jitter_ms", Conditions { jitter_ms: 10.1, ..fine }),
+            ("loss", Conditions { loss: 1.1, ..fine }),
+            ("loss", Conditions { loss: f64::NAN, ..fine }),
+            ("burst", Conditions { burst: Some(0.5), ..fine }),
+            ("burst", Conditions { loss: 0.9, burst: Some(2.0), ..fine }),
+            ("reorder", Conditions { reorder: -0.1, ..fine }),
+            ("reorder_ms", Conditions { reorder_ms: f64::NAN, ..fine }),
+            ("duplicate", Conditions { duplicate: 2.0, ..fine }),
+            ("queue_ms", Conditions { queue_ms: 1e9, ..fine }),
+        ];
+        for (key, conditions) in cases {
+            assert_eq!(conditions.checked().unwrap_err().key, key);
+        }
+        assert_eq!(fine.checked(), Ok(fine));
+        // A link that is down loses all.
+        assert!(Conditions { loss: 1.0, burst: Some(1.0), ..fine }.checked().is_ok());
+    }
+}

@@ -1,0 +1,447 @@
+//! One direction of a link, without clock, device or thread: frames and the time come in, frames
+//! that have arrived go out.
+//!
+//! ```text
+//! offer ─▶ queue ─▶ transmitter ─▶ wire ─▶ arrived
+//!          limit    rate           fate, delay, jitter
+//! ```
+//!
+//! A superpacket is sent in pieces of [`PIECE`] at most, each of which arrives when its last bit
+//! does. So a slow line delivers every packet at its own moment, and a fast one few large pieces.
+
+use std::cmp::Ordering;
+use std::collections::{BinaryHeap, VecDeque};
+
+use super::conditions::Conditions;
+use super::fate::{Fate, Fates, Wander};
+use super::frame::Frame;
+use super::time::{Nanos, nanos};
+
+/// How long a line sends at a piece of a superpacket, at most: half of it is how early or late a
+/// packet inside is at the median.
+const PIECE: Nanos = 100_000;
+
+/// What a line has done so far, in packets as they are on a wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Packets that were to be sent.
+    pub offered: u64,
+    /// Those that found the queue full.
+    pub dropped: u64,
+    /// Those that were sent and lost.
+    pub lost: u64,
+    /// Those that others overtook.
+    pub late: u64,
+    /// Those that arrived twice.
+    pub twice: u64,
+    /// Packets that arrived, those that did so twice counted twice.
+    pub delivered: u64,
+    /// The bytes of those, as IP packets.
+    pub delivered_bytes: u64,
+}
+
+/// One direction of a link.
+#[derive(Debug)]
+pub(super) struct Line {
+    conditions: Conditions,
+    fates: Fates,
+    wander: Wander,
+    queue: VecDeque<Piece>,
+    queued_bytes: usize,
+    /// When the transmitter has sent what it is sending.
+    free_at: Nanos,
+    /// What is left of the last nanosecond that it took, in bits times 10^9.
+    remainder: u64,
+    wire: BinaryHeap<Flying>,
+    /// How many were put on the wire, which orders those of equal times.
+    flights: u64,
+    counts: Counts,
+}
+
+/// What is sent in one go.
+#[derive(Debug)]
+struct Piece {
+    offered_at: Nanos,
+    /// How much is sent, of lost packets too.
+    bytes: usize,
+    segments: usize,
+    fate: Fate,
+    frame: Frame,
+}
+
+/// What is on its way.
+#[derive(Debug)]
+struct Flying {
+    due: Nanos,
+    number: u64,
+    frame: Frame,
+}
+
+impl Line {
+    /// A line whose chances come from a seed.
+    pub(super) fn new(conditions: Conditions, seed: u64) -> Self {
+        let mut seeds = fastrand::Rng::with_seed(seed);
+        Self {
+            conditions,
+            fates: Fates::new(seeds.u64(..)),
+            wander: Wander::new(seeds.u64(..)),
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            free_at: 0,
+            remainder: 0,
+            wire: BinaryHeap::new(),
+            flights: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Changes the conditions. What is being sent or on its way is not affected.
+    pub(super) fn set(&mut self, now: Nanos, conditions: Conditions) {
+        self.transmit(now);
+        self.conditions = conditions;
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// A frame that is to be sent. Times never go back from one call of any method to the next.
+    pub(super) fn offer(&mut self, now: Nanos, frame: &Frame) {
+        self.transmit(now);
+        let segments = frame.segments();
+        let limit = self.queue_limit();
+        let most = self.piece_limit();
+        let mut piece = 0..0;
+        let mut bytes = 0;
+        let mut fate = Fate::Arrives;
+        for i in 0..segments {
+            let length = frame.segment_len(i);
+            self.counts.offered += 1;
+            let waiting = self.queued_bytes + bytes;
+            if waiting > 0 && waiting + length > limit {
+                self.counts.dropped += (segments - i) as u64;
+                self.counts.offered += (segments - i - 1) as u64;
+                break;
+            }
+            let next = self.fates.next(&self.conditions);
+            if piece.end > piece.start && (next != fate || next == Fate::Late || bytes + length > most) {
+                self.enqueue(now, frame, piece, bytes, fate);
+                (piece, bytes) = (i..i, 0);
+            }
+            fate = next;
+            piece.end = i + 1;
+            bytes += length;
+        }
+        if piece.end > piece.start {
+            self.enqueue(now, frame, piece, bytes, fate);
+        }
+        self.transmit(now);
+    }
+
+    fn enqueue(&mut self, now: Nanos, frame: &Frame, part: std::ops::Range<usize>, bytes: usize, fate: Fate) {
+        self.queued_bytes += bytes;
+        let segments = part.len();
+        self.queue.push_back(Piece { offered_at: now, bytes, segments, fate, frame: frame.part(part) });
+    }
+
+    /// The soonest that a frame may have arrived, if any is on its way.
+    pub(super) fn next_arrival(&self) -> Option<Nanos> {
+        let sent = self.queue.front().map(|piece| {
+            let (done, _) = self.sent_at(piece);
+            self.arrival(done)
+        });
+        let flying = self.wire.peek().map(|flying| flying.due);
+        sent.into_iter().chain(flying).min()
+    }
+
+    /// The next frame that has arrived, and when it was due.
+    pub(super) fn take_arrived(&mut self, now: Nanos) -> Option<(Nanos, Frame)> {
+        self.transmit(now);
+        if self.wire.peek()?.due > now {
+            return None;
+        }
+        let Flying { due, frame, .. } = self.wire.pop()?;
+        self.counts.delivered += frame.segments() as u64;
+        self.counts.delivered_bytes += frame.bytes() as u64;
+        Some((due, frame))
+    }
+
+    /// Sends what can have been sent by now.
+    fn transmit(&mut self, now: Nanos) {
+        while let Some(piece) = self.queue.front() {
+            let (done, remainder) = self.sent_at(piece);
+            if done > now {
+                return;
+            }
+            (self.free_at, self.remainder) = (done, remainder);
+            if let Some(piece) = self.queue.pop_front() {
+                self.queued_bytes -= piece.bytes;
+                self.launch(done, piece);
+            }
+        }
+    }
+
+    /// Puts on the wire what was sent at a time.
+    fn launch(&mut self, sent: Nanos, piece: Piece) {
+        let segments = piece.segments as u64;
+        let mut due = self.arrival(sent);
+        let mut copies = 1;
+        match piece.fate {
+            Fate::Arrives => {}
+            Fate::Lost => {
+                self.counts.lost += segments;
+                return;
+            }
+            Fate::Late => {
+                self.counts.late += segments;
+                due += nanos(self.conditions.reorder_ms);
+            }
+            Fate::Twice => {
+                self.counts.twice += segments;
+                copies = 2;
+            }
+        }
+        for _ in 0..copies {
+            self.wire.push(Flying { due, number: self.flights, frame: piece.frame.clone() });
+            self.flights += 1;
+        }
+    }
+
+    /// When a piece at the head of the queue will have been sent, and what is left of the last
+    /// nanosecond.
+    fn sent_at(&self, piece: &Piece) -> (Nanos, u64) {
+        let start = self.free_at.max(piece.offered_at);
+        let Some(rate) = self.bits_per_second() else { return (start, 0) };
+        // A pause takes what was left along.
+        let left = if start > self.free_at { 0 } else { self.remainder };
+        let bits = piece.bytes as u64 * 8_000_000_000 + left;
+        (start + bits / rate, bits % rate)
+    }
+
+    /// When that arrives which was sent at a time.
+    fn arrival(&self, sent: Nanos) -> Nanos {
+        let travel = sent + nanos(self.conditions.delay_ms);
+        travel.saturating_add_signed(self.wander.at(sent, self.conditions.jitter_ms))
+    }
+
+    fn bits_per_second(&self) -> Option<u64> {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is checked")]
+        self.conditions.rate_mbit.map(|rate| (rate * 1e6).round() as u64)
+    }
+
+    /// How many bytes may be in the queue; there is always room for one packet.
+    fn queue_limit(&self) -> usize {
+        self.conditions.rate_mbit.map_or(usize::MAX, |rate| bytes_in(rate, self.conditions.queue_ms))
+    }
+
+    /// How many bytes a piece may have; it has one packet at least.
+    fn piece_limit(&self) -> usize {
+        self.conditions.rate_mbit.map_or(usize::MAX, |rate| bytes_in(rate, PIECE as f64 / 1e6))
+    }
+}
+
+/// How many bytes a rate in Mbit/s is in a time.
+fn bytes_in(rate_mbit: f64, ms: f64) -> usize {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is checked")]
+    let bytes = (rate_mbit * 125.0 * ms) as usize;
+    bytes
+}
+
+/// The earliest is the greatest, as a heap has the greatest on top.
+impl Ord for Flying {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.due, other.number).cmp(&(self.due, self.number))
+    }
+}
+
+impl PartialOrd for Flying {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Flying {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Flying {}
+
+#[cfg(test)]
+mod tests {
+    use super::super::frame::tests::{Made, TCP4};
+    use super::super::time::MS;
+    use super::*;
+
+    const RATE: f64 = 12.0;
+
+    /// How long a full packet of a line at `RATE` takes.
+    const PACKET: Nanos = MS;
+
+    fn line(conditions: Conditions) -> Line {
+        Line::new(conditions.checked().unwrap(), 1)
+    }
+
+    fn packet() -> Frame {
+        Made { payload: 1448, ..TCP4 }.frame()
+    }
+
+    /// All that arrives from now on: when it was due, and the packets.
+    fn arrivals(line: &mut Line) -> Vec<(Nanos, Vec<u8>)> {
+        let mut arrived = Vec::new();
+        while let Some(next) = line.next_arrival() {
+            // Nothing arrives then if it is lost or late, but time goes on.
+            let Some((due, frame)) = line.take_arrived(next) else { continue };
+            assert_eq!(due, next);
+            arrived.extend((0..frame.segments()).map(|i| (due, frame.packet(i))));
+        }
+        arrived
+    }
+
+    fn times(arrived: &[(Nanos, Vec<u8>)]) -> Vec<Nanos> {
+        arrived.iter().map(|(due, _)| *due).collect()
+    }
+
+    #[test]
+    fn a_packet_takes_its_length_over_the_rate_and_the_delay() {
+        let mut line = line(Conditions { rate_mbit: Some(RATE), delay_ms: 7.0, ..Conditions::default() });
+        line.offer(5 * MS, &packet());
+        line.offer(5 * MS, &packet());
+        line.offer(50 * MS, &packet());
+        assert_eq!(times(&arrivals(&mut line)), [13 * MS, 14 * MS, 58 * MS]);
+    }
+
+    #[test]
+    fn a_slow_line_delivers_each_segment_of_a_superpacket_at_its_own_time() {
+        let mut line = line(Conditions { rate_mbit: Some(RATE), ..Conditions::default() });
+        let frame = TCP4.frame();
+        line.offer(0, &frame);
+        let arrived = arrivals(&mut line);
+        // Six full ones and one of 1312 bytes of payload.
+        let last = 6 * PACKET + PACKET * (10_000 - 6 * 1448 + 52) / 1500;
+        assert_eq!(times(&arrived), [1, 2, 3, 4, 5, 6].map(|i| i * PACKET).into_iter().chain([last]).collect::<Vec<_>>());
+        for (i, (_, packet)) in arrived.iter().enumerate() {
+            assert_eq!(*packet, frame.packet(i));
+        }
+    }
+
+    #[test]
+    fn a_fast_line_keeps_superpackets_whole() {
+        for rate_mbit in [None, Some(5000.0)] {
+            let mut line = line(Conditions { rate_mbit, ..Conditions::default() });
+            line.offer(0, &TCP4.frame());
+            let (_, frame) = line.take_arrived(MS).unwrap();
+            assert_eq!(frame.segments(), 7);
+        }
+    }
+
+    #[test]
+    fn over_a_long_time_the_rate_is_exact() {
+        // A rate that no packet takes a whole number of nanoseconds at.
+        let mut line = line(Conditions { rate_mbit: Some(777.777_777), queue_ms: 1e6, ..Conditions::default() });
+        for _ in 0..10_000 {
+            line.offer(0, &packet());
+        }
+        let last = arrivals(&mut line).last().unwrap().0;
+        let exact = 10_000.0 * 1500.0 * 8.0 / 0.777_777_777;
+        assert!((last as f64 - exact).abs() < 2.0, "{last}, not {exact}");
+    }
+
+    #[test]
+    fn a_full_queue_drops_the_rest_of_a_superpacket() {
+        // Room for 6,000 bytes: four packets.
+        let mut line = line(Conditions { rate_mbit: Some(RATE), queue_ms: 4.0, ..Conditions::default() });
+        line.offer(0, &TCP4.frame());
+        assert_eq!((line.counts().offered, line.counts().dropped), (7, 3));
+        assert_eq!(times(&arrivals(&mut line)), [1, 2, 3, 4].map(|i| i * PACKET));
+        // Without room for one, one is sent nevertheless.
+        let mut line = self::line(Conditions { rate_mbit: Some(RATE), queue_ms: 0.0, ..Conditions::default() });
+        line.offer(0, &TCP4.frame());
+        assert_eq!(line.counts().dropped, 6);
+        line.offer(PACKET, &TCP4.frame());
+        assert_eq!(line.counts().dropped, 12);
+        assert_eq!(arrivals(&mut line).len(), 2);
+    }
+
+    #[test]
+    fn a_lost_segment_is_cut_out_and_its_time_is_spent() {
+        let mut line = line(Conditions { rate_mbit: Some(RATE), loss: 0.5, queue_ms: 1e6, ..Conditions::default() });
+        let frame = Made { payload: 40 * 1448, ..TCP4 }.frame();
+        line.offer(0, &frame);
+        let arrived = arrivals(&mut line);
+        let Counts { lost, delivered, .. } = line.counts();
+        assert_eq!((lost + delivered, delivered), (40, arrived.len() as u64));
+        assert!((5..35).contains(&lost));
+        for (due, packet) in &arrived {
+            let index = usize::try_from(due / PACKET).unwrap() - 1;
+            assert_eq!(*packet, frame.packet(index));
+        }
+        // The same seed loses the same ones, however fast the line is.
+        let mut fast = self::line(Conditions { loss: 0.5, ..Conditions::default() });
+        fast.offer(0, &frame);
+        let kept: Vec<Vec<u8>> = arrivals(&mut fast).into_iter().map(|(_, packet)| packet).collect();
+        let before: Vec<Vec<u8>> = arrived.into_iter().map(|(_, packet)| packet).collect();
+        assert_eq!(kept, before);
+    }
+
+    #[test]
+    fn a_late_packet_is_overtaken_and_one_that_comes_twice_is_the_same() {
+        let late = Conditions { rate_mbit: Some(RATE), reorder: 0.3, reorder_ms: 2.5, ..Conditions::default() };
+        let mut line = line(Conditions { queue_ms: 1e6, ..late });
+        let frame = Made { payload: 40 * 1448, ..TCP4 }.frame();
+        line.offer(0, &frame);
+        let arrived = arrivals(&mut line);
+        assert_eq!(arrived.len(), 40);
+        let mut overtaken = 0;
+        for (due, packet) in &arrived {
+            let index = (0..40).find(|i| frame.packet(*i) == *packet).unwrap();
+            let sent = (index as u64 + 1) * PACKET;
+            assert!([sent, sent + 5 * PACKET / 2].contains(due));
+            overtaken += u64::from(*due > sent);
+        }
+        assert_eq!(overtaken, line.counts().late);
+        assert!((3..25).contains(&overtaken));
+
+        let mut line = self::line(Conditions { duplicate: 1.0, ..Conditions::default() });
+        line.offer(0, &packet());
+        let arrived = arrivals(&mut line);
+        assert_eq!(arrived, [(0, packet().packet(0)), (0, packet().packet(0))]);
+        assert_eq!((line.counts().delivered, line.counts().delivered_bytes), (2, 3000));
+    }
+
+    #[test]
+    fn jitter_stays_within_its_bounds_and_keeps_order() {
+        let conditions = Conditions { delay_ms: 5.0, jitter_ms: 3.0, ..Conditions::default() };
+        let mut line = line(conditions);
+        let (mut least, mut most) = (Nanos::MAX, 0);
+        let mut before = 0;
+        for i in 0..20_000 {
+            let sent = i * MS / 5;
+            while let Some((due, _)) = line.take_arrived(sent) {
+                assert!(due >= before);
+                before = due;
+            }
+            line.offer(sent, &packet());
+            let travels = line.arrival(sent) - sent;
+            least = travels.min(least);
+            most = travels.max(most);
+        }
+        assert!((2 * MS..2 * MS + MS / 2).contains(&least), "{least}");
+        assert!((7 * MS + MS / 2..=8 * MS).contains(&most), "{most}");
+    }
+
+    #[test]
+    fn a_change_affects_what_is_sent_after_it() {
+        let slow = Conditions { rate_mbit: Some(RATE), ..Conditions::default() };
+        let mut line = line(slow);
+        for _ in 0..4 {
+            line.offer(0, &packet());
+        }
+        // While the second is being sent: it is finished at the new rate's pace.
+        line.set(PACKET, Conditions { rate_mbit: Some(2.0 * RATE), delay_ms: 10.0, ..slow });
+        let due = times(&arrivals(&mut line));
+        let half = PACKET / 2;
+        assert_eq!(due, [PACKET, PACKET + half + 10 * MS, PACKET + 2 * half + 10 * MS, PACKET + 3 * half + 10 * MS]);
+    }
+}

@@ -1,0 +1,121 @@
+//! One trial of an experiment: a network, the programs on it, and what is measured.
+//!
+//! These are the concrete values; [docs/formats/experiment.md](../../../docs/formats/experiment.md)
+//! says what each means, and how a file gives those of many trials.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use crate::link::Conditions;
+
+/// A trial, as the file has it once every placeholder has its value.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Trial {
+    /// The hosts, by name.
+    pub hosts: BTreeMap<String, HostPlan>,
+    /// The links, by name. The i-th in this order has the addresses 10.0.i.1 and 10.0.i.2.
+    pub links: BTreeMap<String, LinkPlan>,
+    /// The texts of the files in the trial's directory, by name.
+    #[serde(default)]
+    pub files: BTreeMap<String, String>,
+    /// What runs besides the measurement, in the order in which it is started.
+    #[serde(default)]
+    pub programs: Vec<ProgramPlan>,
+    /// What is measured.
+    pub measure: MeasurePlan,
+}
+
+/// A host.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostPlan {
+    /// System parameters, by their path below `/proc/sys`.
+    #[serde(default)]
+    pub sysctl: BTreeMap<String, String>,
+}
+
+/// A link.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkPlan {
+    /// The names of its two hosts.
+    pub hosts: [String; 2],
+    /// The longest packet, in bytes.
+    #[serde(default = "ethernet")]
+    pub mtu: u32,
+    /// The congestion control of TCP connections over it.
+    pub congestion: Option<String>,
+    /// What it does in either direction, or
+    pub both: Option<Conditions>,
+    /// from the first host to the second and
+    pub forward: Option<Conditions>,
+    /// from the second to the first.
+    pub back: Option<Conditions>,
+    /// The file for what passes on the wire.
+    pub tap: Option<String>,
+}
+
+/// A program that runs during the measurement.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProgramPlan {
+    /// The name of the host that it runs on.
+    pub host: String,
+    /// The program and its arguments.
+    pub run: Vec<String>,
+    /// The TCP port that is open on its host when it is ready.
+    pub listens: Option<u16>,
+    /// The values of swept keys that it is for; of others, any.
+    #[serde(default)]
+    pub only: BTreeMap<String, Vec<toml::Value>>,
+}
+
+/// What is measured: by a program or by a driver.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeasurePlan {
+    /// The name of the host that the program runs on.
+    pub host: Option<String>,
+    /// The program and its arguments.
+    pub run: Option<Vec<String>>,
+    /// The name of the driver.
+    pub driver: Option<String>,
+    /// The driver's settings.
+    #[serde(default)]
+    pub options: toml::Table,
+    /// How long it may take, in seconds.
+    #[serde(default = "a_minute")]
+    pub timeout_s: f64,
+    /// What is read from the program's output, or which of the driver's values are kept; by name.
+    pub values: BTreeMap<String, ValuePlan>,
+}
+
+/// A value that is measured.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ValuePlan {
+    /// Where it is in JSON output (RFC 6901).
+    pub json: Option<String>,
+    /// The text that it stands after.
+    pub after: Option<String>,
+    /// What the number is multiplied by.
+    #[serde(default = "one")]
+    pub scale: f64,
+    /// What it is measured in.
+    #[serde(default)]
+    pub unit: String,
+}
+
+fn ethernet() -> u32 {
+    1500
+}
+
+fn a_minute() -> f64 {
+    60.0
+}
+
+fn one() -> f64 {
+    1.0
+}

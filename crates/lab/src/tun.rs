@@ -1,0 +1,97 @@
+//! A TUN device: the kernel's packets as bytes, superpackets whole.
+
+// The kernel is asked for a device by structures that no safe interface knows.
+#![allow(unsafe_code)]
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+
+use bytes::BytesMut;
+use rustix::io::{Errno, writev};
+
+use crate::link::frame::{Frame, LONGEST};
+
+/// How much memory is asked for at a time: that of 16 superpackets.
+const SLAB: usize = 1 << 20;
+
+/// What the device may leave to whoever reads: checksums and cutting (`linux/if_tun.h`).
+const OFFLOADS: libc::c_uint = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
+const UDP_OFFLOADS: libc::c_uint = libc::TUN_F_USO4 | libc::TUN_F_USO6;
+
+/// A TUN device with virtio headers and offloads. It is there until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Tun {
+    file: File,
+    slab: BytesMut,
+}
+
+impl Tun {
+    /// Makes a device in the network namespace of the thread.
+    ///
+    /// # Errors
+    /// When `/dev/net/tun` cannot be opened, or the device not be made.
+    pub(crate) fn new(name: &str) -> io::Result<Self> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+            .open("/dev/net/tun")?;
+        // SAFETY: all-zero bytes are a valid `ifreq`.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        if name.len() >= request.ifr_name.len() {
+            return Err(io::Error::other("the name of a device has 15 bytes at most"));
+        }
+        for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+            *to = from.cast_signed();
+        }
+        let flags = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR | libc::IFF_TUN_EXCL;
+        request.ifr_ifru.ifru_flags = flags as libc::c_short;
+        // SAFETY: TUNSETIFF reads and writes one `ifreq`, which outlives the call.
+        check(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) })?;
+        let set = |offloads: libc::c_uint| {
+            // SAFETY: TUNSETOFFLOAD takes its argument by value.
+            check(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETOFFLOAD, libc::c_ulong::from(offloads)) })
+        };
+        // Kernels before 6.2 cannot leave UDP uncut.
+        set(OFFLOADS | UDP_OFFLOADS).or_else(|_| set(OFFLOADS))?;
+        Ok(Self { file, slab: BytesMut::new() })
+    }
+
+    /// The next packet that the kernel sends through the device, if there is one now.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub(crate) fn read(&mut self) -> io::Result<Option<Frame>> {
+        if self.slab.len() < LONGEST {
+            self.slab = BytesMut::zeroed(SLAB);
+        }
+        match rustix::io::read(&self.file, &mut self.slab[..LONGEST]) {
+            Ok(length) => Ok(Frame::parse(self.slab.split_to(length).freeze())),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Hands a packet to the kernel, as if it had come over a wire. Returns whether it took it.
+    pub(crate) fn write(&self, frame: &Frame) -> bool {
+        loop {
+            match writev(&self.file, &frame.slices()) {
+                Ok(_) => return true,
+                Err(Errno::INTR) => {}
+                Err(_) => return false,
+            }
+        }
+    }
+}
+
+impl AsFd for Tun {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
