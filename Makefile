@@ -4,16 +4,17 @@ CARGO ?= cargo
 FUZZ_SECONDS ?= 600
 FUZZ_TARGETS = share_file handshake record socks
 
-.PHONY: help demo test lint bench docs fuzz soak neon setup setup-lint audit
+.PHONY: help demo test lint bench docs fuzz soak neon figures setup setup-lab setup-lint audit
 
 help:
 	@echo 'make demo    a file crosses three channels that no two of them can read'
-	@echo 'make test    all tests (installs curl if it is missing)'
+	@echo 'make test    all tests (installs curl, tcpdump and python3 if they are missing)'
 	@echo 'make lint    format, clippy, documentation, licences of dependencies'
 	@echo 'make bench   speed: sharing beside libisal, plans beside scipy, MICSS beside a plain relay'
 	@echo 'make docs    the API documentation, in target/doc'
 	@echo 'make fuzz    every fuzz target, FUZZ_SECONDS=$(FUZZ_SECONDS) each'
 	@echo 'make soak    large files and many streams: memory stays flat'
+	@echo 'make figures every experiment of the laboratory, into docs/results: hours'
 	@echo 'make neon    tests of the sharing crate for 64-bit ARM, emulated'
 	@echo 'make audit   known vulnerabilities of dependencies (needs the network)'
 
@@ -46,6 +47,10 @@ fuzz:
 		RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run --fuzz-dir fuzz $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
 	done
 
+figures: setup-lab
+	$(CARGO) build --release --locked --package cli
+	scripts/figures
+
 soak:
 	$(CARGO) build --release --locked --package cli
 	scripts/soak
@@ -54,7 +59,10 @@ neon:
 	scripts/neon
 
 setup:
-	@scripts/setup curl
+	@scripts/setup curl tcpdump python3
+
+setup-lab:
+	@PATH=$$PATH:/usr/sbin scripts/setup iperf3 nginx:nginx-light wrk
 
 setup-lint:
 	@command -v cargo-deny >/dev/null || { echo 'installing cargo-deny, once: a few minutes'; $(CARGO) install --locked cargo-deny; }

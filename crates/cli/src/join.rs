@@ -74,7 +74,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
     let progress = Progress::new(Some(split.length()));
     join(&mut shares, &mut joined, &progress).map_err(|failure| joined.amend(failure))?;
-    progress.flushing();
+    progress.doing("waiting for the disk");
     joined.complete()?;
     drop(progress);
 

@@ -7,6 +7,7 @@ mod failure;
 mod input;
 mod interrupt;
 mod join;
+mod lab;
 mod names;
 mod output;
 mod plan;
@@ -42,6 +43,7 @@ enum Command {
     Proxy(proxy::Arguments),
     Plan(plan::Arguments),
     Demo(demo::Arguments),
+    Lab(lab::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -64,6 +66,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Proxy(arguments) => proxy::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
+        Command::Lab(arguments) => lab::run(&arguments),
     }
 }
 

@@ -1,5 +1,6 @@
 //! A progress bar, on a terminal only.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -30,7 +31,7 @@ impl Progress {
         if !io::stderr().is_terminal() {
             return Self(ProgressBar::hidden());
         }
-        let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {eta} left");
+        let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {eta} left  {msg}");
         let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
         Self(ProgressBar::new(total).with_style(style))
     }
@@ -40,9 +41,9 @@ impl Progress {
         self.0.inc(by as u64);
     }
 
-    /// Says that all bytes are through, and the disk is being waited for.
-    pub(crate) fn flushing(&self) {
-        self.0.set_message("waiting for the disk");
+    /// Says what is being done.
+    pub(crate) fn doing(&self, what: impl Into<Cow<'static, str>>) {
+        self.0.set_message(what);
     }
 }
 

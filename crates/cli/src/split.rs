@@ -86,7 +86,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut shares = paths.iter().cloned().map(Output::create).collect::<Result<Vec<_>, _>>()?;
     let progress = Progress::new(input.len());
     let split = write_shares(sharing, arguments.rng, &mut input, &mut shares, &progress)?;
-    progress.flushing();
+    progress.doing("waiting for the disk");
     output::publish_all(shares)?;
     drop(progress);
     arguments.report(&split, &paths)

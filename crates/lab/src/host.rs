@@ -41,7 +41,8 @@ impl Host {
     /// # Errors
     /// When the kernel does not let this process make a network namespace.
     pub fn new(name: &str) -> io::Result<Self> {
-        let namespace = thread::scope(|scope| scope.spawn(namespace).join().unwrap_or_else(panicked))?;
+        let namespace =
+            thread::scope(|scope| scope.spawn(namespace).join().unwrap_or_else(panicked))?;
         let host = Self { name: name.to_owned(), namespace };
         // No packets but those of the experiment: an interface with IPv6 sends some by itself.
         for which in ["all", "default"] {
@@ -55,6 +56,14 @@ impl Host {
             netlink.link().set(LinkUnspec::new_with_index(1).up().build()).execute().await
         })?;
         Ok(host)
+    }
+
+    /// The host of a network namespace that another program has made.
+    ///
+    /// # Errors
+    /// When there is none at `path`.
+    pub(crate) fn at(name: &str, path: &Path) -> io::Result<Self> {
+        Ok(Self { name: name.to_owned(), namespace: File::open(path)?.into() })
     }
 
     /// Its name.
@@ -74,7 +83,8 @@ impl Host {
                 move_into_link_name_space(self.namespace.as_fd(), network)?;
                 Ok(work())
             };
-            let thread = thread::Builder::new().name(self.name.clone()).spawn_scoped(scope, entered)?;
+            let thread =
+                thread::Builder::new().name(self.name.clone()).spawn_scoped(scope, entered)?;
             thread.join().unwrap_or_else(panicked)
         })
     }
@@ -95,7 +105,8 @@ impl Host {
                 return Err(rtnetlink::Error::RequestFailed);
             };
             let index = link.header.index;
-            let up = LinkUnspec::new_with_index(index).mtu(interface.mtu).txqueuelen(DEVICE_QUEUE).up();
+            let up =
+                LinkUnspec::new_with_index(index).mtu(interface.mtu).txqueuelen(DEVICE_QUEUE).up();
             netlink.link().set(up.build()).execute().await?;
             netlink.address().add(index, interface.address.into(), 24).execute().await?;
             let Some(congestion) = interface.congestion else { return Ok(()) };
@@ -113,7 +124,10 @@ impl Host {
     }
 
     /// Asks the kernel for something about this host's network.
-    fn configure(&self, ask: impl AsyncFnOnce(Handle) -> Result<(), rtnetlink::Error> + Send) -> io::Result<()> {
+    fn configure(
+        &self,
+        ask: impl AsyncFnOnce(Handle) -> Result<(), rtnetlink::Error> + Send,
+    ) -> io::Result<()> {
         self.run(|| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {

@@ -3,16 +3,26 @@
 //! - [`sandbox`]: a place where a program may make networks without being root.
 //! - [`Host`]: a network namespace.
 //! - [`Link`]: joins two hosts by an emulated wire with rate, delay, loss and more.
+//! - [`Experiment`]: a file that says what many trials vary, measure and draw.
 //! - [`Trial`]: a network, the programs on it, and what is measured; [`perform`] does so.
 
+#![allow(clippy::cast_precision_loss, reason = "counts and times are far below 2^52")]
+
+pub mod driver;
+pub mod experiment;
 mod host;
 mod link;
+mod network;
 mod perform;
+mod program;
 pub mod sandbox;
+mod tap;
 mod trial;
 mod tun;
 
+pub use experiment::{Experiment, ExperimentError};
 pub use host::Host;
 pub use link::{Conditions, Counts, Direction, ImpossibleCondition, Lateness, Link, LinkOptions};
+pub use network::{Network, NetworkError};
 pub use perform::{Measured, Place, TrialError, perform};
 pub use trial::{HostPlan, LinkPlan, MeasurePlan, ProgramPlan, Trial, ValuePlan};

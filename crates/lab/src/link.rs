@@ -8,24 +8,28 @@ mod conditions;
 mod fate;
 pub(crate) mod frame;
 mod line;
-mod time;
+pub(crate) mod time;
 
 use std::io;
 use std::net::Ipv4Addr;
+use std::num::NonZero;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use rustix::time::{ClockId, Timespec, clock_gettime};
+use rustix::thread::set_current_timer_slack;
+use rustix::time::Timespec;
 
 pub use conditions::{Conditions, ImpossibleCondition};
 pub use line::Counts;
 
 use crate::host::{Host, Interface};
+use crate::tap::Tap;
 use crate::tun::Tun;
 use line::Line;
-use time::Nanos;
+use time::{Nanos, now};
 
 /// How many packets are read from one end before the other gets its turn.
 const TURN: usize = 64;
@@ -37,6 +41,11 @@ pub enum Direction {
     Forward,
     /// From the second host to the first.
     Back,
+}
+
+impl Direction {
+    /// Either direction.
+    pub const BOTH: [Self; 2] = [Self::Forward, Self::Back];
 }
 
 /// What a link is like when it is made.
@@ -54,13 +63,15 @@ pub struct LinkOptions<'a> {
     pub conditions: [Conditions; 2],
     /// What its chances come from.
     pub seed: u64,
+    /// The pcapng file to write what passes on the wire to.
+    pub tap: Option<&'a Path>,
 }
 
 /// A link between two hosts. It is cut when this is dropped.
 #[derive(Debug)]
 pub struct Link {
     shared: Arc<Shared>,
-    carrier: Option<JoinHandle<()>>,
+    carrier: Option<JoinHandle<Option<Tap>>>,
 }
 
 #[derive(Debug)]
@@ -80,8 +91,8 @@ struct State {
 /// How late packets were handed over, compared with when they should have been.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lateness {
-    /// How many were less than 2^i µs late, and not less than half of that.
-    powers: [u64; 24],
+    /// How many were less than 2^((i+1)/8) µs late, and not less than the next lower such time.
+    steps: Vec<u64>,
 }
 
 impl Link {
@@ -101,13 +112,17 @@ impl Link {
             Ok::<_, io::Error>(tun)
         };
         let tuns = [end(0)?, end(1)?];
-        let line = |i: u8| Line::new(options.conditions[usize::from(i)], options.seed ^ u64::from(i));
-        let state = State { lines: [line(0), line(1)], lateness: Default::default(), is_cut: false };
+        let mut lines = [0, 1].map(|i| Line::new(options.conditions[i], options.seed ^ i as u64));
+        let tap = options.tap.map(|path| Tap::new(path, options.name)).transpose()?;
+        if tap.is_some() {
+            lines.iter_mut().for_each(Line::tap);
+        }
+        let state = State { lines, lateness: Default::default(), is_cut: false };
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let shared = Arc::new(Shared { state: Mutex::new(state), wake });
         let carrier = thread::Builder::new().name(format!("link {}", options.name)).spawn({
             let shared = Arc::clone(&shared);
-            move || carry(tuns, &shared)
+            move || carry(tuns, &shared, tap)
         })?;
         Ok(Self { shared, carrier: Some(carrier) })
     }
@@ -127,16 +142,28 @@ impl Link {
     pub fn lateness(&self, direction: Direction) -> Lateness {
         self.shared.lock().lateness[direction as usize].clone()
     }
+
+    /// Cuts the link. Its devices are gone then, and the tap's file is complete.
+    ///
+    /// # Errors
+    /// When the tap's file could not be written.
+    pub fn cut(mut self) -> io::Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        let Some(carrier) = self.carrier.take() else { return Ok(()) };
+        self.shared.lock().is_cut = true;
+        self.shared.wake();
+        let tap = carrier.join().map_err(|_| io::Error::other("a link failed"))?;
+        tap.map_or(Ok(()), Tap::finish)
+    }
 }
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.shared.lock().is_cut = true;
-        self.shared.wake();
-        if let Some(carrier) = self.carrier.take() {
-            // It has no result; were it to panic, that was said already.
-            let _ = carrier.join();
-        }
+        // Who wants to know whether the tap's file is complete calls `cut`.
+        let _ = self.end();
     }
 }
 
@@ -151,20 +178,27 @@ impl Shared {
     }
 }
 
-/// Carries packets between two devices until the link is cut.
-fn carry(mut tuns: [Tun; 2], shared: &Shared) {
+/// Carries packets between two devices until the link is cut. Returns the tap.
+fn carry(mut tuns: [Tun; 2], shared: &Shared, tap: Option<Tap>) -> Option<Tap> {
+    // By default the kernel wakes a thread up to 50 µs late, so that it can wake several at once.
+    // Should it refuse, the lateness shows.
+    let _ = set_current_timer_slack(NonZero::new(1));
     let mut state = shared.lock();
     while !state.is_cut {
         for (from, to) in [(0, 1), (1, 0)] {
             receive(&mut tuns[from], &mut state.lines[from]);
             let State { lines, lateness, .. } = &mut *state;
             deliver(&mut lines[from], &tuns[to], &mut lateness[from]);
+            if let Some(tap) = &tap {
+                lines[from].take_tapped().for_each(|(sent, frame)| tap.record(from, sent, frame));
+            }
         }
         let next = state.lines.iter().filter_map(Line::next_arrival).min();
         drop(state);
         wait(&tuns, &shared.wake, next);
         state = shared.lock();
     }
+    tap
 }
 
 /// Takes what the kernel sends.
@@ -190,7 +224,10 @@ fn wait(tuns: &[Tun; 2], wake: &OwnedFd, until: Option<Nanos>) {
         .map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
     let timeout = until.map(|until| {
         let left = until.saturating_sub(now());
-        Timespec { tv_sec: (left / 1_000_000_000).cast_signed(), tv_nsec: (left % 1_000_000_000).cast_signed() }
+        Timespec {
+            tv_sec: (left / 1_000_000_000).cast_signed(),
+            tv_nsec: (left % 1_000_000_000).cast_signed(),
+        }
     });
     // Interrupted or not, the caller looks at everything again.
     let _ = poll(&mut events, timeout.as_ref());
@@ -201,27 +238,27 @@ fn wait(tuns: &[Tun; 2], wake: &OwnedFd, until: Option<Nanos>) {
 
 impl Lateness {
     fn add(&mut self, late: Nanos) {
-        let power = (u64::BITS - (late / 1000).leading_zeros()) as usize;
-        self.powers[power.min(self.powers.len() - 1)] += 1;
-    }
-
-    /// A time in ms that no more than the given part of the packets exceeded, to a factor of two.
-    /// Zero if there were none.
-    pub fn quantile_ms(&self, part: f64) -> f64 {
-        let total: u64 = self.powers.iter().sum();
-        let mut seen = 0;
-        for (power, count) in self.powers.iter().enumerate() {
-            seen += count;
-            if seen > 0 && seen as f64 >= part * total as f64 {
-                return f64::from(1_u32 << power) / 1000.0;
-            }
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "64 * 8 at most"
+        )]
+        let step = ((late as f64 / 1000.0).max(1.0).log2() * 8.0) as usize;
+        if self.steps.len() <= step {
+            self.steps.resize(step + 1, 0);
         }
-        0.0
+        self.steps[step] += 1;
     }
-}
 
-/// The system's monotonic clock.
-fn now() -> Nanos {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
+    /// A time in ms that the given part of the packets did not exceed, to a tenth of it. Zero if
+    /// there were none.
+    pub fn quantile_ms(&self, part: f64) -> f64 {
+        let total: u64 = self.steps.iter().sum();
+        let mut seen = 0;
+        let step = self.steps.iter().position(|count| {
+            seen += count;
+            seen > 0 && seen as f64 >= part * total as f64
+        });
+        step.map_or(0.0, |step| ((step + 1) as f64 / 8.0).exp2() / 1000.0)
+    }
 }

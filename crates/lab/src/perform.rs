@@ -1,11 +1,18 @@
 //! Performs a trial: makes its network, starts its programs, measures, and ends everything.
 
 use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::trial::Trial;
+use crate::driver;
+use crate::host::Host;
+use crate::network::Network;
+use crate::program::{Program, ending};
+use crate::trial::{MeasurePlan, Trial, ValuePlan};
 
 /// What a trial gave.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,9 +22,11 @@ pub struct Measured {
     /// How late the links handed over packets, in ms: of 100 packets, 99 were less late, on the
     /// worst line.
     pub late_ms: f64,
+    /// How many packets the kernel dropped because a link had not fetched them in time.
+    pub missed: u64,
 }
 
-/// Why a trial failed.
+/// Why a trial failed, in one line.
 #[derive(Debug, Error)]
 #[error("{0}")]
 pub struct TrialError(pub String);
@@ -31,6 +40,8 @@ pub struct Place<'a> {
     pub files: &'a Path,
     /// The directory for results.
     pub results: &'a Path,
+    /// The trial's number, which begins the names of taps' files.
+    pub number: usize,
 }
 
 /// Performs a trial, in a [sandbox](crate::sandbox).
@@ -38,6 +49,144 @@ pub struct Place<'a> {
 /// # Errors
 /// When the network cannot be made, a program fails or does not get ready, or a value is missing.
 pub fn perform(trial: &Trial, place: Place<'_>) -> Result<Measured, TrialError> {
-    let _ = (trial, place);
-    Err(TrialError("not yet".into()))
+    write_files(trial, place.files)
+        .map_err(|error| failed(format!("cannot write the trial's files: {error}")))?;
+    let network = Network::new(trial, place).map_err(failed)?;
+    let programs = start(trial, &network, place.files)?;
+    let values = measure(&trial.measure, &network, place.files)?;
+    drop(programs);
+    let late_ms = network.late_ms();
+    let missed =
+        network.missed().map_err(|error| failed(format!("cannot see what was missed: {error}")))?;
+    network.take_down().map_err(|error| failed(format!("cannot write what a tap saw: {error}")))?;
+    Ok(Measured { values, late_ms, missed })
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for use with `map_err`")]
+fn failed(why: impl ToString) -> TrialError {
+    TrialError(why.to_string())
+}
+
+fn write_files(trial: &Trial, directory: &Path) -> io::Result<()> {
+    for (name, text) in &trial.files {
+        fs::write(directory.join(name), text)?;
+    }
+    for (name, length) in &trial.zeros {
+        File::create(directory.join(name))?.set_len(u64::from(*length))?;
+    }
+    Ok(())
+}
+
+/// Starts the programs, each when the one before is ready.
+fn start(trial: &Trial, network: &Network, files: &Path) -> Result<Vec<Program>, TrialError> {
+    let mut programs = Vec::new();
+    for (i, plan) in trial.programs.iter().enumerate() {
+        let host = host(network, &plan.host)?;
+        let output = files.join(format!("program-{i}.log"));
+        let mut program = Program::start(host, &plan.run, output, None).map_err(failed)?;
+        if let Some(port) = plan.listens {
+            program.wait_until_it_listens(host, port).map_err(failed)?;
+        }
+        programs.push(program);
+    }
+    Ok(programs)
+}
+
+/// Measures, by a driver or a program.
+fn measure(
+    plan: &MeasurePlan,
+    network: &Network,
+    files: &Path,
+) -> Result<BTreeMap<String, f64>, TrialError> {
+    if let Some(name) = &plan.driver {
+        let driver =
+            driver::find(name).ok_or_else(|| failed(format!("there is no driver {name}")))?;
+        let measured = (driver.measure)(network, &plan.options).map_err(failed)?;
+        let value = |(name, plan): (&String, &ValuePlan)| {
+            let number = measured
+                .get(name.as_str())
+                .ok_or_else(|| failed(format!("the driver gives no {name}")))?;
+            Ok((name.clone(), number * plan.scale))
+        };
+        return plan.values.iter().map(value).collect();
+    }
+    let host = host(network, plan.host.as_deref().unwrap_or_default())?;
+    let output = run(plan, host, files)?;
+    let value = |(name, plan): (&String, &ValuePlan)| {
+        let number = plan
+            .read(&output)
+            .ok_or_else(|| failed(format!("{name} is not in the output: {}", ends(&output))))?;
+        Ok((name.clone(), number * plan.scale))
+    };
+    plan.values.iter().map(value).collect()
+}
+
+/// Runs the program that measures, and returns what it prints.
+fn run(plan: &MeasurePlan, host: &Host, files: &Path) -> Result<String, TrialError> {
+    let command = plan.run.as_deref().unwrap_or_default();
+    let errors = files.join("measure.errors");
+    let mut program =
+        Program::start(host, command, files.join("measure.log"), Some(&errors)).map_err(failed)?;
+    let status = program.wait(Duration::from_secs_f64(plan.timeout_s)).map_err(failed)?;
+    match status {
+        Some(status) if status.success() => Ok(program.output()),
+        Some(status) => {
+            let said = fs::read_to_string(&errors).unwrap_or_default();
+            let said = if said.trim().is_empty() { program.output() } else { said };
+            Err(failed(format!("{} {}: {}", command[0], ending(status), ends(&said))))
+        }
+        None => Err(failed(program.complaint(&format!("took longer than {} s", plan.timeout_s)))),
+    }
+}
+
+/// The end of what a program said, in one line.
+fn ends(said: &str) -> String {
+    let words: Vec<&str> = said.split_whitespace().collect();
+    let from = words.len().saturating_sub(30);
+    words[from..].join(" ")
+}
+
+fn host<'a>(network: &'a Network, name: &str) -> Result<&'a Host, TrialError> {
+    network.host(name).ok_or_else(|| failed(format!("there is no host {name}")))
+}
+
+impl ValuePlan {
+    /// Finds the number in a program's output.
+    fn read(&self, output: &str) -> Option<f64> {
+        if let Some(pointer) = &self.json {
+            // Some programs print warnings before their document.
+            let document: serde_json::Value =
+                serde_json::from_str(&output[output.find(['{', '['])?..]).ok()?;
+            return document.pointer(pointer)?.as_f64();
+        }
+        let (_, rest) = output.split_once(self.after.as_deref()?)?;
+        let rest = rest.trim_start_matches(|c: char| !c.is_ascii_digit() && c != '-' && c != '\n');
+        let end =
+            rest.find(|c: char| !(c.is_ascii_digit() || "+-.eE".contains(c))).unwrap_or(rest.len());
+        rest[..end].parse().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(json: Option<&str>, after: Option<&str>) -> ValuePlan {
+        let text = |text: &str| text.to_owned();
+        ValuePlan { json: json.map(text), after: after.map(text), scale: 1.0, unit: String::new() }
+    }
+
+    #[test]
+    fn numbers_are_found_in_what_programs_print() {
+        let wrk =
+            "  12 requests in 5.00s, 4MB read\nRequests/sec:   1234.50\nTransfer/sec: 1.00MB\n";
+        assert_eq!(value(None, Some("Requests/sec:")).read(wrk), Some(1234.5));
+        assert_eq!(value(None, Some("Transfer/sec:")).read(wrk), Some(1.0));
+        assert_eq!(value(None, Some("read")).read(wrk), None, "the number is on the same line");
+        assert_eq!(value(None, Some("Latency")).read(wrk), None);
+        let iperf = "warning\n{\"end\": {\"streams\": [{\"bits_per_second\": 1.5e7}]}}";
+        assert_eq!(value(Some("/end/streams/0/bits_per_second"), None).read(iperf), Some(1.5e7));
+        assert_eq!(value(Some("/end/other"), None).read(iperf), None);
+        assert_eq!(value(Some("/a"), None).read("no document"), None);
+    }
 }

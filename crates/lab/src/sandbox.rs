@@ -22,7 +22,7 @@ use thiserror::Error;
 const INSIDE: &str = "SUNDER_LAB_INSIDE";
 
 /// Where experiments keep their files: in memory, and only as long as the sandbox is there.
-pub const SCRATCH: &str = "/run";
+pub const SCRATCH: &str = "/dev/shm";
 
 /// Why there is no sandbox.
 #[derive(Debug, Error)]
@@ -56,7 +56,8 @@ pub fn enter() -> Result<(), SandboxError> {
         return settle();
     }
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
-    let flags = UnshareFlags::NEWUSER | UnshareFlags::NEWPID | UnshareFlags::NEWNET | UnshareFlags::NEWNS;
+    let flags =
+        UnshareFlags::NEWUSER | UnshareFlags::NEWPID | UnshareFlags::NEWNET | UnshareFlags::NEWNS;
     // SAFETY: the program has one thread, as is documented; no code of it depends on namespaces.
     unsafe { unshare_unsafe(flags) }.map_err(|error| SandboxError::Namespaces(error.into()))?;
     let map = |error| SandboxError::Entering("set who is who in the sandbox", error);
@@ -78,10 +79,19 @@ pub fn enter() -> Result<(), SandboxError> {
 
 /// Prepares the inside.
 fn settle() -> Result<(), SandboxError> {
-    let scratch = |error: rustix::io::Errno| SandboxError::Entering("make room for files", error.into());
-    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).map_err(scratch)?;
+    let scratch =
+        |error: rustix::io::Errno| SandboxError::Entering("make room for files", error.into());
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+        .map_err(scratch)?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
     mount("tmpfs", SCRATCH, "tmpfs", flags, Some(c"mode=700")).map_err(scratch)?;
-    fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun").map_err(SandboxError::Tun)?;
+    // In some containers this is not allowed. Programs then see processes by their numbers outside,
+    // which few of them mind.
+    let _ = mount("proc", "/proc", "proc", flags | MountFlags::NOEXEC, None);
+    fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/net/tun")
+        .map_err(SandboxError::Tun)?;
     Ok(())
 }

@@ -4,6 +4,7 @@
 //! says what each means, and how a file gives those of many trials.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 
 use serde::Deserialize;
 
@@ -20,6 +21,9 @@ pub struct Trial {
     /// The texts of the files in the trial's directory, by name.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
+    /// The lengths of files of zero bytes in the same directory, by name.
+    #[serde(default)]
+    pub zeros: BTreeMap<String, u32>,
     /// What runs besides the measurement, in the order in which it is started.
     #[serde(default)]
     pub programs: Vec<ProgramPlan>,
@@ -106,6 +110,16 @@ pub struct ValuePlan {
     /// What it is measured in.
     #[serde(default)]
     pub unit: String,
+}
+
+/// The address of an end, 0 or 1, of the i-th link.
+pub(crate) fn address(link: usize, end: usize) -> Ipv4Addr {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "there are at most 100 links with two ends"
+    )]
+    let address = Ipv4Addr::new(10, 0, link as u8, end as u8 + 1);
+    address
 }
 
 fn ethernet() -> u32 {

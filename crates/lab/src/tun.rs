@@ -17,7 +17,8 @@ use crate::link::frame::{Frame, LONGEST};
 const SLAB: usize = 1 << 20;
 
 /// What the device may leave to whoever reads: checksums and cutting (`linux/if_tun.h`).
-const OFFLOADS: libc::c_uint = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
+const OFFLOADS: libc::c_uint =
+    libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
 const UDP_OFFLOADS: libc::c_uint = libc::TUN_F_USO4 | libc::TUN_F_USO6;
 
 /// A TUN device with virtio headers and offloads. It is there until this is dropped.
@@ -47,12 +48,16 @@ impl Tun {
             *to = from.cast_signed();
         }
         let flags = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR | libc::IFF_TUN_EXCL;
-        request.ifr_ifru.ifru_flags = flags as libc::c_short;
+        #[expect(clippy::cast_possible_truncation, reason = "they are 16 bits, sign or not")]
+        let flags = flags as libc::c_short;
+        request.ifr_ifru.ifru_flags = flags;
         // SAFETY: TUNSETIFF reads and writes one `ifreq`, which outlives the call.
         check(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) })?;
         let set = |offloads: libc::c_uint| {
             // SAFETY: TUNSETOFFLOAD takes its argument by value.
-            check(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETOFFLOAD, libc::c_ulong::from(offloads)) })
+            check(unsafe {
+                libc::ioctl(file.as_raw_fd(), libc::TUNSETOFFLOAD, libc::c_ulong::from(offloads))
+            })
         };
         // Kernels before 6.2 cannot leave UDP uncut.
         set(OFFLOADS | UDP_OFFLOADS).or_else(|_| set(OFFLOADS))?;

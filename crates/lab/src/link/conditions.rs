@@ -93,7 +93,9 @@ impl Conditions {
                 return refuse(key, value, "it must be from 0 to 3600000, an hour");
             }
         }
-        for (key, value) in [("loss", self.loss), ("reorder", self.reorder), ("duplicate", self.duplicate)] {
+        for (key, value) in
+            [("loss", self.loss), ("reorder", self.reorder), ("duplicate", self.duplicate)]
+        {
             if !(0.0..=1.0).contains(&value) {
                 return refuse(key, value, "it is a part and must be from 0 to 1");
             }
@@ -105,9 +107,11 @@ impl Conditions {
             Some(burst) if !(1.0..=1e6).contains(&burst) => {
                 refuse("burst", burst, "it must be from 1 to 1000000 packets")
             }
-            Some(burst) if self.loss < 1.0 && self.loss / (1.0 - self.loss) > burst => {
-                refuse("burst", burst, "so much loss needs longer bursts: loss / (1 - loss) at least")
-            }
+            Some(burst) if self.loss < 1.0 && self.loss / (1.0 - self.loss) > burst => refuse(
+                "burst",
+                burst,
+                "so much loss needs longer bursts: loss / (1 - loss) at least",
+            ),
             _ => Ok(self),
         }
     }

@@ -58,7 +58,11 @@ impl Fates {
 fn loss_after(lost: bool, Conditions { loss, burst, .. }: &Conditions) -> f64 {
     match burst {
         Some(burst) if *loss < 1.0 => {
-            if lost { 1.0 - 1.0 / burst } else { loss / (burst * (1.0 - loss)) }
+            if lost {
+                1.0 - 1.0 / burst
+            } else {
+                loss / (burst * (1.0 - loss))
+            }
         }
         _ => *loss,
     }
@@ -83,7 +87,11 @@ impl Wander {
             return 0;
         }
         // From one end to the other in the time of four such ways.
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an hour at most")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "an hour at most"
+        )]
         let step = ((8.0 * jitter_ms * MS as f64) as Nanos).max(1);
         let (index, part) = (now / step, (now % step) as f64 / step as f64);
         let height = self.height(index) * (1.0 - part) + self.height(index + 1) * part;
@@ -150,7 +158,8 @@ mod tests {
 
     #[test]
     fn the_same_seed_gives_the_same_fates() {
-        let conditions = Conditions { loss: 0.3, burst: Some(2.0), reorder: 0.1, ..Conditions::default() };
+        let conditions =
+            Conditions { loss: 0.3, burst: Some(2.0), reorder: 0.1, ..Conditions::default() };
         let draw = |seed| {
             let mut fates = Fates::new(seed);
             (0..1000).map(|_| fates.next(&conditions)).collect::<Vec<_>>()

@@ -61,7 +61,11 @@ impl Frame {
         let Some((cuts, headers)) = cuts(&bytes) else {
             return Some(Self { headers: Bytes::new(), payload: bytes, cuts: None });
         };
-        Some(Self { headers: bytes.slice(..headers), payload: bytes.slice(headers..), cuts: Some(cuts) })
+        Some(Self {
+            headers: bytes.slice(..headers),
+            payload: bytes.slice(headers..),
+            cuts: Some(cuts),
+        })
     }
 
     /// How many packets this would be on a wire.
@@ -102,7 +106,11 @@ impl Frame {
         let end = (segments.end * cuts.size).min(self.payload.len());
         let mut headers = BytesMut::from(&self.headers[..]);
         cuts.rewrite(&mut headers, &segments, end - start, end == self.payload.len());
-        Self { headers: headers.freeze(), payload: self.payload.slice(start..end), cuts: Some(cuts) }
+        Self {
+            headers: headers.freeze(),
+            payload: self.payload.slice(start..end),
+            cuts: Some(cuts),
+        }
     }
 
     /// Its bytes, for a write that gathers them.
@@ -155,7 +163,8 @@ impl Cuts {
             put(ip, 4, length - 40);
         }
         if self.protocol == TCP {
-            let number = u32::from_be_bytes([transport[4], transport[5], transport[6], transport[7]]);
+            let number =
+                u32::from_be_bytes([transport[4], transport[5], transport[6], transport[7]]);
             #[expect(clippy::cast_possible_truncation, reason = "a superpacket has 64 KiB at most")]
             let number = number.wrapping_add((segments.start * self.size) as u32);
             transport[4..8].copy_from_slice(&number.to_be_bytes());
@@ -298,7 +307,8 @@ pub(super) mod tests {
         }
     }
 
-    pub(in crate::link) const TCP4: Made = Made { v6: false, protocol: TCP, size: 1448, payload: 10_000 };
+    pub(in crate::link) const TCP4: Made =
+        Made { v6: false, protocol: TCP, size: 1448, payload: 10_000 };
 
     fn made() -> impl Strategy<Value = Made> {
         (any::<bool>(), prop_oneof![Just(TCP), Just(UDP)], 1_usize..9000, 1_usize..60_000)

@@ -21,6 +21,10 @@ use super::time::{Nanos, nanos};
 /// packet inside is at the median.
 const PIECE: Nanos = 100_000;
 
+/// How many bytes a line holds at most, queued or on the wire. What comes on top of that is dropped,
+/// which takes a link of more than 8 Gbit/s and a second's delay.
+const MOST_HELD: usize = 1 << 30;
+
 /// What a line has done so far, in packets as they are on a wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -48,6 +52,8 @@ pub(super) struct Line {
     wander: Wander,
     queue: VecDeque<Piece>,
     queued_bytes: usize,
+    /// The bytes of packets in the queue and on the wire.
+    held_bytes: usize,
     /// When the transmitter has sent what it is sending.
     free_at: Nanos,
     /// What is left of the last nanosecond that it took, in bits times 10^9.
@@ -55,6 +61,8 @@ pub(super) struct Line {
     wire: BinaryHeap<Flying>,
     /// How many were put on the wire, which orders those of equal times.
     flights: u64,
+    /// What was sent and when, if anybody listens.
+    tapped: Option<Vec<(Nanos, Frame)>>,
     counts: Counts,
 }
 
@@ -87,12 +95,24 @@ impl Line {
             wander: Wander::new(seeds.u64(..)),
             queue: VecDeque::new(),
             queued_bytes: 0,
+            held_bytes: 0,
             free_at: 0,
             remainder: 0,
             wire: BinaryHeap::new(),
             flights: 0,
+            tapped: None,
             counts: Counts::default(),
         }
+    }
+
+    /// From now on, keeps what is sent for [`Line::take_tapped`].
+    pub(super) fn tap(&mut self) {
+        self.tapped = Some(Vec::new());
+    }
+
+    /// What was sent since the last call, and when, in that order.
+    pub(super) fn take_tapped(&mut self) -> impl Iterator<Item = (Nanos, Frame)> {
+        self.tapped.iter_mut().flat_map(std::mem::take)
     }
 
     /// Changes the conditions. What is being sent or on its way is not affected.
@@ -118,13 +138,16 @@ impl Line {
             let length = frame.segment_len(i);
             self.counts.offered += 1;
             let waiting = self.queued_bytes + bytes;
-            if waiting > 0 && waiting + length > limit {
+            let is_full = waiting > 0 && waiting + length > limit;
+            if is_full || self.held_bytes + bytes + length > MOST_HELD {
                 self.counts.dropped += (segments - i) as u64;
                 self.counts.offered += (segments - i - 1) as u64;
                 break;
             }
             let next = self.fates.next(&self.conditions);
-            if piece.end > piece.start && (next != fate || next == Fate::Late || bytes + length > most) {
+            if piece.end > piece.start
+                && (next != fate || next == Fate::Late || bytes + length > most)
+            {
                 self.enqueue(now, frame, piece, bytes, fate);
                 (piece, bytes) = (i..i, 0);
             }
@@ -138,10 +161,24 @@ impl Line {
         self.transmit(now);
     }
 
-    fn enqueue(&mut self, now: Nanos, frame: &Frame, part: std::ops::Range<usize>, bytes: usize, fate: Fate) {
+    fn enqueue(
+        &mut self,
+        now: Nanos,
+        frame: &Frame,
+        part: std::ops::Range<usize>,
+        bytes: usize,
+        fate: Fate,
+    ) {
         self.queued_bytes += bytes;
+        self.held_bytes += bytes;
         let segments = part.len();
-        self.queue.push_back(Piece { offered_at: now, bytes, segments, fate, frame: frame.part(part) });
+        self.queue.push_back(Piece {
+            offered_at: now,
+            bytes,
+            segments,
+            fate,
+            frame: frame.part(part),
+        });
     }
 
     /// The soonest that a frame may have arrived, if any is on its way.
@@ -163,6 +200,7 @@ impl Line {
         let Flying { due, frame, .. } = self.wire.pop()?;
         self.counts.delivered += frame.segments() as u64;
         self.counts.delivered_bytes += frame.bytes() as u64;
+        self.held_bytes -= frame.bytes();
         Some((due, frame))
     }
 
@@ -176,13 +214,16 @@ impl Line {
             (self.free_at, self.remainder) = (done, remainder);
             if let Some(piece) = self.queue.pop_front() {
                 self.queued_bytes -= piece.bytes;
-                self.launch(done, piece);
+                self.launch(done, &piece);
             }
         }
     }
 
     /// Puts on the wire what was sent at a time.
-    fn launch(&mut self, sent: Nanos, piece: Piece) {
+    fn launch(&mut self, sent: Nanos, piece: &Piece) {
+        if let Some(tapped) = &mut self.tapped {
+            tapped.push((sent, piece.frame.clone()));
+        }
         let segments = piece.segments as u64;
         let mut due = self.arrival(sent);
         let mut copies = 1;
@@ -190,6 +231,7 @@ impl Line {
             Fate::Arrives => {}
             Fate::Lost => {
                 self.counts.lost += segments;
+                self.held_bytes -= piece.bytes;
                 return;
             }
             Fate::Late => {
@@ -198,6 +240,7 @@ impl Line {
             }
             Fate::Twice => {
                 self.counts.twice += segments;
+                self.held_bytes += piece.bytes;
                 copies = 2;
             }
         }
@@ -225,13 +268,19 @@ impl Line {
     }
 
     fn bits_per_second(&self) -> Option<u64> {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is checked")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "it is checked"
+        )]
         self.conditions.rate_mbit.map(|rate| (rate * 1e6).round() as u64)
     }
 
     /// How many bytes may be in the queue; there is always room for one packet.
     fn queue_limit(&self) -> usize {
-        self.conditions.rate_mbit.map_or(usize::MAX, |rate| bytes_in(rate, self.conditions.queue_ms))
+        self.conditions
+            .rate_mbit
+            .map_or(usize::MAX, |rate| bytes_in(rate, self.conditions.queue_ms))
     }
 
     /// How many bytes a piece may have; it has one packet at least.
@@ -305,7 +354,8 @@ mod tests {
 
     #[test]
     fn a_packet_takes_its_length_over_the_rate_and_the_delay() {
-        let mut line = line(Conditions { rate_mbit: Some(RATE), delay_ms: 7.0, ..Conditions::default() });
+        let mut line =
+            line(Conditions { rate_mbit: Some(RATE), delay_ms: 7.0, ..Conditions::default() });
         line.offer(5 * MS, &packet());
         line.offer(5 * MS, &packet());
         line.offer(50 * MS, &packet());
@@ -320,7 +370,10 @@ mod tests {
         let arrived = arrivals(&mut line);
         // Six full ones and one of 1312 bytes of payload.
         let last = 6 * PACKET + PACKET * (10_000 - 6 * 1448 + 52) / 1500;
-        assert_eq!(times(&arrived), [1, 2, 3, 4, 5, 6].map(|i| i * PACKET).into_iter().chain([last]).collect::<Vec<_>>());
+        assert_eq!(
+            times(&arrived),
+            [1, 2, 3, 4, 5, 6].map(|i| i * PACKET).into_iter().chain([last]).collect::<Vec<_>>()
+        );
         for (i, (_, packet)) in arrived.iter().enumerate() {
             assert_eq!(*packet, frame.packet(i));
         }
@@ -339,7 +392,11 @@ mod tests {
     #[test]
     fn over_a_long_time_the_rate_is_exact() {
         // A rate that no packet takes a whole number of nanoseconds at.
-        let mut line = line(Conditions { rate_mbit: Some(777.777_777), queue_ms: 1e6, ..Conditions::default() });
+        let mut line = line(Conditions {
+            rate_mbit: Some(777.777_777),
+            queue_ms: 1e6,
+            ..Conditions::default()
+        });
         for _ in 0..10_000 {
             line.offer(0, &packet());
         }
@@ -351,12 +408,17 @@ mod tests {
     #[test]
     fn a_full_queue_drops_the_rest_of_a_superpacket() {
         // Room for 6,000 bytes: four packets.
-        let mut line = line(Conditions { rate_mbit: Some(RATE), queue_ms: 4.0, ..Conditions::default() });
+        let mut line =
+            line(Conditions { rate_mbit: Some(RATE), queue_ms: 4.0, ..Conditions::default() });
         line.offer(0, &TCP4.frame());
         assert_eq!((line.counts().offered, line.counts().dropped), (7, 3));
         assert_eq!(times(&arrivals(&mut line)), [1, 2, 3, 4].map(|i| i * PACKET));
         // Without room for one, one is sent nevertheless.
-        let mut line = self::line(Conditions { rate_mbit: Some(RATE), queue_ms: 0.0, ..Conditions::default() });
+        let mut line = self::line(Conditions {
+            rate_mbit: Some(RATE),
+            queue_ms: 0.0,
+            ..Conditions::default()
+        });
         line.offer(0, &TCP4.frame());
         assert_eq!(line.counts().dropped, 6);
         line.offer(PACKET, &TCP4.frame());
@@ -366,7 +428,12 @@ mod tests {
 
     #[test]
     fn a_lost_segment_is_cut_out_and_its_time_is_spent() {
-        let mut line = line(Conditions { rate_mbit: Some(RATE), loss: 0.5, queue_ms: 1e6, ..Conditions::default() });
+        let mut line = line(Conditions {
+            rate_mbit: Some(RATE),
+            loss: 0.5,
+            queue_ms: 1e6,
+            ..Conditions::default()
+        });
         let frame = Made { payload: 40 * 1448, ..TCP4 }.frame();
         line.offer(0, &frame);
         let arrived = arrivals(&mut line);
@@ -380,14 +447,20 @@ mod tests {
         // The same seed loses the same ones, however fast the line is.
         let mut fast = self::line(Conditions { loss: 0.5, ..Conditions::default() });
         fast.offer(0, &frame);
-        let kept: Vec<Vec<u8>> = arrivals(&mut fast).into_iter().map(|(_, packet)| packet).collect();
+        let kept: Vec<Vec<u8>> =
+            arrivals(&mut fast).into_iter().map(|(_, packet)| packet).collect();
         let before: Vec<Vec<u8>> = arrived.into_iter().map(|(_, packet)| packet).collect();
         assert_eq!(kept, before);
     }
 
     #[test]
     fn a_late_packet_is_overtaken_and_one_that_comes_twice_is_the_same() {
-        let late = Conditions { rate_mbit: Some(RATE), reorder: 0.3, reorder_ms: 2.5, ..Conditions::default() };
+        let late = Conditions {
+            rate_mbit: Some(RATE),
+            reorder: 0.3,
+            reorder_ms: 2.5,
+            ..Conditions::default()
+        };
         let mut line = line(Conditions { queue_ms: 1e6, ..late });
         let frame = Made { payload: 40 * 1448, ..TCP4 }.frame();
         line.offer(0, &frame);
@@ -432,6 +505,22 @@ mod tests {
     }
 
     #[test]
+    fn a_line_holds_no_more_than_it_may() {
+        let mut line =
+            line(Conditions { delay_ms: 1e6, duplicate: 0.5, loss: 0.1, ..Conditions::default() });
+        let frame = Made { payload: 45 * 1448, ..TCP4 }.frame();
+        for _ in 0..20_000 {
+            line.offer(0, &frame);
+        }
+        assert!(line.counts().dropped > 0);
+        let held: usize = line.wire.iter().map(|flying| flying.frame.bytes()).sum();
+        assert_eq!(held, line.held_bytes);
+        assert!((MOST_HELD - (1 << 16)..MOST_HELD + (1 << 16)).contains(&held), "{held}");
+        arrivals(&mut line);
+        assert_eq!(line.held_bytes, 0);
+    }
+
+    #[test]
     fn a_change_affects_what_is_sent_after_it() {
         let slow = Conditions { rate_mbit: Some(RATE), ..Conditions::default() };
         let mut line = line(slow);
@@ -442,6 +531,14 @@ mod tests {
         line.set(PACKET, Conditions { rate_mbit: Some(2.0 * RATE), delay_ms: 10.0, ..slow });
         let due = times(&arrivals(&mut line));
         let half = PACKET / 2;
-        assert_eq!(due, [PACKET, PACKET + half + 10 * MS, PACKET + 2 * half + 10 * MS, PACKET + 3 * half + 10 * MS]);
+        assert_eq!(
+            due,
+            [
+                PACKET,
+                PACKET + half + 10 * MS,
+                PACKET + 2 * half + 10 * MS,
+                PACKET + 3 * half + 10 * MS
+            ]
+        );
     }
 }

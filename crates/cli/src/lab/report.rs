@@ -1,0 +1,108 @@
+//! Experiments and results for a person.
+
+use std::path::Path;
+
+use lab::experiment::{Results, Spread, Summary};
+
+use super::Entry;
+use crate::console;
+use crate::failure::Failure;
+
+/// Prints the experiments there are.
+///
+/// # Errors
+/// When standard output cannot be written to.
+pub(super) fn list(entries: &[Entry]) -> Result<(), Failure> {
+    let head = ["name", "trials", "about", "paper"].map(String::from).to_vec();
+    let row = |entry: &Entry| {
+        let paper = entry.paper.clone().unwrap_or_default();
+        vec![entry.name.clone(), entry.trials.to_string(), entry.about.clone(), paper]
+    };
+    print(&aligned(head, entries.iter().map(row)))
+}
+
+/// Prints what each point gave, and where all of it is.
+///
+/// # Errors
+/// When standard output cannot be written to.
+pub(super) fn results(results: &Results, out: &Path) -> Result<(), Failure> {
+    let summaries = results.summaries();
+    let predicted =
+        |value: usize| summaries.iter().any(|summary| summary.predictions[value].is_some());
+    let predicted: Vec<bool> = (0..results.values.len()).map(predicted).collect();
+    let mut head = results.keys.clone();
+    for (value, predicted) in results.values.iter().zip(&predicted) {
+        head.push(value.label());
+        head.extend(predicted.then(|| String::from("predicted")));
+    }
+    let rows = summaries.iter().map(|summary| row(summary, &predicted));
+    let table = aligned(head, rows);
+    print(&format!("{}\n\n{table}\nAll of it is in {}", results.about, out.display()))
+}
+
+/// What was varied, measured and predicted at a point.
+fn row(summary: &Summary<'_>, predicted: &[bool]) -> Vec<String> {
+    let mut row: Vec<String> = summary.settings().collect();
+    for (value, predicted) in predicted.iter().enumerate() {
+        row.push(summary.values[value].map(said).unwrap_or_default());
+        row.extend(predicted.then(|| summary.predictions[value].map(short).unwrap_or_default()));
+    }
+    row
+}
+
+/// The median and, where there is more than that, the least and the most.
+fn said(spread: Spread) -> String {
+    let Spread { median, least, most } = spread;
+    if least < most {
+        format!("{} ({}\u{2013}{})", short(median), short(least), short(most))
+    } else {
+        short(median)
+    }
+}
+
+/// A number in four significant digits.
+fn short(number: f64) -> String {
+    let rounded: f64 = format!("{number:.3e}").parse().unwrap_or(number);
+    if rounded == 0.0 || (1e-4..1e12).contains(&rounded.abs()) {
+        rounded.to_string()
+    } else {
+        format!("{rounded:e}")
+    }
+}
+
+/// The rows below the head as lines, indented by two, each column as wide as its widest cell.
+fn aligned(head: Vec<String>, rows: impl Iterator<Item = Vec<String>>) -> String {
+    let rows: Vec<Vec<String>> = [head].into_iter().chain(rows).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<usize> = (0..rows[0].len()).filter_map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("  {cell:width$}"));
+        cells.collect::<String>().trim_end().to_owned() + "\n"
+    };
+    rows.iter().map(line).collect()
+}
+
+/// Prints lines without what a terminal may obey.
+fn print(text: &str) -> Result<(), Failure> {
+    let lines: Vec<String> = text.lines().map(console::printable).collect();
+    console::print(lines.join("\n").as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let row = |cells: [&str; 2]| cells.map(String::from).to_vec();
+        let table = aligned(row(["a", "long"]), [row(["wide", ""]), row(["b", "c"])].into_iter());
+        assert_eq!(table, "  a     long\n  wide\n  b     c\n");
+    }
+
+    #[test]
+    fn a_spread_is_said_where_there_is_one() {
+        let spread = |least, most| Spread { median: 12.345_67, least, most };
+        assert_eq!(said(spread(12.345_67, 12.345_67)), "12.35");
+        assert_eq!(said(spread(1e-9, 1234.56)), "12.35 (1e-9\u{2013}1235)");
+    }
+}

@@ -1,0 +1,228 @@
+//! `sunder lab`: experiments from the command line, for programs and for persons.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Two points, measured by a program that is everywhere.
+const QUICK: &str = r#"
+about = "What a shell says"
+repetitions = 3
+[sweep]
+speed = [7, 8.5]
+[hosts.one]
+[hosts.two]
+[links.wire]
+hosts = ["one", "two"]
+both = { rate_mbit = 10 }
+[measure]
+host = "one"
+run = ["sh", "-c", "echo speed: {speed}"]
+[measure.values]
+said = { after = "speed:", unit = "Mbit/s" }
+[predict]
+said = "slowest-channel"
+[[plots]]
+title = "Said"
+x = "speed"
+y = "said"
+"#;
+
+fn lab(directory: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+    command.arg("lab").args(arguments).current_dir(directory).stdin(Stdio::null());
+    command.output().unwrap()
+}
+
+/// Runs it with wrong arguments; returns the one line it says.
+fn refused(directory: &Path, arguments: &[&str]) -> String {
+    let output = lab(directory, arguments);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+    assert!(output.stdout.is_empty(), "{arguments:?}");
+    assert_eq!(said.lines().count(), 1, "{arguments:?}: {said}");
+    said
+}
+
+/// A directory with the file of an experiment.
+fn with_file(text: &str) -> (TempDir, PathBuf) {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("quick.toml");
+    fs::write(&file, text).unwrap();
+    (place, file)
+}
+
+/// What a run prints; `None`, and a line that says so, where users may not make networks.
+fn performed(directory: &Path, arguments: &[&str]) -> Option<String> {
+    let output = lab(directory, arguments);
+    let said = String::from_utf8(output.stderr).unwrap();
+    if output.status.code() == Some(1)
+        && (said.contains("does not let you make networks") || said.contains("/dev/net/tun"))
+    {
+        eprintln!("skipped: {said}");
+        return None;
+    }
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    Some(String::from_utf8(output.stdout).unwrap())
+}
+
+#[test]
+fn the_experiments_are_listed() {
+    let place = tempfile::tempdir().unwrap();
+    let listed = lab(place.path(), &["list", "--json"]);
+    let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    let loss =
+        listed.as_array().unwrap().iter().find(|entry| entry["name"] == "micss-loss").unwrap();
+    assert!(loss["about"].as_str().unwrap().contains("lossy channels"));
+    assert!(loss["trials"].as_u64().unwrap() > 0 && loss["paper"].is_string());
+    let listed = lab(place.path(), &["list"]);
+    assert_eq!(listed.status.code(), Some(0));
+    assert!(String::from_utf8(listed.stdout).unwrap().contains("\n  links "));
+}
+
+#[test]
+fn what_cannot_be_run_is_wrong_usage() {
+    let (place, _file) = with_file(&QUICK.replace("rate_mbit = 10", "rate_mbit = 0"));
+    let place = place.path();
+    let said = refused(place, &["run", "lots"]);
+    assert!(said.contains("no experiment lots") && said.contains("`sunder lab list`"), "{said}");
+    let said = refused(place, &["run", "none.toml"]);
+    assert!(said.contains("no such file: none.toml"), "{said}");
+    let said = refused(place, &["run", "quick.toml"]);
+    assert!(said.contains("quick.toml: links.wire.both.rate_mbit: 0 cannot be"), "{said}");
+    fs::write(place.join("quick.toml"), "about = ").unwrap();
+    let said = refused(place, &["run", "quick.toml"]);
+    assert!(said.contains("quick.toml: line 1: "), "{said}");
+    fs::write(place.join("quick.toml"), b"\xff").unwrap();
+    refused(place, &["run", "quick.toml"]);
+    fs::write(place.join("quick.toml"), QUICK.replace("\"sh\"", "\"/nowhere/iperf3\"")).unwrap();
+    let said = refused(place, &["run", "quick.toml"]);
+    assert!(said.contains("measure.run") && said.contains("apt install iperf3"), "{said}");
+    assert!(!place.join("lab-results").exists());
+}
+
+#[test]
+fn results_cannot_be_where_they_would_vanish() {
+    let (place, _file) = with_file(QUICK);
+    let said = refused(place.path(), &["run", "quick.toml", "--out", "/dev/shm/results"]);
+    assert!(said.contains("/dev/shm/results is below /dev/shm"), "{said}");
+}
+
+#[test]
+fn an_experiment_gives_a_table_a_document_and_files() {
+    let (place, _file) = with_file(QUICK);
+    let Some(table) = performed(place.path(), &["run", "quick.toml"]) else { return };
+    let rows: Vec<Vec<&str>> =
+        table.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows[0].join(" "), "What a shell says");
+    assert_eq!(rows[2], ["speed", "said,", "Mbit/s", "predicted"]);
+    assert_eq!(rows[3], ["7", "7", "9.653"]);
+    assert_eq!(rows[4], ["8.5", "8.5", "9.653"]);
+    assert!(table.ends_with("lab-results/quick\n"), "{table}");
+
+    let out = place.path().join("lab-results/quick");
+    for name in ["trials.jsonl", "results.csv", "results.json", "said.svg"] {
+        assert!(out.join(name).is_file(), "{name}");
+    }
+    // All is done already; the document is the file's.
+    let document = performed(place.path(), &["run", "quick.toml", "--json"]).unwrap();
+    let read = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+    let file = fs::read_to_string(out.join("results.json")).unwrap();
+    assert_eq!(read(&document), read(&file));
+    assert_eq!(read(&document)["trials"].as_array().unwrap().len(), 6);
+    // Another experiment does not go on there.
+    fs::write(place.path().join("quick.toml"), QUICK.replace("8.5", "9")).unwrap();
+    let said = refused(place.path(), &["run", "quick.toml"]);
+    assert!(said.contains("before it was changed") && said.contains("--out"), "{said}");
+}
+
+#[test]
+fn a_failed_trial_is_a_failure_and_what_was_done_is_kept() {
+    let command = "sh\", \"-c\", \"test {speed} = 7 && echo speed: 7";
+    let (place, _file) = with_file(&QUICK.replace("sh\", \"-c\", \"echo speed: {speed}", command));
+    let output = lab(place.path(), &["run", "quick.toml", "--out", "here"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    if !place.path().join("here").exists() {
+        eprintln!("skipped: {said}");
+        return;
+    }
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(
+        said.contains("trial 2 of 6 (speed = 8.5, repetition 1)") && said.contains("kept"),
+        "{said}"
+    );
+    assert_eq!(
+        fs::read_to_string(place.path().join("here/trials.jsonl")).unwrap().lines().count(),
+        2
+    );
+}
+
+/// Ends a run in its second trial, as `end` does with its process; then runs it to its end.
+fn interrupted(end: impl FnOnce(&Child)) {
+    // The first trial is done at once, the second only when there is a file.
+    let command = "test {speed} = 7 || until test -e go; do sleep 0.01; done; echo speed: {speed}";
+    let (place, _file) = with_file(&QUICK.replace("echo speed: {speed}", command));
+    let arguments = ["lab", "run", "quick.toml", "--out", "here"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+    command.args(arguments).current_dir(place.path()).stderr(Stdio::null());
+    let mut run = command.spawn().unwrap();
+    let journal = || fs::read_to_string(place.path().join("here/trials.jsonl")).unwrap_or_default();
+    // This, the sandbox's first process, and the program of the second trial.
+    while journal().lines().count() < 2 || processes_in(place.path()).len() < 3 {
+        if run.try_wait().unwrap().is_some() {
+            eprintln!("skipped: there is no sandbox here");
+            return;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    end(&run);
+    assert!(!run.wait().unwrap().success());
+    // With its processes the sandbox is gone: its hosts and devices are nowhere else.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !processes_in(place.path()).is_empty() {
+        assert!(Instant::now() < deadline, "left over: {:?}", processes_in(place.path()));
+        thread::sleep(Duration::from_millis(5));
+    }
+
+    fs::write(place.path().join("go"), "").unwrap();
+    let before = journal();
+    performed(place.path(), &arguments[1..]).unwrap();
+    assert!(journal().starts_with(&before));
+    assert_eq!(journal().lines().count(), 1 + 6);
+}
+
+/// The processes that work in a directory, but for those that are ending.
+fn processes_in(directory: &Path) -> Vec<Pid> {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let here = processes.filter(|process| {
+        fs::read_link(process.path().join("cwd")).is_ok_and(|place| place == directory)
+    });
+    let numbers = here.filter_map(|process| process.file_name().to_str()?.parse().ok());
+    numbers.filter_map(Pid::from_raw).collect()
+}
+
+#[test]
+fn an_interrupted_run_leaves_nothing_and_goes_on_after_the_last_trial() {
+    interrupted(|run| kill_process(Pid::from_child(run), Signal::INT).unwrap());
+}
+
+#[test]
+fn a_killed_run_leaves_nothing_and_goes_on_after_the_last_trial() {
+    interrupted(|run| kill_process(Pid::from_child(run), Signal::KILL).unwrap());
+}
+
+#[test]
+fn a_killed_sandbox_leaves_nothing_either() {
+    interrupted(|run| {
+        let children = format!("/proc/{0}/task/{0}/children", run.id());
+        let inside = fs::read_to_string(children).unwrap();
+        kill_process(Pid::from_raw(inside.trim().parse().unwrap()).unwrap(), Signal::KILL).unwrap();
+    });
+}

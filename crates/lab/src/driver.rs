@@ -1,0 +1,42 @@
+//! Drivers: measurements that take more than one program's output.
+//!
+//! A driver is a function on a network. Those that come with Sunder are in `ALL`; one more is a
+//! file in `driver/` and a line there.
+
+mod accuracy;
+mod datagrams;
+mod rattan;
+mod round_trips;
+
+use std::collections::BTreeMap;
+
+use crate::network::Network;
+
+/// What a driver measured, by name, or in one line why it could not.
+pub type Result = std::result::Result<BTreeMap<&'static str, f64>, String>;
+
+/// A measurement.
+#[derive(Clone, Copy, Debug)]
+pub struct Driver {
+    /// Its name in experiment files.
+    pub name: &'static str,
+    /// The names of the values that it gives.
+    pub values: &'static [&'static str],
+    /// Says what is wrong with the settings of `[measure.options]`, in one line.
+    pub check: fn(&toml::Table) -> std::result::Result<(), String>,
+    /// Measures on a network, with the settings of `[measure.options]`.
+    pub measure: fn(&Network, &toml::Table) -> Result,
+}
+
+/// Every driver.
+pub(crate) const ALL: [Driver; 2] = [accuracy::DRIVER, round_trips::DRIVER];
+
+/// A driver, by name.
+pub(crate) fn find(name: &str) -> Option<Driver> {
+    ALL.into_iter().find(|driver| driver.name == name)
+}
+
+/// A driver's settings, of type `T`.
+fn options<T: serde::de::DeserializeOwned>(table: &toml::Table) -> std::result::Result<T, String> {
+    T::deserialize(table.clone()).map_err(|error| error.message().trim().to_owned())
+}

@@ -1,0 +1,101 @@
+//! How long a byte takes there and back over a TCP connection, as netperf's `TCP_RR` measures it.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+
+use super::{Driver, Result, options};
+use crate::network::Network;
+
+pub(super) const DRIVER: Driver = Driver {
+    name: "round-trips",
+    values: &["mean_ms", "deviation_ms", "median_ms", "highest_ms", "count"],
+    check: |table| options::<Options>(table).map(drop),
+    measure,
+};
+
+/// The driver's settings.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Options {
+    /// The host that asks.
+    client: String,
+    /// Where it connects to: the server, or a proxy on the way to it.
+    connect: SocketAddr,
+    /// The host that answers.
+    server: String,
+    /// The port at which it does.
+    port: u16,
+    /// How long to measure, in seconds.
+    seconds: f64,
+}
+
+/// How long one round trip may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn measure(network: &Network, table: &toml::Table) -> Result {
+    let options: Options = options(table)?;
+    let host =
+        |name: &str| network.host(name).ok_or(format!("measure.options: there is no host {name}"));
+    let io = |error: io::Error| format!("the round trips failed: {error}");
+    let (client, server) = (host(&options.client)?, host(&options.server)?);
+    let listener = server
+        .run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, options.port)))
+        .and_then(|it| it)
+        .map_err(io)?;
+    let trips = thread::scope(|scope| {
+        scope.spawn(|| answer(&listener));
+        let trips = client
+            .run(|| ask(options.connect, Duration::from_secs_f64(options.seconds)))
+            .and_then(|it| it);
+        // Should nobody have come, the listener stops waiting.
+        let _ = server.run(|| TcpStream::connect((Ipv4Addr::LOCALHOST, options.port)));
+        trips
+    });
+    let mut trips = trips.map_err(io)?;
+    trips.sort_by(f64::total_cmp);
+    let count = trips.len() as f64;
+    let mean = trips.iter().sum::<f64>() / count;
+    let variance = trips.iter().map(|trip| (trip - mean).powi(2)).sum::<f64>() / count;
+    Ok(BTreeMap::from([
+        ("mean_ms", mean),
+        ("deviation_ms", variance.sqrt()),
+        ("median_ms", trips[trips.len() / 2]),
+        ("highest_ms", trips[trips.len() - 1]),
+        ("count", count),
+    ]))
+}
+
+/// Returns every byte of one connection.
+fn answer(listener: &TcpListener) {
+    // Whatever goes wrong here, the client notices.
+    let Ok((mut stream, _)) = listener.accept() else { return };
+    let _ = stream.set_nodelay(true);
+    let mut byte = [0];
+    while stream.read_exact(&mut byte).is_ok() && stream.write_all(&byte).is_ok() {}
+}
+
+/// Sends a byte and waits for it, again and again. Returns how long each took, in ms: one at least.
+fn ask(address: SocketAddr, time: Duration) -> io::Result<Vec<f64>> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut trip = || {
+        let start = Instant::now();
+        stream.write_all(&[1])?;
+        stream.read_exact(&mut [0])?;
+        Ok::<f64, io::Error>(start.elapsed().as_secs_f64() * 1000.0)
+    };
+    // The first includes what a proxy has to do first.
+    trip()?;
+    let start = Instant::now();
+    let mut trips = vec![trip()?];
+    while start.elapsed() < time {
+        trips.push(trip()?);
+    }
+    Ok(trips)
+}

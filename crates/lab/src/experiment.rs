@@ -1,0 +1,232 @@
+//! Experiments: files that say which networks there are, what runs on them, what is varied, and
+//! what is measured.
+//!
+//! An [`Experiment`] that exists can be performed: whatever a file can have wrong is found by
+//! [`Experiment::parse`], for every trial, before the first. [`run()`] performs it, and [`Results`]
+//! are what it gives. [docs/formats/experiment.md](../../../docs/formats/experiment.md) describes
+//! the files.
+
+mod built_in;
+mod check;
+mod file;
+mod journal;
+mod machine;
+mod plot;
+mod predict;
+mod programs;
+mod results;
+mod run;
+mod summary;
+mod sweep;
+mod template;
+mod value;
+
+use std::collections::BTreeMap;
+use std::iter::repeat_with;
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+use toml::Table;
+
+pub use built_in::built_in;
+pub use journal::Record;
+pub use machine::Machine;
+pub use results::{Metric, Results};
+pub use run::{RunError, Status, run, run_with};
+pub use summary::{Spread, Summary};
+
+use crate::trial::Trial;
+use file::File;
+use plot::Plot;
+use sweep::{Combination, Sweep};
+
+/// An experiment, checked.
+#[derive(Debug)]
+pub struct Experiment {
+    /// What its file is called, for errors.
+    file: String,
+    name: String,
+    about: String,
+    paper: Option<String>,
+    repetitions: usize,
+    seed: u64,
+    /// The digest of the file's text.
+    digest: String,
+    /// The swept keys.
+    keys: Vec<String>,
+    metrics: Vec<Metric>,
+    points: Vec<Point>,
+    plots: Vec<Plot>,
+}
+
+/// One combination of what is varied.
+#[derive(Debug)]
+struct Point {
+    combination: Combination,
+    trial: Trial,
+    /// What the model says, by the name of the value. What it cannot say is missing.
+    predictions: BTreeMap<String, f64>,
+}
+
+/// What is wrong with an experiment's file, in one line: where, what, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{file}: {key}: {problem}")]
+pub struct ExperimentError {
+    /// The file.
+    pub file: String,
+    /// The key, such as `links.a.both.loss`, or the line.
+    pub key: String,
+    /// What is wrong with it, and what to do.
+    pub problem: String,
+}
+
+/// The same, as long as nobody has said which file it is.
+#[derive(Debug)]
+struct Problem {
+    key: String,
+    what: String,
+}
+
+/// The most trials, of which each takes seconds.
+const MOST_TRIALS: usize = 100_000;
+
+/// The most repetitions.
+const MOST_REPETITIONS: usize = 1000;
+
+impl Experiment {
+    /// Reads an experiment from the text of `file`, whose name it takes.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with it. Programs may be missing on this machine:
+    /// [`find_programs`](Self::find_programs).
+    pub fn parse(file: &Path, text: &str) -> Result<Self, ExperimentError> {
+        let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let file = file.display().to_string();
+        Self::checked(name, file.clone(), text).map_err(|problem| problem.of(&file))
+    }
+
+    fn checked(name: String, file: String, text: &str) -> Result<Self, Problem> {
+        let content = File::parse(text)?;
+        let repetitions = content.repetitions;
+        if !(1..=MOST_REPETITIONS).contains(&repetitions) {
+            let what =
+                format!("{repetitions} is not from 1 to {MOST_REPETITIONS}; give another number");
+            return Err(Problem::new("repetitions", what));
+        }
+        let sweep = Sweep::new(&content.sweep, MOST_TRIALS / repetitions)?;
+        let mut points = Vec::new();
+        for combination in sweep.combinations() {
+            let said = combination.said();
+            let point = Point::new(&content, &sweep, combination);
+            points.push(point.map_err(|problem| problem.with(&said))?);
+        }
+        let metrics = metrics(&content, &points)?;
+        let keys = sweep.keys();
+        results::check_columns(&keys, &metrics)?;
+        predict::check(&content.predict, &metrics)?;
+        let plots = plot::check(content.plots, &sweep, &metrics, &points)?;
+        Ok(Self {
+            file,
+            name,
+            about: content.about,
+            paper: content.paper,
+            repetitions,
+            seed: content.seed,
+            digest: hex(&Sha256::digest(text)),
+            keys,
+            metrics,
+            points,
+            plots,
+        })
+    }
+
+    /// Looks for the programs that it starts.
+    ///
+    /// # Errors
+    /// The first that is not on this machine, and how to install it.
+    pub fn find_programs(&self) -> Result<(), ExperimentError> {
+        let trials = self.points.iter().map(|point| &point.trial);
+        programs::find(trials).map_err(|problem| problem.of(&self.file))
+    }
+
+    /// What it is called: the file's name without its extension.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it is about, in a line.
+    pub fn about(&self) -> &str {
+        &self.about
+    }
+
+    /// Where in the papers it is from.
+    pub fn paper(&self) -> Option<&str> {
+        self.paper.as_deref()
+    }
+
+    /// How many trials there are: the points, as often as they are repeated.
+    pub fn trials(&self) -> usize {
+        self.points.len() * self.repetitions
+    }
+
+    /// The trial of a number from 0: the repetition, from 0, and the point. All points come once
+    /// before any comes again.
+    fn trial(&self, number: usize) -> (usize, &Point) {
+        (number / self.points.len(), &self.points[number % self.points.len()])
+    }
+
+    /// The seed of a repetition. All points have the same, so that they see the same chances.
+    fn seed_of(&self, repetition: usize) -> u64 {
+        let mut random = fastrand::Rng::with_seed(self.seed);
+        repeat_with(|| random.u64(..)).nth(repetition).unwrap_or_default()
+    }
+}
+
+impl Point {
+    fn new(file: &File, sweep: &Sweep, combination: Combination) -> Result<Self, Problem> {
+        let (combination, trial) = template::trial(file, sweep, combination)?;
+        let predictions = predict::all(&file.predict, &trial, &combination);
+        Ok(Self { combination, trial, predictions })
+    }
+
+    /// The values of the swept keys.
+    fn swept(&self) -> &Table {
+        &self.combination.swept
+    }
+}
+
+impl Problem {
+    fn new(key: impl Into<String>, what: impl Into<String>) -> Self {
+        Self { key: key.into(), what: what.into() }
+    }
+
+    /// Says for which values of the swept keys it is one.
+    fn with(self, point: &str) -> Self {
+        let what =
+            if point.is_empty() { self.what } else { format!("{} (with {point})", self.what) };
+        Self { what, ..self }
+    }
+
+    fn of(self, file: &str) -> ExperimentError {
+        ExperimentError { file: file.to_owned(), key: self.key, problem: self.what }
+    }
+}
+
+/// What is measured, in the file's order.
+fn metrics(file: &File, points: &[Point]) -> Result<Vec<Metric>, Problem> {
+    let Some(names) = file.measure.get("values").and_then(toml::Value::as_table) else {
+        let what = "must be a table, the same for all trials: write [measure.values]";
+        return Err(Problem::new("measure.values", what));
+    };
+    let unit = |name| {
+        let values = points.first().and_then(|point| point.trial.measure.values.get(name));
+        values.map(|value| value.unit.clone()).unwrap_or_default()
+    };
+    Ok(names.keys().map(|name| Metric { name: name.clone(), unit: unit(name) }).collect())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    digits.concat()
+}

@@ -1,0 +1,19 @@
+//! The experiments that come with this crate.
+
+/// The name and the text of each.
+const ALL: [(&str, &str); 9] = [
+    ("links", include_str!("../../experiments/links.toml")),
+    ("links-beside-rattan", include_str!("../../experiments/links-beside-rattan.toml")),
+    ("capacity", include_str!("../../experiments/capacity.toml")),
+    ("channels", include_str!("../../experiments/channels.toml")),
+    ("micss-throughput", include_str!("../../experiments/micss-throughput.toml")),
+    ("micss-latency", include_str!("../../experiments/micss-latency.toml")),
+    ("micss-loss", include_str!("../../experiments/micss-loss.toml")),
+    ("micss-web", include_str!("../../experiments/micss-web.toml")),
+    ("micss-sizes", include_str!("../../experiments/micss-sizes.toml")),
+];
+
+/// The experiments that come with this crate: the name and the text of each.
+pub fn built_in() -> impl Iterator<Item = (&'static str, &'static str)> {
+    ALL.into_iter()
+}

@@ -1,0 +1,226 @@
+//! Checks of a trial that its types do not make.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Problem;
+use crate::driver;
+use crate::link::Conditions;
+use crate::trial::{HostPlan, LinkPlan, MeasurePlan, ProgramPlan, Trial, ValuePlan};
+
+/// The longest name of an interface, which a link's is.
+const LONGEST_NAME: usize = 15;
+
+/// The most links, each of which has threads of its own.
+const MOST_LINKS: usize = 100;
+
+/// The longest time of a measurement: a day.
+const LONGEST_S: f64 = 86_400.0;
+
+/// Checks all but the programs, and whether links join hosts that there are.
+pub(super) fn trial(trial: &Trial) -> Result<(), Problem> {
+    for (name, host) in &trial.hosts {
+        let key = format!("hosts.{name}");
+        check_name(&key, name)?;
+        check_parameters(&key, host)?;
+    }
+    if trial.links.len() > MOST_LINKS {
+        let what = format!("are {}, more than {MOST_LINKS}; leave some out", trial.links.len());
+        return Err(Problem::new("links", what));
+    }
+    let mut taps = BTreeSet::new();
+    for (name, link) in &trial.links {
+        let key = format!("links.{name}");
+        check_name(&key, name)?;
+        check_link(&key, link)?;
+        check_tap(&key, link, &mut taps)?;
+    }
+    for (section, name) in names_of_files(trial) {
+        if !is_file_name(name) || (section == "zeros" && trial.files.contains_key(name)) {
+            let what = "is no plain name of a file of its own; write one without / that does not begin with a dot";
+            return Err(Problem::new(format!("{section}.{name}"), what));
+        }
+    }
+    check_measure(&trial.measure, &trial.hosts)
+}
+
+/// The section and the name of each file.
+fn names_of_files(trial: &Trial) -> impl Iterator<Item = (&'static str, &String)> {
+    let files = trial.files.keys().map(|name| ("files", name));
+    files.chain(trial.zeros.keys().map(|name| ("zeros", name)))
+}
+
+/// Checks a program, which is at `key`.
+pub(super) fn program(
+    key: &str,
+    program: &ProgramPlan,
+    hosts: &BTreeMap<String, HostPlan>,
+) -> Result<(), Problem> {
+    check_host(&format!("{key}.host"), &program.host, hosts)?;
+    check_command(&format!("{key}.run"), &program.run)?;
+    if program.listens == Some(0) {
+        return Err(Problem::new(format!("{key}.listens"), "is 0; write a port from 1 to 65535"));
+    }
+    Ok(())
+}
+
+fn check_name(key: &str, name: &str) -> Result<(), Problem> {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if (1..=LONGEST_NAME).contains(&name.len()) && name.chars().all(plain) && name != "lo" {
+        return Ok(());
+    }
+    let what = format!(
+        "cannot be an interface's name; use at most {LONGEST_NAME} of a-z, 0-9 and -, and not lo"
+    );
+    Err(Problem::new(key, what))
+}
+
+fn check_parameters(key: &str, host: &HostPlan) -> Result<(), Problem> {
+    for path in host.sysctl.keys() {
+        if path.starts_with('/') || path.split('/').any(|part| part.is_empty() || part == "..") {
+            let what = "is no path below /proc/sys; write it as net/ipv4/tcp_rmem";
+            return Err(Problem::new(format!("{key}.sysctl.{path}"), what));
+        }
+    }
+    Ok(())
+}
+
+fn check_link(key: &str, link: &LinkPlan) -> Result<(), Problem> {
+    if link.hosts[0] == link.hosts[1] {
+        return Err(Problem::new(format!("{key}.hosts"), "names one host twice; a link joins two"));
+    }
+    if !(576..=65_535).contains(&link.mtu) {
+        let what = format!("{} is not from 576 to 65535 bytes; give another number", link.mtu);
+        return Err(Problem::new(format!("{key}.mtu"), what));
+    }
+    if link.both.is_some() && (link.forward.is_some() || link.back.is_some()) {
+        let what = "sets what forward or back sets, too; give both alone, or these two";
+        return Err(Problem::new(format!("{key}.both"), what));
+    }
+    check_conditions(&format!("{key}.both"), link.both)?;
+    check_conditions(&format!("{key}.forward"), link.forward)?;
+    check_conditions(&format!("{key}.back"), link.back)
+}
+
+fn check_conditions(key: &str, conditions: Option<Conditions>) -> Result<(), Problem> {
+    let checked = conditions.map_or(Ok(()), |conditions| conditions.checked().map(|_| ()));
+    checked.map_err(|wrong| {
+        Problem::new(
+            format!("{key}.{}", wrong.key),
+            format!("{} cannot be; {}", wrong.value, wrong.must),
+        )
+    })
+}
+
+fn check_tap<'a>(
+    key: &str,
+    link: &'a LinkPlan,
+    taps: &mut BTreeSet<&'a str>,
+) -> Result<(), Problem> {
+    let Some(tap) = &link.tap else { return Ok(()) };
+    let key = format!("{key}.tap");
+    if !is_file_name(tap) || !tap.ends_with(".pcapng") {
+        return Err(Problem::new(key, "is no plain name of a file; write one such as wire.pcapng"));
+    }
+    if !taps.insert(tap) {
+        return Err(Problem::new(key, format!("{tap} is another link's, too; give another name")));
+    }
+    Ok(())
+}
+
+fn check_measure(measure: &MeasurePlan, hosts: &BTreeMap<String, HostPlan>) -> Result<(), Problem> {
+    if !(measure.timeout_s > 0.0 && measure.timeout_s <= LONGEST_S) {
+        let what = format!("{} cannot be; it must be above 0 and at most 86400", measure.timeout_s);
+        return Err(Problem::new("measure.timeout_s", what));
+    }
+    if measure.values.is_empty() {
+        return Err(Problem::new("measure.values", "names no value; name what is measured"));
+    }
+    if let Some(host) = &measure.host {
+        check_host("measure.host", host, hosts)?;
+    }
+    for (name, value) in &measure.values {
+        if !value.scale.is_finite() {
+            let what = "is no finite number; write another";
+            return Err(Problem::new(format!("measure.values.{name}.scale"), what));
+        }
+    }
+    match (&measure.run, &measure.driver) {
+        (Some(run), None) => check_run(run, measure),
+        (None, Some(driver)) => check_driven(driver, measure),
+        _ => Err(Problem::new("measure", "needs either run or driver; give one of them")),
+    }
+}
+
+/// Checks a measurement by a program.
+fn check_run(run: &[String], measure: &MeasurePlan) -> Result<(), Problem> {
+    check_command("measure.run", run)?;
+    if measure.host.is_none() {
+        let what = "is missing; name the host that runs the program";
+        return Err(Problem::new("measure.host", what));
+    }
+    if !measure.options.is_empty() {
+        let what = "are a driver's; give a program arguments instead";
+        return Err(Problem::new("measure.options", what));
+    }
+    let mut values = measure.values.iter();
+    values.try_for_each(|(name, value)| check_read(&format!("measure.values.{name}"), value))
+}
+
+/// Checks a value that is read from a program's output.
+fn check_read(key: &str, value: &ValuePlan) -> Result<(), Problem> {
+    match (&value.json, &value.after) {
+        (Some(pointer), None) if !pointer.is_empty() && !pointer.starts_with('/') => {
+            let what = format!("{pointer} is no JSON pointer; begin it with /");
+            Err(Problem::new(format!("{key}.json"), what))
+        }
+        (None, Some(text)) if text.is_empty() => {
+            Err(Problem::new(format!("{key}.after"), "is empty; write the text before the number"))
+        }
+        (Some(_), None) | (None, Some(_)) => Ok(()),
+        _ => Err(Problem::new(key, "needs either json or after; give one of them")),
+    }
+}
+
+/// Checks that there is such a driver, and that it gives such values.
+fn check_driven(driver: &str, measure: &MeasurePlan) -> Result<(), Problem> {
+    let Some(driver) = driver::find(driver) else {
+        let names: Vec<&str> = driver::ALL.iter().map(|driver| driver.name).collect();
+        let what = format!("there is no driver {driver}; there are {}", names.join(", "));
+        return Err(Problem::new("measure.driver", what));
+    };
+    (driver.check)(&measure.options).map_err(|what| Problem::new("measure.options", what))?;
+    for (name, value) in &measure.values {
+        let key = format!("measure.values.{name}");
+        if !driver.values.contains(&name.as_str()) {
+            let what = format!("is not what {} gives: {}", driver.name, driver.values.join(", "));
+            return Err(Problem::new(key, what));
+        }
+        if value.json.is_some() || value.after.is_some() {
+            let what = "has json or after, but a driver gives its values itself; leave them out";
+            return Err(Problem::new(key, what));
+        }
+    }
+    Ok(())
+}
+
+fn check_host(key: &str, host: &str, hosts: &BTreeMap<String, HostPlan>) -> Result<(), Problem> {
+    if hosts.contains_key(host) { Ok(()) } else { Err(no_host(key, host)) }
+}
+
+/// There is no such host.
+pub(super) fn no_host(key: &str, host: &str) -> Problem {
+    let what = format!("there is no host {host}; add [hosts.{host}] or name another");
+    Problem::new(key, what)
+}
+
+fn check_command(key: &str, run: &[String]) -> Result<(), Problem> {
+    if run.first().is_none_or(String::is_empty) {
+        return Err(Problem::new(key, "names no program; write [\"PROGRAM\", \"ARGUMENT\", ..]"));
+    }
+    Ok(())
+}
+
+/// Whether a file in a directory can have the name, without being hidden or another directory's.
+fn is_file_name(name: &str) -> bool {
+    !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\0'])
+}

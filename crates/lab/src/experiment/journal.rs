@@ -1,0 +1,151 @@
+//! The journal of a run: a line for the experiment and the machine, then one for each trial. What is
+//! in it has been measured, whatever happens afterwards.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use serde::{Deserialize, Serialize};
+use toml::Table;
+
+use super::{Experiment, Machine, RunError};
+
+/// A trial that was performed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Record {
+    /// Which repetition it was, from 1.
+    pub repetition: usize,
+    /// The values of the swept keys.
+    pub point: Table,
+    /// What was measured, by name.
+    pub values: BTreeMap<String, f64>,
+    /// What the model says, by the name of the value.
+    pub predictions: BTreeMap<String, f64>,
+    /// How late the links handed over packets, in ms, at the 99th percentile.
+    pub late_ms: f64,
+    /// How many packets were lost because a link had not fetched them in time.
+    pub missed: u64,
+}
+
+/// The first line.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Heading {
+    /// The digest of the experiment's text.
+    experiment: String,
+    /// When it was begun: UTC, RFC 3339.
+    pub(super) started: String,
+    pub(super) machine: Machine,
+}
+
+/// A journal, open for more. Nobody else can open it meanwhile.
+pub(super) struct Journal {
+    path: PathBuf,
+    file: File,
+    pub(super) heading: Heading,
+    /// What is in it, in the order of the trials.
+    pub(super) records: Vec<Record>,
+}
+
+/// How long a run that was interrupted may take until it is gone.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+impl Journal {
+    /// Opens the journal in a directory, or begins it. A last line that was not written to its end
+    /// is removed.
+    pub(super) fn open(directory: &Path, experiment: &Experiment) -> Result<Self, RunError> {
+        let path = directory.join("trials.jsonl");
+        let failed = |error| RunError::Writing(path.clone(), error);
+        let mut file = open_file(&path).map_err(failed)?;
+        if !lock(&file).map_err(failed)? {
+            return Err(RunError::Busy(path));
+        }
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(failed)?;
+        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let content = read_lines(&path, &bytes[..whole], experiment)?;
+        file.set_len(whole as u64).and_then(|()| file.seek(SeekFrom::End(0))).map_err(failed)?;
+        if let Some((heading, records)) = content {
+            return Ok(Self { path, file, heading, records });
+        }
+        let heading = Heading::new(experiment);
+        let mut journal = Self { path, file, heading: heading.clone(), records: Vec::new() };
+        journal.write_line(&heading)?;
+        Ok(journal)
+    }
+
+    /// Adds a trial, and waits until it is on the disk.
+    pub(super) fn append(&mut self, record: Record) -> Result<(), RunError> {
+        self.write_line(&record)?;
+        self.records.push(record);
+        Ok(())
+    }
+
+    fn write_line(&mut self, content: &impl Serialize) -> Result<(), RunError> {
+        let line = serde_json::to_vec(content).map_err(io::Error::from);
+        let written = line.and_then(|mut line| {
+            line.push(b'\n');
+            self.file.write_all(&line)?;
+            self.file.sync_data()
+        });
+        written.map_err(|error| RunError::Writing(self.path.clone(), error))
+    }
+}
+
+impl Heading {
+    fn new(experiment: &Experiment) -> Self {
+        let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+        Self { experiment: experiment.digest.clone(), started, machine: Machine::here() }
+    }
+}
+
+fn open_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
+}
+
+/// Takes the file for this run; `false` if another keeps it.
+fn lock(file: &File) -> io::Result<bool> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(true),
+            Err(TryLockError::Error(error)) => return Err(error),
+            Err(TryLockError::WouldBlock) if Instant::now() > deadline => return Ok(false),
+            Err(TryLockError::WouldBlock) => thread::sleep(PATIENCE / 20),
+        }
+    }
+}
+
+/// What whole lines say, if there are any and they are this experiment's.
+fn read_lines(
+    path: &Path,
+    bytes: &[u8],
+    experiment: &Experiment,
+) -> Result<Option<(Heading, Vec<Record>)>, RunError> {
+    let mut lines = bytes.split_inclusive(|byte| *byte == b'\n');
+    let Some(heading) = lines.next() else { return Ok(None) };
+    let heading = read_heading(path, heading, experiment)?;
+    let records = lines.enumerate().map(|(number, line)| {
+        let record = serde_json::from_slice(line).ok();
+        let record = record.filter(|record| experiment.is_of(number, record));
+        record.ok_or_else(|| RunError::Broken(path.to_owned(), number + 2))
+    });
+    Ok(Some((heading, records.collect::<Result<_, _>>()?)))
+}
+
+/// The first line of the journal at `path`, if it is this experiment's and this machine's.
+fn read_heading(path: &Path, line: &[u8], experiment: &Experiment) -> Result<Heading, RunError> {
+    let heading: Heading =
+        serde_json::from_slice(line).map_err(|_| RunError::Broken(path.to_owned(), 1))?;
+    if heading.experiment != experiment.digest {
+        return Err(RunError::Changed(path.to_owned()));
+    }
+    if heading.machine != Machine::here() {
+        return Err(RunError::Moved(path.to_owned()));
+    }
+    Ok(heading)
+}

@@ -1,0 +1,55 @@
+//! The machine that trials are measured on, as far as it matters to them.
+
+use std::fs;
+use std::num::NonZero;
+use std::thread;
+
+use serde::{Deserialize, Serialize};
+
+/// A machine. What it does not say of itself is "unknown".
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    /// The processor's model.
+    pub cpu: String,
+    /// How many threads it runs at once.
+    pub cores: usize,
+    /// The memory in GiB, to the nearest.
+    pub memory_gib: u64,
+    /// The kernel's release.
+    pub kernel: String,
+    /// TCP's congestion control where no other is asked for.
+    pub congestion: String,
+    /// The version of Sunder.
+    pub sunder: String,
+}
+
+impl Machine {
+    /// This machine.
+    pub fn here() -> Self {
+        let memory_kib = field("/proc/meminfo", "MemTotal").and_then(|text| {
+            text.split_whitespace().next().and_then(|number| number.parse::<u64>().ok())
+        });
+        let release = rustix::system::uname().release().to_string_lossy().into_owned();
+        let congestion = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").ok();
+        Self {
+            cpu: known(field("/proc/cpuinfo", "model name")),
+            cores: thread::available_parallelism().map_or(1, NonZero::get),
+            memory_gib: memory_kib.map_or(0, |kib| (kib + (1 << 19)) >> 20),
+            kernel: release,
+            congestion: known(congestion),
+            sunder: env!("CARGO_PKG_VERSION").into(),
+        }
+    }
+}
+
+/// What a file says of itself in the first line `NAME : ...`.
+fn field(path: &str, name: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let mut fields = text.lines().filter_map(|line| line.split_once(':'));
+    fields.find(|(of, _)| of.trim() == name).map(|(_, said)| said.trim().to_owned())
+}
+
+fn known(said: Option<String>) -> String {
+    said.map_or_else(|| String::from("unknown"), |said| said.trim().to_owned())
+}

@@ -1,0 +1,139 @@
+//! Predictions: what a model says a trial will measure.
+
+use std::collections::BTreeMap;
+
+use super::sweep::Combination;
+use super::value::number;
+use super::{Metric, Problem};
+use crate::link::Conditions;
+use crate::trial::{LinkPlan, Trial};
+
+/// A model of one quantity.
+struct Predictor {
+    name: &'static str,
+    /// The unit of what it says.
+    unit: &'static str,
+    /// What it says of a trial; `None` where it does not know.
+    says: fn(&Trial, &Combination) -> Option<f64>,
+}
+
+const PREDICTORS: [Predictor; 6] = [
+    Predictor { name: "slowest-channel", unit: "Mbit/s", says: slowest_channel },
+    Predictor { name: "tcp", unit: "Mbit/s", says: tcp },
+    Predictor { name: "requests", unit: "requests/s", says: requests },
+    Predictor {
+        name: "requested-rate",
+        unit: "Mbit/s",
+        says: |trial, _| forward(trial)?.rate_mbit,
+    },
+    Predictor {
+        name: "requested-delay",
+        unit: "ms",
+        says: |trial, _| Some(forward(trial)?.delay_ms),
+    },
+    Predictor { name: "requested-loss", unit: "", says: |trial, _| Some(forward(trial)?.loss) },
+];
+
+/// The bytes of a TCP packet that are not payload: headers of IPv4 and TCP, and timestamps.
+const HEADERS: f64 = 20.0 + 20.0 + 12.0;
+
+/// Checks that there are such predictors and such values; `asked` has a predictor for a value.
+pub(super) fn check(asked: &BTreeMap<String, String>, metrics: &[Metric]) -> Result<(), Problem> {
+    for (value, name) in asked {
+        let key = format!("predict.{value}");
+        let Some(metric) = metrics.iter().find(|metric| metric.name == *value) else {
+            let what = format!("there is no value {value}; name one of [measure.values]");
+            return Err(Problem::new(key, what));
+        };
+        let Some(predictor) = find(name) else {
+            let names: Vec<&str> = PREDICTORS.iter().map(|predictor| predictor.name).collect();
+            let what = format!("there is no predictor {name}; there is {}", names.join(", "));
+            return Err(Problem::new(key, what));
+        };
+        if metric.unit != predictor.unit {
+            let what = format!(
+                "{name} says {}, and {value} is in \"{}\"; scale it and give the same unit",
+                predictor.unit, metric.unit
+            );
+            return Err(Problem::new(key, what));
+        }
+    }
+    Ok(())
+}
+
+/// What the predictors say of a trial, by the name of the value.
+pub(super) fn all(
+    asked: &BTreeMap<String, String>,
+    trial: &Trial,
+    combination: &Combination,
+) -> BTreeMap<String, f64> {
+    let say = |(value, name): (&String, &String)| {
+        Some((value.clone(), (find(name)?.says)(trial, combination)?))
+    };
+    asked.iter().filter_map(say).collect()
+}
+
+fn find(name: &str) -> Option<&'static Predictor> {
+    PREDICTORS.iter().find(|predictor| predictor.name == name)
+}
+
+/// The payload that one TCP connection over each link carries on the slowest, from its first host
+/// to its second.
+fn slowest_channel(trial: &Trial, _: &Combination) -> Option<f64> {
+    trial.links.values().filter_map(payload_rate).reduce(f64::min)
+}
+
+/// The rate of a link without the headers of full packets; `None` if it has no rate.
+fn payload_rate(link: &LinkPlan) -> Option<f64> {
+    let rate = link.conditions()[0].rate_mbit?;
+    let mtu = f64::from(link.mtu);
+    Some(rate * (mtu - HEADERS) / mtu)
+}
+
+/// The payload that one TCP connection over each link carries on the slowest if packets are lost.
+fn tcp(trial: &Trial, _: &Combination) -> Option<f64> {
+    trial.links.values().filter_map(tcp_rate).reduce(f64::min)
+}
+
+/// What a connection carries over a link. CUBIC and Reno, which behave alike at these round trips, by
+/// the formula of Padhye and others (1998); BBR sends at the link's rate whatever is lost.
+fn tcp_rate(link: &LinkPlan) -> Option<f64> {
+    let Conditions { loss: p, .. } = link.conditions()[0];
+    let whole = payload_rate(link)? * (1.0 - p);
+    match link.congestion.as_deref() {
+        Some("cubic" | "reno") if p > 0.0 => {
+            let round_trip = link.conditions().map(|way| way.delay_ms / 1000.0).iter().sum::<f64>();
+            let recovering = round_trip * (2.0 * p / 3.0).sqrt();
+            let timing_out =
+                LEAST_TIMEOUT * (3.0 * (3.0 * p / 8.0).sqrt()).min(1.0) * p * (1.0 + 32.0 * p * p);
+            let packets = 1.0 / (recovering + timing_out);
+            Some(whole.min(packets * (f64::from(link.mtu) - HEADERS) * 8.0 / 1e6))
+        }
+        _ => Some(whole),
+    }
+}
+
+/// Linux's shortest time until a packet is sent again for want of any answer, in seconds.
+const LEAST_TIMEOUT: f64 = 0.2;
+
+/// Web requests a second: `clients` of them, each of which asks again when it has its answer, which
+/// takes `round_trips` of the slowest link and so long as that carries an answer of `size` bytes. All
+/// together they get no more than the link carries.
+fn requests(trial: &Trial, combination: &Combination) -> Option<f64> {
+    let parameter = |name| combination.value(name).and_then(number);
+    let (clients, round_trips) = (parameter("clients")?, parameter("round_trips")?);
+    let bits = 8.0 * (parameter("size")? + ANSWER_HEADERS);
+    let round_trip =
+        |link: &LinkPlan| link.conditions().map(|way| way.delay_ms / 1000.0).iter().sum::<f64>();
+    let longest = trial.links.values().map(round_trip).reduce(f64::max)?;
+    let carried = 1e6 * slowest_channel(trial, combination)? / bits;
+    Some((clients / (round_trips * longest + 1.0 / carried)).min(carried))
+}
+
+/// The bytes of the headers of a web server's answer.
+const ANSWER_HEADERS: f64 = 240.0;
+
+/// What the first link was asked to do forward.
+fn forward(trial: &Trial) -> Option<Conditions> {
+    trial.links.values().next().map(|link| link.conditions()[0])
+}

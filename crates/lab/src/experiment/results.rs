@@ -1,0 +1,158 @@
+//! What an experiment gave, and the files that hold it.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::journal::Journal;
+use super::value::said;
+use super::{Experiment, Machine, Problem, Record, RunError};
+
+/// What an experiment gave: the document `results.json`.
+#[derive(Clone, Debug, Serialize)]
+pub struct Results {
+    /// The experiment.
+    pub name: String,
+    /// What it is about.
+    pub about: String,
+    /// Where in the papers it is from.
+    pub paper: Option<String>,
+    /// How often each point was measured.
+    pub repetitions: usize,
+    /// The seed of the links' chances.
+    pub seed: u64,
+    /// The SHA-256 of the experiment's text.
+    pub sha256: String,
+    /// When it was begun: UTC, RFC 3339.
+    pub started: String,
+    /// What it was measured on.
+    pub machine: Machine,
+    /// The keys that were swept.
+    pub keys: Vec<String>,
+    /// What was measured.
+    pub values: Vec<Metric>,
+    /// The trials, in the order in which they were performed.
+    pub trials: Vec<Record>,
+}
+
+/// A quantity that is measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Metric {
+    /// Its name.
+    pub name: String,
+    /// What it is measured in; empty if that was not said.
+    pub unit: String,
+}
+
+impl Metric {
+    /// Its name, and what it is measured in.
+    pub fn label(&self) -> String {
+        if self.unit.is_empty() {
+            self.name.clone()
+        } else {
+            format!("{}, {}", self.name, self.unit)
+        }
+    }
+}
+
+/// How late the links may be, in ms, before a measurement says more of the machine than of them.
+const LATE_MS: f64 = 1.0;
+
+impl Results {
+    pub(super) fn new(experiment: &Experiment, journal: Journal) -> Self {
+        Self {
+            name: experiment.name.clone(),
+            about: experiment.about.clone(),
+            paper: experiment.paper.clone(),
+            repetitions: experiment.repetitions,
+            seed: experiment.seed,
+            sha256: experiment.digest.clone(),
+            started: journal.heading.started,
+            machine: journal.heading.machine,
+            keys: experiment.keys.clone(),
+            values: experiment.metrics.clone(),
+            trials: journal.records,
+        }
+    }
+
+    /// How many trials were measured while the links were more than 1 ms late, at the 99th
+    /// percentile, or did not fetch packets in time.
+    pub fn late(&self) -> usize {
+        self.trials.iter().filter(|trial| trial.late_ms > LATE_MS || trial.missed > 0).count()
+    }
+
+    /// Writes the documents and the graphs into a directory, over what is there already.
+    pub(super) fn write(&self, experiment: &Experiment, directory: &Path) -> Result<(), RunError> {
+        let write = |name: &str, bytes: io::Result<Vec<u8>>| {
+            let path = directory.join(name);
+            let written = bytes.and_then(|bytes| replace(&path, &bytes));
+            written.map_err(|error| RunError::Writing(path, error))
+        };
+        write("results.csv", self.csv())?;
+        write("results.json", serde_json::to_vec(self).map_err(io::Error::from))?;
+        for plot in &experiment.plots {
+            write(&plot.file_name(), Ok(plot.draw(experiment, self)?.into_bytes()))?;
+        }
+        Ok(())
+    }
+
+    /// A row for each trial. What is missing is empty.
+    fn csv(&self) -> io::Result<Vec<u8>> {
+        let mut table = csv::Writer::from_writer(Vec::new());
+        table.write_record(columns(&self.keys, &self.values))?;
+        for trial in &self.trials {
+            let number = |number: Option<&f64>| number.map(f64::to_string).unwrap_or_default();
+            let mut row = vec![trial.repetition.to_string()];
+            row.extend(
+                self.keys.iter().map(|key| trial.point.get(key).map(said).unwrap_or_default()),
+            );
+            for Metric { name, .. } in &self.values {
+                row.push(number(trial.values.get(name)));
+                row.push(number(trial.predictions.get(name)));
+            }
+            row.push(number(Some(&trial.late_ms)));
+            row.push(trial.missed.to_string());
+            table.write_record(row)?;
+        }
+        table.into_inner().map_err(csv::IntoInnerError::into_error)
+    }
+}
+
+/// The columns of the table of trials.
+fn columns(keys: &[String], metrics: &[Metric]) -> Vec<String> {
+    let mut columns = vec![String::from("repetition")];
+    columns.extend_from_slice(keys);
+    columns.extend(metrics.iter().flat_map(|Metric { name, .. }| [name.clone(), predicted(name)]));
+    columns.extend(["late_ms", "missed"].map(String::from));
+    columns
+}
+
+/// What the prediction of a value is called.
+fn predicted(name: &str) -> String {
+    format!("{name}_predicted")
+}
+
+/// Checks that each column has a name of its own.
+pub(super) fn check_columns(keys: &[String], metrics: &[Metric]) -> Result<(), Problem> {
+    let columns = columns(keys, metrics);
+    for (i, name) in columns.iter().enumerate() {
+        if columns[..i].contains(name) {
+            let what = format!("{name} would be two columns of the results; give another name");
+            let key = if keys.contains(name) { "sweep" } else { "measure.values" };
+            return Err(Problem::new(format!("{key}.{name}"), what));
+        }
+    }
+    Ok(())
+}
+
+/// Puts a file in the place of another, at once.
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut unfinished = path.to_owned();
+    unfinished.as_mut_os_string().push(".unfinished");
+    let mut file = File::create(&unfinished)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(unfinished, path)
+}

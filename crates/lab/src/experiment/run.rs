@@ -1,0 +1,166 @@
+//! Performs the trials of an experiment, one after the other, and goes on where it was stopped.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use chart::ChartError;
+use thiserror::Error;
+
+use super::journal::{Journal, Record};
+use super::{Experiment, Results};
+use crate::perform::{Measured, Place, TrialError, perform};
+use crate::sandbox::SCRATCH;
+use crate::trial::Trial;
+
+/// How far a run is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// How many trials are done.
+    pub done: usize,
+    /// How many there are.
+    pub total: usize,
+    /// The trial that is performed now; `None` after the last.
+    pub now: Option<String>,
+}
+
+/// Why a run has stopped. Trials that were done are in the journal.
+#[derive(Debug, Error)]
+pub enum RunError {
+    /// There is a journal, of another text.
+    #[error(
+        "{} is of another experiment, or of this one before it was changed; \
+         choose another place with --out, or remove that file", .0.display()
+    )]
+    Changed(PathBuf),
+    /// There is a journal, of another machine, kernel or version.
+    #[error(
+        "{} was begun on another machine, with another kernel or by another version of sunder; \
+         choose another place with --out, or remove that file", .0.display()
+    )]
+    Moved(PathBuf),
+    /// There is a journal with a line, counted from 1, that no run has written.
+    #[error(
+        "{}, line {}: this is not what was measured; choose another place with --out, or remove that file",
+        .0.display(), .1
+    )]
+    Broken(PathBuf, usize),
+    /// Another run writes there.
+    #[error("{} is being written by another run; wait for it, or choose another place with --out", .0.display())]
+    Busy(PathBuf),
+    /// Results cannot be written.
+    #[error("cannot write {}: {}", .0.display(), .1)]
+    Writing(PathBuf, io::Error),
+    /// A trial failed: which, and why.
+    #[error("{0}: {1}")]
+    Trial(String, TrialError),
+    /// A graph cannot be drawn.
+    #[error(transparent)]
+    Chart(#[from] ChartError),
+}
+
+/// Where each trial has its files. They are gone when the next begins.
+pub(super) fn files() -> PathBuf {
+    Path::new(SCRATCH).join("trial")
+}
+
+/// Performs the trials that have not been performed yet, in a [sandbox](crate::sandbox), and writes
+/// the results to the directory `out`. `told` hears of each trial before it begins.
+///
+/// # Errors
+/// When a trial fails, results cannot be written, or `out` has those of another experiment.
+pub fn run(
+    experiment: &Experiment,
+    out: &Path,
+    told: impl FnMut(&Status),
+) -> Result<Results, RunError> {
+    run_with(experiment, out, told, |trial, place| {
+        let cleared = clear(place.files);
+        cleared.map_err(|error| {
+            TrialError(format!("cannot make {}: {error}", place.files.display()))
+        })?;
+        perform(trial, place)
+    })
+}
+
+/// The same, with `perform` in the place of [`perform()`]. It makes the directory for files itself.
+///
+/// # Errors
+/// As above.
+pub fn run_with(
+    experiment: &Experiment,
+    out: &Path,
+    mut told: impl FnMut(&Status),
+    mut perform: impl FnMut(&Trial, Place<'_>) -> Result<Measured, TrialError>,
+) -> Result<Results, RunError> {
+    fs::create_dir_all(out).map_err(|error| RunError::Writing(out.to_owned(), error))?;
+    let mut journal = Journal::open(out, experiment)?;
+    let total = experiment.trials();
+    let files = files();
+    for number in journal.records.len()..total {
+        let (repetition, point) = experiment.trial(number);
+        let name = experiment.said(number);
+        told(&Status { done: number, total, now: Some(name.clone()) });
+        let place = Place {
+            seed: experiment.seed_of(repetition),
+            files: &files,
+            results: out,
+            number: number + 1,
+        };
+        let measured = perform(&point.trial, place).and_then(finite);
+        let measured = measured.map_err(|error| RunError::Trial(name, error))?;
+        journal.append(Record {
+            repetition: repetition + 1,
+            point: point.swept().clone(),
+            values: measured.values,
+            predictions: point.predictions.clone(),
+            late_ms: measured.late_ms,
+            missed: measured.missed,
+        })?;
+    }
+    told(&Status { done: total, total, now: None });
+    let results = Results::new(experiment, journal);
+    results.write(experiment, out)?;
+    Ok(results)
+}
+
+/// Makes a directory, without what may be there already.
+fn clear(directory: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    fs::create_dir(directory)
+}
+
+/// What was measured, if all of it is a number.
+fn finite(measured: Measured) -> Result<Measured, TrialError> {
+    let late = ("late_ms", measured.late_ms);
+    let values = measured.values.iter().map(|(name, value)| (name.as_str(), *value));
+    let wrong = values.chain([late]).find(|(_, value)| !value.is_finite());
+    let wrong = wrong.map(|(name, value)| format!("{name} is {value}, which is no number"));
+    wrong.map_or(Ok(measured), |wrong| Err(TrialError(wrong)))
+}
+
+impl Experiment {
+    /// The trial of a number from 0, for a person.
+    fn said(&self, number: usize) -> String {
+        let (repetition, point) = self.trial(number);
+        let which = format!("trial {} of {}", number + 1, self.trials());
+        let mut parts = vec![point.combination.said()];
+        if self.repetitions > 1 {
+            parts.push(format!("repetition {}", repetition + 1));
+        }
+        parts.retain(|part| !part.is_empty());
+        if parts.is_empty() { which } else { format!("{which} ({})", parts.join(", ")) }
+    }
+
+    /// Whether a record is of the trial with this number from 0.
+    pub(super) fn is_of(&self, number: usize, record: &Record) -> bool {
+        if number >= self.trials() {
+            return false;
+        }
+        let (repetition, point) = self.trial(number);
+        record.repetition == repetition + 1 && record.point == *point.swept()
+    }
+}

@@ -1,0 +1,222 @@
+//! What is varied, and every combination of it.
+
+use std::collections::BTreeMap;
+
+use toml::{Table, Value};
+
+use super::Problem;
+use super::value::{is_same, said, text};
+
+/// What is varied.
+#[derive(Debug)]
+pub(super) struct Sweep(Vec<Key>);
+
+/// A key, and the values that it takes.
+#[derive(Debug)]
+struct Key {
+    name: String,
+    values: Vec<Choice>,
+}
+
+/// A value of a key, and what other keys it sets.
+#[derive(Debug)]
+struct Choice {
+    value: Value,
+    sets: Table,
+}
+
+/// A value for each key.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Combination {
+    /// The values of the swept keys, in their order.
+    pub(super) swept: Table,
+    /// The values of the keys that those set, each table with its own key in the file.
+    pub(super) sets: Vec<(String, Table)>,
+}
+
+/// What placeholders stand for already.
+const TAKEN: [&str; 2] = ["files", "sunder"];
+
+impl Sweep {
+    /// What the table under `[sweep]` says, with so many combinations at most.
+    pub(super) fn new(table: &Table, most: usize) -> Result<Self, Problem> {
+        let mut keys = Vec::new();
+        let mut combinations = Some(1_usize);
+        for (name, values) in table {
+            let values = Key::new(name, values)?;
+            combinations = combinations.and_then(|all| all.checked_mul(values.values.len()));
+            keys.push(values);
+        }
+        if combinations.is_none_or(|all| all > most) {
+            let what = format!(
+                "has more combinations than the {most} for which there is time at so many repetitions; \
+                 leave some out"
+            );
+            return Err(Problem::new("sweep", what));
+        }
+        let sweep = Self(keys);
+        sweep.check_names()?;
+        Ok(sweep)
+    }
+
+    /// The names of the keys.
+    pub(super) fn keys(&self) -> Vec<String> {
+        self.0.iter().map(|key| key.name.clone()).collect()
+    }
+
+    /// Every combination, the last key varying fastest.
+    pub(super) fn combinations(&self) -> Vec<Combination> {
+        self.0.iter().fold(vec![Combination::default()], |combinations, key| {
+            let with_each = |combination: Combination| {
+                key.values.iter().map(move |choice| combination.clone().with(&key.name, choice))
+            };
+            combinations.into_iter().flat_map(with_each).collect()
+        })
+    }
+
+    /// Checks that there are such keys with such values; `at` is the key that asks.
+    pub(super) fn check(
+        &self,
+        at: &str,
+        only: &BTreeMap<String, Vec<Value>>,
+    ) -> Result<(), Problem> {
+        for (name, values) in only {
+            let at = format!("{at}.{name}");
+            let key = self.check_key(&at, name)?;
+            values.iter().try_for_each(|value| key.check(&at, value))?;
+        }
+        Ok(())
+    }
+
+    /// Checks that `name` is swept; `at` is the key that asks.
+    pub(super) fn check_swept(&self, at: &str, name: &str) -> Result<(), Problem> {
+        self.check_key(at, name).map(|_| ())
+    }
+
+    fn check_key(&self, at: &str, name: &str) -> Result<&Key, Problem> {
+        let key = self.0.iter().find(|key| key.name == name);
+        key.ok_or_else(|| {
+            let keys = if self.0.is_empty() { "none".into() } else { self.keys().join(", ") };
+            Problem::new(at, format!("there is no swept key {name}; there is {keys}"))
+        })
+    }
+
+    /// Checks that each name stands for one thing.
+    fn check_names(&self) -> Result<(), Problem> {
+        let mut set_by: BTreeMap<&str, &str> = BTreeMap::new();
+        for key in &self.0 {
+            let at = format!("sweep.{}", key.name);
+            check_name(&at, &key.name)?;
+            for name in key.values.iter().flat_map(|choice| choice.sets.keys()) {
+                check_name(&at, name)?;
+                let setter = *set_by.entry(name).or_insert(&key.name);
+                if setter != key.name || self.0.iter().any(|key| key.name == *name) {
+                    let what =
+                        format!("sets {name}, which is swept or set already; give it another name");
+                    return Err(Problem::new(at, what));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Key {
+    fn new(name: &str, values: &Value) -> Result<Self, Problem> {
+        let at = format!("sweep.{name}");
+        let values = match values {
+            Value::Array(values) => values.iter().map(|value| Choice::plain(&at, value)).collect(),
+            Value::Table(values) => {
+                values.iter().map(|(value, sets)| Choice::named(&at, value, sets)).collect()
+            }
+            _ => Err(Problem::new(
+                &at,
+                "must be a list of values or a table of named ones; write [..]",
+            )),
+        };
+        let values: Vec<Choice> = values?;
+        if values.is_empty() {
+            return Err(Problem::new(at, "has no values; give one at least"));
+        }
+        for (i, choice) in values.iter().enumerate() {
+            if values[..i].iter().any(|other| is_same(&other.value, &choice.value)) {
+                let what = format!("has {} twice; leave one out", said(&choice.value));
+                return Err(Problem::new(at, what));
+            }
+        }
+        Ok(Self { name: name.to_owned(), values })
+    }
+
+    /// Checks that it takes the value.
+    fn check(&self, at: &str, value: &Value) -> Result<(), Problem> {
+        if self.values.iter().any(|choice| is_same(&choice.value, value)) {
+            return Ok(());
+        }
+        let values: Vec<String> = self.values.iter().map(|choice| said(&choice.value)).collect();
+        let what = format!("{} is not swept; {} is {}", said(value), self.name, values.join(", "));
+        Err(Problem::new(at, what))
+    }
+}
+
+impl Choice {
+    fn plain(at: &str, value: &Value) -> Result<Self, Problem> {
+        if text(value).is_none() {
+            let what = format!(
+                "{value} is neither text, nor a finite number, nor true or false; write a table of named \
+                 values for more"
+            );
+            return Err(Problem::new(at, what));
+        }
+        Ok(Self { value: value.clone(), sets: Table::new() })
+    }
+
+    fn named(at: &str, name: &str, sets: &Value) -> Result<Self, Problem> {
+        let Value::Table(sets) = sets else {
+            let what = format!("must be a table of what it sets; write {name} = {{ KEY = VALUE }}");
+            return Err(Problem::new(format!("{at}.{name}"), what));
+        };
+        Ok(Self { value: Value::String(name.to_owned()), sets: sets.clone() })
+    }
+}
+
+impl Combination {
+    fn with(mut self, name: &str, choice: &Choice) -> Self {
+        self.swept.insert(name.to_owned(), choice.value.clone());
+        self.sets.push((format!("sweep.{name}.{}", said(&choice.value)), choice.sets.clone()));
+        self
+    }
+
+    /// The value of a key that is swept or set.
+    pub(super) fn value(&self, key: &str) -> Option<&Value> {
+        self.swept.get(key).or_else(|| self.sets.iter().find_map(|(_, sets)| sets.get(key)))
+    }
+
+    /// Whether each key of `only` has one of its values.
+    pub(super) fn is_among(&self, only: &BTreeMap<String, Vec<Value>>) -> bool {
+        only.iter().all(|(key, values)| {
+            let value = self.swept.get(key);
+            value.is_some_and(|value| values.iter().any(|one| is_same(one, value)))
+        })
+    }
+
+    /// The swept keys and their values, for a person.
+    pub(super) fn said(&self) -> String {
+        let each = self.swept.iter().map(|(key, value)| format!("{key} = {}", said(value)));
+        each.collect::<Vec<String>>().join(", ")
+    }
+}
+
+/// Checks that a placeholder can have the name.
+fn check_name(at: &str, name: &str) -> Result<(), Problem> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if name.is_empty() || !name.chars().all(plain) {
+        let what =
+            format!("\"{name}\" cannot be a placeholder; use letters, digits, - and _ alone");
+        return Err(Problem::new(at, what));
+    }
+    if TAKEN.contains(&name) {
+        let what = format!("{{{name}}} stands for something else; give it another name");
+        return Err(Problem::new(at, what));
+    }
+    Ok(())
+}

@@ -1,0 +1,213 @@
+//! A trial from an experiment's file: each placeholder gives way to its value.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::env;
+use std::path::Path;
+
+use toml::{Table, Value};
+
+use super::file::{File, read};
+use super::run::files;
+use super::sweep::{Combination, Sweep};
+use super::value::text;
+use super::{Problem, check};
+use crate::trial::{ProgramPlan, Trial, address};
+
+/// The trial for a combination, checked, and the combination without placeholders in what it sets.
+pub(super) fn trial(
+    file: &File,
+    sweep: &Sweep,
+    mut combination: Combination,
+) -> Result<(Combination, Trial), Problem> {
+    let mut scope = Scope::new(&combination.swept, file)?;
+    for (key, sets) in &mut combination.sets {
+        *sets = scope.fill_table(key, sets)?;
+    }
+    scope.0.extend(combination.sets.iter().flat_map(|(_, sets)| sets.clone()));
+
+    let sections = [
+        ("hosts", &file.hosts),
+        ("links", &file.links),
+        ("files", &file.files),
+        ("zeros", &file.zeros),
+        ("measure", &file.measure),
+    ];
+    let template = sections.map(|(key, section)| (key.to_owned(), Value::Table(section.clone())));
+    let filled = scope.fill_table("", &Table::from_iter(template))?;
+    let mut trial: Trial = read("", Value::Table(filled))?;
+    check::trial(&trial)?;
+    for (i, template) in file.programs.iter().enumerate() {
+        let key = format!("programs[{i}]");
+        if is_for(&key, template, sweep, &combination)? {
+            let plan: ProgramPlan = read(&key, scope.fill(&key, template)?)?;
+            check::program(&key, &plan, &trial.hosts)?;
+            trial.programs.push(plan);
+        }
+    }
+    Ok((combination, trial))
+}
+
+/// Whether a program is for this combination.
+fn is_for(
+    key: &str,
+    program: &Value,
+    sweep: &Sweep,
+    combination: &Combination,
+) -> Result<bool, Problem> {
+    let Some(only) = program.get("only") else { return Ok(true) };
+    let key = format!("{key}.only");
+    let only: BTreeMap<String, Vec<Value>> = read(&key, only.clone())?;
+    sweep.check(&key, &only)?;
+    Ok(combination.is_among(&only))
+}
+
+/// What placeholders stand for, by name.
+struct Scope(BTreeMap<String, Value>);
+
+/// A part of a text.
+enum Piece<'a> {
+    Text(&'a str),
+    Placeholder(&'a str),
+}
+
+impl Scope {
+    /// What is known before anything is filled in.
+    fn new(swept: &Table, file: &File) -> Result<Self, Problem> {
+        let mut scope: BTreeMap<String, Value> = swept.clone().into_iter().collect();
+        scope.extend(addresses(file)?);
+        scope.insert("files".into(), path(&files()));
+        let sunder = env::current_exe().unwrap_or_else(|_| "sunder".into());
+        scope.insert("sunder".into(), path(&sunder));
+        Ok(Self(scope))
+    }
+
+    fn fill_table(&self, key: &str, table: &Table) -> Result<Table, Problem> {
+        let filled = table.iter().map(|(name, value)| {
+            let at = if key.is_empty() { name.clone() } else { format!("{key}.{name}") };
+            let value = self.fill(&at, value)?;
+            let value = if is_text(&at) { spelled(value) } else { value };
+            Ok((name.clone(), value))
+        });
+        filled.collect()
+    }
+
+    /// The value, with every placeholder in it replaced.
+    fn fill(&self, key: &str, value: &Value) -> Result<Value, Problem> {
+        match value {
+            Value::String(text) => self.fill_text(text).map_err(|what| Problem::new(key, what)),
+            Value::Array(items) => {
+                let items = items.iter().enumerate();
+                let items = items.map(|(i, item)| self.fill(&format!("{key}[{i}]"), item));
+                Ok(Value::Array(items.collect::<Result<_, _>>()?))
+            }
+            Value::Table(table) => self.fill_table(key, table).map(Value::Table),
+            other => Ok(other.clone()),
+        }
+    }
+
+    fn fill_text(&self, said: &str) -> Result<Value, String> {
+        let pieces = pieces(said)?;
+        if let [Piece::Placeholder(name)] = pieces[..] {
+            return self.value(name).cloned();
+        }
+        let mut filled = String::new();
+        for piece in pieces {
+            match piece {
+                Piece::Text(text) => filled.push_str(text),
+                Piece::Placeholder(name) => filled.push_str(&self.text(name)?),
+            }
+        }
+        Ok(Value::String(filled))
+    }
+
+    fn value(&self, name: &str) -> Result<&Value, String> {
+        self.0.get(name).ok_or_else(|| {
+            let names: Vec<String> = self.0.keys().map(|name| format!("{{{name}}}")).collect();
+            format!(
+                "nothing is called {{{name}}} here; there are {}, and a brace by itself is written twice",
+                names.join(", ")
+            )
+        })
+    }
+
+    fn text(&self, name: &str) -> Result<String, String> {
+        let value = self.value(name)?;
+        text(value).ok_or_else(|| format!("{{{name}}} is a list or table; leave no text beside it"))
+    }
+}
+
+fn path(path: &Path) -> Value {
+    Value::String(path.to_string_lossy().into_owned())
+}
+
+/// The address of each host on each of its links: `HOST.LINK`. Links name hosts without placeholders.
+fn addresses(file: &File) -> Result<Vec<(String, Value)>, Problem> {
+    let mut addresses = Vec::new();
+    // In the order of the trial's links.
+    let names: BTreeSet<&String> = file.links.keys().collect();
+    for (i, link) in names.into_iter().enumerate() {
+        let hosts = file.links[link].get("hosts").and_then(Value::as_array);
+        let hosts = hosts.into_iter().flatten().filter_map(Value::as_str);
+        for (end, host) in hosts.take(2).enumerate() {
+            if !file.hosts.contains_key(host) {
+                return Err(check::no_host(&format!("links.{link}.hosts"), host));
+            }
+            let address = Value::String(address(i, end).to_string());
+            addresses.push((format!("{host}.{link}"), address));
+        }
+    }
+    Ok(addresses)
+}
+
+/// The parts of a text with placeholders.
+fn pieces(said: &str) -> Result<Vec<Piece<'_>>, String> {
+    let mut pieces = Vec::new();
+    let mut rest = said;
+    while let Some(at) = rest.find(['{', '}']) {
+        let (before, braces) = rest.split_at(at);
+        if !before.is_empty() {
+            pieces.push(Piece::Text(before));
+        }
+        if braces.starts_with("{{") || braces.starts_with("}}") {
+            pieces.push(Piece::Text(&braces[..1]));
+            rest = &braces[2..];
+            continue;
+        }
+        let inner = braces.strip_prefix('{').and_then(|inner| inner.split_once('}'));
+        let Some((name, after)) = inner.filter(|(name, _)| !name.contains('{')) else {
+            return Err("has a single brace; write {{ or }} for a brace that is text".into());
+        };
+        pieces.push(Piece::Placeholder(name));
+        rest = after;
+    }
+    if !rest.is_empty() {
+        pieces.push(Piece::Text(rest));
+    }
+    Ok(pieces)
+}
+
+/// Whether all below a key is text, whatever it looks like.
+fn is_text(key: &str) -> bool {
+    match key.split('.').collect::<Vec<&str>>()[..] {
+        ["files"] | ["measure", "run"] | ["hosts", _, "sysctl"] => true,
+        [program, "run"] => program.starts_with("programs["),
+        _ => false,
+    }
+}
+
+/// The value with its numbers as text, and lists in a list as their items.
+fn spelled(value: Value) -> Value {
+    match value {
+        Value::Array(items) => {
+            let items = items.into_iter().flat_map(|item| match spelled(item) {
+                Value::Array(items) => items,
+                item => vec![item],
+            });
+            Value::Array(items.collect())
+        }
+        Value::Table(table) => {
+            Value::Table(table.into_iter().map(|(key, value)| (key, spelled(value))).collect())
+        }
+        value => text(&value).map_or(value, Value::String),
+    }
+}

@@ -1,0 +1,34 @@
+//! Values in an experiment's file: numbers, and how values are written in text.
+
+use toml::Value;
+
+/// The value as a number, if it is one.
+pub(super) fn number(value: &Value) -> Option<f64> {
+    match value {
+        Value::Float(number) => Some(*number),
+        #[expect(clippy::cast_precision_loss, reason = "no quantity here needs 53 bits")]
+        Value::Integer(number) => Some(*number as f64),
+        _ => None,
+    }
+}
+
+/// Whether two values are the same; a whole number is the same with a point and without.
+pub(super) fn is_same(a: &Value, b: &Value) -> bool {
+    a == b || number(a).is_some_and(|a| Some(a) == number(b))
+}
+
+/// The value as text, if it is text, a finite number, or true or false.
+pub(super) fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Integer(number) => Some(number.to_string()),
+        Value::Float(number) if number.is_finite() => Some(number.to_string()),
+        Value::Boolean(truth) => Some(truth.to_string()),
+        _ => None,
+    }
+}
+
+/// The value as a person is told it.
+pub(super) fn said(value: &Value) -> String {
+    text(value).unwrap_or_else(|| value.to_string())
+}

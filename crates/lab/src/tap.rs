@@ -1,0 +1,163 @@
+//! A tap on a link: what an eavesdropper on that wire sees, as a pcapng file.
+//!
+//! Packets are written as they are on a wire: segments one by one, with their checksums, in the
+//! order and at the times at which their last bits were sent, lost ones included. The file has one
+//! interface, as if it were the first host's: what that one sends is outbound.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::link::frame::Frame;
+use crate::link::time::{Nanos, now};
+
+/// How many frames may wait to be written. More are not recorded, and counted in the file.
+const WAITING: usize = 4096;
+
+const SECTION: u32 = 0x0a0d_0d0a;
+const INTERFACE: u32 = 1;
+const STATISTICS: u32 = 5;
+const PACKET: u32 = 6;
+
+const BYTE_ORDER: u32 = 0x1a2b_3c4d;
+/// Raw IP packets.
+const LINK_TYPE: u16 = 101;
+const NAME: u16 = 2;
+const RESOLUTION: u16 = 9;
+const DROPPED: u16 = 5;
+const FLAGS: u16 = 2;
+const INBOUND: u32 = 1;
+const OUTBOUND: u32 = 2;
+
+/// Writes packets to a file, in a thread of its own.
+#[derive(Debug)]
+pub(crate) struct Tap {
+    frames: SyncSender<(usize, Nanos, Frame)>,
+    missed: AtomicU64,
+    writer: JoinHandle<io::Result<Recording>>,
+}
+
+/// The file that is being written.
+#[derive(Debug)]
+struct Recording {
+    file: BufWriter<File>,
+    /// What to add to the links' time to have that of the day.
+    since_epoch: Nanos,
+}
+
+impl Tap {
+    /// Begins a recording of a link.
+    ///
+    /// # Errors
+    /// When the file cannot be made.
+    pub(crate) fn new(path: &Path, link: &str) -> io::Result<Self> {
+        let day = SystemTime::now().duration_since(UNIX_EPOCH).map_err(io::Error::other)?;
+        let since_epoch = u64::try_from(day.as_nanos()).map_err(io::Error::other)? - now();
+        let mut recording = Recording { file: BufWriter::new(File::create(path)?), since_epoch };
+        recording.begin(link)?;
+        let (frames, written) = sync_channel(WAITING);
+        let writer =
+            thread::Builder::new().name("tap".into()).spawn(|| recording.record(written))?;
+        Ok(Self { frames, missed: AtomicU64::new(0), writer })
+    }
+
+    /// Records a frame that a host sent; the hosts are numbered 0 and 1.
+    pub(crate) fn record(&self, sender: usize, sent: Nanos, frame: Frame) {
+        let segments = frame.segments() as u64;
+        // The link must not wait for a disk.
+        if self.frames.try_send((sender, sent, frame)).is_err() {
+            self.missed.fetch_add(segments, Relaxed);
+        }
+    }
+
+    /// Completes the file.
+    ///
+    /// # Errors
+    /// When it could not be written.
+    pub(crate) fn finish(self) -> io::Result<()> {
+        drop(self.frames);
+        let mut recording =
+            self.writer.join().map_err(|_| io::Error::other("the tap failed"))??;
+        recording.statistics(self.missed.into_inner())?;
+        recording.file.flush()
+    }
+}
+
+impl Recording {
+    fn record(mut self, frames: Receiver<(usize, Nanos, Frame)>) -> io::Result<Self> {
+        for (sender, sent, frame) in frames {
+            for i in 0..frame.segments() {
+                self.packet(sender, sent, &frame.packet(i))?;
+            }
+        }
+        Ok(self)
+    }
+
+    fn begin(&mut self, link: &str) -> io::Result<()> {
+        let mut body = Vec::new();
+        body.extend(BYTE_ORDER.to_ne_bytes());
+        body.extend(1_u16.to_ne_bytes());
+        body.extend(0_u16.to_ne_bytes());
+        // How long the section is, is not known.
+        body.extend(u64::MAX.to_ne_bytes());
+        self.block(SECTION, &body)?;
+        let mut body = Vec::new();
+        body.extend(LINK_TYPE.to_ne_bytes());
+        body.extend(0_u16.to_ne_bytes());
+        body.extend(0_u32.to_ne_bytes());
+        option(&mut body, NAME, link.as_bytes());
+        option(&mut body, RESOLUTION, &[9]);
+        option(&mut body, 0, &[]);
+        self.block(INTERFACE, &body)
+    }
+
+    fn packet(&mut self, sender: usize, sent: Nanos, packet: &[u8]) -> io::Result<()> {
+        let mut body = self.stamp(sent);
+        let length = u32::try_from(packet.len()).map_err(io::Error::other)?;
+        body.extend(length.to_ne_bytes());
+        body.extend(length.to_ne_bytes());
+        body.extend(packet);
+        body.resize(body.len().next_multiple_of(4), 0);
+        let flags = if sender == 0 { OUTBOUND } else { INBOUND };
+        option(&mut body, FLAGS, &flags.to_ne_bytes());
+        option(&mut body, 0, &[]);
+        self.block(PACKET, &body)
+    }
+
+    fn statistics(&mut self, missed: u64) -> io::Result<()> {
+        let mut body = self.stamp(now());
+        option(&mut body, DROPPED, &missed.to_ne_bytes());
+        option(&mut body, 0, &[]);
+        self.block(STATISTICS, &body)
+    }
+
+    /// How blocks about the interface at a time begin.
+    fn stamp(&self, time: Nanos) -> Vec<u8> {
+        let time = time + self.since_epoch;
+        #[expect(clippy::cast_possible_truncation, reason = "it is split into halves")]
+        let words = [0, (time >> 32) as u32, time as u32];
+        words.into_iter().flat_map(u32::to_ne_bytes).collect()
+    }
+
+    /// Writes a block, whose body is whole words.
+    fn block(&mut self, kind: u32, body: &[u8]) -> io::Result<()> {
+        let length = u32::try_from(body.len() + 12).map_err(io::Error::other)?;
+        self.file.write_all(&kind.to_ne_bytes())?;
+        self.file.write_all(&length.to_ne_bytes())?;
+        self.file.write_all(body)?;
+        self.file.write_all(&length.to_ne_bytes())
+    }
+}
+
+/// Adds an option to a block's body; all of the body before it are whole words.
+fn option(body: &mut Vec<u8>, code: u16, value: &[u8]) {
+    body.extend(code.to_ne_bytes());
+    #[expect(clippy::cast_possible_truncation, reason = "a name has 15 bytes")]
+    body.extend((value.len() as u16).to_ne_bytes());
+    body.extend(value);
+    body.resize(body.len().next_multiple_of(4), 0);
+}

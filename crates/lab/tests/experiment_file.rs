@@ -1,0 +1,355 @@
+//! Experiment files: what they say, and what is said of those that are wrong.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use lab::experiment::{built_in, run_with};
+use lab::{Experiment, Measured, Trial};
+
+/// An experiment with something of everything.
+const GOOD: &str = r#"
+about = "A test"
+repetitions = 2
+
+[sweep]
+loss = [0, 0.5]
+[sweep.path]
+direct = { through = [], port = 80 }
+proxied = { through = ["--proxy", "{server.b}:{loss}"], port = 1080 }
+
+[hosts.client]
+sysctl = { "net/ipv4/ip_forward" = 1 }
+[hosts.server]
+
+[links.b]
+hosts = ["client", "server"]
+both = { loss = "{loss}", rate_mbit = 10 }
+[links.a]
+hosts = ["server", "client"]
+forward = { rate_mbit = 20 }
+tap = "wire.pcapng"
+
+[files]
+"page.json" = '{{"port": {port}, "path": "{path}"}}'
+"port" = "{port}"
+
+[[programs]]
+host = "server"
+run = ["{sunder}", "serve", "{files}/page.json", 7]
+listens = "{port}"
+[[programs]]
+host = "client"
+run = ["sh"]
+only = { path = ["proxied"], loss = [0.0] }
+
+[measure]
+host = "client"
+run = ["sh", "{through}", "{client.a}", "{port}", 2.5]
+[measure.values]
+speed = { unit = "Mbit/s", json = "/speed" }
+files = { after = "files:", scale = 2 }
+
+[predict]
+speed = "slowest-channel"
+
+[[plots]]
+title = "Speed"
+x = "loss"
+y = "speed"
+lines = "path"
+"#;
+
+fn parse(text: &str) -> Experiment {
+    Experiment::parse(Path::new("test.toml"), text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The trials of an experiment in the order in which they are performed.
+fn trials(text: &str) -> Vec<Trial> {
+    let mut trials = Vec::new();
+    let place = tempfile::tempdir().unwrap();
+    let done = run_with(
+        &parse(text),
+        place.path(),
+        |_| {},
+        |trial, _| {
+            trials.push(trial.clone());
+            let values = trial.measure.values.keys().map(|name| (name.clone(), 1.0));
+            Ok(Measured { values: values.collect(), late_ms: 0.0, missed: 0 })
+        },
+    );
+    done.unwrap();
+    trials
+}
+
+#[test]
+fn the_example_of_the_page_is_an_experiment() {
+    let page = include_str!("../../../docs/formats/experiment.md");
+    let example = page.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    assert_eq!(parse(example).trials(), 3 * 3 * 2);
+}
+
+#[test]
+fn experiments_that_come_along_are_named_and_described() {
+    for (name, text) in built_in() {
+        let experiment = Experiment::parse(Path::new(&format!("{name}.toml")), text).unwrap();
+        assert_eq!(experiment.name(), name);
+        assert!(!experiment.about().is_empty() && !experiment.about().contains('\n'));
+    }
+}
+
+#[test]
+fn the_last_key_varies_fastest_and_repetitions_slowest() {
+    let order: Vec<(f64, bool)> = trials(GOOD)
+        .iter()
+        .map(|trial| (trial.links["b"].both.unwrap().loss, trial.files["port"] == "1080"))
+        .collect();
+    let once = [(0.0, false), (0.0, true), (0.5, false), (0.5, true)];
+    assert_eq!(order, [once, once].concat());
+}
+
+#[test]
+fn keys_keep_the_order_of_the_file() {
+    let text = GOOD.replace("loss = [0, 0.5]\n", "zebra = [1]\nloss = [0, 0.5]\nant = [1, 2]\n");
+    let text = text.replace("lines = \"path\"", "lines = \"path\"\nwhere = { ant = [1] }");
+    let place = tempfile::tempdir().unwrap();
+    let measure = |trial: &Trial, _: lab::Place<'_>| {
+        let values = trial.measure.values.keys().map(|name| (name.clone(), 1.0));
+        Ok(Measured { values: values.collect(), late_ms: 0.0, missed: 0 })
+    };
+    let results = run_with(&parse(&text), place.path(), |_| {}, measure).unwrap();
+    assert_eq!(results.keys, ["zebra", "loss", "ant", "path"]);
+    let values: Vec<&str> = results.values.iter().map(|value| value.name.as_str()).collect();
+    assert_eq!(values, ["speed", "files"]);
+}
+
+#[test]
+fn without_a_sweep_there_is_one_point() {
+    let text = "about = \"x\"\n[hosts.a]\n[measure]\nhost = \"a\"\nrun = [\"sh\"]\n\
+                [measure.values]\nv = { after = \"v\" }\n";
+    assert_eq!(trials(text).len(), 1);
+}
+
+#[test]
+fn placeholders_take_the_types_that_are_wanted() {
+    let trials = trials(GOOD);
+    let (direct, proxied) = (&trials[2], &trials[3]);
+    assert_eq!((direct.programs[0].listens, proxied.programs[0].listens), (Some(80), Some(1080)));
+    assert_eq!(direct.files["page.json"], r#"{"port": 80, "path": "direct"}"#);
+    assert_eq!(direct.files["port"], "80");
+    assert_eq!(direct.hosts["client"].sysctl["net/ipv4/ip_forward"], "1");
+    // Links are counted by name: a is 10.0.0.0/24, whose first host is the server.
+    let run = |trial: &Trial| trial.measure.run.clone().unwrap();
+    assert_eq!(run(direct), ["sh", "10.0.0.2", "80", "2.5"]);
+    assert_eq!(run(proxied), ["sh", "--proxy", "10.0.1.2:0.5", "10.0.0.2", "1080", "2.5"]);
+    let sunder = std::env::current_exe().unwrap();
+    let command = [sunder.to_str().unwrap(), "serve", "/dev/shm/trial/page.json", "7"];
+    assert_eq!(direct.programs[0].run, command);
+    // A value may be called as a section of texts is, and has numbers all the same.
+    assert!((direct.measure.values["files"].scale - 2.0).abs() < 1e-9);
+}
+
+#[test]
+fn programs_run_where_they_are_for() {
+    let count = |trial: &Trial| trial.programs.len();
+    assert_eq!(trials(GOOD)[..4].iter().map(count).collect::<Vec<_>>(), [1, 2, 1, 1]);
+}
+
+#[test]
+fn the_slowest_channel_is_predicted() {
+    let place = tempfile::tempdir().unwrap();
+    let measured =
+        || Measured { values: BTreeMap::from([("speed".into(), 1.0)]), late_ms: 0.0, missed: 0 };
+    let predicted = |text: &str| {
+        let out = place.path().join(text.len().to_string());
+        let results = run_with(&parse(text), &out, |_| {}, |_, _| Ok(measured())).unwrap();
+        results.trials[0].predictions.get("speed").copied()
+    };
+    assert_eq!(predicted(GOOD), Some(10.0 * 1448.0 / 1500.0));
+    assert_eq!(predicted(&GOOD.replace(", rate_mbit = 10", "")), Some(20.0 * 1448.0 / 1500.0));
+    let free = GOOD.replace(", rate_mbit = 10", "").replace("rate_mbit = 20", "delay_ms = 20");
+    assert_eq!(predicted(&free), None);
+    // What limits the way back limits no data.
+    let back = free.replace("forward =", "back = { rate_mbit = 5 }\nforward =");
+    assert_eq!(predicted(&back), None);
+}
+
+/// What is replaced in the good file by what; the key that the error names, and what it says.
+const BAD: &[(&str, &str, &str, &str)] = &[
+    // The file.
+    ("about =", "about", "line 2", "not TOML"),
+    ("about =", "abbout =", "abbout", "about"),
+    ("repetitions = 2", "repetitions = 0", "repetitions", "1 to 1000"),
+    ("repetitions = 2", "repetitions = 1001", "repetitions", "1 to 1000"),
+    ("repetitions = 2", "seed = -1", "seed", "expected a whole number"),
+    ("[hosts.server]", "[hots.server]", "hots", "hosts"),
+    // What is swept.
+    ("loss = [0, 0.5]", "loss = []", "sweep.loss", "one at least"),
+    ("loss = [0, 0.5]", "loss = 0", "sweep.loss", "[..]"),
+    ("loss = [0, 0.5]", "loss = [nan]", "sweep.loss", "finite"),
+    ("loss = [0, 0.5]", "loss = [[1]]", "sweep.loss", "named values"),
+    ("loss = [0, 0.5]", "loss = [0, 0.0]", "sweep.loss", "twice"),
+    ("loss = [0, 0.5]", "loss = [0]\n\"a b\" = [1]", "sweep.a b", "letters"),
+    ("loss = [0, 0.5]", "loss = [0]\nfiles = [1]", "sweep.files", "another name"),
+    ("loss = [0, 0.5]", "loss = [0]\nport = [1]", "sweep.path", "port"),
+    ("loss = [0, 0.5]", "loss = [0]\nlate_ms = [1]", "sweep.late_ms", "two columns"),
+    ("loss = [0, 0.5]", "loss = [0]\nspeed = [1]", "sweep.speed", "two columns"),
+    ("port = 80 }", "path = 80 }", "sweep.path", "another name"),
+    ("direct = { through = [], port = 80 }", "direct = 1", "sweep.path.direct", "KEY = VALUE"),
+    // Placeholders.
+    ("{client.a}", "{client.c}", "measure.run[2]", "{client.a}"),
+    ("{server.b}:", "{server.c}:", "sweep.path.proxied.through[1]", "{server.b}"),
+    ("[], port = 80", "[]", "files.page.json", "path = direct"),
+    ("{{\"port\"", "{\"port\"", "files.page.json", "{{"),
+    ("'{{\"", "'{through} {{\"", "files.page.json", "list"),
+    ("\"{path}\"}}'", "\"{path}\"}'", "files.page.json", "}}"),
+    // Hosts and links.
+    ("[hosts.server]", "[hosts.server]\ncolour = 1", "hosts.server.colour", "sysctl"),
+    ("[hosts.server]", "[hosts.server]\n[hosts.Caps]", "hosts.Caps", "a-z"),
+    (
+        "[hosts.server]",
+        "[hosts.server]\nsysctl = { \"/proc/a\" = 1 }",
+        "hosts.server.sysctl",
+        "net/ipv4",
+    ),
+    (
+        "[links.b]",
+        "[links.a-name-far-too-long]\nhosts = [\"client\", \"server\"]\n[links.b]",
+        "links.a-name-far-too-long",
+        "15",
+    ),
+    ("[links.b]", "[links.lo]\nhosts = [\"client\", \"server\"]\n[links.b]", "links.lo", "not lo"),
+    ("[\"server\", \"client\"]", "[\"server\", \"sever\"]", "links.a.hosts", "[hosts.sever]"),
+    ("[\"server\", \"client\"]", "[\"client\", \"client\"]", "links.a.hosts", "joins two"),
+    ("tap = \"wire", "mtu = 575\ntap = \"wire", "links.a.mtu", "576 to 65535"),
+    ("tap = \"wire", "mtu = 65536\ntap = \"wire", "links.a.mtu", "576 to 65535"),
+    ("tap = \"wire", "both = {}\ntap = \"wire", "links.a.both", "forward"),
+    ("tap = \"wire", "tap = \"../wire", "links.a.tap", "wire.pcapng"),
+    ("rate_mbit = 10 }", "rate_mbit = 10 }\ntap = \"wire.pcapng\"", "links.b.tap", "another"),
+    ("loss = [0, 0.5]", "loss = [0, 1.5]", "links.b.both.loss", "with loss = 1.5"),
+    ("rate_mbit = 20", "rate_mbit = -2", "links.a.forward.rate_mbit", "0.001"),
+    ("rate_mbit = 20", "rate = 20", "links.a.forward.rate", "rate_mbit"),
+    ("rate_mbit = 20", "rate_mbit = \"20\"", "links.a.forward.rate_mbit", "expected a number"),
+    // Files and programs.
+    ("\"port\" =", "\"../port\" =", "files.../port", "without /"),
+    ("host = \"server\"", "host = \"sever\"", "programs[0].host", "[hosts.sever]"),
+    ("run = [\"sh\"]", "run = []", "programs[1].run", "PROGRAM"),
+    ("run = [\"sh\"]", "run = [\"\"]", "programs[1].run", "PROGRAM"),
+    ("run = [\"sh\"]", "ran = [\"sh\"]", "programs[1].ran", "run"),
+    ("listens = \"{port}\"", "listens = 0", "programs[0].listens", "65535"),
+    ("listens = \"{port}\"", "listens = 65536", "programs[0].listens", "65536"),
+    ("[\"proxied\"]", "[\"proxy\"]", "programs[1].only.path", "direct, proxied"),
+    ("only = { path", "only = { way", "programs[1].only.way", "loss, path"),
+    // The measurement.
+    (
+        "run = [\"sh\", \"{through}\", \"{client.a}\", \"{port}\", 2.5]",
+        "",
+        "measure",
+        "run or driver",
+    ),
+    ("[measure]\n", "[measure]\ndriver = \"accuracy\"\n", "measure", "one of them"),
+    ("[measure]\n", "[measure]\noptions = { a = 1 }\n", "measure.options", "arguments"),
+    ("[measure]\n", "[measure]\ntimeout_s = 0\n", "measure.timeout_s", "above 0"),
+    (
+        "[measure]\nhost = \"client\"",
+        "[measure]\nhost = \"cleint\"",
+        "measure.host",
+        "[hosts.cleint]",
+    ),
+    ("[measure]\nhost = \"client\"", "[measure]", "measure.host", "missing"),
+    ("json = \"/speed\"", "", "measure.values.speed", "json or after"),
+    (
+        "json = \"/speed\"",
+        "json = \"/speed\", after = \"x\"",
+        "measure.values.speed",
+        "json or after",
+    ),
+    ("json = \"/speed\"", "json = \"speed\"", "measure.values.speed.json", "begin it with /"),
+    ("after = \"files:\"", "after = \"\"", "measure.values.files.after", "empty"),
+    ("scale = 2", "scale = inf", "measure.values.files.scale", "finite"),
+    // Predictions and graphs.
+    (
+        "speed = \"slowest-channel\"",
+        "spead = \"slowest-channel\"",
+        "predict.spead",
+        "[measure.values]",
+    ),
+    ("speed = \"slowest-channel\"", "speed = \"slowest\"", "predict.speed", "slowest-channel"),
+    ("speed = \"slowest-channel\"", "files = \"slowest-channel\"", "predict.files", "Mbit/s"),
+    ("x = \"loss\"", "x = \"lost\"", "plots[0].x", "lost"),
+    ("x = \"loss\"", "x = \"path\"", "plots[0].x", "path"),
+    ("y = \"speed\"", "y = \"spead\"", "plots[0].y", "[measure.values]"),
+    ("lines = \"path\"", "lines = \"port\"", "plots[0].lines", "loss, path"),
+    ("lines = \"path\"", "each = \"way\"", "plots[0].each", "loss, path"),
+    ("lines = \"path\"", "", "plots[0]", "lines or each"),
+    ("lines = \"path\"", "where = { path = [1] }", "plots[0].where.path", "direct, proxied"),
+    ("lines = \"path\"", "where = { path = [] }", "plots[0].where", "nothing to draw"),
+    ("title = \"Speed\"", "title = \"?\"", "plots[0].title", "another title"),
+];
+
+#[test]
+fn what_is_wrong_is_named_with_its_place_and_its_remedy() {
+    for (good, bad, key, remedy) in BAD {
+        assert!(GOOD.contains(good), "{good}");
+        let text = GOOD.replacen(good, bad, 1);
+        let Err(error) = Experiment::parse(Path::new("some/bad.toml"), &text) else {
+            panic!("{bad} is accepted");
+        };
+        let line = error.to_string();
+        println!("{line}");
+        assert!(line.starts_with("some/bad.toml: "), "{line}");
+        assert!(error.key.contains(key), "{bad}: {key} is not the key of: {line}");
+        assert!(line.contains(remedy), "{bad}: {remedy} is not in: {line}");
+        assert!(!line.contains('\n'), "{line}");
+    }
+}
+
+#[test]
+fn two_graphs_have_two_files() {
+    let plot = GOOD.split_once("[[plots]]").unwrap().1;
+    let error = Experiment::parse(Path::new("bad.toml"), &format!("{GOOD}\n[[plots]]{plot}"));
+    assert_eq!(error.unwrap_err().key, "plots[1].title");
+}
+
+#[test]
+fn there_is_an_end_to_how_much_is_tried() {
+    let many: Vec<String> = (0..400).map(|i| i.to_string()).collect();
+    let text = GOOD
+        .replace("[0, 0.5]\n", &format!("[0, 0.5]\nmany = [{}]\nmore = [{0}]\n", many.join(", ")));
+    let error = Experiment::parse(Path::new("bad.toml"), &text).unwrap_err();
+    assert_eq!(error.key, "sweep");
+    assert!(error.problem.contains("50000"), "{error}");
+
+    let link = |i| format!("[links.l{i}]\nhosts = [\"client\", \"server\"]\n");
+    let links: String = (0..99).map(link).collect();
+    let error = Experiment::parse(Path::new("bad.toml"), &format!("{GOOD}{links}")).unwrap_err();
+    assert_eq!(error.key, "links");
+}
+
+#[test]
+fn drivers_give_their_own_values() {
+    let driven = |driver: &str, value: &str| {
+        let text =
+            "about = \"x\"\n[hosts.a]\n[hosts.b]\n[links.l]\nhosts = [\"a\", \"b\"]\n[measure]\n";
+        let text = format!("{text}driver = \"{driver}\"\n[measure.values]\n{value}\n");
+        Experiment::parse(Path::new("bad.toml"), &text).map(|_| ()).map_err(|error| error.key)
+    };
+    assert_eq!(driven("accuracy", "loss = {}"), Ok(()));
+    assert_eq!(driven("acuracy", "loss = {}"), Err("measure.driver".into()));
+    assert_eq!(driven("accuracy", "lost = {}"), Err("measure.values.lost".into()));
+    assert_eq!(driven("accuracy", "loss = { after = \"x\" }"), Err("measure.values.loss".into()));
+}
+
+#[test]
+fn missing_programs_are_named_with_their_package() {
+    let missing = |program: &str| {
+        let text = GOOD.replace("\"sh\", \"{through}\"", &format!("\"{program}\""));
+        parse(&text).find_programs().map_err(|error| error.to_string())
+    };
+    assert_eq!(missing("sh"), Ok(()));
+    assert_eq!(missing("/bin/sh"), Ok(()));
+    let said = missing("/nowhere/wrk").unwrap_err();
+    assert!(said.contains("apt install wrk") && said.contains("measure.run"), "{said}");
+    let said = missing("no-such-program").unwrap_err();
+    assert!(said.contains("no-such-program is not in PATH"), "{said}");
+    assert!(missing("bin/sh").unwrap_err().contains("from / on"));
+}

@@ -1,0 +1,332 @@
+//! Runs of experiments: what is performed in which order, what is kept when a run stops, and what
+//! the results' files hold. Measurements are made up.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use lab::experiment::{Results, RunError, Status, run_with};
+use lab::{Experiment, Measured, Place, Trial, TrialError};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const TEXT: &str = r#"
+about = "How fast, and how \"far\""
+paper = "001"
+repetitions = 3
+seed = 7
+[sweep]
+rate = [10, 100.5]
+name = ["a, b", "c"]
+[hosts.one]
+[hosts.two]
+[links.wire]
+hosts = ["one", "two"]
+both = { rate_mbit = "{rate}" }
+[measure]
+host = "one"
+run = ["sh", "{name}"]
+[measure.values]
+speed = { unit = "Mbit/s", after = "speed" }
+far = { after = "far" }
+[predict]
+speed = "slowest-channel"
+[[plots]]
+title = "How fast?"
+x = "rate"
+y = "speed"
+each = "name"
+[[plots]]
+title = "Far, of c alone"
+x = "rate"
+y = "far"
+where = { name = ["c"] }
+"#;
+
+fn experiment(text: &str) -> Experiment {
+    Experiment::parse(Path::new("lab/made-up.toml"), text).unwrap()
+}
+
+fn measured(speed: f64, late_ms: f64) -> Measured {
+    let values = BTreeMap::from([("speed".into(), speed), ("far".into(), 0.1 + 0.2)]);
+    Measured { values, late_ms, missed: 0 }
+}
+
+/// Speeds that rise by one from trial to trial.
+fn rising() -> impl FnMut(&Trial, Place<'_>) -> Result<Measured, TrialError> {
+    rising_from(1)
+}
+
+fn rising_from(first: u32) -> impl FnMut(&Trial, Place<'_>) -> Result<Measured, TrialError> {
+    let speeds = (first..).map(f64::from);
+    let mut measurements = speeds.map(|speed| measured(speed, speed / 8.0));
+    move |_, _| Ok(measurements.next().unwrap())
+}
+
+fn run_to_the_end(text: &str, out: &TempDir) -> Results {
+    run_with(&experiment(text), out.path(), |_| {}, rising()).unwrap()
+}
+
+/// Performs so many trials and then fails.
+fn run_until_failure(out: &TempDir, trials: usize) -> String {
+    let mut rising = rising();
+    let mut left = trials;
+    let failed = run_with(
+        &experiment(TEXT),
+        out.path(),
+        |_| {},
+        |trial, place| {
+            let next = left.checked_sub(1).ok_or_else(|| TrialError("the cable burns".into()))?;
+            left = next;
+            rising(trial, place)
+        },
+    );
+    failed.unwrap_err().to_string()
+}
+
+/// What a run says that performs nothing.
+fn refused(text: &str, out: &TempDir) -> RunError {
+    let nothing = |_: &Trial, _: Place<'_>| panic!("a trial was performed");
+    run_with(&experiment(text), out.path(), |_| {}, nothing).unwrap_err()
+}
+
+fn read(out: &TempDir, name: &str) -> String {
+    fs::read_to_string(out.path().join(name)).unwrap()
+}
+
+fn place() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+#[test]
+fn a_failed_trial_stops_the_run_and_the_next_goes_on_after_the_last() {
+    let out = place();
+    let said = run_until_failure(&out, 5);
+    assert_eq!(said, "trial 6 of 12 (rate = 10, name = c, repetition 2): the cable burns");
+    assert_eq!(read(&out, "trials.jsonl").lines().count(), 1 + 5);
+    assert!(!out.path().join("results.json").exists());
+
+    let mut heard: Vec<Status> = Vec::new();
+    let mut tried = Vec::new();
+    let told = |status: &Status| heard.push(status.clone());
+    let mut rising = rising();
+    let results = run_with(&experiment(TEXT), out.path(), told, |trial, place| {
+        tried.push(trial.measure.run.clone().unwrap()[1].clone());
+        rising(trial, place)
+    });
+    let results = results.unwrap();
+    assert_eq!(tried, ["c", "a, b", "c", "a, b", "c", "a, b", "c"]);
+    let speeds: Vec<f64> = results.trials.iter().map(|trial| trial.values["speed"]).collect();
+    assert_eq!(speeds, [1.0, 2.0, 3.0, 4.0, 5.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
+    assert_eq!(
+        heard.iter().map(|status| status.done).collect::<Vec<_>>(),
+        [5, 6, 7, 8, 9, 10, 11, 12]
+    );
+    assert!(heard[0].now.as_ref().unwrap().starts_with("trial 6 of 12"));
+    assert_eq!(heard[7], Status { done: 12, total: 12, now: None });
+}
+
+#[test]
+fn wherever_the_journal_is_torn_the_results_are_the_same() {
+    let whole = place();
+    let results = run_to_the_end(TEXT, &whole);
+    let journal = fs::read(whole.path().join("trials.jsonl")).unwrap();
+    let ends: Vec<usize> = (0..journal.len()).filter(|at| journal[*at] == b'\n').collect();
+    let cuts = [0, 1, ends[0], ends[0] + 1, ends[3] - 1, ends[3], ends[3] + 1, ends[3] + 2];
+    for cut in cuts {
+        let out = place();
+        fs::write(out.path().join("trials.jsonl"), &journal[..cut]).unwrap();
+        let lines = ends.iter().filter(|end| **end < cut).count();
+        let next = u32::try_from(lines.max(1)).unwrap();
+        let again = run_with(&experiment(TEXT), out.path(), |_| {}, rising_from(next));
+        assert_eq!(again.unwrap().trials, results.trials, "cut at {cut}");
+        assert_eq!(read(&out, "results.csv"), read(&whole, "results.csv"), "cut at {cut}");
+        let lines = read(&out, "trials.jsonl").lines().count();
+        assert_eq!(lines, 1 + 12, "cut at {cut}");
+    }
+}
+
+#[test]
+fn a_finished_run_performs_nothing_again() {
+    let out = place();
+    run_to_the_end(TEXT, &out);
+    fs::remove_file(out.path().join("results.csv")).unwrap();
+    let nothing = |_: &Trial, _: Place<'_>| panic!("a trial was performed");
+    run_with(&experiment(TEXT), out.path(), |_| {}, nothing).unwrap();
+    assert!(out.path().join("results.csv").exists());
+}
+
+#[test]
+fn another_experiment_is_refused() {
+    let out = place();
+    run_until_failure(&out, 2);
+    let said = refused(&TEXT.replace("seed = 7", "seed = 8"), &out);
+    assert!(matches!(said, RunError::Changed(_)), "{said}");
+    let said = said.to_string();
+    assert!(said.contains("trials.jsonl") && said.contains("--out"), "{said}");
+    assert_eq!(read(&out, "trials.jsonl").lines().count(), 1 + 2, "nothing is lost");
+}
+
+#[test]
+fn another_machine_is_refused() {
+    let out = place();
+    run_until_failure(&out, 2);
+    let journal = read(&out, "trials.jsonl").replacen("\"kernel\":\"", "\"kernel\":\"0.", 1);
+    fs::write(out.path().join("trials.jsonl"), journal).unwrap();
+    assert!(matches!(refused(TEXT, &out), RunError::Moved(_)));
+}
+
+#[test]
+fn a_journal_that_no_run_has_written_is_refused() {
+    let out = place();
+    run_to_the_end(TEXT, &out);
+    let journal = read(&out, "trials.jsonl");
+    let lines: Vec<&str> = journal.lines().collect();
+    let broken = [
+        (3, [lines[0], lines[1], "{}", lines[3]].join("\n")),
+        (2, [lines[0], lines[2], lines[1]].join("\n")),
+        (1, lines[1..].join("\n")),
+        (14, journal.clone() + lines[1]),
+    ];
+    for (line, journal) in broken {
+        fs::write(out.path().join("trials.jsonl"), journal + "\n").unwrap();
+        let said = refused(TEXT, &out);
+        assert!(matches!(said, RunError::Broken(_, at) if at == line), "{line}: {said}");
+    }
+}
+
+#[test]
+fn two_runs_do_not_share_a_directory() {
+    let out = place();
+    let done = run_with(
+        &experiment(TEXT),
+        out.path(),
+        |_| {},
+        |_, _| {
+            let said = refused(TEXT, &out);
+            assert!(matches!(said, RunError::Busy(_)), "{said}");
+            Err(TrialError("enough".into()))
+        },
+    );
+    assert!(matches!(done, Err(RunError::Trial(..))));
+}
+
+#[test]
+fn alternatives_see_the_same_chances_and_repetitions_do_not() {
+    let seeds = |text: &str| {
+        let mut seeds = Vec::new();
+        let mut rising = rising();
+        let done = run_with(
+            &experiment(text),
+            place().path(),
+            |_| {},
+            |trial, place| {
+                seeds.push(place.seed);
+                rising(trial, place)
+            },
+        );
+        done.unwrap();
+        seeds
+    };
+    let all = seeds(TEXT);
+    assert!(all.chunks(4).all(|repetition| repetition.iter().all(|seed| *seed == repetition[0])));
+    assert!(all[0] != all[4] && all[4] != all[8] && all[0] != all[8]);
+    assert_eq!(all, seeds(TEXT));
+    let others = seeds(&TEXT.replace("seed = 7", "seed = 8"));
+    assert!(others.iter().all(|seed| !all.contains(seed)));
+}
+
+#[test]
+fn what_is_no_number_is_no_measurement() {
+    let fail = |measured: Measured| {
+        let out = place();
+        let done = run_with(&experiment(TEXT), out.path(), |_| {}, |_, _| Ok(measured.clone()));
+        assert_eq!(read(&out, "trials.jsonl").lines().count(), 1);
+        done.unwrap_err().to_string()
+    };
+    assert!(fail(measured(f64::NAN, 0.0)).ends_with("speed is NaN, which is no number"));
+    assert!(fail(measured(1.0, f64::INFINITY)).ends_with("late_ms is inf, which is no number"));
+}
+
+#[test]
+fn the_table_has_a_row_for_each_trial() {
+    let out = place();
+    run_to_the_end(&TEXT.replace("repetitions = 3", "repetitions = 1"), &out);
+    let slow = 10.0 * 1448.0 / 1500.0;
+    let fast = 100.5 * 1448.0 / 1500.0;
+    let expected = format!(
+        "repetition,rate,name,speed,speed_predicted,far,far_predicted,late_ms,missed\n\
+         1,10,\"a, b\",1,{slow},0.30000000000000004,,0.125,0\n\
+         1,10,c,2,{slow},0.30000000000000004,,0.25,0\n\
+         1,100.5,\"a, b\",3,{fast},0.30000000000000004,,0.375,0\n\
+         1,100.5,c,4,{fast},0.30000000000000004,,0.5,0\n"
+    );
+    assert_eq!(read(&out, "results.csv"), expected);
+}
+
+#[test]
+fn the_document_has_the_experiment_the_machine_and_the_trials() {
+    let out = place();
+    let results = run_to_the_end(TEXT, &out);
+    let document: Value = serde_json::from_str(&read(&out, "results.json")).unwrap();
+    assert_eq!(document["name"], "made-up");
+    assert_eq!(document["about"], "How fast, and how \"far\"");
+    assert_eq!(document["paper"], "001");
+    assert_eq!((&document["repetitions"], &document["seed"]), (&json!(3), &json!(7)));
+    assert_eq!(document["keys"], json!(["rate", "name"]));
+    let values = json!([{"name": "speed", "unit": "Mbit/s"}, {"name": "far", "unit": ""}]);
+    assert_eq!(document["values"], values);
+    assert_eq!(document["sha256"].as_str().unwrap().len(), 64);
+    let started = document["started"].as_str().unwrap();
+    assert!(
+        started.starts_with("20") && started.ends_with('Z') && started.len() == 20,
+        "{started}"
+    );
+    for key in ["cpu", "kernel", "congestion", "sunder"] {
+        assert!(!document["machine"][key].as_str().unwrap().is_empty(), "{key}");
+    }
+    assert!(document["machine"]["cores"].as_u64().unwrap() > 0);
+    let fifth = json!({
+        "repetition": 2,
+        "point": {"rate": 10, "name": "a, b"},
+        "values": {"speed": 5.0, "far": 0.1 + 0.2},
+        "predictions": {"speed": 10.0 * 1448.0 / 1500.0},
+        "late_ms": 0.625,
+        "missed": 0,
+    });
+    assert_eq!(document["trials"][4], fifth);
+    // From the ninth on, later than 1 ms.
+    assert_eq!(results.late(), 4);
+}
+
+#[test]
+fn a_point_is_the_median_of_its_repetitions() {
+    let out = place();
+    let results = run_to_the_end(TEXT, &out);
+    let summaries = results.summaries();
+    assert_eq!(summaries.len(), 4);
+    assert_eq!(summaries[1].settings().collect::<Vec<_>>(), ["10", "c"]);
+    let speed = summaries[1].values[0].unwrap();
+    assert_eq!((speed.least, speed.median, speed.most), (2.0, 6.0, 10.0));
+    assert_eq!(summaries[1].predictions, [Some(10.0 * 1448.0 / 1500.0), None]);
+}
+
+#[test]
+fn graphs_show_what_was_measured_and_predicted() {
+    let out = place();
+    run_to_the_end(TEXT, &out);
+    let fast = read(&out, "how-fast.svg");
+    for said in
+        ["How fast?", "name = a, b", "name = c", "speed, Mbit/s", "rate", "measured", "predicted"]
+    {
+        assert!(fast.contains(said), "{said}");
+    }
+    let far = read(&out, "far-of-c-alone.svg");
+    assert!(far.contains("far") && !far.contains("predicted") && !far.contains("a, b"));
+    let left: Vec<String> = fs::read_dir(out.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.contains("unfinished"))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}

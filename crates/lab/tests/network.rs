@@ -1,0 +1,273 @@
+//! Emulated networks with real sockets on them. Needs user namespaces and `/dev/net/tun`, and says
+//! so where there are none.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lab::{Conditions, Direction, Host, Measured, Network, Place, Trial, perform, sandbox};
+use libtest_mimic::{Arguments, Trial as Test};
+
+/// Tests by the names of their functions.
+macro_rules! tests {
+    ($($name:ident),* $(,)?) => {
+        vec![$(Test::test(stringify!($name), || { $name(); Ok(()) })),*]
+    };
+}
+
+fn main() -> ExitCode {
+    if let Err(error) = sandbox::enter() {
+        eprintln!("SKIPPED: the tests of emulated networks did not run: {error}");
+        return ExitCode::SUCCESS;
+    }
+    let tests = tests![
+        a_link_keeps_its_rate,
+        a_fast_link_keeps_its_rate_with_superpackets,
+        a_link_keeps_its_delay_and_loss,
+        streams_survive_what_links_do_to_superpackets,
+        the_same_seed_loses_the_same_packets,
+        conditions_change_while_packets_flow,
+        hosts_see_only_their_links,
+        a_tap_sees_what_is_on_the_wire,
+        programs_start_in_order_and_end_with_the_trial,
+        a_trial_that_fails_says_why,
+    ];
+    // One after the other: each measures times.
+    let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
+    libtest_mimic::run(&arguments, tests).exit_code()
+}
+
+/// A trial of one link between `client` and `server`; `rest` is TOML, measures first.
+fn trial(conditions: &str, rest: &str) -> Trial {
+    let text = format!(
+        "hosts = {{ client = {{}}, server = {{}} }}\n\
+         links.a = {{ hosts = [\"client\", \"server\"], both = {{ {conditions} }} }}\n{rest}"
+    );
+    toml::from_str(&text).unwrap()
+}
+
+fn network(conditions: &str, seed: u64) -> Network {
+    let trial = trial(conditions, "measure = { driver = \"accuracy\", values = {} }");
+    Network::new(&trial, Place { seed, ..place(Path::new("/")) }).unwrap()
+}
+
+fn hosts(network: &Network) -> [&Host; 2] {
+    ["client", "server"].map(|name| network.host(name).unwrap())
+}
+
+fn place(directory: &Path) -> Place<'_> {
+    Place { seed: 1, files: directory, results: directory, number: 1 }
+}
+
+/// Performs a trial in directories of its own.
+fn performed(trial: &Trial) -> Result<Measured, String> {
+    let directory = tempfile::tempdir_in(sandbox::SCRATCH).unwrap();
+    perform(trial, place(directory.path())).map_err(|error| error.to_string())
+}
+
+fn accuracy(conditions: &str, options: &str, values: &str) -> Measured {
+    let rest = format!(
+        "[measure]\ndriver = \"accuracy\"\noptions = {{ {options} }}\n[measure.values]\n{values}"
+    );
+    performed(&trial(conditions, &rest)).unwrap()
+}
+
+fn assert_near(measured: f64, expected: f64, tolerance: f64) {
+    assert!(
+        (measured - expected).abs() <= tolerance,
+        "{measured} is not within {tolerance} of {expected}"
+    );
+}
+
+fn a_link_keeps_its_rate() {
+    for rate in [1.0, 20.0, 100.0] {
+        let measured =
+            accuracy(&format!("rate_mbit = {rate}"), "delays = 0, rate_s = 1.0", "rate_mbit = {}");
+        assert_near(measured.values["rate_mbit"], rate, 0.01 * rate);
+    }
+}
+
+fn a_fast_link_keeps_its_rate_with_superpackets() {
+    let measured = accuracy("rate_mbit = 1000", "delays = 0, rate_s = 1.0", "rate_mbit = {}");
+    assert_near(measured.values["rate_mbit"], 1000.0, 20.0);
+}
+
+fn a_link_keeps_its_delay_and_loss() {
+    let options = "delays = 300, losses = 20000";
+    for burst in ["", ", burst = 4"] {
+        let conditions = format!("delay_ms = 20, loss = 0.05{burst}");
+        let Measured { values, .. } = accuracy(&conditions, options, "delay_ms = {}\nloss_z = {}");
+        // Other tests may be running: what is promised of a quiet machine is measured by `links`.
+        assert_near(values["delay_ms"], 20.0, 1.0);
+        assert_near(values["loss_z"], 0.0, 4.0);
+    }
+}
+
+/// Sends bytes from one host to the other and returns those that arrive.
+fn transfer(network: &Network, bytes: &[u8]) -> Vec<u8> {
+    let [client, server] = hosts(network);
+    let address = SocketAddr::new(network.address("server", "a").unwrap().into(), 7000);
+    let listener = server.run(|| TcpListener::bind(address)).unwrap().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut stream = client.run(|| TcpStream::connect(address)).unwrap().unwrap();
+            stream.write_all(bytes).unwrap();
+        });
+        let mut arrived = Vec::new();
+        listener.accept().unwrap().0.read_to_end(&mut arrived).unwrap();
+        arrived
+    })
+}
+
+fn streams_survive_what_links_do_to_superpackets() {
+    let mut dice = fastrand::Rng::with_seed(1);
+    let bytes: Vec<u8> = (0..8 << 20).map(|_| dice.u8(..)).collect();
+    // Fast enough for superpackets to stay in large pieces.
+    let conditions =
+        "rate_mbit = 2000, delay_ms = 1, loss = 0.005, reorder = 0.01, duplicate = 0.01";
+    let network = network(conditions, 1);
+    assert!(transfer(&network, &bytes) == bytes, "the bytes have changed");
+    let counts = network.link("a").unwrap().counts(Direction::Forward);
+    assert!(counts.lost > 0 && counts.late > 0 && counts.twice > 0, "{counts:?}");
+}
+
+fn the_same_seed_loses_the_same_packets() {
+    let arrived = |seed| {
+        let network = network("loss = 0.2, burst = 2", seed);
+        let [client, server] = hosts(&network);
+        let address = SocketAddr::new(network.address("server", "a").unwrap().into(), 7000);
+        let receiver = server.run(|| UdpSocket::bind(address)).unwrap().unwrap();
+        receiver.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        let sender = client.run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))).unwrap().unwrap();
+        for number in 0..200_u16 {
+            sender.send_to(&number.to_le_bytes(), address).unwrap();
+        }
+        let mut numbers = BTreeSet::new();
+        let mut number = [0; 2];
+        while receiver.recv(&mut number).is_ok() {
+            numbers.insert(u16::from_le_bytes(number));
+        }
+        numbers
+    };
+    let first = arrived(1);
+    assert!((120..190).contains(&first.len()), "{} of 200 arrived", first.len());
+    assert_eq!(first, arrived(1));
+    assert_ne!(first, arrived(2));
+}
+
+fn conditions_change_while_packets_flow() {
+    let network = network("delay_ms = 1", 1);
+    let [client, server] = hosts(&network);
+    let address = SocketAddr::new(network.address("server", "a").unwrap().into(), 7000);
+    let listener = server.run(|| TcpListener::bind(address)).unwrap().unwrap();
+    let mut one = client.run(|| TcpStream::connect(address)).unwrap().unwrap();
+    let mut other = listener.accept().unwrap().0;
+    let mut round_trip = || {
+        let start = Instant::now();
+        one.write_all(&[1]).unwrap();
+        other.read_exact(&mut [0]).unwrap();
+        other.write_all(&[1]).unwrap();
+        one.read_exact(&mut [0]).unwrap();
+        start.elapsed()
+    };
+    assert!((2..30).contains(&round_trip().as_millis()));
+    let slow = Conditions { delay_ms: 60.0, ..Conditions::default() };
+    network.link("a").unwrap().set(Direction::Back, slow);
+    assert!((61..90).contains(&round_trip().as_millis()));
+}
+
+fn hosts_see_only_their_links() {
+    let text = "hosts = { a = {}, b = {}, c = {} }\n\
+                links.left = { hosts = [\"a\", \"b\"] }\n\
+                links.right = { hosts = [\"b\", \"c\"] }\n\
+                measure = { driver = \"accuracy\", values = {} }";
+    let network = Network::new(&toml::from_str(text).unwrap(), place(Path::new("/"))).unwrap();
+    assert_eq!(network.address("b", "left"), Some(Ipv4Addr::new(10, 0, 0, 2)));
+    assert_eq!(network.address("b", "right"), Some(Ipv4Addr::new(10, 0, 1, 1)));
+    assert_eq!(network.address("a", "right"), None);
+    let address = SocketAddr::new(network.address("b", "left").unwrap().into(), 7000);
+    let _listener = network.host("b").unwrap().run(|| TcpListener::bind(address)).unwrap().unwrap();
+    let connect =
+        |host: &str| network.host(host).unwrap().run(|| TcpStream::connect(address)).unwrap();
+    assert!(connect("a").is_ok());
+    assert!(connect("c").is_err(), "c has no link to a's network");
+}
+
+fn a_tap_sees_what_is_on_the_wire() {
+    let directory = tempfile::tempdir_in(sandbox::SCRATCH).unwrap();
+    let text = "hosts = { client = {}, server = {} }\n\
+                measure = { driver = \"accuracy\", values = {} }\n\
+                [links.a]\nhosts = [\"client\", \"server\"]\ntap = \"a.pcapng\"\n\
+                both = { rate_mbit = 1000, loss = 0.01 }";
+    let network = Network::new(&toml::from_str(text).unwrap(), place(directory.path())).unwrap();
+    let secret = b"the plans are in the third drawer. ".repeat(10_000);
+    assert!(transfer(&network, &secret) == secret);
+    let counts = network.link("a").unwrap().counts(Direction::Forward);
+    network.take_down().unwrap();
+
+    let file = directory.path().join("1-a.pcapng");
+    let recorded = fs::read(&file).unwrap();
+    let needle = b"the third drawer";
+    assert!(
+        recorded.windows(needle.len()).any(|window| window == needle),
+        "an eavesdropper reads along"
+    );
+    // Another program's opinion: every packet is complete, and its checksums are right.
+    // It would give up being root, which cannot be done here: so it never is.
+    let tcpdump = ["--user", "--map-user=1000", "tcpdump", "-n", "-vv", "-r"];
+    let tcpdump = Command::new("unshare").args(tcpdump).arg(&file).output();
+    let tcpdump = tcpdump.unwrap();
+    let said = [tcpdump.stdout, tcpdump.stderr]
+        .map(|said| String::from_utf8_lossy(&said).into_owned())
+        .concat();
+    assert!(
+        said.contains("(correct)") && !said.contains("incorrect") && !said.contains("bad"),
+        "{said}"
+    );
+    let from_client =
+        said.lines().filter(|line| line.trim_start().starts_with("10.0.0.1.")).count() as u64;
+    assert_eq!(from_client, counts.offered, "lost packets were on the wire, too");
+}
+
+const TRIAL_OF_PROGRAMS: &str = "[[programs]]
+host = \"server\"
+run = [\"python3\", \"-c\", \"import socket, time; s = socket.create_server(('', 7001)); time.sleep(600)\"]
+listens = 7001
+[measure]
+host = \"client\"
+run = [\"python3\", \"-c\", \"import socket; socket.create_connection(('10.0.0.2', 7001)); print('took 12.5 ms')\"]
+[measure.values]
+time = { after = \"took\", scale = 2 }";
+
+fn programs_start_in_order_and_end_with_the_trial() {
+    let measured = performed(&trial("delay_ms = 1", TRIAL_OF_PROGRAMS)).unwrap();
+    assert_near(measured.values["time"], 25.0, 1e-9);
+    let running = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
+        fs::read_to_string(entry.path().join("cmdline")).ok().filter(|line| line.contains("7001"))
+    });
+    assert_eq!(running.count(), 0, "a program outlived its trial");
+}
+
+fn a_trial_that_fails_says_why() {
+    let cases = [
+        ("s = socket.create_server(('', 7001))", "exit('out of luck')", "out of luck"),
+        ("took 12.5", "was 12.5", "time is not in the output"),
+        ("('10.0.0.2', 7001)", "('10.0.0.2', 7003)", "Connection refused"),
+        (
+            "\"python3\", \"-c\", \"import socket;",
+            "\"no-such-program\", \"",
+            "cannot start no-such-program",
+        ),
+    ];
+    for (from, to, said) in cases {
+        let text = TRIAL_OF_PROGRAMS.replace(from, to);
+        assert_ne!(text, TRIAL_OF_PROGRAMS);
+        let error = performed(&trial("", &text)).unwrap_err();
+        assert!(error.contains(said) && !error.contains('\n'), "{error}");
+    }
+}
