@@ -3,8 +3,10 @@
 // The kernel is asked for a device by structures that no safe interface knows.
 #![allow(unsafe_code)]
 
+use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
@@ -25,7 +27,11 @@ const UDP_OFFLOADS: libc::c_uint = libc::TUN_F_USO4 | libc::TUN_F_USO6;
 #[derive(Debug)]
 pub(crate) struct Tun {
     file: File,
+    /// Memory for the next packets.
     slab: BytesMut,
+    /// Slabs whose packets may still be on their way, the oldest first. Taking them again saves the
+    /// kernel from clearing new pages, a sixth of a fast link's time.
+    spent: VecDeque<BytesMut>,
 }
 
 impl Tun {
@@ -40,7 +46,7 @@ impl Tun {
             .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
             .open("/dev/net/tun")?;
         // SAFETY: all-zero bytes are a valid `ifreq`.
-        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        let mut request: libc::ifreq = unsafe { mem::zeroed() };
         if name.len() >= request.ifr_name.len() {
             return Err(io::Error::other("the name of a device has 15 bytes at most"));
         }
@@ -61,7 +67,7 @@ impl Tun {
         };
         // Kernels before 6.2 cannot leave UDP uncut.
         set(OFFLOADS | UDP_OFFLOADS).or_else(|_| set(OFFLOADS))?;
-        Ok(Self { file, slab: BytesMut::new() })
+        Ok(Self { file, slab: BytesMut::new(), spent: VecDeque::new() })
     }
 
     /// The next packet that the kernel sends through the device, if there is one now.
@@ -70,12 +76,28 @@ impl Tun {
     /// When the device fails.
     pub(crate) fn read(&mut self) -> io::Result<Option<Frame>> {
         if self.slab.len() < LONGEST {
-            self.slab = BytesMut::zeroed(SLAB);
+            self.take_slab();
         }
         match rustix::io::read(&self.file, &mut self.slab[..LONGEST]) {
             Ok(length) => Ok(Frame::parse(self.slab.split_to(length).freeze())),
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Takes the oldest slab that no packet needs any more, or a new one.
+    fn take_slab(&mut self) {
+        let mut slab = None;
+        while self.spent.front_mut().is_some_and(|spent| spent.try_reclaim(SLAB)) {
+            // Of several, one is enough.
+            slab = self.spent.pop_front();
+        }
+        let mut slab = slab.unwrap_or_else(|| BytesMut::with_capacity(SLAB));
+        slab.resize(SLAB, 0);
+        let mut spent = mem::replace(&mut self.slab, slab);
+        if spent.capacity() > 0 {
+            spent.clear();
+            self.spent.push_back(spent);
         }
     }
 
