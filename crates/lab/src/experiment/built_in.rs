@@ -1,10 +1,11 @@
 //! The experiments that come with this crate.
 
 /// The name and the text of each.
-const ALL: [(&str, &str); 9] = [
+const ALL: [(&str, &str); 10] = [
     ("links", include_str!("../../experiments/links.toml")),
     ("links-beside-rattan", include_str!("../../experiments/links-beside-rattan.toml")),
     ("capacity", include_str!("../../experiments/capacity.toml")),
+    ("capacity-tcp", include_str!("../../experiments/capacity-tcp.toml")),
     ("channels", include_str!("../../experiments/channels.toml")),
     ("micss-throughput", include_str!("../../experiments/micss-throughput.toml")),
     ("micss-latency", include_str!("../../experiments/micss-latency.toml")),
