@@ -45,7 +45,7 @@ impl Axis {
     }
 
     /// For probabilities: logarithmic if they span two decades, or else from 0.
-    pub fn probability(label: &str, values: impl Iterator<Item = f64>) -> Self {
+    pub fn by_span(label: &str, values: impl Iterator<Item = f64>) -> Self {
         let values: Vec<f64> = finite(values).collect();
         let most = highest(values.iter().copied());
         let least = values.iter().copied().filter(|value| *value > 0.0).fold(most, f64::min);
@@ -165,13 +165,13 @@ mod tests {
 
     #[test]
     fn probabilities_are_logarithmic_where_they_span_decades() {
-        let axis = Axis::probability("", [1e-4, 0.5, 0.0].into_iter());
+        let axis = Axis::by_span("", [1e-4, 0.5, 0.0].into_iter());
         assert_eq!(said(&axis), ["1", "0.1", "0.01", "0.001", "10\u{207b}\u{2074}", "0"]);
         assert_eq!(axis.place(0.0), Some(axis.range.start));
         assert!(axis.place(1e-4) > Some(axis.range.start));
-        let zero = Axis::probability("", [0.0, 0.0].into_iter());
+        let zero = Axis::by_span("", [0.0, 0.0].into_iter());
         assert_eq!(zero.range, 0.0..1.0);
-        let near = Axis::probability("", [0.02, 0.3].into_iter());
+        let near = Axis::by_span("", [0.02, 0.3].into_iter());
         assert_eq!(near.scale, Scale::Linear { digits: 2 });
     }
 
@@ -180,7 +180,7 @@ mod tests {
         for decades in 2..60 {
             let least = 10_f64.powi(-decades);
             for values in [[1.0, least], [0.0, 1.0]] {
-                let axis = Axis::probability("", values.into_iter().chain([least]));
+                let axis = Axis::by_span("", values.into_iter().chain([least]));
                 assert_eq!(axis.ticks.last(), Some(&axis.range.start), "{decades}");
                 assert!(axis.ticks.len() >= 3 && axis.ticks.len() <= 9, "{axis:?}");
             }

@@ -107,7 +107,9 @@ fn perform(arguments: &Run) -> Result<(), Failure> {
     let named = || Path::new("lab-results").join(experiment.name());
     let out = arguments.out.clone().unwrap_or_else(named);
     refuse_scratch(&out)?;
-    refuse_scratch(&arguments.experiment)?;
+    if is_file(&arguments.experiment) {
+        refuse_scratch(&arguments.experiment)?;
+    }
 
     // From here on inside: this program is started once more there, and comes this far again.
     sandbox::enter().map_err(|error| Failure::Failed(error.to_string()))?;
@@ -132,9 +134,14 @@ fn perform(arguments: &Run) -> Result<(), Failure> {
     if arguments.json { console::print_json(&results) } else { report::results(&results, &out) }
 }
 
+/// Whether a file is asked for, and not the name of an experiment that comes with Sunder.
+fn is_file(asked: &Path) -> bool {
+    asked.extension().is_some_and(|extension| extension == "toml")
+}
+
 /// The experiment of a name, or in a file.
 fn read(asked: &Path) -> Result<Experiment, Failure> {
-    if asked.extension().is_some_and(|extension| extension == "toml") {
+    if is_file(asked) {
         let text = fs::read_to_string(asked).map_err(|error| match error.kind() {
             ErrorKind::NotFound | ErrorKind::NotADirectory => {
                 Failure::Usage(format!("no such file: {}; check its name", asked.display()))

@@ -9,6 +9,7 @@ mod interrupt;
 mod join;
 mod lab;
 mod names;
+mod numbers;
 mod output;
 mod plan;
 mod progress;
@@ -16,6 +17,7 @@ mod proxy;
 mod serve;
 mod share;
 mod split;
+mod table;
 
 use std::process::ExitCode;
 

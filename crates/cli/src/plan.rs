@@ -3,11 +3,9 @@
 mod answer;
 mod channels;
 mod document;
-mod numbers;
 mod plot;
 mod refusal;
 mod report;
-mod table;
 mod trial;
 mod whatif;
 

@@ -12,20 +12,22 @@ use std::collections::BTreeMap;
 
 use crate::network::Network;
 
-/// What a driver measured, by name, or in one line why it could not.
-pub type Result = std::result::Result<BTreeMap<&'static str, f64>, String>;
+/// What a driver measured, by name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Values(pub(crate) BTreeMap<&'static str, f64>);
 
 /// A measurement.
 #[derive(Clone, Copy, Debug)]
-pub struct Driver {
+pub(crate) struct Driver {
     /// Its name in experiment files.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// The names of the values that it gives.
-    pub values: &'static [&'static str],
+    pub(crate) values: &'static [&'static str],
     /// Says what is wrong with the settings of `[measure.options]`, in one line.
-    pub check: fn(&toml::Table) -> std::result::Result<(), String>,
-    /// Measures on a network, with the settings of `[measure.options]`.
-    pub measure: fn(&Network, &toml::Table) -> Result,
+    pub(crate) check: fn(&toml::Table) -> Result<(), String>,
+    /// Measures on a network, with the settings of `[measure.options]`: the values by name, or in one
+    /// line why there are none.
+    pub(crate) measure: fn(&Network, &toml::Table) -> Result<Values, String>,
 }
 
 /// Every driver.
@@ -37,6 +39,6 @@ pub(crate) fn find(name: &str) -> Option<Driver> {
 }
 
 /// A driver's settings, of type `T`.
-fn options<T: serde::de::DeserializeOwned>(table: &toml::Table) -> std::result::Result<T, String> {
+fn options<T: serde::de::DeserializeOwned>(table: &toml::Table) -> Result<T, String> {
     T::deserialize(table.clone()).map_err(|error| error.message().trim().to_owned())
 }

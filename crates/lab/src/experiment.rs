@@ -1,8 +1,8 @@
 //! Experiments: files that say which networks there are, what runs on them, what is varied, and
 //! what is measured.
 //!
-//! An [`Experiment`] that exists can be performed: whatever a file can have wrong is found by
-//! [`Experiment::parse`], for every trial, before the first. [`run()`] performs it, and [`Results`]
+//! What is wrong with a file as such is found by [`Experiment::parse`], for every trial, before the
+//! first; what a machine lacks, and what only a driver knows, by the first trial that needs it. [`run()`] performs it, and [`Results`]
 //! are what it gives. [docs/formats/experiment.md](../../../docs/formats/experiment.md) describes
 //! the files.
 
@@ -209,7 +209,8 @@ impl Problem {
     }
 
     fn of(self, file: &str) -> ExperimentError {
-        ExperimentError { file: file.to_owned(), key: self.key, problem: self.what }
+        let line = |text: &str| text.split(char::is_control).collect::<Vec<_>>().join(" ");
+        ExperimentError { file: line(file), key: line(&self.key), problem: line(&self.what) }
     }
 }
 

@@ -41,8 +41,8 @@ impl Host {
     /// # Errors
     /// When the kernel does not let this process make a network namespace.
     pub fn new(name: &str) -> io::Result<Self> {
-        let namespace =
-            thread::scope(|scope| scope.spawn(namespace).join().unwrap_or_else(panicked))?;
+        let thread = thread::Builder::new().spawn(namespace)?;
+        let namespace = thread.join().unwrap_or_else(panicked)?;
         let host = Self { name: name.to_owned(), namespace };
         // No packets but those of the experiment: an interface with IPv6 sends some by itself.
         for which in ["all", "default"] {

@@ -8,7 +8,7 @@
 
 #![allow(clippy::cast_precision_loss, reason = "counts and times are far below 2^52")]
 
-pub mod driver;
+mod driver;
 pub mod experiment;
 mod host;
 mod link;

@@ -28,10 +28,11 @@ pub use line::Counts;
 use crate::host::{Host, Interface};
 use crate::tap::Tap;
 use crate::tun::Tun;
+use frame::Frame;
 use line::Line;
-use time::{Nanos, now};
+use time::now;
 
-/// How many packets are read from one end before the other gets its turn.
+/// How many packets are read from one end, or handed to it, before the other gets its turn.
 const TURN: usize = 64;
 
 /// A direction of a link.
@@ -85,6 +86,7 @@ struct Shared {
 struct State {
     lines: [Line; 2],
     lateness: [Lateness; 2],
+    refused: u64,
     is_cut: bool,
 }
 
@@ -99,8 +101,13 @@ impl Link {
     /// Joins two hosts.
     ///
     /// # Errors
-    /// When a device cannot be made or set up.
+    /// When the conditions cannot be, or a device cannot be made or set up.
     pub fn new(hosts: [&Host; 2], options: &LinkOptions<'_>) -> io::Result<Self> {
+        for conditions in options.conditions {
+            conditions
+                .checked()
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        }
         let end = |i: usize| {
             let tun = hosts[i].run(|| Tun::new(options.name))??;
             hosts[i].set_up(&Interface {
@@ -112,12 +119,14 @@ impl Link {
             Ok::<_, io::Error>(tun)
         };
         let tuns = [end(0)?, end(1)?];
-        let mut lines = [0, 1].map(|i| Line::new(options.conditions[i], options.seed ^ i as u64));
+        let start = now();
+        let line = |i: usize| Line::new(options.conditions[i], options.seed ^ i as u64, start);
+        let mut lines = [0, 1].map(line);
         let tap = options.tap.map(|path| Tap::new(path, options.name)).transpose()?;
         if tap.is_some() {
             lines.iter_mut().for_each(Line::tap);
         }
-        let state = State { lines, lateness: Default::default(), is_cut: false };
+        let state = State { lines, lateness: Default::default(), refused: 0, is_cut: false };
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let shared = Arc::new(Shared { state: Mutex::new(state), wake });
         let carrier = thread::Builder::new().name(format!("link {}", options.name)).spawn({
@@ -128,9 +137,23 @@ impl Link {
     }
 
     /// Changes what it does in a direction, from now on.
-    pub fn set(&self, direction: Direction, conditions: Conditions) {
+    ///
+    /// # Errors
+    /// When the conditions cannot be.
+    pub fn set(
+        &self,
+        direction: Direction,
+        conditions: Conditions,
+    ) -> Result<(), ImpossibleCondition> {
+        let conditions = conditions.checked()?;
         self.shared.lock().lines[direction as usize].set(now(), conditions);
         self.shared.wake();
+        Ok(())
+    }
+
+    /// How many packets and superpackets a host's kernel did not take from it.
+    pub fn refused(&self) -> u64 {
+        self.shared.lock().refused
     }
 
     /// What it has done in a direction.
@@ -183,43 +206,49 @@ fn carry(mut tuns: [Tun; 2], shared: &Shared, tap: Option<Tap>) -> Option<Tap> {
     // By default the kernel wakes a thread up to 50 µs late, so that it can wake several at once.
     // Should it refuse, the lateness shows.
     let _ = set_current_timer_slack(NonZero::new(1));
-    let mut state = shared.lock();
-    while !state.is_cut {
+    loop {
         for (from, to) in [(0, 1), (1, 0)] {
-            receive(&mut tuns[from], &mut state.lines[from]);
-            let State { lines, lateness, .. } = &mut *state;
-            deliver(&mut lines[from], &tuns[to], &mut lateness[from]);
+            receive(&mut tuns[from], shared, from);
+            deliver(&tuns[to], shared, from);
             if let Some(tap) = &tap {
-                lines[from].take_tapped().for_each(|(sent, frame)| tap.record(from, sent, frame));
+                let tapped: Vec<(u64, Frame)> = shared.lock().lines[from].take_tapped().collect();
+                for (sent, frame) in tapped {
+                    tap.record(from, sent, frame);
+                }
             }
+        }
+        let state = shared.lock();
+        if state.is_cut {
+            return tap;
         }
         let next = state.lines.iter().filter_map(Line::next_arrival).min();
         drop(state);
         wait(&tuns, &shared.wake, next);
-        state = shared.lock();
     }
-    tap
 }
 
-/// Takes what the kernel sends.
-fn receive(tun: &mut Tun, line: &mut Line) {
+/// Takes what the kernel sends. The state is not locked while the kernel works.
+fn receive(tun: &mut Tun, shared: &Shared, line: usize) {
     for _ in 0..TURN {
         // A device that fails has nothing to send.
         let Ok(Some(frame)) = tun.read() else { return };
-        line.offer(now(), &frame);
+        shared.lock().lines[line].offer(now(), &frame);
     }
 }
 
 /// Hands over what has arrived.
-fn deliver(line: &mut Line, tun: &Tun, lateness: &mut Lateness) {
-    while let Some((due, frame)) = line.take_arrived(now()) {
-        tun.write(&frame);
-        lateness.add(now().saturating_sub(due));
+fn deliver(tun: &Tun, shared: &Shared, line: usize) {
+    for _ in 0..TURN {
+        let Some((due, frame)) = shared.lock().lines[line].take_arrived(now()) else { return };
+        let is_taken = tun.write(&frame);
+        let mut state = shared.lock();
+        state.refused += u64::from(!is_taken);
+        state.lateness[line].add(now().saturating_sub(due));
     }
 }
 
 /// Waits for a packet, for a change, or until a time.
-fn wait(tuns: &[Tun; 2], wake: &OwnedFd, until: Option<Nanos>) {
+fn wait(tuns: &[Tun; 2], wake: &OwnedFd, until: Option<u64>) {
     let mut events = [tuns[0].as_fd(), tuns[1].as_fd(), wake.as_fd()]
         .map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
     let timeout = until.map(|until| {
@@ -237,7 +266,7 @@ fn wait(tuns: &[Tun; 2], wake: &OwnedFd, until: Option<Nanos>) {
 }
 
 impl Lateness {
-    fn add(&mut self, late: Nanos) {
+    fn add(&mut self, late: u64) {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,

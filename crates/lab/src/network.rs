@@ -109,7 +109,8 @@ impl Network {
         lines.map(|lateness| lateness.quantile_ms(0.99)).fold(0.0, f64::max)
     }
 
-    /// How many packets the kernel dropped because a link had not fetched them in time.
+    /// How many packets the kernel dropped because a link had not fetched them in time, or did not
+    /// take from it.
     ///
     /// # Errors
     /// When a host cannot be asked.
@@ -122,7 +123,8 @@ impl Network {
             let sent = links.filter_map(|(_, numbers)| numbers.split_whitespace().nth(11));
             Ok(sent.filter_map(|number| number.parse::<u64>().ok()).sum::<u64>())
         };
-        self.hosts.values().map(dropped).sum()
+        let refused = self.links.values().map(|link| Ok(link.refused()));
+        self.hosts.values().map(dropped).chain(refused).sum()
     }
 
     /// Takes the network down.

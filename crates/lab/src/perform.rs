@@ -12,6 +12,7 @@ use crate::driver;
 use crate::host::Host;
 use crate::network::Network;
 use crate::program::{Program, ending};
+use crate::sandbox;
 use crate::trial::{MeasurePlan, Trial, ValuePlan};
 
 /// What a trial gave.
@@ -22,7 +23,8 @@ pub struct Measured {
     /// How late the links handed over packets, in ms: of 100 packets, 99 were less late, on the
     /// worst line.
     pub late_ms: f64,
-    /// How many packets the kernel dropped because a link had not fetched them in time.
+    /// How many packets the kernel dropped because a link had not fetched them in time, or did not
+    /// take from it.
     pub missed: u64,
 }
 
@@ -52,13 +54,17 @@ pub fn perform(trial: &Trial, place: Place<'_>) -> Result<Measured, TrialError> 
     write_files(trial, place.files)
         .map_err(|error| failed(format!("cannot write the trial's files: {error}")))?;
     let network = Network::new(trial, place).map_err(failed)?;
-    let programs = start(trial, &network, place.files)?;
+    let mut programs = start(trial, &network, place.files)?;
     let values = measure(&trial.measure, &network, place.files)?;
+    programs.iter_mut().try_for_each(Program::check).map_err(failed)?;
     drop(programs);
+    sandbox::end_programs();
     let late_ms = network.late_ms();
     let missed =
         network.missed().map_err(|error| failed(format!("cannot see what was missed: {error}")))?;
-    network.take_down().map_err(|error| failed(format!("cannot write what a tap saw: {error}")))?;
+    network
+        .take_down()
+        .map_err(|error| failed(format!("cannot take the network down: {error}")))?;
     Ok(Measured { values, late_ms, missed })
 }
 
@@ -82,7 +88,7 @@ fn start(trial: &Trial, network: &Network, files: &Path) -> Result<Vec<Program>,
     let mut programs = Vec::new();
     for (i, plan) in trial.programs.iter().enumerate() {
         let host = host(network, &plan.host)?;
-        let output = files.join(format!("program-{i}.log"));
+        let output = files.join(format!(".program-{i}.log"));
         let mut program = Program::start(host, &plan.run, output, None).map_err(failed)?;
         if let Some(port) = plan.listens {
             program.wait_until_it_listens(host, port).map_err(failed)?;
@@ -104,6 +110,7 @@ fn measure(
         let measured = (driver.measure)(network, &plan.options).map_err(failed)?;
         let value = |(name, plan): (&String, &ValuePlan)| {
             let number = measured
+                .0
                 .get(name.as_str())
                 .ok_or_else(|| failed(format!("the driver gives no {name}")))?;
             Ok((name.clone(), number * plan.scale))
@@ -121,13 +128,17 @@ fn measure(
     plan.values.iter().map(value).collect()
 }
 
+/// How long a program may measure unless the experiment says otherwise, in seconds.
+const A_MINUTE: f64 = 60.0;
+
 /// Runs the program that measures, and returns what it prints.
 fn run(plan: &MeasurePlan, host: &Host, files: &Path) -> Result<String, TrialError> {
     let command = plan.run.as_deref().unwrap_or_default();
-    let errors = files.join("measure.errors");
+    let errors = files.join(".measure.errors");
     let mut program =
-        Program::start(host, command, files.join("measure.log"), Some(&errors)).map_err(failed)?;
-    let status = program.wait(Duration::from_secs_f64(plan.timeout_s)).map_err(failed)?;
+        Program::start(host, command, files.join(".measure.log"), Some(&errors)).map_err(failed)?;
+    let timeout_s = plan.timeout_s.unwrap_or(A_MINUTE);
+    let status = program.wait(Duration::from_secs_f64(timeout_s)).map_err(failed)?;
     match status {
         Some(status) if status.success() => Ok(program.output()),
         Some(status) => {
@@ -135,7 +146,7 @@ fn run(plan: &MeasurePlan, host: &Host, files: &Path) -> Result<String, TrialErr
             let said = if said.trim().is_empty() { program.output() } else { said };
             Err(failed(format!("{} {}: {}", command[0], ending(status), ends(&said))))
         }
-        None => Err(failed(program.complaint(&format!("took longer than {} s", plan.timeout_s)))),
+        None => Err(failed(program.complaint(&format!("took longer than {timeout_s} s")))),
     }
 }
 
@@ -160,10 +171,10 @@ impl ValuePlan {
             return document.pointer(pointer)?.as_f64();
         }
         let (_, rest) = output.split_once(self.after.as_deref()?)?;
-        let rest = rest.trim_start_matches(|c: char| !c.is_ascii_digit() && c != '-' && c != '\n');
+        let rest = rest.trim_start_matches(|c: char| !c.is_ascii_digit() && !"-.\n".contains(c));
         let end =
             rest.find(|c: char| !(c.is_ascii_digit() || "+-.eE".contains(c))).unwrap_or(rest.len());
-        rest[..end].parse().ok()
+        rest[..end].trim_end_matches('.').parse().ok()
     }
 }
 

@@ -85,6 +85,16 @@ impl Program {
         self.child.try_wait()
     }
 
+    /// Says so if a program that was to run on has failed.
+    pub(crate) fn check(&mut self) -> Result<(), String> {
+        match self.child.try_wait() {
+            Ok(Some(status)) if !status.success() => {
+                Err(self.complaint(&format!("{} during the measurement", ending(status))))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// What the program printed.
     pub(crate) fn output(&self) -> String {
         fs::read(&self.output)

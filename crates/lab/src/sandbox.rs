@@ -10,11 +10,16 @@
 use std::env;
 use std::fs;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, exit};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
-use rustix::process::{Signal, getegid, geteuid, getpid, set_parent_process_death_signal};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{
+    Signal, WaitOptions, getegid, geteuid, getpid, set_parent_process_death_signal, wait,
+};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use thiserror::Error;
 
@@ -52,7 +57,7 @@ pub enum SandboxError {
 /// # Errors
 /// When the system does not allow it. Nothing has been changed then that others could see.
 pub fn enter() -> Result<(), SandboxError> {
-    if env::var_os(INSIDE).is_some() && getpid().as_raw_pid() == 1 {
+    if is_inside() {
         return settle();
     }
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
@@ -70,11 +75,46 @@ pub fn enter() -> Result<(), SandboxError> {
     if let Some(name) = env::args_os().next() {
         inside.arg0(name);
     }
-    // SAFETY: between fork and exec only one system call is made, and no memory is allocated.
-    unsafe { inside.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?)) };
     let start = |error| SandboxError::Entering("start the sandbox", error);
+    // Its writing end is this process's alone, so the other tells whether that is still there.
+    let (lives, alive) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| start(error.into()))?;
+    let copy = alive.as_raw_fd();
+    // SAFETY: between fork and exec only system calls are made, and no memory is allocated. The
+    // descriptor that is closed is the child's copy, which nothing else uses.
+    unsafe {
+        inside.pre_exec(move || {
+            rustix::io::close(copy);
+            set_parent_process_death_signal(Some(Signal::KILL))?;
+            // Had the parent ended before that, no signal would come.
+            let mut ends = [PollFd::new(&lives, PollFlags::IN)];
+            poll(&mut ends, Some(&Timespec::default()))?;
+            if ends[0].revents().is_empty() {
+                Ok(())
+            } else {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+        });
+    }
     let status = inside.spawn().and_then(|mut child| child.wait()).map_err(start)?;
+    drop(alive);
     exit(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)))
+}
+
+/// Ends whatever else runs in the sandbox, also what has left the group of the program that started
+/// it. Does nothing outside of one.
+pub(crate) fn end_programs() {
+    if !is_inside() {
+        return;
+    }
+    // SAFETY: it is given no memory. In the sandbox, of which this is the first process, -1 is all
+    // others.
+    unsafe { libc::kill(-1, libc::SIGKILL) };
+    while let Ok(Some(_)) = wait(WaitOptions::empty()) {}
+}
+
+/// Whether this is the first process of a sandbox.
+fn is_inside() -> bool {
+    env::var_os(INSIDE).is_some() && getpid().as_raw_pid() == 1
 }
 
 /// Prepares the inside.

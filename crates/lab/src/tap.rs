@@ -1,7 +1,8 @@
 //! A tap on a link: what an eavesdropper on that wire sees, as a pcapng file.
 //!
-//! Packets are written as they are on a wire: segments one by one, with their checksums, in the
-//! order and at the times at which their last bits were sent, lost ones included. The file has one
+//! Packets are written as they are on a wire: segments one by one, with their checksums, lost ones
+//! included, each direction in the order in which it was sent. The time is that at which the last bit
+//! was sent of the piece that a segment was in, which is 100 µs at most. The file has one
 //! interface, as if it were the first host's: what that one sends is outbound.
 
 use std::fs::File;
@@ -13,7 +14,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::link::frame::Frame;
-use crate::link::time::{Nanos, now};
+use crate::link::time::now;
 
 /// How many frames may wait to be written. More are not recorded, and counted in the file.
 const WAITING: usize = 4096;
@@ -36,7 +37,7 @@ const OUTBOUND: u32 = 2;
 /// Writes packets to a file, in a thread of its own.
 #[derive(Debug)]
 pub(crate) struct Tap {
-    frames: SyncSender<(usize, Nanos, Frame)>,
+    frames: SyncSender<(usize, u64, Frame)>,
     missed: AtomicU64,
     writer: JoinHandle<io::Result<Recording>>,
 }
@@ -46,7 +47,7 @@ pub(crate) struct Tap {
 struct Recording {
     file: BufWriter<File>,
     /// What to add to the links' time to have that of the day.
-    since_epoch: Nanos,
+    since_epoch: u64,
 }
 
 impl Tap {
@@ -66,7 +67,7 @@ impl Tap {
     }
 
     /// Records a frame that a host sent; the hosts are numbered 0 and 1.
-    pub(crate) fn record(&self, sender: usize, sent: Nanos, frame: Frame) {
+    pub(crate) fn record(&self, sender: usize, sent: u64, frame: Frame) {
         let segments = frame.segments() as u64;
         // The link must not wait for a disk.
         if self.frames.try_send((sender, sent, frame)).is_err() {
@@ -88,7 +89,7 @@ impl Tap {
 }
 
 impl Recording {
-    fn record(mut self, frames: Receiver<(usize, Nanos, Frame)>) -> io::Result<Self> {
+    fn record(mut self, frames: Receiver<(usize, u64, Frame)>) -> io::Result<Self> {
         for (sender, sent, frame) in frames {
             for i in 0..frame.segments() {
                 self.packet(sender, sent, &frame.packet(i))?;
@@ -115,7 +116,7 @@ impl Recording {
         self.block(INTERFACE, &body)
     }
 
-    fn packet(&mut self, sender: usize, sent: Nanos, packet: &[u8]) -> io::Result<()> {
+    fn packet(&mut self, sender: usize, sent: u64, packet: &[u8]) -> io::Result<()> {
         let mut body = self.stamp(sent);
         let length = u32::try_from(packet.len()).map_err(io::Error::other)?;
         body.extend(length.to_ne_bytes());
@@ -136,7 +137,7 @@ impl Recording {
     }
 
     /// How blocks about the interface at a time begin.
-    fn stamp(&self, time: Nanos) -> Vec<u8> {
+    fn stamp(&self, time: u64) -> Vec<u8> {
         let time = time + self.since_epoch;
         #[expect(clippy::cast_possible_truncation, reason = "it is split into halves")]
         let words = [0, (time >> 32) as u32, time as u32];

@@ -89,9 +89,8 @@ pub struct MeasurePlan {
     /// The driver's settings.
     #[serde(default)]
     pub options: toml::Table,
-    /// How long it may take, in seconds.
-    #[serde(default = "a_minute")]
-    pub timeout_s: f64,
+    /// How long the program may take, in seconds, if not a minute.
+    pub timeout_s: Option<f64>,
     /// What is read from the program's output, or which of the driver's values are kept; by name.
     pub values: BTreeMap<String, ValuePlan>,
 }
@@ -124,10 +123,6 @@ pub(crate) fn address(link: usize, end: usize) -> Ipv4Addr {
 
 fn ethernet() -> u32 {
     1500
-}
-
-fn a_minute() -> f64 {
-    60.0
 }
 
 fn one() -> f64 {

@@ -10,13 +10,17 @@ use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use rustix::io::{Errno, writev};
 
 use crate::link::frame::{Frame, LONGEST};
 
 /// How much memory is asked for at a time: that of 16 superpackets.
 const SLAB: usize = 1 << 20;
+
+/// How many slabs packets may keep. One that is long on its way keeps all of its slab; when there are
+/// so many of these, packets are copied.
+const MOST_SLABS: usize = 1024;
 
 /// What the device may leave to whoever reads: checksums and cutting (`linux/if_tun.h`).
 const OFFLOADS: libc::c_uint =
@@ -51,7 +55,7 @@ impl Tun {
             return Err(io::Error::other("the name of a device has 15 bytes at most"));
         }
         for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
-            *to = from.cast_signed();
+            *to = libc::c_char::from_ne_bytes([from]);
         }
         let flags = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR | libc::IFF_TUN_EXCL;
         #[expect(clippy::cast_possible_truncation, reason = "they are 16 bits, sign or not")]
@@ -79,20 +83,31 @@ impl Tun {
             self.take_slab();
         }
         match rustix::io::read(&self.file, &mut self.slab[..LONGEST]) {
-            Ok(length) => Ok(Frame::parse(self.slab.split_to(length).freeze())),
+            Ok(length) if self.spent.len() < MOST_SLABS => {
+                Ok(Frame::parse(self.slab.split_to(length).freeze()))
+            }
+            Ok(length) => {
+                let frame = Frame::parse(Bytes::copy_from_slice(&self.slab[..length]));
+                self.forget_slabs();
+                Ok(frame)
+            }
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Takes the oldest slab that no packet needs any more, or a new one.
-    fn take_slab(&mut self) {
+    /// Forgets slabs that no packet needs any more, the oldest first. Returns the last of them.
+    fn forget_slabs(&mut self) -> Option<BytesMut> {
         let mut slab = None;
         while self.spent.front_mut().is_some_and(|spent| spent.try_reclaim(SLAB)) {
-            // Of several, one is enough.
             slab = self.spent.pop_front();
         }
-        let mut slab = slab.unwrap_or_else(|| BytesMut::with_capacity(SLAB));
+        slab
+    }
+
+    /// Takes a slab that no packet needs any more, or a new one.
+    fn take_slab(&mut self) {
+        let mut slab = self.forget_slabs().unwrap_or_else(|| BytesMut::with_capacity(SLAB));
         slab.resize(SLAB, 0);
         let mut spent = mem::replace(&mut self.slab, slab);
         if spent.capacity() > 0 {

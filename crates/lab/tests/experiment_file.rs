@@ -250,6 +250,12 @@ const BAD: &[(&str, &str, &str, &str)] = &[
     ("[measure]\n", "[measure]\noptions = { a = 1 }\n", "measure.options", "arguments"),
     ("[measure]\n", "[measure]\ntimeout_s = 0\n", "measure.timeout_s", "above 0"),
     (
+        "[hosts.server]",
+        "[hosts.server]\nsysctl = { \"vm/swappiness\" = 1 }",
+        "hosts.server.sysctl",
+        "net/ipv4",
+    ),
+    (
         "[measure]\nhost = \"client\"",
         "[measure]\nhost = \"cleint\"",
         "measure.host",

@@ -7,6 +7,8 @@ use lab::experiment::{Results, Spread, Summary};
 use super::Entry;
 use crate::console;
 use crate::failure::Failure;
+use crate::numbers::short;
+use crate::table::{Side, aligned};
 
 /// Prints the experiments there are.
 ///
@@ -18,7 +20,8 @@ pub(super) fn list(entries: &[Entry]) -> Result<(), Failure> {
         let paper = entry.paper.clone().unwrap_or_default();
         vec![entry.name.clone(), entry.trials.to_string(), entry.about.clone(), paper]
     };
-    print(&aligned(head, entries.iter().map(row)))
+    let rows: Vec<Vec<String>> = [head].into_iter().chain(entries.iter().map(row)).collect();
+    print(&aligned(&[Side::Left, Side::Right, Side::Left, Side::Left], &rows))
 }
 
 /// Prints what each point gave, and where all of it is.
@@ -35,8 +38,13 @@ pub(super) fn results(results: &Results, out: &Path) -> Result<(), Failure> {
         head.push(value.label());
         head.extend(predicted.then(|| String::from("predicted")));
     }
+    // What was varied, then numbers.
+    let sides =
+        (0..head.len()).map(|i| if i < results.keys.len() { Side::Left } else { Side::Right });
+    let sides: Vec<Side> = sides.collect();
     let rows = summaries.iter().map(|summary| row(summary, &predicted));
-    let table = aligned(head, rows);
+    let rows: Vec<Vec<String>> = [head].into_iter().chain(rows).collect();
+    let table = aligned(&sides, &rows);
     print(&format!("{}\n\n{table}\nAll of it is in {}", results.about, out.display()))
 }
 
@@ -60,28 +68,6 @@ fn said(spread: Spread) -> String {
     }
 }
 
-/// A number in four significant digits.
-fn short(number: f64) -> String {
-    let rounded: f64 = format!("{number:.3e}").parse().unwrap_or(number);
-    if rounded == 0.0 || (1e-4..1e12).contains(&rounded.abs()) {
-        rounded.to_string()
-    } else {
-        format!("{rounded:e}")
-    }
-}
-
-/// The rows below the head as lines, indented by two, each column as wide as its widest cell.
-fn aligned(head: Vec<String>, rows: impl Iterator<Item = Vec<String>>) -> String {
-    let rows: Vec<Vec<String>> = [head].into_iter().chain(rows).collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: Vec<usize> = (0..rows[0].len()).filter_map(width).collect();
-    let line = |row: &Vec<String>| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("  {cell:width$}"));
-        cells.collect::<String>().trim_end().to_owned() + "\n"
-    };
-    rows.iter().map(line).collect()
-}
-
 /// Prints lines without what a terminal may obey.
 fn print(text: &str) -> Result<(), Failure> {
     let lines: Vec<String> = text.lines().map(console::printable).collect();
@@ -91,13 +77,6 @@ fn print(text: &str) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn columns_are_as_wide_as_their_widest_cell() {
-        let row = |cells: [&str; 2]| cells.map(String::from).to_vec();
-        let table = aligned(row(["a", "long"]), [row(["wide", ""]), row(["b", "c"])].into_iter());
-        assert_eq!(table, "  a     long\n  wide\n  b     c\n");
-    }
 
     #[test]
     fn a_spread_is_said_where_there_is_one() {

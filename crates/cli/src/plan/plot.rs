@@ -31,7 +31,7 @@ pub(super) fn properties(set: &ChannelSet, names: &[String]) -> Result<String, F
         let curves: Vec<Curve> = curves.collect();
         let values = curves.iter().flat_map(Curve::values);
         let y = match objective {
-            Objective::Risk | Objective::Loss => Axis::probability(unit(objective), values),
+            Objective::Risk | Objective::Loss => Axis::by_span(unit(objective), values),
             _ => Axis::from_zero(unit(objective), values),
         };
         let title = format!("Least {} at full rate", name(objective));
@@ -66,7 +66,7 @@ pub(super) fn front(
         title: format!("The {best} {} for each {}", name(second), name(first)),
         x: Axis::around(unit(first), points.iter().map(|point| point.0)),
         y: match second {
-            Objective::Risk | Objective::Loss => Axis::probability(unit(second), values),
+            Objective::Risk | Objective::Loss => Axis::by_span(unit(second), values),
             _ => Axis::around(unit(second), values),
         },
         curves: vec![Curve {

@@ -2,8 +2,8 @@
 
 use model::{Bound, NeedError, PlanError};
 
-use super::numbers::{rounded_down, rounded_up};
 use crate::failure::Failure;
+use crate::numbers::{rounded_down, rounded_up};
 
 /// What is wrong: which option, and what would be possible.
 pub(super) fn refuse(error: PlanError) -> Failure {

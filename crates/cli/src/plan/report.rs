@@ -7,11 +7,11 @@ use model::{Need, Objective};
 
 use super::answer::{Answer, Best, Made, Overview};
 use super::channels::Channels;
-use super::numbers::{one_in, percent, short};
-use super::table::{Side, aligned};
 use super::whatif;
 use crate::console;
 use crate::failure::Failure;
+use crate::numbers::{one_in, percent, short};
+use crate::table::{Side, aligned};
 
 /// Prints it.
 ///
@@ -147,7 +147,7 @@ fn properties(made: &Made, trial: Option<&Estimates>) -> String {
             format!("simulated, {} symbols (99 % confidence)", short_count(trial.symbols));
         rows.insert(0, row("", String::new(), String::new(), Some(heading)));
     }
-    aligned([Side::Left; 4], &rows)
+    aligned(&[Side::Left; 4], &rows)
 }
 
 fn short_count(count: u64) -> String {
@@ -167,7 +167,7 @@ fn schedule(channels: &Channels, made: &Made) -> String {
             names.collect::<Vec<_>>().join(" + "),
         ]
     }));
-    aligned([Side::Right, Side::Left, Side::Left], &rows)
+    aligned(&[Side::Right, Side::Left, Side::Left], &rows)
 }
 
 /// How much of each channel's rate is used.
@@ -177,7 +177,7 @@ fn use_of(channels: &Channels, made: &Made) -> String {
     rows.extend(described.zip(made.utilisation(&channels.set)).map(|((name, channel), used)| {
         [name.clone(), format!("{} Mbit/s", short(channel.rate())), percent(used)]
     }));
-    aligned([Side::Left, Side::Right, Side::Right], &rows)
+    aligned(&[Side::Left, Side::Right, Side::Right], &rows)
 }
 
 /// How good each property can be.
@@ -201,5 +201,5 @@ fn overview(overview: &Overview) -> String {
         let delay = format!("{} ms", short(delay_ms));
         rows.insert(4, [String::from("delay over all, k = 1"), delay, String::new()]);
     }
-    aligned([Side::Left; 3], &rows)
+    aligned(&[Side::Left; 3], &rows)
 }

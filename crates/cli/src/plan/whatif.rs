@@ -7,8 +7,8 @@ use model::Objective;
 use super::answer::{Effect, Effects};
 use super::channels::Channels;
 use super::document::quantity_key;
-use super::numbers::{percent, short};
-use super::table::{Side, aligned};
+use crate::numbers::{percent, short};
+use crate::table::{Side, aligned};
 
 /// A change that is smaller than this, relative to the value, is none.
 const NONE: f64 = 1e-5;
@@ -36,7 +36,7 @@ pub(super) fn text(channels: &Channels, effects: &Effects) -> String {
         .collect();
     let rest =
         if changing.len() < effects.each.len() { "  the rest changes nothing\n" } else { "" };
-    title + &aligned([Side::Left, Side::Left, Side::Left, Side::Right], &rows) + rest
+    title + &aligned(&[Side::Left, Side::Left, Side::Left, Side::Right], &rows) + rest
 }
 
 fn changes(effect: &Effect, now: f64) -> bool {

@@ -4,7 +4,8 @@
 //! - Delay: single packets, each with the time at which it was sent; both hosts have one clock. What
 //!   is compared with the request is the delay less the time that the packet's bits take.
 //! - Loss: packets at four fifths of the link's rate, so that none is dropped for want of room.
-//! - Rate: more than the link can carry; the bytes that arrive from the first packet to the last.
+//! - Rate: a quarter more than the link can carry; the bytes that arrive from the first packet to the
+//!   last. If `offered_mbit` is less than that, it is the sender who was measured.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,13 +17,14 @@ use serde::Deserialize;
 
 use super::datagrams::{Arrivals, Receiver, Sender};
 use super::rattan::{self, Rattan};
-use super::{Driver, Result, options};
+use super::{Driver, Values, options};
 use crate::link::{Conditions, Direction};
 use crate::network::Network;
 
 pub(super) const DRIVER: Driver = Driver {
     name: "accuracy",
     values: &[
+        "offered_mbit",
         "rate_mbit",
         "delay_ms",
         "delay_off_ms",
@@ -31,7 +33,7 @@ pub(super) const DRIVER: Driver = Driver {
         "loss_z",
         "packets",
     ],
-    check: |table| options::<Options>(table).map(drop),
+    check,
     measure,
 };
 
@@ -72,7 +74,24 @@ const SHORT: usize = 36;
 /// The most packets a second that one thread can send and receive one by one.
 const MOST_PACKETS: f64 = 40_000.0;
 
-fn measure(network: &Network, table: &toml::Table) -> Result {
+/// The most packets that are sent in a row.
+const MOST: u32 = 10_000_000;
+
+/// The longest that a rate is measured, in seconds.
+const LONGEST_S: f64 = 60.0;
+
+fn check(table: &toml::Table) -> Result<(), String> {
+    let Options { delays, losses, rate_s, .. } = options(table)?;
+    if delays.max(losses) > MOST {
+        return Err(format!("delays and losses must be {MOST} packets at most"));
+    }
+    if !(0.0..=LONGEST_S).contains(&rate_s) {
+        return Err(format!("rate_s is {rate_s}; it must be from 0 to {LONGEST_S}"));
+    }
+    Ok(())
+}
+
+fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
     let options: Options = options(table)?;
     let (link, ends) = network.only_link().ok_or("this driver needs a network of one link")?;
     let [from, to] = ends.map(|end| network.host(end));
@@ -85,12 +104,14 @@ fn measure(network: &Network, table: &toml::Table) -> Result {
         Emulator::Sunder => None,
         Emulator::Rattan => Some(Rattan::start(&conditions)?),
     };
-    let ([from, to], address) = match &rattan {
+    let ([from, to], mut address) = match &rattan {
         None => ([from, to], address),
         Some(rattan) => (rattan.hosts.each_ref(), SocketAddr::new(rattan::RIGHT.into(), 9000)),
     };
 
-    let run = |flow: Flow| {
+    let mut run = |flow: Flow| {
+        // A port for each flow: what is late of one is not taken for the next one's.
+        address.set_port(address.port() + 1);
         let receiver = to.run(|| Receiver::new(address))??;
         let sender = from.run(|| Sender::new(address))??;
         flow.run(&sender, &receiver, &conditions)
@@ -125,11 +146,13 @@ fn measure(network: &Network, table: &toml::Table) -> Result {
         let batch = if full > 20_000.0 { 40 } else { 1 };
         // What is lost after it was sent has used the link: it is to arrive and be counted.
         let lossless = Conditions { loss: 0.0, burst: None, ..conditions };
-        network.link(link).ok_or("the link is gone")?.set(Direction::Forward, lossless);
+        let link = network.link(link).ok_or("the link is gone")?;
+        link.set(Direction::Forward, lossless).map_err(|error| error.to_string())?;
         let arrivals = run(Flow { packets, payload, batch, rate }).map_err(io)?;
+        values.insert("offered_mbit", arrivals.offered_mbit(HEADERS));
         values.insert("rate_mbit", arrivals.rate_mbit(HEADERS));
     }
-    Ok(values)
+    Ok(Values(values))
 }
 
 /// Packets that are sent in a row.
@@ -176,9 +199,8 @@ fn packets_per_second(conditions: &Conditions, payload: usize) -> Option<f64> {
 fn delay(arrivals: &Arrivals, conditions: &Conditions, values: &mut BTreeMap<&'static str, f64>) {
     let bits = packets_per_second(conditions, SHORT).map_or(0.0, |rate| 1000.0 / rate);
     let delays: Vec<f64> = arrivals.delays_ms().map(|delay| delay - bits).collect();
-    let off = delays.iter().map(|delay| (delay - conditions.delay_ms).abs()).collect();
+    let off: Vec<f64> = delays.iter().map(|delay| (delay - conditions.delay_ms).abs()).collect();
     values.insert("delay_ms", quantile(delays, 0.5));
-    let off: Vec<f64> = off;
     values.insert("delay_off_ms", quantile(off.clone(), 0.5));
     values.insert("delay_off_99_ms", quantile(off, 0.99));
 }
@@ -186,7 +208,7 @@ fn delay(arrivals: &Arrivals, conditions: &Conditions, values: &mut BTreeMap<&'s
 /// The loss, and how many standard deviations it is from the request: within 2.576 in 99 of 100.
 fn loss(arrivals: &Arrivals, conditions: &Conditions, values: &mut BTreeMap<&'static str, f64>) {
     let n = f64::from(arrivals.sent);
-    let measured = 1.0 - f64::from(arrivals.different()) / n;
+    let measured = 1.0 - f64::from(arrivals.different) / n;
     let p = conditions.loss;
     // Losses that come in bursts are correlated, which widens the distribution of their sum.
     let correlation =

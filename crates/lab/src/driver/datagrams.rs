@@ -10,7 +10,7 @@ use std::sync::mpsc::{self, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::link::time::{Nanos, now};
+use crate::link::time::now;
 
 /// The least payload: a number and a time.
 const STAMP: usize = 12;
@@ -29,8 +29,12 @@ pub(super) struct Arrivals {
     /// How many were sent.
     pub(super) sent: u32,
     payload: usize,
-    /// The number of each, when it was sent and when it was received.
-    each: Vec<(u32, Nanos, Nanos)>,
+    /// When each was sent and received.
+    each: Vec<(u64, u64)>,
+    /// Which have arrived, by their numbers.
+    seen: Vec<bool>,
+    /// How many have, those that did so twice counted once.
+    pub(super) different: u32,
 }
 
 impl Sender {
@@ -80,18 +84,16 @@ impl Receiver {
         all_sent: &mpsc::Receiver<()>,
     ) -> io::Result<Arrivals> {
         self.0.set_read_timeout(Some(quiet))?;
-        let mut each = Vec::with_capacity(count as usize);
+        let mut arrivals = Arrivals::none(count, payload);
         let mut buffer = vec![0; 1 << 16];
         let mut is_sent = false;
-        while each.len() < count as usize {
+        while arrivals.different < count {
             match self.0.recv(&mut buffer) {
                 Ok(length) => {
                     let received = now();
-                    each.extend(buffer[..length].chunks_exact(payload).map(|datagram| {
-                        let number = u32::from_le_bytes(std::array::from_fn(|i| datagram[i]));
-                        let sent = Nanos::from_le_bytes(std::array::from_fn(|i| datagram[4 + i]));
-                        (number, sent, received)
-                    }));
+                    for datagram in buffer[..length].chunks_exact(payload) {
+                        arrivals.add(datagram, received);
+                    }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     if is_sent {
@@ -103,34 +105,48 @@ impl Receiver {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Arrivals { sent: count, payload, each })
+        Ok(arrivals)
     }
 }
 
 impl Arrivals {
-    /// How long each travelled, in ms.
-    pub(super) fn delays_ms(&self) -> impl Iterator<Item = f64> {
-        self.each.iter().map(|(_, sent, received)| received.saturating_sub(*sent) as f64 / 1e6)
+    fn none(sent: u32, payload: usize) -> Self {
+        Self { sent, payload, each: Vec::new(), seen: vec![false; sent as usize], different: 0 }
     }
 
-    /// How many arrived, those that did so twice counted once.
-    pub(super) fn different(&self) -> u32 {
-        let mut seen = vec![false; self.sent as usize];
-        for (number, ..) in &self.each {
-            if let Some(seen) = seen.get_mut(*number as usize) {
-                *seen = true;
-            }
+    fn add(&mut self, datagram: &[u8], received: u64) {
+        let number = u32::from_le_bytes(std::array::from_fn(|i| datagram[i]));
+        let sent = u64::from_le_bytes(std::array::from_fn(|i| datagram[4 + i]));
+        // Another number is not of these.
+        let Some(seen) = self.seen.get_mut(number as usize) else { return };
+        if !*seen {
+            *seen = true;
+            self.different += 1;
         }
-        seen.iter().map(|seen| u32::from(*seen)).sum()
+        self.each.push((sent, received));
+    }
+
+    /// How long each travelled, in ms.
+    pub(super) fn delays_ms(&self) -> impl Iterator<Item = f64> {
+        self.each.iter().map(|(sent, received)| received.saturating_sub(*sent) as f64 / 1e6)
+    }
+
+    /// How fast they were sent, in Mbit/s, each with `headers` bytes of headers. Zero if nothing
+    /// arrived.
+    pub(super) fn offered_mbit(&self, headers: usize) -> f64 {
+        let times = || self.each.iter().map(|(sent, _)| *sent);
+        let (Some(first), Some(last)) = (times().min(), times().max()) else { return 0.0 };
+        let bits = (self.sent as usize * (self.payload + headers) * 8) as f64;
+        if last > first { bits / ((last - first) as f64 / 1000.0) } else { 0.0 }
     }
 
     /// How fast they arrived, in Mbit/s, each with `headers` bytes of headers: between the end of
     /// the first tenth, after which the link's queue is full, and the last.
     pub(super) fn rate_mbit(&self, headers: usize) -> f64 {
         let rest = &self.each[self.each.len() / 10..];
-        let (Some((.., first)), Some((.., last))) = (rest.first(), rest.last()) else { return 0.0 };
+        let (Some((_, first)), Some((_, last))) = (rest.first(), rest.last()) else { return 0.0 };
         // Those received together with the first were on the link before it.
-        let later = rest.iter().filter(|(.., received)| received > first).count();
+        let later = rest.iter().filter(|(_, received)| received > first).count();
         let bits = (later * (self.payload + headers) * 8) as f64;
         if last > first { bits / ((last - first) as f64 / 1000.0) } else { 0.0 }
     }

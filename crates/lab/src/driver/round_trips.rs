@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-use super::{Driver, Result, options};
+use super::{Driver, Values, options};
 use crate::network::Network;
 
 pub(super) const DRIVER: Driver = Driver {
     name: "round-trips",
     values: &["mean_ms", "deviation_ms", "median_ms", "highest_ms", "count"],
-    check: |table| options::<Options>(table).map(drop),
+    check,
     measure,
 };
 
@@ -34,10 +34,21 @@ struct Options {
     seconds: f64,
 }
 
+/// The longest that may be measured, in seconds.
+const LONGEST_S: f64 = 3600.0;
+
 /// How long one round trip may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-fn measure(network: &Network, table: &toml::Table) -> Result {
+fn check(table: &toml::Table) -> Result<(), String> {
+    let Options { seconds, .. } = options(table)?;
+    if (0.0..=LONGEST_S).contains(&seconds) {
+        return Ok(());
+    }
+    Err(format!("seconds is {seconds}; it must be from 0 to {LONGEST_S}"))
+}
+
+fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
     let options: Options = options(table)?;
     let host =
         |name: &str| network.host(name).ok_or(format!("measure.options: there is no host {name}"));
@@ -61,13 +72,13 @@ fn measure(network: &Network, table: &toml::Table) -> Result {
     let count = trips.len() as f64;
     let mean = trips.iter().sum::<f64>() / count;
     let variance = trips.iter().map(|trip| (trip - mean).powi(2)).sum::<f64>() / count;
-    Ok(BTreeMap::from([
+    Ok(Values(BTreeMap::from([
         ("mean_ms", mean),
         ("deviation_ms", variance.sqrt()),
         ("median_ms", trips[trips.len() / 2]),
         ("highest_ms", trips[trips.len() - 1]),
         ("count", count),
-    ]))
+    ])))
 }
 
 /// Returns every byte of one connection.
@@ -75,6 +86,7 @@ fn answer(listener: &TcpListener) {
     // Whatever goes wrong here, the client notices.
     let Ok((mut stream, _)) = listener.accept() else { return };
     let _ = stream.set_nodelay(true);
+    let _ = stream.set_read_timeout(Some(PATIENCE));
     let mut byte = [0];
     while stream.read_exact(&mut byte).is_ok() && stream.write_all(&byte).is_ok() {}
 }

@@ -76,8 +76,10 @@ fn check_name(key: &str, name: &str) -> Result<(), Problem> {
 
 fn check_parameters(key: &str, host: &HostPlan) -> Result<(), Problem> {
     for path in host.sysctl.keys() {
-        if path.starts_with('/') || path.split('/').any(|part| part.is_empty() || part == "..") {
-            let what = "is no path below /proc/sys; write it as net/ipv4/tcp_rmem";
+        // Others are not the host's but the machine's, for good.
+        let strange = |part: &str| part.is_empty() || part == "." || part == "..";
+        if !path.starts_with("net/") || path.split('/').any(strange) {
+            let what = "is no parameter of a network; write it as net/ipv4/tcp_rmem";
             return Err(Problem::new(format!("{key}.sysctl.{path}"), what));
         }
     }
@@ -128,8 +130,10 @@ fn check_tap<'a>(
 }
 
 fn check_measure(measure: &MeasurePlan, hosts: &BTreeMap<String, HostPlan>) -> Result<(), Problem> {
-    if !(measure.timeout_s > 0.0 && measure.timeout_s <= LONGEST_S) {
-        let what = format!("{} cannot be; it must be above 0 and at most 86400", measure.timeout_s);
+    if let Some(timeout_s) = measure.timeout_s
+        && !(timeout_s > 0.0 && timeout_s <= LONGEST_S)
+    {
+        let what = format!("{timeout_s} cannot be; it must be above 0 and at most 86400");
         return Err(Problem::new("measure.timeout_s", what));
     }
     if measure.values.is_empty() {
@@ -188,6 +192,14 @@ fn check_driven(driver: &str, measure: &MeasurePlan) -> Result<(), Problem> {
         let what = format!("there is no driver {driver}; there are {}", names.join(", "));
         return Err(Problem::new("measure.driver", what));
     };
+    for (key, is_there) in
+        [("host", measure.host.is_some()), ("timeout_s", measure.timeout_s.is_some())]
+    {
+        if is_there {
+            let what = "is for a program that measures; a driver has its own options";
+            return Err(Problem::new(format!("measure.{key}"), what));
+        }
+    }
     (driver.check)(&measure.options).map_err(|what| Problem::new("measure.options", what))?;
     for (name, value) in &measure.values {
         let key = format!("measure.values.{name}");

@@ -212,7 +212,7 @@ fn x_axis(label: &str, dots: &[Dot<'_>]) -> Axis {
         )]
         return Axis::whole(label, least as u32..=most as u32);
     }
-    Axis::probability(label, values())
+    Axis::by_span(label, values())
 }
 
 /// The values without repetitions, in their first order.

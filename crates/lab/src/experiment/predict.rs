@@ -17,9 +17,11 @@ struct Predictor {
     says: fn(&Trial, &Combination) -> Option<f64>,
 }
 
-const PREDICTORS: [Predictor; 6] = [
+const PREDICTORS: [Predictor; 8] = [
     Predictor { name: "slowest-channel", unit: "Mbit/s", says: slowest_channel },
     Predictor { name: "tcp", unit: "Mbit/s", says: tcp },
+    Predictor { name: "datagrams", unit: "Mbit/s", says: datagrams },
+    Predictor { name: "lost-datagrams", unit: "", says: lost_datagrams },
     Predictor { name: "requests", unit: "requests/s", says: requests },
     Predictor {
         name: "requested-rate",
@@ -115,6 +117,24 @@ fn tcp_rate(link: &LinkPlan) -> Option<f64> {
 
 /// Linux's shortest time until a packet is sent again for want of any answer, in seconds.
 const LEAST_TIMEOUT: f64 = 0.2;
+
+/// The payload that arrives of `bitrate` Mbit/s of it, sent over the first link in full datagrams.
+fn datagrams(trial: &Trial, combination: &Combination) -> Option<f64> {
+    let Conditions { rate_mbit, loss, .. } = forward(trial)?;
+    let mtu = f64::from(trial.links.values().next()?.mtu);
+    let carried = rate_mbit.map_or(f64::INFINITY, |rate| rate * (mtu - DATAGRAM_HEADERS) / mtu);
+    let bitrate = combination.value("bitrate").and_then(number)?;
+    Some(bitrate.min(carried) * (1.0 - loss))
+}
+
+/// The part of them that does not.
+fn lost_datagrams(trial: &Trial, combination: &Combination) -> Option<f64> {
+    let bitrate = combination.value("bitrate").and_then(number)?;
+    Some(1.0 - datagrams(trial, combination)? / bitrate)
+}
+
+/// The bytes of a packet with a datagram that are not payload: headers of IPv4 and UDP.
+const DATAGRAM_HEADERS: f64 = 20.0 + 8.0;
 
 /// Web requests a second: `clients` of them, each of which asks again when it has its answer, which
 /// takes `round_trips` of the slowest link and so long as that carries an answer of `size` bytes. All

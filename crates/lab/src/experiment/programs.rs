@@ -9,8 +9,8 @@ use super::Problem;
 use crate::trial::Trial;
 
 /// Debian's packages of programs that experiments use.
-const PACKAGES: [(&str, &str); 4] =
-    [("ab", "apache2-utils"), ("iperf3", "iperf3"), ("nginx", "nginx-light"), ("wrk", "wrk")];
+const PACKAGES: [(&str, &str); 3] =
+    [("iperf3", "iperf3"), ("nginx", "nginx-light"), ("wrk", "wrk")];
 
 /// Looks for every program; the error is about the first that is missing.
 pub(super) fn find<'a>(trials: impl Iterator<Item = &'a Trial>) -> Result<(), Problem> {

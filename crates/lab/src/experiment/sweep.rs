@@ -34,6 +34,9 @@ pub(super) struct Combination {
     pub(super) sets: Vec<(String, Table)>,
 }
 
+/// The most values of a key.
+const MOST_VALUES: usize = 10_000;
+
 /// What placeholders stand for already.
 const TAKEN: [&str; 2] = ["files", "sunder"];
 
@@ -135,6 +138,11 @@ impl Key {
             )),
         };
         let values: Vec<Choice> = values?;
+        if values.len() > MOST_VALUES {
+            let what =
+                format!("has {} values, more than {MOST_VALUES}; leave some out", values.len());
+            return Err(Problem::new(at, what));
+        }
         if values.is_empty() {
             return Err(Problem::new(at, "has no values; give one at least"));
         }

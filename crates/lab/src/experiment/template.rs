@@ -22,8 +22,8 @@ pub(super) fn trial(
     let mut scope = Scope::new(&combination.swept, file)?;
     for (key, sets) in &mut combination.sets {
         *sets = scope.fill_table(key, sets)?;
+        scope.0.extend(sets.clone());
     }
-    scope.0.extend(combination.sets.iter().flat_map(|(_, sets)| sets.clone()));
 
     let sections = [
         ("hosts", &file.hosts),

@@ -3,7 +3,7 @@
 use fastrand::Rng;
 
 use super::conditions::Conditions;
-use super::time::{MS, Nanos};
+use super::time::MS;
 
 /// What becomes of a packet on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,9 +80,9 @@ impl Wander {
         Self { seed }
     }
 
-    /// How much longer (or shorter) than the mean a packet travels that is sent at a time, in
-    /// nanoseconds: within `jitter_ms` to either side.
-    pub(super) fn at(&self, now: Nanos, jitter_ms: f64) -> i64 {
+    /// How much longer (or shorter) than the mean a packet travels that is sent so long after the
+    /// link was made, in nanoseconds: within `jitter_ms` to either side.
+    pub(super) fn at(&self, now: u64, jitter_ms: f64) -> i64 {
         if jitter_ms == 0.0 {
             return 0;
         }
@@ -92,7 +92,7 @@ impl Wander {
             clippy::cast_sign_loss,
             reason = "an hour at most"
         )]
-        let step = ((8.0 * jitter_ms * MS as f64) as Nanos).max(1);
+        let step = ((8.0 * jitter_ms * MS as f64) as u64).max(1);
         let (index, part) = (now / step, (now % step) as f64 / step as f64);
         let height = self.height(index) * (1.0 - part) + self.height(index + 1) * part;
         #[expect(clippy::cast_possible_truncation, reason = "an hour at most")]

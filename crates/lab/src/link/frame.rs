@@ -145,6 +145,9 @@ impl Cuts {
     /// payload.
     fn rewrite(self, headers: &mut [u8], segments: &Range<usize>, payload: usize, is_last: bool) {
         let (virtio, packet) = headers.split_at_mut(VIRTIO);
+        // What the kernel says of the headers' length is a hint, which may be longer than what is left.
+        #[expect(clippy::cast_possible_truncation, reason = "headers are short")]
+        virtio[2..4].copy_from_slice(&(packet.len() as u16).to_ne_bytes());
         if segments.len() == 1 {
             virtio[1] = GSO_NONE;
             virtio[4..6].fill(0);

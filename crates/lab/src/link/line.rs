@@ -15,15 +15,18 @@ use std::collections::{BinaryHeap, VecDeque};
 use super::conditions::Conditions;
 use super::fate::{Fate, Fates, Wander};
 use super::frame::Frame;
-use super::time::{Nanos, nanos};
+use super::time::nanos;
 
 /// How long a line sends at a piece of a superpacket, at most: half of it is how early or late a
 /// packet inside is at the median.
-const PIECE: Nanos = 100_000;
+const PIECE: u64 = 100_000;
 
-/// How many bytes a line holds at most, queued or on the wire. What comes on top of that is dropped,
-/// which takes a link of more than 8 Gbit/s and a second's delay.
+/// How many bytes a line holds at most, queued or on the wire, what it keeps beside each piece
+/// included. What comes on top of that is dropped, which takes 8 Gbit/s and a second's delay.
 const MOST_HELD: usize = 1 << 30;
+
+/// What a line keeps beside a piece, in bytes, or a little more.
+const BESIDE: usize = 256;
 
 /// What a line has done so far, in packets as they are on a wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,6 +50,8 @@ pub struct Counts {
 /// One direction of a link.
 #[derive(Debug)]
 pub(super) struct Line {
+    /// When it was made.
+    start: u64,
     conditions: Conditions,
     fates: Fates,
     wander: Wander,
@@ -55,21 +60,21 @@ pub(super) struct Line {
     /// The bytes of packets in the queue and on the wire.
     held_bytes: usize,
     /// When the transmitter has sent what it is sending.
-    free_at: Nanos,
+    free_at: u64,
     /// What is left of the last nanosecond that it took, in bits times 10^9.
     remainder: u64,
     wire: BinaryHeap<Flying>,
     /// How many were put on the wire, which orders those of equal times.
     flights: u64,
     /// What was sent and when, if anybody listens.
-    tapped: Option<Vec<(Nanos, Frame)>>,
+    tapped: Option<Vec<(u64, Frame)>>,
     counts: Counts,
 }
 
 /// What is sent in one go.
 #[derive(Debug)]
 struct Piece {
-    offered_at: Nanos,
+    offered_at: u64,
     /// How much is sent, of lost packets too.
     bytes: usize,
     segments: usize,
@@ -80,16 +85,17 @@ struct Piece {
 /// What is on its way.
 #[derive(Debug)]
 struct Flying {
-    due: Nanos,
+    due: u64,
     number: u64,
     frame: Frame,
 }
 
 impl Line {
-    /// A line whose chances come from a seed.
-    pub(super) fn new(conditions: Conditions, seed: u64) -> Self {
+    /// A line that is there from `start` on and whose chances come from a seed.
+    pub(super) fn new(conditions: Conditions, seed: u64, start: u64) -> Self {
         let mut seeds = fastrand::Rng::with_seed(seed);
         Self {
+            start,
             conditions,
             fates: Fates::new(seeds.u64(..)),
             wander: Wander::new(seeds.u64(..)),
@@ -111,13 +117,21 @@ impl Line {
     }
 
     /// What was sent since the last call, and when, in that order.
-    pub(super) fn take_tapped(&mut self) -> impl Iterator<Item = (Nanos, Frame)> {
+    pub(super) fn take_tapped(&mut self) -> impl Iterator<Item = (u64, Frame)> {
         self.tapped.iter_mut().flat_map(std::mem::take)
     }
 
     /// Changes the conditions. What is being sent or on its way is not affected.
-    pub(super) fn set(&mut self, now: Nanos, conditions: Conditions) {
+    pub(super) fn set(&mut self, now: u64, conditions: Conditions) {
         self.transmit(now);
+        if let Some(piece) = self.queue.front()
+            && self.free_at.max(piece.offered_at) < now
+        {
+            // It has begun.
+            let (done, _) = self.sent_at(piece);
+            self.send_first(done);
+        }
+        self.remainder = 0;
         self.conditions = conditions;
     }
 
@@ -126,7 +140,7 @@ impl Line {
     }
 
     /// A frame that is to be sent. Times never go back from one call of any method to the next.
-    pub(super) fn offer(&mut self, now: Nanos, frame: &Frame) {
+    pub(super) fn offer(&mut self, now: u64, frame: &Frame) {
         self.transmit(now);
         let segments = frame.segments();
         let limit = self.queue_limit();
@@ -139,7 +153,7 @@ impl Line {
             self.counts.offered += 1;
             let waiting = self.queued_bytes + bytes;
             let is_full = waiting > 0 && waiting + length > limit;
-            if is_full || self.held_bytes + bytes + length > MOST_HELD {
+            if is_full || self.held_bytes + BESIDE + bytes + length > MOST_HELD {
                 self.counts.dropped += (segments - i) as u64;
                 self.counts.offered += (segments - i - 1) as u64;
                 break;
@@ -163,14 +177,14 @@ impl Line {
 
     fn enqueue(
         &mut self,
-        now: Nanos,
+        now: u64,
         frame: &Frame,
         part: std::ops::Range<usize>,
         bytes: usize,
         fate: Fate,
     ) {
         self.queued_bytes += bytes;
-        self.held_bytes += bytes;
+        self.held_bytes += BESIDE + bytes;
         let segments = part.len();
         self.queue.push_back(Piece {
             offered_at: now,
@@ -182,7 +196,7 @@ impl Line {
     }
 
     /// The soonest that a frame may have arrived, if any is on its way.
-    pub(super) fn next_arrival(&self) -> Option<Nanos> {
+    pub(super) fn next_arrival(&self) -> Option<u64> {
         let sent = self.queue.front().map(|piece| {
             let (done, _) = self.sent_at(piece);
             self.arrival(done)
@@ -192,7 +206,7 @@ impl Line {
     }
 
     /// The next frame that has arrived, and when it was due.
-    pub(super) fn take_arrived(&mut self, now: Nanos) -> Option<(Nanos, Frame)> {
+    pub(super) fn take_arrived(&mut self, now: u64) -> Option<(u64, Frame)> {
         self.transmit(now);
         if self.wire.peek()?.due > now {
             return None;
@@ -200,27 +214,33 @@ impl Line {
         let Flying { due, frame, .. } = self.wire.pop()?;
         self.counts.delivered += frame.segments() as u64;
         self.counts.delivered_bytes += frame.bytes() as u64;
-        self.held_bytes -= frame.bytes();
+        self.held_bytes -= BESIDE + frame.bytes();
         Some((due, frame))
     }
 
     /// Sends what can have been sent by now.
-    fn transmit(&mut self, now: Nanos) {
+    fn transmit(&mut self, now: u64) {
         while let Some(piece) = self.queue.front() {
             let (done, remainder) = self.sent_at(piece);
             if done > now {
                 return;
             }
-            (self.free_at, self.remainder) = (done, remainder);
-            if let Some(piece) = self.queue.pop_front() {
-                self.queued_bytes -= piece.bytes;
-                self.launch(done, &piece);
-            }
+            self.remainder = remainder;
+            self.send_first(done);
+        }
+    }
+
+    /// Takes the first piece from the queue, as sent at a time.
+    fn send_first(&mut self, sent: u64) {
+        self.free_at = sent;
+        if let Some(piece) = self.queue.pop_front() {
+            self.queued_bytes -= piece.bytes;
+            self.launch(sent, &piece);
         }
     }
 
     /// Puts on the wire what was sent at a time.
-    fn launch(&mut self, sent: Nanos, piece: &Piece) {
+    fn launch(&mut self, sent: u64, piece: &Piece) {
         if let Some(tapped) = &mut self.tapped {
             tapped.push((sent, piece.frame.clone()));
         }
@@ -231,7 +251,7 @@ impl Line {
             Fate::Arrives => {}
             Fate::Lost => {
                 self.counts.lost += segments;
-                self.held_bytes -= piece.bytes;
+                self.held_bytes -= BESIDE + piece.bytes;
                 return;
             }
             Fate::Late => {
@@ -240,7 +260,7 @@ impl Line {
             }
             Fate::Twice => {
                 self.counts.twice += segments;
-                self.held_bytes += piece.bytes;
+                self.held_bytes += BESIDE + piece.bytes;
                 copies = 2;
             }
         }
@@ -252,7 +272,7 @@ impl Line {
 
     /// When a piece at the head of the queue will have been sent, and what is left of the last
     /// nanosecond.
-    fn sent_at(&self, piece: &Piece) -> (Nanos, u64) {
+    fn sent_at(&self, piece: &Piece) -> (u64, u64) {
         let start = self.free_at.max(piece.offered_at);
         let Some(rate) = self.bits_per_second() else { return (start, 0) };
         // A pause takes what was left along.
@@ -262,9 +282,10 @@ impl Line {
     }
 
     /// When that arrives which was sent at a time.
-    fn arrival(&self, sent: Nanos) -> Nanos {
+    fn arrival(&self, sent: u64) -> u64 {
         let travel = sent + nanos(self.conditions.delay_ms);
-        travel.saturating_add_signed(self.wander.at(sent, self.conditions.jitter_ms))
+        let since_start = sent.saturating_sub(self.start);
+        travel.saturating_add_signed(self.wander.at(since_start, self.conditions.jitter_ms))
     }
 
     fn bits_per_second(&self) -> Option<u64> {
@@ -326,10 +347,10 @@ mod tests {
     const RATE: f64 = 12.0;
 
     /// How long a full packet of a line at `RATE` takes.
-    const PACKET: Nanos = MS;
+    const PACKET: u64 = MS;
 
     fn line(conditions: Conditions) -> Line {
-        Line::new(conditions.checked().unwrap(), 1)
+        Line::new(conditions.checked().unwrap(), 1, 0)
     }
 
     fn packet() -> Frame {
@@ -337,7 +358,7 @@ mod tests {
     }
 
     /// All that arrives from now on: when it was due, and the packets.
-    fn arrivals(line: &mut Line) -> Vec<(Nanos, Vec<u8>)> {
+    fn arrivals(line: &mut Line) -> Vec<(u64, Vec<u8>)> {
         let mut arrived = Vec::new();
         while let Some(next) = line.next_arrival() {
             // Nothing arrives then if it is lost or late, but time goes on.
@@ -348,7 +369,7 @@ mod tests {
         arrived
     }
 
-    fn times(arrived: &[(Nanos, Vec<u8>)]) -> Vec<Nanos> {
+    fn times(arrived: &[(u64, Vec<u8>)]) -> Vec<u64> {
         arrived.iter().map(|(due, _)| *due).collect()
     }
 
@@ -487,7 +508,7 @@ mod tests {
     fn jitter_stays_within_its_bounds_and_keeps_order() {
         let conditions = Conditions { delay_ms: 5.0, jitter_ms: 3.0, ..Conditions::default() };
         let mut line = line(conditions);
-        let (mut least, mut most) = (Nanos::MAX, 0);
+        let (mut least, mut most) = (u64::MAX, 0);
         let mut before = 0;
         for i in 0..20_000 {
             let sent = i * MS / 5;
@@ -506,14 +527,18 @@ mod tests {
 
     #[test]
     fn a_line_holds_no_more_than_it_may() {
-        let mut line =
-            line(Conditions { delay_ms: 1e6, duplicate: 0.5, loss: 0.1, ..Conditions::default() });
+        let mut line = line(Conditions {
+            delay_ms: 1e6,
+            duplicate: 0.01,
+            loss: 0.01,
+            ..Conditions::default()
+        });
         let frame = Made { payload: 45 * 1448, ..TCP4 }.frame();
         for _ in 0..20_000 {
             line.offer(0, &frame);
         }
         assert!(line.counts().dropped > 0);
-        let held: usize = line.wire.iter().map(|flying| flying.frame.bytes()).sum();
+        let held: usize = line.wire.iter().map(|flying| BESIDE + flying.frame.bytes()).sum();
         assert_eq!(held, line.held_bytes);
         assert!((MOST_HELD - (1 << 16)..MOST_HELD + (1 << 16)).contains(&held), "{held}");
         arrivals(&mut line);
@@ -527,18 +552,15 @@ mod tests {
         for _ in 0..4 {
             line.offer(0, &packet());
         }
-        // While the second is being sent: it is finished at the new rate's pace.
-        line.set(PACKET, Conditions { rate_mbit: Some(2.0 * RATE), delay_ms: 10.0, ..slow });
+        // While the second is being sent, which goes on as it began.
+        let fast = Conditions { rate_mbit: Some(2.0 * RATE), delay_ms: 10.0, ..slow };
+        line.set(PACKET + PACKET / 4, fast);
         let due = times(&arrivals(&mut line));
-        let half = PACKET / 2;
-        assert_eq!(
-            due,
-            [
-                PACKET,
-                PACKET + half + 10 * MS,
-                PACKET + 2 * half + 10 * MS,
-                PACKET + 3 * half + 10 * MS
-            ]
-        );
+        let then = 2 * PACKET + 10 * MS;
+        assert_eq!(due, [PACKET, 2 * PACKET, then + PACKET / 2, then + PACKET]);
+        // Of what has not begun, all is sent by the new conditions.
+        line.offer(20 * MS, &packet());
+        line.set(20 * MS, slow);
+        assert_eq!(times(&arrivals(&mut line)), [21 * MS]);
     }
 }

@@ -1,12 +1,9 @@
-//! Time, as links count it.
+//! Time, as links count it: nanoseconds of the system's monotonic clock.
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds of the system's monotonic clock.
-pub(crate) type Nanos = u64;
-
 /// A millisecond.
-pub(super) const MS: Nanos = 1_000_000;
+pub(super) const MS: u64 = 1_000_000;
 
 /// A time in milliseconds as nanoseconds.
 #[expect(
@@ -14,12 +11,12 @@ pub(super) const MS: Nanos = 1_000_000;
     clippy::cast_sign_loss,
     reason = "conditions are checked"
 )]
-pub(super) fn nanos(ms: f64) -> Nanos {
-    (ms * MS as f64).round() as Nanos
+pub(super) fn nanos(ms: f64) -> u64 {
+    (ms * MS as f64).round() as u64
 }
 
 /// The time by the system's monotonic clock.
-pub(crate) fn now() -> Nanos {
+pub(crate) fn now() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
 }

@@ -15,12 +15,12 @@ const ROUNDING: f64 = 1e-9;
 const WRITTEN_OUT: std::ops::Range<f64> = 1e-4..1e12;
 
 /// A number in a few significant digits.
-pub(super) fn short(value: f64) -> String {
+pub(crate) fn short(value: f64) -> String {
     digits(value, DIGITS)
 }
 
 /// A proportion in percent.
-pub(super) fn percent(proportion: f64) -> String {
+pub(crate) fn percent(proportion: f64) -> String {
     let percent = 100.0 * proportion;
     if percent > 0.0 && percent < 1e-4 {
         return format!("{} %", digits(percent, 2));
@@ -29,7 +29,7 @@ pub(super) fn percent(proportion: f64) -> String {
 }
 
 /// A probability as one case in so many.
-pub(super) fn one_in(probability: f64) -> String {
+pub(crate) fn one_in(probability: f64) -> String {
     if probability <= 0.0 {
         return String::from("never");
     }
@@ -43,7 +43,7 @@ pub(super) fn one_in(probability: f64) -> String {
 }
 
 /// The least number of few digits that is no less; what only rounding has put above is not.
-pub(super) fn rounded_up(value: f64) -> String {
+pub(crate) fn rounded_up(value: f64) -> String {
     let near = rounded(value, DIGITS_TO_TYPE);
     if near >= value * (1.0 - ROUNDING) {
         return written(near);
@@ -52,7 +52,7 @@ pub(super) fn rounded_up(value: f64) -> String {
 }
 
 /// The greatest number of few digits that is no more.
-pub(super) fn rounded_down(value: f64) -> String {
+pub(crate) fn rounded_down(value: f64) -> String {
     let near = rounded(value, DIGITS_TO_TYPE);
     if near <= value * (1.0 + ROUNDING) {
         return written(near);

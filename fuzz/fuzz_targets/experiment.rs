@@ -1,0 +1,14 @@
+//! Experiment files: whatever the text is, it is an experiment or refused in one line.
+#![no_main]
+
+use std::path::Path;
+
+use lab::Experiment;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    if let Err(error) = Experiment::parse(Path::new("fuzz.toml"), text) {
+        let said = error.to_string();
+        assert!(said.starts_with("fuzz.toml: ") && !said.contains('\n'), "{said}");
+    }
+});
