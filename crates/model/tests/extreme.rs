@@ -84,7 +84,7 @@ fn decades(rng: &mut Rng) -> f64 {
     10_f64.powf(-6.0 * fraction(rng))
 }
 
-fn by_span(rng: &mut Rng) -> f64 {
+fn probability(rng: &mut Rng) -> f64 {
     match rng.below(8) {
         0 => 0.0,
         1 => 1e-6,

@@ -8,7 +8,7 @@ mod textbook;
 use textbook::{agree, agree_to, number, thresholds};
 
 /// Ends and tiny values come up often enough to meet.
-fn by_span(most: f64) -> impl Strategy<Value = f64> {
+fn probability(most: f64) -> impl Strategy<Value = f64> {
     prop_oneof![1 => Just(0.0), 1 => Just(1e-6), 1 => Just(most), 4 => 0.0..most]
 }
 

@@ -11,7 +11,7 @@ pub(crate) fn fraction(rng: &mut Rng) -> f64 {
 }
 
 /// A probability: often 0, tiny, or one of few values so that there are ties; 1 only if `certain`.
-fn by_span(rng: &mut Rng, certain: bool) -> f64 {
+fn probability(rng: &mut Rng, certain: bool) -> f64 {
     match rng.below(8) {
         0 => 0.0,
         1 => 1e-6,
