@@ -5,7 +5,7 @@
 //!   is compared with the request is the delay less the time that the packet's bits take.
 //! - Loss: packets at four fifths of the link's rate, so that none is dropped for want of room.
 //! - Rate: a quarter more than the link can carry; the bytes that arrive from the first packet to the
-//!   last. If `offered_mbit` is less than that, it is the sender who was measured.
+//!   last. If `offered` is less than that, it is the sender who was measured.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,11 +24,11 @@ use crate::network::Network;
 pub(super) const DRIVER: Driver = Driver {
     name: "accuracy",
     values: &[
-        "offered_mbit",
-        "rate_mbit",
-        "delay_ms",
-        "delay_off_ms",
-        "delay_off_99_ms",
+        "offered",
+        "carried",
+        "delay",
+        "delay_off",
+        "delay_off_99",
         "loss",
         "loss_z",
         "packets",
@@ -149,8 +149,8 @@ fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
         let link = network.link(link).ok_or("the link is gone")?;
         link.set(Direction::Forward, lossless).map_err(|error| error.to_string())?;
         let arrivals = run(Flow { packets, payload, batch, rate }).map_err(io)?;
-        values.insert("offered_mbit", arrivals.offered_mbit(HEADERS));
-        values.insert("rate_mbit", arrivals.rate_mbit(HEADERS));
+        values.insert("offered", arrivals.offered_mbit(HEADERS));
+        values.insert("carried", arrivals.rate_mbit(HEADERS));
     }
     Ok(Values(values))
 }
@@ -200,9 +200,9 @@ fn delay(arrivals: &Arrivals, conditions: &Conditions, values: &mut BTreeMap<&'s
     let bits = packets_per_second(conditions, SHORT).map_or(0.0, |rate| 1000.0 / rate);
     let delays: Vec<f64> = arrivals.delays_ms().map(|delay| delay - bits).collect();
     let off: Vec<f64> = delays.iter().map(|delay| (delay - conditions.delay_ms).abs()).collect();
-    values.insert("delay_ms", quantile(delays, 0.5));
-    values.insert("delay_off_ms", quantile(off.clone(), 0.5));
-    values.insert("delay_off_99_ms", quantile(off, 0.99));
+    values.insert("delay", quantile(delays, 0.5));
+    values.insert("delay_off", quantile(off.clone(), 0.5));
+    values.insert("delay_off_99", quantile(off, 0.99));
 }
 
 /// The loss, and how many standard deviations it is from the request: within 2.576 in 99 of 100.

@@ -13,7 +13,7 @@ use crate::network::Network;
 
 pub(super) const DRIVER: Driver = Driver {
     name: "round-trips",
-    values: &["mean_ms", "deviation_ms", "median_ms", "highest_ms", "count"],
+    values: &["mean", "deviation", "median", "highest", "count"],
     check,
     measure,
 };
@@ -73,10 +73,10 @@ fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
     let mean = trips.iter().sum::<f64>() / count;
     let variance = trips.iter().map(|trip| (trip - mean).powi(2)).sum::<f64>() / count;
     Ok(Values(BTreeMap::from([
-        ("mean_ms", mean),
-        ("deviation_ms", variance.sqrt()),
-        ("median_ms", trips[trips.len() / 2]),
-        ("highest_ms", trips[trips.len() - 1]),
+        ("mean", mean),
+        ("deviation", variance.sqrt()),
+        ("median", trips[trips.len() / 2]),
+        ("highest", trips[trips.len() - 1]),
         ("count", count),
     ])))
 }
