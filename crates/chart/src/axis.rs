@@ -32,9 +32,11 @@ impl Axis {
         Self { label: label.to_owned(), range, ticks, scale: Scale::Linear { digits: 0 } }
     }
 
-    /// From 0 to the highest of the values, none of which is negative.
+    /// From 0, or from the least of the values if that is negative, to the highest.
     pub fn from_zero(label: &str, values: impl Iterator<Item = f64>) -> Self {
-        Self::linear(label, 0.0, highest(finite(values)))
+        let values: Vec<f64> = finite(values).collect();
+        let least = values.iter().copied().fold(0.0, f64::min);
+        Self::linear(label, least, highest(values.into_iter()))
     }
 
     /// From about the least of the values to the highest; none is negative.
@@ -44,7 +46,7 @@ impl Axis {
         Self::linear(label, least, highest(values.into_iter()))
     }
 
-    /// For probabilities: logarithmic if they span two decades, or else from 0.
+    /// Logarithmic if the values, none of which is negative, span two decades, or else from 0.
     pub fn by_span(label: &str, values: impl Iterator<Item = f64>) -> Self {
         let values: Vec<f64> = finite(values).collect();
         let most = highest(values.iter().copied());
@@ -161,6 +163,14 @@ mod tests {
 
     fn said(axis: &Axis) -> Vec<String> {
         axis.ticks.iter().map(|tick| axis.tick_label(*tick)).collect()
+    }
+
+    #[test]
+    fn negative_values_have_room_below_zero() {
+        let axis = Axis::from_zero("z", [-1.6, 0.4].into_iter());
+        assert!(axis.range.start <= -1.6 && axis.range.end >= 0.4, "{:?}", axis.range);
+        assert!(axis.ticks.iter().any(|tick| tick.abs() < 1e-9), "{:?}", axis.ticks);
+        assert!(Axis::from_zero("z", [1.0, 2.5].into_iter()).range.start.abs() < 1e-9);
     }
 
     #[test]
