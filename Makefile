@@ -36,6 +36,8 @@ bench:
 	$(CARGO) bench --locked --package sharing --bench sharing
 	$(CARGO) bench --locked --package model --bench programs
 	$(CARGO) bench --locked --package micss --bench loopback
+	$(CARGO) bench --locked --package remicss --bench symbols
+	$(CARGO) bench --locked --package remicss --bench receiving
 
 docs:
 	$(CARGO) doc --workspace --no-deps --locked

@@ -14,6 +14,8 @@ pub(crate) const TERMS_LEN: usize = 8;
 pub enum Protocol {
     /// The MICSS stream protocol.
     MicssStream = 1,
+    /// The ReMICSS datagram protocol.
+    ReMicssDatagrams = 2,
 }
 
 /// How a record becomes n shares.
@@ -121,6 +123,7 @@ impl Terms {
         let [protocol, scheme, k, n, options @ ..] = bytes;
         let protocol = match protocol {
             1 => Protocol::MicssStream,
+            2 => Protocol::ReMicssDatagrams,
             other => return Err(TermsError::UnknownProtocol(other)),
         };
         let scheme = match scheme {

@@ -5,7 +5,6 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
-use micss::config::ConfigError;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -26,15 +25,15 @@ const SPARE_FILES: u64 = 64;
 ///
 /// # Errors
 /// When there is no such file, or it is no such configuration: what is wrong, and in which line.
-pub(crate) fn load<T>(
+pub(crate) fn load<T, E: Mistake>(
     command: &str,
     path: &Path,
-    parse: impl FnOnce(&str) -> Result<T, ConfigError>,
+    parse: impl FnOnce(&str) -> Result<T, E>,
 ) -> Result<T, Failure> {
     let text = read(path).map_err(|error| refuse(path, &error))?;
     parse(&text).map_err(|error| {
         let path = path.display();
-        let place = Place::of(&error, &text);
+        let place = Place::of(error.at(), &text);
         let line = place.line.map(|line| format!(", line {line}")).unwrap_or_default();
         let key = place.key.map(|key| format!("{key}: ")).unwrap_or_default();
         Failure::Usage(format!("{path}{line}: {key}{error}; example: sunder {command} --help"))
@@ -64,6 +63,68 @@ fn refuse(path: &Path, error: &io::Error) -> Failure {
     })
 }
 
+/// Why a configuration is none, and what is known of the place.
+pub(crate) trait Mistake: std::fmt::Display {
+    /// What to look for in the text.
+    fn at(&self) -> At<'_>;
+}
+
+/// What a mistake is about.
+#[derive(Clone, Copy)]
+pub(crate) enum At<'a> {
+    /// What the reader of TOML says.
+    Toml(&'a toml::de::Error),
+    /// A text in quotes.
+    Text(&'a str),
+    /// A key.
+    Key(&'a str),
+    /// All of it.
+    Whole,
+}
+
+/// A TOML reader's error as one line.
+#[derive(Debug)]
+pub(crate) struct TomlMistake(toml::de::Error);
+
+impl From<toml::de::Error> for TomlMistake {
+    fn from(error: toml::de::Error) -> Self {
+        Self(error)
+    }
+}
+
+impl std::fmt::Display for TomlMistake {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0.message().replace('\n', " "))
+    }
+}
+
+impl Mistake for TomlMistake {
+    fn at(&self) -> At<'_> {
+        At::Toml(&self.0)
+    }
+}
+
+impl Mistake for micss::config::ConfigError {
+    fn at(&self) -> At<'_> {
+        match self {
+            Self::Toml(error) => At::Toml(error),
+            Self::Target { text, .. } => At::Text(text),
+            Self::Range { key, .. } => At::Key(key),
+            Self::Channels { .. } | Self::NothingToDo => At::Whole,
+        }
+    }
+}
+
+impl Mistake for remicss::config::ConfigError {
+    fn at(&self) -> At<'_> {
+        match self {
+            Self::Toml(error) => At::Toml(error),
+            Self::Range { key, .. } => At::Key(key),
+            Self::Channels { .. } | Self::End { .. } | Self::Conflict(_) => At::Whole,
+        }
+    }
+}
+
 /// Where in a configuration something is wrong, as far as that is known.
 #[derive(Default)]
 struct Place {
@@ -74,20 +135,16 @@ struct Place {
 }
 
 impl Place {
-    fn of(error: &ConfigError, text: &str) -> Self {
-        let beginning_with =
-            |key: &str| text.lines().position(|line| line.trim_start().starts_with(key));
-        match error {
-            ConfigError::Toml(error) => Self::of_toml(error, text),
-            ConfigError::Target { text: value, .. } => {
-                let quoted = format!("\"{value}\"");
-                let line = text.lines().position(|line| line.contains(&quoted));
-                Self { line: line.map(|index| index + 1), key: None }
-            }
-            ConfigError::Range { key, .. } => {
-                Self { line: beginning_with(key).map(|index| index + 1), key: None }
-            }
-            ConfigError::Channels { .. } | ConfigError::NothingToDo => Self::default(),
+    fn of(at: At<'_>, text: &str) -> Self {
+        let first = |is: &dyn Fn(&str) -> bool| {
+            let line = text.lines().position(is).map(|index| index + 1);
+            Self { line, key: None }
+        };
+        match at {
+            At::Toml(error) => Self::of_toml(error, text),
+            At::Text(value) => first(&|line| line.contains(&format!("\"{value}\""))),
+            At::Key(key) => first(&|line| line.trim_start().starts_with(key)),
+            At::Whole => Self::default(),
         }
     }
 
@@ -229,7 +286,7 @@ pub(crate) async fn until_stopped<F: Future<Output = ()>>(
 
 #[cfg(test)]
 mod tests {
-    use micss::config::{ClientConfig, ServerConfig};
+    use micss::config::{ClientConfig, ConfigError, ServerConfig};
 
     use super::*;
 

@@ -17,7 +17,9 @@ mod proxy;
 mod serve;
 mod share;
 mod split;
+mod status;
 mod table;
+mod tunnel;
 
 use std::process::ExitCode;
 
@@ -46,6 +48,8 @@ enum Command {
     Plan(plan::Arguments),
     Demo(demo::Arguments),
     Lab(lab::Arguments),
+    Tunnel(tunnel::Arguments),
+    Status(status::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -69,6 +73,8 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Lab(arguments) => lab::run(&arguments),
+        Command::Tunnel(arguments) => tunnel::run(&arguments),
+        Command::Status(arguments) => status::run(&arguments),
     }
 }
 

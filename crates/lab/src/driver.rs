@@ -5,6 +5,7 @@
 
 mod accuracy;
 mod datagrams;
+mod flow;
 mod rattan;
 mod round_trips;
 
@@ -31,7 +32,7 @@ pub(crate) struct Driver {
 }
 
 /// Every driver.
-pub(crate) const ALL: [Driver; 2] = [accuracy::DRIVER, round_trips::DRIVER];
+pub(crate) const ALL: [Driver; 3] = [accuracy::DRIVER, flow::DRIVER, round_trips::DRIVER];
 
 /// A driver, by name.
 pub(crate) fn find(name: &str) -> Option<Driver> {

@@ -11,9 +11,11 @@ mod check;
 mod file;
 mod journal;
 mod machine;
+pub(crate) mod optimal;
 mod plot;
 mod predict;
 mod programs;
+mod range;
 mod results;
 mod run;
 mod summary;
@@ -114,9 +116,9 @@ impl Experiment {
                 format!("{repetitions} is not from 1 to {MOST_REPETITIONS}; give another number");
             return Err(Problem::new("repetitions", what));
         }
-        let sweep = Sweep::new(&content.sweep, MOST_TRIALS / repetitions)?;
+        let sweep = Sweep::new(&content.sweep)?;
         let mut points = Vec::new();
-        for combination in sweep.combinations() {
+        for combination in sweep.combinations(MOST_TRIALS / repetitions)? {
             let said = combination.said();
             let point = Point::new(&content, &sweep, combination);
             points.push(point.map_err(|problem| problem.with(&said))?);

@@ -10,26 +10,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::thread;
 
-use futures_util::TryStreamExt;
-use rtnetlink::packet_route::route::{RouteAttribute, RouteMetric, RouteScope};
-use rtnetlink::{Handle, LinkUnspec, RouteMessageBuilder};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+use tun::interface::{Interface, Network, raise_loopback};
 
 /// A host: a network namespace, which lasts as long as this, and as what runs in it.
 #[derive(Debug)]
 pub struct Host {
     name: String,
     namespace: OwnedFd,
-}
-
-/// An interface's settings.
-pub(crate) struct Interface<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) address: Ipv4Addr,
-    /// The longest packet, in bytes.
-    pub(crate) mtu: u32,
-    /// The congestion control of TCP connections through it, if not the system's.
-    pub(crate) congestion: Option<&'a str>,
 }
 
 /// How many packets the kernel keeps for a link that has not fetched them yet.
@@ -52,9 +40,7 @@ impl Host {
                 _ => {}
             }
         }
-        host.configure(async |netlink| {
-            netlink.link().set(LinkUnspec::new_with_index(1).up().build()).execute().await
-        })?;
+        host.run(raise_loopback)??;
         Ok(host)
     }
 
@@ -97,47 +83,19 @@ impl Host {
         self.run(|| fs::write(Path::new("/proc/sys").join(path), value))?
     }
 
-    /// Gives an interface its address in a /24, and brings it up.
-    pub(crate) fn set_up(&self, interface: &Interface<'_>) -> io::Result<()> {
-        self.configure(async |netlink| {
-            let mut links = netlink.link().get().match_name(interface.name.to_owned()).execute();
-            let Some(link) = links.try_next().await? else {
-                return Err(rtnetlink::Error::RequestFailed);
-            };
-            let index = link.header.index;
-            let up =
-                LinkUnspec::new_with_index(index).mtu(interface.mtu).txqueuelen(DEVICE_QUEUE).up();
-            netlink.link().set(up.build()).execute().await?;
-            netlink.address().add(index, interface.address.into(), 24).execute().await?;
-            let Some(congestion) = interface.congestion else { return Ok(()) };
-            let [a, b, c, _] = interface.address.octets();
-            let mut route = RouteMessageBuilder::<Ipv4Addr>::new()
-                .destination_prefix(Ipv4Addr::new(a, b, c, 0), 24)
-                .pref_source(interface.address)
-                .scope(RouteScope::Link)
-                .output_interface(index)
-                .build();
-            let algorithm = RouteMetric::CcAlgo(congestion.to_owned());
-            route.attributes.push(RouteAttribute::Metrics(vec![algorithm]));
-            netlink.route().add(route).replace().execute().await
-        })
-    }
-
-    /// Asks the kernel for something about this host's network.
-    fn configure(
+    /// Gives one of its interfaces its address in a /24 and its MTU, and brings it up. `congestion` is
+    /// the congestion control of TCP connections through it, if not the system's.
+    pub(crate) fn set_up(
         &self,
-        ask: impl AsyncFnOnce(Handle) -> Result<(), rtnetlink::Error> + Send,
+        name: &str,
+        address: Ipv4Addr,
+        mtu: u32,
+        congestion: Option<&str>,
     ) -> io::Result<()> {
-        self.run(|| {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(async {
-                let (connection, handle, _) = rtnetlink::new_connection()?;
-                let connection = tokio::spawn(connection);
-                let result = ask(handle).await.map_err(io::Error::other);
-                connection.abort();
-                result
-            })
-        })?
+        let addresses = [Network { address: address.into(), prefix: 24 }];
+        let (queue, routes) = (DEVICE_QUEUE, &[]);
+        let interface = Interface { name, mtu, queue, addresses: &addresses, routes, congestion };
+        self.run(|| interface.set_up())?
     }
 }
 

@@ -9,6 +9,7 @@
 #![allow(clippy::cast_precision_loss, reason = "counts and times are far below 2^52")]
 
 mod driver;
+mod end;
 pub mod experiment;
 mod host;
 mod link;
@@ -18,7 +19,6 @@ mod program;
 pub mod sandbox;
 mod tap;
 mod trial;
-mod tun;
 
 pub use experiment::{Experiment, ExperimentError};
 pub use host::Host;

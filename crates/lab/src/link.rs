@@ -6,7 +6,6 @@
 
 mod conditions;
 mod fate;
-pub(crate) mod frame;
 mod line;
 pub(crate) mod time;
 
@@ -21,14 +20,14 @@ use std::thread::{self, JoinHandle};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::thread::set_current_timer_slack;
 use rustix::time::Timespec;
+use tun::Frame;
 
 pub use conditions::{Conditions, ImpossibleCondition};
 pub use line::Counts;
 
-use crate::host::{Host, Interface};
+use crate::end::End;
+use crate::host::Host;
 use crate::tap::Tap;
-use crate::tun::Tun;
-use frame::Frame;
 use line::Line;
 use time::now;
 
@@ -108,17 +107,13 @@ impl Link {
                 .checked()
                 .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         }
-        let end = |i: usize| {
-            let tun = hosts[i].run(|| Tun::new(options.name))??;
-            hosts[i].set_up(&Interface {
-                name: options.name,
-                address: options.addresses[i],
-                mtu: options.mtu,
-                congestion: options.congestion,
-            })?;
-            Ok::<_, io::Error>(tun)
+        let attach = |i: usize| {
+            let end = hosts[i].run(|| End::new(options.name))??;
+            let address = options.addresses[i];
+            hosts[i].set_up(options.name, address, options.mtu, options.congestion)?;
+            Ok::<_, io::Error>(end)
         };
-        let tuns = [end(0)?, end(1)?];
+        let ends = [attach(0)?, attach(1)?];
         let start = now();
         let line = |i: usize| Line::new(options.conditions[i], options.seed ^ i as u64, start);
         let mut lines = [0, 1].map(line);
@@ -131,7 +126,7 @@ impl Link {
         let shared = Arc::new(Shared { state: Mutex::new(state), wake });
         let carrier = thread::Builder::new().name(format!("link {}", options.name)).spawn({
             let shared = Arc::clone(&shared);
-            move || carry(tuns, &shared, tap)
+            move || carry(ends, &shared, tap)
         })?;
         Ok(Self { shared, carrier: Some(carrier) })
     }
@@ -202,14 +197,14 @@ impl Shared {
 }
 
 /// Carries packets between two devices until the link is cut. Returns the tap.
-fn carry(mut tuns: [Tun; 2], shared: &Shared, tap: Option<Tap>) -> Option<Tap> {
+fn carry(mut ends: [End; 2], shared: &Shared, tap: Option<Tap>) -> Option<Tap> {
     // By default the kernel wakes a thread up to 50 µs late, so that it can wake several at once.
     // Should it refuse, the lateness shows.
     let _ = set_current_timer_slack(NonZero::new(1));
     loop {
         for (from, to) in [(0, 1), (1, 0)] {
-            receive(&mut tuns[from], shared, from);
-            deliver(&tuns[to], shared, from);
+            receive(&mut ends[from], shared, from);
+            deliver(&ends[to], shared, from);
             if let Some(tap) = &tap {
                 let tapped: Vec<(u64, Frame)> = shared.lock().lines[from].take_tapped().collect();
                 for (sent, frame) in tapped {
@@ -223,24 +218,24 @@ fn carry(mut tuns: [Tun; 2], shared: &Shared, tap: Option<Tap>) -> Option<Tap> {
         }
         let next = state.lines.iter().filter_map(Line::next_arrival).min();
         drop(state);
-        wait(&tuns, &shared.wake, next);
+        wait(&ends, &shared.wake, next);
     }
 }
 
 /// Takes what the kernel sends. The state is not locked while the kernel works.
-fn receive(tun: &mut Tun, shared: &Shared, line: usize) {
+fn receive(end: &mut End, shared: &Shared, line: usize) {
     for _ in 0..TURN {
         // A device that fails has nothing to send.
-        let Ok(Some(frame)) = tun.read() else { return };
+        let Ok(Some(frame)) = end.read() else { return };
         shared.lock().lines[line].offer(now(), &frame);
     }
 }
 
 /// Hands over what has arrived.
-fn deliver(tun: &Tun, shared: &Shared, line: usize) {
+fn deliver(end: &End, shared: &Shared, line: usize) {
     for _ in 0..TURN {
         let Some((due, frame)) = shared.lock().lines[line].take_arrived(now()) else { return };
-        let is_taken = tun.write(&frame);
+        let is_taken = end.write(&frame);
         let mut state = shared.lock();
         state.refused += u64::from(!is_taken);
         state.lateness[line].add(now().saturating_sub(due));
@@ -248,8 +243,8 @@ fn deliver(tun: &Tun, shared: &Shared, line: usize) {
 }
 
 /// Waits for a packet, for a change, or until a time.
-fn wait(tuns: &[Tun; 2], wake: &OwnedFd, until: Option<u64>) {
-    let mut events = [tuns[0].as_fd(), tuns[1].as_fd(), wake.as_fd()]
+fn wait(ends: &[End; 2], wake: &OwnedFd, until: Option<u64>) {
+    let mut events = [ends[0].as_fd(), ends[1].as_fd(), wake.as_fd()]
         .map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
     let timeout = until.map(|until| {
         let left = until.saturating_sub(now());

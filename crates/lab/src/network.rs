@@ -83,6 +83,16 @@ impl Network {
         self.links.get(name)
     }
 
+    /// The links, by name.
+    pub fn links(&self) -> impl Iterator<Item = &Link> {
+        self.links.values()
+    }
+
+    /// The links as they were asked for, by name.
+    pub(crate) fn plans(&self) -> impl Iterator<Item = &LinkPlan> {
+        self.plans.values()
+    }
+
     /// A host's address on a link.
     pub fn address(&self, host: &str, link: &str) -> Option<Ipv4Addr> {
         let index = self.plans.keys().position(|name| name == link)?;

@@ -93,6 +93,9 @@ fn start(trial: &Trial, network: &Network, files: &Path) -> Result<Vec<Program>,
         if let Some(port) = plan.listens {
             program.wait_until_it_listens(host, port).map_err(failed)?;
         }
+        if let Some(text) = &plan.says {
+            program.wait_until_it_says(text).map_err(failed)?;
+        }
         programs.push(program);
     }
     Ok(programs)

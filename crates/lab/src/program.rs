@@ -12,10 +12,10 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use crate::host::Host;
 
-/// How long a program may take until it listens.
+/// How long a program may take until it is ready.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How often the kernel is asked whether a program listens: it tells nobody by itself.
+/// How often it is looked whether a program is ready: nobody tells.
 const LOOK: Duration = Duration::from_millis(2);
 
 /// A program that has been started. It is killed when this is dropped, with all that it started.
@@ -56,17 +56,31 @@ impl Program {
 
     /// Waits until a TCP port is open on the host.
     pub(crate) fn wait_until_it_listens(&mut self, host: &Host, port: u16) -> Result<(), String> {
+        let listens = |_: &Self| {
+            is_open(host, port)
+                .map_err(|error| format!("cannot see {}'s ports: {error}", host.name()))
+        };
+        self.wait_until(listens, &format!("listen on port {port}"))
+    }
+
+    /// Waits until it has printed a text.
+    pub(crate) fn wait_until_it_says(&mut self, text: &str) -> Result<(), String> {
+        self.wait_until(|program| Ok(program.output().contains(text)), &format!("say \"{text}\""))
+    }
+
+    /// Waits until the program is ready, which is when it does as expected.
+    fn wait_until(
+        &mut self,
+        is_ready: impl Fn(&Self) -> Result<bool, String>,
+        expected: &str,
+    ) -> Result<(), String> {
         let deadline = Instant::now() + PATIENCE;
-        while !is_open(host, port)
-            .map_err(|error| format!("cannot see {}'s ports: {error}", host.name()))?
-        {
+        while !is_ready(self)? {
             if let Some(status) = self.wait(LOOK).map_err(|error| error.to_string())? {
-                return Err(
-                    self.complaint(&format!("ended ({status}) before it listened on port {port}"))
-                );
+                return Err(self.complaint(&format!("ended ({status}) and did not {expected}")));
             }
             if Instant::now() > deadline {
-                return Err(self.complaint(&format!("did not listen on port {port} within 20 s")));
+                return Err(self.complaint(&format!("did not {expected} within 20 s")));
             }
         }
         Ok(())

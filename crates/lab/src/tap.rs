@@ -13,7 +13,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::link::frame::Frame;
+use tun::Frame;
+
 use crate::link::time::now;
 
 /// How many frames may wait to be written. More are not recorded, and counted in the file.

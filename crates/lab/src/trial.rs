@@ -71,6 +71,8 @@ pub struct ProgramPlan {
     pub run: Vec<String>,
     /// The TCP port that is open on its host when it is ready.
     pub listens: Option<u16>,
+    /// What it prints when it is ready.
+    pub says: Option<String>,
     /// The values of swept keys that it is for; of others, any.
     #[serde(default)]
     pub only: BTreeMap<String, Vec<toml::Value>>,

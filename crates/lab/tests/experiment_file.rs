@@ -123,6 +123,23 @@ fn keys_keep_the_order_of_the_file() {
 }
 
 #[test]
+fn a_range_goes_in_steps_from_what_came_before() {
+    let swept = "kappa = [1, 1.75]\nmu = { from = \"{kappa}\", to = 2, step = 0.1 }\n";
+    let text = GOOD.replace("loss = [0, 0.5]\n", swept).replace("loss = [0.0]", "kappa = [1]");
+    let text = text.replace("loss = \"{loss}\"", "delay_ms = \"{mu}\"").replace("{loss}", "{mu}");
+    let text =
+        text.replace("x = \"loss\"", "x = \"mu\"").replace("repetitions = 2", "repetitions = 1");
+    let mus: Vec<f64> =
+        trials(&text).iter().map(|trial| trial.links["b"].both.unwrap().delay_ms).collect();
+    let expected = (0..=10).map(|i| 1.0 + f64::from(i) / 10.0).chain([1.75, 1.85, 1.95]);
+    // Each for two paths.
+    assert_eq!(
+        mus,
+        expected.flat_map(|mu| [mu, mu]).map(|mu| (mu * 1e9).round() / 1e9).collect::<Vec<_>>()
+    );
+}
+
+#[test]
 fn without_a_sweep_there_is_one_point() {
     let text = "about = \"x\"\n[hosts.a]\n[measure]\nhost = \"a\"\nrun = [\"sh\"]\n\
                 [measure.values]\nv = { after = \"v\" }\n";
@@ -184,6 +201,22 @@ const BAD: &[(&str, &str, &str, &str)] = &[
     ("[hosts.server]", "[hots.server]", "hots", "hosts"),
     // What is swept.
     ("loss = [0, 0.5]", "loss = []", "sweep.loss", "one at least"),
+    ("loss = [0, 0.5]", "loss = { from = 0, to = 1, step = 0 }", "sweep.loss.step", "more than 0"),
+    ("loss = [0, 0.5]", "loss = { from = 0, to = 1, step = 1e-9 }", "sweep.loss", "larger steps"),
+    ("loss = [0, 0.5]", "loss = { from = 2, to = 1, step = 1 }", "sweep", "before its end"),
+    (
+        "loss = [0, 0.5]",
+        "loss = { from = \"{path}\", to = 1, step = 1 }",
+        "sweep.loss.from",
+        "no number",
+    ),
+    ("loss = [0, 0.5]", "loss = { from = 0, to = 1, step = 1, by = 2 }", "sweep.loss", "by"),
+    (
+        "loss = [0, 0.5]",
+        "loss = { from = 0, to = 1, step = 0.5 }",
+        "programs[1].only.loss",
+        "in steps",
+    ),
     ("loss = [0, 0.5]", "loss = 0", "sweep.loss", "[..]"),
     ("loss = [0, 0.5]", "loss = [nan]", "sweep.loss", "finite"),
     ("loss = [0, 0.5]", "loss = [[1]]", "sweep.loss", "named values"),

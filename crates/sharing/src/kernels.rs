@@ -188,12 +188,18 @@ impl Weights {
         self
     }
 
+    /// How many inputs there are.
+    pub(crate) fn columns(&self) -> usize {
+        self.columns
+    }
+
     /// Computes `outputs[r][j] = sum_i self[r][i] * inputs[i][j]` for all bytes `j`, where the
     /// inputs are `first` and then `rest`.
     ///
     /// # Panics
     /// When the number of inputs is not that of the columns, the number of outputs not that of
     /// the rows, or a length is not that of `first`.
+    #[inline(always)] // For each of its callers: a join of a packet's shares is 5 % faster.
     pub(crate) fn apply<S: AsRef<[u8]>>(
         &self,
         first: &[u8],

@@ -8,7 +8,8 @@
 //! What is promised, and under which assumption:
 //! - Secrecy against whoever has fewer than `k` shares: see [`random`] for what it rests on.
 //! - Nothing about integrity: a changed share gives a changed secret. The [`tamper`] code detects
-//!   that, and [`locate`] finds the wrong shares when there are more than `k`.
+//!   that, or for ends that have a key the [`keyed`] hash, and [`locate`] finds the wrong shares when
+//!   there are more than `k`.
 //! - No branch and no memory address depends on a secret; only lengths do, which are public.
 //!
 //! Implements the schemes of paper 001, III-E (XOR) and paper 000, III-A (k-of-m).
@@ -16,13 +17,14 @@
 mod field;
 pub mod file;
 pub mod kernels;
+pub mod keyed;
 pub mod locate;
 pub mod random;
 mod split;
 pub mod tamper;
 
 pub use random::{Generator, RandomError};
-pub use split::{JoinError, Joiner, SplitError, Splitter};
+pub use split::{CoordinatesError, JoinError, Joiner, SplitError, Splitter, Subset};
 
 /// The largest number of shares, `m`: the field has 255 points besides the secret's own.
 pub const MAX_SHARES: usize = 255;
@@ -111,7 +113,8 @@ impl Sharing {
         self.k
     }
 
-    /// `m`: how many shares there are. Their coordinates are `1..=m`.
+    /// `m`: how many shares there are. Their coordinates are `1..=m`, but for a splitter
+    /// [at others](Splitter::at).
     pub fn shares(self) -> u8 {
         self.m
     }

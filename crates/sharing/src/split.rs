@@ -1,18 +1,29 @@
 //! Secrets to shares and back.
 //!
 //! A textbook Shamir split draws `k - 1` random coefficients and evaluates the polynomial at all
-//! `m` coordinates. Given the secret, the coefficients and the values at `1..k` determine each
-//! other, one to one (a Vandermonde matrix is invertible), so drawing the *shares* `1..k`
-//! uniformly and interpolating the others gives the very same distribution. It is what
-//! [`Splitter`] does: the random bytes are written once, straight into the shares, and only
+//! `m` coordinates. Given the secret, the coefficients and the values at the first `k - 1`
+//! coordinates determine each other, one to one (a Vandermonde matrix is invertible), so drawing
+//! those *shares* uniformly and interpolating the others gives the very same distribution. It is
+//! what [`Splitter`] does: the random bytes are written once, straight into the shares, and only
 //! `m - k + 1` shares are computed. XOR is the same with one computed share whose weights are 1.
 
 use crate::field::lagrange_weights;
 use crate::kernels::{Kernel, Weights};
-use crate::{Generator, RandomError, Scheme, Sharing};
+use crate::{Generator, RandomError, Scheme, Sharing, SharingError};
 
 /// How many subsets of shares a [`Joiner`] remembers the weights of.
 const MAX_CACHED_SUBSETS: usize = 256;
+
+/// Why shares at these coordinates can be neither made nor joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CoordinatesError {
+    /// The threshold and the number of coordinates make no sharing.
+    #[error(transparent)]
+    Sharing(#[from] SharingError),
+    /// A coordinate that is zero, the secret's own, or one that came twice.
+    #[error("share {0} is the secret or came twice")]
+    BadCoordinate(u8),
+}
 
 /// Why buffers could not be split into shares.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
@@ -56,20 +67,37 @@ pub enum JoinError {
 #[derive(Clone)]
 pub struct Splitter {
     sharing: Sharing,
-    /// From the secret and the random shares to the others. Rows: shares `k..=m`.
+    /// From the secret and the `k - 1` random shares, which are the first, to the others.
     weights: Weights,
 }
 
 impl Splitter {
-    /// A splitter for the given sharing.
+    /// A splitter for the given sharing. The shares have the coordinates `1..=m`.
     pub fn new(sharing: Sharing) -> Self {
-        let (k, m) = (sharing.threshold(), sharing.shares());
-        let nodes: Vec<u8> = (0..k).collect();
-        let rows = (k..=m).map(|x| match sharing.scheme() {
-            Scheme::Xor => vec![1; nodes.len()],
+        let coordinates: Vec<u8> = (1..=sharing.shares()).collect();
+        Self::with_coordinates(sharing, &coordinates)
+    }
+
+    /// A splitter by Shamir's scheme whose shares have these coordinates, and any `k` of which give
+    /// the secret back. Secrecy is that of [`Self::new`]: it rests on distinct coordinates, not on
+    /// their values.
+    ///
+    /// # Errors
+    /// When a coordinate is zero or came twice, or not `1 <= k <= coordinates.len()`.
+    pub fn at(k: u8, coordinates: &[u8]) -> Result<Self, CoordinatesError> {
+        let m = count_valid(coordinates)?;
+        Ok(Self::with_coordinates(Sharing::shamir(k, m)?, coordinates))
+    }
+
+    fn with_coordinates(sharing: Sharing, coordinates: &[u8]) -> Self {
+        let k = usize::from(sharing.threshold());
+        let (random, computed) = coordinates.split_at(k - 1);
+        let nodes = [&[0], random].concat();
+        let rows = computed.iter().map(|&x| match sharing.scheme() {
+            Scheme::Xor => vec![1; k],
             Scheme::Shamir => lagrange_weights(&nodes, x),
         });
-        Self { sharing, weights: Weights::new(nodes.len(), rows) }
+        Self { sharing, weights: Weights::new(k, rows) }
     }
 
     /// The same splitter with another of this processor's kernels, for tests and benchmarks.
@@ -87,8 +115,8 @@ impl Splitter {
         self.sharing
     }
 
-    /// Splits `secret` into `shares`, which are in the order of their coordinates `1..=m` and each
-    /// as long as the secret.
+    /// Splits `secret` into `shares`, which are in the order of their coordinates and each as long as
+    /// the secret.
     ///
     /// # Errors
     /// When the number or a length of the buffers is wrong, or there are no random bytes. The
@@ -146,6 +174,10 @@ impl Splitter {
 }
 
 /// Turns shares into secrets, and remembers the weights of the subsets it has seen.
+///
+/// By Shamir's scheme, `m` only bounds the coordinates: how many shares there are makes no difference
+/// to what any `k` of them give. A joiner of `k` and 16 takes all shares of threshold `k` at
+/// coordinates up to 16, whatever splitter made them.
 #[derive(Clone)]
 pub struct Joiner {
     sharing: Sharing,
@@ -223,6 +255,47 @@ impl Joiner {
     }
 }
 
+/// Joins the shares at certain coordinates, whose weights are worked out once. For streams of joins
+/// that take turns with many subsets, where the caller finds the right one sooner than a [`Joiner`]
+/// does, which compares coordinates with those of the subsets used last.
+#[derive(Clone)]
+pub struct Subset {
+    weights: Weights,
+}
+
+impl Subset {
+    /// The shares at these coordinates, as many as the threshold, by Shamir's scheme. How many there
+    /// are besides makes no difference.
+    ///
+    /// # Errors
+    /// When there is no coordinate, or one that is zero or came twice.
+    pub fn at(coordinates: &[u8]) -> Result<Self, CoordinatesError> {
+        let k = count_valid(coordinates)?;
+        let row = secret_weights(Sharing::shamir(k, k)?, coordinates);
+        Ok(Self { weights: Weights::new(coordinates.len(), [row]) })
+    }
+
+    /// Joins the shares, in the order of the coordinates, into `secret`. Any bytes join to something,
+    /// as with [`Joiner::join`].
+    ///
+    /// # Errors
+    /// When the number or a length is wrong; `secret` is then untouched.
+    pub fn join(&self, shares: &[&[u8]], secret: &mut [u8]) -> Result<(), JoinError> {
+        let (expected, found) = (self.weights.columns(), shares.len());
+        if found != expected {
+            return Err(JoinError::WrongCount { expected, found });
+        }
+        if shares.iter().any(|share| share.len() != secret.len()) {
+            return Err(JoinError::WrongLength);
+        }
+        match shares {
+            [share] => secret.copy_from_slice(share),
+            _ => self.weights.apply(shares[0], &shares[1..], &mut [secret]),
+        }
+        Ok(())
+    }
+}
+
 /// The weights with which the shares at `k` distinct coordinates add up to the secret.
 pub(crate) fn secret_weights(sharing: Sharing, coordinates: &[u8]) -> Vec<u8> {
     match sharing.scheme() {
@@ -233,14 +306,26 @@ pub(crate) fn secret_weights(sharing: Sharing, coordinates: &[u8]) -> Vec<u8> {
 
 /// Checks that the coordinates are within `1..=m` and distinct.
 pub(crate) fn check_coordinates(sharing: Sharing, coordinates: &[u8]) -> Result<(), JoinError> {
+    first_bad(coordinates, sharing.shares()).map_or(Ok(()), |x| Err(JoinError::BadCoordinate(x)))
+}
+
+/// Counts coordinates that are distinct and not zero.
+fn count_valid(coordinates: &[u8]) -> Result<u8, CoordinatesError> {
+    match first_bad(coordinates, u8::MAX) {
+        Some(x) => Err(CoordinatesError::BadCoordinate(x)),
+        // Of such there are at most 255.
+        None => Ok(u8::try_from(coordinates.len()).unwrap_or(u8::MAX)),
+    }
+}
+
+/// The first coordinate that is not within `1..=highest` or came before.
+fn first_bad(coordinates: &[u8], highest: u8) -> Option<u8> {
     // One bit a coordinate.
     let mut seen = [0u64; 4];
-    for &x in coordinates {
+    coordinates.iter().copied().find(|&x| {
         let (word, bit) = (&mut seen[usize::from(x / 64)], 1 << (x % 64));
-        if *word & bit != 0 || x == 0 || x > sharing.shares() {
-            return Err(JoinError::BadCoordinate(x));
-        }
+        let bad = *word & bit != 0 || x == 0 || x > highest;
         *word |= bit;
-    }
-    Ok(())
+        bad
+    })
 }

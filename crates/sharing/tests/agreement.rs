@@ -1,10 +1,15 @@
 //! Splitting and joining agree with the textbook, with published vectors, and with each other.
 
 use sharing::kernels::Kernel;
-use sharing::{JoinError, Joiner, Scheme, Sharing, SharingError, SplitError, Splitter};
+use sharing::{
+    CoordinatesError, JoinError, Joiner, Scheme, Sharing, SharingError, SplitError, Splitter,
+    Subset,
+};
 
 mod textbook;
-use textbook::{Dice, coordinates, evaluate, name, sharings, split, split_given, subsets};
+use textbook::{
+    Dice, coordinates, evaluate, name, sharings, split, split_by, split_given, subsets,
+};
 
 /// Given the first `k - 1` values of a random polynomial, our split yields all the others.
 #[test]
@@ -26,6 +31,32 @@ fn the_systematic_split_is_the_textbooks() {
             "{}",
             name(sharing)
         );
+    }
+}
+
+/// The same at coordinates of the caller's choice, and any `k` of the shares join.
+#[test]
+fn the_split_at_any_coordinates_is_the_textbooks() {
+    let mut dice = Dice::new(5);
+    for round in 0..300 {
+        let m = 1 + dice.below(if round < 280 { 16 } else { 255 });
+        let k = 1 + dice.below(m);
+        let at = coordinates(&dice.choose(m, 255));
+        let polynomials: Vec<Vec<u8>> = (0..67).map(|_| dice.bytes(k)).collect();
+        let secret: Vec<u8> = polynomials.iter().map(|polynomial| polynomial[0]).collect();
+        let share = |&x| polynomials.iter().map(|polynomial| evaluate(polynomial, x)).collect();
+        let expected: Vec<Vec<u8>> = at.iter().map(share).collect();
+        let k8 = u8::try_from(k).unwrap();
+        let splitter = Splitter::at(k8, &at).unwrap();
+        assert_eq!(split_by(&splitter, &secret, &expected[..k - 1]), expected, "{k} of {at:?}");
+
+        let subset = dice.choose(k, m);
+        let (places, views): (Vec<u8>, Vec<&[u8]>) =
+            subset.iter().map(|&i| (at[i], expected[i].as_slice())).unzip();
+        assert_eq!(join(Sharing::shamir(k8, 255).unwrap(), &places, &views), secret);
+        let mut joined = vec![0; secret.len()];
+        Subset::at(&places).unwrap().join(&views, &mut joined).unwrap();
+        assert_eq!(joined, secret);
     }
 }
 
@@ -139,6 +170,26 @@ fn impossible_sharings() {
 }
 
 #[test]
+fn impossible_coordinates() {
+    let error = |k, coordinates: &[u8]| Splitter::at(k, coordinates).err();
+    assert_eq!(error(2, &[9, 255, 1]), None);
+    for (coordinates, bad) in [([0, 1, 2], 0), ([7, 9, 7], 7), ([255, 3, 0], 0)] {
+        assert_eq!(error(2, &coordinates), Some(CoordinatesError::BadCoordinate(bad)));
+    }
+    assert_eq!(error(2, &[1; 600]), Some(CoordinatesError::BadCoordinate(1)));
+    assert_eq!(error(0, &[5]), Some(SharingError::ZeroThreshold.into()));
+    assert_eq!(error(0, &[]), Some(SharingError::ZeroThreshold.into()));
+    let above = SharingError::ThresholdAboveShares { k: 3, m: 2 };
+    assert_eq!(error(3, &[4, 5]), Some(above.into()));
+
+    let error = |coordinates: &[u8]| Subset::at(coordinates).err();
+    assert_eq!(error(&[9, 255, 1]), None);
+    assert_eq!(error(&[7, 9, 7]), Some(CoordinatesError::BadCoordinate(7)));
+    assert_eq!(error(&[1; 600]), Some(CoordinatesError::BadCoordinate(1)));
+    assert_eq!(error(&[]), Some(SharingError::ZeroThreshold.into()));
+}
+
+#[test]
 fn wrong_buffers_to_split_into() {
     let splitter = Splitter::new(Sharing::shamir(2, 3).unwrap());
     let split = |lens: &[usize]| {
@@ -175,4 +226,10 @@ fn wrong_shares_to_join() {
         let found = join(&coordinates, &[&share, &share]);
         assert_eq!(found, Err(JoinError::BadCoordinate(bad)));
     }
+
+    let (subset, mut secret) = (Subset::at(&[3, 1]).unwrap(), [9; 6]);
+    assert_eq!(subset.join(&[&share], &mut secret), count(1));
+    assert_eq!(subset.join(&[&share, &share, &share], &mut secret), count(3));
+    assert_eq!(subset.join(&[&share, &share[1..]], &mut secret), Err(JoinError::WrongLength));
+    assert_eq!(secret, [9; 6], "untouched on failure");
 }

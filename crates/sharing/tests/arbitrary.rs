@@ -3,7 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use sharing::locate::{correct, correct_with};
-use sharing::{Generator, Joiner, Scheme, Sharing, Splitter, tamper};
+use sharing::{Generator, Joiner, Scheme, Sharing, Splitter, keyed, tamper};
 
 fn any_sharing() -> impl Strategy<Value = Sharing> {
     let scheme = prop_oneof![Just(Scheme::Xor), Just(Scheme::Shamir)];
@@ -33,6 +33,17 @@ proptest! {
     }
 
     #[test]
+    fn splitters(k in 0..9u8, coordinates in vec(prop_oneof![9 => 1..=255u8, 1 => 0..9u8], 0..9)) {
+        let mut distinct = coordinates.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        let valid = distinct.len() == coordinates.len()
+            && !distinct.contains(&0)
+            && (1..=distinct.len()).contains(&usize::from(k));
+        prop_assert_eq!(Splitter::at(k, &coordinates).is_ok(), valid);
+    }
+
+    #[test]
     fn joining(
         sharing in any_sharing(),
         coordinates in vec(prop_oneof![9 => 1..9u8, 1 => any::<u8>()], 0..9),
@@ -52,5 +63,16 @@ proptest! {
     fn verifying(code in any::<[u8; tamper::OVERHEAD]>(), parts in any_shares()) {
         let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
         prop_assert_eq!(tamper::verify(&code, &parts), Err(tamper::Tampered));
+    }
+
+    #[test]
+    fn verifying_with_a_key(
+        point in any::<[u8; keyed::POINT_LEN]>(),
+        message in vec(any::<u8>(), 0..300),
+        last in any::<u64>(),
+        tag in any::<[u8; keyed::TAG_LEN]>(),
+    ) {
+        let right = keyed::Hash::new(point).verify(&message, last, tag);
+        prop_assert_eq!(right, Err(tamper::Tampered));
     }
 }

@@ -5,10 +5,12 @@
 //! bytes make uniform shares. Shown by enumeration where the random bytes are three or fewer, and
 //! by the rank of the map for all.
 
-use sharing::Sharing;
+use sharing::{Sharing, Splitter};
 
 mod textbook;
-use textbook::{Dice, invert, multiply, name, sharings, split_given, subsets};
+use textbook::{
+    Dice, coordinates, invert, multiply, name, sharings, split_by, split_given, subsets,
+};
 
 /// Every `(k - 1)`-subset, every secret, all `256^(k-1)` values of the random bytes, for `k <= 3`.
 #[test]
@@ -61,11 +63,27 @@ fn assert_uniform(sharing: Sharing, secret: u8, random: &[Vec<u8>]) {
 #[test]
 fn one_to_one_by_rank() {
     for sharing in sharings(8) {
-        let matrix = matrix_of(sharing);
+        let matrix = matrix_of(&Splitter::new(sharing));
         let count = usize::from(sharing.threshold()) - 1;
         for subset in subsets(usize::from(sharing.shares()), count) {
             let rows = subset.iter().map(|&i| matrix[i][1..].to_vec()).collect();
             assert_eq!(rank(rows), count, "{}, shares {subset:?}", name(sharing));
+        }
+    }
+}
+
+/// The same at coordinates of the caller's choice.
+#[test]
+fn one_to_one_by_rank_at_any_coordinates() {
+    let mut dice = Dice::new(3);
+    for _ in 0..300 {
+        let m = 1 + dice.below(8);
+        let k = 1 + dice.below(m);
+        let at = coordinates(&dice.choose(m, 255));
+        let matrix = matrix_of(&Splitter::at(u8::try_from(k).unwrap(), &at).unwrap());
+        for subset in subsets(m, k - 1) {
+            let rows = subset.iter().map(|&i| matrix[i][1..].to_vec()).collect();
+            assert_eq!(rank(rows), k - 1, "{k} of {at:?}, shares {subset:?}");
         }
     }
 }
@@ -76,7 +94,7 @@ fn one_to_one_by_rank_when_large() {
     let mut dice = Dice::new(1);
     for (k, m) in [(2, 255), (100, 255), (255, 255)] {
         let sharing = Sharing::shamir(k, m).unwrap();
-        let matrix = matrix_of(sharing);
+        let matrix = matrix_of(&Splitter::new(sharing));
         let count = usize::from(k) - 1;
         for _ in 0..10 {
             let subset = dice.choose(count, usize::from(m));
@@ -88,22 +106,27 @@ fn one_to_one_by_rank_when_large() {
 
 /// Each share as a combination of the secret (column 0) and the random bytes: read off from what
 /// the split does to unit vectors, and checked to be all it does on a thousand random ones.
-fn matrix_of(sharing: Sharing) -> Vec<Vec<u8>> {
-    let k = usize::from(sharing.threshold());
+fn matrix_of(splitter: &Splitter) -> Vec<Vec<u8>> {
+    let k = usize::from(splitter.sharing().threshold());
     // Position `p` of the buffers shares unit vector `p`.
     let unit = |i: usize| (0..k).map(|p| u8::from(p == i)).collect::<Vec<u8>>();
     let random: Vec<Vec<u8>> = (1..k).map(unit).collect();
-    let matrix = split_given(sharing, &unit(0), &random);
+    let matrix = split_by(splitter, &unit(0), &random);
 
     let mut dice = Dice::new(2);
     let secret = dice.bytes(1000);
     let random: Vec<Vec<u8>> = (1..k).map(|_| dice.bytes(secret.len())).collect();
-    let shares = split_given(sharing, &secret, &random);
+    let shares = split_by(splitter, &secret, &random);
     for (share, row) in shares.iter().zip(&matrix) {
         for (p, &found) in share.iter().enumerate() {
             let sum = |sum, (input, &weight): (&Vec<u8>, &u8)| sum ^ multiply(input[p], weight);
             let inputs = [&secret].into_iter().chain(&random);
-            assert_eq!(found, inputs.zip(row).fold(0, sum), "{} is linear", name(sharing));
+            assert_eq!(
+                found,
+                inputs.zip(row).fold(0, sum),
+                "{} is linear",
+                name(splitter.sharing())
+            );
         }
     }
     matrix

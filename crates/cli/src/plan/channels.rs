@@ -6,7 +6,7 @@ use std::path::Path;
 use model::{Channel, ChannelSet, Group, Subset};
 use serde::Deserialize;
 
-use crate::daemon;
+use crate::daemon::{self, TomlMistake};
 use crate::failure::Failure;
 
 /// The longest name of a channel.
@@ -84,7 +84,8 @@ impl Channels {
     /// # Errors
     /// When there is no such file, it cannot be understood, or there can be no such set.
     pub(super) fn of_file(path: &Path) -> Result<Self, Failure> {
-        let file: RawFile = daemon::load("plan", path, |text| Ok(toml::from_str(text)?))?;
+        let file: RawFile =
+            daemon::load("plan", path, |text| toml::from_str(text).map_err(TomlMistake::from))?;
         Self::new(&file.channel, &file.group)
             .map_err(|message| Failure::Usage(format!("{}: {message}", path.display())))
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::sweep::Combination;
 use super::value::number;
-use super::{Metric, Problem};
+use super::{Metric, Problem, optimal};
 use crate::link::Conditions;
 use crate::trial::{LinkPlan, Trial};
 
@@ -17,11 +17,14 @@ struct Predictor {
     says: fn(&Trial, &Combination) -> Option<f64>,
 }
 
-const PREDICTORS: [Predictor; 8] = [
+const PREDICTORS: [Predictor; 11] = [
     Predictor { name: "slowest-channel", unit: "Mbit/s", says: slowest_channel },
     Predictor { name: "tcp", unit: "Mbit/s", says: tcp },
     Predictor { name: "datagrams", unit: "Mbit/s", says: datagrams },
     Predictor { name: "lost-datagrams", unit: "", says: lost_datagrams },
+    Predictor { name: "optimal-rate", unit: "Mbit/s", says: optimal::rate },
+    Predictor { name: "optimal-loss", unit: "", says: optimal::loss },
+    Predictor { name: "optimal-delay", unit: "ms", says: optimal::delay },
     Predictor { name: "requests", unit: "requests/s", says: requests },
     Predictor {
         name: "requested-rate",
@@ -134,7 +137,7 @@ fn lost_datagrams(trial: &Trial, combination: &Combination) -> Option<f64> {
 }
 
 /// The bytes of a packet with a datagram that are not payload: headers of IPv4 and UDP.
-const DATAGRAM_HEADERS: f64 = 20.0 + 8.0;
+pub(super) const DATAGRAM_HEADERS: f64 = 20.0 + 8.0;
 
 /// Web requests a second: `clients` of them, each of which asks again when it has its answer, which
 /// takes `round_trips` of the slowest link and so long as that carries an answer of `size` bytes. All

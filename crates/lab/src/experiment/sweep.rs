@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use toml::{Table, Value};
 
 use super::Problem;
+use super::range::Range;
 use super::value::{is_same, said, text};
 
 /// What is varied.
@@ -15,11 +16,18 @@ pub(super) struct Sweep(Vec<Key>);
 #[derive(Debug)]
 struct Key {
     name: String,
-    values: Vec<Choice>,
+    values: Values,
+}
+
+/// The values of a key: each is written down, or they go in steps.
+#[derive(Debug)]
+enum Values {
+    Each(Vec<Choice>),
+    Range(Range),
 }
 
 /// A value of a key, and what other keys it sets.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Choice {
     value: Value,
     sets: Table,
@@ -34,30 +42,14 @@ pub(super) struct Combination {
     pub(super) sets: Vec<(String, Table)>,
 }
 
-/// The most values of a key.
-const MOST_VALUES: usize = 10_000;
-
 /// What placeholders stand for already.
 const TAKEN: [&str; 2] = ["files", "sunder"];
 
 impl Sweep {
-    /// What the table under `[sweep]` says, with so many combinations at most.
-    pub(super) fn new(table: &Table, most: usize) -> Result<Self, Problem> {
-        let mut keys = Vec::new();
-        let mut combinations = Some(1_usize);
-        for (name, values) in table {
-            let values = Key::new(name, values)?;
-            combinations = combinations.and_then(|all| all.checked_mul(values.values.len()));
-            keys.push(values);
-        }
-        if combinations.is_none_or(|all| all > most) {
-            let what = format!(
-                "has more combinations than the {most} for which there is time at so many repetitions; \
-                 leave some out"
-            );
-            return Err(Problem::new("sweep", what));
-        }
-        let sweep = Self(keys);
+    /// What the table under `[sweep]` says.
+    pub(super) fn new(table: &Table) -> Result<Self, Problem> {
+        let keys = table.iter().map(|(name, values)| Key::new(name, values));
+        let sweep = Self(keys.collect::<Result<_, _>>()?);
         sweep.check_names()?;
         Ok(sweep)
     }
@@ -67,14 +59,33 @@ impl Sweep {
         self.0.iter().map(|key| key.name.clone()).collect()
     }
 
-    /// Every combination, the last key varying fastest.
-    pub(super) fn combinations(&self) -> Vec<Combination> {
-        self.0.iter().fold(vec![Combination::default()], |combinations, key| {
-            let with_each = |combination: Combination| {
-                key.values.iter().map(move |choice| combination.clone().with(&key.name, choice))
-            };
-            combinations.into_iter().flat_map(with_each).collect()
-        })
+    /// Every combination, the last key varying fastest; so many at most.
+    pub(super) fn combinations(&self, most: usize) -> Result<Vec<Combination>, Problem> {
+        let mut combinations = vec![Combination::default()];
+        for key in &self.0 {
+            let mut longer = Vec::new();
+            for combination in combinations {
+                let choices = key.choices(&combination)?;
+                longer.extend(
+                    choices.iter().map(|choice| combination.clone().with(&key.name, choice)),
+                );
+                if longer.len() > most {
+                    let what = format!(
+                        "has more combinations than the {most} for which there is time at so many \
+                         repetitions; leave some out"
+                    );
+                    return Err(Problem::new("sweep", what));
+                }
+            }
+            combinations = longer;
+        }
+        if combinations.is_empty() {
+            return Err(Problem::new(
+                "sweep",
+                "has no combination; let a range begin before its end",
+            ));
+        }
+        Ok(combinations)
     }
 
     /// Checks that there are such keys with such values; `at` is the key that asks.
@@ -110,7 +121,7 @@ impl Sweep {
         for key in &self.0 {
             let at = format!("sweep.{}", key.name);
             check_name(&at, &key.name)?;
-            for name in key.values.iter().flat_map(|choice| choice.sets.keys()) {
+            for name in key.sets() {
                 check_name(&at, name)?;
                 let setter = *set_by.entry(name).or_insert(&key.name);
                 if setter != key.name || self.0.iter().any(|key| key.name == *name) {
@@ -127,6 +138,11 @@ impl Sweep {
 impl Key {
     fn new(name: &str, values: &Value) -> Result<Self, Problem> {
         let at = format!("sweep.{name}");
+        if let Value::Table(table) = values
+            && let Some(range) = Range::read(&at, table)
+        {
+            return Ok(Self { name: name.to_owned(), values: Values::Range(range?) });
+        }
         let values = match values {
             Value::Array(values) => values.iter().map(|value| Choice::plain(&at, value)).collect(),
             Value::Table(values) => {
@@ -138,11 +154,6 @@ impl Key {
             )),
         };
         let values: Vec<Choice> = values?;
-        if values.len() > MOST_VALUES {
-            let what =
-                format!("has {} values, more than {MOST_VALUES}; leave some out", values.len());
-            return Err(Problem::new(at, what));
-        }
         if values.is_empty() {
             return Err(Problem::new(at, "has no values; give one at least"));
         }
@@ -152,15 +163,41 @@ impl Key {
                 return Err(Problem::new(at, what));
             }
         }
-        Ok(Self { name: name.to_owned(), values })
+        Ok(Self { name: name.to_owned(), values: Values::Each(values) })
+    }
+
+    /// Its values where keys before have theirs.
+    fn choices(&self, combination: &Combination) -> Result<Vec<Choice>, Problem> {
+        match &self.values {
+            Values::Each(choices) => Ok(choices.clone()),
+            Values::Range(range) => {
+                let values = range.values(&format!("sweep.{}", self.name), &combination.swept)?;
+                let choice = |value| Choice { value, sets: Table::new() };
+                Ok(values.into_iter().map(choice).collect())
+            }
+        }
+    }
+
+    /// The names of the keys that its values set.
+    fn sets(&self) -> impl Iterator<Item = &String> {
+        let choices = match &self.values {
+            Values::Each(choices) => &choices[..],
+            Values::Range(_) => &[],
+        };
+        choices.iter().flat_map(|choice| choice.sets.keys())
     }
 
     /// Checks that it takes the value.
     fn check(&self, at: &str, value: &Value) -> Result<(), Problem> {
-        if self.values.iter().any(|choice| is_same(&choice.value, value)) {
+        let Values::Each(choices) = &self.values else {
+            let what =
+                format!("{} goes in steps; name a key whose values are written down", self.name);
+            return Err(Problem::new(at, what));
+        };
+        if choices.iter().any(|choice| is_same(&choice.value, value)) {
             return Ok(());
         }
-        let values: Vec<String> = self.values.iter().map(|choice| said(&choice.value)).collect();
+        let values: Vec<String> = choices.iter().map(|choice| said(&choice.value)).collect();
         let what = format!("{} is not swept; {} is {}", said(value), self.name, values.join(", "));
         Err(Problem::new(at, what))
     }

@@ -6,6 +6,7 @@
 mod isal;
 mod point;
 mod stopwatch;
+mod turns;
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use std::time::Duration;
 use isal::Isal;
 use point::{Point, Task};
 use sharing::kernels::Kernel;
-use sharing::{Generator, Sharing, tamper};
+use sharing::{Generator, Sharing, keyed, tamper};
 use stopwatch::Stopwatch;
 
 const LENGTHS: [usize; 2] = [1408, 1 << 16];
@@ -45,7 +46,9 @@ fn main() {
         splits(stopwatch, isal.as_ref(), len);
         joins(stopwatch, isal.as_ref(), len);
     }
+    turns::print(stopwatch);
     tamper_code(stopwatch);
+    keyed_hash(stopwatch);
 }
 
 fn sharings() -> impl Iterator<Item = Sharing> {
@@ -87,8 +90,10 @@ fn splits(stopwatch: Stopwatch, isal: Option<&Isal>, len: usize) {
 }
 
 fn joins(stopwatch: Stopwatch, isal: Option<&Isal>, len: usize) {
-    println!("\nJoin {len} bytes: arithmetic by kernel, libisal's");
-    println!("{}{:>10}{:>9}", kernels_header(), "libisal", "x");
+    println!(
+        "\nJoin {len} bytes: by kernel, by a subset whose weights are at hand, libisal's arithmetic"
+    );
+    println!("{}{:>10}{:>10}{:>9}", kernels_header(), "subset", "libisal", "x");
     for sharing in sharings() {
         let mut point = Point::new(sharing, len, isal);
         let tasks = point.join_tasks();
@@ -96,8 +101,9 @@ fn joins(stopwatch: Stopwatch, isal: Option<&Isal>, len: usize) {
         let speed = |task| tasks.iter().position(|&t| t == task).map(|i| speeds[i]);
         let (ours, theirs) = (speed(Task::Join(0)), speed(Task::IsalJoin));
         println!(
-            "{}{:>10}{:>9}",
+            "{}{:>10}{:>10}{:>9}",
             kernels_row(sharing, &speeds),
+            figure(speed(Task::JoinSubset)),
             figure(theirs),
             ratio(ours, theirs, GOALS.0)
         );
@@ -114,9 +120,16 @@ fn kernels_row(sharing: Sharing, speeds: &[f64]) -> String {
     row(sharing.threshold(), sharing.shares(), figures)
 }
 
-fn row<T: Display>(k: impl Display, m: impl Display, cells: impl IntoIterator<Item = T>) -> String {
-    let start = format!("{k:>3} {m:>3}");
-    cells.into_iter().fold(start, |row, cell| row + &format!("{cell:>14}"))
+fn row<T: Display>(
+    k: impl Display,
+    m: impl Display,
+    figures: impl IntoIterator<Item = T>,
+) -> String {
+    format!("{k:>3} {m:>3}{}", cells(figures))
+}
+
+fn cells<T: Display>(cells: impl IntoIterator<Item = T>) -> String {
+    cells.into_iter().fold(String::new(), |row, cell| row + &format!("{cell:>14}"))
 }
 
 fn figure(speed: Option<f64>) -> String {
@@ -150,4 +163,31 @@ fn tamper_code(stopwatch: Stopwatch) {
         });
         println!("{len:>7}{:>14.2}{:>14.2}", speeds[0], speeds[1]);
     }
+}
+
+fn keyed_hash(stopwatch: Stopwatch) {
+    println!("\nKeyed hash: ns for a tag, by kernel; \"new\" is a new point's powers");
+    let kernels = keyed::Kernel::available();
+    println!("{:>7}{}", "bytes", cells(kernels.iter()));
+    let hashes = kernels.into_iter().map(|kernel| keyed::Hash::new([0xA5; 8]).with_kernel(kernel));
+    let hashes: Vec<keyed::Hash> = hashes.collect();
+    for len in [40, 100, 1400, LENGTHS[0], 9000, 65_535] {
+        let message = vec![0x5A; len];
+        let tasks: Vec<usize> = (0..hashes.len()).collect();
+        let speeds = stopwatch.compare(len, &tasks, |kernel, times| {
+            for _ in 0..times {
+                let tag = hashes[kernel].tag(std::hint::black_box(&message), len as u64);
+                std::hint::black_box(tag);
+            }
+        });
+        #[allow(clippy::cast_precision_loss)] // A figure of three digits.
+        let ns = speeds.iter().map(|speed| format!("{:.1}", len as f64 / speed));
+        println!("{len:>7}{}", cells(ns));
+    }
+    let speeds = stopwatch.compare(1, &[()], |(), times| {
+        for _ in 0..times {
+            std::hint::black_box(keyed::Hash::new(std::hint::black_box([0xA5; 8])));
+        }
+    });
+    println!("{:>7}{}", "new", cells([format!("{:.0}", 1.0 / speeds[0])]));
 }

@@ -2,7 +2,7 @@
 //! Written apart from the crate, so that the two can only agree by being right.
 #![allow(dead_code)] // Each test uses a part of it.
 
-use sharing::{Scheme, Sharing};
+use sharing::{Scheme, Sharing, Splitter};
 
 /// Multiplies by logarithms to the base 3, which generates the field's group.
 pub(crate) fn multiply(a: u8, b: u8) -> u8 {
@@ -77,16 +77,20 @@ pub(crate) fn split(sharing: Sharing, secret: &[u8]) -> Vec<Vec<u8>> {
     let mut generator = sharing::Generator::seeded().unwrap();
     let mut shares = vec![vec![0; secret.len()]; usize::from(sharing.shares())];
     let mut views: Vec<&mut [u8]> = shares.iter_mut().map(Vec::as_mut_slice).collect();
-    sharing::Splitter::new(sharing).split(secret, &mut views, &mut generator).unwrap();
+    Splitter::new(sharing).split(secret, &mut views, &mut generator).unwrap();
     shares
 }
 
 /// Splits given the first `k - 1` shares.
 pub(crate) fn split_given(sharing: Sharing, secret: &[u8], random: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    split_by(&Splitter::new(sharing), secret, random)
+}
+
+/// The same with this splitter.
+pub(crate) fn split_by(splitter: &Splitter, secret: &[u8], random: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let mut shares = random.to_vec();
-    shares.resize(usize::from(sharing.shares()), vec![0; secret.len()]);
+    shares.resize(usize::from(splitter.sharing().shares()), vec![0; secret.len()]);
     let mut views: Vec<&mut [u8]> = shares.iter_mut().map(Vec::as_mut_slice).collect();
-    let splitter = sharing::Splitter::new(sharing);
     splitter.danger_split_given_random_shares(secret, &mut views).unwrap();
     shares
 }

@@ -1,0 +1,133 @@
+//! A flow of numbered, timed datagrams between two hosts, over whatever there is between them: how
+//! many arrive, how fast and how late. And how evenly it used the links.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::thread;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::datagrams::{Receiver, Sender};
+use super::{Driver, Values, options};
+use crate::experiment::optimal;
+use crate::link::{Direction, Link};
+use crate::network::Network;
+use crate::trial::LinkPlan;
+
+pub(super) const DRIVER: Driver =
+    Driver { name: "flow", values: &["carried", "loss", "delay", "uneven"], check, measure };
+
+/// The driver's settings.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Options {
+    /// The host that sends.
+    from: String,
+    /// The host that receives, and its address.
+    to: String,
+    address: SocketAddr,
+    /// Bytes in each datagram, less IP's and UDP's headers.
+    payload: usize,
+    /// How much is sent, as a part of what a tunnel over all links carries at the best at this mean
+    /// multiplicity.
+    load: f64,
+    mu: f64,
+    /// How long, and how long nothing is measured before that, in seconds.
+    seconds: f64,
+    warm_up_s: f64,
+}
+
+/// The longest that may be measured, in seconds.
+const LONGEST_S: f64 = 600.0;
+
+/// The most datagrams a second that are handed to the kernel one by one.
+const MOST_SINGLE: f64 = 60_000.0;
+
+/// How long after the last datagram was sent others are waited for.
+const QUIET: Duration = Duration::from_millis(700);
+
+fn check(table: &toml::Table) -> Result<(), String> {
+    let Options { payload, load, mu, seconds, warm_up_s, .. } = options(table)?;
+    if !(12..=65_507).contains(&payload) {
+        return Err(format!("payload is {payload}; it must be from 12 to 65507"));
+    }
+    for (name, value, most) in
+        [("load", load, 100.0), ("mu", mu, 20.0), ("seconds", seconds, LONGEST_S)]
+    {
+        if !(value > 0.0 && value <= most) {
+            return Err(format!("{name} is {value}; it must be above 0 and at most {most}"));
+        }
+    }
+    if !(0.0..=LONGEST_S).contains(&warm_up_s) {
+        return Err(format!("warm_up_s is {warm_up_s}; it must be from 0 to {LONGEST_S}"));
+    }
+    Ok(())
+}
+
+fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
+    let options: Options = options(table)?;
+    let host =
+        |name: &str| network.host(name).ok_or(format!("measure.options: there is no host {name}"));
+    let (from, to) = (host(&options.from)?, host(&options.to)?);
+    let channels =
+        optimal::channels(network.plans()).ok_or("this driver needs links, each with a rate")?;
+    let unknown = || format!("measure.options: there is no rate at mu = {}", options.mu);
+    let best = channels.best_rate(options.mu).ok_or_else(unknown)?;
+    let rate = options.load * best * 1e6 / (8.0 * options.payload as f64);
+
+    let failed = |error: io::Error| format!("the datagrams failed: {error}");
+    let run = |port: u16, seconds: f64| {
+        let mut address = options.address;
+        address.set_port(port);
+        let receiver = to.run(|| Receiver::new(address))??;
+        let sender = from.run(|| Sender::new(address))??;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "they fit")]
+        let count = ((rate * seconds) as u32).max(1);
+        let batch = if rate > MOST_SINGLE { 16 } else { 1 };
+        thread::scope(|scope| {
+            let (done, is_done) = std::sync::mpsc::channel();
+            let arrivals =
+                scope.spawn(move || receiver.receive(count, options.payload, QUIET, &is_done));
+            let sent = sender.send(count, options.payload, batch, rate);
+            let _ = done.send(());
+            let arrivals = arrivals.join().map_err(|_| io::Error::other("the receiver failed"))?;
+            sent.and(arrivals)
+        })
+    };
+    if options.warm_up_s > 0.0 {
+        run(options.address.port(), options.warm_up_s).map_err(failed)?;
+    }
+    let before = carried(network);
+    let arrivals = run(options.address.port().wrapping_add(1), options.seconds).map_err(failed)?;
+    let used: Vec<f64> =
+        carried(network).iter().zip(&before).map(|(after, before)| after - before).collect();
+
+    let delays: Vec<f64> = arrivals.delays_ms().collect();
+    let mut values = BTreeMap::new();
+    values.insert("carried", arrivals.rate_mbit(0));
+    values.insert("loss", 1.0 - f64::from(arrivals.different) / f64::from(arrivals.sent));
+    values.insert("delay", delays.iter().sum::<f64>() / delays.len().max(1) as f64);
+    let best = channels.used_rates(options.mu).ok_or_else(unknown)?;
+    values.insert("uneven", unevenness(&used, &best));
+    Ok(Values(values))
+}
+
+/// How many bytes each link has brought, and would have if it lost none.
+fn carried(network: &Network) -> Vec<f64> {
+    let carried = |(link, plan): (&Link, &LinkPlan)| {
+        link.counts(Direction::Forward).delivered_bytes as f64 / (1.0 - plan.conditions()[0].loss)
+    };
+    network.links().zip(network.plans()).map(carried).collect()
+}
+
+/// How far a link's part of all bytes is from its part of the best, at the most, relative to that.
+fn unevenness(used: &[f64], best: &[f64]) -> f64 {
+    let (all, whole) = (used.iter().sum::<f64>().max(1.0), best.iter().sum::<f64>());
+    let off = used.iter().zip(best).map(|(used, best)| {
+        let (part, wanted) = (used / all, best / whole);
+        (part - wanted).abs() / wanted
+    });
+    off.fold(0.0, f64::max)
+}

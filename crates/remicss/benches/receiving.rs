@@ -1,0 +1,145 @@
+//! How long the receiving end takes for a symbol with a packet of 1400 bytes.
+//!
+//! `cargo bench -p remicss --bench receiving`. Datagrams come in batches of 64 a channel, one channel
+//! after the other, and are made just before each batch, so that they are in the cache as if they
+//! had just been received. Making them is not measured.
+
+use std::collections::VecDeque;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use remicss::datagram::{Header, Kind};
+use remicss::keys::{Direction, Points, Token};
+use remicss::receiver::{Deliver, Limits, Receiver};
+use remicss::symbol::Tagger;
+use sharing::{Generator, Splitter};
+
+const PACKET: usize = 1400;
+const BATCH: u32 = 64;
+const ROUNDS: u32 = 2000;
+
+fn main() {
+    println!("ns for a symbol of {PACKET} bytes, one core: median, tenth, ninetieth percentile.\n");
+    println!("{:<44}{:>8}{:>8}{:>8}", "", "median", "10 %", "90 %");
+    row("k = 1, m = 1", Case::new(1, 1));
+    row("k = 1, m = 2", Case::new(1, 2));
+    row("k = 2, m = 3", Case::new(2, 3));
+    row("k = 3, m = 5", Case::new(3, 5));
+    row("k = 5, m = 5", Case::new(5, 5));
+    row("k = 2, m = 3, first channel 1,024 ahead", Case { ahead: 16, ..Case::new(2, 3) });
+    row("k = 1, m = 1, every second one has to wait", Case { waits: true, ..Case::new(1, 1) });
+}
+
+/// What is measured.
+#[derive(Clone, Copy)]
+struct Case {
+    k: u8,
+    m: u8,
+    /// How many batches the first channel is ahead of the others.
+    ahead: u32,
+    /// Symbols come in the wrong order.
+    waits: bool,
+}
+
+impl Case {
+    fn new(k: u8, m: u8) -> Self {
+        Self { k, m, ahead: 0, waits: false }
+    }
+}
+
+/// Takes what comes, and does nothing with it.
+struct Nothing;
+
+impl Deliver for Nothing {
+    fn packets(&mut self, _: Kind, packets: &[u8]) {
+        black_box(packets);
+    }
+
+    fn control(&mut self, _: u64, _: &[u8]) {}
+
+    fn control_share(&mut self, _: u64, _: usize, _: u64, _: Duration) {}
+}
+
+fn row(name: &str, case: Case) {
+    let points = Points::new(std::array::from_fn(|k| [u8::try_from(k).expect("16") + 1; 8]));
+    let tokens = (0..case.m).map(|i| Token::new([i; 3])).collect();
+    let keys = Direction { tokens, points: Some(points) };
+    let mut receiver = Receiver::new(&keys, case.k, Limits::default());
+    if case.waits {
+        receiver.set_window(Duration::from_secs(1));
+    }
+    let mut maker = Maker::new(case, keys);
+    let mut times: Vec<f64> = (0..ROUNDS)
+        .map(|round| {
+            let batches = maker.make(round);
+            let start = Instant::now();
+            for (channel, batch) in batches.iter().enumerate() {
+                for datagram in batch {
+                    receiver.handle_share(channel, datagram, Duration::ZERO, &mut Nothing);
+                }
+            }
+            start.elapsed().as_secs_f64() * 1e9 / f64::from(BATCH)
+        })
+        .collect();
+    let counts = receiver.counts();
+    assert_eq!(counts.symbols, u64::from((ROUNDS - case.ahead) * BATCH), "each is verified");
+    assert_eq!(counts.released.held, u64::from(ROUNDS * BATCH / 2 * u32::from(case.waits)));
+    times.sort_by(f64::total_cmp);
+    let [median, low, high] = [50, 10, 90].map(|percent| times[times.len() * percent / 100]);
+    println!("{name:<44}{median:>8.0}{low:>8.0}{high:>8.0}");
+}
+
+/// Makes datagrams.
+struct Maker {
+    case: Case,
+    keys: Direction,
+    tagger: Tagger,
+    splitter: Splitter,
+    generator: Generator,
+    /// The batches of the later channels that are on their way.
+    behind: VecDeque<Vec<Vec<Vec<u8>>>>,
+}
+
+impl Maker {
+    fn new(case: Case, keys: Direction) -> Self {
+        let coordinates: Vec<u8> = (1..=case.m).collect();
+        Self {
+            case,
+            tagger: Tagger::new(keys.points.as_ref()),
+            keys,
+            splitter: Splitter::at(case.k, &coordinates).expect("k <= m"),
+            generator: Generator::seeded().expect("random bytes"),
+            behind: VecDeque::new(),
+        }
+    }
+
+    /// A batch of datagrams for each channel.
+    fn make(&mut self, round: u32) -> Vec<Vec<Vec<u8>>> {
+        let mut batches = vec![Vec::new(); usize::from(self.case.m)];
+        for i in 0..BATCH {
+            // The later one of two comes first.
+            let sequence = round * BATCH + if self.case.waits { i ^ 1 } else { i };
+            let previous = u8::from(sequence % 2 == 1 && self.case.waits);
+            let mut symbol = vec![previous];
+            symbol.resize(1 + PACKET, 0x5A);
+            self.tagger.seal(Kind::Packet, self.case.k, sequence, &mut symbol);
+            let mut shares = vec![vec![0; symbol.len()]; batches.len()];
+            let mut views: Vec<&mut [u8]> = shares.iter_mut().map(Vec::as_mut_slice).collect();
+            self.splitter.split(&symbol, &mut views, &mut self.generator).expect("random bytes");
+            for (channel, share) in shares.iter().enumerate() {
+                let token = self.keys.tokens[channel];
+                let header = Header { kind: Kind::Packet, threshold: self.case.k, token, sequence };
+                batches[channel].push([&header.encode()[..], share].concat());
+            }
+        }
+        let others = batches.split_off(1);
+        self.behind.push_back(others);
+        if self.behind.len() > self.case.ahead as usize
+            && let Some(others) = self.behind.pop_front()
+        {
+            // Copied, so that they are in the cache.
+            batches.extend_from_slice(&others);
+        }
+        batches
+    }
+}

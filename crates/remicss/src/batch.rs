@@ -1,0 +1,187 @@
+//! The datagrams that wait to be sent on one channel.
+//!
+//! They lie back to back in one buffer, as the kernel wants them: it cuts a run of datagrams of one
+//! length itself (`UDP_SEGMENT`, GSO), the last of which may be shorter. A share is written here
+//! once, and sent from here.
+
+/// How many datagrams a run has at most. Linux takes no more.
+const MAX_SEGMENTS: usize = 64;
+
+/// How many bytes a run has at most: the longest UDP datagram of IPv4.
+const MAX_RUN_LEN: usize = 65_507;
+
+/// A batch is full from this many bytes on: four runs of the longest.
+const FULL_LEN: usize = 1 << 18;
+
+/// A batch is full from this many runs on, which is where every datagram has another length.
+const FULL_RUNS: usize = 1 << 10;
+
+/// Datagrams that wait on one channel. Its memory stays its own when it is cleared, and is bounded
+/// if nobody reserves in a batch that [is full](Self::is_full).
+#[derive(Default)]
+pub struct Batch {
+    /// Never shortened, so that what is reserved need not be filled with zeros each time.
+    bytes: Vec<u8>,
+    /// How many of the bytes are datagrams.
+    used: usize,
+    runs: Vec<Run>,
+}
+
+/// Datagrams that are sent in one go.
+#[derive(Clone, Copy)]
+struct Run {
+    start: usize,
+    len: usize,
+    /// How long each datagram is but the last.
+    segment: usize,
+}
+
+impl Batch {
+    /// Adds a datagram of `len` bytes, which the caller fills. They hold anything before. Nothing is
+    /// added if `len` is 0.
+    pub fn reserve(&mut self, len: usize) -> &mut [u8] {
+        let start = self.used;
+        self.used += len;
+        if self.bytes.len() < self.used {
+            self.bytes.resize(self.used, 0);
+        }
+        match self.runs.last_mut() {
+            Some(run) if run.takes(len) => run.len += len,
+            _ if len == 0 => {}
+            _ => self.runs.push(Run { start, len, segment: len }),
+        }
+        &mut self.bytes[start..self.used]
+    }
+
+    /// Takes back the datagram that was reserved last.
+    pub fn withdraw(&mut self) {
+        if let Some(run) = self.runs.last_mut() {
+            let len = (run.len - 1) % run.segment + 1;
+            run.len -= len;
+            self.used -= len;
+            if run.len == 0 {
+                self.runs.pop();
+            }
+        }
+    }
+
+    /// The length of all datagrams, in bytes.
+    pub fn len(&self) -> usize {
+        self.used
+    }
+
+    /// Whether there is no datagram.
+    pub fn is_empty(&self) -> bool {
+        self.used == 0
+    }
+
+    /// Whether it is time to send: nothing more should be reserved.
+    pub fn is_full(&self) -> bool {
+        self.used >= FULL_LEN || self.runs.len() >= FULL_RUNS
+    }
+
+    /// The datagrams in their order, as runs: the bytes, and the length of each datagram but the
+    /// last, which may be shorter. A run has at most 64 datagrams, and 65,507 bytes unless it is one
+    /// longer datagram.
+    pub fn runs(&self) -> impl Iterator<Item = (&[u8], usize)> {
+        self.runs.iter().map(|run| (&self.bytes[run.start..run.start + run.len], run.segment))
+    }
+
+    /// Forgets all datagrams.
+    pub fn clear(&mut self) {
+        self.used = 0;
+        self.runs.clear();
+    }
+}
+
+impl Run {
+    /// Whether a datagram of this length can be its next.
+    fn takes(&self, len: usize) -> bool {
+        let is_open = self.len.is_multiple_of(self.segment);
+        is_open
+            && len <= self.segment
+            && self.len / self.segment < MAX_SEGMENTS
+            && self.len + len <= MAX_RUN_LEN
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn filled(lengths: &[usize]) -> Batch {
+        let mut batch = Batch::default();
+        for (i, &len) in lengths.iter().enumerate() {
+            batch.reserve(len).fill(u8::try_from(i % 251).unwrap());
+        }
+        batch
+    }
+
+    fn shapes(batch: &Batch) -> Vec<(usize, usize)> {
+        batch.runs().map(|(bytes, segment)| (bytes.len(), segment)).collect()
+    }
+
+    #[test]
+    fn runs_end_where_the_kernel_wants_them_to() {
+        let shapes = |lengths: &[usize]| shapes(&filled(lengths));
+        assert_eq!(shapes(&[]), []);
+        assert_eq!(shapes(&[0]), []);
+        assert_eq!(shapes(&[100; 65]), [(6400, 100), (100, 100)]);
+        assert_eq!(shapes(&[1472; 45]), [(1472 * 44, 1472), (1472, 1472)]);
+        // A shorter one is a run's last, a longer one another's first.
+        assert_eq!(shapes(&[9, 9, 4, 4, 9]), [(22, 9), (4, 4), (9, 9)]);
+        assert_eq!(shapes(&[9, 0, 9]), [(18, 9)]);
+        assert_eq!(shapes(&[65_508, 1]), [(65_508, 65_508), (1, 1)]);
+    }
+
+    #[test]
+    fn a_full_batch_says_so_and_a_cleared_one_is_as_new() {
+        let mut batch = Batch::default();
+        while !batch.is_full() {
+            batch.reserve(1400).fill(1);
+        }
+        assert_eq!(batch.used, 188 * 1400);
+        batch.clear();
+        assert!(batch.is_empty() && !batch.is_full());
+        assert_eq!(shapes(&batch), []);
+        // Every 2 begins a run, which the 1 after it ends.
+        while !batch.is_full() {
+            batch.reserve(2);
+            batch.reserve(1);
+        }
+        assert_eq!(batch.runs().count(), FULL_RUNS);
+    }
+
+    proptest! {
+        #[test]
+        fn the_runs_are_the_datagrams(
+            lengths in prop::collection::vec(prop_oneof![1 => 1..3000_usize, 3 => Just(1400)], 0..150)
+        ) {
+            let batch = filled(&lengths);
+            let mut sent = Vec::new();
+            for (bytes, segment) in batch.runs() {
+                prop_assert!(bytes.len() <= MAX_RUN_LEN);
+                prop_assert!(bytes.len().div_ceil(segment) <= MAX_SEGMENTS);
+                sent.extend(bytes.chunks(segment).map(<[u8]>::to_vec));
+            }
+            prop_assert_eq!(sent.len(), lengths.len());
+            for (i, (datagram, &len)) in sent.iter().zip(&lengths).enumerate() {
+                let expected = vec![u8::try_from(i % 251).unwrap(); len];
+                prop_assert_eq!(datagram, &expected);
+            }
+        }
+
+        #[test]
+        fn what_is_withdrawn_was_never_there(
+            lengths in prop::collection::vec(1..4_usize, 0..200), last in 1..4_usize
+        ) {
+            let (before, mut after) = (filled(&lengths), filled(&lengths));
+            after.reserve(last);
+            after.withdraw();
+            prop_assert_eq!(before.used, after.used);
+            prop_assert_eq!(shapes(&before), shapes(&after));
+        }
+    }
+}

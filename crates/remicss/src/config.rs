@@ -1,0 +1,436 @@
+//! What an end of a tunnel is told, read from TOML and checked in full.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+
+use model::Objective;
+use serde::{Deserialize, Deserializer, de};
+use sharing::{Generator, RandomError};
+use thiserror::Error;
+use tun::interface::Network;
+
+use crate::MAX_CHANNELS;
+
+/// How the threshold and the channels of each symbol are chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Choice {
+    /// By the model's best schedule at full rate (IV-D, IV-E).
+    #[default]
+    Planned,
+    /// The first m channels that are ready (V).
+    Dynamic,
+}
+
+/// What the schedule is to make best, at kappa, mu and full rate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Goal {
+    /// The least risk.
+    #[default]
+    Privacy,
+    /// The least loss.
+    Loss,
+    /// The least delay.
+    Delay,
+}
+
+impl From<Goal> for Objective {
+    fn from(goal: Goal) -> Self {
+        match goal {
+            Goal::Privacy => Self::Risk,
+            Goal::Loss => Self::Loss,
+            Goal::Delay => Self::Delay,
+        }
+    }
+}
+
+/// Where random shares come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rng {
+    /// A cipher's keystream, keyed from the system. See [`sharing::random`].
+    #[default]
+    Seeded,
+    /// The system's source for every byte.
+    Os,
+}
+
+impl Rng {
+    pub(crate) fn generator(self) -> Result<Generator, RandomError> {
+        match self {
+            Self::Seeded => Generator::seeded(),
+            Self::Os => Ok(Generator::system()),
+        }
+    }
+}
+
+/// Whether packets wait for those of their flow that were sent before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    /// As long as the channels' delays differ.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
+}
+
+/// One channel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Channel {
+    /// The local address. At a client port 0, and an unspecified address where none was given.
+    pub local: SocketAddr,
+    /// The peer's address. At a client the server's; at a server the client's, where it is fixed, with
+    /// port 0.
+    pub peer: Option<SocketAddr>,
+    /// The network device to use.
+    pub device: Option<String>,
+    /// The probability that somebody listens: z.
+    pub risk: f64,
+    /// What it carries of IP packets, in bit/s: r. Measured where it is not given.
+    pub rate_bps: Option<u64>,
+}
+
+/// Which end this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The end that starts.
+    Client,
+    /// The end that is found at known addresses.
+    Server,
+}
+
+/// What an end is told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Which end it is.
+    pub end: End,
+    /// The channels, 1 to [`MAX_CHANNELS`], in the same order at both ends.
+    pub channels: Vec<Channel>,
+    /// The mean threshold.
+    pub kappa: f64,
+    /// The mean multiplicity.
+    pub mu: f64,
+    /// What the schedule makes best.
+    pub objective: Goal,
+    /// How symbols' thresholds are chosen.
+    pub scheduler: Choice,
+    /// The privacy floor: no symbol has a lower threshold.
+    pub min_threshold: u8,
+    /// Whether symbols have a tag.
+    pub tamper_code: bool,
+    /// Where random shares come from.
+    pub rng: Rng,
+    /// Whether packets wait for those before them.
+    pub order: Order,
+    /// How much memory shares wait in for others of their symbol, for each channel, in bytes.
+    pub reassembly_bytes: usize,
+    /// The file with the key that is shared with the peer.
+    pub key: Option<PathBuf>,
+    /// The name of the tunnel's device.
+    pub device: String,
+    /// The device's own addresses.
+    pub addresses: Vec<Network>,
+    /// What is reached through the tunnel, besides its own networks.
+    pub routes: Vec<Network>,
+    /// The device's MTU. Found where it is not given.
+    pub mtu: Option<u16>,
+}
+
+/// Why a configuration is none.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// It is not TOML, or lacks a key, or has one that is unknown or of the wrong type.
+    #[error("{}", .0.message().replace('\n', " "))]
+    Toml(#[from] toml::de::Error),
+    /// No channels, or too many.
+    #[error("{found} channels: give 1 to {MAX_CHANNELS}")]
+    Channels {
+        /// How many there are.
+        found: usize,
+    },
+    /// It is not clear which end this is.
+    #[error(
+        "channel {number} has {found}: give every channel `server` (at the end that connects) or every channel `listen` (at the other)"
+    )]
+    End {
+        /// The channel, counted from 1.
+        number: usize,
+        /// What it has.
+        found: &'static str,
+    },
+    /// Keys that do not go together.
+    #[error("{0}")]
+    Conflict(String),
+    /// A number is out of its range.
+    #[error("{key} = {found}: give {range}")]
+    Range {
+        /// The key.
+        key: &'static str,
+        /// Its value.
+        found: f64,
+        /// What is possible.
+        range: String,
+    },
+}
+
+/// What the file has.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Raw {
+    kappa: f64,
+    mu: f64,
+    #[serde(default)]
+    objective: Goal,
+    #[serde(default)]
+    scheduler: Choice,
+    min_threshold: Option<u8>,
+    #[serde(default = "yes")]
+    tamper_code: bool,
+    #[serde(default)]
+    rng: Rng,
+    #[serde(default)]
+    order: Order,
+    reassembly_mib: Option<u16>,
+    key: Option<PathBuf>,
+    device: Option<String>,
+    #[serde(deserialize_with = "networks")]
+    addresses: Vec<Network>,
+    #[serde(default, deserialize_with = "networks")]
+    routes: Vec<Network>,
+    mtu: Option<u16>,
+    channel: Vec<RawChannel>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawChannel {
+    server: Option<SocketAddr>,
+    source: Option<IpAddr>,
+    listen: Option<SocketAddr>,
+    client: Option<IpAddr>,
+    device: Option<String>,
+    #[serde(default)]
+    risk: f64,
+    rate_mbit: Option<f64>,
+}
+
+impl Config {
+    /// Reads a configuration.
+    ///
+    /// # Errors
+    /// When it is not one: what is wrong, and what is possible.
+    pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
+        let raw: Raw = toml::from_str(text)?;
+        let n = raw.channel.len();
+        if !(1..=MAX_CHANNELS).contains(&n) {
+            return Err(ConfigError::Channels { found: n });
+        }
+        let end = end(&raw.channel)?;
+        let channels =
+            raw.channel.into_iter().map(RawChannel::checked).collect::<Result<Vec<_>, _>>()?;
+        let most = channels.iter().map(|_| 1.0).sum();
+        within("kappa", raw.kappa, 1.0, most)?;
+        within("mu", raw.mu, raw.kappa, most)?;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 16")]
+        let min_threshold = raw.min_threshold.unwrap_or(raw.kappa as u8);
+        within("min_threshold", f64::from(min_threshold), 1.0, raw.kappa.floor())?;
+        if let Some(mtu) = raw.mtu {
+            within("mtu", f64::from(mtu), 576.0, 65_000.0)?;
+        }
+        let reassembly_mib = raw.reassembly_mib.unwrap_or(16);
+        within("reassembly_mib", f64::from(reassembly_mib), 1.0, 1024.0)?;
+        let device = raw.device.unwrap_or_else(|| "sunder0".into());
+        if device.is_empty() || device.len() > 15 || device.contains(['/', ' ']) {
+            let name =
+                format!("device = \"{device}\" is no name of a device: give 1 to 15 letters");
+            return Err(ConfigError::Conflict(name));
+        }
+        let roams = channels.iter().any(|channel| channel.peer.is_none());
+        if roams && raw.key.is_none() {
+            return Err(ConfigError::Conflict(
+                "a channel has no `client` address, so anyone could be the client: give one, or the \
+                 file of a shared `key`"
+                    .into(),
+            ));
+        }
+        Ok(Self {
+            end,
+            channels,
+            kappa: raw.kappa,
+            mu: raw.mu,
+            objective: raw.objective,
+            scheduler: raw.scheduler,
+            min_threshold,
+            tamper_code: raw.tamper_code,
+            rng: raw.rng,
+            order: raw.order,
+            reassembly_bytes: usize::from(reassembly_mib) << 20,
+            key: raw.key,
+            device,
+            addresses: raw.addresses,
+            routes: raw.routes,
+            mtu: raw.mtu,
+        })
+    }
+}
+
+/// Which end the channels make it.
+fn end(channels: &[RawChannel]) -> Result<End, ConfigError> {
+    let server = channels[0].listen.is_some();
+    for (i, channel) in channels.iter().enumerate() {
+        let found = match (channel.server, channel.listen) {
+            (Some(_), None) if !server => continue,
+            (None, Some(_)) if server => continue,
+            (Some(_), Some(_)) => "both `server` and `listen`",
+            (Some(_), None) => "`server`, where others have `listen`",
+            (None, Some(_)) => "`listen`, where others have `server`",
+            (None, None) => "neither `server` nor `listen`",
+        };
+        return Err(ConfigError::End { number: i + 1, found });
+    }
+    Ok(if server { End::Server } else { End::Client })
+}
+
+impl RawChannel {
+    fn checked(self) -> Result<Channel, ConfigError> {
+        within("risk", self.risk, 0.0, 1.0)?;
+        if let Some(rate) = self.rate_mbit {
+            within("rate_mbit", rate, 0.001, 1e6)?;
+        }
+        let conflict = |what: &str| Err(ConfigError::Conflict(what.into()));
+        let local = match (self.listen, self.server) {
+            (Some(_), _) if self.source.is_some() => {
+                return conflict(
+                    "`source` goes with `server`; at the end that listens, `listen` says it",
+                );
+            }
+            (Some(listen), _) => listen,
+            (None, _) if self.client.is_some() => {
+                return conflict("`client` goes with `listen`, at the other end");
+            }
+            (None, Some(server)) => {
+                let any = match server.ip() {
+                    IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+                    IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+                };
+                SocketAddr::new(self.source.unwrap_or(any), 0)
+            }
+            (None, None) => unreachable!("the end is known"),
+        };
+        // A client has any port.
+        let peer = self.server.or(self.client.map(|client| SocketAddr::new(client, 0)));
+        if peer.is_some_and(|peer| peer.is_ipv4() != local.is_ipv4()) {
+            return conflict("a channel's two addresses must both be IPv4, or both IPv6");
+        }
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "up to 1e12")]
+        let rate_bps = self.rate_mbit.map(|rate| (rate * 1e6).round() as u64);
+        Ok(Channel { local, peer, device: self.device, risk: self.risk, rate_bps })
+    }
+}
+
+fn within(key: &'static str, found: f64, least: f64, most: f64) -> Result<(), ConfigError> {
+    if (least..=most).contains(&found) {
+        return Ok(());
+    }
+    Err(ConfigError::Range { key, found, range: format!("{least} to {most}") })
+}
+
+/// Networks from their texts.
+fn networks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Network>, D::Error> {
+    let texts = Vec::<String>::deserialize(deserializer)?;
+    let network = |text: String| {
+        text.parse().map_err(|error| de::Error::custom(format!("\"{text}\": {error}")))
+    };
+    texts.into_iter().map(network).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLIENT: &str = r#"
+        kappa = 1.5
+        mu = 2
+        addresses = ["10.9.0.2/24", "fd00::2/64"]
+        routes = ["10.8.0.0/16"]
+        [[channel]]
+        server = "192.0.2.1:6521"
+        source = "192.0.2.7"
+        risk = 0.1
+        rate_mbit = 100
+        [[channel]]
+        server = "[2001:db8::1]:6521"
+        device = "wwan0"
+    "#;
+
+    const SERVER: &str = r#"
+        kappa = 2
+        mu = 2
+        key = "tunnel.key"
+        addresses = []
+        [[channel]]
+        listen = "192.0.2.1:6521"
+        [[channel]]
+        listen = "198.51.100.1:6521"
+        client = "198.51.100.2"
+    "#;
+
+    #[test]
+    fn either_end_is_read() {
+        let client = Config::from_toml(CLIENT).unwrap();
+        assert_eq!(
+            (client.end, client.min_threshold, client.device.as_str()),
+            (End::Client, 1, "sunder0")
+        );
+        assert_eq!(client.channels[0].local, "192.0.2.7:0".parse().unwrap());
+        assert_eq!(client.channels[0].rate_bps, Some(100_000_000));
+        assert_eq!(client.channels[1].local, "[::]:0".parse().unwrap());
+        assert_eq!(
+            client.addresses[1],
+            Network { address: "fd00::2".parse().unwrap(), prefix: 64 }
+        );
+        let server = Config::from_toml(SERVER).unwrap();
+        assert_eq!((server.end, server.min_threshold), (End::Server, 2));
+        assert_eq!(server.channels[1].peer, Some("198.51.100.2:0".parse().unwrap()));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_a_way_out() {
+        let cases = [
+            (CLIENT, "kappa = 1.5", "kappa = 0.5", "kappa = 0.5: give 1 to 2"),
+            (CLIENT, "kappa = 1.5", "kappa = nan", "kappa = NaN: give 1 to 2"),
+            (CLIENT, "mu = 2", "mu = 1.4", "mu = 1.4: give 1.5 to 2"),
+            (CLIENT, "mu = 2", "mu = 2\nmin_threshold = 2", "min_threshold = 2: give 1 to 1"),
+            (CLIENT, "risk = 0.1", "risk = 1.1", "risk = 1.1: give 0 to 1"),
+            (CLIENT, "rate_mbit = 100", "rate_mbit = 0", "rate_mbit = 0: give 0.001 to 1000000"),
+            (CLIENT, "/24", "/33", "\"10.9.0.2/33\": give an address"),
+            (CLIENT, "mu = 2", "mu = 2\ndevice = \"a/b\"", "is no name of a device"),
+            (CLIENT, "source = \"192.0.2.7\"", "source = \"::1\"", "must both be IPv4"),
+            (CLIENT, "source = \"192.0.2.7\"", "client = \"192.0.2.7\"", "at the other end"),
+            (CLIENT, "source =", "sauce =", "unknown field `sauce`"),
+            (SERVER, "key = \"tunnel.key\"", "", "anyone could be the client"),
+            (
+                SERVER,
+                "client = \"198.51.100.2\"",
+                "server = \"198.51.100.2:1\"",
+                "channel 2 has both",
+            ),
+            (SERVER, "listen = \"198", "server = \"198", "channel 2 has `server`, where others"),
+            (SERVER, "kappa = 2", "kappa = 2\nmtu = 100", "mtu = 100: give 576 to 65000"),
+        ];
+        for (text, from, to, expected) in cases {
+            assert!(text.contains(from), "{from}");
+            let error = Config::from_toml(&text.replacen(from, to, 1)).unwrap_err().to_string();
+            assert!(error.contains(expected) && !error.contains('\n'), "{error}");
+        }
+        let none =
+            Config::from_toml("kappa = 1\nmu = 1\naddresses = []\nchannel = []").unwrap_err();
+        assert_eq!(none.to_string(), "0 channels: give 1 to 16");
+    }
+}

@@ -1,0 +1,158 @@
+//! What one end knows of the channels, in both directions.
+
+use std::time::Duration;
+
+use model::Subset;
+
+use super::incoming::{Incoming, micros};
+use super::message::{ControlError, LATEST_US, Message};
+use super::outgoing::Outgoing;
+use crate::estimate::{Estimate, State};
+
+/// How often messages are sent: ten times a second, or fewer where that would take more than a
+/// thousandth of the slowest channel's rate, but not fewer than five.
+const SHORTEST: Duration = Duration::from_millis(100);
+const LONGEST: Duration = Duration::from_millis(200);
+const PART_OF_RATE: u64 = 1_000;
+
+/// Messages do not follow each other faster, whatever changes.
+const AT_ONCE: Duration = Duration::from_millis(10);
+
+/// How long nothing has to verify for the peer to be held for gone.
+const GONE: Duration = Duration::from_secs(3);
+
+/// What was sent on one channel so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Datagrams, those with control shares included.
+    pub datagrams: u64,
+    /// Their bytes, as IP packets.
+    pub bytes: u64,
+}
+
+/// What one end knows of the channels: it takes what the sender and the receiver count and what the
+/// other end reports, and gives estimates, paces and the release window.
+#[derive(Clone, Debug)]
+pub struct Monitor {
+    incoming: Incoming,
+    outgoing: Outgoing,
+    channels: usize,
+    /// The states that the other end was last told.
+    told: Vec<State>,
+    told_at: Option<Duration>,
+    /// When the next message is due.
+    due: Duration,
+}
+
+impl Monitor {
+    /// A monitor of channels, each with the rate in bit/s of IP packets that was configured for what
+    /// this end sends, or `None` if it is to be learnt. The first message is due at once.
+    pub fn new(rates_bps: &[Option<u64>], now: Duration) -> Self {
+        Self {
+            incoming: Incoming::new(rates_bps.len(), now),
+            outgoing: Outgoing::new(rates_bps, now),
+            channels: rates_bps.len(),
+            told: vec![State::Up; rates_bps.len()],
+            told_at: None,
+            due: now,
+        }
+    }
+
+    /// A share of control symbol `symbol` came on a channel on which `received` datagrams had come
+    /// before it. Whether the symbol verifies is not known yet. At most one for a channel and symbol.
+    pub fn handle_share(&mut self, symbol: u64, channel: usize, received: u64, now: Duration) {
+        self.incoming.handle_share(symbol, channel, received, now);
+    }
+
+    /// The message in control symbol `symbol`, which has verified.
+    ///
+    /// # Errors
+    /// If the bytes are no message for as many channels. Nothing has changed then.
+    pub fn handle_message(
+        &mut self,
+        symbol: u64,
+        bytes: &[u8],
+        now: Duration,
+    ) -> Result<(), ControlError> {
+        let message = Message::parse(bytes)?;
+        if message.reports.len() != self.channels {
+            let count = u8::try_from(message.reports.len()).unwrap_or(u8::MAX);
+            return Err(ControlError::Channels(count));
+        }
+        self.incoming.handle_message(symbol, &message, now);
+        self.outgoing.handle_message(&message, now);
+        Ok(())
+    }
+
+    /// The next message, if it is due: every 100 to 200 ms, or at once if a channel's state is another
+    /// than the other end was told. It is to be sent on all channels now. `sent` is what was sent on
+    /// each channel before it, `received` how many datagrams have come on each, and `quarantined` are
+    /// the channels whose shares are not used.
+    pub fn poll_message(
+        &mut self,
+        now: Duration,
+        sent: &[Totals],
+        received: &[u64],
+        quarantined: Subset,
+    ) -> Option<Vec<u8>> {
+        self.incoming.look(received, now);
+        let states: Vec<State> = self.incoming.states(quarantined).collect();
+        let quiet = self.told_at.is_some_and(|at| now < at.saturating_add(AT_ONCE));
+        if quiet || (now < self.due && states == self.told) {
+            return None;
+        }
+        let interval = self.interval();
+        (self.told, self.told_at) = (states, Some(now));
+        self.due = now.saturating_add(interval);
+        let message = Message {
+            number: self.outgoing.send(now, sent, interval),
+            sent_us: micros(now).unsigned_abs().min(LATEST_US - 1),
+            reports: self.incoming.take_reports(quarantined, now),
+        };
+        Some(message.encode())
+    }
+
+    /// When to call [`Self::poll_message`] next, at the latest. After a share that was the first on a
+    /// channel for long it may have something to say at once.
+    pub fn poll_timeout(&self) -> Duration {
+        self.due
+    }
+
+    /// What the channels are like for what this end sends, as far as the other end has reported. A
+    /// channel of which nothing is known has no loss, no delay, and is up.
+    pub fn estimates(&self, now: Duration) -> Vec<Estimate> {
+        self.outgoing.estimates(now)
+    }
+
+    /// How fast to send on a channel for now, in bit/s of IP packets. Changes with every message if it
+    /// is learnt. `None` if there is no such channel.
+    pub fn pace_bps(&self, channel: usize) -> Option<u64> {
+        self.outgoing.pace_bps(channel)
+    }
+
+    /// How long packets had better wait for those that were sent before: the spread of the channels'
+    /// delays and their variation in ten seconds, at most 200 ms.
+    pub fn release_window(&self, now: Duration) -> Duration {
+        self.incoming.window(now)
+    }
+
+    /// The channels that bring what the other end sends, and are not in quarantine, as far as
+    /// [`Self::poll_message`] has looked.
+    pub fn up(&self, quarantined: Subset) -> Subset {
+        let states = self.incoming.states(quarantined).enumerate();
+        states.filter(|(_, state)| *state == State::Up).map(|(channel, _)| channel).collect()
+    }
+
+    /// True if no message has verified for 3 s: the other end does not have this association.
+    pub fn is_peer_gone(&self, now: Duration) -> bool {
+        now.saturating_sub(self.incoming.heard_at()) >= GONE
+    }
+
+    fn interval(&self) -> Duration {
+        // With IP, UDP, the share's header, what is inside the sharing, and one arrival a channel.
+        let bits = 8 * (28 + 8 + 9 + 13 + 13 * self.channels as u64);
+        let slowest = self.outgoing.slowest_bps().max(1);
+        let nanos = bits.saturating_mul(PART_OF_RATE * 1_000_000_000) / slowest;
+        Duration::from_nanos(nanos).clamp(SHORTEST, LONGEST)
+    }
+}

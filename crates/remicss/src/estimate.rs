@@ -1,0 +1,166 @@
+//! What a channel is like, from what is measured of it: loss, delay, rate, and whether it is up.
+//!
+//! The filters are small and know nothing of each other: [`Sliding`] keeps the last ten seconds,
+//! [`Loss`] counts, [`Learner`] finds a rate that nobody configured, and [`Changes`] says when all
+//! of it has changed enough for another plan.
+
+mod loss;
+mod rate;
+mod sliding;
+
+use model::{Channel, ChannelError, DELAYS_MS};
+
+pub use loss::Loss;
+pub use rate::{FIRST_RATE_BPS, Interval, Learner, Phase, Prober, Verdict};
+pub use sliding::Sliding;
+
+/// The highest loss that a plan is made with. Beyond it a channel is hardly there.
+const MOST_LOSS: f64 = 0.99;
+
+/// A delay that differs by less, in milliseconds, is the same.
+const SAME_DELAY_MS: f64 = 0.5;
+
+/// A loss that differs by less is the same.
+const SAME_LOSS: f64 = 0.001;
+
+/// By how many standard deviations a loss must differ to be another.
+const SIGNIFICANT: f64 = 3.0;
+
+/// Whether a channel can be used, as the end that receives on it sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum State {
+    /// It brings shares.
+    #[default]
+    Up = 0,
+    /// It has brought nothing for a while, and others have.
+    Down = 1,
+    /// It has brought too many wrong shares, and what it brings is not used.
+    Quarantine = 2,
+}
+
+/// What one direction of a channel is like.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// The proportion of datagrams that are lost, 0 to 1.
+    pub loss: f64,
+    /// Of how many datagrams the loss was measured.
+    pub measured: u64,
+    /// How long a datagram takes, in milliseconds. What is faster than the floor-th fastest channel
+    /// counts as fast as that: no symbol is complete earlier.
+    pub delay_ms: f64,
+    /// How many bits of IP packets it carries in a second.
+    pub rate_bps: u64,
+    /// Whether it can be used.
+    pub state: State,
+}
+
+impl Estimate {
+    /// The channel of the model (III-B), with a `risk` z that cannot be measured. Its rate is in
+    /// Mbit/s.
+    ///
+    /// # Errors
+    /// If the risk is not within 0 to 1, or the rate is zero.
+    #[expect(clippy::cast_precision_loss, reason = "rates are far below 2^53")]
+    pub fn channel(&self, risk: f64) -> Result<Channel, ChannelError> {
+        let delay_ms = self.delay_ms.clamp(*DELAYS_MS.start(), *DELAYS_MS.end());
+        Channel::new(risk, self.loss.clamp(0.0, MOST_LOSS), delay_ms, self.rate_bps as f64 / 1e6)
+    }
+}
+
+/// Tells when estimates have changed so much that the plan is to be solved again.
+#[derive(Clone, Debug, Default)]
+pub struct Changes {
+    /// The estimates that the plan was last solved with.
+    planned: Vec<Estimate>,
+}
+
+impl Changes {
+    /// True the first time, and when something is another than the last time this was true: a state,
+    /// or a loss, delay or rate by a tenth. A difference that is small in itself, or that chance
+    /// alone would make, is none.
+    pub fn notice(&mut self, now: &[Estimate]) -> bool {
+        let same = self.planned.len() == now.len()
+            && self.planned.iter().zip(now).all(|(planned, now)| is_same(planned, now));
+        if !same {
+            self.planned = now.to_vec();
+        }
+        !same
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "rates and counts are far below 2^53")]
+fn is_same(planned: &Estimate, now: &Estimate) -> bool {
+    let differs = |a: f64, b: f64, least: f64| (a - b).abs() > least.max(a.abs() / 10.0);
+    let loss = planned.loss.max(now.loss);
+    let count = planned.measured.min(now.measured).max(1) as f64;
+    let chance = SIGNIFICANT * (loss * (1.0 - loss) / count).sqrt();
+    planned.state == now.state
+        && !differs(planned.loss, now.loss, chance.max(SAME_LOSS))
+        && !differs(planned.delay_ms, now.delay_ms, SAME_DELAY_MS)
+        && !differs(planned.rate_bps as f64, now.rate_bps as f64, 0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLANNED: Estimate = Estimate {
+        loss: 0.02,
+        measured: 100_000,
+        delay_ms: 20.0,
+        rate_bps: 50_000_000,
+        state: State::Up,
+    };
+
+    fn is_noticed(now: Estimate) -> bool {
+        let mut changes = Changes::default();
+        assert!(changes.notice(&[PLANNED]), "there is no plan yet");
+        changes.notice(&[now])
+    }
+
+    #[test]
+    fn a_tenth_is_noticed_and_less_is_not() {
+        assert!(!is_noticed(PLANNED));
+        assert!(!is_noticed(Estimate { rate_bps: 54_900_000, ..PLANNED }));
+        assert!(is_noticed(Estimate { rate_bps: 55_100_000, ..PLANNED }));
+        assert!(is_noticed(Estimate { rate_bps: 44_900_000, ..PLANNED }));
+        assert!(!is_noticed(Estimate { delay_ms: 21.9, ..PLANNED }));
+        assert!(is_noticed(Estimate { delay_ms: 22.1, ..PLANNED }));
+        assert!(!is_noticed(Estimate { loss: 0.0219, ..PLANNED }));
+        assert!(is_noticed(Estimate { loss: 0.0221, ..PLANNED }));
+        assert!(is_noticed(Estimate { state: State::Down, ..PLANNED }));
+    }
+
+    #[test]
+    fn chance_and_trifles_are_not_noticed() {
+        let few = Estimate { measured: 1_000, ..PLANNED };
+        // Three standard deviations of 1,000 datagrams are 1.5 %.
+        assert!(!is_noticed(Estimate { loss: 0.030, ..few }));
+        assert!(is_noticed(Estimate { loss: 0.040, ..few }));
+        let mut changes = Changes::default();
+        let fast = Estimate { delay_ms: 0.1, loss: 0.0, ..PLANNED };
+        changes.notice(&[fast]);
+        assert!(!changes.notice(&[Estimate { delay_ms: 0.5, loss: 0.0005, ..fast }]));
+    }
+
+    #[test]
+    fn small_steps_add_up() {
+        let mut changes = Changes::default();
+        changes.notice(&[PLANNED]);
+        let noticed: Vec<bool> = (1..=4)
+            .map(|step| changes.notice(&[Estimate { delay_ms: 20.0 + f64::from(step), ..PLANNED }]))
+            .collect();
+        assert_eq!(noticed, [false, false, true, false]);
+    }
+
+    #[test]
+    fn estimates_are_channels_of_the_model() {
+        let channel = PLANNED.channel(0.25).unwrap();
+        assert_eq!((channel.risk(), channel.loss()), (0.25, 0.02));
+        assert_eq!((channel.delay_ms(), channel.rate()), (20.0, 50.0));
+        let dead = Estimate { loss: 1.0, ..PLANNED };
+        assert!(dead.channel(0.0).unwrap().loss() < 1.0);
+        assert!(PLANNED.channel(2.0).is_err());
+    }
+}

@@ -1,0 +1,88 @@
+//! The values of the last ten seconds: the least, the most, the median.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// How long a value counts.
+const SPAN: Duration = Duration::from_secs(10);
+
+/// How many values are kept, at most: of more, the oldest go. Ten a second come as a rule.
+const MOST: usize = 128;
+
+/// Values and when they came.
+#[derive(Clone, Debug, Default)]
+pub struct Sliding {
+    values: VecDeque<(Duration, i64)>,
+}
+
+impl Sliding {
+    /// A value came. Times do not go back.
+    pub fn push(&mut self, now: Duration, value: i64) {
+        while self.values.len() >= MOST
+            || self.values.front().is_some_and(|front| is_old(front, now))
+        {
+            self.values.pop_front();
+        }
+        self.values.push_back((now, value));
+    }
+
+    /// The least of the last ten seconds.
+    pub fn least(&self, now: Duration) -> Option<i64> {
+        self.recent(now).min()
+    }
+
+    /// The most of the last ten seconds.
+    pub fn most(&self, now: Duration) -> Option<i64> {
+        self.recent(now).max()
+    }
+
+    /// The median of the last ten seconds, the lower one of two.
+    pub fn median(&self, now: Duration) -> Option<i64> {
+        let mut values: Vec<i64> = self.recent(now).collect();
+        let middle = values.len().checked_sub(1)? / 2;
+        Some(*values.select_nth_unstable(middle).1)
+    }
+
+    fn recent(&self, now: Duration) -> impl Iterator<Item = i64> {
+        self.values.iter().filter(move |entry| !is_old(entry, now)).map(|(_, value)| *value)
+    }
+}
+
+fn is_old((at, _): &(Duration, i64), now: Duration) -> bool {
+    now.saturating_sub(*at) > SPAN
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn values_count_for_ten_seconds() {
+        let mut sliding = Sliding::default();
+        assert_eq!((sliding.least(at(0)), sliding.median(at(0))), (None, None));
+        for (second, value) in [(0, 7), (1, -3), (2, 100), (9, 5)] {
+            sliding.push(at(second), value);
+        }
+        let now = |second| {
+            let now = at(second);
+            (sliding.least(now), sliding.median(now), sliding.most(now))
+        };
+        assert_eq!(now(10), (Some(-3), Some(5), Some(100)));
+        assert_eq!(now(11), (Some(-3), Some(5), Some(100)));
+        assert_eq!(now(12), (Some(5), Some(5), Some(100)));
+        assert_eq!(now(13), (Some(5), Some(5), Some(5)));
+        assert_eq!(now(20), (None, None, None));
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let mut sliding = Sliding::default();
+        (0..10_000).for_each(|value| sliding.push(at(1), value));
+        assert_eq!(sliding.values.len(), MOST);
+        assert_eq!((sliding.least(at(1)), sliding.most(at(1))), (Some(9_872), Some(9_999)));
+    }
+}

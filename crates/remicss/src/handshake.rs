@@ -1,0 +1,137 @@
+//! The handshake over n channels of datagrams: who belongs together, and the points and tokens.
+//!
+//! It wraps that of the crate `association`, whose messages travel in datagrams that may be lost,
+//! repeated and late. What it adds is in `docs/protocols/remicss.md`, section "Handshake". Promised,
+//! against an attacker on n - 1 of the n channels who does not read or change the remaining one:
+//!
+//! - what `association` promises: whoever completes does so with that channel at its place;
+//! - both ends that complete have the same points and terms, and the attacker does not know the
+//!   points: they are shared over all channels, under a code that shows any change to a share;
+//! - a server takes a list once: an old handshake that is played again gives no association;
+//! - who has not received a server's cookie at the address they send from has it keep nothing.
+//!
+//! A server looks at [`ANSWERS_PER_SECOND`] datagrams of each kind on a channel, and of the others at
+//! their proof only. So strangers without the key keep nobody out. While F datagrams a second come
+//! that pass for the client's (with its source or, where there is a key, as one that was overheard),
+//! and F is more than that, a client's is answered with probability [`ANSWERS_PER_SECOND`] / F, and it
+//! sends four a second.
+
+mod client;
+mod cookies;
+mod message;
+mod points;
+mod proof;
+mod server;
+
+use std::time::Duration;
+
+use association::{Protocol, Scheme};
+use thiserror::Error;
+
+use crate::MAX_CHANNELS;
+
+pub use client::{Client, ClientEvent, ClientFailure};
+pub use message::{Body, Datagram, DatagramError, Nonce};
+pub use points::KeyShare;
+pub use proof::SharedKey;
+pub use server::{Peer, PeerError, Reply, Server, ServerEvent, ServerRefusal, TermsDiffer};
+
+/// How long a handshake may take, at either end.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a client waits for an answer before it sends again.
+pub const REPEAT: Duration = Duration::from_millis(250);
+
+/// How many Hellos, and how many Lists, a server looks at on a channel in a second. One takes less than
+/// a microsecond.
+pub const ANSWERS_PER_SECOND: u32 = 10_000;
+
+/// The option bit of an association whose symbols have no tags.
+const OPTION_NO_TAGS: u32 = 1;
+
+/// What the ends agree on: 1 <= floor <= channels <= [`MAX_CHANNELS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    channels: u8,
+    floor: u8,
+    tags: bool,
+}
+
+/// There can be no such terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum TermsError {
+    /// Too many channels, or none.
+    #[error("{0} channels are not 1 to {MAX_CHANNELS}")]
+    Channels(u8),
+    /// The privacy floor is no threshold.
+    #[error("the privacy floor {floor} is not 1 to {channels}, the number of channels")]
+    Floor {
+        /// The floor asked for.
+        floor: u8,
+        /// The number of channels.
+        channels: u8,
+    },
+}
+
+impl Terms {
+    /// Terms for so many channels, with no symbol of a threshold below `floor`, and `tags` inside
+    /// symbols that show changes.
+    ///
+    /// # Errors
+    /// Unless 1 <= floor <= channels <= [`MAX_CHANNELS`].
+    pub fn new(channels: u8, floor: u8, tags: bool) -> Result<Self, TermsError> {
+        if !(1..=MAX_CHANNELS).contains(&usize::from(channels)) {
+            return Err(TermsError::Channels(channels));
+        }
+        if !(1..=channels).contains(&floor) {
+            return Err(TermsError::Floor { floor, channels });
+        }
+        Ok(Self { channels, floor, tags })
+    }
+
+    /// How many channels there are: n.
+    pub fn channels(self) -> u8 {
+        self.channels
+    }
+
+    /// The privacy floor f.
+    pub fn floor(self) -> u8 {
+        self.floor
+    }
+
+    /// True if symbols have tags.
+    pub fn tags(self) -> bool {
+        self.tags
+    }
+
+    /// As the association has them.
+    fn wire(self) -> association::Terms {
+        association::Terms::new(
+            Protocol::ReMicssDatagrams,
+            Scheme::Shamir,
+            self.floor,
+            self.channels,
+            self.options(),
+        )
+        .expect("a floor of 1 to n")
+    }
+
+    fn options(self) -> u32 {
+        if self.tags { 0 } else { OPTION_NO_TAGS }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terms_must_fit() {
+        assert_eq!(Terms::new(0, 1, true), Err(TermsError::Channels(0)));
+        assert_eq!(Terms::new(17, 1, true), Err(TermsError::Channels(17)));
+        assert_eq!(Terms::new(3, 0, true), Err(TermsError::Floor { floor: 0, channels: 3 }));
+        assert_eq!(Terms::new(3, 4, true), Err(TermsError::Floor { floor: 4, channels: 3 }));
+        assert!(Terms::new(1, 1, true).is_ok());
+        assert!(Terms::new(16, 16, false).is_ok());
+    }
+}

@@ -1,0 +1,137 @@
+//! A server's cookies and tokens: made of its secret, so that nothing is kept for whoever asks.
+//!
+//! A cookie is HMAC-SHA-256 under a secret of the server's over the channel, the address and the
+//! nonce that it is for, and the time in periods of [`PATIENCE`]. So whoever shows one has received
+//! it there, in this period or the last. To the association it is a cookie like any: it does not come
+//! twice for two connections. That nobody can tell the next one is not what its promises rest on;
+//! it is what keeps strangers from the server's memory.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use association::{COOKIE_LEN, Cookie};
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use sharing::{Generator, RandomError};
+use subtle::ConstantTimeEq;
+use zeroize::Zeroizing;
+
+use super::PATIENCE;
+use super::message::Nonce;
+use crate::keys::Token;
+
+/// What is first under the code, so that a cookie, which all channels see, says nothing of a token.
+const FOR_COOKIE: u8 = 0;
+const FOR_TOKEN: u8 = 1;
+
+/// How long a cookie is good for, at most.
+pub(super) const LIFETIME: Duration = PATIENCE.saturating_mul(2);
+
+/// Makes cookies and knows its own again.
+pub(super) struct Cookies {
+    code: Hmac<Sha256>,
+}
+
+/// Whose cookie it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Holder {
+    pub(super) channel: usize,
+    pub(super) address: SocketAddr,
+    pub(super) nonce: Nonce,
+}
+
+impl Cookies {
+    /// Of a fresh secret.
+    ///
+    /// # Errors
+    /// When there are no random bytes.
+    pub(super) fn new(generator: &mut Generator) -> Result<Self, RandomError> {
+        let secret: Zeroizing<[u8; 32]> = Zeroizing::new(generator.array()?);
+        let code = Hmac::new_from_slice(&*secret).expect("keys of any length are taken");
+        Ok(Self { code })
+    }
+
+    /// The holder's cookie, and the token of what it sends on the channel.
+    pub(super) fn make(&self, holder: Holder, now: Duration) -> (Cookie, Token) {
+        self.make_in(holder, period(now))
+    }
+
+    /// The token that goes with a cookie, if the cookie is the holder's and still good.
+    pub(super) fn recognise(
+        &self,
+        holder: Holder,
+        cookie: &Cookie,
+        now: Duration,
+    ) -> Option<Token> {
+        let current = period(now);
+        let periods = [Some(current), current.checked_sub(1)].into_iter().flatten();
+        let mut own = periods.map(|period| self.make_in(holder, period));
+        own.find_map(|(own, token)| bool::from(own.ct_eq(cookie)).then_some(token))
+    }
+
+    fn make_in(&self, holder: Holder, period: u64) -> (Cookie, Token) {
+        let [t0, t1, t2, ..] = self.digest(FOR_TOKEN, holder, period);
+        (Cookie::new(self.digest(FOR_COOKIE, holder, period)), Token::new([t0, t1, t2]))
+    }
+
+    fn digest(&self, purpose: u8, holder: Holder, period: u64) -> [u8; COOKIE_LEN] {
+        let mut code = self.code.clone();
+        let channel = u8::try_from(holder.channel).expect("at most 16 channels");
+        let ip = match holder.address.ip() {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            IpAddr::V6(ip) => ip,
+        };
+        code.update(&[purpose, channel]);
+        code.update(&ip.octets());
+        code.update(&holder.address.port().to_be_bytes());
+        code.update(&holder.nonce.bytes());
+        code.update(&period.to_be_bytes());
+        code.finalize().into_bytes().into()
+    }
+}
+
+impl fmt::Debug for Cookies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Cookies(..)")
+    }
+}
+
+fn period(now: Duration) -> u64 {
+    now.as_secs() / PATIENCE.as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Duration = Duration::from_secs(1009);
+
+    fn holder() -> Holder {
+        let address = "192.0.2.1:9".parse().unwrap();
+        Holder { channel: 2, address, nonce: Nonce::new([1; 8]) }
+    }
+
+    #[test]
+    fn a_cookie_is_good_for_its_holder_and_for_a_while() {
+        let cookies = Cookies::new(&mut Generator::seeded().unwrap()).unwrap();
+        let (cookie, token) = cookies.make(holder(), NOW);
+        let good = |holder, now| cookies.recognise(holder, &cookie, now) == Some(token);
+        assert!(good(holder(), NOW));
+        assert!(good(holder(), NOW + PATIENCE));
+        assert!(!good(holder(), NOW + LIFETIME));
+        assert!(!good(Holder { channel: 3, ..holder() }, NOW));
+        assert!(!good(Holder { nonce: Nonce::new([2; 8]), ..holder() }, NOW));
+        let elsewhere = |address: &str| Holder { address: address.parse().unwrap(), ..holder() };
+        assert!(!good(elsewhere("192.0.2.2:9"), NOW));
+        assert!(!good(elsewhere("192.0.2.1:10"), NOW));
+    }
+
+    #[test]
+    fn another_server_has_others() {
+        let mut generator = Generator::seeded().unwrap();
+        let [one, other] = [(); 2].map(|()| Cookies::new(&mut generator).unwrap());
+        let (cookie, _) = one.make(holder(), NOW);
+        assert!(other.recognise(holder(), &cookie, NOW).is_none());
+    }
+}

@@ -1,0 +1,146 @@
+//! The points of both directions on their way from client to server: shared over all channels.
+//!
+//! They are shared n-of-n (XOR), so whoever does not read all channels knows nothing about them. The
+//! sharing alone would let an attacker on one channel add a difference of its choice to any point of
+//! the server's, and tags at points that differ by a known amount are not independent. So the tamper
+//! code (`sharing::tamper`) is shared with them: the server notices any change, but for one in 2^123.
+
+use std::array;
+use std::fmt;
+
+use sharing::tamper::{self, Tampered};
+use sharing::{Generator, RandomError};
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+
+use crate::MAX_CHANNELS;
+use crate::keys::{POINT_LEN, Points};
+
+/// The length of one direction's points, in bytes.
+const DIRECTION_LEN: usize = MAX_CHANNELS * POINT_LEN;
+
+/// The length of what is shared, and so of each share, in bytes.
+pub(super) const SECRET_LEN: usize = 2 * DIRECTION_LEN + tamper::OVERHEAD;
+
+/// One channel's share of the points. Secret.
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub struct KeyShare(Box<[u8; SECRET_LEN]>);
+
+/// The points of both directions.
+#[derive(Clone, Debug)]
+pub(super) struct PointPair {
+    pub(super) to_server: Points,
+    pub(super) to_client: Points,
+}
+
+impl KeyShare {
+    /// A share of these bytes.
+    pub fn new(bytes: [u8; SECRET_LEN]) -> Self {
+        Self(Box::new(bytes))
+    }
+
+    pub(super) fn bytes(&self) -> &[u8; SECRET_LEN] {
+        &self.0
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.0.iter_mut().zip(other.0.iter()).for_each(|(byte, other)| *byte ^= other);
+    }
+}
+
+impl fmt::Debug for KeyShare {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeyShare(..)")
+    }
+}
+
+/// Draws points and shares them over `channels`, of which there is at least one.
+///
+/// # Errors
+/// When there are no random bytes.
+pub(super) fn deal(
+    channels: u8,
+    generator: &mut Generator,
+) -> Result<(PointPair, Vec<KeyShare>), RandomError> {
+    let mut secret = KeyShare::new([0; SECRET_LEN]);
+    let (points, code) = parts_mut(&mut secret);
+    generator.fill(points)?;
+    tamper::protect_into(code, &[points], generator)?;
+    let pair = PointPair::of(&secret);
+
+    // All shares but the last are random, and the last is what is missing.
+    let mut shares = Vec::with_capacity(usize::from(channels));
+    for _ in 1..channels {
+        let mut share = KeyShare::new([0; SECRET_LEN]);
+        generator.fill(&mut *share.0)?;
+        secret.add(&share);
+        shares.push(share);
+    }
+    shares.push(secret);
+    Ok((pair, shares))
+}
+
+/// The points of which these are all the shares.
+///
+/// # Errors
+/// When a share was changed.
+pub(super) fn collect<'a>(
+    shares: impl Iterator<Item = &'a KeyShare>,
+) -> Result<PointPair, Tampered> {
+    let mut secret = KeyShare::new([0; SECRET_LEN]);
+    shares.for_each(|share| secret.add(share));
+    let (points, code) = parts_mut(&mut secret);
+    tamper::verify(code, &[points])?;
+    Ok(PointPair::of(&secret))
+}
+
+fn parts_mut(secret: &mut KeyShare) -> (&mut [u8], &mut [u8; tamper::OVERHEAD]) {
+    secret.0.split_last_chunk_mut().expect("a secret is longer than its code")
+}
+
+impl PointPair {
+    fn of(secret: &KeyShare) -> Self {
+        let direction = |start: usize| {
+            let (points, _) = secret.0[start..start + DIRECTION_LEN].as_chunks::<POINT_LEN>();
+            let points: Zeroizing<[_; MAX_CHANNELS]> =
+                Zeroizing::new(array::from_fn(|i| points[i]));
+            Points::new(*points)
+        };
+        Self { to_server: direction(0), to_client: direction(DIRECTION_LEN) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(pair: &PointPair) -> Vec<[u8; POINT_LEN]> {
+        let both = [&pair.to_server, &pair.to_client].into_iter();
+        both.flat_map(|points| (1..=16).map(|k| points.of(k))).collect()
+    }
+
+    #[test]
+    fn all_shares_give_the_points() {
+        let mut generator = Generator::seeded().unwrap();
+        for n in 1..=16 {
+            let (dealt, shares) = deal(n, &mut generator).unwrap();
+            assert_eq!(shares.len(), usize::from(n));
+            let collected = collect(shares.iter()).unwrap();
+            assert_eq!(all(&collected), all(&dealt));
+            let mut distinct = all(&dealt);
+            distinct.sort_unstable();
+            distinct.dedup();
+            assert_eq!(distinct.len(), 32, "no point comes twice");
+        }
+    }
+
+    #[test]
+    fn any_change_to_a_share_shows() {
+        let (_, shares) = deal(3, &mut Generator::seeded().unwrap()).unwrap();
+        for place in 0..SECRET_LEN {
+            let mut changed = shares.clone();
+            changed[place % 3].0[place] ^= 1 << (place % 8);
+            assert!(collect(changed.iter()).is_err(), "byte {place}");
+        }
+        assert!(collect(shares[..2].iter()).is_err(), "one is missing");
+    }
+}

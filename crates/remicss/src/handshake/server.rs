@@ -1,0 +1,495 @@
+//! The server's end: answers whoever may be the client, and associates n channels whose lists agree.
+//!
+//! A Hello costs no memory: its cookie is computed, and nothing is kept. A List is looked at if its
+//! own cookie is one that this server sent to that address, on that channel, a little while ago. Then
+//! it waits for the others, which the association of the crate `association` judges. The tables are
+//! bounded for each channel, so whoever fills a channel's harms that channel.
+//!
+//! Cookies are used up by an association, for as long as they are good. So its lists, played again,
+//! are answered with the Confirm and nothing more.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use association::{
+    Acceptable, COOKIE_LEN, ConnectionId, List, Message, Protocol, Scheme, Server as Association,
+    ServerAbort, ServerConfig, ServerEvent as AssociationEvent,
+};
+use sharing::{Generator, RandomError};
+use thiserror::Error;
+
+use super::cookies::{Cookies, Holder, LIFETIME};
+use super::message::{Body, Datagram, MAX_LEN, Nonce, is_hello};
+use super::points::{self, KeyShare, PointPair};
+use super::proof::{SharedKey, is_proven, prove};
+use super::{ANSWERS_PER_SECOND, PATIENCE, Terms};
+use crate::MAX_CHANNELS;
+use crate::keys::{Direction, Keys, Points, Token};
+
+/// How many lists wait on one channel, at most. A client that starts again and again has ten or so
+/// there before the first times out.
+const MAX_WAITING: usize = 64;
+
+/// How many associations are remembered for the cookies that they used up. No more are made while
+/// there are as many.
+const MAX_RECENT: usize = 64;
+
+/// How many answers and events wait to be taken. Further ones are lost, as datagrams are.
+const MAX_QUEUED: usize = 256;
+
+/// How long the count of datagrams lasts that a channel's budget is for.
+const BUDGET_PERIOD: Duration = Duration::from_millis(100);
+
+/// Who the client is.
+#[derive(Clone, Debug)]
+pub enum Peer {
+    /// Whoever sends from these addresses, one a channel; port 0 is any.
+    Addresses(Vec<SocketAddr>),
+    /// Whoever has the key, from anywhere.
+    Key(SharedKey),
+    /// Whoever has the key and sends from these addresses, one a channel.
+    Both(Vec<SocketAddr>, SharedKey),
+}
+
+/// A server cannot be set up so.
+#[derive(Clone, Copy, Debug, Error)]
+pub enum PeerError {
+    /// Not as many addresses as channels.
+    #[error("{addresses} addresses of the client for {channels} channels")]
+    Addresses {
+        /// How many there are.
+        addresses: usize,
+        /// How many channels there are.
+        channels: u8,
+    },
+    /// There were no random bytes.
+    #[error(transparent)]
+    Random(#[from] RandomError),
+}
+
+/// A datagram to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The channel's index.
+    pub channel: usize,
+    /// Where to.
+    pub to: SocketAddr,
+    /// The datagram.
+    pub bytes: Vec<u8>,
+}
+
+/// What a server has to tell.
+#[derive(Debug)]
+pub enum ServerEvent {
+    /// A client has come, or come again. Until a symbol under these keys verifies, it may be one that
+    /// has given up since, and an association that there is goes on.
+    Associated {
+        /// What both ends hold.
+        keys: Keys,
+        /// The client's address on each channel.
+        addresses: Vec<SocketAddr>,
+    },
+    /// A list could not be taken.
+    Refused {
+        /// The channel's index, if it is one channel's matter.
+        channel: Option<usize>,
+        /// Why.
+        reason: ServerRefusal,
+    },
+}
+
+/// Why a client was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ServerRefusal {
+    /// Its terms are others than this server's.
+    #[error("the client has {0}")]
+    Terms(TermsDiffer),
+    /// Lists do not fit together, or did not come in time.
+    #[error(transparent)]
+    Association(#[from] ServerAbort),
+    /// A share of the points was changed on its way.
+    #[error("a share of the points was changed on its way")]
+    KeyShares,
+    /// There is no room for another handshake.
+    #[error("there are too many handshakes")]
+    TooMany,
+}
+
+/// What is different about a client's terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum TermsDiffer {
+    /// The number of channels.
+    #[error("{0} channels")]
+    Channels(u8),
+    /// A floor below this server's.
+    #[error("a privacy floor of {0}, below this end's")]
+    Floor(u8),
+    /// One end has tags and the other has none.
+    #[error("another setting for the tamper code")]
+    Tags,
+    /// Another protocol altogether.
+    #[error("another protocol or sharing scheme")]
+    Protocol,
+}
+
+/// The server's end of all handshakes.
+#[derive(Debug)]
+pub struct Server {
+    terms: Terms,
+    peer: Peer,
+    cookies: Cookies,
+    channels: Vec<Channel>,
+    association: Association,
+    /// Lists that wait for the others, by their own cookie.
+    waiting: HashMap<[u8; COOKIE_LEN], Waiting>,
+    /// The own cookie of each connection of the association.
+    connections: HashMap<ConnectionId, [u8; COOKIE_LEN]>,
+    opened: u64,
+    recent: VecDeque<Recent>,
+    replies: VecDeque<Reply>,
+    events: VecDeque<ServerEvent>,
+    now: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Channel {
+    waiting: usize,
+    hellos: Budget,
+    lists: Budget,
+}
+
+/// How many datagrams may still be looked at in a period.
+#[derive(Debug, Default)]
+struct Budget {
+    period: u128,
+    used: u32,
+}
+
+/// A list that came on one channel, and waits for the others.
+#[derive(Debug)]
+struct Waiting {
+    connection: ConnectionId,
+    holder: Holder,
+    /// Of what the client sends.
+    token: Token,
+    key_share: KeyShare,
+    list: List,
+}
+
+/// An association whose cookies may still be good.
+#[derive(Debug)]
+struct Recent {
+    list: List,
+    /// Each channel's.
+    holders: Vec<Holder>,
+    until: Duration,
+}
+
+impl Server {
+    /// A server that agrees to these terms, or to a higher floor, with this peer.
+    ///
+    /// # Errors
+    /// Unless there is an address for each channel, or when there are no random bytes.
+    pub fn new(terms: Terms, peer: Peer, generator: &mut Generator) -> Result<Self, PeerError> {
+        let channels = terms.channels();
+        if let Some(addresses) = peer.addresses()
+            && addresses.len() != usize::from(channels)
+        {
+            return Err(PeerError::Addresses { addresses: addresses.len(), channels });
+        }
+        let acceptable = Acceptable {
+            protocols: vec![Protocol::ReMicssDatagrams],
+            schemes: vec![Scheme::Shamir],
+            min_threshold: terms.floor(),
+            max_channels: channels,
+            options: terms.options(),
+        };
+        let max_pending = MAX_WAITING * usize::from(channels);
+        Ok(Self {
+            terms,
+            peer,
+            cookies: Cookies::new(generator)?,
+            channels: (0..channels).map(|_| Channel::default()).collect(),
+            association: Association::new(ServerConfig {
+                max_pending,
+                timeout: PATIENCE,
+                acceptable,
+            }),
+            waiting: HashMap::new(),
+            connections: HashMap::new(),
+            opened: 0,
+            recent: VecDeque::new(),
+            replies: VecDeque::new(),
+            events: VecDeque::new(),
+            now: Duration::ZERO,
+        })
+    }
+
+    /// A datagram of the handshake came on a channel.
+    pub fn handle_datagram(
+        &mut self,
+        channel: usize,
+        from: SocketAddr,
+        bytes: &[u8],
+        now: Duration,
+    ) {
+        self.handle_timeout(now);
+        let Some(known) = self.channels.get_mut(channel) else {
+            return;
+        };
+        // The proof comes before the budget: who has no key uses up nobody's.
+        let budget = if is_hello(bytes) { &mut known.hellos } else { &mut known.lists };
+        if bytes.len() > MAX_LEN
+            || !self.peer.may_send_from(channel, from)
+            || !is_proven(self.peer.key(), channel, bytes)
+            || !budget.take(self.now)
+        {
+            return;
+        }
+        let Ok(Datagram { nonce, body }) = Datagram::parse(bytes) else {
+            return;
+        };
+        let holder = Holder { channel, address: from, nonce };
+        match body {
+            Body::Hello => self.answer_hello(holder),
+            Body::List { key_share, list } => self.read_list(holder, key_share, list),
+            Body::Cookie { .. } | Body::Confirm { .. } => {}
+        }
+    }
+
+    /// Gives up what has waited for too long. Time that goes back stands still.
+    pub fn handle_timeout(&mut self, now: Duration) {
+        self.now = self.now.max(now);
+        while self.recent.front().is_some_and(|recent| recent.until <= self.now) {
+            self.recent.pop_front();
+        }
+        self.association.handle_timeout(self.now);
+        self.follow();
+    }
+
+    /// When to call [`Self::handle_timeout`] next.
+    pub fn poll_timeout(&self) -> Option<Duration> {
+        let recent = self.recent.front().map(|recent| recent.until);
+        self.association.poll_timeout().into_iter().chain(recent).min()
+    }
+
+    /// The next datagram to send. Ask until there is none.
+    pub fn poll_transmit(&mut self) -> Option<Reply> {
+        self.replies.pop_front()
+    }
+
+    /// What there is to tell, until there is nothing.
+    pub fn poll_event(&mut self) -> Option<ServerEvent> {
+        self.events.pop_front()
+    }
+
+    fn answer_hello(&mut self, holder: Holder) {
+        let (cookie, token) = self.cookies.make(holder, self.now);
+        self.reply(holder, Body::Cookie { token, cookie });
+    }
+
+    fn read_list(&mut self, holder: Holder, key_share: KeyShare, list: List) {
+        let Some(own) = list.cookies().get(holder.channel).copied() else {
+            return;
+        };
+        if let Some(recent) = self.recent.iter().find(|recent| recent.used(holder.channel, &own)) {
+            if recent.holders[holder.channel] == holder && recent.list.matches(&list) {
+                self.reply(holder, Body::Confirm { list });
+            }
+            return;
+        }
+        if let Some(known) = self.waiting.get(own.as_bytes()) {
+            // A second, different list is as good as lost.
+            if known.holder != holder || !known.list.matches(&list) {
+                return;
+            }
+        } else {
+            let Some(token) = self.cookies.recognise(holder, &own, self.now) else {
+                return;
+            };
+            if let Err(reason) = self.check(holder.channel, &list) {
+                return self.refuse(Some(holder.channel), reason);
+            }
+            self.open(Waiting {
+                connection: ConnectionId(self.opened),
+                holder,
+                token,
+                key_share,
+                list: list.clone(),
+            });
+        }
+        self.deliver(&list);
+    }
+
+    /// Whether a list whose cookie is right can be taken in.
+    fn check(&self, channel: usize, list: &List) -> Result<(), ServerRefusal> {
+        self.compare(list.terms()).map_err(ServerRefusal::Terms)?;
+        if self.channels[channel].waiting >= MAX_WAITING || self.recent.len() >= MAX_RECENT {
+            return Err(ServerRefusal::TooMany);
+        }
+        Ok(())
+    }
+
+    fn compare(&self, theirs: association::Terms) -> Result<(), TermsDiffer> {
+        let own = self.terms.wire();
+        if (theirs.protocol(), theirs.scheme()) != (own.protocol(), own.scheme()) {
+            Err(TermsDiffer::Protocol)
+        } else if theirs.channels() != own.channels() {
+            Err(TermsDiffer::Channels(theirs.channels()))
+        } else if theirs.threshold() < own.threshold() {
+            Err(TermsDiffer::Floor(theirs.threshold()))
+        } else if theirs.options() != own.options() {
+            Err(TermsDiffer::Tags)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn open(&mut self, new: Waiting) {
+        let cookie = new.list.cookies()[new.holder.channel];
+        // It is not full, as no channel's part of it is, and neither name nor cookie is in it.
+        if self.association.open(new.connection, cookie, self.now).is_ok() {
+            self.opened += 1;
+            self.channels[new.holder.channel].waiting += 1;
+            self.connections.insert(new.connection, *cookie.as_bytes());
+            self.waiting.insert(*cookie.as_bytes(), new);
+        }
+    }
+
+    /// Tells the association of a list once all connections that it names are waiting: those that
+    /// have brought the same one. Before that it would take the list for a lie.
+    fn deliver(&mut self, list: &List) {
+        let named = list.cookies().iter().map(|cookie| self.waiting.get(cookie.as_bytes()));
+        let Some(named) = named.collect::<Option<Vec<&Waiting>>>() else {
+            return;
+        };
+        let same = named.iter().filter(|waiting| waiting.list.matches(list));
+        let connections: Vec<_> = same.map(|waiting| waiting.connection).collect();
+        for connection in connections {
+            // One that was given up because of another's list has nothing more to say.
+            let message = Message::List(list.clone());
+            let _ = self.association.handle_message(connection, &message, self.now);
+        }
+        self.follow();
+    }
+
+    /// Does what the association says.
+    fn follow(&mut self) {
+        while let Some(event) = self.association.poll_event() {
+            match event {
+                // Cookies are sent before there is a connection, Confirms once the points are right.
+                AssociationEvent::Transmit { .. } => {}
+                AssociationEvent::Aborted { id, reason } => {
+                    if let Some(gone) = self.close(id) {
+                        self.refuse(Some(gone.holder.channel), reason.into());
+                    }
+                }
+                AssociationEvent::Associated { list, connections } => {
+                    let members = connections.into_iter().filter_map(|id| self.close(id));
+                    let members: Vec<Waiting> = members.collect();
+                    self.associate(list, &members);
+                }
+            }
+        }
+    }
+
+    fn close(&mut self, id: ConnectionId) -> Option<Waiting> {
+        let gone = self.waiting.remove(&self.connections.remove(&id)?)?;
+        self.channels[gone.holder.channel].waiting -= 1;
+        Some(gone)
+    }
+
+    /// All channels have brought the same list. `members` are in its order.
+    fn associate(&mut self, list: List, members: &[Waiting]) {
+        let shares = members.iter().map(|member| &member.key_share);
+        let Ok(points) = points::collect(shares) else {
+            return self.refuse(None, ServerRefusal::KeyShares);
+        };
+        let holders: Vec<Holder> = members.iter().map(|member| member.holder).collect();
+        for &holder in &holders {
+            self.reply(holder, Body::Confirm { list: list.clone() });
+        }
+        self.tell(ServerEvent::Associated {
+            keys: self.keys(&list, members, &points),
+            addresses: holders.iter().map(|holder| holder.address).collect(),
+        });
+        let until = self.now.saturating_add(LIFETIME);
+        self.recent.push_back(Recent { list, holders, until });
+    }
+
+    fn keys(&self, list: &List, members: &[Waiting], points: &PointPair) -> Keys {
+        let points_of = |points: &Points| self.terms.tags().then(|| points.clone());
+        let nonces = members.iter().map(|member| member.holder.nonce);
+        let outgoing = nonces.map(Nonce::token).collect();
+        let incoming = members.iter().map(|member| member.token).collect();
+        Keys {
+            outgoing: Direction { tokens: outgoing, points: points_of(&points.to_client) },
+            incoming: Direction { tokens: incoming, points: points_of(&points.to_server) },
+            floor: list.terms().threshold(),
+        }
+    }
+
+    fn reply(&mut self, to: Holder, body: Body) {
+        if self.replies.len() < MAX_QUEUED {
+            let mut bytes = Datagram { nonce: to.nonce, body }.encode();
+            prove(self.peer.key(), to.channel, &mut bytes);
+            self.replies.push_back(Reply { channel: to.channel, to: to.address, bytes });
+        }
+    }
+
+    fn refuse(&mut self, channel: Option<usize>, reason: ServerRefusal) {
+        self.tell(ServerEvent::Refused { channel, reason });
+    }
+
+    fn tell(&mut self, event: ServerEvent) {
+        if self.events.len() < MAX_QUEUED {
+            self.events.push_back(event);
+        }
+    }
+}
+
+impl Peer {
+    fn key(&self) -> Option<&SharedKey> {
+        match self {
+            Self::Addresses(_) => None,
+            Self::Key(key) | Self::Both(_, key) => Some(key),
+        }
+    }
+
+    fn addresses(&self) -> Option<&[SocketAddr]> {
+        match self {
+            Self::Addresses(addresses) | Self::Both(addresses, _) => Some(addresses),
+            Self::Key(_) => None,
+        }
+    }
+
+    fn may_send_from(&self, channel: usize, from: SocketAddr) -> bool {
+        // A socket for both families shows IPv4 addresses in the form of IPv6.
+        let ip = |address: SocketAddr| address.ip().to_canonical();
+        self.addresses().is_none_or(|addresses| {
+            let peer = addresses[channel];
+            ip(peer) == ip(from) && (peer.port() == 0 || peer.port() == from.port())
+        })
+    }
+}
+
+impl Budget {
+    fn take(&mut self, now: Duration) -> bool {
+        let period = now.as_nanos() / BUDGET_PERIOD.as_nanos();
+        if period != self.period {
+            *self = Self { period, used: 0 };
+        }
+        self.used += 1;
+        u128::from(self.used) * 1000 <= u128::from(ANSWERS_PER_SECOND) * BUDGET_PERIOD.as_millis()
+    }
+}
+
+impl Recent {
+    fn used(&self, channel: usize, cookie: &association::Cookie) -> bool {
+        self.list.position(cookie) == Some(channel)
+    }
+}
+
+const _: () = assert!(MAX_QUEUED >= MAX_CHANNELS, "all Confirms fit");

@@ -1,0 +1,459 @@
+//! The half of an end that receives: the handshake, the shares of the association, and when to start
+//! again.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use model::Subset;
+use sharing::Generator;
+
+use crate::common::Common;
+use crate::control::Monitor;
+use crate::datagram::{Class, Kind};
+use crate::handshake::{
+    Client, ClientEvent, ClientFailure, Peer, PeerError, Server, ServerEvent, ServerRefusal,
+    SharedKey, Terms,
+};
+use crate::keys::{Keys, Token};
+use crate::paths::{Paths, PathsError};
+use crate::receiver::{Counts, Deliver, Limits, Received, Receiver};
+
+/// How long a client waits before it starts again, at first and at most.
+const FIRST_WAIT: Duration = Duration::from_millis(250);
+const LAST_WAIT: Duration = Duration::from_secs(4);
+
+/// Which end this is, and what it knows of the other.
+pub enum Role {
+    /// It connects to these addresses, one a channel.
+    Client {
+        /// The server's addresses.
+        servers: Vec<SocketAddr>,
+        /// The key that both ends have.
+        key: Option<SharedKey>,
+    },
+    /// It is connected to.
+    Server(Peer),
+}
+
+/// What has happened.
+#[derive(Debug)]
+pub enum Event {
+    /// There is an association: send under these keys, to these addresses.
+    Associated {
+        /// What this end holds.
+        keys: Keys,
+        /// The peer's address on each channel.
+        peers: Vec<SocketAddr>,
+    },
+    /// The peer has another address on a channel.
+    Moved {
+        /// The channel's index.
+        channel: usize,
+        /// The address.
+        to: SocketAddr,
+    },
+    /// All channels carry datagrams of this length, as UDP's payload.
+    Room(usize),
+    /// Nothing has come from the peer for too long.
+    Gone,
+    /// A handshake has failed. A client tries again.
+    Failed(ClientFailure),
+    /// Someone was refused.
+    Refused {
+        /// The channel's index, if it is one channel's matter.
+        channel: Option<usize>,
+        /// Why.
+        reason: ServerRefusal,
+    },
+}
+
+/// What an end is to do, whichever it is.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What the ends must agree on.
+    pub terms: Terms,
+    /// What it may use.
+    pub limits: Limits,
+    /// The channels' rates in bit/s of IP packets, as far as they are configured.
+    pub rates_bps: Vec<Option<u64>>,
+    /// The length of IP's and UDP's headers on each channel: 28, or 48.
+    pub headers: Vec<u16>,
+    /// Whether packets wait for those of their flow that were sent before.
+    pub keeps_order: bool,
+}
+
+/// Where packets go.
+pub trait Packets {
+    /// Takes IP packets of a symbol, whose own lengths say where the next begins. `kind` says whether
+    /// their transport checksums are complete.
+    fn take(&mut self, kind: Kind, packets: &[u8]);
+}
+
+/// The half of an end that receives.
+pub struct Inbound {
+    settings: Settings,
+    handshake: Handshake,
+    generator: Generator,
+    /// What symbols are received with, once there is an association.
+    current: Option<Receiver>,
+    /// Whether it is new, and the monitor still the one before's.
+    is_fresh: bool,
+    /// At a server: an association of which no symbol has verified yet.
+    next: Option<(Receiver, Keys, Vec<SocketAddr>)>,
+    peers: Vec<SocketAddr>,
+    /// How long the channels' packets may be.
+    paths: Option<Paths>,
+    /// The tokens of what goes out and of what comes in.
+    tokens: (Vec<Token>, Vec<Token>),
+    /// Where the last control share came from, on each channel, and of which symbol it was.
+    seen: Vec<Option<(u64, SocketAddr)>>,
+    notes: Vec<Note>,
+    events: VecDeque<Event>,
+}
+
+enum Handshake {
+    Client(Box<Connecting>),
+    Server(Box<Server>),
+}
+
+/// A client's end, which starts as often as it must.
+struct Connecting {
+    servers: Vec<SocketAddr>,
+    key: Option<SharedKey>,
+    /// The handshake that runs, if one does.
+    client: Option<Client>,
+    /// When to start, unless there is an association, and how long to wait after a failure.
+    start_at: Duration,
+    wait: Duration,
+}
+
+/// What is to be told to the monitor.
+enum Note {
+    Share { number: u64, channel: usize, before: u64, from: SocketAddr, at: Duration },
+    Message { number: u64, bytes: Vec<u8>, at: Duration },
+}
+
+impl Inbound {
+    /// An end that begins now.
+    ///
+    /// # Errors
+    /// When there are not as many addresses as channels, or no random bytes.
+    pub fn new(
+        role: Role,
+        settings: Settings,
+        mut generator: Generator,
+        now: Duration,
+    ) -> Result<Self, PeerError> {
+        let terms = settings.terms;
+        let n = usize::from(terms.channels());
+        let handshake = match role {
+            Role::Client { servers, key } => {
+                let (client, start_at, wait) = (None, now, FIRST_WAIT);
+                Handshake::Client(Box::new(Connecting { servers, key, client, start_at, wait }))
+            }
+            Role::Server(peer) => {
+                Handshake::Server(Box::new(Server::new(terms, peer, &mut generator)?))
+            }
+        };
+        Ok(Self {
+            settings,
+            handshake,
+            generator,
+            current: None,
+            next: None,
+            peers: vec![NOBODY; n],
+            paths: None,
+            tokens: (Vec::new(), Vec::new()),
+            is_fresh: false,
+            seen: vec![None; n],
+            notes: Vec::new(),
+            events: VecDeque::new(),
+        })
+    }
+
+    /// Takes a datagram that came on a channel.
+    pub fn handle_datagram(
+        &mut self,
+        channel: usize,
+        from: SocketAddr,
+        bytes: &[u8],
+        now: Duration,
+        packets: &mut impl Packets,
+    ) {
+        match Class::of(bytes) {
+            Some(Class::Share) => self.handle_share(channel, from, bytes, now, packets),
+            Some(Class::Handshake) => match &mut self.handshake {
+                Handshake::Client(connecting) => {
+                    if let Some(client) = &mut connecting.client {
+                        client.handle_datagram(channel, bytes, now);
+                    }
+                }
+                Handshake::Server(server) => server.handle_datagram(channel, from, bytes, now),
+            },
+            Some(Class::Probe) => {
+                if let Some(paths) = &mut self.paths {
+                    paths.handle_datagram(channel, bytes, now);
+                }
+            }
+            None => {}
+        }
+    }
+
+    fn handle_share(
+        &mut self,
+        channel: usize,
+        from: SocketAddr,
+        bytes: &[u8],
+        now: Duration,
+        packets: &mut impl Packets,
+    ) {
+        if let Some((next, ..)) = &mut self.next
+            && next.recognises(channel, bytes)
+        {
+            // What the monitor of the association before makes of its numbers would be nonsense.
+            let mut notes = Vec::new();
+            let mut deliver = Delivery { packets, notes: &mut notes, from, at: now };
+            next.handle_share(channel, bytes, now, &mut deliver);
+            if next.counts().symbols > 0 {
+                self.take_next(notes);
+            }
+        } else if let Some(current) = &mut self.current {
+            let mut deliver = Delivery { packets, notes: &mut self.notes, from, at: now };
+            current.handle_share(channel, bytes, now, &mut deliver);
+        }
+    }
+
+    /// The client's first symbol has verified: this association is the one.
+    fn take_next(&mut self, notes: Vec<Note>) {
+        if let Some((receiver, keys, peers)) = self.next.take() {
+            self.associate(receiver, keys, peers);
+            self.notes = notes;
+        }
+    }
+
+    fn associate(&mut self, receiver: Receiver, keys: Keys, peers: Vec<SocketAddr>) {
+        self.current = Some(receiver);
+        self.is_fresh = true;
+        self.notes.clear();
+        self.peers.clone_from(&peers);
+        self.tokens = (keys.outgoing.tokens.clone(), keys.incoming.tokens.clone());
+        self.paths = None;
+        self.seen.fill(None);
+        self.events.push_back(Event::Associated { keys, peers });
+    }
+
+    /// Begins to search for the channels' MTUs, each of which is at most that of its device.
+    ///
+    /// # Errors
+    /// When a device's is too small for IPv6, or there are no random bytes.
+    pub fn search(&mut self, device_mtus: &[u16]) -> Result<(), PathsError> {
+        let (outgoing, incoming) = self.tokens.clone();
+        let headers = &self.settings.headers;
+        self.paths =
+            Some(Paths::new(outgoing, incoming, headers, device_mtus, &mut self.generator)?);
+        Ok(())
+    }
+
+    /// The kernel refused the datagram that was to be sent last on a channel.
+    pub fn handle_refusal(&mut self, channel: usize, now: Duration) {
+        if let Some(paths) = &mut self.paths {
+            paths.handle_refusal(channel, now);
+        }
+    }
+
+    /// Does what is due, and tells `common` what was noted since. To be called after datagrams, and
+    /// when [`Self::poll_timeout`] says. Returns whether the channels may be others than before.
+    pub fn tend(&mut self, common: &mut Common, now: Duration, packets: &mut impl Packets) -> bool {
+        self.follow_handshake(now);
+        let is_fresh = std::mem::take(&mut self.is_fresh);
+        if is_fresh {
+            common.begin(Monitor::new(&self.settings.rates_bps, now), self.peers.len());
+        }
+        let has_heard = self.tell(common);
+        if let Some(room) = self.paths.as_mut().and_then(Paths::poll_room) {
+            self.events.push_back(Event::Room(room));
+        }
+        let Some(receiver) = &mut self.current else { return false };
+        let mut deliver = Delivery { packets, notes: &mut self.notes, from: NOBODY, at: now };
+        receiver.handle_timeout(now, &mut deliver);
+        for (channel, received) in common.received.iter_mut().enumerate() {
+            *received = receiver.received(channel).datagrams;
+        }
+        common.quarantined = receiver.quarantined();
+        if let Some(monitor) = &common.monitor {
+            let window = monitor.release_window(now);
+            receiver.set_window(if self.settings.keeps_order { window } else { Duration::ZERO });
+            // Those in quarantine among them: the receiver knows.
+            receiver.set_up(monitor.up(Subset::EMPTY));
+            if monitor.is_peer_gone(now) {
+                self.lose_peer(common, now);
+            }
+        }
+        is_fresh || has_heard
+    }
+
+    /// When to call [`Self::tend`] next, if nothing comes before.
+    pub fn poll_timeout(&self) -> Option<Duration> {
+        let handshake = match &self.handshake {
+            Handshake::Client(connecting) => match &connecting.client {
+                Some(client) => client.poll_timeout(),
+                None => self.current.is_none().then_some(connecting.start_at),
+            },
+            Handshake::Server(server) => server.poll_timeout(),
+        };
+        let release = self.current.as_ref().and_then(Receiver::poll_timeout);
+        let probe = self.paths.as_ref().and_then(Paths::poll_timeout);
+        handshake.into_iter().chain(release).chain(probe).min()
+    }
+
+    /// The next datagram to send now: the channel's index, where to, and its bytes. Ask until there
+    /// is none.
+    pub fn poll_transmit(&mut self, now: Duration) -> Option<(usize, SocketAddr, Vec<u8>)> {
+        let probe = self.paths.as_mut().and_then(|paths| paths.poll_transmit(now));
+        if let Some((channel, bytes)) = probe {
+            return Some((channel, self.peers[channel], bytes));
+        }
+        match &mut self.handshake {
+            Handshake::Client(connecting) => {
+                let (channel, bytes) = connecting.client.as_mut()?.poll_transmit(now)?;
+                Some((channel, connecting.servers[channel], bytes))
+            }
+            Handshake::Server(server) => {
+                server.poll_transmit().map(|reply| (reply.channel, reply.to, reply.bytes))
+            }
+        }
+    }
+
+    /// What has happened, until there is nothing.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// What was received so far under the keys of now, and on each channel.
+    pub fn counts(&self) -> Option<(Counts, Vec<Received>)> {
+        let receiver = self.current.as_ref()?;
+        let channels = 0..self.peers.len();
+        Some((receiver.counts(), channels.map(|channel| receiver.received(channel)).collect()))
+    }
+
+    /// The highest number of a symbol that has verified under the keys of now.
+    pub fn highest(&self) -> u64 {
+        self.current.as_ref().map_or(0, Receiver::highest)
+    }
+
+    /// Starts a client that is due, and does what has come of a handshake.
+    fn follow_handshake(&mut self, now: Duration) {
+        match &mut self.handshake {
+            Handshake::Client(connecting) => {
+                let Connecting { client, key, start_at, wait, servers } = &mut **connecting;
+                if client.is_none() && self.current.is_none() && *start_at <= now {
+                    // Without random bytes it tries again later, as after any failure.
+                    *client =
+                        Client::new(self.settings.terms, key.clone(), &mut self.generator, now)
+                            .ok();
+                    *start_at = now.saturating_add(*wait);
+                }
+                let Some(running) = client else { return };
+                running.handle_timeout(now);
+                match running.poll_event() {
+                    Some(ClientEvent::Associated(keys)) => {
+                        let peers = servers.clone();
+                        (*client, *wait) = (None, FIRST_WAIT);
+                        let receiver =
+                            Receiver::new(&keys.incoming, keys.floor, self.settings.limits);
+                        self.associate(receiver, keys, peers);
+                    }
+                    Some(ClientEvent::Failed(failure)) => {
+                        *client = None;
+                        *start_at = now.saturating_add(*wait);
+                        *wait = (2 * *wait).min(LAST_WAIT);
+                        self.events.push_back(Event::Failed(failure));
+                    }
+                    None => {}
+                }
+            }
+            Handshake::Server(server) => {
+                server.handle_timeout(now);
+                while let Some(event) = server.poll_event() {
+                    match event {
+                        ServerEvent::Associated { keys, addresses } => {
+                            let receiver =
+                                Receiver::new(&keys.incoming, keys.floor, self.settings.limits);
+                            self.next = Some((receiver, keys, addresses));
+                        }
+                        ServerEvent::Refused { channel, reason } => {
+                            self.events.push_back(Event::Refused { channel, reason });
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Tells the monitor what came of control symbols, and notices where the peer has moved to.
+    /// Returns whether a message has come.
+    fn tell(&mut self, common: &mut Common) -> bool {
+        let Some(monitor) = &mut common.monitor else { return false };
+        let mut has_heard = false;
+        for note in self.notes.drain(..) {
+            match note {
+                Note::Share { number, channel, before, from, at } => {
+                    monitor.handle_share(number, channel, before, at);
+                    self.seen[channel] = Some((number, from));
+                }
+                Note::Message { number, bytes, at } => {
+                    // The tag fits, so the peer speaks another version. It will be held for gone.
+                    let _ = monitor.handle_message(number, &bytes, at);
+                    has_heard = true;
+                    for (channel, peer) in self.peers.iter_mut().enumerate() {
+                        let from = self.seen[channel].filter(|(seen, _)| *seen == number);
+                        if let Some((_, from)) = from.filter(|(_, from)| from != peer) {
+                            *peer = from;
+                            self.events.push_back(Event::Moved { channel, to: from });
+                        }
+                    }
+                }
+            }
+        }
+        has_heard
+    }
+
+    /// The peer does not answer. A client starts again; a server waits for one that does.
+    fn lose_peer(&mut self, common: &mut Common, now: Duration) {
+        self.current = None;
+        self.paths = None;
+        common.monitor = None;
+        if let Handshake::Client(connecting) = &mut self.handshake {
+            connecting.start_at = now;
+        }
+        self.events.push_back(Event::Gone);
+    }
+}
+
+/// Where what is not packets goes: into notes.
+struct Delivery<'a, P> {
+    packets: &'a mut P,
+    notes: &'a mut Vec<Note>,
+    /// Where the datagram came from, and when.
+    from: SocketAddr,
+    at: Duration,
+}
+
+impl<P: Packets> Deliver for Delivery<'_, P> {
+    fn packets(&mut self, kind: Kind, packets: &[u8]) {
+        self.packets.take(kind, packets);
+    }
+
+    fn control(&mut self, number: u64, message: &[u8]) {
+        self.notes.push(Note::Message { number, bytes: message.to_vec(), at: self.at });
+    }
+
+    fn control_share(&mut self, number: u64, channel: usize, received: u64, now: Duration) {
+        let (before, from) = (received - 1, self.from);
+        self.notes.push(Note::Share { number, channel, before, from, at: now });
+    }
+}
+
+/// Where nothing came from.
+const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);

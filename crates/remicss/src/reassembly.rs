@@ -1,0 +1,277 @@
+//! Shares of symbols come in, symbols that are whole go out.
+//!
+//! A share waits in its own channel's part of the memory until there are k of its symbol. The kth is
+//! joined from where it came. If the tag does not fit, other choices are tried as more shares come,
+//! within bounds, and when one fits the channels whose shares are not on its polynomial are named.
+//!
+//! **Who can be named.** Of s shares whose symbol was verified, up to (s - k + 1) / 2 wrong ones are
+//! named rightly: s shares and the symbol, which is right, are s + 1 values of one polynomial of
+//! degree k - 1. Where more disagree, nobody is named. Channels that lie together and are more than
+//! that, though fewer than k, can have two wrong shares cancel each other and honest ones look
+//! wrong. So no more channels are ever put in quarantine than can be named rightly (see
+//! [`crate::blame`]).
+
+mod log;
+mod numbers;
+mod search;
+mod shares;
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+
+use zeroize::Zeroize;
+
+pub(crate) use log::{Log, Place};
+pub(crate) use numbers::Numbers;
+
+use crate::blame::Blame;
+use crate::datagram::Header;
+use crate::symbol::{Inside, MAX_SYMBOL_LEN, Tagger};
+use search::Search;
+use shares::{Shares, Survey};
+
+/// One in so many symbols, in the mean, is kept when it is done, to compare with what comes of it late.
+const COMPARED: u64 = 64;
+
+/// A share that has come.
+#[derive(Clone, Copy)]
+pub(crate) struct Arrival<'a> {
+    pub(crate) channel: usize,
+    pub(crate) number: u64,
+    pub(crate) header: Header,
+    /// At most [`MAX_SYMBOL_LEN`] bytes.
+    pub(crate) share: &'a [u8],
+    pub(crate) now: Duration,
+}
+
+impl Arrival<'_> {
+    fn len(&self) -> u16 {
+        u16::try_from(self.share.len()).unwrap_or(u16::MAX)
+    }
+
+    fn first(&self) -> u8 {
+        self.header.encode()[0]
+    }
+}
+
+/// What became of shares and their symbols.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reassembled {
+    /// Shares that were too old when others of their symbol came.
+    pub expired: u64,
+    /// Shares whose bytes had given way to later ones.
+    pub evicted: u64,
+    /// Symbols whose tag did not fit the first k shares.
+    pub tampered: u64,
+    /// Those of them that other shares gave back.
+    pub corrected: u64,
+    /// Symbols that came of their shares although some were wrong, but too many to be named.
+    pub unattributed: u64,
+    /// Joins, those that the tag did not fit among them.
+    pub joins: u64,
+}
+
+/// Puts shares together.
+pub(crate) struct Reassembly {
+    shares: Shares,
+    search: Search,
+    /// Where a symbol is joined.
+    symbol: Box<[u8]>,
+    /// Where others are, to compare.
+    scratch: Box<[u8]>,
+    sample: Sample,
+    counts: Reassembled,
+}
+
+impl Reassembly {
+    /// For so many channels, the shares of `span` symbols, a power of two, `log_bytes` of them on each
+    /// channel, none of them older than `patience`, and so many trials a second. From `seed` follows
+    /// which symbols late shares are compared with: no single channel must know it.
+    pub(crate) fn new(
+        channels: usize,
+        span: usize,
+        log_bytes: usize,
+        patience: Duration,
+        trials_per_second: u32,
+        seed: u64,
+    ) -> Self {
+        Self {
+            shares: Shares::new(channels, span, log_bytes, patience),
+            search: Search::new(trials_per_second),
+            symbol: vec![0; MAX_SYMBOL_LEN].into(),
+            scratch: vec![0; MAX_SYMBOL_LEN].into(),
+            sample: Sample { seed, taken: 0, left: COMPARED },
+            counts: Reassembled::default(),
+        }
+    }
+
+    pub(crate) fn counts(&self) -> Reassembled {
+        self.counts
+    }
+
+    /// Notes that a channel brought a share of a number. Returns false if it did so before.
+    pub(crate) fn note(&mut self, channel: usize, number: u64) -> bool {
+        self.shares.note(channel, number)
+    }
+
+    /// Takes a share that was noted, of a symbol that is not verified yet. Returns the symbol if that
+    /// completes it and its tag fits.
+    pub(crate) fn complete<'a>(
+        &'a mut self,
+        arrival: &Arrival<'a>,
+        verified: &Numbers,
+        tagger: &Tagger,
+        blame: &mut Blame,
+    ) -> Option<Inside<'a>> {
+        if arrival.header.threshold == 1 {
+            return self.open(arrival, tagger, blame);
+        }
+        let survey = self.shares.survey(arrival);
+        self.counts.expired += u64::from(survey.expired);
+        self.counts.evicted += u64::from(survey.evicted);
+        if survey.alike.count_ones() + 1 < u32::from(arrival.header.threshold) {
+            self.shares.keep(arrival, 0, verified);
+            return None;
+        }
+        let group = self.shares.group(arrival, survey.alike);
+        let symbol = &mut self.symbol[..arrival.share.len()];
+        let found = self.search.find(
+            &group,
+            arrival,
+            survey.tried,
+            symbol,
+            |channel| blame.faults(channel),
+            |symbol| fits(tagger, &arrival.header, symbol),
+        );
+        self.counts.joins += u64::from(found.trials);
+        let is_first = survey.tried == 0;
+        let Some(members) = found.members else {
+            self.counts.tampered += u64::from(is_first);
+            self.shares.keep(arrival, found.trials, verified);
+            return None;
+        };
+        self.counts.corrected += u64::from(!is_first);
+        self.judge(arrival, &survey, members, tagger, blame);
+        if self.sample.takes_next() {
+            self.shares.keep(arrival, 0, verified);
+            self.shares.preserve(arrival.number, members);
+        }
+        let symbol = &self.symbol[..arrival.share.len()];
+        let (&previous, content) = symbol[..symbol.len() - tagger.tag_len()].split_first()?;
+        Some(Inside { previous, content })
+    }
+
+    /// Compares a share that was noted with those of its symbol, which is done, if enough were kept.
+    pub(crate) fn compare(&mut self, arrival: &Arrival<'_>, tagger: &Tagger, blame: &mut Blame) {
+        let Survey { alike, .. } = self.shares.survey(arrival);
+        // One less is what every symbol leaves behind.
+        if arrival.header.threshold == 1 || alike.count_ones() < u32::from(arrival.header.threshold)
+        {
+            return;
+        }
+        // Any threshold's worth of them: they were all verified.
+        let members = bits(alike).take(usize::from(arrival.header.threshold));
+        let members = members.fold(0, |set, channel| set | 1 << channel);
+        let accept = |symbol: &[u8]| fits(tagger, &arrival.header, symbol);
+        let group = self.shares.group(arrival, alike);
+        let scratch = &mut self.scratch[..arrival.share.len()];
+        let (channel, now) = (arrival.channel, arrival.now);
+        if self.search.agrees(&group, members, channel, now, scratch, accept) == Some(false) {
+            blame.fault(channel, now);
+        }
+    }
+
+    /// Takes a share that is a symbol by itself, and is not copied.
+    fn open<'a>(
+        &mut self,
+        arrival: &Arrival<'a>,
+        tagger: &Tagger,
+        blame: &mut Blame,
+    ) -> Option<Inside<'a>> {
+        let Header { kind, threshold, sequence, .. } = arrival.header;
+        let opened = tagger.open(kind, threshold, sequence, arrival.share);
+        if opened.is_err() {
+            self.counts.tampered += 1;
+            blame.fault(arrival.channel, arrival.now);
+        }
+        opened.ok()
+    }
+
+    /// Names the channels whose shares of a symbol disagree with `members`, which gave it.
+    fn judge(
+        &mut self,
+        arrival: &Arrival<'_>,
+        survey: &Survey,
+        members: u16,
+        tagger: &Tagger,
+        blame: &mut Blame,
+    ) {
+        let others = (survey.alike | 1 << arrival.channel) & !members;
+        let mut wrong = survey.unlike;
+        if others | wrong == 0 {
+            return;
+        }
+        let accept = |symbol: &[u8]| fits(tagger, &arrival.header, symbol);
+        let group = self.shares.group(arrival, survey.alike);
+        let scratch = &mut self.scratch[..arrival.share.len()];
+        let mut is_judged = true;
+        for channel in bits(others) {
+            match self.search.agrees(&group, members, channel, arrival.now, scratch, accept) {
+                Some(true) => {}
+                Some(false) => wrong |= 1 << channel,
+                None => is_judged = false,
+            }
+        }
+        let shares = (survey.alike | survey.unlike).count_ones() + 1;
+        let most = (shares - u32::from(arrival.header.threshold)).div_ceil(2);
+        if is_judged && wrong.count_ones() <= most {
+            bits(wrong).for_each(|channel| blame.fault(channel, arrival.now));
+        } else {
+            self.counts.unattributed += 1;
+        }
+        self.shares.forget_but(arrival.number, members);
+    }
+}
+
+/// Which symbols are kept when they are done.
+struct Sample {
+    seed: u64,
+    taken: u64,
+    /// How many symbols until the next.
+    left: u64,
+}
+
+impl Sample {
+    fn takes_next(&mut self) -> bool {
+        self.left -= 1;
+        let takes = self.left == 0;
+        if takes {
+            let mut hasher = DefaultHasher::new();
+            (self.seed, self.taken).hash(&mut hasher);
+            self.taken += 1;
+            self.left = 1 + hasher.finish() % (2 * COMPARED - 1);
+        }
+        takes
+    }
+}
+
+impl Drop for Reassembly {
+    fn drop(&mut self) {
+        self.symbol.zeroize();
+        self.scratch.zeroize();
+    }
+}
+
+/// The channels of a set that has bit i for channel i, ascending.
+pub(crate) fn bits(mut set: u16) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let lowest = set.trailing_zeros() as usize;
+        set &= set.wrapping_sub(1);
+        (lowest < 16).then_some(lowest)
+    })
+}
+
+/// Whether a symbol's tag fits.
+fn fits(tagger: &Tagger, header: &Header, symbol: &[u8]) -> bool {
+    tagger.open(header.kind, header.threshold, header.sequence, symbol).is_ok()
+}

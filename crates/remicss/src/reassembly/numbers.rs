@@ -1,0 +1,99 @@
+//! Which numbers are in a set, from the highest in it back to some way behind.
+
+/// How many numbers a word has a bit for.
+const BITS: u64 = u64::BITS as u64;
+
+/// A set of numbers that remembers the latest ones and counts all older ones in.
+pub(crate) struct Numbers {
+    /// A ring, by number. Words ahead of the highest number's hold what is long past.
+    words: Box<[u64]>,
+    highest: u64,
+}
+
+impl Numbers {
+    /// The empty set, which will remember the last `span` numbers and up to 63 less.
+    pub(crate) fn new(span: usize) -> Self {
+        Self { words: vec![0; span.div_ceil(64).max(2)].into(), highest: 0 }
+    }
+
+    /// The highest number in the set; 0 if it is empty.
+    pub(crate) fn highest(&self) -> u64 {
+        self.highest
+    }
+
+    /// The lowest number that is remembered.
+    pub(crate) fn oldest(&self) -> u64 {
+        (self.highest / BITS + 1).saturating_sub(self.words.len() as u64) * BITS
+    }
+
+    /// Whether a number is in the set, or too far behind to tell.
+    pub(crate) fn contains(&self, number: u64) -> bool {
+        number < self.oldest()
+            || number <= self.highest && self.words[self.word(number)] >> (number % BITS) & 1 == 1
+    }
+
+    /// Puts a number into the set.
+    pub(crate) fn insert(&mut self, number: u64) {
+        if number < self.oldest() {
+            return;
+        }
+        let (from, to) = (self.highest / BITS, number / BITS);
+        for word in (from + 1..=to).take(self.words.len()) {
+            let i = self.word(word * BITS);
+            self.words[i] = 0;
+        }
+        let i = self.word(number);
+        self.words[i] |= 1 << (number % BITS);
+        self.highest = self.highest.max(number);
+    }
+
+    fn word(&self, number: u64) -> usize {
+        (number / BITS % self.words.len() as u64) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_is_far_behind_counts_as_in() {
+        let mut numbers = Numbers::new(128);
+        assert!(!numbers.contains(0));
+        numbers.insert(0);
+        numbers.insert(1000);
+        assert_eq!(numbers.oldest(), 896);
+        assert!(numbers.contains(895) && !numbers.contains(896) && numbers.contains(1000));
+        // It is too late to put it in, and nothing else comes to be there instead.
+        numbers.insert(895);
+        assert!(!numbers.contains(895 + 128));
+        numbers.insert(u64::MAX);
+        assert!(numbers.contains(u64::MAX) && !numbers.contains(u64::MAX - 1));
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_the_set_that_it_says(steps in prop::collection::vec(-300_i64..400, 1..300)) {
+            let mut numbers = Numbers::new(256);
+            let mut reference = BTreeSet::new();
+            let mut at = 0_u64;
+            for step in steps {
+                at = at.saturating_add_signed(step);
+                numbers.insert(at);
+                reference.insert(at);
+                let highest = *reference.last().unwrap();
+                prop_assert_eq!(numbers.highest(), highest);
+                // An old one that came late is not known, but is as good as in.
+                for number in numbers.oldest()..highest + 300 {
+                    if number + 192 > highest {
+                        prop_assert_eq!(numbers.contains(number), reference.contains(&number));
+                    }
+                }
+            }
+        }
+    }
+}

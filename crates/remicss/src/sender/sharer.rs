@@ -1,0 +1,104 @@
+//! From a symbol to datagrams, one in each channel's batch.
+
+use model::Threshold;
+use sharing::{Generator, SplitError, Splitter};
+
+use crate::MAX_CHANNELS;
+use crate::batch::Batch;
+use crate::datagram::{HEADER_LEN, Header, Kind, sequence};
+use crate::keys::{Direction, Token};
+use crate::symbol::Tagger;
+
+/// How many splitters are kept. Only the first m that are ready of very many channels are more.
+const MAX_SPLITTERS: usize = 1024;
+
+/// Seals symbols and splits them, straight into the batches.
+pub(super) struct Sharer {
+    tokens: Vec<Token>,
+    tagger: Tagger,
+    splitters: Splitters,
+    generator: Generator,
+}
+
+impl Sharer {
+    pub(super) fn new(direction: &Direction, generator: Generator) -> Self {
+        Self {
+            tokens: direction.tokens.clone(),
+            tagger: Tagger::new(direction.points.as_ref()),
+            splitters: Splitters(Vec::new()),
+            generator,
+        }
+    }
+
+    /// How many channels there are.
+    pub(super) fn channels(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// How long the datagrams of a symbol are that is not sealed yet.
+    pub(super) fn datagram_len(&self, symbol: &[u8]) -> usize {
+        HEADER_LEN + symbol.len() + self.tagger.tag_len()
+    }
+
+    /// Seals a symbol, and adds a share to the batch of each channel of the threshold.
+    ///
+    /// # Errors
+    /// If there are no random bytes. Nothing is added then.
+    pub(super) fn share(
+        &mut self,
+        kind: Kind,
+        threshold: Threshold,
+        number: u64,
+        symbol: &mut Vec<u8>,
+        batches: &mut [Batch],
+    ) -> Result<(), SplitError> {
+        let (k, sequence) = (byte(threshold.k()), sequence(number));
+        self.tagger.seal(kind, k, sequence, symbol);
+        let mut shares: [&mut [u8]; MAX_CHANNELS] = Default::default();
+        let used = batches.iter_mut().zip(&self.tokens).enumerate();
+        let used = used.filter(|(channel, _)| threshold.channels().contains(*channel));
+        for (share, (_, (batch, &token))) in shares.iter_mut().zip(used) {
+            let header = Header { kind, threshold: k, token, sequence };
+            let datagram = batch.reserve(HEADER_LEN + symbol.len());
+            let (head, body) = datagram.split_at_mut(HEADER_LEN);
+            head.copy_from_slice(&header.encode());
+            *share = body;
+        }
+        let splitter = self.splitters.of(threshold);
+        let split = splitter.split(symbol, &mut shares[..threshold.m()], &mut self.generator);
+        if split.is_err() {
+            threshold.channels().iter().for_each(|channel| batches[channel].withdraw());
+        }
+        split
+    }
+}
+
+/// A splitter for each threshold that was used, in their order.
+struct Splitters(Vec<(Threshold, Splitter)>);
+
+impl Splitters {
+    fn of(&mut self, threshold: Threshold) -> &Splitter {
+        let place = match self.0.binary_search_by_key(&threshold, |(known, _)| *known) {
+            Ok(place) => place,
+            Err(place) => {
+                if self.0.len() == MAX_SPLITTERS {
+                    self.0.clear();
+                }
+                let place = place.min(self.0.len());
+                self.0.insert(place, (threshold, splitter(threshold)));
+                place
+            }
+        };
+        &self.0[place].1
+    }
+}
+
+/// Channel i has the share at i + 1.
+fn splitter(threshold: Threshold) -> Splitter {
+    let coordinates: Vec<u8> = threshold.channels().iter().map(|i| byte(i) + 1).collect();
+    Splitter::at(byte(threshold.k()), &coordinates).expect("1 <= k <= m, and no channel twice")
+}
+
+fn byte(number: usize) -> u8 {
+    u8::try_from(number).expect("channels are 16 at most")
+}

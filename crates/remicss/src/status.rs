@@ -1,0 +1,106 @@
+//! What an end of a tunnel tells about itself: one JSON document, for people and scripts.
+
+use serde::{Deserialize, Serialize};
+
+/// What an end is doing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// The tunnel's device.
+    pub device: String,
+    /// How long it has run, in seconds.
+    pub uptime_s: f64,
+    /// Whether the ends are associated.
+    pub associated: bool,
+    /// What was achieved since the association, by this end's sending.
+    pub achieved: Achieved,
+    /// What the model says of the plan in force; nothing if none is.
+    pub predicted: Option<Predicted>,
+    /// The channels, in the configuration's order.
+    pub channels: Vec<Channel>,
+    /// What was not passed on, by reason.
+    pub dropped: Dropped,
+}
+
+/// What was achieved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Achieved {
+    /// The mean threshold of what was sent.
+    pub kappa: f64,
+    /// The mean multiplicity of what was sent.
+    pub mu: f64,
+    /// Symbols that were sent.
+    pub sent_symbols: u64,
+    /// The bytes of packets in them.
+    pub sent_bytes: u64,
+    /// Symbols that were received, verified.
+    pub received_symbols: u64,
+    /// The bytes of packets in them.
+    pub received_bytes: u64,
+    /// The proportion of the peer's symbols that did not come.
+    pub loss: f64,
+}
+
+/// What the model says.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Predicted {
+    /// The mean threshold.
+    pub kappa: f64,
+    /// The mean multiplicity.
+    pub mu: f64,
+    /// The proportion of packets that an adversary learns.
+    pub risk: f64,
+    /// The proportion that is lost.
+    pub loss: f64,
+    /// The mean delay of what arrives, in ms.
+    pub delay_ms: f64,
+    /// The highest rate, in Mbit/s of the channels' IP packets: shares of one each.
+    pub rate_mbit: f64,
+}
+
+/// A channel.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Channel {
+    /// `up`, `down` or `quarantine`, for what this end sends.
+    pub state: String,
+    /// The risk as configured.
+    pub risk: f64,
+    /// The rate in Mbit/s, as configured or learnt.
+    pub rate_mbit: f64,
+    /// The proportion of datagrams that are lost on the way there.
+    pub loss: f64,
+    /// The delay on the way there, in ms.
+    pub delay_ms: f64,
+    /// Datagrams that were sent.
+    pub sent: u64,
+    /// Their bytes, as IP packets.
+    pub sent_bytes: u64,
+    /// Datagrams that the kernel did not take.
+    pub refused: u64,
+    /// Datagrams that were received.
+    pub received: u64,
+    /// Their bytes, as UDP's payload.
+    pub received_bytes: u64,
+    /// Shares that were wrong, for all that is known.
+    pub faults: u64,
+}
+
+/// What was not passed on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dropped {
+    /// Packets while there was no association.
+    pub unconnected: u64,
+    /// Packets for which fewer channels were up than the privacy floor.
+    pub below_floor: u64,
+    /// Packets that were too long.
+    pub too_long: u64,
+    /// Datagrams of strangers, or of another association.
+    pub strange: u64,
+    /// Datagrams that were none, or had a threshold below the floor.
+    pub malformed: u64,
+    /// Datagrams that came twice.
+    pub duplicate: u64,
+    /// Symbols whose tag did not fit.
+    pub tampered: u64,
+    /// Packets that the device did not take.
+    pub refused: u64,
+}

@@ -1,0 +1,96 @@
+//! The thread that plans: the best schedule for what the channels are like now, beside the fast path.
+
+use std::sync::mpsc::{Receiver, Sender};
+use std::sync::{Arc, Mutex};
+
+use model::Averages;
+use tracing::{info, warn};
+
+use super::lock;
+use super::sending::Command;
+use super::wake::Wake;
+use crate::common::Situation;
+use crate::config::{Choice, Rng};
+use crate::keys::Keys;
+use crate::outbound::{Means, Order};
+use crate::plan::{Aim, NoPlan, Plan};
+use crate::schedule::{Dynamic, Planned, Scheduler};
+
+/// What a plan is wanted for.
+pub(super) struct Request {
+    /// The keys of an association that begins.
+    pub(super) begins: Option<Keys>,
+    pub(super) situation: Situation,
+}
+
+/// What the thread works with.
+pub(super) struct Planning {
+    pub(super) aim: Aim,
+    pub(super) choice: Choice,
+    pub(super) rng: Rng,
+    pub(super) means: Means,
+    pub(super) requests: Receiver<Request>,
+    pub(super) sending: Sender<Command>,
+    pub(super) wake_sending: Wake,
+    /// What the model says of the plan in force.
+    pub(super) predicted: Arc<Mutex<Option<Averages>>>,
+}
+
+impl Planning {
+    /// Plans until nobody asks any more.
+    pub(super) fn run(self) {
+        while let Ok(mut request) = self.requests.recv() {
+            // Only the last situation counts.
+            while let Ok(later) = self.requests.try_recv() {
+                let begins = later.begins.or(request.begins);
+                request = Request { begins, situation: later.situation };
+            }
+            let planned = self.aim.plan(&request.situation.channels, request.situation.up);
+            *lock(&self.predicted) = planned.as_ref().ok().map(|plan| plan.averages);
+            match self.order(request, planned) {
+                Ok(order) => {
+                    // Whoever does not listen any more needs no orders.
+                    let _ = self.sending.send(Command::Order(order));
+                    self.wake_sending.wake();
+                }
+                Err(what) => warn!("{what}"),
+            }
+        }
+    }
+
+    fn order(&self, request: Request, planned: Result<Plan, NoPlan>) -> Result<Order, String> {
+        let up = request.situation.up;
+        let plan = match planned {
+            Ok(plan) => plan,
+            Err(error) if request.begins.is_none() => {
+                warn!("nothing is sent: {error}");
+                return Ok(Order::Hold);
+            }
+            Err(error) => return Err(error.to_string()),
+        };
+        let averages = plan.averages;
+        info!(
+            "planned: kappa {:.2}, mu {:.2}, risk {:.3}, loss {:.2} %, delay {:.1} ms, {:.1} Mbit/s",
+            averages.kappa,
+            averages.mu,
+            averages.risk,
+            100.0 * averages.loss,
+            averages.delay_ms,
+            averages.rate
+        );
+        let scheduler = self.scheduler(&plan)?;
+        let Some(keys) = request.begins else { return Ok(Order::Schedule { scheduler, up }) };
+        let generator = self.rng.generator().map_err(|error| error.to_string())?;
+        let sender = self.means.sender(&keys.outgoing, keys.floor, scheduler, generator);
+        sender.map(|sender| Order::Associate(Box::new(sender))).map_err(|error| error.to_string())
+    }
+
+    fn scheduler(&self, plan: &Plan) -> Result<Box<dyn Scheduler>, String> {
+        match self.choice {
+            Choice::Planned => Ok(Box::new(Planned::new(&plan.schedule))),
+            Choice::Dynamic => Dynamic::new(self.aim.kappa, self.aim.mu)
+                .map(|dynamic| -> Box<dyn Scheduler> { Box::new(dynamic) })
+                .map_err(|error| error.to_string()),
+        }
+    }
+}

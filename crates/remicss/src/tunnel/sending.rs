@@ -1,0 +1,212 @@
+//! The thread that sends: packets from the device, shares to the channels.
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rustix::thread::set_current_timer_slack;
+use tun::ip::{clamp_mss, flow};
+use tun::{Checksum, Device, LONGEST, Segments};
+
+use super::wake::Wake;
+use super::{Clock, lock};
+use crate::batch::Batch;
+use crate::common::Common;
+use crate::control::Monitor;
+use crate::datagram::Kind;
+use crate::outbound::{Order, Outbound};
+use crate::sender::{Counts, NotSent};
+use crate::udp::Channel;
+
+/// What this thread is told.
+pub(super) enum Command {
+    /// For the protocol.
+    Order(Order),
+    /// Where each channel leads.
+    Peers(Vec<SocketAddr>),
+    /// Where a channel leads now.
+    Peer { channel: usize, to: SocketAddr },
+    /// The longest datagram that all channels carry, and the longest packet of the device, in bytes.
+    Room { datagram: usize, mtu: usize },
+    /// End.
+    Stop,
+}
+
+/// How much longer than until its channels are ready a symbol waits, so that whole runs of datagrams
+/// leave at once. The sender makes up for it.
+const GATHER: Duration = Duration::from_micros(300);
+
+/// A batch with as many bytes is sent at once: two runs.
+const ENOUGH: usize = 128 << 10;
+
+/// What the thread works with.
+pub(super) struct Sending {
+    pub(super) device: Arc<Device>,
+    pub(super) channels: Vec<Channel>,
+    pub(super) commands: Receiver<Command>,
+    pub(super) wake: Wake,
+    pub(super) clock: Clock,
+    pub(super) common: Arc<Mutex<Common>>,
+    pub(super) counts: Arc<Mutex<SendingCounts>>,
+    pub(super) mtu: usize,
+}
+
+/// What the thread has done.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SendingCounts {
+    /// Of the association of now.
+    pub(super) sender: Counts,
+    /// Datagrams that the kernel did not take, on each channel.
+    pub(super) refused: Vec<u64>,
+    /// Packets that were dropped as there was no association.
+    pub(super) unconnected: u64,
+}
+
+/// The thread at work.
+struct Work {
+    means: Sending,
+    outbound: Outbound,
+    peers: Vec<SocketAddr>,
+    batches: Vec<Batch>,
+    /// When the next control message is due.
+    due: Duration,
+    is_over: bool,
+}
+
+impl Sending {
+    /// Sends until it is told to stop.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub(super) fn run(self) -> Result<(), String> {
+        // By default the kernel wakes a thread up to 50 µs late, which for a fast channel is much.
+        let _ = set_current_timer_slack(std::num::NonZero::new(1));
+        let batches = self.channels.iter().map(|_| Batch::default()).collect();
+        let (outbound, due) = (Outbound::default(), Duration::ZERO);
+        lock(&self.counts).refused = vec![0; self.channels.len()];
+        Work { means: self, outbound, peers: Vec::new(), batches, due, is_over: false }.run()
+    }
+}
+
+impl Work {
+    fn run(&mut self) -> Result<(), String> {
+        let mut frame = vec![0; LONGEST];
+        while !self.is_over {
+            self.tend();
+            match self.means.device.read(&mut frame) {
+                Ok(length) => self.send(&frame[..length]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.rest(),
+                // The device was not brought up yet, or was taken down.
+                Err(error) if error.raw_os_error() == Some(libc::EBADFD) => self.rest(),
+                Err(error) => {
+                    return Err(format!("cannot read from {}: {error}", self.means.device.name()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Does what was ordered and what is due.
+    fn tend(&mut self) {
+        while let Ok(command) = self.means.commands.try_recv() {
+            match command {
+                Command::Order(order) => self.outbound.handle_order(order),
+                Command::Peers(peers) => {
+                    self.peers = peers;
+                    self.due = Duration::ZERO;
+                }
+                Command::Peer { channel, to } => self.peers[channel] = to,
+                Command::Room { datagram, mtu } => {
+                    self.outbound.set_room(datagram);
+                    self.means.mtu = mtu;
+                }
+                Command::Stop => self.is_over = true,
+            }
+        }
+        let now = self.means.clock.now();
+        if now < self.due {
+            return;
+        }
+        let mut common = lock(&self.means.common);
+        self.outbound.tend(&mut common, now, &mut self.batches);
+        let next = common.monitor.as_ref().map(Monitor::poll_timeout);
+        drop(common);
+        self.due = next.unwrap_or(now + Duration::from_millis(100)).max(now);
+        self.flush();
+    }
+
+    /// Sends a frame's packets, each as a symbol.
+    fn send(&mut self, frame: &[u8]) {
+        let Some(segments) = Segments::parse(frame) else { return };
+        let checksum = segments.checksum();
+        let kind = match checksum {
+            Checksum::Complete => Kind::Packet,
+            Checksum::Partial => Kind::PartialPacket,
+        };
+        for index in 0..segments.count() {
+            let Some(symbol) = self.outbound.begin() else {
+                lock(&self.means.counts).unconnected += segments.count() as u64;
+                return;
+            };
+            let start = symbol.len();
+            segments.append(index, symbol);
+            let packet = &mut symbol[start..];
+            clamp_mss(packet, self.means.mtu, checksum);
+            let flow = flow(packet);
+            self.finish(kind, flow);
+        }
+        if self.batches.iter().any(|batch| batch.len() >= ENOUGH) {
+            self.flush();
+        }
+    }
+
+    /// Sends the symbol under way, when its channels are ready.
+    fn finish(&mut self, kind: Kind, flow: u16) {
+        while !self.is_over {
+            let now = self.means.clock.now();
+            match self.outbound.finish(kind, flow, now, &mut self.batches) {
+                Err(NotSent::Wait(until)) => {
+                    self.flush();
+                    let now = self.means.clock.now();
+                    if until > now {
+                        let patience = (until + GATHER).min(self.due).saturating_sub(now);
+                        self.means.wake.wait(&[], Some(patience));
+                    }
+                    self.tend();
+                }
+                Err(NotSent::Full) => self.flush(),
+                // It was sent, or dropped and counted.
+                Ok(_) | Err(_) => return,
+            }
+        }
+    }
+
+    /// Waits for packets or orders.
+    fn rest(&mut self) {
+        self.flush();
+        self.outbound.rest();
+        let patience = self.due.saturating_sub(self.means.clock.now());
+        self.means.wake.wait(&[self.means.device.as_fd()], Some(patience));
+    }
+
+    /// Sends what waits in the batches.
+    fn flush(&mut self) {
+        let mut counts = lock(&self.means.counts);
+        for (index, batch) in self.batches.iter_mut().enumerate() {
+            if batch.is_empty() {
+                continue;
+            }
+            if let Some(peer) = self.peers.get(index) {
+                let sent = self.means.channels[index].send(batch, *peer);
+                counts.refused[index] += sent.refused as u64;
+            }
+            batch.clear();
+        }
+        if let Some(sender) = self.outbound.counts() {
+            counts.sender = *sender;
+        }
+    }
+}

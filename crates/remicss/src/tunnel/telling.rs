@@ -1,0 +1,196 @@
+//! The thread that tells: whoever connects to the status socket gets one JSON document.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use model::Averages;
+use tracing::warn;
+
+use super::receiving::ReceivingCounts;
+use super::sending::SendingCounts;
+use super::wake::Wake;
+use super::{Clock, lock};
+use crate::common::Common;
+use crate::estimate::State;
+use crate::status::{Achieved, Channel, Dropped, Predicted, Status};
+
+/// How long somebody who asks may take to read the answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What the thread works with.
+pub(super) struct Telling {
+    pub(super) device: String,
+    pub(super) clock: Clock,
+    pub(super) risks: Vec<f64>,
+    pub(super) common: Arc<Mutex<Common>>,
+    pub(super) sending: Arc<Mutex<SendingCounts>>,
+    pub(super) receiving: Arc<Mutex<ReceivingCounts>>,
+    pub(super) predicted: Arc<Mutex<Option<Averages>>>,
+    pub(super) wake: Wake,
+    pub(super) stops: Arc<AtomicBool>,
+}
+
+/// A socket that is gone when this is.
+struct Socket {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        // Who finds it later finds nobody there.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// The directory of status sockets: `$RUNTIME_DIRECTORY` (systemd's), or `/run/sunder` for root, or
+/// `sunder` in `$XDG_RUNTIME_DIR`.
+pub fn directory() -> Option<PathBuf> {
+    if let Some(given) = std::env::var_os("RUNTIME_DIRECTORY") {
+        return Some(given.into());
+    }
+    if rustix::process::geteuid().is_root() {
+        return Some("/run/sunder".into());
+    }
+    std::env::var_os("XDG_RUNTIME_DIR").map(|given| Path::new(&given).join("sunder"))
+}
+
+impl Telling {
+    /// Tells until it is to stop. Without a place for its socket, it tells nobody.
+    pub(super) fn run(self) {
+        let socket = match self.bind() {
+            Ok(socket) => socket,
+            Err(error) => {
+                warn!("`sunder status` will not see this tunnel: {error}");
+                return;
+            }
+        };
+        while !self.stops.load(Ordering::Relaxed) {
+            self.wake.wait(&[socket.listener.as_fd()], None);
+            while let Ok((stream, _)) = socket.listener.accept() {
+                // Who does not wait for the answer does not want it.
+                let _ = self.answer(&stream);
+            }
+        }
+    }
+
+    fn bind(&self) -> io::Result<Socket> {
+        let missing = || io::Error::other("there is no directory for it: set RUNTIME_DIRECTORY");
+        let directory = directory().ok_or_else(missing)?;
+        if !directory.is_dir() {
+            fs::create_dir_all(&directory)?;
+            fs::set_permissions(&directory, fs::Permissions::from_mode(0o700))?;
+        }
+        let path = directory.join(format!("tunnel-{}.sock", self.device));
+        // Nobody else has this device, so what is there is left from before.
+        let _ = fs::remove_file(&path);
+        let listener = UnixListener::bind(&path)?;
+        let socket = Socket { listener, path };
+        socket.listener.set_nonblocking(true)?;
+        Ok(socket)
+    }
+
+    fn answer(&self, mut stream: &UnixStream) -> io::Result<()> {
+        stream.set_nonblocking(false)?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let mut text = serde_json::to_vec(&self.status())?;
+        text.push(b'\n');
+        stream.write_all(&text)
+    }
+
+    fn status(&self) -> Status {
+        let now = self.clock.now();
+        let sending = lock(&self.sending).clone();
+        let receiving = lock(&self.receiving).clone();
+        let predicted = *lock(&self.predicted);
+        Status {
+            device: self.device.clone(),
+            uptime_s: now.as_secs_f64(),
+            associated: receiving.is_associated,
+            achieved: achieved(&sending, &receiving),
+            predicted: predicted.map(|averages| Predicted {
+                kappa: averages.kappa,
+                mu: averages.mu,
+                risk: averages.risk,
+                loss: averages.loss,
+                delay_ms: averages.delivered_delay_ms,
+                rate_mbit: averages.rate,
+            }),
+            channels: self.channels(now, &sending, &receiving),
+            dropped: dropped(&sending, &receiving),
+        }
+    }
+
+    fn channels(
+        &self,
+        now: Duration,
+        sending: &SendingCounts,
+        receiving: &ReceivingCounts,
+    ) -> Vec<Channel> {
+        let common = lock(&self.common);
+        let estimates = common.monitor.as_ref().map(|monitor| monitor.estimates(now));
+        drop(common);
+        let channel = |(index, risk): (usize, &f64)| {
+            let estimate = estimates.as_ref().map(|estimates| estimates[index]);
+            let received = receiving.channels.get(index).copied().unwrap_or_default();
+            let state = match estimate.map(|estimate| estimate.state) {
+                Some(State::Up) => "up",
+                Some(State::Quarantine) => "quarantine",
+                Some(State::Down) | None => "down",
+            };
+            #[expect(clippy::cast_precision_loss, reason = "rates are far below 2^53")]
+            let rate_mbit = estimate.map_or(0.0, |estimate| estimate.rate_bps as f64 / 1e6);
+            Channel {
+                state: state.into(),
+                risk: *risk,
+                rate_mbit,
+                loss: estimate.map_or(0.0, |estimate| estimate.loss),
+                delay_ms: estimate.map_or(0.0, |estimate| estimate.delay_ms),
+                sent: sending.sender.datagrams[index],
+                sent_bytes: sending.sender.ip_bytes[index],
+                refused: sending.refused.get(index).copied().unwrap_or_default(),
+                received: received.datagrams,
+                received_bytes: received.bytes,
+                faults: received.faults,
+            }
+        };
+        self.risks.iter().enumerate().map(channel).collect()
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+fn achieved(sending: &SendingCounts, receiving: &ReceivingCounts) -> Achieved {
+    let (sender, receiver) = (&sending.sender, &receiving.receiver);
+    let symbols = sender.symbols.max(1) as f64;
+    let highest = receiving.highest.max(1);
+    Achieved {
+        kappa: sender.k_sum as f64 / symbols,
+        mu: sender.m_sum as f64 / symbols,
+        sent_symbols: sender.symbols,
+        sent_bytes: sender.bytes,
+        received_symbols: receiver.symbols,
+        received_bytes: receiver.bytes,
+        loss: highest.saturating_sub(receiver.symbols) as f64 / highest as f64,
+    }
+}
+
+fn dropped(sending: &SendingCounts, receiving: &ReceivingCounts) -> Dropped {
+    let (sender, receiver) = (&sending.sender, &receiving.receiver);
+    Dropped {
+        unconnected: sending.unconnected,
+        below_floor: sender.below_floor,
+        too_long: sender.too_long,
+        strange: receiver.strange,
+        malformed: receiver.malformed + receiver.forbidden + receiving.malformed,
+        duplicate: receiver.duplicate,
+        tampered: receiver.reassembled.tampered,
+        refused: receiving.refused,
+    }
+}

@@ -1,0 +1,457 @@
+//! Two ends that measure channels: over simulated bottlenecks with queues, delays and random loss.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use model::Subset;
+use proptest::prelude::*;
+use remicss::control::{Arrival, Message, Monitor, Report, Totals};
+use remicss::estimate::{Estimate, FIRST_RATE_BPS, State};
+use sim::Rng;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// The bytes of a datagram, as an IP packet, and what IP, UDP, header, tag and the like add.
+const PACKET: u64 = 1428;
+const AROUND: u64 = 45;
+
+/// What one direction of a channel is like.
+#[derive(Clone, Copy)]
+struct Path {
+    rate_bps: u64,
+    /// How much waits at most, as the time that it takes to send.
+    queue: Duration,
+    /// Of 1,000 datagrams.
+    lost: u64,
+    delay: Duration,
+    is_cut: bool,
+}
+
+impl Path {
+    fn new(mbps: u64, queue_ms: u32, lost: u64, delay_ms: u32) -> Self {
+        let (queue, delay) = (MS * queue_ms, MS * delay_ms);
+        Self { rate_bps: mbps * 1_000_000, queue, lost, delay, is_cut: false }
+    }
+}
+
+/// One direction of a channel, and what is on it.
+struct Link {
+    path: Path,
+    free_at: Duration,
+    /// What arrives when: the number of a control symbol, or none.
+    flying: VecDeque<(Duration, Option<u64>)>,
+}
+
+impl Link {
+    fn send(&mut self, rng: &mut Rng, now: Duration, bytes: u64, control: Option<u64>) {
+        let backlog = self.free_at.saturating_sub(now);
+        let time = |bytes| Duration::from_nanos(bytes * 8 * 1_000_000_000 / self.path.rate_bps);
+        // No queue is shorter than a few packets.
+        if self.path.is_cut || backlog > self.path.queue.max(time(4 * PACKET)) {
+            return;
+        }
+        self.free_at = self.free_at.max(now) + time(bytes);
+        if rng.below(1000) >= self.path.lost {
+            let last = self.flying.back().map_or(Duration::ZERO, |(at, _)| *at);
+            let at = (self.free_at + self.path.delay).max(last);
+            self.flying.push_back((at, control));
+        }
+    }
+}
+
+/// One end, and the links that it sends on.
+struct End {
+    monitor: Monitor,
+    links: Vec<Link>,
+    sent: Vec<Totals>,
+    received: Vec<u64>,
+    credit: Vec<u64>,
+    symbols: u64,
+    /// Control messages on their way, and how many shares of each have come.
+    controls: BTreeMap<u64, (Vec<u8>, usize)>,
+    control_bytes: u64,
+}
+
+impl End {
+    fn new(paths: &[Path], rates: &[Option<u64>]) -> Self {
+        let link =
+            |path: &Path| Link { path: *path, free_at: Duration::ZERO, flying: VecDeque::new() };
+        Self {
+            monitor: Monitor::new(rates, Duration::ZERO),
+            links: paths.iter().map(link).collect(),
+            sent: vec![Totals::default(); paths.len()],
+            received: vec![0; paths.len()],
+            credit: vec![0; paths.len()],
+            symbols: 0,
+            controls: BTreeMap::new(),
+            control_bytes: 0,
+        }
+    }
+
+    fn send(
+        &mut self,
+        rng: &mut Rng,
+        now: Duration,
+        index: usize,
+        bytes: u64,
+        control: Option<u64>,
+    ) {
+        self.sent[index].datagrams += 1;
+        self.sent[index].bytes += bytes;
+        self.links[index].send(rng, now, bytes, control);
+    }
+
+    fn send_control(&mut self, rng: &mut Rng, now: Duration) {
+        let message = self.monitor.poll_message(now, &self.sent, &self.received, Subset::EMPTY);
+        let Some(message) = message else {
+            return;
+        };
+        self.symbols += 1;
+        let bytes = message.len() as u64 + AROUND;
+        self.control_bytes += bytes;
+        self.controls.insert(self.symbols, (message, 0));
+        for index in 0..self.links.len() {
+            self.send(rng, now, index, bytes, Some(self.symbols));
+        }
+    }
+
+    /// Sends packets at the pace, or slower, for a millisecond.
+    fn send_packets(&mut self, rng: &mut Rng, now: Duration, demand_bps: u64) {
+        for index in 0..self.links.len() {
+            let pace = self.monitor.pace_bps(index).unwrap().min(demand_bps);
+            self.credit[index] += pace / 1000;
+            while self.credit[index] >= PACKET * 8 {
+                self.credit[index] -= PACKET * 8;
+                self.send(rng, now, index, PACKET, None);
+            }
+        }
+    }
+}
+
+struct World {
+    rng: Rng,
+    now: Duration,
+    /// Packets go from the first to the second.
+    ends: [End; 2],
+    floor: usize,
+    demand_bps: u64,
+}
+
+impl World {
+    /// The way back is like the way there, but as wide as needed and without loss.
+    fn new(paths: &[Path], rates: &[Option<u64>]) -> Self {
+        let back: Vec<Path> =
+            paths.iter().map(|path| Path { rate_bps: 1_000_000_000, lost: 0, ..*path }).collect();
+        let ends =
+            [End::new(paths, rates), End::new(&back, &vec![Some(1_000_000_000); paths.len()])];
+        Self { rng: Rng::new(1), now: Duration::ZERO, ends, floor: 1, demand_bps: u64::MAX }
+    }
+
+    fn run(&mut self, time: Duration) {
+        let until = self.now + time;
+        while self.now < until {
+            self.now += MS;
+            self.deliver(0, 1);
+            self.deliver(1, 0);
+            for end in &mut self.ends {
+                end.send_control(&mut self.rng, self.now);
+            }
+            self.ends[0].send_packets(&mut self.rng, self.now, self.demand_bps);
+        }
+    }
+
+    fn deliver(&mut self, from: usize, to: usize) {
+        let next = |end: &End| {
+            let heads = end.links.iter().enumerate();
+            let heads = heads.filter_map(|(i, link)| link.flying.front().map(|(at, _)| (*at, i)));
+            heads.min()
+        };
+        while let Some((at, index)) = next(&self.ends[from])
+            && at <= self.now
+        {
+            let (_, control) = self.ends[from].links[index].flying.pop_front().unwrap();
+            let received = self.ends[to].received[index];
+            self.ends[to].received[index] += 1;
+            let Some(symbol) = control else {
+                continue;
+            };
+            self.ends[to].monitor.handle_share(symbol, index, received, at);
+            let (message, shares) = self.ends[from].controls.get_mut(&symbol).unwrap();
+            *shares += 1;
+            if *shares == self.floor {
+                let message = message.clone();
+                self.ends[to].monitor.handle_message(symbol, &message, at).unwrap();
+            }
+        }
+    }
+
+    fn estimates(&self) -> Vec<Estimate> {
+        self.ends[0].monitor.estimates(self.now)
+    }
+
+    fn set(&mut self, channel: usize, change: impl Fn(&mut Path)) {
+        self.ends.iter_mut().for_each(|end| change(&mut end.links[channel].path));
+    }
+
+    /// The rate of a channel, as a part of what the path carries.
+    #[expect(clippy::cast_precision_loss, reason = "numbers are small")]
+    fn part(&self, channel: usize) -> f64 {
+        let actual = self.ends[0].links[channel].path.rate_bps;
+        self.estimates()[channel].rate_bps as f64 / actual as f64
+    }
+}
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+#[test]
+fn a_rate_is_learnt_in_seconds_and_kept() {
+    for mbps in [2, 20, 100, 400] {
+        for queue_ms in [5, 30, 200] {
+            for lost in [0, 10, 50] {
+                for delay_ms in [2, 40] {
+                    learn(mbps, Path::new(mbps, queue_ms, lost, delay_ms));
+                }
+            }
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "numbers are small")]
+fn learn(mbps: u64, path: Path) {
+    let name = format!("{mbps} Mbit/s, queue {:?}, {} ‰, {:?}", path.queue, path.lost, path.delay);
+    // An interval on a slow channel is few packets, and chance has its part.
+    let (good, loss) = if mbps < 10 { (0.75..=1.1, 0.1) } else { (0.88..=1.05, 0.04) };
+    let mut world = World::new(&[path], &[None]);
+    world.run(seconds(8));
+    for _ in 0..8 {
+        world.run(seconds(1));
+        let part = world.part(0);
+        assert!(good.contains(&part), "{name}: {part} at {:?}", world.now);
+    }
+    // What was lost before the rate was known is forgotten, and a queue that probes fill is empty for
+    // most of the time.
+    world.run(seconds(20));
+    let estimate = world.estimates()[0];
+    assert!(estimate.delay_ms < path.delay.as_secs_f64() * 1e3 + 5.0, "{name}: {estimate:?}");
+    assert!(estimate.loss < path.lost as f64 / 1000.0 + loss, "{name}: {estimate:?}");
+}
+
+#[test]
+fn a_rate_follows_the_bottleneck() {
+    let mut world = World::new(&[Path::new(100, 30, 10, 10)], &[None]);
+    world.run(seconds(10));
+    for (mbps, time) in [(20, 3), (200, 10), (50, 3), (60, 8)] {
+        world.set(0, |path| path.rate_bps = mbps * 1_000_000);
+        world.run(seconds(time));
+        let part = world.part(0);
+        assert!((0.9..=1.05).contains(&part), "{mbps} Mbit/s: {part}");
+    }
+}
+
+#[test]
+fn random_loss_that_comes_and_goes_does_not_lower_a_rate() {
+    let mut world = World::new(&[Path::new(50, 30, 0, 10)], &[None]);
+    world.run(seconds(8));
+    for lost in [50, 0, 50, 10, 100] {
+        world.set(0, |path| path.lost = lost);
+        for _ in 0..8 {
+            world.run(seconds(1));
+            let part = world.part(0);
+            assert!((0.85..=1.05).contains(&part), "{lost} ‰: {part}");
+        }
+    }
+}
+
+#[test]
+fn unequal_channels_each_get_their_rate() {
+    let paths = [Path::new(300, 30, 0, 5), Path::new(30, 30, 10, 40), Path::new(3, 100, 0, 20)];
+    let mut world = World::new(&paths, &[None; 3]);
+    world.run(seconds(12));
+    for channel in 0..3 {
+        let part = world.part(channel);
+        assert!((0.9..=1.05).contains(&part), "channel {channel}: {part}");
+    }
+}
+
+#[test]
+fn without_traffic_nothing_is_learnt_and_nothing_forgotten() {
+    let mut world = World::new(&[Path::new(100, 30, 0, 10)], &[None]);
+    world.demand_bps = 1_000_000;
+    world.run(seconds(10));
+    assert_eq!(world.estimates()[0].rate_bps, FIRST_RATE_BPS * 97 / 100);
+    world.demand_bps = u64::MAX;
+    world.run(seconds(8));
+    world.demand_bps = 1_000_000;
+    world.run(seconds(1));
+    let learnt = world.estimates()[0].rate_bps;
+    assert!((0.9..=1.05).contains(&world.part(0)));
+    world.run(seconds(60));
+    assert_eq!(world.estimates()[0].rate_bps, learnt);
+}
+
+#[test]
+fn a_configured_rate_stays_and_loss_and_delay_are_measured() {
+    let paths = [Path::new(100, 30, 20, 5), Path::new(50, 30, 0, 20), Path::new(50, 30, 100, 60)];
+    for floor in 1..=3 {
+        let mut world = World::new(&paths, &[Some(40_000_000), Some(20_000_000), Some(10_000_000)]);
+        world.floor = floor;
+        world.run(seconds(12));
+        let estimates = world.estimates();
+        let rates: Vec<u64> = estimates.iter().map(|estimate| estimate.rate_bps).collect();
+        assert_eq!(rates, [40_000_000, 20_000_000, 10_000_000]);
+        // What is faster than the floor-th counts as fast as it.
+        let delays = [5.0, 20.0, 60.0_f64].map(|delay| delay.max([5.0, 20.0, 60.0][floor - 1]));
+        for ((estimate, delay), lost) in estimates.iter().zip(delays).zip([0.02, 0.0, 0.1]) {
+            assert!((estimate.delay_ms - delay).abs() < 2.0, "{estimate:?}, not {delay} ms");
+            assert!((estimate.loss - lost).abs() < 0.01, "{estimate:?}, not {lost}");
+        }
+        let window = world.ends[1].monitor.release_window(world.now);
+        let spread = (60.0 - delays[0]) * 1.25;
+        assert!((window.as_secs_f64() * 1e3 - spread).abs() < 4.0, "{window:?}, not {spread} ms");
+    }
+}
+
+#[test]
+fn a_channel_that_dies_is_down_within_a_second_and_up_again_at_once() {
+    for busy in [true, false] {
+        let paths = [Path::new(100, 30, 10, 10), Path::new(100, 30, 10, 40)];
+        let mut world = World::new(&paths, &[Some(20_000_000); 2]);
+        world.demand_bps = if busy { u64::MAX } else { 0 };
+        world.run(seconds(7));
+        let before = world.estimates()[1];
+        assert_eq!(before.state, State::Up);
+        for _ in 0..3 {
+            world.set(1, |path| path.is_cut = true);
+            world.run(MS * 850);
+            assert_eq!(world.estimates()[1].state, State::Down);
+            assert_eq!(world.estimates()[0].state, State::Up);
+            world.run(seconds(2));
+            world.set(1, |path| path.is_cut = false);
+            world.run(MS * 350);
+            assert_eq!(world.estimates()[1].state, State::Up);
+            world.run(seconds(2));
+        }
+        let after = world.estimates()[1];
+        assert!((after.loss - before.loss).abs() < 0.03, "{before:?}, then {after:?}");
+    }
+}
+
+#[test]
+fn random_loss_brings_no_channel_down() {
+    let paths = [Path::new(100, 30, 50, 10), Path::new(100, 30, 50, 10)];
+    let mut world = World::new(&paths, &[Some(20_000_000); 2]);
+    world.demand_bps = 0;
+    for _ in 0..600 {
+        world.run(MS * 100);
+        assert!(world.estimates().iter().all(|estimate| estimate.state == State::Up));
+    }
+}
+
+#[test]
+fn a_peer_that_is_silent_for_three_seconds_is_gone() {
+    let mut world = World::new(&[Path::new(100, 30, 0, 10)], &[None]);
+    world.run(seconds(10));
+    assert!(!world.ends[0].monitor.is_peer_gone(world.now));
+    world.set(0, |path| path.is_cut = true);
+    world.run(MS * 2900);
+    assert!(!world.ends[0].monitor.is_peer_gone(world.now));
+    world.run(MS * 300);
+    assert!(world.ends[0].monitor.is_peer_gone(world.now));
+}
+
+#[test]
+fn a_quarantine_is_told_at_once() {
+    let mut monitor = Monitor::new(&[None; 2], Duration::ZERO);
+    let (sent, received) = ([Totals::default(); 2], [0; 2]);
+    let mut poll = |now, quarantined| monitor.poll_message(now, &sent, &received, quarantined);
+    assert!(poll(Duration::ZERO, Subset::EMPTY).is_some());
+    assert!(poll(MS * 20, Subset::EMPTY).is_none());
+    let message = poll(MS * 20, Subset::EMPTY.with(1)).unwrap();
+    let states = Message::parse(&message).unwrap().reports.into_iter().map(|report| report.state);
+    assert_eq!(states.collect::<Vec<_>>(), [State::Up, State::Quarantine]);
+    assert!(poll(MS * 25, Subset::EMPTY).is_none(), "not faster than every 10 ms");
+    assert!(poll(MS * 30, Subset::EMPTY).is_some());
+}
+
+/// Control messages take about a thousandth of a channel from 5 Mbit/s on.
+#[expect(clippy::cast_precision_loss, reason = "numbers are small")]
+#[test]
+fn control_takes_little() {
+    for mbps in [5, 20, 100] {
+        let paths = [Path::new(mbps, 30, 0, 10); 5];
+        let mut world = World::new(&paths, &[Some(mbps * 1_000_000); 5]);
+        world.ends[1].monitor = Monitor::new(&[Some(mbps * 1_000_000); 5], Duration::ZERO);
+        world.run(seconds(10));
+        let part = world.ends[0].control_bytes as f64 * 8.0 / 10.0 / (mbps as f64 * 1e6);
+        assert!(part < 0.0011, "{mbps} Mbit/s: {part}");
+    }
+}
+
+/// A channel that brings shares of messages before they are sent makes no other seem slow.
+#[test]
+fn a_channel_that_lies_about_time_harms_itself_only() {
+    let paths = [Path::new(100, 30, 0, 10), Path::new(100, 30, 0, 30), Path::new(100, 30, 0, 5)];
+    let rates = [Some(20_000_000); 3];
+    let (mut honest, mut lied) = (World::new(&paths, &rates), World::new(&paths, &rates));
+    honest.run(seconds(5));
+    for _ in 0..500 {
+        for ahead in 1..20 {
+            let symbol = lied.ends[0].symbols + ahead;
+            lied.ends[1].monitor.handle_share(symbol, 2, u64::MAX, lied.now);
+        }
+        lied.run(MS * 10);
+    }
+    let (honest_estimates, lied_estimates) = (honest.estimates(), lied.estimates());
+    for channel in 0..2 {
+        let (one, other) = (honest_estimates[channel], lied_estimates[channel]);
+        assert!((one.delay_ms - other.delay_ms).abs() < 1.0, "{one:?}, {other:?}");
+        assert_eq!((one.loss, one.state), (other.loss, other.state));
+    }
+    let window = |world: &World| world.ends[1].monitor.release_window(world.now);
+    assert!(window(&lied) <= window(&honest) + MS);
+}
+
+fn reports() -> impl Strategy<Value = Vec<Report>> {
+    let state = prop_oneof![Just(State::Up), Just(State::Down), Just(State::Quarantine)];
+    let arrival = (1_u32..200, any::<u32>(), any::<u32>())
+        .prop_map(|(number, age_us, received)| Arrival { number, age_us, received });
+    let report = (state, prop::collection::vec(arrival, 0..=3))
+        .prop_map(|(state, arrivals)| Report { state, arrivals });
+    prop::collection::vec(report, 2)
+}
+
+proptest! {
+    #[test]
+    fn whatever_a_peer_reports_estimates_stay_sane(
+        steps in prop::collection::vec(
+            (
+                0_u64..5_000_000,
+                (any::<u32>(), any::<u64>(), reports()),
+                (any::<u64>(), any::<u64>()),
+                0_usize..3,
+            ),
+            1..40,
+        ),
+    ) {
+        let mut monitor = Monitor::new(&[None, Some(1_000_000)], Duration::ZERO);
+        let mut now = Duration::ZERO;
+        for (micros, (number, sent_us, reports), (count, symbol), channel) in steps {
+            now += Duration::from_micros(micros);
+            let totals = Totals { datagrams: count, bytes: count };
+            monitor.poll_message(now, &[totals; 2], &[count, symbol], Subset::EMPTY);
+            monitor.handle_share(symbol % 10, channel, count, now);
+            let message = Message { number: number.max(1), sent_us: sent_us >> 2, reports };
+            monitor.handle_message(symbol % 10, &message.encode(), now).unwrap();
+            for estimate in monitor.estimates(now) {
+                prop_assert!((0.0..=1.0).contains(&estimate.loss));
+                prop_assert!(estimate.delay_ms.is_finite() && estimate.delay_ms >= 0.0);
+                prop_assert!(estimate.channel(0.5).is_ok());
+            }
+            prop_assert!(monitor.release_window(now) <= MS * 200);
+            prop_assert!(monitor.pace_bps(0).unwrap() > 0);
+            prop_assert!(monitor.poll_timeout() <= now + MS * 200);
+        }
+    }
+}

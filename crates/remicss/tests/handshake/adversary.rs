@@ -1,0 +1,147 @@
+//! An attacker on all channels but one, who also sends what it likes on that one, but does not read
+//! it: from the client's address and from others.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use sim::Rng;
+
+use crate::world::address;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    ToServer,
+    ToClient,
+}
+
+/// A datagram that the attacker has arrive.
+pub(crate) struct Act {
+    pub(crate) channel: usize,
+    pub(crate) way: Way,
+    pub(crate) from: SocketAddr,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) delay: Duration,
+}
+
+pub(crate) struct Adversary {
+    rng: Rng,
+    channels: usize,
+    honest: usize,
+    /// Of 100 datagrams, to how many it does something.
+    percent: u64,
+    /// The kind that it never lets through.
+    wall: Option<u8>,
+    /// Whatever was said on the channels that it holds.
+    archive: Vec<(usize, Way, Vec<u8>)>,
+}
+
+impl Adversary {
+    pub(crate) fn new(seed: u64, n: u8) -> Self {
+        let mut rng = Rng::new(seed);
+        let honest = rng.index(n.into());
+        let percent = *rng.pick(&[3, 10, 30, 100]).unwrap();
+        let wall = rng.pick(&[None, None, None, None, None, None, Some(10), Some(11)]).unwrap();
+        Self { channels: n.into(), honest, percent, wall: *wall, archive: Vec::new(), rng }
+    }
+
+    pub(crate) fn honest(&self) -> usize {
+        self.honest
+    }
+
+    pub(crate) fn holds(&self, channel: usize) -> bool {
+        channel != self.honest
+    }
+
+    /// What becomes of a datagram on a channel that it holds.
+    pub(crate) fn intercept(
+        &mut self,
+        channel: usize,
+        way: Way,
+        from: SocketAddr,
+        bytes: Vec<u8>,
+    ) -> Vec<Act> {
+        self.archive.push((channel, way, bytes.clone()));
+        if self.wall == Some(bytes[0] >> 4) {
+            return self.inject();
+        }
+        if !self.rng.chance(self.percent) {
+            return vec![self.act(channel, way, from, bytes)];
+        }
+        let mut changed = bytes.clone();
+        match self.rng.below(12) {
+            0 => return Vec::new(),
+            1 => {
+                let late = Duration::from_millis(self.rng.below(15_000));
+                return vec![Act { channel, way, from, bytes, delay: late }];
+            }
+            2 => self.flip(&mut changed, 0..bytes.len()),
+            // The nonce and the token.
+            3 => self.flip(&mut changed, 1..9),
+            4 if bytes.len() > 84 => self.flip(&mut changed, 41..329),
+            5 => {
+                let other = self.other();
+                return vec![self.act(other, way, from, bytes)];
+            }
+            6 => {
+                let back = if way == Way::ToServer { Way::ToClient } else { Way::ToServer };
+                return vec![self.act(channel, back, from, bytes)];
+            }
+            7 => {
+                let stranger = address(9, channel);
+                return vec![self.act(channel, way, stranger, bytes)];
+            }
+            8 => changed = self.mixed(bytes),
+            9 => {
+                let twice = self.act(channel, way, from, bytes.clone());
+                return vec![twice, self.act(channel, way, from, bytes)];
+            }
+            _ => {
+                let mut acts = self.inject();
+                acts.push(self.act(channel, way, from, bytes));
+                return acts;
+            }
+        }
+        vec![self.act(channel, way, from, changed)]
+    }
+
+    /// Something it has heard before, or has heard and changed, anywhere, the honest channel
+    /// included.
+    pub(crate) fn inject(&mut self) -> Vec<Act> {
+        if !self.rng.chance(self.percent) || self.archive.is_empty() {
+            return Vec::new();
+        }
+        let (_, way, mut bytes) = self.rng.pick(&self.archive).cloned().unwrap();
+        if self.rng.chance(50) {
+            bytes = self.mixed(bytes);
+        }
+        let channel = self.rng.index(self.channels);
+        let from = address(if self.rng.chance(70) { 0 } else { 9 }, channel);
+        vec![self.act(channel, way, from, bytes)]
+    }
+
+    fn act(&mut self, channel: usize, way: Way, from: SocketAddr, bytes: Vec<u8>) -> Act {
+        let delay = self.rng.between(Duration::from_millis(1), Duration::from_millis(300));
+        Act { channel, way, from, bytes, delay }
+    }
+
+    fn flip(&mut self, bytes: &mut [u8], within: std::ops::Range<usize>) {
+        let place = within.start + self.rng.index(within.len());
+        if let Some(byte) = bytes.get_mut(place) {
+            *byte ^= 1 << self.rng.below(8);
+        }
+    }
+
+    fn other(&mut self) -> usize {
+        self.rng.index(self.channels)
+    }
+
+    /// The beginning of one datagram and the end of another, cut where fields end.
+    fn mixed(&mut self, bytes: Vec<u8>) -> Vec<u8> {
+        let (_, _, other) = self.rng.pick(&self.archive).cloned().unwrap();
+        let cut = *self.rng.pick(&[1, 4, 9, 41, 44, 52, 329, 345, 377]).unwrap();
+        if other.len() != bytes.len() || cut >= bytes.len() {
+            return bytes;
+        }
+        [&bytes[..cut], &other[cut..]].concat()
+    }
+}

@@ -1,0 +1,431 @@
+//! The handshake where datagrams are lost, repeated, late and forged, where ends start again, and
+//! where strangers knock.
+
+mod adversary;
+mod world;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use remicss::handshake::{
+    ANSWERS_PER_SECOND, Client, ClientEvent, ClientFailure, Datagram, PATIENCE, Peer, Server,
+    ServerEvent, ServerRefusal, SharedKey, Terms, TermsDiffer,
+};
+use remicss::keys::Keys;
+use sharing::Generator;
+use sim::Rng;
+
+use adversary::Adversary;
+use world::{Outcome, World, address, keys_agree};
+
+const NOW: Duration = Duration::from_secs(1000);
+
+fn terms(n: u8) -> Terms {
+    Terms::new(n, 1, true).unwrap()
+}
+
+fn key(byte: u8) -> SharedKey {
+    SharedKey::new([byte; 32])
+}
+
+fn peer(n: u8) -> Peer {
+    Peer::Addresses((0..n.into()).map(|channel| address(0, channel)).collect())
+}
+
+fn client(terms: Terms, key: Option<SharedKey>, now: Duration) -> Client {
+    Client::new(terms, key, &mut Generator::seeded().unwrap(), now).unwrap()
+}
+
+fn server(terms: Terms, peer: Peer) -> Server {
+    Server::new(terms, peer, &mut Generator::seeded().unwrap()).unwrap()
+}
+
+/// Hands everything on at once, in order, except what `lost` says; the time does not pass.
+fn exchange(
+    client: &mut Client,
+    server: &mut Server,
+    now: Duration,
+    mut lost: impl FnMut(usize, &[u8]) -> bool,
+) {
+    loop {
+        let mut busy = false;
+        while let Some((channel, bytes)) = client.poll_transmit(now) {
+            busy = true;
+            if !lost(channel, &bytes) {
+                server.handle_datagram(channel, address(0, channel), &bytes, now);
+            }
+        }
+        while let Some(reply) = server.poll_transmit() {
+            busy = true;
+            if !lost(reply.channel, &reply.bytes) {
+                client.handle_datagram(reply.channel, &reply.bytes, now);
+            }
+        }
+        if !busy {
+            return;
+        }
+    }
+}
+
+/// Runs until the client's event.
+fn finish(client: &mut Client, server: &mut Server, mut now: Duration) -> ClientEvent {
+    loop {
+        client.handle_timeout(now);
+        exchange(client, server, now, |_, _| false);
+        if let Some(event) = client.poll_event() {
+            return event;
+        }
+        now = client.poll_timeout().unwrap();
+    }
+}
+
+fn failure(event: &ClientEvent) -> &ClientFailure {
+    match event {
+        ClientEvent::Failed(failure) => failure,
+        ClientEvent::Associated(_) => panic!("associated"),
+    }
+}
+
+fn associated(server: &mut Server) -> Option<(Keys, Vec<SocketAddr>)> {
+    std::iter::from_fn(|| server.poll_event()).find_map(|event| match event {
+        ServerEvent::Associated { keys, addresses } => Some((keys, addresses)),
+        ServerEvent::Refused { .. } => None,
+    })
+}
+
+fn refusals(server: &mut Server) -> Vec<ServerRefusal> {
+    let events = std::iter::from_fn(|| server.poll_event());
+    let refusals = events.filter_map(|event| match event {
+        ServerEvent::Refused { reason, .. } => Some(reason),
+        ServerEvent::Associated { .. } => None,
+    });
+    refusals.collect()
+}
+
+#[test]
+fn both_ends_get_the_same_in_two_round_trips() {
+    let peers = |n| [peer(n), Peer::Key(key(1))];
+    for n in [1, 2, 5, 16] {
+        for (peer, key) in peers(n).into_iter().zip([None, Some(key(1))]) {
+            let terms = Terms::new(n, n.div_ceil(2), true).unwrap();
+            let (mut client, mut server) = (client(terms, key, NOW), server(terms, peer));
+            exchange(&mut client, &mut server, NOW, |_, _| false);
+            let Some(ClientEvent::Associated(ours)) = client.poll_event() else {
+                panic!("not associated");
+            };
+            let (theirs, addresses) = associated(&mut server).unwrap();
+            assert!(keys_agree(&ours, &theirs));
+            assert_eq!((ours.floor, theirs.floor), (n.div_ceil(2), n.div_ceil(2)));
+            let expected: Vec<_> = (0..n.into()).map(|channel| address(0, channel)).collect();
+            assert_eq!(addresses, expected);
+            assert_eq!(client.poll_timeout(), None);
+        }
+    }
+}
+
+#[test]
+fn without_tags_there_are_no_points() {
+    let terms = Terms::new(2, 1, false).unwrap();
+    let (mut client, mut server) = (client(terms, None, NOW), server(terms, peer(2)));
+    let ClientEvent::Associated(ours) = finish(&mut client, &mut server, NOW) else { panic!() };
+    let (theirs, _) = associated(&mut server).unwrap();
+    assert!(ours.outgoing.points.is_none() && ours.incoming.points.is_none());
+    assert!(theirs.outgoing.points.is_none() && theirs.incoming.points.is_none());
+}
+
+#[test]
+fn loss_repetition_and_lateness_only_take_longer() {
+    for seed in 0..2_000 {
+        let n = 1 + u8::try_from(seed % 5).unwrap();
+        let mut world = World::new(seed, n, None);
+        assert_eq!(world.run(), Outcome::Completed, "seed {seed}");
+    }
+}
+
+#[test]
+fn an_attacker_on_all_channels_but_one_excludes_nothing() {
+    let (mut completed, mut server_only, mut neither, mut changed) = (0, 0, 0, 0);
+    for seed in 0..10_000 {
+        let n = 2 + u8::try_from(seed % 4).unwrap();
+        let mut world = World::new(seed, n, Some(Adversary::new(seed ^ 0x5eed, n)));
+        match world.run() {
+            Outcome::Completed => completed += 1,
+            Outcome::ServerOnly => server_only += 1,
+            Outcome::Neither => neither += 1,
+        }
+        changed += u32::from(world.saw(ServerRefusal::KeyShares));
+    }
+    println!("{completed} completed, {server_only} at the server only, {neither} neither");
+    println!("changed key shares were noticed in {changed}");
+    // An attack that always fails at the first hurdle would show nothing.
+    assert!(completed.min(server_only).min(neither).min(changed) > 200);
+}
+
+#[test]
+fn a_client_that_starts_again_gets_other_keys() {
+    let (terms, mut server) = (terms(3), server(terms(3), peer(3)));
+    let mut first = client(terms, None, NOW);
+    let ClientEvent::Associated(old) = finish(&mut first, &mut server, NOW) else { panic!() };
+    associated(&mut server).unwrap();
+    let later = NOW + Duration::from_secs(1);
+    let mut second = client(terms, None, later);
+    let ClientEvent::Associated(new) = finish(&mut second, &mut server, later) else { panic!() };
+    let (theirs, _) = associated(&mut server).unwrap();
+    assert!(keys_agree(&new, &theirs) && !keys_agree(&old, &theirs));
+}
+
+#[test]
+fn an_old_handshake_played_again_is_confirmed_and_nothing_more() {
+    let (mut client, mut server) = (client(terms(2), None, NOW), server(terms(2), peer(2)));
+    let mut said = Vec::new();
+    exchange(&mut client, &mut server, NOW, |channel, bytes| {
+        said.push((channel, bytes.to_vec()));
+        false
+    });
+    associated(&mut server).unwrap();
+    let mut confirms = 0;
+    for second in 0..40 {
+        let now = NOW + Duration::from_secs(second);
+        for (channel, bytes) in &said {
+            server.handle_datagram(*channel, address(0, *channel), bytes, now);
+        }
+        let replies: Vec<_> = std::iter::from_fn(|| server.poll_transmit()).collect();
+        confirms += replies.iter().filter(|reply| reply.bytes[0] >> 4 == 11).count();
+        assert!(associated(&mut server).is_none(), "again after {second} s");
+    }
+    // As long as the client may still ask, and not for ever.
+    assert!((2 * 10..=2 * 20).contains(&confirms), "{confirms}");
+    assert_eq!(server.poll_timeout(), None, "nothing is kept");
+}
+
+#[test]
+fn what_was_said_in_another_handshake_is_ignored() {
+    let (terms, mut server) = (terms(2), server(terms(2), peer(2)));
+    let mut said = Vec::new();
+    exchange(&mut client(terms, None, NOW), &mut server, NOW, |channel, bytes| {
+        said.push((channel, bytes.to_vec()));
+        false
+    });
+    let mut second = client(terms, None, NOW);
+    for (channel, bytes) in &said {
+        second.handle_datagram(*channel, bytes, NOW);
+    }
+    assert!(matches!(finish(&mut second, &mut server, NOW), ClientEvent::Associated(_)));
+}
+
+#[test]
+fn a_server_that_starts_again_has_the_client_do_so() {
+    let (mut first, mut old) = (client(terms(3), None, NOW), server(terms(3), peer(3)));
+    exchange(&mut first, &mut old, NOW, |_, bytes| bytes[0] >> 4 == 10);
+    let mut new = server(terms(3), peer(3));
+    let event = finish(&mut first, &mut new, NOW + Duration::from_secs(1));
+    assert_eq!(failure(&event), &ClientFailure::NoConfirm { channels: vec![0, 1, 2] });
+    let later = NOW + PATIENCE;
+    let event = finish(&mut client(terms(3), None, later), &mut new, later);
+    assert!(matches!(event, ClientEvent::Associated(_)));
+}
+
+#[test]
+fn a_failure_says_where() {
+    let (mut client, mut server) = (client(terms(3), None, NOW), server(terms(3), peer(3)));
+    let mut now = NOW;
+    let event = loop {
+        client.handle_timeout(now);
+        exchange(&mut client, &mut server, now, |channel, _| channel == 1);
+        if let Some(event) = client.poll_event() {
+            break event;
+        }
+        now = client.poll_timeout().unwrap();
+    };
+    assert_eq!(now, NOW + PATIENCE);
+    assert_eq!(failure(&event), &ClientFailure::NoAnswer { channels: vec![1] });
+    assert_eq!(failure(&event).to_string(), "the server does not answer on channel 1");
+}
+
+#[test]
+fn ends_that_are_set_up_differently_do_not_meet() {
+    let differ = |ours, theirs| {
+        let (mut client, mut server) = (client(ours, None, NOW), server(theirs, peer(3)));
+        let event = finish(&mut client, &mut server, NOW);
+        assert!(matches!(failure(&event), ClientFailure::NoConfirm { .. }));
+        refusals(&mut server)[0]
+    };
+    let three = |floor, tags| Terms::new(3, floor, tags).unwrap();
+    assert_eq!(differ(three(1, true), three(2, true)), ServerRefusal::Terms(TermsDiffer::Floor(1)));
+    assert_eq!(differ(three(1, true), three(1, false)), ServerRefusal::Terms(TermsDiffer::Tags));
+    assert_eq!(differ(three(1, false), three(1, true)), ServerRefusal::Terms(TermsDiffer::Tags));
+    assert_eq!(differ(terms(2), terms(3)), ServerRefusal::Terms(TermsDiffer::Channels(2)));
+    // More privacy than the server asks for is welcome.
+    let (mut client, mut server) = (client(three(3, true), None, NOW), server(terms(3), peer(3)));
+    assert!(matches!(finish(&mut client, &mut server, NOW), ClientEvent::Associated(_)));
+    assert_eq!(associated(&mut server).unwrap().0.floor, 3);
+}
+
+#[test]
+fn only_who_has_the_key_is_answered() {
+    for (theirs, ours) in
+        [(Peer::Key(key(1)), Some(key(2))), (Peer::Key(key(1)), None), (peer(2), Some(key(1)))]
+    {
+        let (mut client, mut server) = (client(terms(2), ours, NOW), server(terms(2), theirs));
+        let (channel, hello) = client.poll_transmit(NOW).unwrap();
+        server.handle_datagram(channel, address(0, channel), &hello, NOW);
+        assert_eq!(server.poll_transmit(), None);
+        let event = finish(&mut client, &mut server, NOW);
+        assert_eq!(failure(&event), &ClientFailure::NoAnswer { channels: vec![0, 1] });
+    }
+}
+
+#[test]
+fn only_the_configured_addresses_are_answered() {
+    let mut server = server(terms(2), Peer::Both(vec![address(0, 0), address(0, 1)], key(1)));
+    let mut client = client(terms(2), Some(key(1)), NOW);
+    let (channel, hello) = client.poll_transmit(NOW).unwrap();
+    for from in [address(1, channel), address(0, 1 - channel)] {
+        server.handle_datagram(channel, from, &hello, NOW);
+        assert_eq!(server.poll_transmit(), None);
+    }
+    server.handle_datagram(channel, address(0, channel), &hello, NOW);
+    let reply = server.poll_transmit().unwrap();
+    assert!(reply.bytes.len() <= hello.len(), "no more than was sent");
+    assert!(Server::new(terms(3), peer(2), &mut Generator::system()).is_err());
+}
+
+#[test]
+fn strangers_are_nothing_to_keep() {
+    let mut rng = Rng::new(1);
+    let mut server = server(terms(2), Peer::Key(key(1)));
+    let mut honest = client(terms(2), Some(key(1)), NOW);
+    // One true Hello, overheard, from everywhere: more than is looked at.
+    let (channel, hello) = honest.poll_transmit(NOW).unwrap();
+    let flood = ANSWERS_PER_SECOND;
+    let mut answers = 0;
+    for _ in 0..flood {
+        let from = SocketAddr::from((rng.bytes::<4>(), 1 + u16::from(rng.bytes::<1>()[0])));
+        server.handle_datagram(channel, from, &hello, NOW);
+        answers += std::iter::from_fn(|| server.poll_transmit()).count();
+    }
+    assert_eq!(answers, usize::try_from(ANSWERS_PER_SECOND / 10).unwrap());
+    assert_eq!(server.poll_timeout(), None, "nothing is kept");
+    // The client is answered as soon as the flood leaves room. One without the key takes none.
+    let later = NOW + Duration::from_millis(100);
+    let mut forged = hello;
+    forged[9] ^= 1;
+    (0..flood).for_each(|_| server.handle_datagram(channel, address(0, channel), &forged, later));
+    let event = finish(&mut honest, &mut server, later);
+    assert!(matches!(event, ClientEvent::Associated(_)));
+}
+
+#[test]
+fn a_client_that_starts_again_and_again_is_not_locked_out() {
+    let mut server = server(terms(3), peer(3));
+    let mut now = NOW;
+    // Each attempt gets as far as it can without one channel's List.
+    for _ in 0..40 {
+        let mut client = client(terms(3), None, now);
+        exchange(&mut client, &mut server, now, |channel, bytes| {
+            channel == 2 && bytes[0] >> 4 == 10
+        });
+        now += Duration::from_millis(250);
+    }
+    let event = finish(&mut client(terms(3), None, now), &mut server, now);
+    assert!(matches!(event, ClientEvent::Associated(_)));
+    server.handle_timeout(now + PATIENCE * 2);
+    assert_eq!(server.poll_timeout(), None, "nothing is kept");
+}
+
+#[test]
+fn a_hello_that_is_answered_twice_harms_nothing() {
+    // Cookies are others from one second to the next, every ten.
+    let (before, after) = (Duration::from_millis(1_009_900), Duration::from_millis(1_010_100));
+    let (mut client, mut server) = (client(terms(2), None, before), server(terms(2), peer(2)));
+    let hellos: Vec<_> = std::iter::from_fn(|| client.poll_transmit(before)).collect();
+    let mut cookies = Vec::new();
+    for now in [before, after] {
+        for (channel, hello) in &hellos {
+            server.handle_datagram(*channel, address(0, *channel), hello, now);
+        }
+        let replies: Vec<_> = std::iter::from_fn(|| server.poll_transmit()).collect();
+        for reply in &replies {
+            client.handle_datagram(reply.channel, &reply.bytes, now);
+        }
+        cookies.push(replies);
+    }
+    assert_ne!(cookies[0], cookies[1]);
+    assert!(matches!(finish(&mut client, &mut server, after), ClientEvent::Associated(_)));
+}
+
+#[test]
+fn time_that_goes_back_harms_nothing() {
+    let (mut client, mut server) = (client(terms(2), None, NOW), server(terms(2), peer(2)));
+    server.handle_timeout(NOW + PATIENCE * 100);
+    assert!(matches!(finish(&mut client, &mut server, NOW), ClientEvent::Associated(_)));
+    server.handle_timeout(Duration::MAX);
+    assert_eq!(server.poll_timeout(), None);
+}
+
+proptest! {
+    #[test]
+    fn any_datagrams_are_taken(
+        datagrams in prop::collection::vec(
+            (0_usize..20, 0_u8..16, prop::collection::vec(any::<u8>(), 0..900)),
+            1..20,
+        ),
+    ) {
+        let (mut client, mut server) = (client(terms(2), None, NOW), server(terms(2), peer(2)));
+        for (channel, kind, mut bytes) in datagrams {
+            if let Some(first) = bytes.first_mut() {
+                *first = kind << 4 | 1;
+            }
+            client.handle_datagram(channel, &bytes, NOW);
+            server.handle_datagram(channel, address(0, channel), &bytes, NOW);
+        }
+        prop_assert!(matches!(finish(&mut client, &mut server, NOW), ClientEvent::Associated(_)));
+    }
+
+    /// Every byte of what crosses one channel, changed: never two ends with different keys.
+    #[test]
+    fn a_changed_byte_does_not_part_the_ends(
+        seed: u64, victim in 0_usize..2, which in 8_u8..12, change in 1_u8..,
+    ) {
+        let mut rng = Rng::new(seed);
+        let (mut client, mut server) = (client(terms(2), None, NOW), server(terms(2), peer(2)));
+        for (channel, bytes) in step(&mut client) {
+            let bytes = altered(&mut rng, channel == victim && which == 8, bytes, change);
+            server.handle_datagram(channel, address(0, channel), &bytes, NOW);
+        }
+        for kind in [9, 10, 11] {
+            let sent = if kind == 10 { step(&mut client) } else { answers(&mut server) };
+            for (channel, bytes) in sent {
+                let bytes = altered(&mut rng, channel == victim && which == kind, bytes, change);
+                if kind == 10 {
+                    server.handle_datagram(channel, address(0, channel), &bytes, NOW);
+                } else {
+                    client.handle_datagram(channel, &bytes, NOW);
+                }
+            }
+        }
+        if let Some(ClientEvent::Associated(ours)) = client.poll_event() {
+            let (theirs, _) = associated(&mut server).unwrap();
+            prop_assert!(world::points_agree(&ours, &theirs));
+        }
+    }
+}
+
+fn step(client: &mut Client) -> Vec<(usize, Vec<u8>)> {
+    std::iter::from_fn(|| client.poll_transmit(NOW)).collect()
+}
+
+fn answers(server: &mut Server) -> Vec<(usize, Vec<u8>)> {
+    let replies = std::iter::from_fn(|| server.poll_transmit());
+    replies.map(|reply| (reply.channel, reply.bytes)).collect()
+}
+
+fn altered(rng: &mut Rng, alter: bool, mut bytes: Vec<u8>, change: u8) -> Vec<u8> {
+    if alter {
+        let place = rng.index(bytes.len());
+        bytes[place] ^= change;
+    }
+    let _ = Datagram::parse(&bytes);
+    bytes
+}

@@ -1,0 +1,269 @@
+//! A client and a server, datagrams on their way between them, and who is in between.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use remicss::MAX_CHANNELS;
+use remicss::handshake::{
+    Client, ClientEvent, Peer, Server, ServerEvent, ServerRefusal, SharedKey, Terms,
+};
+use remicss::keys::{Direction, Keys};
+use sharing::Generator;
+use sim::Rng;
+
+use crate::adversary::{Act, Adversary, Way};
+
+/// Where a List has its key share.
+const KEY_SHARE: std::ops::Range<usize> = 41..41 + 288;
+
+/// How many clients are made, one after the other, as the first ones fail.
+const ATTEMPTS: usize = 3;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// A client completed.
+    Completed,
+    /// The server associated a client that did not hear of it.
+    ServerOnly,
+    /// Nobody was associated.
+    Neither,
+}
+
+/// A datagram that is about to arrive.
+struct Flying {
+    channel: usize,
+    way: Way,
+    /// Who seems to have sent it.
+    from: SocketAddr,
+    bytes: Vec<u8>,
+}
+
+pub(crate) struct World {
+    rng: Rng,
+    now: Duration,
+    n: usize,
+    key: Option<SharedKey>,
+    client: Client,
+    server: Server,
+    flying: BTreeMap<(Duration, u64), Flying>,
+    launched: u64,
+    adversary: Option<Adversary>,
+    /// What all clients' key shares come to, as far as they were sent, by client and channel.
+    shares: Vec<Vec<Option<Vec<u8>>>>,
+    completed: Option<Keys>,
+    associated: Vec<(Keys, Vec<SocketAddr>)>,
+    refusals: Vec<ServerRefusal>,
+}
+
+/// The address of a client's, or a stranger's, end of a channel.
+pub(crate) fn address(who: u8, channel: usize) -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, who], 1000 + u16::try_from(channel).unwrap()))
+}
+
+/// True if what one end sends is what the other takes.
+pub(crate) fn keys_agree(client: &Keys, server: &Keys) -> bool {
+    let tokens = |one: &Direction, other: &Direction| one.tokens == other.tokens;
+    points_agree(client, server)
+        && tokens(&client.outgoing, &server.incoming)
+        && tokens(&client.incoming, &server.outgoing)
+}
+
+/// True if the points are the same, whatever the tokens are.
+pub(crate) fn points_agree(client: &Keys, server: &Keys) -> bool {
+    all_points(&client.outgoing) == all_points(&server.incoming)
+        && all_points(&client.incoming) == all_points(&server.outgoing)
+}
+
+fn all_points(direction: &Direction) -> Vec<[u8; 8]> {
+    let points = direction.points.as_ref().unwrap();
+    (1..=u8::try_from(MAX_CHANNELS).unwrap()).map(|k| points.of(k)).collect()
+}
+
+fn generator() -> Generator {
+    Generator::seeded().unwrap()
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, n: u8, adversary: Option<Adversary>) -> Self {
+        let mut rng = Rng::new(seed);
+        let terms = Terms::new(n, 1, true).unwrap();
+        let addresses = (0..n.into()).map(|channel| address(0, channel)).collect();
+        let key = rng.chance(50).then(|| SharedKey::new([7; 32]));
+        let peer = key.clone().map_or(Peer::Addresses(addresses), Peer::Key);
+        // Anywhere within the period that cookies are counted in.
+        let now = Duration::from_millis(1_000_000 + rng.below(10_000));
+        Self {
+            client: Client::new(terms, key.clone(), &mut generator(), now).unwrap(),
+            server: Server::new(terms, peer, &mut generator()).unwrap(),
+            now,
+            n: n.into(),
+            key,
+            rng,
+            flying: BTreeMap::new(),
+            launched: 0,
+            adversary,
+            shares: vec![vec![None; n.into()]],
+            completed: None,
+            associated: Vec::new(),
+            refusals: Vec::new(),
+        }
+    }
+
+    pub(crate) fn saw(&self, reason: ServerRefusal) -> bool {
+        self.refusals.contains(&reason)
+    }
+
+    /// Runs until a client completes or all have failed, and on until nothing is on its way.
+    pub(crate) fn run(&mut self) -> Outcome {
+        for attempt in 0..ATTEMPTS {
+            if attempt > 0 {
+                let terms = Terms::new(u8::try_from(self.n).unwrap(), 1, true).unwrap();
+                let key = self.key.clone();
+                self.client = Client::new(terms, key, &mut generator(), self.now).unwrap();
+                self.shares.push(vec![None; self.n]);
+            }
+            while self.client.poll_timeout().is_some() {
+                self.step();
+            }
+            if self.completed.is_some() {
+                break;
+            }
+        }
+        while !self.flying.is_empty() {
+            self.step();
+        }
+        self.judge()
+    }
+
+    fn step(&mut self) {
+        let timer = self.client.poll_timeout();
+        let arrival = self.flying.keys().next().map(|(at, _)| *at);
+        self.now = timer.into_iter().chain(arrival).min().unwrap().max(self.now);
+        self.client.handle_timeout(self.now);
+        while let Some(entry) = self.flying.first_entry()
+            && entry.key().0 <= self.now
+        {
+            let flying = entry.remove();
+            match flying.way {
+                Way::ToServer => self.server.handle_datagram(
+                    flying.channel,
+                    flying.from,
+                    &flying.bytes,
+                    self.now,
+                ),
+                Way::ToClient => {
+                    self.client.handle_datagram(flying.channel, &flying.bytes, self.now);
+                }
+            }
+            self.collect();
+        }
+        self.collect();
+    }
+
+    /// Takes what both ends have to say.
+    fn collect(&mut self) {
+        while let Some((channel, bytes)) = self.client.poll_transmit(self.now) {
+            if bytes[0] >> 4 == 10 {
+                let shares = self.shares.last_mut().unwrap();
+                shares[channel] = Some(bytes[KEY_SHARE].to_vec());
+            }
+            self.send(channel, Way::ToServer, address(0, channel), bytes);
+        }
+        while let Some(reply) = self.server.poll_transmit() {
+            self.send(reply.channel, Way::ToClient, reply.to, reply.bytes);
+        }
+        if let Some(ClientEvent::Associated(keys)) = self.client.poll_event() {
+            self.completed = Some(keys);
+        }
+        while let Some(event) = self.server.poll_event() {
+            match event {
+                ServerEvent::Associated { keys, addresses } => {
+                    self.associated.push((keys, addresses));
+                }
+                ServerEvent::Refused { reason, .. } => self.refusals.push(reason),
+            }
+        }
+    }
+
+    fn send(&mut self, channel: usize, way: Way, address: SocketAddr, bytes: Vec<u8>) {
+        let Some(adversary) = &mut self.adversary else {
+            return self.launch_lossy(channel, way, address, &bytes);
+        };
+        if !adversary.holds(channel) {
+            let strangers = way == Way::ToClient && address.ip() != crate::address(0, 0).ip();
+            if !strangers {
+                self.launch(channel, way, address, bytes);
+            }
+            for act in self.adversary.as_mut().unwrap().inject() {
+                self.act(act);
+            }
+            return;
+        }
+        for act in adversary.intercept(channel, way, address, bytes) {
+            self.act(act);
+        }
+    }
+
+    fn act(&mut self, act: Act) {
+        let at = self.now + act.delay;
+        self.launched += 1;
+        let flying =
+            Flying { channel: act.channel, way: act.way, from: act.from, bytes: act.bytes };
+        self.flying.insert((at, self.launched), flying);
+    }
+
+    /// On a network that loses, repeats and delays.
+    fn launch_lossy(&mut self, channel: usize, way: Way, address: SocketAddr, bytes: &[u8]) {
+        for _ in 0..self.rng.below(4) {
+            if self.rng.chance(60) {
+                self.launch(channel, way, address, bytes.to_vec());
+            }
+        }
+    }
+
+    fn launch(&mut self, channel: usize, way: Way, from: SocketAddr, bytes: Vec<u8>) {
+        let delay = self.rng.between(Duration::from_millis(1), Duration::from_millis(400));
+        self.act(Act { channel, way, from, bytes, delay });
+    }
+
+    fn judge(&self) -> Outcome {
+        let dealt: Vec<Vec<u8>> = self.shares.iter().filter_map(|shares| joined(shares)).collect();
+        let mut seen = Vec::new();
+        for (keys, addresses) in &self.associated {
+            let points: Vec<u8> = [&keys.incoming, &keys.outgoing]
+                .into_iter()
+                .flat_map(|direction| all_points(direction).concat())
+                .collect();
+            assert!(dealt.contains(&points), "the server has points that no client has");
+            assert!(!seen.contains(&points), "one handshake was associated twice");
+            seen.push(points);
+            let honest = self.adversary.as_ref().map_or(0, Adversary::honest);
+            assert_eq!(addresses[honest], address(0, honest), "the honest channel is another's");
+        }
+        match &self.completed {
+            Some(ours) => {
+                let theirs = self.associated.iter().find(|(theirs, _)| points_agree(ours, theirs));
+                let (theirs, _) = theirs.expect("the client completed by itself");
+                let honest = self.adversary.as_ref().map(Adversary::honest);
+                for channel in (0..self.n).filter(|channel| honest.is_none_or(|h| h == *channel)) {
+                    let one = ours.outgoing.tokens[channel] == theirs.incoming.tokens[channel];
+                    let other = ours.incoming.tokens[channel] == theirs.outgoing.tokens[channel];
+                    assert!(one && other, "channel {channel} has other tokens");
+                }
+                Outcome::Completed
+            }
+            None if self.associated.is_empty() => Outcome::Neither,
+            None => Outcome::ServerOnly,
+        }
+    }
+}
+
+/// The points that shares on all channels come to.
+fn joined(shares: &[Option<Vec<u8>>]) -> Option<Vec<u8>> {
+    let mut points = vec![0; 256];
+    for share in shares {
+        points.iter_mut().zip(share.as_ref()?).for_each(|(point, share)| *point ^= share);
+    }
+    Some(points)
+}

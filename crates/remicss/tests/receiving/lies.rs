@@ -1,0 +1,171 @@
+//! Channels that lie, alone and together.
+
+use std::collections::VecDeque;
+
+use remicss::datagram::HEADER_LEN;
+use remicss::receiver::Limits;
+use sharing::Splitter;
+use sim::Rng;
+
+use crate::world::{MS, World, content, packet, small};
+
+#[test]
+fn a_channel_that_lies_is_named_and_the_others_lose_nothing() {
+    // How it lies.
+    let ways: [fn(&mut Vec<u8>); 4] = [
+        |datagram| datagram[8] ^= 1,
+        |datagram| *datagram.last_mut().unwrap() ^= 0x80,
+        |datagram| datagram.truncate(datagram.len() - 1),
+        |datagram| datagram[0] ^= 0x10,
+    ];
+    for (k, n) in [(1, 2), (1, 3), (2, 3), (3, 4), (2, 5), (3, 5)] {
+        for liar in 0..n {
+            for (way, lie) in ways.iter().enumerate() {
+                let mut world = World::new(n, k);
+                let mut number = 0;
+                while world.quarantined().is_empty() && number < 3000 {
+                    world.send(number, k, |channel, datagram| {
+                        if channel == liar {
+                            lie(datagram);
+                        }
+                    });
+                    number += 1;
+                    assert_eq!(world.out.packets.len() as u64, number, "none is lost");
+                }
+                let comes_in_time = liar < usize::from(k);
+                if k > 1 && way >= 2 && !comes_in_time {
+                    // Another header or length, too late to be looked at.
+                    continue;
+                }
+                if k == 1 && liar > 0 {
+                    // The symbol is there before.
+                    continue;
+                }
+                assert_eq!(world.quarantined(), [liar], "way {way}, k = {k}, n = {n}");
+                let named = (0..n).filter(|&i| world.receiver.received(i).faults > 0);
+                assert_eq!(named.collect::<Vec<_>>(), [liar]);
+                // From now on it costs nothing.
+                let before = world.receiver.counts().reassembled.joins;
+                for number in number..number + 100 {
+                    world.send(number, k, |channel, datagram| {
+                        if channel == liar {
+                            lie(datagram);
+                        }
+                    });
+                }
+                let joins = world.receiver.counts().reassembled.joins - before;
+                assert_eq!(joins, if k == 1 { 0 } else { 100 });
+                assert_eq!(world.out.packets.len() as u64, number + 100);
+            }
+        }
+    }
+}
+
+#[test]
+fn where_no_share_is_over_nobody_is_named() {
+    let mut world = World::new(3, 3);
+    for number in 0..100 {
+        world.send(number, 3, |channel, datagram| {
+            if channel == 1 {
+                datagram[10] ^= 1;
+            }
+        });
+    }
+    let counts = world.receiver.counts();
+    assert_eq!((counts.symbols, counts.reassembled.tampered), (0, 100));
+    assert!((0..3).all(|i| world.receiver.received(i).faults == 0));
+}
+
+/// Two channels of five add wrong shares that cancel each other in what is joined, so that honest
+/// ones disagree with it. With k = 3 that is beyond what can be named rightly.
+#[test]
+fn channels_that_conspire_get_at_most_one_honest_one_into_quarantine() {
+    let mut world = World::new(5, 3);
+    // A polynomial that is zero at 0 and at x = 3.
+    let splitter = Splitter::at(3, &[3, 1, 2]).unwrap();
+    for number in 0..20_000 {
+        let len = content(number).len() + 9;
+        let mut errors = [vec![0; len], vec![0xA5; len], vec![0; len]];
+        let mut views: Vec<&mut [u8]> = errors.iter_mut().map(Vec::as_mut_slice).collect();
+        splitter.danger_split_given_random_shares(&vec![0; len], &mut views).unwrap();
+        world.send(number, 3, |channel, datagram| {
+            if let 0 | 1 = channel {
+                datagram[HEADER_LEN..]
+                    .iter_mut()
+                    .zip(&errors[channel + 1])
+                    .for_each(|(a, b)| *a ^= b);
+            }
+        });
+        assert!(world.quarantined().len() <= 1);
+    }
+    assert!(world.receiver.received(3).faults > 0, "the attack works so far");
+    assert_eq!(world.out.packets.len(), 20_000);
+}
+
+#[test]
+fn a_channel_that_lies_late_is_found_among_the_others_leavings() {
+    let mut world = World::new(3, 2);
+    let content = [9; 1000];
+    // Some 400 symbols behind, so that the others' shares have given way where they are not kept.
+    let mut late = VecDeque::new();
+    for number in 0..4000 {
+        let mut datagrams = world.datagrams(packet(number, 2, &[0, 1, 2], &content));
+        world.arrive(0, &datagrams[0]);
+        world.arrive(1, &datagrams[1]);
+        datagrams[2][500] ^= 1;
+        late.push_back(datagrams.remove(2));
+        if late.len() > 400 {
+            world.arrive(2, &late.pop_front().unwrap());
+        }
+    }
+    assert_eq!(world.quarantined(), [2]);
+    assert_eq!(world.receiver.counts().symbols, 4000);
+}
+
+#[test]
+fn who_lies_without_being_found_costs_no_more_work_than_the_budget() {
+    let lie = |liars: usize| {
+        move |channel: usize, datagram: &mut Vec<u8>| {
+            if channel < liars {
+                let mut rng = Rng::new(channel as u64);
+                datagram[HEADER_LEN..].iter_mut().for_each(|byte| *byte ^= rng.bytes::<1>()[0]);
+            }
+        }
+    };
+    // Three of seven are more than can be named.
+    let mut world = World::with(7, 4, true, Limits { trials_per_second: 50, ..small() });
+    (0..2000).for_each(|number| world.send(number, 4, lie(3)));
+    let joins = world.receiver.counts().reassembled.joins;
+    assert!((2000..2060).contains(&joins), "{joins}");
+    world.now += 1000 * MS;
+    (2000..3000).for_each(|number| world.send(number, 4, lie(0)));
+    assert!(world.receiver.counts().symbols >= 1000);
+    let mut world = World::with(7, 4, true, Limits { trials_per_second: 50_000, ..small() });
+    (0..100).for_each(|number| world.send(number, 4, lie(3)));
+    let counts = world.receiver.counts();
+    assert_eq!((counts.symbols, counts.reassembled.unattributed), (100, 100));
+    assert!((0..7).all(|channel| world.receiver.received(channel).faults == 0));
+    // Seven of sixteen are more than can be looked for.
+    let limits = Limits { trials_per_second: u32::MAX, ..small() };
+    let mut world = World::with(16, 8, true, limits);
+    (0..10).for_each(|number| world.send(number, 8, lie(7)));
+    let joins = world.receiver.counts().reassembled.joins;
+    assert!(joins <= 10 * 65, "{joins}");
+}
+
+#[test]
+fn one_that_lies_while_another_is_in_quarantine_costs_no_symbols() {
+    let mut world = World::with(4, 2, true, Limits { trials_per_second: 50, ..small() });
+    for liar in [0, 1] {
+        for _ in 0..1000 {
+            let number = world.receiver.counts().symbols;
+            world.send(number, 2, |channel, datagram| {
+                if channel <= liar {
+                    datagram[9] ^= 1;
+                }
+            });
+            assert_eq!(world.receiver.counts().symbols, number + 1, "none is lost");
+        }
+        assert_eq!(world.quarantined(), [0], "no more than one");
+    }
+}

@@ -1,0 +1,8 @@
+//! The receiving end beside a sender of the test's own.
+
+#![allow(clippy::cast_possible_truncation)] // Few symbols, and low bits that are meant.
+
+mod datagrams;
+mod lies;
+mod weather;
+mod world;

@@ -1,0 +1,175 @@
+//! Random loss, disorder, repetition and lies: what comes out all the same, and in which order.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use remicss::receiver::Limits;
+use sim::Rng;
+
+use crate::world::{MS, Symbol, World, content, packet, small};
+
+/// What crosses channels that lose, delay, repeat and change.
+#[derive(Clone, Debug)]
+struct Weather {
+    seed: u64,
+    n: usize,
+    k: u8,
+    loss_percent: u64,
+    repeat_percent: u64,
+    liars: usize,
+    window: Duration,
+}
+
+fn weather() -> impl Strategy<Value = Weather> {
+    (any::<u64>(), 1..=6_usize, 0..60_u64, 0..30_u64, 0..30_u64).prop_flat_map(
+        |(seed, n, loss_percent, repeat_percent, window_ms)| {
+            (1..=n).prop_flat_map(move |k| {
+                (0..k).prop_map(move |liars| Weather {
+                    seed,
+                    n,
+                    k: u8::try_from(k).unwrap(),
+                    loss_percent,
+                    repeat_percent,
+                    liars,
+                    window: MS * u32::try_from(window_ms).unwrap(),
+                })
+            })
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn nothing_comes_out_but_what_was_sent_and_all_that_k_honest_shares_bring(weather in weather()) {
+        let Weather { seed, n, k, loss_percent, repeat_percent, liars, window } = weather;
+        let mut rng = Rng::new(seed);
+        // Enough trials for all, and no quarantine.
+        let limits = Limits { trials_per_second: u32::MAX, ..small() };
+        let mut world = World::with(n, k, true, limits);
+        world.receiver.set_window(window);
+        let mut flying: BTreeMap<(Duration, u64), (usize, Vec<u8>)> = BTreeMap::new();
+        let mut expected = BTreeSet::new();
+        let mut sent = BTreeSet::new();
+        let mut id = 0;
+        for number in 0..60_u64 {
+            let mut channels: Vec<usize> = (0..n).collect();
+            rng.shuffle(&mut channels);
+            channels.truncate(usize::from(k) + rng.index(n - usize::from(k) + 1));
+            let content = content(number);
+            let previous = [0, 1, 2, 200, 255][rng.index(5)];
+            let symbol = Symbol { previous, ..packet(number, k, &channels, &content) };
+            let mut good = 0;
+            for (&i, datagram) in channels.iter().zip(world.datagrams(symbol)) {
+                if i < liars {
+                    // At most 15 in 10 s, so that it is heard to the end.
+                    let mut datagram = datagram;
+                    if number % 4 == 0 {
+                        let place = rng.index(datagram.len());
+                        datagram[place] ^= 1 + rng.index(255) as u8;
+                        if rng.chance(20) {
+                            datagram.truncate(rng.index(datagram.len() + 1));
+                        }
+                    }
+                    flying.insert((MS * number as u32 + MS * rng.index(20) as u32, id), (i, datagram));
+                    id += 1;
+                    continue;
+                }
+                let mut arrives = false;
+                for _ in 0..=u32::from(rng.chance(repeat_percent)) {
+                    if !rng.chance(loss_percent) {
+                        let delay = MS * rng.index(20) as u32;
+                        flying.insert((MS * number as u32 + delay, id), (i, datagram.clone()));
+                        id += 1;
+                        arrives = true;
+                    }
+                }
+                good += u8::from(arrives);
+            }
+            if good >= k {
+                expected.insert(content.clone());
+            }
+            sent.insert(content);
+        }
+        for ((at, _), (channel, datagram)) in flying {
+            world.now = at;
+            while let Some(due) = world.receiver.poll_timeout().filter(|&due| due <= at) {
+                world.receiver.handle_timeout(due, &mut world.out);
+            }
+            world.arrive(channel, &datagram);
+        }
+        while let Some(due) = world.receiver.poll_timeout() {
+            world.receiver.handle_timeout(due, &mut world.out);
+        }
+        let out: Vec<Vec<u8>> =
+            world.out.packets.iter().map(|(_, packets)| packets.clone()).collect();
+        let set: BTreeSet<Vec<u8>> = out.iter().cloned().collect();
+        prop_assert_eq!(set.len(), out.len(), "each once");
+        prop_assert!(set.is_subset(&sent));
+        prop_assert!(expected.is_subset(&set), "{} of {}", set.len(), expected.len());
+        prop_assert!(world.quarantined().is_empty());
+    }
+
+    #[test]
+    fn flows_stay_in_order_when_delays_are_within_the_window(
+        seed: u64, flows in 1..400_usize, spread_ms in 0..60_u64,
+    ) {
+        let mut rng = Rng::new(seed);
+        let mut world = World::with(2, 1, true, Limits { held_bytes: 1 << 20, ..small() });
+        world.receiver.set_window(MS * (spread_ms as u32 + 1));
+        let mut last: HashMap<usize, u64> = HashMap::new();
+        let mut flying: BTreeMap<(Duration, u64), (usize, Vec<u8>)> = BTreeMap::new();
+        let count = 900_u64;
+        for number in 0..count {
+            let flow = rng.index(flows);
+            let previous = last.insert(flow, number).map_or(0, |before| (number - before).min(255));
+            let content = [(flow as u64).to_be_bytes(), number.to_be_bytes()].concat();
+            // The second channel is slower, and both keep order.
+            let channel = rng.index(2);
+            let channels = [channel];
+            let symbol = Symbol {
+                previous: previous as u8,
+                ..packet(number, 1, &channels, &content)
+            };
+            let datagram = world.datagrams(symbol).remove(0);
+            let at = MS * number as u32 / 10 + MS * (channel as u32 * spread_ms as u32);
+            flying.insert((at, number), (channel, datagram));
+        }
+        for ((at, _), (channel, datagram)) in flying {
+            world.now = at;
+            world.receiver.handle_timeout(at, &mut world.out);
+            world.arrive(channel, &datagram);
+        }
+        world.receiver.handle_timeout(Duration::MAX, &mut world.out);
+        prop_assert_eq!(world.out.packets.len() as u64, count);
+        let mut latest: HashMap<&[u8], &[u8]> = HashMap::new();
+        for (_, packet) in &world.out.packets {
+            let (flow, number) = packet.split_at(8);
+            if let Some(before) = latest.insert(flow, number) {
+                prop_assert!(before < number, "a flow is out of order");
+            }
+        }
+        prop_assert_eq!(world.receiver.counts().released.for_room, 0);
+    }
+
+    #[test]
+    fn no_bytes_are_delivered_or_cause_a_panic(
+        datagrams in prop::collection::vec(
+            (0..4_usize, 0..=40_u8, any::<[u8; 4]>(), 0..80_usize, any::<u8>(), 0..3000_u64), 0..200),
+        near in prop::option::of(0..200_u32),
+    ) {
+        let mut world = World::new(4, 2);
+        world.receiver.set_window(5 * MS);
+        for (channel, first, sequence, len, byte, wait_ms) in datagrams {
+            world.now += MS * wait_ms as u32 / 100;
+            let sequence = near.map_or(sequence, |near| (near % 20 + u32::from(sequence[0] % 20)).to_be_bytes());
+            let token = world.keys.tokens[channel].bytes();
+            let datagram = [&[first][..], &token, &sequence, &vec![byte; len]].concat();
+            world.arrive(channel, &datagram);
+            world.receiver.handle_timeout(world.now, &mut world.out);
+        }
+        prop_assert!(world.out.packets.is_empty() && world.out.controls.is_empty());
+    }
+}

@@ -1,0 +1,140 @@
+//! A sender, a receiver and what came out of it.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use remicss::datagram::{Header, Kind, sequence};
+use remicss::keys::{Direction, Points, Token};
+use remicss::receiver::{Deliver, Limits, Receiver};
+use remicss::symbol::Tagger;
+use sharing::{Generator, Splitter};
+
+pub(crate) const MS: Duration = Duration::from_millis(1);
+
+/// Both ends of a direction.
+pub(crate) struct World {
+    pub(crate) keys: Direction,
+    tagger: Tagger,
+    generator: Generator,
+    splitters: HashMap<(u8, Vec<u8>), Splitter>,
+    pub(crate) receiver: Receiver,
+    pub(crate) out: Sink,
+    pub(crate) now: Duration,
+}
+
+/// A symbol to be sent.
+#[derive(Clone, Copy)]
+pub(crate) struct Symbol<'a> {
+    pub(crate) number: u64,
+    pub(crate) kind: Kind,
+    pub(crate) k: u8,
+    pub(crate) channels: &'a [usize],
+    pub(crate) previous: u8,
+    pub(crate) content: &'a [u8],
+}
+
+/// All that came out.
+#[derive(Default)]
+pub(crate) struct Sink {
+    pub(crate) packets: Vec<(Kind, Vec<u8>)>,
+    pub(crate) controls: Vec<(u64, Vec<u8>)>,
+    pub(crate) control_shares: Vec<(u64, usize, u64, Duration)>,
+}
+
+impl Deliver for Sink {
+    fn packets(&mut self, kind: Kind, packets: &[u8]) {
+        self.packets.push((kind, packets.to_vec()));
+    }
+
+    fn control(&mut self, number: u64, message: &[u8]) {
+        self.controls.push((number, message.to_vec()));
+    }
+
+    fn control_share(&mut self, number: u64, channel: usize, received: u64, now: Duration) {
+        self.control_shares.push((number, channel, received, now));
+    }
+}
+
+impl World {
+    pub(crate) fn new(n: usize, floor: u8) -> Self {
+        Self::with(n, floor, true, small())
+    }
+
+    pub(crate) fn with(n: usize, floor: u8, tags: bool, limits: Limits) -> Self {
+        let byte = |i: usize| u8::try_from(i).unwrap();
+        let keys = Direction {
+            tokens: (0..n).map(|i| Token::new([7, 8, byte(i)])).collect(),
+            points: tags
+                .then(|| Points::new(std::array::from_fn(|k| [0x35, 1, 2, 3, 4, 5, 6, byte(k)]))),
+        };
+        Self {
+            tagger: Tagger::new(keys.points.as_ref()),
+            generator: Generator::seeded().unwrap(),
+            splitters: HashMap::new(),
+            receiver: Receiver::new(&keys, floor, limits),
+            out: Sink::default(),
+            now: Duration::ZERO,
+            keys,
+        }
+    }
+
+    /// A symbol's datagrams, in the order of its channels.
+    pub(crate) fn datagrams(&mut self, symbol: Symbol<'_>) -> Vec<Vec<u8>> {
+        let Symbol { number, kind, k, channels, previous, content } = symbol;
+        let sequence = sequence(number);
+        let mut whole = [&[previous][..], content].concat();
+        self.tagger.seal(kind, k, sequence, &mut whole);
+        let coordinates: Vec<u8> = channels.iter().map(|&i| i as u8 + 1).collect();
+        let splitter = self
+            .splitters
+            .entry((k, coordinates.clone()))
+            .or_insert_with(|| Splitter::at(k, &coordinates).unwrap());
+        let mut shares = vec![vec![0; whole.len()]; channels.len()];
+        let mut views: Vec<&mut [u8]> = shares.iter_mut().map(Vec::as_mut_slice).collect();
+        splitter.split(&whole, &mut views, &mut self.generator).unwrap();
+        let header =
+            |i: usize| Header { kind, threshold: k, token: self.keys.tokens[i], sequence }.encode();
+        channels.iter().zip(shares).map(|(&i, share)| [&header(i)[..], &share].concat()).collect()
+    }
+
+    pub(crate) fn arrive(&mut self, channel: usize, datagram: &[u8]) {
+        self.receiver.handle_share(channel, datagram, self.now, &mut self.out);
+    }
+
+    /// Sends a packet with a number and k of all channels, by way of `change`, in the channels' order.
+    pub(crate) fn send(&mut self, number: u64, k: u8, mut change: impl FnMut(usize, &mut Vec<u8>)) {
+        let channels: Vec<usize> = (0..self.keys.tokens.len()).collect();
+        let content = content(number);
+        for (i, mut datagram) in
+            self.datagrams(packet(number, k, &channels, &content)).into_iter().enumerate()
+        {
+            change(i, &mut datagram);
+            if !datagram.is_empty() {
+                self.arrive(i, &datagram);
+            }
+        }
+    }
+
+    pub(crate) fn quarantined(&self) -> Vec<usize> {
+        self.receiver.quarantined().iter().collect()
+    }
+}
+
+/// Small, so that bounds are met.
+pub(crate) fn small() -> Limits {
+    Limits { window: 1 << 10, share_bytes: 1 << 17, held_bytes: 1 << 17, ..Limits::default() }
+}
+
+pub(crate) fn packet<'a>(
+    number: u64,
+    k: u8,
+    channels: &'a [usize],
+    content: &'a [u8],
+) -> Symbol<'a> {
+    Symbol { number, kind: Kind::Packet, k, channels, previous: 0, content }
+}
+
+/// Bytes that a number has, and no other.
+pub(crate) fn content(number: u64) -> Vec<u8> {
+    number.to_be_bytes().repeat(1 + number as usize % 5)
+}

@@ -1,0 +1,63 @@
+//! Two whole ends under random operations: loss, duplicates, reordering, delay, changed and invented
+//! datagrams, channels that die and return, ends that start again, clocks that jump.
+//!
+//! Whatever happens, nothing is delivered that was not sent, and nothing twice; and once the faults
+//! stop, packets come through again. `SUNDER_SEEDS=N` runs more seeds, `SUNDER_SEED=S` one.
+
+mod world;
+
+use std::env;
+use std::time::Duration;
+
+use sim::Rng;
+use world::World;
+
+/// How many operations a run has.
+const OPERATIONS: u64 = 60;
+
+fn run(seed: u64) {
+    let mut rng = Rng::new(seed);
+    let channels = [1, 2, 3, 4][rng.index(4)];
+    let floor = [1, 2, 3, 4][rng.index(channels.into())];
+    let mut world = World::new(channels, floor, &mut rng);
+    for _ in 0..OPERATIONS {
+        match rng.index(14) {
+            0..4 => world.send(rng.index(2), 1 + rng.index(40), &mut rng),
+            4..7 => world.advance(Duration::from_micros(rng.below(200_000)), &mut rng),
+            7 => world.line(&mut rng).loss = [0, 1, 30, 100][rng.index(4)],
+            8 => world.line(&mut rng).duplicate = [0, 50][rng.index(2)],
+            9 => {
+                let delay = Duration::from_micros(rng.below(100_000));
+                world.line(&mut rng).jitter = delay;
+            }
+            10 => world.tamper(&mut rng),
+            11 => world.invent(&mut rng),
+            12 => world.restart(rng.index(2), &mut rng),
+            _ => world.jump(rng.index(2), Duration::from_secs(rng.below(100))),
+        }
+    }
+    world.end_faults();
+    // Longer than it takes to hold a peer for gone, and to be let out of quarantine.
+    world.advance(Duration::from_secs(75), &mut rng);
+    for from in 0..2 {
+        let before = world.delivered(1 - from);
+        world.send(from, 20, &mut rng);
+        world.advance(Duration::from_secs(2), &mut rng);
+        assert_eq!(
+            world.delivered(1 - from) - before,
+            20,
+            "seed {seed}: not recovered, from {from}"
+        );
+    }
+}
+
+#[test]
+fn whatever_happens_nothing_wrong_comes_out_and_it_recovers() {
+    if let Ok(seed) = env::var("SUNDER_SEED") {
+        return run(seed.parse().expect("SUNDER_SEED is a number"));
+    }
+    let seeds = env::var("SUNDER_SEEDS").map_or(400, |seeds| seeds.parse().expect("a number"));
+    for seed in 0..seeds {
+        run(seed);
+    }
+}

@@ -1,0 +1,416 @@
+//! A client and a server with channels of datagrams between them, in virtual time.
+
+use std::collections::{BTreeMap, HashSet};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use model::Objective;
+use remicss::batch::Batch;
+use remicss::common::Common;
+use remicss::control::Monitor;
+use remicss::datagram::Kind;
+use remicss::handshake::{Peer, SharedKey, Terms};
+use remicss::inbound::{Event, Inbound, Packets, Role, Settings};
+use remicss::keys::Keys;
+use remicss::outbound::{Means, Order, Outbound};
+use remicss::plan::Aim;
+use remicss::receiver::Limits;
+use remicss::schedule::Planned;
+use remicss::sender::NotSent;
+use sharing::Generator;
+use sim::Rng;
+
+const CLIENT: usize = 0;
+
+/// How far an end looks ahead when it has nothing to do.
+const STEP: Duration = Duration::from_millis(50);
+
+/// How many datagrams may be on their way in all.
+const MOST_UNDER_WAY: usize = 20_000;
+
+/// Two ends and what is between them.
+pub(crate) struct World {
+    terms: Terms,
+    aim: Aim,
+    now: Duration,
+    ends: [End; 2],
+    /// One direction of one channel each: first those from the client.
+    lines: Vec<Line>,
+    under_way: BTreeMap<(Duration, u64), Datagram>,
+    count: u64,
+    /// What was ever sent in each direction, by end.
+    sent: [HashSet<Vec<u8>>; 2],
+    next_packet: u32,
+    /// The last datagrams seen, for whoever invents some.
+    seen: Vec<Datagram>,
+}
+
+/// One direction of a channel.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Line {
+    /// Of 100 datagrams, so many are lost, or come twice.
+    pub(crate) loss: u64,
+    pub(crate) duplicate: u64,
+    pub(crate) jitter: Duration,
+    delay: Duration,
+    changes: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Datagram {
+    line: usize,
+    bytes: Vec<u8>,
+}
+
+/// One end.
+struct End {
+    inbound: Inbound,
+    outbound: Outbound,
+    common: Common,
+    batches: Vec<Batch>,
+    received: Received,
+    /// How far its clock is ahead.
+    ahead: Duration,
+    /// What has not been sent yet.
+    queue: Vec<Vec<u8>>,
+}
+
+/// Packets that were delivered.
+#[derive(Default)]
+struct Received(Vec<Vec<u8>>);
+
+impl Packets for Received {
+    fn take(&mut self, kind: Kind, packets: &[u8]) {
+        assert_eq!(kind, Kind::Packet);
+        self.0.push(packets.to_vec());
+    }
+}
+
+fn address(end: usize, channel: usize) -> SocketAddr {
+    SocketAddr::from((
+        [192, 0, 2, u8::try_from(end).unwrap()],
+        7000 + u16::try_from(channel).unwrap(),
+    ))
+}
+
+impl World {
+    /// A client and a server that have just started.
+    pub(crate) fn new(channels: u8, floor: u8, rng: &mut Rng) -> Self {
+        let terms = Terms::new(channels, floor, true).unwrap();
+        let spread = |rng: &mut Rng| f64::from(rng.bytes::<1>()[0]) / 255.0;
+        let (least, most) = (f64::from(floor), f64::from(channels));
+        let kappa = least + spread(rng) * (most - least);
+        let mu = kappa + spread(rng) * (most - kappa);
+        let aim = Aim { kappa, mu, objective: Objective::Risk, floor: terms.floor() };
+        let line = |rng: &mut Rng| Line {
+            delay: Duration::from_micros(rng.below(40_000)),
+            ..Line::default()
+        };
+        Self {
+            terms,
+            aim,
+            now: Duration::ZERO,
+            ends: [0, 1].map(|end| End::new(end, terms, Duration::ZERO)),
+            lines: (0..2 * usize::from(channels)).map(|_| line(rng)).collect(),
+            under_way: BTreeMap::new(),
+            count: 0,
+            sent: Default::default(),
+            next_packet: 0,
+            seen: Vec::new(),
+        }
+    }
+
+    /// An end has so many packets to send.
+    pub(crate) fn send(&mut self, from: usize, count: usize, rng: &mut Rng) {
+        for _ in 0..count {
+            self.next_packet += 1;
+            let packet = packet(self.next_packet, 24 + rng.index(200));
+            self.sent[from].insert(packet.clone());
+            self.ends[from].queue.push(packet);
+        }
+    }
+
+    /// Time passes.
+    pub(crate) fn advance(&mut self, by: Duration, rng: &mut Rng) {
+        let until = self.now + by;
+        loop {
+            for end in 0..2 {
+                self.work(end, rng);
+            }
+            let arrival = self.under_way.keys().next().map(|(at, _)| *at);
+            let timers = self.ends.iter().filter_map(|end| end.timeout(self.now));
+            let next = timers.chain(arrival).min().unwrap_or(until).max(self.now);
+            let next = next.min(self.now + STEP);
+            if next > until {
+                self.now = until;
+                return;
+            }
+            self.now = next;
+            while let Some(entry) = self.under_way.first_entry()
+                && entry.key().0 <= self.now
+            {
+                let datagram = entry.remove();
+                self.arrive(&datagram);
+            }
+            if self.now == until {
+                return;
+            }
+        }
+    }
+
+    /// Any line.
+    pub(crate) fn line(&mut self, rng: &mut Rng) -> &mut Line {
+        let line = rng.index(self.lines.len());
+        &mut self.lines[line]
+    }
+
+    /// A channel changes what crosses it, or stops doing so: one alone, as with k = 1 it could read and
+    /// forge.
+    pub(crate) fn tamper(&mut self, rng: &mut Rng) {
+        let changes = rng.index(2) == 0;
+        self.lines.iter_mut().for_each(|line| line.changes = false);
+        self.line(rng).changes = changes;
+    }
+
+    /// Somebody sends datagrams that were sent before, changed or not, or noise.
+    pub(crate) fn invent(&mut self, rng: &mut Rng) {
+        for _ in 0..rng.index(20) {
+            let line = rng.index(self.lines.len());
+            let mut bytes = match self.seen.len() {
+                0 => vec![0; rng.index(100)],
+                count => self.seen[rng.index(count)].bytes.clone(),
+            };
+            for _ in 0..rng.index(4) {
+                change(&mut bytes, rng);
+            }
+            let at = self.now + Duration::from_micros(rng.below(10_000));
+            self.launch(at, Datagram { line, bytes });
+        }
+    }
+
+    /// An end stops and starts anew.
+    pub(crate) fn restart(&mut self, end: usize, _: &mut Rng) {
+        let ahead = self.ends[end].ahead;
+        let received = std::mem::take(&mut self.ends[end].received);
+        self.ends[end] = End::new(end, self.terms, self.now + ahead);
+        self.ends[end].ahead = ahead;
+        self.ends[end].received = received;
+    }
+
+    /// An end's clock jumps ahead, as after a sleep.
+    pub(crate) fn jump(&mut self, end: usize, by: Duration) {
+        self.ends[end].ahead += by;
+    }
+
+    /// From here on nothing goes wrong.
+    pub(crate) fn end_faults(&mut self) {
+        for line in &mut self.lines {
+            *line = Line { delay: line.delay, ..Line::default() };
+        }
+    }
+
+    /// How many packets an end has been delivered; all of them were sent by the other, and none came
+    /// twice.
+    pub(crate) fn delivered(&self, end: usize) -> usize {
+        self.ends[end].received.0.len()
+    }
+
+    /// An end does all it has to do now.
+    fn work(&mut self, index: usize, rng: &mut Rng) {
+        let outgoing = self.ends[index].work(self.now, &self.aim);
+        for (channel, bytes) in outgoing {
+            let line = index * self.ends[index].batches.len() + channel;
+            let datagram = Datagram { line, bytes };
+            if self.seen.len() < 64 {
+                self.seen.push(datagram.clone());
+            } else {
+                let place = rng.index(64);
+                self.seen[place] = datagram.clone();
+            }
+            self.cross(datagram, rng);
+        }
+        self.check(1 - index);
+        self.check(index);
+    }
+
+    /// A datagram is sent on a line.
+    fn cross(&mut self, mut datagram: Datagram, rng: &mut Rng) {
+        let line = self.lines[datagram.line].clone();
+        if line.changes {
+            change(&mut datagram.bytes, rng);
+        }
+        let copies = 1 + usize::from(rng.chance(line.duplicate));
+        for _ in 0..copies {
+            if rng.chance(line.loss) {
+                continue;
+            }
+            let jitter = rng.below(1 + u64::try_from(line.jitter.as_nanos()).unwrap());
+            let at = self.now + line.delay + Duration::from_nanos(jitter);
+            self.launch(at, datagram.clone());
+        }
+    }
+
+    fn launch(&mut self, at: Duration, datagram: Datagram) {
+        self.count += 1;
+        self.under_way.insert((at, self.count), datagram);
+        assert!(self.under_way.len() < MOST_UNDER_WAY, "ends do not send without end");
+    }
+
+    fn arrive(&mut self, datagram: &Datagram) {
+        let n = usize::from(self.terms.channels());
+        let (from, channel) = (datagram.line / n, datagram.line % n);
+        let now = self.now;
+        let end = &mut self.ends[1 - from];
+        let at = now + end.ahead;
+        end.inbound.handle_datagram(
+            channel,
+            address(from, channel),
+            &datagram.bytes,
+            at,
+            &mut end.received,
+        );
+    }
+
+    /// What was delivered was sent, once.
+    fn check(&mut self, end: usize) {
+        let received = &mut self.ends[end].received.0;
+        let new: Vec<Vec<u8>> =
+            received.iter().filter(|packet| !packet.is_empty()).cloned().collect();
+        for packet in new {
+            assert!(
+                self.sent[1 - end].remove(&packet),
+                "never sent, or delivered twice: {packet:?}"
+            );
+        }
+        // They are counted still, but not looked at again.
+        self.ends[end].received.0.iter_mut().for_each(Vec::clear);
+    }
+}
+
+impl End {
+    fn new(end: usize, terms: Terms, now: Duration) -> Self {
+        let n = usize::from(terms.channels());
+        let key = SharedKey::new([7; 32]);
+        let role = if end == CLIENT {
+            let servers = (0..n).map(|channel| address(1, channel)).collect();
+            Role::Client { servers, key: Some(key) }
+        } else {
+            Role::Server(Peer::Key(key))
+        };
+        let limits = Limits {
+            window: 1 << 10,
+            share_bytes: 1 << 17,
+            held_bytes: 1 << 17,
+            ..Limits::default()
+        };
+        let settings = Settings {
+            terms,
+            limits,
+            rates_bps: vec![Some(10_000_000); n],
+            headers: vec![28; n],
+            keeps_order: true,
+        };
+        let generator = Generator::seeded().unwrap();
+        Self {
+            inbound: Inbound::new(role, settings, generator, now).unwrap(),
+            outbound: Outbound::default(),
+            common: Common::default(),
+            batches: (0..n).map(|_| Batch::default()).collect(),
+            received: Received::default(),
+            ahead: Duration::ZERO,
+            queue: Vec::new(),
+        }
+    }
+
+    /// When it has something to do, in the world's time.
+    fn timeout(&self, now: Duration) -> Option<Duration> {
+        let due = self.common.monitor.as_ref().map(Monitor::poll_timeout);
+        let next = self.inbound.poll_timeout().into_iter().chain(due).min()?;
+        Some(next.saturating_sub(self.ahead).max(now + Duration::from_micros(100)))
+    }
+
+    /// Does all it has to do now. Returns what it sends, with the channels' indices.
+    fn work(&mut self, now: Duration, aim: &Aim) -> Vec<(usize, Vec<u8>)> {
+        let now = now + self.ahead;
+        let mut sent = Vec::new();
+        let risks = vec![0.1; self.batches.len()];
+        let has_heard = self.inbound.tend(&mut self.common, now, &mut self.received);
+        let mut begins = None;
+        while let Some(event) = self.inbound.poll_event() {
+            if let Event::Associated { keys, .. } = event {
+                begins = Some(keys);
+            }
+        }
+        if has_heard && let Some(situation) = self.common.poll_situation(&risks, now) {
+            let order = match aim.plan(&situation.channels, situation.up) {
+                Ok(plan) => {
+                    self.order(begins, Box::new(Planned::new(&plan.schedule)), situation.up)
+                }
+                Err(_) => Order::Hold,
+            };
+            self.outbound.handle_order(order);
+        }
+        while let Some((channel, _, bytes)) = self.inbound.poll_transmit(now) {
+            sent.push((channel, bytes));
+        }
+        self.outbound.tend(&mut self.common, now, &mut self.batches);
+        self.send_queue(now);
+        for (channel, batch) in self.batches.iter_mut().enumerate() {
+            for (bytes, size) in batch.runs() {
+                sent.extend(bytes.chunks(size).map(|datagram| (channel, datagram.to_vec())));
+            }
+            batch.clear();
+        }
+        sent
+    }
+
+    fn order(&self, begins: Option<Keys>, scheduler: Box<Planned>, up: model::Subset) -> Order {
+        let n = self.batches.len();
+        let means = Means {
+            rates_bps: vec![Some(10_000_000); n],
+            mtus: vec![1500; n],
+            headers: vec![28; n],
+        };
+        let Some(keys) = begins else { return Order::Schedule { scheduler, up } };
+        let generator = Generator::seeded().unwrap();
+        let sender = means.sender(&keys.outgoing, keys.floor, scheduler, generator).unwrap();
+        Order::Associate(Box::new(sender))
+    }
+
+    /// Sends what waits, as fast as the pace allows; what there is no association for is dropped.
+    fn send_queue(&mut self, now: Duration) {
+        while let Some(packet) = self.queue.pop() {
+            let Some(symbol) = self.outbound.begin() else { continue };
+            symbol.extend_from_slice(&packet);
+            if let Err(NotSent::Wait(_)) =
+                self.outbound.finish(Kind::Packet, 1, now, &mut self.batches)
+            {
+                self.queue.push(packet);
+                return;
+            }
+        }
+        self.outbound.rest();
+    }
+}
+
+/// An IPv4 packet that there is once.
+fn packet(number: u32, length: usize) -> Vec<u8> {
+    let mut packet = vec![0; length];
+    packet[0] = 0x45;
+    packet[2..4].copy_from_slice(&u16::try_from(length).unwrap().to_be_bytes());
+    packet[20..24].copy_from_slice(&number.to_be_bytes());
+    packet
+}
+
+/// Changes something about a datagram.
+fn change(bytes: &mut Vec<u8>, rng: &mut Rng) {
+    match rng.index(4) {
+        0 => bytes.truncate(rng.index(bytes.len() + 1)),
+        1 => bytes.push(rng.below(256).to_le_bytes()[0]),
+        _ if bytes.is_empty() => {}
+        _ => {
+            let place = rng.index(bytes.len());
+            bytes[place] ^= 1 << rng.index(8);
+        }
+    }
+}

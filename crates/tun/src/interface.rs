@@ -1,0 +1,200 @@
+//! How a network interface is set up: its addresses, routes and MTU.
+//!
+//! Everything is set in the network namespace of the thread. A device's addresses and routes go with
+//! it, so there is nothing to restore.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+use futures_util::TryStreamExt;
+use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteMetric, RouteScope};
+use rtnetlink::{Handle, LinkUnspec, RouteMessageBuilder};
+
+/// An address and the length of its network's prefix; or the network itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    /// The address.
+    pub address: IpAddr,
+    /// The prefix's length: 0 to 32, or to 128 for IPv6.
+    pub prefix: u8,
+}
+
+/// What an interface is to be like.
+#[derive(Clone, Debug)]
+pub struct Interface<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// The longest packet, in bytes.
+    pub mtu: u32,
+    /// How many packets the kernel keeps for a device that has not fetched them yet.
+    pub queue: u32,
+    /// Its own addresses.
+    pub addresses: &'a [Network],
+    /// What is reached through it, besides its addresses' networks.
+    pub routes: &'a [Network],
+    /// The congestion control of TCP connections within its addresses' networks, if not the system's.
+    pub congestion: Option<&'a str>,
+}
+
+impl Interface<'_> {
+    /// Sets the interface up, and brings it up.
+    ///
+    /// # Errors
+    /// When there is no such interface, or the kernel refuses one of the settings.
+    pub fn set_up(&self) -> io::Result<()> {
+        ask(async |netlink| {
+            let index = index(&netlink, self.name).await?;
+            let up = LinkUnspec::new_with_index(index).mtu(self.mtu).txqueuelen(self.queue).up();
+            netlink.link().set(up.build()).execute().await.map_err(io::Error::other)?;
+            for own in self.addresses {
+                let added = netlink.address().add(index, own.address, own.prefix).execute().await;
+                added.map_err(|error| refused("address", own, &error))?;
+                if let Some(congestion) = self.congestion {
+                    let mut route = route(index, own.network(), Some(own.address));
+                    let algorithm = RouteMetric::CcAlgo(congestion.to_owned());
+                    route.attributes.push(RouteAttribute::Metrics(vec![algorithm]));
+                    let replaced = netlink.route().add(route).replace().execute().await;
+                    replaced.map_err(|error| refused("route", own, &error))?;
+                }
+            }
+            for network in self.routes {
+                let added = netlink.route().add(route(index, *network, None)).execute().await;
+                added.map_err(|error| refused("route", network, &error))?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Changes an interface's MTU, in bytes.
+///
+/// # Errors
+/// When there is no such interface, or it cannot have this MTU.
+pub fn set_mtu(name: &str, mtu: u32) -> io::Result<()> {
+    ask(async |netlink| {
+        let index = index(&netlink, name).await?;
+        let change = LinkUnspec::new_with_index(index).mtu(mtu).build();
+        netlink.link().set(change).execute().await.map_err(io::Error::other)
+    })
+}
+
+/// Brings the loopback interface up.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn raise_loopback() -> io::Result<()> {
+    ask(async |netlink| {
+        let up = LinkUnspec::new_with_index(1).up().build();
+        netlink.link().set(up).execute().await.map_err(io::Error::other)
+    })
+}
+
+async fn index(netlink: &Handle, name: &str) -> io::Result<u32> {
+    let mut links = netlink.link().get().match_name(name.to_owned()).execute();
+    let link = links.try_next().await.map_err(io::Error::other)?;
+    link.map(|link| link.header.index)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no interface {name}")))
+}
+
+/// A route to a network through an interface.
+fn route(index: u32, to: Network, source: Option<IpAddr>) -> RouteMessage {
+    match to.address {
+        IpAddr::V4(address) => {
+            let route = RouteMessageBuilder::<Ipv4Addr>::new()
+                .destination_prefix(address, to.prefix)
+                .scope(RouteScope::Link)
+                .output_interface(index);
+            match source {
+                Some(IpAddr::V4(source)) => route.pref_source(source).build(),
+                _ => route.build(),
+            }
+        }
+        IpAddr::V6(address) => RouteMessageBuilder::<Ipv6Addr>::new()
+            .destination_prefix(address, to.prefix)
+            .output_interface(index)
+            .build(),
+    }
+}
+
+fn refused(what: &str, network: &Network, error: &rtnetlink::Error) -> io::Error {
+    io::Error::other(format!("cannot set the {what} {network}: {error}"))
+}
+
+/// Asks the kernel for something about the network.
+fn ask<T>(question: impl AsyncFnOnce(Handle) -> io::Result<T>) -> io::Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let (connection, handle, _) = rtnetlink::new_connection()?;
+        let connection = tokio::spawn(connection);
+        let answer = question(handle).await;
+        connection.abort();
+        answer
+    })
+}
+
+impl Network {
+    /// The network that the address is in: the address with the bits past the prefix cleared.
+    #[must_use]
+    pub fn network(self) -> Self {
+        let address = match self.address {
+            IpAddr::V4(address) => {
+                let mask = u32::MAX.checked_shl(32 - u32::from(self.prefix)).unwrap_or(0);
+                Ipv4Addr::from(u32::from(address) & mask).into()
+            }
+            IpAddr::V6(address) => {
+                let mask = u128::MAX.checked_shl(128 - u32::from(self.prefix)).unwrap_or(0);
+                Ipv6Addr::from(u128::from(address) & mask).into()
+            }
+        };
+        Self { address, prefix: self.prefix }
+    }
+}
+
+/// A text is no address with a prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("give an address and the length of its network's prefix, as in 10.9.0.1/24")]
+pub struct NetworkError;
+
+impl FromStr for Network {
+    type Err = NetworkError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (address, prefix) = text.split_once('/').ok_or(NetworkError)?;
+        let address: IpAddr = address.parse().map_err(|_| NetworkError)?;
+        let prefix: u8 = prefix.parse().map_err(|_| NetworkError)?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        if prefix > most { Err(NetworkError) } else { Ok(Self { address, prefix }) }
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_are_what_is_left_of_the_prefix() {
+        for (text, network) in [
+            ("10.9.8.7/24", "10.9.8.0/24"),
+            ("10.9.8.7/0", "0.0.0.0/0"),
+            ("10.9.8.7/32", "10.9.8.7/32"),
+            ("fd00::1:2/64", "fd00::/64"),
+            ("fd00::1/0", "::/0"),
+            ("fd00::1/128", "fd00::1/128"),
+        ] {
+            let parsed: Network = text.parse().unwrap();
+            assert_eq!(parsed.to_string(), text);
+            assert_eq!(parsed.network().to_string(), network);
+        }
+        for text in ["10.9.8.7", "10.9.8.7/33", "fd00::/129", "a/1", "1.2.3.4/", "1.2.3.4/-1", ""] {
+            assert_eq!(text.parse::<Network>(), Err(NetworkError), "{text}");
+        }
+    }
+}
