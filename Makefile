@@ -2,7 +2,7 @@
 
 CARGO ?= cargo
 FUZZ_SECONDS ?= 600
-FUZZ_TARGETS = share_file handshake record socks experiment
+FUZZ_TARGETS = share_file handshake record socks experiment tunnel superpacket
 
 .PHONY: help demo test lint bench docs fuzz soak neon figures setup setup-lab setup-lint audit
 

@@ -120,11 +120,17 @@ impl Axis {
         })
     }
 
+    /// How far it is from one tick to the next.
+    fn step(&self) -> f64 {
+        self.ticks.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max)
+    }
+
     /// What the tick at a place says.
     pub(crate) fn tick_label(&self, place: f64) -> String {
         match self.scale {
-            Scale::Linear { .. } if place.abs() >= 1e7 => format!("{place:.3e}"),
-            Scale::Linear { digits } if digits > 5 && place != 0.0 => format!("{place:.1e}"),
+            // What rounding leaves of it, too.
+            Scale::Linear { .. } if place.abs() < self.step() * 1e-6 => String::from("0"),
+            Scale::Linear { digits } if place.abs() >= 1e7 || digits > 5 => scientific(place),
             Scale::Linear { digits } => format!("{place:.digits$}"),
             Scale::Logarithmic { floor, zero: true } if place <= floor => String::from("0"),
             Scale::Logarithmic { .. } => power_of_ten(place),
@@ -140,16 +146,32 @@ fn highest(values: impl Iterator<Item = f64>) -> f64 {
     values.fold(0.0, f64::max)
 }
 
+/// A number with its power of ten, to four digits: `2.5×10⁹`.
+fn scientific(number: f64) -> String {
+    let written = format!("{number:.3e}");
+    let (digits, exponent) = written.split_once('e').unwrap_or((&written, "0"));
+    let power = raised_ten(exponent);
+    match digits.trim_end_matches('0').trim_end_matches('.') {
+        "1" => power,
+        "-1" => format!("-{power}"),
+        digits => format!("{digits}\u{d7}{power}"),
+    }
+}
+
 /// A power of ten, as it is written.
 fn power_of_ten(exponent: f64) -> String {
+    if (-3.0..=0.0).contains(&exponent) {
+        return 10_f64.powf(exponent).to_string();
+    }
+    raised_ten(&format!("{exponent:.0}"))
+}
+
+/// Ten with an exponent above.
+fn raised_ten(exponent: &str) -> String {
     const DIGITS: [char; 10] = [
         '\u{2070}', '\u{b9}', '\u{b2}', '\u{b3}', '\u{2074}', '\u{2075}', '\u{2076}', '\u{2077}',
         '\u{2078}', '\u{2079}',
     ];
-    if (-3.0..=0.0).contains(&exponent) {
-        return 10_f64.powf(exponent).to_string();
-    }
-    let exponent = format!("{exponent:.0}");
     let raised = exponent.chars().map(|c| match c.to_digit(10) {
         Some(digit) => DIGITS[digit as usize],
         None => '\u{207b}',
@@ -207,6 +229,38 @@ mod tests {
         assert_eq!(said(&around), ["10.02", "10.04", "10.06", "10.08", "10.10", "10.12"]);
         let equal = Axis::around("", [5.0, 5.0].into_iter());
         assert_eq!(equal.range, 0.0..10.0);
+    }
+
+    #[test]
+    fn ticks_say_no_more_than_they_must() {
+        assert_eq!(
+            said(&Axis::from_zero("", [2.5e9].into_iter())),
+            [
+                "0",
+                "5\u{d7}10\u{2078}",
+                "10\u{2079}",
+                "1.5\u{d7}10\u{2079}",
+                "2\u{d7}10\u{2079}",
+                "2.5\u{d7}10\u{2079}"
+            ]
+        );
+        assert_eq!(
+            said(&Axis::from_zero("", [0.01].into_iter())),
+            ["0", "0.002", "0.004", "0.006", "0.008", "0.010"]
+        );
+        let small = said(&Axis::from_zero("", [-2e-9, 2e-9].into_iter()));
+        assert_eq!(
+            small,
+            [
+                "-2\u{d7}10\u{207b}\u{2079}",
+                "-10\u{207b}\u{2079}",
+                "0",
+                "10\u{207b}\u{2079}",
+                "2\u{d7}10\u{207b}\u{2079}"
+            ]
+        );
+        let huge = Axis::whole("", 0..=u32::MAX);
+        assert_eq!(huge.tick_label(0.0), "0");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use plotters::style::text_anchor::HPos;
 use plotters::style::{Color, RGBColor};
 
 use crate::canvas::{Canvas, ChartError, FINE, Pen, fine, font, place, rgb};
-use crate::words::{HEADING, LABEL, printable};
+use crate::words::{HEADING, LABEL, printable, width};
 use crate::{Axis, Colour, Curve, Marks};
 
 /// One graph.
@@ -32,8 +32,12 @@ const GRID: RGBColor = RGBColor(0xe2, 0xe2, 0xe2);
 // What is left around the curves for text, in pixels.
 const ABOVE: i32 = 35;
 const BELOW: i32 = 62;
+// Where labels are short.
 const LEFT: i32 = 94;
 const RIGHT: i32 = 28;
+
+/// What the left side holds beside the ticks' labels, in pixels: the axis's label, and gaps.
+const BESIDE: i32 = 52;
 
 /// The width of a bar that shows a spread.
 const BAR: f64 = 1.6;
@@ -43,10 +47,22 @@ pub(crate) const LINE: f64 = 2.0;
 
 /// Draws a panel on all of a canvas.
 pub(crate) fn draw(panel: &Panel, canvas: &Canvas<'_, Shift>) -> Result<(), ChartError> {
-    let middle = (LEFT + canvas.width() - RIGHT) / 2;
+    let middle = (left(panel) + canvas.width() - right(panel)) / 2;
     canvas.text(&panel.title, HEADING, place(middle, 21), HPos::Center)?;
     let plot = draw_axes(panel, canvas)?;
     panel.curves.iter().try_for_each(|curve| draw_curve(panel, curve, &plot))
+}
+
+/// What is left at the side for the vertical axis's label and those of its ticks.
+fn left(Panel { y, .. }: &Panel) -> i32 {
+    let labels = y.ticks().iter().map(|tick| width(&y.tick_label(*tick), LABEL));
+    LEFT.max(BESIDE + labels.max().unwrap_or(0))
+}
+
+/// What is left on the other side, into which half of the last label reaches.
+fn right(Panel { x, .. }: &Panel) -> i32 {
+    let labels = x.ticks().iter().map(|tick| width(&x.tick_label(*tick), LABEL));
+    RIGHT.max(6 + labels.max().unwrap_or(0) / 2)
 }
 
 /// Draws axes and the grid; returns where the curves go.
@@ -56,11 +72,11 @@ fn draw_axes<'a>(
 ) -> Result<Canvas<'a, Cartesian2d<Ruler, Ruler>>, ChartError> {
     let mut chart = ChartBuilder::on(&canvas.0)
         .margin_top(ABOVE * FINE)
-        .margin_right(RIGHT * FINE)
+        .margin_right(right(panel) * FINE)
         .margin_bottom(10 * FINE)
         .margin_left(10 * FINE)
         .x_label_area_size((BELOW - 10) * FINE)
-        .y_label_area_size((LEFT - 10) * FINE)
+        .y_label_area_size((left(panel) - 10) * FINE)
         .build_cartesian_2d(Ruler(panel.x.clone()), Ruler(panel.y.clone()))
         .map_err(ChartError::new)?;
     chart

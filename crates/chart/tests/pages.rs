@@ -92,3 +92,18 @@ fn what_is_not_finite_is_left_out() {
     assert_eq!(elements(&svg, "polyline", BLUE), 1);
     assert!(svg.contains("only in the legend"));
 }
+
+#[test]
+fn wide_labels_have_room_beside_the_axis_label() {
+    let left = |most: f64| {
+        let points = vec![(1.0, 0.0), (2.0, most)];
+        let curve = Curve { points, ..curve("", 0) };
+        let svg = svg(&Chart { panels: vec![panel("", vec![curve])], ..Chart::default() });
+        let places = svg.lines().filter(|line| line.starts_with("<polyline "));
+        let places = places.filter(|line| line.contains(BLUE));
+        let first = places.map(|line| line.split_once("points=\"").unwrap().1).next().unwrap();
+        first.split(',').next().unwrap().parse::<i32>().unwrap()
+    };
+    assert_eq!(left(5.0), left(50_000.0));
+    assert!(left(5.0) < left(2.5e9));
+}

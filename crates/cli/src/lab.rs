@@ -3,12 +3,14 @@
 mod report;
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, IsTerminal, stderr};
 use std::path::{Path, PathBuf};
+use std::process::exit;
 
 use clap::Subcommand;
 use lab::experiment::{self, RunError};
-use lab::{Experiment, ExperimentError, sandbox};
+use lab::sandbox::{self, SandboxError};
+use lab::{Experiment, ExperimentError};
 use serde::Serialize;
 
 use crate::console;
@@ -18,8 +20,8 @@ use crate::progress::Progress;
 /// Performs experiments on emulated networks.
 ///
 /// A network is made of network namespaces on this machine; its links have the rate, delay and loss
-/// that the experiment asks for. Needs no root where users may make namespaces, and leaves nothing
-/// behind but its results.
+/// that the experiment asks for. Needs no root where users may make namespaces and open
+/// /dev/net/tun, and leaves nothing behind but its results and what its programs write to the disk.
 #[derive(clap::Args)]
 #[command(
     arg_required_else_help = true,
@@ -106,22 +108,24 @@ fn perform(arguments: &Run) -> Result<(), Failure> {
     experiment.find_programs().map_err(|error| wrong(&error))?;
     let named = || Path::new("lab-results").join(experiment.name());
     let out = arguments.out.clone().unwrap_or_else(named);
-    refuse_scratch(&out)?;
+    refuse_place(&out)?;
     if is_file(&arguments.experiment) {
         refuse_scratch(&arguments.experiment)?;
     }
+    let total = experiment.trials();
 
     // From here on inside: this program is started once more there, and comes this far again.
-    sandbox::enter().map_err(|error| Failure::Failed(error.to_string()))?;
-    let progress = Progress::steps(experiment.trials() as u64);
-    let mut done = 0;
+    sandbox::enter().map_err(|error| not_inside(&error, &out, total))?;
+    let progress = Progress::steps(total as u64);
+    let (mut done, mut performed) = (0, false);
     let results = experiment::run(&experiment, &out, |status| {
         progress.advance(status.done - done);
         done = status.done;
+        performed |= status.now.is_some();
         progress.doing(status.now.clone().unwrap_or_default());
     });
     drop(progress);
-    let results = results.map_err(|error| stopped(&error))?;
+    let results = results.map_err(|error| stopped(&error, done))?;
     if results.late() > 0 {
         console::warning(&format!(
             "{} of {} trials were measured while the emulator was late, by more than 1 ms for one packet \
@@ -131,7 +135,53 @@ fn perform(arguments: &Run) -> Result<(), Failure> {
             results.trials.len()
         ));
     }
-    if arguments.json { console::print_json(&results) } else { report::results(&results, &out) }
+    if arguments.json {
+        return console::print_json(&results);
+    }
+    report::results(&results, &out)?;
+    if performed { Ok(()) } else { report::measured_before(&results, &out) }
+}
+
+/// There was no sandbox, or there is none any more. Does not return if this process was to end.
+fn not_inside(error: &SandboxError, out: &Path, total: usize) -> Failure {
+    let done = trials_in(&out.join(JOURNAL));
+    if matches!(error, SandboxError::Killed(_) | SandboxError::Interrupted(_)) {
+        clear_line();
+    }
+    match error {
+        SandboxError::Killed(_) => kept(Failure::Failed(error.to_string()), done),
+        SandboxError::Interrupted(signal) => {
+            console::error(&match done {
+                0 => "interrupted before a trial was done".to_owned(),
+                _ => format!("interrupted; the same command goes on after trial {done} of {total}"),
+            });
+            // What a shell reports for a command that a signal has ended.
+            exit(128 + signal)
+        }
+        _ => Failure::Failed(error.to_string()),
+    }
+}
+
+/// The journal's file in the directory for results.
+const JOURNAL: &str = "trials.jsonl";
+
+/// How many trials are in a journal: whole lines after the first.
+fn trials_in(journal: &Path) -> usize {
+    let lines = fs::read(journal).unwrap_or_default();
+    // What follows the last line's end is not whole, or nothing.
+    lines.split(|byte| *byte == b'\n').count().saturating_sub(2)
+}
+
+/// Removes a bar that nobody else can remove any more.
+fn clear_line() {
+    if stderr().is_terminal() {
+        eprint!("\r\x1b[2K");
+    }
+}
+
+/// Says that what was done is not lost, if something was done.
+fn kept(failure: Failure, done: usize) -> Failure {
+    if done > 0 { failure.and("what was done before is kept") } else { failure }
 }
 
 /// Whether a file is asked for, and not the name of an experiment that comes with Sunder.
@@ -142,12 +192,12 @@ fn is_file(asked: &Path) -> bool {
 /// The experiment of a name, or in a file.
 fn read(asked: &Path) -> Result<Experiment, Failure> {
     if is_file(asked) {
-        let text = fs::read_to_string(asked).map_err(|error| match error.kind() {
+        let text = experiment::text(asked).map_err(|error| match error.kind() {
             ErrorKind::NotFound | ErrorKind::NotADirectory => {
                 Failure::Usage(format!("no such file: {}; check its name", asked.display()))
             }
             ErrorKind::InvalidData => Failure::Usage(format!(
-                "{} is not text in UTF-8; name an experiment",
+                "{} is not text: an experiment is TOML, in UTF-8",
                 asked.display()
             )),
             _ => Failure::Usage(format!("cannot read {}: {error}", asked.display())),
@@ -170,11 +220,20 @@ fn file_of(name: &str) -> PathBuf {
     PathBuf::from(format!("{name}.toml"))
 }
 
+/// Refuses a place where no directory can be.
+fn refuse_place(path: &Path) -> Result<(), Failure> {
+    if let Some(existing) = existing(path).filter(|place| !place.is_dir()) {
+        return Err(Failure::Usage(format!(
+            "{} is not a directory; choose another place with --out",
+            existing.display()
+        )));
+    }
+    refuse_scratch(path)
+}
+
 /// Refuses what is not there inside the sandbox, which has files of its own in that place.
 fn refuse_scratch(path: &Path) -> Result<(), Failure> {
-    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let existing = absolute.ancestors().find_map(|place| place.canonicalize().ok());
-    if existing.is_some_and(|place| place.starts_with(sandbox::SCRATCH)) {
+    if existing(path).is_some_and(|place| place.starts_with(sandbox::SCRATCH)) {
         return Err(Failure::Usage(format!(
             "{} is below {}, where experiments have their own files; choose another place",
             path.display(),
@@ -184,18 +243,25 @@ fn refuse_scratch(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What there is already of a path.
+fn existing(path: &Path) -> Option<PathBuf> {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    absolute.ancestors().find_map(|place| place.canonicalize().ok())
+}
+
 fn wrong(error: &ExperimentError) -> Failure {
     Failure::Usage(error.to_string())
 }
 
-fn stopped(error: &RunError) -> Failure {
+/// The run has stopped after so many trials.
+fn stopped(error: &RunError, done: usize) -> Failure {
     let message = error.to_string();
     match error {
         RunError::Changed(_) | RunError::Moved(_) | RunError::Broken(..) | RunError::Busy(_) => {
             Failure::Usage(message)
         }
         RunError::Writing(path, error) => Failure::writing(path, error),
-        RunError::Trial(..) => Failure::Failed(message).and("what was done before is kept"),
+        RunError::Trial(..) => kept(Failure::Failed(message), done),
         RunError::Chart(_) => Failure::Failed(message),
     }
 }

@@ -1,9 +1,10 @@
 //! A progress bar, on a terminal only.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::io::{self, IsTerminal};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 
 /// How far a command has come, in bytes or in steps. Shown on standard error if that is a terminal,
 /// and removed from it when dropped.
@@ -18,12 +19,11 @@ impl Progress {
         let (bar, template) = match total {
             Some(total) => (
                 ProgressBar::new(total),
-                "{bar:30} {percent:>3} %  {bytes} of {total_bytes}  {bytes_per_sec}  {eta} left  {msg}",
+                "{bar:30} {percent:>3} %  {bytes} of {total_bytes}  {bytes_per_sec}  {left}{msg}",
             ),
             None => (ProgressBar::no_length(), "{spinner} {bytes}  {bytes_per_sec}  {msg}"),
         };
-        let style = ProgressStyle::with_template(template);
-        Self(bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar())))
+        Self(bar.with_style(style(template)))
     }
 
     /// Begins at zero of `total` steps of a calculation.
@@ -31,8 +31,7 @@ impl Progress {
         if !io::stderr().is_terminal() {
             return Self(ProgressBar::hidden());
         }
-        let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {eta} left  {msg}");
-        let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+        let style = style("{bar:30} {percent:>3} %  {left}{msg}");
         Self(ProgressBar::new(total).with_style(style))
     }
 
@@ -50,5 +49,18 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         self.0.finish_and_clear();
+    }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    let style = ProgressStyle::with_template(template);
+    style.unwrap_or_else(|_| ProgressStyle::default_bar()).with_key("left", left)
+}
+
+/// How long it still takes, which nobody knows at the beginning.
+fn left(state: &ProgressState, out: &mut dyn fmt::Write) {
+    if state.pos() > 0 {
+        // What cannot be written here is only not shown.
+        let _ = write!(out, "{:#} left  ", HumanDuration(state.eta()));
     }
 }

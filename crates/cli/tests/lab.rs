@@ -1,6 +1,7 @@
 //! `sunder lab`: experiments from the command line, for programs and for persons.
 
 use std::fs;
+use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
@@ -115,6 +116,31 @@ fn results_cannot_be_where_they_would_vanish() {
 }
 
 #[test]
+fn results_cannot_be_in_a_file() {
+    let (place, file) = with_file(QUICK);
+    for out in ["quick.toml", "quick.toml/in/it"] {
+        let said = refused(place.path(), &["run", "quick.toml", "--out", out]);
+        assert!(said.contains("quick.toml is not a directory; choose another place"), "{said}");
+    }
+    assert_eq!(fs::read_to_string(file).unwrap(), QUICK);
+}
+
+#[test]
+fn root_can_work_in_a_directory_of_another_user() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: this is not root");
+        return;
+    }
+    let (place, file) = with_file(QUICK);
+    for path in [&file, place.path()] {
+        chown(path, Some(65_534), Some(65_534)).unwrap();
+    }
+    if performed(place.path(), &["run", "quick.toml"]).is_some() {
+        assert!(place.path().join("lab-results/quick/results.csv").is_file());
+    }
+}
+
+#[test]
 fn an_experiment_gives_a_table_a_document_and_files() {
     let (place, _file) = with_file(QUICK);
     let Some(table) = performed(place.path(), &["run", "quick.toml"]) else { return };
@@ -125,6 +151,11 @@ fn an_experiment_gives_a_table_a_document_and_files() {
     assert_eq!(rows[3], ["7", "7", "9.653"]);
     assert_eq!(rows[4], ["8.5", "8.5", "9.653"]);
     assert!(table.ends_with("lab-results/quick\n"), "{table}");
+    let again = performed(place.path(), &["run", "quick.toml"]).unwrap();
+    let (first, last) = again.trim_end().rsplit_once('\n').unwrap();
+    assert_eq!(first, table.trim_end());
+    assert!(last.starts_with("Measured on 20"), "{last}");
+    assert!(last.ends_with("remove lab-results/quick/trials.jsonl to measure again"), "{last}");
 
     let out = place.path().join("lab-results/quick");
     for name in ["trials.jsonl", "results.csv", "results.json", "said.svg"] {
@@ -164,14 +195,26 @@ fn a_failed_trial_is_a_failure_and_what_was_done_is_kept() {
     );
 }
 
-/// Ends a run in its second trial, as `end` does with its process; then runs it to its end.
-fn interrupted(end: impl FnOnce(&Child)) {
+#[test]
+fn nothing_is_kept_where_the_first_trial_failed() {
+    let (place, _file) = with_file(&QUICK.replace("echo speed: {speed}", "exit {speed}"));
+    let output = lab(place.path(), &["run", "quick.toml", "--out", "here"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    if place.path().join("here").exists() {
+        assert!(said.ends_with("repetition 1): sh failed with exit code 7\n"), "{said}");
+    }
+}
+
+/// Ends a run in its second trial, as `end` does with its process; then runs it to its end. Its exit
+/// code and what it says are as given.
+fn interrupted(end: impl FnOnce(&Child), code: Option<i32>, expected: &str) {
     // The first trial is done at once, the second only when there is a file.
     let command = "test {speed} = 7 || until test -e go; do sleep 0.01; done; echo speed: {speed}";
     let (place, _file) = with_file(&QUICK.replace("echo speed: {speed}", command));
     let arguments = ["lab", "run", "quick.toml", "--out", "here"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
-    command.args(arguments).current_dir(place.path()).stderr(Stdio::null());
+    command.args(arguments).current_dir(place.path()).stderr(Stdio::piped());
     let mut run = command.spawn().unwrap();
     let journal = || fs::read_to_string(place.path().join("here/trials.jsonl")).unwrap_or_default();
     // This, the sandbox's first process, and the program of the second trial.
@@ -183,7 +226,9 @@ fn interrupted(end: impl FnOnce(&Child)) {
         thread::sleep(Duration::from_millis(5));
     }
     end(&run);
-    assert!(!run.wait().unwrap().success());
+    let output = run.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), code);
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), expected);
     // With its processes the sandbox is gone: its hosts and devices are nowhere else.
     let deadline = Instant::now() + Duration::from_secs(10);
     while !processes_in(place.path()).is_empty() {
@@ -210,19 +255,23 @@ fn processes_in(directory: &Path) -> Vec<Pid> {
 
 #[test]
 fn an_interrupted_run_leaves_nothing_and_goes_on_after_the_last_trial() {
-    interrupted(|run| kill_process(Pid::from_child(run), Signal::INT).unwrap());
+    let said = "error: interrupted; the same command goes on after trial 1 of 6\n";
+    interrupted(|run| kill_process(Pid::from_child(run), Signal::INT).unwrap(), Some(130), said);
 }
 
 #[test]
 fn a_killed_run_leaves_nothing_and_goes_on_after_the_last_trial() {
-    interrupted(|run| kill_process(Pid::from_child(run), Signal::KILL).unwrap());
+    interrupted(|run| kill_process(Pid::from_child(run), Signal::KILL).unwrap(), None, "");
 }
 
 #[test]
 fn a_killed_sandbox_leaves_nothing_either() {
-    interrupted(|run| {
+    let kill = |run: &Child| {
         let children = format!("/proc/{0}/task/{0}/children", run.id());
         let inside = fs::read_to_string(children).unwrap();
         kill_process(Pid::from_raw(inside.trim().parse().unwrap()).unwrap(), Signal::KILL).unwrap();
-    });
+    };
+    let said = "error: the sandbox was killed (signal 9, perhaps for want of memory); what was done before is \
+                kept\n";
+    interrupted(kill, Some(1), said);
 }

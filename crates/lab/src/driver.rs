@@ -11,6 +11,7 @@ mod round_trips;
 
 use std::collections::BTreeMap;
 
+use crate::experiment::file::in_plain_words;
 use crate::network::Network;
 
 /// What a driver measured, by name.
@@ -24,6 +25,8 @@ pub(crate) struct Driver {
     pub(crate) name: &'static str,
     /// The names of the values that it gives.
     pub(crate) values: &'static [&'static str],
+    /// The settings of `[measure.options]` that name hosts.
+    pub(crate) hosts: &'static [&'static str],
     /// Says what is wrong with the settings of `[measure.options]`, in one line.
     pub(crate) check: fn(&toml::Table) -> Result<(), String>,
     /// Measures on a network, with the settings of `[measure.options]`: the values by name, or in one
@@ -41,5 +44,5 @@ pub(crate) fn find(name: &str) -> Option<Driver> {
 
 /// A driver's settings, of type `T`.
 fn options<T: serde::de::DeserializeOwned>(table: &toml::Table) -> Result<T, String> {
-    T::deserialize(table.clone()).map_err(|error| error.message().trim().to_owned())
+    T::deserialize(table.clone()).map_err(|error| in_plain_words(error.message().trim()))
 }

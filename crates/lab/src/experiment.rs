@@ -2,13 +2,13 @@
 //! what is measured.
 //!
 //! What is wrong with a file as such is found by [`Experiment::parse`], for every trial, before the
-//! first; what a machine lacks, and what only a driver knows, by the first trial that needs it. [`run()`] performs it, and [`Results`]
-//! are what it gives. [docs/formats/experiment.md](../../../docs/formats/experiment.md) describes
-//! the files.
+//! first; what a machine lacks, and what only a driver knows, by the first trial that needs it.
+//! [`run()`] performs it, and [`Results`] are what it gives.
+//! [docs/formats/experiment.md](../../../docs/formats/experiment.md) describes the files.
 
 mod built_in;
 mod check;
-mod file;
+pub(crate) mod file;
 mod journal;
 mod machine;
 pub(crate) mod optimal;
@@ -17,6 +17,7 @@ mod predict;
 mod programs;
 mod range;
 mod results;
+mod room;
 mod run;
 mod summary;
 mod sweep;
@@ -32,6 +33,7 @@ use thiserror::Error;
 use toml::Table;
 
 pub use built_in::built_in;
+pub use file::text;
 pub use journal::Record;
 pub use machine::Machine;
 pub use results::{Metric, Results};
@@ -41,7 +43,9 @@ pub use summary::{Spread, Summary};
 use crate::trial::Trial;
 use file::File;
 use plot::Plot;
+use room::Together;
 use sweep::{Combination, Sweep};
+use template::Filled;
 
 /// An experiment, checked.
 #[derive(Debug)]
@@ -67,6 +71,8 @@ pub struct Experiment {
 struct Point {
     combination: Combination,
     trial: Trial,
+    /// The numbers of the file's programs that it starts.
+    programs: Vec<usize>,
     /// What the model says, by the name of the value. What it cannot say is missing.
     predictions: BTreeMap<String, f64>,
 }
@@ -93,8 +99,8 @@ struct Problem {
 /// The most trials, of which each takes seconds.
 const MOST_TRIALS: usize = 100_000;
 
-/// The most repetitions.
-const MOST_REPETITIONS: usize = 1000;
+/// The most letters of a key, and of each word that is said of it.
+const LONGEST: usize = 100;
 
 impl Experiment {
     /// Reads an experiment from the text of `file`, whose name it takes.
@@ -110,17 +116,14 @@ impl Experiment {
 
     fn checked(name: String, file: String, text: &str) -> Result<Self, Problem> {
         let content = File::parse(text)?;
+        content.check()?;
         let repetitions = content.repetitions;
-        if !(1..=MOST_REPETITIONS).contains(&repetitions) {
-            let what =
-                format!("{repetitions} is not from 1 to {MOST_REPETITIONS}; give another number");
-            return Err(Problem::new("repetitions", what));
-        }
         let sweep = Sweep::new(&content.sweep)?;
+        let together = Together::new();
         let mut points = Vec::new();
         for combination in sweep.combinations(MOST_TRIALS / repetitions)? {
             let said = combination.said();
-            let point = Point::new(&content, &sweep, combination);
+            let point = Point::new(&content, &sweep, combination, &together);
             points.push(point.map_err(|problem| problem.with(&said))?);
         }
         let metrics = metrics(&content, &points)?;
@@ -148,8 +151,7 @@ impl Experiment {
     /// # Errors
     /// The first that is not on this machine, and how to install it.
     pub fn find_programs(&self) -> Result<(), ExperimentError> {
-        let trials = self.points.iter().map(|point| &point.trial);
-        programs::find(trials).map_err(|problem| problem.of(&self.file))
+        programs::find(&self.points).map_err(|problem| problem.of(&self.file))
     }
 
     /// What it is called: the file's name without its extension.
@@ -186,10 +188,16 @@ impl Experiment {
 }
 
 impl Point {
-    fn new(file: &File, sweep: &Sweep, combination: Combination) -> Result<Self, Problem> {
-        let (combination, trial) = template::trial(file, sweep, combination)?;
-        let predictions = predict::all(&file.predict, &trial, &combination);
-        Ok(Self { combination, trial, predictions })
+    fn new(
+        file: &File,
+        sweep: &Sweep,
+        combination: Combination,
+        together: &Together,
+    ) -> Result<Self, Problem> {
+        let Filled { trial, combination, programs } =
+            template::trial(file, sweep, combination, together)?;
+        let predictions = predict::all(&file.predict, &trial, &combination)?;
+        Ok(Self { combination, trial, programs, predictions })
     }
 
     /// The values of the swept keys.
@@ -212,7 +220,12 @@ impl Problem {
 
     fn of(self, file: &str) -> ExperimentError {
         let line = |text: &str| text.split(char::is_control).collect::<Vec<_>>().join(" ");
-        ExperimentError { file: line(file), key: line(&self.key), problem: line(&self.what) }
+        let words = |text: String| {
+            text.split(' ').map(|word| short(word, LONGEST)).collect::<Vec<_>>().join(" ")
+        };
+        let key = short(&line(&self.key), LONGEST);
+        let problem = short(&words(line(&self.what)), 5 * LONGEST);
+        ExperimentError { file: line(file), key, problem }
     }
 }
 
@@ -227,6 +240,17 @@ fn metrics(file: &File, points: &[Point]) -> Result<Vec<Metric>, Problem> {
         values.map(|value| value.unit.clone()).unwrap_or_default()
     };
     Ok(names.keys().map(|name| Metric { name: name.clone(), unit: unit(name) }).collect())
+}
+
+/// A text of so many letters at most: its beginning and its end.
+fn short(text: &str, most: usize) -> String {
+    let letters: Vec<char> = text.chars().collect();
+    if letters.len() <= most {
+        return text.to_owned();
+    }
+    let part = most / 2;
+    let (start, end) = (&letters[..part], &letters[letters.len() - part..]);
+    start.iter().chain(&['\u{2026}']).chain(end).collect()
 }
 
 fn hex(bytes: &[u8]) -> String {

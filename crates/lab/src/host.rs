@@ -95,8 +95,24 @@ impl Host {
         let addresses = [Network { address: address.into(), prefix: 24 }];
         let (queue, routes) = (DEVICE_QUEUE, &[]);
         let interface = Interface { name, mtu, queue, addresses: &addresses, routes, congestion };
-        self.run(|| interface.set_up())?
+        let made = self.run(|| interface.set_up())?;
+        made.map_err(|error| congestion.and_then(no_congestion_control).unwrap_or(error))
     }
+}
+
+/// The congestion controls that there are.
+const CONGESTION: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+
+/// Says that there is no such congestion control, if there is none. The kernel says so in no way
+/// that can be understood. It is asked for it first, as it may find one that is not in the list yet.
+fn no_congestion_control(name: &str) -> Option<io::Error> {
+    let known = fs::read_to_string(CONGESTION).ok()?;
+    if known.split_whitespace().any(|known| known == name) {
+        return None;
+    }
+    let known = known.trim();
+    let error = format!("there is no congestion control {name}; {CONGESTION} has {known}");
+    Some(io::Error::new(io::ErrorKind::NotFound, error))
 }
 
 /// Makes the thread's network namespace a new one, and returns it.

@@ -164,7 +164,7 @@ impl Link {
     /// Cuts the link. Its devices are gone then, and the tap's file is complete.
     ///
     /// # Errors
-    /// When the tap's file could not be written.
+    /// When the tap's file could not be written; it says which.
     pub fn cut(mut self) -> io::Result<()> {
         self.end()
     }
@@ -173,7 +173,7 @@ impl Link {
         let Some(carrier) = self.carrier.take() else { return Ok(()) };
         self.shared.lock().is_cut = true;
         self.shared.wake();
-        let tap = carrier.join().map_err(|_| io::Error::other("a link failed"))?;
+        let tap = carrier.join().map_err(|_| io::Error::other("a link's thread failed"))?;
         tap.map_or(Ok(()), Tap::finish)
     }
 }

@@ -42,9 +42,7 @@ impl Network {
             let failed = |error| NetworkError { what: "host", name: name.clone(), error };
             let host = Host::new(name).map_err(failed)?;
             for (path, value) in &plan.sysctl {
-                let what =
-                    |error| io::Error::other(format!("sysctl {path} cannot be {value}: {error}"));
-                host.set(path, value).map_err(|error| failed(what(error)))?;
+                host.set(path, value).map_err(|error| failed(not_set(path, value, &error)))?;
             }
             hosts.insert(name.clone(), host);
         }
@@ -140,10 +138,20 @@ impl Network {
     /// Takes the network down.
     ///
     /// # Errors
-    /// When a tap's file could not be written.
+    /// When a tap's file could not be written; it says which.
     pub fn take_down(self) -> io::Result<()> {
         self.links.into_values().try_for_each(Link::cut)
     }
+}
+
+/// Why a host's system parameter could not be set.
+fn not_set(path: &str, value: &str, error: &io::Error) -> io::Error {
+    io::Error::other(match error.kind() {
+        io::ErrorKind::NotFound => {
+            format!("a host has no sysctl {path} of its own; check its name, or leave it out")
+        }
+        _ => format!("sysctl {path} cannot be {value}: {error}"),
+    })
 }
 
 impl LinkPlan {

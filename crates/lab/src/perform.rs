@@ -11,7 +11,7 @@ use thiserror::Error;
 use crate::driver;
 use crate::host::Host;
 use crate::network::Network;
-use crate::program::{Program, ending};
+use crate::program::{Program, end_of};
 use crate::sandbox;
 use crate::trial::{MeasurePlan, Trial, ValuePlan};
 
@@ -62,9 +62,7 @@ pub fn perform(trial: &Trial, place: Place<'_>) -> Result<Measured, TrialError> 
     let late_ms = network.late_ms();
     let missed =
         network.missed().map_err(|error| failed(format!("cannot see what was missed: {error}")))?;
-    network
-        .take_down()
-        .map_err(|error| failed(format!("cannot take the network down: {error}")))?;
+    network.take_down().map_err(failed)?;
     Ok(Measured { values, late_ms, missed })
 }
 
@@ -89,7 +87,7 @@ fn start(trial: &Trial, network: &Network, files: &Path) -> Result<Vec<Program>,
     for (i, plan) in trial.programs.iter().enumerate() {
         let host = host(network, &plan.host)?;
         let output = files.join(format!(".program-{i}.log"));
-        let mut program = Program::start(host, &plan.run, output, None).map_err(failed)?;
+        let mut program = Program::start(host, &plan.run, &output, None).map_err(failed)?;
         if let Some(port) = plan.listens {
             program.wait_until_it_listens(host, port).map_err(failed)?;
         }
@@ -123,9 +121,9 @@ fn measure(
     let host = host(network, plan.host.as_deref().unwrap_or_default())?;
     let output = run(plan, host, files)?;
     let value = |(name, plan): (&String, &ValuePlan)| {
-        let number = plan
-            .read(&output)
-            .ok_or_else(|| failed(format!("{name} is not in the output: {}", ends(&output))))?;
+        let number = plan.read(&output).ok_or_else(|| {
+            failed(format!("{name} is not in the output as a plain number: {}", end_of(&output)))
+        })?;
         Ok((name.clone(), number * plan.scale))
     };
     plan.values.iter().map(value).collect()
@@ -137,70 +135,17 @@ const A_MINUTE: f64 = 60.0;
 /// Runs the program that measures, and returns what it prints.
 fn run(plan: &MeasurePlan, host: &Host, files: &Path) -> Result<String, TrialError> {
     let command = plan.run.as_deref().unwrap_or_default();
-    let errors = files.join(".measure.errors");
-    let mut program =
-        Program::start(host, command, files.join(".measure.log"), Some(&errors)).map_err(failed)?;
+    let [output, errors] = [".measure.log", ".measure.errors"].map(|name| files.join(name));
+    let mut program = Program::start(host, command, &output, Some(&errors)).map_err(failed)?;
     let timeout_s = plan.timeout_s.unwrap_or(A_MINUTE);
     let status = program.wait(Duration::from_secs_f64(timeout_s)).map_err(failed)?;
     match status {
-        Some(status) if status.success() => Ok(program.output()),
-        Some(status) => {
-            let said = fs::read_to_string(&errors).unwrap_or_default();
-            let said = if said.trim().is_empty() { program.output() } else { said };
-            Err(failed(format!("{} {}: {}", command[0], ending(status), ends(&said))))
-        }
+        Some(status) if status.success() => program.output().map_err(failed),
+        Some(status) => Err(failed(program.failure(status))),
         None => Err(failed(program.complaint(&format!("took longer than {timeout_s} s")))),
     }
 }
 
-/// The end of what a program said, in one line.
-fn ends(said: &str) -> String {
-    let words: Vec<&str> = said.split_whitespace().collect();
-    let from = words.len().saturating_sub(30);
-    words[from..].join(" ")
-}
-
 fn host<'a>(network: &'a Network, name: &str) -> Result<&'a Host, TrialError> {
     network.host(name).ok_or_else(|| failed(format!("there is no host {name}")))
-}
-
-impl ValuePlan {
-    /// Finds the number in a program's output.
-    fn read(&self, output: &str) -> Option<f64> {
-        if let Some(pointer) = &self.json {
-            // Some programs print warnings before their document.
-            let document: serde_json::Value =
-                serde_json::from_str(&output[output.find(['{', '['])?..]).ok()?;
-            return document.pointer(pointer)?.as_f64();
-        }
-        let (_, rest) = output.split_once(self.after.as_deref()?)?;
-        let rest = rest.trim_start_matches(|c: char| !c.is_ascii_digit() && !"-.\n".contains(c));
-        let end =
-            rest.find(|c: char| !(c.is_ascii_digit() || "+-.eE".contains(c))).unwrap_or(rest.len());
-        rest[..end].trim_end_matches('.').parse().ok()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn value(json: Option<&str>, after: Option<&str>) -> ValuePlan {
-        let text = |text: &str| text.to_owned();
-        ValuePlan { json: json.map(text), after: after.map(text), scale: 1.0, unit: String::new() }
-    }
-
-    #[test]
-    fn numbers_are_found_in_what_programs_print() {
-        let wrk =
-            "  12 requests in 5.00s, 4MB read\nRequests/sec:   1234.50\nTransfer/sec: 1.00MB\n";
-        assert_eq!(value(None, Some("Requests/sec:")).read(wrk), Some(1234.5));
-        assert_eq!(value(None, Some("Transfer/sec:")).read(wrk), Some(1.0));
-        assert_eq!(value(None, Some("read")).read(wrk), None, "the number is on the same line");
-        assert_eq!(value(None, Some("Latency")).read(wrk), None);
-        let iperf = "warning\n{\"end\": {\"streams\": [{\"bits_per_second\": 1.5e7}]}}";
-        assert_eq!(value(Some("/end/streams/0/bits_per_second"), None).read(iperf), Some(1.5e7));
-        assert_eq!(value(Some("/end/other"), None).read(iperf), None);
-        assert_eq!(value(Some("/a"), None).read("no document"), None);
-    }
 }

@@ -2,8 +2,9 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -18,12 +19,23 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// How often it is looked whether a program is ready: nobody tells.
 const LOOK: Duration = Duration::from_millis(2);
 
+/// How often it is looked whether a program that is waited for prints too much.
+const GLANCE: Duration = Duration::from_millis(20);
+
+/// The most that a program may print, in MiB.
+const MOST_MIB: usize = 64;
+
+/// How much of the end of what a program printed can be in an error message, in bytes.
+const TAIL: usize = 400;
+
 /// A program that has been started. It is killed when this is dropped, with all that it started.
 #[derive(Debug)]
 pub(crate) struct Program {
     name: String,
     child: Child,
-    output: PathBuf,
+    output: File,
+    /// What it says about errors, if that is kept apart.
+    errors: Option<File>,
 }
 
 impl Program {
@@ -32,26 +44,26 @@ impl Program {
     pub(crate) fn start(
         host: &Host,
         run: &[String],
-        output: PathBuf,
+        output: &Path,
         errors: Option<&Path>,
     ) -> Result<Self, String> {
         let Some((name, arguments)) = run.split_first() else {
             return Err("the command is empty".into());
         };
         let start = || {
-            let printed = File::create(&output)?;
-            let said = errors.map_or_else(|| printed.try_clone(), File::create)?;
+            let output = new_file(output)?;
+            let errors = errors.map(new_file).transpose()?;
             let mut command = Command::new(name);
             command
                 .args(arguments)
                 .stdin(Stdio::null())
-                .stdout(printed)
-                .stderr(said)
+                .stdout(output.try_clone()?)
+                .stderr(errors.as_ref().unwrap_or(&output).try_clone()?)
                 .process_group(0);
-            host.run(|| command.spawn())?
+            let child = host.run(|| command.spawn())??;
+            Ok(Self { name: name.clone(), child, output, errors })
         };
-        let child = start().map_err(|error| format!("cannot start {name}: {error}"))?;
-        Ok(Self { name: name.clone(), child, output })
+        start().map_err(|error: io::Error| format!("cannot start {name}: {error}"))
     }
 
     /// Waits until a TCP port is open on the host.
@@ -65,42 +77,72 @@ impl Program {
 
     /// Waits until it has printed a text.
     pub(crate) fn wait_until_it_says(&mut self, text: &str) -> Result<(), String> {
-        self.wait_until(|program| Ok(program.output().contains(text)), &format!("say \"{text}\""))
+        let mut search = Search { text, searched: 0, kept: Vec::new() };
+        let says = |program: &Self| {
+            search.goes_on(&program.output).map_err(|error| program.unreadable(&error))
+        };
+        self.wait_until(says, &format!("say \"{text}\""))
     }
 
     /// Waits until the program is ready, which is when it does as expected.
     fn wait_until(
         &mut self,
-        is_ready: impl Fn(&Self) -> Result<bool, String>,
+        mut is_ready: impl FnMut(&Self) -> Result<bool, String>,
         expected: &str,
     ) -> Result<(), String> {
         let deadline = Instant::now() + PATIENCE;
-        while !is_ready(self)? {
-            if let Some(status) = self.wait(LOOK).map_err(|error| error.to_string())? {
+        loop {
+            // First, as one that has ended may have become ready before.
+            let ended = self.wait(LOOK)?;
+            if is_ready(self)? {
+                return Ok(());
+            }
+            if let Some(status) = ended {
                 return Err(self.complaint(&format!("ended ({status}) and did not {expected}")));
             }
             if Instant::now() > deadline {
                 return Err(self.complaint(&format!("did not {expected} within 20 s")));
             }
         }
-        Ok(())
     }
 
-    /// Waits until the program ends, but no longer than `patience`: `None` if it still runs.
-    pub(crate) fn wait(&mut self, patience: Duration) -> io::Result<Option<ExitStatus>> {
+    /// Waits until the program ends, but no longer than `patience`: `None` if it still runs. It is an
+    /// error if it prints too much.
+    pub(crate) fn wait(&mut self, patience: Duration) -> Result<Option<ExitStatus>, String> {
+        let deadline = Instant::now() + patience;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let ended = self.wait_shortly(left.min(GLANCE)).map_err(|error| error.to_string())?;
+            self.check_length()?;
+            if ended.is_some() || left <= GLANCE {
+                return Ok(ended);
+            }
+        }
+    }
+
+    fn wait_shortly(&mut self, patience: Duration) -> io::Result<Option<ExitStatus>> {
         if let Some(pid) = Pid::from_raw(self.child.id().cast_signed()) {
             let ended = pidfd_open(pid, PidfdFlags::empty())?;
-            let timeout = Timespec {
-                tv_sec: patience.as_secs().cast_signed(),
-                tv_nsec: patience.subsec_nanos().into(),
-            };
+            let timeout = Timespec { tv_sec: 0, tv_nsec: patience.subsec_nanos().into() };
             poll(&mut [PollFd::new(&ended, PollFlags::IN)], Some(&timeout))?;
         }
         self.child.try_wait()
     }
 
-    /// Says so if a program that was to run on has failed.
+    /// Says so if it has printed too much.
+    fn check_length(&self) -> Result<(), String> {
+        for file in [Some(&self.output), self.errors.as_ref()].into_iter().flatten() {
+            let length = file.metadata().map_err(|error| self.unreadable(&error))?.len();
+            if length > (MOST_MIB << 20) as u64 {
+                return Err(format!("{} printed more than {MOST_MIB} MiB", self.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// Says so if a program that was to run on has failed, or printed too much.
     pub(crate) fn check(&mut self) -> Result<(), String> {
+        self.check_length()?;
         match self.child.try_wait() {
             Ok(Some(status)) if !status.success() => {
                 Err(self.complaint(&format!("{} during the measurement", ending(status))))
@@ -110,20 +152,32 @@ impl Program {
     }
 
     /// What the program printed.
-    pub(crate) fn output(&self) -> String {
-        fs::read(&self.output)
-            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-            .unwrap_or_default()
+    pub(crate) fn output(&self) -> Result<String, String> {
+        read_from(&self.output, 0, MOST_MIB << 20).map_err(|error| self.unreadable(&error))
     }
 
-    /// What went wrong, in one line, with the last that the program said.
+    /// What went wrong, in one line, with the last line that the program printed.
     pub(crate) fn complaint(&self, what: &str) -> String {
-        let said = self.output();
-        let last = said.lines().rev().map(str::trim).find(|line| !line.is_empty());
-        match last {
-            Some(last) => format!("{} {what}: {last}", self.name),
-            None => format!("{} {what}", self.name),
-        }
+        let printed = tail(&self.output);
+        let last = printed.lines().rev().map(str::trim).find(|line| !line.is_empty());
+        self.said(what, last.unwrap_or_default())
+    }
+
+    /// How it failed, in one line, with the end of what it said about errors, or else printed.
+    pub(crate) fn failure(&self, status: ExitStatus) -> String {
+        let errors = self.errors.as_ref().map(tail).filter(|said| !said.trim().is_empty());
+        let said = errors.unwrap_or_else(|| tail(&self.output));
+        self.said(&ending(status), &end_of(&said))
+    }
+
+    /// What went wrong, with what the program said, if it said something.
+    fn said(&self, what: &str, said: &str) -> String {
+        let colon = if said.is_empty() { "" } else { ": " };
+        format!("{} {what}{colon}{said}", self.name)
+    }
+
+    fn unreadable(&self, error: &io::Error) -> String {
+        format!("cannot read what {} printed: {error}", self.name)
     }
 }
 
@@ -137,8 +191,17 @@ impl Drop for Program {
     }
 }
 
+/// The end of what a program said, in one line.
+pub(crate) fn end_of(said: &str) -> String {
+    let letters = said.char_indices().rev().take(TAIL);
+    let said = &said[letters.last().map_or(0, |(place, _)| place)..];
+    let mut words: Vec<&str> = said.split_whitespace().rev().take(30).collect();
+    words.reverse();
+    words.join(" ")
+}
+
 /// How a program ended, for a person.
-pub(crate) fn ending(status: ExitStatus) -> String {
+fn ending(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("failed with exit code {code}"),
         (None, Some(signal)) => format!("was ended by signal {signal}"),
@@ -160,4 +223,98 @@ fn is_open(host: &Host, port: u16) -> io::Result<bool> {
             local.is_some_and(|local| local.ends_with(&listens)) && state == Some("0A")
         })
     }))
+}
+
+/// A search for a text in a file that grows. No byte is read twice.
+struct Search<'a> {
+    text: &'a str,
+    /// How much of the file has been searched, in bytes.
+    searched: u64,
+    /// The end of that, in which the text may begin.
+    kept: Vec<u8>,
+}
+
+impl Search<'_> {
+    /// Searches what has come, and returns whether the text is there by now.
+    fn goes_on(&mut self, file: &File) -> io::Result<bool> {
+        // Not what comes meanwhile: that may be without end.
+        let length = file.metadata()?.len();
+        let mut piece = vec![0; 1 << 16];
+        while self.searched < length {
+            let read = file.read_at(&mut piece, self.searched)?;
+            if read == 0 {
+                break;
+            }
+            self.searched += read as u64;
+            self.kept.extend_from_slice(&piece[..read]);
+            if String::from_utf8_lossy(&self.kept).contains(self.text) {
+                return Ok(true);
+            }
+            let enough = self.text.len().saturating_sub(1);
+            self.kept.drain(..self.kept.len().saturating_sub(enough));
+        }
+        Ok(self.text.is_empty())
+    }
+}
+
+/// A new file to write, and to read from anywhere.
+fn new_file(path: &Path) -> io::Result<File> {
+    File::options().read(true).write(true).create(true).truncate(true).open(path)
+}
+
+/// The end of a file's text; nothing if it cannot be read.
+fn tail(file: &File) -> String {
+    let length = file.metadata().map_or(0, |file| file.len());
+    read_from(file, length.saturating_sub(TAIL as u64), TAIL).unwrap_or_default()
+}
+
+/// The text in a file from a place on, of so many bytes at most.
+fn read_from(file: &File, place: u64, most: usize) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    let mut piece = vec![0; 1 << 16];
+    while bytes.len() < most {
+        let wanted = piece.len().min(most - bytes.len());
+        let read = file.read_at(&mut piece[..wanted], place + bytes.len() as u64)?;
+        if read == 0 {
+            break;
+        }
+        bytes.extend_from_slice(&piece[..read]);
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn a_text_is_found_wherever_its_pieces_come() {
+        let text = "it is r\u{e9}ady";
+        let printed = format!("{}{text} now", "it is r\u{e9}a.\n".repeat(10_000));
+        for cut in [0, 3, 65_535, 65_536, printed.len() - 8, printed.len() - 5] {
+            let mut file = tempfile::tempfile().unwrap();
+            let mut search = Search { text, searched: 0, kept: Vec::new() };
+            let (before, after) = printed.as_bytes().split_at(cut);
+            file.write_all(before).unwrap();
+            let whole = cut >= printed.len() - 4;
+            assert_eq!(search.goes_on(&file).unwrap(), whole, "{cut}");
+            assert!(search.kept.len() < text.len() || whole);
+            file.write_all(after).unwrap();
+            assert!(search.goes_on(&file).unwrap() || whole, "{cut}");
+        }
+    }
+
+    #[test]
+    fn messages_have_the_end_of_what_was_said() {
+        let mut file = tempfile::tempfile().unwrap();
+        assert_eq!(tail(&file), "");
+        file.write_all(&b"so\n".repeat(1000)).unwrap();
+        file.write_all(b"it went\n wrong\n").unwrap();
+        assert_eq!(tail(&file).len(), 400);
+        let end = end_of(&tail(&file));
+        assert!(end.ends_with("so so it went wrong") && end.split(' ').count() == 30, "{end}");
+        assert_eq!(read_from(&file, 3000, 7).unwrap(), "it went");
+    }
 }

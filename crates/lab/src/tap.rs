@@ -5,9 +5,9 @@
 //! was sent of the piece that a segment was in, which is 100 µs at most. The file has one
 //! interface, as if it were the first host's: what that one sends is outbound.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
@@ -38,6 +38,7 @@ const OUTBOUND: u32 = 2;
 /// Writes packets to a file, in a thread of its own.
 #[derive(Debug)]
 pub(crate) struct Tap {
+    path: PathBuf,
     frames: SyncSender<(usize, u64, Frame)>,
     missed: AtomicU64,
     writer: JoinHandle<io::Result<Recording>>,
@@ -52,19 +53,20 @@ struct Recording {
 }
 
 impl Tap {
-    /// Begins a recording of a link.
+    /// Begins a recording of a link, in a new file in the place of what is at `path`.
     ///
     /// # Errors
-    /// When the file cannot be made.
+    /// When the file cannot be made; it says which.
     pub(crate) fn new(path: &Path, link: &str) -> io::Result<Self> {
         let day = SystemTime::now().duration_since(UNIX_EPOCH).map_err(io::Error::other)?;
         let since_epoch = u64::try_from(day.as_nanos()).map_err(io::Error::other)? - now();
-        let mut recording = Recording { file: BufWriter::new(File::create(path)?), since_epoch };
+        let file = new_file(path).map_err(|error| not_written(path, &error))?;
+        let mut recording = Recording { file: BufWriter::new(file), since_epoch };
         recording.begin(link)?;
         let (frames, written) = sync_channel(WAITING);
         let writer =
             thread::Builder::new().name("tap".into()).spawn(|| recording.record(written))?;
-        Ok(Self { frames, missed: AtomicU64::new(0), writer })
+        Ok(Self { path: path.to_owned(), frames, missed: AtomicU64::new(0), writer })
     }
 
     /// Records a frame that a host sent; the hosts are numbered 0 and 1.
@@ -79,13 +81,15 @@ impl Tap {
     /// Completes the file.
     ///
     /// # Errors
-    /// When it could not be written.
+    /// When it could not be written; it says which.
     pub(crate) fn finish(self) -> io::Result<()> {
         drop(self.frames);
-        let mut recording =
-            self.writer.join().map_err(|_| io::Error::other("the tap failed"))??;
-        recording.statistics(self.missed.into_inner())?;
-        recording.file.flush()
+        let recorded = self.writer.join().map_err(|_| io::Error::other("the tap failed"))?;
+        let complete = |mut recording: Recording| {
+            recording.statistics(self.missed.into_inner())?;
+            recording.file.flush()
+        };
+        recorded.and_then(complete).map_err(|error| not_written(&self.path, &error))
     }
 }
 
@@ -153,6 +157,25 @@ impl Recording {
         self.file.write_all(body)?;
         self.file.write_all(&length.to_ne_bytes())
     }
+}
+
+/// Makes a file that was not there before. What a link of that name points to stays as it is.
+fn new_file(path: &Path) -> io::Result<File> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => File::create_new(path),
+    }
+}
+
+/// Says which file cannot be written, and what to do.
+fn not_written(path: &Path, error: &io::Error) -> io::Error {
+    let advice = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "; make room there, or choose another place with --out"
+        }
+        _ => "",
+    };
+    io::Error::other(format!("cannot write {}: {error}{advice}", path.display()))
 }
 
 /// Adds an option to a block's body; all of the body before it are whole words.

@@ -3,6 +3,8 @@
 //! These are the concrete values; [docs/formats/experiment.md](../../../docs/formats/experiment.md)
 //! says what each means, and how a file gives those of many trials.
 
+mod read;
+
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 

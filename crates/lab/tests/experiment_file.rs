@@ -1,10 +1,14 @@
 //! Experiment files: what they say, and what is said of those that are wrong.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use lab::experiment::{built_in, run_with};
+use lab::experiment::{built_in, run_with, text};
 use lab::{Experiment, Measured, Trial};
+use rustix::fs::{CWD, Mode, mkfifoat};
 
 /// An experiment with something of everything.
 const GOOD: &str = r#"
@@ -197,7 +201,9 @@ const BAD: &[(&str, &str, &str, &str)] = &[
     ("about =", "abbout =", "abbout", "about"),
     ("repetitions = 2", "repetitions = 0", "repetitions", "1 to 1000"),
     ("repetitions = 2", "repetitions = 1001", "repetitions", "1 to 1000"),
-    ("repetitions = 2", "seed = -1", "seed", "expected a whole number"),
+    ("repetitions = 2", "seed = -1", "seed", "a whole number from 0 to 9223372036854775807"),
+    ("about = \"A test\"", "about = \"A\\ntest\"", "about", "one line"),
+    ("about = \"A test\"", "about = \"A test\"\nabout = \"A\"", "line 3", "about"),
     ("[hosts.server]", "[hots.server]", "hots", "hosts"),
     // What is swept.
     ("loss = [0, 0.5]", "loss = []", "sweep.loss", "one at least"),
@@ -253,6 +259,24 @@ const BAD: &[(&str, &str, &str, &str)] = &[
     ("[links.b]", "[links.lo]\nhosts = [\"client\", \"server\"]\n[links.b]", "links.lo", "not lo"),
     ("[\"server\", \"client\"]", "[\"server\", \"sever\"]", "links.a.hosts", "[hosts.sever]"),
     ("[\"server\", \"client\"]", "[\"client\", \"client\"]", "links.a.hosts", "joins two"),
+    (
+        "[\"server\", \"client\"]",
+        "[\"a\", \"b\", \"c\"]",
+        "links.a.hosts",
+        "names 3 hosts; a link joins two",
+    ),
+    (
+        "[links.b]",
+        "[links.all]\nhosts = [\"client\", \"server\"]\n[links.b]",
+        "links.all",
+        "another name",
+    ),
+    (
+        "[links.b]",
+        "[links.default]\nhosts = [\"client\", \"server\"]\n[links.b]",
+        "links.default",
+        "another name",
+    ),
     ("tap = \"wire", "mtu = 575\ntap = \"wire", "links.a.mtu", "576 to 65535"),
     ("tap = \"wire", "mtu = 65536\ntap = \"wire", "links.a.mtu", "576 to 65535"),
     ("tap = \"wire", "both = {}\ntap = \"wire", "links.a.both", "forward"),
@@ -269,7 +293,11 @@ const BAD: &[(&str, &str, &str, &str)] = &[
     ("run = [\"sh\"]", "run = [\"\"]", "programs[1].run", "PROGRAM"),
     ("run = [\"sh\"]", "ran = [\"sh\"]", "programs[1].ran", "run"),
     ("listens = \"{port}\"", "listens = 0", "programs[0].listens", "65535"),
-    ("listens = \"{port}\"", "listens = 65536", "programs[0].listens", "65536"),
+    ("listens = \"{port}\"", "listens = 65536", "programs[0].listens", "from 0 to 65535"),
+    ("listens = \"{port}\"", "listens = 80\nsays = \"ready\"", "programs[0].says", "one of them"),
+    ("listens = \"{port}\"", "says = \"\"", "programs[0].says", "is empty"),
+    ("[[programs]]", "[zeros]\npage = 4294967296\n[[programs]]", "zeros.page", "to 4294967295"),
+    ("host = \"server\"", "host = \"\"", "programs[0].host", "is empty; name a host"),
     ("[\"proxied\"]", "[\"proxy\"]", "programs[1].only.path", "direct, proxied"),
     ("only = { path", "only = { way", "programs[1].only.way", "loss, path"),
     // The measurement.
@@ -320,6 +348,13 @@ const BAD: &[(&str, &str, &str, &str)] = &[
     ("lines = \"path\"", "lines = \"port\"", "plots[0].lines", "loss, path"),
     ("lines = \"path\"", "each = \"way\"", "plots[0].each", "loss, path"),
     ("lines = \"path\"", "", "plots[0]", "lines or each"),
+    (
+        "lines = \"path\"",
+        "lines = \"loss\"\nwhere = { path = [\"direct\"] }",
+        "plots[0].lines",
+        "in another way",
+    ),
+    ("lines = \"path\"", "lines = \"path\"\neach = \"path\"", "plots[0].each", "in another way"),
     ("lines = \"path\"", "where = { path = [1] }", "plots[0].where.path", "direct, proxied"),
     ("lines = \"path\"", "where = { path = [] }", "plots[0].where", "nothing to draw"),
     ("title = \"Speed\"", "title = \"?\"", "plots[0].title", "another title"),
@@ -362,6 +397,126 @@ fn there_is_an_end_to_how_much_is_tried() {
     let links: String = (0..99).map(link).collect();
     let error = Experiment::parse(Path::new("bad.toml"), &format!("{GOOD}{links}")).unwrap_err();
     assert_eq!(error.key, "links");
+
+    let host = |i| format!("[hosts.h{i}]\n");
+    let hosts: String = (0..99).map(host).collect();
+    let error = Experiment::parse(Path::new("bad.toml"), &format!("{GOOD}{hosts}")).unwrap_err();
+    assert_eq!(error.key, "hosts");
+}
+
+/// The key and the line that is said of the good file with something else in it.
+fn refused(good: &str, bad: &str) -> (String, String) {
+    assert!(GOOD.contains(good), "{good}");
+    let error = Experiment::parse(Path::new("bad.toml"), &GOOD.replacen(good, bad, 1));
+    let error = error.map(|_| ()).unwrap_err();
+    (error.key.clone(), error.to_string())
+}
+
+/// Keys with a named value each, which has the one before many times.
+fn tower(first: &str, more: impl Fn(&str) -> String) -> String {
+    let key = |i: usize| {
+        let value = i.checked_sub(1).map_or(first.into(), |before| more(&format!("{{a{before}}}")));
+        format!("[sweep.k{i}]\nb = {{ a{i} = {value} }}\n")
+    };
+    format!("loss = [0, 0.5]\n{}", (0..12).map(key).collect::<String>())
+}
+
+#[test]
+fn placeholders_that_hold_each_other_make_no_more_than_a_trial_can_hold() {
+    let text = tower("\"0123456789\"", |name| format!("\"{}\"", name.repeat(10)));
+    let (key, line) = refused("loss = [0, 0.5]\n", &text);
+    assert!(key.starts_with("sweep.k"), "{line}");
+    assert!(line.contains("1048576 bytes"), "{line}");
+    let lists = tower("[0]", |name| format!("[{}]", vec![format!("\"{name}\""); 10].join(", ")));
+    let (key, line) = refused("loss = [0, 0.5]\n", &lists);
+    assert!(key.starts_with("sweep.k") && line.contains("10000 items"), "{line}");
+    // Each by itself is small, but it is one within the other.
+    let deep = tower("[0]", |name| format!("[[[\"{name}\"]]]"));
+    let (key, line) = refused("loss = [0, 0.5]\n", &deep);
+    assert!(key.starts_with("sweep.k") && line.contains("within each other"), "{line}");
+}
+
+#[test]
+fn all_trials_together_have_a_limit_too() {
+    let thousand = "0123456789".repeat(100);
+    let many: Vec<String> = (0..70).map(|i| i.to_string()).collect();
+    let swept = format!(
+        "loss = [0]\nmany = [{}]\n[sweep.small]\ns = {{ text = \"{thousand}\" }}\n[sweep.big]\nb = {{ long = \"{}\" }}\n",
+        many.join(", "),
+        "{text}".repeat(1000)
+    );
+    let (key, line) = refused("loss = [0, 0.5]\n", &swept);
+    assert_eq!(key, "sweep.big.b.long");
+    assert!(line.contains("64 MiB"), "{line}");
+}
+
+#[test]
+fn names_that_no_file_can_have_are_refused_before_the_first_trial() {
+    let long = "n".repeat(256);
+    for section in ["files", "zeros"] {
+        let entry = format!("[zeros]\n{long} = 1\n[[programs]]");
+        let entry = if section == "files" {
+            entry.replace("[zeros]\n", "").replace("= 1", "= \"\"")
+        } else {
+            entry
+        };
+        let (key, line) = refused("[[programs]]", &entry);
+        assert!(key.starts_with(section) && line.contains("200 bytes"), "{line}");
+    }
+    let (key, line) = refused("title = \"Speed\"", &format!("title = \"{long}\""));
+    assert_eq!(key, "plots[0].title");
+    assert!(line.contains("shorter title"), "{line}");
+    let (key, _) = refused("wire.pcapng", &format!("{long}.pcapng"));
+    assert_eq!(key, "links.a.tap");
+}
+
+#[test]
+fn what_is_said_is_short_however_long_the_file_is() {
+    let long = "x".repeat(5000);
+    for bad in [format!("{long} = 1\nabout ="), format!("repetitions = \"{long}\"\nabout =")] {
+        let (_, line) = refused("about =", &bad);
+        assert!(line.len() < 1500, "{line}");
+    }
+    let (_, line) = refused("rate_mbit = 20", "rate_mbit = -1e300");
+    assert!(line.contains("-1e300 cannot be"), "{line}");
+    let (_, line) = refused("[measure]\n", "[measure]\ntimeout_s = 1e300\n");
+    assert!(line.contains("1e300 cannot be"), "{line}");
+    assert!(parse_error(&" ".repeat((1 << 20) + 1)).contains("1 MiB"));
+}
+
+fn parse_error(text: &str) -> String {
+    Experiment::parse(Path::new("bad.toml"), text).map(|_| ()).unwrap_err().to_string()
+}
+
+#[test]
+fn predictors_say_what_they_need() {
+    let predict = |predictor: &str, unit: &str, keys: &str| {
+        let text = GOOD.replace("slowest-channel", predictor);
+        let text = text.replace("unit = \"Mbit/s\"", &format!("unit = \"{unit}\""));
+        let text = text.replace("port = 80 }", &format!("port = 80{keys} }}"));
+        let text = text.replace("port = 1080 }", &format!("port = 1080{keys} }}"));
+        Experiment::parse(Path::new("bad.toml"), &text).map(|_| ()).map_err(|error| {
+            assert_eq!(error.key, "predict.speed");
+            error.problem
+        })
+    };
+    let requests = |keys: &str| predict("requests", "requests/s", keys);
+    let said = requests("").unwrap_err();
+    assert!(said.starts_with("requests needs the key clients; add it to [sweep]"), "{said}");
+    assert_eq!(requests(", clients = 1, size = 0, round_trips = 2"), Ok(()));
+    let said = requests(", clients = 0, size = 0, round_trips = 2").unwrap_err();
+    assert!(said.starts_with("requests needs a number from 1 on as clients, not 0"), "{said}");
+    assert!(requests(", clients = \"many\", size = 0, round_trips = 2").is_err());
+    assert!(requests(", clients = nan, size = 0, round_trips = 2").is_err());
+    assert!(predict("datagrams", "Mbit/s", ", bitrate = -1").is_err());
+    assert_eq!(predict("datagrams", "Mbit/s", ", bitrate = 1"), Ok(()));
+
+    let loss = |keys: &str| predict("optimal-loss", "", keys);
+    assert_eq!(loss(", kappa = 1.5, mu = 2, min_threshold = 1"), Ok(()));
+    let said = loss(", kappa = 1, mu = 2.5").unwrap_err();
+    assert!(said.contains("from 1 to 2 as mu"), "there are two links: {said}");
+    assert!(loss(", kappa = 2, mu = 1").unwrap_err().contains("from 1 to 1 as kappa"));
+    assert!(loss(", kappa = 1, mu = 2, min_threshold = 2").unwrap_err().contains("min_threshold"));
 }
 
 #[test]
@@ -376,6 +531,14 @@ fn drivers_give_their_own_values() {
     assert_eq!(driven("acuracy", "loss = {}"), Err("measure.driver".into()));
     assert_eq!(driven("accuracy", "lost = {}"), Err("measure.values.lost".into()));
     assert_eq!(driven("accuracy", "loss = { after = \"x\" }"), Err("measure.values.loss".into()));
+    let options = |client: &str| {
+        format!(
+            "mean = {{}}\n[measure.options]\nclient = \"{client}\"\nserver = \"b\"\nport = 80\n\
+             seconds = 1\nconnect = \"10.0.0.2:80\"\n"
+        )
+    };
+    assert_eq!(driven("round-trips", &options("a")), Ok(()));
+    assert_eq!(driven("round-trips", &options("c")), Err("measure.options.client".into()));
 }
 
 #[test]
@@ -391,4 +554,31 @@ fn missing_programs_are_named_with_their_package() {
     let said = missing("no-such-program").unwrap_err();
     assert!(said.contains("no-such-program is not in PATH"), "{said}");
     assert!(missing("bin/sh").unwrap_err().contains("from / on"));
+    assert!(missing("/tmp").unwrap_err().contains("/tmp is not a program"));
+    assert!(missing("/etc/passwd").unwrap_err().contains("/etc/passwd is not executable"));
+
+    let second = GOOD.replace("run = [\"sh\"]", "run = [\"no-such-program\"]");
+    assert_eq!(parse(&second).find_programs().unwrap_err().key, "programs[1].run");
+}
+
+#[test]
+fn only_files_of_text_that_end_are_read() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("experiment.toml");
+    let read = |bytes: &[u8]| {
+        fs::write(&file, bytes).unwrap();
+        text(&file).map_err(|error| error.kind())
+    };
+    assert_eq!(read(GOOD.as_bytes()), Ok(GOOD.into()));
+    assert_eq!(read(b"\xff\xfe"), Err(ErrorKind::InvalidData));
+    assert!(read(&vec![b' '; 1 << 20]).is_ok());
+    assert!(read(&vec![b' '; (1 << 20) + 1]).is_err());
+    assert_eq!(text(&place.path().join("none")).unwrap_err().kind(), ErrorKind::NotFound);
+
+    let strange = place.path().join("strange.toml");
+    symlink("/dev/zero", &strange).unwrap();
+    assert!(text(&strange).unwrap_err().to_string().contains("not a regular file"));
+    let pipe = place.path().join("pipe.toml");
+    mkfifoat(CWD, &pipe, Mode::RWXU).unwrap();
+    assert!(text(&pipe).unwrap_err().to_string().contains("not a regular file"));
 }

@@ -3,10 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use lab::experiment::{Results, RunError, Status, run_with};
 use lab::{Experiment, Measured, Place, Trial, TrialError};
+use rustix::fs::{CWD, Mode, mkfifoat};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -168,6 +170,44 @@ fn another_experiment_is_refused() {
 }
 
 #[test]
+fn a_run_without_a_finished_trial_may_be_changed() {
+    let out = place();
+    run_until_failure(&out, 0);
+    let before = read(&out, "trials.jsonl");
+    assert_eq!(before.lines().count(), 1);
+    let changed = TEXT.replace("seed = 7", "seed = 8");
+    let results = run_to_the_end(&changed, &out);
+    assert_eq!(read(&out, "trials.jsonl").lines().count(), 1 + 12);
+    assert!(!read(&out, "trials.jsonl").contains(&before), "it is begun anew");
+    let nothing = |_: &Trial, _: Place<'_>| panic!("a trial was performed");
+    let again = run_with(&experiment(&changed), out.path(), |_| {}, nothing).unwrap();
+    assert_eq!(again.trials, results.trials);
+}
+
+#[test]
+fn a_journal_that_never_ends_is_not_read() {
+    let out = place();
+    symlink("/dev/zero", out.path().join("trials.jsonl")).unwrap();
+    assert!(refused(TEXT, &out).to_string().contains("not a regular file"));
+    let out = place();
+    mkfifoat(CWD, out.path().join("trials.jsonl"), Mode::RWXU).unwrap();
+    assert!(refused(TEXT, &out).to_string().contains("not a regular file"));
+    let out = place();
+    let file = fs::File::create(out.path().join("trials.jsonl")).unwrap();
+    file.set_len((1 << 30) + 1).unwrap();
+    assert!(refused(TEXT, &out).to_string().contains("1 GiB"));
+}
+
+#[test]
+fn nothing_unfinished_stays_when_results_cannot_be_written() {
+    let out = place();
+    fs::create_dir(out.path().join("results.csv")).unwrap();
+    let done = run_with(&experiment(TEXT), out.path(), |_| {}, rising());
+    assert!(matches!(done, Err(RunError::Writing(..))));
+    assert!(!out.path().join("results.csv.unfinished").exists());
+}
+
+#[test]
 fn another_machine_is_refused() {
     let out = place();
     run_until_failure(&out, 2);
@@ -186,6 +226,8 @@ fn a_journal_that_no_run_has_written_is_refused() {
         (3, [lines[0], lines[1], "{}", lines[3]].join("\n")),
         (2, [lines[0], lines[2], lines[1]].join("\n")),
         (1, lines[1..].join("\n")),
+        (1, String::from("{}")),
+        (2, [lines[0], &without_values(lines[1])].join("\n")),
         (14, journal.clone() + lines[1]),
     ];
     for (line, journal) in broken {
@@ -193,6 +235,13 @@ fn a_journal_that_no_run_has_written_is_refused() {
         let said = refused(TEXT, &out);
         assert!(matches!(said, RunError::Broken(_, at) if at == line), "{line}: {said}");
     }
+}
+
+/// A trial in which nothing was measured.
+fn without_values(line: &str) -> String {
+    let mut trial: Value = serde_json::from_str(line).unwrap();
+    trial["values"] = json!({});
+    trial.to_string()
 }
 
 #[test]
@@ -268,7 +317,9 @@ fn the_table_has_a_row_for_each_trial() {
 fn the_document_has_the_experiment_the_machine_and_the_trials() {
     let out = place();
     let results = run_to_the_end(TEXT, &out);
-    let document: Value = serde_json::from_str(&read(&out, "results.json")).unwrap();
+    let document = read(&out, "results.json");
+    assert!(document.ends_with("}\n"));
+    let document: Value = serde_json::from_str(&document).unwrap();
     assert_eq!(document["name"], "made-up");
     assert_eq!(document["about"], "How fast, and how \"far\"");
     assert_eq!(document["paper"], "001");

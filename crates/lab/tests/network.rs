@@ -5,13 +5,16 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lab::{Conditions, Direction, Host, Measured, Network, Place, Trial, perform, sandbox};
+use lab::sandbox::{self, SandboxError};
+use lab::{Conditions, Direction, Host, Measured, Network, Place, Trial, perform};
 use libtest_mimic::{Arguments, Trial as Test};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 /// Tests by the names of their functions.
 macro_rules! tests {
@@ -21,9 +24,16 @@ macro_rules! tests {
 }
 
 fn main() -> ExitCode {
-    if let Err(error) = sandbox::enter() {
-        eprintln!("SKIPPED: the tests of emulated networks did not run: {error}");
-        return ExitCode::SUCCESS;
+    match sandbox::enter() {
+        Ok(()) => {}
+        Err(error @ (SandboxError::Killed(_) | SandboxError::Interrupted(_))) => {
+            eprintln!("{error}");
+            return ExitCode::FAILURE;
+        }
+        Err(error) => {
+            eprintln!("SKIPPED: the tests of emulated networks did not run: {error}");
+            return ExitCode::SUCCESS;
+        }
     }
     let tests = tests![
         a_link_keeps_its_rate,
@@ -37,6 +47,11 @@ fn main() -> ExitCode {
         programs_start_in_order_and_end_with_the_trial,
         a_trial_that_fails_says_why,
         nothing_outlives_its_trial,
+        a_tap_is_a_new_file,
+        a_full_disk_is_named,
+        a_flood_of_output_ends_a_trial,
+        what_a_link_or_host_cannot_have_is_named,
+        the_machines_parameters_cannot_be_changed,
     ];
     // One after the other: each measures times.
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
@@ -291,4 +306,79 @@ fn nothing_outlives_its_trial() {
     let running = fs::read_dir("/proc").unwrap().flatten();
     let running = running.filter_map(|entry| fs::read_to_string(entry.path().join("cmdline")).ok());
     assert!(running.into_iter().all(|line| !line.contains("617")));
+}
+
+const TAPPED: &str = "hosts = { client = {}, server = {} }
+measure = { driver = \"accuracy\", options = { delays = 100 }, values = { delay = {} } }
+[links.a]
+hosts = [\"client\", \"server\"]
+tap = \"a.pcapng\"";
+
+fn a_tap_is_a_new_file() {
+    let directory = tempfile::tempdir_in(sandbox::SCRATCH).unwrap();
+    let [other, tap] = ["other", "1-a.pcapng"].map(|name| directory.path().join(name));
+    fs::write(&other, "not to be touched").unwrap();
+    symlink(&other, &tap).unwrap();
+    perform(&toml::from_str(TAPPED).unwrap(), place(directory.path())).unwrap();
+    assert_eq!(fs::read_to_string(&other).unwrap(), "not to be touched");
+    assert!(tap.symlink_metadata().unwrap().is_file());
+}
+
+fn a_full_disk_is_named() {
+    let directory = tempfile::tempdir_in(sandbox::SCRATCH).unwrap();
+    mount("small", directory.path(), "tmpfs", MountFlags::empty(), Some(c"size=8k")).unwrap();
+    let error = perform(&toml::from_str(TAPPED).unwrap(), place(directory.path())).unwrap_err();
+    let said = error.to_string();
+    assert!(said.starts_with("cannot write /dev/shm/") && said.contains("1-a.pcapng"), "{said}");
+    assert!(said.contains("No space left on device") && said.contains("make room"), "{said}");
+    unmount(directory.path(), UnmountFlags::empty()).unwrap();
+}
+
+fn a_flood_of_output_ends_a_trial() {
+    let measured =
+        |run: &str| format!("[measure]\nhost = \"client\"\ntimeout_s = 30\nrun = [{run}]\n");
+    let values = "[measure.values]\nx = { after = \"x\" }";
+    let with = |key: &str| {
+        let program = "[[programs]]\nhost = \"server\"\nrun = [\"yes\"]\n";
+        format!("{program}{key}\n{}{values}", measured("\"sleep\", \"30\""))
+    };
+    let floods = [
+        format!("{}{values}", measured("\"sh\", \"-c\", \"yes\"")),
+        format!("{}{values}", measured("\"sh\", \"-c\", \"yes >&2\"")),
+        with("says = \"never\""),
+        with("listens = 7009"),
+    ];
+    for text in floods {
+        let start = Instant::now();
+        let error = performed(&trial("", &text)).unwrap_err();
+        assert!(error.ends_with("printed more than 64 MiB"), "{error}");
+        assert!(start.elapsed() < Duration::from_secs(10), "it took {:?}", start.elapsed());
+    }
+}
+
+fn what_a_link_or_host_cannot_have_is_named() {
+    let failure = |text: &str| {
+        Network::new(&toml::from_str(text).unwrap(), place(Path::new("/"))).unwrap_err().to_string()
+    };
+    let text = TAPPED.replace("tap = \"a.pcapng\"", "congestion = \"nope\"");
+    let said = failure(&text);
+    assert!(said.contains("link a: there is no congestion control nope"), "{said}");
+    assert!(said.contains("tcp_available_congestion_control has"), "{said}");
+    let text = TAPPED.replace("server = {}", "server = { sysctl.\"net/ipv4/nope\" = \"1\" }");
+    let said = failure(&text);
+    assert!(said.contains("host server: a host has no sysctl net/ipv4/nope"), "{said}");
+}
+
+fn the_machines_parameters_cannot_be_changed() {
+    let swappiness = "/proc/sys/vm/swappiness";
+    let as_it_is = fs::read_to_string(swappiness).unwrap();
+    assert!(fs::write(swappiness, as_it_is).is_err());
+    // A host's own can.
+    let network = network("", 1);
+    let [client, server] = hosts(&network);
+    let key = "net/ipv4/tcp_syn_retries";
+    client.set(key, "3").unwrap();
+    let value = |host: &Host| host.run(|| fs::read_to_string(format!("/proc/sys/{key}"))).unwrap();
+    assert_eq!(value(client).unwrap(), "3\n");
+    assert_ne!(value(server).unwrap(), "3\n");
 }

@@ -17,7 +17,13 @@ pub struct Aim {
     pub objective: Objective,
     /// The privacy floor: the least threshold of any symbol.
     pub floor: u8,
+    /// Whether packets will wait for those of their flow that were sent before. Then channels that
+    /// others would have to wait for too long are left out, where that costs nothing but rate.
+    pub keeps_order: bool,
 }
+
+/// Delays that differ by less, in ms, are the same: they cannot be measured more exactly.
+const SAME_DELAY_MS: f64 = 0.3;
 
 /// A schedule, and what it promises.
 #[derive(Clone, Debug)]
@@ -54,14 +60,60 @@ impl Aim {
     /// # Panics
     /// If there are more than [`model::MAX_CHANNELS`] channels.
     pub fn plan(&self, channels: &[Channel], up: Subset) -> Result<Plan, NoPlan> {
-        let places: Vec<usize> = up.iter().filter(|channel| *channel < channels.len()).collect();
+        let up: Subset = up.iter().filter(|channel| *channel < channels.len()).collect();
         let floor = usize::from(self.floor).max(1);
-        if places.len() < floor {
-            return Err(NoPlan::BelowFloor { up: places.len(), floor });
+        if up.len() < floor {
+            return Err(NoPlan::BelowFloor { up: up.len(), floor });
         }
-        let these = places.iter().map(|place| channels[*place]).collect();
-        let set = ChannelSet::new(these).expect("at least one channel, and not too many");
-        let need = self.need(places.len(), floor);
+        let plan = self.plan_over(channels, up)?;
+        let better = self.company(channels, up).and_then(|company| {
+            let better = self.plan_over(channels, company).ok()?;
+            let is_as_good = self.cost(&better.averages) <= self.cost(&plan.averages) + SAME_COST;
+            is_as_good.then_some(better)
+        });
+        Ok(better.unwrap_or(plan))
+    }
+
+    /// The channels whose delays go together best, if those are not all: none takes more than twice as
+    /// long as the fastest, and of such companies they carry the most.
+    ///
+    /// A flow that is kept in order takes as long as the slowest of its channels. TCP takes the
+    /// least round trip that it has seen for the path's own, and BBR keeps no more under way than
+    /// twice what fits into that: if packets that wait take more than twice as long, it sends ever
+    /// less. A slow channel so costs more than it carries.
+    fn company(&self, channels: &[Channel], up: Subset) -> Option<Subset> {
+        if !self.keeps_order {
+            return None;
+        }
+        let delay = |channel: usize| channels[channel].delay_ms();
+        let companies = up.iter().map(|fastest| {
+            let most = delay(fastest) + delay(fastest).max(SAME_DELAY_MS);
+            let goes_along = |other: &usize| (delay(fastest)..=most).contains(&delay(*other));
+            up.iter().filter(goes_along).collect::<Subset>()
+        });
+        let rated = companies.filter_map(|company| {
+            let set = set(channels, company);
+            Some((company, set.best_rate(self.mu)?))
+        });
+        let best = rated.max_by(|(_, one), (_, other)| one.total_cmp(other));
+        best.map(|(company, _)| company).filter(|company| *company != up)
+    }
+
+    /// What the objective makes small.
+    fn cost(&self, averages: &Averages) -> f64 {
+        match self.objective {
+            Objective::Risk => averages.risk,
+            Objective::Loss => averages.loss,
+            Objective::Delay => averages.delay_ms,
+            Objective::DeliveredDelay => averages.delivered_delay_ms,
+            Objective::Rate => -averages.rate,
+        }
+    }
+
+    fn plan_over(&self, channels: &[Channel], these: Subset) -> Result<Plan, NoPlan> {
+        let places: Vec<usize> = these.iter().collect();
+        let set = set(channels, these);
+        let need = self.need(places.len(), usize::from(self.floor).max(1));
         // The objectives after the first are a matter of taste, and not worth having no plan for.
         let plan = set.plan(&need).or_else(|_| {
             set.plan(&Need { objectives: need.objectives[..1].to_vec(), ..need.clone() })
@@ -92,6 +144,15 @@ impl Aim {
     }
 }
 
+/// Costs that differ by less are the same.
+const SAME_COST: f64 = 1e-9;
+
+/// Some of the channels, as a set of their own.
+fn set(channels: &[Channel], these: Subset) -> ChannelSet {
+    ChannelSet::new(these.iter().map(|channel| channels[channel]).collect())
+        .expect("at least one channel, and not too many")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,7 +163,7 @@ mod tests {
     }
 
     fn aim(kappa: f64, mu: f64, floor: u8) -> Aim {
-        Aim { kappa, mu, objective: Objective::Risk, floor }
+        Aim { kappa, mu, objective: Objective::Risk, floor, keeps_order: true }
     }
 
     #[test]
@@ -129,5 +190,31 @@ mod tests {
         assert!((plan.averages.kappa - 2.0).abs() < 1e-9 && (plan.averages.mu - 2.0).abs() < 1e-9);
         let refused = aim(2.5, 4.0, 2).plan(&channels(), Subset::first(1));
         assert_eq!(refused.unwrap_err(), NoPlan::BelowFloor { up: 1, floor: 2 });
+    }
+
+    #[test]
+    fn a_channel_that_others_would_wait_for_is_left_out_where_it_costs_nothing_but_rate() {
+        let pair = |delays: [f64; 2], rates: [f64; 2], risks: [f64; 2]| {
+            let channel = |i: usize| Channel::new(risks[i], 0.0, delays[i], rates[i]).unwrap();
+            [channel(0), channel(1)]
+        };
+        let used = |aim: Aim, channels: &[Channel]| {
+            let plan = aim.plan(channels, Subset::first(2)).unwrap();
+            [0, 1].map(|channel| plan.schedule.use_of(channel) > 0.0)
+        };
+        let same = [0.1, 0.1];
+        let fibre_and_mobile = pair([5.0, 40.0], [300.0, 30.0], same);
+        assert_eq!(used(aim(1.0, 1.0, 1), &fibre_and_mobile), [true, false]);
+        let unordered = Aim { keeps_order: false, ..aim(1.0, 1.0, 1) };
+        assert_eq!(used(unordered, &fibre_and_mobile), [true, true]);
+        // The slow one carries more.
+        assert_eq!(used(aim(1.0, 1.0, 1), &pair([5.0, 40.0], [30.0, 300.0], same)), [false, true]);
+        // Twice as long is not too long.
+        assert_eq!(used(aim(1.0, 1.0, 1), &pair([20.0, 40.0], [50.0, 50.0], same)), [true, true]);
+        // Both are needed.
+        assert_eq!(used(aim(2.0, 2.0, 2), &fibre_and_mobile), [true, true]);
+        // It would be less private.
+        let watched = pair([5.0, 40.0], [300.0, 30.0], [0.5, 0.1]);
+        assert_eq!(used(aim(1.0, 1.0, 1), &watched), [true, true]);
     }
 }

@@ -17,8 +17,25 @@ pub struct Status {
     pub predicted: Option<Predicted>,
     /// The channels, in the configuration's order.
     pub channels: Vec<Channel>,
+    /// Symbols that waited for those of their flow that were sent before.
+    pub waited: Waited,
     /// What was not passed on, by reason.
     pub dropped: Dropped,
+}
+
+/// How symbols left that had to wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Waited {
+    /// The longest that one may wait now, in ms.
+    pub window_ms: f64,
+    /// Behind the one that they waited for.
+    pub in_order: u64,
+    /// Because the one that they waited for was known to be lost.
+    pub after_loss: u64,
+    /// Because they had waited for as long as the window.
+    pub after_time: u64,
+    /// To make room for others.
+    pub for_room: u64,
 }
 
 /// What was achieved.

@@ -241,6 +241,7 @@ fn aim(config: &Config) -> Aim {
         mu: config.mu,
         objective: config.objective.into(),
         floor: config.min_threshold,
+        keeps_order: config.order == Order::Auto,
     }
 }
 

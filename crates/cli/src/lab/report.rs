@@ -48,6 +48,16 @@ pub(super) fn results(results: &Results, out: &Path) -> Result<(), Failure> {
     print(&format!("{}\n\n{table}\nAll of it is in {}", results.about, out.display()))
 }
 
+/// Says that nothing was measured now.
+///
+/// # Errors
+/// When standard output cannot be written to.
+pub(super) fn measured_before(results: &Results, out: &Path) -> Result<(), Failure> {
+    let journal = out.join(super::JOURNAL);
+    let (date, _) = results.started.split_once('T').unwrap_or((&results.started, ""));
+    print(&format!("Measured on {date}; remove {} to measure again", journal.display()))
+}
+
 /// What was varied, measured and predicted at a point.
 fn row(summary: &Summary<'_>, predicted: &[bool]) -> Vec<String> {
     let mut row: Vec<String> = summary.settings().collect();

@@ -33,6 +33,7 @@ pub(super) const DRIVER: Driver = Driver {
         "loss_z",
         "packets",
     ],
+    hosts: &[],
     check,
     measure,
 };

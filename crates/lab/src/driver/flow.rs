@@ -16,8 +16,13 @@ use crate::link::{Direction, Link};
 use crate::network::Network;
 use crate::trial::LinkPlan;
 
-pub(super) const DRIVER: Driver =
-    Driver { name: "flow", values: &["carried", "loss", "delay", "uneven"], check, measure };
+pub(super) const DRIVER: Driver = Driver {
+    name: "flow",
+    values: &["carried", "loss", "delay", "uneven"],
+    hosts: &["from", "to"],
+    check,
+    measure,
+};
 
 /// The driver's settings.
 #[derive(Clone, Debug, Deserialize)]

@@ -14,6 +14,7 @@ use crate::network::Network;
 pub(super) const DRIVER: Driver = Driver {
     name: "round-trips",
     values: &["mean", "deviation", "median", "highest", "count"],
+    hosts: &["client", "server"],
     check,
     measure,
 };

@@ -2,10 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use toml::Value;
+
 use super::Problem;
+use super::value::written;
 use crate::driver;
 use crate::link::Conditions;
 use crate::trial::{HostPlan, LinkPlan, MeasurePlan, ProgramPlan, Trial, ValuePlan};
+
+/// The most hosts, each of which is a namespace.
+const MOST_HOSTS: usize = 100;
+
+/// The longest name of a file, in bytes. A tap's begins with the trial's number as well.
+const LONGEST_FILE_NAME: usize = 200;
 
 /// The longest name of an interface, which a link's is.
 const LONGEST_NAME: usize = 15;
@@ -18,6 +27,10 @@ const LONGEST_S: f64 = 86_400.0;
 
 /// Checks all but the programs, and whether links join hosts that there are.
 pub(super) fn trial(trial: &Trial) -> Result<(), Problem> {
+    if trial.hosts.len() > MOST_HOSTS {
+        let what = format!("are {}, more than {MOST_HOSTS}; leave some out", trial.hosts.len());
+        return Err(Problem::new("hosts", what));
+    }
     for (name, host) in &trial.hosts {
         let key = format!("hosts.{name}");
         check_name(&key, name)?;
@@ -31,12 +44,17 @@ pub(super) fn trial(trial: &Trial) -> Result<(), Problem> {
     for (name, link) in &trial.links {
         let key = format!("links.{name}");
         check_name(&key, name)?;
+        if ["all", "default"].contains(&name.as_str()) {
+            let what = "stands for other interfaces than one; give it another name";
+            return Err(Problem::new(key, what));
+        }
         check_link(&key, link)?;
         check_tap(&key, link, &mut taps)?;
     }
     for (section, name) in names_of_files(trial) {
         if !is_file_name(name) || (section == "zeros" && trial.files.contains_key(name)) {
-            let what = "is no plain name of a file of its own; write one without / that does not begin with a dot";
+            let what = "is no plain name of a file of its own; write one of at most 200 bytes without / \
+                        that does not begin with a dot";
             return Err(Problem::new(format!("{section}.{name}"), what));
         }
     }
@@ -59,6 +77,16 @@ pub(super) fn program(
     check_command(&format!("{key}.run"), &program.run)?;
     if program.listens == Some(0) {
         return Err(Problem::new(format!("{key}.listens"), "is 0; write a port from 1 to 65535"));
+    }
+    if program.says.as_ref().is_some_and(String::is_empty) {
+        return Err(Problem::new(
+            format!("{key}.says"),
+            "is empty; write what it prints when it is ready",
+        ));
+    }
+    if program.listens.is_some() && program.says.is_some() {
+        let what = "tells, beside listens, when the program is ready; give one of them";
+        return Err(Problem::new(format!("{key}.says"), what));
     }
     Ok(())
 }
@@ -108,7 +136,7 @@ fn check_conditions(key: &str, conditions: Option<Conditions>) -> Result<(), Pro
     checked.map_err(|wrong| {
         Problem::new(
             format!("{key}.{}", wrong.key),
-            format!("{} cannot be; {}", wrong.value, wrong.must),
+            format!("{} cannot be; {}", written(wrong.value), wrong.must),
         )
     })
 }
@@ -121,7 +149,8 @@ fn check_tap<'a>(
     let Some(tap) = &link.tap else { return Ok(()) };
     let key = format!("{key}.tap");
     if !is_file_name(tap) || !tap.ends_with(".pcapng") {
-        return Err(Problem::new(key, "is no plain name of a file; write one such as wire.pcapng"));
+        let what = "is no plain name of a file of at most 200 bytes; write one such as wire.pcapng";
+        return Err(Problem::new(key, what));
     }
     if !taps.insert(tap) {
         return Err(Problem::new(key, format!("{tap} is another link's, too; give another name")));
@@ -133,7 +162,8 @@ fn check_measure(measure: &MeasurePlan, hosts: &BTreeMap<String, HostPlan>) -> R
     if let Some(timeout_s) = measure.timeout_s
         && !(timeout_s > 0.0 && timeout_s <= LONGEST_S)
     {
-        let what = format!("{timeout_s} cannot be; it must be above 0 and at most 86400");
+        let what =
+            format!("{} cannot be; it must be above 0 and at most 86400", written(timeout_s));
         return Err(Problem::new("measure.timeout_s", what));
     }
     if measure.values.is_empty() {
@@ -150,7 +180,7 @@ fn check_measure(measure: &MeasurePlan, hosts: &BTreeMap<String, HostPlan>) -> R
     }
     match (&measure.run, &measure.driver) {
         (Some(run), None) => check_run(run, measure),
-        (None, Some(driver)) => check_driven(driver, measure),
+        (None, Some(driver)) => check_driven(driver, measure, hosts),
         _ => Err(Problem::new("measure", "needs either run or driver; give one of them")),
     }
 }
@@ -186,7 +216,11 @@ fn check_read(key: &str, value: &ValuePlan) -> Result<(), Problem> {
 }
 
 /// Checks that there is such a driver, and that it gives such values.
-fn check_driven(driver: &str, measure: &MeasurePlan) -> Result<(), Problem> {
+fn check_driven(
+    driver: &str,
+    measure: &MeasurePlan,
+    hosts: &BTreeMap<String, HostPlan>,
+) -> Result<(), Problem> {
     let Some(driver) = driver::find(driver) else {
         let names: Vec<&str> = driver::ALL.iter().map(|driver| driver.name).collect();
         let what = format!("there is no driver {driver}; there are {}", names.join(", "));
@@ -201,6 +235,10 @@ fn check_driven(driver: &str, measure: &MeasurePlan) -> Result<(), Problem> {
         }
     }
     (driver.check)(&measure.options).map_err(|what| Problem::new("measure.options", what))?;
+    for name in driver.hosts {
+        let host = measure.options.get(*name).and_then(Value::as_str).unwrap_or_default();
+        check_host(&format!("measure.options.{name}"), host, hosts)?;
+    }
     for (name, value) in &measure.values {
         let key = format!("measure.values.{name}");
         if !driver.values.contains(&name.as_str()) {
@@ -221,6 +259,9 @@ fn check_host(key: &str, host: &str, hosts: &BTreeMap<String, HostPlan>) -> Resu
 
 /// There is no such host.
 pub(super) fn no_host(key: &str, host: &str) -> Problem {
+    if host.is_empty() {
+        return Problem::new(key, "is empty; name a host");
+    }
     let what = format!("there is no host {host}; add [hosts.{host}] or name another");
     Problem::new(key, what)
 }
@@ -234,5 +275,7 @@ fn check_command(key: &str, run: &[String]) -> Result<(), Problem> {
 
 /// Whether a file in a directory can have the name, without being hidden or another directory's.
 fn is_file_name(name: &str) -> bool {
-    !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\0'])
+    (1..=LONGEST_FILE_NAME).contains(&name.len())
+        && !name.starts_with('.')
+        && !name.contains(['/', '\0'])
 }

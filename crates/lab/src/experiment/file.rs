@@ -1,6 +1,10 @@
 //! An experiment's file as it is written: placeholders without their values.
 
 use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -38,10 +42,78 @@ pub(super) struct File {
     pub(super) plots: Vec<Plot>,
 }
 
+/// The longest file, in bytes.
+const LONGEST: usize = 1 << 20;
+
+/// The most repetitions.
+const MOST_REPETITIONS: usize = 1000;
+
+/// The most programs, graphs and measured values.
+const MOST: usize = 100;
+
+/// The text of an experiment's file.
+///
+/// # Errors
+/// When it cannot be read; of kind [`InvalidData`](io::ErrorKind::InvalidData) if it is not text in
+/// UTF-8. What is no regular file, or longer than 1 MiB, is not read.
+pub fn text(path: &Path) -> io::Result<String> {
+    let file = regular_file(OpenOptions::new().read(true), path)?;
+    let mut bytes = Vec::new();
+    file.take(LONGEST as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > LONGEST {
+        return Err(io::Error::other("it is longer than 1 MiB; an experiment says less"));
+    }
+    String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// Opens a file that is neither a device nor a pipe, whose content might never end.
+pub(super) fn regular_file(options: &mut OpenOptions, path: &Path) -> io::Result<fs::File> {
+    // Without waiting for whoever is at the other end of a pipe.
+    let file = options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
+    if file.metadata()?.is_file() {
+        return Ok(file);
+    }
+    Err(io::Error::other("it is not a regular file; name another, or remove it"))
+}
+
 impl File {
     pub(super) fn parse(text: &str) -> Result<Self, Problem> {
+        if text.len() > LONGEST {
+            return Err(Problem::new("the file", "is longer than 1 MiB; say less"));
+        }
         let table: Table = toml::from_str(text).map_err(|error| syntax(text, &error))?;
         read("", Value::Table(table))
+    }
+
+    /// Checks what does not depend on what is varied.
+    pub(super) fn check(&self) -> Result<(), Problem> {
+        for (key, said) in [("about", Some(self.about.as_str())), ("paper", self.paper.as_deref())]
+        {
+            if said.is_some_and(|said| said.contains(char::is_control)) {
+                return Err(Problem::new(
+                    key,
+                    "has several lines or is no plain text; write one line",
+                ));
+            }
+        }
+        let repetitions = self.repetitions;
+        if !(1..=MOST_REPETITIONS).contains(&repetitions) {
+            let what =
+                format!("{repetitions} is not from 1 to {MOST_REPETITIONS}; give another number");
+            return Err(Problem::new("repetitions", what));
+        }
+        let values = self.measure.get("values").and_then(Value::as_table).map_or(0, Table::len);
+        for (key, count) in [
+            ("programs", self.programs.len()),
+            ("plots", self.plots.len()),
+            ("measure.values", values),
+        ] {
+            if count > MOST {
+                let what = format!("are {count}, more than {MOST}; leave some out");
+                return Err(Problem::new(key, what));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -61,16 +133,24 @@ pub(super) fn read<T: DeserializeOwned>(key: &str, value: Value) -> Result<T, Pr
 }
 
 /// The message without the names of Rust's numbers.
-fn in_plain_words(message: &str) -> String {
+pub(crate) fn in_plain_words(message: &str) -> String {
     let message = message.replace("expected f64", "expected a number");
-    let whole = ["u16", "u32", "u64", "usize"].map(|name| format!("expected {name}"));
-    whole.iter().fold(message, |message, name| message.replace(name, "expected a whole number"))
+    // TOML's numbers end where those of 64 bits with a sign do.
+    let most = i64::MAX.cast_unsigned();
+    let whole =
+        [("u16", u16::MAX.into()), ("u32", u32::MAX.into()), ("u64", most), ("usize", most)];
+    whole.iter().fold(message, |message, (name, most)| {
+        let words = format!("expected a whole number from 0 to {most}");
+        message.replace(&format!("expected {name}"), &words)
+    })
 }
 
 fn syntax(text: &str, error: &toml::de::Error) -> Problem {
     let at = error.span().map_or(0, |span| span.start);
     let line = text.get(..at).unwrap_or_default().matches('\n').count() + 1;
-    Problem::new(format!("line {line}"), format!("{}; this is not TOML", error.message()))
+    let said = error.span().and_then(|span| text.get(span)).unwrap_or_default();
+    let said = if said.is_empty() { String::new() } else { format!(" ({said})") };
+    Problem::new(format!("line {line}"), format!("{}{said}; this is not TOML", error.message()))
 }
 
 fn once() -> usize {

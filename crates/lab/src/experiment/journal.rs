@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
+use super::file::regular_file;
 use super::{Experiment, Machine, RunError};
 
 /// A trial that was performed.
@@ -54,9 +55,12 @@ pub(super) struct Journal {
 /// How long a run that was interrupted may take until it is gone.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// The longest journal, in bytes.
+const LONGEST: u64 = 1 << 30;
+
 impl Journal {
-    /// Opens the journal in a directory, or begins it. A last line that was not written to its end
-    /// is removed.
+    /// Opens the journal in a directory, or begins it if no trial is in it. A last line that was not
+    /// written to its end is removed.
     pub(super) fn open(directory: &Path, experiment: &Experiment) -> Result<Self, RunError> {
         let path = directory.join("trials.jsonl");
         let failed = |error| RunError::Writing(path.clone(), error);
@@ -64,11 +68,11 @@ impl Journal {
         if !lock(&file).map_err(failed)? {
             return Err(RunError::Busy(path));
         }
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(failed)?;
+        let bytes = read_all(&mut file).map_err(failed)?;
         let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         let content = read_lines(&path, &bytes[..whole], experiment)?;
-        file.set_len(whole as u64).and_then(|()| file.seek(SeekFrom::End(0))).map_err(failed)?;
+        let kept = if content.is_some() { whole as u64 } else { 0 };
+        file.set_len(kept).and_then(|()| file.seek(SeekFrom::End(0))).map_err(failed)?;
         if let Some((heading, records)) = content {
             return Ok(Self { path, file, heading, records });
         }
@@ -101,10 +105,31 @@ impl Heading {
         let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
         Self { experiment: experiment.digest.clone(), started, machine: Machine::here() }
     }
+
+    /// Checks that it is of this experiment and this machine; `path` is the journal's.
+    fn check(&self, path: &Path, experiment: &Experiment) -> Result<(), RunError> {
+        if self.experiment != experiment.digest {
+            return Err(RunError::Changed(path.to_owned()));
+        }
+        if self.machine != Machine::here() {
+            return Err(RunError::Moved(path.to_owned()));
+        }
+        Ok(())
+    }
 }
 
 fn open_file(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
+    let mut options = OpenOptions::new();
+    regular_file(options.read(true).write(true).create(true).truncate(false), path)
+}
+
+fn read_all(file: &mut File) -> io::Result<Vec<u8>> {
+    if file.metadata()?.len() > LONGEST {
+        return Err(io::Error::other("it is longer than 1 GiB; choose another place with --out"));
+    }
+    let mut bytes = Vec::new();
+    file.take(LONGEST).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Takes the file for this run; `false` if another keeps it.
@@ -120,7 +145,7 @@ fn lock(file: &File) -> io::Result<bool> {
     }
 }
 
-/// What whole lines say, if there are any and they are this experiment's.
+/// What whole lines say, if there are trials among them and they are this experiment's.
 fn read_lines(
     path: &Path,
     bytes: &[u8],
@@ -128,24 +153,18 @@ fn read_lines(
 ) -> Result<Option<(Heading, Vec<Record>)>, RunError> {
     let mut lines = bytes.split_inclusive(|byte| *byte == b'\n');
     let Some(heading) = lines.next() else { return Ok(None) };
-    let heading = read_heading(path, heading, experiment)?;
+    let heading: Heading =
+        serde_json::from_slice(heading).map_err(|_| RunError::Broken(path.to_owned(), 1))?;
+    let mut lines = lines.peekable();
+    // Whatever was to be measured, nothing is lost.
+    if lines.peek().is_none() {
+        return Ok(None);
+    }
+    heading.check(path, experiment)?;
     let records = lines.enumerate().map(|(number, line)| {
         let record = serde_json::from_slice(line).ok();
         let record = record.filter(|record| experiment.is_of(number, record));
         record.ok_or_else(|| RunError::Broken(path.to_owned(), number + 2))
     });
     Ok(Some((heading, records.collect::<Result<_, _>>()?)))
-}
-
-/// The first line of the journal at `path`, if it is this experiment's and this machine's.
-fn read_heading(path: &Path, line: &[u8], experiment: &Experiment) -> Result<Heading, RunError> {
-    let heading: Heading =
-        serde_json::from_slice(line).map_err(|_| RunError::Broken(path.to_owned(), 1))?;
-    if heading.experiment != experiment.digest {
-        return Err(RunError::Changed(path.to_owned()));
-    }
-    if heading.machine != Machine::here() {
-        return Err(RunError::Moved(path.to_owned()));
-    }
-    Ok(heading)
 }

@@ -4,13 +4,12 @@ use model::{Channel, ChannelSet, Need, Objective, Plan};
 
 use super::predict::DATAGRAM_HEADERS;
 use super::sweep::Combination;
-use super::value::number;
 use crate::trial::{LinkPlan, Trial};
 
 /// The payload of datagrams that a tunnel over all links carries at most, at the swept or set `mu`:
 /// `R_C`, where the channels' rates are what datagrams get of each alone, as in 000, VI-A.
 pub(super) fn rate(trial: &Trial, combination: &Combination) -> Option<f64> {
-    channels(trial.links.values())?.best_rate(parameter(combination, "mu")?)
+    channels(trial.links.values())?.best_rate(combination.number("mu")?)
 }
 
 /// The least part of its packets that is lost at full rate (IV-D).
@@ -26,8 +25,8 @@ pub(super) fn delay(trial: &Trial, combination: &Combination) -> Option<f64> {
 /// The best plan at `kappa` and `mu`, with no threshold below `min_threshold`, which is 1 if it is not
 /// given.
 fn plan(trial: &Trial, combination: &Combination, objective: Objective) -> Option<Plan> {
-    let (kappa, mu) = (parameter(combination, "kappa")?, parameter(combination, "mu")?);
-    let floor = parameter(combination, "min_threshold").unwrap_or(1.0);
+    let (kappa, mu) = (combination.number("kappa")?, combination.number("mu")?);
+    let floor = combination.number("min_threshold").unwrap_or(1.0);
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
     let min_k = floor as usize;
     let need = Need {
@@ -39,10 +38,6 @@ fn plan(trial: &Trial, combination: &Combination, objective: Objective) -> Optio
         ..Need::default()
     };
     channels(trial.links.values())?.plan(&need).ok()
-}
-
-fn parameter(combination: &Combination, name: &str) -> Option<f64> {
-    combination.value(name).and_then(number)
 }
 
 /// The links as the model's channels, from the first host to the second. A packet's delay is the

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use toml::Value;
 
 use super::sweep::{Combination, Sweep};
-use super::value::{number, said};
+use super::value::said;
 use super::{Experiment, Metric, Point, Problem, Results, Spread};
 
 /// A graph, as the file has it.
@@ -40,6 +40,9 @@ struct Dot<'a> {
 /// Whole numbers up to this have a tick each, or nearly so.
 const MOST_WHOLE: f64 = 10.0;
 
+/// The longest name of a graph's file, which is written under a longer one first.
+const LONGEST_NAME: usize = 200;
+
 /// Checks that there are such keys and values, and that each place of a graph is one point's.
 pub(super) fn check(
     plots: Vec<Plot>,
@@ -51,7 +54,14 @@ pub(super) fn check(
         let key = format!("plots[{i}]");
         plot.check_names(&key, sweep, metrics)?;
         plot.check_points(&key, points)?;
+        plot.check_once(&key)?;
         let name = plot.file_name();
+        if name.len() > LONGEST_NAME {
+            let what = format!(
+                "makes a file's name of more than {LONGEST_NAME} letters; give a shorter title"
+            );
+            return Err(Problem::new(format!("{key}.title"), what));
+        }
         if name == ".svg" || plots[..i].iter().any(|other| other.file_name() == name) {
             let what = format!(
                 "makes {name} the file's name, which is taken or empty; give another title"
@@ -104,12 +114,25 @@ impl Plot {
         Ok(())
     }
 
+    /// Checks that no key is shown in two ways.
+    fn check_once(&self, key: &str) -> Result<(), Problem> {
+        let [x, lines, each] = [Some(&self.x), self.lines.as_ref(), self.each.as_ref()];
+        let shown = [("lines", lines, lines == x), ("each", each, each == x || each == lines)];
+        for (name, swept, twice) in shown {
+            if let Some(swept) = swept.filter(|_| twice) {
+                let what = format!("{swept} is shown in another way already; name another key");
+                return Err(Problem::new(format!("{key}.{name}"), what));
+            }
+        }
+        Ok(())
+    }
+
     fn shows(&self, point: &Point) -> bool {
         point.combination.is_among(&self.only)
     }
 
     fn x(&self, combination: &Combination) -> Option<f64> {
-        let x = combination.value(&self.x).and_then(number);
+        let x = combination.number(&self.x);
         x.filter(|x| x.is_finite() && *x >= 0.0)
     }
 

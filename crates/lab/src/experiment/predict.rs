@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::sweep::Combination;
-use super::value::number;
+use super::value::{number, said};
 use super::{Metric, Problem, optimal};
 use crate::link::Conditions;
 use crate::trial::{LinkPlan, Trial};
@@ -13,34 +13,100 @@ struct Predictor {
     name: &'static str,
     /// The unit of what it says.
     unit: &'static str,
+    /// The keys that it needs, swept or set.
+    needs: &'static [Parameter],
     /// What it says of a trial; `None` where it does not know.
     says: fn(&Trial, &Combination) -> Option<f64>,
 }
 
+/// A number that a predictor needs.
+struct Parameter {
+    name: &'static str,
+    least: f64,
+    /// The most that it may be in a trial. The keys before it are there.
+    most: fn(&Trial, &Combination) -> f64,
+    is_optional: bool,
+}
+
+/// The steps of a range may end this much beyond its end, or begin so much before it.
+const ROUNDING: f64 = 1e-6;
+
+const BITRATE: Parameter = Parameter::from("bitrate", 0.001);
+
+const REQUESTS: [Parameter; 3] = [
+    Parameter::from("clients", 1.0),
+    Parameter::from("round_trips", 0.0),
+    Parameter::from("size", 0.0),
+];
+
+const MU: Parameter =
+    Parameter { most: |trial, _| trial.links.len() as f64, ..Parameter::from("mu", 1.0) };
+
+const SHARING: [Parameter; 3] = [
+    MU,
+    Parameter {
+        most: |_, combination| combination.number("mu").unwrap_or(f64::NAN),
+        ..Parameter::from("kappa", 1.0)
+    },
+    Parameter {
+        most: |_, combination| combination.number("kappa").map_or(f64::NAN, f64::floor),
+        is_optional: true,
+        ..Parameter::from("min_threshold", 1.0)
+    },
+];
+
 const PREDICTORS: [Predictor; 11] = [
-    Predictor { name: "slowest-channel", unit: "Mbit/s", says: slowest_channel },
-    Predictor { name: "tcp", unit: "Mbit/s", says: tcp },
-    Predictor { name: "datagrams", unit: "Mbit/s", says: datagrams },
-    Predictor { name: "lost-datagrams", unit: "", says: lost_datagrams },
-    Predictor { name: "optimal-rate", unit: "Mbit/s", says: optimal::rate },
-    Predictor { name: "optimal-loss", unit: "", says: optimal::loss },
-    Predictor { name: "optimal-delay", unit: "ms", says: optimal::delay },
-    Predictor { name: "requests", unit: "requests/s", says: requests },
+    Predictor { name: "slowest-channel", unit: "Mbit/s", needs: &[], says: slowest_channel },
+    Predictor { name: "tcp", unit: "Mbit/s", needs: &[], says: tcp },
+    Predictor { name: "datagrams", unit: "Mbit/s", needs: &[BITRATE], says: datagrams },
+    Predictor { name: "lost-datagrams", unit: "", needs: &[BITRATE], says: lost_datagrams },
+    Predictor { name: "optimal-rate", unit: "Mbit/s", needs: &[MU], says: optimal::rate },
+    Predictor { name: "optimal-loss", unit: "", needs: &SHARING, says: optimal::loss },
+    Predictor { name: "optimal-delay", unit: "ms", needs: &SHARING, says: optimal::delay },
+    Predictor { name: "requests", unit: "requests/s", needs: &REQUESTS, says: requests },
     Predictor {
         name: "requested-rate",
         unit: "Mbit/s",
+        needs: &[],
         says: |trial, _| forward(trial)?.rate_mbit,
     },
     Predictor {
         name: "requested-delay",
         unit: "ms",
+        needs: &[],
         says: |trial, _| Some(forward(trial)?.delay_ms),
     },
-    Predictor { name: "requested-loss", unit: "", says: |trial, _| Some(forward(trial)?.loss) },
+    Predictor {
+        name: "requested-loss",
+        unit: "",
+        needs: &[],
+        says: |trial, _| Some(forward(trial)?.loss),
+    },
 ];
 
 /// The bytes of a TCP packet that are not payload: headers of IPv4 and TCP, and timestamps.
 const HEADERS: f64 = 20.0 + 20.0 + 12.0;
+
+impl Parameter {
+    const fn from(name: &'static str, least: f64) -> Self {
+        Self { name, least, most: |_, _| f64::INFINITY, is_optional: false }
+    }
+
+    /// Says what is wrong with it in a trial, if anything is.
+    fn check(&self, trial: &Trial, combination: &Combination) -> Result<(), String> {
+        let Self { name, least, is_optional, .. } = *self;
+        let Some(value) = combination.value(name) else {
+            let missing = Err(format!("needs the key {name}; add it to [sweep]"));
+            return if is_optional { Ok(()) } else { missing };
+        };
+        let most = (self.most)(trial, combination);
+        if number(value).is_some_and(|value| least <= value && value <= most + ROUNDING) {
+            return Ok(());
+        }
+        let end = if most.is_finite() { format!("to {most}") } else { String::from("on") };
+        Err(format!("needs a number from {least} {end} as {name}, not {}", said(value)))
+    }
+}
 
 /// Checks that there are such predictors and such values; `asked` has a predictor for a value.
 pub(super) fn check(asked: &BTreeMap<String, String>, metrics: &[Metric]) -> Result<(), Problem> {
@@ -66,16 +132,24 @@ pub(super) fn check(asked: &BTreeMap<String, String>, metrics: &[Metric]) -> Res
     Ok(())
 }
 
-/// What the predictors say of a trial, by the name of the value.
+/// What the predictors say of a trial, by the name of the value. The keys that they need must be there.
 pub(super) fn all(
     asked: &BTreeMap<String, String>,
     trial: &Trial,
     combination: &Combination,
-) -> BTreeMap<String, f64> {
-    let say = |(value, name): (&String, &String)| {
-        Some((value.clone(), (find(name)?.says)(trial, combination)?))
-    };
-    asked.iter().filter_map(say).collect()
+) -> Result<BTreeMap<String, f64>, Problem> {
+    let mut predictions = BTreeMap::new();
+    for (value, name) in asked {
+        let Some(predictor) = find(name) else { continue };
+        for parameter in predictor.needs {
+            parameter.check(trial, combination).map_err(|what| {
+                Problem::new(format!("predict.{value}"), format!("{name} {what}"))
+            })?;
+        }
+        let says = (predictor.says)(trial, combination).filter(|number| number.is_finite());
+        predictions.extend(says.map(|number| (value.clone(), number)));
+    }
+    Ok(predictions)
 }
 
 fn find(name: &str) -> Option<&'static Predictor> {
@@ -126,13 +200,13 @@ fn datagrams(trial: &Trial, combination: &Combination) -> Option<f64> {
     let Conditions { rate_mbit, loss, .. } = forward(trial)?;
     let mtu = f64::from(trial.links.values().next()?.mtu);
     let carried = rate_mbit.map_or(f64::INFINITY, |rate| rate * (mtu - DATAGRAM_HEADERS) / mtu);
-    let bitrate = combination.value("bitrate").and_then(number)?;
+    let bitrate = combination.number("bitrate")?;
     Some(bitrate.min(carried) * (1.0 - loss))
 }
 
 /// The part of them that does not.
 fn lost_datagrams(trial: &Trial, combination: &Combination) -> Option<f64> {
-    let bitrate = combination.value("bitrate").and_then(number)?;
+    let bitrate = combination.number("bitrate")?;
     Some(1.0 - datagrams(trial, combination)? / bitrate)
 }
 
@@ -143,7 +217,7 @@ pub(super) const DATAGRAM_HEADERS: f64 = 20.0 + 8.0;
 /// takes `round_trips` of the slowest link and so long as that carries an answer of `size` bytes. All
 /// together they get no more than the link carries.
 fn requests(trial: &Trial, combination: &Combination) -> Option<f64> {
-    let parameter = |name| combination.value(name).and_then(number);
+    let parameter = |name| combination.number(name);
     let (clients, round_trips) = (parameter("clients")?, parameter("round_trips")?);
     let bits = 8.0 * (parameter("size")? + ANSWER_HEADERS);
     let round_trip =

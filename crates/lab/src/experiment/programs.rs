@@ -5,35 +5,51 @@ use std::env;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::Problem;
-use crate::trial::Trial;
+use super::{Point, Problem};
 
 /// Debian's packages of programs that experiments use.
 const PACKAGES: [(&str, &str); 3] =
     [("iperf3", "iperf3"), ("nginx", "nginx-light"), ("wrk", "wrk")];
 
 /// Looks for every program; the error is about the first that is missing.
-pub(super) fn find<'a>(trials: impl Iterator<Item = &'a Trial>) -> Result<(), Problem> {
+pub(super) fn find(points: &[Point]) -> Result<(), Problem> {
     let mut found: BTreeSet<&str> = BTreeSet::new();
-    for trial in trials {
-        let started = trial.programs.iter().map(|program| ("programs", &program.run));
-        let measuring = trial.measure.run.iter().map(|run| ("measure", run));
-        for (key, program) in
-            started.chain(measuring).filter_map(|(key, run)| Some((key, run.first()?)))
-        {
-            if !found.contains(program.as_str()) {
-                find_one(program).map_err(|what| Problem::new(format!("{key}.run"), what))?;
-                found.insert(program);
-            }
+    for Point { trial, programs, .. } in points {
+        for (i, program) in programs.iter().zip(&trial.programs) {
+            find_once(&mut found, &program.run, || format!("programs[{i}].run"))?;
+        }
+        if let Some(run) = &trial.measure.run {
+            find_once(&mut found, run, || String::from("measure.run"))?;
         }
     }
+    Ok(())
+}
+
+/// Looks for the program of a command, unless it has been found before.
+fn find_once<'a>(
+    found: &mut BTreeSet<&'a str>,
+    run: &'a [String],
+    key: impl Fn() -> String,
+) -> Result<(), Problem> {
+    let Some(program) = run.first().filter(|program| !found.contains(program.as_str())) else {
+        return Ok(());
+    };
+    find_one(program).map_err(|what| Problem::new(key(), what))?;
+    found.insert(program);
     Ok(())
 }
 
 fn find_one(program: &str) -> Result<(), String> {
     let path = Path::new(program);
     if path.is_absolute() {
-        return if is_program(path) { Ok(()) } else { Err(missing(program, "does not exist")) };
+        return match path.metadata() {
+            Ok(file) if !file.is_file() => Err(format!("{program} is not a program; name a file")),
+            Ok(_) if !is_program(path) => Err(format!(
+                "{program} is not executable; name a program, or make it one (chmod +x)"
+            )),
+            Ok(_) => Ok(()),
+            Err(_) => Err(missing(program, "does not exist")),
+        };
     }
     if program.contains('/') {
         return Err(format!("{program} is not found from everywhere; write its path from / on"));

@@ -5,7 +5,7 @@ use toml::{Table, Value};
 
 use super::Problem;
 use super::file::read;
-use super::value::number;
+use super::value::{number, written};
 
 /// From one number to another, in steps.
 #[derive(Debug, Deserialize)]
@@ -39,7 +39,10 @@ impl Range {
             if range.step.is_finite() && range.step > 0.0 {
                 return Ok(range);
             }
-            Err(Problem::new(format!("{at}.step"), format!("is {}; give more than 0", range.step)))
+            Err(Problem::new(
+                format!("{at}.step"),
+                format!("is {}; give more than 0", written(range.step)),
+            ))
         })
     }
 

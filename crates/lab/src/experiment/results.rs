@@ -91,11 +91,17 @@ impl Results {
             written.map_err(|error| RunError::Writing(path, error))
         };
         write("results.csv", self.csv())?;
-        write("results.json", serde_json::to_vec(self).map_err(io::Error::from))?;
+        write("results.json", self.json())?;
         for plot in &experiment.plots {
             write(&plot.file_name(), Ok(plot.draw(experiment, self)?.into_bytes()))?;
         }
         Ok(())
+    }
+
+    fn json(&self) -> io::Result<Vec<u8>> {
+        let mut document = serde_json::to_vec(self)?;
+        document.push(b'\n');
+        Ok(document)
     }
 
     /// A row for each trial. What is missing is empty.
@@ -151,8 +157,15 @@ pub(super) fn check_columns(keys: &[String], metrics: &[Metric]) -> Result<(), P
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut unfinished = path.to_owned();
     unfinished.as_mut_os_string().push(".unfinished");
-    let mut file = File::create(&unfinished)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(unfinished, path)
+    // One may be left from a run that was killed.
+    let _ = fs::remove_file(&unfinished);
+    let written = File::create_new(&unfinished).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&unfinished, path)
+    });
+    if written.is_err() {
+        let _ = fs::remove_file(&unfinished);
+    }
+    written
 }

@@ -161,6 +161,9 @@ impl Experiment {
             return false;
         }
         let (repetition, point) = self.trial(number);
-        record.repetition == repetition + 1 && record.point == *point.swept()
+        let names = point.trial.measure.values.keys();
+        record.repetition == repetition + 1
+            && record.point == *point.swept()
+            && record.values.keys().eq(names)
     }
 }

@@ -1,12 +1,13 @@
 //! What is varied, and every combination of it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use toml::{Table, Value};
 
 use super::Problem;
 use super::range::Range;
-use super::value::{is_same, said, text};
+use super::value::{is_same, number, said, text};
 
 /// What is varied.
 #[derive(Debug)]
@@ -30,7 +31,7 @@ enum Values {
 #[derive(Clone, Debug)]
 struct Choice {
     value: Value,
-    sets: Table,
+    sets: Arc<Table>,
 }
 
 /// A value for each key.
@@ -39,15 +40,28 @@ pub(super) struct Combination {
     /// The values of the swept keys, in their order.
     pub(super) swept: Table,
     /// The values of the keys that those set, each table with its own key in the file.
-    pub(super) sets: Vec<(String, Table)>,
+    pub(super) sets: Vec<(String, Arc<Table>)>,
 }
 
 /// What placeholders stand for already.
 const TAKEN: [&str; 2] = ["files", "sunder"];
 
+/// The most swept keys.
+const MOST_KEYS: usize = 32;
+
+/// The most values of a key.
+const MOST_VALUES: usize = 10_000;
+
+/// The longest text that is a swept value, and the longest name, in bytes.
+const LONGEST: usize = 200;
+
 impl Sweep {
     /// What the table under `[sweep]` says.
     pub(super) fn new(table: &Table) -> Result<Self, Problem> {
+        if table.len() > MOST_KEYS {
+            let what = format!("has {} keys, more than {MOST_KEYS}; leave some out", table.len());
+            return Err(Problem::new("sweep", what));
+        }
         let keys = table.iter().map(|(name, values)| Key::new(name, values));
         let sweep = Self(keys.collect::<Result<_, _>>()?);
         sweep.check_names()?;
@@ -157,7 +171,18 @@ impl Key {
         if values.is_empty() {
             return Err(Problem::new(at, "has no values; give one at least"));
         }
+        if values.len() > MOST_VALUES {
+            let what =
+                format!("has {} values, more than {MOST_VALUES}; leave some out", values.len());
+            return Err(Problem::new(at, what));
+        }
         for (i, choice) in values.iter().enumerate() {
+            if said(&choice.value).len() > LONGEST {
+                let what = format!(
+                    "has a value of more than {LONGEST} bytes; give it a name, and let that set it"
+                );
+                return Err(Problem::new(at, what));
+            }
             if values[..i].iter().any(|other| is_same(&other.value, &choice.value)) {
                 let what = format!("has {} twice; leave one out", said(&choice.value));
                 return Err(Problem::new(at, what));
@@ -172,7 +197,7 @@ impl Key {
             Values::Each(choices) => Ok(choices.clone()),
             Values::Range(range) => {
                 let values = range.values(&format!("sweep.{}", self.name), &combination.swept)?;
-                let choice = |value| Choice { value, sets: Table::new() };
+                let choice = |value| Choice { value, sets: Arc::default() };
                 Ok(values.into_iter().map(choice).collect())
             }
         }
@@ -212,7 +237,7 @@ impl Choice {
             );
             return Err(Problem::new(at, what));
         }
-        Ok(Self { value: value.clone(), sets: Table::new() })
+        Ok(Self { value: value.clone(), sets: Arc::default() })
     }
 
     fn named(at: &str, name: &str, sets: &Value) -> Result<Self, Problem> {
@@ -220,7 +245,7 @@ impl Choice {
             let what = format!("must be a table of what it sets; write {name} = {{ KEY = VALUE }}");
             return Err(Problem::new(format!("{at}.{name}"), what));
         };
-        Ok(Self { value: Value::String(name.to_owned()), sets: sets.clone() })
+        Ok(Self { value: Value::String(name.to_owned()), sets: Arc::new(sets.clone()) })
     }
 }
 
@@ -234,6 +259,11 @@ impl Combination {
     /// The value of a key that is swept or set.
     pub(super) fn value(&self, key: &str) -> Option<&Value> {
         self.swept.get(key).or_else(|| self.sets.iter().find_map(|(_, sets)| sets.get(key)))
+    }
+
+    /// The number of a key that is swept or set, if it has one.
+    pub(super) fn number(&self, key: &str) -> Option<f64> {
+        self.value(key).and_then(number)
     }
 
     /// Whether each key of `only` has one of its values.
@@ -254,9 +284,10 @@ impl Combination {
 /// Checks that a placeholder can have the name.
 fn check_name(at: &str, name: &str) -> Result<(), Problem> {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    if name.is_empty() || !name.chars().all(plain) {
-        let what =
-            format!("\"{name}\" cannot be a placeholder; use letters, digits, - and _ alone");
+    if !(1..=LONGEST).contains(&name.len()) || !name.chars().all(plain) {
+        let what = format!(
+            "\"{name}\" cannot be a placeholder; use letters, digits, - and _ alone, {LONGEST} at most"
+        );
         return Err(Problem::new(at, what));
     }
     if TAKEN.contains(&name) {

@@ -1,28 +1,47 @@
 //! A trial from an experiment's file: each placeholder gives way to its value.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::path::Path;
+use std::sync::Arc;
 
 use toml::{Table, Value};
 
 use super::file::{File, read};
+use super::room::{MOST_DEPTH, Room, Together, depth};
 use super::run::files;
 use super::sweep::{Combination, Sweep};
 use super::value::text;
 use super::{Problem, check};
 use crate::trial::{ProgramPlan, Trial, address};
 
-/// The trial for a combination, checked, and the combination without placeholders in what it sets.
+/// A trial from the file.
+pub(super) struct Filled {
+    pub(super) trial: Trial,
+    /// The combination that it is for, without placeholders in what that sets.
+    pub(super) combination: Combination,
+    /// The numbers of the file's programs that it starts.
+    pub(super) programs: Vec<usize>,
+}
+
+/// The trial for a combination, checked. It takes its room from what all trials have `together`.
 pub(super) fn trial(
     file: &File,
     sweep: &Sweep,
     mut combination: Combination,
-) -> Result<(Combination, Trial), Problem> {
-    let mut scope = Scope::new(&combination.swept, file)?;
+    together: &Together,
+) -> Result<Filled, Problem> {
+    let mut scope = Scope::new(&combination.swept, file, Room::new(together))?;
     for (key, sets) in &mut combination.sets {
-        *sets = scope.fill_table(key, sets)?;
-        scope.0.extend(sets.clone());
+        let filled = scope.fill_table(key, sets)?;
+        if let Some((name, _)) = filled.iter().find(|(_, value)| depth(value) > MOST_DEPTH) {
+            let what =
+                format!("has more than {MOST_DEPTH} lists within each other; leave some out");
+            return Err(Problem::new(format!("{key}.{name}"), what));
+        }
+        scope.values.extend(filled.clone());
+        *sets = Arc::new(filled);
     }
 
     let sections = [
@@ -36,15 +55,17 @@ pub(super) fn trial(
     let filled = scope.fill_table("", &Table::from_iter(template))?;
     let mut trial: Trial = read("", Value::Table(filled))?;
     check::trial(&trial)?;
+    let mut programs = Vec::new();
     for (i, template) in file.programs.iter().enumerate() {
         let key = format!("programs[{i}]");
         if is_for(&key, template, sweep, &combination)? {
             let plan: ProgramPlan = read(&key, scope.fill(&key, template)?)?;
             check::program(&key, &plan, &trial.hosts)?;
             trial.programs.push(plan);
+            programs.push(i);
         }
     }
-    Ok((combination, trial))
+    Ok(Filled { trial, combination, programs })
 }
 
 /// Whether a program is for this combination.
@@ -61,8 +82,12 @@ fn is_for(
     Ok(combination.is_among(&only))
 }
 
-/// What placeholders stand for, by name.
-struct Scope(BTreeMap<String, Value>);
+/// What placeholders stand for.
+struct Scope<'a> {
+    /// By name.
+    values: BTreeMap<String, Value>,
+    room: Room<'a>,
+}
 
 /// A part of a text.
 enum Piece<'a> {
@@ -70,18 +95,22 @@ enum Piece<'a> {
     Placeholder(&'a str),
 }
 
-impl Scope {
+impl<'a> Scope<'a> {
     /// What is known before anything is filled in.
-    fn new(swept: &Table, file: &File) -> Result<Self, Problem> {
-        let mut scope: BTreeMap<String, Value> = swept.clone().into_iter().collect();
-        scope.extend(addresses(file)?);
-        scope.insert("files".into(), path(&files()));
+    fn new(swept: &Table, file: &File, room: Room<'a>) -> Result<Self, Problem> {
+        let mut values: BTreeMap<String, Value> = swept.clone().into_iter().collect();
+        values.extend(addresses(file)?);
+        values.insert("files".into(), path(&files()));
         let sunder = env::current_exe().unwrap_or_else(|_| "sunder".into());
-        scope.insert("sunder".into(), path(&sunder));
-        Ok(Self(scope))
+        values.insert("sunder".into(), path(&sunder));
+        Ok(Self { values, room })
     }
 
     fn fill_table(&self, key: &str, table: &Table) -> Result<Table, Problem> {
+        let names = table.keys().map(String::len).sum();
+        let room = self.room.items(table.len()).and_then(|()| self.room.text(names));
+        let at = if key.is_empty() { "the file" } else { key };
+        room.map_err(|what| Problem::new(at, what))?;
         let filled = table.iter().map(|(name, value)| {
             let at = if key.is_empty() { name.clone() } else { format!("{key}.{name}") };
             let value = self.fill(&at, value)?;
@@ -96,6 +125,7 @@ impl Scope {
         match value {
             Value::String(text) => self.fill_text(text).map_err(|what| Problem::new(key, what)),
             Value::Array(items) => {
+                self.room.items(items.len()).map_err(|what| Problem::new(key, what))?;
                 let items = items.iter().enumerate();
                 let items = items.map(|(i, item)| self.fill(&format!("{key}[{i}]"), item));
                 Ok(Value::Array(items.collect::<Result<_, _>>()?))
@@ -108,21 +138,25 @@ impl Scope {
     fn fill_text(&self, said: &str) -> Result<Value, String> {
         let pieces = pieces(said)?;
         if let [Piece::Placeholder(name)] = pieces[..] {
-            return self.value(name).cloned();
+            let value = self.value(name)?;
+            self.room.value(value)?;
+            return Ok(value.clone());
         }
         let mut filled = String::new();
         for piece in pieces {
-            match piece {
-                Piece::Text(text) => filled.push_str(text),
-                Piece::Placeholder(name) => filled.push_str(&self.text(name)?),
-            }
+            let text = match piece {
+                Piece::Text(text) => Cow::Borrowed(text),
+                Piece::Placeholder(name) => self.text(name)?.into(),
+            };
+            self.room.text(text.len())?;
+            filled.push_str(&text);
         }
         Ok(Value::String(filled))
     }
 
     fn value(&self, name: &str) -> Result<&Value, String> {
-        self.0.get(name).ok_or_else(|| {
-            let names: Vec<String> = self.0.keys().map(|name| format!("{{{name}}}")).collect();
+        self.values.get(name).ok_or_else(|| {
+            let names: Vec<String> = self.values.keys().map(|name| format!("{{{name}}}")).collect();
             format!(
                 "nothing is called {{{name}}} here; there are {}, and a brace by itself is written twice",
                 names.join(", ")
@@ -147,8 +181,12 @@ fn addresses(file: &File) -> Result<Vec<(String, Value)>, Problem> {
     let names: BTreeSet<&String> = file.links.keys().collect();
     for (i, link) in names.into_iter().enumerate() {
         let hosts = file.links[link].get("hosts").and_then(Value::as_array);
-        let hosts = hosts.into_iter().flatten().filter_map(Value::as_str);
-        for (end, host) in hosts.take(2).enumerate() {
+        let hosts = hosts.map(Vec::as_slice).unwrap_or_default();
+        if ![0, 2].contains(&hosts.len()) {
+            let what = format!("names {} hosts; a link joins two", hosts.len());
+            return Err(Problem::new(format!("links.{link}.hosts"), what));
+        }
+        for (end, host) in hosts.iter().filter_map(Value::as_str).enumerate() {
             if !file.hosts.contains_key(host) {
                 return Err(check::no_host(&format!("links.{link}.hosts"), host));
             }

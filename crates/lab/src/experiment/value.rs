@@ -22,9 +22,18 @@ pub(super) fn text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
         Value::Integer(number) => Some(number.to_string()),
-        Value::Float(number) if number.is_finite() => Some(number.to_string()),
+        Value::Float(number) if number.is_finite() => Some(written(*number)),
         Value::Boolean(truth) => Some(truth.to_string()),
         _ => None,
+    }
+}
+
+/// The number as it is written: with an exponent where it would be many zeros without.
+pub(super) fn written(number: f64) -> String {
+    if number == 0.0 || (1e-9..1e16).contains(&number.abs()) {
+        number.to_string()
+    } else {
+        format!("{number:e}")
     }
 }
 

@@ -19,7 +19,8 @@ use super::wake::Wake;
 use super::{Clock, lock};
 use crate::common::Common;
 use crate::estimate::State;
-use crate::status::{Achieved, Channel, Dropped, Predicted, Status};
+use crate::receiver::Released;
+use crate::status::{Achieved, Channel, Dropped, Predicted, Status, Waited};
 
 /// How long somebody who asks may take to read the answer.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -124,8 +125,18 @@ impl Telling {
                 rate_mbit: averages.rate,
             }),
             channels: self.channels(now, &sending, &receiving),
+            waited: self.waited(now, &receiving),
             dropped: dropped(&sending, &receiving),
         }
+    }
+
+    fn waited(&self, now: Duration, receiving: &ReceivingCounts) -> Waited {
+        let common = lock(&self.common);
+        let window = common.monitor.as_ref().map(|monitor| monitor.release_window(now));
+        let Released { in_order, after_loss, after_time, for_room, .. } =
+            receiving.receiver.released;
+        let window_ms = 1000.0 * window.unwrap_or_default().as_secs_f64();
+        Waited { window_ms, in_order, after_loss, after_time, for_room }
     }
 
     fn channels(

@@ -101,7 +101,8 @@ impl World {
         let (least, most) = (f64::from(floor), f64::from(channels));
         let kappa = least + spread(rng) * (most - least);
         let mu = kappa + spread(rng) * (most - kappa);
-        let aim = Aim { kappa, mu, objective: Objective::Risk, floor: terms.floor() };
+        let aim =
+            Aim { kappa, mu, objective: Objective::Risk, floor: terms.floor(), keeps_order: true };
         let line = |rng: &mut Rng| Line {
             delay: Duration::from_micros(rng.below(40_000)),
             ..Line::default()

@@ -1,0 +1,34 @@
+//! Frames of a TUN device: cut into packets, and packets made into frames again, whatever the bytes.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tun::ip::{clamp_mss, flow, packet_len};
+use tun::{Checksum, Coalescer, LONGEST, Segments};
+
+fuzz_target!(|frames: Vec<(bool, Vec<u8>)>| {
+    let mut packets = Vec::new();
+    for (is_partial, frame) in &frames {
+        packets.push((frame.clone(), if *is_partial { Checksum::Partial } else { Checksum::Complete }));
+        let Some(segments) = Segments::parse(frame) else { continue };
+        let checksum = segments.checksum();
+        // As many as a superpacket can have.
+        for index in 0..segments.count().min(2_000) {
+            let mut packet = Vec::new();
+            segments.append(index, &mut packet);
+            assert_eq!(packet.len(), segments.segment_len(index));
+            clamp_mss(&mut packet, 1400, checksum);
+            flow(&packet);
+            assert!(packet_len(&packet).is_none_or(|len| len <= packet.len()));
+            packets.push((packet, checksum));
+        }
+    }
+    let mut coalescer = Coalescer::new(true);
+    let mut write = |superpacket: &tun::Superpacket<'_>| {
+        let len: usize = superpacket.slices().iter().map(|slice| slice.len()).sum();
+        assert!(len <= LONGEST);
+    };
+    for (packet, checksum) in &packets {
+        let _ = coalescer.push(packet, *checksum, &mut write);
+    }
+    coalescer.flush(&mut write);
+});
