@@ -2,12 +2,13 @@
 
 mod report;
 
-use std::fs;
-use std::io::{ErrorKind, IsTerminal, stderr};
+use std::fs::{self, File};
+use std::io::{BufReader, ErrorKind, IsTerminal, stderr};
 use std::path::{Path, PathBuf};
 use std::process::exit;
 
 use clap::Subcommand;
+use lab::eavesdrop::Captured;
 use lab::experiment::{self, RunError};
 use lab::sandbox::{self, SandboxError};
 use lab::{Experiment, ExperimentError};
@@ -36,6 +37,7 @@ pub(crate) struct Arguments {
 enum Command {
     List(List),
     Run(Run),
+    Eavesdrop(Eavesdrop),
 }
 
 /// Lists the experiments that come with Sunder.
@@ -69,6 +71,25 @@ struct Run {
     json: bool,
 }
 
+/// Says what captures of a tunnel's channels give away of its packets.
+///
+/// Every set of k channels should give all packets of threshold k, and every set of k - 1 nothing:
+/// then the last column, how far their bytes are from telling nothing in standard deviations, is
+/// hardly ever above 5.
+#[derive(clap::Args)]
+#[command(after_help = "Example: sunder lab eavesdrop 1-a.pcapng 1-b.pcapng 1-c.pcapng")]
+struct Eavesdrop {
+    /// A capture of each channel, in the tunnel's order (pcapng)
+    #[arg(value_name = "CAPTURE", required = true, num_args = 1..=16)]
+    captures: Vec<PathBuf>,
+    /// The port to which the packets were sent: the server's
+    #[arg(long, default_value_t = 6521)]
+    port: u16,
+    /// Print one JSON document on standard output: what each set of channels gives away
+    #[arg(long)]
+    json: bool,
+}
+
 /// What `lab list` says of an experiment.
 #[derive(Serialize)]
 struct Entry {
@@ -86,7 +107,28 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.command {
         Command::List(arguments) => list(arguments),
         Command::Run(arguments) => perform(arguments),
+        Command::Eavesdrop(arguments) => eavesdrop(arguments),
     }
+}
+
+fn eavesdrop(arguments: &Eavesdrop) -> Result<(), Failure> {
+    let refuse = |index: usize, error: std::io::Error| {
+        Failure::Usage(format!("{}: {error}", arguments.captures[index].display()))
+    };
+    let files = arguments.captures.iter().enumerate().map(|(index, path)| {
+        File::open(path).map(BufReader::new).map_err(|error| refuse(index, error))
+    });
+    let files = files.collect::<Result<Vec<_>, Failure>>()?;
+    let captured =
+        Captured::read(files, arguments.port).map_err(|(index, error)| refuse(index, error))?;
+    let findings = captured.findings();
+    if findings.is_empty() {
+        let port = arguments.port;
+        return Err(Failure::Failed(format!(
+            "no packets of a tunnel to port {port} were captured"
+        )));
+    }
+    if arguments.json { console::print_json(&findings) } else { report::eavesdropped(&findings) }
 }
 
 fn list(arguments: &List) -> Result<(), Failure> {

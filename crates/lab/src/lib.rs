@@ -8,7 +8,9 @@
 
 #![allow(clippy::cast_precision_loss, reason = "counts and times are far below 2^52")]
 
+pub mod capture;
 mod driver;
+pub mod eavesdrop;
 mod end;
 pub mod experiment;
 mod host;

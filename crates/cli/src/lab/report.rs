@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use lab::eavesdrop::Finding;
 use lab::experiment::{Results, Spread, Summary};
 
 use super::Entry;
@@ -46,6 +47,28 @@ pub(super) fn results(results: &Results, out: &Path) -> Result<(), Failure> {
     let rows: Vec<Vec<String>> = [head].into_iter().chain(rows).collect();
     let table = aligned(&sides, &rows);
     print(&format!("{}\n\n{table}\nAll of it is in {}", results.about, out.display()))
+}
+
+/// Prints what each set of channels gives away.
+///
+/// # Errors
+/// When standard output cannot be written to.
+pub(super) fn eavesdropped(findings: &[Finding]) -> Result<(), Failure> {
+    let head = ["k", "channels", "packets", "read", "deviations"].map(String::from).to_vec();
+    let row = |finding: &Finding| {
+        let channels = finding.channels.iter().map(|channel| (channel + 1).to_string());
+        let channels = channels.collect::<Vec<_>>().join(" + ");
+        let deviations = finding.correlation.map_or_else(|| "–".into(), |by| format!("{by:.1}"));
+        vec![
+            finding.threshold.to_string(),
+            if channels.is_empty() { "none".into() } else { channels },
+            finding.symbols.to_string(),
+            finding.read.to_string(),
+            deviations,
+        ]
+    };
+    let rows: Vec<Vec<String>> = [head].into_iter().chain(findings.iter().map(row)).collect();
+    print(&aligned(&[Side::Left, Side::Left, Side::Right, Side::Right, Side::Right], &rows))
 }
 
 /// Says that nothing was measured now.

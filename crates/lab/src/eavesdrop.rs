@@ -1,0 +1,297 @@
+//! What whoever has captured some of a tunnel's channels knows of its packets: everything with k
+//! channels, and with fewer, it should be nothing.
+//!
+//! For every set of channels that is one short of a symbol's threshold the bytes at hand are compared
+//! with the packet's, which are known here from the other captures. If the promise holds, each share's
+//! byte, and what the shares would join to if they were enough, is uniform and independent of the
+//! packet's: their sum with it is uniform as well, which a chi-squared test looks at.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+
+use remicss::datagram::{Class, Header, Kind};
+use serde::Serialize;
+use sharing::{Joiner, Sharing};
+use tun::ip::packet_len;
+
+use crate::capture::Capture;
+
+/// How many symbols are looked at, at most.
+const MOST_SYMBOLS: usize = 200_000;
+
+/// The tag's length, if there are tags.
+const TAG: usize = 8;
+
+/// What was captured of one direction of a tunnel.
+#[derive(Debug, Default)]
+pub struct Captured {
+    /// The shares of each symbol, by their channels.
+    symbols: BTreeMap<Key, Shares>,
+    channels: usize,
+}
+
+/// A symbol's shares, by their channels.
+#[derive(Debug, Default)]
+struct Shares(BTreeMap<usize, Vec<u8>>);
+
+/// A symbol that the captures together give away.
+struct Known<'a> {
+    shares: &'a Shares,
+    /// What was shared: the packet, with what is before and behind it.
+    symbol: Vec<u8>,
+}
+
+/// What tells symbols apart: what their headers say, and their length. Of more than 2^24 symbols, some
+/// have the same sequence; so many are not looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Key {
+    threshold: u8,
+    sequence: u32,
+    length: usize,
+}
+
+/// What a set of channels gives away of the symbols of one threshold.
+#[derive(Clone, Debug, Serialize)]
+pub struct Finding {
+    /// The threshold k of the symbols.
+    pub threshold: u8,
+    /// The channels, by index.
+    pub channels: Vec<usize>,
+    /// How many symbols have a share on each of them.
+    pub symbols: usize,
+    /// How many were put together to whole packets: all of them, if the channels are as many as k.
+    pub read: usize,
+    /// With fewer channels than k: how far the bytes at hand are from telling nothing, in standard
+    /// deviations of the chi-squared statistic, for the share or joint guess that tells most.
+    pub correlation: Option<f64>,
+}
+
+impl Captured {
+    /// Reads the captures, one of each channel in the tunnel's order: datagrams to `port`, which is
+    /// the server's.
+    ///
+    /// # Errors
+    /// When a capture cannot be read; with the index of its channel.
+    pub fn read<R: Read>(
+        captures: impl IntoIterator<Item = R>,
+        port: u16,
+    ) -> Result<Self, (usize, io::Error)> {
+        let mut captured = Self::default();
+        for (channel, file) in captures.into_iter().enumerate() {
+            let mut capture = Capture::new(file);
+            while let Some(datagram) = capture.next_datagram().map_err(|error| (channel, error))? {
+                if datagram.to.port() == port {
+                    captured.add(channel, &datagram.payload);
+                }
+            }
+            captured.channels = channel + 1;
+        }
+        Ok(captured)
+    }
+
+    /// How many channels were captured.
+    pub fn channels(&self) -> usize {
+        self.channels
+    }
+
+    fn add(&mut self, channel: usize, payload: &[u8]) {
+        if Class::of(payload) != Some(Class::Share) {
+            return;
+        }
+        let Ok((header, share)) = Header::parse(payload) else { return };
+        if header.kind == Kind::Control {
+            return;
+        }
+        let key =
+            Key { threshold: header.threshold, sequence: header.sequence, length: share.len() };
+        if self.symbols.len() < MOST_SYMBOLS || self.symbols.contains_key(&key) {
+            self.symbols.entry(key).or_default().0.entry(channel).or_insert_with(|| share.to_vec());
+        }
+    }
+
+    /// What every set of k - 1 and of k channels gives away, for each threshold k that was seen.
+    pub fn findings(&self) -> Vec<Finding> {
+        let mut by_threshold: BTreeMap<u8, Vec<&Shares>> = BTreeMap::new();
+        for (key, shares) in &self.symbols {
+            by_threshold.entry(key.threshold).or_default().push(shares);
+        }
+        let mut findings = Vec::new();
+        for (threshold, symbols) in by_threshold {
+            let k = usize::from(threshold);
+            let known: Vec<Known<'_>> = symbols
+                .into_iter()
+                .filter_map(|shares| {
+                    Some(Known { shares, symbol: packet(threshold, shares, None)? })
+                })
+                .collect();
+            for size in [k - 1, k] {
+                for channels in subsets(self.channels, size) {
+                    findings.push(finding(threshold, &channels, &known));
+                }
+            }
+        }
+        findings
+    }
+}
+
+/// What these channels give away of symbols whose packets are known.
+fn finding(threshold: u8, channels: &[usize], known: &[Known<'_>]) -> Finding {
+    let has_all =
+        |known: &&Known<'_>| channels.iter().all(|channel| known.shares.0.contains_key(channel));
+    let theirs: Vec<&Known<'_>> = known.iter().filter(has_all).collect();
+    let reads = |known: &&&Known<'_>| {
+        packet(threshold, known.shares, Some(channels)).is_some_and(|found| found == known.symbol)
+    };
+    let is_enough = channels.len() >= usize::from(threshold);
+    let mut correlation = None;
+    if !is_enough && !channels.is_empty() {
+        let mut views: Vec<Histogram> = vec![Histogram::default(); channels.len() + 1];
+        for Known { shares, symbol } in &theirs {
+            for (view, channel) in views.iter_mut().zip(channels) {
+                view.add(&shares.0[channel], symbol);
+            }
+            if let Some(guess) = join(channels, shares) {
+                views[channels.len()].add(&guess, symbol);
+            }
+        }
+        correlation = views.iter().filter_map(Histogram::deviation).map(f64::abs).reduce(f64::max);
+    }
+    Finding {
+        threshold,
+        channels: channels.to_vec(),
+        symbols: theirs.len(),
+        read: theirs.iter().filter(reads).count(),
+        correlation,
+    }
+}
+
+/// The symbol that k of the shares give, if there is an IP packet in it, with its first byte and its
+/// tag: those of `only`, or any k.
+fn packet(threshold: u8, shares: &Shares, only: Option<&[usize]>) -> Option<Vec<u8>> {
+    let k = usize::from(threshold);
+    let channels: Vec<usize> = match only {
+        Some(only) => only.to_vec(),
+        None => shares.0.keys().copied().take(k).collect(),
+    };
+    if channels.len() != k {
+        return None;
+    }
+    let symbol = join(&channels, shares)?;
+    let inside = symbol.get(1..)?;
+    let lengths = [inside.len(), inside.len().saturating_sub(TAG)];
+    let is_packet = lengths.into_iter().any(|length| packet_len(&inside[..length]) == Some(length));
+    is_packet.then_some(symbol)
+}
+
+/// What the shares of these channels join to, whether they are enough or not.
+fn join(channels: &[usize], shares: &Shares) -> Option<Vec<u8>> {
+    let k = u8::try_from(channels.len()).ok()?;
+    let coordinates: Vec<u8> =
+        channels.iter().map(|channel| u8::try_from(channel + 1).ok()).collect::<Option<_>>()?;
+    let views: Vec<&[u8]> = channels
+        .iter()
+        .map(|channel| shares.0.get(channel).map(Vec::as_slice))
+        .collect::<Option<_>>()?;
+    let mut symbol = vec![0; views.first()?.len()];
+    let sharing = Sharing::shamir(k, u8::try_from(remicss::MAX_CHANNELS).ok()?).ok()?;
+    Joiner::new(sharing).join(&coordinates, &views, &mut symbol).ok()?;
+    Some(symbol)
+}
+
+/// How often the sum of a byte at hand and a packet's has each value.
+#[derive(Clone, Debug)]
+struct Histogram([u64; 256]);
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self([0; 256])
+    }
+}
+
+impl Histogram {
+    fn add(&mut self, at_hand: &[u8], symbol: &[u8]) {
+        for (a, b) in at_hand.iter().zip(symbol) {
+            self.0[usize::from(a ^ b)] += 1;
+        }
+    }
+
+    /// How many standard deviations the chi-squared statistic is from its mean, if there are enough
+    /// bytes for it to be nearly normal.
+    fn deviation(&self) -> Option<f64> {
+        let all = self.0.iter().sum::<u64>() as f64;
+        let expected = all / 256.0;
+        if expected < 20.0 {
+            return None;
+        }
+        let squares = self.0.iter().map(|count| (*count as f64 - expected).powi(2) / expected);
+        Some((squares.sum::<f64>() - 255.0) / (2.0_f64 * 255.0).sqrt())
+    }
+}
+
+/// All sets of so many of the channels.
+fn subsets(channels: usize, size: usize) -> Vec<Vec<usize>> {
+    let sets = 0..1_u32 << channels.min(16);
+    let set = |bits: u32| (0..channels).filter(|channel| bits >> channel & 1 == 1).collect();
+    sets.filter(|bits| bits.count_ones() as usize == size).map(set).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use sharing::{Generator, Splitter};
+
+    use super::*;
+
+    /// Symbols of k = 2 over three channels, each with a packet of zeros, and the shares of the first
+    /// channel as `first` makes them of the symbol and the true share.
+    fn captured(first: impl Fn(&[u8], Vec<u8>) -> Vec<u8>) -> Captured {
+        let mut captured = Captured { channels: 3, ..Captured::default() };
+        let mut generator = Generator::seeded().unwrap();
+        let splitter = Splitter::at(2, &[1, 2, 3]).unwrap();
+        for number in 0..400_u32 {
+            let mut symbol = vec![0; 1 + 100 + TAG];
+            (symbol[1], symbol[4]) = (0x45, 100);
+            let mut shares = vec![vec![0; symbol.len()]; 3];
+            let mut views: Vec<&mut [u8]> = shares.iter_mut().map(Vec::as_mut_slice).collect();
+            splitter.split(&symbol, &mut views, &mut generator).unwrap();
+            shares[0] = first(&symbol, std::mem::take(&mut shares[0]));
+            for (channel, share) in shares.into_iter().enumerate() {
+                let header = [1, 0, 0, 0, 0, number.to_be_bytes()[2], number.to_be_bytes()[3]];
+                captured.add(channel, &[&header[..], &share].concat());
+            }
+        }
+        captured
+    }
+
+    #[test]
+    fn one_channel_tells_nothing_and_any_two_tell_all() {
+        let findings = captured(|_, share| share).findings();
+        assert_eq!(findings.len(), 6);
+        for finding in findings {
+            let all = if finding.channels.len() == 2 { 400 } else { 0 };
+            assert_eq!((finding.symbols, finding.read), (400, all), "{finding:?}");
+            // Five deviations come once in millions.
+            assert!(finding.correlation.is_none_or(|deviations| deviations < 5.0), "{finding:?}");
+        }
+    }
+
+    #[test]
+    fn a_share_that_tells_something_is_found() {
+        // One byte in eight of the first channel's is the packet's own.
+        let leaky = |symbol: &[u8], mut share: Vec<u8>| {
+            for place in (0..share.len()).step_by(8) {
+                share[place] = symbol[place];
+            }
+            share
+        };
+        let mut captured = captured(leaky);
+        // The other two channels say what the packets were.
+        for shares in captured.symbols.values_mut() {
+            let leak = shares.0.remove(&0).unwrap();
+            shares.0.insert(3, leak);
+        }
+        captured.channels = 4;
+        let findings = captured.findings();
+        let leak = findings.iter().find(|finding| finding.channels == [3]).unwrap();
+        assert!(leak.correlation.unwrap() > 50.0, "{leak:?}");
+    }
+}
