@@ -1,0 +1,162 @@
+//! `sunder tunnel` between two hosts of the laboratory: packets cross, whoever captures fewer channels
+//! than the threshold reads none, and a lost channel, a restart or a kill leaves nothing behind.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// Three channels, all captured, and shell commands in the place of what differs.
+const EXPERIMENT: &str = r#"
+about = "A tunnel"
+[hosts.client]
+[hosts.server]
+[links.a]
+hosts = ["client", "server"]
+both = { rate_mbit = 50, delay_ms = 2 }
+tap = "a.pcapng"
+[links.b]
+hosts = ["client", "server"]
+both = { rate_mbit = 50, delay_ms = 5 }
+tap = "b.pcapng"
+[links.c]
+hosts = ["client", "server"]
+both = { rate_mbit = 50, delay_ms = 9 }
+tap = "c.pcapng"
+
+[files]
+"server.toml" = """
+kappa = 2
+mu = 3
+addresses = ["10.9.0.1/24"]
+key = "key"
+channel = [{{ listen = "{server.a}:6521" }}, {{ listen = "{server.b}:6521" }}, {{ listen = "{server.c}:6521" }}]
+"""
+"client.toml" = """
+kappa = 2
+mu = 3
+addresses = ["10.9.0.2/24"]
+key = "key"
+channel = [{{ server = "{server.a}:6521" }}, {{ server = "{server.b}:6521" }}, {{ server = "{server.c}:6521" }}]
+"""
+key = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
+
+[[programs]]
+host = "server"
+run = ["env", "RUNTIME_DIRECTORY={files}/s", "{sunder}", "tunnel", "--config", "{files}/server.toml"]
+says = "device"
+[[programs]]
+host = "client"
+run = ["env", "RUNTIME_DIRECTORY={files}/c", "{sunder}", "tunnel", "--config", "{files}/client.toml"]
+says = "planned"
+"#;
+
+/// Datagrams through the tunnel, at half of what it carries.
+const FLOW: &str = r#"
+[measure]
+driver = "flow"
+options = { from = "client", to = "server", address = "10.9.0.1:9000", payload = 1400, load = 0.1, mu = 3, seconds = 1, warm_up_s = 0.2 }
+[measure.values]
+carried = { unit = "Mbit/s" }
+loss = {}
+"#;
+
+fn sunder(directory: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+    command.args(arguments).current_dir(directory).stdin(Stdio::null()).output().unwrap()
+}
+
+/// The measured values of an experiment with one trial; `None`, and a line that says so, where users
+/// may not make networks.
+fn measured(directory: &Path, text: &str) -> Option<Value> {
+    fs::write(directory.join("tunnel.toml"), text).unwrap();
+    let output = sunder(directory, &["lab", "run", "tunnel.toml", "--out", "out", "--json"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    if output.status.code() == Some(1)
+        && (said.contains("does not let you make networks") || said.contains("/dev/net/tun"))
+    {
+        eprintln!("skipped: {said}");
+        return None;
+    }
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let journal = fs::read_to_string(directory.join("out/trials.jsonl")).unwrap();
+    let record: Value = serde_json::from_str(journal.lines().nth(1).unwrap()).unwrap();
+    Some(record["values"].clone())
+}
+
+#[test]
+fn packets_cross_and_one_channel_reads_none() {
+    let place = tempfile::tempdir().unwrap();
+    let Some(values) = measured(place.path(), &format!("{EXPERIMENT}{FLOW}")) else { return };
+    assert!(values["loss"].as_f64().unwrap() < 0.01, "{values}");
+    assert!(values["carried"].as_f64().unwrap() > 4.0, "{values}");
+
+    let captures = ["out/1-a.pcapng", "out/1-b.pcapng", "out/1-c.pcapng"];
+    let arguments = [&["lab", "eavesdrop", "--json"][..], &captures].concat();
+    let output = sunder(place.path(), &arguments);
+    let findings: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let findings = findings.as_array().unwrap();
+    assert_eq!(findings.len(), 6, "three channels, and three pairs");
+    for finding in findings {
+        let (symbols, read) =
+            (finding["symbols"].as_u64().unwrap(), finding["read"].as_u64().unwrap());
+        assert!(symbols > 300, "{finding}");
+        assert_eq!(finding["threshold"], 2);
+        match finding["channels"].as_array().unwrap().len() {
+            1 => assert!(read == 0 && finding["correlation"].as_f64().unwrap() < 6.0, "{finding}"),
+            _ => assert_eq!(read, symbols, "{finding}"),
+        }
+    }
+}
+
+/// The experiment with a shell script on the client's host in the place of the measurement: what it
+/// says is the number.
+fn script(lines: &str) -> String {
+    format!(
+        "{EXPERIMENT}\n[measure]\nhost = \"client\"\nrun = [\"sh\", \"-ec\", \'\'\'{lines}\'\'\']\n\
+         [measure.values]\nnumber = {{ after = \"number:\" }}\n"
+    )
+}
+
+#[test]
+fn status_tells_what_was_achieved() {
+    let place = tempfile::tempdir().unwrap();
+    let lines = "sleep 0.5; RUNTIME_DIRECTORY={files}/c {sunder} status --json > {files}/status; \
+                 tr , '\\n' < {files}/status | grep -c '\"state\":\"up\"' | sed s/^/number:/";
+    let Some(values) = measured(place.path(), &script(lines)) else { return };
+    assert_eq!(values["number"], 3.0);
+}
+
+#[test]
+fn a_killed_tunnel_leaves_no_device_and_starts_again() {
+    let place = tempfile::tempdir().unwrap();
+    // The client is killed, and its device is gone; another takes its place, and the server goes along.
+    let lines = "start() {{ RUNTIME_DIRECTORY={files}/c {sunder} tunnel --config {files}/client.toml \
+                 > {files}/log$1 2>&1 & until grep -q planned {files}/log$1; do sleep 0.02; done; }}; \
+                 start 1; kill -9 $!; \
+                 while [ -e /proc/sys/net/ipv4/conf/sunder0 ]; do sleep 0.02; done; \
+                 start 2; kill $!; wait $! && echo number: $(cat {files}/log* | grep -c associated)";
+    let (without_client, _) = EXPERIMENT.rsplit_once("[[programs]]").unwrap();
+    let text = script(lines).replace(EXPERIMENT, without_client);
+    let Some(values) = measured(place.path(), &text) else { return };
+    assert_eq!(values["number"], 2.0);
+}
+
+#[test]
+fn what_is_wrong_is_said_in_one_line() {
+    let place = tempfile::tempdir().unwrap();
+    let refused = |text: &str| {
+        fs::write(place.path().join("t.toml"), text).unwrap();
+        let output = sunder(place.path(), &["tunnel", "--config", "t.toml"]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        said
+    };
+    let good = "kappa = 1\nmu = 1\naddresses = []\nkey = \"none\"\n[[channel]]\nlisten = \"127.0.0.1:1\"\n";
+    assert!(refused(good).contains("openssl rand"));
+    assert!(refused(&good.replace("kappa = 1", "kappa = 2")).contains("t.toml, line 1: kappa = 2"));
+    assert!(refused(&good.replace("listen", "listens")).contains("unknown field `listens`"));
+    assert!(refused(&good.replace("key = \"none\"\n", "")).contains("anyone could be the client"));
+}
