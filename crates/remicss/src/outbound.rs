@@ -28,6 +28,8 @@ pub enum Order {
     },
     /// Fewer channels are up than the privacy floor: send nothing.
     Hold,
+    /// The peer is gone: send nothing until there is another association.
+    Dissociate,
 }
 
 /// The half of an end that sends.
@@ -85,6 +87,7 @@ impl Outbound {
                 let _ = sender.set_scheduler(scheduler);
             }
             (Order::Hold, Some(sender)) => sender.set_up(Subset::EMPTY),
+            (Order::Dissociate, _) => self.sender = None,
             // There is nobody to send to.
             (Order::Schedule { .. } | Order::Hold, None) => {}
         }

@@ -7,6 +7,7 @@
 mod world;
 
 use std::env;
+use std::thread;
 use std::time::Duration;
 
 use sim::Rng;
@@ -57,7 +58,11 @@ fn whatever_happens_nothing_wrong_comes_out_and_it_recovers() {
         return run(seed.parse().expect("SUNDER_SEED is a number"));
     }
     let seeds = env::var("SUNDER_SEEDS").map_or(400, |seeds| seeds.parse().expect("a number"));
-    for seed in 0..seeds {
-        run(seed);
-    }
+    let threads = thread::available_parallelism().map_or(1, |count| count.get() as u64);
+    thread::scope(|scope| {
+        for first in 0..threads {
+            let step = usize::try_from(threads).unwrap();
+            scope.spawn(move || (first..seeds).step_by(step).for_each(run));
+        }
+    });
 }

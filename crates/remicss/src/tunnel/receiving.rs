@@ -20,6 +20,7 @@ use crate::common::Common;
 use crate::datagram::Kind;
 use crate::inbound::{Event, Inbound, Packets};
 use crate::keys::Keys;
+use crate::outbound::Order;
 use crate::receiver::{Counts, Received};
 use crate::udp::{Channel, Inbox};
 
@@ -169,6 +170,8 @@ impl Receiving {
             Event::Room(datagram) => self.set_room(datagram),
             Event::Gone => {
                 lock(&self.counts).is_associated = false;
+                let _ = self.sending.send(Command::Order(Order::Dissociate));
+                self.wake_sending.wake();
                 warn!("the peer does not answer");
             }
             Event::Failed(failure) => warn!("{failure}; trying again"),

@@ -338,8 +338,10 @@ impl End {
         let has_heard = self.inbound.tend(&mut self.common, now, &mut self.received);
         let mut begins = None;
         while let Some(event) = self.inbound.poll_event() {
-            if let Event::Associated { keys, .. } = event {
-                begins = Some(keys);
+            match event {
+                Event::Associated { keys, .. } => begins = Some(keys),
+                Event::Gone => self.outbound.handle_order(Order::Dissociate),
+                _ => {}
             }
         }
         if has_heard && let Some(situation) = self.common.poll_situation(&risks, now) {
