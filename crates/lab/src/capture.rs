@@ -1,6 +1,6 @@
 //! Captures read again: the UDP datagrams in a pcapng file.
 //!
-//! Reads what a [tap](crate::tap) writes, and what tcpdump or Wireshark save as pcapng from Ethernet,
+//! Reads what a tap on a link writes, and what tcpdump or Wireshark save as pcapng from Ethernet,
 //! raw IP and loopback interfaces. What is no UDP datagram over IP, and fragments, are passed over.
 
 use std::io::{self, Read};
