@@ -99,6 +99,8 @@ pub struct Inbound {
     current: Option<Receiver>,
     /// Whether it is new, and the monitor still the one before's.
     is_fresh: bool,
+    /// When the peer is held for gone, if nothing comes from it before.
+    gone_at: Option<Duration>,
     /// At a server: an association of which no symbol has verified yet.
     next: Option<(Receiver, Keys, Vec<SocketAddr>)>,
     peers: Vec<SocketAddr>,
@@ -166,6 +168,7 @@ impl Inbound {
             paths: None,
             tokens: (Vec::new(), Vec::new()),
             is_fresh: false,
+            gone_at: None,
             seen: vec![None; n],
             notes: Vec::new(),
             events: VecDeque::new(),
@@ -286,6 +289,7 @@ impl Inbound {
             receiver.set_window(if self.settings.keeps_order { window } else { Duration::ZERO });
             // Those in quarantine among them: the receiver knows.
             receiver.set_up(monitor.up(Subset::EMPTY));
+            self.gone_at = Some(monitor.gone_at());
             if monitor.is_peer_gone(now) {
                 self.lose_peer(common, now);
             }
@@ -304,7 +308,7 @@ impl Inbound {
         };
         let release = self.current.as_ref().and_then(Receiver::poll_timeout);
         let probe = self.paths.as_ref().and_then(Paths::poll_timeout);
-        handshake.into_iter().chain(release).chain(probe).min()
+        handshake.into_iter().chain(release).chain(probe).chain(self.gone_at).min()
     }
 
     /// The next datagram to send now: the channel's index, where to, and its bytes. Ask until there
@@ -422,6 +426,7 @@ impl Inbound {
     /// The peer does not answer. A client starts again; a server waits for one that does.
     fn lose_peer(&mut self, common: &mut Common, now: Duration) {
         self.current = None;
+        self.gone_at = None;
         self.paths = None;
         common.monitor = None;
         if let Handshake::Client(connecting) = &mut self.handshake {

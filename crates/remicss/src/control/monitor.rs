@@ -145,7 +145,12 @@ impl Monitor {
 
     /// True if no message has verified for 3 s: the other end does not have this association.
     pub fn is_peer_gone(&self, now: Duration) -> bool {
-        now.saturating_sub(self.incoming.heard_at()) >= GONE
+        now >= self.gone_at()
+    }
+
+    /// When that will be so, if no message verifies before.
+    pub fn gone_at(&self) -> Duration {
+        self.incoming.heard_at().saturating_add(GONE)
     }
 
     fn interval(&self) -> Duration {

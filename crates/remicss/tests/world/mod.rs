@@ -336,6 +336,11 @@ impl End {
         let mut sent = Vec::new();
         let risks = vec![0.1; self.batches.len()];
         let has_heard = self.inbound.tend(&mut self.common, now, &mut self.received);
+        if let Some(monitor) = &self.common.monitor {
+            // The halves have a thread each: nobody wakes this one for the other's timers.
+            let wakes = self.inbound.poll_timeout();
+            assert!(wakes.is_some_and(|at| at <= monitor.gone_at()), "a peer's silence is noticed");
+        }
         let mut begins = None;
         while let Some(event) = self.inbound.poll_event() {
             match event {
