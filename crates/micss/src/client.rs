@@ -203,7 +203,7 @@ async fn open(config: &ClientConfig, target: &Target) -> Result<Channels, Stream
         associate(connect_all(&config.channels).await?, terms).await
     })
     .await
-    .map_err(|_| StreamError::Stalled)??;
+    .map_err(|_| StreamError::NotOpened)??;
 
     let sharing = Sharing::xor(n).expect("at least one channel");
     let generator = config.rng.generator()?;

@@ -7,6 +7,7 @@ use association::ClientAbort;
 use sharing::RandomError;
 
 use crate::record::{Kind, RecordError};
+use crate::server::HANDSHAKE_TIMEOUT;
 use crate::target::Refusal;
 
 /// Why a stream did not come about, or did not end well. In every case the application's
@@ -23,6 +24,12 @@ pub enum StreamError {
         /// What the system says.
         source: io::Error,
     },
+    /// Not all channels were connected and associated in time.
+    #[error(
+        "not all channels answered within {} s; see whether packets get through on each",
+        HANDSHAKE_TIMEOUT.as_secs()
+    )]
+    NotOpened,
     /// The two ends did not agree on which connections belong together.
     #[error("the channels were not associated: {0}")]
     Association(#[from] ClientAbort),
@@ -38,7 +45,7 @@ pub enum StreamError {
     /// The peer's application broke off.
     #[error("the peer's application broke off")]
     PeerAborted,
-    /// A record, or the opening, did not arrive in time.
+    /// A record did not arrive in time.
     #[error("a channel is stuck: the rest of a record did not arrive in time")]
     Stalled,
     /// A channel broke.
