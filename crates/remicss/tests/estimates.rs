@@ -15,6 +15,9 @@ const MS: Duration = Duration::from_millis(1);
 const PACKET: u64 = 1428;
 const AROUND: u64 = 45;
 
+/// A packet every 60 ms.
+const TRICKLE_BPS: u64 = 200_000;
+
 /// What one direction of a channel is like.
 #[derive(Clone, Copy)]
 struct Path {
@@ -318,7 +321,7 @@ fn a_channel_that_dies_is_down_within_a_second_and_up_again_at_once() {
     for busy in [true, false] {
         let paths = [Path::new(100, 30, 10, 10), Path::new(100, 30, 10, 40)];
         let mut world = World::new(&paths, &[Some(20_000_000); 2]);
-        world.demand_bps = if busy { u64::MAX } else { 0 };
+        world.demand_bps = if busy { u64::MAX } else { TRICKLE_BPS };
         world.run(seconds(7));
         let before = world.estimates()[1];
         assert_eq!(before.state, State::Up);
@@ -342,7 +345,7 @@ fn a_channel_that_dies_is_down_within_a_second_and_up_again_at_once() {
 fn random_loss_brings_no_channel_down() {
     let paths = [Path::new(100, 30, 50, 10), Path::new(100, 30, 50, 10)];
     let mut world = World::new(&paths, &[Some(20_000_000); 2]);
-    world.demand_bps = 0;
+    world.demand_bps = TRICKLE_BPS;
     for _ in 0..600 {
         world.run(MS * 100);
         assert!(world.estimates().iter().all(|estimate| estimate.state == State::Up));
@@ -359,6 +362,61 @@ fn a_peer_that_is_silent_for_three_seconds_is_gone() {
     assert!(!world.ends[0].monitor.is_peer_gone(world.now));
     world.run(MS * 300);
     assert!(world.ends[0].monitor.is_peer_gone(world.now));
+}
+
+/// An end that has nothing to send for long says little, keeps what it knows, and is as quick as ever
+/// once there are packets again.
+#[test]
+fn little_is_sent_at_rest() {
+    let paths = [Path::new(100, 30, 10, 10), Path::new(100, 30, 10, 40)];
+    let mut world = World::new(&paths, &[Some(20_000_000); 2]);
+    world.demand_bps = TRICKLE_BPS;
+    world.run(seconds(12));
+    let before = world.estimates();
+
+    world.demand_bps = 0;
+    world.run(seconds(11));
+    let messages = |world: &World| [0, 1].map(|end: usize| world.ends[end].symbols);
+    let began = messages(&world);
+    world.run(seconds(60));
+    let sent = [0, 1].map(|end| messages(&world)[end] - began[end]);
+    assert!(sent.iter().all(|sent| (19..=21).contains(sent)), "{sent:?}");
+    for (before, after) in before.iter().zip(world.estimates()) {
+        assert_eq!(after.state, State::Up);
+        assert!((after.delay_ms - before.delay_ms).abs() < 1.0, "{before:?}, then {after:?}");
+    }
+
+    // Both ends notice the packets, whoever sends them.
+    world.demand_bps = TRICKLE_BPS;
+    let began = messages(&world);
+    world.run(seconds(1));
+    let sent = [0, 1].map(|end| messages(&world)[end] - began[end]);
+    assert!(sent.iter().all(|sent| *sent >= 7), "{sent:?}");
+    world.set(1, |path| path.is_cut = true);
+    world.run(MS * 850);
+    assert_eq!(world.estimates()[1].state, State::Down);
+}
+
+/// At rest it takes longer to notice that the peer is gone, but not when there are packets again.
+#[test]
+fn a_peer_that_is_gone_is_noticed_at_rest_and_after_it() {
+    for wakes in [false, true] {
+        let mut world = World::new(&[Path::new(100, 30, 0, 10)], &[Some(20_000_000)]);
+        world.demand_bps = 0;
+        world.run(seconds(20));
+        world.set(0, |path| path.is_cut = true);
+        world.run(seconds(8));
+        assert!(!world.ends[0].monitor.is_peer_gone(world.now));
+        if wakes {
+            world.demand_bps = TRICKLE_BPS;
+            world.run(MS * 2500);
+            assert!(!world.ends[0].monitor.is_peer_gone(world.now));
+            world.run(MS * 800);
+        } else {
+            world.run(MS * 4100);
+        }
+        assert!(world.ends[0].monitor.is_peer_gone(world.now));
+    }
 }
 
 #[test]

@@ -21,6 +21,15 @@ const AT_ONCE: Duration = Duration::from_millis(10);
 /// How long nothing has to verify for the peer to be held for gone.
 const GONE: Duration = Duration::from_secs(3);
 
+/// After so long without packets either way an end is at rest: what it measures then is of use to
+/// nobody, and the channels may be paid for by the byte.
+const REST_AFTER: Duration = Duration::from_secs(10);
+
+/// How often it sends messages then, which keeps the ways through address translators open, and how
+/// long nothing has to verify then.
+const AT_REST: Duration = Duration::from_secs(3);
+const GONE_AT_REST: Duration = Duration::from_secs(12);
+
 /// What was sent on one channel so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
@@ -40,8 +49,22 @@ pub struct Monitor {
     /// The states that the other end was last told.
     told: Vec<State>,
     told_at: Option<Duration>,
-    /// When the next message is due.
+    /// When the next message is due, or at rest when to look for packets again.
     due: Duration,
+    activity: Activity,
+}
+
+/// Whether packets cross the tunnel.
+#[derive(Clone, Debug)]
+struct Activity {
+    /// How many control shares were sent and have come. All other datagrams are packets'.
+    controls: u64,
+    /// How many datagrams of packets were sent and have come, and when there was last a new one.
+    packets: u64,
+    last: Duration,
+    /// When the last rest ended, and whether there is one.
+    since: Duration,
+    rests: bool,
 }
 
 impl Monitor {
@@ -55,12 +78,14 @@ impl Monitor {
             told: vec![State::Up; rates_bps.len()],
             told_at: None,
             due: now,
+            activity: Activity { controls: 0, packets: 0, last: now, since: now, rests: false },
         }
     }
 
     /// A share of control symbol `symbol` came on a channel on which `received` datagrams had come
     /// before it. Whether the symbol verifies is not known yet. At most one for a channel and symbol.
     pub fn handle_share(&mut self, symbol: u64, channel: usize, received: u64, now: Duration) {
+        self.activity.controls += 1;
         self.incoming.handle_share(symbol, channel, received, now);
     }
 
@@ -84,8 +109,9 @@ impl Monitor {
         Ok(())
     }
 
-    /// The next message, if it is due: every 100 to 200 ms, or at once if a channel's state is another
-    /// than the other end was told. It is to be sent on all channels now. `sent` is what was sent on
+    /// The next message, if it is due: every 100 to 200 ms, or every 3 s if no packets were sent or have
+    /// come for 10 s, or at once if a channel's state is another than the other end was told. It is to
+    /// be sent on all channels now. `sent` is what was sent on
     /// each channel before it, `received` how many datagrams have come on each, and `quarantined` are
     /// the channels whose shares are not used.
     pub fn poll_message(
@@ -97,13 +123,19 @@ impl Monitor {
     ) -> Option<Vec<u8>> {
         self.incoming.look(received, now);
         let states: Vec<State> = self.incoming.states(quarantined).collect();
-        let quiet = self.told_at.is_some_and(|at| now < at.saturating_add(AT_ONCE));
-        if quiet || (now < self.due && states == self.told) {
+        self.activity.notice(sent, received, now);
+        let is_within = |time| self.told_at.is_some_and(|at| now < at.saturating_add(time));
+        let waits = now < self.due || (self.activity.rests && is_within(AT_REST));
+        let interval = self.interval();
+        if now >= self.due {
+            self.due = now.saturating_add(interval);
+        }
+        if is_within(AT_ONCE) || (waits && states == self.told) {
             return None;
         }
-        let interval = self.interval();
         (self.told, self.told_at) = (states, Some(now));
         self.due = now.saturating_add(interval);
+        self.activity.controls += self.channels as u64;
         let message = Message {
             number: self.outgoing.send(now, sent, interval),
             sent_us: micros(now).unsigned_abs().min(LATEST_US - 1),
@@ -112,7 +144,7 @@ impl Monitor {
         Some(message.encode())
     }
 
-    /// When to call [`Self::poll_message`] next, at the latest. After a share that was the first on a
+    /// When to call [`Self::poll_message`] next, at the latest, also at rest. After a share that was the first on a
     /// channel for long it may have something to say at once.
     pub fn poll_timeout(&self) -> Duration {
         self.due
@@ -143,14 +175,19 @@ impl Monitor {
         states.filter(|(_, state)| *state == State::Up).map(|(channel, _)| channel).collect()
     }
 
-    /// True if no message has verified for 3 s: the other end does not have this association.
+    /// True if no message has verified for 3 s, or for 12 s at rest: the other end does not have this
+    /// association.
     pub fn is_peer_gone(&self, now: Duration) -> bool {
         now >= self.gone_at()
     }
 
     /// When that will be so, if no message verifies before.
     pub fn gone_at(&self) -> Duration {
-        self.incoming.heard_at().saturating_add(GONE)
+        let heard_at = self.incoming.heard_at();
+        if self.activity.rests {
+            return heard_at.saturating_add(GONE_AT_REST);
+        }
+        heard_at.max(self.activity.since).saturating_add(GONE)
     }
 
     fn interval(&self) -> Duration {
@@ -159,5 +196,20 @@ impl Monitor {
         let slowest = self.outgoing.slowest_bps().max(1);
         let nanos = bits.saturating_mul(PART_OF_RATE * 1_000_000_000) / slowest;
         Duration::from_nanos(nanos).clamp(SHORTEST, LONGEST)
+    }
+}
+
+impl Activity {
+    /// So much was sent and has come on each channel so far.
+    fn notice(&mut self, sent: &[Totals], received: &[u64], now: Duration) {
+        let datagrams = sent.iter().map(|totals| totals.datagrams).chain(received.iter().copied());
+        let packets = datagrams.fold(0, u64::saturating_add).saturating_sub(self.controls);
+        if packets > self.packets {
+            if self.rests {
+                self.since = now;
+            }
+            (self.packets, self.last) = (packets, now);
+        }
+        self.rests = now >= self.last.saturating_add(REST_AFTER);
     }
 }
