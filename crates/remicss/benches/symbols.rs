@@ -29,7 +29,7 @@ fn main() {
     );
     for (k, m) in [(1, 1), (2, 3), (3, 5)] {
         let threshold = Threshold::new(k, Subset::first(m)).expect("valid");
-        let planned = || Box::new(Planned::new(&Schedule::constant(threshold)));
+        let planned = || Box::new(Planned::new(&Schedule::constant(threshold), &[]));
         let (kappa, mu) = (small(k), small(m));
         let dynamic = Box::new(Dynamic::new(kappa, mu).expect("valid"));
         // A rate that is never reached: what keeping it costs.

@@ -41,8 +41,8 @@ pub struct Pace {
 
 impl Pace {
     /// The pace of a channel that carries `rate_bps` bit/s of IP packets, or any number if that is
-    /// `None`. It is a 2,000th less. The channel's longest IP packet has `mtu` bytes, and IP and UDP add `headers` bytes to each
-    /// datagram: 28, or 48 with IPv6. The bucket is full.
+    /// `None`. It is a 2,000th less. The channel's longest IP packet has `mtu` bytes, and IP and UDP add
+    /// `headers` bytes to each datagram: 28, or 48 with IPv6. The bucket is full.
     pub fn new(rate_bps: Option<u64>, mtu: usize, headers: usize) -> Self {
         let rate = rate_bps.map(pace);
         Self { rate, mtu, headers, tokens: i64::MAX, since: Duration::ZERO }
@@ -64,6 +64,13 @@ impl Pace {
         }
         let nanos = missing.unsigned_abs().div_ceil(rate.unsigned_abs());
         self.since.saturating_add(Duration::from_nanos(nanos))
+    }
+
+    /// For how long from a time on the channel is busy with what was taken. Nothing without a rate.
+    pub fn busy_for(&self, now: Duration) -> Duration {
+        let Some(rate) = self.rate else { return Duration::ZERO };
+        let missing = self.depth(rate).saturating_sub(self.tokens_at(now, rate)).max(0);
+        Duration::from_nanos(missing.unsigned_abs().div_ceil(rate.unsigned_abs()))
     }
 
     /// Takes a datagram of `len` bytes at a time. One that is not ready then is a debt, of as much
@@ -164,10 +171,22 @@ mod tests {
     }
 
     #[test]
+    fn a_channel_is_busy_until_it_has_sent_what_was_taken() {
+        let mut pace = slow();
+        assert_eq!(pace.busy_for(Duration::ZERO), Duration::ZERO);
+        pace.take(Duration::ZERO, 1472);
+        pace.take(Duration::ZERO, 722);
+        assert_eq!(pace.busy_for(Duration::ZERO), 1500 * US);
+        assert_eq!(pace.busy_for(900 * US), 600 * US);
+        assert_eq!(pace.busy_for(2000 * US), Duration::ZERO);
+    }
+
+    #[test]
     fn without_a_rate_all_can_go() {
         let mut pace = Pace::new(None, 1500, 28);
         pace.take(7 * US, 60_000);
         assert_eq!(pace.ready_at(60_000), 7 * US);
+        assert_eq!(pace.busy_for(7 * US), Duration::ZERO);
         pace.set_rate(8 * US, Some(12_000_000));
         assert_eq!(run(&mut pace, [1472; 3]), 8 * US);
     }
@@ -218,6 +237,7 @@ mod tests {
                 pace.take(Duration::MAX, len);
                 pace.take(Duration::ZERO, len);
                 assert!(pace.ready_at(len) <= Duration::MAX);
+                assert!(pace.busy_for(Duration::ZERO) <= Duration::MAX);
                 pace.set_rate(Duration::MAX, Some(rate));
             }
         }

@@ -21,7 +21,7 @@ use crate::batch::Batch;
 use crate::datagram::Kind;
 use crate::keys::Direction;
 use crate::pace::Pace;
-use crate::schedule::Scheduler;
+use crate::schedule::{Readiness, Scheduler};
 use flows::Flows;
 use sharer::Sharer;
 
@@ -212,14 +212,14 @@ impl Sender {
             self.counts.too_long += 1;
             return Err(NotSent::TooLong(len));
         }
-        let Some(threshold) = self.chosen.or_else(|| self.choose(len)) else {
+        let clock = self.time(now);
+        self.clock = Some(clock);
+        let Some(threshold) = self.chosen.or_else(|| self.choose(len, clock)) else {
             self.symbol.clear();
             self.counts.below_floor += 1;
             return Err(NotSent::BelowFloor);
         };
         self.chosen = Some(threshold);
-        let clock = self.time(now);
-        self.clock = Some(clock);
         let (ready, last) = self.ready_at(threshold, len);
         if ready > now {
             return Err(NotSent::Wait(ready));
@@ -320,13 +320,12 @@ impl Sender {
 
     /// The next symbol's threshold, unless it is below the floor. *Everything that is sent of
     /// packets passes here: nothing else keeps the floor.*
-    fn choose(&mut self, len: usize) -> Option<Threshold> {
-        let mut ready = [Duration::ZERO; MAX_CHANNELS];
-        for (ready, pace) in ready.iter_mut().zip(&self.paces) {
-            *ready = pace.ready_at(len);
+    fn choose(&mut self, len: usize, now: Duration) -> Option<Threshold> {
+        let mut channels = [Readiness::default(); MAX_CHANNELS];
+        for (channel, pace) in channels.iter_mut().zip(&self.paces) {
+            *channel = Readiness { ready_at: pace.ready_at(len), busy_for: pace.busy_for(now) };
         }
-        let ready = &ready[..self.paces.len()];
-        let threshold = self.scheduler.next_threshold(self.up, ready)?;
+        let threshold = self.scheduler.next_threshold(self.up, &channels[..self.paces.len()])?;
         let is_allowed = threshold.k() >= self.floor && self.up.includes(threshold.channels());
         is_allowed.then_some(threshold)
     }

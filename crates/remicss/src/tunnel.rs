@@ -1,5 +1,5 @@
-//! One end of a tunnel at work: a TUN device, a UDP socket a channel, and four threads, one of which only tells
-//! `sunder status` how it is.
+//! One end of a tunnel at work: a TUN device, a UDP socket a channel, and four threads, one of which
+//! only tells `sunder status` how it is.
 //!
 //! ```text
 //! device ─▶ sending ─▶ channels          channels ─▶ receiving ─▶ device

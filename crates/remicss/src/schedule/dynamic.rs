@@ -1,12 +1,10 @@
 //! The paper's own scheduler (V): k and m are drawn, and the first m channels that are ready are
 //! used.
 
-use std::time::Duration;
-
 use model::{Subset, Threshold};
 use thiserror::Error;
 
-use super::Scheduler;
+use super::{Readiness, Scheduler};
 use crate::MAX_CHANNELS;
 
 /// The golden ratio's fraction, times 2^64. Its multiples are spread as evenly as those of any
@@ -58,15 +56,15 @@ impl Dynamic {
 }
 
 impl Scheduler for Dynamic {
-    fn next_threshold(&mut self, up: Subset, ready: &[Duration]) -> Option<Threshold> {
+    fn next_threshold(&mut self, up: Subset, channels: &[Readiness]) -> Option<Threshold> {
         self.position = self.position.wrapping_add(GOLDEN);
         let (k, m) = (self.k.rounded(self.position), self.m.rounded(self.position));
         // Stable, so that of those ready since the same moment the one that waits longest is first.
-        self.order.sort_by_key(|channel| ready.get(*channel));
+        self.order.sort_by_key(|channel| channels.get(*channel).map(|channel| channel.ready_at));
         let first = self.order.iter().copied().filter(|channel| up.contains(*channel));
-        let channels: Subset = first.take(m).collect();
-        self.order.sort_by_key(|channel| channels.contains(*channel));
-        Threshold::new(k.min(channels.len()), channels).ok()
+        let chosen: Subset = first.take(m).collect();
+        self.order.sort_by_key(|channel| chosen.contains(*channel));
+        Threshold::new(k.min(chosen.len()), chosen).ok()
     }
 
     fn least_k(&self) -> usize {
@@ -102,11 +100,17 @@ impl Mean {
 #[cfg(test)]
 #[expect(clippy::cast_precision_loss, reason = "counts are small")]
 mod tests {
+    use std::time::Duration;
+
     use proptest::prelude::*;
 
     use super::*;
 
-    const READY: [Duration; MAX_CHANNELS] = [Duration::ZERO; MAX_CHANNELS];
+    const READY: [Readiness; MAX_CHANNELS] = [ready(0); MAX_CHANNELS];
+
+    const fn ready(ms: u64) -> Readiness {
+        Readiness { ready_at: Duration::from_millis(ms), busy_for: Duration::ZERO }
+    }
 
     fn means() -> impl Strategy<Value = (f64, f64)> {
         let near = (1..=15_u8, 0.0..=1.0, 0.0..=1.0).prop_map(|(whole, a, b): (u8, f64, f64)| {
@@ -133,7 +137,7 @@ mod tests {
     #[test]
     fn the_first_that_are_ready_are_used() {
         let mut dynamic = Dynamic::new(1.0, 2.0).unwrap();
-        let ready = [40, 10, 30, 20].map(Duration::from_millis);
+        let ready = [40, 10, 30, 20].map(ready);
         let mut next = |up: Subset| dynamic.next_threshold(up, &ready).unwrap().channels();
         assert_eq!(next(Subset::first(4)), [1, 3].into_iter().collect());
         assert_eq!(next(Subset::EMPTY.with(0).with(2).with(3)), [3, 2].into_iter().collect());

@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex};
 
-use model::Averages;
+use model::{Averages, Channel};
 use tracing::{info, warn};
 
 use super::lock;
@@ -78,16 +78,16 @@ impl Planning {
             averages.delay_ms,
             averages.rate
         );
-        let scheduler = self.scheduler(&plan)?;
+        let scheduler = self.scheduler(&plan, &request.situation.channels)?;
         let Some(keys) = request.begins else { return Ok(Order::Schedule { scheduler, up }) };
         let generator = self.rng.generator().map_err(|error| error.to_string())?;
         let sender = self.means.sender(&keys.outgoing, keys.floor, scheduler, generator);
         sender.map(|sender| Order::Associate(Box::new(sender))).map_err(|error| error.to_string())
     }
 
-    fn scheduler(&self, plan: &Plan) -> Result<Box<dyn Scheduler>, String> {
+    fn scheduler(&self, plan: &Plan, channels: &[Channel]) -> Result<Box<dyn Scheduler>, String> {
         match self.choice {
-            Choice::Planned => Ok(Box::new(Planned::new(&plan.schedule))),
+            Choice::Planned => Ok(Box::new(Planned::new(&plan.schedule, channels))),
             Choice::Dynamic => Dynamic::new(self.aim.kappa, self.aim.mu)
                 .map(|dynamic| -> Box<dyn Scheduler> { Box::new(dynamic) })
                 .map_err(|error| error.to_string()),

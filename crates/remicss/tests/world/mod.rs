@@ -352,7 +352,8 @@ impl End {
         if has_heard && let Some(situation) = self.common.poll_situation(&risks, now) {
             let order = match aim.plan(&situation.channels, situation.up) {
                 Ok(plan) => {
-                    self.order(begins, Box::new(Planned::new(&plan.schedule)), situation.up)
+                    let planned = Planned::new(&plan.schedule, &situation.channels);
+                    self.order(begins, Box::new(planned), situation.up)
                 }
                 Err(_) => Order::Hold,
             };

@@ -1,0 +1,129 @@
+//! A sender, and what is done with what it sends.
+
+use std::time::Duration;
+
+use model::{Channel, ChannelSet, Need, Objective, Schedule, Subset, Threshold};
+use remicss::MAX_CHANNELS;
+use remicss::batch::Batch;
+use remicss::datagram::{HEADER_LEN, Header, Kind};
+use remicss::keys::{Direction, Points, Token};
+use remicss::pace::Pace;
+use remicss::schedule::{Dynamic, Planned, Scheduler};
+use remicss::sender::{NotSent, Sender, SenderError, Sent};
+use remicss::symbol::{Tagger, Tampered};
+use sharing::{Generator, Joiner, Sharing};
+
+pub(crate) const MS: Duration = Duration::from_millis(1);
+
+/// What IPv4 and UDP add to a datagram, and all that is added to a packet.
+pub(crate) const OUTER: usize = 28;
+pub(crate) const OVERHEAD: usize = OUTER + HEADER_LEN + 1 + 8;
+
+pub(crate) fn points() -> Points {
+    Points::new(std::array::from_fn(|k| [u8::try_from(7 * k + 1).unwrap(); 8]))
+}
+
+pub(crate) fn direction(n: usize) -> Direction {
+    let tokens = (0..n).map(|i| Token::new([u8::try_from(i).unwrap(), 0xAB, 0xCD])).collect();
+    Direction { tokens, points: Some(points()) }
+}
+
+/// The pace of so many bit/s, after the headroom.
+pub(crate) fn pace(rate_bps: Option<u64>) -> Pace {
+    Pace::new(rate_bps.map(|rate| rate * 2000 / 1999), 1500, OUTER)
+}
+
+pub(crate) fn sender_at(
+    floor: u8,
+    rates: &[Option<u64>],
+    scheduler: Box<dyn Scheduler>,
+) -> Result<Sender, SenderError> {
+    let paces = rates.iter().copied().map(pace).collect();
+    let generator = Generator::seeded().unwrap();
+    Sender::new(&direction(rates.len()), floor, paces, scheduler, generator)
+}
+
+pub(crate) fn constant(threshold: Threshold) -> Box<dyn Scheduler> {
+    Box::new(Planned::new(&Schedule::constant(threshold), &[]))
+}
+
+pub(crate) fn dynamic(kappa: f64, mu: f64) -> Box<dyn Scheduler> {
+    Box::new(Dynamic::new(kappa, mu).unwrap())
+}
+
+pub(crate) fn subset(bits: u32) -> Subset {
+    (0..MAX_CHANNELS).filter(|channel| bits >> channel & 1 == 1).collect()
+}
+
+pub(crate) fn batches(n: usize) -> Vec<Batch> {
+    (0..n).map(|_| Batch::default()).collect()
+}
+
+/// All that is in the batches, channel by channel; they are empty then.
+pub(crate) fn take(batches: &mut [Batch]) -> Vec<Vec<Vec<u8>>> {
+    let datagrams = |batch: &Batch| {
+        batch.runs().flat_map(|(bytes, len)| bytes.chunks(len)).map(<[u8]>::to_vec).collect()
+    };
+    let all = batches.iter().map(datagrams).collect();
+    batches.iter_mut().for_each(Batch::clear);
+    all
+}
+
+/// Joins datagrams of one symbol, each with its channel, and opens it.
+pub(crate) fn open(shares: &[(usize, Vec<u8>)]) -> Result<(Header, u8, Vec<u8>), Tampered> {
+    let (header, _) = Header::parse(&shares[0].1).unwrap();
+    let sharing = Sharing::shamir(header.threshold, 16).unwrap();
+    let coordinates: Vec<u8> =
+        shares.iter().map(|(channel, _)| u8::try_from(channel + 1).unwrap()).collect();
+    let bytes: Vec<&[u8]> = shares.iter().map(|(_, share)| &share[HEADER_LEN..]).collect();
+    let mut symbol = vec![0; bytes[0].len()];
+    Joiner::new(sharing).join(&coordinates, &bytes, &mut symbol).unwrap();
+    let tagger = Tagger::new(Some(&points()));
+    let inside = tagger.open(header.kind, header.threshold, header.sequence, &symbol)?;
+    Ok((header, inside.previous, inside.content.to_vec()))
+}
+
+/// The one datagram of each channel that has one.
+pub(crate) fn shares(batches: &mut [Batch]) -> Vec<(usize, Vec<u8>)> {
+    let mut shares = Vec::new();
+    for (channel, datagrams) in take(batches).into_iter().enumerate() {
+        assert!(datagrams.len() <= 1);
+        shares.extend(datagrams.into_iter().map(|datagram| (channel, datagram)));
+    }
+    shares
+}
+
+pub(crate) fn send(
+    sender: &mut Sender,
+    content: &[u8],
+    now: Duration,
+    batches: &mut [Batch],
+) -> Result<Sent, NotSent> {
+    sender.begin().extend_from_slice(content);
+    sender.finish(Kind::Packet, 0, now, batches)
+}
+
+/// The paper's channels (VI), in Mbit/s.
+pub(crate) const DIVERSE: [f64; 5] = [5.0, 20.0, 60.0, 65.0, 100.0];
+pub(crate) const LOSSES: [f64; 5] = [0.01, 0.005, 0.01, 0.02, 0.03];
+
+pub(crate) fn channels(rates: &[f64]) -> ChannelSet {
+    let channel = |(&rate, &loss)| Channel::new(0.1, loss, 1.0, rate).unwrap();
+    ChannelSet::new(rates.iter().zip(&LOSSES).map(channel).collect()).unwrap()
+}
+
+pub(crate) fn need(kappa: f64, mu: f64, min_k: usize) -> Need {
+    let objectives = vec![Objective::Loss];
+    Need { kappa: Some(kappa), mu: Some(mu), full_rate: true, min_k, objectives, ..Need::default() }
+}
+
+pub(crate) fn diverse_plan(kappa: f64, mu: f64, floor: u8) -> Box<dyn Scheduler> {
+    let set = channels(&DIVERSE);
+    let plan = set.plan(&need(kappa, mu, usize::from(floor))).unwrap();
+    Box::new(Planned::new(&plan.schedule, set.channels()))
+}
+
+pub(crate) fn sender_of(rates: &[f64], scheduler: Box<dyn Scheduler>) -> Sender {
+    let rates: Vec<Option<u64>> = rates.iter().map(|mbit| Some((mbit * 1e6) as u64)).collect();
+    sender_at(1, &rates, scheduler).unwrap()
+}

@@ -1,0 +1,169 @@
+//! Plans and paces: how much leaves, and when.
+
+use std::time::Duration;
+
+use model::{Channel, ChannelSet, Need, Objective, Subset, Threshold};
+use remicss::batch::Batch;
+use remicss::datagram::Kind;
+use remicss::schedule::Planned;
+use remicss::sender::{NotSent, Sender};
+use sim::Rng;
+
+use crate::end::*;
+
+/// Sends full packets for as long as it takes, and says how long: after `warm` symbols, `symbols`
+/// more. Every wait is longer than asked for by what `late` says.
+fn saturate(
+    sender: &mut Sender,
+    n: usize,
+    (warm, symbols): (usize, usize),
+    mut late: impl FnMut() -> Duration,
+) -> Duration {
+    let packet = [0; 1500 - OVERHEAD];
+    let mut batches = batches(n);
+    let (mut now, mut start) = (MS, MS);
+    for i in 0..warm + symbols {
+        if i == warm {
+            start = now;
+        }
+        sender.begin().extend_from_slice(&packet);
+        while let Err(NotSent::Wait(until)) = sender.finish(Kind::Packet, 0, now, &mut batches) {
+            assert!(until > now);
+            now = until + late();
+        }
+        batches.iter_mut().for_each(Batch::clear);
+    }
+    now.saturating_sub(start)
+}
+
+/// The symbols' rate is the model's (IV-C), and so are the shares on each channel, whatever kappa and
+/// mu, on channels that are alike and on those that are not.
+#[test]
+fn a_plan_has_its_rate() {
+    for rates in [[100.0; 5], DIVERSE] {
+        let set = channels(&rates);
+        for (kappa, mu) in grid(0.3) {
+            let plan = set.plan(&need(kappa, mu, 1)).unwrap();
+            let planned = Planned::new(&plan.schedule, set.channels());
+            let mut sender = sender_of(&rates, Box::new(planned));
+            let took = saturate(&mut sender, 5, (1000, 10_000), || Duration::ZERO);
+            let part = 10_000.0 * 12_000.0 / took.as_secs_f64() / (plan.averages.rate * 1e6);
+            assert!((0.9998..1.0002).contains(&part), "{rates:?}, {kappa}, {mu}: {part}");
+            for channel in 0..5 {
+                let uses = 11_000.0 * plan.schedule.use_of(channel);
+                let datagrams = sender.counts().datagrams[channel] as f64;
+                assert!((datagrams - uses).abs() < 10.0, "{datagrams}, not {uses}");
+            }
+        }
+    }
+}
+
+/// The mean time from a packet's coming to its arrival, by the shares that are enough for it, where
+/// packets come evenly at 99.5 % of the rate and channels have the delays of the paper's Delayed setup
+/// (VI). With the model's, both in ms, and the time between two packets.
+fn delay_at_full_rate(kappa: f64, mu: f64) -> (f64, f64, f64) {
+    const DELAYS: [f64; 5] = [2.5, 0.25, 12.5, 5.0, 0.5];
+    let sending = DIVERSE.map(|rate| 12.0 / rate);
+    let channel = |i: usize| Channel::new(0.1, 0.0, DELAYS[i] + sending[i], DIVERSE[i]).unwrap();
+    let set = ChannelSet::new((0..5).map(channel).collect()).unwrap();
+    let objectives = vec![Objective::Delay];
+    let plan = set.plan(&Need { objectives, ..need(kappa, mu, 1) }).unwrap();
+    let mut sender = sender_of(&DIVERSE, Box::new(Planned::new(&plan.schedule, set.channels())));
+
+    let between = 12.0 / (0.995 * plan.averages.rate);
+    let packet = [0; 1500 - OVERHEAD];
+    let (mut free, mut sum, mut batches) = ([0.0; 5], 0.0, batches(5));
+    for i in 0..8000 {
+        let came = 1.0 + f64::from(i) * between;
+        sender.begin().extend_from_slice(&packet);
+        let mut now = Duration::from_secs_f64(came / 1e3);
+        let sent = loop {
+            match sender.finish(Kind::Packet, 0, now, &mut batches) {
+                Ok(sent) => break sent,
+                Err(NotSent::Wait(until)) => now = until,
+                Err(error) => panic!("{error}"),
+            }
+        };
+        batches.iter_mut().for_each(Batch::clear);
+        let arrival = |channel: usize| {
+            free[channel] = f64::max(free[channel], now.as_secs_f64() * 1e3) + sending[channel];
+            free[channel] + DELAYS[channel]
+        };
+        let mut arrivals: Vec<f64> = sent.threshold.channels().iter().map(arrival).collect();
+        arrivals.sort_by(f64::total_cmp);
+        if i >= 2000 {
+            sum += arrivals[sent.threshold.k() - 1] - came;
+        }
+    }
+    (sum / 6000.0, plan.averages.delay_ms, between)
+}
+
+/// What whole packets make of the model's delay: no point is above it by much more than the time
+/// between two packets, and most are above it by less than a twentieth.
+#[test]
+fn a_plan_has_its_delay() {
+    let (mut points, mut above) = (0, Vec::new());
+    for (kappa, mu) in grid(0.1) {
+        let (delay, planned, between) = delay_at_full_rate(kappa, mu);
+        assert!(delay > planned - 1e-3, "{kappa}, {mu}: {delay} ms, not {planned}");
+        let most = planned + 1.1 * between;
+        assert!(delay < most, "{kappa}, {mu}: {delay} ms, not {planned} to {most}");
+        points += 1;
+        if delay > 1.05 * planned {
+            above.push((kappa, mu, delay / planned));
+        }
+    }
+    assert_eq!(points, 105);
+    assert!(above.len() <= 16, "{above:?}");
+}
+
+/// Wakened as late as 2 ms each time, it still sends as much.
+#[test]
+fn lateness_is_made_up_for() {
+    for (kappa, mu) in [(1.0, 1.0), (1.0, 2.5), (3.0, 3.8)] {
+        let scheduler = || diverse_plan(kappa, mu, 1);
+        let mut rng = Rng::new(7);
+        let mut late = || rng.between(Duration::ZERO, 2 * MS);
+        let part = (1000, 10_000);
+        let on_time = saturate(&mut sender_of(&DIVERSE, scheduler()), 5, part, || Duration::ZERO);
+        let lately = saturate(&mut sender_of(&DIVERSE, scheduler()), 5, part, &mut late);
+        assert!(lately.abs_diff(on_time) <= 2 * MS, "{lately:?}, not {on_time:?}");
+        // Beyond that, what was missed is missed.
+        let slowly = saturate(&mut sender_of(&DIVERSE, scheduler()), 5, part, || 20 * MS);
+        assert!(slowly > on_time + on_time / 4, "{slowly:?}, {on_time:?}");
+    }
+}
+
+/// How many packets leave at once after a pause.
+#[test]
+fn a_rest_is_not_made_up_for() {
+    let at_once = |rests: bool| {
+        let threshold = Threshold::new(1, Subset::first(1)).unwrap();
+        let mut sender = sender_of(&[120.0], constant(threshold));
+        saturate(&mut sender, 1, (0, 100), || Duration::ZERO);
+        if rests {
+            sender.rest();
+        }
+        let (mut count, mut batches) = (0, batches(1));
+        let packet = [0; 1500 - OVERHEAD];
+        while send(&mut sender, &packet, Duration::from_secs(1), &mut batches).is_ok() {
+            count += 1;
+        }
+        count
+    };
+    // A packet takes 100 µs: the bucket holds five.
+    assert_eq!((at_once(true), at_once(false)), (5, 25));
+}
+
+/// Points of the paper's figures: whole kappa, and mu in steps up to 5.
+fn grid(step: f64) -> Vec<(f64, f64)> {
+    let mut points = Vec::new();
+    for kappa in 1..=5 {
+        let mut mu = f64::from(kappa);
+        while mu <= 5.0 + 1e-9 {
+            points.push((f64::from(kappa), mu.min(5.0)));
+            mu += step;
+        }
+    }
+    points
+}

@@ -1,0 +1,245 @@
+//! What becomes of a symbol.
+
+use std::time::Duration;
+
+use model::{Schedule, Subset, Threshold};
+use proptest::prelude::*;
+use remicss::datagram::{HEADER_LEN, Header, Kind};
+use remicss::schedule::{Planned, Scheduler};
+use remicss::sender::{MAX_DATAGRAM_LEN, NotSent, Sender, SenderError, Sent};
+use remicss::symbol::Tampered;
+use sim::Rng;
+
+use crate::end::*;
+
+proptest! {
+    #[test]
+    fn any_k_shares_are_the_symbol(
+        n in 1..=16_usize, bits: u16, k in 1..=16_usize,
+        content in prop::collection::vec(any::<u8>(), 0..200),
+        is_partial: bool, seed: u64,
+    ) {
+        let channels = subset(u32::from(bits)).iter().filter(|c| *c < n).collect::<Subset>().with(0);
+        let threshold = Threshold::new(k.min(channels.len()), channels).unwrap();
+        let mut sender = sender_at(1, &vec![None; n], constant(threshold)).unwrap();
+        let mut batches = batches(n);
+        let kind = if is_partial { Kind::PartialPacket } else { Kind::Packet };
+        sender.begin().extend_from_slice(&content);
+        let sent = sender.finish(kind, 3, MS, &mut batches).unwrap();
+        prop_assert_eq!(sent, Sent { number: 1, threshold });
+
+        let mut all = shares(&mut batches);
+        prop_assert_eq!(all.iter().map(|(channel, _)| *channel).collect::<Subset>(), channels);
+        for (channel, datagram) in &all {
+            prop_assert_eq!(datagram.len(), HEADER_LEN + 1 + content.len() + 8);
+            let (header, _) = Header::parse(datagram).unwrap();
+            prop_assert_eq!(header.token, direction(n).tokens[*channel]);
+            prop_assert_eq!(usize::from(header.threshold), threshold.k());
+            prop_assert_eq!((header.kind, header.sequence), (kind, 1));
+        }
+        Rng::new(seed).shuffle(&mut all);
+        let (_, previous, opened) = open(&all[..threshold.k()]).unwrap();
+        prop_assert_eq!((previous, &opened), (0, &content));
+        // A share that was changed is noticed.
+        all[0].1[HEADER_LEN] ^= 1;
+        prop_assert_eq!(open(&all[..threshold.k()]), Err(Tampered));
+    }
+
+    /// Whatever is up, and whichever scheduler: what leaves is on channels that are up, at the floor
+    /// or above, and otherwise nothing leaves and it is counted.
+    #[test]
+    fn the_floor_is_never_crossed(
+        floor in 1..=5_u8, above in 0.0..=1.0, is_planned: bool,
+        ups in prop::collection::vec(0..32_u32, 1..40),
+    ) {
+        let kappa: f64 = f64::from(floor) + above * (5.0 - f64::from(floor));
+        let mu = kappa.midpoint(5.0);
+        let scheduler: Box<dyn Scheduler> = if is_planned {
+            diverse_plan(kappa, mu, floor)
+        } else {
+            dynamic(kappa, mu)
+        };
+        let mut sender = sender_at(floor, &[None; 5], scheduler).unwrap();
+        let mut batches = batches(5);
+        let mut dropped = 0;
+        for up in ups.into_iter().map(subset) {
+            sender.set_up(up);
+            let sent = send(&mut sender, b"a packet", MS, &mut batches);
+            let all = shares(&mut batches);
+            if up.len() < usize::from(floor) {
+                dropped += 1;
+                prop_assert!(matches!(sent, Err(NotSent::BelowFloor)));
+                prop_assert!(all.is_empty());
+            } else {
+                let threshold = sent.unwrap().threshold;
+                prop_assert!(threshold.k() >= usize::from(floor));
+                prop_assert!(up.includes(threshold.channels()));
+                prop_assert_eq!(all.len(), threshold.m());
+                for (_, datagram) in all {
+                    prop_assert!(Header::parse(&datagram).unwrap().0.threshold >= floor);
+                }
+            }
+        }
+        prop_assert_eq!(sender.counts().below_floor, dropped);
+    }
+}
+
+#[test]
+fn numbers_and_previous_ones_go_on() {
+    let threshold = Threshold::new(2, Subset::first(2)).unwrap();
+    let mut sender = sender_at(2, &[None; 2], constant(threshold)).unwrap();
+    let mut batches = batches(2);
+    let mut previous = |sender: &mut Sender, flow, now, number| {
+        sender.begin().extend_from_slice(b"packet");
+        assert_eq!(sender.finish(Kind::Packet, flow, now, &mut batches).unwrap().number, number);
+        open(&shares(&mut batches)).unwrap().1
+    };
+    assert_eq!(previous(&mut sender, 5, MS, 1), 0);
+    assert_eq!(previous(&mut sender, 6, MS, 2), 0);
+    assert_eq!(previous(&mut sender, 5, MS, 3), 2);
+    // One that is dropped has no number, and is nobody's previous one.
+    sender.set_up(Subset::EMPTY);
+    let nowhere = &mut self::batches(2);
+    assert!(matches!(send(&mut sender, b"", MS, nowhere), Err(NotSent::BelowFloor)));
+    sender.set_up(Subset::first(2));
+    assert_eq!(previous(&mut sender, 5, MS, 4), 1);
+    for number in 5..304 {
+        assert_eq!(previous(&mut sender, 7, MS, number), u8::from(number > 5));
+    }
+    assert_eq!(previous(&mut sender, 5, 100 * MS, 304), 255);
+    assert_eq!(previous(&mut sender, 5, 500 * MS, 305), 0);
+}
+
+#[test]
+fn what_cannot_be_sent_is_dropped_and_counted() {
+    let threshold = Threshold::new(1, Subset::first(1)).unwrap();
+    let mut sender = sender_at(0, &[None], constant(threshold)).unwrap();
+    let mut batches = batches(1);
+    let mut finish =
+        |sender: &mut Sender| sender.finish(Kind::Packet, 0, MS, &mut batches).map(|_| ());
+    assert!(matches!(finish(&mut sender), Err(NotSent::Nothing)));
+    let longest = MAX_DATAGRAM_LEN - HEADER_LEN - 9;
+    sender.begin().resize(1 + longest + 1, 0);
+    assert!(matches!(finish(&mut sender), Err(NotSent::TooLong(65_508))));
+    assert!(matches!(finish(&mut sender), Err(NotSent::Nothing)));
+    sender.begin().resize(1 + longest, 0);
+    finish(&mut sender).unwrap();
+    sender.set_max_datagram_len(1000);
+    sender.begin().resize(1 + 1000 - HEADER_LEN - 8, 0);
+    assert!(matches!(finish(&mut sender), Err(NotSent::TooLong(1001))));
+    sender.begin().resize(1000 - HEADER_LEN - 8, 0);
+    finish(&mut sender).unwrap();
+    // A caller that takes away the first byte.
+    sender.begin().clear();
+    assert!(matches!(finish(&mut sender), Err(NotSent::Nothing)));
+    let counts = sender.counts();
+    assert_eq!((counts.too_long, counts.symbols), (2, 2));
+    assert_eq!(counts.bytes, (longest + 1000 - HEADER_LEN - 9) as u64);
+}
+
+#[test]
+fn a_full_batch_keeps_the_symbol() {
+    let threshold = Threshold::new(1, Subset::first(2)).unwrap();
+    let mut sender = sender_at(1, &[None; 2], constant(threshold)).unwrap();
+    let mut batches = batches(2);
+    while !batches[1].is_full() {
+        batches[1].reserve(9000);
+    }
+    assert!(matches!(send(&mut sender, b"kept", MS, &mut batches), Err(NotSent::Full)));
+    assert!(matches!(sender.control(b"", MS, &mut batches), Err(NotSent::Full)));
+    assert!(batches[0].is_empty());
+    batches[1].clear();
+    sender.finish(Kind::Packet, 0, MS, &mut batches).unwrap();
+    assert_eq!(open(&shares(&mut batches)[1..]).unwrap().2, b"kept");
+}
+
+#[test]
+fn control_goes_everywhere_at_once_and_is_paid_for() {
+    let threshold = Threshold::new(2, Subset::first(2)).unwrap();
+    let rates = [Some(12_000_000), None, None];
+    let mut sender = sender_at(2, &rates, constant(threshold)).unwrap();
+    let mut batches = batches(3);
+    sender.set_up(Subset::first(2));
+    for number in 1..=2 {
+        let sent = sender.control(b"report", MS, &mut batches).unwrap();
+        assert_eq!(sent.threshold, Threshold::new(2, Subset::first(3)).unwrap());
+        assert_eq!(sent.number, number);
+        let all = shares(&mut batches);
+        let (header, previous, content) = open(&[all[2].clone(), all[0].clone()]).unwrap();
+        assert_eq!((header.kind, previous, &content[..]), (Kind::Control, 0, &b"report"[..]));
+    }
+    // Of three full datagrams that the bucket holds, the two messages of 50 bytes took their part.
+    let packet = vec![0; 1500 - OVERHEAD];
+    for _ in 0..2 {
+        send(&mut sender, &packet, MS, &mut batches).unwrap();
+        shares(&mut batches);
+    }
+    let Err(NotSent::Wait(until)) = send(&mut sender, &packet, MS, &mut batches) else {
+        panic!("channel 0 has to wait");
+    };
+    assert_eq!(until, MS + Duration::from_nanos((2 * 50 * 8 * 1000_u64).div_ceil(12)));
+    // While a symbol waits, control does not.
+    sender.control(b"report", MS, &mut batches).unwrap();
+    let counts = sender.counts();
+    assert_eq!((counts.controls, counts.symbols), (3, 2));
+    assert_eq!(counts.datagrams[..4], [5, 5, 3, 0]);
+    assert_eq!((counts.k_sum, counts.m_sum), (4, 4));
+    assert!(matches!(
+        sender.control(&vec![0; 1 << 16], MS, &mut batches),
+        Err(NotSent::TooLong(_))
+    ));
+}
+
+#[test]
+fn a_symbol_waits_as_long_as_it_must_and_no_longer() {
+    // Uses channels 0 and 1 in turn.
+    let each = |channel| Threshold::new(1, Subset::EMPTY.with(channel)).unwrap();
+    let schedule = Schedule::new([(each(0), 0.5), (each(1), 0.5)]).unwrap();
+    let rates = [Some(12_000_000), Some(6_000_000)];
+    let mut sender = sender_at(1, &rates, Box::new(Planned::new(&schedule, &[]))).unwrap();
+    let mut batches = batches(2);
+    let packet = vec![0; 1500 - OVERHEAD];
+    for _ in 0..6 {
+        send(&mut sender, &packet, MS, &mut batches).unwrap();
+    }
+    take(&mut batches);
+    let mut order = Vec::new();
+    let mut now = MS;
+    for i in 0..100_u32 {
+        sender.begin().extend_from_slice(&packet);
+        while let Err(error) = sender.finish(Kind::Packet, 0, now, &mut batches) {
+            let NotSent::Wait(until) = error else { panic!("{error}") };
+            // Whoever asks too early is told the same, and nothing is drawn anew.
+            let early = until.saturating_sub(Duration::from_nanos(1));
+            for now in [now, early] {
+                let again = sender.finish(Kind::Packet, 0, now, &mut batches);
+                assert!(matches!(again, Err(NotSent::Wait(same)) if same == until));
+            }
+            now = until;
+        }
+        order.push(take(&mut batches).iter().map(Vec::len).collect::<Vec<_>>());
+        // Channel 1 takes 2 ms for each, and channel 0 has one ready by then.
+        assert!(now <= MS + 2 * MS * (i + 1).div_ceil(2));
+    }
+    let (zero, one) =
+        (order.iter().filter(|o| **o == [1, 0]), order.iter().filter(|o| **o == [0, 1]));
+    assert_eq!((zero.count(), one.count()), (50, 50));
+    assert!(sender.counts().waits[1] > 40);
+}
+
+#[test]
+fn senders_that_cannot_be_are_refused() {
+    let threshold = Threshold::new(2, Subset::first(3)).unwrap();
+    let error = |floor, n| sender_at(floor, &vec![None; n], constant(threshold)).err();
+    assert_eq!(error(2, 3), None);
+    assert_eq!(error(0, 16), None);
+    for n in [0, 17] {
+        let channels = SenderError::Channels { tokens: n, paces: n };
+        assert_eq!(error(1, n), Some(channels));
+    }
+    assert!(matches!(error(3, 3), Some(SenderError::Floor { floor: 3, most: 2, .. })));
+    assert!(matches!(error(4, 3), Some(SenderError::Floor { floor: 4, most: 3, .. })));
+    let mut sender = sender_at(2, &[None; 3], constant(threshold)).unwrap();
+    assert!(sender.set_scheduler(dynamic(1.9, 3.0)).is_err());
+    assert!(sender.set_scheduler(dynamic(2.0, 3.0)).is_ok());
+}
