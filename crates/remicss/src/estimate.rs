@@ -14,6 +14,9 @@ pub use loss::Loss;
 pub use rate::{FIRST_RATE_BPS, Interval, Learner, Phase, Prober, Verdict};
 pub use sliding::Sliding;
 
+/// How long a full packet is, in bits.
+pub const FULL_PACKET_BITS: f64 = 12_000.0;
+
 /// The highest loss that a plan is made with. Beyond it a channel is hardly there.
 const MOST_LOSS: f64 = 0.99;
 
@@ -57,13 +60,15 @@ pub struct Estimate {
 
 impl Estimate {
     /// The channel of the model (III-B), with a `risk` z that cannot be measured. Its rate is in
-    /// Mbit/s.
+    /// Mbit/s, and its delay that of a full packet: what was measured was so with short ones, which
+    /// take no time to be sent.
     ///
     /// # Errors
     /// If the risk is not within 0 to 1, or the rate is zero.
     #[expect(clippy::cast_precision_loss, reason = "rates are far below 2^53")]
     pub fn channel(&self, risk: f64) -> Result<Channel, ChannelError> {
-        let delay_ms = self.delay_ms.clamp(*DELAYS_MS.start(), *DELAYS_MS.end());
+        let sending_ms = 1e3 * FULL_PACKET_BITS / self.rate_bps as f64;
+        let delay_ms = (self.delay_ms + sending_ms).clamp(*DELAYS_MS.start(), *DELAYS_MS.end());
         Channel::new(risk, self.loss.clamp(0.0, MOST_LOSS), delay_ms, self.rate_bps as f64 / 1e6)
     }
 }
@@ -158,7 +163,9 @@ mod tests {
     fn estimates_are_channels_of_the_model() {
         let channel = PLANNED.channel(0.25).unwrap();
         assert_eq!((channel.risk(), channel.loss()), (0.25, 0.02));
-        assert_eq!((channel.delay_ms(), channel.rate()), (20.0, 50.0));
+        // At 50 Mbit/s a full packet takes 0.24 ms more than a short one.
+        assert!((channel.delay_ms() - 20.24).abs() < 1e-9);
+        assert!((channel.rate() - 50.0).abs() < 1e-9);
         let dead = Estimate { loss: 1.0, ..PLANNED };
         assert!(dead.channel(0.0).unwrap().loss() < 1.0);
         assert!(PLANNED.channel(2.0).is_err());

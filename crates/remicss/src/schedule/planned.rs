@@ -3,6 +3,7 @@
 use model::{Channel, Schedule, Subset, Threshold};
 
 use super::{Readiness, Scheduler};
+use crate::estimate::FULL_PACKET_BITS;
 
 /// A schedule of the model (IV), dealt out evenly, and each symbol to channels that are idle.
 ///
@@ -35,9 +36,6 @@ const PRICE_OF_A_SYMBOL: f64 = 2.0;
 /// The highest price of a lateness, in symbols.
 const HIGHEST_PRICE: f64 = 16.0;
 
-/// How long the packets are whose times are compared, in bits.
-const FULL_PACKET: f64 = 12_000.0;
-
 /// A threshold of the plan.
 #[derive(Clone, Debug)]
 struct Entry {
@@ -52,8 +50,9 @@ struct Entry {
 }
 
 impl Planned {
-    /// The thresholds of a schedule over `channels`, each where the schedule has it. Of channels that
-    /// are not there nothing is known: then what is busy does not matter.
+    /// The thresholds of a schedule over `channels`, each where the schedule has it, with the delays of
+    /// full packets. Of channels that are not there nothing is known: then what is busy does not
+    /// matter.
     pub fn new(schedule: &Schedule, channels: &[Channel]) -> Self {
         let entry = |(threshold, part): &(Threshold, f64)| Entry {
             threshold: *threshold,
@@ -111,8 +110,7 @@ impl Entry {
 /// last of them each does, in ns.
 fn first(threshold: Threshold, channels: &[Channel]) -> Vec<(usize, f64)> {
     let arrival = |index: usize| {
-        let known = channels.get(index);
-        (index, known.map_or(0.0, |channel| 1e6 * channel.delay_ms() + sending_ns(channel)))
+        (index, channels.get(index).map_or(0.0, |channel| 1e6 * channel.delay_ms()))
     };
     let mut first: Vec<(usize, f64)> = threshold.channels().iter().map(arrival).collect();
     first.sort_by(|(_, one), (_, other)| one.total_cmp(other));
@@ -123,7 +121,7 @@ fn first(threshold: Threshold, channels: &[Channel]) -> Vec<(usize, f64)> {
 
 /// How long a channel takes to send a full packet, its rate being in Mbit/s.
 fn sending_ns(channel: &Channel) -> f64 {
-    1e3 * FULL_PACKET / channel.rate()
+    1e3 * FULL_PACKET_BITS / channel.rate()
 }
 
 /// What comes nearest to a threshold with the channels that are up.
