@@ -1,5 +1,8 @@
 //! A flow of numbered, timed datagrams between two hosts, over whatever there is between them: how
 //! many arrive, how fast and how late. And how evenly it used the links.
+//!
+//! How late is also compared with `least`: what the model says is the least mean delay at full rate,
+//! of links whose delays are those that full packets had on each alone, shortly before.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,16 +12,17 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::datagrams::{Receiver, Sender};
+use super::datagrams::{Arrivals, Receiver, Sender};
 use super::{Driver, Values, options};
 use crate::experiment::optimal;
+use crate::host::Host;
 use crate::link::{Direction, Link};
 use crate::network::Network;
-use crate::trial::LinkPlan;
+use crate::trial::{self, LinkPlan};
 
 pub(super) const DRIVER: Driver = Driver {
     name: "flow",
-    values: &["carried", "loss", "delay", "uneven"],
+    values: &["carried", "loss", "delay", "least", "uneven"],
     hosts: &["from", "to"],
     check,
     measure,
@@ -39,6 +43,8 @@ struct Options {
     /// multiplicity.
     load: f64,
     mu: f64,
+    /// The mean threshold: then there is a `least`.
+    kappa: Option<f64>,
     /// How long, and how long nothing is measured before that, in seconds.
     seconds: f64,
     warm_up_s: f64,
@@ -47,14 +53,24 @@ struct Options {
 /// The longest that may be measured, in seconds.
 const LONGEST_S: f64 = 600.0;
 
+/// The headers of an IPv4 packet with a datagram.
+const HEADERS: usize = 28;
+
+/// Where datagrams arrive that measure a link alone.
+const ALONE_PORT: u16 = 9100;
+
 /// The most datagrams a second that are handed to the kernel one by one.
 const MOST_SINGLE: f64 = 60_000.0;
+
+/// How many datagrams measure the delay of a link alone, and how many of them are sent in a second.
+const ALONE: u32 = 50;
+const ALONE_RATE: f64 = 100.0;
 
 /// How long after the last datagram was sent others are waited for.
 const QUIET: Duration = Duration::from_millis(700);
 
 fn check(table: &toml::Table) -> Result<(), String> {
-    let Options { payload, load, mu, seconds, warm_up_s, .. } = options(table)?;
+    let Options { payload, load, mu, kappa, seconds, warm_up_s, .. } = options(table)?;
     if !(12..=65_507).contains(&payload) {
         return Err(format!("payload is {payload}; it must be from 12 to 65507"));
     }
@@ -64,6 +80,9 @@ fn check(table: &toml::Table) -> Result<(), String> {
         if !(value > 0.0 && value <= most) {
             return Err(format!("{name} is {value}; it must be above 0 and at most {most}"));
         }
+    }
+    if kappa.is_some_and(|kappa| !(1.0..=mu).contains(&kappa)) {
+        return Err("kappa must be from 1 to mu".into());
     }
     if !(0.0..=LONGEST_S).contains(&warm_up_s) {
         return Err(format!("warm_up_s is {warm_up_s}; it must be from 0 to {LONGEST_S}"));
@@ -83,23 +102,19 @@ fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
     let rate = options.load * best * 1e6 / (8.0 * options.payload as f64);
 
     let failed = |error: io::Error| format!("the datagrams failed: {error}");
+    let mut values = BTreeMap::new();
+    if let Some(kappa) = options.kappa {
+        let delays = delays_alone(network, from, to).map_err(failed)?;
+        let channels = optimal::with_delays(&channels, &delays);
+        let least = channels.and_then(|channels| optimal::least_delay(&channels, kappa, options.mu));
+        values.insert("least", least.ok_or("there is no least delay at this kappa and mu")?);
+    }
     let run = |port: u16, seconds: f64| {
         let mut address = options.address;
         address.set_port(port);
-        let receiver = to.run(|| Receiver::new(address))??;
-        let sender = from.run(|| Sender::new(address))??;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "they fit")]
         let count = ((rate * seconds) as u32).max(1);
-        let batch = if rate > MOST_SINGLE { 16 } else { 1 };
-        thread::scope(|scope| {
-            let (done, is_done) = std::sync::mpsc::channel();
-            let arrivals =
-                scope.spawn(move || receiver.receive(count, options.payload, QUIET, &is_done));
-            let sent = sender.send(count, options.payload, batch, rate);
-            let _ = done.send(());
-            let arrivals = arrivals.join().map_err(|_| io::Error::other("the receiver failed"))?;
-            sent.and(arrivals)
-        })
+        flow(from, to, address, (count, options.payload, rate))
     };
     if options.warm_up_s > 0.0 {
         run(options.address.port(), options.warm_up_s).map_err(failed)?;
@@ -110,13 +125,45 @@ fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
         carried(network).iter().zip(&before).map(|(after, before)| after - before).collect();
 
     let delays: Vec<f64> = arrivals.delays_ms().collect();
-    let mut values = BTreeMap::new();
     values.insert("carried", arrivals.rate_mbit(0));
     values.insert("loss", 1.0 - f64::from(arrivals.different) / f64::from(arrivals.sent));
     values.insert("delay", delays.iter().sum::<f64>() / delays.len().max(1) as f64);
     let best = channels.used_rates(options.mu).ok_or_else(unknown)?;
     values.insert("uneven", unevenness(&used, &best));
     Ok(Values(values))
+}
+
+/// Sends so many datagrams of so many bytes, so many a second.
+fn flow(
+    from: &Host,
+    to: &Host,
+    address: SocketAddr,
+    (count, payload, rate): (u32, usize, f64),
+) -> io::Result<Arrivals> {
+    let receiver = to.run(|| Receiver::new(address))??;
+    let sender = from.run(|| Sender::new(address))??;
+    let batch = if rate > MOST_SINGLE { 16 } else { 1 };
+    thread::scope(|scope| {
+        let (done, is_done) = std::sync::mpsc::channel();
+        let arrivals = scope.spawn(move || receiver.receive(count, payload, QUIET, &is_done));
+        let sent = sender.send(count, payload, batch, rate);
+        let _ = done.send(());
+        let arrivals = arrivals.join().map_err(|_| io::Error::other("the receiver failed"))?;
+        sent.and(arrivals)
+    })
+}
+
+/// The mean delay of full packets on each link, in ms.
+fn delays_alone(network: &Network, from: &Host, to: &Host) -> io::Result<Vec<f64>> {
+    let alone = |(index, plan): (usize, &LinkPlan)| {
+        let end = usize::from(plan.hosts[1] == to.name());
+        let address = SocketAddr::new(trial::address(index, end).into(), ALONE_PORT);
+        let payload = plan.mtu as usize - HEADERS;
+        let arrivals = flow(from, to, address, (ALONE, payload, ALONE_RATE))?;
+        let delays: Vec<f64> = arrivals.delays_ms().collect();
+        Ok(delays.iter().sum::<f64>() / delays.len().max(1) as f64)
+    };
+    network.plans().enumerate().map(alone).collect()
 }
 
 /// How many bytes each link has brought, and would have if it lost none.

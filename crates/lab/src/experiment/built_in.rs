@@ -1,7 +1,7 @@
 //! The experiments that come with this crate.
 
 /// The name and the text of each.
-const ALL: [(&str, &str); 14] = [
+const ALL: [(&str, &str); 15] = [
     ("links", include_str!("../../experiments/links.toml")),
     ("links-beside-rattan", include_str!("../../experiments/links-beside-rattan.toml")),
     ("capacity", include_str!("../../experiments/capacity.toml")),
@@ -15,6 +15,7 @@ const ALL: [(&str, &str); 14] = [
     ("remicss-rate", include_str!("../../experiments/remicss-rate.toml")),
     ("remicss-loss", include_str!("../../experiments/remicss-loss.toml")),
     ("remicss-delay", include_str!("../../experiments/remicss-delay.toml")),
+    ("remicss-identical", include_str!("../../experiments/remicss-identical.toml")),
     ("remicss-unequal", include_str!("../../experiments/remicss-unequal.toml")),
 ];
 

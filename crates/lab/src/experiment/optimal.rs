@@ -28,16 +28,32 @@ fn plan(trial: &Trial, combination: &Combination, objective: Objective) -> Optio
     let (kappa, mu) = (combination.number("kappa")?, combination.number("mu")?);
     let floor = combination.number("min_threshold").unwrap_or(1.0);
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
-    let min_k = floor as usize;
-    let need = Need {
+    let need = Need { min_k: floor as usize, ..need(kappa, mu, objective) };
+    channels(trial.links.values())?.plan(&need).ok()
+}
+
+/// The least mean delay in ms of channels at full rate, with thresholds from 1 on.
+pub(crate) fn least_delay(channels: &ChannelSet, kappa: f64, mu: f64) -> Option<f64> {
+    Some(channels.plan(&need(kappa, mu, Objective::Delay)).ok()?.averages.delay_ms)
+}
+
+/// The channels with other delays, in ms.
+pub(crate) fn with_delays(channels: &ChannelSet, delays: &[f64]) -> Option<ChannelSet> {
+    let channel = |(channel, delay): (&Channel, &f64)| {
+        Channel::new(channel.risk(), channel.loss(), *delay, channel.rate()).ok()
+    };
+    let channels = channels.channels().iter().zip(delays);
+    ChannelSet::new(channels.map(channel).collect::<Option<_>>()?).ok()
+}
+
+fn need(kappa: f64, mu: f64, objective: Objective) -> Need {
+    Need {
         kappa: Some(kappa),
         mu: Some(mu),
         full_rate: true,
-        min_k,
         objectives: vec![objective],
         ..Need::default()
-    };
-    channels(trial.links.values())?.plan(&need).ok()
+    }
 }
 
 /// The links as the model's channels, from the first host to the second. A packet's delay is the
