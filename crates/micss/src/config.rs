@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use serde::Deserialize;
-use sharing::{Generator, RandomError};
+use sharing::Rng;
 
 use crate::MAX_CHANNELS;
 use crate::target::Target;
@@ -17,26 +17,6 @@ pub enum Integrity {
     TamperCode,
     /// None, as in the paper: whoever changes one channel changes the stream unnoticed.
     None,
-}
-
-/// Where random shares come from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Rng {
-    /// A cipher's keystream, keyed from the system. See [`sharing::random`].
-    #[default]
-    Seeded,
-    /// The system's source for every byte.
-    Os,
-}
-
-impl Rng {
-    pub(crate) fn generator(self) -> Result<Generator, RandomError> {
-        match self {
-            Self::Seeded => Generator::seeded(),
-            Self::Os => Ok(Generator::system()),
-        }
-    }
 }
 
 /// One channel, as the client sees it.

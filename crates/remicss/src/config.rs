@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use model::Objective;
 use serde::{Deserialize, Deserializer, de};
-use sharing::{Generator, RandomError};
+use sharing::Rng;
 use thiserror::Error;
 use tun::interface::Network;
 
@@ -41,26 +41,6 @@ impl From<Goal> for Objective {
             Goal::Privacy => Self::Risk,
             Goal::Loss => Self::Loss,
             Goal::Delay => Self::Delay,
-        }
-    }
-}
-
-/// Where random shares come from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Rng {
-    /// A cipher's keystream, keyed from the system. See [`sharing::random`].
-    #[default]
-    Seeded,
-    /// The system's source for every byte.
-    Os,
-}
-
-impl Rng {
-    pub(crate) fn generator(self) -> Result<Generator, RandomError> {
-        match self {
-            Self::Seeded => Generator::seeded(),
-            Self::Os => Ok(Generator::system()),
         }
     }
 }

@@ -23,7 +23,7 @@ pub mod random;
 mod split;
 pub mod tamper;
 
-pub use random::{Generator, RandomError};
+pub use random::{Generator, RandomError, Rng};
 pub use split::{CoordinatesError, JoinError, Joiner, SplitError, Splitter, Subset};
 
 /// The largest number of shares, `m`: the field has 255 points besides the secret's own.

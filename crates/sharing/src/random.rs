@@ -16,6 +16,7 @@ mod keystream;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use serde::Deserialize;
 use zeroize::Zeroizing;
 
 use keystream::Keystream;
@@ -28,6 +29,30 @@ pub const KEY_BUDGET: u64 = 1 << 24;
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the operating system gives no random bytes: {0}")]
 pub struct RandomError(#[from] getrandom::Error);
+
+/// Which source of random bytes a configuration asks for, as its `rng`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rng {
+    /// [`Generator::seeded`].
+    #[default]
+    Seeded,
+    /// [`Generator::system`].
+    Os,
+}
+
+impl Rng {
+    /// A generator of this kind.
+    ///
+    /// # Errors
+    /// When the operating system gives no random bytes.
+    pub fn generator(self) -> Result<Generator, RandomError> {
+        match self {
+            Self::Seeded => Generator::seeded(),
+            Self::Os => Ok(Generator::system()),
+        }
+    }
+}
 
 /// A source of uniformly random bytes, owned by one thread or task.
 #[derive(Debug)]

@@ -4,13 +4,14 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex};
 
 use model::{Averages, Channel};
+use sharing::Rng;
 use tracing::{info, warn};
 
 use super::lock;
 use super::sending::Command;
 use super::wake::Wake;
 use crate::common::Situation;
-use crate::config::{Choice, Rng};
+use crate::config::Choice;
 use crate::keys::Keys;
 use crate::outbound::{Means, Order};
 use crate::plan::{Aim, NoPlan, Plan};
