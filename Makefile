@@ -4,13 +4,14 @@ CARGO ?= cargo
 FUZZ_SECONDS ?= 600
 FUZZ_TARGETS = share_file handshake record socks experiment tunnel superpacket
 
-.PHONY: help demo test lint bench docs fuzz soak neon figures setup setup-lab setup-lint audit
+.PHONY: help demo test lint bench speed docs fuzz soak neon figures setup setup-lab setup-lint audit
 
 help:
 	@echo 'make demo    a file crosses three channels that no two of them can read'
 	@echo 'make test    all tests (installs curl, tcpdump and python3 if they are missing)'
 	@echo 'make lint    format, clippy, documentation, licences of dependencies'
 	@echo 'make bench   speed: sharing beside libisal, plans beside scipy, MICSS beside a plain relay'
+	@echo 'make speed   the tunnel on plain veth channels, beside wireguard-go (as root)'
 	@echo 'make docs    the API documentation, in target/doc'
 	@echo 'make fuzz    every fuzz target, FUZZ_SECONDS=$(FUZZ_SECONDS) each'
 	@echo 'make soak    large files and many streams: memory stays flat'
@@ -38,6 +39,10 @@ bench:
 	$(CARGO) bench --locked --package micss --bench loopback
 	$(CARGO) bench --locked --package remicss --bench symbols
 	$(CARGO) bench --locked --package remicss --bench receiving
+
+speed: setup-lab
+	$(CARGO) build --release --locked --package cli
+	scripts/tunnel-speed
 
 docs:
 	$(CARGO) doc --workspace --no-deps --locked
