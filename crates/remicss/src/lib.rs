@@ -20,6 +20,7 @@ pub mod pace;
 pub mod paths;
 pub mod plan;
 pub mod probe;
+mod queue;
 mod reassembly;
 pub mod receiver;
 mod release;

@@ -110,6 +110,8 @@ pub struct Dropped {
     pub below_floor: u64,
     /// Packets that were too long.
     pub too_long: u64,
+    /// Packets, or several of one connection, for which the channels were too slow.
+    pub queued: u64,
     /// Datagrams of strangers, or of another association.
     pub strange: u64,
     /// Datagrams that were none, or had a threshold below the floor.

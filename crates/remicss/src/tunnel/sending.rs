@@ -18,6 +18,7 @@ use crate::common::Common;
 use crate::control::Monitor;
 use crate::datagram::Kind;
 use crate::outbound::{Order, Outbound};
+use crate::queue::Queue;
 use crate::sender::{Counts, NotSent};
 use crate::udp::Channel;
 
@@ -63,6 +64,8 @@ pub(super) struct SendingCounts {
     pub(super) refused: Vec<u64>,
     /// Packets that were dropped as there was no association.
     pub(super) unconnected: u64,
+    /// Packets or superpackets that were dropped as too many waited for the channels.
+    pub(super) queued: u64,
 }
 
 /// The thread at work.
@@ -71,6 +74,10 @@ struct Work {
     outbound: Outbound,
     peers: Vec<SocketAddr>,
     batches: Vec<Batch>,
+    /// What was fetched from the device while channels were busy.
+    queue: Queue,
+    /// Where frames are read to.
+    frame: Vec<u8>,
     /// When the next control message is due.
     due: Duration,
     is_over: bool,
@@ -85,28 +92,51 @@ impl Sending {
         // By default the kernel wakes a thread up to 50 µs late, which for a fast channel is much.
         let _ = set_current_timer_slack(std::num::NonZero::new(1));
         let batches = self.channels.iter().map(|_| Batch::default()).collect();
-        let (outbound, due) = (Outbound::default(), Duration::ZERO);
         lock(&self.counts).refused = vec![0; self.channels.len()];
-        Work { means: self, outbound, peers: Vec::new(), batches, due, is_over: false }.run()
+        let work = Work {
+            means: self,
+            outbound: Outbound::default(),
+            peers: Vec::new(),
+            batches,
+            queue: Queue::default(),
+            frame: vec![0; LONGEST],
+            due: Duration::ZERO,
+            is_over: false,
+        };
+        work.run()
     }
 }
 
 impl Work {
-    fn run(&mut self) -> Result<(), String> {
+    fn run(mut self) -> Result<(), String> {
         let mut frame = vec![0; LONGEST];
         while !self.is_over {
             self.tend();
-            match self.means.device.read(&mut frame) {
-                Ok(length) => self.send(&frame[..length]),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.rest(),
-                // The device was not brought up yet, or was taken down.
-                Err(error) if error.raw_os_error() == Some(libc::EBADFD) => self.rest(),
-                Err(error) => {
-                    return Err(format!("cannot read from {}: {error}", self.means.device.name()));
+            let now = self.means.clock.now();
+            if let Some(next) = self.queue.pop(now) {
+                let dropped = next.dropped + u64::from(next.drops_first);
+                if dropped > 0 {
+                    lock(&self.means.counts).queued += dropped;
                 }
+                self.send(&next.frame, usize::from(next.drops_first))?;
+            } else if let Some(length) = self.read(&mut frame)? {
+                self.send(&frame[..length], 0)?;
+            } else {
+                self.rest();
             }
         }
         Ok(())
+    }
+
+    /// Reads a frame from the device, if it has one, and returns its length.
+    fn read(&self, frame: &mut [u8]) -> Result<Option<usize>, String> {
+        match self.means.device.read(frame) {
+            Ok(length) => Ok(Some(length)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+            // The device was not brought up yet, or was taken down.
+            Err(error) if error.raw_os_error() == Some(libc::EBADFD) => Ok(None),
+            Err(error) => Err(format!("cannot read from {}: {error}", self.means.device.name())),
+        }
     }
 
     /// Does what was ordered and what is due.
@@ -138,50 +168,73 @@ impl Work {
         self.flush();
     }
 
-    /// Sends a frame's packets, each as a symbol.
-    fn send(&mut self, frame: &[u8]) {
-        let Some(segments) = Segments::parse(frame) else { return };
+    /// Sends a frame's packets from the one with this index on, each as a symbol.
+    fn send(&mut self, frame: &[u8], first: usize) -> Result<(), String> {
+        let Some(segments) = Segments::parse(frame) else { return Ok(()) };
         let checksum = segments.checksum();
         let kind = match checksum {
             Checksum::Complete => Kind::Packet,
             Checksum::Partial => Kind::PartialPacket,
         };
-        for index in 0..segments.count() {
+        for index in first..segments.count() {
             let Some(symbol) = self.outbound.begin() else {
                 lock(&self.means.counts).unconnected += segments.count() as u64;
-                return;
+                return Ok(());
             };
             let start = symbol.len();
             segments.append(index, symbol);
             let packet = &mut symbol[start..];
             clamp_mss(packet, self.means.mtu, checksum);
             let flow = flow(packet);
-            self.finish(kind, flow);
+            self.finish(kind, flow)?;
         }
         if self.batches.iter().any(|batch| batch.len() >= ENOUGH) {
             self.flush();
         }
+        Ok(())
     }
 
     /// Sends the symbol under way, when its channels are ready.
-    fn finish(&mut self, kind: Kind, flow: u16) {
+    fn finish(&mut self, kind: Kind, flow: u16) -> Result<(), String> {
         while !self.is_over {
             let now = self.means.clock.now();
             match self.outbound.finish(kind, flow, now, &mut self.batches) {
                 Err(NotSent::Wait(until)) => {
                     self.flush();
-                    let now = self.means.clock.now();
-                    if until > now {
-                        let patience = (until + GATHER).min(self.due).saturating_sub(now);
-                        self.means.wake.wait(&[], Some(patience));
-                    }
+                    self.wait(until)?;
                     self.tend();
                 }
                 Err(NotSent::Full) => self.flush(),
                 // It was sent, or dropped and counted.
-                Ok(_) | Err(_) => return,
+                Ok(_) | Err(_) => return Ok(()),
             }
         }
+        Ok(())
+    }
+
+    /// Waits for busy channels, and for a little longer, and fetches what comes meanwhile. Ends early
+    /// if there are orders.
+    fn wait(&mut self, until: Duration) -> Result<(), String> {
+        let mut now = self.means.clock.now();
+        if until <= now {
+            return Ok(());
+        }
+        let end = (until + GATHER).min(self.due);
+        while now < end {
+            let device = [self.means.device.as_fd()];
+            let sources = if self.queue.is_full() { &[][..] } else { &device };
+            if !self.means.wake.wait(sources, Some(end.saturating_sub(now))).contains(&true) {
+                break;
+            }
+            let mut frame = std::mem::take(&mut self.frame);
+            let length = self.read(&mut frame)?;
+            now = self.means.clock.now();
+            if let Some(length) = length {
+                self.queue.push(frame[..length].to_vec(), now);
+            }
+            self.frame = frame;
+        }
+        Ok(())
     }
 
     /// Waits for packets or orders.

@@ -198,6 +198,7 @@ fn dropped(sending: &SendingCounts, receiving: &ReceivingCounts) -> Dropped {
         unconnected: sending.unconnected,
         below_floor: sender.below_floor,
         too_long: sender.too_long,
+        queued: sending.queued,
         strange: receiver.strange,
         malformed: receiver.malformed + receiver.forbidden + receiving.malformed,
         duplicate: receiver.duplicate,
