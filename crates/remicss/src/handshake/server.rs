@@ -38,8 +38,9 @@ const MAX_RECENT: usize = 64;
 /// How many answers and events wait to be taken. Further ones are lost, as datagrams are.
 const MAX_QUEUED: usize = 256;
 
-/// How long the count of datagrams lasts that a channel's budget is for.
-const BUDGET_PERIOD: Duration = Duration::from_millis(100);
+/// The time for one datagram, and how much of it is kept while none come.
+const ANSWER: Duration = Duration::from_nanos(1_000_000_000 / ANSWERS_PER_SECOND as u64);
+const BURST: Duration = Duration::from_millis(10);
 
 /// Who the client is.
 #[derive(Clone, Debug)]
@@ -160,11 +161,12 @@ struct Channel {
     lists: Budget,
 }
 
-/// How many datagrams may still be looked at in a period.
+/// How much of the time that there is for datagrams is spent. It comes evenly: with so many for each tenth
+/// of a second, whoever has the first of them has all, and a client that repeats itself as regularly would
+/// be too late each time.
 #[derive(Debug, Default)]
 struct Budget {
-    period: u128,
-    used: u32,
+    spent: Duration,
 }
 
 /// A list that came on one channel, and waits for the others.
@@ -477,12 +479,10 @@ impl Peer {
 
 impl Budget {
     fn take(&mut self, now: Duration) -> bool {
-        let period = now.as_nanos() / BUDGET_PERIOD.as_nanos();
-        if period != self.period {
-            *self = Self { period, used: 0 };
-        }
-        self.used += 1;
-        u128::from(self.used) * 1000 <= u128::from(ANSWERS_PER_SECOND) * BUDGET_PERIOD.as_millis()
+        let spent = self.spent.max(now.saturating_sub(BURST));
+        let is_enough = spent <= now;
+        self.spent = if is_enough { spent.saturating_add(ANSWER) } else { spent };
+        is_enough
     }
 }
 
