@@ -109,9 +109,9 @@ impl Reassembly {
         self.counts
     }
 
-    /// Notes that a channel brought a share of a number. Returns false if it did so before.
-    pub(crate) fn note(&mut self, channel: usize, number: u64) -> bool {
-        self.shares.note(channel, number)
+    /// Notes that a channel brought a share of a number. Returns false if it did so of late.
+    pub(crate) fn note(&mut self, channel: usize, number: u64, now: Duration) -> bool {
+        self.shares.note(channel, number, now)
     }
 
     /// Takes a share that was noted, of a symbol that is not verified yet. Returns the symbol if that

@@ -272,7 +272,7 @@ impl Receiver {
         }
         let number = nearest(self.verified.highest(), header.sequence);
         let is_outside = number < self.verified.oldest();
-        if !is_outside && !self.reassembly.note(channel, number) {
+        if !is_outside && !self.reassembly.note(channel, number, now) {
             self.counts.duplicate += 1;
             return None;
         }

@@ -16,9 +16,6 @@ use super::{Arrival, Numbers};
 /// How long the short log of a channel is, in bytes.
 const SHORT: usize = 1 << 18;
 
-/// How old a share can be that is joined, at most: half of what its time of arrival can tell.
-const MOST_PATIENCE: Duration = Duration::from_secs(32);
-
 /// The shares of the symbols of late.
 pub(super) struct Shares {
     /// One entry a channel for each number: a ring by number.
@@ -27,7 +24,7 @@ pub(super) struct Shares {
     span: u64,
     stores: Vec<Store>,
     /// How old a share may be that is joined, in ms.
-    patience_ms: u16,
+    patience_ms: u32,
 }
 
 /// The share that a channel brought last of all those whose numbers belong here.
@@ -36,7 +33,7 @@ struct Entry {
     /// Which of those numbers it has, counted from 1; 0 if none came yet.
     turn: u32,
     place: Place,
-    arrived_ms: u16,
+    arrived_ms: u32,
     /// Its length, 0 if its bytes were not kept.
     len: u16,
     /// The datagram's first byte: kind and threshold.
@@ -98,17 +95,20 @@ impl Shares {
             entries: vec![Entry::default(); span * channels].into(),
             span: span as u64,
             stores: (0..channels).map(store).collect(),
-            patience_ms: milliseconds(patience.min(MOST_PATIENCE)),
+            patience_ms: milliseconds(patience),
         }
     }
 
-    /// Notes that a channel brought a share of a number. Returns false if it did so before.
-    pub(super) fn note(&mut self, channel: usize, number: u64) -> bool {
-        let turn = self.turn(number);
+    /// Notes that a channel brought a share of a number. Returns false if it did so before, and the
+    /// share then would still be joined: what somebody made up long ago takes nobody's place.
+    pub(super) fn note(&mut self, channel: usize, number: u64, now: Duration) -> bool {
+        let (turn, arrived_ms, patience_ms) =
+            (self.turn(number), milliseconds(now), self.patience_ms);
         let entry = &mut self.row(number)[channel];
-        let is_new = entry.turn != turn;
+        let age_ms = arrived_ms.wrapping_sub(entry.arrived_ms);
+        let is_new = entry.turn != turn || age_ms > patience_ms;
         if is_new {
-            *entry = Entry { turn, ..Entry::default() };
+            *entry = Entry { turn, arrived_ms, ..Entry::default() };
         }
         is_new
     }
@@ -225,8 +225,8 @@ impl Shares {
     }
 }
 
-/// A time in ms, from which differences of up to 65 s can be told.
+/// A time in ms, from which differences of up to 49 days can be told.
 #[expect(clippy::cast_possible_truncation, reason = "the low bits are meant")]
-fn milliseconds(time: Duration) -> u16 {
-    time.as_millis() as u16
+fn milliseconds(time: Duration) -> u32 {
+    time.as_millis() as u32
 }

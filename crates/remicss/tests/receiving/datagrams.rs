@@ -67,6 +67,26 @@ fn what_does_not_belong_is_counted_and_dropped() {
     assert!(world.receiver.recognises(0, &good[0]) && !world.receiver.recognises(1, &good[0]));
 }
 
+/// Somebody on a channel brings a share of a number that will come later. It costs the true share its
+/// place as long as it would be joined itself.
+#[test]
+fn what_was_made_up_long_ago_takes_no_place() {
+    for (later, delivered) in [(MS * 900, 0), (MS * 1100, 1), (MS * 70_000, 1)] {
+        let mut world = World::new(2, 2);
+        let mut made_up = world.datagrams(packet(7, 2, &[0, 1], b"lie"));
+        made_up[0][HEADER_LEN] ^= 1;
+        world.arrive(0, &made_up[0]);
+        world.now += later;
+        world.send(7, 2, |_, _| ());
+        assert_eq!(world.out.packets.len(), delivered, "{later:?}");
+        // Nothing comes out twice, however late.
+        let again = world.datagrams(packet(7, 2, &[0, 1], &content(7)));
+        world.now += MS * 70_000;
+        again.iter().enumerate().for_each(|(channel, share)| world.arrive(channel, share));
+        assert!(world.out.packets.len() <= 1);
+    }
+}
+
 #[test]
 fn control_shares_are_told_with_their_places() {
     let mut world = World::new(2, 1);
