@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use remicss::status::{Channel, Status};
+use remicss::status::{Channel, Dropped, Status};
 use remicss::tunnel::status_directory;
 
 use crate::console;
@@ -107,7 +107,25 @@ fn page(now: &Status, before: Option<&Status>) -> String {
     second[..2].fill(Side::Left);
     let averages = aligned(&first, &averages(now, before));
     let channels = aligned(&second, &channels(now, before));
-    format!("{running}\n\n{averages}\n{channels}")
+    format!("{running}\n\n{averages}\n{channels}{}", dropped(&now.dropped))
+}
+
+/// What was not passed on, in a line; nothing if all was.
+fn dropped(dropped: &Dropped) -> String {
+    let reasons = [
+        (dropped.queued, "the channels were too slow"),
+        (dropped.below_floor, "too few channels were up"),
+        (dropped.unconnected, "there was no peer"),
+        (dropped.too_long, "too long"),
+        (dropped.tampered, "changed on the way"),
+        (dropped.strange, "from strangers"),
+        (dropped.malformed, "malformed"),
+        (dropped.duplicate, "came twice"),
+        (dropped.refused, "the device did not take them"),
+    ];
+    let named = reasons.iter().filter(|(count, _)| *count > 0);
+    let named: Vec<String> = named.map(|(count, why)| format!("{count} ({why})")).collect();
+    if named.is_empty() { String::new() } else { format!("\ndropped: {}\n", named.join(", ")) }
 }
 
 /// The names of columns as a row.
@@ -133,13 +151,21 @@ fn averages(now: &Status, before: Option<&Status>) -> Vec<Vec<String>> {
             said(predicted.map(|p| p.kappa), 3, ""),
         ),
         row("mu", said(Some(now.achieved.mu), 3, ""), said(predicted.map(|p| p.mu), 3, "")),
-        row("risk", "–".into(), said(predicted.map(|p| percent(p.risk)), 2, " %")),
+        row(
+            "risk",
+            said(now.achieved.risk.map(percent), 2, " %"),
+            said(predicted.map(|p| percent(p.risk)), 2, " %"),
+        ),
         row(
             "loss",
             said(Some(percent(now.achieved.loss)), 2, " %"),
             said(predicted.map(|p| percent(p.loss)), 2, " %"),
         ),
-        row("delay", "–".into(), said(predicted.map(|p| p.delay_ms), 1, " ms")),
+        row(
+            "delay",
+            said(now.achieved.delay_ms, 1, " ms"),
+            said(predicted.map(|p| p.delay_ms), 1, " ms"),
+        ),
         row(
             "rate out",
             said(speed(|status| status.achieved.sent_bytes), 1, " Mbit/s"),

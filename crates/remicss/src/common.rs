@@ -47,7 +47,8 @@ impl Common {
 }
 
 impl Situation {
-    fn new(estimates: &[Estimate], risks: &[f64]) -> Self {
+    /// Channels of these estimates and risks.
+    pub(crate) fn new(estimates: &[Estimate], risks: &[f64]) -> Self {
         let channel = |(estimate, risk): (&Estimate, &f64)| {
             // A channel that carries nothing has no use for a rate, but needs one.
             let estimate = Estimate { rate_bps: estimate.rate_bps.max(1), ..*estimate };

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use model::Subset;
+use model::{Subset, Threshold};
 use sharing::Generator;
 
 use crate::batch::Batch;
@@ -153,5 +153,10 @@ impl Outbound {
     /// What was done so far under the keys of now.
     pub fn counts(&self) -> Option<&Counts> {
         self.sender.as_ref().map(Sender::counts)
+    }
+
+    /// How often each threshold was used under the keys of now: see [`Sender::uses`].
+    pub fn uses(&self) -> Vec<(Threshold, u64)> {
+        self.sender.iter().flat_map(Sender::uses).collect()
     }
 }

@@ -318,6 +318,12 @@ impl Sender {
         &self.counts
     }
 
+    /// How many symbols of packets each threshold was used for: since the beginning, or since there
+    /// were more than a thousand different ones.
+    pub fn uses(&self) -> impl Iterator<Item = (Threshold, u64)> {
+        self.sharer.uses()
+    }
+
     /// The next symbol's threshold, unless it is below the floor. *Everything that is sent of
     /// packets passes here: nothing else keeps the floor.*
     fn choose(&mut self, len: usize, now: Duration) -> Option<Threshold> {

@@ -45,6 +45,12 @@ pub struct Achieved {
     pub kappa: f64,
     /// The mean multiplicity of what was sent.
     pub mu: f64,
+    /// What the thresholds and channels that were used for what was sent give by the model, with
+    /// channels as they are measured now: the proportion of packets that an adversary learns. Nothing
+    /// if nothing was sent.
+    pub risk: Option<f64>,
+    /// In the same way, the mean delay of what arrives, in ms.
+    pub delay_ms: Option<f64>,
     /// Symbols that were sent.
     pub sent_symbols: u64,
     /// The bytes of packets in them.

@@ -109,9 +109,8 @@ impl Entry {
 /// The k channels of a threshold that bring a full packet's share first, and how much earlier than the
 /// last of them each does, in ns.
 fn first(threshold: Threshold, channels: &[Channel]) -> Vec<(usize, f64)> {
-    let arrival = |index: usize| {
-        (index, channels.get(index).map_or(0.0, |channel| 1e6 * channel.delay_ms()))
-    };
+    let arrival =
+        |index: usize| (index, channels.get(index).map_or(0.0, |channel| 1e6 * channel.delay_ms()));
     let mut first: Vec<(usize, f64)> = threshold.channels().iter().map(arrival).collect();
     first.sort_by(|(_, one), (_, other)| one.total_cmp(other));
     first.truncate(threshold.k());

@@ -64,32 +64,47 @@ impl Sharer {
             head.copy_from_slice(&header.encode());
             *share = body;
         }
-        let splitter = self.splitters.of(threshold);
-        let split = splitter.split(symbol, &mut shares[..threshold.m()], &mut self.generator);
-        if split.is_err() {
-            threshold.channels().iter().for_each(|channel| batches[channel].withdraw());
+        let used = self.splitters.of(threshold);
+        let split = used.splitter.split(symbol, &mut shares[..threshold.m()], &mut self.generator);
+        match split {
+            Ok(()) => used.symbols += u64::from(kind != Kind::Control),
+            Err(_) => threshold.channels().iter().for_each(|channel| batches[channel].withdraw()),
         }
         split
     }
+
+    /// How many symbols of packets each threshold was used for.
+    pub(super) fn uses(&self) -> impl Iterator<Item = (Threshold, u64)> {
+        self.splitters.0.iter().map(|used| (used.threshold, used.symbols))
+    }
 }
 
-/// A splitter for each threshold that was used, in their order.
-struct Splitters(Vec<(Threshold, Splitter)>);
+/// The thresholds that were used, in their order.
+struct Splitters(Vec<Used>);
+
+/// A threshold that was used.
+struct Used {
+    threshold: Threshold,
+    splitter: Splitter,
+    /// For how many symbols of packets.
+    symbols: u64,
+}
 
 impl Splitters {
-    fn of(&mut self, threshold: Threshold) -> &Splitter {
-        let place = match self.0.binary_search_by_key(&threshold, |(known, _)| *known) {
+    fn of(&mut self, threshold: Threshold) -> &mut Used {
+        let place = match self.0.binary_search_by_key(&threshold, |used| used.threshold) {
             Ok(place) => place,
             Err(place) => {
                 if self.0.len() == MAX_SPLITTERS {
                     self.0.clear();
                 }
                 let place = place.min(self.0.len());
-                self.0.insert(place, (threshold, splitter(threshold)));
+                let used = Used { threshold, splitter: splitter(threshold), symbols: 0 };
+                self.0.insert(place, used);
                 place
             }
         };
-        &self.0[place].1
+        &mut self.0[place]
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use model::Threshold;
 use rustix::thread::set_current_timer_slack;
 use tun::ip::{clamp_mss, flow};
 use tun::{Checksum, Device, LONGEST, Segments};
@@ -60,6 +61,8 @@ pub(super) struct Sending {
 pub(super) struct SendingCounts {
     /// Of the association of now.
     pub(super) sender: Counts,
+    /// How many of its symbols each threshold was used for, some tenths of a second ago.
+    pub(super) uses: Vec<(Threshold, u64)>,
     /// Datagrams that the kernel did not take, on each channel.
     pub(super) refused: Vec<u64>,
     /// Packets that were dropped as there was no association.
@@ -165,6 +168,7 @@ impl Work {
         let next = common.monitor.as_ref().map(Monitor::poll_timeout);
         drop(common);
         self.due = next.unwrap_or(now + Duration::from_millis(100)).max(now);
+        lock(&self.means.counts).uses = self.outbound.uses();
         self.flush();
     }
 

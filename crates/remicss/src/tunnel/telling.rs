@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use model::Averages;
+use model::{Averages, ChannelSet, Schedule, Threshold};
 use tracing::warn;
 
 use super::receiving::ReceivingCounts;
 use super::sending::SendingCounts;
 use super::wake::Wake;
 use super::{Clock, lock};
-use crate::common::Common;
+use crate::common::{Common, Situation};
 use crate::estimate::State;
 use crate::receiver::Released;
 use crate::status::{Achieved, Channel, Dropped, Predicted, Status, Waited};
@@ -115,7 +115,7 @@ impl Telling {
             device: self.device.clone(),
             uptime_s: now.as_secs_f64(),
             associated: receiving.is_associated,
-            achieved: achieved(&sending, &receiving),
+            achieved: self.achieved(now, &sending, &receiving),
             predicted: predicted.map(|averages| Predicted {
                 kappa: averages.kappa,
                 mu: averages.mu,
@@ -137,6 +137,41 @@ impl Telling {
             receiving.receiver.released;
         let window_ms = 1000.0 * window.unwrap_or_default().as_secs_f64();
         Waited { window_ms, in_order, after_loss, after_time, for_room }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+    fn achieved(
+        &self,
+        now: Duration,
+        sending: &SendingCounts,
+        receiving: &ReceivingCounts,
+    ) -> Achieved {
+        let (sender, receiver) = (&sending.sender, &receiving.receiver);
+        let symbols = sender.symbols.max(1) as f64;
+        let highest = receiving.highest.max(1);
+        let modelled = self.modelled(now, &sending.uses);
+        Achieved {
+            kappa: sender.k_sum as f64 / symbols,
+            mu: sender.m_sum as f64 / symbols,
+            risk: modelled.map(|averages| averages.risk),
+            delay_ms: modelled.map(|averages| averages.delivered_delay_ms),
+            sent_symbols: sender.symbols,
+            sent_bytes: sender.bytes,
+            received_symbols: receiver.symbols,
+            received_bytes: receiver.bytes,
+            loss: highest.saturating_sub(receiver.symbols) as f64 / highest as f64,
+        }
+    }
+
+    /// What the model says of thresholds that were used so often.
+    #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+    fn modelled(&self, now: Duration, uses: &[(Threshold, u64)]) -> Option<Averages> {
+        let estimates = lock(&self.common).monitor.as_ref()?.estimates(now);
+        let channels = Situation::new(&estimates, &self.risks).channels;
+        let symbols: u64 = uses.iter().map(|(_, symbols)| symbols).sum();
+        let parts =
+            uses.iter().map(|(threshold, part)| (*threshold, *part as f64 / symbols as f64));
+        Some(Schedule::new(parts).ok()?.averages(&ChannelSet::new(channels).ok()?))
     }
 
     fn channels(
@@ -173,22 +208,6 @@ impl Telling {
             }
         };
         self.risks.iter().enumerate().map(channel).collect()
-    }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-fn achieved(sending: &SendingCounts, receiving: &ReceivingCounts) -> Achieved {
-    let (sender, receiver) = (&sending.sender, &receiving.receiver);
-    let symbols = sender.symbols.max(1) as f64;
-    let highest = receiving.highest.max(1);
-    Achieved {
-        kappa: sender.k_sum as f64 / symbols,
-        mu: sender.m_sum as f64 / symbols,
-        sent_symbols: sender.symbols,
-        sent_bytes: sender.bytes,
-        received_symbols: receiver.symbols,
-        received_bytes: receiver.bytes,
-        loss: highest.saturating_sub(receiver.symbols) as f64 / highest as f64,
     }
 }
 
