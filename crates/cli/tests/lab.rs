@@ -1,15 +1,19 @@
 //! `sunder lab`: experiments from the command line, for programs and for persons.
 
+mod common;
+
 use std::fs;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
+
+use common::{lab, performed};
 
 /// Two points, measured by a program that is everywhere.
 const QUICK: &str = r#"
@@ -35,12 +39,6 @@ x = "speed"
 y = "said"
 "#;
 
-fn lab(directory: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
-    command.arg("lab").args(arguments).current_dir(directory).stdin(Stdio::null());
-    command.output().unwrap()
-}
-
 /// Runs it with wrong arguments; returns the one line it says.
 fn refused(directory: &Path, arguments: &[&str]) -> String {
     let output = lab(directory, arguments);
@@ -57,20 +55,6 @@ fn with_file(text: &str) -> (TempDir, PathBuf) {
     let file = place.path().join("quick.toml");
     fs::write(&file, text).unwrap();
     (place, file)
-}
-
-/// What a run prints; `None`, and a line that says so, where users may not make networks.
-fn performed(directory: &Path, arguments: &[&str]) -> Option<String> {
-    let output = lab(directory, arguments);
-    let said = String::from_utf8(output.stderr).unwrap();
-    if output.status.code() == Some(1)
-        && (said.contains("does not let you make networks") || said.contains("/dev/net/tun"))
-    {
-        eprintln!("skipped: {said}");
-        return None;
-    }
-    assert_eq!(output.status.code(), Some(0), "{said}");
-    Some(String::from_utf8(output.stdout).unwrap())
 }
 
 #[test]

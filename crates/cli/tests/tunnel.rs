@@ -1,11 +1,14 @@
 //! `sunder tunnel` between two hosts of the laboratory: packets cross, whoever captures fewer channels
 //! than the threshold reads none, and a lost channel, a restart or a kill leaves nothing behind.
 
+mod common;
+
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
+
+use common::{lab, performed, sunder};
 
 /// Three channels, all captured, and shell commands in the place of what differs.
 const EXPERIMENT: &str = r#"
@@ -62,24 +65,10 @@ carried = { unit = "Mbit/s" }
 loss = {}
 "#;
 
-fn sunder(directory: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
-    command.args(arguments).current_dir(directory).stdin(Stdio::null()).output().unwrap()
-}
-
-/// The measured values of an experiment with one trial; `None`, and a line that says so, where users
-/// may not make networks.
+/// The measured values of an experiment with one trial; `None` where users may not make networks.
 fn measured(directory: &Path, text: &str) -> Option<Value> {
     fs::write(directory.join("tunnel.toml"), text).unwrap();
-    let output = sunder(directory, &["lab", "run", "tunnel.toml", "--out", "out", "--json"]);
-    let said = String::from_utf8(output.stderr).unwrap();
-    if output.status.code() == Some(1)
-        && (said.contains("does not let you make networks") || said.contains("/dev/net/tun"))
-    {
-        eprintln!("skipped: {said}");
-        return None;
-    }
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    performed(directory, &["run", "tunnel.toml", "--out", "out", "--json"])?;
     let journal = fs::read_to_string(directory.join("out/trials.jsonl")).unwrap();
     let record: Value = serde_json::from_str(journal.lines().nth(1).unwrap()).unwrap();
     Some(record["values"].clone())
@@ -93,8 +82,8 @@ fn packets_cross_and_one_channel_reads_none() {
     assert!(values["carried"].as_f64().unwrap() > 4.0, "{values}");
 
     let captures = ["out/1-a.pcapng", "out/1-b.pcapng", "out/1-c.pcapng"];
-    let arguments = [&["lab", "eavesdrop", "--json"][..], &captures].concat();
-    let output = sunder(place.path(), &arguments);
+    let arguments = [&["eavesdrop", "--json"][..], &captures].concat();
+    let output = lab(place.path(), &arguments);
     let findings: Value = serde_json::from_slice(&output.stdout).unwrap();
     let findings = findings.as_array().unwrap();
     assert_eq!(findings.len(), 6, "three channels, and three pairs");

@@ -5,7 +5,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::thread;
@@ -18,6 +18,7 @@ use tun::interface::{Interface, Network, raise_loopback};
 pub struct Host {
     name: String,
     namespace: OwnedFd,
+    has_ipv6: bool,
 }
 
 /// How many packets the kernel keeps for a link that has not fetched them yet.
@@ -31,14 +32,11 @@ impl Host {
     pub fn new(name: &str) -> io::Result<Self> {
         let thread = thread::Builder::new().spawn(namespace)?;
         let namespace = thread.join().unwrap_or_else(panicked)?;
-        let host = Self { name: name.to_owned(), namespace };
+        let host = Self { name: name.to_owned(), namespace, has_ipv6: false };
         // No packets but those of the experiment: an interface with IPv6 sends some by itself.
-        for which in ["all", "default"] {
-            let path = format!("net/ipv6/conf/{which}/disable_ipv6");
-            match host.set(&path, "1") {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
+        match host.disable_ipv6("1") {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
         }
         host.run(raise_loopback)??;
         Ok(host)
@@ -49,7 +47,25 @@ impl Host {
     /// # Errors
     /// When there is none at `path`.
     pub(crate) fn at(name: &str, path: &Path) -> io::Result<Self> {
-        Ok(Self { name: name.to_owned(), namespace: File::open(path)?.into() })
+        Ok(Self { name: name.to_owned(), namespace: File::open(path)?.into(), has_ipv6: false })
+    }
+
+    /// Gives it IPv6. From now on its links have beside each address `a.b.c.d` also `fd00::a.b.c.d`.
+    ///
+    /// # Errors
+    /// When the kernel has no IPv6.
+    pub fn enable_ipv6(&mut self) -> io::Result<()> {
+        // Without an address that the kernel makes up, an interface sends nothing by itself.
+        self.set("net/ipv6/conf/default/addr_gen_mode", "1")?;
+        self.disable_ipv6("0")?;
+        self.has_ipv6 = true;
+        Ok(())
+    }
+
+    fn disable_ipv6(&self, value: &str) -> io::Result<()> {
+        ["all", "default"]
+            .iter()
+            .try_for_each(|which| self.set(&format!("net/ipv6/conf/{which}/disable_ipv6"), value))
     }
 
     /// Its name.
@@ -92,12 +108,20 @@ impl Host {
         mtu: u32,
         congestion: Option<&str>,
     ) -> io::Result<()> {
-        let addresses = [Network { address: address.into(), prefix: 24 }];
+        let mut addresses = vec![Network { address: address.into(), prefix: 24 }];
+        if self.has_ipv6 {
+            addresses.push(Network { address: in_ipv6(address).into(), prefix: 120 });
+        }
         let (queue, routes) = (DEVICE_QUEUE, &[]);
         let interface = Interface { name, mtu, queue, addresses: &addresses, routes, congestion };
         let made = self.run(|| interface.set_up())?;
         made.map_err(|error| congestion.and_then(no_congestion_control).unwrap_or(error))
     }
+}
+
+/// The IPv6 address beside an IPv4 address.
+fn in_ipv6(address: Ipv4Addr) -> Ipv6Addr {
+    Ipv6Addr::from(0xfd00 << 112 | u128::from(address.to_bits()))
 }
 
 /// The congestion controls that there are.

@@ -40,7 +40,10 @@ impl Network {
         let mut hosts = BTreeMap::new();
         for (name, plan) in &trial.hosts {
             let failed = |error| NetworkError { what: "host", name: name.clone(), error };
-            let host = Host::new(name).map_err(failed)?;
+            let mut host = Host::new(name).map_err(failed)?;
+            if plan.ipv6 {
+                host.enable_ipv6().map_err(failed)?;
+            }
             for (path, value) in &plan.sysctl {
                 host.set(path, value).map_err(|error| failed(not_set(path, value, &error)))?;
             }

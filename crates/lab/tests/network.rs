@@ -43,6 +43,7 @@ fn main() -> ExitCode {
         the_same_seed_loses_the_same_packets,
         conditions_change_while_packets_flow,
         hosts_see_only_their_links,
+        hosts_may_have_ipv6_and_send_nothing_by_themselves,
         a_tap_sees_what_is_on_the_wire,
         programs_start_in_order_and_end_with_the_trial,
         a_trial_that_fails_says_why,
@@ -212,6 +213,27 @@ fn hosts_see_only_their_links() {
         |host: &str| network.host(host).unwrap().run(|| TcpStream::connect(address)).unwrap();
     assert!(connect("a").is_ok());
     assert!(connect("c").is_err(), "c has no link to a's network");
+}
+
+fn hosts_may_have_ipv6_and_send_nothing_by_themselves() {
+    if !Path::new("/proc/sys/net/ipv6").exists() {
+        eprintln!("skipped: this kernel has no IPv6");
+        return;
+    }
+    let text = "hosts = { client = { ipv6 = true }, server = { ipv6 = true } }\n\
+                links.a = { hosts = [\"client\", \"server\"], both = { delay_ms = 1 } }\n\
+                measure = { driver = \"accuracy\", values = {} }";
+    let network = Network::new(&toml::from_str(text).unwrap(), place(Path::new("/"))).unwrap();
+    let [client, server] = hosts(&network);
+    for address in ["[fd00::10.0.0.2]:7000", "10.0.0.2:7000"] {
+        let receiver = server.run(|| UdpSocket::bind(address)).unwrap().unwrap();
+        let any = if address.starts_with('[') { "[::]:0" } else { "0.0.0.0:0" };
+        let sender = client.run(|| UdpSocket::bind(any)).unwrap().unwrap();
+        sender.send_to(b"here", address).unwrap();
+        assert_eq!(receiver.recv(&mut [0; 8]).unwrap(), 4);
+    }
+    let offered = Direction::BOTH.map(|way| network.link("a").unwrap().counts(way).offered);
+    assert_eq!(offered, [2, 0]);
 }
 
 fn a_tap_sees_what_is_on_the_wire() {

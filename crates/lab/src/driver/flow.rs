@@ -106,7 +106,8 @@ fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
     if let Some(kappa) = options.kappa {
         let delays = delays_alone(network, from, to).map_err(failed)?;
         let channels = optimal::with_delays(&channels, &delays);
-        let least = channels.and_then(|channels| optimal::least_delay(&channels, kappa, options.mu));
+        let least =
+            channels.and_then(|channels| optimal::least_delay(&channels, kappa, options.mu));
         values.insert("least", least.ok_or("there is no least delay at this kappa and mu")?);
     }
     let run = |port: u16, seconds: f64| {

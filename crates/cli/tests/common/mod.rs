@@ -1,0 +1,29 @@
+//! What tests of experiments have in common.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// Runs `sunder` in a directory.
+pub(crate) fn sunder(directory: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+    command.args(arguments).current_dir(directory).stdin(Stdio::null()).output().unwrap()
+}
+
+/// Runs `sunder lab`.
+pub(crate) fn lab(directory: &Path, arguments: &[&str]) -> Output {
+    sunder(directory, &[&["lab"], arguments].concat())
+}
+
+/// What `sunder lab` prints; `None`, and a line that says so, where users may not make networks.
+pub(crate) fn performed(directory: &Path, arguments: &[&str]) -> Option<String> {
+    let output = lab(directory, arguments);
+    let said = String::from_utf8(output.stderr).unwrap();
+    if output.status.code() == Some(1)
+        && (said.contains("does not let you make networks") || said.contains("/dev/net/tun"))
+    {
+        eprintln!("skipped: {said}");
+        return None;
+    }
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    Some(String::from_utf8(output.stdout).unwrap())
+}

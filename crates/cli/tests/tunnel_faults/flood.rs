@@ -1,0 +1,144 @@
+//! Datagrams that nobody asked for.
+
+// Socket options that no safe interface knows.
+#![allow(unsafe_code)]
+
+use std::io::{self, Read};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use lab::Host;
+use socket2::{Domain, Protocol, Socket, Type};
+
+/// The same datagrams again and again. It ends when this is dropped.
+pub(crate) struct Flood {
+    stops: Arc<AtomicBool>,
+    sent: Arc<AtomicU64>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Listens in on a host.
+pub(crate) struct Capture(Socket);
+
+/// The headers of IP and UDP, in bytes.
+const HEADERS: usize = 28;
+
+/// The longest payload of a packet of 1500 bytes.
+const WHOLE: usize = 1500 - HEADERS;
+
+/// How many datagrams the kernel cuts from one, and how many bytes that has.
+const MOST_CUT: usize = 64;
+const LONGEST: usize = 65_507;
+
+/// A sender that was held up for longer does not make up for it.
+const LATE: Duration = Duration::from_millis(5);
+
+impl Flood {
+    /// Sends these datagrams from a host at a rate in Mbit/s of IP packets. Those of one length, and not
+    /// too long, go out together.
+    pub(crate) fn start(
+        host: &Host,
+        to: SocketAddr,
+        datagrams: &[Vec<u8>],
+        rate_mbit: f64,
+    ) -> io::Result<Self> {
+        let socket = host.run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)))??;
+        socket.connect(to)?;
+        let (stops, sent) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+        let runs = runs(&socket, datagrams)?;
+        let thread = thread::spawn({
+            let (stops, sent) = (Arc::clone(&stops), Arc::clone(&sent));
+            move || send(&socket, &runs, rate_mbit, &stops, &sent)
+        });
+        Ok(Self { stops, sent, thread: Some(thread) })
+    }
+
+    /// How many datagrams it has sent.
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Flood {
+    fn drop(&mut self) {
+        self.stops.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What is handed to the kernel in one go, and how many datagrams that is.
+struct Run {
+    bytes: Vec<u8>,
+    count: usize,
+}
+
+/// Cuts a socket's datagrams into runs, if they are all alike.
+fn runs(socket: &UdpSocket, datagrams: &[Vec<u8>]) -> io::Result<Vec<Run>> {
+    let length = datagrams[0].len();
+    let are_alike = datagrams.iter().all(|datagram| datagram.len() == length);
+    if !are_alike || length > WHOLE {
+        return Ok(datagrams.iter().map(|one| Run { bytes: one.clone(), count: 1 }).collect());
+    }
+    set(socket, libc::SOL_UDP, libc::UDP_SEGMENT, length)?;
+    let many = datagrams.chunks(MOST_CUT.min(LONGEST / length));
+    Ok(many.map(|many| Run { bytes: many.concat(), count: many.len() }).collect())
+}
+
+fn send(socket: &UdpSocket, runs: &[Run], rate_mbit: f64, stops: &AtomicBool, sent: &AtomicU64) {
+    let mut due = Instant::now();
+    for Run { bytes, count } in runs.iter().cycle() {
+        if stops.load(Ordering::Relaxed) {
+            return;
+        }
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        let bits = 8 * (bytes.len() + count * HEADERS);
+        let takes = Duration::from_secs_f64(bits as f64 / (rate_mbit * 1e6));
+        due = due.max(Instant::now().checked_sub(LATE).unwrap_or(due)) + takes;
+        // A full queue loses it, as it would on the way.
+        if socket.send(bytes).is_ok() {
+            sent.fetch_add(*count as u64, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Capture {
+    /// From now on, keeps what comes over UDP to a host; no more than the kernel has room for.
+    pub(crate) fn start(host: &Host) -> io::Result<Self> {
+        let raw = || Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::UDP));
+        let socket = host.run(raw)??;
+        socket.set_nonblocking(true)?;
+        Ok(Self(socket))
+    }
+
+    /// The payloads that have come to a port since the last call.
+    pub(crate) fn take(&mut self, port: u16) -> Vec<Vec<u8>> {
+        let mut payloads = Vec::new();
+        let mut packet = vec![0; 1 << 16];
+        while let Ok(length) = self.0.read(&mut packet) {
+            let ip = &packet[..length];
+            let udp = &ip[usize::from(ip[0] & 15) * 4..];
+            // Not several at once, as they are when the kernel has not cut them yet.
+            if udp[2..4] == port.to_be_bytes() && udp.len() <= WHOLE + 8 {
+                payloads.push(udp[8..].to_vec());
+            }
+        }
+        payloads
+    }
+}
+
+/// Sets a socket option.
+fn set(socket: &UdpSocket, level: libc::c_int, name: libc::c_int, value: usize) -> io::Result<()> {
+    let value = libc::c_int::try_from(value).map_err(io::Error::other)?;
+    let length = libc::socklen_t::try_from(size_of_val(&value)).map_err(io::Error::other)?;
+    // SAFETY: the option's value is an int, which outlives the call.
+    let result = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), length)
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

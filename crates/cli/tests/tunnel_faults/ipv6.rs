@@ -1,0 +1,51 @@
+//! IPv6 outside and inside.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::thread;
+
+use crate::pair::{PORT, Pair, SERVER, THREE_LINKS, Way, network};
+use crate::stream::{Pace, Stream};
+
+/// The server's address in the tunnel.
+const SERVER_6: &str = "fd09::1";
+
+pub(crate) fn a_tunnel_over_ipv6_carries_both() {
+    if !Path::new("/proc/sys/net/ipv6").exists() {
+        eprintln!("skipped: this kernel has no IPv6");
+        return;
+    }
+    let with = |host: &str, text: &str| text.replace(host, &format!("{host}\nipv6 = true"));
+    let network = network(&with("[hosts.client]", &with("[hosts.server]", THREE_LINKS)));
+    let way = |link: &str| {
+        let address = format!("[fd00::{}]:{PORT}", network.address("server", link).unwrap());
+        let server = address.parse().unwrap();
+        Way { listen: server, server }
+    };
+    let ways = ["a", "b", "c"].map(way);
+    let pair = Pair::start(network, "kappa = 2\nmu = 3", &ways);
+    let (client, server) = (pair.host("client"), pair.host("server"));
+    for address in [SERVER_6, SERVER] {
+        let stream = Stream::start(client, server, (address, 9000), Pace::LIGHT);
+        stream.wait_for(100);
+        let begin = stream.now();
+        stream.wait_for(300);
+        let (sent, lost) = stream.lost(begin, stream.now());
+        assert!(lost <= sent / 20 && stream.wrong() == 0, "of {sent} {lost} lost");
+    }
+    // Superpackets, which the kernel has others cut.
+    let bytes: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(4 << 20).collect();
+    let address: SocketAddr = format!("[{SERVER_6}]:9001").parse().unwrap();
+    let listener = server.run(|| TcpListener::bind(address)).unwrap().unwrap();
+    let mut sender = client.run(|| TcpStream::connect(address)).unwrap().unwrap();
+    let mut arrived = Vec::new();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            sender.write_all(&bytes).unwrap();
+            drop(sender);
+        });
+        listener.accept().unwrap().0.read_to_end(&mut arrived).unwrap();
+    });
+    assert!(arrived == bytes, "the bytes have changed");
+}

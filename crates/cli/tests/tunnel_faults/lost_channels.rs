@@ -1,0 +1,64 @@
+//! A channel is cut, and comes back.
+
+use std::time::Duration;
+
+use lab::{Conditions, Direction};
+
+use crate::pair::{Pair, SERVER, THREE_LINKS, in_one_of_three, network, over, until};
+use crate::stream::{Pace, Stream};
+
+/// How long an outage and its end may be felt.
+const NOTICEABLE: Duration = Duration::from_secs(1);
+
+pub(crate) fn a_lost_channel_is_not_missed_for_long() {
+    // The channel's half of the packets is lost until that is noticed.
+    cut_and_mend("kappa = 1\nmu = 1", 500);
+}
+
+pub(crate) fn a_lost_channel_is_not_missed_where_two_are_enough() {
+    cut_and_mend("kappa = 2\nmu = 3", 20);
+}
+
+/// Cuts a channel and mends it. Packets go on; of a thousand a second so many may be lost.
+fn cut_and_mend(settings: &str, most_lost: usize) {
+    let network = network(THREE_LINKS);
+    let ways = over(&network, &["a", "b", "c"]);
+    let pair = Pair::start(network, settings, &ways);
+    let stream =
+        Stream::start(pair.host("client"), pair.host("server"), (SERVER, 9000), Pace::LIGHT);
+    stream.wait_for(300);
+    in_one_of_three(|| {
+        let begin = stream.now();
+        set_loss(&pair, Some(1.0));
+        pair.wait_for_state("client", 1, "down");
+        stream.wait_for(300);
+
+        set_loss(&pair, None);
+        let mended = stream.now();
+        // More than the control messages of a second, which were sent all the time.
+        let delivered = || pair.network().link("b").unwrap().counts(Direction::Forward).delivered;
+        let before = delivered();
+        until("the channel is used again", || delivered() > before + 50);
+        let unused = stream.now().saturating_sub(mended);
+        pair.wait_for_state("client", 1, "up");
+        stream.wait_for(300);
+
+        let end = stream.now();
+        let gap = stream.longest_gap(begin, end);
+        let (sent, lost) = stream.lost(begin, end);
+        let seen =
+            format!("of {sent} {lost} lost, a gap of {gap:?}, unused for another {unused:?}");
+        let is_good = lost <= most_lost && gap < NOTICEABLE && unused < NOTICEABLE;
+        if is_good { Ok(()) } else { Err(seen) }
+    });
+    assert_eq!(stream.wrong(), 0);
+}
+
+/// Has the second channel lose packets both ways, or only as many as it was to.
+fn set_loss(pair: &Pair, loss: Option<f64>) {
+    for way in Direction::BOTH {
+        let usual = pair.network().conditions("b", way).unwrap();
+        let now = Conditions { loss: loss.unwrap_or(usual.loss), ..usual };
+        pair.network().link("b").unwrap().set(way, now).unwrap();
+    }
+}

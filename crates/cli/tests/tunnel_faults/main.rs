@@ -1,0 +1,59 @@
+//! `sunder tunnel` between hosts of the laboratory while channels fail or lie, ends are killed, addresses
+//! change, and strangers flood it. Needs user namespaces and `/dev/net/tun`, and says so where there are
+//! none.
+//!
+//! How much a flood costs is measured by
+//! `cargo test --release --package cli --test tunnel_faults -- --ignored --nocapture`.
+
+#![allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+
+mod flood;
+mod ipv6;
+mod killed_ends;
+mod lost_channels;
+mod pair;
+mod relay;
+mod relayed_channels;
+mod strangers;
+mod stream;
+
+use std::process::ExitCode;
+
+use lab::sandbox::{self, SandboxError};
+use libtest_mimic::{Arguments, Trial as Test};
+
+/// Tests by their functions.
+macro_rules! tests {
+    ($($module:ident::$name:ident),* $(,)?) => {
+        vec![$(Test::test(stringify!($name), || { $module::$name(); Ok(()) })),*]
+    };
+}
+
+fn main() -> ExitCode {
+    match sandbox::enter() {
+        Ok(()) => {}
+        Err(error @ (SandboxError::Killed(_) | SandboxError::Interrupted(_))) => {
+            eprintln!("{error}");
+            return ExitCode::FAILURE;
+        }
+        Err(error) => {
+            eprintln!("skipped: {error}");
+            return ExitCode::SUCCESS;
+        }
+    }
+    let mut tests = tests![
+        lost_channels::a_lost_channel_is_not_missed_for_long,
+        lost_channels::a_lost_channel_is_not_missed_where_two_are_enough,
+        killed_ends::a_killed_server_is_found_again,
+        killed_ends::a_killed_client_comes_back_at_once,
+        relayed_channels::a_channel_that_tampers_is_found_out,
+        relayed_channels::a_client_with_another_address_is_followed,
+        ipv6::a_tunnel_over_ipv6_carries_both,
+        strangers::a_flood_leaves_the_tunnel_as_it_was,
+        strangers::a_client_connects_during_a_flood,
+    ];
+    // It measures a quiet machine.
+    let measures = tests![strangers::a_flood_costs_less_than_a_tenth];
+    tests.extend(measures.into_iter().map(|test| test.with_ignored_flag(true)));
+    libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
+}

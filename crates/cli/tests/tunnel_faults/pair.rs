@@ -1,0 +1,224 @@
+//! A tunnel between two hosts of an emulated network, whose ends can be killed and started again.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lab::{Host, Network, Place, Trial, sandbox};
+use remicss::status::Status;
+use tempfile::TempDir;
+
+/// A client and a server with three links between them; hosts and links may be added.
+pub(crate) const THREE_LINKS: &str = r#"
+measure = { driver = "accuracy", values = {} }
+[hosts.client]
+[hosts.server]
+[links.a]
+hosts = ["client", "server"]
+both = { rate_mbit = 100, delay_ms = 2 }
+[links.b]
+hosts = ["client", "server"]
+both = { rate_mbit = 100, delay_ms = 4 }
+[links.c]
+hosts = ["client", "server"]
+both = { rate_mbit = 100, delay_ms = 6 }
+"#;
+
+/// The port of channels that have an address of their own.
+pub(crate) const PORT: u16 = 6521;
+
+/// The ends' addresses in the tunnel.
+pub(crate) const CLIENT: &str = "10.9.0.2";
+pub(crate) const SERVER: &str = "10.9.0.1";
+
+/// How long something may take that has no time of its own.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How often it is looked whether something has happened.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// Waits until something has happened.
+pub(crate) fn until(what: &str, mut has_happened: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !has_happened() {
+        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
+        thread::sleep(LOOK);
+    }
+}
+
+/// Tries three times, as a busy machine may hold up an attempt or two: what is too slow is so each time.
+pub(crate) fn in_one_of_three(mut attempt: impl FnMut() -> Result<(), String>) {
+    let mut failures = Vec::new();
+    while failures.len() < 3 {
+        match attempt() {
+            Ok(()) => return,
+            Err(failure) => failures.push(failure),
+        }
+    }
+    panic!("three times: {failures:?}");
+}
+
+/// Where a channel is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Way {
+    /// Where the server listens.
+    pub(crate) listen: SocketAddr,
+    /// Where the client takes it to be.
+    pub(crate) server: SocketAddr,
+}
+
+/// A network and a tunnel on it.
+pub(crate) struct Pair {
+    // First: they are killed before their hosts go.
+    ends: BTreeMap<&'static str, End>,
+    network: Network,
+    place: TempDir,
+}
+
+/// An end of the tunnel, on the host of the same name. It is killed when this is dropped.
+struct End {
+    process: Child,
+    directory: PathBuf,
+}
+
+/// The network of a topology in TOML.
+pub(crate) fn network(topology: &str) -> Network {
+    let trial: Trial = toml::from_str(topology).unwrap();
+    let nowhere = Path::new("/");
+    Network::new(&trial, Place { seed: 1, files: nowhere, results: nowhere, number: 1 }).unwrap()
+}
+
+/// The ways over links between client and server.
+pub(crate) fn over(network: &Network, links: &[&str]) -> Vec<Way> {
+    let way = |link: &&str| {
+        let server = SocketAddr::new(network.address("server", link).unwrap().into(), PORT);
+        Way { listen: server, server }
+    };
+    links.iter().map(way).collect()
+}
+
+impl Pair {
+    /// Starts both ends of a tunnel over these ways, with these settings of the top level in TOML.
+    pub(crate) fn start(network: Network, settings: &str, ways: &[Way]) -> Self {
+        let place = tempfile::tempdir_in(sandbox::SCRATCH).unwrap();
+        for end in ["client", "server"] {
+            let directory = place.path().join(end);
+            fs::create_dir(&directory).unwrap();
+            fs::write(directory.join("key"), "5e".repeat(32)).unwrap();
+            fs::write(directory.join("tunnel.toml"), configuration(end, settings, ways)).unwrap();
+        }
+        let mut pair = Self { ends: BTreeMap::new(), network, place };
+        pair.start_end("server");
+        pair.start_end("client");
+        pair
+    }
+
+    /// Starts an end, and waits until it has its device.
+    pub(crate) fn start_end(&mut self, name: &'static str) {
+        let directory = self.place.path().join(name);
+        let end = End::start(self.host(name), directory);
+        self.ends.insert(name, end);
+    }
+
+    /// Kills an end, and waits until its device is gone.
+    pub(crate) fn kill_end(&mut self, name: &'static str) {
+        drop(self.ends.remove(name).unwrap());
+        let host = self.host(name);
+        let is_there = || Path::new("/proc/sys/net/ipv4/conf/sunder0").exists();
+        until("a killed tunnel's device is gone", || !host.run(is_there).unwrap());
+    }
+
+    /// A host, by name.
+    pub(crate) fn host(&self, name: &str) -> &Host {
+        self.network.host(name).unwrap()
+    }
+
+    /// The network.
+    pub(crate) fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// What `sunder status` says about an end.
+    pub(crate) fn status(&self, name: &str) -> Status {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+        command.args(["status", "--json"]).env("RUNTIME_DIRECTORY", &self.ends[name].directory);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let tunnels: Vec<Status> = serde_json::from_slice(&output.stdout).unwrap();
+        let [status] = <[Status; 1]>::try_from(tunnels).expect("one tunnel");
+        status
+    }
+
+    /// Waits until an end's channel, counted from 0, is in a state.
+    pub(crate) fn wait_for_state(&self, name: &str, channel: usize, state: &str) {
+        let what = format!("the {name}'s channel {} is {state}", channel + 1);
+        until(&what, || self.status(name).channels[channel].state == state);
+    }
+
+    /// What an end has logged since it was started.
+    pub(crate) fn log(&self, name: &str) -> String {
+        self.ends[name].log()
+    }
+
+    /// The number of an end's process.
+    pub(crate) fn process(&self, name: &str) -> u32 {
+        self.ends[name].process.id()
+    }
+}
+
+impl End {
+    fn start(host: &Host, directory: PathBuf) -> Self {
+        let log = File::create(directory.join("log")).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+        command
+            .args(["tunnel", "--config"])
+            .arg(directory.join("tunnel.toml"))
+            .env("RUNTIME_DIRECTORY", &directory)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log);
+        let process = host.run(|| command.spawn()).unwrap().unwrap();
+        let mut end = Self { process, directory };
+        until("the tunnel has its device", || {
+            let ended = end.process.try_wait().unwrap();
+            assert!(ended.is_none(), "the tunnel has ended: {}", end.log());
+            end.directory.join("tunnel-sunder0.sock").exists()
+                && end.log().contains("device sunder0")
+        });
+        end
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.directory.join("log")).unwrap()
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        // SIGKILL.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The configuration of an end. Over IPv6 it has IPv6 inside, too.
+fn configuration(end: &str, settings: &str, ways: &[Way]) -> String {
+    let (own, number) = if end == "client" { (CLIENT, 2) } else { (SERVER, 1) };
+    let own_ipv6 = format!(", \"fd09::{number}/64\"");
+    let own_ipv6 = if ways[0].listen.is_ipv6() { &own_ipv6 } else { "" };
+    let mut text = format!("{settings}\nkey = \"key\"\naddresses = [\"{own}/24\"{own_ipv6}]\n");
+    for Way { listen, server } in ways {
+        let address = if end == "client" {
+            format!("server = \"{server}\"")
+        } else {
+            format!("listen = \"{listen}\"")
+        };
+        writeln!(text, "[[channel]]\nrate_mbit = 100\n{address}").unwrap();
+    }
+    text
+}

@@ -1,0 +1,69 @@
+//! Something on a channel's way changes datagrams, or their address.
+
+use std::net::SocketAddr;
+
+use crate::pair::{
+    CLIENT, PORT, Pair, SERVER, THREE_LINKS, Way, in_one_of_three, network, over, until,
+};
+use crate::relay::Relay;
+use crate::stream::{Pace, Stream};
+
+/// A third host, with a link to either.
+const BESIDE: &str = r#"
+[hosts.relay]
+[links.d]
+hosts = ["client", "relay"]
+[links.e]
+hosts = ["relay", "server"]
+"#;
+
+/// A tunnel whose third channel leads over a relay.
+fn with_relay(settings: &str) -> (Pair, Relay) {
+    let network = network(&format!("{THREE_LINKS}{BESIDE}"));
+    let address =
+        |host: &str, link: &str| SocketAddr::new(network.address(host, link).unwrap().into(), PORT);
+    let way = Way { listen: address("server", "e"), server: address("relay", "d") };
+    let relay = Relay::start(network.host("relay").unwrap(), way.server, way.listen);
+    let ways = [over(&network, &["a", "b"]), vec![way]].concat();
+    (Pair::start(network, settings, &ways), relay)
+}
+
+pub(crate) fn a_channel_that_tampers_is_found_out() {
+    let (pair, relay) = with_relay("kappa = 2\nmu = 3");
+    let (client, server) = (pair.host("client"), pair.host("server"));
+    let there = Stream::start(client, server, (SERVER, 9000), Pace::LIGHT);
+    let back = Stream::start(server, client, (CLIENT, 9000), Pace::LIGHT);
+    there.wait_for(300);
+    back.wait_for(300);
+
+    let begins = [there.now(), back.now()];
+    relay.tamper();
+    for end in ["client", "server"] {
+        pair.wait_for_state(end, 2, "quarantine");
+        until("its faults are counted", || pair.status(end).channels[2].faults > 16);
+    }
+    for (stream, begin) in [there, back].iter().zip(begins) {
+        stream.wait_for(500);
+        let (sent, lost) = stream.lost(begin, stream.now());
+        assert!(lost <= sent / 20, "of {sent} {lost} lost");
+        assert_eq!(stream.wrong(), 0);
+    }
+    let states = pair.status("client").channels.into_iter().map(|channel| channel.state);
+    assert!(states.eq(["up", "up", "quarantine"]));
+}
+
+pub(crate) fn a_client_with_another_address_is_followed() {
+    // Every share is needed.
+    let (pair, relay) = with_relay("kappa = 3\nmu = 3");
+    let (client, server) = (pair.host("client"), pair.host("server"));
+    let back = Stream::start(server, client, (CLIENT, 9000), Pace::LIGHT);
+    back.wait_for(300);
+    in_one_of_three(|| {
+        let begin = back.now();
+        relay.change_port(pair.host("relay"));
+        back.wait_for(300);
+        let gap = back.longest_gap(begin, back.now());
+        if gap.as_secs() < 1 { Ok(()) } else { Err(format!("{gap:?} without packets")) }
+    });
+    assert!(pair.log("server").contains("channel 3: the peer is at"), "{}", pair.log("server"));
+}

@@ -1,0 +1,263 @@
+//! A stranger sends what it likes to one of the server's ports, as much as the channel carries.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use crate::flood::{Capture, Flood};
+use crate::pair::{Pair, SERVER, THREE_LINKS, Way, in_one_of_three, network, over, until};
+use crate::stream::{Pace, Stream};
+
+/// A third host, joined to the server.
+const STRANGER: &str = r#"
+[hosts.stranger]
+[links.d]
+hosts = ["stranger", "server"]
+"#;
+
+/// The ports of the three channels; the stranger has chosen the first.
+const PORTS: [u16; 3] = [6521, 6522, 6523];
+
+/// The rate of a flood in Mbit/s, which is that of a channel.
+const RATE: f64 = 100.0;
+
+/// How many different datagrams a flood has, at most.
+const DIFFERENT: usize = 1024;
+
+/// Nine tenths of what the tunnel carries.
+const HEAVY: Pace = Pace { rate: 8800.0, length: 1200 };
+
+/// What costs the most of what a stranger can make up.
+const FORGED_HELLOS: &str = "forged Hellos";
+
+/// What costs the client the most.
+const REPLAYED_HELLOS: &str = "replayed Hellos";
+
+/// What a flood consists of.
+struct Kind {
+    name: &'static str,
+    datagrams: Vec<Vec<u8>>,
+}
+
+pub(crate) fn a_flood_leaves_the_tunnel_as_it_was() {
+    let (pair, kinds) = with_stranger();
+    let stream =
+        Stream::start(pair.host("client"), pair.host("server"), (SERVER, 9000), Pace::LIGHT);
+    stream.wait_for(300);
+    let begin = stream.now();
+    for kind in &kinds {
+        let flood = kind.start(&pair);
+        stream.wait_for(150);
+        assert!(flood.sent() > 0, "{}", kind.name);
+    }
+    let (sent, lost) = stream.lost(begin, stream.now());
+    // Coarse, as other tests may be running.
+    assert!(lost <= sent / 2, "of {sent} {lost} lost");
+    in_one_of_three(|| {
+        let begin = stream.now();
+        stream.wait_for(300);
+        let (sent, lost) = stream.lost(begin, stream.now());
+        if lost <= sent / 20 { Ok(()) } else { Err(format!("then of {sent} {lost} lost")) }
+    });
+    assert_eq!(stream.wrong(), 0);
+    let status = pair.status("server");
+    assert!(status.channels.iter().all(|channel| channel.state == "up" && channel.faults == 0));
+    let dropped = status.dropped;
+    for count in [dropped.strange, dropped.malformed, dropped.duplicate] {
+        assert!(count > 1000, "{dropped:?}");
+    }
+    assert_eq!(dropped.tampered, 0);
+    assert_eq!(pair.log("server").matches("associated").count(), 1, "{}", pair.log("server"));
+}
+
+/// Who has no key uses up nobody's turn, and who sends again what it overheard leaves some.
+pub(crate) fn a_client_connects_during_a_flood() {
+    let (mut pair, kinds) = with_stranger();
+    let stream =
+        Stream::start(pair.host("client"), pair.host("server"), (SERVER, 9000), Pace::LIGHT);
+    for (name, most_s) in [(FORGED_HELLOS, 1), (REPLAYED_HELLOS, 4)] {
+        let hellos = kinds.iter().find(|kind| kind.name == name).unwrap();
+        let _flood = hellos.start(&pair);
+        in_one_of_three(|| {
+            pair.kill_end("client");
+            pair.start_end("client");
+            let started = stream.now();
+            stream.wait_for(300);
+            let gap = stream.longest_gap(started, stream.now());
+            let is_short = gap.as_secs() < most_s;
+            if is_short { Ok(()) } else { Err(format!("{name}: {gap:?} without packets")) }
+        });
+    }
+}
+
+/// What arrives beside each flood, and what does without one. The honest load is nine tenths of what the
+/// tunnel carries.
+pub(crate) fn a_flood_costs_less_than_a_tenth() {
+    let (pair, kinds) = with_stranger();
+    let stream = Stream::start(pair.host("client"), pair.host("server"), (SERVER, 9000), HEAVY);
+    stream.wait_for(8800);
+    println!(
+        "Without a flood and with one: what arrives of the stream, and how much of a processor"
+    );
+    println!("the server takes. The flood's datagrams a second, and those that found no room.");
+    let mut failures = Vec::new();
+    for kind in &kinds {
+        let quiet = Seen::when(&pair, &stream, || None);
+        let flooded = Seen::when(&pair, &stream, || Some(kind.start(&pair)));
+        println!(
+            "{:45} {:.4} {:.4}  {:.2} {:.2} {:8.0} {:6}",
+            kind.name,
+            quiet.arrived,
+            flooded.arrived,
+            quiet.busy,
+            flooded.busy,
+            flooded.flood,
+            flooded.refused,
+        );
+        if flooded.arrived < 0.9 * quiet.arrived {
+            failures.push(kind.name);
+        }
+    }
+    assert_eq!(stream.wrong(), 0);
+    assert!(failures.is_empty(), "{failures:?}");
+}
+
+/// A tunnel of which every share is needed, so that what one channel loses shows; and what a stranger
+/// may send.
+fn with_stranger() -> (Pair, Vec<Kind>) {
+    let network = network(&format!("{THREE_LINKS}{STRANGER}"));
+    let way = |(way, port): (Way, u16)| Way {
+        listen: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port),
+        server: SocketAddr::new(way.server.ip(), port),
+    };
+    let ways: Vec<Way> = over(&network, &["a", "b", "c"]).into_iter().zip(PORTS).map(way).collect();
+    let mut capture = Capture::start(network.host("server").unwrap()).unwrap();
+    let pair = Pair::start(network, "kappa = 3\nmu = 3", &ways);
+    let kinds = kinds(&captured(&pair, &mut capture));
+    (pair, kinds)
+}
+
+/// What came on the first channel, from the first Hello on.
+fn captured(pair: &Pair, capture: &mut Capture) -> Vec<Vec<u8>> {
+    let _stream =
+        Stream::start(pair.host("client"), pair.host("server"), (SERVER, 9000), Pace::LIGHT);
+    let mut captured = Vec::new();
+    until("there are shares", || {
+        captured.extend(capture.take(PORTS[0]));
+        captured.iter().filter(|datagram| is_share(datagram)).count() >= DIFFERENT
+    });
+    captured
+}
+
+/// Whether it is a share of one of the stream's packets.
+fn is_share(datagram: &[u8]) -> bool {
+    datagram.len() > Pace::LIGHT.length && datagram[0] >> 4 <= 1
+}
+
+/// What a stranger may send who has listened in.
+fn kinds(captured: &[Vec<u8>]) -> Vec<Kind> {
+    let one = |kind: u8| captured.iter().find(|datagram| datagram[0] >> 4 == kind).unwrap();
+    let (hello, list) = (one(8), one(10));
+    let shares: Vec<Vec<u8>> =
+        captured.iter().filter(|datagram| is_share(datagram)).cloned().collect();
+    let resized = |length: usize| {
+        let resize = |mut share: Vec<u8>| {
+            share.resize(length, 0);
+            share
+        };
+        shares.iter().cloned().map(resize).collect()
+    };
+    let mut dice = fastrand::Rng::with_seed(1);
+    let mut forged = |first: u8, length: usize| {
+        let mut datagram = vec![0; length];
+        let forged = std::iter::repeat_with(|| {
+            dice.fill(&mut datagram);
+            datagram[0] = first;
+            datagram.clone()
+        });
+        forged.take(DIFFERENT).collect::<Vec<_>>()
+    };
+    // A share's first byte has k - 1; a handshake's the version, 1.
+    let (share, long) = (0x02, 1400);
+    let uneven = forged(share, 60).into_iter().zip(forged(share, 61));
+    [
+        ("forged shares of 60 bytes", forged(share, 60)),
+        (
+            "forged shares of 60 and 61 bytes, one by one",
+            uneven.flat_map(|(a, b)| [a, b]).collect(),
+        ),
+        ("forged shares of 1400 bytes", forged(share, long)),
+        (FORGED_HELLOS, forged(0x81, hello.len())),
+        ("forged Lists", forged(0xA1, list.len())),
+        ("forged probes of 1400 bytes", forged(0x30, long)),
+        ("replayed shares", shares.clone()),
+        (REPLAYED_HELLOS, vec![hello.clone(); DIFFERENT]),
+        ("replayed Lists", vec![list.clone(); DIFFERENT]),
+        ("shares cut to a byte", resized(1)),
+        ("shares cut to 7 bytes", resized(7)),
+        ("shares cut to 60 bytes", resized(60)),
+        ("shares of 60,000 bytes", resized(60_000)),
+    ]
+    .map(|(name, datagrams)| Kind { name, datagrams })
+    .into()
+}
+
+impl Kind {
+    /// Has the stranger send it to the first channel's port.
+    fn start(&self, pair: &Pair) -> Flood {
+        let server = pair.network().address("server", "d").unwrap();
+        let to = SocketAddr::new(server.into(), PORTS[0]);
+        Flood::start(pair.host("stranger"), to, &self.datagrams, RATE).unwrap()
+    }
+}
+
+/// What was seen for a second.
+struct Seen {
+    /// The part of the stream that arrived.
+    arrived: f64,
+    /// How many datagrams of a flood there were a second.
+    flood: f64,
+    /// How much of a processor the server took.
+    busy: f64,
+    /// Datagrams for which a socket had no room.
+    refused: u64,
+}
+
+impl Seen {
+    fn when(pair: &Pair, stream: &Stream, start: impl FnOnce() -> Option<Flood>) -> Self {
+        let (begin, busy_before, refused_before) = (stream.now(), busy_s(pair), refused(pair));
+        let flood = start();
+        stream.wait_for(8800);
+        let end = stream.now();
+        let seconds = end.saturating_sub(begin).as_secs_f64();
+        let (busy, refused) = (busy_s(pair) - busy_before, refused(pair) - refused_before);
+        let sent = flood.map_or(0, |flood| flood.sent());
+        let (all, lost) = stream.lost(begin, end);
+        Self {
+            arrived: 1.0 - lost as f64 / all as f64,
+            flood: sent as f64 / seconds,
+            busy: busy / seconds,
+            refused,
+        }
+    }
+}
+
+/// How much processor time the server's threads have taken, in seconds.
+fn busy_s(pair: &Pair) -> f64 {
+    let threads = fs::read_dir(format!("/proc/{}/task", pair.process("server"))).unwrap().flatten();
+    // The first number is the time on a processor, in ns.
+    let time = |stat: String| stat.split_whitespace().next()?.parse::<f64>().ok();
+    let times = threads.filter_map(|thread| {
+        time(fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default())
+    });
+    times.sum::<f64>() / 1e9
+}
+
+/// For how many datagrams a socket of the server's host had no room.
+fn refused(pair: &Pair) -> u64 {
+    let read = || fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
+    let counts = pair.host("server").run(read).unwrap();
+    let mut lines = counts.lines().filter_map(|line| line.strip_prefix("Udp:"));
+    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+    let mut both = names.split_whitespace().zip(values.split_whitespace());
+    both.find(|(name, _)| *name == "RcvbufErrors").unwrap().1.parse().unwrap()
+}

@@ -1,0 +1,204 @@
+//! A steady stream of numbered datagrams between two hosts, each with bytes that only it has.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use lab::Host;
+use socket2::SockRef;
+
+use crate::pair::until;
+
+/// What a stream is like.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    /// How many datagrams a second.
+    pub(crate) rate: f64,
+    /// The length of each, in bytes.
+    pub(crate) length: usize,
+}
+
+impl Pace {
+    /// Far less than the channels carry.
+    pub(crate) const LIGHT: Self = Self { rate: 1000.0, length: 600 };
+}
+
+/// A stream. It ends when this is dropped.
+pub(crate) struct Stream {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+struct Shared {
+    start: Instant,
+    stops: AtomicBool,
+    /// When each was sent, by number.
+    sent: Mutex<Vec<Duration>>,
+    arrived: Mutex<Arrived>,
+}
+
+#[derive(Default)]
+struct Arrived {
+    /// Which have arrived, by number.
+    is_there: Vec<bool>,
+    /// When, in that order.
+    times: Vec<Duration>,
+    /// How many have arrived that were not sent so, or twice.
+    wrong: u64,
+}
+
+/// The shortest time that a sender sleeps.
+const TICK: Duration = Duration::from_millis(1);
+
+/// A sender that was held up for longer does not make up for it.
+const LATE: Duration = Duration::from_millis(5);
+
+/// Later than others by so much, nothing arrives: a tunnel's longest window is 200 ms.
+const SETTLED: Duration = Duration::from_millis(300);
+
+/// How often a receiver looks whether it is to stop.
+const LOOK: Duration = Duration::from_millis(50);
+
+impl Stream {
+    /// Starts a stream to an address and port of the host `to`.
+    pub(crate) fn start(from: &Host, to: &Host, address: (&str, u16), pace: Pace) -> Self {
+        let (ip, port): (IpAddr, u16) = (address.0.parse().unwrap(), address.1);
+        // Bound to any address: they stay while the tunnel's come and go.
+        let any: IpAddr =
+            if ip.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let receiver = to.run(|| UdpSocket::bind((any, port))).unwrap().unwrap();
+        // As much as the system allows.
+        let _ = SockRef::from(&receiver).set_recv_buffer_size(4 << 20);
+        receiver.set_read_timeout(Some(LOOK)).unwrap();
+        let sender = from.run(|| UdpSocket::bind((any, 0))).unwrap().unwrap();
+        let shared = Arc::new(Shared {
+            start: Instant::now(),
+            stops: AtomicBool::new(false),
+            sent: Mutex::default(),
+            arrived: Mutex::default(),
+        });
+        let sending = thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || shared.send(&sender, SocketAddr::new(ip, port), pace)
+        });
+        let receiving = thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || shared.receive(&receiver)
+        });
+        Self { shared, threads: vec![sending, receiving] }
+    }
+
+    /// The time since it began.
+    pub(crate) fn now(&self) -> Duration {
+        self.shared.start.elapsed()
+    }
+
+    /// Waits until one has arrived that was sent when as many had been sent from now on.
+    pub(crate) fn wait_for(&self, more: usize) {
+        let number = self.shared.sent.lock().unwrap().len() + more;
+        until("datagrams arrive", || self.shared.arrived.lock().unwrap().is_there.len() > number);
+    }
+
+    /// The longest time in a period in which nothing arrived.
+    pub(crate) fn longest_gap(&self, from: Duration, to: Duration) -> Duration {
+        let arrived = self.shared.arrived.lock().unwrap();
+        let within = arrived.times.iter().copied().filter(|time| (from..to).contains(time));
+        let times: Vec<Duration> = [from].into_iter().chain(within).chain([to]).collect();
+        times.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).max().unwrap()
+    }
+
+    /// Of those sent in a period: how many, and how many of them do not arrive. Waits until one has
+    /// arrived that was sent a while later.
+    pub(crate) fn lost(&self, from: Duration, to: Duration) -> (usize, usize) {
+        until("as many are sent", || self.now() > to + SETTLED);
+        self.wait_for(1);
+        let sent = self.shared.sent.lock().unwrap();
+        let (first, last) =
+            (sent.partition_point(|time| *time < from), sent.partition_point(|time| *time < to));
+        drop(sent);
+        let arrived = self.shared.arrived.lock().unwrap();
+        let is_there = |number: &usize| arrived.is_there.get(*number) == Some(&true);
+        let there = (first..last).filter(is_there).count();
+        (last - first, last - first - there)
+    }
+
+    /// How many have arrived that were not sent so, or twice.
+    pub(crate) fn wrong(&self) -> u64 {
+        self.shared.arrived.lock().unwrap().wrong
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.shared.stops.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn send(&self, socket: &UdpSocket, to: SocketAddr, pace: Pace) {
+        let mut due = self.start.elapsed();
+        let mut datagram = vec![0; pace.length];
+        while !self.stops.load(Ordering::Relaxed) {
+            let now = self.start.elapsed();
+            if due > now {
+                thread::sleep(due.saturating_sub(now).max(TICK));
+                continue;
+            }
+            due = due.max(now.saturating_sub(LATE)) + Duration::from_secs_f64(1.0 / pace.rate);
+            let mut sent = self.sent.lock().unwrap();
+            let number = sent.len() as u64;
+            sent.push(now);
+            drop(sent);
+            fill(number, &mut datagram);
+            // While there is no tunnel there is no way: a loss like any other.
+            let _ = socket.send_to(&datagram, to);
+        }
+    }
+
+    fn receive(&self, socket: &UdpSocket) {
+        let mut datagram = vec![0; 1 << 16];
+        let mut expected = Vec::new();
+        while !self.stops.load(Ordering::Relaxed) {
+            let Ok(length) = socket.recv(&mut datagram) else { continue };
+            let datagram = &datagram[..length];
+            let now = self.start.elapsed();
+            let number = datagram.first_chunk().map(|number| u64::from_le_bytes(*number));
+            let sent = self.sent.lock().unwrap().len() as u64;
+            let mut arrived = self.arrived.lock().unwrap();
+            let Some(number) = number.filter(|number| *number < sent) else {
+                arrived.wrong += 1;
+                continue;
+            };
+            expected.resize(length, 0);
+            fill(number, &mut expected);
+            arrived.add(usize::try_from(number).unwrap(), now, datagram == expected);
+        }
+    }
+}
+
+impl Arrived {
+    fn add(&mut self, number: usize, now: Duration, is_right: bool) {
+        if self.is_there.len() <= number {
+            self.is_there.resize(number + 1, false);
+        }
+        if !is_right || self.is_there[number] {
+            self.wrong += 1;
+            return;
+        }
+        self.is_there[number] = true;
+        self.times.push(now);
+    }
+}
+
+/// The bytes of a datagram: its number, and what follows from it.
+fn fill(number: u64, datagram: &mut [u8]) {
+    let (head, rest) = datagram.split_at_mut(8.min(datagram.len()));
+    let bytes = number.to_le_bytes();
+    head.copy_from_slice(&bytes[..head.len()]);
+    fastrand::Rng::with_seed(number).fill(rest);
+}
