@@ -11,7 +11,7 @@
 //! - who has not received a server's cookie at the address they send from has it keep nothing.
 //!
 //! A server looks at [`ANSWERS_PER_SECOND`] datagrams of each kind on a channel, and of the others at
-//! their proof only. So strangers without the key keep nobody out. While F datagrams a second come
+//! their length and proof only. So strangers without the key keep nobody out. While F datagrams a second come
 //! that pass for the client's (with its source or, where there is a key, as one that was overheard),
 //! and F is more than that, a client's is answered with probability [`ANSWERS_PER_SECOND`] / F, and it
 //! sends four a second.
@@ -42,8 +42,8 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a client waits for an answer before it sends again.
 pub const REPEAT: Duration = Duration::from_millis(250);
 
-/// How many Hellos, and how many Lists, a server looks at on a channel in a second. One takes less than
-/// a microsecond.
+/// How many Hellos, and how many Lists, a server looks at on a channel in a second. A Hello takes
+/// less than a microsecond, a List up to 2.5.
 pub const ANSWERS_PER_SECOND: u32 = 10_000;
 
 /// The option bit of an association whose symbols have no tags.

@@ -23,6 +23,10 @@ const FAR: u8 = u8::MAX;
 /// After how many later numbers on a channel one is known not to come on it.
 const LATER: usize = 3;
 
+/// How many numbers are looked at in one go, at most. Whoever makes numbers jump has the rest looked at
+/// when more comes.
+const STEPS: u64 = 256;
+
 /// How many bytes there are for each symbol that may wait.
 const BYTES_EACH: usize = 256;
 
@@ -69,7 +73,7 @@ pub(crate) struct Release {
     far: BinaryHeap<Reverse<(u64, u32)>>,
     /// Those that have just left, whose waiters are still to follow.
     gone: Vec<u64>,
-    /// All below it have left or are lost. Behind the truth while nothing waits for it.
+    /// All below it have left or are lost. Behind the truth if numbers have just jumped.
     frontier: u64,
     /// Below it, what was not verified is lost.
     lost_below: u64,
@@ -184,11 +188,14 @@ impl Release {
     ) {
         // A channel may claim any number, but nothing waits for one above the highest verified.
         let shown = self.shown_lost_below(heard).min(verified.highest() + 1);
-        let before = std::mem::replace(&mut self.lost_below, shown);
-        if self.waiting == 0 || shown <= before {
+        if self.waiting == 0 {
+            self.lost_below = shown;
+            self.frontier = self.frontier.max(shown);
             return;
         }
-        for number in before.max(verified.oldest())..shown {
+        let from = self.lost_below.max(verified.oldest());
+        self.lost_below = shown.min(from + STEPS);
+        for number in from..self.lost_below {
             if !verified.contains(number) {
                 self.let_waiters_go(number, Why::Loss, deliver);
             }
@@ -349,7 +356,7 @@ impl Release {
 
     /// Lets those go that wait for all up to a number.
     fn move_frontier(&mut self, verified: &Numbers, deliver: &mut impl Deliver) {
-        while !self.far.is_empty() {
+        loop {
             self.advance(verified);
             let Some(&Reverse((last, id))) = self.far.peek() else { break };
             if last >= self.frontier {
@@ -362,13 +369,14 @@ impl Release {
         }
     }
 
-    /// Moves the frontier as far as everything has left or is lost.
+    /// Moves the frontier as far as everything has left or is lost, or some way there.
     fn advance(&mut self, verified: &Numbers) {
         self.frontier = self.frontier.max(verified.oldest());
         if self.waiting == 0 {
             self.frontier = self.frontier.max(self.lost_below);
         }
-        while self.frontier <= verified.highest() && self.is_gone(self.frontier, verified) {
+        let most = self.frontier.saturating_add(STEPS).min(verified.highest() + 1);
+        while self.frontier < most && self.is_gone(self.frontier, verified) {
             self.frontier += 1;
         }
     }
@@ -545,11 +553,32 @@ mod tests {
         world.release.handle_losses(0b01, &world.verified, &mut world.left);
         assert_eq!(world.take(0, 300, FAR, 8), NOTHING);
         assert_eq!(world.take(0, 302, 1, 8), NOTHING);
-        world.release.handle_losses(0b01, &world.verified, &mut world.left);
-        assert_eq!(world.left.0, [302, 300]);
+        // There are more to look at than in one go.
+        for _ in 0..2 {
+            world.release.handle_losses(0b01, &world.verified, &mut world.left);
+        }
+        assert_eq!(world.left.0, [300, 302]);
         world.left.0.clear();
         assert_eq!(world.take(1, 304, 1, 8), NOTHING);
         assert_eq!(world.take(1, 600, FAR, 8), NOTHING);
+    }
+
+    #[test]
+    fn numbers_that_jump_are_looked_at_a_few_at_a_time() {
+        let mut world = World::new();
+        assert_eq!(world.take(0, 1, 0, 8), [1]);
+        assert_eq!(world.take(0, 700, 1, 8), NOTHING);
+        assert_eq!(world.take(0, 800, FAR, 8), NOTHING);
+        for (channel, number) in [(0, 801), (0, 802), (1, 803), (1, 804)] {
+            assert_eq!(world.take(channel, number, 0, 8), [number]);
+        }
+        // Now all below 800 are lost, and those that wait for 699 and for all up to 545 will hear it.
+        for (number, step) in (805..).zip(1..3) {
+            assert_eq!(world.take(1, number, 0, 8), [number]);
+            assert_eq!(world.release.lost_below, step * STEPS);
+            assert_eq!(world.release.frontier, step * STEPS);
+        }
+        assert_eq!(world.take(1, 807, 0, 8), [807, 700, 800]);
     }
 
     #[test]

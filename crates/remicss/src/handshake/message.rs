@@ -35,8 +35,10 @@ const ASSOCIATION_HEADER: usize = association::HEADER_LEN;
 const HELLO_LEN: usize = PROOF.end + TOKEN_LEN + ASSOCIATION_HEADER + COOKIE_LEN;
 
 /// The length of the longest datagram of the handshake: a List of all channels there can be.
-pub(super) const MAX_LEN: usize =
-    PROOF.end + SECRET_LEN + ASSOCIATION_HEADER + 8 + COOKIE_LEN * MAX_CHANNELS;
+const MAX_LEN: usize = LIST_HEAD + COOKIE_LEN * MAX_CHANNELS;
+
+/// The length of a List without its cookies.
+const LIST_HEAD: usize = PROOF.end + SECRET_LEN + ASSOCIATION_HEADER + 8;
 
 /// The high half of the first byte.
 const HELLO: u8 = 8;
@@ -45,6 +47,13 @@ const LIST: u8 = 10;
 const CONFIRM: u8 = 11;
 
 const VERSION: u8 = 1;
+
+/// What a client asks a server for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Request {
+    Hello,
+    List,
+}
 
 /// What a client marks one handshake on one channel with: answers have it too. Its first bytes are
 /// the token of what the server sends on the channel.
@@ -207,9 +216,22 @@ impl Body {
     }
 }
 
-/// True if bytes that claim to be of the handshake claim to be a Hello: cheaper than to parse them.
-pub(super) fn is_hello(bytes: &[u8]) -> bool {
-    bytes.first().is_some_and(|first| first >> 4 == HELLO)
+impl Request {
+    /// What bytes claim to be, if they are as long as that. Cheaper than to parse them, or to look at
+    /// their proof.
+    pub(super) fn of(bytes: &[u8]) -> Option<Self> {
+        let first = *bytes.first()?;
+        if first & 0x0f != VERSION {
+            return None;
+        }
+        match first >> 4 {
+            HELLO => (bytes.len() == HELLO_LEN).then_some(Self::Hello),
+            LIST => (1..=MAX_CHANNELS)
+                .any(|channels| bytes.len() == LIST_HEAD + COOKIE_LEN * channels)
+                .then_some(Self::List),
+            _ => None,
+        }
+    }
 }
 
 fn parse_hello(bytes: &[u8], body: &[u8]) -> Result<Body, DatagramError> {
@@ -284,6 +306,25 @@ mod tests {
         assert_eq!((cookie[0], &cookie[41..49]), (0x91, &b"\x01\x02\x03SNDR\x01"[..]));
         assert_eq!((list[0], list.len()), (0xa1, 41 + 288 + 16 + 64));
         assert_eq!((confirm[0], confirm.len()), (0xb1, 41 + 16 + 64));
+    }
+
+    #[test]
+    fn requests_have_a_length() {
+        for n in [1, 2, 16] {
+            let [hello, cookie, list, confirm]: [Vec<u8>; 4] =
+                datagrams(n).iter().map(Datagram::encode).collect::<Vec<_>>().try_into().unwrap();
+            assert_eq!(Request::of(&hello), Some(Request::Hello));
+            assert_eq!(Request::of(&list), Some(Request::List));
+            assert_eq!((Request::of(&cookie), Request::of(&confirm)), (None, None));
+            for request in [hello, list] {
+                assert_eq!(Request::of(&request[..request.len() - 1]), None);
+                assert_eq!(Request::of(&[&request[..], &[0]].concat()), None);
+                assert_eq!(Request::of(&[&[request[0] + 1], &request[1..]].concat()), None);
+            }
+        }
+        assert_eq!(Request::of(&[0xa1; LIST_HEAD]), None);
+        assert_eq!(Request::of(&[0xa1; MAX_LEN + COOKIE_LEN]), None);
+        assert_eq!(Request::of(&[]), None);
     }
 
     #[test]

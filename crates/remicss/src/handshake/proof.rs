@@ -8,18 +8,24 @@ use std::fmt;
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
-use zeroize::{Zeroize, ZeroizeOnDrop};
+use zeroize::Zeroizing;
 
 use super::message::PROOF;
 
-/// A key that both ends were given before: 32 random bytes.
-#[derive(Clone, Zeroize, ZeroizeOnDrop)]
-pub struct SharedKey([u8; 32]);
+/// A key that both ends were given before: 32 random bytes. Secret.
+#[derive(Clone)]
+pub struct SharedKey {
+    /// The key is in it already, which takes as long as to add a Hello.
+    code: Hmac<Sha256>,
+}
 
 impl SharedKey {
     /// A key of random bytes.
+    #[expect(clippy::missing_panics_doc, reason = "keys of any length are taken")]
     pub fn new(random: [u8; 32]) -> Self {
-        Self(random)
+        let random = Zeroizing::new(random);
+        let code = Hmac::new_from_slice(&*random).expect("keys of any length are taken");
+        Self { code }
     }
 }
 
@@ -49,7 +55,7 @@ pub(super) fn is_proven(key: Option<&SharedKey>, channel: usize, datagram: &[u8]
 }
 
 fn code(key: &SharedKey, channel: usize, datagram: &[u8]) -> Hmac<Sha256> {
-    let mut code = Hmac::<Sha256>::new_from_slice(&key.0).expect("keys of any length are taken");
+    let mut code = key.code.clone();
     let channel = u8::try_from(channel).expect("at most 16 channels");
     code.update(&[channel]);
     code.update(&datagram[..PROOF.start]);

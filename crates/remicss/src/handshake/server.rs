@@ -20,11 +20,10 @@ use sharing::{Generator, RandomError};
 use thiserror::Error;
 
 use super::cookies::{Cookies, Holder, LIFETIME};
-use super::message::{Body, Datagram, MAX_LEN, Nonce, is_hello};
+use super::message::{Body, Datagram, Nonce, Request};
 use super::points::{self, KeyShare, PointPair};
 use super::proof::{SharedKey, is_proven, prove};
 use super::{ANSWERS_PER_SECOND, PATIENCE, Terms};
-use crate::MAX_CHANNELS;
 use crate::keys::{Direction, Keys, Points, Token};
 
 /// How many lists wait on one channel, at most. A client that starts again and again has ten or so
@@ -35,8 +34,14 @@ const MAX_WAITING: usize = 64;
 /// there are as many.
 const MAX_RECENT: usize = 64;
 
-/// How many answers and events wait to be taken. Further ones are lost, as datagrams are.
+/// How many answers wait to be taken on one channel, and how many refusals. Further ones are lost, as
+/// datagrams are.
 const MAX_QUEUED: usize = 256;
+
+/// How many different reasons are told for refusals on one channel, at most, and how long none of them
+/// is told again.
+const MAX_TOLD: usize = 16;
+const SILENCE: Duration = Duration::from_secs(1);
 
 /// The time for one datagram, and how much of it is kept while none come.
 const ANSWER: Duration = Duration::from_nanos(1_000_000_000 / ANSWERS_PER_SECOND as u64);
@@ -91,7 +96,7 @@ pub enum ServerEvent {
         /// The client's address on each channel.
         addresses: Vec<SocketAddr>,
     },
-    /// A list could not be taken.
+    /// A list could not be taken. The same reason is told once a second on a channel, at most.
     Refused {
         /// The channel's index, if it is one channel's matter.
         channel: Option<usize>,
@@ -149,6 +154,8 @@ pub struct Server {
     connections: HashMap<ConnectionId, [u8; COOKIE_LEN]>,
     opened: u64,
     recent: VecDeque<Recent>,
+    /// Why all channels' lists together were refused.
+    told: Told,
     replies: VecDeque<Reply>,
     events: VecDeque<ServerEvent>,
     now: Duration,
@@ -159,6 +166,9 @@ struct Channel {
     waiting: usize,
     hellos: Budget,
     lists: Budget,
+    /// How many of the replies are its own.
+    replies: usize,
+    told: Told,
 }
 
 /// How much of the time that there is for datagrams is spent. It comes evenly: with so many for each tenth
@@ -168,6 +178,10 @@ struct Channel {
 struct Budget {
     spent: Duration,
 }
+
+/// What was told a little while ago, and when.
+#[derive(Debug, Default)]
+struct Told(Vec<(ServerRefusal, Duration)>);
 
 /// A list that came on one channel, and waits for the others.
 #[derive(Debug)]
@@ -223,6 +237,7 @@ impl Server {
             connections: HashMap::new(),
             opened: 0,
             recent: VecDeque::new(),
+            told: Told::default(),
             replies: VecDeque::new(),
             events: VecDeque::new(),
             now: Duration::ZERO,
@@ -241,10 +256,14 @@ impl Server {
         let Some(known) = self.channels.get_mut(channel) else {
             return;
         };
-        // The proof comes before the budget: who has no key uses up nobody's.
-        let budget = if is_hello(bytes) { &mut known.hellos } else { &mut known.lists };
-        if bytes.len() > MAX_LEN
-            || !self.peer.may_send_from(channel, from)
+        // The cheapest question comes first, and the proof before the budget: who has no key uses up
+        // nobody's.
+        let budget = match Request::of(bytes) {
+            Some(Request::Hello) => &mut known.hellos,
+            Some(Request::List) => &mut known.lists,
+            None => return,
+        };
+        if !self.peer.may_send_from(channel, from)
             || !is_proven(self.peer.key(), channel, bytes)
             || !budget.take(self.now)
         {
@@ -279,7 +298,9 @@ impl Server {
 
     /// The next datagram to send. Ask until there is none.
     pub fn poll_transmit(&mut self) -> Option<Reply> {
-        self.replies.pop_front()
+        let reply = self.replies.pop_front()?;
+        self.channels[reply.channel].replies -= 1;
+        Some(reply)
     }
 
     /// What there is to tell, until there is nothing.
@@ -410,13 +431,15 @@ impl Server {
             return self.refuse(None, ServerRefusal::KeyShares);
         };
         let holders: Vec<Holder> = members.iter().map(|member| member.holder).collect();
-        for &holder in &holders {
-            self.reply(holder, Body::Confirm { list: list.clone() });
-        }
-        self.tell(ServerEvent::Associated {
+        // It is never lost, or a client that is confirmed would be associated alone. There are only as
+        // many as are remembered. What is lost of the Confirms is sent when the List comes again.
+        self.events.push_back(ServerEvent::Associated {
             keys: self.keys(&list, members, &points),
             addresses: holders.iter().map(|holder| holder.address).collect(),
         });
+        for &holder in &holders {
+            self.reply(holder, Body::Confirm { list: list.clone() });
+        }
         let until = self.now.saturating_add(LIFETIME);
         self.recent.push_back(Recent { list, holders, until });
     }
@@ -434,7 +457,9 @@ impl Server {
     }
 
     fn reply(&mut self, to: Holder, body: Body) {
-        if self.replies.len() < MAX_QUEUED {
+        let queued = &mut self.channels[to.channel].replies;
+        if *queued < MAX_QUEUED {
+            *queued += 1;
             let mut bytes = Datagram { nonce: to.nonce, body }.encode();
             prove(self.peer.key(), to.channel, &mut bytes);
             self.replies.push_back(Reply { channel: to.channel, to: to.address, bytes });
@@ -442,12 +467,9 @@ impl Server {
     }
 
     fn refuse(&mut self, channel: Option<usize>, reason: ServerRefusal) {
-        self.tell(ServerEvent::Refused { channel, reason });
-    }
-
-    fn tell(&mut self, event: ServerEvent) {
-        if self.events.len() < MAX_QUEUED {
-            self.events.push_back(event);
+        let told = channel.map_or(&mut self.told, |channel| &mut self.channels[channel].told);
+        if self.events.len() < MAX_QUEUED && told.is_news(reason, self.now) {
+            self.events.push_back(ServerEvent::Refused { channel, reason });
         }
     }
 }
@@ -486,10 +508,20 @@ impl Budget {
     }
 }
 
+impl Told {
+    /// Whether a reason is to be told now.
+    fn is_news(&mut self, reason: ServerRefusal, now: Duration) -> bool {
+        self.0.retain(|(_, since)| now.saturating_sub(*since) < SILENCE);
+        let is_news = self.0.len() < MAX_TOLD && self.0.iter().all(|(told, _)| *told != reason);
+        if is_news {
+            self.0.push((reason, now));
+        }
+        is_news
+    }
+}
+
 impl Recent {
     fn used(&self, channel: usize, cookie: &association::Cookie) -> bool {
         self.list.position(cookie) == Some(channel)
     }
 }
-
-const _: () = assert!(MAX_QUEUED >= MAX_CHANNELS, "all Confirms fit");

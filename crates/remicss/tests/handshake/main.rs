@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use remicss::handshake::{
-    ANSWERS_PER_SECOND, Client, ClientEvent, ClientFailure, Datagram, PATIENCE, Peer, Server,
-    ServerEvent, ServerRefusal, SharedKey, Terms, TermsDiffer,
+    ANSWERS_PER_SECOND, Client, ClientEvent, ClientFailure, Datagram, PATIENCE, Peer, REPEAT,
+    Server, ServerEvent, ServerRefusal, SharedKey, Terms, TermsDiffer,
 };
 use remicss::keys::Keys;
 use sharing::Generator;
@@ -347,6 +347,95 @@ fn a_flood_leaves_a_client_its_chance_whenever_it_asks() {
         }
     }
     assert!((2..20).contains(&answered), "of 40 Hellos {answered} were answered");
+}
+
+#[test]
+fn what_is_no_request_takes_nobodys_turn() {
+    let mut server = server(terms(2), peer(2));
+    let mut client = client(terms(2), None, NOW);
+    let mut said = Vec::new();
+    exchange(&mut client, &mut server, NOW, |_, bytes| {
+        said.push(bytes.to_vec());
+        bytes[0] >> 4 == 10
+    });
+    let of_kind = |kind| said.iter().find(|bytes| bytes[0] >> 4 == kind).unwrap();
+    let (hello, cookie, list) = (of_kind(8), of_kind(9), of_kind(10));
+    let later = NOW + REPEAT;
+    for _ in 0..ANSWERS_PER_SECOND {
+        for bytes in [&hello[1..], &hello[..83], cookie, &list[..400], &[&list[..], &[0]].concat()]
+        {
+            server.handle_datagram(0, address(0, 0), bytes, later);
+        }
+    }
+    // The time that there is for requests has not been used up.
+    server.handle_datagram(0, address(0, 0), hello, later);
+    assert_eq!(answers(&mut server).len(), 1);
+    exchange(&mut client, &mut server, later, |_, _| false);
+    assert!(matches!(client.poll_event(), Some(ClientEvent::Associated(_))));
+}
+
+#[test]
+fn a_flood_on_one_channel_leaves_room_for_the_answers_on_others() {
+    let mut server = server(terms(2), peer(2));
+    let hellos: Vec<_> = step(&mut client(terms(2), None, NOW));
+    // Nobody takes the answers for 40 ms.
+    for us in 0..40_000 {
+        let now = NOW + Duration::from_micros(us);
+        server.handle_datagram(0, address(0, 0), &hellos[0].1, now);
+    }
+    server.handle_datagram(1, address(0, 1), &hellos[1].1, NOW);
+    let answered = answers(&mut server);
+    assert_eq!(answered.iter().filter(|(channel, _)| *channel == 0).count(), 256);
+    assert_eq!(answered.iter().filter(|(channel, _)| *channel == 1).count(), 1);
+    // And there is room again.
+    server.handle_datagram(0, address(0, 0), &hellos[0].1, NOW + Duration::from_secs(1));
+    assert_eq!(answers(&mut server).len(), 1);
+}
+
+#[test]
+fn a_reason_is_told_once_a_second_on_a_channel() {
+    let three = |floor, tags| Terms::new(3, floor, tags).unwrap();
+    let mut server = server(three(2, true), peer(3));
+    let mut lists = |terms| {
+        let mut lists = Vec::new();
+        exchange(&mut client(terms, None, NOW), &mut server, NOW, |_, bytes| {
+            let is_list = bytes[0] >> 4 == 10;
+            if is_list {
+                lists.push(bytes.to_vec());
+            }
+            is_list
+        });
+        lists
+    };
+    let (low, untagged) = (lists(three(1, true)), lists(three(2, false)));
+    let mut told = Vec::new();
+    for ms in 0..5_000 {
+        let now = NOW + Duration::from_millis(ms);
+        server.handle_datagram(0, address(0, 0), &low[0], now);
+        told.extend(refusals(&mut server));
+    }
+    assert_eq!(told, [ServerRefusal::Terms(TermsDiffer::Floor(1)); 5]);
+    // Others are told at once.
+    let now = NOW + Duration::from_millis(5_000 - 1);
+    server.handle_datagram(0, address(0, 0), &untagged[0], now);
+    server.handle_datagram(1, address(0, 1), &low[1], now);
+    let expected = [TermsDiffer::Tags, TermsDiffer::Floor(1)].map(ServerRefusal::Terms);
+    assert_eq!(refusals(&mut server), expected);
+}
+
+#[test]
+fn an_association_is_told_however_many_were_refused() {
+    let mut server = server(terms(2), peer(2));
+    let mut now = NOW;
+    // Nobody listens for five minutes.
+    for _ in 0..300 {
+        now += Duration::from_secs(1);
+        let mut other = client(Terms::new(2, 1, false).unwrap(), None, now);
+        exchange(&mut other, &mut server, now, |_, _| false);
+    }
+    let event = finish(&mut client(terms(2), None, now), &mut server, now);
+    assert!(matches!(event, ClientEvent::Associated(_)));
+    assert!(associated(&mut server).is_some(), "the client is alone");
 }
 
 #[test]
