@@ -1,6 +1,7 @@
 //! `sunder tunnel`: one end of a ReMICSS tunnel.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use remicss::config::{Config, End};
@@ -46,7 +47,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let path = &arguments.config;
     let config = daemon::load("tunnel", path, Config::from_toml)?;
     let key = config.key.as_ref().map(|key| read_key(path, key)).transpose()?;
-    for risk in risks(&config) {
+    let shown = config.key.as_ref().and_then(|key| shown_key(path, key));
+    for risk in risks(&config).into_iter().chain(shown) {
         console::warning(&risk);
     }
     let tunnel = Tunnel::open(&config, key).map_err(Failure::Failed)?;
@@ -75,7 +77,7 @@ async fn carry(tunnel: Tunnel) -> Result<(), Failure> {
 
 /// Reads the shared key: 64 hexadecimal digits, in a file beside the configuration.
 fn read_key(config: &Path, key: &Path) -> Result<SharedKey, Failure> {
-    let path = config.parent().unwrap_or(Path::new("")).join(key);
+    let path = key_path(config, key);
     let refuse = |what: &str| {
         let advice = "write 64 hexadecimal digits: openssl rand -hex 32 > FILE";
         Failure::Usage(format!("key {}: {what}; {advice}", path.display()))
@@ -94,6 +96,22 @@ fn read_key(config: &Path, key: &Path) -> Result<SharedKey, Failure> {
         *byte = u8::try_from(high << 4 | low).expect("two digits");
     }
     Ok(SharedKey::new(*bytes))
+}
+
+/// A warning if others than its owner may read the key.
+fn shown_key(config: &Path, key: &Path) -> Option<String> {
+    let path = key_path(config, key);
+    let mode = fs::metadata(&path).ok()?.permissions().mode();
+    (mode & 0o077 != 0).then(|| {
+        format!(
+            "others on this host may read key {path}, and be your client: chmod 600 {path}",
+            path = path.display()
+        )
+    })
+}
+
+fn key_path(config: &Path, key: &Path) -> PathBuf {
+    config.parent().unwrap_or(Path::new("")).join(key)
 }
 
 /// What the configuration allows, but hardly anybody wants.
@@ -166,6 +184,19 @@ mod tests {
         let twice = CLIENT.replace("203.0.113.10", "198.51.100.10").replace("wwan0", "wlan0");
         let named = risks(&Config::from_toml(&twice).unwrap());
         assert!(named.len() == 1 && named[0].contains("channels 2 and 3"), "{named:?}");
+    }
+
+    #[test]
+    fn a_key_that_others_may_read_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = directory.path().join("tunnel.toml");
+        let key = directory.path().join("key");
+        fs::write(&key, "").unwrap();
+        for (mode, is_shown) in [(0o600, false), (0o400, false), (0o640, true), (0o644, true)] {
+            fs::set_permissions(&key, fs::Permissions::from_mode(mode)).unwrap();
+            let shown = shown_key(&config, Path::new("key"));
+            assert_eq!(shown.is_some(), is_shown, "{mode:o}: {shown:?}");
+        }
     }
 
     #[test]

@@ -6,12 +6,17 @@ use model::{Channel, Subset};
 
 use crate::control::Monitor;
 use crate::estimate::{Changes, Estimate, State};
+use crate::keys::Token;
 
 /// What both halves know.
 #[derive(Default)]
 pub struct Common {
     /// What is measured; `None` while there is no association.
     pub monitor: Option<Monitor>,
+    /// The tokens of what this end sends, by which its senders are told from those of before.
+    pub tokens: Vec<Token>,
+    /// How many symbols of packets have verified.
+    pub packets: u64,
     /// How many datagrams have come on each channel.
     pub received: Vec<u64>,
     /// The channels whose shares are not used.
@@ -30,10 +35,12 @@ pub struct Situation {
 
 impl Common {
     /// Begins anew with an association.
-    pub fn begin(&mut self, monitor: Monitor, channels: usize) {
+    pub fn begin(&mut self, monitor: Monitor, tokens: Vec<Token>) {
         *self = Self {
             monitor: Some(monitor),
-            received: vec![0; channels],
+            received: vec![0; tokens.len()],
+            tokens,
+            packets: 0,
             quarantined: Subset::EMPTY,
             changes: Changes::default(),
         };

@@ -16,7 +16,7 @@ use crate::handshake::{
     SharedKey, Terms,
 };
 use crate::keys::{Keys, Token};
-use crate::paths::{Paths, PathsError};
+use crate::paths::Paths;
 use crate::receiver::{Counts, Deliver, Limits, Received, Receiver};
 
 /// How long a client waits before it starts again, at first and at most.
@@ -53,7 +53,7 @@ pub enum Event {
         /// The address.
         to: SocketAddr,
     },
-    /// All channels carry datagrams of this length, as UDP's payload.
+    /// All channels carry datagrams of this length, as UDP's payload, as far as it is known of them.
     Room(usize),
     /// Nothing has come from the peer for too long.
     Gone,
@@ -241,27 +241,17 @@ impl Inbound {
         self.notes.clear();
         self.peers.clone_from(&peers);
         self.tokens = (keys.outgoing.tokens.clone(), keys.incoming.tokens.clone());
-        self.paths = None;
+        let (outgoing, incoming) = self.tokens.clone();
+        let headers = &self.settings.headers;
+        self.paths = Some(Paths::new(outgoing, incoming, headers, &mut self.generator));
         self.seen.fill(None);
         self.events.push_back(Event::Associated { keys, peers });
     }
 
-    /// Begins to search for the channels' MTUs, each of which is at most that of its device.
-    ///
-    /// # Errors
-    /// When a device's is too small for IPv6, or there are no random bytes.
-    pub fn search(&mut self, device_mtus: &[u16]) -> Result<(), PathsError> {
-        let (outgoing, incoming) = self.tokens.clone();
-        let headers = &self.settings.headers;
-        self.paths =
-            Some(Paths::new(outgoing, incoming, headers, device_mtus, &mut self.generator)?);
-        Ok(())
-    }
-
-    /// The kernel refused the datagram that was to be sent last on a channel.
-    pub fn handle_refusal(&mut self, channel: usize, now: Duration) {
+    /// The kernel refused a datagram of this end on a channel, as it is too long for the device.
+    pub fn handle_refusal(&mut self, channel: usize, bytes: &[u8], now: Duration) {
         if let Some(paths) = &mut self.paths {
-            paths.handle_refusal(channel, now);
+            paths.handle_refusal(channel, bytes, now);
         }
     }
 
@@ -271,7 +261,7 @@ impl Inbound {
         self.follow_handshake(now);
         let is_fresh = std::mem::take(&mut self.is_fresh);
         if is_fresh {
-            common.begin(Monitor::new(&self.settings.rates_bps, now), self.peers.len());
+            common.begin(Monitor::new(&self.settings.rates_bps, now), self.tokens.0.clone());
         }
         let has_heard = self.tell(common);
         if let Some(room) = self.paths.as_mut().and_then(Paths::poll_room) {
@@ -284,6 +274,8 @@ impl Inbound {
             *received = receiver.received(channel).datagrams;
         }
         common.quarantined = receiver.quarantined();
+        let counts = receiver.counts();
+        common.packets = counts.symbols - counts.controls;
         if let Some(monitor) = &common.monitor {
             let window = monitor.release_window(now);
             receiver.set_window(if self.settings.keeps_order { window } else { Duration::ZERO });
@@ -405,6 +397,9 @@ impl Inbound {
                 Note::Share { number, channel, before, from, at } => {
                     monitor.handle_share(number, channel, before, at);
                     self.seen[channel] = Some((number, from));
+                    if let Some(paths) = &mut self.paths {
+                        paths.handle_share(channel, at);
+                    }
                 }
                 Note::Message { number, bytes, at } => {
                     // The tag fits, so the peer speaks another version. It will be held for gone.

@@ -17,7 +17,7 @@ pub mod inbound;
 pub mod keys;
 pub mod outbound;
 pub mod pace;
-pub mod paths;
+mod paths;
 pub mod plan;
 pub mod probe;
 mod queue;

@@ -116,16 +116,26 @@ impl Outbound {
     }
 
     /// Sends a control message if one is due, and goes on at the rates that the monitor says.
-    pub fn tend(&mut self, common: &mut Common, now: Duration, batches: &mut [Batch]) {
-        let Some(sender) = &mut self.sender else { return };
-        let Some(monitor) = &mut common.monitor else { return };
+    /// Returns when to be called again, at the latest; `None` if there is nothing to be done before
+    /// the next order.
+    pub fn tend(
+        &mut self,
+        common: &mut Common,
+        now: Duration,
+        batches: &mut [Batch],
+    ) -> Option<Duration> {
+        // The sender of the association before this one has nothing to say about it.
+        let sender = self.sender.as_mut().filter(|sender| sender.tokens() == common.tokens)?;
+        let monitor = common.monitor.as_mut()?;
         let counts = sender.counts();
         let totals = counts.datagrams.iter().zip(&counts.ip_bytes);
         let totals: Vec<Totals> = totals
             .take(batches.len())
             .map(|(datagrams, bytes)| Totals { datagrams: *datagrams, bytes: *bytes })
             .collect();
-        let message = monitor.poll_message(now, &totals, &common.received, common.quarantined);
+        let packets = counts.symbols + common.packets;
+        let message =
+            monitor.poll_message(now, &totals, &common.received, common.quarantined, packets);
         if let Some(message) = message {
             // A message that is not sent is one that was lost.
             let _ = sender.control(&message, now, batches);
@@ -133,6 +143,7 @@ impl Outbound {
                 sender.set_rate(channel, monitor.pace_bps(channel), now);
             }
         }
+        Some(monitor.poll_timeout())
     }
 
     /// Sets how many bytes a datagram has at most, as UDP's payload.

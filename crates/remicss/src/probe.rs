@@ -4,17 +4,22 @@
 //! The bytes are in `docs/protocols/remicss.md`, section "Path MTU". One end searches for what it
 //! sends: it asks with [`Search::poll_transmit`], the other end answers with [`answer`], and
 //! [`Search::handle_answer`] takes that. Lengths of packets are those of IP packets, headers included.
+//!
+//! Nobody is asked what the route carries: what the kernel knows of it, anyone may have told it who can
+//! forge an ICMP message. What the device does not send, the kernel refuses, and the search goes on at
+//! once.
 
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use subtle::ConstantTimeEq;
-use thiserror::Error;
 
 use crate::keys::{TOKEN_LEN, Token};
 
 /// What every path is taken to carry: the least that IPv6 allows.
 pub const LEAST_MTU: u16 = 1280;
+
+/// What is tried first. The tunnel sends nothing longer.
+pub const MOST_MTU: u16 = 1500;
 
 /// How long an answer is waited for.
 const WAIT: Duration = Duration::from_millis(300);
@@ -24,6 +29,9 @@ const TRIES: u32 = 3;
 
 /// How long the result of a search is relied on.
 const VALIDITY: Duration = Duration::from_secs(600);
+
+/// How long after a search to which the path was silent there is none.
+const PAUSE: Duration = Duration::from_secs(10);
 
 const PROBE: u8 = 0x30;
 const ANSWER: u8 = 0x40;
@@ -36,34 +44,22 @@ const PROBE_HEADER: usize = 1 + TOKEN_LEN + ID_LEN;
 /// The length of an answer.
 const ANSWER_LEN: usize = PROBE_HEADER + 2;
 
-/// There is nothing to search for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum SearchError {
-    /// The device sends no packets that are long enough.
-    #[error("a device's MTU of {0} is below {LEAST_MTU}")]
-    Mtu(u16),
-    /// IP and UDP have other headers.
-    #[error("headers of {0} bytes are not those of IP and UDP")]
-    Headers(u16),
-}
-
-/// The headers of IP and UDP: without options up to as many as there can be.
-const HEADERS: RangeInclusive<u16> = 28..=68;
-
 /// The search for the MTU of one channel's path in one direction.
 #[derive(Clone, Debug)]
 pub struct Search {
     token: Token,
     id: [u8; ID_LEN],
     headers: u16,
-    /// The longest packet that the device sends.
-    device: u16,
-    /// The longest that is known to arrive, and the shortest that is held for too long.
+    /// The longest packet that is known to arrive, and the shortest that is held for too long.
     low: u16,
     high: u16,
     trying: Option<Trying>,
-    /// What the last search has found, and when it is to be done again.
-    found: Option<(u16, Duration)>,
+    /// What the last search that was answered has found.
+    found: Option<u16>,
+    /// When to search again.
+    again: Duration,
+    /// Whether nothing was answered at last, or sent yet. Then there is no search before a share has come.
+    is_silent: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -73,68 +69,71 @@ struct Trying {
     tries: u32,
     /// Until when the last one's answer is waited for.
     until: Duration,
+    /// Whether a probe of a length that arrives is to be sent beside it, and whether one was answered:
+    /// so the path is not silent altogether.
+    checks: bool,
+    is_heard: bool,
 }
 
 impl Search {
-    /// A search on a channel with a token for what is sent, by a device that sends packets of up to
-    /// `device_mtu` bytes. `headers` are the bytes of IP and UDP: 28, or 48 with IPv6. `id` is
-    /// random, so that nobody answers who has not seen the probes.
-    ///
-    /// # Errors
-    /// If the device's MTU is below [`LEAST_MTU`], or the headers are none of IP and UDP.
-    pub fn new(
-        token: Token,
-        id: [u8; ID_LEN],
-        device_mtu: u16,
-        headers: u16,
-    ) -> Result<Self, SearchError> {
-        if device_mtu < LEAST_MTU {
-            return Err(SearchError::Mtu(device_mtu));
-        }
-        if !HEADERS.contains(&headers) {
-            return Err(SearchError::Headers(headers));
-        }
-        let mut search = Self {
+    /// A search on a channel with a token for what is sent. `headers` are the bytes of IP and UDP: 28,
+    /// or 48 with IPv6. `id` is random, so that nobody answers who has not seen the probes. It begins
+    /// with the first share that comes: before, there may be nobody to answer.
+    pub fn new(token: Token, id: [u8; ID_LEN], headers: u16) -> Self {
+        Self {
             token,
             id,
             headers,
-            // So that there is a length above it.
-            device: device_mtu.min(u16::MAX - 1),
             low: LEAST_MTU,
-            high: 0,
+            high: MOST_MTU + 1,
             trying: None,
             found: None,
-        };
-        search.begin();
-        Ok(search)
+            again: Duration::ZERO,
+            is_silent: true,
+        }
     }
 
-    /// The path's MTU, as the last search has found it; `None` before the first is over.
+    /// The path's MTU, as the last search that was answered has found it; `None` before.
     pub fn mtu(&self) -> Option<u16> {
-        self.found.map(|(mtu, _)| mtu)
+        self.found
+    }
+
+    /// The longest datagram that arrives by [`Self::mtu`], as UDP's payload.
+    pub fn room(&self) -> Option<usize> {
+        self.found.map(|mtu| usize::from(mtu.saturating_sub(self.headers)))
     }
 
     /// The next probe, to be sent with "don't fragment". Ask until there is none.
     pub fn poll_transmit(&mut self, now: Duration) -> Option<Vec<u8>> {
-        match self.found {
-            Some((_, until)) if now < until => return None,
-            // The device's MTU first again: paths get longer too.
-            Some(_) if self.trying.is_none() => self.begin(),
-            _ => {}
+        if self.trying.is_none() && !self.is_silent && self.again <= now {
+            self.begin(now);
         }
-        let next = self.next_try(now)?;
-        self.trying =
-            Some(Trying { until: now.saturating_add(WAIT), tries: next.tries + 1, ..next });
-        let mut probe = vec![PROBE];
-        probe.extend(self.token.bytes());
-        probe.extend(self.id);
-        probe.resize(usize::from(next.length - self.headers), 0);
-        Some(probe)
+        if let Some(trying) = self.trying
+            && (trying.tries, trying.until <= now) == (TRIES, true)
+        {
+            self.judge(trying, now);
+        }
+        let trying = self.trying.as_mut()?;
+        if std::mem::take(&mut trying.checks) {
+            return Some(self.probe(self.low));
+        }
+        if now < trying.until {
+            return None;
+        }
+        trying.tries += 1;
+        trying.until = now.saturating_add(WAIT);
+        // Most paths answer the first, and then that is all.
+        trying.checks = trying.tries > 1;
+        let length = trying.length;
+        Some(self.probe(length))
     }
 
     /// When to call [`Self::poll_transmit`] next.
     pub fn poll_timeout(&self) -> Option<Duration> {
-        self.trying.map(|trying| trying.until).or(self.found.map(|(_, until)| until))
+        match self.trying {
+            Some(trying) => Some(trying.until),
+            None => (!self.is_silent).then_some(self.again),
+        }
     }
 
     /// A datagram of kind 4 came on the channel. Whoever sees the channel may lie: then packets are
@@ -144,61 +143,99 @@ impl Search {
             return;
         };
         let length = length.saturating_add(self.headers);
-        if self.trying.is_none() || length <= self.low || length > self.device {
+        if length > MOST_MTU {
+            return;
+        }
+        if self.is_silent {
+            // Not so silent, but slow.
+            self.begin(now);
+        }
+        let Some(trying) = &mut self.trying else { return };
+        trying.is_heard = true;
+        if length <= self.low {
             return;
         }
         self.low = length;
         if length >= self.high {
             // That was held for too long, and only late. What is longer may have been, too.
-            self.high = self.device + 1;
+            self.high = MOST_MTU + 1;
         }
         self.narrow(now);
     }
 
-    /// The kernel refused to send the last probe: it is too long for the device or a route.
-    pub fn handle_refusal(&mut self, now: Duration) {
-        if let Some(trying) = self.trying {
+    /// The kernel refused to send a datagram, as it is too long for the device. If it is the last probe,
+    /// that needs no other try.
+    pub fn handle_refusal(&mut self, datagram: &[u8], now: Duration) {
+        let Some(trying) = self.trying else { return };
+        let is_probe = datagram.first() == Some(&PROBE);
+        if is_probe && datagram.len() == self.payload_len(trying.length) {
             self.high = self.high.min(trying.length);
             self.narrow(now);
         }
     }
 
-    fn begin(&mut self) {
+    /// A share came on the channel. If its path was silent, it may not be so any more.
+    pub fn handle_share(&mut self, now: Duration) {
+        self.is_silent &= now < self.again;
+    }
+
+    /// Begins with the longest again: paths get longer, too.
+    fn begin(&mut self, now: Duration) {
         self.low = LEAST_MTU;
-        self.high = self.device + 1;
-        self.trying = None;
+        self.high = MOST_MTU + 1;
+        self.is_silent = false;
+        self.narrow(now);
     }
 
-    /// What to send now, if anything: the length that is tried again, or another.
-    fn next_try(&mut self, now: Duration) -> Option<Trying> {
-        if let Some(trying) = self.trying {
-            if now < trying.until {
-                return None;
-            }
-            if trying.tries < TRIES {
-                return Some(trying);
-            }
+    /// A length was tried as often as any, and not answered.
+    fn judge(&mut self, trying: Trying, now: Duration) {
+        if trying.is_heard {
             self.high = self.high.min(trying.length);
+            self.narrow(now);
+        } else {
+            // What is lost when all is lost says nothing about lengths.
+            self.trying = None;
+            self.is_silent = true;
+            self.again = now.saturating_add(PAUSE);
         }
-        let length = self.next_length(now)?;
-        Some(Trying { length, tries: 0, until: now })
     }
 
-    /// After an answer: goes on with another length at once, or is done.
+    /// Goes on with the next length at once, or is done.
     fn narrow(&mut self, now: Duration) {
-        self.trying = self.next_length(now).map(|length| Trying { length, tries: 0, until: now });
+        self.trying = self.next_length().map(|length| Trying {
+            length,
+            tries: 0,
+            until: now,
+            checks: false,
+            is_heard: false,
+        });
+        if self.trying.is_none() {
+            self.found = Some(self.low);
+            self.again = now.saturating_add(VALIDITY);
+        }
     }
 
     /// The next length to try; `None` if the MTU is found.
-    fn next_length(&mut self, now: Duration) -> Option<u16> {
+    fn next_length(&self) -> Option<u16> {
         if self.low + 1 >= self.high {
-            self.found = Some((self.low, now.saturating_add(VALIDITY)));
-            self.trying = None;
             return None;
         }
-        // Most paths carry what the device sends, and then one probe is enough.
-        let is_first = self.low == LEAST_MTU && self.high > self.device;
-        Some(if is_first { self.device } else { self.low.midpoint(self.high) })
+        // Most paths carry the longest, and then one probe is enough.
+        let is_first = self.low == LEAST_MTU && self.high > MOST_MTU;
+        Some(if is_first { MOST_MTU } else { self.low.midpoint(self.high) })
+    }
+
+    fn probe(&self, length: u16) -> Vec<u8> {
+        let mut probe = vec![PROBE];
+        probe.extend(self.token.bytes());
+        probe.extend(self.id);
+        probe.resize(self.payload_len(length), 0);
+        probe
+    }
+
+    /// The length of a packet as UDP's payload.
+    fn payload_len(&self, length: u16) -> usize {
+        usize::from(length.saturating_sub(self.headers))
     }
 
     /// The length that an answer names, as UDP's payload.
@@ -243,8 +280,10 @@ mod tests {
         Token::new([4, 5, 6])
     }
 
-    fn search(device: u16) -> Search {
-        Search::new(there(), ID, device, 28).unwrap()
+    fn search() -> Search {
+        let mut search = Search::new(there(), ID, 28);
+        search.handle_share(Duration::ZERO);
+        search
     }
 
     /// Runs a search over a path whose `carries` says which probe arrives, and gives how many probes
@@ -272,7 +311,7 @@ mod tests {
 
     #[test]
     fn bytes_are_as_specified() {
-        let probe = search(1500).poll_transmit(Duration::ZERO).unwrap();
+        let probe = search().poll_transmit(Duration::ZERO).unwrap();
         assert_eq!(probe.len(), 1472);
         assert_eq!(probe[..10], [0x30, 1, 2, 3, 9, 8, 7, 6, 0, 0]);
         let answer = answer(&probe, there(), back()).unwrap();
@@ -280,54 +319,53 @@ mod tests {
     }
 
     #[test]
-    fn a_path_as_wide_as_the_device_takes_one_probe() {
-        let mut search = search(1500);
-        assert_eq!(search.mtu(), None);
+    fn nobody_is_asked_before_a_share_has_come() {
+        let mut search = Search::new(there(), ID, 28);
+        assert_eq!((search.poll_transmit(WAIT), search.poll_timeout()), (None, None));
+        search.handle_share(WAIT);
+        assert_eq!(search.poll_timeout(), Some(Duration::ZERO));
+        assert!(search.poll_transmit(WAIT).is_some());
+    }
+
+    #[test]
+    fn a_path_that_carries_the_longest_takes_one_probe() {
+        let mut search = search();
+        assert_eq!((search.mtu(), search.room()), (None, None));
         let (probes, took) = run(&mut search, Duration::ZERO, |_| true);
-        assert_eq!((probes, took, search.mtu()), (1, Duration::ZERO, Some(1500)));
+        assert_eq!((probes, took), (1, Duration::ZERO));
+        assert_eq!((search.mtu(), search.room()), (Some(1500), Some(1472)));
     }
 
     #[test]
     fn every_mtu_is_found() {
-        for mtu in LEAST_MTU..=1500 {
-            let mut search = search(1500);
+        for mtu in LEAST_MTU..=MOST_MTU {
+            let mut search = search();
             let (probes, took) = run(&mut search, Duration::ZERO, |len| len <= mtu.into());
             assert_eq!(search.mtu(), Some(mtu));
-            assert!(probes <= 3 * 9 && took <= Duration::from_secs(9), "{mtu}: {probes}, {took:?}");
+            assert!(probes <= 5 * 9 && took <= Duration::from_secs(9), "{mtu}: {probes}, {took:?}");
         }
-        let mut jumbo = search(9000);
-        run(&mut jumbo, Duration::ZERO, |len| len <= 8951);
-        assert_eq!(jumbo.mtu(), Some(8951));
-        let mut widest = search(u16::MAX);
-        run(&mut widest, Duration::ZERO, |len| len <= 65_534);
-        assert_eq!(widest.mtu(), Some(65_534));
-    }
-
-    #[test]
-    fn the_device_may_be_as_narrow_as_the_least() {
-        let mut narrow = search(LEAST_MTU);
-        run(&mut narrow, Duration::ZERO, |_| true);
-        assert_eq!(narrow.mtu(), Some(LEAST_MTU));
-        let refused = |mtu, headers| Search::new(there(), ID, mtu, headers).unwrap_err();
-        assert_eq!(refused(1279, 28), SearchError::Mtu(1279));
-        assert_eq!(refused(1500, 27), SearchError::Headers(27));
-        assert_eq!(refused(1500, u16::MAX), SearchError::Headers(u16::MAX));
     }
 
     #[test]
     fn single_losses_do_not_lower_it() {
-        let mut search = search(1500);
-        let mut probe = 0;
+        let mut search = search();
+        let (mut arrived, mut trying, mut tries) = (LEAST_MTU.into(), 0, 0);
         run(&mut search, Duration::ZERO, |len| {
-            probe += 1;
-            probe % 3 == 0 && len <= 1400
+            if len <= arrived {
+                return true;
+            }
+            tries = if len == trying { tries + 1 } else { 1 };
+            trying = len;
+            let arrives = tries == 3 && len <= 1400;
+            arrived = if arrives { len } else { arrived };
+            arrives
         });
         assert_eq!(search.mtu(), Some(1400));
     }
 
     #[test]
     fn it_is_done_again_after_ten_minutes() {
-        let mut search = search(1500);
+        let mut search = search();
         run(&mut search, Duration::ZERO, |_| true);
         assert_eq!(search.poll_transmit(VALIDITY.saturating_sub(WAIT)), None);
         assert_eq!(search.poll_timeout(), Some(VALIDITY));
@@ -337,42 +375,112 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_refuses_is_not_tried_again() {
-        let mut search = search(9000);
-        let mut now = Duration::ZERO;
-        let mut tried = 0;
-        while let Some(probe) = search.poll_transmit(now) {
-            tried += 1;
-            if probe.len() + 28 > 1500 {
-                search.handle_refusal(now);
-            } else {
-                search.handle_answer(&answer(&probe, there(), back()).unwrap(), back(), now);
-            }
-            now += Duration::from_nanos(1);
+    fn a_silent_path_keeps_what_was_found_and_is_searched_when_something_comes() {
+        let mut search = search();
+        let at = |secs| Duration::from_secs(secs);
+        run(&mut search, Duration::ZERO, |_| false);
+        assert_eq!((search.mtu(), search.poll_timeout()), (None, None), "nothing is known");
+        assert_eq!(search.poll_transmit(at(1000)), None);
+        search.handle_share(at(1000));
+        run(&mut search, at(1000), |len| len <= 1460);
+        assert_eq!(search.mtu(), Some(1460));
+
+        // The uplink is off when it is time again, and back 9 s later.
+        let (probes, took) = run(&mut search, at(2000), |_| false);
+        assert_eq!((probes, took), (5, 3 * WAIT));
+        search.handle_share(at(2009));
+        assert_eq!((search.mtu(), search.poll_transmit(at(2009))), (Some(1460), None));
+        search.handle_share(at(2011));
+        run(&mut search, at(2011), |len| len <= 1440);
+        assert_eq!(search.mtu(), Some(1440));
+    }
+
+    #[test]
+    fn a_path_that_falls_silent_while_it_is_searched_is_not_judged() {
+        for answered in 1..20 {
+            let mut search = search();
+            run(&mut search, Duration::ZERO, |len| len <= 1460);
+            let mut probe = 0;
+            run(&mut search, 2 * VALIDITY, |len| {
+                probe += 1;
+                probe <= answered && len <= 1460
+            });
+            assert!(probe > answered);
+            assert_eq!(search.mtu(), Some(1460), "silent after {answered}");
         }
-        assert_eq!(search.mtu(), Some(1500));
-        assert!(tried <= 14);
+    }
+
+    #[test]
+    fn what_the_kernel_refuses_is_not_tried_again() {
+        // The second device is narrower than any path is taken to be.
+        for (device, found) in [(1420, 1420), (600, LEAST_MTU)] {
+            let mut search = search();
+            let mut tried = 0;
+            while let Some(probe) = search.poll_transmit(Duration::ZERO) {
+                tried += 1;
+                if probe.len() + 28 > device {
+                    search.handle_refusal(&probe, Duration::ZERO);
+                } else {
+                    let answer = answer(&probe, there(), back()).unwrap();
+                    search.handle_answer(&answer, back(), Duration::ZERO);
+                }
+            }
+            assert_eq!(search.mtu(), Some(found));
+            assert!(tried <= 9);
+        }
+    }
+
+    #[test]
+    fn only_the_last_probe_is_refused_for_its_length() {
+        let mut search = search();
+        let probe = search.poll_transmit(Duration::ZERO).unwrap();
+        let cookie = [&[0x91][..], &probe[1..]].concat();
+        for other in [&cookie[..], &probe[..1000], &[]] {
+            search.handle_refusal(other, Duration::ZERO);
+            assert_eq!(search.trying.unwrap().length, MOST_MTU);
+        }
+        search.handle_answer(&answer(&probe, there(), back()).unwrap(), back(), Duration::ZERO);
+        assert_eq!(search.mtu(), Some(MOST_MTU));
     }
 
     #[test]
     fn a_late_answer_counts() {
-        let mut search = search(1500);
+        // Later than the last try, and than all of them.
+        for late in [WAIT, 4 * WAIT] {
+            let mut search = search();
+            let first = search.poll_transmit(Duration::ZERO).unwrap();
+            let mut now = Duration::ZERO;
+            while now < late {
+                now += WAIT;
+                while search.poll_transmit(now).is_some() {}
+            }
+            search.handle_answer(&answer(&first, there(), back()).unwrap(), back(), now);
+            assert_eq!((search.poll_transmit(now), search.mtu()), (None, Some(1500)));
+        }
+    }
+
+    #[test]
+    fn a_length_that_was_given_up_may_still_be_answered() {
+        let mut search = search();
         let first = search.poll_transmit(Duration::ZERO).unwrap();
+        let short = search.probe(LEAST_MTU);
+        search.handle_answer(&answer(&short, there(), back()).unwrap(), back(), Duration::ZERO);
         let mut now = Duration::ZERO;
         for _ in 0..3 {
-            now = search.poll_timeout().unwrap();
-            assert!(search.poll_transmit(now).is_some());
+            now += WAIT;
+            while search.poll_transmit(now).is_some() {}
         }
+        assert_eq!(search.high, MOST_MTU);
         search.handle_answer(&answer(&first, there(), back()).unwrap(), back(), now);
         assert_eq!((search.poll_transmit(now), search.mtu()), (None, Some(1500)));
     }
 
     #[test]
     fn strangers_are_not_answered() {
-        let probe = search(1500).poll_transmit(Duration::ZERO).unwrap();
+        let probe = search().poll_transmit(Duration::ZERO).unwrap();
         assert_eq!(answer(&probe, back(), there()), None);
         assert_eq!(answer(&probe[..17], there(), back()), None, "no more than was asked for");
-        let mut search = search(1500);
+        let mut search = search();
         search.poll_transmit(Duration::ZERO);
         let good = answer(&probe, there(), back()).unwrap();
         for place in 0..8 {
@@ -386,26 +494,26 @@ mod tests {
     proptest! {
         #[test]
         fn no_answer_leads_outside(
-            device in LEAST_MTU..,
             answers in prop::collection::vec((any::<u16>(), 0_u64..1000), 0..50),
         ) {
-            let mut search = search(device);
+            let mut search = search();
             let mut now = Duration::ZERO;
             for (length, millis) in answers {
                 now += Duration::from_millis(millis);
                 if let Some(probe) = search.poll_transmit(now) {
-                    prop_assert!(probe.len() <= usize::from(device) - 28);
+                    prop_assert!((1280 - 28..=1500 - 28).contains(&probe.len()));
                 }
                 let [l0, l1] = length.to_be_bytes();
                 search.handle_answer(&[0x40, 4, 5, 6, 9, 8, 7, 6, l0, l1], back(), now);
-                prop_assert!(search.mtu().is_none_or(|mtu| (LEAST_MTU..=device).contains(&mtu)));
+                prop_assert!(search.mtu().is_none_or(|mtu| (LEAST_MTU..=MOST_MTU).contains(&mtu)));
             }
         }
 
         #[test]
         fn any_bytes_are_answered_or_not(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
             let _ = answer(&bytes, there(), back());
-            search(1500).handle_answer(&bytes, back(), Duration::ZERO);
+            search().handle_answer(&bytes, back(), Duration::ZERO);
+            search().handle_refusal(&bytes, Duration::ZERO);
         }
     }
 }

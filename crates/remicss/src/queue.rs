@@ -17,7 +17,7 @@ const TARGET: Duration = Duration::from_millis(15);
 const INTERVAL: Duration = Duration::from_millis(200);
 
 /// What has waited for longer is dropped, whoever sends and does not listen to losses.
-const LONGEST: Duration = Duration::from_millis(100);
+pub(crate) const LONGEST: Duration = Duration::from_millis(100);
 
 /// How much waits at most. Beyond it, it stays in the device.
 const MOST_FRAMES: usize = 2000;

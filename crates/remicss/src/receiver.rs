@@ -78,6 +78,8 @@ impl Default for Limits {
 pub struct Counts {
     /// Verified symbols.
     pub symbols: u64,
+    /// Those of them that were control messages.
+    pub controls: u64,
     /// The bytes of packets and control messages in them.
     pub bytes: u64,
     /// Datagrams that were no shares, or too long.
@@ -187,6 +189,7 @@ impl Receiver {
             self.verified.insert(number);
             let Inside { previous, content } = inside;
             if header.kind == Kind::Control {
+                self.counts.controls += 1;
                 deliver.control(number, content);
             } else {
                 let symbol = Symbol { number, previous, kind: header.kind, packets: content };
@@ -276,12 +279,12 @@ impl Receiver {
             self.counts.duplicate += 1;
             return None;
         }
-        self.received[channel].datagrams += 1;
-        self.received[channel].bytes += datagram.len() as u64;
         if is_outside {
             self.counts.outside += 1;
             return None;
         }
+        self.received[channel].datagrams += 1;
+        self.received[channel].bytes += datagram.len() as u64;
         Some(Arrival { channel, number, header, share, now })
     }
 }

@@ -19,7 +19,7 @@ use zeroize::Zeroizing;
 use crate::MAX_CHANNELS;
 use crate::batch::Batch;
 use crate::datagram::Kind;
-use crate::keys::Direction;
+use crate::keys::{Direction, Token};
 use crate::pace::Pace;
 use crate::schedule::{Readiness, Scheduler};
 use flows::Flows;
@@ -311,6 +311,11 @@ impl Sender {
     /// most, and what it is at first.
     pub fn set_max_datagram_len(&mut self, len: usize) {
         self.max_datagram_len = len.min(MAX_DATAGRAM_LEN);
+    }
+
+    /// The tokens that it sends with.
+    pub fn tokens(&self) -> &[Token] {
+        self.sharer.tokens()
     }
 
     /// What was done so far.

@@ -4,6 +4,11 @@
 //! batch goes out as runs of datagrams of one size, all runs in one `sendmmsg`; and what arrives comes
 //! as runs again (`UDP_GRO`), many of them in one `recvmmsg`. A kernel or device that refuses to cut
 //! is noticed, and the same datagrams are sent one by one.
+//!
+//! Nothing waits here: one thread serves all channels, and the others are not to stand still because one
+//! has no room. A channel whose device is slower than it is paced loses what does not fit, as in
+//! any full queue. The peer's reports show it as loss. A rate is learnt from that; one that is configured
+//! stays, and so does the loss.
 
 // No safe interface knows `sendmmsg` and `recvmmsg` with control messages in buffers that are kept.
 #![allow(unsafe_code)]
@@ -15,13 +20,17 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr;
 use std::sync::Arc;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::batch::Batch;
 
-/// How much of a socket's memory is asked for either way, in bytes: 10 MB are 50 ms of 1.6 Gbit/s.
-const BUFFER: usize = 10 << 20;
+/// How much room is asked for what comes, in bytes: 10 MB are 50 ms of 1.6 Gbit/s.
+const RECEIVE_BUFFER: usize = 10 << 20;
+
+/// How much room is asked for what goes, in bytes. The kernel gives twice as much, and a full packet takes
+/// half as much again as it has: it is enough for a full batch. What is more only waits where a device is
+/// slow, and comes too late to be of use.
+const SEND_BUFFER: usize = 256 << 10;
 
 /// How many messages one receive takes, each of up to 64 KiB of datagrams.
 const MESSAGES: usize = 16;
@@ -34,9 +43,6 @@ const LONGEST: usize = 65_535;
 
 /// The room for one control message with a number in it, in units that align it.
 const CONTROL: usize = 4;
-
-/// How long a full socket may hold up the others, in ms. It is full when the device below is.
-const PATIENCE_MS: i64 = 100;
 
 /// Where a channel's socket is bound.
 #[derive(Clone, Debug)]
@@ -77,7 +83,9 @@ impl Channel {
         }
         socket.bind(&place.local.into())?;
         socket.set_nonblocking(true)?;
-        enlarge_buffers(&socket);
+        size_buffers(&socket);
+        // "Don't fragment", and longer than the device's MTU nothing. What the kernel knows of a path
+        // does not count: a forged ICMP message is enough to tell it.
         let (level, name, value) = match place.local {
             SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE),
             SocketAddr::V6(_) => {
@@ -90,128 +98,19 @@ impl Channel {
         Ok(Self { socket: Arc::new(socket.into()), cuts: true })
     }
 
-    /// The MTU of the route to a peer, in bytes, as far as this host knows it; else 1500.
-    pub(crate) fn mtu(&self, peer: SocketAddr) -> u16 {
-        let known = || {
-            // A socket that is connected is asked for its route's.
-            let socket = UdpSocket::bind(SocketAddr::new(self.socket.local_addr()?.ip(), 0))?;
-            let sock = SockRef::from(&socket);
-            if let Some(device) = SockRef::from(&*self.socket).device()? {
-                sock.bind_device(Some(&device))?;
-            }
-            socket.connect(peer)?;
-            let mtu = match peer {
-                SocketAddr::V4(_) => option(&socket, libc::IPPROTO_IP, libc::IP_MTU)?,
-                SocketAddr::V6(_) => option(&socket, libc::IPPROTO_IPV6, libc::IPV6_MTU)?,
-            };
-            Ok::<u16, io::Error>(u16::try_from(mtu).unwrap_or(u16::MAX))
-        };
-        known().unwrap_or(1500)
-    }
-
-    /// Sends one datagram, if the kernel takes it.
+    /// Sends one datagram. False if it is too long for the device. Whatever else keeps it from leaving,
+    /// it is lost, as datagrams are.
     pub(crate) fn send_one(&self, datagram: &[u8], to: SocketAddr) -> bool {
-        self.socket.send_to(datagram, to).is_ok()
+        let error = self.socket.send_to(datagram, to).err();
+        error.and_then(|error| error.raw_os_error()) != Some(libc::EMSGSIZE)
     }
 
-    /// Sends a batch. Waits a little where the socket is full.
+    /// Sends a batch, without waiting: what finds no room is refused.
     pub(crate) fn send(&mut self, batch: &Batch, to: SocketAddr) -> Sent {
-        let mut sent = Sent::default();
         let (to, to_len) = raw_address(to);
-        let mut runs = batch.runs();
-        loop {
-            let mut taken = [(&[][..], 0); RUNS];
-            let mut count = 0;
-            for (place, run) in taken.iter_mut().zip(runs.by_ref()) {
-                *place = run;
-                count += 1;
-            }
-            if count == 0 {
-                return sent;
-            }
-            self.send_runs(&taken[..count], &to, to_len, &mut sent);
-        }
-    }
-
-    fn send_runs(
-        &mut self,
-        mut runs: &[(&[u8], usize)],
-        to: &libc::sockaddr_storage,
-        to_len: libc::socklen_t,
-        sent: &mut Sent,
-    ) {
-        while let Some(&(bytes, size)) = runs.first() {
-            if !self.cuts {
-                for datagram in bytes.chunks(size) {
-                    let is_taken = self.hand_over(&[(datagram, size)], to, to_len) == Ok(1);
-                    sent.add(is_taken, 1);
-                }
-                runs = &runs[1..];
-                continue;
-            }
-            match self.hand_over(runs, to, to_len) {
-                Ok(taken) => {
-                    let (done, rest) = runs.split_at(taken);
-                    for &(bytes, size) in done {
-                        sent.add(true, bytes.len().div_ceil(size));
-                    }
-                    runs = rest;
-                }
-                // EIO is what a device says that cannot do checksums, and EINVAL an old kernel.
-                Err(libc::EIO | libc::EINVAL) if bytes.len() > size => self.cuts = false,
-                Err(_) => {
-                    sent.add(false, bytes.len().div_ceil(size));
-                    runs = &runs[1..];
-                }
-            }
-        }
-    }
-
-    /// Hands runs to the kernel. Returns how many it took, or the error at the first of them.
-    fn hand_over(
-        &self,
-        runs: &[(&[u8], usize)],
-        to: &libc::sockaddr_storage,
-        to_len: libc::socklen_t,
-    ) -> Result<usize, libc::c_int> {
-        // SAFETY: all-zero bytes are valid values of these C structures: no pointers, no lengths.
-        let mut messages: [libc::mmsghdr; RUNS] = unsafe { mem::zeroed() };
-        let mut slices = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; RUNS];
-        let mut controls = [[0_u64; CONTROL]; RUNS];
-        for (i, (bytes, size)) in runs.iter().enumerate() {
-            slices[i].iov_base = bytes.as_ptr().cast_mut().cast();
-            slices[i].iov_len = bytes.len();
-            let header = &mut messages[i].msg_hdr;
-            header.msg_name = ptr::from_ref(to).cast_mut().cast();
-            header.msg_namelen = to_len;
-            header.msg_iov = &raw mut slices[i];
-            header.msg_iovlen = 1;
-            if bytes.len() > *size {
-                put_segment_size(header, &mut controls[i], *size);
-            }
-        }
-        let count = libc::c_uint::try_from(runs.len()).expect("at most RUNS");
-        loop {
-            // SAFETY: the first `count` messages point to slices, an address and control messages that
-            // outlive the call; the kernel only reads what they point to, and writes `msg_len`.
-            let taken =
-                unsafe { libc::sendmmsg(self.socket.as_raw_fd(), messages.as_mut_ptr(), count, 0) };
-            if let Ok(taken) = usize::try_from(taken) {
-                return Ok(taken);
-            }
-            match io::Error::last_os_error().raw_os_error() {
-                Some(libc::EINTR) => {}
-                Some(libc::EAGAIN | libc::ENOBUFS) if self.wait_for_room() => {}
-                error => return Err(error.unwrap_or(libc::EIO)),
-            }
-        }
-    }
-
-    /// Waits until the socket takes more. False if that takes too long.
-    fn wait_for_room(&self) -> bool {
-        let mut events = [PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::OUT)];
-        let patience = Timespec { tv_sec: 0, tv_nsec: PATIENCE_MS * 1_000_000 };
-        poll(&mut events, Some(&patience)).is_ok_and(|ready| ready > 0)
+        let Self { socket, cuts } = self;
+        let datagrams = send_runs(batch.runs(), cuts, |runs| hand_over(socket, runs, &to, to_len));
+        Sent { datagrams, refused: batch.runs().map(count).sum::<usize>() - datagrams }
     }
 }
 
@@ -221,9 +120,98 @@ impl AsFd for Channel {
     }
 }
 
-impl Sent {
-    fn add(&mut self, is_taken: bool, datagrams: usize) {
-        *(if is_taken { &mut self.datagrams } else { &mut self.refused }) += datagrams;
+/// Hands over runs, many at once; and datagrams one by one if the kernel does not cut, which `cuts`
+/// says from then on. Returns how many datagrams the kernel took. `hand_over` returns how many runs it
+/// took, or the error at the first of them.
+fn send_runs<'a>(
+    mut runs: impl Iterator<Item = (&'a [u8], usize)>,
+    cuts: &mut bool,
+    mut hand_over: impl FnMut(&[(&'a [u8], usize)]) -> Result<usize, libc::c_int>,
+) -> usize {
+    let mut datagrams = 0;
+    loop {
+        let mut some = [(&[][..], 0); RUNS];
+        let mut length = 0;
+        for (place, run) in some.iter_mut().zip(runs.by_ref()) {
+            *place = run;
+            length += 1;
+        }
+        if length == 0 {
+            return datagrams;
+        }
+        let mut rest = &some[..length];
+        while let Some(&(bytes, size)) = rest.first() {
+            if !*cuts {
+                for datagram in bytes.chunks(size) {
+                    match hand_over(&[(datagram, size)]) {
+                        Ok(taken) => datagrams += taken,
+                        Err(error) if is_full(error) => return datagrams,
+                        Err(_) => {}
+                    }
+                }
+                rest = &rest[1..];
+                continue;
+            }
+            match hand_over(rest) {
+                Ok(taken) => {
+                    datagrams += rest[..taken].iter().copied().map(count).sum::<usize>();
+                    rest = &rest[taken..];
+                }
+                // There will be no more room for what comes after it in the batch.
+                Err(error) if is_full(error) => return datagrams,
+                // EIO is what a device says that cannot do checksums, and EINVAL an old kernel.
+                Err(libc::EIO | libc::EINVAL) if bytes.len() > size => *cuts = false,
+                Err(_) => rest = &rest[1..],
+            }
+        }
+    }
+}
+
+/// How many datagrams a run has.
+fn count((bytes, size): (&[u8], usize)) -> usize {
+    bytes.len().div_ceil(size)
+}
+
+/// Whether an error says that the socket or the device has no room.
+fn is_full(error: libc::c_int) -> bool {
+    matches!(error, libc::EAGAIN | libc::ENOBUFS)
+}
+
+/// Hands runs to the kernel. Returns how many it took, or the error at the first of them.
+fn hand_over(
+    socket: &UdpSocket,
+    runs: &[(&[u8], usize)],
+    to: &libc::sockaddr_storage,
+    to_len: libc::socklen_t,
+) -> Result<usize, libc::c_int> {
+    // SAFETY: all-zero bytes are valid values of these C structures: no pointers, no lengths.
+    let mut messages: [libc::mmsghdr; RUNS] = unsafe { mem::zeroed() };
+    let mut slices = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; RUNS];
+    let mut controls = [[0_u64; CONTROL]; RUNS];
+    for (i, (bytes, size)) in runs.iter().enumerate() {
+        slices[i].iov_base = bytes.as_ptr().cast_mut().cast();
+        slices[i].iov_len = bytes.len();
+        let header = &mut messages[i].msg_hdr;
+        header.msg_name = ptr::from_ref(to).cast_mut().cast();
+        header.msg_namelen = to_len;
+        header.msg_iov = &raw mut slices[i];
+        header.msg_iovlen = 1;
+        if bytes.len() > *size {
+            put_segment_size(header, &mut controls[i], *size);
+        }
+    }
+    let count = libc::c_uint::try_from(runs.len()).expect("at most RUNS");
+    loop {
+        // SAFETY: the first `count` messages point to slices, an address and control messages that
+        // outlive the call; the kernel only reads what they point to, and writes `msg_len`.
+        let taken = unsafe { libc::sendmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), count, 0) };
+        if let Ok(taken) = usize::try_from(taken) {
+            return Ok(taken);
+        }
+        match io::Error::last_os_error().raw_os_error() {
+            Some(libc::EINTR) => {}
+            error => return Err(error.unwrap_or(libc::EIO)),
+        }
     }
 }
 
@@ -306,10 +294,12 @@ impl Inbox {
         Ok(received == MESSAGES)
     }
 
-    /// The datagrams that the last receive brought, in order, each with its sender.
+    /// The datagrams that the last receive brought, in order, each with its sender. What claims to come
+    /// from port 0 is left out: nothing can be sent there.
     pub(crate) fn datagrams(&self) -> impl Iterator<Item = (SocketAddr, &[u8])> {
         let messages = self.messages.iter().zip(self.bytes.chunks_exact(LONGEST));
-        messages.flat_map(|(message, bytes)| {
+        let from_somewhere = messages.filter(|(message, _)| message.from.port() != 0);
+        from_somewhere.flat_map(|(message, bytes)| {
             bytes[..message.length].chunks(message.size).map(|datagram| (message.from, datagram))
         })
     }
@@ -318,14 +308,16 @@ impl Inbox {
 /// Who a datagram without an address is from.
 const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
-/// Asks for large buffers: past the system's limit where that is allowed, else up to it.
-fn enlarge_buffers(socket: &Socket) {
-    let size = libc::c_int::try_from(BUFFER).expect("some MB");
-    if set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, size).is_err() {
-        let _ = SockRef::from(socket).set_recv_buffer_size(BUFFER);
+/// Asks for buffers of the right size: past the system's limit where that is allowed, else up to it.
+fn size_buffers(socket: &Socket) {
+    let force = |name, size: usize| {
+        set_option(socket, libc::SOL_SOCKET, name, libc::c_int::try_from(size).expect("some MB"))
+    };
+    if force(libc::SO_RCVBUFFORCE, RECEIVE_BUFFER).is_err() {
+        let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER);
     }
-    if set_option(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, size).is_err() {
-        let _ = SockRef::from(socket).set_send_buffer_size(BUFFER);
+    if force(libc::SO_SNDBUFFORCE, SEND_BUFFER).is_err() {
+        let _ = socket.set_send_buffer_size(SEND_BUFFER);
     }
 }
 
@@ -346,17 +338,6 @@ fn set_option(
         )
     };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-fn option(socket: &UdpSocket, level: libc::c_int, name: libc::c_int) -> io::Result<libc::c_int> {
-    let (mut value, mut length): (libc::c_int, _) = (0, length_of::<libc::c_int>());
-    // SAFETY: the option's value is one `int`, for which there is room, and its length outlives the
-    // call.
-    let result = unsafe {
-        let place = (&raw mut value).cast();
-        libc::getsockopt(socket.as_raw_fd(), level, name, place, &raw mut length)
-    };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
 }
 
 fn length_of<T>() -> libc::socklen_t {
@@ -437,6 +418,9 @@ fn address_of(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use socket2::SockRef;
+
     use super::*;
 
     fn pair() -> (Channel, Channel, SocketAddr) {
@@ -497,6 +481,80 @@ mod tests {
         let sent = from.send(&too_long, address);
         assert_eq!(sent, Sent { datagrams: 2, refused: 1 });
         assert_eq!(receive_all(&to, 2).len(), 2);
+    }
+
+    /// What becomes of a batch of three runs, of 40, 1 and 30 datagrams, when the kernel answers each
+    /// call as `answer` says, which is told how many runs were handed over, and how many datagrams the
+    /// first has. Gives that, whether runs were cut at the end, and how many calls there were.
+    fn send_to(
+        mut answer: impl FnMut(usize, usize) -> Result<usize, libc::c_int>,
+    ) -> (usize, bool, usize) {
+        let batch = batch(&[vec![1400; 40], vec![1401], vec![1402; 30]].concat());
+        let (mut cuts, mut calls) = (true, 0);
+        let taken = send_runs(batch.runs(), &mut cuts, |runs| {
+            calls += 1;
+            answer(runs.len(), count(runs[0]))
+        });
+        (taken, cuts, calls)
+    }
+
+    #[test]
+    fn a_full_socket_refuses_the_rest_of_a_batch_at_once() {
+        assert_eq!(send_to(|runs, _| Ok(runs)), (71, true, 1));
+        for full in [libc::EAGAIN, libc::ENOBUFS] {
+            assert_eq!(send_to(|_, _| Err(full)), (0, true, 1));
+            // There is room for the first run.
+            let one = |runs, _| if runs == 3 { Ok(1) } else { Err(full) };
+            assert_eq!(send_to(one), (40, true, 2));
+        }
+    }
+
+    #[test]
+    fn what_is_not_cut_is_sent_one_by_one() {
+        for error in [libc::EIO, libc::EINVAL] {
+            let uncut = |_, datagrams: usize| if datagrams > 1 { Err(error) } else { Ok(1) };
+            assert_eq!(send_to(uncut), (71, false, 1 + 71));
+            // There is room for ten.
+            let mut room = 10;
+            let few = |_, datagrams| {
+                if datagrams > 1 {
+                    return Err(error);
+                }
+                room -= 1;
+                if room >= 0 { Ok(1) } else { Err(libc::EAGAIN) }
+            };
+            assert_eq!(send_to(few), (10, false, 1 + 11));
+        }
+        // What is too long is alone refused.
+        let long = |_, datagrams| if datagrams == 40 { Err(libc::EMSGSIZE) } else { Ok(1) };
+        assert_eq!(send_to(long), (31, true, 3));
+    }
+
+    #[test]
+    fn a_socket_keeps_as_much_as_is_of_use() {
+        let (from, ..) = pair();
+        let kept = SockRef::from(&*from.socket).send_buffer_size().unwrap();
+        assert!(kept <= 2 * SEND_BUFFER, "{kept}");
+    }
+
+    #[test]
+    fn only_the_length_is_refused_for_the_length() {
+        let (from, to, address) = pair();
+        assert!(from.send_one(&[1; 1200], address));
+        assert!(!from.send_one(&vec![1; 65_508], address));
+        let nowhere = SocketAddr::new(address.ip(), 0);
+        assert!(from.send_one(&[1; 1200], nowhere), "that is no matter of lengths");
+        assert_eq!(receive_all(&to, 1).len(), 1);
+    }
+
+    #[test]
+    fn what_comes_from_nowhere_is_left_out() {
+        let mut inbox = Inbox::new();
+        for (port, count) in [(0, 0), (1, 2)] {
+            let from = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
+            inbox.messages = vec![Message { length: 20, size: 10, from }];
+            assert_eq!(inbox.datagrams().count(), count, "port {port}");
+        }
     }
 
     #[test]

@@ -70,6 +70,8 @@ struct End {
     received: Vec<u64>,
     credit: Vec<u64>,
     symbols: u64,
+    /// Datagrams of packets that were sent and have come.
+    packets: u64,
     /// Control messages on their way, and how many shares of each have come.
     controls: BTreeMap<u64, (Vec<u8>, usize)>,
     control_bytes: u64,
@@ -86,6 +88,7 @@ impl End {
             received: vec![0; paths.len()],
             credit: vec![0; paths.len()],
             symbols: 0,
+            packets: 0,
             controls: BTreeMap::new(),
             control_bytes: 0,
         }
@@ -99,13 +102,15 @@ impl End {
         bytes: u64,
         control: Option<u64>,
     ) {
+        self.packets += u64::from(control.is_none());
         self.sent[index].datagrams += 1;
         self.sent[index].bytes += bytes;
         self.links[index].send(rng, now, bytes, control);
     }
 
     fn send_control(&mut self, rng: &mut Rng, now: Duration) {
-        let message = self.monitor.poll_message(now, &self.sent, &self.received, Subset::EMPTY);
+        let (sent, received) = (&self.sent, &self.received);
+        let message = self.monitor.poll_message(now, sent, received, Subset::EMPTY, self.packets);
         let Some(message) = message else {
             return;
         };
@@ -176,6 +181,7 @@ impl World {
             let received = self.ends[to].received[index];
             self.ends[to].received[index] += 1;
             let Some(symbol) = control else {
+                self.ends[to].packets += 1;
                 continue;
             };
             self.ends[to].monitor.handle_share(symbol, index, received, at);
@@ -397,6 +403,37 @@ fn little_is_sent_at_rest() {
     assert_eq!(world.estimates()[1].state, State::Down);
 }
 
+/// One end has sent a packet of which nothing came, or has been brought datagrams that are none: the
+/// other still rests, and is not held for gone.
+#[test]
+fn ends_that_do_not_rest_together_stay_together() {
+    let mut world = World::new(&[Path::new(100, 30, 0, 10)], &[Some(20_000_000)]);
+    world.demand_bps = 0;
+    world.run(seconds(20));
+    let mut began = world.ends[1].symbols;
+    for step in 0..20 {
+        if step % 2 == 0 {
+            world.ends[0].packets += 1;
+        } else {
+            world.ends[1].received[0] += 1;
+        }
+        for _ in 0..90 {
+            world.run(MS * 100);
+            let gone = [0, 1].map(|end: usize| world.ends[end].monitor.is_peer_gone(world.now));
+            assert_eq!(gone, [false, false], "{:?}", world.now);
+        }
+        if step == 0 {
+            assert!(world.ends[1].symbols > began + 50, "it is woken by messages");
+            began = world.ends[1].symbols;
+        }
+    }
+    world.run(seconds(20));
+    let before = world.ends[1].symbols;
+    world.ends[1].received[0] += 1;
+    world.run(seconds(9));
+    assert!(world.ends[1].symbols <= before + 4, "datagrams that are no packets wake nobody");
+}
+
 /// At rest it takes longer to notice that the peer is gone, but not when there are packets again.
 #[test]
 fn a_peer_that_is_gone_is_noticed_at_rest_and_after_it() {
@@ -423,7 +460,7 @@ fn a_peer_that_is_gone_is_noticed_at_rest_and_after_it() {
 fn a_quarantine_is_told_at_once() {
     let mut monitor = Monitor::new(&[None; 2], Duration::ZERO);
     let (sent, received) = ([Totals::default(); 2], [0; 2]);
-    let mut poll = |now, quarantined| monitor.poll_message(now, &sent, &received, quarantined);
+    let mut poll = |now, quarantined| monitor.poll_message(now, &sent, &received, quarantined, 0);
     assert!(poll(Duration::ZERO, Subset::EMPTY).is_some());
     assert!(poll(MS * 20, Subset::EMPTY).is_none());
     let message = poll(MS * 20, Subset::EMPTY.with(1)).unwrap();
@@ -498,9 +535,11 @@ proptest! {
         for (micros, (number, sent_us, reports), (count, symbol), channel) in steps {
             now += Duration::from_micros(micros);
             let totals = Totals { datagrams: count, bytes: count };
-            monitor.poll_message(now, &[totals; 2], &[count, symbol], Subset::EMPTY);
+            monitor.poll_message(now, &[totals; 2], &[count, symbol], Subset::EMPTY, count);
             monitor.handle_share(symbol % 10, channel, count, now);
-            let message = Message { number: number.max(1), sent_us: sent_us >> 2, reports };
+            let is_awake = number % 2 == 0;
+            let message =
+                Message { number: number.max(1), sent_us: sent_us >> 2, is_awake, reports };
             monitor.handle_message(symbol % 10, &message.encode(), now).unwrap();
             for estimate in monitor.estimates(now) {
                 prop_assert!((0.0..=1.0).contains(&estimate.loss));

@@ -105,8 +105,13 @@ pub(crate) fn over(network: &Network, links: &[&str]) -> Vec<Way> {
 impl Pair {
     /// Starts both ends of a tunnel over these ways, with these settings of the top level in TOML.
     pub(crate) fn start(network: Network, settings: &str, ways: &[Way]) -> Self {
+        Self::start_unlike(network, [settings, settings], ways)
+    }
+
+    /// The same with settings for the client, and others for the server.
+    pub(crate) fn start_unlike(network: Network, settings: [&str; 2], ways: &[Way]) -> Self {
         let place = tempfile::tempdir_in(sandbox::SCRATCH).unwrap();
-        for end in ["client", "server"] {
+        for (end, settings) in ["client", "server"].into_iter().zip(settings) {
             let directory = place.path().join(end);
             fs::create_dir(&directory).unwrap();
             fs::write(directory.join("key"), "5e".repeat(32)).unwrap();

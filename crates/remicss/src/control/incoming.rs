@@ -13,8 +13,9 @@ use crate::estimate::{Sliding, State};
 const SILENCE: Duration = Duration::from_millis(300);
 const MISSED: u32 = 4;
 
-/// How many messages are remembered for their later shares: as many as come in a second and more.
-const HEARD: usize = 16;
+/// How many messages are remembered for their later shares: six seconds of them. Shares that come later
+/// still are not told of.
+const HEARD: usize = 64;
 
 /// How many shares of a channel wait for their message to be verified. Each channel has its own, so
 /// that one which brings shares of no message forgets no other's.

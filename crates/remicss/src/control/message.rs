@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 4 | number of the message, from 1 |
 //! | 8 | time of sending, in µs of the sender's clock |
-//! | 1 | n, and then for each channel: |
+//! | 1 | 128 if packets cross there, and n; then for each channel: |
 //! | 1 | state (high half: 0 up, 1 down, 2 quarantine) and number of arrivals (low half: 0 to 3) |
 //! | 12 each | arrivals of the other end's control shares, the oldest first |
 //!
@@ -27,6 +27,9 @@ pub const MAX_ARRIVALS: usize = 3;
 /// The latest time of sending. Later ones would leave no room for arithmetic.
 pub(super) const LATEST_US: u64 = 1 << 62;
 
+/// The bit beside n of an end that is awake.
+const AWAKE: u8 = 0x80;
+
 /// What one end tells the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
@@ -34,6 +37,8 @@ pub struct Message {
     pub number: u32,
     /// When it was sent, in µs of the sender's clock, below 2^62.
     pub sent_us: u64,
+    /// Whether the sender has sent or received packets of late.
+    pub is_awake: bool,
     /// Of each channel, 1 to [`MAX_CHANNELS`].
     pub reports: Vec<Report>,
 }
@@ -90,6 +95,7 @@ impl Message {
         let number = u32::from_be_bytes(take(&mut rest).ok_or(too_short)?);
         let sent_us = u64::from_be_bytes(take(&mut rest).ok_or(too_short)?);
         let [n] = take(&mut rest).ok_or(too_short)?;
+        let (is_awake, n) = (n & AWAKE != 0, n & !AWAKE);
         if number == 0 {
             return Err(ControlError::Number);
         }
@@ -110,7 +116,11 @@ impl Message {
             }
             reports.push(Report { state, arrivals });
         }
-        if rest.is_empty() { Ok(Self { number, sent_us, reports }) } else { Err(too_short) }
+        if rest.is_empty() {
+            Ok(Self { number, sent_us, is_awake, reports })
+        } else {
+            Err(too_short)
+        }
     }
 
     /// The message's bytes: 605 at most.
@@ -122,7 +132,7 @@ impl Message {
         let mut bytes = Vec::new();
         bytes.extend(self.number.to_be_bytes());
         bytes.extend(self.sent_us.to_be_bytes());
-        bytes.push(low(self.reports.len()));
+        bytes.push(low(self.reports.len()) | if self.is_awake { AWAKE } else { 0 });
         for report in &self.reports {
             assert!(report.arrivals.len() <= MAX_ARRIVALS, "3 arrivals at most");
             bytes.push((report.state as u8) << 4 | low(report.arrivals.len()));
@@ -177,13 +187,13 @@ mod tests {
             Report { state: State::Up, arrivals },
             Report { state: State::Quarantine, arrivals: Vec::new() },
         ];
-        Message { number: 5, sent_us: 1000, reports }
+        Message { number: 5, sent_us: 1000, is_awake: true, reports }
     }
 
     #[test]
     fn bytes_are_as_specified() {
         let expected = [
-            &[0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 3, 0xe8, 2][..],
+            &[0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 3, 0xe8, 0x82][..],
             &[0x01, 0, 0, 0, 7, 1, 2, 3, 4, 0, 0, 0, 9],
             &[0x20],
         ];
@@ -222,7 +232,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_parsed_is_what_was_written(
-            number in 1_u32.., sent_us in 0..LATEST_US,
+            number in 1_u32.., sent_us in 0..LATEST_US, is_awake: bool,
             reports in prop::collection::vec(
                 (0_usize..3, prop::collection::vec((1_u32.., any::<u32>(), any::<u32>()), 0..=3)),
                 1..=16,
@@ -235,7 +245,7 @@ mod tests {
                     .map(|(number, age_us, received)| Arrival { number, age_us, received })
                     .collect(),
             });
-            let message = Message { number, sent_us, reports: reports.collect() };
+            let message = Message { number, sent_us, is_awake, reports: reports.collect() };
             prop_assert_eq!(Message::parse(&message.encode()), Ok(message));
         }
 

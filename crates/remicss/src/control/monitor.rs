@@ -21,8 +21,8 @@ const AT_ONCE: Duration = Duration::from_millis(10);
 /// How long nothing has to verify for the peer to be held for gone.
 const GONE: Duration = Duration::from_secs(3);
 
-/// After so long without packets either way an end is at rest: what it measures then is of use to
-/// nobody, and the channels may be paid for by the byte.
+/// After so long without packets either way an end is at rest, unless the other is awake: what it
+/// measures then is of use to nobody, and the channels may be paid for by the byte.
 const REST_AFTER: Duration = Duration::from_secs(10);
 
 /// How often it sends messages then, which keeps the ways through address translators open, and how
@@ -48,6 +48,8 @@ pub struct Monitor {
     channels: usize,
     /// The states that the other end was last told.
     told: Vec<State>,
+    /// And whether packets cross here.
+    told_awake: bool,
     told_at: Option<Duration>,
     /// When the next message is due, or at rest when to look for packets again.
     due: Duration,
@@ -57,14 +59,15 @@ pub struct Monitor {
 /// Whether packets cross the tunnel.
 #[derive(Clone, Debug)]
 struct Activity {
-    /// How many control shares were sent and have come. All other datagrams are packets'.
-    controls: u64,
-    /// How many datagrams of packets were sent and have come, and when there was last a new one.
+    /// How many were sent and have come here, as symbols, and when there was last a new one.
     packets: u64,
     last: Duration,
-    /// When the last rest ended, and whether there is one.
+    /// Whether that was of late, and since when.
+    is_awake: bool,
     since: Duration,
-    rests: bool,
+    /// The newest message, and whether packets cross at the other end, which said so there.
+    message: u32,
+    peer_is_awake: bool,
 }
 
 impl Monitor {
@@ -76,16 +79,16 @@ impl Monitor {
             outgoing: Outgoing::new(rates_bps, now),
             channels: rates_bps.len(),
             told: vec![State::Up; rates_bps.len()],
+            told_awake: true,
             told_at: None,
             due: now,
-            activity: Activity { controls: 0, packets: 0, last: now, since: now, rests: false },
+            activity: Activity::new(now),
         }
     }
 
     /// A share of control symbol `symbol` came on a channel on which `received` datagrams had come
     /// before it. Whether the symbol verifies is not known yet. At most one for a channel and symbol.
     pub fn handle_share(&mut self, symbol: u64, channel: usize, received: u64, now: Duration) {
-        self.activity.controls += 1;
         self.incoming.handle_share(symbol, channel, received, now);
     }
 
@@ -104,41 +107,45 @@ impl Monitor {
             let count = u8::try_from(message.reports.len()).unwrap_or(u8::MAX);
             return Err(ControlError::Channels(count));
         }
+        self.activity.hear(&message);
         self.incoming.handle_message(symbol, &message, now);
         self.outgoing.handle_message(&message, now);
         Ok(())
     }
 
-    /// The next message, if it is due: every 100 to 200 ms, or every 3 s if no packets were sent or have
-    /// come for 10 s, or at once if a channel's state is another than the other end was told. It is to
-    /// be sent on all channels now. `sent` is what was sent on
-    /// each channel before it, `received` how many datagrams have come on each, and `quarantined` are
-    /// the channels whose shares are not used.
+    /// The next message, if it is due: every 100 to 200 ms, or every 3 s if neither end has sent or
+    /// received packets for 10 s, or at once if that, or a channel's state, is another than the other end
+    /// was told. It is to be sent on all channels now. `sent` is what was sent on each channel before it,
+    /// `received` how many datagrams have come on each, `quarantined` are the channels whose shares are
+    /// not used, and `packets` is how many symbols of packets were sent and have verified.
     pub fn poll_message(
         &mut self,
         now: Duration,
         sent: &[Totals],
         received: &[u64],
         quarantined: Subset,
+        packets: u64,
     ) -> Option<Vec<u8>> {
         self.incoming.look(received, now);
         let states: Vec<State> = self.incoming.states(quarantined).collect();
-        self.activity.notice(sent, received, now);
+        self.activity.notice(packets, now);
         let is_within = |time| self.told_at.is_some_and(|at| now < at.saturating_add(time));
-        let waits = now < self.due || (self.activity.rests && is_within(AT_REST));
+        let waits = now < self.due || (self.rests(now) && is_within(AT_REST));
         let interval = self.interval();
         if now >= self.due {
             self.due = now.saturating_add(interval);
         }
-        if is_within(AT_ONCE) || (waits && states == self.told) {
+        let is_awake = self.activity.is_awake;
+        let is_news = states != self.told || is_awake != self.told_awake;
+        if is_within(AT_ONCE) || (waits && !is_news) {
             return None;
         }
-        (self.told, self.told_at) = (states, Some(now));
+        (self.told, self.told_awake, self.told_at) = (states, is_awake, Some(now));
         self.due = now.saturating_add(interval);
-        self.activity.controls += self.channels as u64;
         let message = Message {
             number: self.outgoing.send(now, sent, interval),
             sent_us: micros(now).unsigned_abs().min(LATEST_US - 1),
+            is_awake,
             reports: self.incoming.take_reports(quarantined, now),
         };
         Some(message.encode())
@@ -184,10 +191,18 @@ impl Monitor {
     /// When that will be so, if no message verifies before.
     pub fn gone_at(&self) -> Duration {
         let heard_at = self.incoming.heard_at();
-        if self.activity.rests {
-            return heard_at.saturating_add(GONE_AT_REST);
+        if self.activity.is_awake {
+            // It hears of that with the next message, and speaks as often from then on.
+            heard_at.max(self.activity.since).saturating_add(GONE)
+        } else {
+            heard_at.saturating_add(GONE_AT_REST)
         }
-        heard_at.max(self.activity.since).saturating_add(GONE)
+    }
+
+    /// Whether no packets cross, neither here nor, for all that was heard, at the other end.
+    fn rests(&self, now: Duration) -> bool {
+        let is_heard = now < self.incoming.heard_at().saturating_add(GONE);
+        !(self.activity.is_awake || self.activity.peer_is_awake && is_heard)
     }
 
     fn interval(&self) -> Duration {
@@ -200,16 +215,26 @@ impl Monitor {
 }
 
 impl Activity {
-    /// So much was sent and has come on each channel so far.
-    fn notice(&mut self, sent: &[Totals], received: &[u64], now: Duration) {
-        let datagrams = sent.iter().map(|totals| totals.datagrams).chain(received.iter().copied());
-        let packets = datagrams.fold(0, u64::saturating_add).saturating_sub(self.controls);
+    fn new(now: Duration) -> Self {
+        Self { packets: 0, last: now, is_awake: true, since: now, message: 0, peer_is_awake: false }
+    }
+
+    /// So many packets have crossed by now.
+    fn notice(&mut self, packets: u64, now: Duration) {
         if packets > self.packets {
-            if self.rests {
-                self.since = now;
-            }
             (self.packets, self.last) = (packets, now);
         }
-        self.rests = now >= self.last.saturating_add(REST_AFTER);
+        let is_awake = now < self.last.saturating_add(REST_AFTER);
+        if is_awake && !self.is_awake {
+            self.since = now;
+        }
+        self.is_awake = is_awake;
+    }
+
+    /// What the other end says.
+    fn hear(&mut self, message: &Message) {
+        if message.number > self.message {
+            (self.message, self.peer_is_awake) = (message.number, message.is_awake);
+        }
     }
 }

@@ -38,9 +38,13 @@ impl Numbers {
             return;
         }
         let (from, to) = (self.highest / BITS, number / BITS);
-        for word in (from + 1..=to).take(self.words.len()) {
-            let i = self.word(word * BITS);
-            self.words[i] = 0;
+        if to.saturating_sub(from) >= self.words.len() as u64 {
+            self.words.fill(0);
+        } else {
+            for word in from + 1..=to {
+                let i = self.word(word * BITS);
+                self.words[i] = 0;
+            }
         }
         let i = self.word(number);
         self.words[i] |= 1 << (number % BITS);

@@ -53,6 +53,12 @@ impl Dynamic {
         let order = std::array::from_fn(|channel| channel);
         Ok(Self { k: Mean::new(kappa), m: Mean::new(mu), position: 0, order })
     }
+
+    /// The same from another place of the sequence: see [`super::Planned::starting_at`].
+    #[must_use]
+    pub fn starting_at(self, random: u64) -> Self {
+        Self { position: random, ..self }
+    }
 }
 
 impl Scheduler for Dynamic {

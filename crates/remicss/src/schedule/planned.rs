@@ -68,6 +68,21 @@ impl Planned {
         Self { entries: schedule.entries().iter().map(entry).collect(), price }
     }
 
+    /// The same from another place of the sequence, by a random number. A channel that goes down and
+    /// comes back brings a new plan each time, and were the first symbol always the same, whoever makes
+    /// it do so before each symbol would choose them all.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "53 bits are exact")]
+    pub fn starting_at(mut self, random: u64) -> Self {
+        let mut place = (random >> 11) as f64 / 2_f64.powi(53);
+        for entry in &mut self.entries {
+            let is_first = (0.0..entry.part).contains(&place);
+            place -= entry.part;
+            entry.credit = f64::from(u8::from(is_first)) - entry.part;
+        }
+        self
+    }
+
     /// Whose turn it is.
     fn next_planned(&mut self, channels: &[Readiness]) -> Threshold {
         let (mut next, mut most) = (0, f64::NEG_INFINITY);
@@ -183,6 +198,23 @@ mod tests {
             assert_eq!(four.iter().filter(|threshold| **threshold == seldom).count(), 1);
             assert_eq!(four.iter().filter(|threshold| **threshold == often).count(), 3);
         }
+    }
+
+    #[test]
+    fn the_first_threshold_is_a_matter_of_chance() {
+        let (often, seldom) = (threshold(2, &[0, 1, 2]), threshold(1, &[3]));
+        let schedule = Schedule::new([(often, 0.75), (seldom, 0.25)]).unwrap();
+        let first = |random: u64| {
+            let mut planned = Planned::new(&schedule, &[]).starting_at(random);
+            let forty: Vec<Threshold> =
+                (0..40).filter_map(|_| planned.next_threshold(Subset::first(4), &IDLE)).collect();
+            let count = forty.iter().filter(|threshold| **threshold == seldom).count();
+            assert!((9..=11).contains(&count));
+            forty[0]
+        };
+        let firsts: Vec<Threshold> = (0..16).map(|i| first(i << 60)).collect();
+        assert_eq!(firsts.iter().filter(|first| **first == seldom).count(), 4);
+        assert_eq!(first(u64::MAX), firsts[15]);
     }
 
     #[test]

@@ -30,6 +30,11 @@ impl Sharer {
         }
     }
 
+    /// The channels' tokens.
+    pub(super) fn tokens(&self) -> &[Token] {
+        &self.tokens
+    }
+
     /// How many channels there are.
     pub(super) fn channels(&self) -> usize {
         self.tokens.len()

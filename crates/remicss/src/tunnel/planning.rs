@@ -39,12 +39,16 @@ pub(super) struct Planning {
 
 impl Planning {
     /// Plans until nobody asks any more.
-    pub(super) fn run(self) {
+    pub(super) fn run(mut self) {
         while let Ok(mut request) = self.requests.recv() {
             // Only the last situation counts.
             while let Ok(later) = self.requests.try_recv() {
                 let begins = later.begins.or(request.begins);
                 request = Request { begins, situation: later.situation };
+            }
+            if let Some(keys) = &request.begins {
+                // Not below this end's, but the peer may want a higher one.
+                self.aim.floor = keys.floor;
             }
             let planned = self.aim.plan(&request.situation.channels, request.situation.up);
             *lock(&self.predicted) = planned.as_ref().ok().map(|plan| plan.averages);
@@ -87,11 +91,19 @@ impl Planning {
     }
 
     fn scheduler(&self, plan: &Plan, channels: &[Channel]) -> Result<Box<dyn Scheduler>, String> {
+        let mut generator = self.rng.generator().map_err(|error| error.to_string())?;
+        let random = generator.array().map_err(|error| error.to_string())?;
+        let random = u64::from_le_bytes(random);
         match self.choice {
-            Choice::Planned => Ok(Box::new(Planned::new(&plan.schedule, channels))),
-            Choice::Dynamic => Dynamic::new(self.aim.kappa, self.aim.mu)
-                .map(|dynamic| -> Box<dyn Scheduler> { Box::new(dynamic) })
-                .map_err(|error| error.to_string()),
+            Choice::Planned => {
+                Ok(Box::new(Planned::new(&plan.schedule, channels).starting_at(random)))
+            }
+            Choice::Dynamic => {
+                let kappa = self.aim.kappa.max(self.aim.floor.into());
+                let dynamic = Dynamic::new(kappa, self.aim.mu.max(kappa));
+                let dynamic = dynamic.map_err(|error| error.to_string())?;
+                Ok(Box::new(dynamic.starting_at(random)))
+            }
         }
     }
 }

@@ -112,7 +112,7 @@ impl Receiving {
         drop(common);
         while let Some((channel, to, bytes)) = self.inbound.poll_transmit(now) {
             if !self.channels[channel].send_one(&bytes, to) {
-                self.inbound.handle_refusal(channel, now);
+                self.inbound.handle_refusal(channel, &bytes, now);
             }
         }
         let mut begins = None;
@@ -154,11 +154,6 @@ impl Receiving {
             Event::Associated { keys, peers } => {
                 info!("associated over {} channels", peers.len());
                 lock(&self.counts).is_associated = true;
-                let mtus =
-                    self.channels.iter().zip(&peers).map(|(channel, peer)| channel.mtu(*peer));
-                if let Err(error) = self.inbound.search(&mtus.collect::<Vec<u16>>()) {
-                    warn!("the channels' MTUs are taken for 1500: {error}");
-                }
                 let _ = self.sending.send(Command::Peers(peers));
                 return Some(keys);
             }

@@ -16,10 +16,9 @@ use super::wake::Wake;
 use super::{Clock, lock};
 use crate::batch::Batch;
 use crate::common::Common;
-use crate::control::Monitor;
 use crate::datagram::Kind;
 use crate::outbound::{Order, Outbound};
-use crate::queue::Queue;
+use crate::queue::{self, Queue};
 use crate::sender::{Counts, NotSent};
 use crate::udp::Channel;
 
@@ -40,6 +39,9 @@ pub(super) enum Command {
 /// How much longer than until its channels are ready a symbol waits, so that whole runs of datagrams
 /// leave at once. The sender makes up for it.
 const GATHER: Duration = Duration::from_micros(300);
+
+/// How often to look for an association while there is none. Orders wake the thread anyway.
+const UNASSOCIATED: Duration = Duration::from_millis(100);
 
 /// A batch with as many bytes is sent at once: two runs.
 const ENOUGH: usize = 128 << 10;
@@ -136,9 +138,13 @@ impl Work {
         match self.means.device.read(frame) {
             Ok(length) => Ok(Some(length)),
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
-            // The device was not brought up yet, or was taken down.
-            Err(error) if error.raw_os_error() == Some(libc::EBADFD) => Ok(None),
-            Err(error) => Err(format!("cannot read from {}: {error}", self.means.device.name())),
+            Err(error) => {
+                let name = self.means.device.name();
+                Err(match error.raw_os_error() {
+                    Some(libc::EBADFD) => format!("the device {name} was deleted"),
+                    _ => format!("cannot read from {name}: {error}"),
+                })
+            }
         }
     }
 
@@ -164,10 +170,9 @@ impl Work {
             return;
         }
         let mut common = lock(&self.means.common);
-        self.outbound.tend(&mut common, now, &mut self.batches);
-        let next = common.monitor.as_ref().map(Monitor::poll_timeout);
+        let next = self.outbound.tend(&mut common, now, &mut self.batches);
         drop(common);
-        self.due = next.unwrap_or(now + Duration::from_millis(100)).max(now);
+        self.due = next.unwrap_or(now + UNASSOCIATED);
         lock(&self.means.counts).uses = self.outbound.uses();
         self.flush();
     }
@@ -180,7 +185,13 @@ impl Work {
             Checksum::Complete => Kind::Packet,
             Checksum::Partial => Kind::PartialPacket,
         };
+        let longest = self.means.clock.now() + queue::LONGEST;
         for index in first..segments.count() {
+            // One superpacket may have thousands of segments, if somebody means it to.
+            if index % 64 == 63 && self.means.clock.now() > longest {
+                lock(&self.means.counts).queued += 1;
+                break;
+            }
             let Some(symbol) = self.outbound.begin() else {
                 lock(&self.means.counts).unconnected += segments.count() as u64;
                 return Ok(());

@@ -110,7 +110,8 @@ impl Telling {
         let now = self.clock.now();
         let sending = lock(&self.sending).clone();
         let receiving = lock(&self.receiving).clone();
-        let predicted = *lock(&self.predicted);
+        // The plan for a peer that is gone is none.
+        let predicted = lock(&self.predicted).filter(|_| receiving.is_associated);
         Status {
             device: self.device.clone(),
             uptime_s: now.as_secs_f64(),

@@ -1,0 +1,21 @@
+//! Ends that do not want the same.
+
+use crate::pair::{Pair, SERVER, THREE_LINKS, network, over};
+use crate::stream::{Pace, Stream};
+
+/// The server then keeps it, too, though it would be content with less.
+pub(crate) fn a_client_may_want_a_higher_floor() {
+    for scheduler in ["planned", "dynamic"] {
+        let network = network(THREE_LINKS);
+        let ways = over(&network, &["a", "b", "c"]);
+        let server = format!("kappa = 1.5\nmu = 1.5\nscheduler = \"{scheduler}\"");
+        let pair = Pair::start_unlike(network, ["kappa = 2\nmu = 3", &server], &ways);
+        let stream =
+            Stream::start(pair.host("client"), pair.host("server"), (SERVER, 9000), Pace::LIGHT);
+        stream.wait_for(300);
+        let status = pair.status("server");
+        assert!(status.associated && status.predicted.unwrap().kappa > 2.0 - 1e-9, "{status:?}");
+        assert_eq!(pair.log("server").matches("associated").count(), 1, "{}", pair.log("server"));
+        assert_eq!(stream.wrong(), 0);
+    }
+}
