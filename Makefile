@@ -14,7 +14,7 @@ help:
 	@echo 'make speed   the tunnel on plain veth channels, beside wireguard-go (as root)'
 	@echo 'make docs    the API documentation, in target/doc'
 	@echo 'make fuzz    every fuzz target, FUZZ_SECONDS=$(FUZZ_SECONDS) each'
-	@echo 'make soak    large files and many streams: memory stays flat'
+	@echo 'make soak    large files, 100,000 random weathers of a tunnel, floods: half an hour'
 	@echo 'make figures every experiment of the laboratory, into docs/results: hours'
 	@echo 'make neon    tests of the sharing crate for 64-bit ARM, emulated'
 	@echo 'make audit   known vulnerabilities of dependencies (needs the network)'
