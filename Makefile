@@ -40,7 +40,8 @@ bench:
 	$(CARGO) bench --locked --package remicss --bench symbols
 	$(CARGO) bench --locked --package remicss --bench receiving
 
-speed: setup-lab
+speed:
+	@PATH=$$PATH:/usr/sbin scripts/setup iperf3 python3 ip:iproute2
 	$(CARGO) build --release --locked --package cli
 	scripts/tunnel-speed
 

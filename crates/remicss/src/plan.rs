@@ -74,6 +74,14 @@ impl Aim {
         Ok(better.unwrap_or(plan))
     }
 
+    /// The same where the ends have agreed on a privacy floor, which may be above this end's own: the
+    /// dials are not below it then.
+    #[must_use]
+    pub fn agreed(self, floor: u8) -> Self {
+        let kappa = self.kappa.max(floor.into());
+        Self { floor, kappa, mu: self.mu.max(kappa), ..self }
+    }
+
     /// The channels whose delays go together best, if those are not all: none takes more than twice as
     /// long as the fastest, and of such companies they carry the most.
     ///
@@ -190,6 +198,13 @@ mod tests {
         assert!((plan.averages.kappa - 2.0).abs() < 1e-9 && (plan.averages.mu - 2.0).abs() < 1e-9);
         let refused = aim(2.5, 4.0, 2).plan(&channels(), Subset::first(1));
         assert_eq!(refused.unwrap_err(), NoPlan::BelowFloor { up: 1, floor: 2 });
+    }
+
+    #[test]
+    fn dials_are_not_below_a_floor_that_was_agreed() {
+        let dials = |aim: Aim| (aim.kappa, aim.mu, aim.floor);
+        assert_eq!(dials(aim(1.5, 1.5, 1).agreed(2)), (2.0, 2.0, 2));
+        assert_eq!(dials(aim(2.5, 3.0, 2).agreed(2)), (2.5, 3.0, 2));
     }
 
     #[test]

@@ -18,7 +18,8 @@ use crate::keys::{TOKEN_LEN, Token};
 /// What every path is taken to carry: the least that IPv6 allows.
 pub const LEAST_MTU: u16 = 1280;
 
-/// What is tried first. The tunnel sends nothing longer.
+/// What is tried first, and what a channel is taken for as long as nobody has measured it. The tunnel
+/// sends nothing longer.
 pub const MOST_MTU: u16 = 1500;
 
 /// How long an answer is waited for.
@@ -58,7 +59,8 @@ pub struct Search {
     found: Option<u16>,
     /// When to search again.
     again: Duration,
-    /// Whether nothing was answered at last, or sent yet. Then there is no search before a share has come.
+    /// Whether nothing was answered at last, or sent yet. Then there is no search before a share has
+    /// come.
     is_silent: bool,
 }
 

@@ -32,6 +32,7 @@ use crate::handshake::{Peer, SharedKey, Terms};
 use crate::inbound::{Inbound, Role, Settings};
 use crate::outbound::Means;
 use crate::plan::Aim;
+use crate::probe::MOST_MTU;
 use crate::receiver::Limits;
 use crate::udp::{Channel, Place};
 use planning::Planning;
@@ -40,9 +41,6 @@ use sending::{Command, Sending};
 use telling::Telling;
 pub use telling::directory as status_directory;
 use wake::Wake;
-
-/// The MTU of a channel as long as nobody has measured it.
-const USUAL_MTU: usize = 1500;
 
 /// How many packets or superpackets the device keeps for the sending thread.
 const DEVICE_QUEUE: u32 = 500;
@@ -250,7 +248,7 @@ fn means(config: &Config) -> Means {
     let headers = |channel: &crate::config::Channel| if channel.local.is_ipv4() { 28 } else { 48 };
     Means {
         rates_bps: config.channels.iter().map(|channel| channel.rate_bps).collect(),
-        mtus: vec![USUAL_MTU; config.channels.len()],
+        mtus: vec![usize::from(MOST_MTU); config.channels.len()],
         headers: config.channels.iter().map(headers).collect(),
     }
 }

@@ -65,8 +65,7 @@ struct Activity {
     /// Whether that was of late, and since when.
     is_awake: bool,
     since: Duration,
-    /// The newest message, and whether packets cross at the other end, which said so there.
-    message: u32,
+    /// Whether the other end is awake, as its newest message says.
     peer_is_awake: bool,
 }
 
@@ -107,9 +106,10 @@ impl Monitor {
             let count = u8::try_from(message.reports.len()).unwrap_or(u8::MAX);
             return Err(ControlError::Channels(count));
         }
-        self.activity.hear(&message);
         self.incoming.handle_message(symbol, &message, now);
-        self.outgoing.handle_message(&message, now);
+        if self.outgoing.handle_message(&message, now) {
+            self.activity.peer_is_awake = message.is_awake;
+        }
         Ok(())
     }
 
@@ -151,8 +151,8 @@ impl Monitor {
         Some(message.encode())
     }
 
-    /// When to call [`Self::poll_message`] next, at the latest, also at rest. After a share that was the first on a
-    /// channel for long it may have something to say at once.
+    /// When to call [`Self::poll_message`] next, at the latest, also at rest. After a share that was the
+    /// first on a channel for long it may have something to say at once.
     pub fn poll_timeout(&self) -> Duration {
         self.due
     }
@@ -216,7 +216,7 @@ impl Monitor {
 
 impl Activity {
     fn new(now: Duration) -> Self {
-        Self { packets: 0, last: now, is_awake: true, since: now, message: 0, peer_is_awake: false }
+        Self { packets: 0, last: now, is_awake: true, since: now, peer_is_awake: false }
     }
 
     /// So many packets have crossed by now.
@@ -229,12 +229,5 @@ impl Activity {
             self.since = now;
         }
         self.is_awake = is_awake;
-    }
-
-    /// What the other end says.
-    fn hear(&mut self, message: &Message) {
-        if message.number > self.message {
-            (self.message, self.peer_is_awake) = (message.number, message.is_awake);
-        }
     }
 }

@@ -108,8 +108,8 @@ impl Outgoing {
         number
     }
 
-    /// The other end reports.
-    pub(super) fn handle_message(&mut self, message: &Message, now: Duration) {
+    /// The other end reports. Returns whether that is its newest message.
+    pub(super) fn handle_message(&mut self, message: &Message, now: Duration) -> bool {
         let is_newest = message.number > self.newest;
         self.newest = self.newest.max(message.number);
         self.find_first(message);
@@ -122,6 +122,7 @@ impl Outgoing {
                 self.handle_arrival(index, message, *arrival, now);
             }
         }
+        is_newest
     }
 
     pub(super) fn estimates(&self, now: Duration) -> Vec<Estimate> {

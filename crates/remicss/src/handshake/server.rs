@@ -171,9 +171,9 @@ struct Channel {
     told: Told,
 }
 
-/// How much of the time that there is for datagrams is spent. It comes evenly: with so many for each tenth
-/// of a second, whoever has the first of them has all, and a client that repeats itself as regularly would
-/// be too late each time.
+/// How much of the time that there is for datagrams is spent. It comes evenly: with so many for each
+/// tenth of a second, whoever has the first of them has all, and a client that repeats itself as
+/// regularly would be too late each time.
 #[derive(Debug, Default)]
 struct Budget {
     spent: Duration,

@@ -39,7 +39,8 @@ pub(super) struct Planning {
 
 impl Planning {
     /// Plans until nobody asks any more.
-    pub(super) fn run(mut self) {
+    pub(super) fn run(self) {
+        let mut aim = self.aim;
         while let Ok(mut request) = self.requests.recv() {
             // Only the last situation counts.
             while let Ok(later) = self.requests.try_recv() {
@@ -47,12 +48,11 @@ impl Planning {
                 request = Request { begins, situation: later.situation };
             }
             if let Some(keys) = &request.begins {
-                // Not below this end's, but the peer may want a higher one.
-                self.aim.floor = keys.floor;
+                aim = self.aim.agreed(keys.floor);
             }
-            let planned = self.aim.plan(&request.situation.channels, request.situation.up);
+            let planned = aim.plan(&request.situation.channels, request.situation.up);
             *lock(&self.predicted) = planned.as_ref().ok().map(|plan| plan.averages);
-            match self.order(request, planned) {
+            match self.order(aim, request, planned) {
                 Ok(order) => {
                     // Whoever does not listen any more needs no orders.
                     let _ = self.sending.send(Command::Order(order));
@@ -63,7 +63,12 @@ impl Planning {
         }
     }
 
-    fn order(&self, request: Request, planned: Result<Plan, NoPlan>) -> Result<Order, String> {
+    fn order(
+        &self,
+        aim: Aim,
+        request: Request,
+        planned: Result<Plan, NoPlan>,
+    ) -> Result<Order, String> {
         let up = request.situation.up;
         let plan = match planned {
             Ok(plan) => plan,
@@ -83,14 +88,19 @@ impl Planning {
             averages.delay_ms,
             averages.rate
         );
-        let scheduler = self.scheduler(&plan, &request.situation.channels)?;
+        let scheduler = self.scheduler(aim, &plan, &request.situation.channels)?;
         let Some(keys) = request.begins else { return Ok(Order::Schedule { scheduler, up }) };
         let generator = self.rng.generator().map_err(|error| error.to_string())?;
         let sender = self.means.sender(&keys.outgoing, keys.floor, scheduler, generator);
         sender.map(|sender| Order::Associate(Box::new(sender))).map_err(|error| error.to_string())
     }
 
-    fn scheduler(&self, plan: &Plan, channels: &[Channel]) -> Result<Box<dyn Scheduler>, String> {
+    fn scheduler(
+        &self,
+        aim: Aim,
+        plan: &Plan,
+        channels: &[Channel],
+    ) -> Result<Box<dyn Scheduler>, String> {
         let mut generator = self.rng.generator().map_err(|error| error.to_string())?;
         let random = generator.array().map_err(|error| error.to_string())?;
         let random = u64::from_le_bytes(random);
@@ -99,9 +109,7 @@ impl Planning {
                 Ok(Box::new(Planned::new(&plan.schedule, channels).starting_at(random)))
             }
             Choice::Dynamic => {
-                let kappa = self.aim.kappa.max(self.aim.floor.into());
-                let dynamic = Dynamic::new(kappa, self.aim.mu.max(kappa));
-                let dynamic = dynamic.map_err(|error| error.to_string())?;
+                let dynamic = Dynamic::new(aim.kappa, aim.mu).map_err(|error| error.to_string())?;
                 Ok(Box::new(dynamic.starting_at(random)))
             }
         }

@@ -81,7 +81,7 @@ struct Work {
     batches: Vec<Batch>,
     /// What was fetched from the device while channels were busy.
     queue: Queue,
-    /// Where frames are read to.
+    /// Where frames are read to while another is being sent.
     frame: Vec<u8>,
     /// When the next control message is due.
     due: Duration,
@@ -193,7 +193,7 @@ impl Work {
                 break;
             }
             let Some(symbol) = self.outbound.begin() else {
-                lock(&self.means.counts).unconnected += segments.count() as u64;
+                lock(&self.means.counts).unconnected += (segments.count() - index) as u64;
                 return Ok(());
             };
             let start = symbol.len();
