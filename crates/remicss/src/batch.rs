@@ -4,6 +4,8 @@
 //! length itself (`UDP_SEGMENT`, GSO), the last of which may be shorter. A share is written here
 //! once, and sent from here.
 
+use zeroize::Zeroizing;
+
 /// How many datagrams a run has at most. Linux takes no more.
 const MAX_SEGMENTS: usize = 64;
 
@@ -16,12 +18,11 @@ const FULL_LEN: usize = 1 << 18;
 /// A batch is full from this many runs on, which is where every datagram has another length.
 const FULL_RUNS: usize = 1 << 10;
 
-/// Datagrams that wait on one channel. Its memory stays its own when it is cleared, and is bounded
-/// if nobody reserves in a batch that [is full](Self::is_full).
-#[derive(Default)]
+/// Datagrams that wait on one channel. Its memory stays its own when it is cleared, is bounded if
+/// nobody reserves in a batch that [is full](Self::is_full), and is wiped in the end.
 pub struct Batch {
     /// Never shortened, so that what is reserved need not be filled with zeros each time.
-    bytes: Vec<u8>,
+    bytes: Zeroizing<Vec<u8>>,
     /// How many of the bytes are datagrams.
     used: usize,
     runs: Vec<Run>,
@@ -34,6 +35,15 @@ struct Run {
     len: usize,
     /// How long each datagram is but the last.
     segment: usize,
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        // As much as it ever takes: memory that grows leaves copies behind. The system gives it when it
+        // is first written to.
+        let bytes = Zeroizing::new(Vec::with_capacity(FULL_LEN + MAX_RUN_LEN));
+        Self { bytes, used: 0, runs: Vec::new() }
+    }
 }
 
 impl Batch {

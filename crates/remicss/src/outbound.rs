@@ -99,6 +99,11 @@ impl Outbound {
         self.sender.as_mut().map(Sender::begin)
     }
 
+    /// The symbol under way, and how many more bytes fit it; `None` if there is none.
+    pub fn symbol(&mut self) -> Option<(&mut Vec<u8>, usize)> {
+        self.sender.as_mut().and_then(Sender::symbol)
+    }
+
     /// Sends the symbol under way: see [`Sender::finish`].
     ///
     /// # Errors

@@ -9,6 +9,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use zeroize::Zeroizing;
+
 /// How long packets may wait for ever. Longer than in the RFC: a sender that the machine let down
 /// for some milliseconds needs a while to make up for them, and that is no reason to drop.
 const TARGET: Duration = Duration::from_millis(15);
@@ -40,14 +42,14 @@ pub(crate) struct Queue {
 #[derive(Debug)]
 struct Waiting {
     since: Duration,
-    frame: Vec<u8>,
+    frame: Zeroizing<Vec<u8>>,
 }
 
 /// The frame whose turn it is, and those before it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Next {
     /// The frame.
-    pub(crate) frame: Vec<u8>,
+    pub(crate) frame: Zeroizing<Vec<u8>>,
     /// Whether its first packet is to be dropped.
     pub(crate) drops_first: bool,
     /// How many frames before it were dropped as a whole.
@@ -61,7 +63,7 @@ impl Queue {
     }
 
     /// Takes a frame, which was sent now.
-    pub(crate) fn push(&mut self, frame: Vec<u8>, now: Duration) {
+    pub(crate) fn push(&mut self, frame: Zeroizing<Vec<u8>>, now: Duration) {
         self.bytes += frame.len();
         self.waiting.push_back(Waiting { since: now, frame });
     }
@@ -81,6 +83,17 @@ impl Queue {
             let drops_first = self.is_slow(waited, now) && self.drops_one(now);
             return Some(Next { frame, drops_first, dropped });
         }
+    }
+
+    /// The same if the next frame is wanted, and did not wait for so long that it is dropped.
+    pub(crate) fn pop_if(
+        &mut self,
+        now: Duration,
+        is_wanted: impl FnOnce(&[u8]) -> bool,
+    ) -> Option<Next> {
+        let Waiting { since, frame } = self.waiting.front()?;
+        let is_stale = now.saturating_sub(*since) > LONGEST;
+        if is_stale || !is_wanted(frame) { None } else { self.pop(now) }
     }
 
     /// Whether frames have waited for longer than the target for an interval.
@@ -120,6 +133,10 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
+    fn frame(bytes: &[u8]) -> Zeroizing<Vec<u8>> {
+        Zeroizing::new(bytes.to_vec())
+    }
+
     /// A source of packets that leave one a millisecond, and how long the last one waited.
     struct World {
         queue: Queue,
@@ -135,7 +152,7 @@ mod tests {
         }
 
         fn send(&mut self, packets: u32) {
-            (0..packets).for_each(|_| self.queue.push(vec![0; 100], self.now));
+            (0..packets).for_each(|_| self.queue.push(frame(&[0; 100]), self.now));
         }
 
         /// Lets a millisecond pass, and one packet leave.
@@ -153,12 +170,26 @@ mod tests {
     fn frames_leave_in_their_order() {
         let mut queue = Queue::default();
         assert!(queue.waiting.is_empty() && queue.pop(MS).is_none());
-        queue.push(vec![1], MS);
-        queue.push(vec![2], MS);
-        let next = |frame| Some(Next { frame, drops_first: false, dropped: 0 });
-        assert_eq!(queue.pop(2 * MS), next(vec![1]));
-        assert_eq!(queue.pop(2 * MS), next(vec![2]));
+        queue.push(frame(&[1]), MS);
+        queue.push(frame(&[2]), MS);
+        let next = |byte| Some(Next { frame: frame(&[byte]), drops_first: false, dropped: 0 });
+        assert_eq!(queue.pop(2 * MS), next(1));
+        assert_eq!(queue.pop(2 * MS), next(2));
         assert!(queue.waiting.is_empty());
+        assert_eq!(queue.bytes, 0);
+    }
+
+    #[test]
+    fn only_the_next_is_taken_if_it_is_wanted_and_in_time() {
+        let mut queue = Queue::default();
+        assert!(queue.pop_if(MS, |_| true).is_none());
+        queue.push(frame(&[1]), MS);
+        queue.push(frame(&[2]), MS);
+        assert!(queue.pop_if(MS, |frame| frame == [2]).is_none());
+        assert_eq!(queue.pop_if(MS, |frame| frame == [1]).unwrap().frame, frame(&[1]));
+        let late = MS + LONGEST;
+        assert!(queue.pop_if(late + MS, |_| true).is_none());
+        assert_eq!(queue.pop_if(late, |_| true).unwrap().frame, frame(&[2]));
         assert_eq!(queue.bytes, 0);
     }
 
@@ -230,11 +261,11 @@ mod tests {
     #[test]
     fn it_is_full_by_number_or_by_bytes() {
         let mut queue = Queue::default();
-        (0..MOST_FRAMES).for_each(|_| queue.push(vec![0], MS));
+        (0..MOST_FRAMES).for_each(|_| queue.push(frame(&[0]), MS));
         assert!(queue.is_full());
         queue.pop(MS);
         assert!(!queue.is_full());
-        (0..127).for_each(|_| queue.push(vec![0; 1 << 16], MS));
+        (0..127).for_each(|_| queue.push(frame(&vec![0; 1 << 16]), MS));
         assert!(queue.is_full());
     }
 }

@@ -187,6 +187,16 @@ impl Sender {
         &mut self.symbol
     }
 
+    /// The symbol under way, to which the caller may append more packets, and how many more bytes fit
+    /// it. `None` if there is none.
+    pub fn symbol(&mut self) -> Option<(&mut Vec<u8>, usize)> {
+        if self.symbol.is_empty() {
+            return None;
+        }
+        let room = self.max_datagram_len.saturating_sub(self.sharer.datagram_len(&self.symbol));
+        Some((&mut self.symbol, room))
+    }
+
     /// Puts the symbol under way into the batches, one for each channel, if its channels are ready.
     /// `flow` is the same for packets that should stay in order.
     ///

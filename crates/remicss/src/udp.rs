@@ -21,6 +21,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use socket2::{Domain, Protocol, Socket, Type};
+use zeroize::Zeroizing;
 
 use crate::batch::Batch;
 
@@ -218,7 +219,7 @@ fn hand_over(
 /// Room for what one receive brings.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    bytes: Box<[u8]>,
+    bytes: Zeroizing<Box<[u8]>>,
     messages: Vec<Message>,
 }
 
@@ -234,7 +235,7 @@ impl Inbox {
     /// An empty one.
     pub(crate) fn new() -> Self {
         let bytes = vec![0; MESSAGES * LONGEST].into_boxed_slice();
-        Self { bytes, messages: Vec::with_capacity(MESSAGES) }
+        Self { bytes: Zeroizing::new(bytes), messages: Vec::with_capacity(MESSAGES) }
     }
 
     /// Takes what has arrived on a channel, and forgets what was here. Returns whether there may be

@@ -50,6 +50,11 @@ impl<'a> Segments<'a> {
         self.cuts.map_or(1, |cuts| self.payload.len().div_ceil(cuts.size))
     }
 
+    /// The packet that is the only segment; of more, their headers.
+    pub fn packet(&self) -> &'a [u8] {
+        if self.cuts.is_some() { self.headers } else { self.payload }
+    }
+
     /// The length of a segment as an IP packet, in bytes. There are [`count`](Self::count) of them,
     /// from 0 on.
     pub fn segment_len(&self, index: usize) -> usize {
@@ -62,8 +67,7 @@ impl<'a> Segments<'a> {
     /// TCP and UDP or behind other headers than IP's, [`append`](Self::append) completes. That is
     /// rare.
     pub fn checksum(&self) -> Checksum {
-        let packet = if self.cuts.is_some() { self.headers } else { self.payload };
-        let is_found = transport(packet).is_some_and(|transport| {
+        let is_found = transport(self.packet()).is_some_and(|transport| {
             transport.at == self.virtio.start()
                 && transport.protocol.checksum_offset() == self.virtio.offset()
         });

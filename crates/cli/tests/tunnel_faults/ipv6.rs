@@ -21,7 +21,7 @@ pub(crate) fn a_tunnel_over_ipv6_carries_both() {
     let way = |link: &str| {
         let address = format!("[fd00::{}]:{PORT}", network.address("server", link).unwrap());
         let server = address.parse().unwrap();
-        Way { listen: server, server }
+        Way::new(server, server)
     };
     let ways = ["a", "b", "c"].map(way);
     let pair = Pair::start(network, "kappa = 2\nmu = 3", &ways);

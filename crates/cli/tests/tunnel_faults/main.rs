@@ -14,6 +14,7 @@ mod lost_channels;
 mod pair;
 mod relay;
 mod relayed_channels;
+mod small_packets;
 mod strangers;
 mod stream;
 mod terms;
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         relayed_channels::a_channel_that_tampers_is_found_out,
         relayed_channels::a_client_with_another_address_is_followed,
         ipv6::a_tunnel_over_ipv6_carries_both,
+        small_packets::small_packets_share_the_headers,
         terms::a_client_may_want_a_higher_floor,
         strangers::a_flood_leaves_the_tunnel_as_it_was,
         strangers::a_client_connects_during_a_flood,

@@ -70,6 +70,15 @@ pub(crate) struct Way {
     pub(crate) listen: SocketAddr,
     /// Where the client takes it to be.
     pub(crate) server: SocketAddr,
+    /// The rate that both ends take it to have.
+    pub(crate) rate_mbit: u32,
+}
+
+impl Way {
+    /// Of 100 Mbit/s.
+    pub(crate) fn new(listen: SocketAddr, server: SocketAddr) -> Self {
+        Self { listen, server, rate_mbit: 100 }
+    }
 }
 
 /// A network and a tunnel on it.
@@ -97,7 +106,7 @@ pub(crate) fn network(topology: &str) -> Network {
 pub(crate) fn over(network: &Network, links: &[&str]) -> Vec<Way> {
     let way = |link: &&str| {
         let server = SocketAddr::new(network.address("server", link).unwrap().into(), PORT);
-        Way { listen: server, server }
+        Way::new(server, server)
     };
     links.iter().map(way).collect()
 }
@@ -217,13 +226,13 @@ fn configuration(end: &str, settings: &str, ways: &[Way]) -> String {
     let own_ipv6 = format!(", \"fd09::{number}/64\"");
     let own_ipv6 = if ways[0].listen.is_ipv6() { &own_ipv6 } else { "" };
     let mut text = format!("{settings}\nkey = \"key\"\naddresses = [\"{own}/24\"{own_ipv6}]\n");
-    for Way { listen, server } in ways {
+    for Way { listen, server, rate_mbit } in ways {
         let address = if end == "client" {
             format!("server = \"{server}\"")
         } else {
             format!("listen = \"{listen}\"")
         };
-        writeln!(text, "[[channel]]\nrate_mbit = 100\n{address}").unwrap();
+        writeln!(text, "[[channel]]\nrate_mbit = {rate_mbit}\n{address}").unwrap();
     }
     text
 }

@@ -22,7 +22,7 @@ fn with_relay(settings: &str) -> (Pair, Relay) {
     let network = network(&format!("{THREE_LINKS}{BESIDE}"));
     let address =
         |host: &str, link: &str| SocketAddr::new(network.address(host, link).unwrap().into(), PORT);
-    let way = Way { listen: address("server", "e"), server: address("relay", "d") };
+    let way = Way::new(address("server", "e"), address("relay", "d"));
     let relay = Relay::start(network.host("relay").unwrap(), way.server, way.listen);
     let ways = [over(&network, &["a", "b"]), vec![way]].concat();
     (Pair::start(network, settings, &ways), relay)

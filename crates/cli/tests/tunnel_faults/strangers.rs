@@ -125,9 +125,9 @@ pub(crate) fn a_flood_costs_less_than_a_tenth() {
 /// may send.
 fn with_stranger() -> (Pair, Vec<Kind>) {
     let network = network(&format!("{THREE_LINKS}{STRANGER}"));
-    let way = |(way, port): (Way, u16)| Way {
-        listen: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port),
-        server: SocketAddr::new(way.server.ip(), port),
+    let way = |(way, port): (Way, u16)| {
+        let listen = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port);
+        Way::new(listen, SocketAddr::new(way.server.ip(), port))
     };
     let ways: Vec<Way> = over(&network, &["a", "b", "c"]).into_iter().zip(PORTS).map(way).collect();
     let mut capture = Capture::start(network.host("server").unwrap()).unwrap();

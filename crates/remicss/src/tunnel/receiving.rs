@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use tracing::{debug, info, warn};
 use tun::ip::packet_len;
 use tun::{Checksum, Coalescer, Device, Superpacket};
+use zeroize::Zeroizing;
 
 use super::planning::Request;
 use super::sending::Command;
@@ -182,7 +183,7 @@ impl Receiving {
 /// Packets that were received and not written yet.
 #[derive(Default)]
 struct Arena {
-    bytes: Vec<u8>,
+    bytes: Zeroizing<Vec<u8>>,
     packets: Vec<(Range<usize>, Checksum)>,
     malformed: u64,
 }

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use model::Threshold;
 use rustix::thread::set_current_timer_slack;
-use tun::ip::{clamp_mss, flow};
+use tun::ip::{clamp_mss, flow, packet_len};
 use tun::{Checksum, Device, LONGEST, Segments};
+use zeroize::Zeroizing;
 
 use super::wake::Wake;
 use super::{Clock, lock};
@@ -82,7 +83,7 @@ struct Work {
     /// What was fetched from the device while channels were busy.
     queue: Queue,
     /// Where frames are read to while another is being sent.
-    frame: Vec<u8>,
+    frame: Zeroizing<Vec<u8>>,
     /// When the next control message is due.
     due: Duration,
     is_over: bool,
@@ -104,7 +105,7 @@ impl Sending {
             peers: Vec::new(),
             batches,
             queue: Queue::default(),
-            frame: vec![0; LONGEST],
+            frame: Zeroizing::new(vec![0; LONGEST]),
             due: Duration::ZERO,
             is_over: false,
         };
@@ -114,15 +115,12 @@ impl Sending {
 
 impl Work {
     fn run(mut self) -> Result<(), String> {
-        let mut frame = vec![0; LONGEST];
+        let mut frame = Zeroizing::new(vec![0; LONGEST]);
         while !self.is_over {
             self.tend();
             let now = self.means.clock.now();
             if let Some(next) = self.queue.pop(now) {
-                let dropped = next.dropped + u64::from(next.drops_first);
-                if dropped > 0 {
-                    lock(&self.means.counts).queued += dropped;
-                }
+                self.count_dropped(next.dropped + u64::from(next.drops_first));
                 self.send(&next.frame, usize::from(next.drops_first))?;
             } else if let Some(length) = self.read(&mut frame)? {
                 self.send(&frame[..length], 0)?;
@@ -177,7 +175,8 @@ impl Work {
         self.flush();
     }
 
-    /// Sends a frame's packets from the one with this index on, each as a symbol.
+    /// Sends a frame's packets from the one with this index on, each as a symbol. The last one takes
+    /// along what waits behind it.
     fn send(&mut self, frame: &[u8], first: usize) -> Result<(), String> {
         let Some(segments) = Segments::parse(frame) else { return Ok(()) };
         let checksum = segments.checksum();
@@ -185,28 +184,61 @@ impl Work {
             Checksum::Complete => Kind::Packet,
             Checksum::Partial => Kind::PartialPacket,
         };
+        let mtu = self.means.mtu;
         let longest = self.means.clock.now() + queue::LONGEST;
         for index in first..segments.count() {
             // One superpacket may have thousands of segments, if somebody means it to.
             if index % 64 == 63 && self.means.clock.now() > longest {
-                lock(&self.means.counts).queued += 1;
+                self.count_dropped(1);
                 break;
             }
             let Some(symbol) = self.outbound.begin() else {
                 lock(&self.means.counts).unconnected += (segments.count() - index) as u64;
                 return Ok(());
             };
-            let start = symbol.len();
-            segments.append(index, symbol);
-            let packet = &mut symbol[start..];
-            clamp_mss(packet, self.means.mtu, checksum);
+            let packet = append(&segments, index, mtu, symbol);
             let flow = flow(packet);
+            if index + 1 == segments.count() && packet_len(packet) == Some(packet.len()) {
+                self.take_along(checksum, flow);
+            }
             self.finish(kind, flow)?;
         }
         if self.batches.iter().any(|batch| batch.len() >= ENOUGH) {
             self.flush();
         }
         Ok(())
+    }
+
+    /// Adds small packets that wait to the symbol under way, which has one of their flow. So small
+    /// packets share the headers where channels are the bottleneck; and where they are not, nothing
+    /// waits, and nothing is waited for.
+    fn take_along(&mut self, checksum: Checksum, to: u16) {
+        let now = self.means.clock.now();
+        while let Some((symbol, room)) = self.outbound.symbol() {
+            let fits = |frame: &[u8]| {
+                Segments::parse(frame).is_some_and(|segments| {
+                    let packet = segments.packet();
+                    segments.count() == 1
+                        && packet.len() <= room
+                        && packet_len(packet) == Some(packet.len())
+                        && segments.checksum() == checksum
+                        && flow(packet) == to
+                })
+            };
+            let Some(next) = self.queue.pop_if(now, fits) else { return };
+            if next.drops_first {
+                self.count_dropped(1);
+            } else if let Some(segments) = Segments::parse(&next.frame) {
+                append(&segments, 0, self.means.mtu, symbol);
+            }
+        }
+    }
+
+    /// Counts packets or superpackets that waited for too long.
+    fn count_dropped(&self, dropped: u64) {
+        if dropped > 0 {
+            lock(&self.means.counts).queued += dropped;
+        }
     }
 
     /// Sends the symbol under way, when its channels are ready.
@@ -245,7 +277,7 @@ impl Work {
             let length = self.read(&mut frame)?;
             now = self.means.clock.now();
             if let Some(length) = length {
-                self.queue.push(frame[..length].to_vec(), now);
+                self.queue.push(Zeroizing::new(frame[..length].to_vec()), now);
             }
             self.frame = frame;
         }
@@ -277,4 +309,17 @@ impl Work {
             counts.sender = *sender;
         }
     }
+}
+
+/// Appends a segment to a symbol, its MSS within the tunnel's MTU, and returns it.
+fn append<'a>(
+    segments: &Segments<'_>,
+    index: usize,
+    mtu: usize,
+    symbol: &'a mut Vec<u8>,
+) -> &'a [u8] {
+    let start = symbol.len();
+    segments.append(index, symbol);
+    clamp_mss(&mut symbol[start..], mtu, segments.checksum());
+    &symbol[start..]
 }

@@ -111,6 +111,27 @@ fn numbers_and_previous_ones_go_on() {
 }
 
 #[test]
+fn a_symbol_takes_more_until_it_is_full() {
+    let threshold = Threshold::new(1, Subset::first(1)).unwrap();
+    let mut sender = sender_at(0, &[None], constant(threshold)).unwrap();
+    let mut batches = batches(1);
+    assert!(sender.symbol().is_none());
+    sender.set_max_datagram_len(1000);
+    sender.begin().extend([7; 100]);
+    let (symbol, room) = sender.symbol().unwrap();
+    assert_eq!(room, 1000 - HEADER_LEN - 8 - 101);
+    symbol.extend(vec![8; room]);
+    assert_eq!(sender.symbol().unwrap().1, 0);
+    sender.finish(Kind::Packet, 0, MS, &mut batches).unwrap();
+    assert_eq!(batches[0].len(), 1000);
+    assert!(sender.symbol().is_none());
+    // Channels may have come to carry less meanwhile.
+    sender.begin().extend([7; 900]);
+    sender.set_max_datagram_len(500);
+    assert_eq!(sender.symbol().unwrap().1, 0);
+}
+
+#[test]
 fn what_cannot_be_sent_is_dropped_and_counted() {
     let threshold = Threshold::new(1, Subset::first(1)).unwrap();
     let mut sender = sender_at(0, &[None], constant(threshold)).unwrap();
