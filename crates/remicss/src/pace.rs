@@ -2,7 +2,10 @@
 //!
 //! The bucket lets symbols of a schedule, which come in no order that suits each channel, have a
 //! channel that was idle a moment before without wasting that moment. With a bucket of two datagrams
-//! some schedules miss 0.6 % of their rate, with three none misses 0.02 %.
+//! some schedules miss 0.6 % of their rate, with three none misses 0.02 %. And it
+//! bridges the moments by which a sender, or who sends to it, is late on a busy machine: over five channels
+//! of 100 Mbit/s on two processors, a bucket of 0.5 ms got 95.9 to 97.0 % of the rate (the median of 18
+//! trials 96.8), one of 2 ms 96.7 to 97.0 % (96.9), of 97.0 % that headers leave.
 //!
 //! What leaves a full bucket at once waits in the channel's queue. Were the pace the channel's own
 //! rate, it would wait there for as long as the channel is kept full, and all that comes after it,
@@ -10,8 +13,14 @@
 
 use std::time::Duration;
 
-/// How long the rate fills an empty bucket, in ns, if that is enough for [`DEPTH_DATAGRAMS`].
-const DEPTH_NANOS: i64 = 500_000;
+/// How long the rate fills an empty bucket, in ns, if that is enough for [`DEPTH_DATAGRAMS`]: the longer
+/// time up to [`DEPTH_BYTES`], for which a socket has room where the device below is no faster than the
+/// channel, and the shorter beyond.
+const DEPTH_NANOS: i64 = 2_000_000;
+const SHORT_DEPTH_NANOS: i64 = 500_000;
+
+/// Up to how many bytes a bucket of the longer time is filled.
+const DEPTH_BYTES: usize = 250_000;
 
 /// How many of the longest datagrams a bucket holds at least.
 const DEPTH_DATAGRAMS: i64 = 3;
@@ -98,7 +107,8 @@ impl Pace {
 
     fn depth(&self, rate: i64) -> i64 {
         let datagrams = bits(self.mtu).saturating_mul(DEPTH_DATAGRAMS);
-        rate.saturating_mul(DEPTH_NANOS).max(datagrams)
+        let long = rate.saturating_mul(DEPTH_NANOS).min(bits(DEPTH_BYTES));
+        long.max(rate.saturating_mul(SHORT_DEPTH_NANOS)).max(datagrams)
     }
 
     fn cost(&self, len: usize) -> i64 {
@@ -164,10 +174,13 @@ mod tests {
     }
 
     #[test]
-    fn a_fast_channel_has_half_a_millisecond() {
-        let mut pace = exactly(2_400_000_000);
-        assert_eq!(run(&mut pace, [1472; 100]), Duration::ZERO);
-        assert_eq!(pace.ready_at(1472), 5 * US);
+    fn faster_channels_have_2_ms_then_250_kb_then_half_a_millisecond() {
+        for (mbit, packets, next) in [(240, 40, 50), (2400, 166, 5), (12_000, 500, 1)] {
+            let mut pace = exactly(mbit * 1_000_000);
+            assert_eq!(run(&mut pace, vec![1472; packets]), Duration::ZERO);
+            let ready = pace.ready_at(1472);
+            assert!(ready > Duration::ZERO && ready <= next * US, "{mbit}: {ready:?}");
+        }
     }
 
     #[test]
@@ -253,8 +266,9 @@ mod tests {
             let lengths: Vec<usize> = lengths.into_iter().cycle().take(20_000).collect();
             let took = run(&mut pace, lengths.iter().copied());
             let bits: usize = lengths.iter().map(|len| 8 * (len + 28)).sum();
-            let depth = (rate as f64 * 0.0005).max(36_000.0);
-            let exact = (bits as f64 - depth) / rate as f64;
+            let rate = rate as f64;
+            let depth = (rate * 0.002).min(2e6).max(rate * 0.0005).max(36_000.0);
+            let exact = (bits as f64 - depth).max(0.0) / rate;
             // Each waits for a whole nanosecond, of which nothing is lost.
             prop_assert!((took.as_secs_f64() - exact).abs() < 3e-9 + exact * 1e-12, "{took:?}, {exact}");
         }

@@ -22,8 +22,10 @@ pub struct Aim {
     pub keeps_order: bool,
 }
 
-/// Delays that differ by less, in ms, are the same: they cannot be measured more exactly.
-const SAME_DELAY_MS: f64 = 0.3;
+/// Delays that differ by less, in ms, go together whatever their ratio: what TCP allows itself for
+/// superpackets bridges it. Over two channels of 50 Mbit/s with delays of 0.1 and 2.5 ms, one connection
+/// (BBR) gets 93 Mbit/s, and 45 if only one of them is used; with 0.1 and 4.7 ms at 300 Mbit/s, 557.
+const SAME_DELAY_MS: f64 = 5.0;
 
 /// A schedule, and what it promises.
 #[derive(Clone, Debug)]
@@ -83,7 +85,7 @@ impl Aim {
     }
 
     /// The channels whose delays go together best, if those are not all: none takes more than twice as
-    /// long as the fastest, and of such companies they carry the most.
+    /// long as the fastest, or some milliseconds longer, and of such companies they carry the most.
     ///
     /// A flow that is kept in order takes as long as the slowest of its channels. TCP takes the
     /// least round trip that it has seen for the path's own, and BBR keeps no more under way than
@@ -226,6 +228,9 @@ mod tests {
         assert_eq!(used(aim(1.0, 1.0, 1), &pair([5.0, 40.0], [30.0, 300.0], same)), [false, true]);
         // Twice as long is not too long.
         assert_eq!(used(aim(1.0, 1.0, 1), &pair([20.0, 40.0], [50.0, 50.0], same)), [true, true]);
+        // Nor are some milliseconds, of which most may be a full packet's sending on a slow channel.
+        assert_eq!(used(aim(1.0, 1.0, 1), &pair([0.2, 5.1], [50.0, 20.0], same)), [true, true]);
+        assert_eq!(used(aim(1.0, 1.0, 1), &pair([0.2, 5.3], [50.0, 20.0], same)), [true, false]);
         // Both are needed.
         assert_eq!(used(aim(2.0, 2.0, 2), &fibre_and_mobile), [true, true]);
         // It would be less private.

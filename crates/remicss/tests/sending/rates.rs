@@ -52,8 +52,41 @@ fn a_plan_has_its_rate() {
             for channel in 0..5 {
                 let uses = 11_000.0 * plan.schedule.use_of(channel);
                 let datagrams = sender.counts().datagrams[channel] as f64;
-                assert!((datagrams - uses).abs() < 10.0, "{datagrams}, not {uses}");
+                // No threshold is used more than 6 symbols ahead of its part.
+                assert!((datagrams - uses).abs() <= 12.0, "{datagrams}, not {uses}");
             }
+        }
+    }
+}
+
+/// The delays in ms of the paper's Delayed setup (VI).
+const DELAYS: [f64; 5] = [2.5, 0.25, 12.5, 5.0, 0.5];
+
+/// Its channels, so many times as fast, with the delays of full packets.
+fn delayed(faster: f64) -> ChannelSet {
+    let channel = |(rate, delay): (&f64, f64)| {
+        let rate = faster * rate;
+        Channel::new(0.1, 0.0, delay + 12.0 / rate, rate).unwrap()
+    };
+    ChannelSet::new(DIVERSE.iter().zip(DELAYS).map(channel).collect()).unwrap()
+}
+
+fn least_delay(kappa: f64, mu: f64) -> Need {
+    Need { objectives: vec![Objective::Delay], ..need(kappa, mu, 1) }
+}
+
+/// What is paid for less delay is not paid in rate, however long a packet takes beside the bucket.
+#[test]
+fn a_plan_has_its_rate_whatever_its_speed() {
+    for faster in [0.3, 1.0, 4.0, 6.0, 11.0] {
+        let set = delayed(faster);
+        for (kappa, mu) in [(1.0, 3.3), (2.0, 2.6), (2.0, 3.1), (2.0, 3.4), (3.0, 3.4)] {
+            let plan = set.plan(&least_delay(kappa, mu)).unwrap();
+            let planned = Planned::new(&plan.schedule, set.channels());
+            let mut sender = sender_of(&DIVERSE.map(|rate| faster * rate), Box::new(planned));
+            let took = saturate(&mut sender, 5, (1000, 20_000), || Duration::ZERO);
+            let part = 20_000.0 * 12_000.0 / took.as_secs_f64() / (plan.averages.rate * 1e6);
+            assert!((0.995..1.01).contains(&part), "{faster}, {kappa}, {mu}: {part}");
         }
     }
 }
@@ -62,12 +95,8 @@ fn a_plan_has_its_rate() {
 /// packets come evenly at 99.5 % of the rate and channels have the delays of the paper's Delayed setup
 /// (VI). With the model's, both in ms, and the time between two packets.
 fn delay_at_full_rate(kappa: f64, mu: f64) -> (f64, f64, f64) {
-    const DELAYS: [f64; 5] = [2.5, 0.25, 12.5, 5.0, 0.5];
-    let sending = DIVERSE.map(|rate| 12.0 / rate);
-    let channel = |i: usize| Channel::new(0.1, 0.0, DELAYS[i] + sending[i], DIVERSE[i]).unwrap();
-    let set = ChannelSet::new((0..5).map(channel).collect()).unwrap();
-    let objectives = vec![Objective::Delay];
-    let plan = set.plan(&Need { objectives, ..need(kappa, mu, 1) }).unwrap();
+    let (set, sending) = (delayed(1.0), DIVERSE.map(|rate| 12.0 / rate));
+    let plan = set.plan(&least_delay(kappa, mu)).unwrap();
     let mut sender = sender_of(&DIVERSE, Box::new(Planned::new(&plan.schedule, set.channels())));
 
     let between = 12.0 / (0.995 * plan.averages.rate);
@@ -106,7 +135,7 @@ fn a_plan_has_its_delay() {
     for (kappa, mu) in grid(0.1) {
         let (delay, planned, between) = delay_at_full_rate(kappa, mu);
         assert!(delay > planned - 1e-3, "{kappa}, {mu}: {delay} ms, not {planned}");
-        let most = planned + 1.1 * between;
+        let most = planned + 1.3 * between;
         assert!(delay < most, "{kappa}, {mu}: {delay} ms, not {planned} to {most}");
         points += 1;
         if delay > 1.05 * planned {
@@ -151,8 +180,8 @@ fn a_rest_is_not_made_up_for() {
         }
         count
     };
-    // A packet takes 100 µs: the bucket holds five.
-    assert_eq!((at_once(true), at_once(false)), (5, 25));
+    // A packet takes 100 µs: the bucket holds 20.
+    assert_eq!((at_once(true), at_once(false)), (20, 40));
 }
 
 /// Points of the paper's figures: whole kappa, and mu in steps up to 5.
