@@ -1,6 +1,6 @@
 //! What a command says: messages for a person on standard error, results on standard output.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 
 use serde::Serialize;
 
@@ -42,7 +42,10 @@ pub(crate) fn print(line: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     let written =
         out.write_all(line).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
-    written.map_err(|error| Failure::Failed(format!("cannot write standard output: {error}")))
+    written.map_err(|error| match error.kind() {
+        ErrorKind::BrokenPipe => Failure::Unread,
+        _ => Failure::Failed(format!("cannot write standard output: {error}")),
+    })
 }
 
 fn say(kind: &str, colour: &str, message: &str) {

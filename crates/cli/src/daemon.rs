@@ -246,7 +246,8 @@ impl StopSignals {
         Ok(Self { interrupt, terminate })
     }
 
-    async fn next(&mut self) {
+    /// Waits for the next of them.
+    pub(crate) async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
@@ -254,8 +255,8 @@ impl StopSignals {
     }
 }
 
-/// Runs what `start` starts until a signal comes, and then as long as it needs to stop in good
-/// order; a second signal breaks it off. It is told to stop by the end of the channel it is given.
+/// Runs what `start` starts, which carries streams, until a signal comes, and then as long as it needs
+/// to stop in good order; a second signal breaks it off. It is told to stop by the end of the channel it is given.
 ///
 /// # Errors
 /// When it was broken off.

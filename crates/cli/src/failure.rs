@@ -13,22 +13,26 @@ pub(crate) enum Failure {
     Usage(String),
     /// It was refused because of tampering, or because a security check failed: exit code 3.
     Refused(String),
+    /// Whoever reads standard output has closed it: exit code 1, and nobody is to be told.
+    Unread,
 }
 
 impl Failure {
     /// The exit code.
     pub(crate) fn code(&self) -> u8 {
         match self {
-            Self::Failed(_) => 1,
+            Self::Failed(_) | Self::Unread => 1,
             Self::Usage(_) => 2,
             Self::Refused(_) => 3,
         }
     }
 
-    /// The line for a person.
+    /// The line for a person, empty if there is nothing to say.
     pub(crate) fn message(&self) -> &str {
-        let (Self::Failed(message) | Self::Usage(message) | Self::Refused(message)) = self;
-        message
+        match self {
+            Self::Failed(message) | Self::Usage(message) | Self::Refused(message) => message,
+            Self::Unread => "",
+        }
     }
 
     /// The same, and something that has to be known besides.
@@ -38,6 +42,7 @@ impl Failure {
             Self::Failed(message) => Self::Failed(add(message)),
             Self::Usage(message) => Self::Usage(add(message)),
             Self::Refused(message) => Self::Refused(add(message)),
+            Self::Unread => Self::Unread,
         }
     }
 

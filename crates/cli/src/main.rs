@@ -80,7 +80,9 @@ fn run(command: Command) -> Result<(), Failure> {
 
 fn exit_code(result: Result<(), Failure>) -> ExitCode {
     let Err(failure) = result else { return ExitCode::SUCCESS };
-    console::error(failure.message());
+    if !failure.message().is_empty() {
+        console::error(failure.message());
+    }
     ExitCode::from(failure.code())
 }
 

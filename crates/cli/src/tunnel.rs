@@ -1,12 +1,14 @@
 //! `sunder tunnel`: one end of a ReMICSS tunnel.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use remicss::config::{Config, End};
+use remicss::config::{Channel, Config, End};
 use remicss::handshake::SharedKey;
 use remicss::tunnel::Tunnel;
+use tracing::info;
 use zeroize::Zeroizing;
 
 use crate::console;
@@ -35,7 +37,10 @@ pub(crate) struct Arguments {
 fn help() -> String {
     format!(
         "Example: sunder tunnel --config tunnel.toml, with this in tunnel.toml\n\n{CLIENT}\n\
-         and this at the other end\n\n{SERVER}"
+         and this at the other end\n\n{SERVER}\n\
+         Further settings, above the first [[channel]]: objective, scheduler, min_threshold,\n\
+         tamper_code, rng, order, reassembly_mib, device (the tunnel's), mtu. docs/guides/tunnel.md\n\
+         has a table of them."
     )
 }
 
@@ -56,42 +61,50 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 async fn carry(tunnel: Tunnel) -> Result<(), Failure> {
-    let signals = StopSignals::listen()?;
+    let mut signals = StopSignals::listen()?;
     console::print_line(&format!("device {}", tunnel.device()))?;
     let stopper = tunnel.stopper();
-    let mut failed = None;
-    daemon::until_stopped(signals, async |stop| {
-        let mut carrying = tokio::task::spawn_blocking(|| tunnel.run());
-        let ended = tokio::select! {
-            ended = &mut carrying => ended,
-            _ = stop => {
-                stopper.stop();
-                carrying.await
-            }
+    let mut carrying = tokio::task::spawn_blocking(|| tunnel.run());
+    let mut ended = tokio::select! {
+        ended = &mut carrying => Some(ended),
+        () = signals.next() => None,
+    };
+    if ended.is_none() {
+        info!("stopping");
+        stopper.stop();
+        ended = tokio::select! {
+            ended = &mut carrying => Some(ended),
+            () = signals.next() => None,
         };
-        failed = ended.unwrap_or_else(|panic| Err(panic.to_string())).err();
-    })
-    .await?;
-    failed.map_or(Ok(()), |what| Err(Failure::Failed(what)))
+    }
+    match ended {
+        Some(Ok(result)) => result.map_err(Failure::Failed),
+        Some(Err(panic)) => Err(Failure::Failed(panic.to_string())),
+        None => Err(Failure::Failed("stopped by a second signal".into())),
+    }
 }
 
 /// Reads the shared key: 64 hexadecimal digits, in a file beside the configuration.
 fn read_key(config: &Path, key: &Path) -> Result<SharedKey, Failure> {
     let path = key_path(config, key);
-    let refuse = |what: &str| {
-        let advice = "write 64 hexadecimal digits: openssl rand -hex 32 > FILE";
-        Failure::Usage(format!("key {}: {what}; {advice}", path.display()))
-    };
-    let text = Zeroizing::new(fs::read(&path).map_err(|error| refuse(&error.to_string()))?);
+    let refuse = |what: &str| Failure::Usage(format!("key {}: {what}", path.display()));
+    let text = Zeroizing::new(fs::read(&path).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => refuse(&format!(
+            "no such file; copy it from the other end, or make one there: (umask 077; openssl rand \
+             -hex 32 > {})",
+            path.display()
+        )),
+        _ => refuse(&error.to_string()),
+    })?);
     let digits = text.trim_ascii();
     let mut bytes = Zeroizing::new([0; 32]);
     if digits.len() != 2 * bytes.len() {
-        return Err(refuse("it has no 64 digits"));
+        return Err(refuse("it must be 64 hexadecimal digits, as at the other end"));
     }
     for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
         let digit = |digit: u8| char::from(digit).to_digit(16);
         let (Some(high), Some(low)) = (digit(pair[0]), digit(pair[1])) else {
-            return Err(refuse("it has something else than hexadecimal digits"));
+            return Err(refuse("it must be hexadecimal digits, as at the other end"));
         };
         *byte = u8::try_from(high << 4 | low).expect("two digits");
     }
@@ -117,25 +130,22 @@ fn key_path(config: &Path, key: &Path) -> PathBuf {
 /// What the configuration allows, but hardly anybody wants.
 fn risks(config: &Config) -> Vec<String> {
     let mut risks = Vec::new();
-    let channels = &config.channels;
     if config.min_threshold == 1 {
-        risks.push(
-            "min_threshold is 1: some packets are sent in the clear, and whoever listens on one \
+        let (are, as_when) =
+            if config.kappa < 2.0 { ("are", "") } else { ("may be", ", as when channels fail") };
+        risks.push(format!(
+            "min_threshold is 1: packets {are} sent in the clear{as_when}, and whoever listens on one \
              channel reads those"
-                .into(),
-        );
+        ));
     }
-    for (second, channel) in channels.iter().enumerate() {
-        let way = |index: usize| {
-            let channel = &channels[index];
-            (channel.peer.map(|peer| peer.ip()), channel.local.ip(), channel.device.as_deref())
-        };
-        let is_client = config.end == End::Client;
-        if let Some(first) = (0..second).find(|&first| is_client && way(first) == way(second)) {
-            let peer = channel.peer.map(|peer| peer.ip().to_string()).unwrap_or_default();
+    for (second, channel) in config.channels.iter().enumerate() {
+        let mut before = config.channels[..second].iter().enumerate();
+        let way =
+            before.find_map(|(first, other)| Some((first, same_way(config.end, other, channel)?)));
+        if let Some((first, way)) = way {
             risks.push(format!(
-                "channels {} and {} go to {peer} from the same source and device: whoever listens \
-                 there sees both, so the second protects nothing",
+                "channels {} and {} are both {way}: whoever listens there sees both, so the second \
+                 protects nothing",
                 first + 1,
                 second + 1,
             ));
@@ -149,41 +159,102 @@ fn risks(config: &Config) -> Vec<String> {
     risks
 }
 
+/// The way that two channels take together, as far as the configuration tells.
+fn same_way(end: End, one: &Channel, other: &Channel) -> Option<String> {
+    let own = one.local.ip();
+    if one.device != other.device {
+        return None;
+    }
+    if let Some(device) = &one.device {
+        return Some(format!("on {device}"));
+    }
+    if own != other.local.ip() {
+        return None;
+    }
+    if end == End::Server || !own.is_unspecified() {
+        return Some(format!("at {own}"));
+    }
+    // A client without either leaves by the route to where it goes.
+    let to = |channel: &Channel| channel.peer.map(|peer| peer.ip());
+    to(one).filter(|peer| to(other) == Some(*peer)).map(|peer| format!("to {peer}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_examples_are_configurations_without_risks() {
-        let client = Config::from_toml(CLIENT).unwrap();
-        let server = Config::from_toml(SERVER).unwrap();
-        assert_eq!((client.end, server.end), (End::Client, End::Server));
-        assert_eq!((client.channels.len(), server.channels.len()), (3, 3));
-        assert_eq!((risks(&client), risks(&server)), (vec![], vec![]));
+    const GUIDE: &str = include_str!("../../../docs/guides/tunnel.md");
+
+    /// The guide's server and client.
+    fn guides() -> [&'static str; 2] {
+        let blocks = GUIDE.split("```toml\n").skip(1);
+        let blocks: Vec<&str> = blocks.map(|rest| rest.split("```").next().unwrap()).collect();
+        blocks.try_into().expect("two examples")
     }
 
     #[test]
-    fn the_guides_examples_are_configurations_without_risks() {
-        let guide = include_str!("../../../docs/guides/tunnel.md");
-        let examples: Vec<&str> = guide
-            .split("```toml\n")
-            .skip(1)
-            .map(|rest| rest.split("```").next().unwrap())
-            .collect();
-        assert_eq!(examples.len(), 2);
-        for example in examples {
-            assert_eq!(risks(&Config::from_toml(example).unwrap()), Vec::<String>::new());
+    fn the_examples_are_ends_of_one_tunnel_without_risks() {
+        for [server, client] in [[SERVER, CLIENT], guides()] {
+            let [server, client] = [server, client].map(|text| Config::from_toml(text).unwrap());
+            assert_eq!((server.end, client.end), (End::Server, End::Client));
+            let listens = server.channels.iter().map(|channel| Some(channel.local));
+            assert!(listens.eq(client.channels.iter().map(|channel| channel.peer)));
+            assert!(client.key.is_some() && client.key == server.key);
+            assert!(client.min_threshold >= server.min_threshold);
+            assert_eq!(client.tamper_code, server.tamper_code);
+            assert_eq!(client.addresses[0].network(), server.addresses[0].network());
+            assert_eq!((risks(&client), risks(&server)), (vec![], vec![]));
+        }
+    }
+
+    #[test]
+    fn help_and_guide_name_every_setting() {
+        let unknown = |text: &str| Config::from_toml(text).unwrap_err().to_string();
+        for error in [unknown("x = 1"), unknown(&format!("{CLIENT}\nx = 1"))] {
+            let names: Vec<&str> = error.split('`').skip(3).step_by(2).collect();
+            assert!(names.contains(&"device"), "{error}");
+            for name in names {
+                let is_word = |text: &str| {
+                    let mut words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+                    words.any(|word| word == name)
+                };
+                assert!(is_word(&help()), "{name} is not in --help");
+                let shown = [format!("`{name}`"), format!("[[{name}]]")];
+                assert!(
+                    shown.iter().any(|shown| GUIDE.contains(shown)),
+                    "{name}: not in the guide"
+                );
+            }
         }
     }
 
     #[test]
     fn what_hardly_anybody_wants_is_named() {
-        let one = CLIENT.replace("kappa = 2", "kappa = 1\ntamper_code = false");
-        let named = risks(&Config::from_toml(&one).unwrap());
-        assert!(named.len() == 2 && named[0].contains("in the clear"), "{named:?}");
-        let twice = CLIENT.replace("203.0.113.10", "198.51.100.10").replace("wwan0", "wlan0");
-        let named = risks(&Config::from_toml(&twice).unwrap());
-        assert!(named.len() == 1 && named[0].contains("channels 2 and 3"), "{named:?}");
+        let named = |text: &str| risks(&Config::from_toml(text).unwrap()).join("; ");
+        let is_named = |text: &str, expected: &str| {
+            let named = named(text);
+            assert!(named.contains(expected), "{expected}: {named}");
+        };
+        is_named(&CLIENT.replace("kappa = 2", "kappa = 1"), "packets are sent in the clear, and");
+        let floor = CLIENT.replace("kappa = 2", "kappa = 2\nmin_threshold = 1");
+        is_named(&floor, "packets may be sent in the clear, as when channels fail");
+        is_named(
+            &CLIENT.replace("kappa = 2", "kappa = 2\ntamper_code = false"),
+            "tamper_code is off",
+        );
+
+        let same_device = CLIENT.replace("wwan0", "wlan0");
+        is_named(&same_device, "channels 2 and 3 are both on wlan0");
+        let same_source = CLIENT.replace("device = \"wlan0\"", "source = \"192.0.2.20\"");
+        is_named(&same_source, "channels 1 and 2 are both at 192.0.2.20");
+        let by_route = CLIENT.replace("device = ", "# ").replace("203.0.113.10", "198.51.100.10");
+        is_named(&by_route, "channels 2 and 3 are both to 198.51.100.10");
+        let same_address = SERVER.replace("203.0.113.10:6521", "198.51.100.10:6522");
+        is_named(&same_address, "channels 2 and 3 are both at 198.51.100.10");
+        let own_devices = same_address
+            .replace("10:6522\"", "10:6522\"\ndevice = \"wwan0\"")
+            .replace("100.10:6521\"", "100.10:6521\"\ndevice = \"wlan0\"");
+        assert_eq!(named(&own_devices), "");
     }
 
     #[test]
@@ -211,7 +282,12 @@ mod tests {
         for wrong in ["", "00", &"0g".repeat(32), &"00".repeat(33)] {
             let failure = read(wrong).err().unwrap();
             assert_eq!(failure.code(), 2);
-            assert!(failure.message().contains("openssl rand"), "{}", failure.message());
+            assert!(failure.message().contains("as at the other end"), "{}", failure.message());
         }
+        fs::remove_file(directory.path().join("key")).unwrap();
+        let missing = read_key(&config, Path::new("key")).err().unwrap();
+        assert!(missing.message().contains("openssl rand -hex 32 >"), "{}", missing.message());
+        let unreadable = read_key(&config, Path::new(".")).err().unwrap();
+        assert!(!unreadable.message().contains("openssl"), "{}", unreadable.message());
     }
 }

@@ -25,6 +25,26 @@ fn the_guide_to_channels_prints_what_it_says() {
     assert_eq!(run_examples(&guide, place.path()), 4);
 }
 
+#[test]
+fn a_command_whose_output_nobody_reads_ends_with_nothing_said() {
+    for arguments in [
+        "plan --channel z=0.1,l=0.01,d=5,r=100",
+        "plan --json --channel z=0.1,l=0.01,d=5,r=100",
+        "lab list",
+    ] {
+        // Whoever could read has gone before anything is written.
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = Command::new(env!("CARGO_BIN_EXE_sunder"))
+            .args(arguments.split(' '))
+            .stdout(writer)
+            .output()
+            .unwrap();
+        assert_eq!(String::from_utf8(output.stderr).unwrap(), "", "sunder {arguments}");
+        assert_eq!(output.status.code(), Some(1), "sunder {arguments}");
+    }
+}
+
 /// Runs the examples of a document in `place`; how many there are.
 fn run_examples(document: &str, place: &Path) -> usize {
     let examples = blocks(document, "console").flat_map(|block| block.split("$ sunder ").skip(1));

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use model::Objective;
 use serde::{Deserialize, Deserializer, de};
@@ -122,7 +123,7 @@ pub struct Config {
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// It is not TOML, or lacks a key, or has one that is unknown or of the wrong type.
-    #[error("{}", .0.message().replace('\n', " "))]
+    #[error("{}", said(.0))]
     Toml(#[from] toml::de::Error),
     /// No channels, or too many.
     #[error("{found} channels: give 1 to {MAX_CHANNELS}")]
@@ -165,21 +166,21 @@ struct Raw {
     objective: Goal,
     #[serde(default)]
     scheduler: Choice,
-    min_threshold: Option<u8>,
+    min_threshold: Option<i64>,
     #[serde(default = "yes")]
     tamper_code: bool,
     #[serde(default)]
     rng: Rng,
     #[serde(default)]
     order: Order,
-    reassembly_mib: Option<u16>,
+    reassembly_mib: Option<i64>,
     key: Option<PathBuf>,
     device: Option<String>,
     #[serde(deserialize_with = "networks")]
     addresses: Vec<Network>,
-    #[serde(default, deserialize_with = "networks")]
+    #[serde(default, deserialize_with = "routes")]
     routes: Vec<Network>,
-    mtu: Option<u16>,
+    mtu: Option<i64>,
     channel: Vec<RawChannel>,
 }
 
@@ -190,9 +191,13 @@ fn yes() -> bool {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawChannel {
+    #[serde(default, deserialize_with = "socket")]
     server: Option<SocketAddr>,
+    #[serde(default, deserialize_with = "address")]
     source: Option<IpAddr>,
+    #[serde(default, deserialize_with = "socket")]
     listen: Option<SocketAddr>,
+    #[serde(default, deserialize_with = "address")]
     client: Option<IpAddr>,
     device: Option<String>,
     #[serde(default)]
@@ -214,31 +219,24 @@ impl Config {
         let end = end(&raw.channel)?;
         let channels =
             raw.channel.into_iter().map(RawChannel::checked).collect::<Result<Vec<_>, _>>()?;
+        distinct(end, &channels)?;
         let most = channels.iter().map(|_| 1.0).sum();
-        within("kappa", raw.kappa, 1.0, most)?;
-        within("mu", raw.mu, raw.kappa, most)?;
+        dial("kappa", raw.kappa, 1.0, most)?;
+        dial("mu", raw.mu, raw.kappa, most)?;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 16")]
-        let min_threshold = raw.min_threshold.unwrap_or(raw.kappa as u8);
-        within("min_threshold", f64::from(min_threshold), 1.0, raw.kappa.floor())?;
-        if let Some(mtu) = raw.mtu {
-            within("mtu", f64::from(mtu), 576.0, 65_000.0)?;
-        }
-        let reassembly_mib = raw.reassembly_mib.unwrap_or(16);
-        within("reassembly_mib", f64::from(reassembly_mib), 1.0, 1024.0)?;
+        let whole_kappa = raw.kappa as u8;
+        let floor = raw.min_threshold.unwrap_or(whole_kappa.into());
+        let min_threshold = whole("min_threshold", floor, 1, whole_kappa)?;
+        let mtu = raw.mtu.map(|mtu| whole("mtu", mtu, 576, 65_000)).transpose()?;
+        let reassembly_mib =
+            whole("reassembly_mib", raw.reassembly_mib.unwrap_or(16), 1_u16, 1024)?;
         let device = raw.device.unwrap_or_else(|| "sunder0".into());
         if device.is_empty() || device.len() > 15 || device.contains(['/', ' ']) {
             let name =
                 format!("device = \"{device}\" is no name of a device: give 1 to 15 letters");
             return Err(ConfigError::Conflict(name));
         }
-        let roams = channels.iter().any(|channel| channel.peer.is_none());
-        if roams && raw.key.is_none() {
-            return Err(ConfigError::Conflict(
-                "a channel has no `client` address, so anyone could be the client: give one, or the \
-                 file of a shared `key`"
-                    .into(),
-            ));
-        }
+        known_client(&channels, raw.key.is_some())?;
         Ok(Self {
             end,
             channels,
@@ -255,7 +253,7 @@ impl Config {
             device,
             addresses: raw.addresses,
             routes: raw.routes,
-            mtu: raw.mtu,
+            mtu,
         })
     }
 }
@@ -275,6 +273,49 @@ fn end(channels: &[RawChannel]) -> Result<End, ConfigError> {
         return Err(ConfigError::End { number: i + 1, found });
     }
     Ok(if server { End::Server } else { End::Client })
+}
+
+/// Refuses channels that the system would not tell apart.
+fn distinct(end: End, channels: &[Channel]) -> Result<(), ConfigError> {
+    // 0.0.0.0 is every IPv4 address, and [::] every address.
+    let covers = |any: SocketAddr, other: SocketAddr| {
+        any.ip().is_unspecified() && (any.is_ipv6() || other.is_ipv4())
+    };
+    let is_same = |one: &Channel, other: &Channel| {
+        let (own, its) = (one.local, other.local);
+        let has_own_device =
+            one.device.is_some() && other.device.is_some() && one.device != other.device;
+        let has_same_ip = own.ip() == its.ip() || covers(own, its) || covers(its, own);
+        has_same_ip && own.port() == its.port() && own.port() != 0 && !has_own_device
+    };
+    for (second, channel) in channels.iter().enumerate().filter(|_| end == End::Server) {
+        if let Some(first) = channels[..second].iter().position(|first| is_same(first, channel)) {
+            return Err(ConfigError::Conflict(format!(
+                "channels {} and {} have the same address: let each `listen` at its own",
+                first + 1,
+                second + 1
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a server that anyone could be the client of, or that looks as if it knew addresses and does
+/// not look at them.
+fn known_client(channels: &[Channel], has_key: bool) -> Result<(), ConfigError> {
+    let known = channels.iter().filter(|channel| channel.peer.is_some()).count();
+    let conflict = match known {
+        0 if !has_key => {
+            "no channel has a `client` address, so anyone could be the client: give each one, or the \
+             file of a shared `key`"
+        }
+        known if (1..channels.len()).contains(&known) => {
+            "some channels have a `client` address and others none: give one to each, or to none and \
+             the file of a shared `key`"
+        }
+        _ => return Ok(()),
+    };
+    Err(ConfigError::Conflict(conflict.into()))
 }
 
 impl RawChannel {
@@ -321,13 +362,92 @@ fn within(key: &'static str, found: f64, least: f64, most: f64) -> Result<(), Co
     Err(ConfigError::Range { key, found, range: format!("{least} to {most}") })
 }
 
+/// A mean of thresholds or of channels.
+fn dial(key: &'static str, found: f64, least: f64, most: f64) -> Result<(), ConfigError> {
+    let more = if found > most { ", or more channels" } else { "" };
+    within(key, found, least, most).map_err(|_| {
+        let range = format!("{least} to {most}{more}");
+        ConfigError::Range { key, found, range }
+    })
+}
+
+/// A whole number within its range.
+fn whole<T: Copy + Into<f64> + TryFrom<i64>>(
+    key: &'static str,
+    found: i64,
+    least: T,
+    most: T,
+) -> Result<T, ConfigError> {
+    #[expect(clippy::cast_precision_loss, reason = "what is not exact is out of range")]
+    within(key, found as f64, least.into(), most.into())?;
+    Ok(T::try_from(found).unwrap_or(most))
+}
+
+/// TOML's message in one line, and in words for people.
+fn said(error: &toml::de::Error) -> String {
+    let mut message = error.message().replace('\n', " ");
+    if message.starts_with("unknown field") && message.contains("expected one of `server`") {
+        message += "; settings of the whole tunnel stand above the first [[channel]]";
+    }
+    if message == "invalid type: map, expected a sequence" {
+        return "write [[channel]], with two brackets".into();
+    }
+    let words =
+        [("expected f64", "expected a number"), ("expected i64", "expected a whole number")];
+    words.iter().fold(message, |message, (from, to)| message.replace(from, to))
+}
+
+/// An address from its text.
+fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<IpAddr>, D::Error> {
+    parsed(
+        deserializer,
+        "give an address, as in 192.0.2.20 or 2001:db8::2; names are not looked up",
+    )
+}
+
+/// An address and a port from their text.
+fn socket<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
+    parsed(
+        deserializer,
+        "give ADDRESS:PORT, as in 192.0.2.10:6521 or [2001:db8::1]:6521; names are not looked up",
+    )
+}
+
+fn parsed<'de, T: FromStr, D: Deserializer<'de>>(
+    deserializer: D,
+    advice: &str,
+) -> Result<Option<T>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let refuse = |_| de::Error::custom(format!("\"{text}\": {advice}"));
+    text.parse().map(Some).map_err(refuse)
+}
+
+/// A list of texts.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "give a list, as in [\"10.9.0.2/24\"]")]
+enum Texts {
+    List(Vec<String>),
+}
+
 /// Networks from their texts.
 fn networks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Network>, D::Error> {
-    let texts = Vec::<String>::deserialize(deserializer)?;
+    let Texts::List(texts) = Texts::deserialize(deserializer)?;
     let network = |text: String| {
         text.parse().map_err(|error| de::Error::custom(format!("\"{text}\": {error}")))
     };
     texts.into_iter().map(network).collect()
+}
+
+/// Networks, and no addresses in them.
+fn routes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Network>, D::Error> {
+    let networks = networks(deserializer)?;
+    match networks.iter().find(|route| route.network() != **route) {
+        None => Ok(networks),
+        Some(route) => {
+            let whole = route.network();
+            Err(de::Error::custom(format!("{route} has host bits: write {whole}")))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -356,6 +476,7 @@ mod tests {
         addresses = []
         [[channel]]
         listen = "192.0.2.1:6521"
+        client = "192.0.2.2"
         [[channel]]
         listen = "198.51.100.1:6521"
         client = "198.51.100.2"
@@ -394,7 +515,6 @@ mod tests {
             (CLIENT, "source = \"192.0.2.7\"", "source = \"::1\"", "must both be IPv4"),
             (CLIENT, "source = \"192.0.2.7\"", "client = \"192.0.2.7\"", "at the other end"),
             (CLIENT, "source =", "sauce =", "unknown field `sauce`"),
-            (SERVER, "key = \"tunnel.key\"", "", "anyone could be the client"),
             (
                 SERVER,
                 "client = \"198.51.100.2\"",
@@ -403,14 +523,64 @@ mod tests {
             ),
             (SERVER, "listen = \"198", "server = \"198", "channel 2 has `server`, where others"),
             (SERVER, "kappa = 2", "kappa = 2\nmtu = 100", "mtu = 100: give 576 to 65000"),
+            (SERVER, "kappa = 2", "kappa = 2\nmtu = 70000", "mtu = 70000: give 576 to 65000"),
+            (SERVER, "kappa = 2", "kappa = 2\nmtu = 1400.5", "expected a whole number"),
+            (SERVER, "kappa = 2", "kappa = 2\nmin_threshold = -1", "-1: give 1 to 2"),
+            (SERVER, "kappa = 2", "kappa = \"2\"", "expected a number"),
+            (SERVER, "kappa = 2", "kappa = 3", "kappa = 3: give 1 to 2, or more channels"),
+            (SERVER, "addresses = []", "addresses = 5", "give a list, as in [\"10.9.0.2/24\"]"),
+            (SERVER, "client = \"192.0.2.2\"", "", "some channels have a `client` address"),
+            (
+                SERVER,
+                "[[channel]]",
+                "[[channel]]\nmin_threshold = 1",
+                "above the first [[channel]]",
+            ),
+            (CLIENT, "192.0.2.1:6521", "a.example:1", "give ADDRESS:PORT, as in 192.0.2.10:6521"),
+            (CLIENT, "192.0.2.1:6521", "192.0.2.1", "give ADDRESS:PORT"),
+            (CLIENT, "192.0.2.7", "a.example", "\"a.example\": give an address, as in 192.0.2.20"),
+            (CLIENT, "10.8.0.0/16", "10.8.0.1/16", "10.8.0.1/16 has host bits: write 10.8.0.0/16"),
         ];
         for (text, from, to, expected) in cases {
             assert!(text.contains(from), "{from}");
             let error = Config::from_toml(&text.replacen(from, to, 1)).unwrap_err().to_string();
             assert!(error.contains(expected) && !error.contains('\n'), "{error}");
         }
+        let table = "kappa = 1\nmu = 1\naddresses = []\n[channel]\nlisten = \"127.0.0.1:1\"";
+        let said = Config::from_toml(table).unwrap_err().to_string();
+        assert_eq!(said, "write [[channel]], with two brackets");
         let none =
             Config::from_toml("kappa = 1\nmu = 1\naddresses = []\nchannel = []").unwrap_err();
         assert_eq!(none.to_string(), "0 channels: give 1 to 16");
+    }
+
+    #[test]
+    fn a_server_knows_its_client_and_tells_channels_apart() {
+        let server = |channels: &[&str]| {
+            let channel = |text: &&str| format!("[[channel]]\n{text}\n");
+            let channels: String = channels.iter().map(channel).collect();
+            let text = format!("kappa = 1\nmu = 1\naddresses = []\nkey = \"key\"\n{channels}");
+            Config::from_toml(&text).map_err(|error| error.to_string())
+        };
+        for same in [
+            ["listen = \"192.0.2.1:1\"", "listen = \"192.0.2.1:1\""],
+            ["listen = \"0.0.0.0:1\"", "listen = \"192.0.2.1:1\""],
+            ["listen = \"192.0.2.1:1\"", "listen = \"[::]:1\""],
+            ["listen = \"0.0.0.0:1\"\ndevice = \"a\"", "listen = \"0.0.0.0:1\"\ndevice = \"a\""],
+        ] {
+            let said = server(&same).unwrap_err();
+            assert!(said.starts_with("channels 1 and 2 have the same address"), "{said}");
+        }
+        for different in [
+            ["listen = \"192.0.2.1:1\"", "listen = \"192.0.2.1:2\""],
+            ["listen = \"0.0.0.0:1\"", "listen = \"[2001:db8::1]:1\""],
+            ["listen = \"0.0.0.0:1\"\ndevice = \"a\"", "listen = \"0.0.0.0:1\"\ndevice = \"b\""],
+        ] {
+            assert!(server(&different).is_ok(), "{different:?}");
+        }
+        assert!(server(&["listen = \"192.0.2.1:1\""]).is_ok(), "one channel is allowed");
+        let open = SERVER.replace("key =", "#").replace("client =", "#");
+        let said = Config::from_toml(&open).unwrap_err().to_string();
+        assert!(said.contains("anyone could be the client"), "{said}");
     }
 }

@@ -11,7 +11,7 @@ pub struct Status {
     pub uptime_s: f64,
     /// Whether the ends are associated.
     pub associated: bool,
-    /// What was achieved since the association, by this end's sending.
+    /// What was achieved: means since the association.
     pub achieved: Achieved,
     /// What the model says of the plan in force; nothing if none is.
     pub predicted: Option<Predicted>,
@@ -41,15 +41,17 @@ pub struct Waited {
 /// What was achieved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Achieved {
-    /// The mean threshold of what was sent.
-    pub kappa: f64,
-    /// The mean multiplicity of what was sent.
-    pub mu: f64,
+    /// The mean threshold of what was sent. Nothing if nothing was sent.
+    pub kappa: Option<f64>,
+    /// The mean multiplicity, in the same way.
+    pub mu: Option<f64>,
     /// What the thresholds and channels that were used for what was sent give by the model, with
     /// channels as they are measured now: the proportion of packets that an adversary learns. Nothing
-    /// if nothing was sent.
+    /// if nothing was sent, or no risk is configured.
     pub risk: Option<f64>,
-    /// In the same way, the mean delay of what arrives, in ms.
+    /// In the same way, the proportion of this end's packets that are lost.
+    pub loss_out: Option<f64>,
+    /// In the same way, the mean delay of those that arrive, in ms.
     pub delay_ms: Option<f64>,
     /// Symbols that were sent.
     pub sent_symbols: u64,
@@ -59,21 +61,21 @@ pub struct Achieved {
     pub received_symbols: u64,
     /// The bytes of packets in them.
     pub received_bytes: u64,
-    /// The proportion of the peer's symbols that did not come.
-    pub loss: f64,
+    /// The proportion of the peer's symbols that did not come, as counted. Nothing if none came.
+    pub loss_in: Option<f64>,
 }
 
-/// What the model says.
+/// What the model says of what this end sends by the plan of now.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Predicted {
     /// The mean threshold.
     pub kappa: f64,
     /// The mean multiplicity.
     pub mu: f64,
-    /// The proportion of packets that an adversary learns.
-    pub risk: f64,
+    /// The proportion of packets that an adversary learns. Nothing if no risk is configured.
+    pub risk: Option<f64>,
     /// The proportion that is lost.
-    pub loss: f64,
+    pub loss_out: f64,
     /// The mean delay of what arrives, in ms.
     pub delay_ms: f64,
     /// The highest rate, in Mbit/s of the channels' IP packets: shares of one each.
@@ -83,16 +85,21 @@ pub struct Predicted {
 /// A channel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Channel {
-    /// `up`, `down` or `quarantine`, for what this end sends.
-    pub state: String,
-    /// The risk as configured.
-    pub risk: f64,
-    /// The rate in Mbit/s, as configured or learnt.
-    pub rate_mbit: f64,
-    /// The proportion of datagrams that are lost on the way there.
-    pub loss: f64,
-    /// The delay on the way there, in ms.
-    pub delay_ms: f64,
+    /// `up`, `down` or `quarantine`: what the peer says of what this end sends. Nothing without a peer.
+    pub state_out: Option<String>,
+    /// The same for what arrives here, as this end sees it.
+    pub state_in: Option<String>,
+    /// The risk as configured. Nothing if none is at any channel.
+    pub risk: Option<f64>,
+    /// The rate in Mbit/s at which this end may send. Nothing without a peer.
+    pub rate_mbit: Option<f64>,
+    /// Where that is from: `set` in the configuration, `measured`, or the `guess` to start with.
+    pub rate_from: Option<String>,
+    /// The proportion of datagrams that are lost on the way to the peer, once it was measured.
+    pub loss_out: Option<f64>,
+    /// The delay in ms, once it was measured: half the round trip over the fastest channels, and how
+    /// much later the peer receives on this one.
+    pub delay_ms: Option<f64>,
     /// Datagrams that were sent.
     pub sent: u64,
     /// Their bytes, as IP packets.
@@ -104,7 +111,7 @@ pub struct Channel {
     /// Their bytes, as UDP's payload.
     pub received_bytes: u64,
     /// Shares that were wrong, for all that is known.
-    pub faults: u64,
+    pub wrong: u64,
 }
 
 /// What was not passed on.
@@ -124,8 +131,8 @@ pub struct Dropped {
     pub malformed: u64,
     /// Datagrams that came twice.
     pub duplicate: u64,
-    /// Symbols whose tag did not fit.
+    /// Symbols whose tag did not fit, and that no other shares gave back.
     pub tampered: u64,
-    /// Packets that the device did not take.
-    pub refused: u64,
+    /// Packets that the tunnel's device did not take.
+    pub undelivered: u64,
 }

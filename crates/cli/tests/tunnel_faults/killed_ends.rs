@@ -34,5 +34,7 @@ fn killed(end: &'static str, most: Duration) {
     });
     assert_eq!(pair.process(other), survivor);
     assert!(pair.status(other).associated);
+    // That is one line, and none for each channel.
+    assert!(!pair.log(other).contains("nothing arrives"), "{}", pair.log(other));
     assert_eq!(stream.wrong(), 0);
 }

@@ -19,6 +19,25 @@ pub(crate) fn a_lost_channel_is_not_missed_where_two_are_enough() {
     cut_and_mend("kappa = 2\nmu = 3", 20);
 }
 
+/// The log names the channel, each way, and says that packets need fewer shares than were asked for.
+pub(crate) fn a_lost_channel_is_logged() {
+    let network = network(THREE_LINKS);
+    let ways = over(&network, &["a", "b", "c"]);
+    let pair = Pair::start(network, "kappa = 3\nmu = 3\nmin_threshold = 2", &ways);
+    pair.wait_for_states("client", 1, ["up", "up"]);
+    set_loss(&pair, Some(1.0));
+    for end in ["client", "server"] {
+        pair.wait_for_line(end, "WARN", "channel 2: nothing arrives from the peer");
+        pair.wait_for_line(end, "WARN", "channel 2: the peer receives nothing");
+        pair.wait_for_line(end, "WARN", "only 2 of 3 channels are up, too few for kappa = 3");
+    }
+    set_loss(&pair, None);
+    for end in ["client", "server"] {
+        pair.wait_for_line(end, "INFO", "channel 2: the peer's datagrams arrive again");
+        pair.wait_for_line(end, "INFO", "channel 2: the peer receives again");
+    }
+}
+
 /// Cuts a channel and mends it. Packets go on; of a thousand a second so many may be lost.
 fn cut_and_mend(settings: &str, most_lost: usize) {
     let network = network(THREE_LINKS);
@@ -30,7 +49,7 @@ fn cut_and_mend(settings: &str, most_lost: usize) {
     in_one_of_three(|| {
         let begin = stream.now();
         set_loss(&pair, Some(1.0));
-        pair.wait_for_state("client", 1, "down");
+        pair.wait_for_states("client", 1, ["down", "down"]);
         stream.wait_for(300);
 
         set_loss(&pair, None);
@@ -40,7 +59,7 @@ fn cut_and_mend(settings: &str, most_lost: usize) {
         let before = delivered();
         until("the channel is used again", || delivered() > before + 50);
         let unused = stream.now().saturating_sub(mended);
-        pair.wait_for_state("client", 1, "up");
+        pair.wait_for_states("client", 1, ["up", "up"]);
         stream.wait_for(300);
 
         let end = stream.now();

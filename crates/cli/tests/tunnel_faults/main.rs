@@ -46,6 +46,7 @@ fn main() -> ExitCode {
     let mut tests = tests![
         lost_channels::a_lost_channel_is_not_missed_for_long,
         lost_channels::a_lost_channel_is_not_missed_where_two_are_enough,
+        lost_channels::a_lost_channel_is_logged,
         killed_ends::a_killed_server_is_found_again,
         killed_ends::a_killed_client_comes_back_at_once,
         relayed_channels::a_channel_that_tampers_is_found_out,

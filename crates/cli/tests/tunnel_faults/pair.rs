@@ -168,10 +168,20 @@ impl Pair {
         status
     }
 
-    /// Waits until an end's channel, counted from 0, is in a state.
-    pub(crate) fn wait_for_state(&self, name: &str, channel: usize, state: &str) {
-        let what = format!("the {name}'s channel {} is {state}", channel + 1);
-        until(&what, || self.status(name).channels[channel].state == state);
+    /// Waits until an end's channel, counted from 0, is in these states: out, as the other end says, and
+    /// in.
+    pub(crate) fn wait_for_states(&self, name: &str, channel: usize, states: [&str; 2]) {
+        let what = format!("the {name}'s channel {} is {states:?}", channel + 1);
+        until(&what, || {
+            let channel = &self.status(name).channels[channel];
+            [&channel.state_out, &channel.state_in].map(Option::as_deref) == states.map(Some)
+        });
+    }
+
+    /// Waits until an end has logged a line of a level that ends so.
+    pub(crate) fn wait_for_line(&self, name: &str, level: &str, line: &str) {
+        let is_it = |logged: &str| logged.contains(level) && logged.ends_with(line);
+        until(&format!("the {name} logs: {line}"), || self.log(name).lines().any(is_it));
     }
 
     /// What an end has logged since it was started.

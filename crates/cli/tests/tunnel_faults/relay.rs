@@ -17,7 +17,8 @@ pub(crate) struct Relay {
 
 struct Shared {
     stops: AtomicBool,
-    tampers: AtomicBool,
+    tampers_there: AtomicBool,
+    tampers_back: AtomicBool,
     /// Where the client is.
     client: Mutex<Option<SocketAddr>>,
     /// What faces the client.
@@ -37,7 +38,8 @@ impl Relay {
         inner.set_read_timeout(Some(LOOK)).unwrap();
         let shared = Arc::new(Shared {
             stops: AtomicBool::new(false),
-            tampers: AtomicBool::new(false),
+            tampers_there: AtomicBool::new(false),
+            tampers_back: AtomicBool::new(false),
             client: Mutex::new(None),
             inner,
             outer: Mutex::new(Arc::new(outer(host))),
@@ -57,9 +59,14 @@ impl Relay {
         Self { shared, threads }
     }
 
-    /// From now on, changes a bit in every datagram.
-    pub(crate) fn tamper(&self) {
-        self.shared.tampers.store(true, Ordering::Relaxed);
+    /// From now on, changes a bit in every datagram to the server.
+    pub(crate) fn tamper_there(&self) {
+        self.shared.tampers_there.store(true, Ordering::Relaxed);
+    }
+
+    /// From now on, changes a bit in every datagram to the client.
+    pub(crate) fn tamper_back(&self) {
+        self.shared.tampers_back.store(true, Ordering::Relaxed);
     }
 
     /// From now on, sends to the server from another port; what comes to the old one is lost.
@@ -95,20 +102,23 @@ impl Shared {
         let Ok((length, from)) = self.inner.recv_from(&mut datagram.bytes) else { return };
         *self.client.lock().unwrap() = Some(from);
         let outer = Arc::clone(&self.outer.lock().unwrap());
-        let _ = outer.send_to(self.changed(datagram, length), self.server);
+        let _ = outer.send_to(datagram.changed(length, &self.tampers_there), self.server);
     }
 
     fn pass_back(&self, datagram: &mut Datagram) {
         let outer = Arc::clone(&self.outer.lock().unwrap());
         let Ok(length) = outer.recv(&mut datagram.bytes) else { return };
         let Some(client) = *self.client.lock().unwrap() else { return };
-        let _ = self.inner.send_to(self.changed(datagram, length), client);
+        let _ = self.inner.send_to(datagram.changed(length, &self.tampers_back), client);
     }
+}
 
-    fn changed<'a>(&self, datagram: &'a mut Datagram, length: usize) -> &'a [u8] {
-        let bytes = &mut datagram.bytes[..length];
-        if self.tampers.load(Ordering::Relaxed) && length > 0 {
-            bytes[datagram.dice.usize(..length)] ^= 1 << datagram.dice.u32(..8);
+impl Datagram {
+    /// The bytes, one bit of them changed if they are to be tampered with.
+    fn changed(&mut self, length: usize, tampers: &AtomicBool) -> &[u8] {
+        let bytes = &mut self.bytes[..length];
+        if tampers.load(Ordering::Relaxed) && length > 0 {
+            bytes[self.dice.usize(..length)] ^= 1 << self.dice.u32(..8);
         }
         bytes
     }

@@ -37,10 +37,14 @@ pub(crate) fn a_channel_that_tampers_is_found_out() {
     back.wait_for(300);
 
     let begins = [there.now(), back.now()];
-    relay.tamper();
+    // The end that the changed shares come to finds it out, and the other is told.
+    relay.tamper_there();
+    pair.wait_for_states("server", 2, ["up", "quarantine"]);
+    pair.wait_for_states("client", 2, ["quarantine", "up"]);
+    relay.tamper_back();
     for end in ["client", "server"] {
-        pair.wait_for_state(end, 2, "quarantine");
-        until("its faults are counted", || pair.status(end).channels[2].faults > 16);
+        pair.wait_for_states(end, 2, ["quarantine", "quarantine"]);
+        until("its wrong shares are counted", || pair.status(end).channels[2].wrong > 16);
     }
     for (stream, begin) in [there, back].iter().zip(begins) {
         stream.wait_for(500);
@@ -48,8 +52,16 @@ pub(crate) fn a_channel_that_tampers_is_found_out() {
         assert!(lost <= sent / 20, "of {sent} {lost} lost");
         assert_eq!(stream.wrong(), 0);
     }
-    let states = pair.status("client").channels.into_iter().map(|channel| channel.state);
-    assert!(states.eq(["up", "up", "quarantine"]));
+    for end in ["client", "server"] {
+        pair.wait_for_states(end, 0, ["up", "up"]);
+        pair.wait_for_states(end, 1, ["up", "up"]);
+        let log = pair.log(end);
+        for what in ["in quarantine, as shares were changed", "in quarantine at the peer"] {
+            let lines: Vec<&str> = log.lines().filter(|line| line.contains(what)).collect();
+            let [line] = lines[..] else { panic!("not once: {what}: {log}") };
+            assert!(line.contains("WARN") && line.contains("channel 3: "), "{line}");
+        }
+    }
 }
 
 pub(crate) fn a_client_with_another_address_is_followed() {

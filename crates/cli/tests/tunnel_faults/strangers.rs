@@ -60,7 +60,10 @@ pub(crate) fn a_flood_leaves_the_tunnel_as_it_was() {
     });
     assert_eq!(stream.wrong(), 0);
     let status = pair.status("server");
-    assert!(status.channels.iter().all(|channel| channel.state == "up" && channel.faults == 0));
+    for channel in &status.channels {
+        assert_eq!(channel.state_out.as_deref(), Some("up"));
+        assert_eq!((channel.state_in.as_deref(), channel.wrong), (Some("up"), 0));
+    }
     let dropped = status.dropped;
     for count in [dropped.strange, dropped.malformed, dropped.duplicate] {
         assert!(count > 1000, "{dropped:?}");

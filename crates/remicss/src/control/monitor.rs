@@ -46,6 +46,8 @@ pub struct Monitor {
     incoming: Incoming,
     outgoing: Outgoing,
     channels: usize,
+    /// The channels whose rates are configured.
+    configured: Subset,
     /// The states that the other end was last told.
     told: Vec<State>,
     /// And whether packets cross here.
@@ -73,10 +75,12 @@ impl Monitor {
     /// A monitor of channels, each with the rate in bit/s of IP packets that was configured for what
     /// this end sends, or `None` if it is to be learnt. The first message is due at once.
     pub fn new(rates_bps: &[Option<u64>], now: Duration) -> Self {
+        let is_configured = |channel: &usize| rates_bps[*channel].is_some();
         Self {
             incoming: Incoming::new(rates_bps.len(), now),
             outgoing: Outgoing::new(rates_bps, now),
             channels: rates_bps.len(),
+            configured: (0..rates_bps.len()).filter(is_configured).collect(),
             told: vec![State::Up; rates_bps.len()],
             told_awake: true,
             told_at: None,
@@ -175,8 +179,18 @@ impl Monitor {
         self.incoming.window(now)
     }
 
-    /// The channels that bring what the other end sends, and are not in quarantine, as far as
-    /// [`Self::poll_message`] has looked.
+    /// The channels whose rates are configured. The others' are learnt.
+    pub fn configured(&self) -> Subset {
+        self.configured
+    }
+
+    /// The channels' states for what comes from the other end, as far as [`Self::poll_message`] has
+    /// looked.
+    pub fn incoming(&self, quarantined: Subset) -> Vec<State> {
+        self.incoming.states(quarantined).collect()
+    }
+
+    /// The channels that are up among [`Self::incoming`].
     pub fn up(&self, quarantined: Subset) -> Subset {
         let states = self.incoming.states(quarantined).enumerate();
         states.filter(|(_, state)| *state == State::Up).map(|(channel, _)| channel).collect()

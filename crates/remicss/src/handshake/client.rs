@@ -29,16 +29,26 @@ pub enum ClientEvent {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ClientFailure {
-    /// The server has not been heard on these channels.
-    #[error("the server does not answer on channel {}", listed(.channels))]
+    /// The server has not been heard on any channel.
+    #[error(
+        "the server does not answer on any channel: check that it runs, that its ports are open, and \
+         that key and order of channels are the same at both ends"
+    )]
+    Silent,
+    /// The server has not been heard on these channels, but on others.
+    #[error(
+        "the server does not answer on {}: all channels must work, in the same order at both ends, \
+         for an association to begin",
+        listed(.channels)
+    )]
     NoAnswer {
         /// The channels' indices.
         channels: Vec<usize>,
     },
     /// The server was heard on all channels, but did not confirm on these.
     #[error(
-        "the server answers, but does not confirm on channel {}: its settings differ, or datagrams \
-         were lost or changed",
+        "the server answers, but does not confirm on {}: its settings differ, which its log tells, \
+         or datagrams were lost or changed",
         listed(.channels)
     )]
     NoConfirm {
@@ -206,6 +216,9 @@ impl Client {
         let channels = || 0..self.channels.len();
         let silent: Vec<usize> =
             channels().filter(|&channel| self.channels[channel].token.is_none()).collect();
+        if silent.len() == self.channels.len() {
+            return ClientFailure::Silent;
+        }
         if !silent.is_empty() {
             return ClientFailure::NoAnswer { channels: silent };
         }
@@ -215,7 +228,22 @@ impl Client {
     }
 }
 
-/// Channels for a person to read.
+/// Channels for a person to read, who counts from 1.
 fn listed(channels: &[usize]) -> String {
-    channels.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
+    let numbers: Vec<String> = channels.iter().map(|index| (index + 1).to_string()).collect();
+    let plural = if numbers.len() == 1 { "" } else { "s" };
+    format!("channel{plural} {}", numbers.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_person_reads_of_channels_from_1() {
+        let said = ClientFailure::NoAnswer { channels: vec![0, 2] }.to_string();
+        assert!(said.starts_with("the server does not answer on channels 1, 3: all"), "{said}");
+        let said = ClientFailure::NoConfirm { channels: vec![1] }.to_string();
+        assert!(said.contains("does not confirm on channel 2: its settings differ"), "{said}");
+    }
 }

@@ -127,13 +127,13 @@ pub enum ServerRefusal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum TermsDiffer {
     /// The number of channels.
-    #[error("{0} channels")]
+    #[error("{0} channels, and this end another number")]
     Channels(u8),
     /// A floor below this server's.
-    #[error("a privacy floor of {0}, below this end's")]
+    #[error("a `min_threshold` of {0}, below this end's")]
     Floor(u8),
     /// One end has tags and the other has none.
-    #[error("another setting for the tamper code")]
+    #[error("another `tamper_code`")]
     Tags,
     /// Another protocol altogether.
     #[error("another protocol or sharing scheme")]

@@ -17,6 +17,9 @@ use crate::outbound::{Means, Order};
 use crate::plan::{Aim, NoPlan, Plan};
 use crate::schedule::{Dynamic, Planned, Scheduler};
 
+/// By how much a plan's kappa may be below what was asked for, as it is rounded.
+const ROUNDED: f64 = 1e-6;
+
 /// What a plan is wanted for.
 pub(super) struct Request {
     /// The keys of an association that begins.
@@ -79,15 +82,25 @@ impl Planning {
             Err(error) => return Err(error.to_string()),
         };
         let averages = plan.averages;
-        info!(
-            "planned: kappa {:.2}, mu {:.2}, risk {:.3}, loss {:.2} %, delay {:.1} ms, {:.1} Mbit/s",
+        let has_risks = request.situation.channels.iter().any(|channel| channel.risk() > 0.0);
+        let risk = if has_risks { format!("risk {:.3}, ", averages.risk) } else { String::new() };
+        let line = format!(
+            "planned: kappa {:.2}, mu {:.2}, {risk}loss {:.2} %, delay {:.1} ms, {:.1} Mbit/s",
             averages.kappa,
             averages.mu,
-            averages.risk,
             100.0 * averages.loss,
             averages.delay_ms,
             averages.rate
         );
+        if averages.kappa < aim.kappa - ROUNDED {
+            let (all, kappa) = (request.situation.channels.len(), aim.kappa);
+            warn!(
+                "{line}: only {} of {all} channels are up, too few for kappa = {kappa}",
+                up.len()
+            );
+        } else {
+            info!("{line}");
+        }
         let scheduler = self.scheduler(aim, &plan, &request.situation.channels)?;
         let Some(keys) = request.begins else { return Ok(Order::Schedule { scheduler, up }) };
         let generator = self.rng.generator().map_err(|error| error.to_string())?;

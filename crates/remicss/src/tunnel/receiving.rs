@@ -19,6 +19,7 @@ use super::wake::Wake;
 use super::{Clock, lock};
 use crate::common::Common;
 use crate::datagram::Kind;
+use crate::estimate::State;
 use crate::inbound::{Event, Inbound, Packets};
 use crate::keys::Keys;
 use crate::outbound::Order;
@@ -110,6 +111,7 @@ impl Receiving {
         let mut common = lock(&self.common);
         let has_heard = self.inbound.tend(&mut common, now, arena);
         let situation = has_heard.then(|| common.poll_situation(&self.risks, now)).flatten();
+        let changes = if has_heard { common.poll_changes(now) } else { Vec::new() };
         drop(common);
         while let Some((channel, to, bytes)) = self.inbound.poll_transmit(now) {
             if !self.channels[channel].send_one(&bytes, to) {
@@ -119,6 +121,12 @@ impl Receiving {
         let mut begins = None;
         while let Some(event) = self.inbound.poll_event() {
             begins = self.follow(event).or(begins);
+        }
+        for change in changes {
+            match change.now {
+                State::Up => info!("{change}"),
+                State::Down | State::Quarantine => warn!("{change}"),
+            }
         }
         if let Some(situation) = situation {
             // If the planner is gone, this thread is about to end, too.

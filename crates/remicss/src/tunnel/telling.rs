@@ -18,8 +18,8 @@ use super::sending::SendingCounts;
 use super::wake::Wake;
 use super::{Clock, lock};
 use crate::common::{Common, Situation};
-use crate::estimate::State;
-use crate::receiver::Released;
+use crate::estimate::{Estimate, Learner, State};
+use crate::receiver::{Reassembled, Released};
 use crate::status::{Achieved, Channel, Dropped, Predicted, Status, Waited};
 
 /// How long somebody who asks may take to read the answer.
@@ -120,8 +120,8 @@ impl Telling {
             predicted: predicted.map(|averages| Predicted {
                 kappa: averages.kappa,
                 mu: averages.mu,
-                risk: averages.risk,
-                loss: averages.loss,
+                risk: self.if_known(averages.risk),
+                loss_out: averages.loss,
                 delay_ms: averages.delivered_delay_ms,
                 rate_mbit: averages.rate,
             }),
@@ -140,27 +140,26 @@ impl Telling {
         Waited { window_ms, in_order, after_loss, after_time, for_room }
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
     fn achieved(
         &self,
         now: Duration,
         sending: &SendingCounts,
         receiving: &ReceivingCounts,
     ) -> Achieved {
-        let (sender, receiver) = (&sending.sender, &receiving.receiver);
-        let symbols = sender.symbols.max(1) as f64;
-        let highest = receiving.highest.max(1);
+        let (sender, receiver, highest) = (&sending.sender, &receiving.receiver, receiving.highest);
+        let mean = |sum: u64| part(sum, sender.symbols);
         let modelled = self.modelled(now, &sending.uses);
         Achieved {
-            kappa: sender.k_sum as f64 / symbols,
-            mu: sender.m_sum as f64 / symbols,
-            risk: modelled.map(|averages| averages.risk),
+            kappa: mean(sender.k_sum),
+            mu: mean(sender.m_sum),
+            risk: modelled.and_then(|averages| self.if_known(averages.risk)),
+            loss_out: modelled.map(|averages| averages.loss),
             delay_ms: modelled.map(|averages| averages.delivered_delay_ms),
             sent_symbols: sender.symbols,
             sent_bytes: sender.bytes,
             received_symbols: receiver.symbols,
             received_bytes: receiver.bytes,
-            loss: highest.saturating_sub(receiver.symbols) as f64 / highest as f64,
+            loss_in: part(highest.saturating_sub(receiver.symbols), highest),
         }
     }
 
@@ -182,38 +181,88 @@ impl Telling {
         receiving: &ReceivingCounts,
     ) -> Vec<Channel> {
         let common = lock(&self.common);
-        let estimates = common.monitor.as_ref().map(|monitor| monitor.estimates(now));
+        let known: Vec<Known> = common.monitor.as_ref().map_or_else(Vec::new, |monitor| {
+            let states = monitor.incoming(common.quarantined).into_iter();
+            let configured = monitor.configured();
+            let known = |(index, (estimate, incoming))| {
+                let is_configured = configured.contains(index);
+                Known { estimate, incoming, is_configured }
+            };
+            monitor.estimates(now).into_iter().zip(states).enumerate().map(known).collect()
+        });
         drop(common);
         let channel = |(index, risk): (usize, &f64)| {
-            let estimate = estimates.as_ref().map(|estimates| estimates[index]);
+            let known = known.get(index);
             let received = receiving.channels.get(index).copied().unwrap_or_default();
-            let state = match estimate.map(|estimate| estimate.state) {
-                Some(State::Up) => "up",
-                Some(State::Quarantine) => "quarantine",
-                Some(State::Down) | None => "down",
-            };
-            #[expect(clippy::cast_precision_loss, reason = "rates are far below 2^53")]
-            let rate_mbit = estimate.map_or(0.0, |estimate| estimate.rate_bps as f64 / 1e6);
+            // Loss and delay are measured by the same messages.
+            let measured =
+                known.map(|known| known.estimate).filter(|estimate| estimate.measured > 0);
             Channel {
-                state: state.into(),
-                risk: *risk,
-                rate_mbit,
-                loss: estimate.map_or(0.0, |estimate| estimate.loss),
-                delay_ms: estimate.map_or(0.0, |estimate| estimate.delay_ms),
+                state_out: known.map(|known| name(known.estimate.state).into()),
+                state_in: known.map(|known| name(known.incoming).into()),
+                risk: self.if_known(*risk),
+                rate_mbit: known.map(|known| mbit(known.estimate.rate_bps)),
+                rate_from: known.map(|known| known.rate_from().into()),
+                loss_out: measured.map(|estimate| estimate.loss),
+                delay_ms: measured.map(|estimate| estimate.delay_ms),
                 sent: sending.sender.datagrams[index],
                 sent_bytes: sending.sender.ip_bytes[index],
                 refused: sending.refused.get(index).copied().unwrap_or_default(),
                 received: received.datagrams,
                 received_bytes: received.bytes,
-                faults: received.faults,
+                wrong: received.faults,
             }
         };
         self.risks.iter().enumerate().map(channel).collect()
     }
+
+    /// A risk, if any is configured.
+    fn if_known(&self, risk: f64) -> Option<f64> {
+        self.risks.iter().any(|risk| *risk > 0.0).then_some(risk)
+    }
+}
+
+/// What is known of a channel while there is an association.
+struct Known {
+    estimate: Estimate,
+    incoming: State,
+    is_configured: bool,
+}
+
+impl Known {
+    fn rate_from(&self) -> &'static str {
+        if self.is_configured {
+            "set"
+        } else if self.estimate.rate_bps == Learner::new().rate_bps() {
+            "guess"
+        } else {
+            "measured"
+        }
+    }
+}
+
+fn name(state: State) -> &'static str {
+    match state {
+        State::Up => "up",
+        State::Down => "down",
+        State::Quarantine => "quarantine",
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "rates are far below 2^53")]
+fn mbit(rate_bps: u64) -> f64 {
+    rate_bps as f64 / 1e6
+}
+
+/// How many of `all`, if there are any.
+#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+fn part(count: u64, all: u64) -> Option<f64> {
+    (all > 0).then(|| count as f64 / all as f64)
 }
 
 fn dropped(sending: &SendingCounts, receiving: &ReceivingCounts) -> Dropped {
     let (sender, receiver) = (&sending.sender, &receiving.receiver);
+    let Reassembled { tampered, corrected, .. } = receiver.reassembled;
     Dropped {
         unconnected: sending.unconnected,
         below_floor: sender.below_floor,
@@ -222,7 +271,7 @@ fn dropped(sending: &SendingCounts, receiving: &ReceivingCounts) -> Dropped {
         strange: receiver.strange,
         malformed: receiver.malformed + receiver.forbidden + receiving.malformed,
         duplicate: receiver.duplicate,
-        tampered: receiver.reassembled.tampered,
-        refused: receiving.refused,
+        tampered: tampered.saturating_sub(corrected),
+        undelivered: receiving.refused,
     }
 }

@@ -240,7 +240,8 @@ fn a_failure_says_where() {
     };
     assert_eq!(now, NOW + PATIENCE);
     assert_eq!(failure(&event), &ClientFailure::NoAnswer { channels: vec![1] });
-    assert_eq!(failure(&event).to_string(), "the server does not answer on channel 1");
+    let said = failure(&event).to_string();
+    assert!(said.starts_with("the server does not answer on channel 2: "), "{said}");
 }
 
 #[test]
@@ -272,7 +273,7 @@ fn only_who_has_the_key_is_answered() {
         server.handle_datagram(channel, address(0, channel), &hello, NOW);
         assert_eq!(server.poll_transmit(), None);
         let event = finish(&mut client, &mut server, NOW);
-        assert_eq!(failure(&event), &ClientFailure::NoAnswer { channels: vec![0, 1] });
+        assert_eq!(failure(&event), &ClientFailure::Silent);
     }
 }
 
