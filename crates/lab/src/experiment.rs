@@ -56,6 +56,8 @@ pub struct Experiment {
     about: String,
     paper: Option<String>,
     repetitions: usize,
+    /// How often a trial is performed, at most, while links are late.
+    attempts: usize,
     seed: u64,
     /// The digest of the file's text.
     digest: String,
@@ -137,6 +139,7 @@ impl Experiment {
             about: content.about,
             paper: content.paper,
             repetitions,
+            attempts: content.attempts,
             seed: content.seed,
             digest: hex(&Sha256::digest(text)),
             keys,

@@ -28,6 +28,22 @@ pub struct Measured {
     pub missed: u64,
 }
 
+/// How late the links may be, in ms, before a measurement says more of the machine than of them.
+const LATE_MS: f64 = 1.0;
+
+impl Measured {
+    /// Whether the machine did not keep up with its links: they were more than 1 ms late, or did not fetch
+    /// packets in time.
+    pub fn is_late(&self) -> bool {
+        is_late(self.late_ms, self.missed)
+    }
+}
+
+/// The same of its two figures.
+pub(crate) fn is_late(late_ms: f64, missed: u64) -> bool {
+    late_ms > LATE_MS || missed > 0
+}
+
 /// Why a trial failed, in one line.
 #[derive(Debug, Error)]
 #[error("{0}")]

@@ -20,7 +20,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr;
 use std::sync::Arc;
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use zeroize::Zeroizing;
 
 use crate::batch::Batch;
@@ -58,6 +58,8 @@ pub(crate) struct Place<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct Channel {
     socket: Arc<UdpSocket>,
+    /// The network device that it is bound to.
+    device: Option<Arc<str>>,
     /// Whether the kernel cuts runs.
     cuts: bool,
 }
@@ -96,22 +98,37 @@ impl Channel {
         set_option(&socket, level, name, value)?;
         // Older kernels give datagrams one by one, which is as right.
         let _ = set_option(&socket, libc::SOL_UDP, libc::UDP_GRO, 1);
-        Ok(Self { socket: Arc::new(socket.into()), cuts: true })
+        let device = place.device.map(Arc::from);
+        Ok(Self { socket: Arc::new(socket.into()), device, cuts: true })
     }
 
     /// Sends one datagram. False if it is too long for the device. Whatever else keeps it from leaving,
     /// it is lost, as datagrams are.
     pub(crate) fn send_one(&self, datagram: &[u8], to: SocketAddr) -> bool {
-        let error = self.socket.send_to(datagram, to).err();
-        error.and_then(|error| error.raw_os_error()) != Some(libc::EMSGSIZE)
+        let error = self.socket.send_to(datagram, to).err().and_then(|error| error.raw_os_error());
+        self.bind_again(error);
+        error != Some(libc::EMSGSIZE)
     }
 
     /// Sends a batch, without waiting: what finds no room is refused.
     pub(crate) fn send(&mut self, batch: &Batch, to: SocketAddr) -> Sent {
         let (to, to_len) = raw_address(to);
-        let Self { socket, cuts } = self;
-        let datagrams = send_runs(batch.runs(), cuts, |runs| hand_over(socket, runs, &to, to_len));
+        let mut failure = None;
+        let datagrams = send_runs(batch.runs(), &mut self.cuts, |runs| {
+            hand_over(&self.socket, runs, &to, to_len).inspect_err(|error| failure = Some(*error))
+        });
+        self.bind_again(failure);
         Sent { datagrams, refused: batch.runs().map(count).sum::<usize>() - datagrams }
+    }
+
+    /// Binds to the device again if an error says that there is none: the kernel binds to the one that
+    /// had the name then, and a modem that comes back is another. What was to be sent is lost.
+    fn bind_again(&self, error: Option<libc::c_int>) {
+        let is_gone = matches!(error, Some(libc::ENODEV | libc::ENXIO | libc::ENETUNREACH));
+        if let Some(device) = self.device.as_ref().filter(|_| is_gone) {
+            // As long as it is not back, that fails, too.
+            let _ = SockRef::from(&*self.socket).bind_device(Some(device.as_bytes()));
+        }
     }
 }
 
@@ -419,10 +436,8 @@ fn address_of(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
 
 #[cfg(test)]
 mod tests {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    use socket2::SockRef;
-
     use super::*;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
     fn pair() -> (Channel, Channel, SocketAddr) {
         let place = Place { local: "127.0.0.1:0".parse().unwrap(), device: None };

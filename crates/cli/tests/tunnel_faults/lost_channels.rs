@@ -1,10 +1,11 @@
 //! A channel is cut, and comes back.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use lab::{Conditions, Direction};
+use lab::{Conditions, Direction, Link, LinkOptions, Network};
 
-use crate::pair::{Pair, SERVER, THREE_LINKS, in_one_of_three, network, over, until};
+use crate::pair::{PORT, Pair, SERVER, THREE_LINKS, Way, in_one_of_three, network, over, until};
 use crate::stream::{Pace, Stream};
 
 /// How long an outage and its end may be felt.
@@ -36,6 +37,38 @@ pub(crate) fn a_lost_channel_is_logged() {
         pair.wait_for_line(end, "INFO", "channel 2: the peer's datagrams arrive again");
         pair.wait_for_line(end, "INFO", "channel 2: the peer receives again");
     }
+}
+
+/// A device that is there only at times.
+const MODEM: &str = "modem";
+
+/// A modem is pulled out and put in again: another device of the same name.
+pub(crate) fn a_device_that_comes_back_is_used_again() {
+    let addresses = [Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77, 0, 2)];
+    let plug_in = |network: &Network| {
+        let hosts = ["client", "server"].map(|name| network.host(name).unwrap());
+        let options = LinkOptions {
+            name: MODEM,
+            addresses,
+            mtu: 1500,
+            congestion: None,
+            conditions: [Conditions::default(); 2],
+            seed: 1,
+            tap: None,
+        };
+        Link::new(hosts, &options).unwrap()
+    };
+    let network = network(THREE_LINKS);
+    let modem = plug_in(&network);
+    let server = SocketAddr::new(addresses[1].into(), PORT);
+    let way = Way { device: Some(MODEM), ..Way::new(server, server) };
+    let ways = [over(&network, &["a"]), vec![way]].concat();
+    let pair = Pair::start(network, "kappa = 1\nmu = 2", &ways);
+    pair.wait_for_states("client", 1, ["up", "up"]);
+    modem.cut().unwrap();
+    pair.wait_for_states("client", 1, ["down", "down"]);
+    let _modem = plug_in(pair.network());
+    pair.wait_for_states("client", 1, ["up", "up"]);
 }
 
 /// Cuts a channel and mends it. Packets go on; of a thousand a second so many may be lost.

@@ -47,6 +47,7 @@ fn main() -> ExitCode {
         lost_channels::a_lost_channel_is_not_missed_for_long,
         lost_channels::a_lost_channel_is_not_missed_where_two_are_enough,
         lost_channels::a_lost_channel_is_logged,
+        lost_channels::a_device_that_comes_back_is_used_again,
         killed_ends::a_killed_server_is_found_again,
         killed_ends::a_killed_client_comes_back_at_once,
         relayed_channels::a_channel_that_tampers_is_found_out,

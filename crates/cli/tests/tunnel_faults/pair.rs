@@ -72,12 +72,14 @@ pub(crate) struct Way {
     pub(crate) server: SocketAddr,
     /// The rate that both ends take it to have.
     pub(crate) rate_mbit: u32,
+    /// The device that the client is to use.
+    pub(crate) device: Option<&'static str>,
 }
 
 impl Way {
-    /// Of 100 Mbit/s.
+    /// Of 100 Mbit/s, over whatever device leads there.
     pub(crate) fn new(listen: SocketAddr, server: SocketAddr) -> Self {
-        Self { listen, server, rate_mbit: 100 }
+        Self { listen, server, rate_mbit: 100, device: None }
     }
 }
 
@@ -236,9 +238,11 @@ fn configuration(end: &str, settings: &str, ways: &[Way]) -> String {
     let own_ipv6 = format!(", \"fd09::{number}/64\"");
     let own_ipv6 = if ways[0].listen.is_ipv6() { &own_ipv6 } else { "" };
     let mut text = format!("{settings}\nkey = \"key\"\naddresses = [\"{own}/24\"{own_ipv6}]\n");
-    for Way { listen, server, rate_mbit } in ways {
+    for Way { listen, server, rate_mbit, device } in ways {
         let address = if end == "client" {
-            format!("server = \"{server}\"")
+            let device =
+                device.map(|device| format!("\ndevice = \"{device}\"")).unwrap_or_default();
+            format!("server = \"{server}\"{device}")
         } else {
             format!("listen = \"{listen}\"")
         };

@@ -21,6 +21,8 @@ pub(super) struct File {
     pub(super) paper: Option<String>,
     #[serde(default = "once")]
     pub(super) repetitions: usize,
+    #[serde(default = "once")]
+    pub(super) attempts: usize,
     #[serde(default = "first")]
     pub(super) seed: u64,
     #[serde(default)]
@@ -47,6 +49,9 @@ const LONGEST: usize = 1 << 20;
 
 /// The most repetitions.
 const MOST_REPETITIONS: usize = 1000;
+
+/// The most attempts at a trial.
+const MOST_ATTEMPTS: usize = 10;
 
 /// The most programs, graphs and measured values.
 const MOST: usize = 100;
@@ -96,11 +101,14 @@ impl File {
                 ));
             }
         }
-        let repetitions = self.repetitions;
-        if !(1..=MOST_REPETITIONS).contains(&repetitions) {
-            let what =
-                format!("{repetitions} is not from 1 to {MOST_REPETITIONS}; give another number");
-            return Err(Problem::new("repetitions", what));
+        for (key, number, most) in [
+            ("repetitions", self.repetitions, MOST_REPETITIONS),
+            ("attempts", self.attempts, MOST_ATTEMPTS),
+        ] {
+            if !(1..=most).contains(&number) {
+                let what = format!("{number} is not from 1 to {most}; give another number");
+                return Err(Problem::new(key, what));
+            }
         }
         let values = self.measure.get("values").and_then(Value::as_table).map_or(0, Table::len);
         for (key, count) in [

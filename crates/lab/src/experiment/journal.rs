@@ -30,6 +30,9 @@ pub struct Record {
     pub late_ms: f64,
     /// How many packets were lost because a link had not fetched them in time.
     pub missed: u64,
+    /// How often it was performed, until links were not late, or as often as the experiment allows. The
+    /// figures are those of the time when they were least late.
+    pub attempts: usize,
 }
 
 /// The first line.

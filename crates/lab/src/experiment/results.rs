@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::journal::Journal;
 use super::value::said;
 use super::{Experiment, Machine, Problem, Record, RunError};
+use crate::perform::is_late;
 
 /// What an experiment gave: the document `results.json`.
 #[derive(Clone, Debug, Serialize)]
@@ -57,9 +58,6 @@ impl Metric {
     }
 }
 
-/// How late the links may be, in ms, before a measurement says more of the machine than of them.
-const LATE_MS: f64 = 1.0;
-
 impl Results {
     pub(super) fn new(experiment: &Experiment, journal: Journal) -> Self {
         Self {
@@ -80,7 +78,7 @@ impl Results {
     /// How many trials were measured while the links were more than 1 ms late, at the 99th
     /// percentile, or did not fetch packets in time.
     pub fn late(&self) -> usize {
-        self.trials.iter().filter(|trial| trial.late_ms > LATE_MS || trial.missed > 0).count()
+        self.trials.iter().filter(|trial| is_late(trial.late_ms, trial.missed)).count()
     }
 
     /// Writes the documents and the graphs into a directory, over what is there already.
@@ -120,6 +118,7 @@ impl Results {
             }
             row.push(number(Some(&trial.late_ms)));
             row.push(trial.missed.to_string());
+            row.push(trial.attempts.to_string());
             table.write_record(row)?;
         }
         table.into_inner().map_err(csv::IntoInnerError::into_error)
@@ -131,7 +130,7 @@ fn columns(keys: &[String], metrics: &[Metric]) -> Vec<String> {
     let mut columns = vec![String::from("repetition")];
     columns.extend_from_slice(keys);
     columns.extend(metrics.iter().flat_map(|Metric { name, .. }| [name.clone(), predicted(name)]));
-    columns.extend(["late_ms", "missed"].map(String::from));
+    columns.extend(["late_ms", "missed", "attempts"].map(String::from));
     columns
 }
 

@@ -107,8 +107,9 @@ pub fn run_with(
             results: out,
             number: number + 1,
         };
-        let measured = perform(&point.trial, place).and_then(finite);
-        let measured = measured.map_err(|error| RunError::Trial(name, error))?;
+        let attempt = || perform(&point.trial, place).and_then(finite);
+        let measured = least_late(experiment.attempts, attempt);
+        let (measured, attempts) = measured.map_err(|error| RunError::Trial(name, error))?;
         journal.append(Record {
             repetition: repetition + 1,
             point: point.swept().clone(),
@@ -116,6 +117,7 @@ pub fn run_with(
             predictions: point.predictions.clone(),
             late_ms: measured.late_ms,
             missed: measured.missed,
+            attempts,
         })?;
     }
     told(&Status { done: total, total, now: None });
@@ -131,6 +133,24 @@ fn clear(directory: &Path) -> io::Result<()> {
         _ => {}
     }
     fs::create_dir(directory)
+}
+
+/// Measures again while the links are late, so many times in all. Returns what was measured when they were
+/// least so, and how often it was.
+fn least_late(
+    most: usize,
+    mut attempt: impl FnMut() -> Result<Measured, TrialError>,
+) -> Result<(Measured, usize), TrialError> {
+    let mut best = attempt()?;
+    let mut attempts = 1;
+    while best.is_late() && attempts < most {
+        let next = attempt()?;
+        attempts += 1;
+        if (next.missed, next.late_ms) < (best.missed, best.late_ms) {
+            best = next;
+        }
+    }
+    Ok((best, attempts))
 }
 
 /// What was measured, if all of it is a number.
