@@ -28,12 +28,14 @@ struct Path {
     lost: u64,
     delay: Duration,
     is_cut: bool,
+    /// Whether nothing waits: what would have to wait for less than the queue goes at once.
+    is_policed: bool,
 }
 
 impl Path {
     fn new(mbps: u64, queue_ms: u32, lost: u64, delay_ms: u32) -> Self {
         let (queue, delay) = (MS * queue_ms, MS * delay_ms);
-        Self { rate_bps: mbps * 1_000_000, queue, lost, delay, is_cut: false }
+        Self { rate_bps: mbps * 1_000_000, queue, lost, delay, is_cut: false, is_policed: false }
     }
 }
 
@@ -56,7 +58,8 @@ impl Link {
         self.free_at = self.free_at.max(now) + time(bytes);
         if rng.below(1000) >= self.path.lost {
             let last = self.flying.back().map_or(Duration::ZERO, |(at, _)| *at);
-            let at = (self.free_at + self.path.delay).max(last);
+            let sent_at = if self.path.is_policed { now } else { self.free_at };
+            let at = (sent_at + self.path.delay).max(last);
             self.flying.push_back((at, control));
         }
     }
@@ -256,6 +259,40 @@ fn a_rate_follows_the_bottleneck() {
         world.run(seconds(time));
         let part = world.part(0);
         assert!((0.9..=1.05).contains(&part), "{mbps} Mbit/s: {part}");
+    }
+}
+
+/// Many a contract's rate is enforced so: a burst passes at any speed, and all that is too much is lost. A
+/// probe that such a burst lets through sets the rate too high, by a fifth at most, until the next.
+#[test]
+fn a_policed_rate_is_learnt() {
+    for (mbps, burst_ms) in [(20, 24), (20, 5), (100, 24), (400, 10)] {
+        let path = Path { is_policed: true, ..Path::new(mbps, burst_ms, 0, 10) };
+        let mut world = World::new(&[path], &[None]);
+        world.run(seconds(8));
+        for _ in 0..20 {
+            world.run(seconds(1));
+            let part = world.part(0);
+            assert!((0.9..=1.25).contains(&part), "{mbps} Mbit/s, {burst_ms} ms: {part}");
+        }
+        let loss = world.estimates()[0].loss;
+        assert!(loss < 0.1, "{mbps} Mbit/s, {burst_ms} ms: {loss}");
+    }
+}
+
+/// Nobody probes while less is sent than the channel was known to carry.
+#[test]
+fn a_rate_that_has_fallen_is_noticed_without_full_load() {
+    for demand_mbps in [50, 60, 70] {
+        let mut world = World::new(&[Path::new(80, 30, 0, 10)], &[None]);
+        world.run(seconds(8));
+        world.demand_bps = demand_mbps * 1_000_000;
+        world.run(seconds(5));
+        assert!(world.part(0) > 0.9);
+        world.set(0, |path| path.rate_bps = 20_000_000);
+        world.run(seconds(5));
+        let part = world.part(0);
+        assert!((0.85..=1.1).contains(&part), "{demand_mbps} Mbit/s wanted: {part}");
     }
 }
 

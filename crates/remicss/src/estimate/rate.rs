@@ -12,7 +12,8 @@
 //! - A probe that does not shows the rate: what arrived, in the time that it took to arrive, made up
 //!   for random loss. The next comes after 8 intervals, and then, as long as it shows the same, after
 //!   twice as many, up to 64.
-//! - Where three intervals in a row bring less than three quarters, the rate falls at once.
+//! - Where three intervals in a row bring less than three quarters of what was sent, and that was half of
+//!   the rate known at least, the rate falls at once.
 
 use std::time::Duration;
 
@@ -34,8 +35,11 @@ const BUSY: f64 = 0.85;
 /// A probe of which as much arrives met no bottleneck.
 const FULL: f64 = 0.9;
 
-/// Where less arrives of the rate known, it is too high.
+/// Where less arrives of what was sent, the rate known is too high.
 const LOW: f64 = 0.75;
+
+/// From which part of the rate known on it says something that little arrives.
+const ENOUGH: f64 = 0.5;
 
 /// So many such intervals in a row are believed.
 const LOW_INTERVALS: u64 = 3;
@@ -258,9 +262,8 @@ impl Learner {
     /// Looks for a rate that has fallen. Where most control shares are lost, too, an interval is long
     /// and counts for as much.
     fn watch(&mut self, interval: Interval) -> Option<Verdict> {
-        let is_busy = self.is_busy(Phase::Cruise, interval.sent_bytes, interval.sending);
-        let carried = self.carried(interval);
-        if !is_busy || carried >= LOW * self.rate {
+        let (carried, sent) = (self.carried(interval), interval.sent_bps().min(self.rate));
+        if sent < ENOUGH * self.rate || carried >= LOW * sent {
             (self.low, self.low_most) = (0, 0.0);
             return None;
         }
