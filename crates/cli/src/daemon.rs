@@ -256,7 +256,8 @@ impl StopSignals {
 }
 
 /// Runs what `start` starts, which carries streams, until a signal comes, and then as long as it needs
-/// to stop in good order; a second signal breaks it off. It is told to stop by the end of the channel it is given.
+/// to stop in good order; a second signal breaks it off. It is told to stop by the end of the channel it
+/// is given.
 ///
 /// # Errors
 /// When it was broken off.
