@@ -18,7 +18,7 @@ use crate::terms::Terms;
 #[non_exhaustive]
 pub enum ClientAbort {
     /// The bytes on a channel are not a message.
-    #[error("channel {channel}: {source}")]
+    #[error("channel {}: {source}", .channel + 1)]
     Message {
         /// The channel's index.
         channel: usize,
@@ -26,7 +26,7 @@ pub enum ClientAbort {
         source: MessageError,
     },
     /// A message that has no place at this point.
-    #[error("channel {channel}: unexpected {kind:?}")]
+    #[error("channel {}: unexpected {kind:?}", .channel + 1)]
     Unexpected {
         /// The channel's index.
         channel: usize,
@@ -34,13 +34,13 @@ pub enum ClientAbort {
         kind: Kind,
     },
     /// Bytes after a channel's cookie, before the list was sent.
-    #[error("channel {channel}: bytes after the cookie and before the list")]
+    #[error("channel {}: bytes after the cookie and before the list", .channel + 1)]
     ExtraBytes {
         /// The channel's index.
         channel: usize,
     },
     /// A channel's cookie changed between two datagrams.
-    #[error("channel {channel}: a second, different cookie")]
+    #[error("channel {}: a second, different cookie", .channel + 1)]
     ChangedCookie {
         /// The channel's index.
         channel: usize,
@@ -49,13 +49,13 @@ pub enum ClientAbort {
     #[error(transparent)]
     Cookies(#[from] ListError),
     /// The server confirmed something other than the list sent.
-    #[error("channel {channel}: the confirmed list is not the one sent")]
+    #[error("channel {}: the confirmed list is not the one sent", .channel + 1)]
     DifferentConfirm {
         /// The channel's index.
         channel: usize,
     },
     /// A channel closed before all were confirmed.
-    #[error("channel {channel} closed during the handshake")]
+    #[error("channel {} closed during the handshake", .channel + 1)]
     Closed {
         /// The channel's index.
         channel: usize,
@@ -64,7 +64,7 @@ pub enum ClientAbort {
     #[error("the handshake took too long")]
     TimedOut,
     /// The caller named a channel that the terms do not have.
-    #[error("there is no channel {channel}")]
+    #[error("there is no channel {}", .channel + 1)]
     NoSuchChannel {
         /// The index it named.
         channel: usize,

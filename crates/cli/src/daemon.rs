@@ -8,7 +8,6 @@ use std::path::Path;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::oneshot;
 use tracing::{info, warn};
 use tracing_subscriber::EnvFilter;
 
@@ -255,32 +254,30 @@ impl StopSignals {
     }
 }
 
-/// Runs what `start` starts, which carries streams, until a signal comes, and then as long as it needs
-/// to stop in good order; a second signal breaks it off. It is told to stop by the end of the channel it
-/// is given.
+/// Runs a service until a signal comes, and then, told to `stop`, as long as it needs to do so in good
+/// order; a second signal breaks it off. Returns what it returns.
 ///
 /// # Errors
 /// When it was broken off.
-pub(crate) async fn until_stopped<F: Future<Output = ()>>(
+pub(crate) async fn until_stopped<T>(
     mut signals: StopSignals,
-    start: impl FnOnce(oneshot::Receiver<()>) -> F,
-) -> Result<(), Failure> {
-    let (stop, stopped) = oneshot::channel();
-    let serving = start(stopped);
-    tokio::pin!(serving);
+    service: impl Future<Output = T>,
+    stop: impl FnOnce(),
+) -> Result<T, Failure> {
+    tokio::pin!(service);
     tokio::select! {
-        () = &mut serving => return Ok(()),
+        ended = &mut service => return Ok(ended),
         () = signals.next() => {}
     }
-    info!("stopping: streams under way may finish for a few seconds; a second signal ends them");
-    drop(stop);
+    info!("stopping: what is under way may finish for a few seconds; a second signal ends it");
+    stop();
     tokio::select! {
-        () = &mut serving => {
+        ended = &mut service => {
             info!("stopped");
-            Ok(())
+            Ok(ended)
         }
         () = signals.next() => {
-            let message = "stopped by a second signal; streams under way were broken off";
+            let message = "stopped by a second signal; what was under way was broken off";
             Err(Failure::Failed(message.into()))
         }
     }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use micss::client::Client;
 use micss::config::ClientConfig;
+use tokio::sync::oneshot;
 
 use crate::console;
 use crate::daemon::{self, StopSignals};
@@ -57,7 +58,9 @@ async fn carry(config: ClientConfig) -> Result<(), Failure> {
     for (address, entrance) in addresses.iter().zip(entrances) {
         console::print_line(&format!("listening on {address}: {entrance}"))?;
     }
-    daemon::until_stopped(signals, |stop| client.run(async { _ = stop.await })).await
+    let (stop, stopped) = oneshot::channel::<()>();
+    let carrying = client.run(async { _ = stopped.await });
+    daemon::until_stopped(signals, carrying, || drop(stop)).await
 }
 
 /// What each of the client's listeners is for, in their order.

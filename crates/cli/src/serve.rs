@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use micss::config::ServerConfig;
 use micss::server::Server;
+use tokio::sync::oneshot;
 
 use crate::console;
 use crate::daemon::{self, StopSignals};
@@ -47,7 +48,9 @@ async fn serve(config: ServerConfig) -> Result<(), Failure> {
     for address in server.local_addresses().map_err(failed)? {
         console::print_line(&format!("listening on {address}"))?;
     }
-    daemon::until_stopped(signals, |stop| server.run(async { _ = stop.await })).await
+    let (stop, stopped) = oneshot::channel::<()>();
+    let serving = server.run(async { _ = stopped.await });
+    daemon::until_stopped(signals, serving, || drop(stop)).await
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use remicss::config::{Channel, Config, End};
 use remicss::handshake::SharedKey;
 use remicss::tunnel::Tunnel;
-use tracing::info;
 use zeroize::Zeroizing;
 
 use crate::console;
@@ -61,27 +60,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 async fn carry(tunnel: Tunnel) -> Result<(), Failure> {
-    let mut signals = StopSignals::listen()?;
+    let signals = StopSignals::listen()?;
     console::print_line(&format!("device {}", tunnel.device()))?;
     let stopper = tunnel.stopper();
-    let mut carrying = tokio::task::spawn_blocking(|| tunnel.run());
-    let mut ended = tokio::select! {
-        ended = &mut carrying => Some(ended),
-        () = signals.next() => None,
-    };
-    if ended.is_none() {
-        info!("stopping");
-        stopper.stop();
-        ended = tokio::select! {
-            ended = &mut carrying => Some(ended),
-            () = signals.next() => None,
-        };
-    }
-    match ended {
-        Some(Ok(result)) => result.map_err(Failure::Failed),
-        Some(Err(panic)) => Err(Failure::Failed(panic.to_string())),
-        None => Err(Failure::Failed("stopped by a second signal".into())),
-    }
+    let carrying = tokio::task::spawn_blocking(|| tunnel.run());
+    let ended = daemon::until_stopped(signals, carrying, || stopper.stop()).await?;
+    ended.map_err(|panic| Failure::Failed(panic.to_string()))?.map_err(Failure::Failed)
 }
 
 /// Reads the shared key: 64 hexadecimal digits, in a file beside the configuration.

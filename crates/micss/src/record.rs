@@ -66,7 +66,7 @@ pub enum RecordError {
     #[error("the peer sent a record of the unknown kind {0}")]
     UnknownKind(u8),
     /// A channel ended before the stream did.
-    #[error("channel {channel} ended in mid-stream")]
+    #[error("channel {} ended in mid-stream", .channel + 1)]
     Unfinished {
         /// The channel's index.
         channel: usize,
