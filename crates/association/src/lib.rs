@@ -14,7 +14,7 @@
 //! Everything here is a pure state machine: no socket, no clock, no randomness. Time is a
 //! [`Duration`](std::time::Duration) since any epoch the caller keeps to; cookies come in as fresh
 //! random bytes. Over streams feed [`Client::handle_bytes`] and [`Server::handle_bytes`], which
-//! abort at the first byte too many. Over datagrams feed the `handle_message` of both, which take a
+//! give back what is the transport's. Over datagrams feed the `handle_message` of both, which take a
 //! message's identical duplicate without harm, and repeat what `outgoing` gives until it is
 //! answered.
 

@@ -88,9 +88,6 @@ pub enum ServerAbort {
     /// A message that only a server sends.
     #[error("unexpected {0:?}")]
     Unexpected(Kind),
-    /// Bytes after its list, before the confirm.
-    #[error("bytes after the list and before the confirm")]
-    ExtraBytes,
     /// Its list changed between two datagrams.
     #[error("a second, different list")]
     ChangedList,
@@ -188,25 +185,37 @@ impl Server {
         Ok(())
     }
 
-    /// Bytes came on a connection that is a stream.
+    /// Bytes came on a connection that is a stream. Gives back those that are the transport's: a client
+    /// may speak as soon as it has sent its list.
+    ///
+    /// The caller keeps what it gets back for whoever the connection is associated for, and had better
+    /// read no more from it before that; nothing of it is stored here.
     ///
     /// # Errors
     /// If the connection is not waiting. The events say what became of it: if it was associated,
     /// the bytes are the transport's.
-    pub fn handle_bytes(
+    pub fn handle_bytes<'a>(
         &mut self,
         id: ConnectionId,
-        bytes: &[u8],
+        bytes: &'a [u8],
         now: Duration,
-    ) -> Result<(), NotPending> {
+    ) -> Result<&'a [u8], NotPending> {
         self.handle_timeout(now);
         let pending = self.table.get_mut(id).ok_or(NotPending(id))?;
-        match read_stream(pending, bytes) {
-            Ok(Some(message)) => self.judge(id, message),
-            Ok(None) => {}
-            Err(reason) => self.abort(id, reason),
+        if pending.list.is_some() {
+            return Ok(bytes);
         }
-        Ok(())
+        match pending.framer.push(bytes) {
+            Ok((None, rest)) => Ok(rest),
+            Ok((Some(message), rest)) => {
+                self.judge(id, message);
+                Ok(rest)
+            }
+            Err(reason) => {
+                self.abort(id, reason.into());
+                Ok(&[])
+            }
+        }
     }
 
     /// A whole message came on a connection that may repeat messages but not change them.
@@ -348,14 +357,4 @@ impl Server {
             self.events.push_back(ServerEvent::Aborted { id, reason });
         }
     }
-}
-
-/// A stream brings one list, and nothing more until it is confirmed.
-fn read_stream(pending: &mut Pending, bytes: &[u8]) -> Result<Option<Message>, ServerAbort> {
-    if pending.list.is_some() {
-        return if bytes.is_empty() { Ok(None) } else { Err(ServerAbort::ExtraBytes) };
-    }
-    let (message, rest) = pending.framer.push(bytes)?;
-    // Looked at before the list counts: this one might complete the association.
-    if rest.is_empty() { Ok(message) } else { Err(ServerAbort::ExtraBytes) }
 }

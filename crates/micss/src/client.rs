@@ -5,25 +5,22 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use association::{
-    COOKIE_LEN, Client as Handshake, ClientEvent, HEADER_LEN, Protocol, Scheme, Terms,
-};
-use sharing::Sharing;
+use association::{Protocol, Scheme, Terms};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
 use crate::StreamError;
 use crate::channel;
-use crate::config::{Channel, ClientConfig, Integrity};
-use crate::incoming::Incoming;
-use crate::outgoing::Outgoing;
+use crate::config::{ClientConfig, Integrity};
+use crate::opening::Opening;
+use crate::pool::{Pool, Ready};
 use crate::record::Kind;
-use crate::relay::{Channels, reset, reset_when_dropped};
-use crate::server::{ANSWER_TIMEOUT, HANDSHAKE_TIMEOUT, OPTION_NO_RECORDS, accept, drain};
+use crate::relay::{Channels, Finished, reset, reset_when_dropped};
+use crate::server::{OPTION_NO_RECORDS, OPTION_ONCE, accept, drain};
 use crate::socks::{self, SocksError};
 use crate::target::{Parsed, Refusal, Target};
 
@@ -70,6 +67,10 @@ impl Client {
     /// Carries streams until `stop` comes, then accepts no more and waits for those under way, but
     /// not for ever.
     pub async fn run(self, stop: impl Future<Output = ()>) {
+        let pool = Arc::new(Pool::new(&self.config));
+        let mut filling = JoinSet::new();
+        let kept = Arc::clone(&pool);
+        filling.spawn(async move { kept.keep_full().await });
         let mut tasks = JoinSet::new();
         let slots = Arc::new(Semaphore::new(self.config.max_streams));
         let (listeners, entrances): (Vec<_>, Vec<_>) = self.listeners.into_iter().unzip();
@@ -86,15 +87,22 @@ impl Client {
                         continue;
                     };
                     let (config, entrance) = (Arc::clone(&self.config), entrances[index].clone());
+                    let pool = Arc::clone(&pool);
                     tasks.spawn(async move {
-                        serve(&config, entrance, application).await;
+                        let finished = serve(&config, &pool, entrance, application).await;
                         drop(slot);
+                        finished
                     });
                 }
-                Some(_) = tasks.join_next() => {}
+                Some(finished) = tasks.join_next() => {
+                    let pool = Arc::clone(&pool);
+                    let finished = finished.unwrap_or_default();
+                    filling.spawn(async move { pool.put_back(finished).await });
+                }
+                Some(_) = filling.join_next() => {}
             }
         }
-        drop(listeners);
+        drop((listeners, filling));
         drain(tasks).await;
     }
 }
@@ -106,51 +114,91 @@ pub(crate) async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     })
 }
 
-/// Carries one application's connection, from its request to its end.
-async fn serve(config: &ClientConfig, entrance: Entrance, mut application: TcpStream) {
+/// Carries one application's connection, from its request to its end. Returns the channels, where they
+/// can be used again.
+async fn serve(
+    config: &ClientConfig,
+    pool: &Pool,
+    entrance: Entrance,
+    mut application: TcpStream,
+) -> Vec<Finished> {
     channel::prepare(&application);
-    let (target, speaks_socks) = match entrance {
+    let (target, result) = match entrance {
         Entrance::Forward(target) => {
             // It was not told that it is connected yet, but a plain end would look like an answer.
             reset_when_dropped(&application);
-            (target, false)
+            let result = carry(config, pool, &target, application).await;
+            (target, result)
         }
-        Entrance::Socks => match timeout(SOCKS_TIMEOUT, negotiate(&mut application)).await {
-            Ok(Ok(target)) => (target, true),
-            Ok(Err(error)) => return debug!(%error, "not a SOCKS5 client"),
-            Err(_) => return debug!("a SOCKS5 client stayed silent"),
-        },
-    };
-    let opened = open(config, &target).await;
-    if speaks_socks {
-        let outcome = opened.as_ref().map(|_| ()).map_err(|error| match error {
-            StreamError::Refused(refusal) => *refusal,
-            _ => Refusal::Unreachable,
-        });
-        if application.write_all(&socks::reply(outcome)).await.is_err() {
-            return debug!(%target, "the application left before it was connected");
-        }
-    }
-    let result = match opened {
-        Ok(channels) => {
-            info!(%target, channels = channels.streams.len(), "stream opened");
-            channels.relay(application).await
-        }
-        Err(error) => {
-            drop(application);
-            Err(error)
+        Entrance::Socks => {
+            let target = match timeout(SOCKS_TIMEOUT, negotiate(&mut application)).await {
+                Ok(Ok(target)) => target,
+                Ok(Err(error)) => {
+                    debug!(%error, "not a SOCKS5 client");
+                    return Vec::new();
+                }
+                Err(_) => {
+                    debug!("a SOCKS5 client stayed silent");
+                    return Vec::new();
+                }
+            };
+            let result = carry_socks(config, pool, &target, application).await;
+            (target, result)
         }
     };
-    log_end(&target, result);
+    log_end(&target, result)
 }
 
-/// Logs how a stream ended.
-pub(crate) fn log_end(target: &Target, result: Result<(), StreamError>) {
+/// Carries an application that may speak before the server has answered.
+async fn carry(
+    config: &ClientConfig,
+    pool: &Pool,
+    target: &Target,
+    application: TcpStream,
+) -> Result<Vec<Finished>, StreamError> {
+    let (channels, opening) = open(config, pool, target).await?;
+    info!(%target, channels = channels.streams.len(), "stream requested");
+    channels.relay(application, Some(opening)).await
+}
+
+/// Carries an application that waits for a SOCKS5 reply, and is told the server's answer so.
+async fn carry_socks(
+    config: &ClientConfig,
+    pool: &Pool,
+    target: &Target,
+    mut application: TcpStream,
+) -> Result<Vec<Finished>, StreamError> {
+    let opened = async {
+        let (mut channels, opening) = open(config, pool, target).await?;
+        opening.answered(&mut channels.streams, &mut channels.incoming).await?;
+        Ok(channels)
+    };
+    let opened = opened.await;
+    let outcome = opened.as_ref().map(|_| ()).map_err(|error| match error {
+        StreamError::Refused(refusal) => *refusal,
+        _ => Refusal::Unreachable,
+    });
+    let told = application.write_all(&socks::reply(outcome)).await;
+    let channels = opened?;
+    told.map_err(StreamError::Application)?;
+    info!(%target, channels = channels.streams.len(), "stream opened");
+    channels.relay(application, None).await
+}
+
+/// Logs how a stream ended. Returns what is left of it.
+pub(crate) fn log_end(
+    target: &Target,
+    result: Result<Vec<Finished>, StreamError>,
+) -> Vec<Finished> {
     match result {
-        Ok(()) => info!(%target, "stream finished"),
+        Ok(finished) => {
+            info!(%target, "stream finished");
+            return finished;
+        }
         Err(error) if error.is_tampering() => warn!(%target, %error, "TAMPERING: stream aborted"),
         Err(error) => info!(%target, %error, "stream aborted"),
     }
+    Vec::new()
 }
 
 /// Hears from a SOCKS5 client where it wants to go.
@@ -193,89 +241,25 @@ async fn read_parsed<T, E>(
     }
 }
 
-/// Associates all channels and has the server connect to the target.
-async fn open(config: &ClientConfig, target: &Target) -> Result<Channels, StreamError> {
-    let n = u8::try_from(config.channels.len()).expect("checked with the configuration");
-    let options = if config.integrity == Integrity::None { OPTION_NO_RECORDS } else { 0 };
-    let terms = Terms::new(Protocol::MicssStream, Scheme::Xor, n, n, options)
+/// Sends the list on all channels, and with it the request.
+async fn open(
+    config: &ClientConfig,
+    pool: &Pool,
+    target: &Target,
+) -> Result<(Channels, Opening), StreamError> {
+    let Ready { streams, cookies } = pool.take().await?;
+    let n = u8::try_from(streams.len()).expect("checked with the configuration");
+    let has_records = config.integrity == Integrity::TamperCode;
+    let raw = if has_records { 0 } else { OPTION_NO_RECORDS };
+    let once = if config.pool.keep > 0 { 0 } else { OPTION_ONCE };
+    let terms = Terms::new(Protocol::MicssStream, Scheme::Xor, n, n, raw | once)
         .expect("at least one channel, and all are needed");
-    let streams = timeout(HANDSHAKE_TIMEOUT, async {
-        associate(connect_all(&config.channels).await?, terms).await
-    })
-    .await
-    .map_err(|_| StreamError::NotOpened)??;
-
-    let sharing = Sharing::xor(n).expect("at least one channel");
-    let generator = config.rng.generator()?;
-    let mut channels = Channels {
-        streams,
-        outgoing: Outgoing::new(sharing, generator),
-        incoming: Incoming::new(sharing),
-    };
+    let (opening, list) = Opening::new(terms, &cookies)?;
+    let mut channels = Channels::new(streams, terms, config.rng.generator()?);
+    channels.outgoing.precede(list);
     channels.send(Kind::Open, &target.encode()).await?;
-    match channels.receive(ANSWER_TIMEOUT).await? {
-        (Kind::Opened, _) => {}
-        (Kind::Refused, payload) => {
-            let refusal = payload.first().copied().and_then(Refusal::from_byte);
-            return Err(refusal.unwrap_or(Refusal::Unreachable).into());
-        }
-        (kind, _) => return Err(StreamError::Unexpected(kind)),
+    if !has_records {
+        channels.send_no_records();
     }
-    if config.integrity == Integrity::None {
-        channels.drop_records();
-    }
-    Ok(channels)
-}
-
-/// Connects all channels at the same time.
-async fn connect_all(channels: &[Channel]) -> Result<Vec<TcpStream>, StreamError> {
-    let mut connecting = JoinSet::new();
-    for (index, Channel { server, source, device }) in channels.iter().cloned().enumerate() {
-        connecting.spawn(async move {
-            let stream = channel::connect(server, source, device.as_deref()).await;
-            let error = |source| StreamError::Connect { channel: index, server, source };
-            stream.map(|stream| (index, stream)).map_err(error)
-        });
-    }
-    let mut streams: Vec<Option<TcpStream>> = channels.iter().map(|_| None).collect();
-    while let Some(connected) = connecting.join_next().await {
-        let (index, stream) = connected.expect("connecting does not panic")?;
-        streams[index] = Some(stream);
-    }
-    Ok(streams.into_iter().flatten().collect())
-}
-
-/// Runs the client's handshake (paper 001, III-D) over connected channels.
-async fn associate(
-    mut streams: Vec<TcpStream>,
-    terms: Terms,
-) -> Result<Vec<TcpStream>, StreamError> {
-    let epoch = Instant::now();
-    let mut handshake = Handshake::new(terms, HANDSHAKE_TIMEOUT);
-    let mut expected = HEADER_LEN + COOKIE_LEN;
-    loop {
-        // Each channel in turn, since all are needed: first the cookies, then the confirms.
-        for index in 0..streams.len() {
-            // Reading no further than the message ends leaves the transport its bytes.
-            let mut bytes = vec![0; expected];
-            match streams[index].read_exact(&mut bytes).await {
-                Ok(_) => _ = handshake.handle_bytes(index, &bytes, epoch.elapsed()),
-                Err(_) => handshake.handle_closed(index),
-            }
-            while let Some(event) = handshake.poll_event() {
-                match event {
-                    ClientEvent::Transmit { channel, message } => {
-                        let list = message.encode();
-                        // The confirm says the same.
-                        expected = list.len();
-                        if streams[channel].write_all(&list).await.is_err() {
-                            handshake.handle_closed(channel);
-                        }
-                    }
-                    ClientEvent::Associated { .. } => return Ok(streams),
-                    ClientEvent::Aborted { reason } => return Err(reason.into()),
-                }
-            }
-        }
-    }
+    Ok((channels, opening))
 }

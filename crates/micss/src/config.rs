@@ -1,6 +1,7 @@
 //! What a client and a server are told, read from TOML and checked in full.
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use serde::Deserialize;
 use sharing::Rng;
@@ -55,6 +56,19 @@ pub struct ClientConfig {
     pub rng: Rng,
     /// The most streams at a time.
     pub max_streams: usize,
+    /// The connections that are kept ready.
+    pub pool: PoolConfig,
+}
+
+/// The connections that a client keeps ready for streams to come: sets of one connection a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolConfig {
+    /// How many sets are made in advance.
+    pub size: usize,
+    /// How many are kept at most, those of finished streams included.
+    pub keep: usize,
+    /// How long a set is kept.
+    pub idle: Duration,
 }
 
 /// What a server is told.
@@ -130,6 +144,38 @@ struct RawClient {
     #[serde(default)]
     rng: Rng,
     max_streams: Option<usize>,
+    #[serde(default)]
+    pool: RawPool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawPool {
+    size: usize,
+    keep: usize,
+    idle_s: u64,
+}
+
+impl Default for RawPool {
+    fn default() -> Self {
+        Self { size: 4, keep: 64, idle_s: 60 }
+    }
+}
+
+impl RawPool {
+    fn check(self) -> Result<PoolConfig, ConfigError> {
+        let Self { size, keep, idle_s } = self;
+        let range = |key, found, range| Err(ConfigError::Range { key, found, range });
+        match (size, keep, idle_s) {
+            (10_001.., ..) => range("size", size, "0 to 10000"),
+            (_, 10_001.., _) => range("keep", keep, "0 to 10000"),
+            // A server waits for 90 s.
+            (.., 0 | 81..) => {
+                range("idle_s", usize::try_from(idle_s).unwrap_or(usize::MAX), "1 to 80")
+            }
+            _ => Ok(PoolConfig { size, keep: keep.max(size), idle: Duration::from_secs(idle_s) }),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -174,6 +220,7 @@ impl ClientConfig {
             integrity: raw.integrity,
             rng: raw.rng,
             max_streams: check_max_streams(raw.max_streams)?,
+            pool: raw.pool.check()?,
         })
     }
 }

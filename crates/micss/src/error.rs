@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use association::ClientAbort;
 use sharing::RandomError;
 
+use crate::pool::HANDSHAKE_TIMEOUT;
 use crate::record::{Kind, RecordError};
-use crate::server::HANDSHAKE_TIMEOUT;
 use crate::target::Refusal;
 
 /// Why a stream did not come about, or did not end well. In every case the application's
@@ -15,7 +15,7 @@ use crate::target::Refusal;
 #[derive(Debug, thiserror::Error)]
 pub enum StreamError {
     /// A channel's server cannot be reached.
-    #[error("channel {channel}: no connection to {server}: {source}")]
+    #[error("channel {}: no connection to {server}: {source}", .channel + 1)]
     Connect {
         /// The channel's index.
         channel: usize,
@@ -24,7 +24,13 @@ pub enum StreamError {
         /// What the system says.
         source: io::Error,
     },
-    /// Not all channels were connected and associated in time.
+    /// What greeted the client on a channel is no server of this protocol.
+    #[error("channel {}: no greeting; see that it is sunder serve that listens there", .channel + 1)]
+    NotGreeted {
+        /// The channel's index.
+        channel: usize,
+    },
+    /// Not all channels were connected, or associated and answered, in time.
     #[error(
         "not all channels answered within {} s; see whether packets get through on each",
         HANDSHAKE_TIMEOUT.as_secs()
@@ -49,7 +55,7 @@ pub enum StreamError {
     #[error("a channel is stuck: the rest of a record did not arrive in time")]
     Stalled,
     /// A channel broke.
-    #[error("channel {channel}: {source}")]
+    #[error("channel {}: {source}", .channel + 1)]
     Channel {
         /// The channel's index.
         channel: usize,

@@ -101,6 +101,23 @@ impl Incoming {
         assert!(self.channels[channel].end <= self.room, "no more than there is space");
     }
 
+    /// Takes what was read of a channel before the stream began, at most 4 KiB.
+    ///
+    /// # Panics
+    /// When it is more.
+    pub fn put(&mut self, channel: usize, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.space(channel)[..bytes.len()].copy_from_slice(bytes);
+            self.filled(channel, bytes.len());
+        }
+    }
+
+    /// What was read of a channel behind the stream's end.
+    pub fn rest(&self, channel: usize) -> &[u8] {
+        let part = self.room * channel;
+        self.buffer.get(part + self.start..part + self.channels[channel].end).unwrap_or_default()
+    }
+
     /// A channel has ended: no bytes will come on it any more.
     pub fn close(&mut self, channel: usize) {
         self.channels[channel].closed = true;

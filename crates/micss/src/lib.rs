@@ -25,6 +25,9 @@ mod channel;
 pub mod client;
 pub mod config;
 mod error;
+mod lobby;
+mod opening;
+mod pool;
 mod relay;
 pub mod server;
 

@@ -15,6 +15,10 @@ pub struct Outgoing {
     generator: Generator,
     /// False: the payload alone is shared, as in the paper.
     records: bool,
+    /// Nothing may follow.
+    finished: bool,
+    /// What goes before the next record, in the clear and the same on every channel.
+    before: Vec<u8>,
     /// How long the next record may be; grows when that is used up.
     room: usize,
     /// The record before it is shared, then its shares: `1 + n` parts of one length. No memory at
@@ -34,6 +38,8 @@ impl Outgoing {
             splitter: Splitter::new(sharing),
             generator,
             records: true,
+            finished: false,
+            before: Vec::new(),
             room: SMALL_RECORD,
             buffer: Buffer::default(),
             taken: vec![0; channels],
@@ -46,9 +52,9 @@ impl Outgoing {
         self.records = false;
     }
 
-    /// Whether payloads have headers, and so kinds.
-    pub fn has_records(&self) -> bool {
-        self.records
+    /// Has these bytes go before the next record on every channel, in the clear.
+    pub fn precede(&mut self, bytes: Vec<u8>) {
+        self.before = bytes;
     }
 
     /// Where the next payload goes, at its beginning. Not empty, at most `MAX_PAYLOAD` bytes.
@@ -73,14 +79,16 @@ impl Outgoing {
     /// When there are no random bytes.
     ///
     /// # Panics
-    /// When the last record has not been taken by every channel, or the payload has no `len` bytes.
+    /// When the last record has not been taken by every channel, or the payload has no `len` bytes, or
+    /// there is no room for what goes before it.
     pub fn seal(&mut self, kind: Kind, len: usize) -> Result<(), RandomError> {
         assert!(self.is_taken(), "one record at a time");
         if self.buffer.is_empty() {
             self.payload_mut();
         }
         let room = self.part() - HEADER_LEN;
-        assert!(len <= room, "the payload has {room} bytes");
+        let before = std::mem::take(&mut self.before);
+        assert!(before.len() + len <= room, "the payload has {room} bytes");
         let (plain, shares) = self.buffer.split_at_mut(HEADER_LEN + room);
         let record = &mut plain[..HEADER_LEN + len];
         if self.records {
@@ -89,7 +97,11 @@ impl Outgoing {
         let record = &record[if self.records { 0 } else { HEADER_LEN }..];
         let mut views: Vec<&mut [u8]> = shares
             .chunks_exact_mut(HEADER_LEN + room)
-            .map(|share| &mut share[..record.len()])
+            .map(|share| {
+                let (clear, share) = share.split_at_mut(before.len());
+                clear.copy_from_slice(&before);
+                &mut share[..record.len()]
+            })
             .collect();
         self.splitter.split(record, &mut views, &mut self.generator).map_err(
             |error| match error {
@@ -97,7 +109,7 @@ impl Outgoing {
                 wrong => unreachable!("one buffer a share, as long as the record: {wrong}"),
             },
         )?;
-        self.len = record.len();
+        self.len = before.len() + record.len();
         self.taken.fill(0);
         if len == room {
             self.room = MAX_RECORD;
@@ -125,7 +137,13 @@ impl Outgoing {
     /// # Panics
     /// As [`Self::seal`].
     pub fn finish(&mut self) -> Result<(), RandomError> {
+        self.finished = true;
         self.seal(Kind::Finish, 0)
+    }
+
+    /// Whether a record may follow now that says that the stream is broken off.
+    pub fn may_abort(&self) -> bool {
+        self.records && !self.finished && self.is_taken()
     }
 
     /// What a channel has yet to take of its share.

@@ -6,6 +6,8 @@ use std::io;
 use std::task::Poll;
 use std::time::Duration;
 
+use association::{Scheme, Terms};
+use sharing::{Generator, Sharing};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
@@ -16,8 +18,11 @@ use zeroize::Zeroizing;
 use crate::StreamError;
 use crate::channel;
 use crate::incoming::Incoming;
+use crate::incoming::Received;
+use crate::opening::Opening;
 use crate::outgoing::Outgoing;
 use crate::record::Kind;
+use crate::server::{OPTION_NO_RECORDS, OPTION_ONCE};
 
 /// After how long without a byte a direction gives its buffers back.
 const IDLE: Duration = Duration::from_secs(1);
@@ -25,14 +30,35 @@ const IDLE: Duration = Duration::from_secs(1);
 /// How long an abort may take to be sent.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// A connection whose stream is over.
+pub(crate) struct Finished {
+    pub(crate) stream: TcpStream,
+    /// What was read of it behind the stream's end.
+    pub(crate) rest: Zeroizing<Vec<u8>>,
+}
+
 /// Both halves of a stream and the channels they run over.
 pub(crate) struct Channels {
+    /// Whether the connections end with the stream.
+    once: bool,
     pub(crate) streams: Vec<TcpStream>,
     pub(crate) outgoing: Outgoing,
     pub(crate) incoming: Incoming,
 }
 
 impl Channels {
+    /// Those of an association on these terms.
+    pub(crate) fn new(streams: Vec<TcpStream>, terms: Terms, generator: Generator) -> Self {
+        let sharing = match terms.scheme() {
+            Scheme::Xor => Sharing::xor(terms.channels()),
+            Scheme::Shamir => Sharing::shamir(terms.threshold(), terms.channels()),
+        };
+        let sharing = sharing.expect("terms are consistent");
+        let (outgoing, incoming) = (Outgoing::new(sharing, generator), Incoming::new(sharing));
+        let once = terms.options() & (OPTION_ONCE | OPTION_NO_RECORDS) != 0;
+        Self { once, streams, outgoing, incoming }
+    }
+
     /// Sends one record.
     pub(crate) async fn send(&mut self, kind: Kind, payload: &[u8]) -> Result<(), StreamError> {
         self.outgoing.seal_payload(kind, payload)?;
@@ -55,18 +81,39 @@ impl Channels {
         timeout(within, receive).await.map_err(|_| StreamError::Stalled)?
     }
 
-    /// Relays between the application and the channels until both directions have finished.
+    /// Reads on until the peer has said all, whatever that is.
+    pub(crate) async fn hear_out(&mut self) {
+        loop {
+            match self.incoming.take_next() {
+                Ok(Some(Received { kind: Kind::Finish | Kind::Abort, .. })) | Err(_) => return,
+                Ok(Some(_)) => {}
+                Ok(None) => {
+                    if channel::receive(&mut self.streams, &mut self.incoming).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Relays between the application and the channels until both directions have finished; a client
+    /// may begin before the server has answered. Returns the connections with what was read behind the
+    /// stream's end, or none if they have ended with it.
     ///
     /// # Errors
     /// When the stream breaks. The application's connection has been reset then, and the peer
     /// told, as far as it can be.
-    pub(crate) async fn relay(mut self, mut application: TcpStream) -> Result<(), StreamError> {
+    pub(crate) async fn relay(
+        mut self,
+        mut application: TcpStream,
+        opening: Option<Opening>,
+    ) -> Result<Vec<Finished>, StreamError> {
         reset_when_dropped(&application);
         let (from_application, to_application) = application.split();
         let (from_channels, to_channels) = self.streams.iter_mut().map(TcpStream::split).unzip();
         let result = both(
-            forward(from_application, to_channels, &mut self.outgoing),
-            deliver(from_channels, to_application, &mut self.incoming),
+            forward(from_application, to_channels, &mut self.outgoing, self.once),
+            deliver(from_channels, to_application, &mut self.incoming, opening),
         );
         if let Err(error) = result.await {
             drop(application);
@@ -74,14 +121,20 @@ impl Channels {
             return Err(error);
         }
         self.streams.iter().chain([&application]).for_each(end_when_dropped);
-        Ok(())
+        if self.once {
+            return Ok(Vec::new());
+        }
+        let finished = |(channel, stream)| {
+            let rest = Zeroizing::new(self.incoming.rest(channel).to_vec());
+            Finished { stream, rest }
+        };
+        Ok(self.streams.into_iter().enumerate().map(finished).collect())
     }
 
-    /// From here on, payloads are shared without a header: `integrity = "none"`. An end is then
-    /// the channels' own end, so whatever breaks this off must reset them.
-    pub(crate) fn drop_records(&mut self) {
+    /// From here on, this end's payloads are shared without a header: `integrity = "none"`. An end is
+    /// then the channels' own end, so whatever breaks this off must reset them.
+    pub(crate) fn send_no_records(&mut self) {
         self.outgoing.drop_records();
-        self.incoming.drop_records();
         self.streams.iter().for_each(reset_when_dropped);
     }
 
@@ -95,8 +148,8 @@ impl Channels {
 
     /// Returns whether it was sent.
     async fn send_abort(&mut self) -> bool {
-        let possible = self.outgoing.has_records() && self.outgoing.is_taken();
-        possible && matches!(timeout(ABORT_TIMEOUT, self.send(Kind::Abort, &[])).await, Ok(Ok(())))
+        self.outgoing.may_abort()
+            && matches!(timeout(ABORT_TIMEOUT, self.send(Kind::Abort, &[])).await, Ok(Ok(())))
     }
 }
 
@@ -150,6 +203,7 @@ async fn forward<'a>(
     mut application: ReadHalf<'a>,
     mut channels: Vec<WriteHalf<'a>>,
     outgoing: &mut Outgoing,
+    once: bool,
 ) -> Result<(ReadHalf<'a>, Vec<WriteHalf<'a>>), StreamError> {
     loop {
         let read = match timeout(IDLE, application.read(outgoing.payload_mut())).await {
@@ -167,9 +221,11 @@ async fn forward<'a>(
     }
     outgoing.finish()?;
     channel::send(&mut channels, outgoing).await?;
-    for (channel, writer) in channels.iter_mut().enumerate() {
-        let error = |source| StreamError::Channel { channel, source };
-        writer.shutdown().await.map_err(error)?;
+    if once {
+        for (channel, writer) in channels.iter_mut().enumerate() {
+            let error = |source| StreamError::Channel { channel, source };
+            writer.shutdown().await.map_err(error)?;
+        }
     }
     Ok((application, channels))
 }
@@ -179,7 +235,11 @@ async fn deliver<'a>(
     mut channels: Vec<ReadHalf<'a>>,
     mut application: WriteHalf<'a>,
     incoming: &mut Incoming,
+    opening: Option<Opening>,
 ) -> Result<(Vec<ReadHalf<'a>>, WriteHalf<'a>), StreamError> {
+    if let Some(opening) = opening {
+        opening.answered(&mut channels, incoming).await?;
+    }
     loop {
         while let Some(received) = incoming.take_next()? {
             match received.kind {

@@ -1,55 +1,45 @@
 //! The server's end: associates the connections that belong together and connects each stream to
 //! the service it asks for, if that is allowed.
 
-use std::collections::HashMap;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use association::{
-    Acceptable, ConnectionId, Cookie, OpenError, Protocol, Scheme, Server as Table,
-    ServerConfig as TableConfig, ServerEvent, Terms,
-};
-use sharing::Sharing;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use association::Message;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until, timeout};
-use tracing::{debug, info, warn};
+use tokio::time::timeout;
+use tracing::{info, warn};
 
+use crate::StreamError;
 use crate::channel;
 use crate::client::{listen, log_end};
-use crate::config::{Integrity, ServerConfig};
-use crate::incoming::Incoming;
-use crate::outgoing::Outgoing;
+use crate::config::ServerConfig;
+use crate::lobby::{Association, Connection, Lobby};
 use crate::record::Kind;
 use crate::relay::{Channels, reset_when_dropped};
 use crate::target::{Host, Refusal, Target};
-use crate::{MAX_CHANNELS, StreamError};
-
-/// How long a handshake may take, from the first connection to the last confirm. Where one packet in
-/// seven is lost TCP alone needs more than 10 s to connect for one connection in fifty.
-pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long the other end may take for the first record: the request, or its answer.
-pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long a service may take to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long streams under way may take to finish after a stop.
+/// How long streams under way may take to finish after a stop, and a client to hear that its request was
+/// refused.
 const GRACE: Duration = Duration::from_secs(10);
-
-/// The most connections that wait to be associated.
-const MAX_PENDING: usize = 8192;
 
 /// The option bit of an association without records: `integrity = "none"`.
 pub(crate) const OPTION_NO_RECORDS: u32 = 1;
+
+/// The option bit of an association whose connections end with the stream, and are not used again. Without
+/// records they do so anyway.
+pub(crate) const OPTION_ONCE: u32 = 2;
 
 /// A server that listens, and does not accept yet.
 pub struct Server {
@@ -83,7 +73,12 @@ impl Server {
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let lobby = Arc::new(Lobby::new(&self.config));
         let slots = Arc::new(Semaphore::new(self.config.max_streams));
-        let mut tasks = JoinSet::new();
+        let mut waiting = JoinSet::new();
+        let mut streams = JoinSet::new();
+        let welcome = |waiting: &mut JoinSet<_>, stream, peer| {
+            let lobby = Arc::clone(&lobby);
+            waiting.spawn(async move { lobby.welcome(stream, peer).await });
+        };
         tokio::pin!(stop);
         let mut turn = 0;
         loop {
@@ -91,21 +86,31 @@ impl Server {
                 () = &mut stop => break,
                 (index, stream, peer) = accept(&self.listeners, turn) => {
                     turn = index + 1;
-                    let (lobby, slots) = (Arc::clone(&lobby), Arc::clone(&slots));
+                    channel::prepare(&stream);
+                    welcome(&mut waiting, stream, peer);
+                }
+                Some(associated) = waiting.join_next() => {
+                    let Ok(Some(association)) = associated else { continue };
+                    let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
+                        warn!(max_streams = self.config.max_streams, "stream refused: limit reached");
+                        continue;
+                    };
                     let config = Arc::clone(&self.config);
-                    tasks.spawn(async move {
-                        let Some((terms, streams)) = welcome(&lobby, stream, peer).await else {
-                            return;
-                        };
-                        let slot = slots.try_acquire_owned();
-                        serve(&config, terms, streams, slot.ok()).await;
+                    streams.spawn(async move {
+                        let finished = serve(&config, association).await;
+                        drop(slot);
+                        finished
                     });
                 }
-                Some(_) = tasks.join_next() => {}
+                Some(finished) = streams.join_next() => {
+                    for (stream, peer) in finished.unwrap_or_default() {
+                        welcome(&mut waiting, stream, peer);
+                    }
+                }
             }
         }
-        drop(self.listeners);
-        drain(tasks).await;
+        drop((self.listeners, waiting));
+        drain(streams).await;
     }
 }
 
@@ -137,7 +142,7 @@ pub(crate) async fn accept(
 }
 
 /// Waits for tasks to end by themselves for a while, then ends them.
-pub(crate) async fn drain(mut tasks: JoinSet<()>) {
+pub(crate) async fn drain<T: 'static>(mut tasks: JoinSet<T>) {
     let all_end = async { while tasks.join_next().await.is_some() {} };
     if timeout(GRACE, all_end).await.is_err() {
         info!(streams = tasks.len(), "streams broken off by the stop");
@@ -145,208 +150,59 @@ pub(crate) async fn drain(mut tasks: JoinSet<()>) {
     }
 }
 
-/// The connections that wait to be associated, and who waits with each.
-struct Lobby {
-    epoch: Instant,
-    state: Mutex<LobbyState>,
-}
-
-struct LobbyState {
-    table: Table,
-    waiting: HashMap<ConnectionId, UnboundedSender<Verdict>>,
-    next_id: u64,
-}
-
-/// What the association handshake wants done with a connection.
-enum Verdict {
-    Send(Vec<u8>),
-    Join { terms: Terms, gathering: Arc<Gathering>, index: usize },
-    Close,
-}
-
-/// The connections of one association, as they come in from the tasks that welcomed them.
-struct Gathering(Mutex<Vec<Option<TcpStream>>>);
-
-impl Gathering {
-    /// Hands in one connection. Returns all of them to whoever hands in the last.
-    fn hand_in(&self, index: usize, stream: TcpStream) -> Option<Vec<TcpStream>> {
-        let mut streams = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        streams[index] = Some(stream);
-        let complete = streams.iter().all(Option::is_some);
-        complete.then(|| streams.drain(..).flatten().collect())
-    }
-}
-
-impl Lobby {
-    fn new(config: &ServerConfig) -> Self {
-        let options = if config.integrity == Integrity::None { OPTION_NO_RECORDS } else { 0 };
-        let table = Table::new(TableConfig {
-            max_pending: MAX_PENDING,
-            timeout: HANDSHAKE_TIMEOUT,
-            acceptable: Acceptable {
-                protocols: vec![Protocol::MicssStream],
-                schemes: vec![Scheme::Xor],
-                // All shares of an XOR sharing are needed: the threshold is the number of channels.
-                min_threshold: config.min_channels,
-                max_channels: MAX_CHANNELS,
-                options,
-            },
-        });
-        let state = LobbyState { table, waiting: HashMap::new(), next_id: 0 };
-        Self { epoch: Instant::now(), state: Mutex::new(state) }
-    }
-
-    /// Takes in a connection. Its verdicts come through the receiver.
-    fn open(
-        &self,
-        cookie: Cookie,
-    ) -> Result<(ConnectionId, UnboundedReceiver<Verdict>), OpenError> {
-        self.with(|state, now| {
-            let id = ConnectionId(state.next_id);
-            state.table.open(id, cookie, now)?;
-            state.next_id += 1;
-            let (sender, receiver) = unbounded_channel();
-            state.waiting.insert(id, sender);
-            Ok((id, receiver))
-        })
-    }
-
-    /// Has the table handle something, and hands out its verdicts.
-    fn with<T>(&self, handle: impl FnOnce(&mut LobbyState, Duration) -> T) -> T {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let result = handle(&mut state, self.epoch.elapsed());
-        state.hand_out_verdicts();
-        result
-    }
-}
-
-impl LobbyState {
-    fn hand_out_verdicts(&mut self) {
-        while let Some(event) = self.table.poll_event() {
-            match event {
-                ServerEvent::Transmit { id, message } => {
-                    self.tell(id, Verdict::Send(message.encode()));
-                }
-                ServerEvent::Associated { list, connections } => {
-                    let empty = connections.iter().map(|_| None).collect();
-                    let gathering = Arc::new(Gathering(Mutex::new(empty)));
-                    for (index, id) in connections.into_iter().enumerate() {
-                        let gathering = Arc::clone(&gathering);
-                        self.tell(id, Verdict::Join { terms: list.terms(), gathering, index });
-                        self.waiting.remove(&id);
-                    }
-                }
-                ServerEvent::Aborted { id, reason } => {
-                    debug!(%reason, "connection not associated");
-                    self.tell(id, Verdict::Close);
-                    self.waiting.remove(&id);
-                }
-            }
-        }
-    }
-
-    fn tell(&self, id: ConnectionId, verdict: Verdict) {
-        if let Some(waiting) = self.waiting.get(&id) {
-            // Nobody listens when the connection's task has ended, which the table hears of.
-            let _ = waiting.send(verdict);
-        }
-    }
-}
-
-/// Sees one connection through the handshake. Returns all connections of its association if it
-/// was the last of them to be confirmed.
-async fn welcome(
-    lobby: &Lobby,
-    mut stream: TcpStream,
-    peer: SocketAddr,
-) -> Option<(Terms, Vec<TcpStream>)> {
-    let cookie = sharing::Generator::system().array().map(Cookie::new);
-    channel::prepare(&stream);
-    let (id, mut verdicts) = match cookie.map(|cookie| lobby.open(cookie)) {
-        Ok(Ok(opened)) => opened,
-        Ok(Err(error)) => {
-            warn!(%peer, %error, "connection refused");
-            return None;
-        }
+/// Serves one stream, from the client's request to its end. Returns its connections, where they can be
+/// used again.
+async fn serve(config: &ServerConfig, association: Association) -> Vec<(TcpStream, SocketAddr)> {
+    let peers: Vec<_> = association.connections.iter().map(|connection| connection.peer).collect();
+    let (target, channels, service) = match open(config, association).await {
+        Ok(opened) => opened,
         Err(error) => {
-            warn!(%peer, %error, "connection refused");
-            return None;
+            info!(%error, "stream not opened");
+            return Vec::new();
         }
     };
-    let deadline = Instant::now() + HANDSHAKE_TIMEOUT;
-    let mut bytes = [0; 1024];
-    let mut extra_bytes = false;
-    loop {
-        tokio::select! {
-            biased;
-            verdict = verdicts.recv() => match verdict? {
-                Verdict::Send(message) => {
-                    if stream.write_all(&message).await.is_err() {
-                        lobby.with(|state, _| state.table.handle_closed(id));
-                    }
-                }
-                // Whoever speaks before its last confirm is not following the protocol.
-                Verdict::Join { .. } if extra_bytes => return None,
-                Verdict::Join { terms, gathering, index } => {
-                    return gathering.hand_in(index, stream).map(|streams| (terms, streams));
-                }
-                Verdict::Close => return None,
-            },
-            read = stream.read(&mut bytes) => lobby.with(|state, now| match read {
-                Ok(len @ 1..) => {
-                    extra_bytes = state.table.handle_bytes(id, &bytes[..len], now).is_err();
-                }
-                Ok(0) | Err(_) => state.table.handle_closed(id),
-            }),
-            () = sleep_until(deadline) => {
-                lobby.with(|state, now| state.table.handle_timeout(now));
-            }
-        }
-    }
-}
-
-/// Serves one stream, from the client's request to its end.
-async fn serve(
-    config: &ServerConfig,
-    terms: Terms,
-    streams: Vec<TcpStream>,
-    slot: Option<OwnedSemaphorePermit>,
-) {
-    let Some(_slot) = slot else {
-        return warn!(max_streams = config.max_streams, "stream refused: limit reached");
-    };
-    match open(config, terms, streams).await {
-        Ok((target, channels, service)) => {
-            info!(%target, channels = channels.streams.len(), "stream opened");
-            log_end(&target, channels.relay(service).await);
-        }
-        Err(error) => info!(%error, "stream not opened"),
-    }
+    info!(%target, channels = peers.len(), "stream opened");
+    let over = log_end(&target, channels.relay(service, None).await);
+    // A client that has sent more than its stream has not waited for the next cookie.
+    let waits = over.iter().all(|connection| connection.rest.is_empty());
+    let streams = over.into_iter().map(|connection| connection.stream);
+    if waits { streams.zip(peers).collect() } else { Vec::new() }
 }
 
 /// Hears which service the client wants, and connects to it.
 async fn open(
     config: &ServerConfig,
-    terms: Terms,
-    streams: Vec<TcpStream>,
+    Association { list, connections }: Association,
 ) -> Result<(Target, Channels, TcpStream), StreamError> {
-    let sharing = Sharing::xor(terms.channels()).expect("an association has channels");
-    let outgoing = Outgoing::new(sharing, config.rng.generator()?);
-    let mut channels = Channels { streams, outgoing, incoming: Incoming::new(sharing) };
+    let terms = list.terms();
+    let (streams, rests): (Vec<_>, Vec<_>) =
+        connections.into_iter().map(|Connection { stream, rest, .. }| (stream, rest)).unzip();
+    let mut channels = Channels::new(streams, terms, config.rng.generator()?);
+    for (channel, rest) in rests.iter().enumerate() {
+        channels.incoming.put(channel, rest);
+    }
     let (kind, payload) = channels.receive(ANSWER_TIMEOUT).await?;
     if kind != Kind::Open {
         return Err(StreamError::Unexpected(kind));
     }
+    let records = terms.options() & OPTION_NO_RECORDS == 0;
+    if !records {
+        channels.incoming.drop_records();
+    }
+    channels.outgoing.precede(Message::Confirm(list).encode());
     match connect(config, &payload).await {
         Ok((target, service)) => {
             channels.send(Kind::Opened, &[]).await?;
-            if terms.options() & OPTION_NO_RECORDS != 0 {
-                channels.drop_records();
+            if !records {
+                channels.send_no_records();
             }
             Ok((target, channels, service))
         }
         Err(refusal) => {
             channels.send(Kind::Refused, &[refusal as u8]).await?;
+            // What the client has sent without waiting for the answer must be read, or closing would be
+            // a reset, which may overtake the answer.
+            let _ = timeout(GRACE, channels.hear_out()).await;
             Err(refusal.into())
         }
     }

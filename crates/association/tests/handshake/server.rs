@@ -162,27 +162,21 @@ fn clients_send_lists_only() {
 }
 
 #[test]
-fn bytes_between_list_and_confirm_abort_all_that_name_the_connection() {
+fn what_follows_a_list_is_the_transports() {
     let list = list(&[0, 1]);
-    let bytes = Message::List(list.clone()).encode();
-    let both = [Did::Abort(0, ServerAbort::ExtraBytes), gone(1, 0)];
-
+    let bytes = [&Message::List(list.clone()).encode()[..], b"first"].concat();
     let mut server = open(2);
-    assert_eq!(deliver(&mut server, 0, &list), []);
-    assert_eq!(feed(&mut server, 0, b""), []);
-    assert_eq!(feed(&mut server, 0, b"x"), [Did::Abort(0, ServerAbort::ExtraBytes)]);
-    let unknown = [Did::Abort(1, ServerAbort::UnknownCookie)];
-    assert_eq!(deliver(&mut server, 1, &list), unknown);
+    let (start, end) = bytes.split_at(20);
+    assert_eq!(server.handle_bytes(id(0), start, NOW), Ok(&b""[..]));
+    assert_eq!(server.handle_bytes(id(0), end, NOW), Ok(&b"first"[..]));
+    assert_eq!(server.handle_bytes(id(0), b"more", NOW), Ok(&b"more"[..]));
+    assert_eq!(did(&mut server), []);
 
-    // With the list itself, even where that list would complete the association.
-    let mut server = open(2);
-    assert_eq!(deliver(&mut server, 1, &list), []);
-    assert_eq!(feed(&mut server, 0, &[&bytes[..], b"x"].concat()), both);
-
-    // The identical list again is no less a byte too many.
-    let mut server = open(2);
-    assert_eq!(feed(&mut server, 0, &bytes), []);
-    assert_eq!(feed(&mut server, 0, &bytes), [Did::Abort(0, ServerAbort::ExtraBytes)]);
+    // The identical list again is the transport's, too, and so is what comes with the last one.
+    assert_eq!(server.handle_bytes(id(0), &bytes, NOW), Ok(&bytes[..]));
+    assert_eq!(server.handle_bytes(id(1), &bytes, NOW), Ok(&b"first"[..]));
+    let associated = [Did::Confirm(0), Did::Confirm(1), Did::Associate(vec![0, 1])];
+    assert_eq!(did(&mut server), associated);
 }
 
 #[test]

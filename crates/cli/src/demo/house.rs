@@ -90,7 +90,11 @@ async fn bind_taps(server: &Server) -> io::Result<Vec<(Tap, SocketAddr)>> {
 
 async fn bind_client(taps: &[(Tap, SocketAddr)]) -> io::Result<Client> {
     let channels = taps.iter().map(|(_, address)| format!("[[channel]]\nserver = \"{address}\"\n"));
-    let config = format!("socks = \"127.0.0.1:0\"\n{}", channels.collect::<String>());
+    // One connection on each channel, for one stream, is all there is to see.
+    let config = format!(
+        "pool = {{ size = 0, keep = 0 }}\nsocks = \"127.0.0.1:0\"\n{}",
+        channels.collect::<String>()
+    );
     Client::bind(parsed(ClientConfig::from_toml(&config))).await
 }
 

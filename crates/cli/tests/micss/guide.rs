@@ -52,8 +52,8 @@ fn the_guide_does_what_it_says() {
             ("127.0.0.1:8080", format!("127.0.0.1:{forward}")),
         ],
     );
-    let [serve, proxy, with_forward] = configurations(&guide)[..] else {
-        panic!("three configurations")
+    let [serve, proxy, with_forward, with_pool] = configurations(&guide)[..] else {
+        panic!("four configurations")
     };
     let server = Service::start("serve", serve, 3);
     assert_eq!(server.listening, printed(&guide, "serve"));
@@ -62,7 +62,7 @@ fn the_guide_does_what_it_says() {
         assert_eq!(proxy.listening, printed(&guide, "proxy"));
     }
     let (before, after) = proxy.split_at(proxy.find("[[channel]]").unwrap());
-    let _proxy = Service::start("proxy", &[before, with_forward, after].concat(), 2);
+    let _proxy = Service::start("proxy", &[before, with_forward, after, with_pool].concat(), 2);
     let commands: Vec<_> =
         guide.lines().filter_map(|line| line.strip_prefix("    $ curl ")).collect();
     assert_eq!(commands.len(), 2);

@@ -10,6 +10,7 @@ mod pattern;
 
 mod channels;
 mod meddler;
+mod pool;
 mod refusals;
 mod scene;
 mod stop;

@@ -3,6 +3,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use micss::outgoing::Outgoing;
+use micss::record::Kind;
+use micss::target::Target;
+use sharing::{Generator, Sharing};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -86,16 +90,30 @@ async fn half_a_list_and_an_end() {
     server.stop().await;
 }
 
+/// What follows a list is the stream's, and no request by chance.
 #[tokio::test]
-async fn whoever_speaks_before_the_confirm() {
+async fn noise_behind_the_lists() {
     let (server, service) = server(2).await;
     let ((mut first, a), (mut second, b)) =
         (greeted(server.addresses[0]).await, greeted(server.addresses[1]).await);
-    let said = [list(&[a, b]), vec![0]].concat();
+    let said = [list(&[a, b]), vec![0; 36]].concat();
     first.write_all(&said).await.unwrap();
-    assert_closed(first, "a byte after the list").await;
-    second.write_all(&list(&[a, b])).await.unwrap();
-    assert_closed(second, "a list with one that is gone").await;
+    second.write_all(&said).await.unwrap();
+    assert_closed(first, "noise").await;
+    assert_closed(second, "noise").await;
+    assert_serves(&server, service).await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn noise_behind_a_list_that_falls() {
+    let (server, service) = server(2).await;
+    let ((mut first, a), (mut second, b)) =
+        (greeted(server.addresses[0]).await, greeted(server.addresses[1]).await);
+    first.write_all(&[list(&[a, b]), vec![0; 36]].concat()).await.unwrap();
+    second.write_all(&list(&[b, a])).await.unwrap();
+    assert_closed(first, "a list that another does not confirm").await;
+    assert_closed(second, "the same").await;
     assert_serves(&server, service).await;
     server.stop().await;
 }
@@ -110,8 +128,12 @@ async fn a_list_that_names_a_victims_cookies() {
     let (mut thief, own) = greeted(server.addresses[0]).await;
     thief.write_all(&list(&[own, theirs[1]])).await.unwrap();
     let [(mut first, _), (mut second, _)] = victim;
-    for stream in [&mut first, &mut second] {
-        stream.write_all(&list(&theirs)).await.unwrap();
+    let nowhere = Target::address(([127, 0, 0, 1], 9).into());
+    let mut request = Outgoing::new(Sharing::xor(2).unwrap(), Generator::system());
+    request.precede(list(&theirs));
+    request.seal_payload(Kind::Open, &nowhere.encode()).unwrap();
+    for (channel, stream) in [&mut first, &mut second].into_iter().enumerate() {
+        stream.write_all(request.rest(channel)).await.unwrap();
     }
     for stream in [&mut first, &mut second] {
         let mut confirm = [0; HEADER + 8 + 64];

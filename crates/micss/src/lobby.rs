@@ -1,0 +1,213 @@
+//! Where the server's connections wait for their association: each is greeted with a cookie, and leaves
+//! together with those that its client's list names.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use association::{
+    Acceptable, ConnectionId, Cookie, List, Message, OpenError, Protocol, Scheme, Server as Table,
+    ServerConfig as TableConfig, ServerEvent,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep_until};
+use tracing::{debug, warn};
+use zeroize::Zeroizing;
+
+use crate::MAX_CHANNELS;
+use crate::config::{Integrity, ServerConfig};
+use crate::server::{OPTION_NO_RECORDS, OPTION_ONCE};
+
+/// How long a connection may wait for its association. A client keeps them ready for less, so that it
+/// does not take one that is just being closed.
+pub(crate) const WAITING_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// The most connections that wait to be associated.
+const MAX_PENDING: usize = 8192;
+
+/// The longest piece that is read before the association. What follows the list in it is the stream's.
+const MAX_READ: usize = 1024;
+
+/// The connections that wait, and who waits with each.
+pub(crate) struct Lobby {
+    epoch: Instant,
+    state: Mutex<State>,
+}
+
+struct State {
+    table: Table,
+    waiting: HashMap<ConnectionId, oneshot::Sender<Seat>>,
+    next_id: u64,
+}
+
+/// A client's connection.
+pub(crate) struct Connection {
+    /// The connection itself.
+    pub(crate) stream: TcpStream,
+    /// Where it is from.
+    pub(crate) peer: SocketAddr,
+    /// What was read of it and belongs to the stream.
+    pub(crate) rest: Zeroizing<Vec<u8>>,
+}
+
+/// Connections that belong together.
+pub(crate) struct Association {
+    /// What both ends hold.
+    pub(crate) list: List,
+    /// The connections, in the client's channel order.
+    pub(crate) connections: Vec<Connection>,
+}
+
+/// A connection's place among those that belong together.
+struct Seat {
+    table: Arc<Gathering>,
+    index: usize,
+}
+
+/// The connections of one association, as they come in from the tasks that welcomed them.
+struct Gathering {
+    list: List,
+    connections: Mutex<Vec<Option<Connection>>>,
+}
+
+impl Seat {
+    /// Hands in the connection. Returns all of them to whoever hands in the last.
+    fn take(self, connection: Connection) -> Option<Association> {
+        let mut all = self.table.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        all[self.index] = Some(connection);
+        let complete = all.iter().all(Option::is_some);
+        complete.then(|| Association {
+            list: self.table.list.clone(),
+            connections: all.drain(..).flatten().collect(),
+        })
+    }
+}
+
+impl Lobby {
+    /// An empty one, that agrees to what the configuration allows.
+    pub(crate) fn new(config: &ServerConfig) -> Self {
+        let raw = if config.integrity == Integrity::None { OPTION_NO_RECORDS } else { 0 };
+        let table = Table::new(TableConfig {
+            max_pending: MAX_PENDING,
+            timeout: WAITING_TIMEOUT,
+            acceptable: Acceptable {
+                protocols: vec![Protocol::MicssStream],
+                schemes: vec![Scheme::Xor],
+                // All shares of an XOR sharing are needed: the threshold is the number of channels.
+                min_threshold: config.min_channels,
+                max_channels: MAX_CHANNELS,
+                options: raw | OPTION_ONCE,
+            },
+        });
+        let state = State { table, waiting: HashMap::new(), next_id: 0 };
+        Self { epoch: Instant::now(), state: Mutex::new(state) }
+    }
+
+    /// Sees one connection through the handshake. Returns all connections of its association if it
+    /// was the last of them to be confirmed.
+    pub(crate) async fn welcome(
+        &self,
+        mut stream: TcpStream,
+        peer: SocketAddr,
+    ) -> Option<Association> {
+        let refused = |error: &dyn std::fmt::Display| warn!(%peer, %error, "connection refused");
+        let random = sharing::Generator::system().array();
+        let cookie = Cookie::new(random.map_err(|error| refused(&error)).ok()?);
+        let (id, seat) = self.open(cookie).map_err(|error| refused(&error)).ok()?;
+        let guest = Guest { lobby: self, id };
+        stream.write_all(&Message::Cookie(cookie).encode()).await.ok()?;
+        let (seat, rest) = guest.wait(&mut stream, seat).await?;
+        seat.take(Connection { stream, peer, rest })
+    }
+
+    /// Takes in a connection. Its seat comes through the receiver, whose end means that it has none.
+    fn open(&self, cookie: Cookie) -> Result<(ConnectionId, oneshot::Receiver<Seat>), OpenError> {
+        self.with(|state, now| {
+            let id = ConnectionId(state.next_id);
+            state.table.open(id, cookie, now)?;
+            state.next_id += 1;
+            let (sender, receiver) = oneshot::channel();
+            state.waiting.insert(id, sender);
+            Ok((id, receiver))
+        })
+    }
+
+    /// Has the table handle something, and hands out the seats that come of it.
+    fn with<T>(&self, handle: impl FnOnce(&mut State, Duration) -> T) -> T {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = handle(&mut state, self.epoch.elapsed());
+        state.hand_out_seats();
+        result
+    }
+}
+
+impl State {
+    fn hand_out_seats(&mut self) {
+        while let Some(event) = self.table.poll_event() {
+            match event {
+                // The cookie is known without it, and the confirm goes out with the first record.
+                ServerEvent::Transmit { .. } => {}
+                ServerEvent::Associated { list, connections } => {
+                    let empty = Mutex::new(connections.iter().map(|_| None).collect());
+                    let table = Arc::new(Gathering { list, connections: empty });
+                    for (index, id) in connections.into_iter().enumerate() {
+                        if let Some(waiting) = self.waiting.remove(&id) {
+                            // Nobody listens when the connection's task has ended.
+                            let _ = waiting.send(Seat { table: Arc::clone(&table), index });
+                        }
+                    }
+                }
+                ServerEvent::Aborted { id, reason } => {
+                    debug!(%reason, "connection not associated");
+                    self.waiting.remove(&id);
+                }
+            }
+        }
+    }
+}
+
+/// A connection in the table. Whatever becomes of its task, it does not stay there.
+struct Guest<'a> {
+    lobby: &'a Lobby,
+    id: ConnectionId,
+}
+
+impl Guest<'_> {
+    /// Reads the connection's list, and waits until it has a seat. Returns that, and what follows the list.
+    async fn wait(
+        &self,
+        stream: &mut TcpStream,
+        mut seat: oneshot::Receiver<Seat>,
+    ) -> Option<(Seat, Zeroizing<Vec<u8>>)> {
+        let deadline = Instant::now() + WAITING_TIMEOUT;
+        let mut bytes = Zeroizing::new([0; MAX_READ]);
+        let mut rest = Zeroizing::new(Vec::new());
+        loop {
+            tokio::select! {
+                biased;
+                seat = &mut seat => return Some((seat.ok()?, rest)),
+                // What follows the list has to wait.
+                read = stream.read(&mut *bytes), if rest.is_empty() => match read {
+                    Ok(len @ 1..) => rest = self.read(&bytes[..len]),
+                    Ok(0) | Err(_) => return None,
+                },
+                () = sleep_until(deadline) => return None,
+            }
+        }
+    }
+
+    /// Bytes came. Returns those that are the stream's: all, if the connection has just been associated.
+    fn read(&self, bytes: &[u8]) -> Zeroizing<Vec<u8>> {
+        let rest = self.lobby.with(|state, now| state.table.handle_bytes(self.id, bytes, now));
+        Zeroizing::new(rest.unwrap_or(bytes).to_vec())
+    }
+}
+
+impl Drop for Guest<'_> {
+    fn drop(&mut self) {
+        self.lobby.with(|state, _| state.table.handle_closed(self.id));
+    }
+}

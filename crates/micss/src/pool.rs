@@ -1,0 +1,212 @@
+//! Connections that wait for a stream: sets of one on each channel, each greeted with its cookie already.
+//! A stream that takes one costs no more round trips than its request.
+//!
+//! Some are made in advance; those of finished streams come back. A set that is not used for a while is
+//! closed, before the server would, and so is one that the server has closed or spoken on.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use association::{COOKIE_LEN, Cookie, HEADER_LEN, Message};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tracing::warn;
+
+use crate::StreamError;
+use crate::channel;
+use crate::config::{Channel, ClientConfig, PoolConfig};
+use crate::relay::Finished;
+
+/// How long channels may take to connect and be greeted. Where one packet in seven is lost TCP alone needs
+/// more than 10 s to connect for one connection in fifty.
+pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long to wait before sets are made again that could not be made.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// The sets of connections to one server.
+pub(crate) struct Pool {
+    channels: Vec<Channel>,
+    config: PoolConfig,
+    /// The oldest first.
+    kept: Mutex<Vec<Kept>>,
+    taken: Notify,
+}
+
+/// A set for one stream.
+pub(crate) struct Ready {
+    /// The connections, in the order of the channels.
+    pub(crate) streams: Vec<TcpStream>,
+    /// Their cookies.
+    pub(crate) cookies: Vec<Cookie>,
+}
+
+struct Kept {
+    ready: Ready,
+    since: Instant,
+}
+
+impl Pool {
+    /// An empty one.
+    pub(crate) fn new(config: &ClientConfig) -> Self {
+        Self {
+            channels: config.channels.clone(),
+            config: config.pool,
+            kept: Mutex::default(),
+            taken: Notify::new(),
+        }
+    }
+
+    /// A set for a stream: the newest that is kept, or a new one.
+    ///
+    /// # Errors
+    /// When there is none, and the channels cannot be connected.
+    pub(crate) async fn take(&self) -> Result<Ready, StreamError> {
+        loop {
+            let newest = self.kept().pop();
+            self.taken.notify_one();
+            match newest {
+                Some(Kept { ready, since })
+                    if since.elapsed() < self.config.idle && ready.waits() =>
+                {
+                    return Ok(ready);
+                }
+                Some(_) => {}
+                None => return self.make().await,
+            }
+        }
+    }
+
+    /// Keeps the connections of a stream that is over, as soon as they are greeted again.
+    pub(crate) async fn put_back(&self, finished: Vec<Finished>) {
+        if finished.is_empty() || self.kept().len() >= self.config.keep {
+            return;
+        }
+        let (mut streams, mut cookies) = (Vec::new(), Vec::new());
+        let greeted = timeout(HANDSHAKE_TIMEOUT, async {
+            for Finished { mut stream, rest } in finished {
+                cookies.push(greeted(&mut stream, &rest).await?);
+                streams.push(stream);
+            }
+            Some(Ready { streams, cookies })
+        });
+        if let Ok(Some(ready)) = greeted.await {
+            self.keep(ready);
+        }
+    }
+
+    /// Makes sets in advance, and closes those that nobody has used, for as long as it is asked.
+    pub(crate) async fn keep_full(&self) {
+        let mut pause = RETRY.0;
+        loop {
+            let missing = self.close_unused();
+            match self.make_some(missing).await {
+                Ok(()) => {
+                    pause = RETRY.0;
+                    let oldest = self.kept().first().map(|kept| kept.since + self.config.idle);
+                    tokio::select! {
+                        () = self.taken.notified() => {}
+                        () = sleep_until(oldest.unwrap_or_else(Instant::now)), if oldest.is_some() => {}
+                    }
+                }
+                Err(error) => {
+                    warn!(%error, "no connections kept ready; next attempt in {} s", pause.as_secs());
+                    sleep(pause).await;
+                    pause = RETRY.1.min(2 * pause);
+                }
+            }
+        }
+    }
+
+    /// Closes sets that are too old. Returns how many are missing then.
+    fn close_unused(&self) -> usize {
+        let mut kept = self.kept();
+        kept.retain(|set| set.since.elapsed() < self.config.idle && set.ready.waits());
+        self.config.size.saturating_sub(kept.len())
+    }
+
+    /// Makes so many sets at the same time.
+    async fn make_some(&self, missing: usize) -> Result<(), StreamError> {
+        let mut making = JoinSet::new();
+        for _ in 0..missing {
+            making.spawn(make(self.channels.clone()));
+        }
+        while let Some(made) = making.join_next().await {
+            self.keep(made.expect("connecting does not panic")?);
+        }
+        Ok(())
+    }
+
+    async fn make(&self) -> Result<Ready, StreamError> {
+        make(self.channels.clone()).await
+    }
+
+    fn keep(&self, ready: Ready) {
+        let mut kept = self.kept();
+        if kept.len() < self.config.keep {
+            kept.push(Kept { ready, since: Instant::now() });
+        }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Vec<Kept>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ready {
+    /// Whether the server has left all connections as they were greeted.
+    fn waits(&self) -> bool {
+        let silent = |stream: &TcpStream| {
+            let read = stream.try_read(&mut [0]);
+            matches!(read, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
+        };
+        self.streams.iter().all(silent)
+    }
+}
+
+/// Connects all channels at the same time, and waits until the server has greeted each.
+async fn make(channels: Vec<Channel>) -> Result<Ready, StreamError> {
+    let mut connecting = JoinSet::new();
+    for (index, channel) in channels.into_iter().enumerate() {
+        connecting.spawn(connect(index, channel));
+    }
+    let all = async {
+        let mut made = Vec::new();
+        while let Some(connected) = connecting.join_next().await {
+            made.push(connected.expect("connecting does not panic")?);
+        }
+        Ok::<_, StreamError>(made)
+    };
+    let mut made = timeout(HANDSHAKE_TIMEOUT, all).await.map_err(|_| StreamError::NotOpened)??;
+    made.sort_by_key(|(index, ..)| *index);
+    let (streams, cookies) = made.into_iter().map(|(_, stream, cookie)| (stream, cookie)).unzip();
+    Ok(Ready { streams, cookies })
+}
+
+async fn connect(
+    channel: usize,
+    Channel { server, source, device }: Channel,
+) -> Result<(usize, TcpStream, Cookie), StreamError> {
+    let connected = channel::connect(server, source, device.as_deref()).await;
+    let mut stream =
+        connected.map_err(|source| StreamError::Connect { channel, server, source })?;
+    let cookie = greeted(&mut stream, &[]).await;
+    Ok((channel, stream, cookie.ok_or(StreamError::NotGreeted { channel })?))
+}
+
+/// Reads a connection's cookie, of which the beginning may have been read already. Nothing if it does not
+/// come, or is none.
+async fn greeted(stream: &mut TcpStream, read: &[u8]) -> Option<Cookie> {
+    let mut bytes = [0; HEADER_LEN + COOKIE_LEN];
+    // Nothing follows a cookie before the list was sent.
+    let (start, missing) = bytes.split_at_mut_checked(read.len())?;
+    start.copy_from_slice(read);
+    stream.read_exact(missing).await.ok()?;
+    match Message::parse(&bytes) {
+        Ok(Message::Cookie(cookie)) => Some(cookie),
+        _ => None,
+    }
+}
