@@ -8,7 +8,7 @@ FUZZ_TARGETS = share_file handshake record socks experiment tunnel superpacket
 
 help:
 	@echo 'make demo    a file crosses three channels that no two of them can read'
-	@echo 'make test    all tests (installs curl, tcpdump and python3 if they are missing)'
+	@echo 'make test    all tests (installs the programs that they try it with, as curl and nginx)'
 	@echo 'make lint    format, clippy, documentation, licences of dependencies'
 	@echo 'make bench   speed: sharing beside libisal, plans beside scipy, MICSS beside a plain relay'
 	@echo 'make speed   the tunnel on plain veth channels, beside wireguard-go (as root)'
@@ -67,7 +67,7 @@ neon:
 	scripts/neon
 
 setup:
-	@scripts/setup curl tcpdump python3
+	@PATH=$$PATH:/usr/sbin scripts/setup curl tcpdump python3 nginx:nginx-light nft:nftables ip:iproute2 ssh:openssh-client sshd:openssh-server
 
 setup-lab:
 	@PATH=$$PATH:/usr/sbin scripts/setup iperf3 nginx:nginx-light wrk

@@ -107,7 +107,7 @@ impl Mistake for micss::config::ConfigError {
     fn at(&self) -> At<'_> {
         match self {
             Self::Toml(error) => At::Toml(error),
-            Self::Target { text, .. } => At::Text(text),
+            Self::Target { text, .. } | Self::Matching { text, .. } => At::Text(text),
             Self::Range { key, .. } => At::Key(key),
             Self::Channels { .. } | Self::NothingToDo => At::Whole,
         }

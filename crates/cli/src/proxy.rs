@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use micss::client::Client;
 use micss::config::ClientConfig;
+use micss::intercept::Intercept;
 use tokio::sync::oneshot;
 
 use crate::console;
@@ -27,6 +28,10 @@ pub(crate) struct Arguments {
     /// The configuration, in TOML
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
+
+    /// Print the nftables rules for what is to be intercepted, and do nothing
+    #[arg(long)]
+    print_rules: bool,
 }
 
 fn help() -> String {
@@ -42,7 +47,17 @@ fn help() -> String {
 /// When the configuration is wrong, an address cannot be listened on, or streams were broken off.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let config = daemon::load("proxy", &arguments.config, ClientConfig::from_toml)?;
+    if arguments.print_rules {
+        return print_rules(&config);
+    }
     daemon::run(carry(config))
+}
+
+fn print_rules(config: &ClientConfig) -> Result<(), Failure> {
+    let nothing = "nothing is to be intercepted: set intercept, as in intercept = \"tcp dport 80\"";
+    let intercept = config.intercept.as_ref().ok_or_else(|| Failure::Usage(nothing.into()))?;
+    console::print(intercept.rules().as_bytes())?;
+    Intercept::routes().try_for_each(|route| console::print_line(&format!("# ip {route}")))
 }
 
 async fn carry(config: ClientConfig) -> Result<(), Failure> {
@@ -66,7 +81,10 @@ async fn carry(config: ClientConfig) -> Result<(), Failure> {
 /// What each of the client's listeners is for, in their order.
 fn entrances(config: &ClientConfig) -> Vec<String> {
     let socks = config.socks.iter().map(|_| "SOCKS5".to_owned());
-    socks.chain(config.forwards.iter().map(|forward| format!("to {}", forward.target))).collect()
+    let forwards = config.forwards.iter().map(|forward| format!("to {}", forward.target));
+    // By IPv4, and by IPv6.
+    let intercepted = config.intercept.iter().flat_map(|_| ["intercepted"; 2]).map(String::from);
+    socks.chain(forwards).chain(intercepted).collect()
 }
 
 /// What the configuration allows, but hardly anybody wants.

@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
@@ -12,23 +12,25 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpSocket, TcpStream};
 
 use crate::StreamError;
+use crate::config::Channel;
 use crate::incoming::Incoming;
 use crate::outgoing::Outgoing;
 
-/// Connects one channel: from the given source address and by the given device, if any.
-pub(crate) async fn connect(
-    server: SocketAddr,
-    source: Option<IpAddr>,
-    device: Option<&str>,
-) -> io::Result<TcpStream> {
+/// Connects one channel: from the source address and by the device that it has, if any. With a mark it is
+/// not intercepted itself.
+pub(crate) async fn connect(channel: &Channel, mark: Option<u32>) -> io::Result<TcpStream> {
+    let Channel { server, source, device } = channel;
     let socket = if server.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    if let Some(mark) = mark {
+        SockRef::from(&socket).set_mark(mark)?;
+    }
     if let Some(device) = device {
         socket.bind_device(Some(device.as_bytes()))?;
     }
     if let Some(source) = source {
-        socket.bind(SocketAddr::new(source, 0))?;
+        socket.bind(SocketAddr::new(*source, 0))?;
     }
-    let stream = socket.connect(server).await?;
+    let stream = socket.connect(*server).await?;
     prepare(&stream);
     Ok(stream)
 }

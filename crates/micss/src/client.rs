@@ -16,6 +16,7 @@ use tracing::{debug, info, warn};
 use crate::StreamError;
 use crate::channel;
 use crate::config::{ClientConfig, Integrity};
+use crate::intercept::Installed;
 use crate::opening::Opening;
 use crate::pool::{Pool, Ready};
 use crate::record::Kind;
@@ -31,6 +32,7 @@ const SOCKS_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct Client {
     config: Arc<ClientConfig>,
     listeners: Vec<(TcpListener, Entrance)>,
+    installed: Option<Installed>,
 }
 
 /// How applications say where they want to go.
@@ -38,13 +40,16 @@ pub struct Client {
 enum Entrance {
     Socks,
     Forward(Target),
+    /// They do not, the kernel does.
+    Intercepted,
 }
 
 impl Client {
-    /// Listens where the configuration says.
+    /// Listens where the configuration says, and has the kernel hand over what is to be intercepted.
     ///
     /// # Errors
-    /// When an address cannot be listened on; the address is in the error's text.
+    /// When an address cannot be listened on; the address is in the error's text. When the kernel does not
+    /// take the rules.
     pub async fn bind(config: ClientConfig) -> io::Result<Self> {
         let socks = config.socks.map(|address| (address, Entrance::Socks));
         let forwards = config.forwards.iter();
@@ -53,10 +58,17 @@ impl Client {
         for (address, entrance) in socks.into_iter().chain(forwards) {
             listeners.push((listen(address).await?, entrance));
         }
-        Ok(Self { config: Arc::new(config), listeners })
+        let mut installed = None;
+        if let Some(intercept) = config.intercept.clone() {
+            let own = intercept.listen()?.into_iter();
+            listeners.extend(own.map(|listener| (listener, Entrance::Intercepted)));
+            installed = Some(intercept.install()?);
+        }
+        Ok(Self { config: Arc::new(config), listeners, installed })
     }
 
-    /// Where it listens: SOCKS5 first if configured, then the forwards in their order.
+    /// Where it listens: SOCKS5 first if configured, then the forwards in their order, then the port for
+    /// what is intercepted, by IPv4 and, if this host has it, by IPv6.
     ///
     /// # Errors
     /// When the system does not say.
@@ -102,7 +114,7 @@ impl Client {
                 Some(_) = filling.join_next() => {}
             }
         }
-        drop((listeners, filling));
+        drop((self.installed, listeners, filling));
         drain(tasks).await;
     }
 }
@@ -124,6 +136,19 @@ async fn serve(
 ) -> Vec<Finished> {
     channel::prepare(&application);
     let (target, result) = match entrance {
+        Entrance::Intercepted => {
+            let intercept = config.intercept.as_ref();
+            let Some(to) = intercept.and_then(|intercept| intercept.destination(&application))
+            else {
+                warn!("a connection refused that was made to the proxy itself");
+                reset(application);
+                return Vec::new();
+            };
+            let target = Target::address(to);
+            reset_when_dropped(&application);
+            let result = carry(config, pool, &target, application).await;
+            (target, result)
+        }
         Entrance::Forward(target) => {
             // It was not told that it is connected yet, but a plain end would look like an answer.
             reset_when_dropped(&application);

@@ -1,12 +1,15 @@
 //! What a client and a server are told, read from TOML and checked in full.
 
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZero;
 use std::time::Duration;
 
 use serde::Deserialize;
 use sharing::Rng;
 
 use crate::MAX_CHANNELS;
+use crate::allow::Allowed;
+use crate::intercept::{Intercept, MatchingError};
 use crate::target::Target;
 
 /// Whether changes on the channels are detected.
@@ -50,6 +53,8 @@ pub struct ClientConfig {
     pub socks: Option<SocketAddr>,
     /// Fixed forwards.
     pub forwards: Vec<Forward>,
+    /// Connections that are taken from the kernel.
+    pub intercept: Option<Intercept>,
     /// Whether changes are detected.
     pub integrity: Integrity,
     /// Where random shares come from.
@@ -77,7 +82,7 @@ pub struct ServerConfig {
     /// Where to listen: an address on each channel.
     pub listen: Vec<SocketAddr>,
     /// The services that clients may ask for.
-    pub allow: Vec<Target>,
+    pub allow: Vec<Allowed>,
     /// The least that is accepted: with `None`, clients may leave the tamper code out.
     pub integrity: Integrity,
     /// Where random shares come from.
@@ -111,8 +116,16 @@ pub enum ConfigError {
         found: usize,
     },
     /// A client without a place to listen does nothing.
-    #[error("nothing to listen on: set `socks`, or add a [[forward]]")]
+    #[error("nothing to listen on: set `socks` or `intercept`, or add a [[forward]]")]
     NothingToDo,
+    /// What connections are compared with is something else.
+    #[error("intercept = \"{text}\": {source}")]
+    Matching {
+        /// The value.
+        text: String,
+        /// What is wrong with it.
+        source: MatchingError,
+    },
     /// A number is out of its range.
     #[error("{key} = {found}: give {range}")]
     Range {
@@ -132,6 +145,9 @@ fn one_line(error: &toml::de::Error) -> String {
 
 const DEFAULT_MAX_STREAMS: usize = 4096;
 
+/// Where intercepted connections come to (paper 001, III-B).
+const INTERCEPT_PORT: u16 = 6522;
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawClient {
@@ -139,6 +155,8 @@ struct RawClient {
     socks: Option<SocketAddr>,
     #[serde(default)]
     forward: Vec<RawForward>,
+    intercept: Option<String>,
+    intercept_port: Option<NonZero<u16>>,
     #[serde(default)]
     integrity: Integrity,
     #[serde(default)]
@@ -206,17 +224,23 @@ impl ClientConfig {
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
         let raw: RawClient = toml::from_str(text)?;
         check_channels(raw.channel.len())?;
-        if raw.socks.is_none() && raw.forward.is_empty() {
+        if raw.socks.is_none() && raw.forward.is_empty() && raw.intercept.is_none() {
             return Err(ConfigError::NothingToDo);
         }
-        let forward = |raw: RawForward| {
-            let target = parse_target("target", raw.target)?;
-            Ok(Forward { listen: raw.listen, target })
+        let port = raw.intercept_port.map_or(INTERCEPT_PORT, NonZero::get);
+        let intercept = |text: String| match text.parse() {
+            Ok(matching) => Ok(Intercept::new(matching, port)),
+            Err(source) => Err(ConfigError::Matching { text, source }),
+        };
+        let forward = |RawForward { listen, target: text }| match text.parse() {
+            Ok(target) => Ok(Forward { listen, target }),
+            Err(source) => Err(ConfigError::Target { key: "target", text, source }),
         };
         Ok(Self {
             channels: raw.channel,
             socks: raw.socks,
             forwards: raw.forward.into_iter().map(forward).collect::<Result<_, ConfigError>>()?,
+            intercept: raw.intercept.map(intercept).transpose()?,
             integrity: raw.integrity,
             rng: raw.rng,
             max_streams: check_max_streams(raw.max_streams)?,
@@ -238,10 +262,13 @@ impl ServerConfig {
             let found = usize::from(min_channels);
             return Err(ConfigError::Range { key: "min_channels", found, range: "1 to 16" });
         }
-        let allow = raw.allow.into_iter().map(|text| parse_target("allow", text));
+        let allow = |text: String| {
+            let key = "allow";
+            text.parse().map_err(|source| ConfigError::Target { key, text, source })
+        };
         Ok(Self {
             listen: raw.listen,
-            allow: allow.collect::<Result<_, ConfigError>>()?,
+            allow: raw.allow.into_iter().map(allow).collect::<Result<_, ConfigError>>()?,
             integrity: raw.integrity,
             rng: raw.rng,
             min_channels,
@@ -262,8 +289,4 @@ fn check_max_streams(value: Option<usize>) -> Result<usize, ConfigError> {
         }
         valid => Ok(valid),
     }
-}
-
-fn parse_target(key: &'static str, text: String) -> Result<Target, ConfigError> {
-    text.parse().map_err(|source| ConfigError::Target { key, text, source })
 }

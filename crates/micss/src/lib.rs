@@ -14,7 +14,9 @@
 //! Not promised: that an attacker on one channel cannot stop the stream, nor that lengths and
 //! times stay hidden.
 
+pub mod allow;
 pub mod incoming;
+pub mod intercept;
 pub mod outgoing;
 pub mod record;
 pub mod socks;

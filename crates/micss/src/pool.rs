@@ -18,6 +18,7 @@ use tracing::warn;
 use crate::StreamError;
 use crate::channel;
 use crate::config::{Channel, ClientConfig, PoolConfig};
+use crate::intercept::OWN_MARK;
 use crate::relay::Finished;
 
 /// How long channels may take to connect and be greeted. Where one packet in seven is lost TCP alone needs
@@ -30,6 +31,7 @@ const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 /// The sets of connections to one server.
 pub(crate) struct Pool {
     channels: Vec<Channel>,
+    mark: Option<u32>,
     config: PoolConfig,
     /// The oldest first.
     kept: Mutex<Vec<Kept>>,
@@ -54,6 +56,7 @@ impl Pool {
     pub(crate) fn new(config: &ClientConfig) -> Self {
         Self {
             channels: config.channels.clone(),
+            mark: config.intercept.as_ref().map(|_| OWN_MARK),
             config: config.pool,
             kept: Mutex::default(),
             taken: Notify::new(),
@@ -132,7 +135,7 @@ impl Pool {
     async fn make_some(&self, missing: usize) -> Result<(), StreamError> {
         let mut making = JoinSet::new();
         for _ in 0..missing {
-            making.spawn(make(self.channels.clone()));
+            making.spawn(make(self.channels.clone(), self.mark));
         }
         while let Some(made) = making.join_next().await {
             self.keep(made.expect("connecting does not panic")?);
@@ -141,7 +144,7 @@ impl Pool {
     }
 
     async fn make(&self) -> Result<Ready, StreamError> {
-        make(self.channels.clone()).await
+        make(self.channels.clone(), self.mark).await
     }
 
     fn keep(&self, ready: Ready) {
@@ -168,10 +171,10 @@ impl Ready {
 }
 
 /// Connects all channels at the same time, and waits until the server has greeted each.
-async fn make(channels: Vec<Channel>) -> Result<Ready, StreamError> {
+async fn make(channels: Vec<Channel>, mark: Option<u32>) -> Result<Ready, StreamError> {
     let mut connecting = JoinSet::new();
     for (index, channel) in channels.into_iter().enumerate() {
-        connecting.spawn(connect(index, channel));
+        connecting.spawn(connect(index, channel, mark));
     }
     let all = async {
         let mut made = Vec::new();
@@ -187,14 +190,16 @@ async fn make(channels: Vec<Channel>) -> Result<Ready, StreamError> {
 }
 
 async fn connect(
-    channel: usize,
-    Channel { server, source, device }: Channel,
+    index: usize,
+    channel: Channel,
+    mark: Option<u32>,
 ) -> Result<(usize, TcpStream, Cookie), StreamError> {
-    let connected = channel::connect(server, source, device.as_deref()).await;
-    let mut stream =
-        connected.map_err(|source| StreamError::Connect { channel, server, source })?;
+    let connected = channel::connect(&channel, mark).await;
+    let Channel { server, .. } = channel;
+    let refused = |source| StreamError::Connect { channel: index, server, source };
+    let mut stream = connected.map_err(refused)?;
     let cookie = greeted(&mut stream, &[]).await;
-    Ok((channel, stream, cookie.ok_or(StreamError::NotGreeted { channel })?))
+    Ok((index, stream, cookie.ok_or(StreamError::NotGreeted { channel: index })?))
 }
 
 /// Reads a connection's cookie, of which the beginning may have been read already. Nothing if it does not

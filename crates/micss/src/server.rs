@@ -211,7 +211,7 @@ async fn open(
 /// Connects to the service that a request names.
 async fn connect(config: &ServerConfig, request: &[u8]) -> Result<(Target, TcpStream), Refusal> {
     let target = Target::parse(request).map_err(|_| Refusal::Malformed)?;
-    if !config.allow.contains(&target) {
+    if !config.allow.iter().any(|allowed| allowed.includes(&target)) {
         warn!(%target, "service not on the allow-list");
         return Err(Refusal::NotAllowed);
     }

@@ -1,6 +1,8 @@
 //! The guide's examples, run as they are written but for the addresses.
 
+use std::fs;
 use std::net::TcpListener;
+use std::process::Command;
 
 use crate::processes::{Service, curl, fetched, pattern, web_server};
 
@@ -52,8 +54,8 @@ fn the_guide_does_what_it_says() {
             ("127.0.0.1:8080", format!("127.0.0.1:{forward}")),
         ],
     );
-    let [serve, proxy, with_forward, with_pool] = configurations(&guide)[..] else {
-        panic!("four configurations")
+    let [serve, proxy, with_forward, with_intercept, with_pool] = configurations(&guide)[..] else {
+        panic!("five configurations")
     };
     let server = Service::start("serve", serve, 3);
     assert_eq!(server.listening, printed(&guide, "serve"));
@@ -63,6 +65,15 @@ fn the_guide_does_what_it_says() {
     }
     let (before, after) = proxy.split_at(proxy.find("[[channel]]").unwrap());
     let _proxy = Service::start("proxy", &[before, with_forward, after, with_pool].concat(), 2);
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("proxy.toml"), [with_intercept, proxy].concat()).unwrap();
+    let command = guide.lines().find(|line| line.ends_with("--print-rules")).unwrap();
+    let rules = Command::new(env!("CARGO_BIN_EXE_sunder"))
+        .args(command.split_whitespace().skip(2))
+        .current_dir(directory.path())
+        .output()
+        .unwrap();
+    assert!(rules.status.success() && rules.stdout.starts_with(b"table inet sunder_6522 {"));
     let commands: Vec<_> =
         guide.lines().filter_map(|line| line.strip_prefix("    $ curl ")).collect();
     assert_eq!(commands.len(), 2);

@@ -1,7 +1,7 @@
 //! The experiments that come with this crate.
 
 /// The name and the text of each.
-const ALL: [(&str, &str); 15] = [
+const ALL: [(&str, &str); 16] = [
     ("links", include_str!("../../experiments/links.toml")),
     ("links-beside-rattan", include_str!("../../experiments/links-beside-rattan.toml")),
     ("capacity", include_str!("../../experiments/capacity.toml")),
@@ -12,6 +12,7 @@ const ALL: [(&str, &str); 15] = [
     ("micss-loss", include_str!("../../experiments/micss-loss.toml")),
     ("micss-web", include_str!("../../experiments/micss-web.toml")),
     ("micss-sizes", include_str!("../../experiments/micss-sizes.toml")),
+    ("micss-opening", include_str!("../../experiments/micss-opening.toml")),
     ("remicss-rate", include_str!("../../experiments/remicss-rate.toml")),
     ("remicss-loss", include_str!("../../experiments/remicss-loss.toml")),
     ("remicss-delay", include_str!("../../experiments/remicss-delay.toml")),

@@ -1,0 +1,48 @@
+//! `sunder proxy` intercepts connections of programs that know nothing of it, between hosts of the
+//! laboratory. Needs user namespaces, and says so where there are none.
+
+mod captures;
+mod house;
+mod programs;
+mod rules;
+
+use std::process::ExitCode;
+
+use lab::sandbox::{self, SandboxError};
+use libtest_mimic::{Arguments, Trial as Test};
+
+/// Tests by their functions.
+macro_rules! tests {
+    ($($module:ident::$name:ident),* $(,)?) => {
+        vec![$(Test::test(stringify!($name), || { $module::$name(); Ok(()) })),*]
+    };
+}
+
+fn main() -> ExitCode {
+    match sandbox::enter() {
+        Ok(()) => {}
+        Err(error @ (SandboxError::Killed(_) | SandboxError::Interrupted(_))) => {
+            eprintln!("{error}");
+            return ExitCode::FAILURE;
+        }
+        Err(error) => {
+            eprintln!("skipped: {error}");
+            return ExitCode::SUCCESS;
+        }
+    }
+    let tests = tests![
+        programs::curl_and_nginx_by_ipv4,
+        programs::curl_and_nginx_by_ipv6,
+        programs::a_session_of_ssh,
+        programs::connections_that_this_host_forwards,
+        programs::addresses_of_this_host_are_left_alone,
+        programs::a_connection_to_the_proxy_itself_is_refused,
+        programs::what_the_server_does_not_allow_is_reset,
+        rules::they_are_what_is_printed,
+        rules::a_stop_removes_them,
+        rules::a_killed_proxy_leaves_none_after_the_next_start,
+        rules::without_the_right_to_it_nothing_is_left,
+        rules::comparisons_that_nft_does_not_know_are_refused,
+    ];
+    libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
+}

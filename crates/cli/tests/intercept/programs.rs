@@ -1,0 +1,169 @@
+//! Programs that know nothing of it.
+
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::thread;
+
+use crate::captures::{assert_hidden, secret};
+use crate::house::{House, Program, until};
+
+const WEB: &str = "intercept = \"tcp dport { 22, 80 }\"";
+
+/// Whatever there is at the server.
+const ALL: &str = "[\"0.0.0.0/0:22\", \"0.0.0.0/0:80\", \"[::]/0:80\"]";
+
+/// A web server on the server, by both families, which has this document.
+fn nginx(house: &House, document: &[u8]) -> Program {
+    let files = house.path("");
+    let files = files.display();
+    let config = format!(
+        "user root; daemon off; master_process off; error_log {files}/nginx.log; pid {files}/nginx.pid;\n\
+         events {{ }}\n\
+         http {{\n\
+         access_log off; client_body_temp_path {files}/1; proxy_temp_path {files}/2;\n\
+         fastcgi_temp_path {files}/3; uwsgi_temp_path {files}/4; scgi_temp_path {files}/5;\n\
+         server {{ listen 80; listen [::]:80; root {files}; }}\n\
+         }}\n"
+    );
+    house.write("document", document);
+    let config = house.write("nginx.conf", config);
+    let nginx = house.start("server", "/usr/sbin/nginx", &["-c", config.to_str().unwrap()]);
+    let server = house.host("server");
+    until("nginx listens", || server.run(|| TcpStream::connect("127.0.0.1:80").is_ok()).unwrap());
+    nginx
+}
+
+fn curl_and_nginx(address: impl Fn(&House) -> IpAddr) {
+    let house = House::new();
+    let document = secret(300_000);
+    let nginx = nginx(&house, &document);
+    let (server, proxy) = (house.serve(ALL), house.proxy(WEB));
+    for _ in 0..2 {
+        assert!(house.fetch("client", address(&house), "document").unwrap() == document);
+    }
+    proxy.wait_for("stream finished", 2);
+    drop((nginx, proxy, server));
+    assert_hidden(&house.captures(), &document);
+}
+
+pub(crate) fn curl_and_nginx_by_ipv4() {
+    curl_and_nginx(|house| house.v4("server", "a").into());
+}
+
+pub(crate) fn curl_and_nginx_by_ipv6() {
+    curl_and_nginx(|house| house.v6("server", "b").into());
+}
+
+pub(crate) fn connections_that_this_host_forwards() {
+    let house = House::new();
+    let document = secret(300_000);
+    let nginx = nginx(&house, &document);
+    let (by_v4, by_v6) = (house.v4("client", "lan"), house.v6("client", "lan"));
+    house.ask("user", "ip", &["route", "add", "default", "via", &by_v4.to_string()]);
+    house.ask("user", "ip", &["-6", "route", "add", "default", "via", &by_v6.to_string()]);
+    let (server, proxy) = (house.serve(ALL), house.proxy(WEB));
+    let addresses: [IpAddr; 2] = [house.v4("server", "a").into(), house.v6("server", "a").into()];
+    for address in addresses {
+        assert!(house.fetch("user", address, "document").unwrap() == document, "{address}");
+    }
+    proxy.wait_for("stream finished", 2);
+    drop((nginx, proxy, server));
+    assert_hidden(&house.captures(), &document);
+}
+
+pub(crate) fn a_session_of_ssh() {
+    let sshd = "/usr/sbin/sshd";
+    let ids = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    if !Path::new(sshd).exists() || ids.split_whitespace().nth(2) == Some("1") {
+        eprintln!("skipped: needs root, and {sshd}, which changes to a user of its own");
+        return;
+    }
+    let house = House::new();
+    for key in ["host_key", "user_key"] {
+        let path = house.path(key);
+        house.ask(
+            "client",
+            "ssh-keygen",
+            &["-q", "-t", "ed25519", "-N", "", "-f", path.to_str().unwrap()],
+        );
+    }
+    let files = house.path("");
+    let files = files.display();
+    let config = format!(
+        "HostKey {files}/host_key\nAuthorizedKeysFile {files}/user_key.pub\nPidFile none\nUsePAM no\n\
+         StrictModes no\nPermitRootLogin yes\n"
+    );
+    let config = house.write("sshd_config", config);
+    fs::create_dir_all("/run/sshd").unwrap();
+    fs::set_permissions("/run/sshd", fs::Permissions::from_mode(0o755)).unwrap();
+    let sshd = house.start("server", sshd, &["-D", "-e", "-f", config.to_str().unwrap()]);
+    sshd.wait_for("Server listening on", 1);
+    let (server, proxy) = (house.serve(ALL), house.proxy(WEB));
+    let (key, known) = (house.path("user_key"), house.path("known"));
+    let login = format!("root@{}", house.v4("server", "a"));
+    let known = format!("UserKnownHostsFile={}", known.display());
+    let options = ["-F", "none", "-o", "StrictHostKeyChecking=no", "-o", &known];
+    let session =
+        ["-i", key.to_str().unwrap(), &login, "echo $((6 * 7)); exec head -c 200000 /dev/zero"];
+    let said = house.ask("client", "ssh", &[&options[..], &session].concat());
+    assert_eq!((&said[..3], said.len()), ("42\n", 200_003), "{}", sshd.log());
+    proxy.wait_for("stream finished", 1);
+    drop((server, sshd));
+    // What OpenSSH says of itself in the clear over one network is not seen here.
+    drop(proxy);
+    for capture in house.captures() {
+        assert!(capture.len() > 200_000);
+        assert!(!capture.windows(8).any(|bytes| bytes == b"OpenSSH_"));
+    }
+}
+
+pub(crate) fn addresses_of_this_host_are_left_alone() {
+    let house = House::new();
+    let (_server, proxy) = (house.serve(ALL), house.proxy(WEB));
+    let own = house.v4("client", "a");
+    let listener = house.host("client").run(|| TcpListener::bind((own, 80))).unwrap().unwrap();
+    let mut stream = house.host("client").run(|| TcpStream::connect((own, 80))).unwrap().unwrap();
+    let mut accepted = listener.accept().unwrap().0;
+    stream.write_all(b"hello").unwrap();
+    let mut heard = [0; 5];
+    accepted.read_exact(&mut heard).unwrap();
+    // Nor is one that somebody else makes to a service of this host.
+    let server = house.host("server");
+    let mut stream = server.run(|| TcpStream::connect((own, 80))).unwrap().unwrap();
+    let mut accepted = listener.accept().unwrap().0;
+    stream.write_all(b"hello").unwrap();
+    accepted.read_exact(&mut heard).unwrap();
+    assert!(!proxy.log().contains("stream"), "{}", proxy.log());
+}
+
+pub(crate) fn a_connection_to_the_proxy_itself_is_refused() {
+    let house = House::new();
+    let (_server, proxy) = (house.serve(ALL), house.proxy(WEB));
+    let addresses: [IpAddr; 2] = [house.v4("client", "a").into(), house.v6("client", "a").into()];
+    for (host, address) in ["client", "server"].into_iter().zip(addresses) {
+        let mut stream =
+            house.host(host).run(|| TcpStream::connect((address, 6522))).unwrap().unwrap();
+        let error = stream.read(&mut [0]).expect_err("a reset");
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    }
+    proxy.wait_for("a connection refused that was made to the proxy itself", 2);
+}
+
+pub(crate) fn what_the_server_does_not_allow_is_reset() {
+    let house = House::new();
+    let nginx = nginx(&house, b"not for all");
+    let (_server, proxy) = (house.serve("[\"127.0.0.1:80\"]"), house.proxy(WEB));
+    let address = house.v4("server", "a");
+    let error = house.fetch("client", address.into(), "document").unwrap_err();
+    assert!(error.to_string().contains("reset"), "{error}");
+    proxy.wait_for("the server does not allow this service", 1);
+    drop(nginx);
+    // Nobody there, and it is said.
+    thread::scope(|scope| {
+        let refused = scope.spawn(|| house.fetch("client", address.into(), "document"));
+        assert!(refused.join().unwrap().is_err());
+    });
+}

@@ -1,0 +1,94 @@
+//! The rules: there while they are needed, and not a moment longer.
+
+use crate::house::{House, Program, SUNDER};
+
+const WEB: &str = "intercept = \"ip daddr 10.0.0.0/8 tcp dport {80, 443}\"";
+
+/// All that a host's kernel has been told.
+fn told(house: &House, host: &str) -> String {
+    let rules = house.ask(host, "nft", &["-s", "list", "ruleset"]);
+    let policies = house.ask(host, "ip", &["rule"]) + &house.ask(host, "ip", &["-6", "rule"]);
+    let routes = house.run(host, "ip", &["route", "show", "table", "6522"]).stdout;
+    rules + &policies + &String::from_utf8(routes).unwrap()
+}
+
+pub(crate) fn they_are_what_is_printed() {
+    let house = House::new();
+    let before = told(&house, "client");
+    let config = house.proxy_toml(WEB);
+    let arguments = ["proxy", "--print-rules", "--config", config.to_str().unwrap()];
+    let printed = house.ask("client", SUNDER, &arguments);
+    assert_eq!(told(&house, "client"), before, "printing changes nothing");
+    // Another host takes what was printed.
+    let rules = house.write("rules", &printed);
+    house.ask("user", "nft", &["-f", rules.to_str().unwrap()]);
+    let commands = printed.lines().filter_map(|line| line.strip_prefix("# ip "));
+    for command in commands {
+        let words: Vec<&str> = command.split_whitespace().collect();
+        house.ask("user", "ip", &words);
+    }
+    let _server = house.serve("[]");
+    let _proxy = house.proxy(WEB);
+    assert_eq!(told(&house, "user"), told(&house, "client"));
+}
+
+pub(crate) fn a_stop_removes_them() {
+    let house = House::new();
+    let before = told(&house, "client");
+    let _server = house.serve("[]");
+    let proxy = house.proxy(WEB);
+    assert_ne!(told(&house, "client"), before);
+    proxy.stop();
+    assert_eq!(told(&house, "client"), before);
+}
+
+pub(crate) fn a_killed_proxy_leaves_none_after_the_next_start() {
+    let house = House::new();
+    let before = told(&house, "client");
+    let _server = house.serve("[]");
+    let proxy = house.proxy(WEB);
+    let installed = told(&house, "client");
+    drop(proxy);
+    assert_eq!(told(&house, "client"), installed, "nobody has removed them yet");
+    // Nothing goes out in the clear meanwhile.
+    assert!(house.fetch("client", house.v4("server", "a").into(), "").is_err());
+    let proxy = house.proxy(WEB);
+    assert_eq!(told(&house, "client"), installed, "once, not twice");
+    proxy.stop();
+    assert_eq!(told(&house, "client"), before);
+}
+
+/// The end of a proxy that cannot begin.
+fn refused(house: &House, settings: &str) -> String {
+    let config = house.proxy_toml(settings);
+    let arguments = ["proxy", "--config", config.to_str().unwrap()];
+    let mut proxy: Program = house.start("client", SUNDER, &arguments);
+    assert!(!proxy.ended_well());
+    proxy.log()
+}
+
+pub(crate) fn without_the_right_to_it_nothing_is_left() {
+    let house = House::new();
+    let before = told(&house, "client");
+    let config = house.proxy_toml(WEB);
+    let as_nobody = ["--bounding-set=-net_admin", "--", SUNDER, "proxy", "--config"];
+    let arguments = [&as_nobody[..], &[config.to_str().unwrap()]].concat();
+    let output = house.run("client", "setpriv", &arguments);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("CAP_NET_ADMIN"), "{said}");
+    assert_eq!(told(&house, "client"), before);
+}
+
+pub(crate) fn comparisons_that_nft_does_not_know_are_refused() {
+    let house = House::new();
+    let before = told(&house, "client");
+    let said = refused(&house, "intercept = \"tcp dport no-such-service\"");
+    assert!(said.contains("error: nft refuses: "), "{said}");
+    let said = refused(&house, "intercept = \"tcp dport 80; flush ruleset\"");
+    assert!(
+        said.contains("line 1: intercept = \"tcp dport 80; flush ruleset\": write what"),
+        "{said}"
+    );
+    assert_eq!(told(&house, "client"), before);
+}

@@ -1,0 +1,284 @@
+//! Connections that applications made to somebody else, and that the kernel hands to the client (paper
+//! 001, III-B): those of this host by REDIRECT, and those that it forwards by TPROXY.
+//!
+//! The rules are one nftables table of the client's own. It is installed in one transaction, which
+//! replaces what a client that was killed has left, and removed when the client stops. So are the
+//! routing rules that TPROXY needs. Connections of the client itself have a mark, and those to addresses
+//! of this host are left alone.
+
+use std::fs;
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::process::{Command, Stdio};
+use std::str::FromStr;
+
+use socket2::SockRef;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tracing::warn;
+
+/// The mark of the client's own connections: "SNDR".
+pub(crate) const OWN_MARK: u32 = 0x534E_4452;
+
+/// The mark of packets on their way to the client by TPROXY, and the routing table for them.
+const TPROXY_MARK: u32 = OWN_MARK + 1;
+const TPROXY_TABLE: u32 = 6522;
+
+/// What to do where the kernel says that something is not permitted.
+const RIGHTS: &str = "; interception needs root, or CAP_NET_ADMIN";
+
+/// How many connections may wait to be accepted.
+const BACKLOG: u32 = 1024;
+
+/// Which connections are intercepted, and the port that they come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Intercept {
+    matching: Matching,
+    port: u16,
+}
+
+/// What nftables is to compare TCP connections with, as in `tcp dport { 80, 443 }`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Matching(String);
+
+/// A text could be more than what connections are compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("write what nft compares connections with, as in: tcp dport {{ 80, 443 }}")]
+pub struct MatchingError;
+
+impl FromStr for Matching {
+    type Err = MatchingError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || " {},.:/-_!=<>&|\"*".contains(c);
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric());
+        let verdicts = ["accept", "drop", "return", "jump", "goto", "redirect", "dnat", "tproxy"];
+        let only_compares = !words.into_iter().any(|word| verdicts.contains(&word));
+        let is_closed = text.matches('{').count() == text.matches('}').count();
+        let valid = !text.trim().is_empty() && text.chars().all(is_plain) && is_closed;
+        if valid && only_compares { Ok(Self(text.trim().to_owned())) } else { Err(MatchingError) }
+    }
+}
+
+impl Intercept {
+    /// Connections that match come to this port.
+    pub fn new(matching: Matching, port: u16) -> Self {
+        Self { matching, port }
+    }
+
+    /// The port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The rules, as `nft` reads them.
+    pub fn rules(&self) -> String {
+        let Self { matching: Matching(matching), port } = self;
+        let table = self.table();
+        format!(
+            "table inet {table} {{\n\
+             \tchain local {{\n\
+             \t\ttype nat hook output priority -100; policy accept;\n\
+             \t\tmeta mark {OWN_MARK:#010x} accept\n\
+             \t\tfib daddr type local accept\n\
+             \t\tmeta l4proto tcp {matching} redirect to :{port}\n\
+             \t}}\n\
+             \n\
+             \tchain forwarded {{\n\
+             \t\ttype filter hook prerouting priority mangle; policy accept;\n\
+             \t\tfib daddr type local accept\n\
+             \t\tmeta l4proto tcp {matching} meta mark set {TPROXY_MARK:#010x}\n\
+             \t\tmeta l4proto tcp meta mark {TPROXY_MARK:#010x} tproxy to :{port} accept\n\
+             \t}}\n\
+             }}\n"
+        )
+    }
+
+    /// What else the kernel has to be told, as arguments of `ip`: it takes what TPROXY has marked for its
+    /// own, wherever that goes.
+    pub fn routes() -> impl Iterator<Item = String> {
+        routing("add").flat_map(|(family, commands)| {
+            let line = |line: &str| format!("{family} {line}");
+            commands.lines().map(line).collect::<Vec<_>>()
+        })
+    }
+
+    fn table(&self) -> String {
+        format!("sunder_{}", self.port)
+    }
+
+    /// Listens for them, with all of this host's addresses: those that TPROXY hands over are none of its.
+    pub(crate) fn listen(&self) -> io::Result<Vec<TcpListener>> {
+        let named = |error: io::Error| {
+            let port = self.port;
+            let advice = if error.kind() == io::ErrorKind::PermissionDenied { RIGHTS } else { "" };
+            io::Error::new(
+                error.kind(),
+                format!("cannot intercept at port {port}: {error}{advice}"),
+            )
+        };
+        let v4 = self.listen_v4().map_err(named)?;
+        let v6 = has_ipv6().then(|| self.listen_v6()).transpose().map_err(named)?;
+        Ok([v4].into_iter().chain(v6).collect())
+    }
+
+    fn listen_v4(&self) -> io::Result<TcpListener> {
+        let socket = TcpSocket::new_v4()?;
+        SockRef::from(&socket).set_ip_transparent_v4(true)?;
+        socket.set_reuseaddr(true)?;
+        socket.bind((Ipv4Addr::UNSPECIFIED, self.port).into())?;
+        socket.listen(BACKLOG)
+    }
+
+    fn listen_v6(&self) -> io::Result<TcpListener> {
+        let socket = TcpSocket::new_v6()?;
+        SockRef::from(&socket).set_ip_transparent_v6(true)?;
+        SockRef::from(&socket).set_only_v6(true)?;
+        socket.set_reuseaddr(true)?;
+        socket.bind((Ipv6Addr::UNSPECIFIED, self.port).into())?;
+        socket.listen(BACKLOG)
+    }
+
+    /// Where a connection that came to the port was going. Nothing if it was going there: to carry that
+    /// would be to go round in circles.
+    pub(crate) fn destination(&self, connection: &TcpStream) -> Option<SocketAddr> {
+        let socket = SockRef::from(connection);
+        let local = connection.local_addr().ok()?;
+        // REDIRECT has changed the address and the kernel remembers it. TPROXY has not.
+        let original = match local {
+            SocketAddr::V4(_) => socket.original_dst_v4(),
+            SocketAddr::V6(_) => socket.original_dst_v6(),
+        };
+        let destination = original.ok().and_then(|address| address.as_socket()).unwrap_or(local);
+        (destination != local || local.port() != self.port).then_some(destination)
+    }
+
+    /// Installs the rules, in place of those that a client with the same port has left.
+    ///
+    /// # Errors
+    /// When a program for it is missing or the kernel refuses. Nothing is left then.
+    pub(crate) fn install(self) -> io::Result<Installed> {
+        let rules = format!("{}{}", removal(&self.table()), self.rules());
+        nft(&rules)?;
+        // From here on they are removed again, whatever happens.
+        let installed = Installed(self);
+        route_to_client()?;
+        Ok(installed)
+    }
+}
+
+/// Rules that are in force until this is dropped.
+pub(crate) struct Installed(Intercept);
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        if let Err(error) = nft(&removal(&self.0.table())) {
+            warn!(%error, "rules are left behind");
+        }
+        route_no_more();
+    }
+}
+
+/// Removes a table, whether it is there or not.
+fn removal(table: &str) -> String {
+    format!("add table inet {table}\ndelete table inet {table}\n")
+}
+
+fn nft(commands: &str) -> io::Result<()> {
+    run("nft", &["-f", "-"], commands)
+}
+
+/// Has packets that TPROXY has marked come to this host, wherever they go.
+fn route_to_client() -> io::Result<()> {
+    route_no_more();
+    for (family, commands) in routing("add") {
+        run("ip", &[family, "-batch", "-"], &commands)?;
+    }
+    Ok(())
+}
+
+fn route_no_more() {
+    for (family, commands) in routing("del") {
+        // If there are none, nothing is left to do.
+        let _ = run("ip", &[family, "-force", "-batch", "-"], &commands);
+    }
+}
+
+/// The routing rules for each family of addresses that this host has.
+fn routing(verb: &str) -> impl Iterator<Item = (&'static str, String)> {
+    let families = ["-4"].into_iter().chain(has_ipv6().then_some("-6"));
+    families.map(move |family| {
+        let rule = format!("rule {verb} fwmark {TPROXY_MARK:#x} lookup {TPROXY_TABLE}");
+        (family, format!("{rule}\nroute {verb} local default dev lo table {TPROXY_TABLE}\n"))
+    })
+}
+
+fn has_ipv6() -> bool {
+    let disabled = fs::read_to_string("/proc/sys/net/ipv6/conf/lo/disable_ipv6");
+    disabled.is_ok_and(|disabled| disabled.trim() == "0")
+}
+
+/// Runs a program, with what it is to read.
+///
+/// # Errors
+/// When there is none, or it fails: what it says, in one line.
+fn run(program: &str, arguments: &[&str], input: &str) -> io::Result<()> {
+    let named = |error: io::Error| {
+        let advice = match error.kind() {
+            io::ErrorKind::NotFound => "; interception needs the packages nftables and iproute2",
+            _ => "",
+        };
+        io::Error::new(error.kind(), format!("cannot run {program}: {error}{advice}"))
+    };
+    // They are in directories that not every user looks in.
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut child = Command::new(program)
+        .args(arguments)
+        .env("PATH", format!("{path}:/usr/sbin:/sbin"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(named)?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // A program that does not read says why.
+        let _ = stdin.write_all(input.as_bytes());
+    }
+    let output = child.wait_with_output().map_err(named)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let said = said.lines().find(|line| !line.trim().is_empty()).unwrap_or("no reason given");
+    let advice = if said.contains("not permitted") { RIGHTS } else { "" };
+    Err(io::Error::other(format!("{program} refuses: {said}{advice}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_comparisons_are_taken() {
+        for text in [
+            "tcp dport {80, 443}",
+            "tcp dport 1-1023 ip daddr != 192.0.2.0/24",
+            "meta skuid \"alice\" tcp dport 22",
+            "ip6 daddr fd00::/8",
+        ] {
+            assert!(text.parse::<Matching>().is_ok(), "{text}");
+        }
+        for text in [
+            "",
+            "  ",
+            "tcp dport 80 accept",
+            "tcp dport 80; flush ruleset",
+            "tcp dport 80\nflush ruleset",
+            "tcp dport 80 } chain x {",
+            "tcp dport { 80",
+            "tcp dport $port",
+            "tcp dport 80 # all",
+        ] {
+            assert_eq!(text.parse::<Matching>(), Err(MatchingError), "{text:?}");
+        }
+    }
+}
