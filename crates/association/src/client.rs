@@ -81,7 +81,7 @@ pub enum ClientEvent {
         /// The message.
         message: Message,
     },
-    /// All channels are confirmed: they now belong to the transport. Nothing follows.
+    /// All channels are confirmed but those that were lost: they now belong to the transport. Nothing follows.
     Associated {
         /// What both ends hold.
         list: List,
@@ -108,6 +108,8 @@ struct Channel {
     framer: Framer,
     cookie: Option<Cookie>,
     confirmed: bool,
+    /// Its confirm is not waited for.
+    lost: bool,
 }
 
 #[derive(Debug)]
@@ -125,6 +127,7 @@ impl Client {
             framer: Framer::new(list_body_len(terms.channels())),
             cookie: None,
             confirmed: false,
+            lost: false,
         };
         Self {
             terms,
@@ -160,6 +163,19 @@ impl Client {
         if let Err(reason) = self.read_message(channel, message) {
             self.abort(reason);
         }
+    }
+
+    /// Goes on without a channel, if the confirms of the others are enough: as many as the terms' threshold.
+    /// Only once the list was sent. Returns whether it does.
+    pub fn lose(&mut self, channel: usize) -> bool {
+        let left = self.channels.iter().filter(|channel| !channel.lost).count();
+        let possible = matches!(self.phase, Phase::AwaitingConfirms(_))
+            && left > usize::from(self.terms.threshold());
+        let lost = self.channels.get_mut(channel).filter(|channel| possible && !channel.lost);
+        let Some(lost) = lost else { return false };
+        lost.lost = true;
+        self.finish_if_confirmed();
+        true
     }
 
     /// A channel was closed or broke. After the association that is the transport's concern.
@@ -270,7 +286,7 @@ impl Client {
 
     fn finish_if_confirmed(&mut self) {
         if let Phase::AwaitingConfirms(list) = &self.phase
-            && self.channels.iter().all(|channel| channel.confirmed)
+            && self.channels.iter().all(|channel| channel.confirmed || channel.lost)
         {
             self.events.push_back(ClientEvent::Associated { list: list.clone() });
             self.phase = Phase::Associated;

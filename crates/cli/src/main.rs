@@ -20,6 +20,7 @@ mod split;
 mod status;
 mod table;
 mod tunnel;
+mod uplinks;
 
 use std::process::ExitCode;
 

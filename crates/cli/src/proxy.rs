@@ -4,13 +4,15 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use micss::client::Client;
-use micss::config::ClientConfig;
+use micss::config::{Channel, ClientConfig};
 use micss::intercept::Intercept;
 use tokio::sync::oneshot;
+use tun::way::Way;
 
 use crate::console;
 use crate::daemon::{self, StopSignals};
 use crate::failure::Failure;
+use crate::uplinks::{Uplink, shared, way};
 
 /// A complete configuration, shown by `--help`.
 const EXAMPLE: &str = include_str!("proxy.toml");
@@ -50,6 +52,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.print_rules {
         return print_rules(&config);
     }
+    for risk in risks(&config, way) {
+        console::warning(&risk);
+    }
     daemon::run(carry(config))
 }
 
@@ -62,9 +67,6 @@ fn print_rules(config: &ClientConfig) -> Result<(), Failure> {
 
 async fn carry(config: ClientConfig) -> Result<(), Failure> {
     daemon::allow_streams(config.max_streams, config.channels.len());
-    for risk in risks(&config) {
-        console::warning(&risk);
-    }
     let signals = StopSignals::listen()?;
     let failed = |error: std::io::Error| Failure::Failed(error.to_string());
     let entrances = entrances(&config);
@@ -88,27 +90,16 @@ fn entrances(config: &ClientConfig) -> Vec<String> {
 }
 
 /// What the configuration allows, but hardly anybody wants.
-fn risks(config: &ClientConfig) -> Vec<String> {
+fn risks(config: &ClientConfig, way: impl Fn(&Uplink<'_>) -> Option<Way>) -> Vec<String> {
     let mut risks = Vec::new();
     let channels = &config.channels;
     if channels.len() == 1 {
         risks.push("there is one channel only: whoever listens on it reads everything".into());
     }
-    for (second, channel) in channels.iter().enumerate() {
-        let way = |index: usize| {
-            let channel = &channels[index];
-            (channel.server.ip(), channel.source, channel.device.as_deref())
-        };
-        if let Some(first) = (0..second).find(|&first| way(first) == way(second)) {
-            risks.push(format!(
-                "channels {} and {} go to {} from the same source and device: whoever listens \
-                 there sees both, so the second protects nothing",
-                first + 1,
-                second + 1,
-                channel.server.ip()
-            ));
-        }
+    if config.threshold == 1 && channels.len() > 1 {
+        risks.push("threshold is 1: whoever listens on any one channel reads everything".into());
     }
+    risks.extend(shared(&channels.iter().map(uplink).collect::<Vec<_>>(), way));
     if let Some(address) = config.socks.filter(|address| !is_local(*address)) {
         risks.push(format!(
             "SOCKS5 on {address} is open to all who reach that address; 127.0.0.1 keeps it to \
@@ -116,6 +107,12 @@ fn risks(config: &ClientConfig) -> Vec<String> {
         ));
     }
     risks
+}
+
+/// How a channel leaves this host.
+fn uplink(channel: &Channel) -> Uplink<'_> {
+    let Channel { server, source, device } = channel;
+    Uplink { to: Some(server.ip()), source: *source, device: device.as_deref() }
 }
 
 fn is_local(address: SocketAddr) -> bool {
@@ -131,7 +128,7 @@ mod tests {
         let config = ClientConfig::from_toml(EXAMPLE).unwrap();
         assert_eq!((config.channels.len(), config.forwards.len()), (3, 1));
         assert_eq!(entrances(&config), ["SOCKS5", "to localhost:80"]);
-        assert!(risks(&config).is_empty());
+        assert!(risks(&config, |_| None).is_empty());
     }
 
     #[test]
@@ -139,7 +136,7 @@ mod tests {
         let risks_of = |channels: &[&str], socks: &str| {
             let channels = channels.join("\n[[channel]]\n");
             let text = format!("socks = \"{socks}\"\n[[channel]]\n{channels}");
-            risks(&ClientConfig::from_toml(&text).unwrap())
+            risks(&ClientConfig::from_toml(&text).unwrap(), |_| None)
         };
         let [a, b] = ["server = \"192.0.2.1:1\"", "server = \"192.0.2.2:1\""];
         let another_port = "server = \"192.0.2.1:2\"";
@@ -149,8 +146,8 @@ mod tests {
         assert!(risks_of(&[a, b, another_device, another_source], local).is_empty());
         assert!(risks_of(&[a, b], "[::1]:1080").is_empty());
         for (channels, socks, expected) in [
-            (&[a, b, a][..], local, "channels 1 and 3 go to 192.0.2.1"),
-            (&[b, a, another_port], local, "channels 2 and 3 go to 192.0.2.1"),
+            (&[a, b, a][..], local, "channels 1 and 3 are both to 192.0.2.1"),
+            (&[b, a, another_port], local, "channels 2 and 3 are both to 192.0.2.1"),
             (&[a], local, "one channel only"),
             (&[a, b], "0.0.0.0:1080", "SOCKS5 on 0.0.0.0:1080 is open"),
             (&[a, b], "[::]:1080", "SOCKS5 on [::]:1080 is open"),

@@ -8,11 +8,13 @@ use std::path::{Path, PathBuf};
 use remicss::config::{Channel, Config, End};
 use remicss::handshake::SharedKey;
 use remicss::tunnel::Tunnel;
+use tun::way::Way;
 use zeroize::Zeroizing;
 
 use crate::console;
 use crate::daemon::{self, StopSignals};
 use crate::failure::Failure;
+use crate::uplinks::{Uplink, shared, way};
 
 /// A complete configuration for either end, shown by `--help`.
 const CLIENT: &str = include_str!("tunnel.toml");
@@ -52,7 +54,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let config = daemon::load("tunnel", path, Config::from_toml)?;
     let key = config.key.as_ref().map(|key| read_key(path, key)).transpose()?;
     let shown = config.key.as_ref().and_then(|key| shown_key(path, key));
-    for risk in risks(&config).into_iter().chain(shown) {
+    for risk in risks(&config, way).into_iter().chain(shown) {
         console::warning(&risk);
     }
     let tunnel = Tunnel::open(&config, key).map_err(Failure::Failed)?;
@@ -112,7 +114,7 @@ fn key_path(config: &Path, key: &Path) -> PathBuf {
 }
 
 /// What the configuration allows, but hardly anybody wants.
-fn risks(config: &Config) -> Vec<String> {
+fn risks(config: &Config, way: impl Fn(&Uplink<'_>) -> Option<Way>) -> Vec<String> {
     let mut risks = Vec::new();
     if config.min_threshold == 1 {
         let (are, as_when) =
@@ -122,19 +124,8 @@ fn risks(config: &Config) -> Vec<String> {
              channel reads those"
         ));
     }
-    for (second, channel) in config.channels.iter().enumerate() {
-        let mut before = config.channels[..second].iter().enumerate();
-        let way =
-            before.find_map(|(first, other)| Some((first, same_way(config.end, other, channel)?)));
-        if let Some((first, way)) = way {
-            risks.push(format!(
-                "channels {} and {} are both {way}: whoever listens there sees both, so the second \
-                 protects nothing",
-                first + 1,
-                second + 1,
-            ));
-        }
-    }
+    let uplink = |channel| uplink(config.end, channel);
+    risks.extend(shared(&config.channels.iter().map(uplink).collect::<Vec<_>>(), way));
     if !config.tamper_code {
         risks.push(
             "tamper_code is off: whoever changes one channel changes packets unnoticed".into(),
@@ -143,24 +134,12 @@ fn risks(config: &Config) -> Vec<String> {
     risks
 }
 
-/// The way that two channels take together, as far as the configuration tells.
-fn same_way(end: End, one: &Channel, other: &Channel) -> Option<String> {
-    let own = one.local.ip();
-    if one.device != other.device {
-        return None;
-    }
-    if let Some(device) = &one.device {
-        return Some(format!("on {device}"));
-    }
-    if own != other.local.ip() {
-        return None;
-    }
-    if end == End::Server || !own.is_unspecified() {
-        return Some(format!("at {own}"));
-    }
-    // A client without either leaves by the route to where it goes.
-    let to = |channel: &Channel| channel.peer.map(|peer| peer.ip());
-    to(one).filter(|peer| to(other) == Some(*peer)).map(|peer| format!("to {peer}"))
+/// How a channel leaves this host, as far as the configuration tells.
+fn uplink(end: End, channel: &Channel) -> Uplink<'_> {
+    let own = channel.local.ip();
+    // A server's channel answers from where it listens.
+    let source = (end == End::Server || !own.is_unspecified()).then_some(own);
+    Uplink { to: channel.peer.map(|peer| peer.ip()), source, device: channel.device.as_deref() }
 }
 
 #[cfg(test)]
@@ -187,7 +166,7 @@ mod tests {
             assert!(client.min_threshold >= server.min_threshold);
             assert_eq!(client.tamper_code, server.tamper_code);
             assert_eq!(client.addresses[0].network(), server.addresses[0].network());
-            assert_eq!((risks(&client), risks(&server)), (vec![], vec![]));
+            assert_eq!((risks(&client, |_| None), risks(&server, |_| None)), (vec![], vec![]));
         }
     }
 
@@ -214,7 +193,7 @@ mod tests {
 
     #[test]
     fn what_hardly_anybody_wants_is_named() {
-        let named = |text: &str| risks(&Config::from_toml(text).unwrap()).join("; ");
+        let named = |text: &str| risks(&Config::from_toml(text).unwrap(), |_| None).join("; ");
         let is_named = |text: &str, expected: &str| {
             let named = named(text);
             assert!(named.contains(expected), "{expected}: {named}");

@@ -125,7 +125,7 @@ fn a_killed_tunnel_leaves_no_device_and_starts_again() {
                  > {files}/log$1 2>&1 & until grep -q planned {files}/log$1; do sleep 0.02; done; }}; \
                  start 1; kill -9 $!; \
                  while [ -e /proc/sys/net/ipv4/conf/sunder0 ]; do sleep 0.02; done; \
-                 start 2; kill $!; wait $! && grep -q stopping$ {files}/log2 && echo number: $(cat {files}/log* | grep -c associated)";
+                 start 2; kill $!; wait $! && grep -q stopping: {files}/log2 && echo number: $(cat {files}/log* | grep -c associated)";
     let (without_client, _) = EXPERIMENT.rsplit_once("[[programs]]").unwrap();
     let text = script(lines).replace(EXPERIMENT, without_client);
     let Some(values) = measured(place.path(), &text) else { return };

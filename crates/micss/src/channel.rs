@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
@@ -10,11 +10,17 @@ use std::time::Duration;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::timeout;
+use tracing::warn;
 
 use crate::StreamError;
 use crate::config::Channel;
-use crate::incoming::Incoming;
+use crate::incoming::{Incoming, Loss};
+use crate::liveness::is_silent;
 use crate::outgoing::Outgoing;
+
+/// How often it is looked whether a peer is silent that does not take its share.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Connects one channel: from the source address and by the device that it has, if any. With a mark it is
 /// not intercepted itself.
@@ -48,8 +54,28 @@ pub(crate) fn prepare(stream: &TcpStream) {
     let _ = SockRef::from(stream).set_tcp_keepalive(&keepalive);
 }
 
-/// Waits until every channel has taken its share of the sealed record.
-pub(crate) async fn send<W: AsyncWrite + Unpin>(
+/// Waits until every channel has taken its share of the sealed record. Goes on without channels that break
+/// or whose peer is silent, if that is possible.
+pub(crate) async fn send<W: AsyncWrite + Unpin + AsRef<TcpStream>>(
+    channels: &mut [W],
+    outgoing: &mut Outgoing,
+) -> Result<(), StreamError> {
+    while outgoing.has_spare() {
+        if let Ok(result) = timeout(LOOK, taken(channels, outgoing)).await {
+            return result;
+        }
+        for (channel, writer) in channels.iter().enumerate() {
+            let stream = writer.as_ref();
+            let waits = !outgoing.rest(channel).is_empty();
+            if waits && is_silent(stream) && outgoing.lose(channel) {
+                give_up(stream, Loss::Behind);
+            }
+        }
+    }
+    taken(channels, outgoing).await
+}
+
+async fn taken<W: AsyncWrite + Unpin + AsRef<TcpStream>>(
     channels: &mut [W],
     outgoing: &mut Outgoing,
 ) -> Result<(), StreamError> {
@@ -59,6 +85,9 @@ pub(crate) async fn send<W: AsyncWrite + Unpin>(
             while !outgoing.rest(channel).is_empty() {
                 match Pin::new(&mut *writer).poll_write(context, outgoing.rest(channel)) {
                     Poll::Ready(Ok(len)) => outgoing.advance(channel, len),
+                    Poll::Ready(Err(_)) if outgoing.lose(channel) => {
+                        give_up((*writer).as_ref(), Loss::Broken);
+                    }
                     Poll::Ready(Err(source)) => {
                         return Poll::Ready(Err(StreamError::Channel { channel, source }));
                     }
@@ -74,7 +103,8 @@ pub(crate) async fn send<W: AsyncWrite + Unpin>(
     .await
 }
 
-/// Waits for bytes, or the end, of the channel furthest behind of those that have any.
+/// Waits for bytes, or the end, of the channel furthest behind of those that have any. Goes on without
+/// channels that break, if that is possible.
 pub(crate) async fn receive<R: AsyncRead + Unpin>(
     channels: &mut [R],
     incoming: &mut Incoming,
@@ -87,6 +117,7 @@ pub(crate) async fn receive<R: AsyncRead + Unpin>(
                     0 => incoming.close(channel),
                     len => incoming.filled(channel, len),
                 },
+                Poll::Ready(Err(_)) if incoming.lose(channel, Loss::Broken) => {}
                 Poll::Ready(Err(source)) => {
                     return Poll::Ready(Err(StreamError::Channel { channel, source }));
                 }
@@ -97,4 +128,18 @@ pub(crate) async fn receive<R: AsyncRead + Unpin>(
         Poll::Pending
     })
     .await
+}
+
+/// Closes the channels that a stream has lost, in both directions.
+pub(crate) fn give_up_lost<R: AsRef<TcpStream>>(channels: &[R], incoming: &mut Incoming) {
+    while let Some((channel, why)) = incoming.poll_lost() {
+        give_up(channels[channel].as_ref(), why);
+    }
+}
+
+fn give_up(stream: &TcpStream, why: Loss) {
+    let peer = stream.peer_addr().map_or_else(|_| "unknown".into(), |peer| peer.to_string());
+    warn!(%peer, %why, "a channel is lost, and its stream goes on without it");
+    // It may be broken already.
+    let _ = SockRef::from(stream).shutdown(Shutdown::Both);
 }

@@ -28,6 +28,9 @@ use crate::target::{Parsed, Refusal, Target};
 /// How long an application may take to say where it wants to go.
 const SOCKS_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How long an attempt to open a stream may take where there may be another.
+const ATTEMPT: Duration = Duration::from_secs(5);
+
 /// A client that listens, and does not accept yet.
 pub struct Client {
     config: Arc<ClientConfig>,
@@ -181,7 +184,13 @@ async fn carry(
     target: &Target,
     application: TcpStream,
 ) -> Result<Vec<Finished>, StreamError> {
-    let (channels, opening) = open(config, pool, target).await?;
+    if usize::from(config.threshold) < config.channels.len() {
+        // What is said before the answer cannot be said again.
+        let channels = open_and_wait(config, pool, target).await?;
+        info!(%target, channels = channels.streams.len(), "stream opened");
+        return channels.relay(application, None).await;
+    }
+    let (channels, opening) = open(config, pool.take().await?, target).await?;
     info!(%target, channels = channels.streams.len(), "stream requested");
     channels.relay(application, Some(opening)).await
 }
@@ -193,12 +202,7 @@ async fn carry_socks(
     target: &Target,
     mut application: TcpStream,
 ) -> Result<Vec<Finished>, StreamError> {
-    let opened = async {
-        let (mut channels, opening) = open(config, pool, target).await?;
-        opening.answered(&mut channels.streams, &mut channels.incoming).await?;
-        Ok(channels)
-    };
-    let opened = opened.await;
+    let opened = open_and_wait(config, pool, target).await;
     let outcome = opened.as_ref().map(|_| ()).map_err(|error| match error {
         StreamError::Refused(refusal) => *refusal,
         _ => Refusal::Unreachable,
@@ -269,16 +273,18 @@ async fn read_parsed<T, E>(
 /// Sends the list on all channels, and with it the request.
 async fn open(
     config: &ClientConfig,
-    pool: &Pool,
+    ready: Ready,
     target: &Target,
 ) -> Result<(Channels, Opening), StreamError> {
-    let Ready { streams, cookies } = pool.take().await?;
+    let Ready { streams, cookies, .. } = ready;
     let n = u8::try_from(streams.len()).expect("checked with the configuration");
+    let k = config.threshold;
     let has_records = config.integrity == Integrity::TamperCode;
     let raw = if has_records { 0 } else { OPTION_NO_RECORDS };
     let once = if config.pool.keep > 0 { 0 } else { OPTION_ONCE };
-    let terms = Terms::new(Protocol::MicssStream, Scheme::Xor, n, n, raw | once)
-        .expect("at least one channel, and all are needed");
+    let scheme = if k == n { Scheme::Xor } else { Scheme::Shamir };
+    let terms = Terms::new(Protocol::MicssStream, scheme, k, n, raw | once)
+        .expect("as many channels as are needed");
     let (opening, list) = Opening::new(terms, &cookies)?;
     let mut channels = Channels::new(streams, terms, config.rng.generator()?);
     channels.outgoing.precede(list);
@@ -287,4 +293,34 @@ async fn open(
         channels.send_no_records();
     }
     Ok((channels, opening))
+}
+
+/// The same, and waits for the server's answer. Where a stream can do without some of its channels, one of
+/// them may be dead, or somebody break the handshake off there: then it tries again, over connections that
+/// it makes then, and without each of the channels in turn.
+async fn open_and_wait(
+    config: &ClientConfig,
+    pool: &Pool,
+    target: &Target,
+) -> Result<Channels, StreamError> {
+    let answered = async |ready| {
+        let (mut channels, opening) = open(config, ready, target).await?;
+        opening.answered(&mut channels.streams, &mut channels.incoming).await?;
+        Ok(channels)
+    };
+    let all = config.channels.len();
+    if usize::from(config.threshold) == all {
+        return answered(pool.take().await?).await;
+    }
+    let kept = async { answered(pool.take().await?).await };
+    let mut attempt = timeout(ATTEMPT, kept).await.unwrap_or(Err(StreamError::NotOpened));
+    for without in [None].into_iter().chain((0..all).map(Some)) {
+        match attempt {
+            Ok(_) | Err(StreamError::Refused(_)) => break,
+            Err(error) => debug!(%target, %error, "stream not opened, another attempt"),
+        }
+        let made = async { answered(pool.make(without).await?).await };
+        attempt = timeout(ATTEMPT, made).await.unwrap_or(Err(StreamError::NotOpened));
+    }
+    attempt
 }

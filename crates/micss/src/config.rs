@@ -49,6 +49,9 @@ pub struct Forward {
 pub struct ClientConfig {
     /// The channels to the server, 1 to [`MAX_CHANNELS`] of them.
     pub channels: Vec<Channel>,
+    /// How many channels are needed, and give everything away: k. If that is all of them, sharing is by
+    /// XOR, else by Shamir's scheme, and a stream goes on as long as so many are left.
+    pub threshold: u8,
     /// Where to listen for SOCKS5.
     pub socks: Option<SocketAddr>,
     /// Fixed forwards.
@@ -87,7 +90,7 @@ pub struct ServerConfig {
     pub integrity: Integrity,
     /// Where random shares come from.
     pub rng: Rng,
-    /// The fewest channels that are accepted.
+    /// The fewest channels that a stream may need, and that give everything away.
     pub min_channels: u8,
     /// The most streams at a time.
     pub max_streams: usize,
@@ -152,6 +155,7 @@ const INTERCEPT_PORT: u16 = 6522;
 #[serde(deny_unknown_fields)]
 struct RawClient {
     channel: Vec<Channel>,
+    threshold: Option<u8>,
     socks: Option<SocketAddr>,
     #[serde(default)]
     forward: Vec<RawForward>,
@@ -223,7 +227,7 @@ impl ClientConfig {
     /// When it is not one.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
         let raw: RawClient = toml::from_str(text)?;
-        check_channels(raw.channel.len())?;
+        let all = check_channels(raw.channel.len())?;
         if raw.socks.is_none() && raw.forward.is_empty() && raw.intercept.is_none() {
             return Err(ConfigError::NothingToDo);
         }
@@ -236,8 +240,15 @@ impl ClientConfig {
             Ok(target) => Ok(Forward { listen, target }),
             Err(source) => Err(ConfigError::Target { key: "target", text, source }),
         };
+        let threshold = raw.threshold.unwrap_or(all);
+        if !(1..=all).contains(&threshold) {
+            let found = usize::from(threshold);
+            let range = "1 to as many as there are channels";
+            return Err(ConfigError::Range { key: "threshold", found, range });
+        }
         Ok(Self {
             channels: raw.channel,
+            threshold,
             socks: raw.socks,
             forwards: raw.forward.into_iter().map(forward).collect::<Result<_, ConfigError>>()?,
             intercept: raw.intercept.map(intercept).transpose()?,
@@ -277,9 +288,12 @@ impl ServerConfig {
     }
 }
 
-fn check_channels(found: usize) -> Result<(), ConfigError> {
-    let valid = (1..=usize::from(MAX_CHANNELS)).contains(&found);
-    if valid { Ok(()) } else { Err(ConfigError::Channels { found }) }
+/// How many channels there are.
+fn check_channels(found: usize) -> Result<u8, ConfigError> {
+    match u8::try_from(found) {
+        Ok(all @ 1..=MAX_CHANNELS) => Ok(all),
+        _ => Err(ConfigError::Channels { found }),
+    }
 }
 
 fn check_max_streams(value: Option<usize>) -> Result<usize, ConfigError> {

@@ -3,12 +3,20 @@
 //! Which channel is read next decides how far they can drift apart. The one furthest behind comes
 //! first, and none may be further ahead than a buffer for one record holds, so a fast channel's bytes
 //! wait in the network, and TCP's flow control slows it down to the slowest (paper 001, III-E).
+//!
+//! Where fewer shares are needed than there are channels, channels may be lost: those that end or break,
+//! those whose shares do not come while the others' are there, and those that carry other bytes than were
+//! sent. The stream goes on with the rest.
 
+mod dispute;
+
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use sharing::{Joiner, Sharing};
 use zeroize::Zeroizing;
 
+use self::dispute::Dispute;
 use crate::buffer::Buffer;
 use crate::record::{self, HEADER_LEN, Kind, MAX_RECORD, RecordError, SMALL_RECORD};
 
@@ -17,6 +25,26 @@ use crate::record::{self, HEADER_LEN, Kind, MAX_RECORD, RecordError, SMALL_RECOR
 /// in seven is silent for half a minute now and then: it sends a lost packet again after 0.2 s, 0.4 s
 /// and so on, each time twice as long.
 pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The same where the stream can do without the channel that is behind.
+pub const SHORT_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why a channel was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Loss {
+    /// It ended before the stream.
+    #[error("it has ended")]
+    Ended,
+    /// It broke.
+    #[error("it is broken")]
+    Broken,
+    /// Its share of a record did not come, and enough others did.
+    #[error("it is stuck")]
+    Behind,
+    /// It carried other bytes than were sent.
+    #[error("TAMPERING: it carries other bytes than were sent")]
+    Lied,
+}
 
 /// What the next bytes of the stream are.
 pub struct Received<'a> {
@@ -29,7 +57,12 @@ pub struct Received<'a> {
 /// Shares on their way back to a stream.
 pub struct Incoming {
     joiner: Joiner,
-    coordinates: Vec<u8>,
+    /// How many shares are needed.
+    threshold: usize,
+    /// Whether the stream may go on with fewer channels, as long as these are enough.
+    may_lose: bool,
+    /// Channels that were lost, until somebody has asked for them.
+    losses: VecDeque<(usize, Loss)>,
     /// False: payloads alone are shared, as in the paper.
     records: bool,
     channels: Vec<Channel>,
@@ -49,6 +82,7 @@ struct Channel {
     /// How many bytes of its part of the buffer are filled.
     end: usize,
     closed: bool,
+    lost: bool,
 }
 
 impl Incoming {
@@ -56,7 +90,9 @@ impl Incoming {
     pub fn new(sharing: Sharing) -> Self {
         Self {
             joiner: Joiner::new(sharing),
-            coordinates: (1..=sharing.shares()).collect(),
+            threshold: sharing.threshold().into(),
+            may_lose: true,
+            losses: VecDeque::new(),
             records: true,
             channels: vec![Channel::default(); usize::from(sharing.shares())],
             record_len: None,
@@ -66,16 +102,64 @@ impl Incoming {
         }
     }
 
-    /// From here on, payloads come without a header: `integrity = "none"`.
+    /// From here on, payloads come without a header: `integrity = "none"`. No channel may be lost any more,
+    /// as nobody could tell one that was changed.
     pub fn drop_records(&mut self) {
         self.records = false;
+        self.may_lose = false;
         self.record_len = None;
     }
 
+    /// Goes on without a channel, if that is possible. Returns whether it is.
+    pub fn lose(&mut self, channel: usize, why: Loss) -> bool {
+        if self.channels[channel].lost {
+            return true;
+        }
+        let possible = self.has_spare();
+        if possible {
+            self.channels[channel] = Channel { end: 0, closed: true, lost: true };
+            self.losses.push_back((channel, why));
+        }
+        possible
+    }
+
+    /// The next channel that was lost, and why. To be asked after everything else.
+    pub fn poll_lost(&mut self) -> Option<(usize, Loss)> {
+        self.losses.pop_front()
+    }
+
+    /// Whether all channels are still there.
+    pub fn is_whole(&self) -> bool {
+        self.channels.iter().all(|channel| !channel.lost)
+    }
+
+    /// Goes on without the channels that the next record waits for, because [`patience`](Self::patience) is
+    /// over. Returns whether that is possible.
+    pub fn lose_those_behind(&mut self) -> bool {
+        let needed = self.start + self.record_len.unwrap_or(HEADER_LEN);
+        let behind: Vec<usize> =
+            self.live().filter(|&channel| self.channels[channel].end < needed).collect();
+        let enough = self.live().count() - behind.len() >= self.threshold;
+        enough
+            && !behind.is_empty()
+            && behind.into_iter().all(|channel| self.lose(channel, Loss::Behind))
+    }
+
+    /// Whether the stream can go on with a channel less.
+    fn has_spare(&self) -> bool {
+        self.may_lose && self.live().count() > self.threshold
+    }
+
+    /// The channels that are still there.
+    fn live(&self) -> impl Iterator<Item = usize> {
+        (0..self.channels.len()).filter(|&channel| !self.channels[channel].lost)
+    }
+
     /// The channels to read from, the one furthest behind first. Channels whose buffer is
-    /// full, and those that have ended, are not among them.
+    /// full, and those that have ended or were lost, are not among them.
     pub fn wanted(&self) -> impl Iterator<Item = usize> + use<> {
-        let mut order: Vec<usize> = (0..self.channels.len())
+        let mut order: Vec<usize> = self
+            .live()
             .filter(|&i| !self.channels[i].closed && self.channels[i].end < self.limit())
             .collect();
         order.sort_by_key(|&i| self.channels[i].end);
@@ -123,10 +207,15 @@ impl Incoming {
         self.channels[channel].closed = true;
     }
 
-    /// How long to wait for the next bytes, if there is a bound: see [`PATIENCE`].
+    /// How long to wait for the next bytes, if there is a bound: see [`PATIENCE`], and
+    /// [`SHORT_PATIENCE`] where [`lose_those_behind`](Self::lose_those_behind) may help.
     pub fn patience(&self) -> Option<Duration> {
-        let waits = |channel: &Channel| channel.end > self.start || channel.closed;
-        self.channels.iter().any(waits).then_some(PATIENCE)
+        let waits = |channel: usize| {
+            let Channel { end, closed, .. } = self.channels[channel];
+            end > self.start || closed
+        };
+        let patience = if self.has_spare() { SHORT_PATIENCE } else { PATIENCE };
+        self.live().any(waits).then_some(patience)
     }
 
     /// The next of the stream, if it is there. To be asked again until it is not.
@@ -134,28 +223,40 @@ impl Incoming {
     /// # Errors
     /// When the shares do not make a stream. Nothing that came later may be used then.
     pub fn take_next(&mut self) -> Result<Option<Received<'_>>, RecordError> {
-        if self.records { self.next_record() } else { self.next_bytes() }
+        if !self.records {
+            return self.next_bytes();
+        }
+        let Some((kind, len)) = self.next_record()? else { return Ok(None) };
+        let record = self.plain(len);
+        Ok(Some(Received { kind, payload: &record[HEADER_LEN..] }))
     }
 
-    fn next_record(&mut self) -> Result<Option<Received<'_>>, RecordError> {
-        let available = self.available();
-        if self.record_len.is_none() && available >= HEADER_LEN {
-            let mut header = Zeroizing::new([0; HEADER_LEN]);
-            let shares = &self.buffer[..self.room * self.channels.len()];
-            let shares =
-                shares.chunks_exact(self.room).map(|part| &part[self.start..][..HEADER_LEN]);
-            join(&mut self.joiner, &self.coordinates, shares, &mut *header);
-            self.record_len = Some(record::length(&header)?);
-            self.make_room();
-        }
-        match self.record_len {
-            Some(len) if available >= len => {
-                self.record_len = None;
-                let record = self.take(len);
-                let kind = record::verify(record)?;
-                Ok(Some(Received { kind, payload: &record[HEADER_LEN..] }))
+    /// The kind and the length of the next record, once it is verified and lies in the last part of the
+    /// buffer.
+    fn next_record(&mut self) -> Result<Option<(Kind, usize)>, RecordError> {
+        loop {
+            if self.record_len.is_none() && self.available() >= HEADER_LEN {
+                let mut header = Zeroizing::new([0; HEADER_LEN]);
+                let shares: Vec<usize> = self.live().take(self.threshold).collect();
+                self.join(&shares, &mut *header);
+                match record::length(&header) {
+                    Ok(len) if self.agree_with(&shares, &*header) => self.record_len = Some(len),
+                    _ => self.settle(Dispute::Header)?,
+                }
+                self.make_room();
             }
-            _ => self.check_open().map(|()| None),
+            match self.record_len {
+                Some(len) if self.available() >= len => match self.take_record(len) {
+                    Ok(kind) => return Ok(Some((kind, len))),
+                    Err(RecordError::Tampered) => self.settle(Dispute::Record)?,
+                    Err(other) => return Err(other),
+                },
+                _ => {
+                    if !self.lose_those_that_ended()? {
+                        return Ok(None);
+                    }
+                }
+            }
         }
     }
 
@@ -163,15 +264,21 @@ impl Incoming {
     fn next_bytes(&mut self) -> Result<Option<Received<'_>>, RecordError> {
         let available = self.available();
         if available > 0 {
-            let full = self.channels.iter().any(|channel| channel.end == self.room);
+            let full = self.live().any(|channel| self.channels[channel].end == self.room);
             if full && self.room == SMALL_RECORD {
                 self.grow();
             }
-            return Ok(Some(Received { kind: Kind::Data, payload: self.take(available) }));
+            let shares: Vec<usize> = self.live().take(self.threshold).collect();
+            self.join_plain(&shares, available);
+            self.advance(available);
+            return Ok(Some(Received { kind: Kind::Data, payload: self.plain(available) }));
         }
-        let ahead = self.channels.iter().any(|channel| channel.end > self.start);
-        let ended = |channel: &Channel| channel.closed && channel.end == self.start;
-        match (self.channels.iter().all(ended), self.channels.iter().any(ended)) {
+        let ahead = self.live().any(|channel| self.channels[channel].end > self.start);
+        let ended = |channel: usize| {
+            let Channel { end, closed, .. } = self.channels[channel];
+            closed && end == self.start
+        };
+        match (self.live().all(ended), self.live().any(ended)) {
             (true, _) => Ok(Some(Received { kind: Kind::Finish, payload: &[] })),
             // It will never have the bytes that others have.
             (false, true) if ahead => Err(RecordError::Uneven),
@@ -180,18 +287,26 @@ impl Incoming {
     }
 
     /// With records, a channel may only end after the stream's last record: what it has brought
-    /// must at least be enough for the next.
-    fn check_open(&self) -> Result<(), RecordError> {
+    /// must at least be enough for the next. Goes on without those that end before, if that is possible.
+    /// Returns whether there were any.
+    fn lose_those_that_ended(&mut self) -> Result<bool, RecordError> {
         let needed = self.start + self.record_len.unwrap_or(HEADER_LEN);
-        match self.channels.iter().position(|channel| channel.closed && channel.end < needed) {
-            Some(channel) => Err(RecordError::Unfinished { channel }),
-            None => Ok(()),
+        let is_short = |&channel: &usize| {
+            let Channel { end, closed, .. } = self.channels[channel];
+            closed && end < needed
+        };
+        let short: Vec<usize> = self.live().filter(is_short).collect();
+        for &channel in &short {
+            if !self.lose(channel, Loss::Ended) {
+                return Err(RecordError::Unfinished { channel });
+            }
         }
+        Ok(!short.is_empty())
     }
 
-    /// How many bytes all channels have.
+    /// How many bytes all channels have that are still there.
     fn available(&self) -> usize {
-        let end = self.channels.iter().map(|channel| channel.end).min();
+        let end = self.live().map(|channel| self.channels[channel].end).min();
         end.unwrap_or(self.start) - self.start
     }
 
@@ -204,14 +319,36 @@ impl Incoming {
         }
     }
 
-    /// Joins the next `len` bytes of all channels, and is done with them.
-    fn take(&mut self, len: usize) -> &[u8] {
-        let (shares, plain) = self.buffer.split_at_mut(self.room * self.channels.len());
-        let shares = shares.chunks_exact(self.room).map(|part| &part[self.start..][..len]);
-        join(&mut self.joiner, &self.coordinates, shares, &mut plain[..len]);
+    /// Joins and verifies a record of `len` bytes that is there, and is done with it if it is one.
+    fn take_record(&mut self, len: usize) -> Result<Kind, RecordError> {
+        let shares: Vec<usize> = self.live().take(self.threshold).collect();
+        self.join_plain(&shares, len);
+        let kind = record::verify(self.plain(len))?;
+        self.record_len = None;
+        self.advance(len);
+        Ok(kind)
+    }
+
+    /// Is done with the next `len` bytes of all channels.
+    fn advance(&mut self, len: usize) {
         self.start += len;
         self.make_room();
+    }
+
+    /// What was joined last into the last part of the buffer.
+    fn plain(&self, len: usize) -> &[u8] {
         &self.buffer[self.room * self.channels.len()..][..len]
+    }
+
+    /// Joins the next `len` bytes of these channels into the last part of the buffer.
+    fn join_plain(&mut self, channels: &[usize], len: usize) {
+        let (shares, plain) = self.buffer.split_at_mut(self.room * self.channels.len());
+        join(&mut self.joiner, channels, shares, (self.room, self.start), &mut plain[..len]);
+    }
+
+    /// Joins the next bytes of these channels, as many as there is room for.
+    fn join(&mut self, channels: &[usize], out: &mut [u8]) {
+        join(&mut self.joiner, channels, &self.buffer, (self.room, self.start), out);
     }
 
     /// Has the parts hold the record that has begun, or the header of any, if too little is left.
@@ -220,15 +357,21 @@ impl Incoming {
         if needed > self.room {
             self.grow();
         }
-        let drained = self.channels.iter().all(|channel| channel.end == self.start);
+        let drained = self.live().all(|channel| self.channels[channel].end == self.start);
         if drained || self.start + needed > self.room {
-            for (index, channel) in self.channels.iter_mut().enumerate() {
-                let part = self.room * index;
-                self.buffer.copy_within(part + self.start..part + channel.end, part);
-                channel.end -= self.start;
-            }
-            self.start = 0;
+            self.compact();
         }
+    }
+
+    /// Moves what is there to the front of the parts.
+    fn compact(&mut self) {
+        let live = self.channels.iter_mut().enumerate().filter(|(_, channel)| !channel.lost);
+        for (index, channel) in live {
+            let part = self.room * index;
+            self.buffer.copy_within(part + self.start..part + channel.end, part);
+            channel.end -= self.start;
+        }
+        self.start = 0;
     }
 
     /// Has the parts hold any record. What a joined record was is lost.
@@ -244,19 +387,25 @@ impl Incoming {
 
     /// Gives back memory that an idle stream does not need. Only while nothing waits.
     pub fn shrink(&mut self) {
-        if self.channels.iter().all(|channel| channel.end == 0) {
+        if self.live().all(|channel| self.channels[channel].end == 0) {
             self.room = SMALL_RECORD;
             self.buffer = Buffer::default();
         }
     }
 }
 
-fn join<'a>(
+/// Joins the shares of channels, which lie in parts of `room` bytes, from `start` in each, as many bytes as
+/// there is room for.
+fn join(
     joiner: &mut Joiner,
-    coordinates: &[u8],
-    shares: impl Iterator<Item = &'a [u8]>,
+    channels: &[usize],
+    parts: &[u8],
+    (room, start): (usize, usize),
     out: &mut [u8],
 ) {
-    let shares: Vec<&[u8]> = shares.collect();
-    joiner.join(coordinates, &shares, out).expect("one share a channel, of one length");
+    let coordinate = |&channel: &usize| u8::try_from(channel + 1).expect("at most MAX_CHANNELS");
+    let coordinates: Vec<u8> = channels.iter().map(coordinate).collect();
+    let share = |&channel: &usize| &parts[room * channel + start..][..out.len()];
+    let shares: Vec<&[u8]> = channels.iter().map(share).collect();
+    joiner.join(&coordinates, &shares, out).expect("as many as are needed, of one length");
 }

@@ -53,10 +53,19 @@ impl FromStr for Matching {
         let words = text.split(|c: char| !c.is_ascii_alphanumeric());
         let verdicts = ["accept", "drop", "return", "jump", "goto", "redirect", "dnat", "tproxy"];
         let only_compares = !words.into_iter().any(|word| verdicts.contains(&word));
-        let is_closed = text.matches('{').count() == text.matches('}').count();
-        let valid = !text.trim().is_empty() && text.chars().all(is_plain) && is_closed;
+        let valid = !text.trim().is_empty() && text.chars().all(is_plain) && braces_match(text);
         if valid && only_compares { Ok(Self(text.trim().to_owned())) } else { Err(MatchingError) }
     }
+}
+
+/// Whether every brace that is opened is closed, and none else is.
+fn braces_match(text: &str) -> bool {
+    let open = text.chars().try_fold(0_u32, |open, c| match c {
+        '{' => open.checked_add(1),
+        '}' => open.checked_sub(1),
+        _ => Some(open),
+    });
+    open == Some(0)
 }
 
 impl Intercept {

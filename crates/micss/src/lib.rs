@@ -27,6 +27,7 @@ mod channel;
 pub mod client;
 pub mod config;
 mod error;
+mod liveness;
 mod lobby;
 mod opening;
 mod pool;

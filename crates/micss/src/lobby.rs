@@ -95,8 +95,7 @@ impl Lobby {
             timeout: WAITING_TIMEOUT,
             acceptable: Acceptable {
                 protocols: vec![Protocol::MicssStream],
-                schemes: vec![Scheme::Xor],
-                // All shares of an XOR sharing are needed: the threshold is the number of channels.
+                schemes: vec![Scheme::Xor, Scheme::Shamir],
                 min_threshold: config.min_channels,
                 max_channels: MAX_CHANNELS,
                 options: raw | OPTION_ONCE,

@@ -1,15 +1,20 @@
 //! The client's end of a stream that opens. The list, the request and what the application says at once go
 //! out together; the server's confirms and its answer come back together.
 
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use association::{Client as Handshake, ClientEvent, Cookie, Message, Terms};
-use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
 use crate::StreamError;
 use crate::channel;
-use crate::incoming::Incoming;
+use crate::incoming::{Incoming, Loss};
+use crate::pool::MOMENT;
 use crate::record::Kind;
 use crate::server::{ANSWER_TIMEOUT, OPTION_NO_RECORDS};
 use crate::target::Refusal;
@@ -19,8 +24,8 @@ pub(crate) struct Opening {
     handshake: Handshake,
     terms: Terms,
     since: Instant,
-    /// How long a confirm is: as long as the list.
-    confirm_len: usize,
+    /// What the server says on each channel, if it says what it must.
+    confirm: Vec<u8>,
 }
 
 impl Opening {
@@ -33,32 +38,37 @@ impl Opening {
         for (channel, &cookie) in cookies.iter().enumerate() {
             handshake.handle_message(channel, &Message::Cookie(cookie), Duration::ZERO);
         }
-        let mut list = Vec::new();
+        let (mut list, mut confirm) = (Vec::new(), Vec::new());
         while let Some(event) = handshake.poll_event() {
             match event {
                 // The same on every channel.
-                ClientEvent::Transmit { message, .. } => list = message.encode(),
+                ClientEvent::Transmit { message, .. } => {
+                    list = message.encode();
+                    if let Message::List(list) = message {
+                        confirm = Message::Confirm(list).encode();
+                    }
+                }
                 ClientEvent::Aborted { reason } => return Err(reason.into()),
                 ClientEvent::Associated { .. } => {}
             }
         }
-        let opening = Self { handshake, terms, since: Instant::now(), confirm_len: list.len() };
-        Ok((opening, list))
+        Ok((Self { handshake, terms, since: Instant::now(), confirm }, list))
     }
 
-    /// Waits for the confirm on every channel, and then for the server's answer.
+    /// Waits for the confirms, and then for the server's answer.
     ///
     /// # Errors
     /// When they do not come, or are not as they must be, or the server refuses.
-    pub(crate) async fn answered<R: AsyncRead + Unpin>(
+    pub(crate) async fn answered<R: AsyncRead + Unpin + AsRef<TcpStream>>(
         self,
         channels: &mut [R],
         incoming: &mut Incoming,
     ) -> Result<(), StreamError> {
         let raw = self.terms.options() & OPTION_NO_RECORDS != 0;
         let answer = timeout(ANSWER_TIMEOUT, async {
-            self.confirmed(channels).await?;
+            self.confirmed(channels, incoming).await?;
             loop {
+                channel::give_up_lost(channels, incoming);
                 if let Some(received) = incoming.take_next()? {
                     return match received.kind {
                         Kind::Opened => Ok(()),
@@ -80,27 +90,88 @@ impl Opening {
         Ok(())
     }
 
-    /// Waits for the confirms (paper 001, III-D, step 5).
-    async fn confirmed<R: AsyncRead + Unpin>(
+    /// Waits for the confirms (paper 001, III-D, step 5). Goes on without channels that break or say
+    /// something else, if that is possible, and without those that say nothing for a moment after enough
+    /// others have confirmed.
+    async fn confirmed<R: AsyncRead + Unpin + AsRef<TcpStream>>(
         mut self,
         channels: &mut [R],
+        incoming: &mut Incoming,
     ) -> Result<(), StreamError> {
-        // Reading no further than the message ends leaves the records where they are.
-        let mut bytes = vec![0; self.confirm_len];
-        // One after the other, since all are needed.
-        for (index, channel) in channels.iter_mut().enumerate() {
-            match channel.read_exact(&mut bytes).await {
-                Ok(_) => _ = self.handshake.handle_bytes(index, &bytes, self.since.elapsed()),
-                Err(_) => self.handshake.handle_closed(index),
+        let mut reading: Vec<_> = channels.iter().map(|_| Some(Vec::new())).collect();
+        let (needed, mut confirmed) = (usize::from(self.terms.threshold()), 0);
+        loop {
+            let next = next_confirm(channels, &mut reading, self.confirm.len());
+            let (channel, read) = if confirmed < needed {
+                next.await
+            } else if let Ok(next) = timeout(MOMENT, next).await {
+                next
+            } else {
+                let silent = |channel: &usize| reading[*channel].is_some();
+                (0..reading.len()).filter(silent).for_each(|channel| {
+                    if self.handshake.lose(channel) {
+                        incoming.lose(channel, Loss::Behind);
+                    }
+                });
+                return self.outcome().unwrap_or(Err(StreamError::NotOpened));
+            };
+            let is_right = read.as_ref().is_some_and(|bytes| *bytes == self.confirm);
+            if !is_right && self.handshake.lose(channel) {
+                let why = if read.is_some() { Loss::Lied } else { Loss::Broken };
+                incoming.lose(channel, why);
+            } else if let Some(bytes) = read {
+                confirmed += 1;
+                self.handshake.handle_bytes(channel, &bytes, self.since.elapsed());
+            } else {
+                self.handshake.handle_closed(channel);
             }
-            while let Some(event) = self.handshake.poll_event() {
-                match event {
-                    ClientEvent::Aborted { reason } => return Err(reason.into()),
-                    ClientEvent::Associated { .. } => return Ok(()),
-                    ClientEvent::Transmit { .. } => {}
+            if let Some(outcome) = self.outcome() {
+                return outcome;
+            }
+        }
+    }
+
+    /// What came of the handshake, if it is over.
+    fn outcome(&mut self) -> Option<Result<(), StreamError>> {
+        loop {
+            match self.handshake.poll_event()? {
+                ClientEvent::Aborted { reason } => return Some(Err(reason.into())),
+                ClientEvent::Associated { .. } => return Some(Ok(())),
+                ClientEvent::Transmit { .. } => {}
+            }
+        }
+    }
+}
+
+/// Waits until one of the channels has brought so many bytes. Returns which and the bytes, or nothing if it
+/// broke or ended before. Reading no further leaves the records where they are.
+async fn next_confirm<R: AsyncRead + Unpin>(
+    channels: &mut [R],
+    reading: &mut [Option<Vec<u8>>],
+    len: usize,
+) -> (usize, Option<Vec<u8>>) {
+    poll_fn(|context| {
+        for (index, channel) in channels.iter_mut().enumerate() {
+            while let Some(bytes) = &mut reading[index] {
+                let mut piece = [0; 64];
+                let missing = (len - bytes.len()).min(piece.len());
+                let mut space = ReadBuf::new(&mut piece[..missing]);
+                match Pin::new(&mut *channel).poll_read(context, &mut space) {
+                    Poll::Pending => break,
+                    Poll::Ready(Ok(())) if !space.filled().is_empty() => {
+                        bytes.extend_from_slice(space.filled());
+                        if bytes.len() == len {
+                            return Poll::Ready((index, reading[index].take()));
+                        }
+                    }
+                    Poll::Ready(_) => {
+                        reading[index] = None;
+                        return Poll::Ready((index, None));
+                    }
                 }
             }
         }
-        Err(StreamError::NotOpened)
-    }
+        Poll::Pending
+    })
+    .await
 }

@@ -24,8 +24,10 @@ pub struct Outgoing {
     /// The record before it is shared, then its shares: `1 + n` parts of one length. No memory at
     /// all until there is a payload.
     buffer: Buffer,
-    /// How many bytes of its share each channel has taken.
-    taken: Vec<usize>,
+    /// How many bytes of its share each channel has taken; nothing of those that were lost.
+    taken: Vec<Option<usize>>,
+    /// How many channels must be left.
+    fewest: usize,
     /// How long the shares are.
     len: usize,
 }
@@ -42,14 +44,49 @@ impl Outgoing {
             before: Vec::new(),
             room: SMALL_RECORD,
             buffer: Buffer::default(),
-            taken: vec![0; channels],
+            taken: vec![Some(0); channels],
+            fewest: sharing.threshold().into(),
             len: 0,
         }
     }
 
-    /// From here on, payloads are shared without a header: `integrity = "none"`.
+    /// From here on, payloads are shared without a header: `integrity = "none"`. No channel may be lost any
+    /// more.
     pub fn drop_records(&mut self) {
         self.records = false;
+        self.fewest = self.taken.len();
+    }
+
+    /// Goes on without a channel, if that is possible. Returns whether it is.
+    pub fn lose(&mut self, channel: usize) -> bool {
+        if self.taken[channel].is_none() {
+            return true;
+        }
+        let possible = self.live() > self.fewest;
+        if possible {
+            self.taken[channel] = None;
+        }
+        possible
+    }
+
+    /// Whether the stream can go on with a channel less.
+    pub fn has_spare(&self) -> bool {
+        self.live() > self.fewest
+    }
+
+    /// Whether all channels are still there.
+    pub fn is_whole(&self) -> bool {
+        self.live() == self.taken.len()
+    }
+
+    /// How many channels are still there.
+    fn live(&self) -> usize {
+        self.taken.iter().flatten().count()
+    }
+
+    /// Counts from the beginning of every share again.
+    fn begin(&mut self) {
+        self.taken.iter_mut().flatten().for_each(|taken| *taken = 0);
     }
 
     /// Has these bytes go before the next record on every channel, in the clear.
@@ -62,7 +99,7 @@ impl Outgoing {
         if self.is_taken() && self.part() != self.room {
             self.buffer = Buffer::new(self.room * (1 + self.taken.len()));
             self.len = 0;
-            self.taken.fill(0);
+            self.begin();
         }
         let part = self.part();
         &mut self.buffer[HEADER_LEN..part]
@@ -110,7 +147,7 @@ impl Outgoing {
             },
         )?;
         self.len = before.len() + record.len();
-        self.taken.fill(0);
+        self.begin();
         if len == room {
             self.room = MAX_RECORD;
         }
@@ -149,7 +186,8 @@ impl Outgoing {
     /// What a channel has yet to take of its share.
     pub fn rest(&self, channel: usize) -> &[u8] {
         let start = self.part() * (1 + channel);
-        &self.buffer[start + self.taken[channel]..start + self.len]
+        let taken = self.taken[channel].unwrap_or(self.len);
+        &self.buffer[start + taken..start + self.len]
     }
 
     /// A channel has taken the next `len` bytes of its share.
@@ -157,13 +195,15 @@ impl Outgoing {
     /// # Panics
     /// When there were not that many.
     pub fn advance(&mut self, channel: usize, len: usize) {
-        self.taken[channel] += len;
-        assert!(self.taken[channel] <= self.len, "no more than there is");
+        if let Some(taken) = &mut self.taken[channel] {
+            *taken += len;
+            assert!(*taken <= self.len, "no more than there is");
+        }
     }
 
-    /// Whether every channel has taken its whole share.
+    /// Whether every channel that is still there has taken its whole share.
     pub fn is_taken(&self) -> bool {
-        self.taken.iter().all(|&taken| taken == self.len)
+        self.taken.iter().flatten().all(|&taken| taken == self.len)
     }
 
     /// Gives back memory that an idle stream does not need. Only while nothing waits to be taken.
@@ -172,7 +212,7 @@ impl Outgoing {
             self.room = SMALL_RECORD;
             self.buffer = Buffer::default();
             self.len = 0;
-            self.taken.fill(0);
+            self.begin();
         }
     }
 }

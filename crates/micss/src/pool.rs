@@ -12,8 +12,8 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
-use tracing::warn;
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tracing::{info, warn};
 
 use crate::StreamError;
 use crate::channel;
@@ -25,21 +25,30 @@ use crate::relay::Finished;
 /// more than 10 s to connect for one connection in fifty.
 pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How long to wait for a channel that a stream can do without.
+pub(crate) const MOMENT: Duration = Duration::from_secs(2);
+
 /// How long to wait before sets are made again that could not be made.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// The sets of connections to one server.
 pub(crate) struct Pool {
     channels: Vec<Channel>,
+    /// How many of them are needed.
+    needed: usize,
     mark: Option<u32>,
     config: PoolConfig,
     /// The oldest first.
     kept: Mutex<Vec<Kept>>,
     taken: Notify,
+    /// The channels that could be connected the last time.
+    places: Mutex<Vec<usize>>,
 }
 
 /// A set for one stream.
 pub(crate) struct Ready {
+    /// The indices of its channels: of all, or of as many as are needed at least.
+    places: Vec<usize>,
     /// The connections, in the order of the channels.
     pub(crate) streams: Vec<TcpStream>,
     /// Their cookies.
@@ -56,10 +65,12 @@ impl Pool {
     pub(crate) fn new(config: &ClientConfig) -> Self {
         Self {
             channels: config.channels.clone(),
+            needed: config.threshold.into(),
             mark: config.intercept.as_ref().map(|_| OWN_MARK),
             config: config.pool,
             kept: Mutex::default(),
             taken: Notify::new(),
+            places: Mutex::new((0..config.channels.len()).collect()),
         }
     }
 
@@ -78,23 +89,26 @@ impl Pool {
                     return Ok(ready);
                 }
                 Some(_) => {}
-                None => return self.make().await,
+                None => return self.make(None).await,
             }
         }
     }
 
     /// Keeps the connections of a stream that is over, as soon as they are greeted again.
     pub(crate) async fn put_back(&self, finished: Vec<Finished>) {
-        if finished.is_empty() || self.kept().len() >= self.config.keep {
+        // A set that lacks a channel is not used again: it may be had by now.
+        let is_whole = finished.len() == self.channels.len();
+        if !is_whole || self.kept().len() >= self.config.keep {
             return;
         }
+        let places = (0..finished.len()).collect();
         let (mut streams, mut cookies) = (Vec::new(), Vec::new());
         let greeted = timeout(HANDSHAKE_TIMEOUT, async {
             for Finished { mut stream, rest } in finished {
                 cookies.push(greeted(&mut stream, &rest).await?);
                 streams.push(stream);
             }
-            Some(Ready { streams, cookies })
+            Some(Ready { places, streams, cookies })
         });
         if let Ok(Some(ready)) = greeted.await {
             self.keep(ready);
@@ -135,16 +149,52 @@ impl Pool {
     async fn make_some(&self, missing: usize) -> Result<(), StreamError> {
         let mut making = JoinSet::new();
         for _ in 0..missing {
-            making.spawn(make(self.channels.clone(), self.mark));
+            making.spawn(self.makes(None));
         }
         while let Some(made) = making.join_next().await {
-            self.keep(made.expect("connecting does not panic")?);
+            let ready = made.expect("connecting does not panic")?;
+            self.note(&ready);
+            self.keep(ready);
         }
         Ok(())
     }
 
-    async fn make(&self) -> Result<Ready, StreamError> {
-        make(self.channels.clone(), self.mark).await
+    /// A new set, perhaps without one of the channels.
+    ///
+    /// # Errors
+    /// When not as many channels as are needed can be connected.
+    pub(crate) async fn make(&self, without: Option<usize>) -> Result<Ready, StreamError> {
+        let ready = self.makes(without).await?;
+        if without.is_none() {
+            self.note(&ready);
+        }
+        Ok(ready)
+    }
+
+    fn makes(
+        &self,
+        without: Option<usize>,
+    ) -> impl Future<Output = Result<Ready, StreamError>> + use<> {
+        let mut channels: Vec<_> = self.channels.iter().cloned().enumerate().collect();
+        channels.retain(|(index, _)| Some(*index) != without);
+        make(channels, self.needed, self.mark)
+    }
+
+    /// Logs which channels could not be connected, when that changes.
+    fn note(&self, ready: &Ready) {
+        let mut before = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        if *before == ready.places {
+            return;
+        }
+        before.clone_from(&ready.places);
+        let missing = (0..self.channels.len()).filter(|place| !ready.places.contains(place));
+        let missing: Vec<String> = missing.map(|place| (place + 1).to_string()).collect();
+        if missing.is_empty() {
+            info!("all channels are there again");
+        } else {
+            let missing = missing.join(", ");
+            warn!(%missing, "channels that cannot be connected; streams go on without them");
+        }
     }
 
     fn keep(&self, ready: Ready) {
@@ -170,23 +220,38 @@ impl Ready {
     }
 }
 
-/// Connects all channels at the same time, and waits until the server has greeted each.
-async fn make(channels: Vec<Channel>, mark: Option<u32>) -> Result<Ready, StreamError> {
+/// Connects all channels at the same time, and waits until the server has greeted each; or until it has
+/// greeted as many as are needed, and then a moment for the others.
+async fn make(
+    channels: Vec<(usize, Channel)>,
+    needed: usize,
+    mark: Option<u32>,
+) -> Result<Ready, StreamError> {
     let mut connecting = JoinSet::new();
-    for (index, channel) in channels.into_iter().enumerate() {
+    for (index, channel) in channels {
         connecting.spawn(connect(index, channel, mark));
     }
-    let all = async {
-        let mut made = Vec::new();
-        while let Some(connected) = connecting.join_next().await {
-            made.push(connected.expect("connecting does not panic")?);
+    let mut deadline = Instant::now() + HANDSHAKE_TIMEOUT;
+    let mut made = Vec::new();
+    let mut failed = StreamError::NotOpened;
+    while made.len() + connecting.len() >= needed
+        && let Ok(Some(connected)) = timeout_at(deadline, connecting.join_next()).await
+    {
+        match connected.expect("connecting does not panic") {
+            Ok(connected) => made.push(connected),
+            Err(error) => failed = error,
         }
-        Ok::<_, StreamError>(made)
-    };
-    let mut made = timeout(HANDSHAKE_TIMEOUT, all).await.map_err(|_| StreamError::NotOpened)??;
+        if made.len() == needed {
+            deadline = deadline.min(Instant::now() + MOMENT);
+        }
+    }
+    if made.len() < needed {
+        return Err(failed);
+    }
     made.sort_by_key(|(index, ..)| *index);
+    let places = made.iter().map(|(index, ..)| *index).collect();
     let (streams, cookies) = made.into_iter().map(|(_, stream, cookie)| (stream, cookie)).unzip();
-    Ok(Ready { streams, cookies })
+    Ok(Ready { places, streams, cookies })
 }
 
 async fn connect(

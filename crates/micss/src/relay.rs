@@ -41,6 +41,8 @@ pub(crate) struct Finished {
 pub(crate) struct Channels {
     /// Whether the connections end with the stream.
     once: bool,
+    /// How many channels may break.
+    spare: usize,
     pub(crate) streams: Vec<TcpStream>,
     pub(crate) outgoing: Outgoing,
     pub(crate) incoming: Incoming,
@@ -56,7 +58,8 @@ impl Channels {
         let sharing = sharing.expect("terms are consistent");
         let (outgoing, incoming) = (Outgoing::new(sharing, generator), Incoming::new(sharing));
         let once = terms.options() & (OPTION_ONCE | OPTION_NO_RECORDS) != 0;
-        Self { once, streams, outgoing, incoming }
+        let spare = usize::from(terms.channels() - terms.threshold());
+        Self { once, spare, streams, outgoing, incoming }
     }
 
     /// Sends one record.
@@ -114,6 +117,7 @@ impl Channels {
         let result = both(
             forward(from_application, to_channels, &mut self.outgoing, self.once),
             deliver(from_channels, to_application, &mut self.incoming, opening),
+            self.spare,
         );
         if let Err(error) = result.await {
             drop(application);
@@ -121,7 +125,7 @@ impl Channels {
             return Err(error);
         }
         self.streams.iter().chain([&application]).for_each(end_when_dropped);
-        if self.once {
+        if self.once || !self.outgoing.is_whole() || !self.incoming.is_whole() {
             return Ok(Vec::new());
         }
         let finished = |(channel, stream)| {
@@ -135,6 +139,7 @@ impl Channels {
     /// then the channels' own end, so whatever breaks this off must reset them.
     pub(crate) fn send_no_records(&mut self) {
         self.outgoing.drop_records();
+        self.spare = 0;
         self.streams.iter().for_each(reset_when_dropped);
     }
 
@@ -159,6 +164,7 @@ impl Channels {
 async fn both<'a>(
     forward: impl Future<Output = Result<(ReadHalf<'a>, Vec<WriteHalf<'a>>), StreamError>>,
     deliver: impl Future<Output = Result<(Vec<ReadHalf<'a>>, WriteHalf<'a>), StreamError>>,
+    spare: usize,
 ) -> Result<(), StreamError> {
     tokio::pin!(forward, deliver);
     tokio::select! {
@@ -167,7 +173,7 @@ async fn both<'a>(
             tokio::select! {
                 biased;
                 result = deliver => result.map(drop),
-                error = broken(application.as_ref(), &channels) => Err(error),
+                error = broken(application.as_ref(), &channels, spare) => Err(error),
             }
         }
         finished = &mut deliver => {
@@ -175,26 +181,38 @@ async fn both<'a>(
             tokio::select! {
                 biased;
                 result = forward => result.map(drop),
-                error = broken(application.as_ref(), &channels) => Err(error),
+                error = broken(application.as_ref(), &channels, spare) => Err(error),
             }
         }
     }
 }
 
-/// Waits until the application's connection or a channel breaks.
-async fn broken(application: &TcpStream, channels: &[impl AsRef<TcpStream>]) -> StreamError {
+/// Waits until the application's connection breaks, or more channels than the stream can do without.
+async fn broken(
+    application: &TcpStream,
+    channels: &[impl AsRef<TcpStream>],
+    spare: usize,
+) -> StreamError {
     let all = || std::iter::once(application).chain(channels.iter().map(AsRef::as_ref));
-    let mut watched: Vec<_> = all().map(|stream| Box::pin(stream.ready(Interest::ERROR))).collect();
-    let first = poll_fn(|context| {
-        let mut breaks = watched.iter_mut().map(|watch| watch.as_mut().poll(context).is_ready());
-        breaks.position(|broken| broken).map_or(Poll::Pending, Poll::Ready)
-    });
-    let place = first.await;
-    let known = all().nth(place).and_then(|stream| stream.take_error().ok().flatten());
-    let source = known.unwrap_or_else(|| io::ErrorKind::ConnectionReset.into());
-    match place.checked_sub(1) {
-        None => StreamError::Application(source),
-        Some(channel) => StreamError::Channel { channel, source },
+    let mut watched: Vec<_> =
+        all().map(|stream| Some(Box::pin(stream.ready(Interest::ERROR)))).collect();
+    let mut left = spare;
+    loop {
+        let first = poll_fn(|context| {
+            let mut breaks = watched.iter_mut().map(|watch| {
+                watch.as_mut().is_some_and(|watch| watch.as_mut().poll(context).is_ready())
+            });
+            breaks.position(|broken| broken).map_or(Poll::Pending, Poll::Ready)
+        });
+        let place = first.await;
+        watched[place] = None;
+        let known = all().nth(place).and_then(|stream| stream.take_error().ok().flatten());
+        let source = known.unwrap_or_else(|| io::ErrorKind::ConnectionReset.into());
+        match place.checked_sub(1) {
+            None => return StreamError::Application(source),
+            Some(channel) if left == 0 => return StreamError::Channel { channel, source },
+            Some(_) => left -= 1,
+        }
     }
 }
 
@@ -253,6 +271,7 @@ async fn deliver<'a>(
             }
             .map_err(StreamError::Application)?;
         }
+        channel::give_up_lost(&channels, incoming);
         wait(&mut channels, incoming).await?;
     }
 }
@@ -261,8 +280,11 @@ async fn deliver<'a>(
 /// way, for ever between two.
 async fn wait(channels: &mut [ReadHalf<'_>], incoming: &mut Incoming) -> Result<(), StreamError> {
     if let Some(patience) = incoming.patience() {
-        let receive = channel::receive(channels, incoming);
-        return timeout(patience, receive).await.map_err(|_| StreamError::Stalled)?;
+        return match timeout(patience, channel::receive(channels, incoming)).await {
+            Ok(result) => result,
+            Err(_) if incoming.lose_those_behind() => Ok(()),
+            Err(_) => Err(StreamError::Stalled),
+        };
     }
     if let Ok(result) = timeout(IDLE, channel::receive(channels, incoming)).await {
         return result;

@@ -91,7 +91,7 @@ pub fn raise_loopback() -> io::Result<()> {
     })
 }
 
-async fn index(netlink: &Handle, name: &str) -> io::Result<u32> {
+pub(crate) async fn index(netlink: &Handle, name: &str) -> io::Result<u32> {
     let mut links = netlink.link().get().match_name(name.to_owned()).execute();
     let link = links.try_next().await.map_err(io::Error::other)?;
     link.map(|link| link.header.index)
@@ -123,7 +123,7 @@ fn refused(what: &str, network: &Network, error: &rtnetlink::Error) -> io::Error
 }
 
 /// Asks the kernel for something about the network.
-fn ask<T>(question: impl AsyncFnOnce(Handle) -> io::Result<T>) -> io::Result<T> {
+pub(crate) fn ask<T>(question: impl AsyncFnOnce(Handle) -> io::Result<T>) -> io::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let (connection, handle, _) = rtnetlink::new_connection()?;

@@ -24,6 +24,7 @@ pub mod ip;
 mod made;
 mod superpacket;
 mod virtio;
+pub mod way;
 
 pub use checksum::Checksum;
 pub use coalesce::{Coalescer, Dropped};

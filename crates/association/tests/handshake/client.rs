@@ -1,6 +1,9 @@
 //! The client's decisions, one by one, over two channels whose cookies are 0 and 1.
 
-use association::{Client, ClientAbort, ClientEvent, Kind, ListError, Message, MessageError};
+use association::{
+    Client, ClientAbort, ClientEvent, Kind, List, ListError, Message, MessageError, Protocol,
+    Scheme, Terms,
+};
 
 use crate::pair::{NOW, PATIENCE, cookie, list, xor};
 
@@ -155,4 +158,26 @@ fn a_channel_that_is_not_there_aborts() {
     let mut client = client();
     greet(&mut client, 2, 0);
     expect_abort(client, ClientAbort::NoSuchChannel { channel: 2 });
+}
+
+/// Where two of three are enough, one is given up, and no more; and none before the list is out.
+#[test]
+fn channels_that_are_not_needed_may_be_given_up() {
+    let terms = Terms::new(Protocol::MicssStream, Scheme::Shamir, 2, 3, 0).unwrap();
+    let list = List::new(terms, [0, 1, 2].map(cookie).into()).unwrap();
+    let confirm = Message::Confirm(list).encode();
+    let mut client = Client::new(terms, NOW + PATIENCE);
+    for number in 0..3 {
+        assert!(!client.lose(1), "the list is not out");
+        greet(&mut client, number.into(), number);
+    }
+    while client.poll_event().is_some() {}
+    client.handle_bytes(2, &confirm, NOW);
+    assert!(!client.lose(3), "there is none");
+    assert!(client.lose(1));
+    assert!(!client.lose(1) && !client.lose(0), "two are needed");
+    assert!(client.poll_event().is_none());
+    client.handle_bytes(0, &confirm, NOW);
+    assert!(matches!(client.poll_event(), Some(ClientEvent::Associated { .. })));
+    assert!(!listed().lose(0), "both are needed");
 }

@@ -86,6 +86,6 @@ fn a_proxy_that_protects_nothing_says_so() {
     let channel = "[[channel]]\nserver = \"127.0.0.1:7000\"\n";
     let config = format!("socks = \"0.0.0.0:0\"\n{channel}{channel}");
     let proxy = Service::start("proxy", &config, 1);
-    proxy.wait_for("warning: channels 1 and 2 go to 127.0.0.1");
+    proxy.wait_for("warning: channels 1 and 2 are both to 127.0.0.1");
     proxy.wait_for("warning: SOCKS5 on 0.0.0.0:0 is open");
 }

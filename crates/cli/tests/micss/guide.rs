@@ -54,8 +54,10 @@ fn the_guide_does_what_it_says() {
             ("127.0.0.1:8080", format!("127.0.0.1:{forward}")),
         ],
     );
-    let [serve, proxy, with_forward, with_intercept, with_pool] = configurations(&guide)[..] else {
-        panic!("five configurations")
+    let [serve, proxy, with_forward, with_intercept, with_threshold, with_pool] =
+        configurations(&guide)[..]
+    else {
+        panic!("six configurations")
     };
     let server = Service::start("serve", serve, 3);
     assert_eq!(server.listening, printed(&guide, "serve"));
@@ -66,7 +68,11 @@ fn the_guide_does_what_it_says() {
     let (before, after) = proxy.split_at(proxy.find("[[channel]]").unwrap());
     let _proxy = Service::start("proxy", &[before, with_forward, after, with_pool].concat(), 2);
     let directory = tempfile::tempdir().unwrap();
-    fs::write(directory.path().join("proxy.toml"), [with_intercept, proxy].concat()).unwrap();
+    fs::write(
+        directory.path().join("proxy.toml"),
+        [with_intercept, with_threshold, proxy].concat(),
+    )
+    .unwrap();
     let command = guide.lines().find(|line| line.ends_with("--print-rules")).unwrap();
     let rules = Command::new(env!("CARGO_BIN_EXE_sunder"))
         .args(command.split_whitespace().skip(2))

@@ -1,8 +1,10 @@
 //! One channel of a stream is cut or changed, in the handshake and after it.
 
+use tokio::task::JoinSet;
+
 use crate::meddler::{Direction, Fault, Plan};
 use crate::pattern::pattern;
-use crate::scene::{LEN, Outcome, play};
+use crate::scene::{LEN, Outcome, play, play_with};
 
 /// The length of a cookie message.
 const COOKIE: usize = 40;
@@ -34,14 +36,14 @@ fn places(direction: Direction, n: usize) -> Vec<usize> {
 fn check(outcome: &Outcome, plan: Plan, what: &str) {
     let expected = pattern(LEN);
     let victim_ended_well = match plan.direction {
-        Direction::Up => matches!(outcome.service, Some(Ok(_))),
+        Direction::Up => outcome.service.iter().any(Result::is_ok),
         Direction::Down => outcome.application.is_ok(),
     };
     assert!(!victim_ended_well, "{what}: taken for an end");
     if let Ok(got) = &outcome.application {
         assert!(*got == expected, "{what}: the application got something else");
     }
-    if let Some(Ok(got)) = &outcome.service {
+    for got in outcome.service.iter().flatten() {
         assert!(*got == expected, "{what}: the service got something else");
     }
 }
@@ -81,6 +83,57 @@ async fn without_the_code_a_cut_channel_is_still_noticed() {
     everywhere(3, "none", Fault::Reset).await;
 }
 
+/// Where two of three channels are enough, nobody notices.
+async fn unnoticed(fault: Fault, places: impl Fn(Direction) -> Vec<usize>) {
+    for channel in 0..3 {
+        for direction in [Direction::Up, Direction::Down] {
+            for at in places(direction) {
+                unnoticed_on(channel, Plan { direction, at, fault }).await;
+            }
+        }
+    }
+}
+
+async fn unnoticed_on(channel: usize, plan: Plan) {
+    let what = format!("channel {channel}, {plan:?}");
+    let outcome = play_with("threshold = 2\n", 3, "tamper-code", channel, plan).await;
+    let expected = pattern(LEN);
+    assert!(outcome.application.expect(&what) == expected, "{what}");
+    // An attempt that was given up is a connection that broke.
+    let service: Vec<_> = outcome.service.iter().flatten().collect();
+    assert!(service == [&expected], "{what}");
+}
+
+#[tokio::test]
+async fn a_channel_that_ends_early_and_is_not_needed() {
+    unnoticed(Fault::End, |direction| places(direction, 3)).await;
+}
+
+#[tokio::test]
+async fn a_channel_that_is_reset_and_is_not_needed() {
+    unnoticed(Fault::Reset, |direction| places(direction, 3)).await;
+}
+
+#[tokio::test]
+async fn a_channel_that_lies_and_is_not_needed() {
+    unnoticed(Fault::Flip, |direction| places(direction, 3)).await;
+}
+
+/// Nothing comes on it any more, nor does an end: in the handshake, and in the stream.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_channel_that_is_stuck_and_is_not_needed() {
+    let cases = [60, 100_000]
+        .into_iter()
+        .flat_map(|at| [Direction::Up, Direction::Down].map(|direction| (direction, at)));
+    let mut plays = JoinSet::new();
+    for (direction, at) in cases {
+        plays.spawn(async move {
+            unnoticed_on(1, Plan { direction, at, fault: Fault::Silence }).await;
+        });
+    }
+    plays.join_all().await;
+}
+
 /// What `integrity = "none"` gives up. Not a wish, but whoever reads the documentation should be
 /// able to see that it is so.
 #[tokio::test]
@@ -90,6 +143,6 @@ async fn without_the_code_a_changed_bit_goes_unnoticed() {
     let outcome = play(2, "none", 0, plan).await;
     let mut expected = pattern(LEN);
     expected[1000] ^= 1;
-    assert!(matches!(outcome.service, Some(Ok(got)) if got == expected));
+    assert!(matches!(&outcome.service[..], [Ok(got)] if *got == expected));
     assert!(outcome.application.is_ok());
 }

@@ -2,9 +2,12 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
 
 use crate::common::{ask, client_toml, server_toml, start_client, start_server};
 use crate::meddler::{Meddler, Plan};
@@ -17,8 +20,8 @@ pub(crate) const LEN: usize = 100_000;
 pub(crate) struct Outcome {
     /// The client's: what it received, if the stream ended well. A refusal is an error.
     pub(crate) application: io::Result<Vec<u8>>,
-    /// The server's; `None` if it was never connected.
-    pub(crate) service: Option<io::Result<Vec<u8>>>,
+    /// The server's, for each time that it was connected.
+    pub(crate) service: Vec<io::Result<Vec<u8>>>,
 }
 
 /// Sends the pattern while receiving, and ends well only if both directions do.
@@ -43,21 +46,55 @@ async fn apply(proxy: SocketAddr, service: SocketAddr) -> io::Result<Vec<u8>> {
 
 /// Plays it: `n` channels, of which one is meddled with.
 pub(crate) async fn play(n: usize, integrity: &str, channel: usize, plan: Plan) -> Outcome {
+    play_with("", n, integrity, channel, plan).await
+}
+
+/// The same with these settings of the client.
+pub(crate) async fn play_with(
+    settings: &str,
+    n: usize,
+    integrity: &str,
+    channel: usize,
+    plan: Plan,
+) -> Outcome {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let service = listener.local_addr().unwrap();
     let server = start_server(&server_toml(n, service, integrity)).await;
     let mut addresses = server.addresses.clone();
     addresses[channel] = Meddler::start(addresses[channel], plan).await.address;
-    let client = start_client(&client_toml(&addresses, integrity)).await;
+    let client = start_client(&(settings.to_owned() + &client_toml(&addresses, integrity))).await;
 
-    let serving = tokio::spawn(async move {
-        let (stream, peer) = listener.accept().await.unwrap();
-        (peer, exchange(stream).await)
-    });
+    let over = Arc::new(Notify::new());
+    let (served, mut serves) = watch::channel(0);
+    let serving = tokio::spawn(serve(listener, served, Arc::clone(&over)));
     let application = apply(client.addresses[0], service).await;
+    // One direction may be over before the other, and a stop would not wait for long.
+    serves.wait_for(|streams| *streams == 0).await.unwrap();
     tokio::join!(client.stop(), server.stop());
-    // Should the server never have connected, somebody must, for the service to come to an end.
-    let stranger = TcpStream::connect(service).await.and_then(|stream| stream.local_addr()).ok();
-    let (peer, got) = serving.await.unwrap();
-    Outcome { application, service: (stranger != Some(peer)).then_some(got) }
+    over.notify_one();
+    Outcome { application, service: serving.await.unwrap() }
+}
+
+/// Has an exchange on every connection, until no more come, and says how many there are. Returns what came
+/// of them.
+async fn serve(
+    listener: TcpListener,
+    served: watch::Sender<usize>,
+    over: Arc<Notify>,
+) -> Vec<io::Result<Vec<u8>>> {
+    let mut exchanges = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => {
+                served.send_modify(|streams| *streams += 1);
+                let served = served.clone();
+                exchanges.spawn(async move {
+                    let result = exchange(accepted.unwrap().0).await;
+                    served.send_modify(|streams| *streams -= 1);
+                    result
+                });
+            }
+            () = over.notified() => return exchanges.join_all().await,
+        }
+    }
 }

@@ -1,0 +1,144 @@
+//! Which ways channels take out of this host, and which of them are the same: whoever listens there
+//! hears both, so the second protects nothing.
+
+use std::net::IpAddr;
+
+use tun::way::{Way, way_to};
+
+/// How a channel leaves this host.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Uplink<'a> {
+    /// Where it goes to. Nothing at an end that waits for its peer.
+    pub(crate) to: Option<IpAddr>,
+    /// The address that it comes from, if it is told one.
+    pub(crate) source: Option<IpAddr>,
+    /// The device that it is told to use.
+    pub(crate) device: Option<&'a str>,
+}
+
+/// The way that the kernel sends a channel. Nothing if that cannot be known.
+pub(crate) fn way(uplink: &Uplink<'_>) -> Option<Way> {
+    way_to(uplink.to?, uplink.source, uplink.device).ok()
+}
+
+/// A line for each channel that leaves as another before it does, with the ways that these have.
+pub(crate) fn shared(
+    channels: &[Uplink<'_>],
+    way: impl Fn(&Uplink<'_>) -> Option<Way>,
+) -> Vec<String> {
+    let ways: Vec<Option<Way>> = channels.iter().map(way).collect();
+    let ways: Vec<_> = channels.iter().zip(&ways).collect();
+    let line = |(second, one): (usize, &(&Uplink<'_>, &Option<Way>))| {
+        let mut before = ways[..second].iter().enumerate();
+        let (first, place) =
+            before.find_map(|(first, other)| Some((first, same_place(*other, *one)?)))?;
+        let (first, second) = (first + 1, second + 1);
+        Some(format!(
+            "channels {first} and {second} are both {place}: whoever listens there sees both, so the \
+             second protects nothing"
+        ))
+    };
+    ways.iter().enumerate().filter_map(line).collect()
+}
+
+/// The place that two channels have in common, if they have one.
+fn same_place(
+    (one, one_way): (&Uplink<'_>, &Option<Way>),
+    (other, other_way): (&Uplink<'_>, &Option<Way>),
+) -> Option<String> {
+    match (one.device, other.device) {
+        (Some(device), Some(same)) if device == same => return Some(format!("on {device}")),
+        (Some(_), Some(_)) => return None,
+        _ => {}
+    }
+    match (one_way, other_way) {
+        (Some(one), Some(other)) if one.interface != other.interface => return None,
+        (Some(one), Some(other)) if one.interface != LOOPBACK => {
+            let gateway = one.gateway.filter(|_| one.gateway == other.gateway);
+            let router = gateway.map(|gateway| format!(", to {gateway}")).unwrap_or_default();
+            return Some(format!("on {}{router}", one.interface));
+        }
+        _ => {}
+    }
+    if one.device != other.device {
+        return None;
+    }
+    match (one.source, other.source) {
+        (Some(source), same) if same == Some(source) => Some(format!("at {source}")),
+        // They leave by the route to where they go.
+        (None, None) => one.to.filter(|to| other.to == Some(*to)).map(|to| format!("to {to}")),
+        _ => None,
+    }
+}
+
+/// What goes out here does not leave this host, so that says nothing.
+const LOOPBACK: &str = "lo";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOWHERE: Uplink<'_> = Uplink { to: None, source: None, device: None };
+
+    fn to(address: &str) -> Uplink<'_> {
+        Uplink { to: Some(address.parse().unwrap()), ..NOWHERE }
+    }
+
+    fn from<'a>(source: &str, uplink: Uplink<'a>) -> Uplink<'a> {
+        Uplink { source: Some(source.parse().unwrap()), ..uplink }
+    }
+
+    /// What two channels are said to have in common.
+    fn place(channels: [Uplink<'_>; 2], ways: [Option<(&str, Option<&str>)>; 2]) -> Option<String> {
+        let ways = ways.map(|way| {
+            way.map(|(interface, gateway)| Way {
+                interface: interface.into(),
+                gateway: gateway.map(|gateway| gateway.parse().unwrap()),
+            })
+        });
+        let [first, second] = [(&channels[0], &ways[0]), (&channels[1], &ways[1])];
+        same_place(first, second)
+    }
+
+    #[test]
+    fn what_is_configured_is_enough_where_routes_are_not_known() {
+        let (a, b) = (to("192.0.2.1"), to("192.0.2.2"));
+        let unknown = [None, None];
+        assert_eq!(place([a, b], unknown), None);
+        assert_eq!(place([a, a], unknown).unwrap(), "to 192.0.2.1");
+        assert_eq!(place([from("10.0.0.1", a), a], unknown), None);
+        let same = [from("10.0.0.1", a), from("10.0.0.1", b)];
+        assert_eq!(place(same, unknown).unwrap(), "at 10.0.0.1");
+        let wlan = Uplink { device: Some("wlan0"), ..a };
+        let wwan = Uplink { device: Some("wwan0"), ..a };
+        assert_eq!(place([wlan, wwan], unknown), None);
+        assert_eq!(place([wlan, Uplink { to: b.to, ..wlan }], unknown).unwrap(), "on wlan0");
+        assert_eq!(place([wlan, a], unknown), None);
+    }
+
+    #[test]
+    fn routes_decide() {
+        let (a, b) = (to("192.0.2.1"), to("198.51.100.1"));
+        let router = Some("10.0.0.254");
+        let same = [Some(("eth0", router)), Some(("eth0", router))];
+        assert_eq!(place([a, b], same).unwrap(), "on eth0, to 10.0.0.254");
+        let two = [Some(("eth0", router)), Some(("eth0", None))];
+        assert_eq!(place([a, b], two).unwrap(), "on eth0");
+        let others = [Some(("eth0", router)), Some(("eth1", router))];
+        assert_eq!(place([a, a], others), None);
+        let here = [Some(("lo", None)), Some(("lo", None))];
+        assert_eq!(place([a, b], here), None);
+        assert_eq!(place([a, a], here).unwrap(), "to 192.0.2.1");
+    }
+
+    #[test]
+    fn each_is_named_once() {
+        let a = to("192.0.2.1");
+        let lines = shared(&[a, to("192.0.2.2"), a, a], |_| None);
+        let expected = ["channels 1 and 3 are both to 192.0.2.1", "channels 1 and 4 are both"];
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        for (line, start) in lines.iter().zip(expected) {
+            assert!(line.starts_with(start), "{line}");
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Whether whoever is at the other end of a connection still answers.
+
+// One system call, `getsockopt`, for an option that no library knows.
+#![allow(unsafe_code)]
+
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::AsRawFd;
+
+use libc::{IPPROTO_TCP, TCP_INFO, socklen_t, tcp_info};
+use tokio::net::TcpStream;
+
+/// How long a peer may leave what it was sent without an answer, in ms.
+const SILENCE_MS: u32 = 10_000;
+
+/// Whether the peer has something that it has not acknowledged, and has not said anything for a while. A
+/// peer that only does not read has acknowledged all that it had room for.
+pub(crate) fn is_silent(stream: &TcpStream) -> bool {
+    info(stream).is_some_and(|info| info.tcpi_unacked > 0 && info.tcpi_last_ack_recv > SILENCE_MS)
+}
+
+/// What the kernel knows of a connection. An older kernel knows less, and leaves the rest zero.
+fn info(stream: &TcpStream) -> Option<tcp_info> {
+    let mut info = MaybeUninit::<tcp_info>::zeroed();
+    let mut len = socklen_t::try_from(size_of::<tcp_info>()).ok()?;
+    let socket = stream.as_raw_fd();
+    // SAFETY: the descriptor is open as long as the stream is borrowed, and the kernel writes at most
+    // `len` bytes, which is the value's size.
+    let result = unsafe {
+        libc::getsockopt(socket, IPPROTO_TCP, TCP_INFO, info.as_mut_ptr().cast(), &raw mut len)
+    };
+    // SAFETY: all of it are integers, of which zeros are a value, and so is whatever the kernel wrote.
+    (result == 0).then(|| unsafe { info.assume_init() })
+}

@@ -1,0 +1,256 @@
+//! Streams that need fewer channels than they have: some end, fall silent or lie, and the stream goes on
+//! as long as enough do not. Nothing is ever delivered that was not sent.
+
+use micss::incoming::{Incoming, Loss};
+use micss::outgoing::Outgoing;
+use micss::record::{Kind, RecordError};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use sharing::{Generator, Sharing};
+
+/// A kind and a payload.
+type Item = (Kind, Vec<u8>);
+
+/// What is wrong with a channel, from a byte on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    /// It ends.
+    Ends(usize),
+    /// Nothing more comes.
+    Stops(usize),
+    /// One byte is another.
+    Flips(usize, u8),
+    /// All bytes are others.
+    Lies(usize),
+    /// A byte was left out.
+    Skips(usize),
+    /// A byte was added.
+    Stutters(usize),
+}
+
+impl Fault {
+    /// Makes of what was sent what arrives. Returns also whether that ends.
+    fn apply(self, sent: &[u8]) -> (Vec<u8>, bool) {
+        let mut bytes = sent.to_vec();
+        match self {
+            Self::Ends(at) => {
+                bytes.truncate(at);
+                return (bytes, true);
+            }
+            Self::Stops(at) => bytes.truncate(at),
+            Self::Flips(at, mask) => {
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte ^= mask;
+                }
+            }
+            Self::Lies(at) => bytes.iter_mut().skip(at).for_each(|byte| *byte = !*byte),
+            Self::Skips(at) if at < bytes.len() => _ = bytes.remove(at),
+            Self::Stutters(at) if at < bytes.len() => bytes.insert(at, 0x5A),
+            Self::Skips(_) | Self::Stutters(_) => {}
+        }
+        (bytes, false)
+    }
+}
+
+/// A stream with so many bytes in its pieces: the records, and the bytes of each channel.
+fn shared(k: u8, n: u8, lens: &[usize]) -> (Vec<Item>, Vec<Vec<u8>>) {
+    let sharing = Sharing::shamir(k, n).unwrap();
+    let mut outgoing = Outgoing::new(sharing, Generator::seeded().unwrap());
+    let mut channels = vec![Vec::new(); n.into()];
+    let mut records = Vec::new();
+    let mut send = |outgoing: &mut Outgoing, kind, payload: &[u8]| {
+        outgoing.seal_payload(kind, payload).unwrap();
+        for (channel, bytes) in channels.iter_mut().enumerate() {
+            bytes.extend_from_slice(outgoing.rest(channel));
+            outgoing.advance(channel, outgoing.rest(channel).len());
+        }
+        records.push((kind, payload.to_vec()));
+    };
+    for &len in lens {
+        let bytes: Vec<u8> = (0..=250).cycle().take(len).collect();
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            let (piece, later) = rest.split_at(rest.len().min(outgoing.payload_mut().len()));
+            send(&mut outgoing, Kind::Data, piece);
+            rest = later;
+        }
+    }
+    send(&mut outgoing, Kind::Finish, &[]);
+    (records, channels)
+}
+
+/// How a stream ended.
+#[derive(Debug, PartialEq)]
+enum End {
+    Finished,
+    Failed(RecordError),
+    Stuck,
+}
+
+/// Receives what arrives on the channels, in pieces of these lengths. Returns what was delivered, how it
+/// ended, and which channels were lost.
+fn receive(
+    k: u8,
+    channels: &[(Vec<u8>, bool)],
+    pieces: &[usize],
+) -> (Vec<Item>, End, Vec<(usize, Loss)>) {
+    let n = u8::try_from(channels.len()).unwrap();
+    let mut incoming = Incoming::new(Sharing::shamir(k, n).unwrap());
+    let mut given = vec![0; channels.len()];
+    let mut closed = vec![false; channels.len()];
+    let (mut got, mut lost) = (Vec::new(), Vec::new());
+    let mut pieces = pieces.iter().copied().cycle();
+    loop {
+        loop {
+            match incoming.take_next() {
+                Ok(Some(received)) => {
+                    got.push((received.kind, received.payload.to_vec()));
+                    if received.kind == Kind::Finish {
+                        lost.extend(std::iter::from_fn(|| incoming.poll_lost()));
+                        return (got, End::Finished, lost);
+                    }
+                }
+                Ok(None) => break,
+                Err(error) => return (got, End::Failed(error), lost),
+            }
+        }
+        lost.extend(std::iter::from_fn(|| incoming.poll_lost()));
+        let ready = |&channel: &usize| {
+            let (bytes, ends) = &channels[channel];
+            given[channel] < bytes.len() || *ends && !closed[channel]
+        };
+        let Some(channel) = incoming.wanted().find(ready) else {
+            if incoming.patience().is_some() && incoming.lose_those_behind() {
+                continue;
+            }
+            return (got, End::Stuck, lost);
+        };
+        let rest = &channels[channel].0[given[channel]..];
+        if rest.is_empty() {
+            closed[channel] = true;
+            incoming.close(channel);
+            continue;
+        }
+        let space = incoming.space(channel);
+        let len = rest.len().min(space.len()).min(pieces.next().unwrap());
+        space[..len].copy_from_slice(&rest[..len]);
+        incoming.filled(channel, len);
+        given[channel] += len;
+    }
+}
+
+fn fault(longest: usize) -> impl Strategy<Value = Fault> {
+    (0..6, 0..longest, 1..=u8::MAX).prop_map(|(which, at, mask)| match which {
+        0 => Fault::Ends(at),
+        1 => Fault::Stops(at),
+        2 => Fault::Flips(at, mask),
+        3 => Fault::Lies(at),
+        4 => Fault::Skips(at),
+        _ => Fault::Stutters(at),
+    })
+}
+
+/// A threshold, a number of channels, and how many of them have faults.
+fn sizes(faults: impl Fn(u8, u8) -> u8 + Copy) -> impl Strategy<Value = (u8, u8, u8)> {
+    (1..=5u8, 0..=4u8).prop_map(move |(k, spare)| (k, k + spare, faults(k, k + spare)))
+}
+
+/// What became of a stream.
+struct Outcome {
+    sent: Vec<Item>,
+    got: Vec<Item>,
+    end: End,
+    lost: Vec<(usize, Loss)>,
+}
+
+/// A stream whose first channels, in this order, have faults.
+fn play(
+    (k, n): (u8, u8),
+    lens: &[usize],
+    order: &[usize],
+    faults: &[Fault],
+    pieces: &[usize],
+) -> Outcome {
+    let (sent, shares) = shared(k, n, lens);
+    let mut channels: Vec<(Vec<u8>, bool)> =
+        shares.into_iter().map(|bytes| (bytes, false)).collect();
+    for (&channel, fault) in order.iter().zip(faults) {
+        channels[channel] = fault.apply(&channels[channel].0);
+    }
+    let (got, end, lost) = receive(k, &channels, pieces);
+    Outcome { sent, got, end, lost }
+}
+
+fn all_of(n: u8) -> Vec<usize> {
+    (0..n.into()).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// The attacker has fewer channels than are needed, and enough are left without it.
+    #[test]
+    fn the_stream_goes_on_without_those_that_fail(
+        (k, n, bad) in sizes(|k, n| (n - k).min(k - 1)),
+        lens in vec(prop_oneof![0..50usize, 0..20_000usize], 1..5),
+        faults in vec(fault(30_000), 4),
+        order in Just(all_of(9)).prop_shuffle(),
+        pieces in vec(1..10_000usize, 1..8),
+    ) {
+        let order: Vec<usize> = order.into_iter().filter(|&channel| channel < n.into()).collect();
+        let bad = usize::from(bad);
+        let Outcome { sent, got, end, lost } = play((k, n), &lens, &order, &faults[..bad], &pieces);
+        prop_assert_eq!(end, End::Finished);
+        prop_assert!(got == sent);
+        for (channel, why) in lost {
+            let place = order[..bad].iter().position(|&bad| bad == channel);
+            let honest = matches!(why, Loss::Lied) && place.is_none();
+            prop_assert!(!honest, "channel {} is called a liar", channel);
+        }
+    }
+
+    /// However many fail: what is delivered was sent, in this order from the first.
+    #[test]
+    fn nothing_is_delivered_that_was_not_sent(
+        (k, n, bad) in sizes(|k, _| k - 1),
+        lens in vec(0..5000usize, 1..5),
+        faults in vec(fault(10_000), 4),
+        order in Just(all_of(9)).prop_shuffle(),
+        pieces in vec(1..10_000usize, 1..8),
+    ) {
+        let order: Vec<usize> = order.into_iter().filter(|&channel| channel < n.into()).collect();
+        let Outcome { sent, got, end, .. } = play((k, n), &lens, &order, &faults[..bad.into()], &pieces);
+        prop_assert!(sent.starts_with(&got));
+        prop_assert!(end != End::Finished || got == sent);
+    }
+}
+
+/// Where more channels end than can be spared, it is no success.
+#[test]
+fn too_few_channels_are_an_error() {
+    let faults = [Fault::Ends(500), Fault::Ends(700)];
+    let Outcome { got, end, lost, .. } = play((2, 3), &[100, 1000, 100], &[0, 2], &faults, &[64]);
+    assert_eq!(end, End::Failed(RecordError::Unfinished { channel: 2 }));
+    assert_eq!((got.len(), lost), (1, vec![(0, Loss::Ended)]));
+    let faults = [Fault::Stops(500), Fault::Stops(700)];
+    let Outcome { end, lost, .. } = play((2, 3), &[100, 1000, 100], &[0, 2], &faults, &[64]);
+    assert_eq!((end, lost), (End::Stuck, vec![]));
+}
+
+/// A liar is told from the others, and named.
+#[test]
+fn a_liar_is_named() {
+    for channel in 0..3 {
+        for at in (0..1300).step_by(13) {
+            let Outcome { sent, got, end, lost } =
+                play((2, 3), &[100, 1000, 100], &[channel], &[Fault::Flips(at, 1)], &[512]);
+            assert_eq!((got == sent, end), (true, End::Finished), "byte {at} of channel {channel}");
+            // The last channel's payload is not looked at while the first two make a record.
+            let is_named = lost == [(channel, Loss::Lied)];
+            assert!(
+                is_named || lost.is_empty() && channel == 2,
+                "byte {at} of {channel}: {lost:?}"
+            );
+        }
+    }
+}
