@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use micss::client::Client;
 use micss::config::{Channel, ClientConfig};
-use micss::intercept::Intercept;
 use tokio::sync::oneshot;
 use tun::way::Way;
 
@@ -62,7 +61,7 @@ fn print_rules(config: &ClientConfig) -> Result<(), Failure> {
     let nothing = "nothing is to be intercepted: set intercept, as in intercept = \"tcp dport 80\"";
     let intercept = config.intercept.as_ref().ok_or_else(|| Failure::Usage(nothing.into()))?;
     console::print(intercept.rules().as_bytes())?;
-    Intercept::routes().try_for_each(|route| console::print_line(&format!("# ip {route}")))
+    intercept.routes().try_for_each(|route| console::print_line(&format!("# ip {route}")))
 }
 
 async fn carry(config: ClientConfig) -> Result<(), Failure> {

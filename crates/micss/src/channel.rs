@@ -104,11 +104,12 @@ async fn taken<W: AsyncWrite + Unpin + AsRef<TcpStream>>(
 }
 
 /// Waits for bytes, or the end, of the channel furthest behind of those that have any. Goes on without
-/// channels that break, if that is possible.
-pub(crate) async fn receive<R: AsyncRead + Unpin>(
+/// channels that break, if that is possible, and closes those that are lost.
+pub(crate) async fn receive<R: AsyncRead + Unpin + AsRef<TcpStream>>(
     channels: &mut [R],
     incoming: &mut Incoming,
 ) -> Result<(), StreamError> {
+    give_up_lost(channels, incoming);
     poll_fn(|context| {
         for channel in incoming.wanted() {
             let mut space = ReadBuf::new(incoming.space(channel));

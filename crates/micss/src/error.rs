@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use association::ClientAbort;
 use sharing::RandomError;
 
-use crate::pool::HANDSHAKE_TIMEOUT;
 use crate::record::{Kind, RecordError};
 use crate::target::Refusal;
 
@@ -31,10 +30,7 @@ pub enum StreamError {
         channel: usize,
     },
     /// Not all channels were connected, or associated and answered, in time.
-    #[error(
-        "not all channels answered within {} s; see whether packets get through on each",
-        HANDSHAKE_TIMEOUT.as_secs()
-    )]
+    #[error("not all channels answered in time; see whether packets get through on each")]
     NotOpened,
     /// The two ends did not agree on which connections belong together.
     #[error("the channels were not associated: {0}")]

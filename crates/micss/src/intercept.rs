@@ -16,12 +16,9 @@ use socket2::SockRef;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tracing::warn;
 
-/// The mark of the client's own connections: "SNDR".
-pub(crate) const OWN_MARK: u32 = 0x534E_4452;
-
-/// The mark of packets on their way to the client by TPROXY, and the routing table for them.
-const TPROXY_MARK: u32 = OWN_MARK + 1;
-const TPROXY_TABLE: u32 = 6522;
+/// The mark of the client's own connections: "SN". With the port added, it is the mark of packets on their
+/// way to the client by TPROXY, and the number of the routing table for them.
+pub(crate) const OWN_MARK: u32 = 0x534E_0000;
 
 /// What to do where the kernel says that something is not permitted.
 const RIGHTS: &str = "; interception needs root, or CAP_NET_ADMIN";
@@ -82,7 +79,7 @@ impl Intercept {
     /// The rules, as `nft` reads them.
     pub fn rules(&self) -> String {
         let Self { matching: Matching(matching), port } = self;
-        let table = self.table();
+        let (table, mark) = (self.table(), self.mark());
         format!(
             "table inet {table} {{\n\
              \tchain local {{\n\
@@ -95,8 +92,8 @@ impl Intercept {
              \tchain forwarded {{\n\
              \t\ttype filter hook prerouting priority mangle; policy accept;\n\
              \t\tfib daddr type local accept\n\
-             \t\tmeta l4proto tcp {matching} meta mark set {TPROXY_MARK:#010x}\n\
-             \t\tmeta l4proto tcp meta mark {TPROXY_MARK:#010x} tproxy to :{port} accept\n\
+             \t\tmeta l4proto tcp {matching} meta mark set {mark:#010x}\n\
+             \t\tmeta l4proto tcp meta mark {mark:#010x} tproxy to :{port} accept\n\
              \t}}\n\
              }}\n"
         )
@@ -104,10 +101,40 @@ impl Intercept {
 
     /// What else the kernel has to be told, as arguments of `ip`: it takes what TPROXY has marked for its
     /// own, wherever that goes.
-    pub fn routes() -> impl Iterator<Item = String> {
-        routing("add").flat_map(|(family, commands)| {
+    pub fn routes(&self) -> impl Iterator<Item = String> {
+        self.routing("add").flat_map(|(family, commands)| {
             let line = |line: &str| format!("{family} {line}");
             commands.lines().map(line).collect::<Vec<_>>()
+        })
+    }
+
+    fn mark(&self) -> u32 {
+        OWN_MARK + u32::from(self.port)
+    }
+
+    /// Has packets that TPROXY has marked come to this host, wherever they go.
+    fn route_to_client(&self) -> io::Result<()> {
+        self.route_no_more();
+        for (family, commands) in self.routing("add") {
+            run("ip", &[family, "-batch", "-"], &commands)?;
+        }
+        Ok(())
+    }
+
+    fn route_no_more(&self) {
+        for (family, commands) in self.routing("del") {
+            // If there are none, nothing is left to do.
+            let _ = run("ip", &[family, "-force", "-batch", "-"], &commands);
+        }
+    }
+
+    /// The routing rules for each family of addresses that this host has.
+    fn routing(&self, verb: &str) -> impl Iterator<Item = (&'static str, String)> {
+        let mark = self.mark();
+        let families = ["-4"].into_iter().chain(has_ipv6().then_some("-6"));
+        families.map(move |family| {
+            let rule = format!("rule {verb} fwmark {mark:#x} lookup {mark}");
+            (family, format!("{rule}\nroute {verb} local default dev lo table {mark}\n"))
         })
     }
 
@@ -170,7 +197,7 @@ impl Intercept {
         nft(&rules)?;
         // From here on they are removed again, whatever happens.
         let installed = Installed(self);
-        route_to_client()?;
+        installed.0.route_to_client()?;
         Ok(installed)
     }
 }
@@ -183,7 +210,7 @@ impl Drop for Installed {
         if let Err(error) = nft(&removal(&self.0.table())) {
             warn!(%error, "rules are left behind");
         }
-        route_no_more();
+        self.0.route_no_more();
     }
 }
 
@@ -194,31 +221,6 @@ fn removal(table: &str) -> String {
 
 fn nft(commands: &str) -> io::Result<()> {
     run("nft", &["-f", "-"], commands)
-}
-
-/// Has packets that TPROXY has marked come to this host, wherever they go.
-fn route_to_client() -> io::Result<()> {
-    route_no_more();
-    for (family, commands) in routing("add") {
-        run("ip", &[family, "-batch", "-"], &commands)?;
-    }
-    Ok(())
-}
-
-fn route_no_more() {
-    for (family, commands) in routing("del") {
-        // If there are none, nothing is left to do.
-        let _ = run("ip", &[family, "-force", "-batch", "-"], &commands);
-    }
-}
-
-/// The routing rules for each family of addresses that this host has.
-fn routing(verb: &str) -> impl Iterator<Item = (&'static str, String)> {
-    let families = ["-4"].into_iter().chain(has_ipv6().then_some("-6"));
-    families.map(move |family| {
-        let rule = format!("rule {verb} fwmark {TPROXY_MARK:#x} lookup {TPROXY_TABLE}");
-        (family, format!("{rule}\nroute {verb} local default dev lo table {TPROXY_TABLE}\n"))
-    })
 }
 
 fn has_ipv6() -> bool {

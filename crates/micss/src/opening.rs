@@ -68,7 +68,6 @@ impl Opening {
         let answer = timeout(ANSWER_TIMEOUT, async {
             self.confirmed(channels, incoming).await?;
             loop {
-                channel::give_up_lost(channels, incoming);
                 if let Some(received) = incoming.take_next()? {
                     return match received.kind {
                         Kind::Opened => Ok(()),

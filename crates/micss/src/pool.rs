@@ -23,7 +23,7 @@ use crate::relay::Finished;
 
 /// How long channels may take to connect and be greeted. Where one packet in seven is lost TCP alone needs
 /// more than 10 s to connect for one connection in fifty.
-pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long to wait for a channel that a stream can do without.
 pub(crate) const MOMENT: Duration = Duration::from_secs(2);

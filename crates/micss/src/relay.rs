@@ -17,8 +17,7 @@ use zeroize::Zeroizing;
 
 use crate::StreamError;
 use crate::channel;
-use crate::incoming::Incoming;
-use crate::incoming::Received;
+use crate::incoming::{Incoming, Received};
 use crate::opening::Opening;
 use crate::outgoing::Outgoing;
 use crate::record::Kind;
@@ -124,6 +123,7 @@ impl Channels {
             self.abort().await;
             return Err(error);
         }
+        channel::give_up_lost(&self.streams, &mut self.incoming);
         self.streams.iter().chain([&application]).for_each(end_when_dropped);
         if self.once || !self.outgoing.is_whole() || !self.incoming.is_whole() {
             return Ok(Vec::new());
@@ -271,7 +271,6 @@ async fn deliver<'a>(
             }
             .map_err(StreamError::Application)?;
         }
-        channel::give_up_lost(&channels, incoming);
         wait(&mut channels, incoming).await?;
     }
 }

@@ -41,6 +41,8 @@ fn main() -> ExitCode {
         rules::they_are_what_is_printed,
         rules::a_stop_removes_them,
         rules::a_killed_proxy_leaves_none_after_the_next_start,
+        rules::two_proxies_do_not_remove_each_others,
+        rules::channels_that_leave_by_one_interface_are_named,
         rules::without_the_right_to_it_nothing_is_left,
         rules::comparisons_that_nft_does_not_know_are_refused,
     ];

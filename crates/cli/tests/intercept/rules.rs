@@ -8,7 +8,9 @@ const WEB: &str = "intercept = \"ip daddr 10.0.0.0/8 tcp dport {80, 443}\"";
 fn told(house: &House, host: &str) -> String {
     let rules = house.ask(host, "nft", &["-s", "list", "ruleset"]);
     let policies = house.ask(host, "ip", &["rule"]) + &house.ask(host, "ip", &["-6", "rule"]);
-    let routes = house.run(host, "ip", &["route", "show", "table", "6522"]).stdout;
+    let routes = house
+        .run(host, "ip", &["route", "show", "table", &(0x534E_0000 + 6522).to_string()])
+        .stdout;
     rules + &policies + &String::from_utf8(routes).unwrap()
 }
 
@@ -56,6 +58,41 @@ pub(crate) fn a_killed_proxy_leaves_none_after_the_next_start() {
     assert_eq!(told(&house, "client"), installed, "once, not twice");
     proxy.stop();
     assert_eq!(told(&house, "client"), before);
+}
+
+/// Each has its own.
+pub(crate) fn two_proxies_do_not_remove_each_others() {
+    let house = House::new();
+    let _server = house.serve("[]");
+    let first = house.proxy(WEB);
+    let alone = told(&house, "client");
+    let second = house.proxy("intercept = \"tcp dport 22\"\nintercept_port = 6523");
+    assert_ne!(told(&house, "client"), alone);
+    second.stop();
+    assert_eq!(told(&house, "client"), alone);
+    first.stop();
+}
+
+pub(crate) fn channels_that_leave_by_one_interface_are_named() {
+    let house = House::new();
+    let router = house.v4("user", "lan").to_string();
+    house.ask("client", "ip", &["route", "add", "198.51.100.0/24", "via", &router]);
+    let said = |servers: [&str; 2]| {
+        let channels = servers.map(|server| format!("[[channel]]\nserver = \"{server}:7000\"\n"));
+        let config =
+            house.write("two.toml", format!("socks = \"127.0.0.1:0\"\n{}", channels.concat()));
+        let config = config.to_str().unwrap();
+        let proxy = house.start("client", SUNDER, &["proxy", "--config", config]);
+        proxy.wait_for("listening on", 1);
+        proxy.log()
+    };
+    let (a, b) = (house.v4("server", "a").to_string(), house.v4("server", "b").to_string());
+    assert!(!said([&a, &b]).contains("warning: channels"));
+    assert!(said([&a, "10.0.0.77"]).contains("channels 1 and 2 are both on a: "));
+    let six = format!("[{}]", house.v6("server", "b"));
+    assert!(said([&b, &six]).contains("channels 1 and 2 are both on b: "));
+    let by_router = said(["198.51.100.1", "198.51.100.2"]);
+    assert!(by_router.contains(&format!("both on lan, to {router}: ")), "{by_router}");
 }
 
 /// The end of a proxy that cannot begin.
