@@ -50,12 +50,15 @@ impl Program {
         let Some((name, arguments)) = run.split_first() else {
             return Err("the command is empty".into());
         };
+        // What tells its status does so beside its output, and not where this host's own services do.
+        let runtime = output.parent().unwrap_or(Path::new("")).to_owned();
         let start = || {
             let output = new_file(output)?;
             let errors = errors.map(new_file).transpose()?;
             let mut command = Command::new(name);
             command
                 .args(arguments)
+                .env("RUNTIME_DIRECTORY", runtime)
                 .stdin(Stdio::null())
                 .stdout(output.try_clone()?)
                 .stderr(errors.as_ref().unwrap_or(&output).try_clone()?)

@@ -11,7 +11,7 @@ use std::process::{Command, ExitCode};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lab::sandbox::{self, SandboxError};
+use lab::sandbox;
 use lab::{Conditions, Direction, Host, Measured, Network, Place, Trial, perform};
 use libtest_mimic::{Arguments, Trial as Test};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
@@ -24,16 +24,8 @@ macro_rules! tests {
 }
 
 fn main() -> ExitCode {
-    match sandbox::enter() {
-        Ok(()) => {}
-        Err(error @ (SandboxError::Killed(_) | SandboxError::Interrupted(_))) => {
-            eprintln!("{error}");
-            return ExitCode::FAILURE;
-        }
-        Err(error) => {
-            eprintln!("SKIPPED: the tests of emulated networks did not run: {error}");
-            return ExitCode::SUCCESS;
-        }
+    if let Err(end) = sandbox::enter_for_tests() {
+        return end;
     }
     let tests = tests![
         a_link_keeps_its_rate,

@@ -21,7 +21,7 @@ mod terms;
 
 use std::process::ExitCode;
 
-use lab::sandbox::{self, SandboxError};
+use lab::sandbox;
 use libtest_mimic::{Arguments, Trial as Test};
 
 /// Tests by their functions.
@@ -32,16 +32,8 @@ macro_rules! tests {
 }
 
 fn main() -> ExitCode {
-    match sandbox::enter() {
-        Ok(()) => {}
-        Err(error @ (SandboxError::Killed(_) | SandboxError::Interrupted(_))) => {
-            eprintln!("{error}");
-            return ExitCode::FAILURE;
-        }
-        Err(error) => {
-            eprintln!("skipped: {error}");
-            return ExitCode::SUCCESS;
-        }
+    if let Err(end) = sandbox::enter_for_tests() {
+        return end;
     }
     let mut tests = tests![
         lost_channels::a_lost_channel_is_not_missed_for_long,
