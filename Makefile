@@ -2,7 +2,7 @@
 
 CARGO ?= cargo
 FUZZ_SECONDS ?= 600
-FUZZ_TARGETS = share_file handshake record socks experiment tunnel superpacket
+FUZZ_TARGETS = share_file handshake record socks experiment tunnel superpacket directory
 
 .PHONY: help demo test lint bench speed docs fuzz soak neon figures setup setup-lab setup-lint audit
 
@@ -14,7 +14,7 @@ help:
 	@echo 'make speed   the tunnel on plain veth channels, beside wireguard-go (as root)'
 	@echo 'make docs    the API documentation, in target/doc'
 	@echo 'make fuzz    every fuzz target, FUZZ_SECONDS=$(FUZZ_SECONDS) each'
-	@echo 'make soak    large files, 100,000 random weathers of a tunnel, floods: half an hour'
+	@echo 'make soak    large files, 100,000 random weathers of a tunnel, floods, streams that break: an hour'
 	@echo 'make figures every experiment of the laboratory, into docs/results: hours'
 	@echo 'make neon    tests of the sharing crate for 64-bit ARM, emulated'
 	@echo 'make audit   known vulnerabilities of dependencies (needs the network)'

@@ -160,6 +160,12 @@ impl Server {
         Self { config, table: Table::default(), events: VecDeque::new() }
     }
 
+    /// From here on, does as this says. Connections that wait keep their deadlines, and lists that it has
+    /// agreed to stay agreed.
+    pub fn reconfigure(&mut self, config: ServerConfig) {
+        self.config = config;
+    }
+
     /// Takes in a new connection and greets it with `cookie`, which must be fresh random bytes.
     ///
     /// # Errors

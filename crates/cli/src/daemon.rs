@@ -2,10 +2,10 @@
 //! they ask of the system, their log, and how they stop.
 
 use std::fs::File;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind, IsTerminal, Read};
 use std::path::Path;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getpid, getrlimit, kill_process, setrlimit};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{info, warn};
@@ -18,7 +18,7 @@ use crate::failure::Failure;
 const MAX_CONFIG: u64 = 1 << 20;
 
 /// Descriptors that a process needs besides those of its streams.
-const SPARE_FILES: u64 = 64;
+const SPARE_FILES: usize = 64;
 
 /// Reads the configuration of `sunder COMMAND`.
 ///
@@ -109,6 +109,8 @@ impl Mistake for micss::config::ConfigError {
             Self::Toml(error) => At::Toml(error),
             Self::Target { text, .. } | Self::Matching { text, .. } => At::Text(text),
             Self::Range { key, .. } => At::Key(key),
+            Self::Twice { .. } => At::Key("addresses"),
+            Self::Directory(error) => error.at(),
             Self::Channels { .. } | Self::NothingToDo => At::Whole,
         }
     }
@@ -199,16 +201,48 @@ fn start_log() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Lets this process have as many descriptors as the system allows, and warns if so many streams
-/// need more. Every stream takes a descriptor a channel and one for the application.
-pub(crate) fn allow_streams(max_streams: usize, channels: usize) {
-    let Some(limit) = raise_open_files() else { return };
-    let needed = (max_streams as u64) * (channels as u64 + 1) + SPARE_FILES;
-    if limit < needed {
-        warn!(
-            "{max_streams} streams over {channels} channels need {needed} open files, but the \
-             system allows {limit}: lower max_streams, or raise the limit (ulimit -Hn)"
-        );
+/// What of a configuration takes descriptors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Files {
+    /// The most streams.
+    pub(crate) streams: usize,
+    /// How many descriptors each takes: one a channel and one for the application.
+    pub(crate) each: usize,
+    /// The connections that wait for a stream.
+    pub(crate) waiting: usize,
+}
+
+impl Files {
+    /// Lets this process have as many descriptors as the system allows. If that is not enough, returns what
+    /// is possible, and warns if streams are fewer.
+    pub(crate) fn budget(self) -> Self {
+        let Some(limit) = raise_open_files() else { return self };
+        let possible = self.within(usize::try_from(limit).unwrap_or(usize::MAX));
+        if possible.streams < self.streams {
+            warn!(
+                "{} streams need {} open files, but the system allows {limit}: {} streams are \
+                 possible; lower max_streams, or raise the limit (LimitNOFILE= in a unit of systemd, \
+                 or ulimit -Hn)",
+                self.streams,
+                self.needed(),
+                possible.streams
+            );
+        }
+        possible
+    }
+
+    fn needed(self) -> usize {
+        self.streams.saturating_mul(self.each).saturating_add(self.waiting + SPARE_FILES)
+    }
+
+    /// A quarter of the descriptors is enough for those that wait.
+    fn within(self, limit: usize) -> Self {
+        if self.needed() <= limit {
+            return self;
+        }
+        let waiting = self.waiting.min(limit / 4).max(1);
+        let left = limit.saturating_sub(waiting + SPARE_FILES);
+        Self { streams: self.streams.min(left / self.each).max(1), waiting, ..self }
     }
 }
 
@@ -283,6 +317,44 @@ pub(crate) async fn until_stopped<T>(
     }
 }
 
+/// Has a service load its configuration again whenever SIGHUP comes, on a thread that may wait, and take it.
+/// What does not work is logged, and what was in force stays so. If SIGHUP comes because its terminal has
+/// closed, the service is to stop.
+///
+/// # Errors
+/// When the system refuses.
+pub(crate) fn reload_on_hangup<T: Send + 'static, F>(
+    load: impl Fn() -> Result<T, Failure> + Clone + Send + 'static,
+    take: impl Fn(T) -> F + Send + 'static,
+) -> Result<(), Failure>
+where
+    F: Future<Output = io::Result<()>> + Send,
+{
+    let failed = |error| Failure::Failed(format!("cannot wait for signals: {error}"));
+    let mut hangup = signal(SignalKind::hangup()).map_err(failed)?;
+    let had_terminal = io::stderr().is_terminal();
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            if had_terminal && !io::stderr().is_terminal() {
+                // The stop that this causes is in good order.
+                let _ = kill_process(getpid(), rustix::process::Signal::TERM);
+                return;
+            }
+            let loaded = tokio::task::spawn_blocking(load.clone()).await;
+            let taken = match loaded {
+                Ok(Ok(config)) => take(config).await.map_err(|error| error.to_string()),
+                Ok(Err(failure)) => Err(failure.message().to_owned()),
+                Err(panic) => Err(panic.to_string()),
+            };
+            match taken {
+                Ok(()) => info!("the configuration was read again, and is in force"),
+                Err(error) => warn!("the configuration before stays in force: {error}"),
+            }
+        }
+    });
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use micss::config::{ClientConfig, ConfigError, ServerConfig};
@@ -335,6 +407,17 @@ mod tests {
         assert_eq!(invalid, "x.toml, line 4: source: invalid IP address syntax");
         let missing = said("socks = \"127.0.0.1:0\"\n\n[[channel]]\n", ClientConfig::from_toml);
         assert_eq!(missing, "x.toml, line 3: missing field `server`");
+    }
+
+    #[test]
+    fn streams_fit_the_open_files() {
+        let wanted = Files { streams: 4096, each: 4, waiting: 8192 };
+        assert_eq!(wanted.within(4096 * 4 + 8192 + SPARE_FILES), wanted);
+        for limit in [64, 256, 1024, 4096, 20_000] {
+            let possible = wanted.within(limit);
+            assert!(possible.streams >= 1 && possible.streams < wanted.streams, "{possible:?}");
+            assert!(possible.needed() <= limit.max(SPARE_FILES + 32), "{limit}: {possible:?}");
+        }
     }
 
     #[test]

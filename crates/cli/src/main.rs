@@ -3,6 +3,8 @@
 mod console;
 mod daemon;
 mod demo;
+mod directory;
+mod doctor;
 mod failure;
 mod input;
 mod interrupt;
@@ -19,6 +21,7 @@ mod share;
 mod split;
 mod status;
 mod table;
+mod telling;
 mod tunnel;
 mod uplinks;
 
@@ -49,8 +52,10 @@ enum Command {
     Plan(plan::Arguments),
     Demo(demo::Arguments),
     Lab(lab::Arguments),
+    Directory(directory::Arguments),
     Tunnel(tunnel::Arguments),
     Status(status::Arguments),
+    Doctor(doctor::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -74,8 +79,10 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Lab(arguments) => lab::run(&arguments),
+        Command::Directory(arguments) => directory::run(&arguments),
         Command::Tunnel(arguments) => tunnel::run(&arguments),
         Command::Status(arguments) => status::run(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
     }
 }
 

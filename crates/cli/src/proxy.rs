@@ -1,16 +1,18 @@
 //! `sunder proxy`: the client's end of MICSS.
 
+use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use micss::client::Client;
-use micss::config::{Channel, ClientConfig};
+use micss::config::{Channel, ClientConfig, PoolConfig, Remote};
 use tokio::sync::oneshot;
 use tun::way::Way;
 
 use crate::console;
-use crate::daemon::{self, StopSignals};
+use crate::daemon::{self, Files, StopSignals};
 use crate::failure::Failure;
+use crate::telling::{self, Named, Told};
 use crate::uplinks::{Uplink, shared, way};
 
 /// A complete configuration, shown by `--help`.
@@ -21,8 +23,9 @@ const EXAMPLE: &str = include_str!("proxy.toml");
 /// Whoever listens on all of the channels but one learns nothing of what they carry. The other end
 /// is `sunder serve`.
 ///
-/// Stops on SIGINT or SIGTERM once the streams under way have finished, or at once on a second.
-/// `RUST_LOG=debug` says more.
+/// Stops on SIGINT or SIGTERM once the streams under way have finished, or at once on a second. Reads
+/// its configuration again on SIGHUP, and leaves the streams under way alone. `sunder status` shows how
+/// it is; `RUST_LOG=debug` says more.
 #[derive(clap::Args)]
 #[command(after_help = help())]
 pub(crate) struct Arguments {
@@ -47,14 +50,12 @@ fn help() -> String {
 /// # Errors
 /// When the configuration is wrong, an address cannot be listened on, or streams were broken off.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let config = daemon::load("proxy", &arguments.config, ClientConfig::from_toml)?;
+    let path = &arguments.config;
     if arguments.print_rules {
-        return print_rules(&config);
+        return print_rules(&daemon::load("proxy", path, ClientConfig::from_toml)?);
     }
-    for risk in risks(&config, way) {
-        console::warning(&risk);
-    }
-    daemon::run(carry(config))
+    let config = load(path)?;
+    daemon::run(carry(path.clone(), config))
 }
 
 fn print_rules(config: &ClientConfig) -> Result<(), Failure> {
@@ -64,19 +65,53 @@ fn print_rules(config: &ClientConfig) -> Result<(), Failure> {
     intercept.routes().try_for_each(|route| console::print_line(&format!("# ip {route}")))
 }
 
-async fn carry(config: ClientConfig) -> Result<(), Failure> {
-    daemon::allow_streams(config.max_streams, config.channels.len());
+async fn carry(path: PathBuf, config: ClientConfig) -> Result<(), Failure> {
     let signals = StopSignals::listen()?;
-    let failed = |error: std::io::Error| Failure::Failed(error.to_string());
+    let failed = |error: io::Error| Failure::Failed(error.to_string());
+    let config = within_limits(config);
     let entrances = entrances(&config);
     let client = Client::bind(config).await.map_err(failed)?;
     let addresses = client.local_addresses().map_err(failed)?;
     for (address, entrance) in addresses.iter().zip(entrances) {
         console::print_line(&format!("listening on {address}: {entrance}"))?;
     }
+    let (handle, name) = (client.handle(), telling::name_of(&path));
+    let told = move || Told::Proxy(Named { name: name.clone(), status: handle.status() });
+    let _telling = telling::tell(told);
+    let handle = client.handle();
+    let take = move |config| {
+        let handle = handle.clone();
+        async move { handle.reload(within_limits(config)).await }
+    };
+    daemon::reload_on_hangup(move || load(&path), take)?;
     let (stop, stopped) = oneshot::channel::<()>();
     let carrying = client.run(async { _ = stopped.await });
     daemon::until_stopped(signals, carrying, || drop(stop)).await
+}
+
+/// Reads the configuration, and says what hardly anybody wants of it.
+fn load(path: &Path) -> Result<ClientConfig, Failure> {
+    let mut config = daemon::load("proxy", path, ClientConfig::from_toml)?;
+    config.beside = path.parent().map(Path::to_owned).unwrap_or_default();
+    for risk in risks(&config, way) {
+        console::warning(&risk);
+    }
+    Ok(config)
+}
+
+/// As much of it as there are descriptors for.
+pub(crate) fn within_limits(config: ClientConfig) -> ClientConfig {
+    let channels = || config.remotes().map(|remote| remote.channels.len());
+    let (most, all) = (channels().max().unwrap_or(1), channels().sum::<usize>().max(1));
+    let wanted = Files {
+        streams: config.max_streams,
+        each: most + 1,
+        waiting: config.pool.keep.saturating_mul(all),
+    };
+    let possible = wanted.budget();
+    let keep = config.pool.keep.min(possible.waiting / all);
+    let pool = PoolConfig { size: config.pool.size.min(keep), keep, ..config.pool };
+    ClientConfig { max_streams: possible.streams, pool, ..config }
 }
 
 /// What each of the client's listeners is for, in their order.
@@ -89,22 +124,38 @@ fn entrances(config: &ClientConfig) -> Vec<String> {
 }
 
 /// What the configuration allows, but hardly anybody wants.
-fn risks(config: &ClientConfig, way: impl Fn(&Uplink<'_>) -> Option<Way>) -> Vec<String> {
-    let mut risks = Vec::new();
-    let channels = &config.channels;
-    if channels.len() == 1 {
-        risks.push("there is one channel only: whoever listens on it reads everything".into());
-    }
-    if config.threshold == 1 && channels.len() > 1 {
-        risks.push("threshold is 1: whoever listens on any one channel reads everything".into());
-    }
-    risks.extend(shared(&channels.iter().map(uplink).collect::<Vec<_>>(), way));
+pub(crate) fn risks(
+    config: &ClientConfig,
+    way: impl Fn(&Uplink<'_>) -> Option<Way>,
+) -> Vec<String> {
+    let gateway = config.gateway.iter().map(|remote| (String::new(), remote));
+    let peers = config.peers.iter();
+    let peers = peers.map(|peer| (format!("peer {}: ", peer.addresses[0]), &peer.remote));
+    let named = |(name, remote)| {
+        let risks = risks_of(remote, &way).into_iter();
+        risks.map(|risk| format!("{name}{risk}")).collect::<Vec<_>>()
+    };
+    let mut risks: Vec<String> = gateway.chain(peers).flat_map(named).collect();
     if let Some(address) = config.socks.filter(|address| !is_local(*address)) {
         risks.push(format!(
             "SOCKS5 on {address} is open to all who reach that address; 127.0.0.1 keeps it to \
              this host"
         ));
     }
+    risks
+}
+
+/// The same of one server's channels.
+fn risks_of(remote: &Remote, way: impl Fn(&Uplink<'_>) -> Option<Way>) -> Vec<String> {
+    let Remote { channels, threshold } = remote;
+    let mut risks = Vec::new();
+    if channels.len() == 1 {
+        risks.push("there is one channel only: whoever listens on it reads everything".into());
+    }
+    if *threshold == 1 && channels.len() > 1 {
+        risks.push("threshold is 1: whoever listens on any one channel reads everything".into());
+    }
+    risks.extend(shared(&channels.iter().map(uplink).collect::<Vec<_>>(), way));
     risks
 }
 
@@ -125,7 +176,8 @@ mod tests {
     #[test]
     fn the_example_is_a_configuration_without_risks() {
         let config = ClientConfig::from_toml(EXAMPLE).unwrap();
-        assert_eq!((config.channels.len(), config.forwards.len()), (3, 1));
+        let channels = config.remotes().map(|remote| remote.channels.len());
+        assert_eq!((channels.sum::<usize>(), config.forwards.len()), (3, 1));
         assert_eq!(entrances(&config), ["SOCKS5", "to localhost:80"]);
         assert!(risks(&config, |_| None).is_empty());
     }

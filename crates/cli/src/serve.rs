@@ -1,14 +1,16 @@
 //! `sunder serve`: the server's end of MICSS.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use micss::config::ServerConfig;
 use micss::server::Server;
 use tokio::sync::oneshot;
 
 use crate::console;
-use crate::daemon::{self, StopSignals};
+use crate::daemon::{self, Files, StopSignals};
 use crate::failure::Failure;
+use crate::telling::{self, Named, Told};
 
 /// A complete configuration, shown by `--help`.
 const EXAMPLE: &str = include_str!("serve.toml");
@@ -17,8 +19,9 @@ const EXAMPLE: &str = include_str!("serve.toml");
 ///
 /// Each client asks for a service, and gets it if that is allowed. The other end is `sunder proxy`.
 ///
-/// Stops on SIGINT or SIGTERM once the streams under way have finished, or at once on a second.
-/// `RUST_LOG=debug` says more.
+/// Stops on SIGINT or SIGTERM once the streams under way have finished, or at once on a second. Reads
+/// its configuration again on SIGHUP, and leaves the streams under way alone. `sunder status` shows how
+/// it is; `RUST_LOG=debug` says more.
 #[derive(clap::Args)]
 #[command(after_help = help())]
 pub(crate) struct Arguments {
@@ -36,21 +39,50 @@ fn help() -> String {
 /// # Errors
 /// When the configuration is wrong, an address cannot be listened on, or streams were broken off.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let config = daemon::load("serve", &arguments.config, ServerConfig::from_toml)?;
-    daemon::run(serve(config))
+    let config = load(&arguments.config)?;
+    daemon::run(serve(arguments.config.clone(), config))
 }
 
-async fn serve(config: ServerConfig) -> Result<(), Failure> {
-    daemon::allow_streams(config.max_streams, config.listen.len());
+fn load(path: &Path) -> Result<ServerConfig, Failure> {
+    let mut config = daemon::load("serve", path, ServerConfig::from_toml)?;
+    config.beside = path.parent().map(Path::to_owned).unwrap_or_default();
+    Ok(config)
+}
+
+async fn serve(path: PathBuf, config: ServerConfig) -> Result<(), Failure> {
     let signals = StopSignals::listen()?;
-    let failed = |error: std::io::Error| Failure::Failed(error.to_string());
-    let server = Server::bind(config).await.map_err(failed)?;
+    let failed = |error: io::Error| Failure::Failed(error.to_string());
+    let server = Server::bind(within_limits(config)).await.map_err(failed)?;
     for address in server.local_addresses().map_err(failed)? {
         console::print_line(&format!("listening on {address}"))?;
     }
+    if let Some(answerer) = server.answerer() {
+        for address in answerer.local_addresses().map_err(failed)? {
+            console::print_line(&format!("directory: answering on {address}"))?;
+        }
+        if let Some(key) = answerer.public_key() {
+            console::print_line(&format!("directory: public_key = \"{key}\""))?;
+        }
+    }
+    let (handle, name) = (server.handle(), telling::name_of(&path));
+    let told = move || Told::Serve(Named { name: name.clone(), status: handle.status() });
+    let _telling = telling::tell(told);
+    let handle = server.handle();
+    let take = move |config| {
+        let handle = handle.clone();
+        async move { handle.reload(within_limits(config)).await }
+    };
+    daemon::reload_on_hangup(move || load(&path), take)?;
     let (stop, stopped) = oneshot::channel::<()>();
     let serving = server.run(async { _ = stopped.await });
     daemon::until_stopped(signals, serving, || drop(stop)).await
+}
+
+/// As much of it as there are descriptors for. Most clients have a channel to each of the addresses.
+pub(crate) fn within_limits(config: ServerConfig) -> ServerConfig {
+    let (streams, waiting) = (config.max_streams, config.max_waiting);
+    let possible = Files { streams, each: config.listen.len() + 1, waiting }.budget();
+    ServerConfig { max_streams: possible.streams, max_waiting: possible.waiting, ..config }
 }
 
 #[cfg(test)]

@@ -1,37 +1,51 @@
 //! `sunder status`: what runs on this host, and how its channels are.
 
+mod metrics;
+mod streams;
+mod tunnel;
+
+use std::fs;
 use std::io::{IsTerminal, Read};
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use remicss::status::{Channel, Dropped, Status};
-use remicss::tunnel::status_directory;
-
 use crate::console;
 use crate::failure::Failure;
-use crate::table::{Side, aligned};
+use crate::telling::{Told, directory};
 
-/// Shows the tunnels that run here: what was achieved, beside what the model says, and each channel.
+/// Shows what runs here: proxies, servers and tunnels, and how each of their channels is.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder status --watch\n\n\
-    `out` is what this end sends: a channel's state, loss and delay that way are as the peer reports\n\
-    them. `in` is what arrives here. A rate that is `set` is from the configuration, and a `guess` is\n\
-    what a tunnel starts with; else it was measured. `wrong` counts shares that were changed. `–` is\n\
-    not known, and for rates out and in it takes --watch.\n\n\
-    Tunnels are found in $RUNTIME_DIRECTORY, or in /run/sunder by root, or in $XDG_RUNTIME_DIR/sunder.")]
+    Of a tunnel, `out` is what this end sends: a channel's state, loss and delay that way are as the peer\n\
+    reports them. `in` is what arrives here. A rate that is `set` is from the configuration, and a `guess`\n\
+    is what a tunnel starts with; else it was measured. `wrong` counts shares that were changed.\n\
+    Of a proxy or a server, `behind` is how much of the time streams waited for a channel while another had\n\
+    brought more, and `ready` counts connections that wait for a stream.\n\
+    `–` is not known; rates, and `behind`, take --watch.\n\n\
+    What runs is found in $RUNTIME_DIRECTORY, or in /run/sunder by root, or in $XDG_RUNTIME_DIR/sunder,\n\
+    and in the directories there.")]
 pub(crate) struct Arguments {
-    /// Print one JSON document, a list with an entry for each tunnel
+    /// Print one JSON document, a list with an entry for each that runs
     #[arg(long)]
     json: bool,
 
     /// Show it again every second, with rates, until interrupted
     #[arg(long, conflicts_with = "json")]
     watch: bool,
+
+    /// Print it as Prometheus reads it
+    #[arg(long, conflicts_with_all = ["json", "watch"])]
+    metrics: bool,
+
+    /// Answer Prometheus over HTTP at this address, until interrupted
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "metrics")]
+    listen: Option<SocketAddr>,
 }
 
-/// How long a tunnel may take to answer.
+/// How long one may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How often it is shown again.
@@ -40,14 +54,23 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// The longest answer.
 const MAX_ANSWER: u64 = 1 << 20;
 
+/// What is not known.
+const UNKNOWN: &str = "–";
+
 /// Shows what runs.
 ///
 /// # Errors
 /// When nothing runs here, or does not answer.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    if let Some(address) = arguments.listen {
+        return metrics::serve(address);
+    }
     let mut before = ask_all()?;
     if arguments.json {
         return console::print_json(&before);
+    }
+    if arguments.metrics {
+        return console::print(metrics::text(&before).trim_end().as_bytes());
     }
     console::print(pages(&before, None).as_bytes())?;
     if !arguments.watch {
@@ -64,20 +87,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// Asks every tunnel that runs here.
-fn ask_all() -> Result<Vec<Status>, Failure> {
-    let nothing = |why: &str| Failure::Failed(format!("no tunnel runs here: {why}"));
-    let directory = status_directory().ok_or_else(|| nothing("RUNTIME_DIRECTORY is not set"))?;
+/// Asks everyone who runs here.
+fn ask_all() -> Result<Vec<Told>, Failure> {
+    let nothing = |why: &str| Failure::Failed(format!("nothing runs here: {why}"));
+    let directory = directory().ok_or_else(|| nothing("RUNTIME_DIRECTORY is not set"))?;
     let shown = directory.display();
-    let Ok(entries) = std::fs::read_dir(&directory) else {
-        return Err(nothing(&format!("{shown} cannot be read; run this as the tunnel's user")));
+    let Ok(mut sockets) = sockets(&directory) else {
+        return Err(nothing(&format!("{shown} cannot be read; run this as the service's user")));
     };
-    let paths = entries.flatten().map(|entry| entry.path());
-    let mut paths: Vec<PathBuf> =
-        paths.filter(|path| path.extension().is_some_and(|end| end == "sock")).collect();
-    paths.sort();
-    // A socket that nobody answers at is left from a tunnel that was killed.
-    let answers: Vec<Status> = paths.iter().filter_map(|path| ask(path)).collect();
+    sockets.sort();
+    // A socket that nobody answers at is left from a service that was killed.
+    let answers: Vec<Told> = sockets.iter().filter_map(|path| ask(path)).collect();
     if answers.is_empty() {
         Err(nothing(&format!("nobody answers in {shown}")))
     } else {
@@ -85,7 +105,21 @@ fn ask_all() -> Result<Vec<Status>, Failure> {
     }
 }
 
-fn ask(path: &Path) -> Option<Status> {
+/// The sockets in a directory, and in the directories there.
+fn sockets(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let entries = |directory: &Path| -> std::io::Result<Vec<PathBuf>> {
+        Ok(fs::read_dir(directory)?.flatten().map(|entry| entry.path()).collect())
+    };
+    let mut found = entries(directory)?;
+    // Those of other users cannot be read.
+    let inner: Vec<PathBuf> =
+        found.iter().filter_map(|path| entries(path).ok()).flatten().collect();
+    found.extend(inner);
+    found.retain(|path| path.extension().is_some_and(|end| end == "sock"));
+    Ok(found)
+}
+
+fn ask(path: &Path) -> Option<Told> {
     let stream = UnixStream::connect(path).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
     let mut text = String::new();
@@ -93,212 +127,32 @@ fn ask(path: &Path) -> Option<Status> {
     serde_json::from_str(&text).ok()
 }
 
-/// All tunnels, with the rates since `before`.
-fn pages(now: &[Status], before: Option<&[Status]>) -> String {
-    let page = |status: &Status| {
-        let before = before.into_iter().flatten().find(|other| other.device == status.device);
-        page(status, before.filter(|before| before.uptime_s < status.uptime_s))
+/// All that run, with the rates since `before`.
+fn pages(now: &[Told], before: Option<&[Told]>) -> String {
+    let page = |told: &Told| {
+        let before = before.into_iter().flatten().find(|other| other.name() == told.name());
+        let before = before.filter(|before| before.uptime_s() < told.uptime_s());
+        match (told, before) {
+            (Told::Tunnel(now), Some(Told::Tunnel(before))) => tunnel::page(now, Some(before)),
+            (Told::Tunnel(now), _) => tunnel::page(now, None),
+            (Told::Proxy(now), Some(Told::Proxy(before)))
+            | (Told::Serve(now), Some(Told::Serve(before))) => {
+                streams::page(told.kind(), now, Some(&before.status))
+            }
+            (Told::Proxy(now) | Told::Serve(now), _) => streams::page(told.kind(), now, None),
+        }
     };
     now.iter().map(page).collect::<Vec<_>>().join("\n\n")
 }
-
-fn page(now: &Status, before: Option<&Status>) -> String {
-    let state = if now.associated { "associated" } else { "not associated" };
-    let running = format!("{}  {state}, running for {:.0} s", now.device, now.uptime_s);
-    let mut first = [Side::Right; 3];
-    first[0] = Side::Left;
-    let second = COLUMNS.map(|(_, side)| side);
-    let averages = aligned(&first, &averages(now, before));
-    let channels = aligned(&second, &channels(now, before));
-    format!("{running}\n\n{averages}\n{channels}{}", dropped(&now.dropped))
-}
-
-/// What was not passed on, in a line; nothing if all was.
-fn dropped(dropped: &Dropped) -> String {
-    let reasons = [
-        (dropped.queued, "the channels were too slow"),
-        (dropped.below_floor, "too few channels were up"),
-        (dropped.unconnected, "there was no peer"),
-        (dropped.too_long, "too long"),
-        (dropped.tampered, "changed on the way"),
-        (dropped.strange, "from strangers"),
-        (dropped.malformed, "malformed"),
-        (dropped.duplicate, "came twice"),
-        (dropped.undelivered, "the device did not take them"),
-    ];
-    let named = reasons.iter().filter(|(count, _)| *count > 0);
-    let named: Vec<String> = named.map(|(count, why)| format!("{count} ({why})")).collect();
-    if named.is_empty() { String::new() } else { format!("\ndropped: {}\n", named.join(", ")) }
-}
-
-/// What is not known.
-const UNKNOWN: &str = "–";
 
 /// A number, if it is known.
 fn said(number: Option<f64>, digits: usize, unit: &str) -> String {
     number.map_or_else(|| UNKNOWN.to_owned(), |number| format!("{number:.digits$}{unit}"))
 }
 
-fn percent(part: Option<f64>) -> String {
-    said(part.map(|part| 100.0 * part), 2, " %")
-}
-
-fn averages(now: &Status, before: Option<&Status>) -> Vec<[String; 3]> {
-    let (achieved, predicted) = (&now.achieved, now.predicted);
-    let speed = |bytes: fn(&Status) -> u64| said(rate(now, before, bytes), 1, " Mbit/s");
-    let (mean, ms) = (|number| said(number, 3, ""), |number| said(number, 1, " ms"));
-    let row =
-        |name: &str, achieved: String, predicted: String| [name.to_owned(), achieved, predicted];
-    vec![
-        row("", "achieved".into(), "predicted".into()),
-        row("kappa", mean(achieved.kappa), mean(predicted.map(|p| p.kappa))),
-        row("mu", mean(achieved.mu), mean(predicted.map(|p| p.mu))),
-        row("risk", percent(achieved.risk), percent(predicted.and_then(|p| p.risk))),
-        row("loss out", percent(achieved.loss_out), percent(predicted.map(|p| p.loss_out))),
-        row("loss in", percent(achieved.loss_in), UNKNOWN.into()),
-        row("delay", ms(achieved.delay_ms), ms(predicted.map(|p| p.delay_ms))),
-        row(
-            "rate out",
-            speed(|status| status.achieved.sent_bytes),
-            said(predicted.map(|p| p.rate_mbit), 1, " Mbit/s"),
-        ),
-        row("rate in", speed(|status| status.achieved.received_bytes), UNKNOWN.into()),
-    ]
-}
-
-/// The columns of channels: what is configured, what goes out, what comes in.
-const COLUMNS: [(&str, Side); 11] = [
-    ("channel", Side::Left),
-    ("risk", Side::Right),
-    ("out", Side::Left),
-    ("loss out", Side::Right),
-    ("delay", Side::Right),
-    ("Mbit/s", Side::Right),
-    ("", Side::Left),
-    ("now out", Side::Right),
-    ("in", Side::Left),
-    ("now in", Side::Right),
-    ("wrong", Side::Right),
-];
-
-fn channels(now: &Status, before: Option<&Status>) -> Vec<[String; 11]> {
-    let known = |word: &Option<String>| word.clone().unwrap_or_else(|| UNKNOWN.to_owned());
-    let channel = |(index, channel): (usize, &Channel)| {
-        let speed = |bytes: fn(&Channel) -> u64| {
-            let total = |status: &Status| status.channels.get(index).map_or(0, bytes);
-            said(rate(now, before, total), 1, "")
-        };
-        let source = channel.rate_from.as_deref().filter(|source| *source != "measured");
-        [
-            (index + 1).to_string(),
-            said(channel.risk, 2, ""),
-            known(&channel.state_out),
-            percent(channel.loss_out),
-            said(channel.delay_ms, 1, " ms"),
-            said(channel.rate_mbit, 1, ""),
-            source.unwrap_or_default().to_owned(),
-            speed(|channel| channel.sent_bytes),
-            known(&channel.state_in),
-            speed(|channel| channel.received_bytes),
-            channel.wrong.to_string(),
-        ]
-    };
-    let rows = now.channels.iter().enumerate().map(channel);
-    [COLUMNS.map(|(name, _)| name.to_owned())].into_iter().chain(rows).collect()
-}
-
-/// How fast a count of bytes has grown while there is a peer, in Mbit/s.
+/// How fast a count of bytes at a time in seconds has grown since before, in Mbit/s.
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-fn rate(now: &Status, before: Option<&Status>, bytes: impl Fn(&Status) -> u64) -> Option<f64> {
-    let before = before.filter(|_| now.associated)?;
-    let grown = bytes(now).saturating_sub(bytes(before));
-    Some(grown as f64 * 8e-6 / (now.uptime_s - before.uptime_s))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use remicss::status::{Achieved, Predicted};
-
-    /// A tunnel with one channel and no peer yet.
-    fn alone() -> Status {
-        let channel = Channel {
-            state_out: None,
-            state_in: None,
-            risk: None,
-            rate_mbit: None,
-            rate_from: None,
-            loss_out: None,
-            delay_ms: None,
-            sent: 0,
-            sent_bytes: 0,
-            refused: 0,
-            received: 0,
-            received_bytes: 0,
-            wrong: 0,
-        };
-        Status {
-            device: "sunder0".into(),
-            uptime_s: 1.0,
-            associated: false,
-            achieved: Achieved::default(),
-            predicted: None,
-            channels: vec![channel],
-            waited: remicss::status::Waited::default(),
-            dropped: Dropped::default(),
-        }
-    }
-
-    /// The words of the lines of a page, all but the first.
-    fn words(page: &str) -> Vec<Vec<&str>> {
-        let lines = page.lines().skip(1).filter(|line| !line.is_empty());
-        lines
-            .map(|line| line.split("  ").map(str::trim).filter(|w| !w.is_empty()).collect())
-            .collect()
-    }
-
-    #[test]
-    fn without_a_peer_nothing_is_known() {
-        let now = Status { uptime_s: 2.0, ..alone() };
-        let page = page(&now, Some(&alone()));
-        for line in &words(&page)[1..9] {
-            assert_eq!(line[1..], ["–", "–"], "{page}");
-        }
-        let channel = ["1", "–", "–", "–", "–", "–", "–", "–", "–", "0"];
-        assert_eq!(words(&page)[10], channel, "{page}");
-    }
-
-    #[test]
-    fn both_directions_of_a_channel_are_shown() {
-        let before = Status { associated: true, ..alone() };
-        let mut now = Status { uptime_s: 2.0, ..before.clone() };
-        now.achieved.loss_out = Some(0.01);
-        now.achieved.loss_in = Some(0.02);
-        now.predicted = Some(Predicted {
-            kappa: 2.0,
-            mu: 3.0,
-            risk: None,
-            loss_out: 0.03,
-            delay_ms: 4.0,
-            rate_mbit: 50.0,
-        });
-        let channel = &mut now.channels[0];
-        channel.state_out = Some("up".into());
-        channel.state_in = Some("quarantine".into());
-        channel.risk = Some(0.25);
-        channel.rate_mbit = Some(9.7);
-        channel.loss_out = Some(0.125);
-        channel.delay_ms = Some(3.0);
-        (channel.sent_bytes, channel.received_bytes, channel.wrong) = (1_000_000, 500_000, 17);
-        for (source, mark) in [("guess", &["guess"][..]), ("set", &["set"]), ("measured", &[])] {
-            now.channels[0].rate_from = Some(source.into());
-            let page = page(&now, Some(&before));
-            let lines = words(&page);
-            assert_eq!(lines[4], ["loss out", "1.00 %", "3.00 %"], "{page}");
-            assert_eq!(lines[5], ["loss in", "2.00 %", "–"], "{page}");
-            let known = ["1", "0.25", "up", "12.50 %", "3.0 ms", "9.7"];
-            let rest = ["8.0", "quarantine", "4.0", "17"];
-            assert_eq!(lines[10], [&known, mark, &rest].concat(), "{page}");
-        }
-    }
+fn rate(now: (f64, u64), before: Option<(f64, u64)>) -> Option<f64> {
+    let (since, bytes) = before?;
+    Some(now.1.saturating_sub(bytes) as f64 * 8e-6 / (now.0 - since))
 }

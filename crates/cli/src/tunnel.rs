@@ -14,6 +14,7 @@ use zeroize::Zeroizing;
 use crate::console;
 use crate::daemon::{self, StopSignals};
 use crate::failure::Failure;
+use crate::telling::{self, Told};
 use crate::uplinks::{Uplink, shared, way};
 
 /// A complete configuration for either end, shown by `--help`.
@@ -64,7 +65,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 async fn carry(tunnel: Tunnel) -> Result<(), Failure> {
     let signals = StopSignals::listen()?;
     console::print_line(&format!("device {}", tunnel.device()))?;
-    let stopper = tunnel.stopper();
+    let (stopper, teller) = (tunnel.stopper(), tunnel.teller());
+    let _telling = telling::tell(move || Told::Tunnel(Box::new(teller.status())));
     let carrying = tokio::task::spawn_blocking(|| tunnel.run());
     let ended = daemon::until_stopped(signals, carrying, || stopper.stop()).await?;
     ended.map_err(|panic| Failure::Failed(panic.to_string()))?.map_err(Failure::Failed)
@@ -114,7 +116,7 @@ fn key_path(config: &Path, key: &Path) -> PathBuf {
 }
 
 /// What the configuration allows, but hardly anybody wants.
-fn risks(config: &Config, way: impl Fn(&Uplink<'_>) -> Option<Way>) -> Vec<String> {
+pub(crate) fn risks(config: &Config, way: impl Fn(&Uplink<'_>) -> Option<Way>) -> Vec<String> {
     let mut risks = Vec::new();
     if config.min_threshold == 1 {
         let (are, as_when) =

@@ -10,13 +10,14 @@ use std::time::Duration;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tracing::warn;
 
 use crate::StreamError;
 use crate::config::Channel;
 use crate::incoming::{Incoming, Loss};
 use crate::liveness::is_silent;
+use crate::meter::Metered;
 use crate::outgoing::Outgoing;
 
 /// How often it is looked whether a peer is silent that does not take its share.
@@ -57,7 +58,7 @@ pub(crate) fn prepare(stream: &TcpStream) {
 /// Waits until every channel has taken its share of the sealed record. Goes on without channels that break
 /// or whose peer is silent, if that is possible.
 pub(crate) async fn send<W: AsyncWrite + Unpin + AsRef<TcpStream>>(
-    channels: &mut [W],
+    channels: &mut [Metered<W>],
     outgoing: &mut Outgoing,
 ) -> Result<(), StreamError> {
     while outgoing.has_spare() {
@@ -65,10 +66,9 @@ pub(crate) async fn send<W: AsyncWrite + Unpin + AsRef<TcpStream>>(
             return result;
         }
         for (channel, writer) in channels.iter().enumerate() {
-            let stream = writer.as_ref();
             let waits = !outgoing.rest(channel).is_empty();
-            if waits && is_silent(stream) && outgoing.lose(channel) {
-                give_up(stream, Loss::Behind);
+            if waits && is_silent(writer.as_ref()) && outgoing.lose(channel) {
+                give_up(writer, Loss::Behind);
             }
         }
     }
@@ -76,7 +76,7 @@ pub(crate) async fn send<W: AsyncWrite + Unpin + AsRef<TcpStream>>(
 }
 
 async fn taken<W: AsyncWrite + Unpin + AsRef<TcpStream>>(
-    channels: &mut [W],
+    channels: &mut [Metered<W>],
     outgoing: &mut Outgoing,
 ) -> Result<(), StreamError> {
     poll_fn(|context| {
@@ -86,7 +86,7 @@ async fn taken<W: AsyncWrite + Unpin + AsRef<TcpStream>>(
                 match Pin::new(&mut *writer).poll_write(context, outgoing.rest(channel)) {
                     Poll::Ready(Ok(len)) => outgoing.advance(channel, len),
                     Poll::Ready(Err(_)) if outgoing.lose(channel) => {
-                        give_up((*writer).as_ref(), Loss::Broken);
+                        give_up(writer, Loss::Broken);
                     }
                     Poll::Ready(Err(source)) => {
                         return Poll::Ready(Err(StreamError::Channel { channel, source }));
@@ -106,11 +106,12 @@ async fn taken<W: AsyncWrite + Unpin + AsRef<TcpStream>>(
 /// Waits for bytes, or the end, of the channel furthest behind of those that have any. Goes on without
 /// channels that break, if that is possible, and closes those that are lost.
 pub(crate) async fn receive<R: AsyncRead + Unpin + AsRef<TcpStream>>(
-    channels: &mut [R],
+    channels: &mut [Metered<R>],
     incoming: &mut Incoming,
 ) -> Result<(), StreamError> {
     give_up_lost(channels, incoming);
-    poll_fn(|context| {
+    let mut awaited = None;
+    let received = poll_fn(|context| {
         for channel in incoming.wanted() {
             let mut space = ReadBuf::new(incoming.space(channel));
             match Pin::new(&mut channels[channel]).poll_read(context, &mut space) {
@@ -126,19 +127,26 @@ pub(crate) async fn receive<R: AsyncRead + Unpin + AsRef<TcpStream>>(
             }
             return Poll::Ready(Ok(()));
         }
+        awaited = awaited.or_else(|| Some((incoming.awaited()?, Instant::now())));
         Poll::Pending
-    })
-    .await
+    });
+    let result = received.await;
+    if let Some((channel, since)) = awaited {
+        channels[channel].meter.waited(since.elapsed());
+    }
+    result
 }
 
 /// Closes the channels that a stream has lost, in both directions.
-pub(crate) fn give_up_lost<R: AsRef<TcpStream>>(channels: &[R], incoming: &mut Incoming) {
+pub(crate) fn give_up_lost<R: AsRef<TcpStream>>(channels: &[Metered<R>], incoming: &mut Incoming) {
     while let Some((channel, why)) = incoming.poll_lost() {
-        give_up(channels[channel].as_ref(), why);
+        give_up(&channels[channel], why);
     }
 }
 
-fn give_up(stream: &TcpStream, why: Loss) {
+fn give_up<S: AsRef<TcpStream>>(channel: &Metered<S>, why: Loss) {
+    channel.meter.lost(why);
+    let stream: &TcpStream = channel.as_ref();
     let peer = stream.peer_addr().map_or_else(|_| "unknown".into(), |peer| peer.to_string());
     warn!(%peer, %why, "a channel is lost, and its stream goes on without it");
     // It may be broken already.

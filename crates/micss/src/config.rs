@@ -1,7 +1,9 @@
 //! What a client and a server are told, read from TOML and checked in full.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZero;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -9,6 +11,10 @@ use sharing::Rng;
 
 use crate::MAX_CHANNELS;
 use crate::allow::Allowed;
+use crate::directory;
+use crate::directory::config::{
+    ClientDirectory, RawClientDirectory, RawServerDirectory, ServerDirectory,
+};
 use crate::intercept::{Intercept, MatchingError};
 use crate::target::Target;
 
@@ -24,12 +30,41 @@ pub enum Integrity {
 }
 
 /// One channel, as the client sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Channel {
     /// The server's address on this channel.
     pub server: SocketAddr,
     /// The local address to use, which picks the network on many hosts.
+    pub source: Option<IpAddr>,
+    /// The network device to use.
+    pub device: Option<String>,
+}
+
+/// A server as its clients know it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Remote {
+    /// The channels that lead to it, 1 to [`MAX_CHANNELS`] of them.
+    pub channels: Vec<Channel>,
+    /// How many channels are needed, and give everything away: k. If that is all of them, sharing is by
+    /// XOR, else by Shamir's scheme, and a stream goes on as long as so many are left.
+    pub threshold: u8,
+}
+
+/// Somebody who has channels of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// The addresses that applications connect to, at least one.
+    pub addresses: Vec<IpAddr>,
+    /// What leads to it.
+    pub remote: Remote,
+}
+
+/// A way out of this host, for channels to peers whose addresses come from the directory.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Outlet {
+    /// The local address to use.
     pub source: Option<IpAddr>,
     /// The network device to use.
     pub device: Option<String>,
@@ -47,11 +82,17 @@ pub struct Forward {
 /// What a client is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientConfig {
-    /// The channels to the server, 1 to [`MAX_CHANNELS`] of them.
-    pub channels: Vec<Channel>,
-    /// How many channels are needed, and give everything away: k. If that is all of them, sharing is by
-    /// XOR, else by Shamir's scheme, and a stream goes on as long as so many are left.
-    pub threshold: u8,
+    /// The server for all that is no peer's, if there is one.
+    pub gateway: Option<Remote>,
+    /// Those who have channels of their own. No address is in two of them.
+    pub peers: Vec<Peer>,
+    /// Where the addresses of others may be known, or learnt.
+    pub directory: Option<ClientDirectory>,
+    /// How the channels to these leave: the first by the first, and so on. Where there are none left, by the
+    /// route to the address.
+    pub outlets: Vec<Outlet>,
+    /// The directory of the configuration, where files are that it names.
+    pub beside: PathBuf,
     /// Where to listen for SOCKS5.
     pub socks: Option<SocketAddr>,
     /// Fixed forwards.
@@ -94,6 +135,12 @@ pub struct ServerConfig {
     pub min_channels: u8,
     /// The most streams at a time.
     pub max_streams: usize,
+    /// The most connections that wait for a stream.
+    pub max_waiting: usize,
+    /// What clients are told about this server's addresses.
+    pub directory: Option<ServerDirectory>,
+    /// The directory of the configuration, where files are that it names.
+    pub beside: PathBuf,
 }
 
 /// Why a configuration is none.
@@ -121,6 +168,12 @@ pub enum ConfigError {
     /// A client without a place to listen does nothing.
     #[error("nothing to listen on: set `socks` or `intercept`, or add a [[forward]]")]
     NothingToDo,
+    /// An address is two peers'.
+    #[error("addresses: {address} is given twice; name each address of a peer once")]
+    Twice {
+        /// The address.
+        address: IpAddr,
+    },
     /// What connections are compared with is something else.
     #[error("intercept = \"{text}\": {source}")]
     Matching {
@@ -129,6 +182,9 @@ pub enum ConfigError {
         /// What is wrong with it.
         source: MatchingError,
     },
+    /// The `[directory]` is none.
+    #[error(transparent)]
+    Directory(#[from] directory::config::ConfigError),
     /// A number is out of its range.
     #[error("{key} = {found}: give {range}")]
     Range {
@@ -146,16 +202,20 @@ fn one_line(error: &toml::de::Error) -> String {
     error.message().replace('\n', " ")
 }
 
-const DEFAULT_MAX_STREAMS: usize = 4096;
-
 /// Where intercepted connections come to (paper 001, III-B).
 const INTERCEPT_PORT: u16 = 6522;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawClient {
+    #[serde(default)]
     channel: Vec<Channel>,
     threshold: Option<u8>,
+    #[serde(default)]
+    peer: Vec<RawPeer>,
+    directory: Option<RawClientDirectory>,
+    #[serde(default)]
+    outlet: Vec<Outlet>,
     socks: Option<SocketAddr>,
     #[serde(default)]
     forward: Vec<RawForward>,
@@ -168,6 +228,14 @@ struct RawClient {
     max_streams: Option<usize>,
     #[serde(default)]
     pool: RawPool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawPeer {
+    addresses: Vec<IpAddr>,
+    channel: Vec<Channel>,
+    threshold: Option<u8>,
 }
 
 #[derive(Deserialize)]
@@ -218,6 +286,8 @@ struct RawServer {
     rng: Rng,
     min_channels: Option<u8>,
     max_streams: Option<usize>,
+    max_waiting: Option<usize>,
+    directory: Option<RawServerDirectory>,
 }
 
 impl ClientConfig {
@@ -227,7 +297,10 @@ impl ClientConfig {
     /// When it is not one.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
         let raw: RawClient = toml::from_str(text)?;
-        let all = check_channels(raw.channel.len())?;
+        let peers = check_peers(raw.peer)?;
+        let others = !peers.is_empty() || raw.directory.is_some();
+        let is_gateway = !others || !raw.channel.is_empty() || raw.threshold.is_some();
+        let gateway = is_gateway.then(|| Remote::new(raw.channel, raw.threshold)).transpose()?;
         if raw.socks.is_none() && raw.forward.is_empty() && raw.intercept.is_none() {
             return Err(ConfigError::NothingToDo);
         }
@@ -240,23 +313,38 @@ impl ClientConfig {
             Ok(target) => Ok(Forward { listen, target }),
             Err(source) => Err(ConfigError::Target { key: "target", text, source }),
         };
-        let threshold = raw.threshold.unwrap_or(all);
-        if !(1..=all).contains(&threshold) {
-            let found = usize::from(threshold);
-            let range = "1 to as many as there are channels";
-            return Err(ConfigError::Range { key: "threshold", found, range });
-        }
         Ok(Self {
-            channels: raw.channel,
-            threshold,
+            gateway,
+            peers,
+            directory: raw.directory.map(RawClientDirectory::check).transpose()?,
+            outlets: raw.outlet,
+            beside: PathBuf::new(),
             socks: raw.socks,
             forwards: raw.forward.into_iter().map(forward).collect::<Result<_, ConfigError>>()?,
             intercept: raw.intercept.map(intercept).transpose()?,
             integrity: raw.integrity,
             rng: raw.rng,
-            max_streams: check_max_streams(raw.max_streams)?,
+            max_streams: check_most("max_streams", raw.max_streams.unwrap_or(4096))?,
             pool: raw.pool.check()?,
         })
+    }
+
+    /// All servers that it knows, the gateway first.
+    pub fn remotes(&self) -> impl Iterator<Item = &Remote> {
+        self.gateway.iter().chain(self.peers.iter().map(|peer| &peer.remote))
+    }
+}
+
+impl Remote {
+    fn new(channels: Vec<Channel>, threshold: Option<u8>) -> Result<Self, ConfigError> {
+        let all = check_channels(channels.len())?;
+        let threshold = threshold.unwrap_or(all);
+        if !(1..=all).contains(&threshold) {
+            let found = usize::from(threshold);
+            let range = "1 to as many as there are channels";
+            return Err(ConfigError::Range { key: "threshold", found, range });
+        }
+        Ok(Self { channels, threshold })
     }
 }
 
@@ -277,15 +365,33 @@ impl ServerConfig {
             let key = "allow";
             text.parse().map_err(|source| ConfigError::Target { key, text, source })
         };
+        let directory = raw.directory.map(|directory| directory.check(&raw.listen)).transpose()?;
         Ok(Self {
+            directory,
+            beside: PathBuf::new(),
             listen: raw.listen,
             allow: raw.allow.into_iter().map(allow).collect::<Result<_, ConfigError>>()?,
             integrity: raw.integrity,
             rng: raw.rng,
             min_channels,
-            max_streams: check_max_streams(raw.max_streams)?,
+            max_streams: check_most("max_streams", raw.max_streams.unwrap_or(4096))?,
+            max_waiting: check_most("max_waiting", raw.max_waiting.unwrap_or(8192))?,
         })
     }
+}
+
+fn check_peers(raw: Vec<RawPeer>) -> Result<Vec<Peer>, ConfigError> {
+    let mut known = HashSet::new();
+    let check = |RawPeer { addresses, channel, threshold }: RawPeer| {
+        if addresses.is_empty() {
+            return Err(ConfigError::Range { key: "addresses", found: 0, range: "1 or more" });
+        }
+        match addresses.iter().find(|address| !known.insert(address.to_canonical())) {
+            Some(&address) => Err(ConfigError::Twice { address }),
+            None => Ok(Peer { addresses, remote: Remote::new(channel, threshold)? }),
+        }
+    };
+    raw.into_iter().map(check).collect()
 }
 
 /// How many channels there are.
@@ -296,11 +402,9 @@ fn check_channels(found: usize) -> Result<u8, ConfigError> {
     }
 }
 
-fn check_max_streams(value: Option<usize>) -> Result<usize, ConfigError> {
-    match value.unwrap_or(DEFAULT_MAX_STREAMS) {
-        found @ (0 | 1_000_001..) => {
-            Err(ConfigError::Range { key: "max_streams", found, range: "1 to 1000000" })
-        }
-        valid => Ok(valid),
+fn check_most(key: &'static str, found: usize) -> Result<usize, ConfigError> {
+    match found {
+        1..=1_000_000 => Ok(found),
+        _ => Err(ConfigError::Range { key, found, range: "1 to 1000000" }),
     }
 }

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use association::ClientAbort;
 use sharing::RandomError;
 
+use crate::directory::DirectoryError;
 use crate::record::{Kind, RecordError};
 use crate::target::Refusal;
 
@@ -13,6 +14,17 @@ use crate::target::Refusal;
 /// connection is reset, never closed as if all had been said.
 #[derive(Debug, thiserror::Error)]
 pub enum StreamError {
+    /// The configuration has no channels to where an application wants to go.
+    #[error(
+        "no channels lead there: add a [[peer]] with this address, or a [[channel]] for all else"
+    )]
+    NoChannels,
+    /// The directory does not know the channels to where an application wants to go.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    /// The directory knows one address of the peer, so whoever listens there would read everything.
+    #[error("the directory has one address only of this peer: it takes two for two channels")]
+    OneChannel,
     /// A channel's server cannot be reached.
     #[error("channel {}: no connection to {server}: {source}", .channel + 1)]
     Connect {
@@ -70,6 +82,7 @@ impl StreamError {
     /// Whether somebody on a channel must have changed something, rather than something failed.
     pub fn is_tampering(&self) -> bool {
         matches!(self, Self::Record(RecordError::Tampered | RecordError::Uneven))
+            || matches!(self, Self::Directory(error) if error.is_tampering())
             || matches!(
                 self,
                 Self::Association(

@@ -166,6 +166,13 @@ impl Incoming {
         order.into_iter()
     }
 
+    /// The channel furthest behind, if others have brought more.
+    pub fn awaited(&self) -> Option<usize> {
+        let channel = self.wanted().next()?;
+        let is_behind = |&other: &usize| self.channels[other].end > self.channels[channel].end;
+        self.live().any(|other| is_behind(&other)).then_some(channel)
+    }
+
     /// Where a channel's next bytes go. Empty only for channels that are not wanted.
     pub fn space(&mut self, channel: usize) -> &mut [u8] {
         if self.buffer.is_empty() {

@@ -16,6 +16,8 @@ use socket2::SockRef;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tracing::warn;
 
+use crate::listening::Listening;
+
 /// The mark of the client's own connections: "SN". With the port added, it is the mark of packets on their
 /// way to the client by TPROXY, and the number of the routing table for them.
 pub(crate) const OWN_MARK: u32 = 0x534E_0000;
@@ -143,7 +145,7 @@ impl Intercept {
     }
 
     /// Listens for them, with all of this host's addresses: those that TPROXY hands over are none of its.
-    pub(crate) fn listen(&self) -> io::Result<Vec<TcpListener>> {
+    pub(crate) fn listen(&self) -> io::Result<Vec<Listening>> {
         let named = |error: io::Error| {
             let port = self.port;
             let advice = if error.kind() == io::ErrorKind::PermissionDenied { RIGHTS } else { "" };
@@ -154,7 +156,7 @@ impl Intercept {
         };
         let v4 = self.listen_v4().map_err(named)?;
         let v6 = has_ipv6().then(|| self.listen_v6()).transpose().map_err(named)?;
-        Ok([v4].into_iter().chain(v6).collect())
+        [v4].into_iter().chain(v6).map(|own| Ok(Listening::new(own.local_addr()?, own))).collect()
     }
 
     fn listen_v4(&self) -> io::Result<TcpListener> {
@@ -204,6 +206,18 @@ impl Intercept {
 
 /// Rules that are in force until this is dropped.
 pub(crate) struct Installed(Intercept);
+
+impl Installed {
+    /// Has others in force, for the same port, in one transaction.
+    ///
+    /// # Errors
+    /// When the kernel refuses. What was in force still is then.
+    pub(crate) fn replace(&mut self, others: Intercept) -> io::Result<()> {
+        nft(&format!("{}{}", removal(&others.table()), others.rules()))?;
+        self.0 = others;
+        Ok(())
+    }
+}
 
 impl Drop for Installed {
     fn drop(&mut self) {

@@ -4,9 +4,11 @@
 //! channel `i`. The bytes are in `docs/protocols/micss.md`; the paper is 001, III-D and III-E.
 //!
 //! Two rooms, and the door opens one way:
-//! - the protocol, pure: [`record`], [`outgoing`], [`incoming`], [`target`], [`socks`]. Bytes come
-//!   in as arguments and go out as results. No socket, no clock, no global source of randomness.
-//! - the shell: [`client`] and [`server`] move bytes between sockets and the protocol.
+//! - the protocol, pure: [`record`], [`outgoing`], [`incoming`], [`target`], [`socks`], [`allow`]. Bytes
+//!   come in as arguments and go out as results. No socket, no clock, no global source of randomness.
+//! - the shell: [`client`] and [`server`] move bytes between sockets and the protocol; [`intercept`] has
+//!   the kernel hand connections over, and [`directory`] knows on which channels a peer is reached.
+//!   [`status`] is what they tell about themselves.
 //!
 //! Promised, against an attacker who reads and changes all channels but one and has any amount of
 //! computing: what the stream carries stays secret, as far as [`sharing::random`] goes; with the
@@ -15,6 +17,7 @@
 //! times stay hidden.
 
 pub mod allow;
+pub mod directory;
 pub mod incoming;
 pub mod intercept;
 pub mod outgoing;
@@ -27,12 +30,17 @@ mod channel;
 pub mod client;
 pub mod config;
 mod error;
+mod listening;
 mod liveness;
 mod lobby;
+mod meter;
 mod opening;
+mod peers;
 mod pool;
+mod rarely;
 mod relay;
 pub mod server;
+pub mod status;
 
 pub use error::StreamError;
 

@@ -1,4 +1,4 @@
-//! Whether whoever is at the other end of a connection still answers.
+//! What the kernel knows of a connection: whether its other end still answers, and how soon.
 
 // One system call, `getsockopt`, for an option that no library knows.
 #![allow(unsafe_code)]
@@ -16,6 +16,11 @@ const SILENCE_MS: u32 = 10_000;
 /// peer that only does not read has acknowledged all that it had room for.
 pub(crate) fn is_silent(stream: &TcpStream) -> bool {
     info(stream).is_some_and(|info| info.tcpi_unacked > 0 && info.tcpi_last_ack_recv > SILENCE_MS)
+}
+
+/// How long the last round trips took, in microseconds. Nothing if there was none.
+pub(crate) fn round_trip(stream: &TcpStream) -> Option<u32> {
+    info(stream).map(|info| info.tcpi_rtt).filter(|rtt| *rtt > 0)
 }
 
 /// What the kernel knows of a connection. An older kernel knows less, and leaves the rest zero.

@@ -1,8 +1,8 @@
 //! Where the server's connections wait for their association: each is greeted with a cookie, and leaves
 //! together with those that its client's list names.
 
-use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::collections::{BTreeSet, HashMap};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -19,14 +19,17 @@ use zeroize::Zeroizing;
 
 use crate::MAX_CHANNELS;
 use crate::config::{Integrity, ServerConfig};
+use crate::meter::{Meter, Metered};
+use crate::rarely::Rarely;
 use crate::server::{OPTION_NO_RECORDS, OPTION_ONCE};
 
 /// How long a connection may wait for its association. A client keeps them ready for less, so that it
 /// does not take one that is just being closed.
 pub(crate) const WAITING_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// The most connections that wait to be associated.
-const MAX_PENDING: usize = 8192;
+/// How many sources it takes to fill all places. Whoever opens connections and leaves them closes his own
+/// oldest when he has his part, and a client that loses some of those it keeps ready makes others.
+const SOURCES: usize = 4;
 
 /// The longest piece that is read before the association. What follows the list in it is the stream's.
 const MAX_READ: usize = 1024;
@@ -39,14 +42,29 @@ pub(crate) struct Lobby {
 
 struct State {
     table: Table,
-    waiting: HashMap<ConnectionId, oneshot::Sender<Seat>>,
+    waiting: HashMap<ConnectionId, Waiting>,
+    /// Those of each source, the oldest first.
+    sources: HashMap<IpAddr, BTreeSet<ConnectionId>>,
+    /// How many of one source may wait.
+    most_of_source: usize,
     next_id: u64,
+    /// Connections that were not taken in.
+    refused: Rarely,
+    /// Connections that had to make room.
+    closed: Rarely,
+}
+
+/// A connection that waits.
+struct Waiting {
+    source: IpAddr,
+    /// Where its seat goes. Without it, the connection is closed.
+    seat: oneshot::Sender<Seat>,
 }
 
 /// A client's connection.
 pub(crate) struct Connection {
     /// The connection itself.
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: Metered<TcpStream>,
     /// Where it is from.
     pub(crate) peer: SocketAddr,
     /// What was read of it and belongs to the stream.
@@ -89,47 +107,67 @@ impl Seat {
 impl Lobby {
     /// An empty one, that agrees to what the configuration allows.
     pub(crate) fn new(config: &ServerConfig) -> Self {
-        let raw = if config.integrity == Integrity::None { OPTION_NO_RECORDS } else { 0 };
-        let table = Table::new(TableConfig {
-            max_pending: MAX_PENDING,
-            timeout: WAITING_TIMEOUT,
-            acceptable: Acceptable {
-                protocols: vec![Protocol::MicssStream],
-                schemes: vec![Scheme::Xor, Scheme::Shamir],
-                min_threshold: config.min_channels,
-                max_channels: MAX_CHANNELS,
-                options: raw | OPTION_ONCE,
-            },
-        });
-        let state = State { table, waiting: HashMap::new(), next_id: 0 };
+        let state = State {
+            table: Table::new(table(config)),
+            waiting: HashMap::new(),
+            sources: HashMap::new(),
+            most_of_source: most_of_source(config),
+            next_id: 0,
+            refused: Rarely::default(),
+            closed: Rarely::default(),
+        };
         Self { epoch: Instant::now(), state: Mutex::new(state) }
     }
 
-    /// Sees one connection through the handshake. Returns all connections of its association if it
-    /// was the last of them to be confirmed.
+    /// From here on, agrees to what this configuration allows.
+    pub(crate) fn reconfigure(&self, config: &ServerConfig) {
+        self.with(|state, _| {
+            state.table.reconfigure(table(config));
+            state.most_of_source = most_of_source(config);
+        });
+    }
+
+    /// Sees one connection through the handshake. Returns all connections of its association if it was the
+    /// last of them.
     pub(crate) async fn welcome(
         &self,
         mut stream: TcpStream,
         peer: SocketAddr,
+        meter: Arc<Meter>,
     ) -> Option<Association> {
-        let refused = |error: &dyn std::fmt::Display| warn!(%peer, %error, "connection refused");
         let random = sharing::Generator::system().array();
-        let cookie = Cookie::new(random.map_err(|error| refused(&error)).ok()?);
-        let (id, seat) = self.open(cookie).map_err(|error| refused(&error)).ok()?;
-        let guest = Guest { lobby: self, id };
+        let cookie = Cookie::new(random.map_err(|error| self.refuse(peer, &error)).ok()?);
+        let opened = self.open(cookie, source(peer.ip()));
+        let (id, seat) = opened.map_err(|error| self.refuse(peer, &error)).ok()?;
+        meter.ready.up();
+        let guest = Guest { lobby: self, id, meter: &meter };
         stream.write_all(&Message::Cookie(cookie).encode()).await.ok()?;
         let (seat, rest) = guest.wait(&mut stream, seat).await?;
-        seat.take(Connection { stream, peer, rest })
+        drop(guest);
+        seat.take(Connection { stream: Metered::new(stream, meter), peer, rest })
     }
 
-    /// Takes in a connection. Its seat comes through the receiver, whose end means that it has none.
-    fn open(&self, cookie: Cookie) -> Result<(ConnectionId, oneshot::Receiver<Seat>), OpenError> {
+    fn refuse(&self, peer: SocketAddr, error: &dyn std::fmt::Display) {
+        if let Some(refused) = self.with(|state, _| state.refused.happened()) {
+            warn!(%peer, %error, refused, "connections refused");
+        }
+    }
+
+    /// Takes in a connection of a source. Its seat comes through the receiver, whose end means that it has
+    /// none.
+    fn open(
+        &self,
+        cookie: Cookie,
+        source: IpAddr,
+    ) -> Result<(ConnectionId, oneshot::Receiver<Seat>), OpenError> {
         self.with(|state, now| {
+            state.make_room(source);
             let id = ConnectionId(state.next_id);
             state.table.open(id, cookie, now)?;
             state.next_id += 1;
-            let (sender, receiver) = oneshot::channel();
-            state.waiting.insert(id, sender);
+            let (seat, receiver) = oneshot::channel();
+            state.waiting.insert(id, Waiting { source, seat });
+            state.sources.entry(source).or_default().insert(id);
             Ok((id, receiver))
         })
     }
@@ -153,18 +191,69 @@ impl State {
                     let empty = Mutex::new(connections.iter().map(|_| None).collect());
                     let table = Arc::new(Gathering { list, connections: empty });
                     for (index, id) in connections.into_iter().enumerate() {
-                        if let Some(waiting) = self.waiting.remove(&id) {
+                        if let Some(waiting) = self.remove(id) {
                             // Nobody listens when the connection's task has ended.
-                            let _ = waiting.send(Seat { table: Arc::clone(&table), index });
+                            let _ = waiting.seat.send(Seat { table: Arc::clone(&table), index });
                         }
                     }
                 }
                 ServerEvent::Aborted { id, reason } => {
                     debug!(%reason, "connection not associated");
-                    self.waiting.remove(&id);
+                    self.remove(id);
                 }
             }
         }
+    }
+
+    /// Closes the oldest connection of a source that has as many as it may.
+    fn make_room(&mut self, source: IpAddr) {
+        let own = self.sources.get(&source).filter(|own| own.len() >= self.most_of_source);
+        let Some(&oldest) = own.and_then(BTreeSet::first) else { return };
+        self.table.handle_closed(oldest);
+        self.remove(oldest);
+        if let Some(closed) = self.closed.happened() {
+            warn!(%source, closed, "connections closed that waited: their source has too many");
+        }
+    }
+
+    /// A connection waits no more.
+    fn remove(&mut self, id: ConnectionId) -> Option<Waiting> {
+        let waiting = self.waiting.remove(&id)?;
+        if let Some(own) = self.sources.get_mut(&waiting.source) {
+            own.remove(&id);
+            if own.is_empty() {
+                self.sources.remove(&waiting.source);
+            }
+        }
+        Some(waiting)
+    }
+}
+
+/// What the configuration means for the handshake.
+fn table(config: &ServerConfig) -> TableConfig {
+    let raw = if config.integrity == Integrity::None { OPTION_NO_RECORDS } else { 0 };
+    let acceptable = Acceptable {
+        protocols: vec![Protocol::MicssStream],
+        schemes: vec![Scheme::Xor, Scheme::Shamir],
+        min_threshold: config.min_channels,
+        max_channels: MAX_CHANNELS,
+        options: raw | OPTION_ONCE,
+    };
+    TableConfig { max_pending: config.max_waiting, timeout: WAITING_TIMEOUT, acceptable }
+}
+
+fn most_of_source(config: &ServerConfig) -> usize {
+    (config.max_waiting / SOURCES).max(MAX_CHANNELS.into())
+}
+
+/// Whose a connection is, as far as its address tells. A host has many of IPv6, which begin alike.
+fn source(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V6(address) => {
+            let network = u128::from(address) & (u128::MAX << 64);
+            IpAddr::V6(Ipv6Addr::from(network))
+        }
+        v4 @ IpAddr::V4(_) => v4,
     }
 }
 
@@ -172,6 +261,7 @@ impl State {
 struct Guest<'a> {
     lobby: &'a Lobby,
     id: ConnectionId,
+    meter: &'a Meter,
 }
 
 impl Guest<'_> {
@@ -207,6 +297,7 @@ impl Guest<'_> {
 
 impl Drop for Guest<'_> {
     fn drop(&mut self) {
+        self.meter.ready.down();
         self.lobby.with(|state, _| state.table.handle_closed(self.id));
     }
 }

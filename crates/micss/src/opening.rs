@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout};
 use crate::StreamError;
 use crate::channel;
 use crate::incoming::{Incoming, Loss};
+use crate::meter::Metered;
 use crate::pool::MOMENT;
 use crate::record::Kind;
 use crate::server::{ANSWER_TIMEOUT, OPTION_NO_RECORDS};
@@ -61,7 +62,7 @@ impl Opening {
     /// When they do not come, or are not as they must be, or the server refuses.
     pub(crate) async fn answered<R: AsyncRead + Unpin + AsRef<TcpStream>>(
         self,
-        channels: &mut [R],
+        channels: &mut [Metered<R>],
         incoming: &mut Incoming,
     ) -> Result<(), StreamError> {
         let raw = self.terms.options() & OPTION_NO_RECORDS != 0;
@@ -94,7 +95,7 @@ impl Opening {
     /// others have confirmed.
     async fn confirmed<R: AsyncRead + Unpin + AsRef<TcpStream>>(
         mut self,
-        channels: &mut [R],
+        channels: &mut [Metered<R>],
         incoming: &mut Incoming,
     ) -> Result<(), StreamError> {
         let mut reading: Vec<_> = channels.iter().map(|_| Some(Vec::new())).collect();

@@ -5,11 +5,11 @@ use sharing::{Generator, RandomError, Sharing, Splitter};
 use crate::buffer::Buffer;
 use crate::record::{self, HEADER_LEN, Kind, MAX_RECORD, SMALL_RECORD};
 
-/// One record at a time on its way to the channels.
+/// A few records on their way to the channels.
 ///
-/// The application's bytes are read into [`payload_mut`](Self::payload_mut), sealed, and then
-/// taken by each channel at its own pace. Only when every channel has taken its whole share is
-/// there room for the next record: that is what holds the sender to the slowest channel.
+/// The application's bytes are read into [`payload_mut`](Self::payload_mut), sealed, perhaps more behind
+/// them, and then taken by each channel at its own pace. Only when every channel has taken its whole share
+/// is there room for the next records: that is what holds the sender to the slowest channel.
 pub struct Outgoing {
     splitter: Splitter,
     generator: Generator,
@@ -19,10 +19,10 @@ pub struct Outgoing {
     finished: bool,
     /// What goes before the next record, in the clear and the same on every channel.
     before: Vec<u8>,
-    /// How long the next record may be; grows when that is used up.
+    /// How long the next records may be; grows when that is used up.
     room: usize,
-    /// The record before it is shared, then its shares: `1 + n` parts of one length. No memory at
-    /// all until there is a payload.
+    /// A record before it is shared, then the shares of all that are sealed: `1 + n` parts of one length. No
+    /// memory at all until there is a payload.
     buffer: Buffer,
     /// How many bytes of its share each channel has taken; nothing of those that were lost.
     taken: Vec<Option<usize>>,
@@ -84,9 +84,12 @@ impl Outgoing {
         self.taken.iter().flatten().count()
     }
 
-    /// Counts from the beginning of every share again.
+    /// Makes room for the next records, if all have been taken.
     fn begin(&mut self) {
-        self.taken.iter_mut().flatten().for_each(|taken| *taken = 0);
+        if self.is_taken() {
+            self.len = 0;
+            self.taken.iter_mut().flatten().for_each(|taken| *taken = 0);
+        }
     }
 
     /// Has these bytes go before the next record on every channel, in the clear.
@@ -94,15 +97,15 @@ impl Outgoing {
         self.before = bytes;
     }
 
-    /// Where the next payload goes, at its beginning. Not empty, at most `MAX_PAYLOAD` bytes.
+    /// Where the next payload goes, at its beginning: at most `MAX_PAYLOAD` bytes, and not empty unless
+    /// records are sealed already.
     pub fn payload_mut(&mut self) -> &mut [u8] {
-        if self.is_taken() && self.part() != self.room {
+        self.begin();
+        if self.len == 0 && self.part() != self.room {
             self.buffer = Buffer::new(self.room * (1 + self.taken.len()));
-            self.len = 0;
-            self.begin();
         }
-        let part = self.part();
-        &mut self.buffer[HEADER_LEN..part]
+        let end = self.part() - self.len;
+        &mut self.buffer[HEADER_LEN.min(end)..end]
     }
 
     /// How long the buffer's parts are.
@@ -110,32 +113,35 @@ impl Outgoing {
         self.buffer.len() / (1 + self.taken.len())
     }
 
-    /// Makes a record of the first `len` bytes of the payload and shares it.
+    /// Makes a record of the first `len` bytes of the payload and shares it, behind those that are sealed
+    /// and not taken yet.
     ///
     /// # Errors
     /// When there are no random bytes.
     ///
     /// # Panics
-    /// When the last record has not been taken by every channel, or the payload has no `len` bytes, or
-    /// there is no room for what goes before it.
+    /// When a channel has begun to take what is sealed and others have not taken it all, or the payload has
+    /// no `len` bytes, or there is no room for what goes before it.
     pub fn seal(&mut self, kind: Kind, len: usize) -> Result<(), RandomError> {
-        assert!(self.is_taken(), "one record at a time");
+        self.begin();
+        assert!(self.may_seal(), "nothing has been taken yet");
         if self.buffer.is_empty() {
             self.payload_mut();
         }
-        let room = self.part() - HEADER_LEN;
+        let (part, start) = (self.part(), self.len);
         let before = std::mem::take(&mut self.before);
-        assert!(before.len() + len <= room, "the payload has {room} bytes");
-        let (plain, shares) = self.buffer.split_at_mut(HEADER_LEN + room);
+        let room = (part - start).checked_sub(HEADER_LEN + before.len());
+        assert!(room.is_some_and(|room| len <= room), "the payload has room for {room:?} bytes");
+        let (plain, shares) = self.buffer.split_at_mut(part);
         let record = &mut plain[..HEADER_LEN + len];
         if self.records {
             record::protect(kind, record, &mut self.generator)?;
         }
         let record = &record[if self.records { 0 } else { HEADER_LEN }..];
         let mut views: Vec<&mut [u8]> = shares
-            .chunks_exact_mut(HEADER_LEN + room)
+            .chunks_exact_mut(part)
             .map(|share| {
-                let (clear, share) = share.split_at_mut(before.len());
+                let (clear, share) = share[start..].split_at_mut(before.len());
                 clear.copy_from_slice(&before);
                 &mut share[..record.len()]
             })
@@ -146,12 +152,21 @@ impl Outgoing {
                 wrong => unreachable!("one buffer a share, as long as the record: {wrong}"),
             },
         )?;
-        self.len = before.len() + record.len();
-        self.begin();
-        if len == room {
+        self.len = start + before.len() + record.len();
+        if Some(len) == room {
             self.room = MAX_RECORD;
         }
         Ok(())
+    }
+
+    /// Whether no channel is in the middle of what is sealed.
+    fn may_seal(&self) -> bool {
+        self.is_taken() || self.taken.iter().flatten().all(|&taken| taken == 0)
+    }
+
+    /// How many bytes have room on each channel behind what is sealed: for the next record, header included.
+    pub fn room(&self) -> usize {
+        if self.is_taken() { self.room } else { self.part() - self.len }
     }
 
     /// Seals a record with this payload.
@@ -180,7 +195,7 @@ impl Outgoing {
 
     /// Whether a record may follow now that says that the stream is broken off.
     pub fn may_abort(&self) -> bool {
-        self.records && !self.finished && self.is_taken()
+        self.records && !self.finished && self.may_seal() && self.room() >= HEADER_LEN
     }
 
     /// What a channel has yet to take of its share.
@@ -211,7 +226,6 @@ impl Outgoing {
         if self.is_taken() {
             self.room = SMALL_RECORD;
             self.buffer = Buffer::default();
-            self.len = 0;
             self.begin();
         }
     }

@@ -4,7 +4,7 @@
 //! Some are made in advance; those of finished streams come back. A set that is not used for a while is
 //! closed, before the server would, and so is one that the server has closed or spoken on.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use association::{COOKIE_LEN, Cookie, HEADER_LEN, Message};
@@ -17,9 +17,10 @@ use tracing::{info, warn};
 
 use crate::StreamError;
 use crate::channel;
-use crate::config::{Channel, ClientConfig, PoolConfig};
-use crate::intercept::OWN_MARK;
+use crate::config::{Channel, PoolConfig, Remote};
+use crate::meter::{Meter, Metered};
 use crate::relay::Finished;
+use crate::status;
 
 /// How long channels may take to connect and be greeted. Where one packet in seven is lost TCP alone needs
 /// more than 10 s to connect for one connection in fifty.
@@ -33,9 +34,9 @@ const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 
 /// The sets of connections to one server.
 pub(crate) struct Pool {
-    channels: Vec<Channel>,
-    /// How many of them are needed.
-    needed: usize,
+    remote: Remote,
+    /// What its channels have carried, in their order.
+    meters: Vec<Arc<Meter>>,
     mark: Option<u32>,
     config: PoolConfig,
     /// The oldest first.
@@ -50,7 +51,7 @@ pub(crate) struct Ready {
     /// The indices of its channels: of all, or of as many as are needed at least.
     places: Vec<usize>,
     /// The connections, in the order of the channels.
-    pub(crate) streams: Vec<TcpStream>,
+    pub(crate) streams: Vec<Metered<TcpStream>>,
     /// Their cookies.
     pub(crate) cookies: Vec<Cookie>,
 }
@@ -61,17 +62,53 @@ struct Kept {
 }
 
 impl Pool {
-    /// An empty one.
-    pub(crate) fn new(config: &ClientConfig) -> Self {
+    /// An empty one, for a server whose connections have this mark.
+    pub(crate) fn new(remote: Remote, mark: Option<u32>, config: PoolConfig) -> Self {
+        let all = remote.channels.len();
         Self {
-            channels: config.channels.clone(),
-            needed: config.threshold.into(),
-            mark: config.intercept.as_ref().map(|_| OWN_MARK),
-            config: config.pool,
+            remote,
+            meters: (0..all).map(|_| Arc::default()).collect(),
+            mark,
+            config,
             kept: Mutex::default(),
             taken: Notify::new(),
-            places: Mutex::new((0..config.channels.len()).collect()),
+            places: Mutex::new((0..all).collect()),
         }
+    }
+
+    /// Whether it makes the same connections as a new one would.
+    pub(crate) fn is_for(&self, remote: &Remote, mark: Option<u32>, config: PoolConfig) -> bool {
+        self.remote == *remote && self.mark == mark && self.config == config
+    }
+
+    /// How many channels there are.
+    pub(crate) fn channels(&self) -> usize {
+        self.remote.channels.len()
+    }
+
+    /// How many channels a stream needs: k.
+    pub(crate) fn threshold(&self) -> u8 {
+        self.remote.threshold
+    }
+
+    /// Whether a stream can do without one of the channels.
+    pub(crate) fn has_spare(&self) -> bool {
+        usize::from(self.threshold()) < self.channels()
+    }
+
+    /// Whether connections are used for several streams.
+    pub(crate) fn keeps(&self) -> bool {
+        self.config.keep > 0
+    }
+
+    /// What there is to tell of its channels.
+    pub(crate) fn status(&self) -> Vec<status::Channel> {
+        let kept = self.kept();
+        let of_place = |(place, (channel, meter)): (usize, (&Channel, &Arc<Meter>))| {
+            let ready = kept.iter().filter(|set| set.ready.places.contains(&place)).count();
+            status::Channel { ready: ready as u64, ..meter.channel(channel.server.to_string()) }
+        };
+        self.remote.channels.iter().zip(&self.meters).enumerate().map(of_place).collect()
     }
 
     /// A set for a stream: the newest that is kept, or a new one.
@@ -97,16 +134,16 @@ impl Pool {
     /// Keeps the connections of a stream that is over, as soon as they are greeted again.
     pub(crate) async fn put_back(&self, finished: Vec<Finished>) {
         // A set that lacks a channel is not used again: it may be had by now.
-        let is_whole = finished.len() == self.channels.len();
+        let is_whole = finished.len() == self.channels();
         if !is_whole || self.kept().len() >= self.config.keep {
             return;
         }
         let places = (0..finished.len()).collect();
         let (mut streams, mut cookies) = (Vec::new(), Vec::new());
         let greeted = timeout(HANDSHAKE_TIMEOUT, async {
-            for Finished { mut stream, rest } in finished {
+            for Finished { mut stream, meter, rest } in finished {
                 cookies.push(greeted(&mut stream, &rest).await?);
-                streams.push(stream);
+                streams.push(Metered::new(stream, meter));
             }
             Some(Ready { places, streams, cookies })
         });
@@ -175,9 +212,15 @@ impl Pool {
         &self,
         without: Option<usize>,
     ) -> impl Future<Output = Result<Ready, StreamError>> + use<> {
-        let mut channels: Vec<_> = self.channels.iter().cloned().enumerate().collect();
-        channels.retain(|(index, _)| Some(*index) != without);
-        make(channels, self.needed, self.mark)
+        let ways = self.remote.channels.iter().zip(&self.meters).enumerate();
+        let ways = ways.filter(|(place, _)| Some(*place) != without);
+        let way = |(place, (channel, meter)): (usize, (&Channel, &Arc<Meter>))| Way {
+            place,
+            channel: channel.clone(),
+            meter: Arc::clone(meter),
+            mark: self.mark,
+        };
+        make(ways.map(way).collect(), self.threshold().into())
     }
 
     /// Logs which channels could not be connected, when that changes.
@@ -187,7 +230,7 @@ impl Pool {
             return;
         }
         before.clone_from(&ready.places);
-        let missing = (0..self.channels.len()).filter(|place| !ready.places.contains(place));
+        let missing = (0..self.channels()).filter(|place| !ready.places.contains(place));
         let missing: Vec<String> = missing.map(|place| (place + 1).to_string()).collect();
         if missing.is_empty() {
             info!("all channels are there again");
@@ -212,25 +255,26 @@ impl Pool {
 impl Ready {
     /// Whether the server has left all connections as they were greeted.
     fn waits(&self) -> bool {
-        let silent = |stream: &TcpStream| {
-            let read = stream.try_read(&mut [0]);
+        let silent = |stream: &Metered<TcpStream>| {
+            let read = stream.as_ref().try_read(&mut [0]);
             matches!(read, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
         };
         self.streams.iter().all(silent)
     }
 }
 
+/// A channel that is to be connected.
+struct Way {
+    place: usize,
+    channel: Channel,
+    meter: Arc<Meter>,
+    mark: Option<u32>,
+}
+
 /// Connects all channels at the same time, and waits until the server has greeted each; or until it has
 /// greeted as many as are needed, and then a moment for the others.
-async fn make(
-    channels: Vec<(usize, Channel)>,
-    needed: usize,
-    mark: Option<u32>,
-) -> Result<Ready, StreamError> {
-    let mut connecting = JoinSet::new();
-    for (index, channel) in channels {
-        connecting.spawn(connect(index, channel, mark));
-    }
+async fn make(ways: Vec<Way>, needed: usize) -> Result<Ready, StreamError> {
+    let mut connecting: JoinSet<_> = ways.into_iter().map(Way::connect).collect();
     let mut deadline = Instant::now() + HANDSHAKE_TIMEOUT;
     let mut made = Vec::new();
     let mut failed = StreamError::NotOpened;
@@ -248,23 +292,36 @@ async fn make(
     if made.len() < needed {
         return Err(failed);
     }
-    made.sort_by_key(|(index, ..)| *index);
-    let places = made.iter().map(|(index, ..)| *index).collect();
+    made.sort_by_key(|(place, ..)| *place);
+    let places = made.iter().map(|(place, ..)| *place).collect();
     let (streams, cookies) = made.into_iter().map(|(_, stream, cookie)| (stream, cookie)).unzip();
     Ok(Ready { places, streams, cookies })
 }
 
-async fn connect(
-    index: usize,
-    channel: Channel,
+impl Way {
+    async fn connect(self) -> Result<(usize, Metered<TcpStream>, Cookie), StreamError> {
+        let Self { place, channel, meter, mark } = self;
+        let made = greeted_on(place, &channel, mark).await;
+        if made.is_ok() {
+            meter.connected.up();
+        } else {
+            meter.unconnected.up();
+        }
+        let (stream, cookie) = made?;
+        Ok((place, Metered::new(stream, meter), cookie))
+    }
+}
+
+/// Connects a channel and reads its cookie.
+async fn greeted_on(
+    place: usize,
+    channel: &Channel,
     mark: Option<u32>,
-) -> Result<(usize, TcpStream, Cookie), StreamError> {
-    let connected = channel::connect(&channel, mark).await;
-    let Channel { server, .. } = channel;
-    let refused = |source| StreamError::Connect { channel: index, server, source };
-    let mut stream = connected.map_err(refused)?;
+) -> Result<(TcpStream, Cookie), StreamError> {
+    let refused = |source| StreamError::Connect { channel: place, server: channel.server, source };
+    let mut stream = channel::connect(channel, mark).await.map_err(refused)?;
     let cookie = greeted(&mut stream, &[]).await;
-    Ok((index, stream, cookie.ok_or(StreamError::NotGreeted { channel: index })?))
+    Ok((stream, cookie.ok_or(StreamError::NotGreeted { channel: place })?))
 }
 
 /// Reads a connection's cookie, of which the beginning may have been read already. Nothing if it does not

@@ -3,6 +3,8 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -12,19 +14,30 @@ use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tracing::{info, warn};
 use zeroize::Zeroizing;
 
 use crate::StreamError;
 use crate::channel;
 use crate::incoming::{Incoming, Received};
+use crate::meter::{Meter, Metered, Tally};
 use crate::opening::Opening;
 use crate::outgoing::Outgoing;
-use crate::record::Kind;
+use crate::record::{HEADER_LEN, Kind};
 use crate::server::{OPTION_NO_RECORDS, OPTION_ONCE};
+use crate::target::Target;
 
 /// After how long without a byte a direction gives its buffers back.
 const IDLE: Duration = Duration::from_secs(1);
+
+/// How long streams under way may take to finish after a stop, and a client to hear that its request was
+/// refused.
+pub(crate) const GRACE: Duration = Duration::from_secs(10);
+
+/// How long the request, or its answer, waits for the application's first words, to go out with them.
+const FIRST_WORDS: Duration = Duration::from_millis(2);
 
 /// How long an abort may take to be sent.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -32,6 +45,7 @@ const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 /// A connection whose stream is over.
 pub(crate) struct Finished {
     pub(crate) stream: TcpStream,
+    pub(crate) meter: Arc<Meter>,
     /// What was read of it behind the stream's end.
     pub(crate) rest: Zeroizing<Vec<u8>>,
 }
@@ -42,14 +56,18 @@ pub(crate) struct Channels {
     once: bool,
     /// How many channels may break.
     spare: usize,
-    pub(crate) streams: Vec<TcpStream>,
+    pub(crate) streams: Vec<Metered<TcpStream>>,
     pub(crate) outgoing: Outgoing,
     pub(crate) incoming: Incoming,
 }
 
 impl Channels {
     /// Those of an association on these terms.
-    pub(crate) fn new(streams: Vec<TcpStream>, terms: Terms, generator: Generator) -> Self {
+    pub(crate) fn new(
+        streams: Vec<Metered<TcpStream>>,
+        terms: Terms,
+        generator: Generator,
+    ) -> Self {
         let sharing = match terms.scheme() {
             Scheme::Xor => Sharing::xor(terms.channels()),
             Scheme::Shamir => Sharing::shamir(terms.threshold(), terms.channels()),
@@ -64,6 +82,11 @@ impl Channels {
     /// Sends one record.
     pub(crate) async fn send(&mut self, kind: Kind, payload: &[u8]) -> Result<(), StreamError> {
         self.outgoing.seal_payload(kind, payload)?;
+        self.send_sealed().await
+    }
+
+    /// Sends what is sealed.
+    pub(crate) async fn send_sealed(&mut self) -> Result<(), StreamError> {
         channel::send(&mut self.streams, &mut self.outgoing).await
     }
 
@@ -112,25 +135,29 @@ impl Channels {
     ) -> Result<Vec<Finished>, StreamError> {
         reset_when_dropped(&application);
         let (from_application, to_application) = application.split();
-        let (from_channels, to_channels) = self.streams.iter_mut().map(TcpStream::split).unzip();
+        let (from_channels, to_channels) = self.streams.iter_mut().map(Metered::split).unzip();
         let result = both(
             forward(from_application, to_channels, &mut self.outgoing, self.once),
             deliver(from_channels, to_application, &mut self.incoming, opening),
             self.spare,
         );
         if let Err(error) = result.await {
+            if let StreamError::Channel { channel, .. } = error {
+                self.streams[channel].meter.broken.up();
+            }
             drop(application);
             self.abort().await;
             return Err(error);
         }
         channel::give_up_lost(&self.streams, &mut self.incoming);
-        self.streams.iter().chain([&application]).for_each(end_when_dropped);
+        self.streams.iter().map(AsRef::as_ref).chain([&application]).for_each(end_when_dropped);
         if self.once || !self.outgoing.is_whole() || !self.incoming.is_whole() {
             return Ok(Vec::new());
         }
-        let finished = |(channel, stream)| {
+        let finished = |(channel, stream): (usize, Metered<_>)| {
             let rest = Zeroizing::new(self.incoming.rest(channel).to_vec());
-            Finished { stream, rest }
+            let (stream, meter) = stream.into_inner();
+            Finished { stream, meter, rest }
         };
         Ok(self.streams.into_iter().enumerate().map(finished).collect())
     }
@@ -140,14 +167,18 @@ impl Channels {
     pub(crate) fn send_no_records(&mut self) {
         self.outgoing.drop_records();
         self.spare = 0;
-        self.streams.iter().for_each(reset_when_dropped);
+        self.reset_when_dropped();
+    }
+
+    fn reset_when_dropped(&self) {
+        self.streams.iter().map(AsRef::as_ref).for_each(reset_when_dropped);
     }
 
     /// Tells the peer that what was sent is incomplete. Where no record can say so, because there
     /// are none or the last one is out or stuck, a reset does.
     async fn abort(mut self) {
         if !self.send_abort().await {
-            self.streams.iter().for_each(reset_when_dropped);
+            self.reset_when_dropped();
         }
     }
 
@@ -162,8 +193,8 @@ impl Channels {
 /// one end and writes to the other, so they are watched: should one of them break, the second
 /// direction may never learn of it by itself.
 async fn both<'a>(
-    forward: impl Future<Output = Result<(ReadHalf<'a>, Vec<WriteHalf<'a>>), StreamError>>,
-    deliver: impl Future<Output = Result<(Vec<ReadHalf<'a>>, WriteHalf<'a>), StreamError>>,
+    forward: impl Future<Output = Result<(ReadHalf<'a>, Vec<Metered<WriteHalf<'a>>>), StreamError>>,
+    deliver: impl Future<Output = Result<(Vec<Metered<ReadHalf<'a>>>, WriteHalf<'a>), StreamError>>,
     spare: usize,
 ) -> Result<(), StreamError> {
     tokio::pin!(forward, deliver);
@@ -216,16 +247,22 @@ async fn broken(
     }
 }
 
-/// From the application to the channels.
+/// From the application to the channels. What is sealed already goes out with the application's first words,
+/// if they come soon.
 async fn forward<'a>(
     mut application: ReadHalf<'a>,
-    mut channels: Vec<WriteHalf<'a>>,
+    mut channels: Vec<Metered<WriteHalf<'a>>>,
     outgoing: &mut Outgoing,
     once: bool,
-) -> Result<(ReadHalf<'a>, Vec<WriteHalf<'a>>), StreamError> {
+) -> Result<(ReadHalf<'a>, Vec<Metered<WriteHalf<'a>>>), StreamError> {
     loop {
-        let read = match timeout(IDLE, application.read(outgoing.payload_mut())).await {
+        let patience = if outgoing.is_taken() { IDLE } else { FIRST_WORDS };
+        let read = match timeout(patience, application.read(outgoing.payload_mut())).await {
             Ok(read) => read,
+            Err(_) if !outgoing.is_taken() => {
+                channel::send(&mut channels, outgoing).await?;
+                continue;
+            }
             Err(_idle) => {
                 outgoing.shrink();
                 application.read(outgoing.payload_mut()).await
@@ -234,6 +271,10 @@ async fn forward<'a>(
         match read.map_err(StreamError::Application)? {
             0 => break,
             len => outgoing.seal(Kind::Data, len)?,
+        }
+        // Then the end goes out with the last words.
+        if outgoing.room() >= HEADER_LEN && has_ended(application.as_ref()) {
+            break;
         }
         channel::send(&mut channels, outgoing).await?;
     }
@@ -248,13 +289,18 @@ async fn forward<'a>(
     Ok((application, channels))
 }
 
+/// Whether the peer has said all, and all of it was read.
+fn has_ended(stream: &TcpStream) -> bool {
+    matches!(SockRef::from(stream).peek(&mut [MaybeUninit::uninit()]), Ok(0))
+}
+
 /// From the channels to the application.
 async fn deliver<'a>(
-    mut channels: Vec<ReadHalf<'a>>,
+    mut channels: Vec<Metered<ReadHalf<'a>>>,
     mut application: WriteHalf<'a>,
     incoming: &mut Incoming,
     opening: Option<Opening>,
-) -> Result<(Vec<ReadHalf<'a>>, WriteHalf<'a>), StreamError> {
+) -> Result<(Vec<Metered<ReadHalf<'a>>>, WriteHalf<'a>), StreamError> {
     if let Some(opening) = opening {
         opening.answered(&mut channels, incoming).await?;
     }
@@ -277,7 +323,10 @@ async fn deliver<'a>(
 
 /// Waits for bytes on the channels: as long as the protocol has patience while a record is under
 /// way, for ever between two.
-async fn wait(channels: &mut [ReadHalf<'_>], incoming: &mut Incoming) -> Result<(), StreamError> {
+async fn wait(
+    channels: &mut [Metered<ReadHalf<'_>>],
+    incoming: &mut Incoming,
+) -> Result<(), StreamError> {
     if let Some(patience) = incoming.patience() {
         return match timeout(patience, channel::receive(channels, incoming)).await {
             Ok(result) => result,
@@ -308,4 +357,31 @@ pub(crate) fn reset_when_dropped(stream: &TcpStream) {
 /// Has a connection end as usual again, now that all has been said.
 fn end_when_dropped(stream: &TcpStream) {
     let _ = SockRef::from(stream).set_linger(None);
+}
+
+/// Logs and counts how a stream ended. Returns what is left of it.
+pub(crate) fn log_end(
+    tally: &Tally,
+    target: &Target,
+    result: Result<Vec<Finished>, StreamError>,
+) -> Vec<Finished> {
+    tally.end(result.as_ref().err());
+    match result {
+        Ok(finished) => {
+            info!(%target, "stream finished");
+            return finished;
+        }
+        Err(error) if error.is_tampering() => warn!(%target, %error, "TAMPERING: stream aborted"),
+        Err(error) => info!(%target, %error, "stream aborted"),
+    }
+    Vec::new()
+}
+
+/// Waits for streams to end by themselves for a while, then ends them.
+pub(crate) async fn drain<T: 'static>(mut streams: JoinSet<T>) {
+    let all_end = async { while streams.join_next().await.is_some() {} };
+    if timeout(GRACE, all_end).await.is_err() {
+        info!(streams = streams.len(), "streams broken off by the stop");
+        streams.shutdown().await;
+    }
 }

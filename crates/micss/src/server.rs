@@ -1,27 +1,30 @@
 //! The server's end: associates the connections that belong together and connects each stream to
 //! the service it asks for, if that is allowed.
 
-use std::future::poll_fn;
+use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::task::Poll;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use association::Message;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
 use crate::StreamError;
 use crate::channel;
-use crate::client::{listen, log_end};
 use crate::config::ServerConfig;
+use crate::directory::exchange::Answerer;
+use crate::listening::{Listening, accept, listen};
 use crate::lobby::{Association, Connection, Lobby};
+use crate::meter::{Meter, Tally};
+use crate::rarely::Rarely;
 use crate::record::Kind;
-use crate::relay::{Channels, reset_when_dropped};
+use crate::relay::{Channels, Finished, GRACE, drain, log_end, reset_when_dropped};
+use crate::status::Status;
 use crate::target::{Host, Refusal, Target};
 
 /// How long the other end may take for the first record: the request, or its answer.
@@ -29,10 +32,6 @@ pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long a service may take to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// How long streams under way may take to finish after a stop, and a client to hear that its request was
-/// refused.
-const GRACE: Duration = Duration::from_secs(10);
 
 /// The option bit of an association without records: `integrity = "none"`.
 pub(crate) const OPTION_NO_RECORDS: u32 = 1;
@@ -43,21 +42,46 @@ pub(crate) const OPTION_ONCE: u32 = 2;
 
 /// A server that listens, and does not accept yet.
 pub struct Server {
+    handle: Handle,
+    reloads: mpsc::Receiver<Reload>,
+    listening: Vec<Listening>,
+    /// Tells clients of its addresses, if it is to.
+    answerer: Option<Answerer>,
+}
+
+/// Tells how a server is, and has it take another configuration. A clone is for the same server.
+#[derive(Clone)]
+pub struct Handle {
+    tally: Arc<Tally>,
+    force: Arc<Mutex<Force>>,
+    reloads: mpsc::Sender<Reload>,
+}
+
+/// The configuration in force, and what each address has seen where it listens.
+struct Force {
     config: Arc<ServerConfig>,
-    listeners: Vec<TcpListener>,
+    meters: Vec<(SocketAddr, Arc<Meter>)>,
+}
+
+/// A configuration that is to be in force, and who wants to know whether it is.
+struct Reload {
+    config: ServerConfig,
+    answer: oneshot::Sender<io::Result<()>>,
 }
 
 impl Server {
     /// Listens where the configuration says.
     ///
     /// # Errors
-    /// When an address cannot be listened on; the address is in the error's text.
+    /// When an address cannot be listened on; the address is in the error's text. When a key of the
+    /// directory cannot be read.
     pub async fn bind(config: ServerConfig) -> io::Result<Self> {
-        let mut listeners = Vec::new();
-        for &address in &config.listen {
-            listeners.push(listen(address).await?);
-        }
-        Ok(Self { config: Arc::new(config), listeners })
+        let listening = listen(config.listen.iter().copied(), &[]).await?;
+        let answerer = answerer(&config, &[]).await?;
+        let force = Arc::new(Mutex::new(Force::new(config, &listening, &[])?));
+        let (sender, reloads) = mpsc::channel(1);
+        let handle = Handle { tally: Arc::new(Tally::new()), force, reloads: sender };
+        Ok(Self { handle, reloads, listening, answerer })
     }
 
     /// Where it listens, in the order of the configuration.
@@ -65,108 +89,175 @@ impl Server {
     /// # Errors
     /// When the system does not say.
     pub fn local_addresses(&self) -> io::Result<Vec<SocketAddr>> {
-        self.listeners.iter().map(TcpListener::local_addr).collect()
+        self.listening.iter().map(Listening::address).collect()
+    }
+
+    /// What tells clients of its addresses, if it is to.
+    pub fn answerer(&self) -> Option<&Answerer> {
+        self.answerer.as_ref()
+    }
+
+    /// What tells how it is while it runs, and changes its configuration.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
     }
 
     /// Serves until `stop` comes, then accepts no more and waits for the streams under way, but
     /// not for ever.
-    pub async fn run(self, stop: impl Future<Output = ()>) {
-        let lobby = Arc::new(Lobby::new(&self.config));
-        let slots = Arc::new(Semaphore::new(self.config.max_streams));
+    pub async fn run(mut self, stop: impl Future<Output = ()>) {
+        let tally = Arc::clone(&self.handle.tally);
+        let (mut config, mut meters) = self.handle.force();
+        let lobby = Arc::new(Lobby::new(&config));
+        let mut told = self.answerer.as_ref().map(Answerer::listening).unwrap_or_default();
+        let mut answering = answer(self.answerer.take());
         let mut waiting = JoinSet::new();
         let mut streams = JoinSet::new();
-        let welcome = |waiting: &mut JoinSet<_>, stream, peer| {
+        let welcome = |waiting: &mut JoinSet<_>, stream, peer, meter| {
             let lobby = Arc::clone(&lobby);
-            waiting.spawn(async move { lobby.welcome(stream, peer).await });
+            waiting.spawn(async move { lobby.welcome(stream, peer, meter).await });
         };
+        let (mut turn, mut too_many) = (0, Rarely::default());
         tokio::pin!(stop);
-        let mut turn = 0;
         loop {
             tokio::select! {
                 () = &mut stop => break,
-                (index, stream, peer) = accept(&self.listeners, turn) => {
+                (index, stream, peer) = accept(&self.listening, turn) => {
                     turn = index + 1;
                     channel::prepare(&stream);
-                    welcome(&mut waiting, stream, peer);
+                    meters[index].connected.up();
+                    welcome(&mut waiting, stream, peer, Arc::clone(&meters[index]));
                 }
                 Some(associated) = waiting.join_next() => {
                     let Ok(Some(association)) = associated else { continue };
-                    let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
-                        warn!(max_streams = self.config.max_streams, "stream refused: limit reached");
+                    let max_streams = config.max_streams;
+                    if streams.len() >= max_streams {
+                        tally.over_limit.up();
+                        if let Some(refused) = too_many.happened() {
+                            warn!(refused, max_streams, "streams refused: limit reached");
+                        }
                         continue;
-                    };
-                    let config = Arc::clone(&self.config);
-                    streams.spawn(async move {
-                        let finished = serve(&config, association).await;
-                        drop(slot);
-                        finished
-                    });
+                    }
+                    let (config, tally) = (Arc::clone(&config), Arc::clone(&tally));
+                    streams.spawn(async move { serve(&config, &tally, association).await });
                 }
                 Some(finished) = streams.join_next() => {
-                    for (stream, peer) in finished.unwrap_or_default() {
-                        welcome(&mut waiting, stream, peer);
+                    for (Finished { stream, meter, .. }, peer) in finished.unwrap_or_default() {
+                        welcome(&mut waiting, stream, peer, meter);
                     }
                 }
-            }
-        }
-        drop((self.listeners, waiting));
-        drain(streams).await;
-    }
-}
-
-/// Accepts from any of the listeners; returns also which. The one whose turn it is comes first, so
-/// that a flood on one does not starve the others.
-pub(crate) async fn accept(
-    listeners: &[TcpListener],
-    turn: usize,
-) -> (usize, TcpStream, SocketAddr) {
-    loop {
-        let accepted = poll_fn(|context| {
-            for index in (turn..turn + listeners.len()).map(|i| i % listeners.len()) {
-                let listener = &listeners[index];
-                if let Poll::Ready(result) = listener.poll_accept(context) {
-                    return Poll::Ready(result.map(|(stream, peer)| (index, stream, peer)));
+                Some(Reload { config: new, answer: reply }) = self.reloads.recv() => {
+                    let taken = self.reload(new, &told).await;
+                    if let Ok(answerer) = &taken {
+                        (config, meters) = self.handle.force();
+                        lobby.reconfigure(&config);
+                        told = answerer.as_ref().map(Answerer::listening).unwrap_or_default();
+                    }
+                    // Who asked may have gone.
+                    let _ = reply.send(taken.map(|answerer| answering = answer(answerer)));
                 }
             }
-            Poll::Pending
-        });
-        match accepted.await {
-            Ok(accepted) => return accepted,
-            Err(error) => {
-                // Usually there are too many open files; asking at once again would only spin.
-                warn!(%error, "cannot accept connections for a moment");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
+        }
+        drop((self.listening, waiting, told, answering));
+        drain(streams).await;
+    }
+
+    /// Has another configuration in force for the streams to come. Nothing changes unless all does. Returns
+    /// what tells clients of the addresses, which may use what was listened on for that before.
+    async fn reload(
+        &mut self,
+        config: ServerConfig,
+        told: &[Listening],
+    ) -> io::Result<Option<Answerer>> {
+        let answerer = answerer(&config, told).await?;
+        let listening = listen(config.listen.iter().copied(), &self.listening).await?;
+        let mut force = self.handle.force.lock().unwrap_or_else(PoisonError::into_inner);
+        *force = Force::new(config, &listening, &force.meters)?;
+        self.listening = listening;
+        Ok(answerer)
+    }
+}
+
+/// What tells clients of the server's addresses, if the configuration says so.
+async fn answerer(config: &ServerConfig, before: &[Listening]) -> io::Result<Option<Answerer>> {
+    let Some(directory) = &config.directory else { return Ok(None) };
+    let bound = Answerer::bind_again(directory, &config.beside, before).await;
+    bound.map(Some).map_err(io::Error::other)
+}
+
+/// Has clients told until what it returns is dropped.
+fn answer(answerer: Option<Answerer>) -> JoinSet<()> {
+    answerer.into_iter().map(|answerer| answerer.run(pending())).collect()
+}
+
+impl Force {
+    /// Counts go on at addresses that were listened at before.
+    fn new(
+        config: ServerConfig,
+        listening: &[Listening],
+        before: &[(SocketAddr, Arc<Meter>)],
+    ) -> io::Result<Self> {
+        let meter = |place: &Listening| {
+            let address = place.address()?;
+            let known = before.iter().find(|(known, _)| *known == address);
+            Ok((address, known.map(|(_, meter)| Arc::clone(meter)).unwrap_or_default()))
+        };
+        let meters = listening.iter().map(meter).collect::<io::Result<_>>()?;
+        Ok(Self { config: Arc::new(config), meters })
+    }
+}
+
+impl Handle {
+    /// What the server is doing.
+    pub fn status(&self) -> Status {
+        let force = self.force.lock().unwrap_or_else(PoisonError::into_inner);
+        let meters = force.meters.iter();
+        Status {
+            uptime_s: self.tally.uptime().as_secs_f64(),
+            streams: self.tally.streams(),
+            channels: meters.map(|(address, meter)| meter.channel(address.to_string())).collect(),
         }
     }
-}
 
-/// Waits for tasks to end by themselves for a while, then ends them.
-pub(crate) async fn drain<T: 'static>(mut tasks: JoinSet<T>) {
-    let all_end = async { while tasks.join_next().await.is_some() {} };
-    if timeout(GRACE, all_end).await.is_err() {
-        info!(streams = tasks.len(), "streams broken off by the stop");
-        tasks.shutdown().await;
+    /// Has the server use another configuration for the streams to come. Those under way are left alone.
+    ///
+    /// # Errors
+    /// As [`Server::bind`], and the configuration before stays in force; or when the server has stopped.
+    pub async fn reload(&self, config: ServerConfig) -> io::Result<()> {
+        let stopped = || io::Error::other("it has stopped");
+        let (answer, answered) = oneshot::channel();
+        self.reloads.send(Reload { config, answer }).await.map_err(|_| stopped())?;
+        answered.await.unwrap_or_else(|_| Err(stopped()))
+    }
+
+    fn force(&self) -> (Arc<ServerConfig>, Vec<Arc<Meter>>) {
+        let force = self.force.lock().unwrap_or_else(PoisonError::into_inner);
+        let meters = force.meters.iter().map(|(_, meter)| Arc::clone(meter));
+        (Arc::clone(&force.config), meters.collect())
     }
 }
 
-/// Serves one stream, from the client's request to its end. Returns its connections, where they can be
-/// used again.
-async fn serve(config: &ServerConfig, association: Association) -> Vec<(TcpStream, SocketAddr)> {
+/// Serves one stream, from the client's request to its end. Returns its connections, and where they are from,
+/// if they can be used again.
+async fn serve(
+    config: &ServerConfig,
+    tally: &Arc<Tally>,
+    association: Association,
+) -> Vec<(Finished, SocketAddr)> {
+    let _under_way = tally.begin();
     let peers: Vec<_> = association.connections.iter().map(|connection| connection.peer).collect();
     let (target, channels, service) = match open(config, association).await {
         Ok(opened) => opened,
         Err(error) => {
+            tally.end(Some(&error));
             info!(%error, "stream not opened");
             return Vec::new();
         }
     };
     info!(%target, channels = peers.len(), "stream opened");
-    let over = log_end(&target, channels.relay(service, None).await);
+    let over = log_end(tally, &target, channels.relay(service, None).await);
     // A client that has sent more than its stream has not waited for the next cookie.
     let waits = over.iter().all(|connection| connection.rest.is_empty());
-    let streams = over.into_iter().map(|connection| connection.stream);
-    if waits { streams.zip(peers).collect() } else { Vec::new() }
+    if waits { over.into_iter().zip(peers).collect() } else { Vec::new() }
 }
 
 /// Hears which service the client wants, and connects to it.
@@ -192,7 +283,12 @@ async fn open(
     channels.outgoing.precede(Message::Confirm(list).encode());
     match connect(config, &payload).await {
         Ok((target, service)) => {
-            channels.send(Kind::Opened, &[]).await?;
+            // A client that has said something already waits for what the service says to that.
+            let waits_for_this = channels.incoming.patience().is_none();
+            channels.outgoing.seal_payload(Kind::Opened, &[])?;
+            if waits_for_this || !records {
+                channels.send_sealed().await?;
+            }
             if !records {
                 channels.send_no_records();
             }

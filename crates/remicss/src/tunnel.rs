@@ -1,5 +1,4 @@
-//! One end of a tunnel at work: a TUN device, a UDP socket a channel, and four threads, one of which
-//! only tells `sunder status` how it is.
+//! One end of a tunnel at work: a TUN device, a UDP socket a channel, and three threads.
 //!
 //! ```text
 //! device ─▶ sending ─▶ channels          channels ─▶ receiving ─▶ device
@@ -38,8 +37,7 @@ use crate::udp::{Channel, Place};
 use planning::Planning;
 use receiving::Receiving;
 use sending::{Command, Sending};
-use telling::Telling;
-pub use telling::directory as status_directory;
+pub use telling::Teller;
 use wake::Wake;
 
 /// How many packets or superpackets the device keeps for the sending thread.
@@ -51,7 +49,7 @@ pub struct Tunnel {
     sending: Sending,
     receiving: Receiving,
     planning: Planning,
-    telling: Telling,
+    teller: Teller,
     stopper: Stopper,
 }
 
@@ -61,7 +59,6 @@ pub struct Stopper {
     stops: Arc<AtomicBool>,
     wake_receiving: Wake,
     wake_sending: Wake,
-    wake_telling: Wake,
     sending: mpsc::Sender<Command>,
 }
 
@@ -97,14 +94,13 @@ impl Tunnel {
         let device = Arc::new(make_device(config, mtu)?);
 
         let wake = || Wake::new().map_err(|error| error.to_string());
-        let (wake_sending, wake_receiving, wake_telling) = (wake()?, wake()?, wake()?);
+        let (wake_sending, wake_receiving) = (wake()?, wake()?);
         let (to_sending, commands) = mpsc::channel();
         let (to_planning, requests) = mpsc::channel();
         let stopper = Stopper {
             stops: Arc::default(),
             wake_receiving: wake_receiving.clone(),
             wake_sending: wake_sending.clone(),
-            wake_telling: wake_telling.clone(),
             sending: to_sending.clone(),
         };
         let sending = Sending {
@@ -143,7 +139,7 @@ impl Tunnel {
             risks: config.channels.iter().map(|channel| channel.risk).collect(),
             stops: Arc::clone(&stopper.stops),
         };
-        let telling = Telling {
+        let teller = Teller {
             device: device.name().to_owned(),
             clock,
             risks: receiving.risks.clone(),
@@ -151,15 +147,18 @@ impl Tunnel {
             sending: Arc::clone(&sending.counts),
             receiving: Arc::clone(&receiving.counts),
             predicted: Arc::clone(&planning.predicted),
-            wake: wake_telling,
-            stops: Arc::clone(&stopper.stops),
         };
-        Ok(Self { device, sending, receiving, planning, telling, stopper })
+        Ok(Self { device, sending, receiving, planning, teller, stopper })
     }
 
     /// The device's name.
     pub fn device(&self) -> &str {
         self.device.name()
+    }
+
+    /// What tells how it is.
+    pub fn teller(&self) -> Teller {
+        self.teller.clone()
     }
 
     /// What stops it.
@@ -175,16 +174,14 @@ impl Tunnel {
     /// # Panics
     /// When a thread cannot be started, or has panicked.
     pub fn run(self) -> Result<(), String> {
-        let Self { sending, receiving, planning, telling, stopper, device: _ } = self;
+        let Self { sending, receiving, planning, stopper, teller: _, device: _ } = self;
         let start = |name: &str| thread::Builder::new().name(name.into());
         let planner = start("planning").spawn(move || planning.run()).expect("a thread");
         let receiver = start("receiving").spawn(move || receiving.run()).expect("a thread");
-        let teller = start("telling").spawn(move || telling.run()).expect("a thread");
         let result = sending.run();
         stopper.stop();
         receiver.join().expect("the receiving thread");
         planner.join().expect("the planning thread");
-        teller.join().expect("the telling thread");
         result
     }
 }
@@ -194,7 +191,6 @@ impl Stopper {
     pub fn stop(&self) {
         self.stops.store(true, Ordering::Relaxed);
         self.wake_receiving.wake();
-        self.wake_telling.wake();
         // It has ended if it does not listen.
         let _ = self.sending.send(Command::Stop);
         self.wake_sending.wake();

@@ -132,7 +132,8 @@ impl House {
         let log = tempfile::Builder::new().tempfile_in(self.place.path()).unwrap();
         let (log, path) = log.keep().unwrap();
         let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+        command.args(arguments).env("RUNTIME_DIRECTORY", self.place.path());
+        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         let child = self.host(host).run(|| command.spawn()).unwrap().unwrap();
         Program { child, log: path }
     }
@@ -197,10 +198,15 @@ impl Program {
         }
     }
 
+    /// Sends a signal.
+    pub(crate) fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
+    }
+
     /// Sends SIGTERM, and waits for the end.
     pub(crate) fn stop(mut self) {
-        let id = self.child.id().to_string();
-        assert!(Command::new("kill").arg(id).status().unwrap().success());
+        self.signal("-TERM");
         assert!(self.child.wait().unwrap().success(), "{}", self.log());
     }
 

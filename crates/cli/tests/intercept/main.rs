@@ -8,7 +8,7 @@ mod rules;
 
 use std::process::ExitCode;
 
-use lab::sandbox::{self, SandboxError};
+use lab::sandbox;
 use libtest_mimic::{Arguments, Trial as Test};
 
 /// Tests by their functions.
@@ -19,16 +19,8 @@ macro_rules! tests {
 }
 
 fn main() -> ExitCode {
-    match sandbox::enter() {
-        Ok(()) => {}
-        Err(error @ (SandboxError::Killed(_) | SandboxError::Interrupted(_))) => {
-            eprintln!("{error}");
-            return ExitCode::FAILURE;
-        }
-        Err(error) => {
-            eprintln!("skipped: {error}");
-            return ExitCode::SUCCESS;
-        }
+    if let Err(end) = sandbox::enter_for_tests() {
+        return end;
     }
     let tests = tests![
         programs::curl_and_nginx_by_ipv4,
@@ -40,6 +32,7 @@ fn main() -> ExitCode {
         programs::what_the_server_does_not_allow_is_reset,
         rules::they_are_what_is_printed,
         rules::a_stop_removes_them,
+        rules::a_hangup_changes_them,
         rules::a_killed_proxy_leaves_none_after_the_next_start,
         rules::two_proxies_do_not_remove_each_others,
         rules::channels_that_leave_by_one_interface_are_named,

@@ -60,6 +60,37 @@ pub(crate) fn a_killed_proxy_leaves_none_after_the_next_start() {
     assert_eq!(told(&house, "client"), before);
 }
 
+/// In one transaction, so at no time is anything out in the clear; or not at all.
+pub(crate) fn a_hangup_changes_them() {
+    let house = House::new();
+    let _server = house.serve("[]");
+    let before = told(&house, "client");
+    let proxy = house.proxy(WEB);
+    let first = told(&house, "client");
+    house.proxy_toml("intercept = \"tcp dport 22\"");
+    proxy.signal("-HUP");
+    proxy.wait_for("the configuration was read again", 1);
+    let second = told(&house, "client");
+    assert!(second != first && second.contains("tcp dport 22"), "{second}");
+    // What nft does not understand.
+    house.proxy_toml("intercept = \"tcp dport nonsense\"");
+    proxy.signal("-HUP");
+    proxy.wait_for("the configuration before stays in force", 1);
+    assert_eq!(told(&house, "client"), second);
+    // Another port.
+    house.proxy_toml("intercept = \"tcp dport 22\"\nintercept_port = 6523");
+    proxy.signal("-HUP");
+    proxy.wait_for("the configuration was read again", 2);
+    let rules = house.ask("client", "nft", &["list", "ruleset"]);
+    assert!(rules.contains("sunder_6523") && !rules.contains("sunder_6522"), "{rules}");
+    // None any more.
+    house.proxy_toml("socks = \"127.0.0.1:1080\"");
+    proxy.signal("-HUP");
+    proxy.wait_for("the configuration was read again", 3);
+    assert_eq!(told(&house, "client"), before);
+    proxy.stop();
+}
+
 /// Each has its own.
 pub(crate) fn two_proxies_do_not_remove_each_others() {
     let house = House::new();

@@ -54,10 +54,10 @@ fn the_guide_does_what_it_says() {
             ("127.0.0.1:8080", format!("127.0.0.1:{forward}")),
         ],
     );
-    let [serve, proxy, with_forward, with_intercept, with_threshold, with_pool] =
+    let [serve, proxy, with_forward, with_intercept, with_threshold, with_pool, with_peer] =
         configurations(&guide)[..]
     else {
-        panic!("six configurations")
+        panic!("seven configurations")
     };
     let server = Service::start("serve", serve, 3);
     assert_eq!(server.listening, printed(&guide, "serve"));
@@ -66,7 +66,8 @@ fn the_guide_does_what_it_says() {
         assert_eq!(proxy.listening, printed(&guide, "proxy"));
     }
     let (before, after) = proxy.split_at(proxy.find("[[channel]]").unwrap());
-    let _proxy = Service::start("proxy", &[before, with_forward, after, with_pool].concat(), 2);
+    let _proxy =
+        Service::start("proxy", &[before, with_forward, after, with_pool, with_peer].concat(), 2);
     let directory = tempfile::tempdir().unwrap();
     fs::write(
         directory.path().join("proxy.toml"),

@@ -1,7 +1,9 @@
 //! `sunder serve` and `sunder proxy`: real processes, real clients.
 
+mod churn;
 mod configuration;
 mod guide;
 mod memory;
+mod operation;
 mod processes;
 mod transfer;

@@ -1,4 +1,4 @@
-//! How much memory each open stream costs the two processes.
+//! How much memory each open stream costs the two processes. `SUNDER_STREAMS=10000` has so many of them.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use crate::processes::Service;
 
-/// How many streams there are, if the system allows so many open files.
+/// How many streams there are, if the environment says nothing and the system allows so many open files.
 const STREAMS: u64 = 1000;
 
 /// A request and its answer, in bytes.
@@ -44,8 +44,12 @@ fn allow_streams() -> u64 {
     let limit = getrlimit(Resource::Nofile).maximum;
     let raised = Rlimit { current: limit, maximum: limit };
     setrlimit(Resource::Nofile, raised).unwrap();
+    let asked = std::env::var("SUNDER_STREAMS").ok().map(|text| text.parse().unwrap());
+    let wanted = asked.unwrap_or(STREAMS);
     // A proxy needs one for the application and three for the channels.
-    limit.map_or(STREAMS, |limit| STREAMS.min((limit - 64) / 4))
+    let streams = limit.map_or(wanted, |limit| wanted.min((limit - 1024) / 4));
+    assert!(asked.is_none_or(|asked| asked == streams), "{limit:?} open files are not enough");
+    streams
 }
 
 /// A service that answers twice with what it gets and then reads no more.
@@ -153,8 +157,11 @@ async fn a_stream_costs_little_memory() {
     let listener = listener.listen(1024).unwrap();
     let service = listener.local_addr().unwrap();
     let _service = tokio::spawn(answer_twice(listener));
-    let server = Service::server(3, &service.to_string());
-    let proxy = Service::proxy(&server);
+    let most = format!("max_streams = {}\n", streams + 1);
+    let listen = "listen = [\"127.0.0.1:0\", \"127.0.0.2:0\", \"127.0.0.3:0\"]";
+    let server = Service::start("serve", &format!("{most}{listen}\nallow = [\"{service}\"]\n"), 3);
+    let config = format!("{most}socks = \"127.0.0.1:0\"\n{}", server.channels());
+    let proxy = Service::start("proxy", &config, 1);
     let socks = proxy.address(0);
     let processes = [&server, &proxy];
     let measured = Measured { processes, before: processes.map(resident_kib), streams };

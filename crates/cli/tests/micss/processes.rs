@@ -3,13 +3,14 @@
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, TempDir};
 
 /// How long anything may take before the test has failed.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -20,15 +21,18 @@ pub(crate) struct Service {
     /// What it listens on, as it says.
     pub(crate) listening: Vec<String>,
     log: Receiver<String>,
-    _config: NamedTempFile,
+    config: NamedTempFile,
+    /// Where its status socket is.
+    runtime: TempDir,
 }
 
 impl Service {
     /// Starts `sunder COMMAND` with this configuration and waits until it listens in so many places.
     pub(crate) fn start(command: &str, config: &str, listeners: usize) -> Self {
-        let file = configuration(config);
+        let (file, runtime) = (configuration(config), TempDir::new().unwrap());
         let mut child =
             sunder([OsStr::new(command), OsStr::new("--config"), file.path().as_os_str()])
+                .env("RUNTIME_DIRECTORY", runtime.path())
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped())
                 .spawn()
@@ -40,7 +44,7 @@ impl Service {
             .map(line)
             .map(|line| line.strip_prefix("listening on ").unwrap().to_owned())
             .collect();
-        Self { child, listening, log, _config: file }
+        Self { child, listening, log, config: file, runtime }
     }
 
     /// A server on `n` channels of loopback.
@@ -87,6 +91,30 @@ impl Service {
 
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Writes another configuration where it looks for its own.
+    pub(crate) fn rewrite(&self, config: &str) {
+        std::fs::write(self.config.path(), config).unwrap();
+    }
+
+    /// What `sunder status` says of it with these arguments.
+    pub(crate) fn status(&self, arguments: &[&str]) -> String {
+        let mut command = sunder(["status"]);
+        let command = command.args(arguments).env("RUNTIME_DIRECTORY", self.runtime.path());
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Where its status socket is.
+    pub(crate) fn runtime(&self) -> &Path {
+        self.runtime.path()
+    }
+
+    /// The files where its status socket is.
+    pub(crate) fn sockets(&self) -> usize {
+        std::fs::read_dir(self.runtime.path()).unwrap().count()
     }
 
     /// Waits for its end and returns the exit code; `None` if a signal ended it.

@@ -1,32 +1,21 @@
-//! The thread that tells: whoever connects to the status socket gets one JSON document.
+//! What an end tells about itself.
 
-use std::fs;
-use std::io::{self, Write};
-use std::os::fd::AsFd;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use model::{Averages, ChannelSet, Schedule, Threshold};
-use tracing::warn;
 
 use super::receiving::ReceivingCounts;
 use super::sending::SendingCounts;
-use super::wake::Wake;
 use super::{Clock, lock};
 use crate::common::{Common, Situation};
 use crate::estimate::{Estimate, Learner, State};
 use crate::receiver::{Reassembled, Released};
 use crate::status::{Achieved, Channel, Dropped, Predicted, Status, Waited};
 
-/// How long somebody who asks may take to read the answer.
-const PATIENCE: Duration = Duration::from_secs(1);
-
-/// What the thread works with.
-pub(super) struct Telling {
+/// Tells how a tunnel is, at any time. A clone tells of the same.
+#[derive(Clone)]
+pub struct Teller {
     pub(super) device: String,
     pub(super) clock: Clock,
     pub(super) risks: Vec<f64>,
@@ -34,79 +23,11 @@ pub(super) struct Telling {
     pub(super) sending: Arc<Mutex<SendingCounts>>,
     pub(super) receiving: Arc<Mutex<ReceivingCounts>>,
     pub(super) predicted: Arc<Mutex<Option<Averages>>>,
-    pub(super) wake: Wake,
-    pub(super) stops: Arc<AtomicBool>,
 }
 
-/// A socket that is gone when this is.
-struct Socket {
-    listener: UnixListener,
-    path: PathBuf,
-}
-
-impl Drop for Socket {
-    fn drop(&mut self) {
-        // Who finds it later finds nobody there.
-        let _ = fs::remove_file(&self.path);
-    }
-}
-
-/// The directory of status sockets: `$RUNTIME_DIRECTORY` (systemd's), or `/run/sunder` for root, or
-/// `sunder` in `$XDG_RUNTIME_DIR`.
-pub fn directory() -> Option<PathBuf> {
-    if let Some(given) = std::env::var_os("RUNTIME_DIRECTORY") {
-        return Some(given.into());
-    }
-    if rustix::process::geteuid().is_root() {
-        return Some("/run/sunder".into());
-    }
-    std::env::var_os("XDG_RUNTIME_DIR").map(|given| Path::new(&given).join("sunder"))
-}
-
-impl Telling {
-    /// Tells until it is to stop. Without a place for its socket, it tells nobody.
-    pub(super) fn run(self) {
-        let socket = match self.bind() {
-            Ok(socket) => socket,
-            Err(error) => {
-                warn!("`sunder status` will not see this tunnel: {error}");
-                return;
-            }
-        };
-        while !self.stops.load(Ordering::Relaxed) {
-            self.wake.wait(&[socket.listener.as_fd()], None);
-            while let Ok((stream, _)) = socket.listener.accept() {
-                // Who does not wait for the answer does not want it.
-                let _ = self.answer(&stream);
-            }
-        }
-    }
-
-    fn bind(&self) -> io::Result<Socket> {
-        let missing = || io::Error::other("there is no directory for it: set RUNTIME_DIRECTORY");
-        let directory = directory().ok_or_else(missing)?;
-        if !directory.is_dir() {
-            fs::create_dir_all(&directory)?;
-            fs::set_permissions(&directory, fs::Permissions::from_mode(0o700))?;
-        }
-        let path = directory.join(format!("tunnel-{}.sock", self.device));
-        // Nobody else has this device, so what is there is left from before.
-        let _ = fs::remove_file(&path);
-        let listener = UnixListener::bind(&path)?;
-        let socket = Socket { listener, path };
-        socket.listener.set_nonblocking(true)?;
-        Ok(socket)
-    }
-
-    fn answer(&self, mut stream: &UnixStream) -> io::Result<()> {
-        stream.set_nonblocking(false)?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        let mut text = serde_json::to_vec(&self.status())?;
-        text.push(b'\n');
-        stream.write_all(&text)
-    }
-
-    fn status(&self) -> Status {
+impl Teller {
+    /// What the tunnel is doing now.
+    pub fn status(&self) -> Status {
         let now = self.clock.now();
         let sending = lock(&self.sending).clone();
         let receiving = lock(&self.receiving).clone();

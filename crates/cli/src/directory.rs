@@ -1,0 +1,374 @@
+//! `sunder directory`: on which addresses the proxy's peers are reached.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use clap::Subcommand;
+use micss::directory::addresses::Addresses;
+use micss::directory::config::{ClientDirectory, ConfigError, RawClientDirectory};
+use micss::directory::keys::is_exposed;
+use micss::directory::store::{Entry, Learnt, Source, Store, StoreError};
+use micss::directory::{Directory, DirectoryError};
+use serde::{Deserialize, Serialize};
+
+use crate::console;
+use crate::daemon::{self, At, Mistake, TomlMistake};
+use crate::failure::Failure;
+use crate::table::{Side, aligned};
+
+/// The part of a proxy's configuration that this is about, shown by `--help`.
+const EXAMPLE: &str = include_str!("directory.toml");
+
+/// Says on which addresses peers are reached, and lets you add, remove and learn them.
+///
+/// A peer is known by one address, the one that applications connect to. What you add stays until you
+/// remove it, and is never asked for. What a peer has said itself is believed if it proves it with a key
+/// that you trust, for as long as you say.
+#[derive(clap::Args)]
+#[command(arg_required_else_help = true, after_help = help())]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+fn help() -> String {
+    format!(
+        "Example: sunder directory list --config proxy.toml, with this in proxy.toml\n\n{EXAMPLE}\n\
+         Then: sunder directory add --config proxy.toml 203.0.113.5 203.0.113.5:6522 198.51.100.5:6522"
+    )
+}
+
+#[derive(Subcommand)]
+enum Command {
+    List(List),
+    Add(Add),
+    Remove(Remove),
+    Refresh(Refresh),
+}
+
+/// Lists the peers, where their addresses are from and since when, and the addresses.
+#[derive(clap::Args)]
+#[command(after_help = "Example: sunder directory list --config proxy.toml")]
+struct List {
+    #[command(flatten)]
+    place: Place,
+    /// Print one JSON document on standard output: a list with an entry for each peer
+    #[arg(long)]
+    json: bool,
+}
+
+/// Adds a peer's addresses, in place of those that are known.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example: sunder directory add --config proxy.toml 203.0.113.5 203.0.113.5:6522 \
+                        198.51.100.5:6522"
+)]
+struct Add {
+    #[command(flatten)]
+    place: Place,
+    /// The address that applications connect to
+    peer: IpAddr,
+    /// The peer's address on each channel
+    #[arg(value_name = "ADDRESS", required = true)]
+    addresses: Vec<SocketAddr>,
+}
+
+/// Removes a peer and its addresses.
+#[derive(clap::Args)]
+#[command(after_help = "Example: sunder directory remove --config proxy.toml 203.0.113.5")]
+struct Remove {
+    #[command(flatten)]
+    place: Place,
+    /// The address that applications connect to
+    peer: IpAddr,
+}
+
+/// Asks peers for their addresses, also if what is known is not old.
+#[derive(clap::Args)]
+#[command(after_help = "Example: sunder directory refresh --config proxy.toml 192.0.2.10
+
+Exit code 3 says that an answer came and was not believed: it was changed on the way, or the peer has
+another key, or it is another peer.")]
+struct Refresh {
+    #[command(flatten)]
+    place: Place,
+    /// The addresses that applications connect to [default: all whose addresses were learnt]
+    #[arg(value_name = "PEER")]
+    peers: Vec<IpAddr>,
+}
+
+#[derive(clap::Args)]
+struct Place {
+    /// The proxy's configuration, in TOML
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+}
+
+/// Does what is asked for.
+///
+/// # Errors
+/// When the configuration is wrong, the database fails, or a peer does not answer or is not believed.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    match &arguments.command {
+        Command::List(arguments) => list(arguments),
+        Command::Add(arguments) => add(arguments),
+        Command::Remove(arguments) => remove(arguments),
+        Command::Refresh(arguments) => refresh(arguments),
+    }
+}
+
+fn list(arguments: &List) -> Result<(), Failure> {
+    let config = arguments.place.load()?;
+    let file = arguments.place.beside().join(&config.file);
+    // Looking makes no file, which would be of whoever looks.
+    let entries = if file.exists() { entries(&file)? } else { Vec::new() };
+    if arguments.json {
+        return console::print_json(&entries.iter().map(Document::of).collect::<Vec<_>>());
+    }
+    if entries.is_empty() {
+        return console::print_line("no peers are known yet");
+    }
+    console::print(table(&entries).trim_end().as_bytes())
+}
+
+fn add(arguments: &Add) -> Result<(), Failure> {
+    let Add { place, peer, addresses } = arguments;
+    let addresses =
+        Addresses::new(addresses.clone()).map_err(|error| Failure::Usage(error.to_string()))?;
+    let (file, mut store) = place.open()?;
+    let before = store.add(peer.to_canonical(), &addresses, SystemTime::now());
+    let before = before.map_err(|error| failed(&file, &error))?;
+    console::print_line(&reached(*peer, &addresses, before.map(|entry| entry.addresses)))
+}
+
+fn remove(arguments: &Remove) -> Result<(), Failure> {
+    let Remove { place, peer } = arguments;
+    let (file, mut store) = place.open()?;
+    if store.remove(peer.to_canonical()).map_err(|error| failed(&file, &error))? {
+        console::print_line(&format!("{peer} is removed"))
+    } else {
+        Err(Failure::Failed(format!("{peer} is not known: sunder directory list shows who is")))
+    }
+}
+
+fn refresh(arguments: &Refresh) -> Result<(), Failure> {
+    let Refresh { place, peers } = arguments;
+    let config = place.load()?;
+    let beside = place.beside();
+    for key in config.key_files(beside).iter().filter(|key| is_exposed(key)) {
+        let key = key.display();
+        console::warning(&format!(
+            "others on this host may read key {key}, and pass for a peer: chmod 600 {key}"
+        ));
+    }
+    let directory = Directory::open(&config, beside).map_err(|error| refused(&error))?;
+    let peers = if peers.is_empty() { learnt(&beside.join(&config.file))? } else { peers.clone() };
+    if peers.is_empty() {
+        return console::print_line("no peers were learnt yet: name those to ask");
+    }
+    let runtime = daemon::runtime()?;
+    let mut worst = None;
+    for peer in peers {
+        match runtime.block_on(directory.refresh(peer, None)) {
+            Ok(Learnt { addresses, before }) => {
+                console::print_line(&reached(peer, &addresses, before))?;
+            }
+            Err(error) => worst = Some(worse(worst, refused(&error))),
+        }
+    }
+    worst.map_or(Ok(()), Err)
+}
+
+impl Place {
+    fn load(&self) -> Result<ClientDirectory, Failure> {
+        daemon::load("directory", &self.config, parse)
+    }
+
+    /// The directory that the configuration is in.
+    fn beside(&self) -> &Path {
+        self.config.parent().unwrap_or(Path::new(""))
+    }
+
+    /// The database, and its name.
+    fn open(&self) -> Result<(PathBuf, Store), Failure> {
+        let file = self.beside().join(self.load()?.file);
+        let store = Store::open(&file).map_err(|error| failed(&file, &error))?;
+        Ok((file, store))
+    }
+}
+
+/// Of a proxy's configuration, the part about the directory: the rest is the proxy's.
+#[derive(Deserialize)]
+struct Proxy {
+    directory: Option<RawClientDirectory>,
+}
+
+fn parse(text: &str) -> Result<ClientDirectory, Wrong> {
+    let Proxy { directory } =
+        toml::from_str(text).map_err(|error| Wrong::Toml(TomlMistake::from(error)))?;
+    directory.ok_or(Wrong::Missing)?.check().map_err(Wrong::Directory)
+}
+
+/// Why a configuration says nothing about the directory.
+#[derive(Debug)]
+enum Wrong {
+    Toml(TomlMistake),
+    Directory(ConfigError),
+    Missing,
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Toml(error) => error.fmt(f),
+            Self::Directory(error) => error.fmt(f),
+            Self::Missing => f.write_str("no [directory]: add one, and name its file"),
+        }
+    }
+}
+
+impl Mistake for Wrong {
+    fn at(&self) -> At<'_> {
+        match self {
+            Self::Toml(error) => error.at(),
+            Self::Directory(error) => error.at(),
+            Self::Missing => At::Whole,
+        }
+    }
+}
+
+impl Mistake for ConfigError {
+    fn at(&self) -> At<'_> {
+        match self {
+            Self::Network { text, .. }
+            | Self::PublicKey { text, .. }
+            | Self::Twice { text }
+            | Self::TrustedKey { text } => At::Text(text),
+            Self::Range { key, .. } => At::Key(key),
+            Self::NoKey | Self::NoListener | Self::Addresses(_) | Self::Listen(_) => At::Whole,
+        }
+    }
+}
+
+fn entries(file: &Path) -> Result<Vec<Entry>, Failure> {
+    Store::open(file).and_then(|store| store.list()).map_err(|error| failed(file, &error))
+}
+
+/// The peers that have said themselves where they are reached.
+fn learnt(file: &Path) -> Result<Vec<IpAddr>, Failure> {
+    let learnt = entries(file)?.into_iter().filter(|entry| entry.source != Source::Manual);
+    Ok(learnt.map(|entry| entry.peer).collect())
+}
+
+fn failed(file: &Path, error: &StoreError) -> Failure {
+    Failure::Failed(format!("directory {}: {error}", file.display()))
+}
+
+fn refused(error: &DirectoryError) -> Failure {
+    let message = error.to_string();
+    match error {
+        _ if error.is_tampering() => Failure::Refused(message),
+        DirectoryError::Key(_)
+        | DirectoryError::NotTrusted { .. }
+        | DirectoryError::Store { source: StoreError::Manual { .. }, .. } => {
+            Failure::Usage(message)
+        }
+        _ => Failure::Failed(message),
+    }
+}
+
+/// The worse of two failures; the other is said at once.
+fn worse(before: Option<Failure>, failure: Failure) -> Failure {
+    let Some(before) = before else { return failure };
+    let (milder, worse) =
+        if failure.code() > before.code() { (before, failure) } else { (failure, before) };
+    console::error(milder.message());
+    worse
+}
+
+/// Where a peer is reached, and where it was if that is another place.
+fn reached(peer: IpAddr, addresses: &Addresses, before: Option<Addresses>) -> String {
+    match before {
+        None => format!("{peer} is reached at {addresses}"),
+        Some(before) if before == *addresses => {
+            format!("{peer} is reached at {addresses}, as before")
+        }
+        Some(before) => format!("{peer} is reached at {addresses}; before, at {before}"),
+    }
+}
+
+/// A peer, for programs.
+#[derive(Serialize)]
+struct Document<'a> {
+    peer: IpAddr,
+    source: &'static str,
+    learnt_at: String,
+    addresses: &'a [SocketAddr],
+}
+
+impl<'a> Document<'a> {
+    fn of(entry: &'a Entry) -> Self {
+        let Entry { peer, addresses, source, learnt_at } = entry;
+        let learnt_at = date(*learnt_at);
+        Self { peer: *peer, source: source.name(), learnt_at, addresses: addresses.as_slice() }
+    }
+}
+
+fn date(time: SystemTime) -> String {
+    humantime::format_rfc3339_seconds(time).to_string()
+}
+
+/// A line for each address, the first of which names the peer.
+fn table(entries: &[Entry]) -> String {
+    let head = ["peer", "source", "since", "addresses"].map(str::to_owned);
+    let lines = entries.iter().flat_map(|entry| {
+        let first = [entry.peer.to_string(), entry.source.name().to_owned(), date(entry.learnt_at)];
+        let rest = std::iter::repeat_with(|| [const { String::new() }; 3]);
+        let heads = std::iter::once(first).chain(rest);
+        let lines = heads.zip(entry.addresses.as_slice());
+        lines.map(|([peer, source, since], address)| [peer, source, since, address.to_string()])
+    });
+    let rows: Vec<_> = std::iter::once(head).chain(lines).collect();
+    aligned(&[Side::Left; 4], &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use super::*;
+
+    #[test]
+    fn the_example_is_a_directory() {
+        let config = parse(EXAMPLE).unwrap();
+        assert_eq!((config.port, config.trusts.len()), (6523, 2));
+        assert_eq!(config.key_files(Path::new("")), [Path::new("peers.key")]);
+        // Whatever else the proxy is told.
+        let proxy = format!("socks = \"127.0.0.1:1080\"\n{EXAMPLE}\n[[channel]]\nserver = 1\n");
+        assert_eq!(parse(&proxy).unwrap(), config);
+    }
+
+    #[test]
+    fn a_peer_has_a_line_for_each_address() {
+        let entry = |peer: &str, addresses: &[&str], source| Entry {
+            peer: peer.parse().unwrap(),
+            addresses: Addresses::new(addresses.iter().map(|text| text.parse().unwrap()).collect())
+                .unwrap(),
+            source,
+            learnt_at: UNIX_EPOCH + Duration::from_secs(1_767_225_600),
+        };
+        let entries = [
+            entry("192.0.2.10", &["192.0.2.10:6522", "[2001:db8::1]:6522"], Source::Manual),
+            entry("fd00::1", &["[fd00::1]:6522"], Source::Manual),
+        ];
+        let expected = "
+  peer        source  since                 addresses
+  192.0.2.10  manual  2026-01-01T00:00:00Z  192.0.2.10:6522
+                                            [2001:db8::1]:6522
+  fd00::1     manual  2026-01-01T00:00:00Z  [fd00::1]:6522
+";
+        assert_eq!(table(&entries), expected.trim_start_matches('\n'));
+    }
+}

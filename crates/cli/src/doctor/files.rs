@@ -1,0 +1,128 @@
+//! The files that a configuration names, which are beside it.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use rustix::fs::{Access, access};
+use toml::{Table, Value};
+use zeroize::Zeroizing;
+
+use super::finding::{Finding, Level};
+use super::places::find;
+
+/// The settings that name a file with a key.
+const NAMES: [&str; 3] = ["key", "shared_key", "secret_key"];
+
+/// How many hexadecimal digits a key has.
+const DIGITS: usize = 64;
+
+/// What there is to say of the keys that the text of a configuration names.
+pub(crate) fn keys(config: &Path, text: &str) -> Vec<Finding> {
+    let document = Value::Table(text.parse::<Table>().unwrap_or_default());
+    let places = find(&document, |path, value| NAMES.contains(&path.name()) && value.is_str());
+    let key = |place: &super::places::Path| {
+        let file = place.of(&document)?.as_str()?;
+        let beside = config.parent().unwrap_or(Path::new(""));
+        Some(key(&place.to_string(), &beside.join(file)))
+    };
+    places.iter().filter_map(key).collect()
+}
+
+/// Whether a file can be written to, or made where it is not there yet.
+pub(crate) fn database(subject: &str, path: &Path) -> Finding {
+    let shown = path.display();
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+    let directory = directory.unwrap_or(Path::new("."));
+    let (place, needed) = if path.exists() {
+        (path, Access::READ_OK | Access::WRITE_OK)
+    } else {
+        (directory, Access::WRITE_OK | Access::EXEC_OK)
+    };
+    let Err(error) = access(place, needed) else {
+        return Finding::ok(subject, format!("{shown} can be written"));
+    };
+    let what = format!("{shown} cannot be written: {error}");
+    let fix = format!("make {} for the user that the command runs as", directory.display());
+    Finding::new(Level::Error, subject, what, fix)
+}
+
+fn key(subject: &str, path: &Path) -> Finding {
+    let shown = path.display();
+    let error = |what, fix| Finding::new(Level::Error, subject, what, fix);
+    let text = match fs::read(path).map(Zeroizing::new) {
+        Ok(text) => text,
+        Err(missing) if missing.kind() == ErrorKind::NotFound => {
+            let fix = format!(
+                "copy it from the other end, or make one there: (umask 077; openssl rand -hex 32 > {shown})"
+            );
+            return error(format!("no such file: {shown}"), fix);
+        }
+        Err(unreadable) => {
+            let fix = format!("let the user read it that the command runs as: ls -l {shown}");
+            return error(format!("{shown} cannot be read: {unreadable}"), fix);
+        }
+    };
+    let digits = text.trim_ascii();
+    if digits.len() != DIGITS || !digits.iter().all(u8::is_ascii_hexdigit) {
+        let what = format!("{shown} is no key: it must be {DIGITS} hexadecimal digits");
+        return error(
+            what,
+            format!("copy it from the other end, or: openssl rand -hex 32 > {shown}"),
+        );
+    }
+    let mode = fs::metadata(path).map_or(0, |metadata| metadata.permissions().mode());
+    if mode & 0o077 != 0 {
+        let what = format!("others on this host may read {shown}, and so pass for this end");
+        return Finding::new(Level::Warning, subject, what, format!("chmod 600 {shown}"));
+    }
+    Finding::ok(subject, format!("{shown} is a key that only its owner reads"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_database_can_be_written_or_made() {
+        let place = tempfile::tempdir().unwrap();
+        let level = |name: &str| database("directory, file", &place.path().join(name)).level;
+        assert_eq!(level("new"), Level::Ok);
+        fs::write(place.path().join("old"), "").unwrap();
+        assert_eq!(level("old"), Level::Ok);
+        assert_eq!(level("none/new"), Level::Error);
+        assert!(!place.path().join("new").exists(), "nothing is changed");
+    }
+
+    #[test]
+    fn keys_are_there_and_secret() {
+        let place = tempfile::tempdir().unwrap();
+        let config = place.path().join("tunnel.toml");
+        let said = || {
+            let mut findings = keys(&config, "key = \"x.key\"\nmu = 2\n");
+            assert_eq!(findings.len(), 1);
+            findings.remove(0)
+        };
+        let path = place.path().join("x.key");
+        let missing = said();
+        assert!(missing.level == Level::Error && missing.fix.unwrap().contains("openssl rand"));
+        let write = |text: &str, mode| {
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        for (text, mode, expected) in [
+            ("0aF9".repeat(16) + "\n", 0o600, Level::Ok),
+            ("0aF9".repeat(16), 0o640, Level::Warning),
+            ("0aG9".repeat(16), 0o600, Level::Error),
+            ("0aF9".repeat(15), 0o600, Level::Error),
+        ] {
+            write(&text, mode);
+            let finding = said();
+            assert_eq!(finding.level, expected, "{finding:?}");
+            assert_eq!(finding.subject, "key");
+            assert!(!finding.message.contains("0a"), "{finding:?}");
+        }
+        assert!(keys(&config, "mu = 2\n").is_empty());
+    }
+}

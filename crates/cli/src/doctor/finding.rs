@@ -1,0 +1,88 @@
+//! What was found out, and how it is shown.
+
+use serde::Serialize;
+
+use crate::console::printable;
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Level {
+    /// As it should be.
+    Ok,
+    /// Worth knowing, and right for some.
+    Note,
+    /// It works, but hardly anybody wants it so.
+    Warning,
+    /// It does not work.
+    Error,
+}
+
+/// One thing that was found out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Finding {
+    pub(crate) level: Level,
+    /// What it is about.
+    pub(crate) subject: String,
+    /// How it is.
+    pub(crate) message: String,
+    /// What to do, if there is something to do.
+    pub(crate) fix: Option<String>,
+}
+
+impl Finding {
+    /// All is well.
+    pub(crate) fn ok(subject: impl Into<String>, message: impl Into<String>) -> Self {
+        let (subject, message) = (subject.into(), message.into());
+        Self { level: Level::Ok, subject, message, fix: None }
+    }
+
+    /// Something that can be done about.
+    pub(crate) fn new(
+        level: Level,
+        subject: impl Into<String>,
+        message: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> Self {
+        let (subject, message) = (subject.into(), message.into());
+        Self { level, subject, message, fix: Some(fix.into()) }
+    }
+
+    /// For a person: a line that says what is, and one that says what to do.
+    pub(crate) fn lines(&self, coloured: bool) -> String {
+        let (word, colour) = match self.level {
+            Level::Ok => ("ok", "32"),
+            Level::Note => ("note", "36"),
+            Level::Warning => ("warning", "33"),
+            Level::Error => ("error", "31"),
+        };
+        let (start, end) =
+            if coloured { (format!("\x1b[1;{colour}m"), "\x1b[0m") } else { (String::new(), "") };
+        let what = printable(&format!("{}: {}", self.subject, self.message));
+        let fix = self.fix.iter().map(|fix| format!("\n         fix: {}", printable(fix)));
+        format!("{start}{word:7}{end}  {what}{}", fix.collect::<String>())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finding_is_two_lines_at_most_whatever_is_in_it() {
+        let fine = Finding::ok("random source", "works");
+        assert_eq!(fine.lines(false), "ok       random source: works");
+        let wrong = Finding::new(Level::Error, "line 3", "a\nb\x1b[2J", "write c");
+        let expected = "error    line 3: a\u{FFFD}b\u{FFFD}[2J\n         fix: write c";
+        assert_eq!(wrong.lines(false), expected);
+        assert!(wrong.lines(true).starts_with("\x1b[1;31merror  \x1b[0m  line 3"));
+    }
+
+    #[test]
+    fn programs_get_the_same() {
+        let json = serde_json::to_string(&Finding::new(Level::Note, "a", "b", "c")).unwrap();
+        assert_eq!(json, r#"{"level":"note","subject":"a","message":"b","fix":"c"}"#);
+        let json = serde_json::to_string(&Finding::ok("a", "b")).unwrap();
+        assert!(json.ends_with(r#""fix":null}"#), "{json}");
+    }
+}

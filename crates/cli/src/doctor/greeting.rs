@@ -1,0 +1,194 @@
+//! Whether a server of streams answers at an address: it greets whoever connects with a cookie.
+
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use association::{COOKIE_LEN, HEADER_LEN, Message, MessageError};
+use micss::config::Channel;
+use tokio::io::AsyncReadExt;
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::{timeout, timeout_at};
+
+use super::finding::{Finding, Level};
+
+/// How long a server may take to greet.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// What came of a connection.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// A greeting, after so long.
+    Greeted(Duration),
+    /// A greeting of a version that this end does not speak.
+    Version(u8),
+    /// Something else.
+    Stranger,
+    /// Nothing, although there is a connection.
+    Silent,
+    /// An end.
+    Closed,
+    /// No connection.
+    Unconnected(io::Error),
+    /// Neither a connection nor a reason.
+    Unreachable,
+}
+
+/// Connects all channels at the same time, as a proxy does.
+pub(crate) async fn ask_all(channels: Vec<Channel>) -> Vec<Answer> {
+    let mut asking = JoinSet::new();
+    for (index, channel) in channels.into_iter().enumerate() {
+        asking.spawn(async move { (index, ask(&channel).await) });
+    }
+    let mut answers = asking.join_all().await;
+    answers.sort_by_key(|(index, _)| *index);
+    answers.into_iter().map(|(_, answer)| answer).collect()
+}
+
+/// Connects one channel, and waits for the server to greet.
+pub(crate) async fn ask(channel: &Channel) -> Answer {
+    let start = Instant::now();
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let mut stream = match timeout(PATIENCE, connect(channel)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return Answer::Unconnected(error),
+        Err(_) => return Answer::Unreachable,
+    };
+    let mut bytes = [0; HEADER_LEN + COOKIE_LEN];
+    let mut len = 0;
+    while len < bytes.len() {
+        match timeout_at(deadline, stream.read(&mut bytes[len..])).await {
+            Ok(Ok(0) | Err(_)) => return Answer::Closed,
+            Ok(Ok(read)) => len += read,
+            Err(_) => return Answer::Silent,
+        }
+        if let Some(answer) = judged(&bytes[..len], start) {
+            return answer;
+        }
+    }
+    Answer::Stranger
+}
+
+async fn connect(channel: &Channel) -> io::Result<TcpStream> {
+    let Channel { server, source, device } = channel;
+    let socket = if server.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    if let Some(device) = device {
+        socket.bind_device(Some(device.as_bytes()))?;
+    }
+    if let Some(source) = source {
+        socket.bind(SocketAddr::new(*source, 0))?;
+    }
+    socket.connect(*server).await
+}
+
+/// What the first bytes say. Nothing as long as they may become a greeting.
+fn judged(bytes: &[u8], start: Instant) -> Option<Answer> {
+    match Message::parse(bytes) {
+        Ok(Message::Cookie(_)) => Some(Answer::Greeted(start.elapsed())),
+        Err(MessageError::Version(version)) => Some(Answer::Version(version)),
+        Err(MessageError::Length { .. }) => None,
+        Ok(_) | Err(_) => Some(Answer::Stranger),
+    }
+}
+
+impl Answer {
+    /// What it means for a channel to this server.
+    pub(crate) fn finding(&self, subject: &str, server: SocketAddr) -> Finding {
+        let (what, fix) = match self {
+            Self::Greeted(after) => {
+                return Finding::ok(
+                    subject,
+                    format!("{server} answers after {} ms", after.as_millis()),
+                );
+            }
+            Self::Version(version) => (
+                format!("{server} speaks version {version} of the protocol"),
+                "run the same release of sunder at both ends".to_owned(),
+            ),
+            Self::Stranger => (
+                format!("{server} answers, but is no sunder serve"),
+                "give an address that is in `listen` at the server".to_owned(),
+            ),
+            Self::Silent => (
+                format!("{server} takes the connection, and then says nothing"),
+                "give an address that is in `listen` at the server, and look at its log".to_owned(),
+            ),
+            Self::Closed => (
+                format!("{server} takes the connection, and then closes it"),
+                "look at the server's log: it says so where too many connections wait".to_owned(),
+            ),
+            Self::Unreachable => (
+                format!("{server} does not answer within {} s", PATIENCE.as_secs()),
+                format!(
+                    "look at `ip route get {}`, and at firewalls on the way and there",
+                    server.ip()
+                ),
+            ),
+            Self::Unconnected(error) => match error.kind() {
+                ErrorKind::ConnectionRefused => (
+                    format!("{server} refuses the connection: nothing listens there"),
+                    "start sunder serve there, with this address in `listen`".to_owned(),
+                ),
+                ErrorKind::PermissionDenied => (
+                    format!("this process may not connect to {server} so: {error}"),
+                    "run it as root, or `device` with Linux 5.7 or newer".to_owned(),
+                ),
+                _ => (
+                    format!("{server} cannot be reached: {error}"),
+                    format!("look at `ip route get {}`", server.ip()),
+                ),
+            },
+        };
+        Finding::new(Level::Error, subject, what, fix)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::TcpListener;
+    use std::thread;
+
+    use association::Cookie;
+
+    use super::*;
+    use crate::daemon;
+
+    /// What comes of connecting to somebody who says this, and then closes.
+    fn answer(said: &'static [u8]) -> Answer {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = listener.local_addr().unwrap();
+        let speaker = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(said).unwrap();
+        });
+        let channel = Channel { server, source: None, device: None };
+        let answer = daemon::runtime().unwrap().block_on(ask(&channel));
+        speaker.join().unwrap();
+        answer
+    }
+
+    #[test]
+    fn a_server_is_known_by_its_greeting() {
+        let cookie = Message::Cookie(Cookie::new([7; COOKIE_LEN])).encode().leak();
+        assert!(matches!(answer(cookie), Answer::Greeted(_)));
+        let mut newer = cookie.to_vec();
+        newer[4] = 9;
+        assert!(matches!(answer(newer.leak()), Answer::Version(9)));
+        assert!(matches!(answer(b"SSH-2.0-OpenSSH\r\n"), Answer::Stranger));
+        assert!(matches!(answer(b""), Answer::Closed));
+        assert!(matches!(answer(&cookie[..20]), Answer::Closed));
+    }
+
+    #[test]
+    fn who_does_not_listen_refuses() {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let channel = Channel { server, source: None, device: None };
+        let answers = daemon::runtime().unwrap().block_on(ask_all(vec![channel.clone(), channel]));
+        for answer in answers {
+            let finding = answer.finding("channel 1", server);
+            assert!(finding.message.contains("refuses the connection"), "{finding:?}");
+        }
+    }
+}

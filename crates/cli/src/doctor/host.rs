@@ -1,0 +1,320 @@
+//! What this host can do for those who run Sunder on it.
+
+use std::fs::{self, Metadata, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use micss::intercept::Intercept;
+use sharing::Generator;
+use sharing::kernels::Kernel;
+
+use super::finding::{Finding, Level};
+use super::links;
+use crate::daemon::Files;
+use crate::telling;
+
+/// What a proxy with three channels takes that is told nothing else.
+const USUAL: Files = Files { streams: 4096, each: 4, waiting: 192 };
+
+/// How a process gets a right.
+const HOW: &str =
+    "run it as root, or by the units for systemd, which give it this right and no more";
+
+/// What is to be known before there is a configuration.
+pub(crate) fn findings() -> Vec<Finding> {
+    let rights = Rights::of_this_process();
+    let matching = "tcp dport 80".parse().expect("a comparison");
+    let mut findings = vec![
+        network_devices(rights, Level::Note),
+        tun_device(Level::Note),
+        low_ports(rights, &read("/proc/sys/net/ipv4/ip_unprivileged_port_start")),
+        interception(&Intercept::new(matching, 6522).rules(), rights, Level::Note),
+        open_files(USUAL.streams, USUAL.budget().streams, USUAL.each - 1),
+        random(),
+        vectors(Kernel::best()),
+    ];
+    findings.extend(links::findings());
+    findings.push(status_directory());
+    findings
+}
+
+/// What a process may do besides what all may: its effective capabilities.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rights(u64);
+
+impl Rights {
+    /// `CAP_NET_BIND_SERVICE`.
+    const LOW_PORTS: u32 = 10;
+    /// `CAP_NET_ADMIN`.
+    const NETWORK: u32 = 12;
+
+    /// Those of this process. None where the kernel does not say.
+    pub(crate) fn of_this_process() -> Self {
+        Self::parse(&read("/proc/self/status"))
+    }
+
+    /// Those in the text of a process's status.
+    fn parse(status: &str) -> Self {
+        let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+        Self(set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0))
+    }
+
+    fn has(self, capability: u32) -> bool {
+        self.0 >> capability & 1 == 1
+    }
+}
+
+/// Whether this process may make network devices.
+pub(crate) fn network_devices(rights: Rights, lack: Level) -> Finding {
+    let subject = "network devices";
+    if rights.has(Rights::NETWORK) {
+        return Finding::ok(subject, "this process may make them (CAP_NET_ADMIN)");
+    }
+    let what = "this process may not make them, as a tunnel must (CAP_NET_ADMIN)";
+    Finding::new(lack, subject, what, HOW)
+}
+
+/// Whether TUN devices can be had.
+pub(crate) fn tun_device(lack: Level) -> Finding {
+    let path = "/dev/net/tun";
+    // To open it makes no device yet.
+    opened_tun(OpenOptions::new().read(true).write(true).open(path).map(drop), lack)
+}
+
+fn opened_tun(opened: io::Result<()>, lack: Level) -> Finding {
+    let subject = "/dev/net/tun";
+    match opened {
+        Ok(()) => Finding::ok(subject, "can be opened"),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            let what = "this process may not open it, as a tunnel must";
+            let fix = "run it as root, or chmod 666 /dev/net/tun, which is what most systems have";
+            Finding::new(lack, subject, what, fix)
+        }
+        Err(error) => {
+            let fix = "modprobe tun; in a container, let it have the device";
+            Finding::new(lack, subject, format!("cannot be opened: {error}"), fix)
+        }
+    }
+}
+
+/// Whether this process may listen on ports that are kept for the system's services. `first` is the
+/// kernel's word for the first that is anybody's.
+fn low_ports(rights: Rights, first: &str) -> Finding {
+    let (subject, first) = ("low ports", first.trim().parse().unwrap_or(1024));
+    if rights.has(Rights::LOW_PORTS) || first <= 1 {
+        return Finding::ok(subject, "this process may listen on any");
+    }
+    let what = format!("this process may listen on ports from {first} on");
+    let fix = format!("for a lower one it needs CAP_NET_BIND_SERVICE: {HOW}");
+    Finding::new(Level::Note, subject, what, fix)
+}
+
+/// Whether connections can be intercepted by these rules.
+pub(crate) fn interception(rules: &str, rights: Rights, lack: Level) -> Finding {
+    let subject = "interception";
+    // They are looked for as they are when they are needed.
+    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+    let (nft, ip) = (program("nft", &path), program("ip", &path));
+    let (Some(nft), Some(_)) = (&nft, &ip) else {
+        let missing = if nft.is_none() { "nft" } else { "ip" };
+        let fix = "install the packages nftables and iproute2";
+        return Finding::new(lack, subject, format!("there is no program {missing}"), fix);
+    };
+    if !rights.has(Rights::NETWORK) {
+        let what = "this process may not set rules for it (CAP_NET_ADMIN)";
+        return Finding::new(lack, subject, what, HOW);
+    }
+    match checked(nft, rules) {
+        Ok(()) => Finding::ok(subject, "nft takes the rules for it"),
+        Err(said) => {
+            let fix = "sunder proxy --print-rules shows the rules; the kernel needs nft's redir, tproxy and fib";
+            Finding::new(lack, subject, format!("nft refuses the rules for it: {said}"), fix)
+        }
+    }
+}
+
+/// Where a program is, by the directories in a text as `PATH` has them.
+fn program(name: &str, directories: &str) -> Option<PathBuf> {
+    let candidates = std::env::split_paths(directories).map(|directory| directory.join(name));
+    candidates.into_iter().find(|candidate| candidate.is_file())
+}
+
+/// Has nft look at rules, which changes nothing.
+///
+/// # Errors
+/// When it refuses them: what it says.
+fn checked(nft: &Path, rules: &str) -> Result<(), String> {
+    let failed = |error: io::Error| error.to_string();
+    let mut child = Command::new(nft)
+        .args(["--check", "--file", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(failed)?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // If it does not read, it says why.
+        let _ = stdin.write_all(rules.as_bytes());
+    }
+    let output = child.wait_with_output().map_err(failed)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let said = said.lines().find(|line| !line.trim().is_empty()).unwrap_or("no reason given");
+    Err(said.to_owned())
+}
+
+/// Whether there are files enough for as many streams as are wanted, or for how many there are.
+pub(crate) fn open_files(wanted: usize, possible: usize, channels: usize) -> Finding {
+    let subject = "open files";
+    if possible >= wanted {
+        return Finding::ok(
+            subject,
+            format!("enough for {wanted} streams over {channels} channels"),
+        );
+    }
+    let what = format!("enough for {possible} streams over {channels} channels, not for {wanted}");
+    let fix =
+        "raise the limit (LimitNOFILE= in a unit of systemd, or ulimit -Hn), or lower max_streams";
+    Finding::new(Level::Warning, subject, what, fix)
+}
+
+/// Whether there are random bytes, on which all secrecy rests.
+pub(crate) fn random() -> Finding {
+    match Generator::system().array::<32>() {
+        Ok(_) => Finding::ok("random source", "the system gives random bytes"),
+        Err(error) => {
+            let fix = "allow the system call getrandom, or run on a system that has it";
+            Finding::new(Level::Error, "random source", error.to_string(), fix)
+        }
+    }
+}
+
+/// Which of the processor's instructions shares are made with.
+fn vectors(kernel: Kernel) -> Finding {
+    let subject = "processor";
+    if kernel == Kernel::Portable {
+        let what =
+            "it has no vector instructions that Sunder knows, so shares take many times as long";
+        return Finding::new(Level::Note, subject, what, "one with AVX2, GFNI or NEON is faster");
+    }
+    Finding::ok(subject, format!("shares are made with {kernel}"))
+}
+
+/// Whether `sunder status` will find what runs.
+fn status_directory() -> Finding {
+    let Some(directory) = telling::directory() else {
+        let fix = "set RUNTIME_DIRECTORY to a directory of yours, for sunder status too";
+        let what = "there is none, so nothing that runs can be seen";
+        return Finding::new(Level::Note, "status directory", what, fix);
+    };
+    // In one that systemd made, there may be several.
+    status_at(&directory, fs::metadata(&directory))
+}
+
+fn status_at(directory: &Path, found: io::Result<Metadata>) -> Finding {
+    let (subject, shown) = ("status directory", directory.display());
+    match found {
+        Ok(found) if !found.is_dir() => {
+            let fix = format!("move it away: rm {shown}");
+            Finding::new(Level::Error, subject, format!("{shown} is no directory"), fix)
+        }
+        Ok(found) if found.permissions().mode() & 0o002 != 0 => {
+            let what = format!("anybody on this host may put something into {shown}");
+            Finding::new(Level::Warning, subject, what, format!("chmod o-w {shown}"))
+        }
+        Ok(_) => Finding::ok(subject, shown.to_string()),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Finding::ok(subject, format!("{shown}, which is made by the first that needs it"))
+        }
+        Err(error) => {
+            let fix = "run this as the user that the command is to run as";
+            Finding::new(Level::Warning, subject, format!("{shown}: {error}"), fix)
+        }
+    }
+}
+
+/// What the kernel says there. Nothing if it says nothing.
+pub(crate) fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: Rights = Rights(u64::MAX);
+    const NONE: Rights = Rights(0);
+
+    #[test]
+    fn rights_are_bits() {
+        let parse = |set: &str| Rights::parse(&format!("Name:\tx\nCapPrm:\tff\nCapEff:\t{set}\n"));
+        assert!(!parse("0000000000000000").has(Rights::NETWORK));
+        assert!(parse("0000000000001000").has(Rights::NETWORK));
+        assert!(!parse("0000000000001000").has(Rights::LOW_PORTS));
+        assert!(parse("000001ffffffffff").has(Rights::LOW_PORTS));
+        assert_eq!(Rights::parse(""), NONE);
+    }
+
+    #[test]
+    fn what_a_process_may_not_do_is_as_bad_as_it_needs_it() {
+        assert_eq!(network_devices(ALL, Level::Error).level, Level::Ok);
+        assert_eq!(network_devices(NONE, Level::Error).level, Level::Error);
+        assert_eq!(network_devices(NONE, Level::Note).level, Level::Note);
+        let denied = opened_tun(Err(ErrorKind::PermissionDenied.into()), Level::Error);
+        assert!(denied.level == Level::Error && denied.fix.unwrap().contains("chmod 666"));
+        let missing = opened_tun(Err(ErrorKind::NotFound.into()), Level::Note);
+        assert!(missing.level == Level::Note && missing.fix.unwrap().contains("modprobe tun"));
+        assert_eq!(opened_tun(Ok(()), Level::Error).level, Level::Ok);
+    }
+
+    #[test]
+    fn low_ports_are_those_below_the_kernels_first() {
+        assert_eq!(low_ports(ALL, "1024\n").level, Level::Ok);
+        assert_eq!(low_ports(NONE, "0\n").level, Level::Ok);
+        let some = low_ports(NONE, "80\n");
+        assert!(some.level == Level::Note && some.message.ends_with("from 80 on"), "{some:?}");
+        assert!(low_ports(NONE, "").message.ends_with("from 1024 on"));
+    }
+
+    #[test]
+    fn programs_are_found_where_they_are() {
+        let place = tempfile::tempdir().unwrap();
+        fs::write(place.path().join("nft"), "").unwrap();
+        let directories = format!("/nowhere:{}", place.path().display());
+        assert_eq!(program("nft", &directories), Some(place.path().join("nft")));
+        assert_eq!(program("ip", &directories), None);
+    }
+
+    #[test]
+    fn too_few_files_are_said_in_streams() {
+        let fine = open_files(1000, 1000, 3);
+        assert_eq!(fine, Finding::ok("open files", "enough for 1000 streams over 3 channels"));
+        let few = open_files(1000, 17, 3);
+        assert_eq!(few.level, Level::Warning);
+        assert_eq!(few.message, "enough for 17 streams over 3 channels, not for 1000");
+    }
+
+    #[test]
+    fn the_processor_is_named() {
+        assert_eq!(vectors(Kernel::Portable).level, Level::Note);
+        assert_eq!(random().level, Level::Ok);
+    }
+
+    #[test]
+    fn a_status_directory_is_only_its_owners_to_change() {
+        let place = tempfile::tempdir().unwrap();
+        let level = |path: &Path| status_at(path, fs::metadata(path)).level;
+        for (mode, expected) in [(0o755, Level::Ok), (0o700, Level::Ok), (0o777, Level::Warning)] {
+            fs::set_permissions(place.path(), fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(level(place.path()), expected, "{mode:o}");
+        }
+        let file = place.path().join("file");
+        assert_eq!(level(&file), Level::Ok, "it is made");
+        fs::write(&file, "").unwrap();
+        assert_eq!(level(&file), Level::Error);
+    }
+}

@@ -1,0 +1,296 @@
+//! The ways out of this host, and whether what comes back by them is let in.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::net::{IpAddr, UdpSocket};
+use std::path::Path;
+
+use tun::way::Way;
+
+use super::finding::{Finding, Level};
+use super::host::read;
+use crate::uplinks::Uplink;
+
+/// Where the kernel lists its interfaces.
+const INTERFACES: &str = "/sys/class/net";
+
+/// What leads nowhere.
+const LOOPBACK: &str = "lo";
+
+/// What is to be known of them before there is a configuration.
+pub(crate) fn findings() -> Vec<Finding> {
+    let links = links(
+        &read("/proc/net/route"),
+        &read("/proc/net/ipv6_route"),
+        &read("/proc/net/if_inet6"),
+        |name| Path::new(INTERFACES).join(name).join("tun_flags").exists(),
+    );
+    let strict: Vec<&str> =
+        links.keys().map(String::as_str).filter(|name| is_strict_here(name)).collect();
+    [ways_out(&links)].into_iter().chain(reverse_path(&links, &strict)).collect()
+}
+
+/// The interfaces that lead out of this host, by the kernel's own lists of routes and addresses, and whether
+/// a default route does. What is a tunnel leads out by another.
+fn links(
+    routes: &str,
+    routes6: &str,
+    addresses6: &str,
+    is_tunnel: impl Fn(&str) -> bool,
+) -> BTreeMap<String, bool> {
+    const REJECT: u32 = 0x200;
+    let refuses =
+        |flags: &str| u32::from_str_radix(flags, 16).is_ok_and(|flags| flags & REJECT != 0);
+    let mut links = BTreeMap::new();
+    let mut add = |name: &str, is_default: bool| {
+        if name != LOOPBACK && !is_tunnel(name) {
+            *links.entry(name.to_owned()).or_default() |= is_default;
+        }
+    };
+    for line in routes.lines().skip(1) {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        if let [name, destination, _, flags, _, _, _, mask, ..] = fields[..]
+            && !refuses(flags)
+        {
+            add(name, destination == "00000000" && mask == "00000000");
+        }
+    }
+    for line in addresses6.lines() {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        // Those of scope 0 are known beyond their link.
+        if let [_, _, _, "00", _, name] = fields[..] {
+            add(name, false);
+        }
+    }
+    for line in routes6.lines() {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        if let [destination, "00", _, _, _, _, _, _, flags, name] = fields[..]
+            && destination.chars().all(|digit| digit == '0')
+            && !refuses(flags)
+        {
+            add(name, true);
+        }
+    }
+    links
+}
+
+/// Whether there are as many ways out as channels need.
+fn ways_out(links: &BTreeMap<String, bool>) -> Finding {
+    let subject = "ways out";
+    let name = |(name, is_default): (&String, &bool)| {
+        format!("{name}{}", if *is_default { " (default route)" } else { "" })
+    };
+    let names = links.iter().map(name).collect::<Vec<_>>().join(", ");
+    let fix = "connect another network, unless the other end is the one with several";
+    match links.len() {
+        0 => Finding::new(Level::Warning, subject, "this host has no network", fix),
+        1 => {
+            let what =
+                format!("there is one only, {names}: all channels of this host are one there");
+            Finding::new(Level::Warning, subject, what, fix)
+        }
+        _ => Finding::ok(subject, format!("{names}; only you know whether they meet further on")),
+    }
+}
+
+/// Whether replies by one way are dropped because a route leads by another.
+fn reverse_path(links: &BTreeMap<String, bool>, strict: &[&str]) -> Option<Finding> {
+    let filters = links.len() > 1 && !strict.is_empty();
+    filters.then(|| {
+        let names = strict.join(", ");
+        let what = format!(
+            "strict on {names}: packets are dropped that come by another way than the route back, as \
+             those of a channel with `device` may"
+        );
+        Finding::new(Level::Note, "reverse path filter", what, loosened(strict))
+    })
+}
+
+fn loosened(names: &[&str]) -> String {
+    let set = |name: &&str| format!("net.ipv4.conf.{name}.rp_filter=2");
+    format!("sysctl {}", names.iter().map(set).collect::<Vec<_>>().join(" "))
+}
+
+fn is_strict_here(name: &str) -> bool {
+    let setting = |name: &str| read(&format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"));
+    is_strict(&setting("all"), &setting(name))
+}
+
+/// The higher of the two settings holds: 1 is strict, 2 is not.
+fn is_strict(all: &str, own: &str) -> bool {
+    let number = |text: &str| text.trim().parse().unwrap_or(0_u8);
+    number(all).max(number(own)) == 1
+}
+
+/// What keeps replies on a channel with `device` from being let in, if something does.
+pub(crate) fn replies(
+    subject: &str,
+    uplink: &Uplink<'_>,
+    way: impl Fn(&Uplink<'_>) -> Option<Way>,
+) -> Option<Finding> {
+    replies_where(subject, uplink, way, is_strict_here)
+}
+
+fn replies_where(
+    subject: &str,
+    uplink: &Uplink<'_>,
+    way: impl Fn(&Uplink<'_>) -> Option<Way>,
+    is_strict: impl Fn(&str) -> bool,
+) -> Option<Finding> {
+    let device = uplink.device.filter(|device| is_strict(device))?;
+    let to = uplink.to.filter(IpAddr::is_ipv4)?;
+    let back = way(&Uplink { device: None, ..*uplink }).filter(|back| back.interface != device)?;
+    let what = format!(
+        "what {to} sends comes by {device} and is dropped, as the route back is by {} and the reverse \
+         path filter is strict",
+        back.interface
+    );
+    Some(Finding::new(Level::Warning, subject, what, loosened(&[device])))
+}
+
+/// What is wrong with a device that a channel is to use, if something is.
+pub(crate) fn device(subject: &str, name: &str) -> Option<Finding> {
+    let Ok(entries) = fs::read_dir(INTERFACES) else { return None };
+    let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut names: Vec<String> = names.filter(|name| name != LOOPBACK).collect();
+    names.sort();
+    let state = read(&format!("{INTERFACES}/{name}/operstate"));
+    device_among(subject, name, &names, state.trim())
+}
+
+fn device_among(subject: &str, name: &str, names: &[String], state: &str) -> Option<Finding> {
+    if !names.iter().any(|known| known == name) {
+        let what = format!("there is no device {name}");
+        let fix = format!("this host has {}; is it plugged in?", names.join(", "));
+        return Some(Finding::new(Level::Error, subject, what, fix));
+    }
+    // A device that does not say is as good as up.
+    matches!(state, "down" | "lowerlayerdown" | "notpresent").then(|| {
+        let fix = format!("ip link set {name} up; if it is, look at its cable or connection");
+        Finding::new(Level::Warning, subject, format!("{name} is down"), fix)
+    })
+}
+
+/// What is wrong with an address of this host that a channel is to use, if something is.
+pub(crate) fn source(subject: &str, address: IpAddr) -> Option<Finding> {
+    let error = UdpSocket::bind((address, 0)).err()?;
+    let what = match error.kind() {
+        ErrorKind::AddrNotAvailable => format!("this host does not have the address {address}"),
+        _ => format!("{address} cannot be used: {error}"),
+    };
+    Some(Finding::new(Level::Error, subject, what, "`ip address` lists those that it has"))
+}
+
+/// Whether this host passes packets on, where somebody may want that.
+pub(crate) fn forwarding(subject: &str, why: &str) -> Option<Finding> {
+    let passes_on = read("/proc/sys/net/ipv4/ip_forward").trim() == "1";
+    (!passes_on).then(|| {
+        let what = format!("this host passes nothing on for others: {why}");
+        let fix = "sysctl net.ipv4.ip_forward=1, if others are to be served";
+        Finding::new(Level::Note, subject, what, fix)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROUTES: &str = "\
+Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT
+eth0\t00000000\t010200C0\t0003\t0\t0\t0\t00000000\t0\t0\t0
+eth0\t000200C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0
+wlan0\t006433C6\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0
+sunder0\t0000090A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0
+*\t00000A0A\t00000000\t0200\t0\t0\t0\t0000FFFF\t0\t0\t0
+";
+    const ADDRESSES6: &str = "\
+fd000000000000000000000000000002 04 40 00 82     wwan0
+fe8000000000000000fc00fffe000001 05 40 20 80     eth9
+00000000000000000000000000000001 01 80 10 80       lo
+";
+    const ROUTES6: &str = "\
+00000000000000000000000000000000 00 00000000000000000000000000000000 00 fd000000000000000000000000000001 00000400 00000003 00000000 00000003     wwan0
+00000000000000000000000000000000 00 00000000000000000000000000000000 00 00000000000000000000000000000000 ffffffff 00000001 00000000 00200200       lo
+fe800000000000000000000000000000 40 00000000000000000000000000000000 00 00000000000000000000000000000000 00000100 00000002 00000000 00000001     eth9
+";
+
+    fn some() -> BTreeMap<String, bool> {
+        links(ROUTES, ROUTES6, ADDRESSES6, |name| name == "sunder0")
+    }
+
+    #[test]
+    fn ways_out_have_routes_or_addresses() {
+        let expected = [("eth0", true), ("wlan0", false), ("wwan0", true)];
+        let expected = expected.map(|(name, is_default)| (name.to_owned(), is_default));
+        assert_eq!(some(), BTreeMap::from(expected));
+        assert!(links("", "", "", |_| false).is_empty());
+    }
+
+    #[test]
+    fn one_way_out_is_too_few() {
+        let fine = ways_out(&some());
+        assert_eq!(fine.level, Level::Ok);
+        assert!(fine.message.starts_with("eth0 (default route), wlan0, wwan0 (default route);"));
+        let one = ways_out(&BTreeMap::from([("eth0".to_owned(), true)]));
+        assert!(one.level == Level::Warning && one.message.contains("one only, eth0"), "{one:?}");
+        assert_eq!(ways_out(&BTreeMap::new()).level, Level::Warning);
+    }
+
+    #[test]
+    fn the_higher_filter_holds() {
+        for (all, own, expected) in [
+            ("0", "0", false),
+            ("0\n", "1\n", true),
+            ("1", "0", true),
+            ("1", "2", false),
+            ("", "", false),
+        ] {
+            assert_eq!(is_strict(all, own), expected, "{all} {own}");
+        }
+        assert_eq!(reverse_path(&some(), &[]), None);
+        let said = reverse_path(&some(), &["eth0", "wlan0"]).unwrap();
+        let fix = "sysctl net.ipv4.conf.eth0.rp_filter=2 net.ipv4.conf.wlan0.rp_filter=2";
+        assert_eq!(said.fix.as_deref(), Some(fix));
+        assert_eq!(reverse_path(&BTreeMap::from([("eth0".to_owned(), true)]), &["eth0"]), None);
+    }
+
+    #[test]
+    fn replies_must_come_by_the_way_back() {
+        let to = Some("192.0.2.1".parse().unwrap());
+        let uplink = Uplink { to, source: None, device: Some("wlan0") };
+        let by = |interface: &str| Some(Way { interface: interface.into(), gateway: None });
+        let said = |uplink: Uplink<'_>, interface, is_strict| {
+            replies_where("channel 1", &uplink, |_| by(interface), |_| is_strict)
+        };
+        let dropped = said(uplink, "eth0", true).unwrap();
+        assert!(dropped.message.contains("comes by wlan0 and is dropped"), "{dropped:?}");
+        assert_eq!(said(uplink, "wlan0", true), None);
+        assert_eq!(said(uplink, "eth0", false), None);
+        assert_eq!(said(Uplink { device: None, ..uplink }, "eth0", true), None);
+        let v6 = Some("2001:db8::1".parse().unwrap());
+        assert_eq!(said(Uplink { to: v6, ..uplink }, "eth0", true), None, "only IPv4 is filtered");
+    }
+
+    #[test]
+    fn devices_exist_and_are_up() {
+        let names = ["eth0".to_owned(), "wlan0".to_owned()];
+        let said = |name, state| device_among("channel 2", name, &names, state);
+        assert_eq!(said("eth0", "up"), None);
+        assert_eq!(said("eth0", "unknown"), None);
+        assert_eq!(said("wlan0", "down").unwrap().level, Level::Warning);
+        let missing = said("wwan0", "").unwrap();
+        assert_eq!(
+            (missing.level, missing.message.as_str()),
+            (Level::Error, "there is no device wwan0")
+        );
+        assert!(missing.fix.unwrap().starts_with("this host has eth0, wlan0"));
+    }
+
+    #[test]
+    fn an_address_is_this_hosts_or_not() {
+        assert_eq!(source("channel 1", "127.0.0.1".parse().unwrap()), None);
+        let foreign = source("channel 1", "192.0.2.77".parse().unwrap()).unwrap();
+        assert_eq!(foreign.message, "this host does not have the address 192.0.2.77");
+    }
+}

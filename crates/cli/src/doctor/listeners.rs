@@ -1,0 +1,70 @@
+//! Whether addresses can be listened on.
+
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+
+use super::finding::{Finding, Level};
+
+/// Whether connections can be taken there. `in_use` says what it means that another does so already.
+pub(crate) fn tcp(subject: &str, address: SocketAddr, in_use: impl FnOnce() -> Finding) -> Finding {
+    listened(subject, address, TcpListener::bind(address).map(drop), in_use)
+}
+
+/// Whether datagrams can be taken there, in the same way.
+pub(crate) fn udp(subject: &str, address: SocketAddr, in_use: impl FnOnce() -> Finding) -> Finding {
+    listened(subject, address, UdpSocket::bind(address).map(drop), in_use)
+}
+
+/// That an address is in use, perhaps by the very command that is looked at.
+pub(crate) fn own_or_anothers(subject: &str, address: SocketAddr, whose: &str) -> Finding {
+    let what = format!("{address} is in use: by this {whose}, if it is running");
+    let fix = format!("if it is not, see who has it: ss -lntup 'sport = :{}'", address.port());
+    Finding::new(Level::Warning, subject, what, fix)
+}
+
+fn listened(
+    subject: &str,
+    address: SocketAddr,
+    bound: io::Result<()>,
+    in_use: impl FnOnce() -> Finding,
+) -> Finding {
+    let Err(error) = bound else {
+        return Finding::ok(subject, format!("{address} can be listened on"));
+    };
+    let (what, fix) = match error.kind() {
+        ErrorKind::AddrInUse => return in_use(),
+        ErrorKind::AddrNotAvailable => (
+            format!("this host does not have the address {}", address.ip()),
+            "`ip address` lists those that it has",
+        ),
+        ErrorKind::PermissionDenied => (
+            format!("this process may not listen on port {}", address.port()),
+            "choose one from 1024 on, or run it as root or by its unit for systemd",
+        ),
+        _ => (format!("{address} cannot be listened on: {error}"), "choose another address"),
+    };
+    Finding::new(Level::Error, subject, what, fix)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_listened_on_says_why() {
+        let never = || -> Finding { panic!("not in use") };
+        let free = "127.0.0.1:0".parse().unwrap();
+        assert_eq!(tcp("socks", free, never).level, Level::Ok);
+        assert_eq!(udp("channel 1", free, never).level, Level::Ok);
+        let foreign = tcp("listen 1", "192.0.2.77:80".parse().unwrap(), never);
+        assert_eq!(foreign.message, "this host does not have the address 192.0.2.77");
+        let denied = listened("x", free, Err(ErrorKind::PermissionDenied.into()), never);
+        assert!(denied.level == Level::Error && denied.message.contains("may not"), "{denied:?}");
+
+        let taken = TcpListener::bind(free).unwrap();
+        let address = taken.local_addr().unwrap();
+        let in_use = tcp("socks", address, || own_or_anothers("socks", address, "proxy"));
+        assert_eq!(in_use.level, Level::Warning);
+        assert!(in_use.message.ends_with("in use: by this proxy, if it is running"), "{in_use:?}");
+    }
+}

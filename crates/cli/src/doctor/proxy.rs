@@ -1,0 +1,150 @@
+//! A proxy's configuration on this host.
+
+use micss::config::{Channel, ClientConfig};
+
+use super::finding::{Finding, Level};
+use super::greeting::ask_all;
+use super::risk::risk;
+use super::{files, host, links, listeners};
+use crate::daemon;
+use crate::failure::Failure;
+use crate::proxy::{risks, within_limits};
+use crate::uplinks::{Uplink, way};
+
+/// What there is to say of it.
+///
+/// # Errors
+/// When the system gives no threads to find out.
+pub(crate) fn findings(config: &ClientConfig) -> Result<Vec<Finding>, Failure> {
+    let mut findings: Vec<Finding> = risks(config, way).iter().map(|said| risk(said)).collect();
+    findings.extend(entrances(config));
+    findings.extend(channels(config)?);
+    findings.extend(directory(config));
+    let most = config.remotes().map(|remote| remote.channels.len()).max().unwrap_or(1);
+    let possible = within_limits(config.clone()).max_streams;
+    findings.push(host::open_files(config.max_streams, possible, most));
+    findings.push(host::random());
+    Ok(findings)
+}
+
+/// Where applications' connections are to come in.
+fn entrances(config: &ClientConfig) -> Vec<Finding> {
+    let socks = config.socks.map(|address| ("socks".to_owned(), address));
+    let forwards = config.forwards.iter().enumerate();
+    let forwards =
+        forwards.map(|(index, forward)| (format!("forward {}", index + 1), forward.listen));
+    let listener = |(subject, address): (String, _)| {
+        listeners::tcp(&subject, address, || listeners::own_or_anothers(&subject, address, "proxy"))
+    };
+    let mut findings: Vec<Finding> = socks.into_iter().chain(forwards).map(listener).collect();
+    if let Some(intercept) = &config.intercept {
+        let rights = host::Rights::of_this_process();
+        findings.push(host::interception(&intercept.rules(), rights, Level::Error));
+        findings.push(listener(("intercept_port".into(), ([0; 4], intercept.port()).into())));
+        let why = "of others' connections only those are carried that are intercepted";
+        findings.extend(links::forwarding("intercept", why));
+    }
+    findings
+}
+
+/// The channels: whether they can be used here, and whether somebody answers.
+fn channels(config: &ClientConfig) -> Result<Vec<Finding>, Failure> {
+    let mut findings = Vec::new();
+    let (mut subjects, mut usable) = (Vec::new(), Vec::new());
+    for (subject, channel) in named(config) {
+        let Channel { server, source, device } = channel;
+        let own = device.as_ref().and_then(|name| links::device(&subject, name));
+        let own: Vec<Finding> =
+            own.into_iter().chain(source.and_then(|own| links::source(&subject, own))).collect();
+        // What cannot connect need not be tried.
+        if own.iter().all(|finding| finding.level != Level::Error) {
+            let uplink =
+                Uplink { to: Some(server.ip()), source: *source, device: device.as_deref() };
+            findings.extend(links::replies(&subject, &uplink, way));
+            subjects.push(subject);
+            usable.push(channel.clone());
+        }
+        findings.extend(own);
+    }
+    let runtime = daemon::runtime()?;
+    let answers = runtime.block_on(ask_all(usable.clone()));
+    runtime.shutdown_background();
+    let answered = subjects.iter().zip(usable).zip(answers);
+    findings.extend(
+        answered.map(|((subject, channel), answer)| answer.finding(subject, channel.server)),
+    );
+    Ok(findings)
+}
+
+/// What channels to those need whose addresses come from the directory.
+fn directory(config: &ClientConfig) -> Vec<Finding> {
+    let file = config
+        .directory
+        .iter()
+        .map(|directory| files::database("directory, file", &config.beside.join(&directory.file)));
+    let outlets = config.outlets.iter().enumerate().flat_map(|(index, outlet)| {
+        let subject = format!("outlet {}", index + 1);
+        let device = outlet.device.as_ref().and_then(|name| links::device(&subject, name));
+        let source = outlet.source.and_then(|own| links::source(&subject, own));
+        device.into_iter().chain(source)
+    });
+    file.chain(outlets).collect()
+}
+
+/// All channels, each with what it is called.
+fn named(config: &ClientConfig) -> impl Iterator<Item = (String, &Channel)> {
+    let gateway = config.gateway.iter().map(|remote| (String::new(), remote));
+    let peers = config.peers.iter();
+    let peers = peers.map(|peer| (format!("peer {}, ", peer.addresses[0]), &peer.remote));
+    gateway.chain(peers).flat_map(|(whose, remote)| {
+        let channels = remote.channels.iter().enumerate();
+        channels.map(move |(index, channel)| (format!("{whose}channel {}", index + 1), channel))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn channels_that_cannot_be_used_are_not_tried() {
+        // Nobody listens there any more.
+        let server = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let text = format!(
+            "socks = \"0.0.0.0:0\"\n[[channel]]\nserver = \"{server}\"\n[[channel]]\nserver = \"{server}\"\n\
+             source = \"192.0.2.77\"\n[[channel]]\nserver = \"{server}\"\ndevice = \"none0\"\n"
+        );
+        let found = findings(&ClientConfig::from_toml(&text).unwrap()).unwrap();
+        let of = |subject: &str| -> Vec<&Finding> {
+            found.iter().filter(|finding| finding.subject == subject).collect()
+        };
+        for (subject, message) in [
+            ("channel 1", "refuses the connection"),
+            ("channel 2", "does not have the address 192.0.2.77"),
+            ("channel 3", "there is no device none0"),
+        ] {
+            let [one] = of(subject)[..] else { panic!("{found:#?}") };
+            assert!(one.level == Level::Error && one.message.contains(message), "{one:?}");
+        }
+        let levels: Vec<Level> = of("socks").iter().map(|finding| finding.level).collect();
+        assert_eq!(levels, [Level::Warning, Level::Ok], "open to all, and free");
+    }
+
+    #[test]
+    fn every_risk_has_a_fix() {
+        let channel = "[[channel]]\nserver = \"127.0.0.1:9\"\n";
+        let text =
+            |settings: &str, channels: usize| format!("{settings}{}", channel.repeat(channels));
+        let [open, local] = ["socks = \"0.0.0.0:0\"\n", "socks = \"127.0.0.1:0\"\nthreshold = 1\n"];
+        for text in [text(open, 1), text(local, 2)] {
+            let config = ClientConfig::from_toml(&text).unwrap();
+            let risks = risks(&config, |_| None);
+            assert_eq!(risks.len(), 2, "{risks:?}");
+            for said in risks {
+                assert_ne!(risk(&said).subject, "risk", "{said}");
+            }
+        }
+    }
+}

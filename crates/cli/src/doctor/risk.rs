@@ -1,0 +1,29 @@
+//! What a configuration allows, but hardly anybody wants, with what to do about it.
+
+use super::finding::{Finding, Level};
+
+/// What to do about a risk, by what is said of it.
+const FIXES: [(&str, &str, &str); 6] = [
+    ("one channel only", "channels", "add a [[channel]] over another network"),
+    (
+        "the second protects nothing",
+        "channels",
+        "send it by another network: give it another `device`, `source` or route, or leave it out",
+    ),
+    ("min_threshold is 1", "min_threshold", "set min_threshold = 2, with kappa = 2 or more"),
+    (
+        "threshold is 1",
+        "threshold",
+        "set threshold = 2 or more, or leave it out: then all are needed",
+    ),
+    ("SOCKS5 on", "socks", "set socks = \"127.0.0.1:1080\", or let a firewall admit only some"),
+    ("tamper_code is off", "tamper_code", "leave tamper_code out, at both ends"),
+];
+
+/// The finding for a risk that a command warns of.
+pub(crate) fn risk(said: &str) -> Finding {
+    let known = FIXES.iter().find(|(words, ..)| said.contains(words));
+    let (subject, fix) =
+        known.map_or(("risk", "see the command's guide"), |(_, subject, fix)| (*subject, *fix));
+    Finding::new(Level::Warning, subject, said, fix)
+}

@@ -1,0 +1,151 @@
+//! A server's configuration on this host.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use micss::allow::Allowed;
+use micss::config::{Channel, Integrity, ServerConfig};
+use micss::target::Host;
+use tokio::net::lookup_host;
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::finding::{Finding, Level};
+use super::greeting::{Answer, ask};
+use super::{host, listeners};
+use crate::daemon;
+use crate::failure::Failure;
+use crate::serve::within_limits;
+
+/// How long a name may take to be looked up.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// What there is to say of it.
+///
+/// # Errors
+/// When the system gives no threads to find out.
+pub(crate) fn findings(config: &ServerConfig) -> Result<Vec<Finding>, Failure> {
+    let runtime = daemon::runtime()?;
+    let mut findings = risks(config);
+    let places = config.listen.iter().enumerate();
+    findings.extend(places.map(|(index, address)| {
+        let subject = format!("listen {}", index + 1);
+        listeners::tcp(&subject, *address, || in_use(&subject, *address, &runtime))
+    }));
+    let questions = config.directory.iter().flat_map(|directory| &directory.listen);
+    findings.extend(questions.map(|address| {
+        let subject = "directory, listen";
+        listeners::tcp(subject, *address, || listeners::own_or_anothers(subject, *address, "serve"))
+    }));
+    findings.extend(runtime.block_on(services(&config.allow)));
+    runtime.shutdown_background();
+    let possible = within_limits(config.clone()).max_streams;
+    findings.push(host::open_files(config.max_streams, possible, config.listen.len()));
+    findings.push(host::random());
+    Ok(findings)
+}
+
+/// What it allows, but hardly anybody wants.
+fn risks(config: &ServerConfig) -> Vec<Finding> {
+    let warning =
+        |subject: &str, what: &str, fix: &str| Finding::new(Level::Warning, subject, what, fix);
+    let mut risks = Vec::new();
+    if config.min_channels == 1 {
+        let what = "a client may come over one channel: whoever listens on it reads everything";
+        risks.push(warning("min_channels", what, "set it to as many channels as clients have"));
+    }
+    if config.integrity == Integrity::None {
+        let what = "clients may ask for streams on which changes go unnoticed";
+        risks.push(warning("integrity", what, "leave it out"));
+    }
+    if config.allow.is_empty() {
+        let what = "it is empty, so clients reach nothing";
+        risks.push(warning("allow", what, "name a service, as in allow = [\"localhost:80\"]"));
+    }
+    let listen = &config.listen;
+    let twice = listen.iter().enumerate().find_map(|(second, address)| {
+        let first = listen[..second].iter().position(|other| other.ip() == address.ip())?;
+        Some((first + 1, second + 1, address.ip()))
+    });
+    if let Some((first, second, ip)) = twice {
+        let what =
+            format!("{first} and {second} are both at {ip}: clients come by the same way to both");
+        risks.push(warning("listen", &what, "listen at an address on each network"));
+    }
+    risks
+}
+
+/// Whether it is a server that has the address: this one, no doubt.
+fn in_use(subject: &str, address: SocketAddr, runtime: &Runtime) -> Finding {
+    let channel = Channel { server: address, source: None, device: None };
+    if let Answer::Greeted(_) = runtime.block_on(ask(&channel)) {
+        return Finding::ok(
+            subject,
+            format!("{address} is in use by a sunder serve that is running"),
+        );
+    }
+    let what = format!("{address} is in use by another program");
+    let fix = format!("see by which: ss -lntp 'sport = :{}'", address.port());
+    Finding::new(Level::Error, subject, what, fix)
+}
+
+/// Whether this host knows the services' names.
+async fn services(allowed: &[Allowed]) -> Vec<Finding> {
+    let mut asking = JoinSet::new();
+    for (index, allowed) in allowed.iter().enumerate() {
+        if let Allowed::Service(target) = allowed
+            && let Host::Name(name) = target.host()
+        {
+            let (name, port) = (name.clone(), target.port());
+            asking.spawn(async move {
+                let found = timeout(PATIENCE, lookup_host((name.as_str(), port))).await;
+                let is_found =
+                    found.is_ok_and(|found| found.is_ok_and(|mut all| all.next().is_some()));
+                (index, name, is_found)
+            });
+        }
+    }
+    let mut answers = asking.join_all().await;
+    answers.sort();
+    let unknown = answers.into_iter().filter(|(.., is_found)| !is_found);
+    let finding = |(index, name, _): (usize, String, bool)| {
+        let what = format!("this host finds no address for {name}");
+        let fix = format!("look at `getent hosts {name}`, or give the service's address");
+        Finding::new(Level::Warning, format!("allow {}", index + 1), what, fix)
+    };
+    unknown.map(finding).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn what_is_in_use_by_others_is_wrong() {
+        let other = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = other.local_addr().unwrap();
+        // It ends what it is asked, as many programs do that are asked something strange.
+        let closer = std::thread::spawn(move || drop(other.accept()));
+        let text = format!(
+            "listen = [\"{address}\", \"127.0.0.1:0\"]\nmin_channels = 1\nintegrity = \"none\"\n\
+             allow = [\"localhost:1\", \"no-such-name.invalid:1\"]\n"
+        );
+        let config = ServerConfig::from_toml(&text).unwrap();
+        let found = findings(&config).unwrap();
+        closer.join().unwrap();
+        let subjects = |level: Level| -> Vec<&str> {
+            let of_level = found.iter().filter(|finding| finding.level == level);
+            of_level.map(|finding| finding.subject.as_str()).collect()
+        };
+        assert_eq!(subjects(Level::Error), ["listen 1"], "{found:#?}");
+        let warnings = subjects(Level::Warning);
+        for subject in ["min_channels", "integrity", "listen", "allow 2"] {
+            assert!(warnings.contains(&subject), "{subject}: {found:#?}");
+        }
+        let nothing = ServerConfig { allow: Vec::new(), ..config };
+        assert!(risks(&nothing).iter().any(|risk| risk.subject == "allow"));
+    }
+}

@@ -1,0 +1,136 @@
+//! A tunnel's configuration on this host.
+
+use std::path::Path;
+
+use remicss::config::{Channel, Config, End};
+use tun::way::way_to;
+
+use super::finding::{Finding, Level};
+use super::risk::risk;
+use super::{host, links, listeners};
+use crate::tunnel::risks;
+use crate::uplinks::{Uplink, way};
+
+/// What there is to say of it. No packet is sent to find out.
+pub(crate) fn findings(config: &Config) -> Vec<Finding> {
+    let rights = host::Rights::of_this_process();
+    let mut findings =
+        vec![host::network_devices(rights, Level::Error), host::tun_device(Level::Error)];
+    findings.extend(risks(config, way).iter().map(|said| risk(said)));
+    findings.extend(own_device(&config.device));
+    for (index, channel) in config.channels.iter().enumerate() {
+        findings.extend(of_channel(&format!("channel {}", index + 1), config.end, channel));
+    }
+    if !config.routes.is_empty() {
+        let why = "hosts behind it do not reach the tunnel's `routes`";
+        findings.extend(links::forwarding("routes", why));
+    }
+    findings.push(host::random());
+    findings
+}
+
+/// The device that the tunnel is to make must not be there.
+fn own_device(name: &str) -> Option<Finding> {
+    let path = Path::new("/sys/class/net").join(name);
+    if path.join("tun_flags").exists() {
+        let what = format!("there is a device {name}: this tunnel's, if it is running");
+        let fix = format!("if it is not: ip link delete {name}, or another `device`");
+        return Some(Finding::new(Level::Warning, "device", what, fix));
+    }
+    path.exists().then(|| {
+        let what = format!("there is another device {name}");
+        Finding::new(Level::Error, "device", what, "give the tunnel's `device` another name")
+    })
+}
+
+fn of_channel(subject: &str, end: End, channel: &Channel) -> Vec<Finding> {
+    let device = channel.device.as_ref();
+    let mut findings: Vec<Finding> =
+        device.and_then(|name| links::device(subject, name)).into_iter().collect();
+    let own = channel.local.ip();
+    let source = (!own.is_unspecified()).then_some(own);
+    match end {
+        End::Server => findings.push(listeners::udp(subject, channel.local, || {
+            listeners::own_or_anothers(subject, channel.local, "tunnel")
+        })),
+        End::Client => findings.extend(source.and_then(|own| links::source(subject, own))),
+    }
+    // Where nothing can leave, there is no way to look for.
+    if findings.iter().any(|finding| finding.level == Level::Error) {
+        return findings;
+    }
+    let uplink = Uplink {
+        to: channel.peer.map(|peer| peer.ip()),
+        source,
+        device: channel.device.as_deref(),
+    };
+    if let Some(to) = uplink.to {
+        findings.push(match way_to(to, uplink.source, uplink.device) {
+            Ok(found) => {
+                let router = found.gateway.map(|gateway| format!(", to {gateway}"));
+                let router = router.unwrap_or_default();
+                Finding::ok(subject, format!("goes to {to} by {}{router}", found.interface))
+            }
+            Err(error) => {
+                let fix = format!("give this host a route there: ip route get {to}");
+                Finding::new(Level::Error, subject, format!("no way to {to}: {error}"), fix)
+            }
+        });
+    }
+    findings.extend(links::replies(subject, &uplink, way));
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use super::*;
+
+    #[test]
+    fn channels_need_devices_addresses_and_ways() {
+        let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let local = taken.local_addr().unwrap();
+        let server = format!(
+            "kappa = 1\nmu = 1\naddresses = []\nkey = \"key\"\ndevice = \"lo\"\n[[channel]]\nlisten = \"{local}\"\n\
+             [[channel]]\nlisten = \"192.0.2.77:9\"\n"
+        );
+        let client = "kappa = 1\nmu = 1\naddresses = []\n[[channel]]\nserver = \"127.0.0.1:9\"\n\
+                      [[channel]]\nserver = \"127.0.0.1:9\"\ndevice = \"none0\"\n\
+                      [[channel]]\nserver = \"127.0.0.1:9\"\nsource = \"192.0.2.77\"\n";
+        let said = |text: &str| {
+            let found = findings(&Config::from_toml(text).unwrap()).into_iter();
+            let said = found.map(|Finding { level, subject, message, .. }| {
+                format!("{level:?} {subject}: {message}")
+            });
+            said.collect::<Vec<_>>().join("\n")
+        };
+        let (server, client) = (said(&server), said(client));
+        for expected in [
+            "Error device: there is another device lo",
+            &format!("Warning channel 1: {local} is in use: by this tunnel"),
+            "Error channel 2: this host does not have the address 192.0.2.77",
+            "Warning min_threshold: min_threshold is 1",
+        ] {
+            assert!(server.contains(expected), "{expected}:\n{server}");
+        }
+        for expected in [
+            "Ok channel 1: goes to 127.0.0.1 by lo",
+            "Error channel 2: there is no device none0",
+            "Error channel 3: this host does not have the address 192.0.2.77",
+        ] {
+            assert!(client.contains(expected), "{expected}:\n{client}");
+        }
+    }
+
+    #[test]
+    fn every_risk_has_a_fix() {
+        let text = "kappa = 1\nmu = 2\ntamper_code = false\naddresses = []\n\
+                    [[channel]]\nserver = \"127.0.0.1:9\"\n[[channel]]\nserver = \"127.0.0.1:9\"\n";
+        let risks = risks(&Config::from_toml(text).unwrap(), |_| None);
+        assert_eq!(risks.len(), 3, "{risks:?}");
+        for said in risks {
+            assert_ne!(risk(&said).subject, "risk", "{said}");
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! What runs here, as Prometheus reads it.
+
+use std::convert::Infallible;
+use std::fmt::{Display, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::header::CONTENT_TYPE;
+use hyper::service::service_fn;
+use hyper::{Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+use tokio::time::{sleep, timeout};
+
+use super::ask_all;
+use crate::console;
+use crate::daemon;
+use crate::failure::Failure;
+use crate::telling::{Named, Told};
+
+/// How long a scrape may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The most scrapes at a time.
+const MAX_SCRAPES: usize = 16;
+
+/// The version of the text format.
+const FORMAT: &str = "text/plain; version=0.0.4";
+
+/// Answers scrapes until it is interrupted.
+///
+/// # Errors
+/// When the address cannot be listened on.
+pub(super) fn serve(address: SocketAddr) -> Result<(), Failure> {
+    daemon::runtime()?.block_on(async {
+        let cannot = |error| Failure::Failed(format!("cannot listen on {address}: {error}"));
+        let listener = TcpListener::bind(address).await.map_err(cannot)?;
+        let address = listener.local_addr().map_err(cannot)?;
+        console::print_line(&format!("listening on {address}: http://{address}/metrics"))?;
+        let slots = Arc::new(Semaphore::new(MAX_SCRAPES));
+        loop {
+            let Ok((stream, _)) = listener.accept().await else {
+                // Too many open files, usually.
+                sleep(Duration::from_millis(100)).await;
+                continue;
+            };
+            let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else { continue };
+            tokio::spawn(async move {
+                let answer = service_fn(|_| async { Ok::<_, Infallible>(scrape().await) });
+                let mut http = hyper::server::conn::http1::Builder::new();
+                let serving = http.keep_alive(false).serve_connection(TokioIo::new(stream), answer);
+                // Who breaks off asks again.
+                let _ = timeout(PATIENCE, serving).await;
+                drop(slot);
+            });
+        }
+    })
+}
+
+async fn scrape() -> Response<Full<Bytes>> {
+    let answer = |status, text: String| {
+        let mut response = Response::new(Full::from(text));
+        *response.status_mut() = status;
+        let format = FORMAT.parse().expect("a header's value");
+        response.headers_mut().insert(CONTENT_TYPE, format);
+        response
+    };
+    match spawn_blocking(ask_all).await {
+        Ok(Ok(told)) => answer(StatusCode::OK, text(&told)),
+        // That nothing runs is an answer.
+        Ok(Err(_)) => answer(StatusCode::OK, text(&[])),
+        Err(_) => answer(StatusCode::INTERNAL_SERVER_ERROR, String::new()),
+    }
+}
+
+/// What was told, in the text format.
+pub(super) fn text(told: &[Told]) -> String {
+    let mut metrics = Metrics::default();
+    for told in told {
+        let labels = format!("service=\"{}\",name=\"{}\"", told.kind(), escaped(told.name()));
+        metrics.add(
+            "sunder_uptime_seconds",
+            GAUGE,
+            "How long it has run.",
+            &labels,
+            told.uptime_s(),
+        );
+        match told {
+            Told::Tunnel(status) => tunnel(&mut metrics, &labels, status),
+            Told::Proxy(named) | Told::Serve(named) => streams(&mut metrics, &labels, named),
+        }
+    }
+    metrics.text()
+}
+
+const GAUGE: &str = "gauge";
+const COUNTER: &str = "counter";
+
+/// The samples of each metric, which belong together, in the order of the first of each.
+#[derive(Default)]
+struct Metrics(Vec<Metric>);
+
+struct Metric {
+    name: &'static str,
+    kind: &'static str,
+    help: &'static str,
+    samples: String,
+}
+
+impl Metrics {
+    fn add(
+        &mut self,
+        name: &'static str,
+        kind: &'static str,
+        help: &'static str,
+        labels: &str,
+        value: impl Display,
+    ) {
+        let known = self.0.iter().position(|metric| metric.name == name);
+        let place = known.unwrap_or_else(|| {
+            self.0.push(Metric { name, kind, help, samples: String::new() });
+            self.0.len() - 1
+        });
+        // Writing to a text does not fail.
+        let _ = writeln!(self.0[place].samples, "{name}{{{labels}}} {value}");
+    }
+
+    fn text(&self) -> String {
+        let metric = |Metric { name, kind, help, samples }: &Metric| {
+            format!("# HELP {name} {help}\n# TYPE {name} {kind}\n{samples}")
+        };
+        self.0.iter().map(metric).collect()
+    }
+}
+
+/// A label's value.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+fn streams(metrics: &mut Metrics, labels: &str, named: &Named) {
+    let streams = &named.status.streams;
+    let help = "Streams that have begun and are not over.";
+    metrics.add("sunder_streams", GAUGE, help, labels, streams.under_way);
+    for (end, count) in [
+        ("finished", streams.finished),
+        ("refused", streams.refused),
+        ("broken", streams.broken),
+        ("tampered", streams.tampered),
+        ("over_limit", streams.over_limit),
+    ] {
+        let labels = format!("{labels},end=\"{end}\"");
+        metrics.add("sunder_streams_total", COUNTER, "Streams that are over.", &labels, count);
+    }
+    for (index, channel) in named.status.channels.iter().enumerate() {
+        let (number, server) = (index + 1, escaped(&channel.server));
+        let labels = format!("{labels},channel=\"{number}\",server=\"{server}\"");
+        let mut add = |name, kind, help, value: f64| metrics.add(name, kind, help, &labels, value);
+        let help = "Connections that wait for a stream.";
+        add("sunder_channel_ready", GAUGE, help, count(channel.ready));
+        let help = "Connections that were made.";
+        add("sunder_channel_connected_total", COUNTER, help, count(channel.connected));
+        let help = "Connections that could not be made.";
+        add("sunder_channel_unconnected_total", COUNTER, help, count(channel.unconnected));
+        add("sunder_channel_sent_bytes_total", COUNTER, SENT, count(channel.sent_bytes));
+        add(
+            "sunder_channel_received_bytes_total",
+            COUNTER,
+            RECEIVED,
+            count(channel.received_bytes),
+        );
+        let help = "How long streams have waited for this channel while another had brought more.";
+        add("sunder_channel_waited_seconds_total", COUNTER, help, channel.waited_s);
+        let help = "Streams that it broke off under.";
+        add("sunder_channel_broken_total", COUNTER, help, count(channel.broken));
+        add("sunder_channel_tampered_total", COUNTER, CHANGED, count(channel.tampered));
+        if let Some(rtt_ms) = channel.rtt_ms {
+            let help = "How long a round trip took.";
+            add("sunder_channel_round_trip_seconds", GAUGE, help, rtt_ms / 1e3);
+        }
+    }
+}
+
+const SENT: &str = "Bytes that were sent.";
+const RECEIVED: &str = "Bytes that were received.";
+const CHANGED: &str = "How often it was found to carry other bytes than were sent.";
+
+fn tunnel(metrics: &mut Metrics, labels: &str, status: &remicss::status::Status) {
+    let associated = u8::from(status.associated);
+    metrics.add("sunder_tunnel_associated", GAUGE, "Whether there is a peer.", labels, associated);
+    let achieved = &status.achieved;
+    for (direction, symbols, bytes) in [
+        ("out", achieved.sent_symbols, achieved.sent_bytes),
+        ("in", achieved.received_symbols, achieved.received_bytes),
+    ] {
+        let labels = format!("{labels},direction=\"{direction}\"");
+        let help = "Packets, or several of one connection in one.";
+        metrics.add("sunder_tunnel_symbols_total", COUNTER, help, &labels, symbols);
+        let help = "The bytes of packets.";
+        metrics.add("sunder_tunnel_bytes_total", COUNTER, help, &labels, bytes);
+    }
+    let predicted = status.predicted;
+    for (from, kappa, mu, risk) in [
+        ("achieved", achieved.kappa, achieved.mu, achieved.risk),
+        (
+            "predicted",
+            predicted.map(|p| p.kappa),
+            predicted.map(|p| p.mu),
+            predicted.and_then(|p| p.risk),
+        ),
+    ] {
+        let labels = format!("{labels},from=\"{from}\"");
+        let mut add = |name, help, value: Option<f64>| {
+            if let Some(value) = value {
+                metrics.add(name, GAUGE, help, &labels, value);
+            }
+        };
+        add("sunder_tunnel_kappa", "The mean threshold.", kappa);
+        add("sunder_tunnel_mu", "The mean multiplicity.", mu);
+        add("sunder_tunnel_risk", "The proportion of packets that an adversary learns.", risk);
+    }
+    let dropped = &status.dropped;
+    for (reason, count) in [
+        ("unconnected", dropped.unconnected),
+        ("below_floor", dropped.below_floor),
+        ("too_long", dropped.too_long),
+        ("queued", dropped.queued),
+        ("strange", dropped.strange),
+        ("malformed", dropped.malformed),
+        ("duplicate", dropped.duplicate),
+        ("tampered", dropped.tampered),
+        ("undelivered", dropped.undelivered),
+    ] {
+        let labels = format!("{labels},reason=\"{reason}\"");
+        metrics.add(
+            "sunder_tunnel_dropped_total",
+            COUNTER,
+            "What was not passed on.",
+            &labels,
+            count,
+        );
+    }
+    for (index, channel) in status.channels.iter().enumerate() {
+        tunnel_channel(metrics, &format!("{labels},channel=\"{}\"", index + 1), channel);
+    }
+}
+
+fn tunnel_channel(metrics: &mut Metrics, labels: &str, channel: &remicss::status::Channel) {
+    for (direction, state) in [("out", &channel.state_out), ("in", &channel.state_in)] {
+        let labels = format!("{labels},direction=\"{direction}\"");
+        let up = u8::from(state.as_deref() == Some("up"));
+        metrics.add("sunder_tunnel_channel_up", GAUGE, "Whether it is used.", &labels, up);
+    }
+    let mut add = |name, kind, help, value: f64| metrics.add(name, kind, help, labels, value);
+    add("sunder_tunnel_channel_sent_bytes_total", COUNTER, SENT, count(channel.sent_bytes));
+    let received = count(channel.received_bytes);
+    add("sunder_tunnel_channel_received_bytes_total", COUNTER, RECEIVED, received);
+    add("sunder_tunnel_channel_tampered_total", COUNTER, CHANGED, count(channel.wrong));
+    for (name, help, value) in [
+        (
+            "sunder_tunnel_channel_rate_bits",
+            "The rate in bit/s.",
+            channel.rate_mbit.map(|r| r * 1e6),
+        ),
+        ("sunder_tunnel_channel_loss", "The proportion lost on the way out.", channel.loss_out),
+        ("sunder_tunnel_channel_delay_seconds", "The delay.", channel.delay_ms.map(|ms| ms / 1e3)),
+    ] {
+        if let Some(value) = value {
+            add(name, GAUGE, help, value);
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+fn count(count: u64) -> f64 {
+    count as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use micss::status::{Channel, Status, Streams};
+
+    use super::*;
+
+    #[test]
+    fn samples_of_a_metric_stand_together() {
+        let channel = Channel {
+            server: "[fd00::1]:6522".into(),
+            ready: 4,
+            connected: 10,
+            unconnected: 1,
+            sent_bytes: 12_345_678_901,
+            received_bytes: 0,
+            rtt_ms: Some(12.5),
+            waited_s: 0.25,
+            broken: 0,
+            tampered: 0,
+        };
+        let status = Status { uptime_s: 1.5, streams: Streams::default(), channels: vec![channel] };
+        let one = Named { name: "a \"b\"".into(), status };
+        let text = text(&[Told::Proxy(one.clone()), Told::Serve(one)]);
+        let expected = "# HELP sunder_uptime_seconds How long it has run.\n\
+             # TYPE sunder_uptime_seconds gauge\n\
+             sunder_uptime_seconds{service=\"proxy\",name=\"a \\\"b\\\"\"} 1.5\n\
+             sunder_uptime_seconds{service=\"serve\",name=\"a \\\"b\\\"\"} 1.5\n";
+        assert!(text.starts_with(expected), "{text}");
+        let line = "sunder_channel_sent_bytes_total{service=\"proxy\",name=\"a \\\"b\\\"\",\
+             channel=\"1\",server=\"[fd00::1]:6522\"} 12345678901\n";
+        assert!(text.contains(line), "{text}");
+        for line in text.lines().filter(|line| line.starts_with("# TYPE")) {
+            assert_eq!(text.matches(line).count(), 1, "{line}");
+        }
+    }
+}

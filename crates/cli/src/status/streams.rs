@@ -1,0 +1,118 @@
+//! What `sunder status` shows of a proxy or a server.
+
+use micss::status::{Channel, Status, Streams};
+
+use super::{rate, said};
+use crate::table::{Side, aligned};
+use crate::telling::Named;
+
+/// The columns of channels.
+const COLUMNS: [(&str, Side); 11] = [
+    ("channel", Side::Left),
+    ("server", Side::Left),
+    ("ready", Side::Right),
+    ("connected", Side::Right),
+    ("not", Side::Right),
+    ("round trip", Side::Right),
+    ("Mbit/s out", Side::Right),
+    ("in", Side::Right),
+    ("behind", Side::Right),
+    ("broken", Side::Right),
+    ("changed", Side::Right),
+];
+
+/// One proxy or server, with the rates since `before`.
+pub(super) fn page(kind: &str, now: &Named, before: Option<&Status>) -> String {
+    let Named { name, status } = now;
+    let running = format!("{kind} {name}  running for {:.0} s", status.uptime_s);
+    let channels = aligned(&COLUMNS.map(|(_, side)| side), &channels(status, before));
+    format!("{running}\n\n  {}\n\n{channels}", streams(&status.streams))
+}
+
+fn streams(streams: &Streams) -> String {
+    let Streams { under_way, finished, refused, broken, tampered, over_limit } = streams;
+    let counts = [
+        (*finished, "finished"),
+        (*refused, "refused"),
+        (*broken, "broken"),
+        (*tampered, "TAMPERED WITH"),
+        (*over_limit, "over the limit"),
+    ];
+    let named = counts.iter().filter(|(count, _)| *count > 0);
+    let named = named.map(|(count, what)| format!(", {count} {what}"));
+    format!("streams: {under_way} under way{}", named.collect::<String>())
+}
+
+fn channels(now: &Status, before: Option<&Status>) -> Vec<[String; 11]> {
+    let row = |(index, channel): (usize, &Channel)| {
+        // After a reload there may be others.
+        let same = |before: &&Channel| before.server == channel.server;
+        let old = before.and_then(|before| before.channels.get(index)).filter(same);
+        let since = before.map_or(0.0, |before| before.uptime_s);
+        let speed = |bytes: fn(&Channel) -> u64| {
+            let before = old.map(|old| (since, bytes(old)));
+            said(rate((now.uptime_s, bytes(channel)), before), 1, "")
+        };
+        let waited = old.map(|old| (channel.waited_s - old.waited_s) / (now.uptime_s - since));
+        [
+            (index + 1).to_string(),
+            channel.server.clone(),
+            channel.ready.to_string(),
+            channel.connected.to_string(),
+            channel.unconnected.to_string(),
+            said(channel.rtt_ms, 1, " ms"),
+            speed(|channel| channel.sent_bytes),
+            speed(|channel| channel.received_bytes),
+            said(waited.map(|waited| 100.0 * waited), 0, " %"),
+            channel.broken.to_string(),
+            channel.tampered.to_string(),
+        ]
+    };
+    let rows = now.channels.iter().enumerate().map(row);
+    [COLUMNS.map(|(name, _)| name.to_owned())].into_iter().chain(rows).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one() -> Named {
+        let channel = Channel {
+            server: "192.0.2.1:6522".into(),
+            ready: 4,
+            connected: 10,
+            unconnected: 1,
+            sent_bytes: 0,
+            received_bytes: 0,
+            rtt_ms: None,
+            waited_s: 0.0,
+            broken: 0,
+            tampered: 0,
+        };
+        let status = Status { uptime_s: 1.0, streams: Streams::default(), channels: vec![channel] };
+        Named { name: "office".into(), status }
+    }
+
+    fn last_line(page: &str) -> Vec<&str> {
+        page.lines().last().unwrap().split("  ").map(str::trim).filter(|w| !w.is_empty()).collect()
+    }
+
+    #[test]
+    fn rates_are_what_has_grown() {
+        let before = one().status;
+        let mut now = one();
+        now.status.uptime_s = 3.0;
+        now.status.streams = Streams { under_way: 2, tampered: 1, ..Streams::default() };
+        let channel = &mut now.status.channels[0];
+        (channel.sent_bytes, channel.received_bytes) = (2_000_000, 500_000);
+        (channel.rtt_ms, channel.waited_s, channel.tampered) = (Some(12.5), 0.5, 1);
+        let first = page("proxy", &now, None);
+        let row = ["1", "192.0.2.1:6522", "4", "10", "1", "12.5 ms", "–", "–", "–", "0", "1"];
+        assert_eq!(last_line(&first), row, "{first}");
+        assert!(first.contains("streams: 2 under way, 1 TAMPERED WITH\n"), "{first}");
+        let second = page("proxy", &now, Some(&before));
+        let row =
+            ["1", "192.0.2.1:6522", "4", "10", "1", "12.5 ms", "8.0", "2.0", "25 %", "0", "1"];
+        assert_eq!(last_line(&second), row, "{second}");
+    }
+}

@@ -1,0 +1,199 @@
+//! What `sunder status` shows of a tunnel.
+
+use remicss::status::{Channel, Dropped, Status};
+
+use super::{UNKNOWN, rate as rate_of, said};
+use crate::table::{Side, aligned};
+
+/// A tunnel, with the rates since `before`.
+pub(super) fn page(now: &Status, before: Option<&Status>) -> String {
+    let state = if now.associated { "associated" } else { "not associated" };
+    let running = format!("{}  {state}, running for {:.0} s", now.device, now.uptime_s);
+    let mut first = [Side::Right; 3];
+    first[0] = Side::Left;
+    let second = COLUMNS.map(|(_, side)| side);
+    let averages = aligned(&first, &averages(now, before));
+    let channels = aligned(&second, &channels(now, before));
+    format!("{running}\n\n{averages}\n{channels}{}", dropped(&now.dropped))
+}
+
+/// What was not passed on, in a line; nothing if all was.
+fn dropped(dropped: &Dropped) -> String {
+    let reasons = [
+        (dropped.queued, "the channels were too slow"),
+        (dropped.below_floor, "too few channels were up"),
+        (dropped.unconnected, "there was no peer"),
+        (dropped.too_long, "too long"),
+        (dropped.tampered, "changed on the way"),
+        (dropped.strange, "from strangers"),
+        (dropped.malformed, "malformed"),
+        (dropped.duplicate, "came twice"),
+        (dropped.undelivered, "the device did not take them"),
+    ];
+    let named = reasons.iter().filter(|(count, _)| *count > 0);
+    let named: Vec<String> = named.map(|(count, why)| format!("{count} ({why})")).collect();
+    if named.is_empty() { String::new() } else { format!("\ndropped: {}\n", named.join(", ")) }
+}
+
+fn percent(part: Option<f64>) -> String {
+    said(part.map(|part| 100.0 * part), 2, " %")
+}
+
+fn averages(now: &Status, before: Option<&Status>) -> Vec<[String; 3]> {
+    let (achieved, predicted) = (&now.achieved, now.predicted);
+    let speed = |bytes: fn(&Status) -> u64| said(rate(now, before, bytes), 1, " Mbit/s");
+    let (mean, ms) = (|number| said(number, 3, ""), |number| said(number, 1, " ms"));
+    let row =
+        |name: &str, achieved: String, predicted: String| [name.to_owned(), achieved, predicted];
+    vec![
+        row("", "achieved".into(), "predicted".into()),
+        row("kappa", mean(achieved.kappa), mean(predicted.map(|p| p.kappa))),
+        row("mu", mean(achieved.mu), mean(predicted.map(|p| p.mu))),
+        row("risk", percent(achieved.risk), percent(predicted.and_then(|p| p.risk))),
+        row("loss out", percent(achieved.loss_out), percent(predicted.map(|p| p.loss_out))),
+        row("loss in", percent(achieved.loss_in), UNKNOWN.into()),
+        row("delay", ms(achieved.delay_ms), ms(predicted.map(|p| p.delay_ms))),
+        row(
+            "rate out",
+            speed(|status| status.achieved.sent_bytes),
+            said(predicted.map(|p| p.rate_mbit), 1, " Mbit/s"),
+        ),
+        row("rate in", speed(|status| status.achieved.received_bytes), UNKNOWN.into()),
+    ]
+}
+
+/// The columns of channels: what is configured, what goes out, what comes in.
+const COLUMNS: [(&str, Side); 11] = [
+    ("channel", Side::Left),
+    ("risk", Side::Right),
+    ("out", Side::Left),
+    ("loss out", Side::Right),
+    ("delay", Side::Right),
+    ("Mbit/s", Side::Right),
+    ("", Side::Left),
+    ("now out", Side::Right),
+    ("in", Side::Left),
+    ("now in", Side::Right),
+    ("wrong", Side::Right),
+];
+
+fn channels(now: &Status, before: Option<&Status>) -> Vec<[String; 11]> {
+    let known = |word: &Option<String>| word.clone().unwrap_or_else(|| UNKNOWN.to_owned());
+    let channel = |(index, channel): (usize, &Channel)| {
+        let speed = |bytes: fn(&Channel) -> u64| {
+            let total = |status: &Status| status.channels.get(index).map_or(0, bytes);
+            said(rate(now, before, total), 1, "")
+        };
+        let source = channel.rate_from.as_deref().filter(|source| *source != "measured");
+        [
+            (index + 1).to_string(),
+            said(channel.risk, 2, ""),
+            known(&channel.state_out),
+            percent(channel.loss_out),
+            said(channel.delay_ms, 1, " ms"),
+            said(channel.rate_mbit, 1, ""),
+            source.unwrap_or_default().to_owned(),
+            speed(|channel| channel.sent_bytes),
+            known(&channel.state_in),
+            speed(|channel| channel.received_bytes),
+            channel.wrong.to_string(),
+        ]
+    };
+    let rows = now.channels.iter().enumerate().map(channel);
+    [COLUMNS.map(|(name, _)| name.to_owned())].into_iter().chain(rows).collect()
+}
+
+/// How fast a count of bytes has grown while there is a peer, in Mbit/s.
+fn rate(now: &Status, before: Option<&Status>, bytes: impl Fn(&Status) -> u64) -> Option<f64> {
+    let before = before.filter(|_| now.associated)?;
+    rate_of((now.uptime_s, bytes(now)), Some((before.uptime_s, bytes(before))))
+}
+
+#[cfg(test)]
+mod tests {
+    use remicss::status::{Achieved, Predicted};
+
+    use super::*;
+
+    /// A tunnel with one channel and no peer yet.
+    fn alone() -> Status {
+        let channel = Channel {
+            state_out: None,
+            state_in: None,
+            risk: None,
+            rate_mbit: None,
+            rate_from: None,
+            loss_out: None,
+            delay_ms: None,
+            sent: 0,
+            sent_bytes: 0,
+            refused: 0,
+            received: 0,
+            received_bytes: 0,
+            wrong: 0,
+        };
+        Status {
+            device: "sunder0".into(),
+            uptime_s: 1.0,
+            associated: false,
+            achieved: Achieved::default(),
+            predicted: None,
+            channels: vec![channel],
+            waited: remicss::status::Waited::default(),
+            dropped: Dropped::default(),
+        }
+    }
+
+    /// The words of the lines of a page, all but the first.
+    fn words(page: &str) -> Vec<Vec<&str>> {
+        let lines = page.lines().skip(1).filter(|line| !line.is_empty());
+        lines
+            .map(|line| line.split("  ").map(str::trim).filter(|w| !w.is_empty()).collect())
+            .collect()
+    }
+
+    #[test]
+    fn without_a_peer_nothing_is_known() {
+        let now = Status { uptime_s: 2.0, ..alone() };
+        let page = page(&now, Some(&alone()));
+        for line in &words(&page)[1..9] {
+            assert_eq!(line[1..], ["–", "–"], "{page}");
+        }
+        let channel = ["1", "–", "–", "–", "–", "–", "–", "–", "–", "0"];
+        assert_eq!(words(&page)[10], channel, "{page}");
+    }
+
+    #[test]
+    fn both_directions_of_a_channel_are_shown() {
+        let before = Status { associated: true, ..alone() };
+        let mut now = Status { uptime_s: 2.0, ..before.clone() };
+        now.achieved.loss_out = Some(0.01);
+        now.achieved.loss_in = Some(0.02);
+        now.predicted = Some(Predicted {
+            kappa: 2.0,
+            mu: 3.0,
+            risk: None,
+            loss_out: 0.03,
+            delay_ms: 4.0,
+            rate_mbit: 50.0,
+        });
+        let channel = &mut now.channels[0];
+        channel.state_out = Some("up".into());
+        channel.state_in = Some("quarantine".into());
+        channel.risk = Some(0.25);
+        channel.rate_mbit = Some(9.7);
+        channel.loss_out = Some(0.125);
+        channel.delay_ms = Some(3.0);
+        (channel.sent_bytes, channel.received_bytes, channel.wrong) = (1_000_000, 500_000, 17);
+        for (source, mark) in [("guess", &["guess"][..]), ("set", &["set"]), ("measured", &[])] {
+            now.channels[0].rate_from = Some(source.into());
+            let page = page(&now, Some(&before));
+            let lines = words(&page);
+            assert_eq!(lines[4], ["loss out", "1.00 %", "3.00 %"], "{page}");
+            assert_eq!(lines[5], ["loss in", "2.00 %", "–"], "{page}");
+            let known = ["1", "0.25", "up", "12.50 %", "3.0 ms", "9.7"];
+            let rest = ["8.0", "quarantine", "4.0", "17"];
+            assert_eq!(lines[10], [&known, mark, &rest].concat(), "{page}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The status socket: whoever connects to it is told in one JSON document what this process does.
+
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixListener;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tracing::warn;
+
+/// How long somebody who asks may take to read the answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What a process tells.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub(crate) enum Told {
+    /// An end of a tunnel.
+    Tunnel(Box<remicss::status::Status>),
+    /// A client of streams.
+    Proxy(Named),
+    /// A server of streams.
+    Serve(Named),
+}
+
+/// A client or a server, by its configuration's name.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Named {
+    /// The name.
+    pub(crate) name: String,
+    /// What it does.
+    #[serde(flatten)]
+    pub(crate) status: micss::status::Status,
+}
+
+impl Told {
+    /// What kind of process it is: the command's name.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::Tunnel(_) => "tunnel",
+            Self::Proxy(_) => "proxy",
+            Self::Serve(_) => "serve",
+        }
+    }
+
+    /// What it is called: a tunnel by its device.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Tunnel(status) => &status.device,
+            Self::Proxy(named) | Self::Serve(named) => &named.name,
+        }
+    }
+
+    /// How long it has run, in seconds.
+    pub(crate) fn uptime_s(&self) -> f64 {
+        match self {
+            Self::Tunnel(status) => status.uptime_s,
+            Self::Proxy(named) | Self::Serve(named) => named.status.uptime_s,
+        }
+    }
+}
+
+/// What a service is called whose configuration is there.
+pub(crate) fn name_of(config: &Path) -> String {
+    config.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// The directory of status sockets: `$RUNTIME_DIRECTORY` (systemd's), or `/run/sunder` for root, or
+/// `sunder` in `$XDG_RUNTIME_DIR`.
+pub(crate) fn directory() -> Option<PathBuf> {
+    if let Some(given) = std::env::var_os("RUNTIME_DIRECTORY") {
+        return Some(given.into());
+    }
+    if rustix::process::geteuid().is_root() {
+        return Some("/run/sunder".into());
+    }
+    std::env::var_os("XDG_RUNTIME_DIR").map(|given| Path::new(&given).join("sunder"))
+}
+
+/// A status socket, which is gone when this is.
+pub(crate) struct Telling {
+    path: PathBuf,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Telling {
+    fn drop(&mut self) {
+        self.task.abort();
+        // Who finds it later finds nobody there.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Tells whoever asks, until what it returns is dropped. Without a place for its socket, it tells nobody.
+pub(crate) fn tell(told: impl Fn() -> Told + Send + 'static) -> Option<Telling> {
+    let first = told();
+    let (listener, path) = match bind(&format!("{}-{}", first.kind(), first.name())) {
+        Ok(bound) => bound,
+        Err(error) => {
+            warn!("`sunder status` will not see this: {error}");
+            return None;
+        }
+    };
+    let task = tokio::spawn(async move {
+        loop {
+            // Who does not wait for the answer does not want it.
+            let Ok((mut stream, _)) = listener.accept().await else { continue };
+            let mut text = serde_json::to_vec(&told()).unwrap_or_default();
+            text.push(b'\n');
+            let _ = timeout(PATIENCE, stream.write_all(&text)).await;
+        }
+    });
+    Some(Telling { path, task })
+}
+
+fn bind(name: &str) -> io::Result<(UnixListener, PathBuf)> {
+    let missing = || io::Error::other("there is no directory for it: set RUNTIME_DIRECTORY");
+    let directory = directory().ok_or_else(missing)?;
+    fs::create_dir_all(&directory)?;
+    let mut path = directory.join(format!("{name}.sock"));
+    if StdUnixStream::connect(&path).is_ok() {
+        // Another has this name, as in another network namespace.
+        path = directory.join(format!("{name}-{}.sock", std::process::id()));
+    }
+    // What is there and does not answer is left from before.
+    let _ = fs::remove_file(&path);
+    let listener = UnixListener::bind(&path)?;
+    fs::set_permissions(&path, Permissions::from_mode(0o600))?;
+    Ok((listener, path))
+}

@@ -1,0 +1,173 @@
+//! `sunder doctor`: every mistake in a configuration, and what this host and the other end say to it.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// Runs `sunder doctor` on a file.
+fn doctor(config: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+    command.args(["doctor", "--config"]).arg(config).args(arguments).stdin(Stdio::null());
+    command.output().unwrap()
+}
+
+/// What it finds, as a document.
+fn report(config: &Path) -> Value {
+    let output = doctor(config, &["--json"]);
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+/// The findings about something.
+fn about<'a>(report: &'a Value, subject: &str) -> Vec<&'a Value> {
+    let findings = report["findings"].as_array().unwrap();
+    findings.iter().filter(|finding| finding["subject"] == subject).collect()
+}
+
+/// A file of this name with this text, in a directory that is gone with it.
+fn file(name: &str, text: &str) -> (tempfile::TempDir, std::path::PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join(name);
+    std::fs::write(&path, text).unwrap();
+    (directory, path)
+}
+
+#[test]
+fn five_mistakes_are_named_with_their_lines() {
+    let text = "# The office.\nsock = \"127.0.0.1:1080\"\nthreshold = 5\nmax_streams = \"many\"\n\n\
+                [[channel]]\nserver = \"192.0.2.10\"\n\n[[channel]]\nserver = \"198.51.100.10:7000\"\n\
+                rng = \"os\"\n";
+    let (_directory, path) = file("office.toml", text);
+    let output = doctor(&path, &[]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<&str> = said.lines().collect();
+    let expected = [
+        ("error    line 2, sock: unknown key `sock`", "write `socks`"),
+        ("error    line 3, threshold: threshold = 5", "give 1 to as many as there are channels"),
+        ("error    line 4, max_streams: invalid type: string \"many\"", "max_streams = 4096"),
+        (
+            "error    line 7, channel 1, server: invalid socket address",
+            "server = \"192.0.2.10:7000\"",
+        ),
+        ("error    line 11, channel 2, rng: unknown key `rng`", "put it above the first [[...]]"),
+        ("note     configuration: ", "run this again"),
+    ];
+    assert_eq!(lines.len(), 2 * expected.len(), "{said}");
+    for (lines, (what, fix)) in lines.chunks(2).zip(expected) {
+        assert!(lines[0].starts_with(what), "{what}: {said}");
+        assert!(lines[1].starts_with("         fix: ") && lines[1].contains(fix), "{fix}: {said}");
+    }
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(error, "error: 5 things are wrong; the fix of each is beside it\n");
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn the_examples_are_recognised_and_have_no_mistakes() {
+    for (kind, text) in [
+        ("proxy", include_str!("../src/proxy.toml")),
+        ("serve", include_str!("../src/serve.toml")),
+        ("tunnel", include_str!("../src/tunnel.toml")),
+        ("tunnel", include_str!("../src/tunnel-server.toml")),
+    ] {
+        let (_directory, path) = file("example.toml", text);
+        let report = report(&path);
+        assert_eq!(report["for"], kind, "{report:#}");
+        let [text] = about(&report, "configuration")[..] else { panic!("{report:#}") };
+        assert_eq!((&text["level"], &text["fix"]), (&"ok".into(), &Value::Null));
+        for finding in report["findings"].as_array().unwrap() {
+            assert!(!finding["subject"].as_str().unwrap().starts_with("line "), "{finding}");
+            let needs_fix = finding["level"] != "ok";
+            assert_eq!(finding["fix"].is_string(), needs_fix, "{finding}");
+        }
+    }
+}
+
+#[test]
+fn the_host_is_looked_at_without_a_configuration() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+    let output = command.args(["doctor", "--json"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["for"], Value::Null);
+    for subject in [
+        "network devices",
+        "/dev/net/tun",
+        "low ports",
+        "interception",
+        "open files",
+        "random source",
+        "processor",
+        "ways out",
+        "status directory",
+    ] {
+        assert_eq!(about(&report, subject).len(), 1, "{subject}: {report:#}");
+    }
+}
+
+#[test]
+fn what_is_no_configuration_is_said() {
+    let nowhere = doctor(Path::new("/no/such/file"), &[]);
+    assert_eq!(nowhere.status.code(), Some(2));
+    assert!(String::from_utf8(nowhere.stderr).unwrap().contains("no such file: /no/such/file"));
+    let (_directory, path) = file("x.toml", "colour = \"red\"\n");
+    let report = report(&path);
+    assert_eq!(report["for"], Value::Null);
+    assert!(about(&report, "configuration")[0]["fix"].as_str().unwrap().contains("--help"));
+    assert_eq!(doctor(&path, &[]).status.code(), Some(1));
+}
+
+/// `sunder serve`, killed when dropped.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn servers_are_told_from_others() {
+    // Whoever else listens there says something else first.
+    let stranger = TcpListener::bind("127.0.0.1:0").unwrap();
+    let strange = stranger.local_addr().unwrap();
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut stream in stranger.incoming().flatten() {
+            let _ = std::io::Write::write_all(&mut stream, b"220 mail ready\r\n");
+        }
+    });
+    let text = |address: &str| format!("listen = [\"{address}\"]\nallow = [\"127.0.0.1:1\"]\n");
+    let (directory, serve) = file("serve.toml", &text("127.0.0.1:0"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+    command.arg("serve").arg("--config").arg(&serve).env("RUNTIME_DIRECTORY", directory.path());
+    let mut server = Server(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap());
+    let mut line = String::new();
+    BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address = line.trim_end().strip_prefix("listening on ").expect("an address");
+
+    let servers = [address.to_owned(), nobody.to_string(), strange.to_string()];
+    let channels = servers.map(|server| format!("[[channel]]\nserver = \"{server}\"\n")).concat();
+    let (_directory, proxy) = file("proxy.toml", &format!("socks = \"127.0.0.1:0\"\n{channels}"));
+    let found = report(&proxy);
+    for (number, level, message) in [
+        (1, "ok", "answers after"),
+        (2, "error", "refuses the connection"),
+        (3, "error", "is no sunder serve"),
+    ] {
+        let [channel] = about(&found, &format!("channel {number}"))[..] else {
+            panic!("{found:#}")
+        };
+        assert_eq!(channel["level"], level, "{channel}");
+        assert!(channel["message"].as_str().unwrap().contains(message), "{channel}");
+    }
+    // The server's own address is in use, and rightly so.
+    std::fs::write(&serve, text(address)).unwrap();
+    let found = report(&serve);
+    let [listen] = about(&found, "listen 1")[..] else { panic!("{found:#}") };
+    assert_eq!(listen["level"], "ok", "{listen}");
+    assert!(listen["message"].as_str().unwrap().contains("a sunder serve that is running"));
+}

@@ -1,0 +1,219 @@
+//! Streams that open and close all the time, some of them badly, over channels that break. What is left of
+//! them afterwards is nothing. `SUNDER_SOAK_S=1200` makes it twenty minutes of that.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use micss::target::Target;
+use socket2::SockRef;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use crate::processes::Service;
+
+/// How long it goes on, in seconds, if the environment says nothing.
+const SECONDS: u64 = 6;
+
+/// How many applications there are at a time.
+const APPLICATIONS: u64 = 24;
+
+/// The most that an application says, in bytes.
+const MOST: u64 = 200_000;
+
+/// One connection in so many of the channel in the middle meets a fault.
+const FAULTY: u64 = 10;
+
+/// How long streams may take to be over when all applications have gone.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a process holds.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    resident_kib: u64,
+    files: u64,
+}
+
+impl Held {
+    fn by(service: &Service) -> Self {
+        let process = format!("/proc/{}", service.id());
+        let status = fs::read_to_string(format!("{process}/status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let resident_kib = line.trim().trim_end_matches(" kB").parse().unwrap();
+        let files = fs::read_dir(format!("{process}/fd")).unwrap().count() as u64;
+        Self { resident_kib, files }
+    }
+}
+
+/// What became of streams.
+#[derive(Default)]
+struct Ends {
+    whole: AtomicU64,
+    broken: AtomicU64,
+}
+
+/// A relay to a server, in whose way some connections break.
+async fn relay(server: SocketAddr, random: u64) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let mut random = fastrand::Rng::with_seed(random);
+        while let Ok((client, _)) = listener.accept().await {
+            let fault = (random.u64(..FAULTY) == 0).then(|| (random.u64(1..MOST), random.u8(..3)));
+            tokio::spawn(async move {
+                // Either end may break it off.
+                let _ = carry(client, server, fault).await;
+            });
+        }
+    });
+    address
+}
+
+/// Carries a connection, in one direction up to the fault: a reset, an end, or a changed byte.
+async fn carry(
+    mut client: TcpStream,
+    server: SocketAddr,
+    fault: Option<(u64, u8)>,
+) -> io::Result<()> {
+    let mut server = TcpStream::connect(server).await?;
+    let Some((at, fault)) = fault else {
+        tokio::io::copy_bidirectional(&mut client, &mut server).await?;
+        return Ok(());
+    };
+    {
+        let (from_client, mut to_client) = client.split();
+        let (mut from_server, mut to_server) = server.split();
+        let up = async {
+            let mut before = from_client.take(at);
+            tokio::io::copy(&mut before, &mut to_server).await?;
+            let mut from_client = before.into_inner();
+            if fault == 2
+                && let Ok(byte) = from_client.read_u8().await
+            {
+                to_server.write_u8(byte ^ 1).await?;
+                tokio::io::copy(&mut from_client, &mut to_server).await?;
+            }
+            to_server.shutdown().await
+        };
+        let down = async {
+            tokio::io::copy(&mut from_server, &mut to_client).await?;
+            to_client.shutdown().await
+        };
+        if fault == 0 {
+            // Whichever ends first takes the other with it.
+            tokio::select! { result = up => result, result = down => result }?;
+        } else {
+            tokio::try_join!(up, down)?;
+        }
+    }
+    for stream in [&client, &server] {
+        SockRef::from(stream).set_linger(Some(Duration::ZERO))?;
+    }
+    Ok(())
+}
+
+/// A service that gives back what it hears.
+async fn echo() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let (mut reader, mut writer) = stream.split();
+                let _ = tokio::io::copy(&mut reader, &mut writer).await;
+            });
+        }
+    });
+    address
+}
+
+/// One stream: says something, hears it again, and ends, or goes away in the middle.
+async fn stream(
+    socks: SocketAddr,
+    service: SocketAddr,
+    random: &mut fastrand::Rng,
+) -> io::Result<()> {
+    let mut stream = TcpStream::connect(socks).await?;
+    let request = [&[5, 1, 0, 5, 1, 0][..], &Target::address(service).encode()].concat();
+    stream.write_all(&request).await?;
+    let mut replies = [0; 12];
+    stream.read_exact(&mut replies).await?;
+    if replies[..4] != [5, 0, 5, 0] {
+        return Err(io::ErrorKind::ConnectionRefused.into());
+    }
+    let len = usize::try_from(random.u64(..MOST)).unwrap();
+    let (said, mut heard) = (vec![random.u8(..); len], Vec::new());
+    if random.u8(..20) == 0 {
+        stream.write_all(&said).await?;
+        SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
+        return Err(io::ErrorKind::Interrupted.into());
+    }
+    let (mut reader, mut writer) = stream.split();
+    let say = async {
+        writer.write_all(&said).await?;
+        writer.shutdown().await
+    };
+    tokio::try_join!(say, reader.read_to_end(&mut heard))?;
+    assert!(heard == said, "an end that is none, or another byte");
+    Ok(())
+}
+
+/// The most that was held in a part of the time.
+fn most(held: &[[Held; 2]], process: usize, part: std::ops::Range<usize>) -> Held {
+    let held = &held[held.len() * part.start / 4..held.len() * part.end / 4];
+    let most = |of: fn(&Held) -> u64| held.iter().map(|held| of(&held[process])).max().unwrap();
+    Held { resident_kib: most(|held| held.resident_kib), files: most(|held| held.files) }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_left_of_streams_that_come_and_go() {
+    let seconds = std::env::var("SUNDER_SOAK_S").ok().map(|text| text.parse().unwrap());
+    let time = Duration::from_secs(seconds.unwrap_or(SECONDS));
+    let service = echo().await;
+    let server = Service::server(3, &service.to_string());
+    let channels = [server.address(0), relay(server.address(1), 1).await, server.address(2)];
+    let channels = channels.map(|address| format!("[[channel]]\nserver = \"{address}\"\n"));
+    let config = format!("socks = \"127.0.0.1:0\"\n{}", channels.concat());
+    let proxy = Service::start("proxy", &config, 1);
+    let (socks, processes) = (proxy.address(0), [&server, &proxy]);
+
+    let (ends, started) = (Arc::new(Ends::default()), Instant::now());
+    let mut applications = JoinSet::new();
+    for seed in 0..APPLICATIONS {
+        let ends = Arc::clone(&ends);
+        applications.spawn(async move {
+            let mut random = fastrand::Rng::with_seed(seed);
+            while started.elapsed() < time {
+                let end = stream(socks, service, &mut random).await;
+                let count = if end.is_ok() { &ends.whole } else { &ends.broken };
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+    let mut held = Vec::new();
+    while started.elapsed() < time {
+        tokio::time::sleep(time / 40).await;
+        held.push(processes.map(Held::by));
+    }
+    while let Some(ended) = applications.join_next().await {
+        ended.unwrap();
+    }
+    let (whole, broken) = (ends.whole.load(Ordering::Relaxed), ends.broken.load(Ordering::Relaxed));
+    assert!(whole > 50 && broken > 5, "{whole} whole and {broken} broken");
+    for (process, name) in ["serve", "proxy"].into_iter().enumerate() {
+        let (second, last) = (most(&held, process, 1..2), most(&held, process, 3..4));
+        println!("{name}: {whole} streams whole, {broken} broken: {second:?}, later {last:?}");
+        assert!(last.files < second.files + 64, "{name}: {held:?}");
+        assert!(last.resident_kib < second.resident_kib * 5 / 4 + 8192, "{name}: {held:?}");
+    }
+    // What stays are connections that wait for a stream, and no more of them than are kept: 64 sets.
+    let (bound, since) = (64 * 3 + 40, Instant::now());
+    while processes.iter().any(|process| Held::by(process).files > bound) {
+        assert!(since.elapsed() < PATIENCE, "{:?}", processes.map(Held::by));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}

@@ -1,0 +1,225 @@
+//! One stream, from the application's request to its end.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use association::{Protocol, Scheme, Terms};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tracing::{debug, info, warn};
+
+use super::{Entrance, Force};
+use crate::StreamError;
+use crate::channel;
+use crate::config::{ClientConfig, Integrity};
+use crate::meter::Tally;
+use crate::opening::Opening;
+use crate::pool::{Pool, Ready};
+use crate::record::Kind;
+use crate::relay::{Channels, Finished, log_end, reset, reset_when_dropped};
+use crate::server::{OPTION_NO_RECORDS, OPTION_ONCE};
+use crate::socks::{self, SocksError};
+use crate::target::{Parsed, Refusal, Target};
+
+/// How long an application may take to say where it wants to go.
+const SOCKS_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long an attempt to open a stream may take where there may be another.
+const ATTEMPT: Duration = Duration::from_secs(5);
+
+/// Carries one application's connection, from its request to its end. Returns the channels and where they
+/// belong, if they can be used again.
+pub(super) async fn serve(
+    force: &Force,
+    tally: &Arc<Tally>,
+    entrance: Entrance,
+    mut application: TcpStream,
+) -> Option<(Arc<Pool>, Vec<Finished>)> {
+    channel::prepare(&application);
+    let target = match &entrance {
+        Entrance::Intercepted => {
+            let intercept = force.config.intercept.as_ref();
+            let Some(to) = intercept.and_then(|intercept| intercept.destination(&application))
+            else {
+                warn!("a connection refused that was made to the proxy itself");
+                reset(application);
+                return None;
+            };
+            Target::address(to)
+        }
+        Entrance::Forward(target) => target.clone(),
+        Entrance::Socks => match timeout(SOCKS_TIMEOUT, negotiate(&mut application)).await {
+            Ok(Ok(target)) => target,
+            Ok(Err(error)) => {
+                debug!(%error, "not a SOCKS5 client");
+                return None;
+            }
+            Err(_) => {
+                debug!("a SOCKS5 client stayed silent");
+                return None;
+            }
+        },
+    };
+    let under_way = tally.begin();
+    let pool = force.peers.to(&target).await;
+    let (pool, result) = match (pool, entrance) {
+        (Ok(pool), Entrance::Socks) => {
+            let result = carry_socks(&force.config, &pool, &target, application).await;
+            (Some(pool), result)
+        }
+        (Ok(pool), _) => {
+            // It was not told that it is connected yet, but a plain end would look like an answer.
+            reset_when_dropped(&application);
+            let result = carry(&force.config, &pool, &target, application).await;
+            (Some(pool), result)
+        }
+        (Err(error), Entrance::Socks) => {
+            let told = application.write_all(&socks::reply(Err(Refusal::Unreachable))).await;
+            (None, told.map_err(StreamError::Application).and(Err(error)))
+        }
+        (Err(error), _) => {
+            reset(application);
+            (None, Err(error))
+        }
+    };
+    drop(under_way);
+    let finished = log_end(tally, &target, result);
+    Some((pool?, finished))
+}
+
+/// Carries an application that may speak before the server has answered.
+async fn carry(
+    config: &ClientConfig,
+    pool: &Pool,
+    target: &Target,
+    application: TcpStream,
+) -> Result<Vec<Finished>, StreamError> {
+    if pool.has_spare() {
+        // What is said before the answer cannot be said again.
+        let channels = open_and_wait(config, pool, target).await?;
+        info!(%target, channels = channels.streams.len(), "stream opened");
+        return channels.relay(application, None).await;
+    }
+    let (channels, opening) = open(config, pool, pool.take().await?, target).await?;
+    info!(%target, channels = channels.streams.len(), "stream requested");
+    channels.relay(application, Some(opening)).await
+}
+
+/// Carries an application that waits for a SOCKS5 reply, and is told the server's answer so.
+async fn carry_socks(
+    config: &ClientConfig,
+    pool: &Pool,
+    target: &Target,
+    mut application: TcpStream,
+) -> Result<Vec<Finished>, StreamError> {
+    let opened = open_and_wait(config, pool, target).await;
+    let outcome = opened.as_ref().map(|_| ()).map_err(|error| match error {
+        StreamError::Refused(refusal) => *refusal,
+        _ => Refusal::Unreachable,
+    });
+    let told = application.write_all(&socks::reply(outcome)).await;
+    let channels = opened?;
+    told.map_err(StreamError::Application)?;
+    info!(%target, channels = channels.streams.len(), "stream opened");
+    channels.relay(application, None).await
+}
+
+/// Hears from a SOCKS5 client where it wants to go.
+async fn negotiate(application: &mut TcpStream) -> io::Result<Target> {
+    let error = |error: SocksError| io::Error::new(io::ErrorKind::InvalidData, error);
+    match read_parsed(application, socks::parse_greeting).await? {
+        Ok(()) => application.write_all(&socks::NO_AUTHENTICATION).await?,
+        Err(reason) => {
+            if reason == SocksError::NoMethod {
+                application.write_all(&socks::NO_METHOD).await?;
+            }
+            return Err(error(reason));
+        }
+    }
+    match read_parsed(application, socks::parse_request).await? {
+        Ok(target) => Ok(target),
+        Err(reason) => {
+            application.write_all(&socks::error_reply(reason)).await?;
+            Err(error(reason))
+        }
+    }
+}
+
+/// Reads exactly as many bytes as `parse` asks for.
+async fn read_parsed<T, E>(
+    stream: &mut TcpStream,
+    parse: impl Fn(&[u8]) -> Result<Parsed<T>, E>,
+) -> io::Result<Result<T, E>> {
+    let mut bytes = Vec::new();
+    loop {
+        match parse(&bytes) {
+            Ok(Parsed::Done(value, _)) => return Ok(Ok(value)),
+            Ok(Parsed::Missing(missing)) => {
+                let start = bytes.len();
+                bytes.resize(start + missing, 0);
+                stream.read_exact(&mut bytes[start..]).await?;
+            }
+            Err(error) => return Ok(Err(error)),
+        }
+    }
+}
+
+/// Has the list go out on all channels, and with it the request: with the application's first words, or when
+/// what is sealed is sent.
+async fn open(
+    config: &ClientConfig,
+    pool: &Pool,
+    ready: Ready,
+    target: &Target,
+) -> Result<(Channels, Opening), StreamError> {
+    let Ready { streams, cookies, .. } = ready;
+    let n = u8::try_from(streams.len()).expect("checked with the configuration");
+    let k = pool.threshold();
+    let has_records = config.integrity == Integrity::TamperCode;
+    let raw = if has_records { 0 } else { OPTION_NO_RECORDS };
+    let once = if pool.keeps() { 0 } else { OPTION_ONCE };
+    let scheme = if k == n { Scheme::Xor } else { Scheme::Shamir };
+    let terms = Terms::new(Protocol::MicssStream, scheme, k, n, raw | once)
+        .expect("as many channels as are needed");
+    let (opening, list) = Opening::new(terms, &cookies)?;
+    let mut channels = Channels::new(streams, terms, config.rng.generator()?);
+    channels.outgoing.precede(list);
+    channels.outgoing.seal_payload(Kind::Open, &target.encode())?;
+    if !has_records {
+        channels.send_sealed().await?;
+        channels.send_no_records();
+    }
+    Ok((channels, opening))
+}
+
+/// The same, and waits for the server's answer. Where a stream can do without some of its channels, one of
+/// them may be dead, or somebody break the handshake off there: then it tries again, over connections that
+/// it makes then, and without each of the channels in turn.
+async fn open_and_wait(
+    config: &ClientConfig,
+    pool: &Pool,
+    target: &Target,
+) -> Result<Channels, StreamError> {
+    let answered = async |ready| {
+        let (mut channels, opening) = open(config, pool, ready, target).await?;
+        channels.send_sealed().await?;
+        opening.answered(&mut channels.streams, &mut channels.incoming).await?;
+        Ok(channels)
+    };
+    if !pool.has_spare() {
+        return answered(pool.take().await?).await;
+    }
+    let kept = async { answered(pool.take().await?).await };
+    let mut attempt = timeout(ATTEMPT, kept).await.unwrap_or(Err(StreamError::NotOpened));
+    for without in [None].into_iter().chain((0..pool.channels()).map(Some)) {
+        match attempt {
+            Ok(_) | Err(StreamError::Refused(_)) => break,
+            Err(error) => debug!(%target, %error, "stream not opened, another attempt"),
+        }
+        let made = async { answered(pool.make(without).await?).await };
+        attempt = timeout(ATTEMPT, made).await.unwrap_or(Err(StreamError::NotOpened));
+    }
+    attempt
+}

@@ -1,0 +1,539 @@
+//! The directory: on which addresses a peer is reached (paper 001, III-C, "Channel Identification").
+//!
+//! A client that takes a connection knows one address of the peer that it is for. The others, one a
+//! channel, are in the configuration, or in a local database ([`store`]): put there by a person, or learnt
+//! from the peer itself in one [`exchange`] over that first address, and kept with their time and source.
+//!
+//! What a person has written rests on nothing but this host. What was learnt rests on more, and on that
+//! only while it is asked: there the paper's attacker, who may compute anything, is held to be one who does
+//! not break HMAC-SHA-256 or Ed25519, and does not have the key. Whoever does could name addresses of
+//! their own, on as many channels as they like, and then read and change what is sent there. Later
+//! streams over the addresses promise what they always do, with channels that are as good as the answer was.
+//!
+//! Promised, under this assumption:
+//! - what is learnt of a peer is what a holder of the trusted key has said, just now, in answer to this
+//!   question, and the address that was asked is part of it;
+//! - it never replaces what a person has written;
+//! - an address that no trust covers is never asked, nor is anybody else about it;
+//! - when an exchange fails there are no addresses, not older ones, not fewer, not those of somebody else.
+//!
+//! Not promised: that an attacker on the first network cannot stop the exchange, nor that they do not see
+//! who asks whom, and what is answered. And peers with one shared key can speak for each other: it is for
+//! those who trust each other. The bytes are in `docs/protocols/directory.md`.
+//!
+//! The protocol, pure, is in [`addresses`], [`message`], [`keys`] (but for reading their files) and the
+//! ends [`Asker`] and [`Teller`]. [`exchange`], [`store`] and [`Directory`] are the shell.
+
+pub mod addresses;
+pub mod config;
+pub mod exchange;
+pub mod keys;
+pub mod message;
+pub mod store;
+
+mod ends;
+mod network;
+mod turns;
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::MutexGuard as AsyncMutexGuard;
+use tokio::task::spawn_blocking;
+use tracing::{info, warn};
+
+use addresses::Addresses;
+use config::{ClientDirectory, most_specific};
+use exchange::{ExchangeError, ask};
+use keys::{Credential, KeyError};
+use message::Scheme;
+use store::{Entry, Learnt, Source, Store, StoreError};
+use turns::{LastFailure, Turns};
+
+pub use ends::{AnswerError, Asker, Teller};
+pub use network::{Network, NetworkError};
+
+/// A client's directory: its database, and the right to ask.
+#[derive(Debug)]
+pub struct Directory {
+    file: PathBuf,
+    store: Arc<Mutex<Store>>,
+    trusted: Vec<(Network, Credential)>,
+    port: u16,
+    max_age: Duration,
+    turns: Turns,
+}
+
+/// Why it is not known where a peer is reached.
+#[derive(Debug, thiserror::Error)]
+pub enum DirectoryError {
+    /// A key cannot be read.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The database does not give or take something.
+    #[error("directory {}: {source}", .file.display())]
+    Store {
+        /// The database.
+        file: PathBuf,
+        /// Why.
+        source: StoreError,
+    },
+    /// The peer was asked, and its addresses were not learnt. Older ones are not used.
+    #[error("{source}")]
+    Exchange {
+        /// The peer.
+        peer: IpAddr,
+        /// Why.
+        source: Arc<ExchangeError>,
+    },
+    /// A peer was to be asked whose answers are not believed.
+    #[error("{peer} is in no network of a [[directory.trust]], and so is not asked")]
+    NotTrusted {
+        /// The peer.
+        peer: IpAddr,
+    },
+    /// A peer's addresses were learnt, and its answers are no longer believed.
+    #[error(
+        "{peer} was learnt under a [[directory.trust]] that is gone: sunder directory remove {peer}, or \
+         trust it again"
+    )]
+    NoLongerTrusted {
+        /// The peer.
+        peer: IpAddr,
+    },
+    /// The program ends.
+    #[error("the program is about to end")]
+    Ending,
+}
+
+impl DirectoryError {
+    /// Whether an answer came that failed verification, rather than none.
+    pub fn is_tampering(&self) -> bool {
+        matches!(self, Self::Exchange { source, .. } if source.is_tampering())
+    }
+}
+
+/// What the database says of a peer, at this time.
+enum Known {
+    /// It is reached here.
+    Addresses(Addresses),
+    /// It is to be asked.
+    ToAsk,
+    /// Nothing, and nobody is to be asked.
+    Nothing,
+}
+
+impl Directory {
+    /// Reads the keys and opens the database, with the configuration in the directory `beside`. This
+    /// waits for the disk.
+    ///
+    /// # Errors
+    /// When a key cannot be read, or the database is none or cannot be opened.
+    pub fn open(config: &ClientDirectory, beside: &Path) -> Result<Self, DirectoryError> {
+        let trusted = config.trusts.iter();
+        let trusted = trusted.map(|trust| Ok((trust.network, trust.credential(beside)?)));
+        let trusted = trusted.collect::<Result<Vec<_>, KeyError>>()?;
+        let file = beside.join(&config.file);
+        let store = Store::open(&file)
+            .map_err(|source| DirectoryError::Store { file: file.clone(), source })?;
+        Ok(Self {
+            file,
+            store: Arc::new(Mutex::new(store)),
+            trusted,
+            port: config.port,
+            max_age: config.max_age,
+            turns: Turns::default(),
+        })
+    }
+
+    /// On which addresses a peer is reached: as a person has written, or as it has said itself, now or not
+    /// too long ago. `None` if nothing is known, and it is in no network that is trusted. With a mark the
+    /// connection to ask it is not intercepted itself.
+    ///
+    /// However many ask about a peer, it is asked once at a time, and again 5 s after a failure at the
+    /// earliest.
+    ///
+    /// # Errors
+    /// When the database fails; when the peer has to be asked and does not answer, or not believably,
+    /// whatever was known before; when it was learnt under a trust that is gone.
+    pub async fn channels_of(
+        &self,
+        peer: IpAddr,
+        mark: Option<u32>,
+    ) -> Result<Option<Addresses>, DirectoryError> {
+        let peer = peer.to_canonical();
+        match self.look_up(peer).await? {
+            Known::Addresses(addresses) => return Ok(Some(addresses)),
+            Known::Nothing => return Ok(None),
+            Known::ToAsk => {}
+        }
+        let turn = self.turns.of(peer);
+        let last = turn.come().await;
+        // Who had the turn before may have learnt it, or not.
+        if let Known::Addresses(addresses) = self.look_up(peer).await? {
+            return Ok(Some(addresses));
+        }
+        if let Some(source) = last.recent() {
+            return Err(DirectoryError::Exchange { peer, source });
+        }
+        Ok(Some(self.learn(peer, last, mark).await?.addresses))
+    }
+
+    /// Asks a peer again, however young what is known of it.
+    ///
+    /// # Errors
+    /// When it was added by hand or is in no network that is trusted, before it is asked. When it does not
+    /// answer, or not believably. When the database fails.
+    pub async fn refresh(&self, peer: IpAddr, mark: Option<u32>) -> Result<Learnt, DirectoryError> {
+        let peer = peer.to_canonical();
+        if self.find(peer).await?.is_some_and(|entry| entry.source == Source::Manual) {
+            let (file, source) = (self.file.clone(), StoreError::Manual { peer });
+            return Err(DirectoryError::Store { file, source });
+        }
+        let turn = self.turns.of(peer);
+        let last = turn.come().await;
+        self.learn(peer, last, mark).await
+    }
+
+    async fn look_up(&self, peer: IpAddr) -> Result<Known, DirectoryError> {
+        let entry = self.find(peer).await?;
+        let scheme = most_specific(&self.trusted, peer).map(Credential::scheme);
+        known(entry, scheme, SystemTime::now(), self.max_age)
+            .ok_or(DirectoryError::NoLongerTrusted { peer })
+    }
+
+    async fn find(&self, peer: IpAddr) -> Result<Option<Entry>, DirectoryError> {
+        self.with_store(move |store| store.find(peer)).await
+    }
+
+    /// Asks a peer whose turn has come, and keeps what it says.
+    async fn learn(
+        &self,
+        peer: IpAddr,
+        mut last: AsyncMutexGuard<'_, LastFailure>,
+        mark: Option<u32>,
+    ) -> Result<Learnt, DirectoryError> {
+        let credential = most_specific(&self.trusted, peer);
+        let credential = credential.ok_or(DirectoryError::NotTrusted { peer })?;
+        let asked = ask(SocketAddr::new(peer, self.port), credential, mark).await;
+        let addresses =
+            last.note(asked).map_err(|source| DirectoryError::Exchange { peer, source })?;
+        let scheme = credential.scheme();
+        let learn =
+            move |store: &mut Store| store.learn(peer, addresses, scheme, SystemTime::now());
+        let learnt = self.with_store(learn).await?;
+        let (scheme, addresses) = (scheme.name(), &learnt.addresses);
+        match &learnt.before {
+            Some(before) if learnt.has_changed() => {
+                warn!(%peer, scheme, %addresses, %before, "a peer is reached elsewhere than before");
+            }
+            _ => info!(%peer, scheme, %addresses, "learnt where a peer is reached"),
+        }
+        Ok(learnt)
+    }
+
+    /// Has the database do something, on a thread that may wait.
+    async fn with_store<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&mut Store) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, DirectoryError> {
+        let store = Arc::clone(&self.store);
+        let called =
+            spawn_blocking(move || call(&mut store.lock().unwrap_or_else(PoisonError::into_inner)));
+        // It is not begun any more when the program ends.
+        let called = called.await.map_err(|_| DirectoryError::Ending)?;
+        called.map_err(|source| DirectoryError::Store { file: self.file.clone(), source })
+    }
+}
+
+/// What an entry is good for. What was learnt is used while it is young, and while the peer is trusted as it
+/// was when it was learnt. `None` if the trust is gone.
+fn known(
+    entry: Option<Entry>,
+    trusted: Option<Scheme>,
+    now: SystemTime,
+    max_age: Duration,
+) -> Option<Known> {
+    let Some(entry) = entry else {
+        return Some(if trusted.is_some() { Known::ToAsk } else { Known::Nothing });
+    };
+    let scheme = match entry.source {
+        Source::Manual => return Some(Known::Addresses(entry.addresses)),
+        Source::Learnt(scheme) => scheme,
+    };
+    // What was learnt in the future was learnt by a clock that was wrong.
+    let is_young = now.duration_since(entry.learnt_at).is_ok_and(|age| age < max_age);
+    let is_good = trusted? == scheme && is_young;
+    Some(if is_good { Known::Addresses(entry.addresses) } else { Known::ToAsk })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::net::Ipv4Addr;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::UNIX_EPOCH;
+
+    use tempfile::TempDir;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use tokio::task::JoinSet;
+
+    use super::addresses::tests::list;
+    use super::config::{Trust, TrustedKey};
+    use super::exchange::tests::Running;
+    use super::keys::{SecretKey, ServerKeys, SharedKey};
+    use super::message::{ASK_LEN, Nonce};
+    use super::*;
+
+    const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    const MAX_AGE: Duration = Duration::from_secs(3600);
+
+    /// Where a client's configuration is, with its database and a key of ones.
+    struct Place(TempDir);
+
+    impl Place {
+        fn new() -> Self {
+            let place = tempfile::tempdir().unwrap();
+            fs::write(place.path().join("key"), "01".repeat(32)).unwrap();
+            Self(place)
+        }
+
+        fn store(&self) -> Store {
+            Store::open(&self.0.path().join("d.sqlite")).unwrap()
+        }
+
+        /// The directory, with peers that answer at this port and are trusted with these keys.
+        fn open(&self, port: u16, trusted: &[(&str, TrustedKey)]) -> Directory {
+            let trust = |(network, key): &(&str, TrustedKey)| Trust {
+                network: network.parse().unwrap(),
+                key: key.clone(),
+            };
+            let trusts = trusted.iter().map(trust).collect();
+            let config =
+                ClientDirectory { file: "d.sqlite".into(), port, max_age: MAX_AGE, trusts };
+            Directory::open(&config, self.0.path()).unwrap()
+        }
+    }
+
+    fn shared() -> TrustedKey {
+        TrustedKey::Shared("key".into())
+    }
+
+    fn public(byte: u8) -> TrustedKey {
+        TrustedKey::Public(SecretKey::new([byte; 32]).public())
+    }
+
+    /// A port at which nobody answers.
+    async fn free_port() -> u16 {
+        let listener = TcpListener::bind((HOST, 0)).await.unwrap();
+        listener.local_addr().unwrap().port()
+    }
+
+    /// A server that counts its questions, and answers them with one address if it is to.
+    async fn counting(answers: bool) -> (u16, Arc<AtomicUsize>) {
+        let listener = TcpListener::bind((HOST, 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let keys = ServerKeys { shared: Some(SharedKey::new([1; 32])), secret: None };
+        let teller = Teller::new(list("127.0.0.1:1"), keys);
+        let count = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&count);
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                counted.fetch_add(1, Ordering::Relaxed);
+                let mut ask = [0; ASK_LEN];
+                stream.read_exact(&mut ask).await.unwrap();
+                if answers {
+                    let reply = teller.answer(&ask, Nonce::new([0; 32])).unwrap();
+                    stream.write_all(&reply.encode()).await.unwrap();
+                }
+            }
+        });
+        (port, count)
+    }
+
+    /// Asks so often at the same time, and counts how often it is known.
+    async fn ask_often(directory: &Arc<Directory>, times: usize) -> usize {
+        let mut asking = JoinSet::new();
+        for _ in 0..times {
+            let directory = Arc::clone(directory);
+            asking.spawn(async move { directory.channels_of(HOST, None).await });
+        }
+        asking.join_all().await.iter().filter(|known| matches!(known, Ok(Some(_)))).count()
+    }
+
+    #[test]
+    fn what_an_entry_is_good_for() {
+        let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let entry = |source, age_s: i64| Entry {
+            peer: HOST,
+            addresses: list("127.0.0.1:1"),
+            source,
+            learnt_at: UNIX_EPOCH + Duration::from_secs((1_000_000 - age_s).try_into().unwrap()),
+        };
+        let (hmac, ed25519) = (Scheme::Hmac, Scheme::Ed25519);
+        let learnt = |age_s| Some(entry(Source::Learnt(hmac), age_s));
+        let manual = Some(entry(Source::Manual, 999_999));
+        for (entry, trusted, expected) in [
+            (None, None, "nothing"),
+            (None, Some(hmac), "ask"),
+            (manual.clone(), None, "known"),
+            (manual, Some(hmac), "known"),
+            (learnt(0), Some(hmac), "known"),
+            (learnt(3599), Some(hmac), "known"),
+            (learnt(3600), Some(hmac), "ask"),
+            (learnt(-1), Some(hmac), "ask"),
+            (learnt(0), Some(ed25519), "ask"),
+            (learnt(0), None, "gone"),
+            (learnt(3600), None, "gone"),
+        ] {
+            let found = match known(entry, trusted, now, MAX_AGE) {
+                Some(Known::Addresses(_)) => "known",
+                Some(Known::ToAsk) => "ask",
+                Some(Known::Nothing) => "nothing",
+                None => "gone",
+            };
+            assert_eq!(found, expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_peer_is_asked_once_and_then_known() {
+        let place = Place::new();
+        let server = Running::start("127.0.0.1:1 198.51.100.1:2", 1).await;
+        let port = server.address.port();
+        let directory = place.open(port, &[("127.0.0.0/8", shared())]);
+        let learnt = Some(list("127.0.0.1:1 198.51.100.1:2"));
+        let mapped = Ipv4Addr::LOCALHOST.to_ipv6_mapped().into();
+        assert_eq!(directory.channels_of(mapped, None).await.unwrap(), learnt);
+        let entry = place.store().find(HOST).unwrap().unwrap();
+        assert_eq!(entry.source, Source::Learnt(Scheme::Hmac));
+        server.end().await;
+        assert_eq!(directory.channels_of(HOST, None).await.unwrap(), learnt);
+        drop(directory);
+        let again = place.open(port, &[("127.0.0.0/8", shared())]);
+        assert_eq!(again.channels_of(HOST, None).await.unwrap(), learnt);
+        // Trusted in another way, it has to prove it in that way.
+        let other = place.open(port, &[("127.0.0.0/8", public(1))]);
+        assert!(other.channels_of(HOST, None).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn the_most_specific_trust_decides() {
+        let place = Place::new();
+        let server = Running::start("127.0.0.1:1", 2).await;
+        let trusted = [("127.0.0.0/8", shared()), ("127.0.0.1/32", public(2))];
+        let directory = place.open(server.address.port(), &trusted);
+        assert!(directory.channels_of(HOST, None).await.unwrap().is_some());
+        let entry = place.store().find(HOST).unwrap().unwrap();
+        assert_eq!(entry.source, Source::Learnt(Scheme::Ed25519));
+    }
+
+    #[tokio::test]
+    async fn strangers_are_not_asked() {
+        let place = Place::new();
+        let (port, count) = counting(true).await;
+        let directory = place.open(port, &[("192.0.2.0/24", shared())]);
+        assert_eq!(directory.channels_of(HOST, None).await.unwrap(), None);
+        let refused = directory.refresh(HOST, None).await.unwrap_err();
+        assert!(matches!(refused, DirectoryError::NotTrusted { .. }), "{refused}");
+        assert_eq!(count.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test]
+    async fn what_was_added_by_hand_is_not_asked_for() {
+        let place = Place::new();
+        let (port, count) = counting(true).await;
+        let directory = place.open(port, &[("127.0.0.0/8", shared())]);
+        let own = list("203.0.113.1:1");
+        // Added by another program, while this one runs.
+        place.store().add(HOST, &own, UNIX_EPOCH).unwrap();
+        assert_eq!(directory.channels_of(HOST, None).await.unwrap(), Some(own));
+        let refused = directory.refresh(HOST, None).await.unwrap_err().to_string();
+        assert!(refused.contains("was added by hand"), "{refused}");
+        assert_eq!(count.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test]
+    async fn older_addresses_do_not_stand_in_for_an_answer() {
+        let place = Place::new();
+        let old = SystemTime::now() - 2 * MAX_AGE;
+        place.store().learn(HOST, list("127.0.0.1:1"), Scheme::Hmac, old).unwrap();
+        let port = free_port().await;
+        let directory = place.open(port, &[("127.0.0.0/8", shared())]);
+        let error = directory.channels_of(HOST, None).await.unwrap_err();
+        assert!(matches!(error, DirectoryError::Exchange { .. }), "{error}");
+        assert!(!error.is_tampering());
+        let untrusting = place.open(port, &[]);
+        let error = untrusting.channels_of(HOST, None).await.unwrap_err();
+        assert!(matches!(error, DirectoryError::NoLongerTrusted { .. }), "{error}");
+    }
+
+    #[tokio::test]
+    async fn an_answer_with_another_key_is_tampering() {
+        let place = Place::new();
+        let server = Running::start("127.0.0.1:1", 2).await;
+        let port = server.address.port();
+        for key in [shared(), public(1)] {
+            let directory = place.open(port, &[("127.0.0.0/8", key)]);
+            let error = directory.channels_of(HOST, None).await.unwrap_err();
+            assert!(error.is_tampering(), "{error}");
+        }
+        assert_eq!(place.store().find(HOST).unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn a_change_is_told() {
+        let place = Place::new();
+        let before = list("127.0.0.1:9");
+        place.store().learn(HOST, before.clone(), Scheme::Hmac, SystemTime::now()).unwrap();
+        let server = Running::start("127.0.0.1:1", 1).await;
+        let directory = place.open(server.address.port(), &[("127.0.0.0/8", shared())]);
+        assert_eq!(directory.channels_of(HOST, None).await.unwrap(), Some(before.clone()));
+        let learnt = directory.refresh(HOST, None).await.unwrap();
+        assert!(learnt.has_changed());
+        assert_eq!(learnt.before, Some(before));
+        assert_eq!(directory.channels_of(HOST, None).await.unwrap(), Some(list("127.0.0.1:1")));
+        assert!(!directory.refresh(HOST, None).await.unwrap().has_changed());
+    }
+
+    #[tokio::test]
+    async fn many_connections_are_one_exchange() {
+        let place = Place::new();
+        for (answers, expected) in [(false, 0), (true, 50)] {
+            let (port, count) = counting(answers).await;
+            let directory = Arc::new(place.open(port, &[("127.0.0.0/8", shared())]));
+            assert_eq!(ask_often(&directory, 50).await, expected);
+            assert_eq!(ask_often(&directory, 50).await, expected);
+            assert_eq!(count.load(Ordering::Relaxed), 1);
+        }
+    }
+
+    #[tokio::test]
+    async fn who_asks_and_goes_away_does_not_hold_up_others() {
+        let place = Place::new();
+        let listener = TcpListener::bind((HOST, 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let directory = Arc::new(place.open(port, &[("127.0.0.0/8", shared())]));
+        let asking = Arc::clone(&directory);
+        let asking = tokio::spawn(async move { asking.channels_of(HOST, None).await });
+        // The first to ask is heard, and leaves before there is an answer.
+        let (first, _) = listener.accept().await.unwrap();
+        asking.abort();
+        drop((first, listener));
+        let error = directory.channels_of(HOST, None).await.unwrap_err();
+        assert!(!error.is_tampering(), "{error}");
+    }
+
+    #[test]
+    fn a_missing_key_is_named() {
+        let place = tempfile::tempdir().unwrap();
+        let trusts = vec![Trust { network: "::/0".parse().unwrap(), key: shared() }];
+        let config = ClientDirectory { file: "d.sqlite".into(), port: 1, max_age: MAX_AGE, trusts };
+        let error = Directory::open(&config, place.path()).unwrap_err().to_string();
+        assert!(error.contains("no such file") && error.contains("/key"), "{error}");
+    }
+}

@@ -1,0 +1,289 @@
+//! The two ends of an exchange, without their connection: who asks, and who tells.
+
+use std::net::IpAddr;
+
+use super::addresses::Addresses;
+use super::keys::{Credential, ServerKeys};
+use super::message::{Ask, MessageError, Nonce, Refusal, Reply, Tell};
+
+/// A client that asks one peer once.
+#[derive(Debug)]
+pub struct Asker<'a> {
+    peer: IpAddr,
+    ask: Ask,
+    credential: &'a Credential,
+}
+
+/// Why a reply is not believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AnswerError {
+    /// There is none.
+    #[error("the connection was closed without an answer; try again later")]
+    Silent,
+    /// It is no message of this protocol.
+    #[error(transparent)]
+    Message(#[from] MessageError),
+    /// The server does not tell.
+    #[error("the server refuses: {0}")]
+    Refused(#[from] Refusal),
+    /// It is not proven by the key that is trusted.
+    #[error("the answer is not proven: it was changed on the way, or the peer has another key")]
+    Unproven,
+    /// It is proven, and about somebody else.
+    #[error(
+        "the answer is of another peer: {peer} is not among its addresses; if they should be one, add it to \
+         `addresses` there"
+    )]
+    AnotherPeer {
+        /// Who was asked.
+        peer: IpAddr,
+    },
+}
+
+impl AnswerError {
+    /// Whether somebody on the way must have changed something, or the keys do not fit: rather than that
+    /// nobody answers, or something that is no directory.
+    pub fn is_tampering(self) -> bool {
+        match self {
+            Self::Silent
+            | Self::Refused(_)
+            | Self::Message(MessageError::Magic | MessageError::Version(_)) => false,
+            Self::Message(_) | Self::Unproven | Self::AnotherPeer { .. } => true,
+        }
+    }
+}
+
+impl<'a> Asker<'a> {
+    /// Asks `peer`, whom the credential is trusted about. The nonce is drawn at random for this alone.
+    pub fn new(peer: IpAddr, nonce: Nonce, credential: &'a Credential) -> Self {
+        Self { peer, ask: Ask { scheme: credential.scheme(), nonce }, credential }
+    }
+
+    /// What goes to the server.
+    pub fn ask(&self) -> Ask {
+        self.ask
+    }
+
+    /// Takes all that the server has said. Returns the peer's addresses.
+    ///
+    /// # Errors
+    /// Unless it is one Tell, proven for this Ask, with the peer's own address among the others.
+    pub fn hear(self, reply: &[u8]) -> Result<Addresses, AnswerError> {
+        if reply.is_empty() {
+            return Err(AnswerError::Silent);
+        }
+        let Tell { nonce, addresses, proof } = match Reply::parse(reply)? {
+            Reply::Tell(tell) => tell,
+            Reply::Refuse(refusal) => return Err(refusal.into()),
+        };
+        let statement = self.ask.statement(nonce, &addresses);
+        if !self.credential.is_proven(&statement, &proof) {
+            return Err(AnswerError::Unproven);
+        }
+        // Several peers may prove with one key. Their answers are not each other's.
+        if !addresses.include(self.peer) {
+            return Err(AnswerError::AnotherPeer { peer: self.peer });
+        }
+        Ok(addresses)
+    }
+}
+
+/// A server that tells everybody its addresses.
+#[derive(Debug)]
+pub struct Teller {
+    addresses: Addresses,
+    keys: ServerKeys,
+}
+
+impl Teller {
+    /// Tells these addresses, proven with these keys.
+    pub fn new(addresses: Addresses, keys: ServerKeys) -> Self {
+        Self { addresses, keys }
+    }
+
+    /// What is said to whoever sent `ask`. The nonce is drawn at random for this alone.
+    ///
+    /// # Errors
+    /// When it is not one Ask. Nothing is said then.
+    pub fn answer(&self, ask: &[u8], nonce: Nonce) -> Result<Reply, MessageError> {
+        let ask = Ask::parse(ask)?;
+        let statement = ask.statement(nonce, &self.addresses);
+        Ok(match self.keys.prove(ask.scheme, &statement) {
+            Some(proof) => Reply::Tell(Tell { nonce, addresses: self.addresses.clone(), proof }),
+            None => Reply::Refuse(Refusal::SchemeNotOffered),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::addresses::tests::{list, lists};
+    use super::super::keys::{SecretKey, SharedKey};
+    use super::super::message::{MAX_REPLY_LEN, Scheme};
+    use super::*;
+    use proptest::prelude::*;
+
+    const PEER: &str = "192.0.2.1";
+
+    fn keys(byte: u8) -> ServerKeys {
+        let shared = Some(SharedKey::new([byte; 32]));
+        ServerKeys { shared, secret: Some(SecretKey::new([byte; 32])) }
+    }
+
+    fn credentials(byte: u8) -> [Credential; 2] {
+        let public = SecretKey::new([byte; 32]).public();
+        [Credential::Shared(SharedKey::new([byte; 32])), Credential::Public(public)]
+    }
+
+    fn asker(credential: &Credential, nonce: u8) -> Asker<'_> {
+        Asker::new(PEER.parse().unwrap(), Nonce::new([nonce; 32]), credential)
+    }
+
+    fn told(teller: &Teller, ask: Ask) -> Vec<u8> {
+        teller.answer(&ask.encode(), Nonce::new([0x55; 32])).unwrap().encode()
+    }
+
+    #[test]
+    fn who_has_the_key_is_believed() {
+        let addresses = list("192.0.2.1:6522 [2001:db8::2]:80");
+        let teller = Teller::new(addresses.clone(), keys(1));
+        for credential in &credentials(1) {
+            let asker = asker(credential, 9);
+            let reply = told(&teller, asker.ask());
+            assert_eq!(asker.hear(&reply), Ok(addresses.clone()));
+        }
+    }
+
+    #[test]
+    fn who_has_another_key_is_not_believed() {
+        let teller = Teller::new(list("192.0.2.1:6522"), keys(1));
+        for credential in &credentials(2) {
+            let asker = asker(credential, 9);
+            let reply = told(&teller, asker.ask());
+            assert_eq!(asker.hear(&reply), Err(AnswerError::Unproven));
+        }
+    }
+
+    #[test]
+    fn a_proof_of_the_other_kind_is_not_believed() {
+        let teller = Teller::new(list("192.0.2.1:6522"), keys(1));
+        let [shared, public] = &credentials(1);
+        for (asked, heard) in [(shared, public), (public, shared)] {
+            let reply = told(&teller, asker(asked, 9).ask());
+            assert_eq!(asker(heard, 9).hear(&reply), Err(AnswerError::Unproven));
+        }
+    }
+
+    #[test]
+    fn an_older_answer_is_not_believed() {
+        let teller = Teller::new(list("192.0.2.1:6522"), keys(1));
+        for credential in &credentials(1) {
+            let older = told(&teller, asker(credential, 8).ask());
+            assert_eq!(asker(credential, 9).hear(&older), Err(AnswerError::Unproven));
+        }
+    }
+
+    #[test]
+    fn an_answer_about_another_peer_is_not_believed() {
+        let teller = Teller::new(list("192.0.2.2:6522 192.0.2.3:6522"), keys(1));
+        for credential in &credentials(1) {
+            let asker = asker(credential, 9);
+            let reply = told(&teller, asker.ask());
+            let error = asker.hear(&reply).unwrap_err();
+            assert_eq!(error, AnswerError::AnotherPeer { peer: PEER.parse().unwrap() });
+            assert!(error.is_tampering());
+        }
+    }
+
+    #[test]
+    fn a_server_without_the_key_says_so() {
+        let [shared, public] = &credentials(1);
+        let mut only_secret = keys(1);
+        only_secret.shared = None;
+        let mut only_shared = keys(1);
+        only_shared.secret = None;
+        for (credential, keys) in [(shared, only_secret), (public, only_shared)] {
+            let teller = Teller::new(list("192.0.2.1:6522"), keys);
+            let asker = asker(credential, 9);
+            let reply = told(&teller, asker.ask());
+            let error = asker.hear(&reply).unwrap_err();
+            assert_eq!(error, AnswerError::Refused(Refusal::SchemeNotOffered));
+            assert!(!error.is_tampering());
+        }
+    }
+
+    #[test]
+    fn what_is_no_message_is_not_answered() {
+        let teller = Teller::new(list("192.0.2.1:6522"), keys(1));
+        let nonce = Nonce::new([0; 32]);
+        let ask = asker(&credentials(1)[0], 9).ask().encode();
+        for wrong in [&[][..], &ask[1..], &[&ask[..], &[0]].concat(), b"GET / HTTP/1.1\r\n\r\n"] {
+            assert!(teller.answer(wrong, nonce).is_err(), "{wrong:?}");
+        }
+        let silent = asker(&credentials(1)[0], 9).hear(&[]).unwrap_err();
+        assert_eq!(silent, AnswerError::Silent);
+        let strange = asker(&credentials(1)[0], 9).hear(b"HTTP/1.1 400 Bad Request").unwrap_err();
+        assert!(!silent.is_tampering() && !strange.is_tampering(), "{strange}");
+    }
+
+    /// Every value of every byte of a Tell: whatever is changed, it is not believed.
+    #[test]
+    fn a_changed_answer_is_not_believed() {
+        let teller = Teller::new(list("192.0.2.1:6522 [2001:db8::2]:80"), keys(1));
+        let [shared, public] = &credentials(1);
+        // A code is checked in less than a microsecond, a signature is not.
+        for (credential, values) in [(shared, 1..=255), (public, 1..=16)] {
+            let reply = told(&teller, asker(credential, 9).ask());
+            for place in 0..reply.len() {
+                for change in values.clone() {
+                    let mut changed = reply.clone();
+                    changed[place] ^= change;
+                    assert!(asker(credential, 9).hear(&changed).is_err(), "byte {place}");
+                }
+            }
+        }
+    }
+
+    /// A Tell by another implementation of HMAC: Python's `hmac`, over the bytes as they are documented.
+    #[test]
+    fn a_tell_is_as_documented() {
+        let credential = Credential::Shared(SharedKey::new([0x42; 32]));
+        let reply = [
+            &b"SNDD\x01\x02\x01"[..],
+            &[0x55; 32],
+            b"\x02\x04\xc0\x00\x02\x01\x19\x7a\x04\xc6\x33\x64\x0a\x19\x7a",
+            &KNOWN_CODE,
+        ];
+        let addresses = asker(&credential, 9).hear(&reply.concat()).unwrap();
+        assert_eq!(addresses, list("192.0.2.1:6522 198.51.100.10:6522"));
+    }
+
+    const KNOWN_CODE: [u8; 32] = [
+        0xd2, 0xf1, 0x71, 0x43, 0x95, 0x90, 0x4b, 0x26, 0x1b, 0x2f, 0xb4, 0x34, 0xb0, 0x29, 0x38,
+        0x94, 0xb2, 0xba, 0x40, 0x57, 0x85, 0x73, 0x17, 0xb6, 0xeb, 0xcb, 0xa5, 0x6c, 0x74, 0xb3,
+        0xc8, 0xf6,
+    ];
+
+    proptest! {
+        #[test]
+        fn any_list_is_believed_as_it_is(addresses in lists(), nonce: u8, signed: bool) {
+            let teller = Teller::new(addresses.clone(), keys(1));
+            let credential = &credentials(1)[usize::from(signed)];
+            let peer = addresses.as_slice()[0].ip();
+            let asker = Asker::new(peer, Nonce::new([nonce; 32]), credential);
+            let reply = told(&teller, asker.ask());
+            prop_assert!(reply.len() <= MAX_REPLY_LEN);
+            prop_assert_eq!(asker.hear(&reply), Ok(addresses));
+        }
+
+        #[test]
+        fn arbitrary_bytes_are_not_believed(
+            scheme in prop_oneof![Just(Scheme::Hmac), Just(Scheme::Ed25519)],
+            rest in proptest::collection::vec(any::<u8>(), 0..420),
+        ) {
+            let credential = &credentials(1)[usize::from(scheme == Scheme::Ed25519)];
+            let reply = [&b"SNDD\x01\x02"[..], &[scheme as u8], &rest].concat();
+            prop_assert!(asker(credential, 9).hear(&reply).is_err());
+        }
+    }
+}

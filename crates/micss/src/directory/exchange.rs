@@ -1,0 +1,420 @@
+//! The exchange over a connection: one question, one answer, and the end.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sharing::{Generator, RandomError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tracing::{debug, warn};
+
+use super::addresses::Addresses;
+use super::config::ServerDirectory;
+use super::ends::{AnswerError, Asker, Teller};
+use super::keys::{Credential, KeyError, PublicKey, SecretKey};
+use super::message::{ASK_LEN, MAX_REPLY_LEN, Nonce};
+use crate::channel;
+use crate::config::Channel;
+use crate::listening::{Listening, accept, listen};
+use crate::rarely::Rarely;
+
+/// How long a client waits for an answer, the connection included.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a server takes to hear a question and answer it.
+const SERVER_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How many are answered at a time.
+const MAX_ASKING: usize = 64;
+
+/// Why a server's addresses were not learnt.
+#[derive(Debug, thiserror::Error)]
+pub enum ExchangeError {
+    /// It cannot be reached, or breaks off.
+    #[error("the directory at {server} does not answer: {source}")]
+    Connection {
+        /// Where it was looked for.
+        server: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// It takes too long.
+    #[error("the directory at {server} does not answer within {} s", PATIENCE.as_secs())]
+    TimedOut {
+        /// Where it is.
+        server: SocketAddr,
+    },
+    /// Its answer is not believed.
+    #[error("the directory at {server}: {source}")]
+    Answer {
+        /// Where it is.
+        server: SocketAddr,
+        /// Why.
+        source: AnswerError,
+    },
+    /// There were no random bytes.
+    #[error(transparent)]
+    Random(#[from] RandomError),
+}
+
+impl ExchangeError {
+    /// Whether an answer came that failed verification, rather than none.
+    pub fn is_tampering(&self) -> bool {
+        matches!(self, Self::Answer { source, .. } if source.is_tampering())
+    }
+}
+
+/// Asks the server at this address on which addresses its host is reached. With a mark the connection is
+/// not intercepted itself.
+///
+/// # Errors
+/// When it is not reached or does not answer in time; when its answer is not proven, or does not name the
+/// host that was asked.
+pub async fn ask(
+    server: SocketAddr,
+    credential: &Credential,
+    mark: Option<u32>,
+) -> Result<Addresses, ExchangeError> {
+    let asker = Asker::new(server.ip(), nonce()?, credential);
+    let reply = timeout(PATIENCE, exchange(server, mark, &asker.ask().encode())).await;
+    let reply = reply.map_err(|_| ExchangeError::TimedOut { server })?;
+    let reply = reply.map_err(|source| ExchangeError::Connection { server, source })?;
+    asker.hear(&reply).map_err(|source| ExchangeError::Answer { server, source })
+}
+
+/// Sends a question, and returns what comes until the end: a byte too many, at most.
+async fn exchange(server: SocketAddr, mark: Option<u32>, ask: &[u8]) -> io::Result<Vec<u8>> {
+    let channel = Channel { server, source: None, device: None };
+    let mut stream = channel::connect(&channel, mark).await?;
+    stream.write_all(ask).await?;
+    let mut reply = Vec::with_capacity(MAX_REPLY_LEN + 1);
+    stream.take(MAX_REPLY_LEN as u64 + 1).read_to_end(&mut reply).await?;
+    Ok(reply)
+}
+
+fn nonce() -> Result<Nonce, RandomError> {
+    Ok(Nonce::new(Generator::system().array()?))
+}
+
+/// A server that listens for questions, and does not answer yet.
+pub struct Answerer {
+    teller: Teller,
+    public_key: Option<PublicKey>,
+    listening: Vec<Listening>,
+}
+
+/// Why a server cannot answer.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// A key cannot be read.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// An address cannot be listened on.
+    #[error("{0}")]
+    Listen(#[from] io::Error),
+}
+
+impl Answerer {
+    /// Reads the keys, whose files are beside the configuration in the directory `beside`, and listens
+    /// where the configuration says.
+    ///
+    /// # Errors
+    /// When a key cannot be read, or an address cannot be listened on.
+    pub async fn bind(config: &ServerDirectory, beside: &Path) -> Result<Self, BindError> {
+        Self::bind_again(config, beside, &[]).await
+    }
+
+    /// The same, but what is listened on already is used again.
+    ///
+    /// # Errors
+    /// As [`Self::bind`].
+    pub(crate) async fn bind_again(
+        config: &ServerDirectory,
+        beside: &Path,
+        before: &[Listening],
+    ) -> Result<Self, BindError> {
+        let keys = config.keys(beside)?;
+        let public_key = keys.secret.as_ref().map(SecretKey::public);
+        let teller = Teller::new(config.addresses.clone(), keys);
+        let listening = listen(config.listen.iter().copied(), before).await?;
+        Ok(Self { teller, public_key, listening })
+    }
+
+    /// Where it listens, in the order of the configuration.
+    ///
+    /// # Errors
+    /// When the system does not say.
+    pub fn local_addresses(&self) -> io::Result<Vec<SocketAddr>> {
+        self.listening.iter().map(Listening::address).collect()
+    }
+
+    /// Where it listens, to listen there again.
+    pub(crate) fn listening(&self) -> Vec<Listening> {
+        self.listening.clone()
+    }
+
+    /// What clients are told, to know this server's answers, if it signs them.
+    pub fn public_key(&self) -> Option<PublicKey> {
+        self.public_key
+    }
+
+    /// Answers until `stop` comes, and then those whose connections are accepted already. At most 64 at a
+    /// time: the connections of others are closed.
+    pub async fn run(self, stop: impl Future<Output = ()>) {
+        let Self { teller, listening, .. } = self;
+        let teller = Arc::new(teller);
+        let mut answering = JoinSet::new();
+        let mut refused = Rarely::default();
+        tokio::pin!(stop);
+        let mut turn = 0;
+        loop {
+            tokio::select! {
+                () = &mut stop => break,
+                (index, stream, peer) = accept(&listening, turn) => {
+                    turn = index + 1;
+                    if answering.len() >= MAX_ASKING {
+                        if let Some(refused) = refused.happened() {
+                            warn!(%peer, refused, "questions to the directory refused: too many at once");
+                        }
+                        continue;
+                    }
+                    let teller = Arc::clone(&teller);
+                    answering.spawn(async move {
+                        match timeout(SERVER_PATIENCE, answer(&teller, stream)).await {
+                            Ok(Ok(())) => debug!(%peer, "addresses told"),
+                            Ok(Err(error)) => debug!(%peer, %error, "no question to the directory"),
+                            Err(_) => debug!(%peer, "a client of the directory stayed silent"),
+                        }
+                    });
+                }
+                Some(_) = answering.join_next() => {}
+            }
+        }
+        drop(listening);
+        // None of them takes longer than its time.
+        while answering.join_next().await.is_some() {}
+    }
+}
+
+async fn answer(teller: &Teller, mut stream: TcpStream) -> io::Result<()> {
+    let mut ask = [0; ASK_LEN];
+    stream.read_exact(&mut ask).await?;
+    let nonce = nonce().map_err(io::Error::other)?;
+    let reply = teller.answer(&ask, nonce).map_err(io::Error::other)?;
+    stream.write_all(&reply.encode()).await?;
+    stream.shutdown().await
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::net::Ipv4Addr;
+
+    use tokio::net::TcpListener;
+    use tokio::sync::oneshot;
+    use tokio::task::JoinHandle;
+
+    use super::super::addresses::tests::list;
+    use super::super::keys::{ServerKeys, SharedKey};
+    use super::super::message::{Ask, MessageError};
+    use super::*;
+
+    /// A server that answers on loopback until it is dropped.
+    pub(in crate::directory) struct Running {
+        pub(in crate::directory) address: SocketAddr,
+        stop: Option<oneshot::Sender<()>>,
+        task: JoinHandle<()>,
+    }
+
+    impl Running {
+        /// It tells these addresses, and has both kinds of keys of these bytes.
+        pub(in crate::directory) async fn start(addresses: &str, key: u8) -> Self {
+            let listening = listen([(Ipv4Addr::LOCALHOST, 0).into()], &[]).await.unwrap();
+            let address = listening[0].address().unwrap();
+            let keys = ServerKeys {
+                shared: Some(SharedKey::new([key; 32])),
+                secret: Some(SecretKey::new([key; 32])),
+            };
+            let teller = Teller::new(list(addresses), keys);
+            let answerer = Answerer { teller, public_key: None, listening };
+            let (stop, stopped) = oneshot::channel();
+            let task = tokio::spawn(answerer.run(async { _ = stopped.await }));
+            Self { address, stop: Some(stop), task }
+        }
+
+        pub(in crate::directory) async fn end(mut self) {
+            drop(self.stop.take());
+            self.task.await.unwrap();
+        }
+    }
+
+    fn shared(byte: u8) -> Credential {
+        Credential::Shared(SharedKey::new([byte; 32]))
+    }
+
+    /// A server that reads one question and says `reply` to it.
+    async fn says(reply: impl FnOnce(Ask) -> Vec<u8> + Send + 'static) -> SocketAddr {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut ask = [0; ASK_LEN];
+            stream.read_exact(&mut ask).await.unwrap();
+            stream.write_all(&reply(Ask::parse(&ask).unwrap())).await.unwrap();
+        });
+        address
+    }
+
+    fn teller() -> Teller {
+        let keys = ServerKeys { shared: Some(SharedKey::new([1; 32])), secret: None };
+        Teller::new(list("127.0.0.1:1"), keys)
+    }
+
+    #[tokio::test]
+    async fn with_the_right_key_addresses_are_learnt() {
+        let told = "127.0.0.1:1 198.51.100.1:2";
+        let server = Running::start(told, 1).await;
+        let public = Credential::Public(SecretKey::new([1; 32]).public());
+        for credential in [shared(1), public] {
+            assert_eq!(ask(server.address, &credential, None).await.unwrap(), list(told));
+        }
+        server.end().await;
+    }
+
+    #[tokio::test]
+    async fn a_server_answers_as_it_is_configured() {
+        let place = tempfile::tempdir().unwrap();
+        std::fs::write(place.path().join("own.key"), "01".repeat(32)).unwrap();
+        let config = ServerDirectory {
+            listen: vec![(Ipv4Addr::LOCALHOST, 0).into()],
+            addresses: list("127.0.0.1:1"),
+            shared_key: None,
+            secret_key: Some("own.key".into()),
+        };
+        let answerer = Answerer::bind(&config, place.path()).await.unwrap();
+        let public = answerer.public_key().unwrap();
+        assert_eq!(public, SecretKey::new([1; 32]).public());
+        let server = answerer.local_addresses().unwrap()[0];
+        let (_stop, stopped) = oneshot::channel::<()>();
+        tokio::spawn(answerer.run(async { _ = stopped.await }));
+        let learnt = ask(server, &Credential::Public(public), None).await.unwrap();
+        assert_eq!(learnt, list("127.0.0.1:1"));
+        let refused = ask(server, &shared(1), None).await.unwrap_err().to_string();
+        assert!(refused.contains("the server refuses: it has no key of this kind"), "{refused}");
+        let missing = ServerDirectory { shared_key: Some("no.key".into()), ..config };
+        assert!(matches!(
+            Answerer::bind(&missing, place.path()).await,
+            Err(BindError::Key(KeyError::Missing { .. }))
+        ));
+    }
+
+    #[tokio::test]
+    async fn with_another_key_nothing_is_learnt() {
+        let server = Running::start("127.0.0.1:1", 1).await;
+        let public = Credential::Public(SecretKey::new([2; 32]).public());
+        for credential in [shared(2), public] {
+            let error = ask(server.address, &credential, None).await.unwrap_err();
+            assert!(error.is_tampering(), "{error}");
+        }
+        server.end().await;
+    }
+
+    #[tokio::test]
+    async fn a_list_without_the_host_that_was_asked_is_refused() {
+        let server = Running::start("198.51.100.1:2", 1).await;
+        let error = ask(server.address, &shared(1), None).await.unwrap_err();
+        let ExchangeError::Answer { source: AnswerError::AnotherPeer { peer }, .. } = error else {
+            panic!("{error}");
+        };
+        assert_eq!(peer, server.address.ip());
+        server.end().await;
+    }
+
+    #[tokio::test]
+    async fn garbage_is_refused() {
+        for garbage in [b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(), vec![0; 1 << 20]] {
+            let server = says(|_| garbage).await;
+            let error = ask(server, &shared(1), None).await.unwrap_err();
+            // A server that says too much may be cut off before it is read.
+            let is_refused = matches!(
+                error,
+                ExchangeError::Answer { source: AnswerError::Message(MessageError::Magic), .. }
+                    | ExchangeError::Connection { .. }
+            );
+            assert!(is_refused && !error.is_tampering(), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_played_again_is_refused() {
+        let nonce = Nonce::new([7; 32]);
+        let older = Asker::new((Ipv4Addr::LOCALHOST).into(), nonce, &shared(1)).ask();
+        let replay = teller().answer(&older.encode(), nonce).unwrap().encode();
+        let server = says(|_| replay).await;
+        let error = ask(server, &shared(1), None).await.unwrap_err();
+        assert!(error.is_tampering(), "{error}");
+    }
+
+    #[tokio::test]
+    async fn bytes_after_the_answer_are_refused() {
+        let reply =
+            |ask: Ask| teller().answer(&ask.encode(), Nonce::new([7; 32])).unwrap().encode();
+        let server = says(reply).await;
+        assert_eq!(ask(server, &shared(1), None).await.unwrap(), list("127.0.0.1:1"));
+        let server = says(move |ask| [reply(ask), vec![0]].concat()).await;
+        let error = ask(server, &shared(1), None).await.unwrap_err();
+        let trailing = AnswerError::Message(MessageError::Trailing);
+        assert!(matches!(error, ExchangeError::Answer { source, .. } if source == trailing));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_server_is_given_up() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let server = listener.local_addr().unwrap();
+        let error = ask(server, &shared(1), None).await.unwrap_err();
+        assert!(matches!(error, ExchangeError::TimedOut { .. }), "{error}");
+        drop(listener);
+        let error = ask(server, &shared(1), None).await.unwrap_err();
+        assert!(!error.is_tampering(), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_closes_at_once_says_nothing() {
+        let server = says(|_| Vec::new()).await;
+        let error = ask(server, &shared(1), None).await.unwrap_err();
+        assert!(!error.is_tampering(), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_client_is_given_up() {
+        let server = Running::start("127.0.0.1:1", 1).await;
+        let mut silent = TcpStream::connect(server.address).await.unwrap();
+        silent.write_all(b"SNDD").await.unwrap();
+        let mut said = Vec::new();
+        // A reset, as the server has not read all, or an end.
+        let _ = silent.read_to_end(&mut said).await;
+        assert!(said.is_empty());
+        server.end().await;
+    }
+
+    #[tokio::test]
+    async fn so_many_are_answered_at_a_time() {
+        let server = Running::start("127.0.0.1:1", 1).await;
+        let mut silent = Vec::new();
+        for _ in 0..MAX_ASKING {
+            silent.push(TcpStream::connect(server.address).await.unwrap());
+        }
+        // Connections are accepted in their order.
+        let refused = ask(server.address, &shared(1), None).await.unwrap_err();
+        assert!(!refused.is_tampering(), "{refused}");
+        assert!(!matches!(refused, ExchangeError::TimedOut { .. }), "{refused}");
+        silent.clear();
+        // The server learns of that in its own time.
+        while ask(server.address, &shared(1), None).await.is_err() {}
+        server.end().await;
+    }
+}

@@ -1,0 +1,88 @@
+//! From rows to entries: whatever is in them is checked.
+
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rusqlite::types::FromSql;
+use rusqlite::{Connection, Row};
+
+use super::super::addresses::{Addresses, AddressesError};
+use super::{Entry, LAST_SECOND, Source, StoreError, damaged, one_line};
+
+/// The entries whose rows a query gives, a peer's one after the other.
+pub(super) fn read(
+    connection: &Connection,
+    query: &str,
+    peer: Option<IpAddr>,
+) -> Result<Vec<Entry>, StoreError> {
+    let mut statement = connection.prepare(query)?;
+    let peer = peer.map(|peer| peer.to_string());
+    let mut rows = statement.query(rusqlite::params_from_iter(peer))?;
+    let mut found: Vec<Found> = Vec::new();
+    while let Some(row) = rows.next()? {
+        let host: String = field(row, 0)?;
+        match found.last_mut() {
+            Some(last) if last.host == host => last.add_address(row)?,
+            _ => {
+                let mut next = Found::new(host, row)?;
+                next.add_address(row)?;
+                found.push(next);
+            }
+        }
+    }
+    found.into_iter().map(Found::check).collect()
+}
+
+/// The rows of one peer, not all of them checked yet.
+struct Found {
+    host: String,
+    peer: IpAddr,
+    source: Source,
+    learnt_at: SystemTime,
+    addresses: Vec<SocketAddr>,
+}
+
+impl Found {
+    fn new(host: String, row: &Row<'_>) -> Result<Self, StoreError> {
+        let peer = whole(&host).ok_or_else(|| damaged(format!("{host:?} is no address")))?;
+        let name: String = field(row, 1)?;
+        let source = Source::from_name(&name)
+            .ok_or_else(|| damaged(format!("{host} is from {name:?}, which is no source")))?;
+        let seconds: i64 = field(row, 2)?;
+        let seconds = u64::try_from(seconds).ok().filter(|&seconds| seconds <= LAST_SECOND);
+        let learnt_at = seconds
+            .map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds))
+            .ok_or_else(|| damaged(format!("{host} was learnt at no time")))?;
+        Ok(Self { host, peer, source, learnt_at, addresses: Vec::new() })
+    }
+
+    fn add_address(&mut self, row: &Row<'_>) -> Result<(), StoreError> {
+        let host = &self.host;
+        let place: Option<i64> = field(row, 3)?;
+        if place != i64::try_from(self.addresses.len()).ok() {
+            return Err(damaged(format!("{host} lacks an address")));
+        }
+        let text: String = field(row, 4)?;
+        let address =
+            whole(&text).ok_or_else(|| damaged(format!("{host} has the address {text:?}")))?;
+        self.addresses.push(address);
+        Ok(())
+    }
+
+    fn check(self) -> Result<Entry, StoreError> {
+        let Self { host, peer, source, learnt_at, addresses } = self;
+        let wrong = |error: AddressesError| damaged(format!("{host}: {error}"));
+        let addresses = Addresses::new(addresses).map_err(wrong)?;
+        Ok(Entry { peer, addresses, source, learnt_at })
+    }
+}
+
+/// A value that is written as we write it.
+fn whole<T: FromStr + ToString>(text: &str) -> Option<T> {
+    text.parse().ok().filter(|value: &T| value.to_string() == text)
+}
+
+fn field<T: FromSql>(row: &Row<'_>, index: usize) -> Result<T, StoreError> {
+    row.get(index).map_err(|error| damaged(one_line(&error)))
+}

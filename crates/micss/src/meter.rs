@@ -1,0 +1,240 @@
+//! Counts what channels carry and what becomes of streams, for [`Status`](crate::status::Status).
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::time::Instant;
+
+use crate::StreamError;
+use crate::incoming::Loss;
+use crate::liveness::round_trip;
+use crate::status::{Channel, Streams};
+
+/// A count that only grows, or goes up and down. Nothing depends on the order in which counts change.
+#[derive(Debug, Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    /// One more.
+    pub(crate) fn up(&self) {
+        self.add(1);
+    }
+
+    /// One less.
+    pub(crate) fn down(&self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn add(&self, more: u64) {
+        self.0.fetch_add(more, Ordering::Relaxed);
+    }
+
+    fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    fn value(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What happened on one channel, in all streams.
+#[derive(Debug, Default)]
+pub(crate) struct Meter {
+    /// Connections that wait for a stream.
+    pub(crate) ready: Count,
+    /// Connections that were made.
+    pub(crate) connected: Count,
+    /// Connections that could not be made.
+    pub(crate) unconnected: Count,
+    /// Streams that it broke off under.
+    pub(crate) broken: Count,
+    tampered: Count,
+    sent: Count,
+    received: Count,
+    waited_us: Count,
+    rtt_us: Count,
+}
+
+impl Meter {
+    /// A stream goes on without it.
+    pub(crate) fn lost(&self, why: Loss) {
+        if why == Loss::Lied { self.tampered.up() } else { self.broken.up() }
+    }
+
+    /// A stream has waited for it while others had brought more.
+    pub(crate) fn waited(&self, time: Duration) {
+        self.waited_us.add(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+    }
+
+    /// The counts, of a channel whose server is there.
+    #[expect(clippy::cast_precision_loss, reason = "microseconds are far below 2^53")]
+    pub(crate) fn channel(&self, server: String) -> Channel {
+        let rtt_us = self.rtt_us.value();
+        Channel {
+            server,
+            ready: self.ready.value(),
+            connected: self.connected.value(),
+            unconnected: self.unconnected.value(),
+            sent_bytes: self.sent.value(),
+            received_bytes: self.received.value(),
+            rtt_ms: (rtt_us > 0).then_some(rtt_us as f64 / 1e3),
+            waited_s: self.waited_us.value() as f64 / 1e6,
+            broken: self.broken.value(),
+            tampered: self.tampered.value(),
+        }
+    }
+}
+
+/// A channel's connection, or a half of it, and what counts its bytes.
+pub(crate) struct Metered<S> {
+    inner: S,
+    pub(crate) meter: Arc<Meter>,
+    /// How often it was read; the round trip is looked at when this begins anew.
+    reads: u8,
+}
+
+impl<S> Metered<S> {
+    /// From here on, what is read and written is counted.
+    pub(crate) fn new(inner: S, meter: Arc<Meter>) -> Self {
+        Self { inner, meter, reads: 0 }
+    }
+
+    /// The connection, which is not counted any more.
+    pub(crate) fn into_inner(self) -> (S, Arc<Meter>) {
+        (self.inner, self.meter)
+    }
+}
+
+impl Metered<TcpStream> {
+    /// Its halves, which count as it does.
+    pub(crate) fn split(&mut self) -> (Metered<ReadHalf<'_>>, Metered<WriteHalf<'_>>) {
+        let (reader, writer) = self.inner.split();
+        let meter = &self.meter;
+        (Metered::new(reader, Arc::clone(meter)), Metered::new(writer, Arc::clone(meter)))
+    }
+}
+
+impl<S: AsRef<TcpStream>> AsRef<TcpStream> for Metered<S> {
+    fn as_ref(&self) -> &TcpStream {
+        self.inner.as_ref()
+    }
+}
+
+impl<S: AsyncRead + AsRef<TcpStream> + Unpin> AsyncRead for Metered<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut this.inner).poll_read(context, buffer))?;
+        this.meter.received.add((buffer.filled().len() - before) as u64);
+        if this.reads == 0
+            && let Some(rtt) = round_trip(this.inner.as_ref())
+        {
+            this.meter.rtt_us.set(rtt.into());
+        }
+        this.reads = this.reads.wrapping_add(1);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = ready!(Pin::new(&mut this.inner).poll_write(context, bytes))?;
+        this.meter.sent.add(written as u64);
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().inner).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().inner).poll_shutdown(context)
+    }
+}
+
+/// What became of streams.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    since: Instant,
+    under_way: Count,
+    finished: Count,
+    refused: Count,
+    broken: Count,
+    tampered: Count,
+    /// Streams that did not begin because there were too many.
+    pub(crate) over_limit: Count,
+}
+
+impl Tally {
+    /// Nothing has happened yet.
+    pub(crate) fn new() -> Self {
+        Self {
+            since: Instant::now(),
+            under_way: Count::default(),
+            finished: Count::default(),
+            refused: Count::default(),
+            broken: Count::default(),
+            tampered: Count::default(),
+            over_limit: Count::default(),
+        }
+    }
+
+    /// How long it has been counted.
+    pub(crate) fn uptime(&self) -> Duration {
+        self.since.elapsed()
+    }
+
+    /// A stream begins; it is under way until what this returns is gone.
+    pub(crate) fn begin(self: &Arc<Self>) -> UnderWay {
+        self.under_way.up();
+        UnderWay(Arc::clone(self))
+    }
+
+    /// A stream is over.
+    pub(crate) fn end(&self, error: Option<&StreamError>) {
+        match error {
+            None => self.finished.up(),
+            Some(StreamError::Refused(_)) => self.refused.up(),
+            Some(error) if error.is_tampering() => self.tampered.up(),
+            Some(_) => self.broken.up(),
+        }
+    }
+
+    /// The counts.
+    pub(crate) fn streams(&self) -> Streams {
+        Streams {
+            under_way: self.under_way.value(),
+            finished: self.finished.value(),
+            refused: self.refused.value(),
+            broken: self.broken.value(),
+            tampered: self.tampered.value(),
+            over_limit: self.over_limit.value(),
+        }
+    }
+}
+
+/// A stream that is under way.
+pub(crate) struct UnderWay(Arc<Tally>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.under_way.down();
+    }
+}

@@ -1,0 +1,170 @@
+//! Which channels lead to whom: a peer's own, as configured or from the directory, or else the gateway's.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::StreamError;
+use crate::config::{Channel, ClientConfig, Outlet, PoolConfig, Remote};
+use crate::directory::{Directory, DirectoryError};
+use crate::intercept::OWN_MARK;
+use crate::pool::Pool;
+use crate::status;
+use crate::target::{Host, Target};
+
+/// How many peers of the directory have connections ready.
+const MOST_FOUND: usize = 64;
+
+/// How long connections are kept ready for a peer of the directory that nobody wants to reach.
+const UNUSED: Duration = Duration::from_secs(600);
+
+/// The servers that a client knows, and the connections that are ready for each.
+pub(crate) struct Peers {
+    /// The gateway first, if there is one.
+    pools: Vec<Arc<Pool>>,
+    has_gateway: bool,
+    by_address: HashMap<IpAddr, usize>,
+    directory: Option<Directory>,
+    outlets: Vec<Outlet>,
+    mark: Option<u32>,
+    pool: PoolConfig,
+    /// Those of the directory.
+    found: Mutex<HashMap<Remote, Found>>,
+}
+
+/// A peer of the directory that somebody has wanted to reach.
+struct Found {
+    pool: Arc<Pool>,
+    used: Instant,
+    /// Fills the pool as long as this is there.
+    _filling: JoinSet<()>,
+}
+
+impl Peers {
+    /// Those of a configuration. What was ready before for the same channels still is. This waits for the
+    /// disk if there is a directory.
+    ///
+    /// # Errors
+    /// When the directory cannot be opened.
+    pub(crate) fn new(
+        config: &ClientConfig,
+        before: Option<&Self>,
+    ) -> Result<Self, DirectoryError> {
+        let directory = config.directory.as_ref();
+        let directory =
+            directory.map(|directory| Directory::open(directory, &config.beside)).transpose()?;
+        let mark = config.intercept.as_ref().map(|_| OWN_MARK);
+        let pool = |remote: &Remote| {
+            let known = before.into_iter().flat_map(|before| &before.pools);
+            let mut known = known.filter(|pool| pool.is_for(remote, mark, config.pool));
+            let new = || Arc::new(Pool::new(remote.clone(), mark, config.pool));
+            known.next().map_or_else(new, Arc::clone)
+        };
+        let pools = config.remotes().map(pool).collect();
+        let has_gateway = config.gateway.is_some();
+        let peers = config.peers.iter().enumerate();
+        let addresses = peers.flat_map(|(index, peer)| {
+            let place = index + usize::from(has_gateway);
+            peer.addresses.iter().map(move |address| (address.to_canonical(), place))
+        });
+        Ok(Self {
+            pools,
+            has_gateway,
+            by_address: addresses.collect(),
+            directory,
+            outlets: config.outlets.clone(),
+            mark,
+            pool: config.pool,
+            found: Mutex::default(),
+        })
+    }
+
+    /// What leads to a target. What is configured comes first, and never gives way to what was learnt.
+    ///
+    /// # Errors
+    /// When nothing leads there, or the directory does not know although it should.
+    pub(crate) async fn to(&self, target: &Target) -> Result<Arc<Pool>, StreamError> {
+        if let Host::Address(address) = target.host() {
+            let address = address.to_canonical();
+            if let Some(place) = self.by_address.get(&address) {
+                return Ok(Arc::clone(&self.pools[*place]));
+            }
+            if let Some(directory) = &self.directory
+                && let Some(addresses) = directory.channels_of(address, self.mark).await?
+            {
+                return self.reach(addresses.as_slice());
+            }
+        }
+        let gateway = self.pools.first().filter(|_| self.has_gateway);
+        gateway.map(Arc::clone).ok_or(StreamError::NoChannels)
+    }
+
+    /// The connections to a peer of the directory.
+    ///
+    /// # Errors
+    /// With one address only: then it would read everything who listens there.
+    fn reach(&self, addresses: &[SocketAddr]) -> Result<Arc<Pool>, StreamError> {
+        let Ok(threshold @ 2..) = u8::try_from(addresses.len()) else {
+            return Err(StreamError::OneChannel);
+        };
+        let channel = |(place, &server): (usize, &SocketAddr)| {
+            let outlet = self.outlets.get(place);
+            let source = outlet.and_then(|outlet| outlet.source);
+            let device = outlet.and_then(|outlet| outlet.device.clone());
+            Channel { server, source, device }
+        };
+        let channels = addresses.iter().enumerate().map(channel).collect();
+        let remote = Remote { channels, threshold };
+        let mut found = self.found();
+        if !found.contains_key(&remote) {
+            make_room(&mut found);
+        }
+        let known = found.entry(remote.clone()).or_insert_with(|| {
+            let pool = Arc::new(Pool::new(remote, self.mark, self.pool));
+            Found { _filling: filling(&pool), pool, used: Instant::now() }
+        });
+        known.used = Instant::now();
+        Ok(Arc::clone(&known.pool))
+    }
+
+    /// Keeps connections ready to those who are configured, until what it returns is dropped.
+    pub(crate) fn fill(&self) -> Vec<JoinSet<()>> {
+        self.pools.iter().map(filling).collect()
+    }
+
+    /// What there is to tell of all channels.
+    pub(crate) fn status(&self) -> Vec<status::Channel> {
+        let configured = self.pools.iter().flat_map(|pool| pool.status());
+        let mut all: Vec<_> = configured.collect();
+        let mut found: Vec<_> = self.found().values().map(|found| found.pool.status()).collect();
+        found.sort_by(|one, other| one[0].server.cmp(&other[0].server));
+        all.extend(found.into_iter().flatten());
+        all
+    }
+
+    fn found(&self) -> MutexGuard<'_, HashMap<Remote, Found>> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Keeps connections ready until what it returns is dropped.
+fn filling(pool: &Arc<Pool>) -> JoinSet<()> {
+    let pool = Arc::clone(pool);
+    [async move { pool.keep_full().await }].into_iter().collect()
+}
+
+/// Forgets peers that nobody wants to reach any more; if there are still too many, the one that was wanted
+/// the longest ago.
+fn make_room(found: &mut HashMap<Remote, Found>) {
+    found.retain(|_, found| found.used.elapsed() < UNUSED);
+    if found.len() >= MOST_FOUND {
+        let oldest = found.iter().min_by_key(|(_, found)| found.used);
+        if let Some(oldest) = oldest.map(|(remote, _)| remote.clone()) {
+            found.remove(&oldest);
+        }
+    }
+}

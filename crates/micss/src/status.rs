@@ -1,0 +1,57 @@
+//! What a client or a server tells about itself, for people and scripts. Counts are since its start.
+
+use serde::{Deserialize, Serialize};
+
+/// What one is doing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// How long it has run, in seconds.
+    pub uptime_s: f64,
+    /// The streams.
+    pub streams: Streams,
+    /// A client's channels to each of its servers, or the addresses where a server listens.
+    pub channels: Vec<Channel>,
+}
+
+/// What became of streams. Each is counted once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Streams {
+    /// Those that have begun and are not over.
+    pub under_way: u64,
+    /// Those that both applications have ended.
+    pub finished: u64,
+    /// Those that the server did not connect to a service.
+    pub refused: u64,
+    /// Those that broke, before they opened or after.
+    pub broken: u64,
+    /// Those that ended because somebody has changed what a channel carries.
+    pub tampered: u64,
+    /// Those that did not begin, because there were as many as the configuration allows.
+    pub over_limit: u64,
+}
+
+/// A channel of a client's, or an address where a server listens.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Channel {
+    /// The server's address on it.
+    pub server: String,
+    /// The connections that wait for a stream.
+    pub ready: u64,
+    /// The connections that were made.
+    pub connected: u64,
+    /// Those that could not be made.
+    pub unconnected: u64,
+    /// The bytes that streams have sent.
+    pub sent_bytes: u64,
+    /// The bytes that streams have received.
+    pub received_bytes: u64,
+    /// How long a round trip took when that was last looked at, in ms. Nothing before a stream has used it.
+    pub rtt_ms: Option<f64>,
+    /// How long streams have waited for bytes of this channel while others had brought more, in seconds.
+    pub waited_s: f64,
+    /// How many streams it broke off under, or was left behind by.
+    pub broken: u64,
+    /// How many streams found that it carried other bytes than were sent. Counted only where a threshold
+    /// below the number of channels lets them tell which it was.
+    pub tampered: u64,
+}

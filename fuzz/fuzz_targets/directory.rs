@@ -1,0 +1,20 @@
+//! What the two ends of an exchange of addresses hear. What parses has one encoding, and nothing that was
+//! made up is believed.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use micss::directory::Asker;
+use micss::directory::keys::{Credential, SharedKey};
+use micss::directory::message::{Ask, Nonce, Reply};
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Ok(ask) = Ask::parse(bytes) {
+        assert_eq!(ask.encode(), bytes);
+    }
+    if let Ok(reply) = Reply::parse(bytes) {
+        assert_eq!(reply.encode(), bytes);
+    }
+    let credential = Credential::Shared(SharedKey::new([0x5A; 32]));
+    let asker = Asker::new([192, 0, 2, 1].into(), Nonce::new([0xA5; 32]), &credential);
+    assert!(asker.hear(bytes).is_err());
+});
