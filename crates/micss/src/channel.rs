@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::net::{Shutdown, SocketAddr};
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
@@ -42,17 +43,19 @@ pub(crate) async fn connect(channel: &Channel, mark: Option<u32>) -> io::Result<
     Ok(stream)
 }
 
-/// Readies a connection, a channel's or an application's. Small writes go out at once: waiting for
-/// more is not ours to add. And a peer that is gone without a word, while nobody has anything to
-/// send, is noticed after two minutes, so that it does not hold its stream for ever.
-pub(crate) fn prepare(stream: &TcpStream) {
+/// Readies a connection, a channel's or an application's, or a listener, whose connections are as it is.
+/// Small writes go out at once: waiting for more is not ours to add. And a peer that is gone without a word,
+/// while nobody has anything to send, is noticed after two minutes, so that it does not hold its stream for
+/// ever.
+pub(crate) fn prepare(socket: &impl AsFd) {
     let keepalive = TcpKeepalive::new()
         .with_time(Duration::from_secs(60))
         .with_interval(Duration::from_secs(15))
         .with_retries(4);
+    let socket = SockRef::from(socket);
     // A connection that takes no options is broken, which the first read or write tells.
-    let _ = stream.set_nodelay(true);
-    let _ = SockRef::from(stream).set_tcp_keepalive(&keepalive);
+    let _ = socket.set_tcp_nodelay(true);
+    let _ = socket.set_tcp_keepalive(&keepalive);
 }
 
 /// Waits until every channel has taken its share of the sealed record. Goes on without channels that break

@@ -11,6 +11,8 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tracing::warn;
 
+use crate::channel;
+
 /// One place. A clone is the same.
 #[derive(Clone, Debug)]
 pub(crate) struct Listening {
@@ -20,8 +22,9 @@ pub(crate) struct Listening {
 }
 
 impl Listening {
-    /// A listener that is there already.
+    /// A listener that is there already. Its connections are readied as it is.
     pub(crate) fn new(configured: SocketAddr, listener: TcpListener) -> Self {
+        channel::prepare(&listener);
         Self { configured, listener: Arc::new(listener) }
     }
 

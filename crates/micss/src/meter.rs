@@ -17,6 +17,9 @@ use crate::incoming::Loss;
 use crate::liveness::round_trip;
 use crate::status::{Channel, Streams};
 
+/// Of so many reads one looks how long round trips take.
+const LOOK: u64 = 64;
+
 /// A count that only grows, or goes up and down. Nothing depends on the order in which counts change.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
@@ -61,9 +64,21 @@ pub(crate) struct Meter {
     received: Count,
     waited_us: Count,
     rtt_us: Count,
+    reads: Count,
 }
 
 impl Meter {
+    /// Bytes were read from a connection. Looks now and then how long round trips take there.
+    fn read(&self, stream: &TcpStream, bytes: usize) {
+        self.received.add(bytes as u64);
+        let before = self.reads.0.fetch_add(1, Ordering::Relaxed);
+        if before.is_multiple_of(LOOK)
+            && let Some(rtt) = round_trip(stream)
+        {
+            self.rtt_us.set(rtt.into());
+        }
+    }
+
     /// A stream goes on without it.
     pub(crate) fn lost(&self, why: Loss) {
         if why == Loss::Lied { self.tampered.up() } else { self.broken.up() }
@@ -97,14 +112,12 @@ impl Meter {
 pub(crate) struct Metered<S> {
     inner: S,
     pub(crate) meter: Arc<Meter>,
-    /// How often it was read; the round trip is looked at when this begins anew.
-    reads: u8,
 }
 
 impl<S> Metered<S> {
     /// From here on, what is read and written is counted.
     pub(crate) fn new(inner: S, meter: Arc<Meter>) -> Self {
-        Self { inner, meter, reads: 0 }
+        Self { inner, meter }
     }
 
     /// The connection, which is not counted any more.
@@ -137,13 +150,7 @@ impl<S: AsyncRead + AsRef<TcpStream> + Unpin> AsyncRead for Metered<S> {
         let this = self.get_mut();
         let before = buffer.filled().len();
         ready!(Pin::new(&mut this.inner).poll_read(context, buffer))?;
-        this.meter.received.add((buffer.filled().len() - before) as u64);
-        if this.reads == 0
-            && let Some(rtt) = round_trip(this.inner.as_ref())
-        {
-            this.meter.rtt_us.set(rtt.into());
-        }
-        this.reads = this.reads.wrapping_add(1);
+        this.meter.read(this.inner.as_ref(), buffer.filled().len() - before);
         Poll::Ready(Ok(()))
     }
 }

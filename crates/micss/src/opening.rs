@@ -153,7 +153,7 @@ async fn next_confirm<R: AsyncRead + Unpin>(
     poll_fn(|context| {
         for (index, channel) in channels.iter_mut().enumerate() {
             while let Some(bytes) = &mut reading[index] {
-                let mut piece = [0; 64];
+                let mut piece = [0; 1024];
                 let missing = (len - bytes.len()).min(piece.len());
                 let mut space = ReadBuf::new(&mut piece[..missing]);
                 match Pin::new(&mut *channel).poll_read(context, &mut space) {

@@ -29,6 +29,10 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long to wait for a channel that a stream can do without.
 pub(crate) const MOMENT: Duration = Duration::from_secs(2);
 
+/// How long a set that was taken may be missing before another is made: those of streams that end meanwhile
+/// come back.
+const RETURN: Duration = Duration::from_millis(100);
+
 /// How long to wait before sets are made again that could not be made.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
@@ -162,7 +166,7 @@ impl Pool {
                     pause = RETRY.0;
                     let oldest = self.kept().first().map(|kept| kept.since + self.config.idle);
                     tokio::select! {
-                        () = self.taken.notified() => {}
+                        () = self.taken.notified() => sleep(RETURN).await,
                         () = sleep_until(oldest.unwrap_or_else(Instant::now)), if oldest.is_some() => {}
                     }
                 }

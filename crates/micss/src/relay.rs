@@ -54,6 +54,8 @@ pub(crate) struct Finished {
 pub(crate) struct Channels {
     /// Whether the connections end with the stream.
     once: bool,
+    /// Whether payloads are shared without a header, and channels are to be reset when they are dropped.
+    raw: bool,
     /// How many channels may break.
     spare: usize,
     pub(crate) streams: Vec<Metered<TcpStream>>,
@@ -76,7 +78,7 @@ impl Channels {
         let (outgoing, incoming) = (Outgoing::new(sharing, generator), Incoming::new(sharing));
         let once = terms.options() & (OPTION_ONCE | OPTION_NO_RECORDS) != 0;
         let spare = usize::from(terms.channels() - terms.threshold());
-        Self { once, spare, streams, outgoing, incoming }
+        Self { once, raw: false, spare, streams, outgoing, incoming }
     }
 
     /// Sends one record.
@@ -123,7 +125,8 @@ impl Channels {
 
     /// Relays between the application and the channels until both directions have finished; a client
     /// may begin before the server has answered. Returns the connections with what was read behind the
-    /// stream's end, or none if they have ended with it.
+    /// stream's end, or none if they have ended with it. The application's connection is to be reset when it
+    /// is dropped, and is not after a good end.
     ///
     /// # Errors
     /// When the stream breaks. The application's connection has been reset then, and the peer
@@ -133,7 +136,6 @@ impl Channels {
         mut application: TcpStream,
         opening: Option<Opening>,
     ) -> Result<Vec<Finished>, StreamError> {
-        reset_when_dropped(&application);
         let (from_application, to_application) = application.split();
         let (from_channels, to_channels) = self.streams.iter_mut().map(Metered::split).unzip();
         let result = both(
@@ -150,7 +152,10 @@ impl Channels {
             return Err(error);
         }
         channel::give_up_lost(&self.streams, &mut self.incoming);
-        self.streams.iter().map(AsRef::as_ref).chain([&application]).for_each(end_when_dropped);
+        end_when_dropped(&application);
+        if self.raw {
+            self.streams.iter().map(AsRef::as_ref).for_each(end_when_dropped);
+        }
         if self.once || !self.outgoing.is_whole() || !self.incoming.is_whole() {
             return Ok(Vec::new());
         }
@@ -166,7 +171,7 @@ impl Channels {
     /// then the channels' own end, so whatever breaks this off must reset them.
     pub(crate) fn send_no_records(&mut self) {
         self.outgoing.drop_records();
-        self.spare = 0;
+        (self.raw, self.spare) = (true, 0);
         self.reset_when_dropped();
     }
 

@@ -123,7 +123,6 @@ impl Server {
                 () = &mut stop => break,
                 (index, stream, peer) = accept(&self.listening, turn) => {
                     turn = index + 1;
-                    channel::prepare(&stream);
                     meters[index].connected.up();
                     welcome(&mut waiting, stream, peer, Arc::clone(&meters[index]));
                 }

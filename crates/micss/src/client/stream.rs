@@ -12,7 +12,6 @@ use tracing::{debug, info, warn};
 
 use super::{Entrance, Force};
 use crate::StreamError;
-use crate::channel;
 use crate::config::{ClientConfig, Integrity};
 use crate::meter::Tally;
 use crate::opening::Opening;
@@ -37,7 +36,6 @@ pub(super) async fn serve(
     entrance: Entrance,
     mut application: TcpStream,
 ) -> Option<(Arc<Pool>, Vec<Finished>)> {
-    channel::prepare(&application);
     let target = match &entrance {
         Entrance::Intercepted => {
             let intercept = force.config.intercept.as_ref();
@@ -122,6 +120,7 @@ async fn carry_socks(
     let told = application.write_all(&socks::reply(outcome)).await;
     let channels = opened?;
     told.map_err(StreamError::Application)?;
+    reset_when_dropped(&application);
     info!(%target, channels = channels.streams.len(), "stream opened");
     channels.relay(application, None).await
 }
