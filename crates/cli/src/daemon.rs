@@ -75,8 +75,12 @@ pub(crate) enum At<'a> {
     Toml(&'a toml::de::Error),
     /// A text in quotes.
     Text(&'a str),
+    /// The last of some texts in quotes, and its key.
+    Last(&'a str, &'a str),
     /// A key.
     Key(&'a str),
+    /// A key and its value.
+    Number(&'a str, usize),
     /// All of it.
     Whole,
 }
@@ -108,8 +112,8 @@ impl Mistake for micss::config::ConfigError {
         match self {
             Self::Toml(error) => At::Toml(error),
             Self::Target { text, .. } | Self::Matching { text, .. } => At::Text(text),
-            Self::Range { key, .. } => At::Key(key),
-            Self::Twice { .. } => At::Key("addresses"),
+            Self::Range { key, found, .. } => At::Number(key, *found),
+            Self::Twice { text } => At::Last("addresses", text),
             Self::Directory(error) => error.at(),
             Self::Channels { .. } | Self::NothingToDo => At::Whole,
         }
@@ -144,7 +148,19 @@ impl Place {
         match at {
             At::Toml(error) => Self::of_toml(error, text),
             At::Text(value) => first(&|line| line.contains(&format!("\"{value}\""))),
+            At::Last(_, value) => {
+                let quoted = format!("\"{value}\"");
+                let lines = text.lines().enumerate().filter(|(_, line)| line.contains(&quoted));
+                Self { line: lines.last().map(|(index, _)| index + 1), key: None }
+            }
             At::Key(key) => first(&|line| line.trim_start().starts_with(key)),
+            At::Number(key, value) => first(&|line| {
+                let number = line.split_once('=').map(|(name, rest)| {
+                    let digits = rest.trim_start().split(|c: char| !c.is_ascii_digit()).next();
+                    (name.trim(), digits.and_then(|digits| digits.parse().ok()))
+                });
+                number == Some((key, Some(value)))
+            }),
             At::Whole => Self::default(),
         }
     }
@@ -320,18 +336,13 @@ pub(crate) async fn until_stopped<T>(
 /// Has a service load its configuration again whenever SIGHUP comes, on a thread that may wait, and take it.
 /// What does not work is logged, and what was in force stays so. If SIGHUP comes because its terminal has
 /// closed, the service is to stop.
-///
-/// # Errors
-/// When the system refuses.
 pub(crate) fn reload_on_hangup<T: Send + 'static, F>(
+    mut hangup: Signal,
     load: impl Fn() -> Result<T, Failure> + Clone + Send + 'static,
     take: impl Fn(T) -> F + Send + 'static,
-) -> Result<(), Failure>
-where
+) where
     F: Future<Output = io::Result<()>> + Send,
 {
-    let failed = |error| Failure::Failed(format!("cannot wait for signals: {error}"));
-    let mut hangup = signal(SignalKind::hangup()).map_err(failed)?;
     let had_terminal = io::stderr().is_terminal();
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
@@ -352,7 +363,15 @@ where
             }
         }
     });
-    Ok(())
+}
+
+/// From here on, SIGHUP does not end the process by itself.
+///
+/// # Errors
+/// When the system refuses.
+pub(crate) fn hangups() -> Result<Signal, Failure> {
+    let failed = |error| Failure::Failed(format!("cannot wait for signals: {error}"));
+    signal(SignalKind::hangup()).map_err(failed)
 }
 
 #[cfg(test)]

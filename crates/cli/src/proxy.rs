@@ -41,7 +41,9 @@ pub(crate) struct Arguments {
 fn help() -> String {
     format!(
         "Example: sunder proxy --config proxy.toml, with this in proxy.toml\n\n{EXAMPLE}\n\
-         Then: curl --socks5-hostname 127.0.0.1:1080 http://localhost/"
+         Then: curl --socks5-hostname 127.0.0.1:1080 http://localhost/\n\n\
+         Further settings, above the first [[channel]]: threshold, integrity, rng, intercept_port,\n\
+         max_streams; and below: [pool], [[peer]], [directory], [[uplink]]. docs/guides/micss.md has them."
     )
 }
 
@@ -66,7 +68,7 @@ fn print_rules(config: &ClientConfig) -> Result<(), Failure> {
 }
 
 async fn carry(path: PathBuf, config: ClientConfig) -> Result<(), Failure> {
-    let signals = StopSignals::listen()?;
+    let (signals, hangups) = (StopSignals::listen()?, daemon::hangups()?);
     let failed = |error: io::Error| Failure::Failed(error.to_string());
     let config = within_limits(config);
     let entrances = entrances(&config);
@@ -83,7 +85,7 @@ async fn carry(path: PathBuf, config: ClientConfig) -> Result<(), Failure> {
         let handle = handle.clone();
         async move { handle.reload(within_limits(config)).await }
     };
-    daemon::reload_on_hangup(move || load(&path), take)?;
+    daemon::reload_on_hangup(hangups, move || load(&path), take);
     let (stop, stopped) = oneshot::channel::<()>();
     let carrying = client.run(async { _ = stopped.await });
     daemon::until_stopped(signals, carrying, || drop(stop)).await
@@ -99,10 +101,16 @@ fn load(path: &Path) -> Result<ClientConfig, Failure> {
     Ok(config)
 }
 
+/// How many channels most peers have.
+const USUAL: usize = 3;
+
 /// As much of it as there are descriptors for.
 pub(crate) fn within_limits(config: ClientConfig) -> ClientConfig {
     let channels = || config.remotes().map(|remote| remote.channels.len());
-    let (most, all) = (channels().max().unwrap_or(1), channels().sum::<usize>().max(1));
+    // Of the peers of a directory it is not known yet how many channels they have.
+    let found = config.directory.iter().map(|_| config.uplinks.len().max(USUAL));
+    let most = channels().chain(found).max().unwrap_or(1);
+    let all = channels().sum::<usize>().max(1);
     let wanted = Files {
         streams: config.max_streams,
         each: most + 1,
@@ -136,6 +144,9 @@ pub(crate) fn risks(
         risks.map(|risk| format!("{name}{risk}")).collect::<Vec<_>>()
     };
     let mut risks: Vec<String> = gateway.chain(peers).flat_map(named).collect();
+    if config.directory.is_some() {
+        risks.extend(risks_of_uplinks(config));
+    }
     if let Some(address) = config.socks.filter(|address| !is_local(*address)) {
         risks.push(format!(
             "SOCKS5 on {address} is open to all who reach that address; 127.0.0.1 keeps it to \
@@ -143,6 +154,19 @@ pub(crate) fn risks(
         ));
     }
     risks
+}
+
+/// The same of the ways to the peers of the directory.
+fn risks_of_uplinks(config: &ClientConfig) -> Vec<String> {
+    if config.uplinks.len() < 2 {
+        let said = "directory: without two [[uplink]]s all channels to a peer leave by their routes, which \
+                    may be the same: whoever listens there reads everything";
+        return vec![said.into()];
+    }
+    let own = config.uplinks.iter();
+    let own = own.map(|own| Uplink { to: None, source: own.source, device: own.device.as_deref() });
+    let shared = shared(&own.collect::<Vec<_>>(), |_| None).into_iter();
+    shared.map(|line| format!("[[uplink]]s of the directory: {line}")).collect()
 }
 
 /// The same of one server's channels.

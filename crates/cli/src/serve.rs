@@ -31,7 +31,11 @@ pub(crate) struct Arguments {
 }
 
 fn help() -> String {
-    format!("Example: sunder serve --config serve.toml, with this in serve.toml\n\n{EXAMPLE}")
+    format!(
+        "Example: sunder serve --config serve.toml, with this in serve.toml\n\n{EXAMPLE}\n\
+         Further settings: max_waiting, and [directory]. docs/guides/micss.md and\n\
+         docs/protocols/directory.md have them."
+    )
 }
 
 /// Serves until a signal comes.
@@ -50,7 +54,7 @@ fn load(path: &Path) -> Result<ServerConfig, Failure> {
 }
 
 async fn serve(path: PathBuf, config: ServerConfig) -> Result<(), Failure> {
-    let signals = StopSignals::listen()?;
+    let (signals, hangups) = (StopSignals::listen()?, daemon::hangups()?);
     let failed = |error: io::Error| Failure::Failed(error.to_string());
     let server = Server::bind(within_limits(config)).await.map_err(failed)?;
     for address in server.local_addresses().map_err(failed)? {
@@ -72,7 +76,7 @@ async fn serve(path: PathBuf, config: ServerConfig) -> Result<(), Failure> {
         let handle = handle.clone();
         async move { handle.reload(within_limits(config)).await }
     };
-    daemon::reload_on_hangup(move || load(&path), take)?;
+    daemon::reload_on_hangup(hangups, move || load(&path), take);
     let (stop, stopped) = oneshot::channel::<()>();
     let serving = server.run(async { _ = stopped.await });
     daemon::until_stopped(signals, serving, || drop(stop)).await

@@ -5,14 +5,19 @@ mod streams;
 mod tunnel;
 
 use std::fs;
-use std::io::{IsTerminal, Read};
+use std::io::IsTerminal;
 use std::net::SocketAddr;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use tokio::io::AsyncReadExt;
+use tokio::net::UnixStream;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
 use crate::console;
+use crate::daemon;
 use crate::failure::Failure;
 use crate::telling::{Told, directory};
 
@@ -65,7 +70,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(address) = arguments.listen {
         return metrics::serve(address);
     }
-    let mut before = ask_all()?;
+    let runtime = daemon::runtime()?;
+    let mut before = runtime.block_on(ask_all())?;
     if arguments.json {
         return console::print_json(&before);
     }
@@ -78,7 +84,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     loop {
         thread::sleep(PERIOD);
-        let now = ask_all()?;
+        let now = runtime.block_on(ask_all())?;
         if std::io::stdout().is_terminal() {
             console::print(b"\x1b[H\x1b[2J")?;
         }
@@ -87,8 +93,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// Asks everyone who runs here.
-fn ask_all() -> Result<Vec<Told>, Failure> {
+/// Asks everyone who runs here, all at the same time: one that does not answer hides no other.
+async fn ask_all() -> Result<Vec<Told>, Failure> {
     let nothing = |why: &str| Failure::Failed(format!("nothing runs here: {why}"));
     let directory = directory().ok_or_else(|| nothing("RUNTIME_DIRECTORY is not set"))?;
     let shown = directory.display();
@@ -97,7 +103,13 @@ fn ask_all() -> Result<Vec<Told>, Failure> {
     };
     sockets.sort();
     // A socket that nobody answers at is left from a service that was killed.
-    let answers: Vec<Told> = sockets.iter().filter_map(|path| ask(path)).collect();
+    let mut asking = JoinSet::new();
+    for (place, path) in sockets.into_iter().enumerate() {
+        asking.spawn(async move { (place, timeout(PATIENCE, ask(&path)).await.ok().flatten()) });
+    }
+    let mut answers = asking.join_all().await;
+    answers.sort_by_key(|(place, _)| *place);
+    let answers: Vec<Told> = answers.into_iter().filter_map(|(_, told)| told).collect();
     if answers.is_empty() {
         Err(nothing(&format!("nobody answers in {shown}")))
     } else {
@@ -119,18 +131,20 @@ fn sockets(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-fn ask(path: &Path) -> Option<Told> {
-    let stream = UnixStream::connect(path).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+async fn ask(path: &Path) -> Option<Told> {
+    let stream = UnixStream::connect(path).await.ok()?;
     let mut text = String::new();
-    stream.take(MAX_ANSWER).read_to_string(&mut text).ok()?;
+    stream.take(MAX_ANSWER).read_to_string(&mut text).await.ok()?;
     serde_json::from_str(&text).ok()
 }
 
 /// All that run, with the rates since `before`.
 fn pages(now: &[Told], before: Option<&[Told]>) -> String {
     let page = |told: &Told| {
-        let before = before.into_iter().flatten().find(|other| other.name() == told.name());
+        let before = before
+            .into_iter()
+            .flatten()
+            .find(|other| (other.kind(), other.name()) == (told.kind(), told.name()));
         let before = before.filter(|before| before.uptime_s() < told.uptime_s());
         match (told, before) {
             (Told::Tunnel(now), Some(Told::Tunnel(before))) => tunnel::page(now, Some(before)),
@@ -142,7 +156,9 @@ fn pages(now: &[Told], before: Option<&[Told]>) -> String {
             (Told::Proxy(now) | Told::Serve(now), _) => streams::page(told.kind(), now, None),
         }
     };
-    now.iter().map(page).collect::<Vec<_>>().join("\n\n")
+    let pages = now.iter().map(page).collect::<Vec<_>>().join("\n\n");
+    // A terminal may obey what a service says.
+    pages.lines().map(console::printable).collect::<Vec<_>>().join("\n")
 }
 
 /// A number, if it is known.

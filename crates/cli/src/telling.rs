@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixListener;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tracing::warn;
 
 /// How long somebody who asks may take to read the answer.
@@ -109,10 +109,14 @@ pub(crate) fn tell(told: impl Fn() -> Told + Send + 'static) -> Option<Telling> 
     };
     let task = tokio::spawn(async move {
         loop {
-            // Who does not wait for the answer does not want it.
-            let Ok((mut stream, _)) = listener.accept().await else { continue };
+            let Ok((mut stream, _)) = listener.accept().await else {
+                // Too many open files, usually.
+                sleep(Duration::from_millis(100)).await;
+                continue;
+            };
             let mut text = serde_json::to_vec(&told()).unwrap_or_default();
             text.push(b'\n');
+            // Who does not wait for the answer does not want it.
             let _ = timeout(PATIENCE, stream.write_all(&text)).await;
         }
     });

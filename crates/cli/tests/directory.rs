@@ -101,8 +101,8 @@ fn what_is_added_is_listed_until_it_is_removed() {
         "192.0.2.10 is reached at 192.0.2.10:6522, 203.0.113.10:6522\n"
     );
     assert_eq!(
-        proxy.succeed("add 192.0.2.10 192.0.2.10:1"),
-        "192.0.2.10 is reached at 192.0.2.10:1; before, at 192.0.2.10:6522, 203.0.113.10:6522\n"
+        proxy.succeed("add 192.0.2.10 192.0.2.10:1 192.0.2.11:1"),
+        "192.0.2.10 is reached at 192.0.2.10:1, 192.0.2.11:1; before, at 192.0.2.10:6522, 203.0.113.10:6522\n"
     );
     proxy.succeed("add fd00::1 [fd00::1]:2 192.0.2.1:3");
     let listed = proxy.succeed("list");
@@ -110,8 +110,9 @@ fn what_is_added_is_listed_until_it_is_removed() {
         listed.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(lines[0], ["peer", "source", "since", "addresses"]);
     assert_eq!((lines[1][0], lines[1][1], lines[1][3]), ("192.0.2.10", "manual", "192.0.2.10:1"));
-    assert_eq!((lines[2][0], lines[2][3]), ("fd00::1", "[fd00::1]:2"));
-    assert_eq!(lines[3], ["192.0.2.1:3"]);
+    assert_eq!(lines[2], ["192.0.2.11:1"]);
+    assert_eq!((lines[3][0], lines[3][3]), ("fd00::1", "[fd00::1]:2"));
+    assert_eq!(lines[4], ["192.0.2.1:3"]);
     let document = proxy.document();
     assert_eq!(document[1]["addresses"], json!(["[fd00::1]:2", "192.0.2.1:3"]));
     assert_eq!(document[1]["source"], "manual");
@@ -132,14 +133,14 @@ fn peers_are_learnt_and_asked_again() {
         assert_eq!(proxy.succeed("refresh"), format!("{reached}, as before\n"));
         assert_eq!(proxy.document()[0]["source"], scheme);
         // What a person adds replaces what was learnt, and is not asked for again.
-        proxy.succeed("add 127.0.0.1 127.0.0.1:9");
+        proxy.succeed("add 127.0.0.1 127.0.0.1:9 127.0.0.2:9");
         let said = proxy.fail("refresh 127.0.0.1", 2);
         assert!(
             said.contains("added by hand") && said.contains("sunder directory remove"),
             "{said}"
         );
         assert_eq!(proxy.succeed("refresh"), "no peers were learnt yet: name those to ask\n");
-        assert_eq!(proxy.document()[0]["addresses"], json!(["127.0.0.1:9"]));
+        assert_eq!(proxy.document()[0]["addresses"], json!(["127.0.0.1:9", "127.0.0.2:9"]));
     }
 }
 
@@ -186,6 +187,7 @@ fn wrong_usage_is_refused_in_one_line() {
         ("add 192.0.2.1 192.0.2.1", "invalid value '192.0.2.1'"),
         ("add 192.0.2.1 192.0.2.1:1 192.0.2.1:1", "192.0.2.1:1 is there twice"),
         ("add 192.0.2.1 224.0.0.1:1", "224.0.0.1:1 is not the address of one host"),
+        ("add 192.0.2.1 192.0.2.1:1", "one address is one channel"),
         ("forget 192.0.2.1", "unrecognized subcommand"),
     ] {
         let said = proxy.fail(arguments, 2);
@@ -217,7 +219,7 @@ fn files_that_are_wrong_are_named() {
     fs::remove_file(&key).unwrap();
     assert!(proxy.fail("refresh 127.0.0.1", 2).contains("openssl rand -hex 32"));
     fs::write(proxy.0.path().join("d.sqlite"), "no database ".repeat(100)).unwrap();
-    for command in ["list", "add 192.0.2.1 192.0.2.1:1", "remove 192.0.2.1"] {
+    for command in ["list", "add 192.0.2.1 192.0.2.1:1 192.0.2.2:1", "remove 192.0.2.1"] {
         assert!(proxy.fail(command, 1).contains("d.sqlite"));
     }
 }

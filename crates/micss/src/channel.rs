@@ -11,7 +11,7 @@ use std::time::Duration;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use tracing::warn;
 
 use crate::StreamError;
@@ -24,9 +24,12 @@ use crate::outgoing::Outgoing;
 /// How often it is looked whether a peer is silent that does not take its share.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Connects one channel: from the source address and by the device that it has, if any. With a mark it is
-/// not intercepted itself.
-pub(crate) async fn connect(channel: &Channel, mark: Option<u32>) -> io::Result<TcpStream> {
+/// Connects one channel: from the source address and by the device that it has, if any. With the mark
+/// [`OWN_MARK`](crate::intercept::OWN_MARK) it is not intercepted itself.
+///
+/// # Errors
+/// When the system refuses one of these, the mark for want of `CAP_NET_ADMIN`, or nobody listens.
+pub async fn connect(channel: &Channel, mark: Option<u32>) -> io::Result<TcpStream> {
     let Channel { server, source, device } = channel;
     let socket = if server.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     if let Some(mark) = mark {
@@ -114,7 +117,7 @@ pub(crate) async fn receive<R: AsyncRead + Unpin + AsRef<TcpStream>>(
 ) -> Result<(), StreamError> {
     give_up_lost(channels, incoming);
     let mut awaited = None;
-    let received = poll_fn(|context| {
+    poll_fn(|context| {
         for channel in incoming.wanted() {
             let mut space = ReadBuf::new(incoming.space(channel));
             match Pin::new(&mut channels[channel]).poll_read(context, &mut space) {
@@ -130,14 +133,14 @@ pub(crate) async fn receive<R: AsyncRead + Unpin + AsRef<TcpStream>>(
             }
             return Poll::Ready(Ok(()));
         }
-        awaited = awaited.or_else(|| Some((incoming.awaited()?, Instant::now())));
+        if awaited.is_none()
+            && let Some(channel) = incoming.awaited()
+        {
+            awaited = Some(channels[channel].meter.wait());
+        }
         Poll::Pending
-    });
-    let result = received.await;
-    if let Some((channel, since)) = awaited {
-        channels[channel].meter.waited(since.elapsed());
-    }
-    result
+    })
+    .await
 }
 
 /// Closes the channels that a stream has lost, in both directions.

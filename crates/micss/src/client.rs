@@ -4,7 +4,7 @@ mod stream;
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -12,7 +12,7 @@ use tracing::warn;
 
 use crate::config::ClientConfig;
 use crate::intercept::{Installed, Intercept};
-use crate::listening::{Listening, accept, listen};
+use crate::listening::{Listening, Turn, accept, listen};
 use crate::meter::Tally;
 use crate::peers::Peers;
 use crate::rarely::Rarely;
@@ -27,7 +27,9 @@ pub struct Client {
     listening: Vec<Listening>,
     /// What each of these is for.
     entrances: Vec<Entrance>,
-    installed: Option<Installed>,
+    installed: Option<Arc<Installed>>,
+    /// Rules that are not in force any more but for connections that they have intercepted.
+    retired: Vec<Weak<Installed>>,
 }
 
 /// Tells how a client is, and has it take another configuration. A clone is for the same client.
@@ -67,12 +69,12 @@ impl Client {
     /// be opened. When the kernel does not take the rules.
     pub async fn bind(config: ClientConfig) -> io::Result<Self> {
         let (listening, entrances) = enter(&config, None, Vec::new()).await?;
-        let installed = config.intercept.clone().map(Intercept::install).transpose()?;
-        let peers = peers(&config, None)?;
+        let installed = config.intercept.clone().map(Intercept::install).transpose()?.map(Arc::new);
+        let peers = peers(&config, None).await?;
         let force = Arc::new(Mutex::new(Arc::new(Force { config, peers })));
         let (sender, reloads) = mpsc::channel(1);
         let handle = Handle { tally: Arc::new(Tally::new()), force, reloads: sender };
-        Ok(Self { handle, reloads, listening, entrances, installed })
+        Ok(Self { handle, reloads, listening, entrances, installed, retired: Vec::new() })
     }
 
     /// Where it listens: SOCKS5 first if configured, then the forwards in their order, then the port for
@@ -97,13 +99,12 @@ impl Client {
         let mut filling = force.peers.fill();
         let mut streams = JoinSet::new();
         let mut finished = JoinSet::new();
-        let (mut turn, mut too_many) = (0, Rarely::default());
+        let (mut turn, mut too_many) = (Turn::default(), Rarely::default());
         tokio::pin!(stop);
         loop {
             tokio::select! {
                 () = &mut stop => break,
-                (index, application, _) = accept(&self.listening, turn) => {
-                    turn = index + 1;
+                (index, application, _) = accept(&self.listening, &mut turn) => {
                     let max_streams = force.config.max_streams;
                     if streams.len() >= max_streams {
                         tally.over_limit.up();
@@ -115,7 +116,10 @@ impl Client {
                     }
                     let (force, tally) = (Arc::clone(&force), Arc::clone(&tally));
                     let entrance = self.entrances[index].clone();
+                    let rules = self.installed.clone();
                     streams.spawn(async move {
+                        // Without the rules, an application's packets would go out as they are.
+                        let _rules = rules.filter(|_| matches!(entrance, Entrance::Intercepted));
                         stream::serve(&force, &tally, entrance, application).await
                     });
                 }
@@ -136,24 +140,52 @@ impl Client {
                 }
             }
         }
-        drop((self.installed, self.listening, filling, finished));
+        drop((self.listening, filling, finished));
         drain(streams).await;
+        // Only now: streams under way were intercepted by these rules.
+        drop(self.installed);
     }
 
     /// Has another configuration in force for the streams to come. Nothing changes unless all does.
     async fn reload(&mut self, config: ClientConfig) -> io::Result<()> {
         let before = self.handle.force();
-        let peers = peers(&config, Some(&before.peers))?;
+        let peers = peers(&config, Some(&before.peers)).await?;
         let places = self.listening.iter().cloned().zip(self.entrances.iter().cloned()).collect();
         let (listening, entrances) = enter(&config, Some(&before.config), places).await?;
-        let port = before.config.intercept.as_ref().map(Intercept::port);
-        match (config.intercept.clone(), &mut self.installed) {
-            (Some(new), Some(installed)) if Some(new.port()) == port => installed.replace(new)?,
-            (new, installed) => *installed = new.map(Intercept::install).transpose()?,
-        }
+        self.intercept(config.intercept.clone())?;
         (self.listening, self.entrances) = (listening, entrances);
         let mut force = self.handle.force.lock().unwrap_or_else(PoisonError::into_inner);
         *force = Arc::new(Force { config, peers });
+        Ok(())
+    }
+}
+
+impl Client {
+    /// Has the kernel hand over other connections than before, or none.
+    fn intercept(&mut self, new: Option<Intercept>) -> io::Result<()> {
+        self.retired.retain(|retired| retired.strong_count() > 0);
+        let installed = match new {
+            Some(new) => {
+                let retired = self.retired.iter().filter_map(Weak::upgrade);
+                let mut known = self.installed.clone().into_iter().chain(retired);
+                // A table has the port's name, so there is one for each.
+                Some(match known.find(|known| known.port() == new.port()) {
+                    Some(known) => {
+                        known.replace(new)?;
+                        known
+                    }
+                    None => Arc::new(new.install()?),
+                })
+            }
+            None => None,
+        };
+        let before = std::mem::replace(&mut self.installed, installed);
+        let is_same =
+            |one: &Arc<_>| self.installed.as_ref().is_some_and(|new| Arc::ptr_eq(one, new));
+        if let Some(before) = before.filter(|before| !is_same(before)) {
+            before.retire();
+            self.retired.push(Arc::downgrade(&before));
+        }
         Ok(())
     }
 }
@@ -185,8 +217,8 @@ impl Handle {
 }
 
 /// The servers of a configuration.
-fn peers(config: &ClientConfig, before: Option<&Peers>) -> io::Result<Peers> {
-    Peers::new(config, before).map_err(io::Error::other)
+async fn peers(config: &ClientConfig, before: Option<&Peers>) -> io::Result<Peers> {
+    Peers::new(config, before).await.map_err(io::Error::other)
 }
 
 /// Listens where a configuration says. Where the one before did so too, that goes on. Returns also what each

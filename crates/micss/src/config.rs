@@ -63,7 +63,7 @@ pub struct Peer {
 /// A way out of this host, for channels to peers whose addresses come from the directory.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Outlet {
+pub struct Uplink {
     /// The local address to use.
     pub source: Option<IpAddr>,
     /// The network device to use.
@@ -90,7 +90,7 @@ pub struct ClientConfig {
     pub directory: Option<ClientDirectory>,
     /// How the channels to these leave: the first by the first, and so on. Where there are none left, by the
     /// route to the address.
-    pub outlets: Vec<Outlet>,
+    pub uplinks: Vec<Uplink>,
     /// The directory of the configuration, where files are that it names.
     pub beside: PathBuf,
     /// Where to listen for SOCKS5.
@@ -169,10 +169,10 @@ pub enum ConfigError {
     #[error("nothing to listen on: set `socks` or `intercept`, or add a [[forward]]")]
     NothingToDo,
     /// An address is two peers'.
-    #[error("addresses: {address} is given twice; name each address of a peer once")]
+    #[error("addresses: {text} is given twice; name each address of a peer once")]
     Twice {
         /// The address.
-        address: IpAddr,
+        text: String,
     },
     /// What connections are compared with is something else.
     #[error("intercept = \"{text}\": {source}")]
@@ -215,7 +215,7 @@ struct RawClient {
     peer: Vec<RawPeer>,
     directory: Option<RawClientDirectory>,
     #[serde(default)]
-    outlet: Vec<Outlet>,
+    uplink: Vec<Uplink>,
     socks: Option<SocketAddr>,
     #[serde(default)]
     forward: Vec<RawForward>,
@@ -317,14 +317,14 @@ impl ClientConfig {
             gateway,
             peers,
             directory: raw.directory.map(RawClientDirectory::check).transpose()?,
-            outlets: raw.outlet,
+            uplinks: raw.uplink,
             beside: PathBuf::new(),
             socks: raw.socks,
             forwards: raw.forward.into_iter().map(forward).collect::<Result<_, ConfigError>>()?,
             intercept: raw.intercept.map(intercept).transpose()?,
             integrity: raw.integrity,
             rng: raw.rng,
-            max_streams: check_most("max_streams", raw.max_streams.unwrap_or(4096))?,
+            max_streams: check_max_streams(raw.max_streams)?,
             pool: raw.pool.check()?,
         })
     }
@@ -374,8 +374,14 @@ impl ServerConfig {
             integrity: raw.integrity,
             rng: raw.rng,
             min_channels,
-            max_streams: check_most("max_streams", raw.max_streams.unwrap_or(4096))?,
-            max_waiting: check_most("max_waiting", raw.max_waiting.unwrap_or(8192))?,
+            max_streams: check_max_streams(raw.max_streams)?,
+            max_waiting: match raw.max_waiting.unwrap_or(8192) {
+                found @ 64..=1_000_000 => found,
+                found => {
+                    let range = "64 to 1000000";
+                    return Err(ConfigError::Range { key: "max_waiting", found, range });
+                }
+            },
         })
     }
 }
@@ -387,7 +393,7 @@ fn check_peers(raw: Vec<RawPeer>) -> Result<Vec<Peer>, ConfigError> {
             return Err(ConfigError::Range { key: "addresses", found: 0, range: "1 or more" });
         }
         match addresses.iter().find(|address| !known.insert(address.to_canonical())) {
-            Some(&address) => Err(ConfigError::Twice { address }),
+            Some(address) => Err(ConfigError::Twice { text: address.to_string() }),
             None => Ok(Peer { addresses, remote: Remote::new(channel, threshold)? }),
         }
     };
@@ -402,9 +408,9 @@ fn check_channels(found: usize) -> Result<u8, ConfigError> {
     }
 }
 
-fn check_most(key: &'static str, found: usize) -> Result<usize, ConfigError> {
-    match found {
-        1..=1_000_000 => Ok(found),
-        _ => Err(ConfigError::Range { key, found, range: "1 to 1000000" }),
+fn check_max_streams(value: Option<usize>) -> Result<usize, ConfigError> {
+    match value.unwrap_or(4096) {
+        found @ 1..=1_000_000 => Ok(found),
+        found => Err(ConfigError::Range { key: "max_streams", found, range: "1 to 1000000" }),
     }
 }

@@ -79,6 +79,16 @@ pub enum StreamError {
 }
 
 impl StreamError {
+    /// The channel that broke, or ended before the stream, if it was one.
+    pub fn channel(&self) -> Option<usize> {
+        match self {
+            Self::Channel { channel, .. } | Self::Record(RecordError::Unfinished { channel }) => {
+                Some(*channel)
+            }
+            _ => None,
+        }
+    }
+
     /// Whether somebody on a channel must have changed something, rather than something failed.
     pub fn is_tampering(&self) -> bool {
         matches!(self, Self::Record(RecordError::Tampered | RecordError::Uneven))

@@ -11,6 +11,7 @@ use std::io::{self, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::{Command, Stdio};
 use std::str::FromStr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -20,7 +21,7 @@ use crate::listening::Listening;
 
 /// The mark of the client's own connections: "SN". With the port added, it is the mark of packets on their
 /// way to the client by TPROXY, and the number of the routing table for them.
-pub(crate) const OWN_MARK: u32 = 0x534E_0000;
+pub const OWN_MARK: u32 = 0x534E_0000;
 
 /// What to do where the kernel says that something is not permitted.
 const RIGHTS: &str = "; interception needs root, or CAP_NET_ADMIN";
@@ -81,6 +82,23 @@ impl Intercept {
     /// The rules, as `nft` reads them.
     pub fn rules(&self) -> String {
         let Self { matching: Matching(matching), port } = self;
+        let mark = self.mark();
+        let redirect = format!("\t\tmeta l4proto tcp {matching} redirect to :{port}\n");
+        let tproxy = format!(
+            "\t\tmeta l4proto tcp {matching} meta mark set {mark:#010x}\n\
+             \t\tmeta l4proto tcp meta mark {mark:#010x} tproxy to :{port} accept\n"
+        );
+        self.table_with(&redirect, &tproxy)
+    }
+
+    /// The rules for connections that were intercepted already: without them, packets of theirs would go out
+    /// as they are. The kernel changes addresses as long as there is a chain for that, and a rule for which it
+    /// has to know connections; those that it hands over unchanged are known by their socket.
+    fn rules_for_established(&self) -> String {
+        self.table_with("\t\tct state established accept\n", "")
+    }
+
+    fn table_with(&self, redirect: &str, tproxy: &str) -> String {
         let (table, mark) = (self.table(), self.mark());
         format!(
             "table inet {table} {{\n\
@@ -88,14 +106,14 @@ impl Intercept {
              \t\ttype nat hook output priority -100; policy accept;\n\
              \t\tmeta mark {OWN_MARK:#010x} accept\n\
              \t\tfib daddr type local accept\n\
-             \t\tmeta l4proto tcp {matching} redirect to :{port}\n\
+             {redirect}\
              \t}}\n\
              \n\
              \tchain forwarded {{\n\
              \t\ttype filter hook prerouting priority mangle; policy accept;\n\
              \t\tfib daddr type local accept\n\
-             \t\tmeta l4proto tcp {matching} meta mark set {mark:#010x}\n\
-             \t\tmeta l4proto tcp meta mark {mark:#010x} tproxy to :{port} accept\n\
+             \t\tmeta l4proto tcp socket transparent 1 socket wildcard 0 meta mark set {mark:#010x} accept\n\
+             {tproxy}\
              \t}}\n\
              }}\n"
         )
@@ -198,33 +216,54 @@ impl Intercept {
         let rules = format!("{}{}", removal(&self.table()), self.rules());
         nft(&rules)?;
         // From here on they are removed again, whatever happens.
-        let installed = Installed(self);
-        installed.0.route_to_client()?;
+        let installed = Installed { intercept: Mutex::new(self) };
+        installed.intercept().route_to_client()?;
         Ok(installed)
     }
 }
 
-/// Rules that are in force until this is dropped.
-pub(crate) struct Installed(Intercept);
+/// Rules that are in force until this is dropped. Connections that were intercepted by them hold on to it.
+pub(crate) struct Installed {
+    intercept: Mutex<Intercept>,
+}
 
 impl Installed {
     /// Has others in force, for the same port, in one transaction.
     ///
     /// # Errors
     /// When the kernel refuses. What was in force still is then.
-    pub(crate) fn replace(&mut self, others: Intercept) -> io::Result<()> {
+    pub(crate) fn replace(&self, others: Intercept) -> io::Result<()> {
         nft(&format!("{}{}", removal(&others.table()), others.rules()))?;
-        self.0 = others;
+        *self.intercept() = others;
         Ok(())
+    }
+
+    /// Intercepts no more connections, and leaves those alone that were.
+    pub(crate) fn retire(&self) {
+        let intercept = self.intercept();
+        let rules = intercept.rules_for_established();
+        if let Err(error) = nft(&format!("{}{rules}", removal(&intercept.table()))) {
+            warn!(%error, "connections are still intercepted, and refused, until the last of them ends");
+        }
+    }
+
+    /// The port that connections come to.
+    pub(crate) fn port(&self) -> u16 {
+        self.intercept().port
+    }
+
+    fn intercept(&self) -> MutexGuard<'_, Intercept> {
+        self.intercept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Installed {
     fn drop(&mut self) {
-        if let Err(error) = nft(&removal(&self.0.table())) {
+        let intercept = self.intercept();
+        if let Err(error) = nft(&removal(&intercept.table())) {
             warn!(%error, "rules are left behind");
         }
-        self.0.route_no_more();
+        intercept.route_no_more();
     }
 }
 

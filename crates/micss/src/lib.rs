@@ -42,6 +42,7 @@ mod relay;
 pub mod server;
 pub mod status;
 
+pub use channel::connect;
 pub use error::StreamError;
 
 /// The most channels of one stream. Bounds the memory and work of an association.

@@ -9,9 +9,14 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{Instant, sleep_until};
 use tracing::warn;
 
 use crate::channel;
+use crate::rarely::Rarely;
+
+/// How long nothing is accepted when the system has refused to.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// One place. A clone is the same.
 #[derive(Clone, Debug)]
@@ -63,12 +68,30 @@ async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     })
 }
 
+/// Whose turn it is, and how accepting has gone.
+#[derive(Default)]
+pub(crate) struct Turn {
+    /// The place after the last one.
+    next: usize,
+    /// Nothing is accepted before this.
+    pause: Option<Instant>,
+    failures: Rarely,
+}
+
 /// Accepts at any of the places; returns also which. The one whose turn it is comes first, so that a flood
 /// at one does not starve the others.
-pub(crate) async fn accept(places: &[Listening], turn: usize) -> (usize, TcpStream, SocketAddr) {
+pub(crate) async fn accept(
+    places: &[Listening],
+    turn: &mut Turn,
+) -> (usize, TcpStream, SocketAddr) {
     loop {
+        if let Some(pause) = turn.pause {
+            sleep_until(pause).await;
+            turn.pause = None;
+        }
+        let next = turn.next;
         let accepted = poll_fn(|context| {
-            for index in (turn..turn + places.len()).map(|i| i % places.len()) {
+            for index in (next..next + places.len()).map(|i| i % places.len()) {
                 if let Poll::Ready(result) = places[index].listener.poll_accept(context) {
                     return Poll::Ready(result.map(|(stream, peer)| (index, stream, peer)));
                 }
@@ -76,11 +99,16 @@ pub(crate) async fn accept(places: &[Listening], turn: usize) -> (usize, TcpStre
             Poll::Pending
         });
         match accepted.await {
-            Ok(accepted) => return accepted,
+            Ok(accepted) => {
+                turn.next = accepted.0 + 1;
+                return accepted;
+            }
             Err(error) => {
                 // Usually there are too many open files; asking at once again would only spin.
-                warn!(%error, "cannot accept connections for a moment");
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                turn.pause = Some(Instant::now() + PAUSE);
+                if let Some(so_often) = turn.failures.happened() {
+                    warn!(%error, so_often, "cannot accept connections for a moment");
+                }
             }
         }
     }

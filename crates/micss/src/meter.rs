@@ -2,8 +2,8 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use crate::StreamError;
 use crate::incoming::Loss;
 use crate::liveness::round_trip;
+use crate::rarely::Rarely;
 use crate::status::{Channel, Streams};
 
 /// Of so many reads one looks how long round trips take.
@@ -84,9 +85,9 @@ impl Meter {
         if why == Loss::Lied { self.tampered.up() } else { self.broken.up() }
     }
 
-    /// A stream has waited for it while others had brought more.
-    pub(crate) fn waited(&self, time: Duration) {
-        self.waited_us.add(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+    /// A stream waits for it while others have brought more, until what this returns is gone.
+    pub(crate) fn wait(self: &Arc<Self>) -> Waiting {
+        Waiting { meter: Arc::clone(self), since: Instant::now() }
     }
 
     /// The counts, of a channel whose server is there.
@@ -105,6 +106,19 @@ impl Meter {
             broken: self.broken.value(),
             tampered: self.tampered.value(),
         }
+    }
+}
+
+/// A stream that waits for a channel. It is counted when it is over, or given up.
+pub(crate) struct Waiting {
+    meter: Arc<Meter>,
+    since: Instant,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let waited = self.since.elapsed().as_micros();
+        self.meter.waited_us.add(u64::try_from(waited).unwrap_or(u64::MAX));
     }
 }
 
@@ -187,6 +201,8 @@ pub(crate) struct Tally {
     tampered: Count,
     /// Streams that did not begin because there were too many.
     pub(crate) over_limit: Count,
+    /// What strangers can cause as often as they like is logged now and then.
+    strange: Mutex<Rarely>,
 }
 
 impl Tally {
@@ -200,7 +216,14 @@ impl Tally {
             broken: Count::default(),
             tampered: Count::default(),
             over_limit: Count::default(),
+            strange: Mutex::default(),
         }
+    }
+
+    /// A stranger may have caused something. If it is to be logged, returns how often that was since the last
+    /// time.
+    pub(crate) fn strange(&self) -> Option<u64> {
+        self.strange.lock().unwrap_or_else(PoisonError::into_inner).happened()
     }
 
     /// How long it has been counted.
@@ -212,6 +235,14 @@ impl Tally {
     pub(crate) fn begin(self: &Arc<Self>) -> UnderWay {
         self.under_way.up();
         UnderWay(Arc::clone(self))
+    }
+
+    /// A stream has not opened. Who is no client of ours may have sent anything, so this is no tampering yet.
+    pub(crate) fn unopened(&self, error: &StreamError) {
+        match error {
+            StreamError::Refused(_) => self.refused.up(),
+            _ => self.broken.up(),
+        }
     }
 
     /// A stream is over.

@@ -1,15 +1,16 @@
 //! Which channels lead to whom: a peer's own, as configured or from the directory, or else the gateway's.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::task::{JoinSet, spawn_blocking};
 
 use crate::StreamError;
-use crate::config::{Channel, ClientConfig, Outlet, PoolConfig, Remote};
+use crate::config::{Channel, ClientConfig, PoolConfig, Remote, Uplink};
+use crate::directory::config::ClientDirectory;
 use crate::directory::{Directory, DirectoryError};
 use crate::intercept::OWN_MARK;
 use crate::pool::Pool;
@@ -17,7 +18,7 @@ use crate::status;
 use crate::target::{Host, Target};
 
 /// How many peers of the directory have connections ready.
-const MOST_FOUND: usize = 64;
+pub(crate) const MOST_FOUND: usize = 64;
 
 /// How long connections are kept ready for a peer of the directory that nobody wants to reach.
 const UNUSED: Duration = Duration::from_secs(600);
@@ -29,7 +30,7 @@ pub(crate) struct Peers {
     has_gateway: bool,
     by_address: HashMap<IpAddr, usize>,
     directory: Option<Directory>,
-    outlets: Vec<Outlet>,
+    uplinks: Vec<Uplink>,
     mark: Option<u32>,
     pool: PoolConfig,
     /// Those of the directory.
@@ -39,24 +40,23 @@ pub(crate) struct Peers {
 /// A peer of the directory that somebody has wanted to reach.
 struct Found {
     pool: Arc<Pool>,
-    used: Instant,
     /// Fills the pool as long as this is there.
     _filling: JoinSet<()>,
 }
 
 impl Peers {
-    /// Those of a configuration. What was ready before for the same channels still is. This waits for the
-    /// disk if there is a directory.
+    /// Those of a configuration. What was ready before for the same configured channels still is.
     ///
     /// # Errors
     /// When the directory cannot be opened.
-    pub(crate) fn new(
+    pub(crate) async fn new(
         config: &ClientConfig,
         before: Option<&Self>,
     ) -> Result<Self, DirectoryError> {
-        let directory = config.directory.as_ref();
-        let directory =
-            directory.map(|directory| Directory::open(directory, &config.beside)).transpose()?;
+        let directory = match config.directory.clone() {
+            Some(directory) => Some(open(directory, config.beside.clone()).await?),
+            None => None,
+        };
         let mark = config.intercept.as_ref().map(|_| OWN_MARK);
         let pool = |remote: &Remote| {
             let known = before.into_iter().flat_map(|before| &before.pools);
@@ -76,9 +76,10 @@ impl Peers {
             has_gateway,
             by_address: addresses.collect(),
             directory,
-            outlets: config.outlets.clone(),
+            uplinks: config.uplinks.clone(),
             mark,
-            pool: config.pool,
+            // There may be many of them, so fewer are kept for each.
+            pool: PoolConfig { keep: config.pool.size, ..config.pool },
             found: Mutex::default(),
         })
     }
@@ -108,13 +109,16 @@ impl Peers {
     /// # Errors
     /// With one address only: then it would read everything who listens there.
     fn reach(&self, addresses: &[SocketAddr]) -> Result<Arc<Pool>, StreamError> {
-        let Ok(threshold @ 2..) = u8::try_from(addresses.len()) else {
+        // Two ports of one address are one channel to whoever listens there.
+        let hosts: HashSet<IpAddr> = addresses.iter().map(SocketAddr::ip).collect();
+        if hosts.len() < 2 {
             return Err(StreamError::OneChannel);
-        };
+        }
+        let threshold = u8::try_from(addresses.len()).expect("a list has at most 16 addresses");
         let channel = |(place, &server): (usize, &SocketAddr)| {
-            let outlet = self.outlets.get(place);
-            let source = outlet.and_then(|outlet| outlet.source);
-            let device = outlet.and_then(|outlet| outlet.device.clone());
+            let uplink = self.uplinks.get(place);
+            let source = uplink.and_then(|uplink| uplink.source);
+            let device = uplink.and_then(|uplink| uplink.device.clone());
             Channel { server, source, device }
         };
         let channels = addresses.iter().enumerate().map(channel).collect();
@@ -125,15 +129,14 @@ impl Peers {
         }
         let known = found.entry(remote.clone()).or_insert_with(|| {
             let pool = Arc::new(Pool::new(remote, self.mark, self.pool));
-            Found { _filling: filling(&pool), pool, used: Instant::now() }
+            Found { _filling: filling(&pool, UNUSED), pool }
         });
-        known.used = Instant::now();
         Ok(Arc::clone(&known.pool))
     }
 
     /// Keeps connections ready to those who are configured, until what it returns is dropped.
     pub(crate) fn fill(&self) -> Vec<JoinSet<()>> {
-        self.pools.iter().map(filling).collect()
+        self.pools.iter().map(|pool| filling(pool, Duration::MAX)).collect()
     }
 
     /// What there is to tell of all channels.
@@ -151,18 +154,22 @@ impl Peers {
     }
 }
 
-/// Keeps connections ready until what it returns is dropped.
-fn filling(pool: &Arc<Pool>) -> JoinSet<()> {
-    let pool = Arc::clone(pool);
-    [async move { pool.keep_full().await }].into_iter().collect()
+/// Opens a directory, on a thread that may wait for the disk.
+async fn open(directory: ClientDirectory, beside: PathBuf) -> Result<Directory, DirectoryError> {
+    let open = spawn_blocking(move || Directory::open(&directory, &beside));
+    open.await.unwrap_or(Err(DirectoryError::Ending))
 }
 
-/// Forgets peers that nobody wants to reach any more; if there are still too many, the one that was wanted
-/// the longest ago.
+/// Keeps connections ready until what it returns is dropped, but not while none has been wanted for so long.
+fn filling(pool: &Arc<Pool>, unwanted: Duration) -> JoinSet<()> {
+    let pool = Arc::clone(pool);
+    [async move { pool.keep_full(unwanted).await }].into_iter().collect()
+}
+
+/// Forgets the peer that nobody has wanted to reach for the longest time, if there are too many.
 fn make_room(found: &mut HashMap<Remote, Found>) {
-    found.retain(|_, found| found.used.elapsed() < UNUSED);
     if found.len() >= MOST_FOUND {
-        let oldest = found.iter().min_by_key(|(_, found)| found.used);
+        let oldest = found.iter().max_by_key(|(_, found)| found.pool.unwanted());
         if let Some(oldest) = oldest.map(|(remote, _)| remote.clone()) {
             found.remove(&oldest);
         }

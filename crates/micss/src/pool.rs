@@ -4,6 +4,7 @@
 //! Some are made in advance; those of finished streams come back. A set that is not used for a while is
 //! closed, before the server would, and so is one that the server has closed or spoken on.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -45,6 +46,10 @@ pub(crate) struct Pool {
     config: PoolConfig,
     /// The oldest first.
     kept: Mutex<Vec<Kept>>,
+    /// How many come back from streams.
+    returning: AtomicUsize,
+    /// When a set was wanted last.
+    wanted: Mutex<Instant>,
     taken: Notify,
     /// The channels that could be connected the last time.
     places: Mutex<Vec<usize>>,
@@ -75,6 +80,8 @@ impl Pool {
             mark,
             config,
             kept: Mutex::default(),
+            returning: AtomicUsize::new(0),
+            wanted: Mutex::new(Instant::now()),
             taken: Notify::new(),
             places: Mutex::new((0..all).collect()),
         }
@@ -120,6 +127,7 @@ impl Pool {
     /// # Errors
     /// When there is none, and the channels cannot be connected.
     pub(crate) async fn take(&self) -> Result<Ready, StreamError> {
+        *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         loop {
             let newest = self.kept().pop();
             self.taken.notify_one();
@@ -139,9 +147,14 @@ impl Pool {
     pub(crate) async fn put_back(&self, finished: Vec<Finished>) {
         // A set that lacks a channel is not used again: it may be had by now.
         let is_whole = finished.len() == self.channels();
-        if !is_whole || self.kept().len() >= self.config.keep {
-            return;
+        let returning = self.returning.fetch_add(1, Ordering::Relaxed);
+        if is_whole && self.kept().len() + returning < self.config.keep {
+            self.greet_again(finished).await;
         }
+        self.returning.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    async fn greet_again(&self, finished: Vec<Finished>) {
         let places = (0..finished.len()).collect();
         let (mut streams, mut cookies) = (Vec::new(), Vec::new());
         let greeted = timeout(HANDSHAKE_TIMEOUT, async {
@@ -156,10 +169,20 @@ impl Pool {
         }
     }
 
-    /// Makes sets in advance, and closes those that nobody has used, for as long as it is asked.
-    pub(crate) async fn keep_full(&self) {
+    /// How long ago a set was wanted.
+    pub(crate) fn unwanted(&self) -> Duration {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+    }
+
+    /// Makes sets in advance, and closes those that nobody has used, for as long as it is asked; but none
+    /// while none has been wanted for so long.
+    pub(crate) async fn keep_full(&self, unwanted: Duration) {
         let mut pause = RETRY.0;
         loop {
+            if self.unwanted() >= unwanted {
+                self.kept().clear();
+                self.taken.notified().await;
+            }
             let missing = self.close_unused();
             match self.make_some(missing).await {
                 Ok(()) => {
@@ -210,6 +233,12 @@ impl Pool {
             self.note(&ready);
         }
         Ok(ready)
+    }
+
+    /// A stream opened only without this channel.
+    pub(crate) fn blame(&self, place: usize) {
+        self.meters[place].broken.up();
+        warn!(channel = place + 1, "a stream opened only without this channel");
     }
 
     fn makes(

@@ -144,9 +144,8 @@ impl Channels {
             self.spare,
         );
         if let Err(error) = result.await {
-            if let StreamError::Channel { channel, .. } = error {
-                self.streams[channel].meter.broken.up();
-            }
+            self.blame(&error);
+            channel::give_up_lost(&self.streams, &mut self.incoming);
             drop(application);
             self.abort().await;
             return Err(error);
@@ -177,6 +176,13 @@ impl Channels {
 
     fn reset_when_dropped(&self) {
         self.streams.iter().map(AsRef::as_ref).for_each(reset_when_dropped);
+    }
+
+    /// Counts that a channel broke, if one did.
+    pub(crate) fn blame(&self, error: &StreamError) {
+        if let Some(channel) = error.channel() {
+            self.streams[channel].meter.broken.up();
+        }
     }
 
     /// Tells the peer that what was sent is incomplete. Where no record can say so, because there
@@ -278,7 +284,9 @@ async fn forward<'a>(
             len => outgoing.seal(Kind::Data, len)?,
         }
         // Then the end goes out with the last words.
-        if outgoing.room() >= HEADER_LEN && has_ended(application.as_ref()) {
+        if outgoing.room() >= HEADER_LEN
+            && has_ended(application.as_ref()).map_err(StreamError::Application)?
+        {
             break;
         }
         channel::send(&mut channels, outgoing).await?;
@@ -295,8 +303,17 @@ async fn forward<'a>(
 }
 
 /// Whether the peer has said all, and all of it was read.
-fn has_ended(stream: &TcpStream) -> bool {
-    matches!(SockRef::from(stream).peek(&mut [MaybeUninit::uninit()]), Ok(0))
+///
+/// # Errors
+/// When the connection is broken. The kernel says so once only, and afterwards as if it had ended.
+fn has_ended(stream: &TcpStream) -> io::Result<bool> {
+    match SockRef::from(stream).peek(&mut [MaybeUninit::uninit()]) {
+        Ok(len) => Ok(len == 0),
+        Err(error) => match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(false),
+            _ => Err(error),
+        },
+    }
 }
 
 /// From the channels to the application.

@@ -18,7 +18,7 @@ use crate::StreamError;
 use crate::channel;
 use crate::config::ServerConfig;
 use crate::directory::exchange::Answerer;
-use crate::listening::{Listening, accept, listen};
+use crate::listening::{Listening, Turn, accept, listen};
 use crate::lobby::{Association, Connection, Lobby};
 use crate::meter::{Meter, Tally};
 use crate::rarely::Rarely;
@@ -116,13 +116,12 @@ impl Server {
             let lobby = Arc::clone(&lobby);
             waiting.spawn(async move { lobby.welcome(stream, peer, meter).await });
         };
-        let (mut turn, mut too_many) = (0, Rarely::default());
+        let (mut turn, mut too_many) = (Turn::default(), Rarely::default());
         tokio::pin!(stop);
         loop {
             tokio::select! {
                 () = &mut stop => break,
-                (index, stream, peer) = accept(&self.listening, turn) => {
-                    turn = index + 1;
+                (index, stream, peer) = accept(&self.listening, &mut turn) => {
                     meters[index].connected.up();
                     welcome(&mut waiting, stream, peer, Arc::clone(&meters[index]));
                 }
@@ -152,7 +151,15 @@ impl Server {
                         told = answerer.as_ref().map(Answerer::listening).unwrap_or_default();
                     }
                     // Who asked may have gone.
-                    let _ = reply.send(taken.map(|answerer| answering = answer(answerer)));
+                    let _ = reply.send(match taken {
+                        Ok(answerer) => {
+                            // Two must not wait for connections at the same place.
+                            answering.shutdown().await;
+                            answering = answer(answerer);
+                            Ok(())
+                        }
+                        Err(error) => Err(error),
+                    });
                 }
             }
         }
@@ -247,8 +254,16 @@ async fn serve(
     let (target, channels, service) = match open(config, association).await {
         Ok(opened) => opened,
         Err(error) => {
-            tally.end(Some(&error));
-            info!(%error, "stream not opened");
+            tally.unopened(&error);
+            match &error {
+                StreamError::Refused(_) => info!(%error, "stream not opened"),
+                _ => {
+                    if let Some(so_often) = tally.strange() {
+                        let peer = peers.first();
+                        warn!(?peer, %error, so_often, "streams not opened: strangers, or TAMPERING");
+                    }
+                }
+            }
             return Vec::new();
         }
     };

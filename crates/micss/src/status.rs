@@ -1,4 +1,5 @@
-//! What a client or a server tells about itself, for people and scripts. Counts are since its start.
+//! What a client or a server tells about itself, for people and scripts. Counts are since its start; those
+//! of channels that a reload has changed, since that.
 
 use serde::{Deserialize, Serialize};
 

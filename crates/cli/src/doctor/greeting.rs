@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use association::{COOKIE_LEN, HEADER_LEN, Message, MessageError};
 use micss::config::Channel;
+use micss::intercept::OWN_MARK;
 use tokio::io::AsyncReadExt;
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{timeout, timeout_at};
 
@@ -50,7 +51,7 @@ pub(crate) async fn ask_all(channels: Vec<Channel>) -> Vec<Answer> {
 pub(crate) async fn ask(channel: &Channel) -> Answer {
     let start = Instant::now();
     let deadline = tokio::time::Instant::now() + PATIENCE;
-    let mut stream = match timeout(PATIENCE, connect(channel)).await {
+    let mut stream = match timeout(PATIENCE, unintercepted(channel)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return Answer::Unconnected(error),
         Err(_) => return Answer::Unreachable,
@@ -70,16 +71,14 @@ pub(crate) async fn ask(channel: &Channel) -> Answer {
     Answer::Stranger
 }
 
-async fn connect(channel: &Channel) -> io::Result<TcpStream> {
-    let Channel { server, source, device } = channel;
-    let socket = if server.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    if let Some(device) = device {
-        socket.bind_device(Some(device.as_bytes()))?;
+/// Connects as a proxy does, whose own connections are not intercepted; with the rights for that.
+async fn unintercepted(channel: &Channel) -> io::Result<TcpStream> {
+    match micss::connect(channel, Some(OWN_MARK)).await {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            micss::connect(channel, None).await
+        }
+        connected => connected,
     }
-    if let Some(source) = source {
-        socket.bind(SocketAddr::new(*source, 0))?;
-    }
-    socket.connect(*server).await
 }
 
 /// What the first bytes say. Nothing as long as they may become a greeting.

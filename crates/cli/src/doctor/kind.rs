@@ -82,7 +82,7 @@ impl Refusal {
         let clue = match mistake.at() {
             At::Toml(error) => Clue::Span(error.span().unwrap_or_default()),
             At::Text(text) => Clue::Text(text.to_owned()),
-            At::Key(key) => Clue::Key(key.to_owned()),
+            At::Key(key) | At::Number(key, _) | At::Last(key, _) => Clue::Key(key.to_owned()),
             At::Whole => Clue::Whole,
         };
         Self { message: mistake.to_string(), clue }

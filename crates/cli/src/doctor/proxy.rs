@@ -82,13 +82,13 @@ fn directory(config: &ClientConfig) -> Vec<Finding> {
         .directory
         .iter()
         .map(|directory| files::database("directory, file", &config.beside.join(&directory.file)));
-    let outlets = config.outlets.iter().enumerate().flat_map(|(index, outlet)| {
-        let subject = format!("outlet {}", index + 1);
-        let device = outlet.device.as_ref().and_then(|name| links::device(&subject, name));
-        let source = outlet.source.and_then(|own| links::source(&subject, own));
+    let uplinks = config.uplinks.iter().enumerate().flat_map(|(index, uplink)| {
+        let subject = format!("uplink {}", index + 1);
+        let device = uplink.device.as_ref().and_then(|name| links::device(&subject, name));
+        let source = uplink.source.and_then(|own| links::source(&subject, own));
         device.into_iter().chain(source)
     });
-    file.chain(outlets).collect()
+    file.chain(uplinks).collect()
 }
 
 /// All channels, each with what it is called.

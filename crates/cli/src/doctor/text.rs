@@ -198,7 +198,8 @@ mod tests {
             &["line 19, directory, trust 2, network:", "-> give either shared_key or public_key"],
         ];
         assert_said(Kind::Proxy, text, expected);
-        let text = "listen = [\"192.0.2.1:1\"]\nallow = []\n[directory]\nlisten = []\n";
+        let text =
+            "listen = [\"192.0.2.1:1\", \"192.0.2.2:1\"]\nallow = []\n[directory]\nlisten = []\n";
         let expected: &[&[&str]] = &[
             &["line 3, directory, shared_key: something is missing", "-> give shared_key, or"],
             &["line 4, directory, listen:", "nothing to listen on", "-> give an address"],

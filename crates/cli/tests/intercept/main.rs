@@ -27,6 +27,7 @@ fn main() -> ExitCode {
         programs::curl_and_nginx_by_ipv6,
         programs::a_session_of_ssh,
         programs::connections_that_this_host_forwards,
+        programs::streams_under_way_outlast_their_rules,
         programs::addresses_of_this_host_are_left_alone,
         programs::a_connection_to_the_proxy_itself_is_refused,
         programs::what_the_server_does_not_allow_is_reset,

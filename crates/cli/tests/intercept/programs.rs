@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::thread;
 
 use crate::captures::{assert_hidden, secret};
 use crate::house::{House, Program, until};
+use crate::rules::told;
 
 const WEB: &str = "intercept = \"tcp dport { 22, 80 }\"";
 
@@ -72,6 +73,51 @@ pub(crate) fn connections_that_this_host_forwards() {
     proxy.wait_for("stream finished", 2);
     drop((nginx, proxy, server));
     assert_hidden(&house.captures(), &document);
+}
+
+/// Other rules, or none, and a stop: the packets of connections that were intercepted do not go out as they
+/// are, neither this host's own nor those that it forwards.
+pub(crate) fn streams_under_way_outlast_their_rules() {
+    let house = House::new();
+    let document = secret(300_000);
+    let nginx = nginx(&house, &document);
+    let by_v4 = house.v4("client", "lan").to_string();
+    house.ask("user", "ip", &["route", "add", "default", "via", &by_v4]);
+    let server = house.serve(ALL);
+    let before = told(&house, "client");
+    let address = SocketAddr::from((house.v4("server", "a"), 80));
+    let others = [
+        "intercept = \"tcp dport 22\"",
+        "intercept = \"tcp dport 22\"\nintercept_port = 6523",
+        "socks = \"127.0.0.1:1080\"",
+    ];
+    for other in others {
+        let proxy = house.proxy(WEB);
+        let streams = ["client", "user"].map(|host| {
+            let connect = || TcpStream::connect(address);
+            let mut stream = house.host(host).run(connect).unwrap().unwrap();
+            stream.write_all(b"GET /document HTTP/1.1\r\nHost: example\r\n").unwrap();
+            stream
+        });
+        proxy.wait_for("stream requested", 2);
+        house.proxy_toml(other);
+        proxy.signal("-HUP");
+        proxy.wait_for("the configuration was read again", 1);
+        // The rest of the request, and all of the answer.
+        for (mut stream, whose) in streams.into_iter().zip(["this host's", "forwarded"]) {
+            stream.write_all(b"Connection: close\r\n\r\n").unwrap();
+            let mut answer = Vec::new();
+            let read = stream.read_to_end(&mut answer);
+            assert!(read.is_ok() && answer.ends_with(&document), "{whose}, {other}: {read:?}");
+        }
+        proxy.stop();
+        assert_eq!(told(&house, "client"), before, "{other}");
+    }
+    drop((nginx, server));
+    for capture in house.captures() {
+        assert!(!capture.windows(7).any(|bytes| bytes == b"example"), "in the clear");
+        assert!(!capture.windows(10).any(|bytes| bytes == b"Connection"), "in the clear");
+    }
 }
 
 pub(crate) fn a_session_of_ssh() {
@@ -149,7 +195,7 @@ pub(crate) fn a_connection_to_the_proxy_itself_is_refused() {
         let error = stream.read(&mut [0]).expect_err("a reset");
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     }
-    proxy.wait_for("a connection refused that was made to the proxy itself", 2);
+    proxy.wait_for("connections refused that were made to the proxy itself", 1);
 }
 
 pub(crate) fn what_the_server_does_not_allow_is_reset() {

@@ -5,7 +5,7 @@ use crate::house::{House, Program, SUNDER};
 const WEB: &str = "intercept = \"ip daddr 10.0.0.0/8 tcp dport {80, 443}\"";
 
 /// All that a host's kernel has been told.
-fn told(house: &House, host: &str) -> String {
+pub(crate) fn told(house: &House, host: &str) -> String {
     let rules = house.ask(host, "nft", &["-s", "list", "ruleset"]);
     let policies = house.ask(host, "ip", &["rule"]) + &house.ask(host, "ip", &["-6", "rule"]);
     let routes = house

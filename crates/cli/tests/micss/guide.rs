@@ -54,10 +54,18 @@ fn the_guide_does_what_it_says() {
             ("127.0.0.1:8080", format!("127.0.0.1:{forward}")),
         ],
     );
-    let [serve, proxy, with_forward, with_intercept, with_threshold, with_pool, with_peer] =
-        configurations(&guide)[..]
+    let [
+        serve,
+        proxy,
+        with_forward,
+        with_intercept,
+        with_threshold,
+        with_pool,
+        with_peer,
+        with_directory,
+    ] = configurations(&guide)[..]
     else {
-        panic!("seven configurations")
+        panic!("eight configurations")
     };
     let server = Service::start("serve", serve, 3);
     assert_eq!(server.listening, printed(&guide, "serve"));
@@ -68,6 +76,8 @@ fn the_guide_does_what_it_says() {
     let (before, after) = proxy.split_at(proxy.find("[[channel]]").unwrap());
     let _proxy =
         Service::start("proxy", &[before, with_forward, after, with_pool, with_peer].concat(), 2);
+    let found = format!("socks = \"127.0.0.1:0\"\n{with_directory}");
+    assert!(micss::config::ClientConfig::from_toml(&found).is_ok(), "{found}");
     let directory = tempfile::tempdir().unwrap();
     fs::write(
         directory.path().join("proxy.toml"),

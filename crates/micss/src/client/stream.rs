@@ -41,7 +41,9 @@ pub(super) async fn serve(
             let intercept = force.config.intercept.as_ref();
             let Some(to) = intercept.and_then(|intercept| intercept.destination(&application))
             else {
-                warn!("a connection refused that was made to the proxy itself");
+                if let Some(so_often) = tally.strange() {
+                    warn!(so_often, "connections refused that were made to the proxy itself");
+                }
                 reset(application);
                 return None;
             };
@@ -203,9 +205,17 @@ async fn open_and_wait(
 ) -> Result<Channels, StreamError> {
     let answered = async |ready| {
         let (mut channels, opening) = open(config, pool, ready, target).await?;
-        channels.send_sealed().await?;
-        opening.answered(&mut channels.streams, &mut channels.incoming).await?;
-        Ok(channels)
+        let answered = async {
+            channels.send_sealed().await?;
+            opening.answered(&mut channels.streams, &mut channels.incoming).await
+        };
+        match answered.await {
+            Ok(()) => Ok(channels),
+            Err(error) => {
+                channels.blame(&error);
+                Err(error)
+            }
+        }
     };
     if !pool.has_spare() {
         return answered(pool.take().await?).await;
@@ -215,10 +225,16 @@ async fn open_and_wait(
     for without in [None].into_iter().chain((0..pool.channels()).map(Some)) {
         match attempt {
             Ok(_) | Err(StreamError::Refused(_)) => break,
+            Err(error) if error.is_tampering() => {
+                warn!(%target, %error, "TAMPERING: stream not opened, another attempt");
+            }
             Err(error) => debug!(%target, %error, "stream not opened, another attempt"),
         }
         let made = async { answered(pool.make(without).await?).await };
         attempt = timeout(ATTEMPT, made).await.unwrap_or(Err(StreamError::NotOpened));
+        if let (Ok(_), Some(place)) = (&attempt, without) {
+            pool.blame(place);
+        }
     }
     attempt
 }

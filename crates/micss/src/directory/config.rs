@@ -115,6 +115,11 @@ pub enum ConfigError {
     /// What a server is to tell is no list.
     #[error("directory: addresses: {0}")]
     Addresses(AddressesError),
+    /// A server tells one address, which is one channel.
+    #[error(
+        "directory: with one address there is one channel, and clients do not take that: add another"
+    )]
+    OneAddress,
     /// What a server listens on is not what it can tell.
     #[error("directory: clients cannot be told what listen says ({0}): set `addresses`")]
     Listen(AddressesError),
@@ -215,6 +220,9 @@ impl RawServerDirectory {
             Some(addresses) => Addresses::new(addresses).map_err(ConfigError::Addresses)?,
             None => Addresses::new(server.to_vec()).map_err(ConfigError::Listen)?,
         };
+        if addresses.as_slice().len() < 2 {
+            return Err(ConfigError::OneAddress);
+        }
         Ok(ServerDirectory { listen, addresses, shared_key, secret_key })
     }
 }
@@ -331,8 +339,9 @@ mod tests {
         assert_eq!(config.addresses, list("192.0.2.1:1 192.0.2.2:1"));
         let files = ["/etc/a", "/b"].map(PathBuf::from);
         assert_eq!(config.key_files(Path::new("/etc")), files);
-        let other = format!("{text}addresses = [\"203.0.113.1:9\"]\n");
-        assert_eq!(server(&other, &["0.0.0.0:1"]).unwrap().addresses, list("203.0.113.1:9"));
+        let other = format!("{text}addresses = [\"203.0.113.1:9\", \"203.0.113.2:9\"]\n");
+        let told = server(&other, &["0.0.0.0:1"]).unwrap().addresses;
+        assert_eq!(told, list("203.0.113.1:9 203.0.113.2:9"));
     }
 
     #[test]
@@ -348,6 +357,10 @@ mod tests {
             (
                 format!("{listen}shared_key = \"a\"\naddresses = []"),
                 "directory: addresses: 0 addresses",
+            ),
+            (
+                format!("{listen}shared_key = \"a\"\naddresses = [\"203.0.113.1:9\"]"),
+                "directory: with one address there is one channel",
             ),
         ] {
             let error = server(&text, &["0.0.0.0:1"]).unwrap_err().to_string();

@@ -20,7 +20,7 @@ use super::keys::{Credential, KeyError, PublicKey, SecretKey};
 use super::message::{ASK_LEN, MAX_REPLY_LEN, Nonce};
 use crate::channel;
 use crate::config::Channel;
-use crate::listening::{Listening, accept, listen};
+use crate::listening::{Listening, Turn, accept, listen};
 use crate::rarely::Rarely;
 
 /// How long a client waits for an answer, the connection included.
@@ -171,12 +171,11 @@ impl Answerer {
         let mut answering = JoinSet::new();
         let mut refused = Rarely::default();
         tokio::pin!(stop);
-        let mut turn = 0;
+        let mut turn = Turn::default();
         loop {
             tokio::select! {
                 () = &mut stop => break,
-                (index, stream, peer) = accept(&listening, turn) => {
-                    turn = index + 1;
+                (_, stream, peer) = accept(&listening, &mut turn) => {
                     if answering.len() >= MAX_ASKING {
                         if let Some(refused) = refused.happened() {
                             warn!(%peer, refused, "questions to the directory refused: too many at once");

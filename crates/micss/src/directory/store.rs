@@ -9,7 +9,7 @@ mod rows;
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -168,6 +168,11 @@ impl Store {
         match made {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error.into()),
             _ => {}
+        }
+        if fs::metadata(path)?.permissions().mode() & 0o022 != 0 {
+            return Err(
+                io::Error::other("others may write to it, and name addresses: chmod 600").into()
+            );
         }
         // Names that SQLite gives a meaning of its own are none when they are whole.
         let path = fs::canonicalize(path)?;

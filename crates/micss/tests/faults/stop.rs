@@ -111,6 +111,24 @@ async fn an_application_that_breaks_off_is_a_reset_at_the_other() {
     }
 }
 
+/// Its last words and the reset are there at the same time, before anybody has read either.
+#[tokio::test]
+async fn last_words_before_a_break_are_no_end() {
+    for integrity in ["tamper-code", "none"] {
+        let mut stream = Stream::open(3, integrity).await;
+        stream.application.try_write(b"last words").unwrap();
+        reset(stream.application);
+        assert_reset(&drain_sink(&mut stream.service).await, "the service");
+        tokio::join!(stream.client.stop(), stream.server.stop());
+
+        let mut stream = Stream::open(3, integrity).await;
+        stream.service.try_write(b"last words").unwrap();
+        reset(stream.service);
+        assert_reset(&drain_sink(&mut stream.application).await, "the application");
+        tokio::join!(stream.client.stop(), stream.server.stop());
+    }
+}
+
 /// While the other direction is stuck because nobody reads there.
 #[tokio::test]
 async fn breaking_off_gets_past_a_direction_that_is_blocked() {
