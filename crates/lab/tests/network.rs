@@ -83,7 +83,16 @@ fn accuracy(conditions: &str, options: &str, values: &str) -> Measured {
     let rest = format!(
         "[measure]\ndriver = \"accuracy\"\noptions = {{ {options} }}\n[measure.values]\n{values}"
     );
-    performed(&trial(conditions, &rest)).unwrap()
+    let trial = trial(conditions, &rest);
+    // A machine that stalls has links that are late, and says so: what they did then is not their fault.
+    let mut attempts = (0..5).map(|_| performed(&trial).unwrap());
+    let mut last = attempts.next().unwrap();
+    while last.is_late()
+        && let Some(next) = attempts.next()
+    {
+        last = next;
+    }
+    last
 }
 
 fn assert_near(measured: f64, expected: f64, tolerance: f64) {
