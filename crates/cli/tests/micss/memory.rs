@@ -158,8 +158,10 @@ async fn a_stream_costs_little_memory() {
     let service = listener.local_addr().unwrap();
     let _service = tokio::spawn(answer_twice(listener));
     let most = format!("max_streams = {}\n", streams + 1);
+    let places = "max_waiting = 256\n";
     let listen = "listen = [\"127.0.0.1:0\", \"127.0.0.2:0\", \"127.0.0.3:0\"]";
-    let server = Service::start("serve", &format!("{most}{listen}\nallow = [\"{service}\"]\n"), 3);
+    let server =
+        Service::start("serve", &format!("{most}{places}{listen}\nallow = [\"{service}\"]\n"), 3);
     let config = format!("{most}socks = \"127.0.0.1:0\"\n{}", server.channels());
     let proxy = Service::start("proxy", &config, 1);
     let socks = proxy.address(0);
