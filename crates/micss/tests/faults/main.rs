@@ -10,6 +10,7 @@ mod pattern;
 
 mod channels;
 mod meddler;
+mod notice;
 mod pool;
 mod refusals;
 mod scene;

@@ -113,6 +113,7 @@ async fn pump(
                 let place = at - passed;
                 if fault == Fault::Flip {
                     piece[place] ^= 1;
+                    done.notify_one();
                     to.write_all(piece).await?;
                 } else {
                     to.write_all(&piece[..place]).await?;

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -22,6 +23,8 @@ pub(crate) struct Outcome {
     pub(crate) application: io::Result<Vec<u8>>,
     /// The server's, for each time that it was connected.
     pub(crate) service: Vec<io::Result<Vec<u8>>>,
+    /// How long after the fault it was over for both. Nothing if the fault was never reached.
+    pub(crate) took: Option<Duration>,
 }
 
 /// Sends the pattern while receiving, and ends well only if both directions do.
@@ -61,7 +64,12 @@ pub(crate) async fn play_with(
     let service = listener.local_addr().unwrap();
     let server = start_server(&server_toml(n, service, integrity)).await;
     let mut addresses = server.addresses.clone();
-    addresses[channel] = Meddler::start(addresses[channel], plan).await.address;
+    let meddler = Meddler::start(addresses[channel], plan).await;
+    addresses[channel] = meddler.address;
+    let fault = tokio::spawn(async move {
+        meddler.done().await;
+        Instant::now()
+    });
     let client = start_client(&(settings.to_owned() + &client_toml(&addresses, integrity))).await;
 
     let over = Arc::new(Notify::new());
@@ -70,9 +78,12 @@ pub(crate) async fn play_with(
     let application = apply(client.addresses[0], service).await;
     // One direction may be over before the other, and a stop would not wait for long.
     serves.wait_for(|streams| *streams == 0).await.unwrap();
+    let end = Instant::now();
     tokio::join!(client.stop(), server.stop());
     over.notify_one();
-    Outcome { application, service: serving.await.unwrap() }
+    fault.abort();
+    let took = fault.await.ok().map(|fault| end.duration_since(fault));
+    Outcome { application, service: serving.await.unwrap(), took }
 }
 
 /// Has an exchange on every connection, until no more come, and says how many there are. Returns what came
