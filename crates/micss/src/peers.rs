@@ -175,3 +175,66 @@ fn make_room(found: &mut HashMap<Remote, Found>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Those of a client with a directory and two uplinks, which keeps no connections.
+    async fn peers() -> Peers {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("peers.sqlite");
+        let text = format!(
+            "socks = \"127.0.0.1:0\"\n[pool]\nsize = 0\nkeep = 0\n[directory]\nfile = \"{}\"\n\
+             [[uplink]]\nsource = \"192.0.2.20\"\n[[uplink]]\ndevice = \"wlan0\"\n",
+            file.display()
+        );
+        Peers::new(&ClientConfig::from_toml(&text).unwrap(), None).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn channels_to_those_who_are_found_leave_by_the_uplinks_in_their_order() {
+        let peers = peers().await;
+        let servers =
+            ["192.0.2.1:7", "198.51.100.1:7", "203.0.113.1:7"].map(|s| s.parse().unwrap());
+        let pool = peers.reach(&servers).unwrap();
+        let channel = |server, source: Option<&str>, device: Option<&str>| Channel {
+            server,
+            source: source.map(|source| source.parse().unwrap()),
+            device: device.map(str::to_owned),
+        };
+        let channels = vec![
+            channel(servers[0], Some("192.0.2.20"), None),
+            channel(servers[1], None, Some("wlan0")),
+            channel(servers[2], None, None),
+        ];
+        assert!(pool.is_for(&Remote { channels, threshold: 3 }, None, peers.pool));
+        assert!(Arc::ptr_eq(&pool, &peers.reach(&servers).unwrap()), "known by now");
+        assert!(matches!(peers.reach(&servers[..1]), Err(StreamError::OneChannel)));
+    }
+
+    #[tokio::test]
+    async fn the_longest_unwanted_gives_way() {
+        let peers = peers().await;
+        tokio::time::pause();
+        let servers = |place: usize| {
+            let place = u8::try_from(place).unwrap();
+            [[192, 0, 2, place], [198, 51, 100, place]].map(|host| SocketAddr::from((host, 7)))
+        };
+        let mut pools = Vec::new();
+        for place in 0..MOST_FOUND {
+            pools.push(peers.reach(&servers(place)).unwrap());
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        // Wanted again, if in vain.
+        let _ = tokio::time::timeout(Duration::ZERO, pools[0].take()).await;
+        let is_known = |place: usize| {
+            let servers: HashSet<_> = servers(place).into();
+            let found = peers.found();
+            found.keys().any(|remote| remote.channels.iter().all(|c| servers.contains(&c.server)))
+        };
+        peers.reach(&servers(MOST_FOUND)).unwrap();
+        assert_eq!(peers.found().len(), MOST_FOUND);
+        assert!(is_known(0) && !is_known(1) && is_known(2) && is_known(MOST_FOUND));
+    }
+}
