@@ -3,7 +3,7 @@
 use sharing::{Generator, RandomError, Sharing, Splitter};
 
 use crate::buffer::Buffer;
-use crate::record::{self, HEADER_LEN, Kind, MAX_RECORD, SMALL_RECORD};
+use crate::record::{self, HEADER_LEN, Kind, MAX_PAYLOAD, MAX_RECORD, SMALL_RECORD};
 
 /// A few records on their way to the channels.
 ///
@@ -95,6 +95,24 @@ impl Outgoing {
     /// Has these bytes go before the next record on every channel, in the clear.
     pub fn precede(&mut self, bytes: Vec<u8>) {
         self.before = bytes;
+    }
+
+    /// Has room for a payload of so many bytes, and the stream's end behind it, as far as a record may be that
+    /// long. Only while no channel has begun to take what is sealed.
+    pub fn make_room(&mut self, len: usize) {
+        self.begin();
+        let needed = self.len + 2 * HEADER_LEN + len.min(MAX_PAYLOAD);
+        let room = needed.next_power_of_two().min(MAX_RECORD);
+        if !self.may_seal() || room <= self.part().max(self.room) {
+            return;
+        }
+        let (part, sealed) = (self.part(), self.len);
+        let mut larger = Buffer::new(room * (1 + self.taken.len()));
+        for share in 1..=self.taken.len() {
+            let own = &self.buffer[part * share..][..sealed];
+            larger[room * share..][..sealed].copy_from_slice(own);
+        }
+        (self.room, self.buffer) = (room, larger);
     }
 
     /// Where the next payload goes, at its beginning: at most `MAX_PAYLOAD` bytes, and not empty unless

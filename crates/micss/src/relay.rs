@@ -268,7 +268,7 @@ async fn forward<'a>(
 ) -> Result<(ReadHalf<'a>, Vec<Metered<WriteHalf<'a>>>), StreamError> {
     loop {
         let patience = if outgoing.is_taken() { IDLE } else { FIRST_WORDS };
-        let read = match timeout(patience, application.read(outgoing.payload_mut())).await {
+        let read = match timeout(patience, read(&mut application, outgoing)).await {
             Ok(read) => read,
             Err(_) if !outgoing.is_taken() => {
                 channel::send(&mut channels, outgoing).await?;
@@ -276,7 +276,7 @@ async fn forward<'a>(
             }
             Err(_idle) => {
                 outgoing.shrink();
-                application.read(outgoing.payload_mut()).await
+                read(&mut application, outgoing).await
             }
         };
         match read.map_err(StreamError::Application)? {
@@ -300,6 +300,15 @@ async fn forward<'a>(
         }
     }
     Ok((application, channels))
+}
+
+/// Reads what the application has said, with room for all of it. Until it has said something, that takes no
+/// memory.
+async fn read(application: &mut ReadHalf<'_>, outgoing: &mut Outgoing) -> io::Result<usize> {
+    application.readable().await?;
+    let said = rustix::io::ioctl_fionread(application.as_ref())?;
+    outgoing.make_room(usize::try_from(said).unwrap_or(usize::MAX));
+    application.read(outgoing.payload_mut()).await
 }
 
 /// Whether the peer has said all, and all of it was read.

@@ -66,10 +66,20 @@ impl Line {
         Self { outgoing, incoming, channels, used: 0, records, choices, got: Vec::new() }
     }
 
-    /// Sends all items, as far as that goes.
+    /// Sends all items, as far as that goes, now and then some together.
     fn send(&mut self, items: &[Item]) -> Result<(), RecordError> {
-        for (kind, payload) in items {
+        let followers = items.iter().skip(1).map(Some).chain([None]);
+        for ((kind, payload), follower) in items.iter().zip(followers) {
+            self.outgoing.make_room(payload.len());
             self.outgoing.seal_payload(*kind, payload).unwrap();
+            if let Some((_, follower)) = follower
+                && self.choices.below(3) == 0
+            {
+                self.outgoing.make_room(follower.len());
+                if self.outgoing.room() >= HEADER_LEN + follower.len() {
+                    continue;
+                }
+            }
             while !self.outgoing.is_taken() {
                 let channel = self.choices.below(self.channels.len());
                 self.take_from_sender(channel);
@@ -185,12 +195,10 @@ fn join(items: &[Item]) -> Vec<u8> {
     items.iter().flat_map(|(_, payload)| payload).copied().collect()
 }
 
-/// Payloads that fit a stream from its beginning on: long ones only after those that make room.
+/// Payloads as long as a record has room for.
 fn fitting(lens: Vec<(usize, u8)>, kinds: &[Kind]) -> Vec<Item> {
-    let mut outgoing = Outgoing::new(Sharing::xor(1).unwrap(), Generator::seeded().unwrap());
-    let room = outgoing.payload_mut().len();
     let items = lens.into_iter().map(|(len, kind)| {
-        let payload = (0..len.min(room))
+        let payload = (0..len.min(MAX_PAYLOAD))
             .map(|i| i.wrapping_mul(7).wrapping_add(len).to_le_bytes()[0])
             .collect();
         (kinds[usize::from(kind) % kinds.len()], payload)
