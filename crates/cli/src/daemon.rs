@@ -375,10 +375,22 @@ pub(crate) fn hangups() -> Result<Signal, Failure> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use micss::config::{ClientConfig, ConfigError, ServerConfig};
 
     use super::*;
+
+    /// The settings that a reader of TOML knows, by what it says of one, `x`, that it does not know.
+    pub(crate) fn settings(error: &str) -> Vec<&str> {
+        let names: Vec<_> = error.split('`').skip(3).step_by(2).collect();
+        assert!(error.contains("unknown field `x`") && !names.is_empty(), "{error}");
+        names
+    }
+
+    /// Whether a text names this setting.
+    pub(crate) fn names(text: &str, setting: &str) -> bool {
+        text.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == setting)
+    }
 
     /// What is said about a configuration in `x.toml`.
     fn said<T>(text: &str, parse: impl FnOnce(&str) -> Result<T, ConfigError>) -> String {

@@ -43,7 +43,8 @@ fn help() -> String {
         "Example: sunder proxy --config proxy.toml, with this in proxy.toml\n\n{EXAMPLE}\n\
          Then: curl --socks5-hostname 127.0.0.1:1080 http://localhost/\n\n\
          Further settings, above the first [[channel]]: threshold, integrity, rng, intercept_port,\n\
-         max_streams; and below: [pool], [[peer]], [directory], [[uplink]]. docs/guides/micss.md has them."
+         max_streams; and below: [pool], [[peer]], [directory], [[uplink]]. docs/guides/micss.md\n\
+         has a table of them."
     )
 }
 
@@ -196,6 +197,34 @@ fn is_local(address: SocketAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::daemon::tests::{names, settings};
+
+    const GUIDE: &str = include_str!("../../../docs/guides/micss.md");
+
+    #[test]
+    fn help_and_guide_name_every_setting() {
+        let unknown = |text: &str| ClientConfig::from_toml(text).unwrap_err().to_string();
+        for name in settings(&unknown("x = 1")) {
+            assert!(names(&help(), name), "{name} is not in --help");
+        }
+        for table in [
+            "",
+            "[[channel]]",
+            "[[forward]]",
+            "[pool]",
+            "[[peer]]",
+            "[[peer.channel]]",
+            "[[uplink]]",
+            "[directory]",
+            "[[directory.trust]]",
+        ] {
+            for name in settings(&unknown(&format!("{table}\nx = 1"))) {
+                let shown = ["`{}`", "[{}]", ".{}]"].map(|shown| shown.replace("{}", name));
+                let is_shown = shown.iter().any(|shown| GUIDE.contains(shown));
+                assert!(is_shown, "{table} {name}: not in the guide");
+            }
+        }
+    }
 
     #[test]
     fn the_example_is_a_configuration_without_risks() {

@@ -33,8 +33,7 @@ pub(crate) struct Arguments {
 fn help() -> String {
     format!(
         "Example: sunder serve --config serve.toml, with this in serve.toml\n\n{EXAMPLE}\n\
-         Further settings: max_waiting, and [directory]. docs/guides/micss.md and\n\
-         docs/protocols/directory.md have them."
+         Further settings: max_waiting, and [directory]. docs/guides/micss.md has a table of them."
     )
 }
 
@@ -92,6 +91,25 @@ pub(crate) fn within_limits(config: ServerConfig) -> ServerConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::daemon::tests::{names, settings};
+
+    const GUIDE: &str = include_str!("../../../docs/guides/micss.md");
+
+    #[test]
+    fn help_and_guide_name_every_setting() {
+        let unknown = |text: &str| ServerConfig::from_toml(text).unwrap_err().to_string();
+        for name in settings(&unknown("x = 1")) {
+            assert!(names(&help(), name), "{name} is not in --help");
+        }
+        let (_, guide) = GUIDE.split_once("## All settings of `serve.toml`").unwrap();
+        for table in ["", "[directory]"] {
+            for name in settings(&unknown(&format!("{table}\nx = 1"))) {
+                let shown = [format!("`{name}`"), format!("[{name}]")];
+                let is_shown = shown.iter().any(|shown| guide.contains(shown));
+                assert!(is_shown, "{table} {name}: not in the guide");
+            }
+        }
+    }
 
     #[test]
     fn the_example_is_a_configuration() {
