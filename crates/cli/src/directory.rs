@@ -8,10 +8,10 @@ use std::time::SystemTime;
 use clap::Subcommand;
 use micss::directory::addresses::Addresses;
 use micss::directory::config::{ClientDirectory, ConfigError, RawClientDirectory};
-use micss::directory::keys::is_exposed;
 use micss::directory::store::{Entry, Learnt, Source, Store, StoreError};
 use micss::directory::{Directory, DirectoryError};
 use micss::intercept::OWN_MARK;
+use micss::key_file::is_exposed;
 use serde::{Deserialize, Serialize};
 
 use crate::console;

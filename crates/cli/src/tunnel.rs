@@ -1,15 +1,12 @@
 //! `sunder tunnel`: one end of a ReMICSS tunnel.
 
-use std::fs;
-use std::io::ErrorKind;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use micss::key_file;
 use remicss::config::{Channel, Config, End};
 use remicss::handshake::SharedKey;
 use remicss::tunnel::Tunnel;
 use tun::way::Way;
-use zeroize::Zeroizing;
 
 use crate::console;
 use crate::daemon::{self, StopSignals};
@@ -72,38 +69,16 @@ async fn carry(tunnel: Tunnel) -> Result<(), Failure> {
     ended.map_err(|panic| Failure::Failed(panic.to_string()))?.map_err(Failure::Failed)
 }
 
-/// Reads the shared key: 64 hexadecimal digits, in a file beside the configuration.
+/// Reads the shared key from its file, beside the configuration.
 fn read_key(config: &Path, key: &Path) -> Result<SharedKey, Failure> {
-    let path = key_path(config, key);
-    let refuse = |what: &str| Failure::Usage(format!("key {}: {what}", path.display()));
-    let text = Zeroizing::new(fs::read(&path).map_err(|error| match error.kind() {
-        ErrorKind::NotFound => refuse(&format!(
-            "no such file; copy it from the other end, or make one there: (umask 077; openssl rand \
-             -hex 32 > {})",
-            path.display()
-        )),
-        _ => refuse(&error.to_string()),
-    })?);
-    let digits = text.trim_ascii();
-    let mut bytes = Zeroizing::new([0; 32]);
-    if digits.len() != 2 * bytes.len() {
-        return Err(refuse("it must be 64 hexadecimal digits, as at the other end"));
-    }
-    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-        let digit = |digit: u8| char::from(digit).to_digit(16);
-        let (Some(high), Some(low)) = (digit(pair[0]), digit(pair[1])) else {
-            return Err(refuse("it must be hexadecimal digits, as at the other end"));
-        };
-        *byte = u8::try_from(high << 4 | low).expect("two digits");
-    }
-    Ok(SharedKey::new(*bytes))
+    let bytes = key_file::read(&key_path(config, key));
+    Ok(SharedKey::new(*bytes.map_err(|error| Failure::Usage(error.to_string()))?))
 }
 
 /// A warning if others than its owner may read the key.
 fn shown_key(config: &Path, key: &Path) -> Option<String> {
     let path = key_path(config, key);
-    let mode = fs::metadata(&path).ok()?.permissions().mode();
-    (mode & 0o077 != 0).then(|| {
+    key_file::is_exposed(&path).then(|| {
         format!(
             "others on this host may read key {path}, and be your client: chmod 600 {path}",
             path = path.display()
@@ -147,6 +122,7 @@ fn uplink(end: End, channel: &Channel) -> Uplink<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::daemon::tests::{names, settings};
 
     const GUIDE: &str = include_str!("../../../docs/guides/tunnel.md");
 
@@ -176,14 +152,8 @@ mod tests {
     fn help_and_guide_name_every_setting() {
         let unknown = |text: &str| Config::from_toml(text).unwrap_err().to_string();
         for error in [unknown("x = 1"), unknown(&format!("{CLIENT}\nx = 1"))] {
-            let names: Vec<&str> = error.split('`').skip(3).step_by(2).collect();
-            assert!(names.contains(&"device"), "{error}");
-            for name in names {
-                let is_word = |text: &str| {
-                    let mut words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
-                    words.any(|word| word == name)
-                };
-                assert!(is_word(&help()), "{name} is not in --help");
+            for name in settings(&error) {
+                assert!(names(&help(), name), "{name} is not in --help");
                 let shown = [format!("`{name}`"), format!("[[{name}]]")];
                 assert!(
                     shown.iter().any(|shown| GUIDE.contains(shown)),
@@ -220,39 +190,5 @@ mod tests {
             .replace("10:6522\"", "10:6522\"\ndevice = \"wwan0\"")
             .replace("100.10:6521\"", "100.10:6521\"\ndevice = \"wlan0\"");
         assert_eq!(named(&own_devices), "");
-    }
-
-    #[test]
-    fn a_key_that_others_may_read_is_named() {
-        let directory = tempfile::tempdir().unwrap();
-        let config = directory.path().join("tunnel.toml");
-        let key = directory.path().join("key");
-        fs::write(&key, "").unwrap();
-        for (mode, is_shown) in [(0o600, false), (0o400, false), (0o640, true), (0o644, true)] {
-            fs::set_permissions(&key, fs::Permissions::from_mode(mode)).unwrap();
-            let shown = shown_key(&config, Path::new("key"));
-            assert_eq!(shown.is_some(), is_shown, "{mode:o}: {shown:?}");
-        }
-    }
-
-    #[test]
-    fn a_key_is_64_digits() {
-        let directory = tempfile::tempdir().unwrap();
-        let config = directory.path().join("tunnel.toml");
-        let read = |text: &str| {
-            fs::write(directory.path().join("key"), text).unwrap();
-            read_key(&config, Path::new("key"))
-        };
-        assert!(read(&format!("{}\n", "0aF9".repeat(16))).is_ok());
-        for wrong in ["", "00", &"0g".repeat(32), &"00".repeat(33)] {
-            let failure = read(wrong).err().unwrap();
-            assert_eq!(failure.code(), 2);
-            assert!(failure.message().contains("as at the other end"), "{}", failure.message());
-        }
-        fs::remove_file(directory.path().join("key")).unwrap();
-        let missing = read_key(&config, Path::new("key")).err().unwrap();
-        assert!(missing.message().contains("openssl rand -hex 32 >"), "{}", missing.message());
-        let unreadable = read_key(&config, Path::new(".")).err().unwrap();
-        assert!(!unreadable.message().contains("openssl"), "{}", unreadable.message());
     }
 }

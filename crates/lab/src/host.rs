@@ -10,8 +10,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::thread;
 
+use ipnet::IpNet;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
-use tun::interface::{Interface, Network, raise_loopback};
+use tun::interface::{Interface, raise_loopback};
 
 /// A host: a network namespace, which lasts as long as this, and as what runs in it.
 #[derive(Debug)]
@@ -108,9 +109,9 @@ impl Host {
         mtu: u32,
         congestion: Option<&str>,
     ) -> io::Result<()> {
-        let mut addresses = vec![Network { address: address.into(), prefix: 24 }];
+        let mut addresses = vec![IpNet::new_assert(address.into(), 24)];
         if self.has_ipv6 {
-            addresses.push(Network { address: in_ipv6(address).into(), prefix: 120 });
+            addresses.push(IpNet::new_assert(in_ipv6(address).into(), 120));
         }
         let (queue, routes) = (DEVICE_QUEUE, &[]);
         let interface = Interface { name, mtu, queue, addresses: &addresses, routes, congestion };

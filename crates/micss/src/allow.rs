@@ -1,8 +1,9 @@
 //! The services that a server lets its clients reach.
 
 use std::fmt;
-use std::net::IpAddr;
 use std::str::FromStr;
+
+use ipnet::IpNet;
 
 use crate::target::{Host, Target, TargetError};
 
@@ -11,12 +12,10 @@ use crate::target::{Host, Target, TargetError};
 pub enum Allowed {
     /// The service of exactly this name or address.
     Service(Target),
-    /// The port at every address that begins with the same bits.
+    /// The port at every address of a network.
     Network {
-        /// The first of them.
-        address: IpAddr,
-        /// How many bits are the same.
-        prefix: u8,
+        /// The network.
+        network: IpNet,
         /// The port.
         port: u16,
     },
@@ -27,23 +26,12 @@ impl Allowed {
     pub fn includes(&self, target: &Target) -> bool {
         match self {
             Self::Service(service) => service == target,
-            Self::Network { address, prefix, port } => {
+            Self::Network { network, port } => {
                 let Host::Address(wanted) = target.host() else { return false };
-                *port == target.port() && begin_alike(*address, *wanted, *prefix)
+                *port == target.port() && network.contains(wanted)
             }
         }
     }
-}
-
-fn begin_alike(one: IpAddr, other: IpAddr, prefix: u8) -> bool {
-    let (differ, len) = match (one, other) {
-        (IpAddr::V4(one), IpAddr::V4(other)) => {
-            (u128::from(u32::from(one) ^ u32::from(other)) << 96, prefix)
-        }
-        (IpAddr::V6(one), IpAddr::V6(other)) => (u128::from(one) ^ u128::from(other), prefix),
-        _ => return false,
-    };
-    differ.leading_zeros() >= len.into()
 }
 
 impl FromStr for Allowed {
@@ -57,16 +45,9 @@ impl FromStr for Allowed {
         let (prefix, port) = rest.split_once(':').ok_or(TargetError::BadPort)?;
         let address =
             address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(address);
-        let address: IpAddr = address.parse().map_err(|_| TargetError::BadNetwork)?;
-        let prefix: u8 = prefix.parse().map_err(|_| TargetError::BadNetwork)?;
+        let network = format!("{address}/{prefix}").parse().map_err(|_| TargetError::BadNetwork)?;
         let port = port.parse().map_err(|_| TargetError::BadPort)?;
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        let valid = prefix <= most;
-        if valid {
-            Ok(Self::Network { address, prefix, port })
-        } else {
-            Err(TargetError::BadNetwork)
-        }
+        Ok(Self::Network { network, port })
     }
 }
 
@@ -74,10 +55,10 @@ impl fmt::Display for Allowed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Service(target) => target.fmt(f),
-            Self::Network { address: IpAddr::V6(address), prefix, port } => {
-                write!(f, "[{address}]/{prefix}:{port}")
+            Self::Network { network: IpNet::V4(network), port } => write!(f, "{network}:{port}"),
+            Self::Network { network: IpNet::V6(network), port } => {
+                write!(f, "[{}]/{}:{port}", network.addr(), network.prefix_len())
             }
-            Self::Network { address, prefix, port } => write!(f, "{address}/{prefix}:{port}"),
         }
     }
 }

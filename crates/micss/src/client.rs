@@ -6,7 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tracing::warn;
 
@@ -17,13 +17,14 @@ use crate::meter::Tally;
 use crate::peers::Peers;
 use crate::rarely::Rarely;
 use crate::relay::{drain, reset};
+use crate::reload::{Reload, Reloader, reloads};
 use crate::status::Status;
 use crate::target::Target;
 
 /// A client that listens, and does not accept yet.
 pub struct Client {
     handle: Handle,
-    reloads: mpsc::Receiver<Reload>,
+    reloads: mpsc::Receiver<Reload<ClientConfig>>,
     listening: Vec<Listening>,
     /// What each of these is for.
     entrances: Vec<Entrance>,
@@ -36,20 +37,14 @@ pub struct Client {
 #[derive(Clone)]
 pub struct Handle {
     tally: Arc<Tally>,
-    force: Arc<Mutex<Arc<Force>>>,
-    reloads: mpsc::Sender<Reload>,
+    in_force: Arc<Mutex<Arc<InForce>>>,
+    reloader: Reloader<ClientConfig>,
 }
 
 /// The configuration in force, and what belongs to it.
-struct Force {
+struct InForce {
     config: ClientConfig,
     peers: Peers,
-}
-
-/// A configuration that is to be in force, and who wants to know whether it is.
-struct Reload {
-    config: ClientConfig,
-    answer: oneshot::Sender<io::Result<()>>,
 }
 
 /// How applications say where they want to go.
@@ -71,9 +66,9 @@ impl Client {
         let (listening, entrances) = enter(&config, None, Vec::new()).await?;
         let installed = config.intercept.clone().map(Intercept::install).transpose()?.map(Arc::new);
         let peers = peers(&config, None).await?;
-        let force = Arc::new(Mutex::new(Arc::new(Force { config, peers })));
-        let (sender, reloads) = mpsc::channel(1);
-        let handle = Handle { tally: Arc::new(Tally::new()), force, reloads: sender };
+        let in_force = Arc::new(Mutex::new(Arc::new(InForce { config, peers })));
+        let (reloader, reloads) = reloads();
+        let handle = Handle { tally: Arc::new(Tally::new()), in_force, reloader };
         Ok(Self { handle, reloads, listening, entrances, installed, retired: Vec::new() })
     }
 
@@ -95,8 +90,8 @@ impl Client {
     /// not for ever.
     pub async fn run(mut self, stop: impl Future<Output = ()>) {
         let tally = Arc::clone(&self.handle.tally);
-        let mut force = self.handle.force();
-        let mut filling = force.peers.fill();
+        let mut in_force = self.handle.in_force();
+        let mut filling = in_force.peers.fill();
         let mut streams = JoinSet::new();
         let mut finished = JoinSet::new();
         let (mut turn, mut too_many) = (Turn::default(), Rarely::default());
@@ -105,7 +100,7 @@ impl Client {
             tokio::select! {
                 () = &mut stop => break,
                 (index, application, _) = accept(&self.listening, &mut turn) => {
-                    let max_streams = force.config.max_streams;
+                    let max_streams = in_force.config.max_streams;
                     if streams.len() >= max_streams {
                         tally.over_limit.up();
                         if let Some(refused) = too_many.happened() {
@@ -114,13 +109,13 @@ impl Client {
                         reset(application);
                         continue;
                     }
-                    let (force, tally) = (Arc::clone(&force), Arc::clone(&tally));
+                    let (in_force, tally) = (Arc::clone(&in_force), Arc::clone(&tally));
                     let entrance = self.entrances[index].clone();
                     let rules = self.installed.clone();
                     streams.spawn(async move {
                         // Without the rules, an application's packets would go out as they are.
                         let _rules = rules.filter(|_| matches!(entrance, Entrance::Intercepted));
-                        stream::serve(&force, &tally, entrance, application).await
+                        stream::serve(&in_force, &tally, entrance, application).await
                     });
                 }
                 Some(stream) = streams.join_next() => {
@@ -132,8 +127,8 @@ impl Client {
                 Some(Reload { config, answer }) = self.reloads.recv() => {
                     let taken = self.reload(config).await;
                     if taken.is_ok() {
-                        force = self.handle.force();
-                        filling = force.peers.fill();
+                        in_force = self.handle.in_force();
+                        filling = in_force.peers.fill();
                     }
                     // Who asked may have gone.
                     let _ = answer.send(taken);
@@ -148,14 +143,14 @@ impl Client {
 
     /// Has another configuration in force for the streams to come. Nothing changes unless all does.
     async fn reload(&mut self, config: ClientConfig) -> io::Result<()> {
-        let before = self.handle.force();
+        let before = self.handle.in_force();
         let peers = peers(&config, Some(&before.peers)).await?;
         let places = self.listening.iter().cloned().zip(self.entrances.iter().cloned()).collect();
         let (listening, entrances) = enter(&config, Some(&before.config), places).await?;
         self.intercept(config.intercept.clone())?;
         (self.listening, self.entrances) = (listening, entrances);
-        let mut force = self.handle.force.lock().unwrap_or_else(PoisonError::into_inner);
-        *force = Arc::new(Force { config, peers });
+        let mut in_force = self.handle.in_force.lock().unwrap_or_else(PoisonError::into_inner);
+        *in_force = Arc::new(InForce { config, peers });
         Ok(())
     }
 }
@@ -196,7 +191,7 @@ impl Handle {
         Status {
             uptime_s: self.tally.uptime().as_secs_f64(),
             streams: self.tally.streams(),
-            channels: self.force().peers.status(),
+            channels: self.in_force().peers.status(),
         }
     }
 
@@ -205,14 +200,11 @@ impl Handle {
     /// # Errors
     /// As [`Client::bind`], and the configuration before stays in force; or when the client has stopped.
     pub async fn reload(&self, config: ClientConfig) -> io::Result<()> {
-        let stopped = || io::Error::other("it has stopped");
-        let (answer, answered) = oneshot::channel();
-        self.reloads.send(Reload { config, answer }).await.map_err(|_| stopped())?;
-        answered.await.unwrap_or_else(|_| Err(stopped()))
+        self.reloader.reload(config).await
     }
 
-    fn force(&self) -> Arc<Force> {
-        Arc::clone(&self.force.lock().unwrap_or_else(PoisonError::into_inner))
+    fn in_force(&self) -> Arc<InForce> {
+        Arc::clone(&self.in_force.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

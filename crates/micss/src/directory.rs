@@ -32,7 +32,6 @@ pub mod message;
 pub mod store;
 
 mod ends;
-mod network;
 mod turns;
 
 use std::net::{IpAddr, SocketAddr};
@@ -40,6 +39,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use ipnet::IpNet;
 use tokio::sync::MutexGuard as AsyncMutexGuard;
 use tokio::task::spawn_blocking;
 use tracing::{info, warn};
@@ -47,20 +47,21 @@ use tracing::{info, warn};
 use addresses::Addresses;
 use config::{ClientDirectory, most_specific};
 use exchange::{ExchangeError, ask};
-use keys::{Credential, KeyError};
+use keys::Credential;
 use message::Scheme;
 use store::{Entry, Learnt, Source, Store, StoreError};
 use turns::{LastFailure, Turns};
 
+use crate::key_file::KeyError;
+
 pub use ends::{AnswerError, Asker, Teller};
-pub use network::{Network, NetworkError};
 
 /// A client's directory: its database, and the right to ask.
 #[derive(Debug)]
 pub struct Directory {
     file: PathBuf,
     store: Arc<Mutex<Store>>,
-    trusted: Vec<(Network, Credential)>,
+    trusted: Vec<(IpNet, Credential)>,
     port: u16,
     max_age: Duration,
     turns: Turns,

@@ -208,6 +208,15 @@ impl Intercept {
         (destination != local || local.port() != self.port).then_some(destination)
     }
 
+    /// Whether the rules could be installed, which changes nothing.
+    ///
+    /// # Errors
+    /// When a program for it is missing, or the kernel would refuse: what is said, in one line.
+    pub fn check(&self) -> io::Result<()> {
+        run("ip", &["-Version"], "")?;
+        run("nft", &["--check", "-f", "-"], &self.rules())
+    }
+
     /// Installs the rules, in place of those that a client with the same port has left.
     ///
     /// # Errors

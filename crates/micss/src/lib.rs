@@ -20,6 +20,7 @@ pub mod allow;
 pub mod directory;
 pub mod incoming;
 pub mod intercept;
+pub mod key_file;
 pub mod outgoing;
 pub mod record;
 pub mod socks;
@@ -39,6 +40,7 @@ mod peers;
 mod pool;
 mod rarely;
 mod relay;
+mod reload;
 pub mod server;
 pub mod status;
 

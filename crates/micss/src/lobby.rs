@@ -2,7 +2,7 @@
 //! together with those that its client's list names.
 
 use std::collections::{BTreeSet, HashMap};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use association::{
     Acceptable, ConnectionId, Cookie, List, Message, OpenError, Protocol, Scheme, Server as Table,
     ServerConfig as TableConfig, ServerEvent,
 };
+use ipnet::Ipv6Net;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -249,10 +250,7 @@ fn most_of_source(config: &ServerConfig) -> usize {
 /// Whose a connection is, as far as its address tells. A host has many of IPv6, which begin alike.
 fn source(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
-        IpAddr::V6(address) => {
-            let network = u128::from(address) & (u128::MAX << 64);
-            IpAddr::V6(Ipv6Addr::from(network))
-        }
+        IpAddr::V6(address) => Ipv6Net::new_assert(address, 64).network().into(),
         v4 @ IpAddr::V4(_) => v4,
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use association::Message;
 use tokio::net::TcpStream;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::{info, warn};
@@ -24,6 +24,7 @@ use crate::meter::{Meter, Tally};
 use crate::rarely::Rarely;
 use crate::record::Kind;
 use crate::relay::{Channels, Finished, GRACE, drain, log_end, reset_when_dropped};
+use crate::reload::{Reload, Reloader, reloads};
 use crate::status::Status;
 use crate::target::{Host, Refusal, Target};
 
@@ -43,7 +44,7 @@ pub(crate) const OPTION_ONCE: u32 = 2;
 /// A server that listens, and does not accept yet.
 pub struct Server {
     handle: Handle,
-    reloads: mpsc::Receiver<Reload>,
+    reloads: mpsc::Receiver<Reload<ServerConfig>>,
     listening: Vec<Listening>,
     /// Tells clients of its addresses, if it is to.
     answerer: Option<Answerer>,
@@ -53,20 +54,14 @@ pub struct Server {
 #[derive(Clone)]
 pub struct Handle {
     tally: Arc<Tally>,
-    force: Arc<Mutex<Force>>,
-    reloads: mpsc::Sender<Reload>,
+    in_force: Arc<Mutex<InForce>>,
+    reloader: Reloader<ServerConfig>,
 }
 
 /// The configuration in force, and what each address has seen where it listens.
-struct Force {
+struct InForce {
     config: Arc<ServerConfig>,
     meters: Vec<(SocketAddr, Arc<Meter>)>,
-}
-
-/// A configuration that is to be in force, and who wants to know whether it is.
-struct Reload {
-    config: ServerConfig,
-    answer: oneshot::Sender<io::Result<()>>,
 }
 
 impl Server {
@@ -78,9 +73,9 @@ impl Server {
     pub async fn bind(config: ServerConfig) -> io::Result<Self> {
         let listening = listen(config.listen.iter().copied(), &[]).await?;
         let answerer = answerer(&config, &[]).await?;
-        let force = Arc::new(Mutex::new(Force::new(config, &listening, &[])?));
-        let (sender, reloads) = mpsc::channel(1);
-        let handle = Handle { tally: Arc::new(Tally::new()), force, reloads: sender };
+        let in_force = Arc::new(Mutex::new(InForce::new(config, &listening, &[])?));
+        let (reloader, reloads) = reloads();
+        let handle = Handle { tally: Arc::new(Tally::new()), in_force, reloader };
         Ok(Self { handle, reloads, listening, answerer })
     }
 
@@ -106,7 +101,7 @@ impl Server {
     /// not for ever.
     pub async fn run(mut self, stop: impl Future<Output = ()>) {
         let tally = Arc::clone(&self.handle.tally);
-        let (mut config, mut meters) = self.handle.force();
+        let (mut config, mut meters) = self.handle.in_force();
         let lobby = Arc::new(Lobby::new(&config));
         let mut told = self.answerer.as_ref().map(Answerer::listening).unwrap_or_default();
         let mut answering = answer(self.answerer.take());
@@ -146,7 +141,7 @@ impl Server {
                 Some(Reload { config: new, answer: reply }) = self.reloads.recv() => {
                     let taken = self.reload(new, &told).await;
                     if let Ok(answerer) = &taken {
-                        (config, meters) = self.handle.force();
+                        (config, meters) = self.handle.in_force();
                         lobby.reconfigure(&config);
                         told = answerer.as_ref().map(Answerer::listening).unwrap_or_default();
                     }
@@ -176,8 +171,8 @@ impl Server {
     ) -> io::Result<Option<Answerer>> {
         let answerer = answerer(&config, told).await?;
         let listening = listen(config.listen.iter().copied(), &self.listening).await?;
-        let mut force = self.handle.force.lock().unwrap_or_else(PoisonError::into_inner);
-        *force = Force::new(config, &listening, &force.meters)?;
+        let mut in_force = self.handle.in_force.lock().unwrap_or_else(PoisonError::into_inner);
+        *in_force = InForce::new(config, &listening, &in_force.meters)?;
         self.listening = listening;
         Ok(answerer)
     }
@@ -195,7 +190,7 @@ fn answer(answerer: Option<Answerer>) -> JoinSet<()> {
     answerer.into_iter().map(|answerer| answerer.run(pending())).collect()
 }
 
-impl Force {
+impl InForce {
     /// Counts go on at addresses that were listened at before.
     fn new(
         config: ServerConfig,
@@ -215,8 +210,8 @@ impl Force {
 impl Handle {
     /// What the server is doing.
     pub fn status(&self) -> Status {
-        let force = self.force.lock().unwrap_or_else(PoisonError::into_inner);
-        let meters = force.meters.iter();
+        let in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
+        let meters = in_force.meters.iter();
         Status {
             uptime_s: self.tally.uptime().as_secs_f64(),
             streams: self.tally.streams(),
@@ -229,16 +224,13 @@ impl Handle {
     /// # Errors
     /// As [`Server::bind`], and the configuration before stays in force; or when the server has stopped.
     pub async fn reload(&self, config: ServerConfig) -> io::Result<()> {
-        let stopped = || io::Error::other("it has stopped");
-        let (answer, answered) = oneshot::channel();
-        self.reloads.send(Reload { config, answer }).await.map_err(|_| stopped())?;
-        answered.await.unwrap_or_else(|_| Err(stopped()))
+        self.reloader.reload(config).await
     }
 
-    fn force(&self) -> (Arc<ServerConfig>, Vec<Arc<Meter>>) {
-        let force = self.force.lock().unwrap_or_else(PoisonError::into_inner);
-        let meters = force.meters.iter().map(|(_, meter)| Arc::clone(meter));
-        (Arc::clone(&force.config), meters.collect())
+    fn in_force(&self) -> (Arc<ServerConfig>, Vec<Arc<Meter>>) {
+        let in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
+        let meters = in_force.meters.iter().map(|(_, meter)| Arc::clone(meter));
+        (Arc::clone(&in_force.config), meters.collect())
     }
 }
 

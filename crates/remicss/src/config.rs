@@ -4,11 +4,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use ipnet::IpNet;
 use model::Objective;
 use serde::{Deserialize, Deserializer, de};
 use sharing::Rng;
 use thiserror::Error;
-use tun::interface::Network;
 
 use crate::MAX_CHANNELS;
 
@@ -112,9 +112,9 @@ pub struct Config {
     /// The name of the tunnel's device.
     pub device: String,
     /// The device's own addresses.
-    pub addresses: Vec<Network>,
+    pub addresses: Vec<IpNet>,
     /// What is reached through the tunnel, besides its own networks.
-    pub routes: Vec<Network>,
+    pub routes: Vec<IpNet>,
     /// The device's MTU. Found where it is not given.
     pub mtu: Option<u16>,
 }
@@ -177,9 +177,9 @@ struct Raw {
     key: Option<PathBuf>,
     device: Option<String>,
     #[serde(deserialize_with = "networks")]
-    addresses: Vec<Network>,
+    addresses: Vec<IpNet>,
     #[serde(default, deserialize_with = "routes")]
-    routes: Vec<Network>,
+    routes: Vec<IpNet>,
     mtu: Option<i64>,
     channel: Vec<RawChannel>,
 }
@@ -430,21 +430,22 @@ enum Texts {
 }
 
 /// Networks from their texts.
-fn networks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Network>, D::Error> {
+fn networks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpNet>, D::Error> {
     let Texts::List(texts) = Texts::deserialize(deserializer)?;
     let network = |text: String| {
-        text.parse().map_err(|error| de::Error::custom(format!("\"{text}\": {error}")))
+        let expected = "give an address and the length of its network's prefix, as in 10.9.0.1/24";
+        text.parse().map_err(|_| de::Error::custom(format!("\"{text}\": {expected}")))
     };
     texts.into_iter().map(network).collect()
 }
 
 /// Networks, and no addresses in them.
-fn routes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Network>, D::Error> {
+fn routes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpNet>, D::Error> {
     let networks = networks(deserializer)?;
-    match networks.iter().find(|route| route.network() != **route) {
+    match networks.iter().find(|route| route.trunc() != **route) {
         None => Ok(networks),
         Some(route) => {
-            let whole = route.network();
+            let whole = route.trunc();
             Err(de::Error::custom(format!("{route} has host bits: write {whole}")))
         }
     }
@@ -492,10 +493,7 @@ mod tests {
         assert_eq!(client.channels[0].local, "192.0.2.7:0".parse().unwrap());
         assert_eq!(client.channels[0].rate_bps, Some(100_000_000));
         assert_eq!(client.channels[1].local, "[::]:0".parse().unwrap());
-        assert_eq!(
-            client.addresses[1],
-            Network { address: "fd00::2".parse().unwrap(), prefix: 64 }
-        );
+        assert_eq!(client.addresses[1], "fd00::2/64".parse().unwrap());
         let server = Config::from_toml(SERVER).unwrap();
         assert_eq!((server.end, server.min_threshold), (End::Server, 2));
         assert_eq!(server.channels[1].peer, Some("198.51.100.2:0".parse().unwrap()));

@@ -3,23 +3,13 @@
 //! Everything is set in the network namespace of the thread. A device's addresses and routes go with
 //! it, so there is nothing to restore.
 
-use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::str::FromStr;
 
 use futures_util::TryStreamExt;
+use ipnet::IpNet;
 use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteMetric, RouteScope};
 use rtnetlink::{Handle, LinkUnspec, RouteMessageBuilder};
-
-/// An address and the length of its network's prefix; or the network itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Network {
-    /// The address.
-    pub address: IpAddr,
-    /// The prefix's length: 0 to 32, or to 128 for IPv6.
-    pub prefix: u8,
-}
 
 /// What an interface is to be like.
 #[derive(Clone, Debug)]
@@ -30,10 +20,10 @@ pub struct Interface<'a> {
     pub mtu: u32,
     /// How many packets the kernel keeps for a device that has not fetched them yet.
     pub queue: u32,
-    /// Its own addresses.
-    pub addresses: &'a [Network],
+    /// Its own addresses, each with the length of its network's prefix.
+    pub addresses: &'a [IpNet],
     /// What is reached through it, besides its addresses' networks.
-    pub routes: &'a [Network],
+    pub routes: &'a [IpNet],
     /// The congestion control of TCP connections within its addresses' networks, if not the system's.
     pub congestion: Option<&'a str>,
 }
@@ -49,10 +39,11 @@ impl Interface<'_> {
             let up = LinkUnspec::new_with_index(index).mtu(self.mtu).txqueuelen(self.queue).up();
             netlink.link().set(up.build()).execute().await.map_err(io::Error::other)?;
             for own in self.addresses {
-                let added = netlink.address().add(index, own.address, own.prefix).execute().await;
+                let added =
+                    netlink.address().add(index, own.addr(), own.prefix_len()).execute().await;
                 added.map_err(|error| refused("address", own, &error))?;
                 if let Some(congestion) = self.congestion {
-                    let mut route = route(index, own.network(), Some(own.address));
+                    let mut route = route(index, own.trunc(), Some(own.addr()));
                     let algorithm = RouteMetric::CcAlgo(congestion.to_owned());
                     route.attributes.push(RouteAttribute::Metrics(vec![algorithm]));
                     let replaced = netlink.route().add(route).replace().execute().await;
@@ -99,11 +90,11 @@ pub(crate) async fn index(netlink: &Handle, name: &str) -> io::Result<u32> {
 }
 
 /// A route to a network through an interface.
-fn route(index: u32, to: Network, source: Option<IpAddr>) -> RouteMessage {
-    match to.address {
+fn route(index: u32, to: IpNet, source: Option<IpAddr>) -> RouteMessage {
+    match to.addr() {
         IpAddr::V4(address) => {
             let route = RouteMessageBuilder::<Ipv4Addr>::new()
-                .destination_prefix(address, to.prefix)
+                .destination_prefix(address, to.prefix_len())
                 .scope(RouteScope::Link)
                 .output_interface(index);
             match source {
@@ -112,13 +103,13 @@ fn route(index: u32, to: Network, source: Option<IpAddr>) -> RouteMessage {
             }
         }
         IpAddr::V6(address) => RouteMessageBuilder::<Ipv6Addr>::new()
-            .destination_prefix(address, to.prefix)
+            .destination_prefix(address, to.prefix_len())
             .output_interface(index)
             .build(),
     }
 }
 
-fn refused(what: &str, network: &Network, error: &rtnetlink::Error) -> io::Error {
+fn refused(what: &str, network: &IpNet, error: &rtnetlink::Error) -> io::Error {
     io::Error::other(format!("cannot set the {what} {network}: {error}"))
 }
 
@@ -132,69 +123,4 @@ pub(crate) fn ask<T>(question: impl AsyncFnOnce(Handle) -> io::Result<T>) -> io:
         connection.abort();
         answer
     })
-}
-
-impl Network {
-    /// The network that the address is in: the address with the bits past the prefix cleared.
-    #[must_use]
-    pub fn network(self) -> Self {
-        let address = match self.address {
-            IpAddr::V4(address) => {
-                let mask = u32::MAX.checked_shl(32 - u32::from(self.prefix)).unwrap_or(0);
-                Ipv4Addr::from(u32::from(address) & mask).into()
-            }
-            IpAddr::V6(address) => {
-                let mask = u128::MAX.checked_shl(128 - u32::from(self.prefix)).unwrap_or(0);
-                Ipv6Addr::from(u128::from(address) & mask).into()
-            }
-        };
-        Self { address, prefix: self.prefix }
-    }
-}
-
-/// A text is no address with a prefix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("give an address and the length of its network's prefix, as in 10.9.0.1/24")]
-pub struct NetworkError;
-
-impl FromStr for Network {
-    type Err = NetworkError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (address, prefix) = text.split_once('/').ok_or(NetworkError)?;
-        let address: IpAddr = address.parse().map_err(|_| NetworkError)?;
-        let prefix: u8 = prefix.parse().map_err(|_| NetworkError)?;
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        if prefix > most { Err(NetworkError) } else { Ok(Self { address, prefix }) }
-    }
-}
-
-impl fmt::Display for Network {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.prefix)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn networks_are_what_is_left_of_the_prefix() {
-        for (text, network) in [
-            ("10.9.8.7/24", "10.9.8.0/24"),
-            ("10.9.8.7/0", "0.0.0.0/0"),
-            ("10.9.8.7/32", "10.9.8.7/32"),
-            ("fd00::1:2/64", "fd00::/64"),
-            ("fd00::1/0", "::/0"),
-            ("fd00::1/128", "fd00::1/128"),
-        ] {
-            let parsed: Network = text.parse().unwrap();
-            assert_eq!(parsed.to_string(), text);
-            assert_eq!(parsed.network().to_string(), network);
-        }
-        for text in ["10.9.8.7", "10.9.8.7/33", "fd00::/129", "a/1", "1.2.3.4/", "1.2.3.4/-1", ""] {
-            assert_eq!(text.parse::<Network>(), Err(NetworkError), "{text}");
-        }
-    }
 }

@@ -1,22 +1,16 @@
 //! The files that a configuration names, which are beside it.
 
-use std::fs;
-use std::io::ErrorKind;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use micss::key_file::{self, KEY_LEN, KeyError};
 use rustix::fs::{Access, access};
 use toml::{Table, Value};
-use zeroize::Zeroizing;
 
 use super::finding::{Finding, Level};
 use super::places::find;
 
 /// The settings that name a file with a key.
 const NAMES: [&str; 3] = ["key", "shared_key", "secret_key"];
-
-/// How many hexadecimal digits a key has.
-const DIGITS: usize = 64;
 
 /// What there is to say of the keys that the text of a configuration names.
 pub(crate) fn keys(config: &Path, text: &str) -> Vec<Finding> {
@@ -50,38 +44,35 @@ pub(crate) fn database(subject: &str, path: &Path) -> Finding {
 
 fn key(subject: &str, path: &Path) -> Finding {
     let shown = path.display();
-    let error = |what, fix| Finding::new(Level::Error, subject, what, fix);
-    let text = match fs::read(path).map(Zeroizing::new) {
-        Ok(text) => text,
-        Err(missing) if missing.kind() == ErrorKind::NotFound => {
-            let fix = format!(
+    let error = |what: String, fix| Finding::new(Level::Error, subject, what, fix);
+    match key_file::read(path) {
+        Ok(_) if key_file::is_exposed(path) => {
+            let what = format!("others on this host may read {shown}, and so pass for this end");
+            Finding::new(Level::Warning, subject, what, format!("chmod 600 {shown}"))
+        }
+        Ok(_) => Finding::ok(subject, format!("{shown} is a key that only its owner reads")),
+        Err(KeyError::Missing { .. }) => error(
+            format!("no such file: {shown}"),
+            format!(
                 "copy it from the other end, or make one there: (umask 077; openssl rand -hex 32 > {shown})"
-            );
-            return error(format!("no such file: {shown}"), fix);
-        }
-        Err(unreadable) => {
-            let fix = format!("let the user read it that the command runs as: ls -l {shown}");
-            return error(format!("{shown} cannot be read: {unreadable}"), fix);
-        }
-    };
-    let digits = text.trim_ascii();
-    if digits.len() != DIGITS || !digits.iter().all(u8::is_ascii_hexdigit) {
-        let what = format!("{shown} is no key: it must be {DIGITS} hexadecimal digits");
-        return error(
-            what,
+            ),
+        ),
+        Err(KeyError::Unreadable { source, .. }) => error(
+            format!("{shown} cannot be read: {source}"),
+            format!("let the user read it that the command runs as: ls -l {shown}"),
+        ),
+        Err(KeyError::Digits { .. }) => error(
+            format!("{shown} is no key: it must be {} hexadecimal digits", 2 * KEY_LEN),
             format!("copy it from the other end, or: openssl rand -hex 32 > {shown}"),
-        );
+        ),
     }
-    let mode = fs::metadata(path).map_or(0, |metadata| metadata.permissions().mode());
-    if mode & 0o077 != 0 {
-        let what = format!("others on this host may read {shown}, and so pass for this end");
-        return Finding::new(Level::Warning, subject, what, format!("chmod 600 {shown}"));
-    }
-    Finding::ok(subject, format!("{shown} is a key that only its owner reads"))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]

@@ -1,10 +1,9 @@
 //! What this host can do for those who run Sunder on it.
 
 use std::fs::{self, Metadata, OpenOptions};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
 
 use micss::intercept::Intercept;
 use sharing::Generator;
@@ -30,7 +29,7 @@ pub(crate) fn findings() -> Vec<Finding> {
         network_devices(rights, Level::Note),
         tun_device(Level::Note),
         low_ports(rights, &read("/proc/sys/net/ipv4/ip_unprivileged_port_start")),
-        interception(&Intercept::new(matching, 6522).rules(), rights, Level::Note),
+        interception(&Intercept::new(matching, 6522), rights, Level::Note),
         open_files(USUAL.streams, USUAL.budget().streams, USUAL.each - 1),
         random(),
         vectors(Kernel::best()),
@@ -111,60 +110,20 @@ fn low_ports(rights: Rights, first: &str) -> Finding {
     Finding::new(Level::Note, subject, what, fix)
 }
 
-/// Whether connections can be intercepted by these rules.
-pub(crate) fn interception(rules: &str, rights: Rights, lack: Level) -> Finding {
+/// Whether these connections can be intercepted.
+pub(crate) fn interception(intercept: &Intercept, rights: Rights, lack: Level) -> Finding {
     let subject = "interception";
-    // They are looked for as they are when they are needed.
-    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
-    let (nft, ip) = (program("nft", &path), program("ip", &path));
-    let (Some(nft), Some(_)) = (&nft, &ip) else {
-        let missing = if nft.is_none() { "nft" } else { "ip" };
-        let fix = "install the packages nftables and iproute2";
-        return Finding::new(lack, subject, format!("there is no program {missing}"), fix);
-    };
     if !rights.has(Rights::NETWORK) {
         let what = "this process may not set rules for it (CAP_NET_ADMIN)";
         return Finding::new(lack, subject, what, HOW);
     }
-    match checked(nft, rules) {
+    match intercept.check() {
         Ok(()) => Finding::ok(subject, "nft takes the rules for it"),
-        Err(said) => {
+        Err(error) => {
             let fix = "sunder proxy --print-rules shows the rules; the kernel needs nft's redir, tproxy and fib";
-            Finding::new(lack, subject, format!("nft refuses the rules for it: {said}"), fix)
+            Finding::new(lack, subject, error.to_string(), fix)
         }
     }
-}
-
-/// Where a program is, by the directories in a text as `PATH` has them.
-fn program(name: &str, directories: &str) -> Option<PathBuf> {
-    let candidates = std::env::split_paths(directories).map(|directory| directory.join(name));
-    candidates.into_iter().find(|candidate| candidate.is_file())
-}
-
-/// Has nft look at rules, which changes nothing.
-///
-/// # Errors
-/// When it refuses them: what it says.
-fn checked(nft: &Path, rules: &str) -> Result<(), String> {
-    let failed = |error: io::Error| error.to_string();
-    let mut child = Command::new(nft)
-        .args(["--check", "--file", "-"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(failed)?;
-    if let Some(mut stdin) = child.stdin.take() {
-        // If it does not read, it says why.
-        let _ = stdin.write_all(rules.as_bytes());
-    }
-    let output = child.wait_with_output().map_err(failed)?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let said = said.lines().find(|line| !line.trim().is_empty()).unwrap_or("no reason given");
-    Err(said.to_owned())
 }
 
 /// Whether there are files enough for as many streams as are wanted, or for how many there are.
@@ -278,15 +237,6 @@ mod tests {
         let some = low_ports(NONE, "80\n");
         assert!(some.level == Level::Note && some.message.ends_with("from 80 on"), "{some:?}");
         assert!(low_ports(NONE, "").message.ends_with("from 1024 on"));
-    }
-
-    #[test]
-    fn programs_are_found_where_they_are() {
-        let place = tempfile::tempdir().unwrap();
-        fs::write(place.path().join("nft"), "").unwrap();
-        let directories = format!("/nowhere:{}", place.path().display());
-        assert_eq!(program("nft", &directories), Some(place.path().join("nft")));
-        assert_eq!(program("ip", &directories), None);
     }
 
     #[test]

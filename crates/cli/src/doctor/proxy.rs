@@ -39,7 +39,7 @@ fn entrances(config: &ClientConfig) -> Vec<Finding> {
     let mut findings: Vec<Finding> = socks.into_iter().chain(forwards).map(listener).collect();
     if let Some(intercept) = &config.intercept {
         let rights = host::Rights::of_this_process();
-        findings.push(host::interception(&intercept.rules(), rights, Level::Error));
+        findings.push(host::interception(intercept, rights, Level::Error));
         findings.push(listener(("intercept_port".into(), ([0; 4], intercept.port()).into())));
         let why = "of others' connections only those are carried that are intercepted";
         findings.extend(links::forwarding("intercept", why));

@@ -156,9 +156,9 @@ fn streams(metrics: &mut Metrics, labels: &str, named: &Named) {
         let help = "Connections that wait for a stream.";
         add("sunder_channel_ready", GAUGE, help, count(channel.ready));
         let help = "Connections that were made.";
-        add("sunder_channel_connected_total", COUNTER, help, count(channel.connected));
+        add("sunder_channel_connections_total", COUNTER, help, count(channel.connected));
         let help = "Connections that could not be made.";
-        add("sunder_channel_unconnected_total", COUNTER, help, count(channel.unconnected));
+        add("sunder_channel_connect_failures_total", COUNTER, help, count(channel.unconnected));
         add("sunder_channel_sent_bytes_total", COUNTER, SENT, count(channel.sent_bytes));
         add(
             "sunder_channel_received_bytes_total",
@@ -255,7 +255,7 @@ fn tunnel_channel(metrics: &mut Metrics, labels: &str, channel: &remicss::status
     add("sunder_tunnel_channel_tampered_total", COUNTER, CHANGED, count(channel.wrong));
     for (name, help, value) in [
         (
-            "sunder_tunnel_channel_rate_bits",
+            "sunder_tunnel_channel_rate_bits_per_second",
             "The rate in bit/s.",
             channel.rate_mbit.map(|r| r * 1e6),
         ),

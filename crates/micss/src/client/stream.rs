@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
-use super::{Entrance, Force};
+use super::{Entrance, InForce};
 use crate::StreamError;
 use crate::config::{ClientConfig, Integrity};
 use crate::meter::Tally;
@@ -31,14 +31,14 @@ const ATTEMPT: Duration = Duration::from_secs(5);
 /// Carries one application's connection, from its request to its end. Returns the channels and where they
 /// belong, if they can be used again.
 pub(super) async fn serve(
-    force: &Force,
+    in_force: &InForce,
     tally: &Arc<Tally>,
     entrance: Entrance,
     mut application: TcpStream,
 ) -> Option<(Arc<Pool>, Vec<Finished>)> {
     let target = match &entrance {
         Entrance::Intercepted => {
-            let intercept = force.config.intercept.as_ref();
+            let intercept = in_force.config.intercept.as_ref();
             let Some(to) = intercept.and_then(|intercept| intercept.destination(&application))
             else {
                 if let Some(so_often) = tally.strange() {
@@ -63,16 +63,16 @@ pub(super) async fn serve(
         },
     };
     let under_way = tally.begin();
-    let pool = force.peers.to(&target).await;
+    let pool = in_force.peers.to(&target).await;
     let (pool, result) = match (pool, entrance) {
         (Ok(pool), Entrance::Socks) => {
-            let result = carry_socks(&force.config, &pool, &target, application).await;
+            let result = carry_socks(&in_force.config, &pool, &target, application).await;
             (Some(pool), result)
         }
         (Ok(pool), _) => {
             // It was not told that it is connected yet, but a plain end would look like an answer.
             reset_when_dropped(&application);
-            let result = carry(&force.config, &pool, &target, application).await;
+            let result = carry(&in_force.config, &pool, &target, application).await;
             (Some(pool), result)
         }
         (Err(error), Entrance::Socks) => {

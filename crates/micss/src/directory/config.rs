@@ -5,13 +5,12 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ipnet::IpNet;
 use serde::Deserialize;
 
 use super::addresses::{Addresses, AddressesError};
-use super::keys::{
-    Credential, KeyError, PublicKey, PublicKeyError, SecretKey, ServerKeys, SharedKey,
-};
-use super::network::{Network, NetworkError};
+use super::keys::{Credential, PublicKey, PublicKeyError, SecretKey, ServerKeys, SharedKey};
+use crate::key_file::KeyError;
 
 /// Where peers answer, unless they say otherwise.
 const DEFAULT_PORT: u16 = 6523;
@@ -38,7 +37,7 @@ pub struct ClientDirectory {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trust {
     /// The peers.
-    pub network: Network,
+    pub network: IpNet,
     /// What their answers are proven with.
     pub key: TrustedKey,
 }
@@ -69,12 +68,13 @@ pub struct ServerDirectory {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// A network is none.
-    #[error("network = \"{text}\": {source}")]
+    #[error(
+        "network = \"{text}\": no network: write ADDRESS/PREFIX, as in 192.0.2.0/24, or 192.0.2.10/32 for one \
+         host"
+    )]
     Network {
         /// The value.
         text: String,
-        /// What is wrong with it.
-        source: NetworkError,
     },
     /// A public key is none.
     #[error("public_key = \"{text}\": {source}")]
@@ -186,9 +186,8 @@ impl RawClientDirectory {
 impl RawTrust {
     fn check(self) -> Result<Trust, ConfigError> {
         let Self { network: text, shared_key, public_key } = self;
-        let network = match text.parse() {
-            Ok(network) => network,
-            Err(source) => return Err(ConfigError::Network { text, source }),
+        let Ok(network) = text.parse::<IpNet>() else {
+            return Err(ConfigError::Network { text });
         };
         let key = match (shared_key, public_key) {
             (Some(file), None) => TrustedKey::Shared(file),
@@ -198,7 +197,7 @@ impl RawTrust {
             },
             _ => return Err(ConfigError::TrustedKey { text }),
         };
-        Ok(Trust { network, key })
+        Ok(Trust { network: network.trunc(), key })
     }
 }
 
@@ -266,9 +265,9 @@ impl ServerDirectory {
 }
 
 /// What belongs to the most specific of the networks that have this address.
-pub(super) fn most_specific<T>(trusted: &[(Network, T)], peer: IpAddr) -> Option<&T> {
-    let covering = trusted.iter().filter(|(network, _)| network.has(peer));
-    covering.max_by_key(|(network, _)| network.prefix()).map(|(_, key)| key)
+pub(super) fn most_specific<T>(trusted: &[(IpNet, T)], peer: IpAddr) -> Option<&T> {
+    let covering = trusted.iter().filter(|(network, _)| network.contains(&peer));
+    covering.max_by_key(|(network, _)| network.prefix_len()).map(|(_, key)| key)
 }
 
 #[cfg(test)]

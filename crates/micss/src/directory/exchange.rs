@@ -16,10 +16,11 @@ use tracing::{debug, warn};
 use super::addresses::Addresses;
 use super::config::ServerDirectory;
 use super::ends::{AnswerError, Asker, Teller};
-use super::keys::{Credential, KeyError, PublicKey, SecretKey};
+use super::keys::{Credential, PublicKey, SecretKey};
 use super::message::{ASK_LEN, MAX_REPLY_LEN, Nonce};
 use crate::channel;
 use crate::config::Channel;
+use crate::key_file::KeyError;
 use crate::listening::{Listening, Turn, accept, listen};
 use crate::rarely::Rarely;
 

@@ -1,0 +1,135 @@
+//! The files of keys: 64 hexadecimal digits each, and white space around them.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use zeroize::Zeroizing;
+
+/// The length of a key, in bytes.
+pub const KEY_LEN: usize = 32;
+
+/// The longest file of a key: its digits, and white space around them.
+const MAX_FILE: usize = 256;
+
+/// Why a file has no key.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// There is no such file.
+    #[error(
+        "key {path}: no such file; copy it from where it is, or make one: (umask 077; openssl rand -hex 32 > \
+         {path})",
+        path = .path.display()
+    )]
+    Missing {
+        /// Its name.
+        path: PathBuf,
+    },
+    /// It cannot be read.
+    #[error("key {}: {source}", .path.display())]
+    Unreadable {
+        /// Its name.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// It has something else in it.
+    #[error("key {}: it must be 64 hexadecimal digits and nothing else", .path.display())]
+    Digits {
+        /// Its name.
+        path: PathBuf,
+    },
+}
+
+/// Whether others than the owner of this key's file may read it. Not if it cannot be looked at: then it
+/// cannot be read either, which is said elsewhere.
+pub fn is_exposed(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & 0o077 != 0)
+}
+
+/// The key in a file.
+///
+/// # Errors
+/// When there is none.
+pub fn read(path: &Path) -> Result<Zeroizing<[u8; KEY_LEN]>, KeyError> {
+    // Whoever names a disk by mistake is told so at once.
+    let mut text = Zeroizing::new([0; MAX_FILE]);
+    let len = read_into(path, &mut *text).map_err(|source| match source.kind() {
+        ErrorKind::NotFound => KeyError::Missing { path: path.to_owned() },
+        _ => KeyError::Unreadable { path: path.to_owned(), source },
+    })?;
+    let whole = text.get(..len).filter(|text| text.len() < MAX_FILE);
+    let key = whole.and_then(|text| digits(text.trim_ascii()));
+    key.ok_or_else(|| KeyError::Digits { path: path.to_owned() })
+}
+
+/// Reads a file until it ends or `space` is full. Returns how many bytes there were.
+fn read_into(path: &Path, space: &mut [u8]) -> io::Result<usize> {
+    let mut file = File::open(path)?;
+    let mut len = 0;
+    while len < space.len() {
+        match file.read(&mut space[len..]) {
+            Ok(0) => break,
+            Ok(read) => len += read,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(len)
+}
+
+/// The key that a text of 64 hexadecimal digits is.
+pub(crate) fn digits(text: &[u8]) -> Option<Zeroizing<[u8; KEY_LEN]>> {
+    let mut key = Zeroizing::new([0; KEY_LEN]);
+    if text.len() != 2 * KEY_LEN {
+        return None;
+    }
+    for (byte, pair) in key.iter_mut().zip(text.chunks_exact(2)) {
+        let digit =
+            |digit: u8| char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok());
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    Some(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_64_digits_in_a_file() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("key");
+        let written = |text: &str| {
+            fs::write(&path, text).unwrap();
+            read(&path)
+        };
+        let mixed = "0aF9".repeat(16);
+        let expected = [0x0A, 0xF9].repeat(16);
+        assert_eq!(written(&format!("{mixed}\n")).unwrap()[..], expected);
+        assert_eq!(written(&format!(" {mixed}\r\n\n")).unwrap()[..], expected);
+        let padded = format!("{mixed}{}", " ".repeat(MAX_FILE));
+        for wrong in ["", "00", &"0g".repeat(32), &"00".repeat(33), &padded] {
+            let error = written(wrong).unwrap_err().to_string();
+            assert!(error.ends_with("64 hexadecimal digits and nothing else"), "{error}");
+        }
+        fs::remove_file(&path).unwrap();
+        let missing = read(&path).unwrap_err().to_string();
+        assert!(missing.contains("openssl rand -hex 32 >") && missing.lines().count() == 1);
+        let unreadable = read(place.path()).unwrap_err();
+        assert!(matches!(unreadable, KeyError::Unreadable { .. }), "{unreadable}");
+    }
+
+    #[test]
+    fn a_key_that_others_may_read_is_exposed() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("key");
+        assert!(!is_exposed(&path));
+        fs::write(&path, "").unwrap();
+        for (mode, exposed) in [(0o600, false), (0o400, false), (0o640, true), (0o604, true)] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(is_exposed(&path), exposed, "{mode:o}");
+        }
+    }
+}
