@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 use zeroize::Zeroizing;
 
 use crate::StreamError;
@@ -399,7 +399,7 @@ pub(crate) fn log_end(
     tally.end(result.as_ref().err());
     match result {
         Ok(finished) => {
-            info!(%target, "stream finished");
+            debug!(%target, "stream finished");
             return finished;
         }
         Err(error) if error.is_tampering() => warn!(%target, %error, "TAMPERING: stream aborted"),

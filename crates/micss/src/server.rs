@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::StreamError;
 use crate::channel;
@@ -259,7 +259,7 @@ async fn serve(
             return Vec::new();
         }
     };
-    info!(%target, channels = peers.len(), "stream opened");
+    debug!(%target, channels = peers.len(), "stream opened");
     let over = log_end(tally, &target, channels.relay(service, None).await);
     // A client that has sent more than its stream has not waited for the next cookie.
     let waits = over.iter().all(|connection| connection.rest.is_empty());

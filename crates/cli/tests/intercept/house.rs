@@ -133,6 +133,7 @@ impl House {
         let (log, path) = log.keep().unwrap();
         let mut command = Command::new(program);
         command.args(arguments).env("RUNTIME_DIRECTORY", self.place.path());
+        command.env("RUST_LOG", "info,micss=debug");
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         let child = self.host(host).run(|| command.spawn()).unwrap().unwrap();
         Program { child, log: path }

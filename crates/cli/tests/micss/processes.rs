@@ -33,6 +33,7 @@ impl Service {
         let mut child =
             sunder([OsStr::new(command), OsStr::new("--config"), file.path().as_os_str()])
                 .env("RUNTIME_DIRECTORY", runtime.path())
+                .env("RUST_LOG", "info,micss=debug")
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped())
                 .spawn()

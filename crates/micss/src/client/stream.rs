@@ -8,7 +8,7 @@ use association::{Protocol, Scheme, Terms};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 
 use super::{Entrance, InForce};
 use crate::StreamError;
@@ -99,11 +99,11 @@ async fn carry(
     if pool.has_spare() {
         // What is said before the answer cannot be said again.
         let channels = open_and_wait(config, pool, target).await?;
-        info!(%target, channels = channels.streams.len(), "stream opened");
+        debug!(%target, channels = channels.streams.len(), "stream opened");
         return channels.relay(application, None).await;
     }
     let (channels, opening) = open(config, pool, pool.take().await?, target).await?;
-    info!(%target, channels = channels.streams.len(), "stream requested");
+    debug!(%target, channels = channels.streams.len(), "stream requested");
     channels.relay(application, Some(opening)).await
 }
 
@@ -123,7 +123,7 @@ async fn carry_socks(
     let channels = opened?;
     told.map_err(StreamError::Application)?;
     reset_when_dropped(&application);
-    info!(%target, channels = channels.streams.len(), "stream opened");
+    debug!(%target, channels = channels.streams.len(), "stream opened");
     channels.relay(application, None).await
 }
 
