@@ -213,7 +213,7 @@ mod tests {
             "[[forward]]",
             "[pool]",
             "[[peer]]",
-            "[[peer.channel]]",
+            "[[peer]]\n[[peer.channel]]",
             "[[uplink]]",
             "[directory]",
             "[[directory.trust]]",
