@@ -1,5 +1,6 @@
 //! `sunder directory`: on which addresses the proxy's peers are reached.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -138,8 +139,10 @@ fn add(arguments: &Add) -> Result<(), Failure> {
     let Add { place, peer, addresses } = arguments;
     let addresses =
         Addresses::new(addresses.clone()).map_err(|error| Failure::Usage(error.to_string()))?;
-    if addresses.as_slice().len() < 2 {
-        let said = "one address is one channel, and whoever listens there reads everything: give two or more";
+    let hosts: BTreeSet<IpAddr> = addresses.as_slice().iter().map(SocketAddr::ip).collect();
+    if hosts.len() < 2 {
+        let said = "one address is one channel, and whoever listens there reads everything: give two or more, \
+                    of different networks";
         return Err(Failure::Usage(said.into()));
     }
     let (file, mut store) = place.open()?;
@@ -158,16 +161,21 @@ fn remove(arguments: &Remove) -> Result<(), Failure> {
     }
 }
 
-fn refresh(arguments: &Refresh) -> Result<(), Failure> {
-    let Refresh { place, peers } = arguments;
-    let config = place.load()?;
-    let beside = place.beside();
-    for key in config.key_files(beside).iter().filter(|key| is_exposed(key)) {
+/// Warns of files of keys that others may read.
+pub(crate) fn warn_of_exposed(keys: &[PathBuf]) {
+    for key in keys.iter().filter(|key| is_exposed(key)) {
         let key = key.display();
         console::warning(&format!(
             "others on this host may read key {key}, and pass for a peer: chmod 600 {key}"
         ));
     }
+}
+
+fn refresh(arguments: &Refresh) -> Result<(), Failure> {
+    let Refresh { place, peers } = arguments;
+    let config = place.load()?;
+    let beside = place.beside();
+    warn_of_exposed(&config.key_files(beside));
     let directory = Directory::open(&config, beside).map_err(|error| refused(&error))?;
     let peers = if peers.is_empty() { learnt(&beside.join(&config.file))? } else { peers.clone() };
     if peers.is_empty() {

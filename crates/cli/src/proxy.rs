@@ -11,6 +11,7 @@ use tun::way::Way;
 
 use crate::console;
 use crate::daemon::{self, Files, StopSignals};
+use crate::directory::warn_of_exposed;
 use crate::failure::Failure;
 use crate::telling::{self, Named, Told};
 use crate::uplinks::{Uplink, shared, way};
@@ -98,6 +99,9 @@ fn load(path: &Path) -> Result<ClientConfig, Failure> {
     config.beside = path.parent().map(Path::to_owned).unwrap_or_default();
     for risk in risks(&config, way) {
         console::warning(&risk);
+    }
+    if let Some(directory) = &config.directory {
+        warn_of_exposed(&directory.key_files(&config.beside));
     }
     Ok(config)
 }

@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 
 use crate::console;
 use crate::daemon::{self, Files, StopSignals};
+use crate::directory::warn_of_exposed;
 use crate::failure::Failure;
 use crate::telling::{self, Named, Told};
 
@@ -49,6 +50,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 fn load(path: &Path) -> Result<ServerConfig, Failure> {
     let mut config = daemon::load("serve", path, ServerConfig::from_toml)?;
     config.beside = path.parent().map(Path::to_owned).unwrap_or_default();
+    if let Some(directory) = &config.directory {
+        warn_of_exposed(&directory.key_files(&config.beside));
+    }
     Ok(config)
 }
 

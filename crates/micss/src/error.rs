@@ -45,7 +45,10 @@ pub enum StreamError {
     #[error("not all channels answered in time; see whether packets get through on each")]
     NotOpened,
     /// The two ends did not agree on which connections belong together.
-    #[error("the channels were not associated: {0}")]
+    #[error(
+        "the channels were not associated: {0}; if that goes on, see whether threshold, number of channels and \
+         integrity fit min_channels and integrity of the server"
+    )]
     Association(#[from] ClientAbort),
     /// The server does not connect to the service.
     #[error("{0}")]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use association::{
     Acceptable, ConnectionId, Cookie, List, Message, OpenError, Protocol, Scheme, Server as Table,
-    ServerConfig as TableConfig, ServerEvent,
+    ServerAbort, ServerConfig as TableConfig, ServerEvent,
 };
 use ipnet::Ipv6Net;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -53,6 +53,8 @@ struct State {
     refused: Rarely,
     /// Connections that had to make room.
     closed: Rarely,
+    /// Those on other terms.
+    unfit: Rarely,
 }
 
 /// A connection that waits.
@@ -116,6 +118,7 @@ impl Lobby {
             next_id: 0,
             refused: Rarely::default(),
             closed: Rarely::default(),
+            unfit: Rarely::default(),
         };
         Self { epoch: Instant::now(), state: Mutex::new(state) }
     }
@@ -200,7 +203,17 @@ impl State {
                 }
                 ServerEvent::Aborted { id, reason } => {
                     debug!(%reason, "connection not associated");
-                    self.remove(id);
+                    let source = self.remove(id).map(|waiting| waiting.source);
+                    if reason == ServerAbort::Terms
+                        && let Some(so_often) = self.unfit.happened()
+                    {
+                        warn!(
+                            ?source,
+                            so_often,
+                            "connections turned away: their client has fewer channels or a lower threshold \
+                             than min_channels, or another integrity"
+                        );
+                    }
                 }
             }
         }

@@ -264,12 +264,15 @@ impl Pool {
         }
         before.clone_from(&ready.places);
         let missing = (0..self.channels()).filter(|place| !ready.places.contains(place));
-        let missing: Vec<String> = missing.map(|place| (place + 1).to_string()).collect();
+        let name = |place: usize| {
+            format!("channel {} ({})", place + 1, self.remote.channels[place].server)
+        };
+        let missing: Vec<String> = missing.map(name).collect();
         if missing.is_empty() {
             info!("all channels are there again");
         } else {
             let missing = missing.join(", ");
-            warn!(%missing, "channels that cannot be connected; streams go on without them");
+            warn!("{missing} cannot be connected; streams go on without");
         }
     }
 
