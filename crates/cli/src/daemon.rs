@@ -35,7 +35,14 @@ pub(crate) fn load<T, E: Mistake>(
         let place = Place::of(error.at(), &text);
         let line = place.line.map(|line| format!(", line {line}")).unwrap_or_default();
         let key = place.key.map(|key| format!("{key}: ")).unwrap_or_default();
-        Failure::Usage(format!("{path}{line}: {key}{error}; example: sunder {command} --help"))
+        let example = format!("example: sunder {command} --help");
+        let has_doctor = ["proxy", "serve", "tunnel"].contains(&command);
+        let doctor = if has_doctor {
+            format!(", all mistakes: sunder doctor --config {path}")
+        } else {
+            String::new()
+        };
+        Failure::Usage(format!("{path}{line}: {key}{error}; {example}{doctor}"))
     })
 }
 
@@ -400,7 +407,7 @@ pub(crate) mod tests {
         let Err(failure) = load("serve", &path, parse) else { panic!("{text}: taken") };
         assert_eq!(failure.code(), 2);
         let message = failure.message().strip_prefix(&directory.path().display().to_string());
-        let message = message.unwrap().strip_suffix("; example: sunder serve --help").unwrap();
+        let (message, _) = message.unwrap().split_once("; example: sunder serve --help, ").unwrap();
         message.trim_start_matches('/').to_owned()
     }
 

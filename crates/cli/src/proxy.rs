@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use micss::client::Client;
 use micss::config::{Channel, ClientConfig, PoolConfig, Remote};
+use micss::intercept;
 use tokio::sync::oneshot;
+use tracing::warn;
 use tun::way::Way;
 
 use crate::console;
@@ -78,6 +80,12 @@ async fn carry(path: PathBuf, config: ClientConfig) -> Result<(), Failure> {
     let addresses = client.local_addresses().map_err(failed)?;
     for (address, entrance) in addresses.iter().zip(entrances) {
         console::print_line(&format!("listening on {address}: {entrance}"))?;
+    }
+    for port in intercept::left_behind() {
+        warn!(
+            "another proxy that was killed has left its rules, and what they match is refused: start it again, or \
+             nft delete table inet sunder_{port}"
+        );
     }
     let (handle, name) = (client.handle(), telling::name_of(&path));
     let told = move || Told::Proxy(Named { name: name.clone(), status: handle.status() });

@@ -135,7 +135,7 @@ async fn ask(path: &Path) -> Option<Told> {
     let stream = UnixStream::connect(path).await.ok()?;
     let mut text = String::new();
     stream.take(MAX_ANSWER).read_to_string(&mut text).await.ok()?;
-    serde_json::from_str(&text).ok()
+    serde_json::from_str(&text).ok().map(|told: Told| told.named_by(path))
 }
 
 /// All that run, with the rates since `before`.

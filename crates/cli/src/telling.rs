@@ -57,6 +57,18 @@ impl Told {
         }
     }
 
+    /// Gives it the name that its socket has, which is another where two would have the same.
+    pub(crate) fn named_by(mut self, socket: &Path) -> Self {
+        let stem = socket.file_stem().unwrap_or_default().to_string_lossy();
+        if let Some(own) = stem.strip_prefix(&format!("{}-", self.kind())) {
+            match &mut self {
+                Self::Tunnel(status) => own.clone_into(&mut status.device),
+                Self::Proxy(named) | Self::Serve(named) => own.clone_into(&mut named.name),
+            }
+        }
+        self
+    }
+
     /// How long it has run, in seconds.
     pub(crate) fn uptime_s(&self) -> f64 {
         match self {
@@ -137,4 +149,21 @@ fn bind(name: &str) -> io::Result<(UnixListener, PathBuf)> {
     let listener = UnixListener::bind(&path)?;
     fs::set_permissions(&path, Permissions::from_mode(0o600))?;
     Ok((listener, path))
+}
+
+#[cfg(test)]
+mod tests {
+    use micss::status::{Status, Streams};
+
+    use super::*;
+
+    #[test]
+    fn two_of_one_name_are_told_apart_by_their_sockets() {
+        let status = Status { uptime_s: 0.0, streams: Streams::default(), channels: Vec::new() };
+        let told = Told::Proxy(Named { name: "office".into(), status });
+        let name = |socket: &str| told.clone().named_by(Path::new(socket)).name().to_owned();
+        assert_eq!(name("/run/sunder/proxy-office.sock"), "office");
+        assert_eq!(name("/run/sunder/proxy-office-42.sock"), "office-42");
+        assert_eq!(name("/run/sunder/serve-x.sock"), "office", "another kind's");
+    }
 }

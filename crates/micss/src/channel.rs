@@ -151,10 +151,11 @@ pub(crate) fn give_up_lost<R: AsRef<TcpStream>>(channels: &[Metered<R>], incomin
 }
 
 fn give_up<S: AsRef<TcpStream>>(channel: &Metered<S>, why: Loss) {
-    channel.meter.lost(why);
     let stream: &TcpStream = channel.as_ref();
-    let peer = stream.peer_addr().map_or_else(|_| "unknown".into(), |peer| peer.to_string());
-    warn!(%peer, %why, "a channel is lost, and its stream goes on without it");
+    if channel.lose(why) {
+        let peer = stream.peer_addr().map_or_else(|_| "unknown".into(), |peer| peer.to_string());
+        warn!(%peer, %why, "a channel is lost, and its stream goes on without it");
+    }
     // It may be broken already.
     let _ = SockRef::from(stream).shutdown(Shutdown::Both);
 }

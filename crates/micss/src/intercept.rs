@@ -6,6 +6,7 @@
 //! routing rules that TPROXY needs. Connections of the client itself have a mark, and those to addresses
 //! of this host are left alone.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -214,7 +215,7 @@ impl Intercept {
     /// When a program for it is missing, or the kernel would refuse: what is said, in one line.
     pub fn check(&self) -> io::Result<()> {
         run("ip", &["-Version"], "")?;
-        run("nft", &["--check", "-f", "-"], &self.rules())
+        run("nft", &["--check", "-f", "-"], &self.rules()).map(drop)
     }
 
     /// Installs the rules, in place of those that a client with the same port has left.
@@ -282,7 +283,34 @@ fn removal(table: &str) -> String {
 }
 
 fn nft(commands: &str) -> io::Result<()> {
-    run("nft", &["-f", "-"], commands)
+    run("nft", &["-f", "-"], commands).map(drop)
+}
+
+/// The ports of clients that were killed and have left their rules: connections that these match are refused,
+/// as nobody listens there. None where nft cannot be asked.
+pub fn left_behind() -> Vec<u16> {
+    let tables = run("nft", &["list", "tables"], "").unwrap_or_default();
+    let port = |line: &str| line.strip_prefix("table inet sunder_")?.parse().ok();
+    let listening = listening_ports();
+    let intercepts = |port: &u16| {
+        // One that only serves connections under way refuses nobody.
+        let rules = run("nft", &["list", "table", "inet", &format!("sunder_{port}")], "");
+        rules.is_ok_and(|rules| rules.contains(&format!("redirect to :{port}")))
+    };
+    let ports = tables.lines().filter_map(port).filter(|port| !listening.contains(port));
+    ports.filter(intercepts).collect()
+}
+
+/// The TCP ports of this host on which somebody listens.
+fn listening_ports() -> HashSet<u16> {
+    let sockets = ["/proc/net/tcp", "/proc/net/tcp6"].map(fs::read_to_string);
+    let port = |line: &str| {
+        let mut words = line.split_whitespace().skip(1);
+        let (local, state) = (words.next()?, words.nth(1)?);
+        let (_, port) = local.rsplit_once(':')?;
+        (state == "0A").then(|| u16::from_str_radix(port, 16).ok())?
+    };
+    sockets.iter().flatten().flat_map(|text| text.lines().filter_map(port)).collect()
 }
 
 fn has_ipv6() -> bool {
@@ -290,11 +318,11 @@ fn has_ipv6() -> bool {
     disabled.is_ok_and(|disabled| disabled.trim() == "0")
 }
 
-/// Runs a program, with what it is to read.
+/// Runs a program, with what it is to read. Returns what it prints.
 ///
 /// # Errors
 /// When there is none, or it fails: what it says, in one line.
-fn run(program: &str, arguments: &[&str], input: &str) -> io::Result<()> {
+fn run(program: &str, arguments: &[&str], input: &str) -> io::Result<String> {
     let named = |error: io::Error| {
         let advice = match error.kind() {
             io::ErrorKind::NotFound => "; interception needs the packages nftables and iproute2",
@@ -308,7 +336,7 @@ fn run(program: &str, arguments: &[&str], input: &str) -> io::Result<()> {
         .args(arguments)
         .env("PATH", format!("{path}:/usr/sbin:/sbin"))
         .stdin(Stdio::piped())
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .map_err(named)?;
@@ -318,7 +346,7 @@ fn run(program: &str, arguments: &[&str], input: &str) -> io::Result<()> {
     }
     let output = child.wait_with_output().map_err(named)?;
     if output.status.success() {
-        return Ok(());
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let said = String::from_utf8_lossy(&output.stderr);
     let said = said.lines().find(|line| !line.trim().is_empty()).unwrap_or("no reason given");

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -81,7 +81,7 @@ impl Meter {
     }
 
     /// A stream goes on without it.
-    pub(crate) fn lost(&self, why: Loss) {
+    fn lost(&self, why: Loss) {
         if why == Loss::Lied { self.tampered.up() } else { self.broken.up() }
     }
 
@@ -126,12 +126,23 @@ impl Drop for Waiting {
 pub(crate) struct Metered<S> {
     inner: S,
     pub(crate) meter: Arc<Meter>,
+    /// Whether the stream goes on without it. The halves know the same.
+    lost: Arc<AtomicBool>,
 }
 
 impl<S> Metered<S> {
     /// From here on, what is read and written is counted.
     pub(crate) fn new(inner: S, meter: Arc<Meter>) -> Self {
-        Self { inner, meter }
+        Self { inner, meter, lost: Arc::default() }
+    }
+
+    /// The stream goes on without it. Counts that, and returns whether it was not known yet.
+    pub(crate) fn lose(&self, why: Loss) -> bool {
+        let is_new = !self.lost.swap(true, Ordering::Relaxed);
+        if is_new {
+            self.meter.lost(why);
+        }
+        is_new
     }
 
     /// The connection, which is not counted any more.
@@ -144,8 +155,11 @@ impl Metered<TcpStream> {
     /// Its halves, which count as it does.
     pub(crate) fn split(&mut self) -> (Metered<ReadHalf<'_>>, Metered<WriteHalf<'_>>) {
         let (reader, writer) = self.inner.split();
-        let meter = &self.meter;
-        (Metered::new(reader, Arc::clone(meter)), Metered::new(writer, Arc::clone(meter)))
+        let (meter, lost) = (&self.meter, &self.lost);
+        (
+            Metered { inner: reader, meter: Arc::clone(meter), lost: Arc::clone(lost) },
+            Metered { inner: writer, meter: Arc::clone(meter), lost: Arc::clone(lost) },
+        )
     }
 }
 
@@ -274,5 +288,26 @@ pub(crate) struct UnderWay(Arc<Tally>);
 impl Drop for UnderWay {
     fn drop(&mut self) {
         self.0.under_way.down();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// The half that reads learns of it, and later the half that writes.
+    #[tokio::test]
+    async fn a_channel_is_lost_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let meter = Arc::<Meter>::default();
+        let mut metered = Metered::new(stream, Arc::clone(&meter));
+        let (reader, writer) = metered.split();
+        assert!(reader.lose(Loss::Behind) && !writer.lose(Loss::Broken));
+        assert!(!metered.lose(Loss::Lied));
+        let channel = meter.channel(String::new());
+        assert_eq!((channel.broken, channel.tampered), (1, 0));
     }
 }

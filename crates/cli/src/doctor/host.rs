@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use micss::intercept::Intercept;
+use micss::intercept::{self, Intercept};
 use sharing::Generator;
 use sharing::kernels::Kernel;
 
@@ -34,6 +34,7 @@ pub(crate) fn findings() -> Vec<Finding> {
         random(),
         vectors(Kernel::best()),
     ];
+    findings.extend(left_behind());
     findings.extend(links::findings());
     findings.push(status_directory());
     findings
@@ -124,6 +125,19 @@ pub(crate) fn interception(intercept: &Intercept, rights: Rights, lack: Level) -
             Finding::new(lack, subject, error.to_string(), fix)
         }
     }
+}
+
+/// What connections are refused for that nobody intercepts any more.
+pub(crate) fn left_behind() -> Vec<Finding> {
+    let finding = |port: u16| {
+        let what = format!(
+            "a proxy that was killed has left its rules, and what they match is refused: nobody listens on port \
+             {port}"
+        );
+        let fix = format!("start it again, or: nft delete table inet sunder_{port}");
+        Finding::new(Level::Error, "interception", what, fix)
+    };
+    intercept::left_behind().into_iter().map(finding).collect()
 }
 
 /// Whether there are files enough for as many streams as are wanted, or for how many there are.

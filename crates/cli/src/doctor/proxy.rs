@@ -37,6 +37,7 @@ fn entrances(config: &ClientConfig) -> Vec<Finding> {
         listeners::tcp(&subject, address, || listeners::own_or_anothers(&subject, address, "proxy"))
     };
     let mut findings: Vec<Finding> = socks.into_iter().chain(forwards).map(listener).collect();
+    findings.extend(host::left_behind());
     if let Some(intercept) = &config.intercept {
         let rights = host::Rights::of_this_process();
         findings.push(host::interception(intercept, rights, Level::Error));

@@ -54,8 +54,17 @@ pub(crate) fn a_killed_proxy_leaves_none_after_the_next_start() {
     assert_eq!(told(&house, "client"), installed, "nobody has removed them yet");
     // Nothing goes out in the clear meanwhile.
     assert!(house.fetch("client", house.v4("server", "a").into(), "").is_err());
+    // One with another port is told, and leaves them alone: that they refuse may be wanted.
+    let doctor = house.run("client", SUNDER, &["doctor"]).stdout;
+    let doctor = String::from_utf8(doctor).unwrap();
+    assert!(doctor.contains("nft delete table inet sunder_6522"), "{doctor}");
+    let other = house.proxy(&format!("{WEB}\nintercept_port = 6600"));
+    other.wait_for("nft delete table inet sunder_6522", 1);
+    other.stop();
+    assert_eq!(told(&house, "client"), installed);
     let proxy = house.proxy(WEB);
     assert_eq!(told(&house, "client"), installed, "once, not twice");
+    assert!(!proxy.log().contains("nft delete"), "{}", proxy.log());
     proxy.stop();
     assert_eq!(told(&house, "client"), before);
 }
