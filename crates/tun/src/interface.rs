@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use futures_util::TryStreamExt;
 use ipnet::IpNet;
+use rtnetlink::packet_route::address::AddressHeaderFlags;
 use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteMetric, RouteScope};
 use rtnetlink::{Handle, LinkUnspec, RouteMessageBuilder};
 
@@ -39,9 +40,11 @@ impl Interface<'_> {
             let up = LinkUnspec::new_with_index(index).mtu(self.mtu).txqueuelen(self.queue).up();
             netlink.link().set(up.build()).execute().await.map_err(io::Error::other)?;
             for own in self.addresses {
-                let added =
-                    netlink.address().add(index, own.addr(), own.prefix_len()).execute().await;
-                added.map_err(|error| refused("address", own, &error))?;
+                let mut addition = netlink.address().add(index, own.addr(), own.prefix_len());
+                // No neighbour of a device could have it, too. Without this an IPv6 address may
+                // only be used once the kernel, later and by itself, has come to the same end.
+                addition.message_mut().header.flags = AddressHeaderFlags::Nodad;
+                addition.execute().await.map_err(|error| refused("address", own, &error))?;
                 if let Some(congestion) = self.congestion {
                     let mut route = route(index, own.trunc(), Some(own.addr()));
                     let algorithm = RouteMetric::CcAlgo(congestion.to_owned());
