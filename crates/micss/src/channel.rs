@@ -24,6 +24,9 @@ use crate::outgoing::Outgoing;
 /// How often it is looked whether a peer is silent that does not take its share.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// How long a peer may leave what it was sent without an answer, where its channel can be lost.
+const SILENCE: Duration = Duration::from_secs(10);
+
 /// Connects one channel: from the source address and by the device that it has, if any. With the mark
 /// [`OWN_MARK`](crate::intercept::OWN_MARK) it is not intercepted itself.
 ///
@@ -73,8 +76,8 @@ pub(crate) async fn send<W: AsyncWrite + Unpin + AsRef<TcpStream>>(
         }
         for (channel, writer) in channels.iter().enumerate() {
             let waits = !outgoing.rest(channel).is_empty();
-            if waits && is_silent(writer.as_ref()) && outgoing.lose(channel) {
-                give_up(writer, Loss::Behind);
+            if waits && is_silent(writer.as_ref(), SILENCE) && outgoing.lose(channel) {
+                give_up(channel, writer, Loss::Behind);
             }
         }
     }
@@ -92,7 +95,7 @@ async fn taken<W: AsyncWrite + Unpin + AsRef<TcpStream>>(
                 match Pin::new(&mut *writer).poll_write(context, outgoing.rest(channel)) {
                     Poll::Ready(Ok(len)) => outgoing.advance(channel, len),
                     Poll::Ready(Err(_)) if outgoing.lose(channel) => {
-                        give_up(writer, Loss::Broken);
+                        give_up(channel, writer, Loss::Broken);
                     }
                     Poll::Ready(Err(source)) => {
                         return Poll::Ready(Err(StreamError::Channel { channel, source }));
@@ -146,15 +149,16 @@ pub(crate) async fn receive<R: AsyncRead + Unpin + AsRef<TcpStream>>(
 /// Closes the channels that a stream has lost, in both directions.
 pub(crate) fn give_up_lost<R: AsRef<TcpStream>>(channels: &[Metered<R>], incoming: &mut Incoming) {
     while let Some((channel, why)) = incoming.poll_lost() {
-        give_up(&channels[channel], why);
+        give_up(channel, &channels[channel], why);
     }
 }
 
-fn give_up<S: AsRef<TcpStream>>(channel: &Metered<S>, why: Loss) {
-    let stream: &TcpStream = channel.as_ref();
-    if channel.lose(why) {
-        let peer = stream.peer_addr().map_or_else(|_| "unknown".into(), |peer| peer.to_string());
-        warn!(%peer, %why, "a channel is lost, and its stream goes on without it");
+fn give_up<S: AsRef<TcpStream>>(channel: usize, connection: &Metered<S>, why: Loss) {
+    let stream: &TcpStream = connection.as_ref();
+    if connection.lose(why) {
+        // Where it is broken already, the system does not say.
+        let peer = stream.peer_addr().ok();
+        warn!(channel = channel + 1, ?peer, %why, "a channel is lost, and its stream goes on without it");
     }
     // It may be broken already.
     let _ = SockRef::from(stream).shutdown(Shutdown::Both);

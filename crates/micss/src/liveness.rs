@@ -5,17 +5,16 @@
 
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::AsRawFd;
+use std::time::Duration;
 
 use libc::{IPPROTO_TCP, TCP_INFO, socklen_t, tcp_info};
 use tokio::net::TcpStream;
 
-/// How long a peer may leave what it was sent without an answer, in ms.
-const SILENCE_MS: u32 = 10_000;
-
-/// Whether the peer has something that it has not acknowledged, and has not said anything for a while. A
+/// Whether the peer has something that it has not acknowledged, and has not said anything for so long. A
 /// peer that only does not read has acknowledged all that it had room for.
-pub(crate) fn is_silent(stream: &TcpStream) -> bool {
-    info(stream).is_some_and(|info| info.tcpi_unacked > 0 && info.tcpi_last_ack_recv > SILENCE_MS)
+pub(crate) fn is_silent(stream: &TcpStream, time: Duration) -> bool {
+    let is_longer = |ms: u32| Duration::from_millis(ms.into()) >= time;
+    info(stream).is_some_and(|info| info.tcpi_unacked > 0 && is_longer(info.tcpi_last_ack_recv))
 }
 
 /// How long the last round trips took, in microseconds. Nothing if there was none.

@@ -2,6 +2,7 @@
 //! out together; the server's confirms and its answer come back together.
 
 use std::future::poll_fn;
+use std::io;
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use tokio::time::{Instant, timeout};
 use crate::StreamError;
 use crate::channel;
 use crate::incoming::{Incoming, Loss};
+use crate::liveness::is_silent;
 use crate::meter::Metered;
 use crate::pool::MOMENT;
 use crate::record::Kind;
@@ -56,7 +58,7 @@ impl Opening {
         Ok((Self { handshake, terms, since: Instant::now(), confirm }, list))
     }
 
-    /// Waits for the confirms, and then for the server's answer.
+    /// Waits for the confirms, so long at most, and then for the server's answer.
     ///
     /// # Errors
     /// When they do not come, or are not as they must be, or the server refuses.
@@ -64,10 +66,14 @@ impl Opening {
         self,
         channels: &mut [Metered<R>],
         incoming: &mut Incoming,
+        patience: Duration,
     ) -> Result<(), StreamError> {
         let raw = self.terms.options() & OPTION_NO_RECORDS != 0;
+        match timeout(patience, self.confirmed(channels, incoming)).await {
+            Ok(confirmed) => confirmed?,
+            Err(_) => return Err(silence(channels, patience)),
+        }
         let answer = timeout(ANSWER_TIMEOUT, async {
-            self.confirmed(channels, incoming).await?;
             loop {
                 if let Some(received) = incoming.take_next()? {
                     return match received.kind {
@@ -83,7 +89,7 @@ impl Opening {
                 channel::receive(channels, incoming).await?;
             }
         });
-        answer.await.map_err(|_| StreamError::NotOpened)??;
+        answer.await.unwrap_or_else(|_| Err(silence(channels, ANSWER_TIMEOUT)))?;
         if raw {
             incoming.drop_records();
         }
@@ -141,6 +147,15 @@ impl Opening {
             }
         }
     }
+}
+
+/// Why there was no answer for so long: a channel that is dead, as far as one can be found.
+fn silence<R: AsRef<TcpStream>>(channels: &[Metered<R>], time: Duration) -> StreamError {
+    let dead = channels.iter().position(|channel| is_silent(channel.as_ref(), time));
+    dead.map_or(StreamError::NotOpened, |channel| StreamError::Channel {
+        channel,
+        source: io::ErrorKind::TimedOut.into(),
+    })
 }
 
 /// Waits until one of the channels has brought so many bytes. Returns which and the bytes, or nothing if it

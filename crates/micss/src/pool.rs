@@ -4,6 +4,8 @@
 //! Some are made in advance; those of finished streams come back. A set that is not used for a while is
 //! closed, before the server would, and so is one that the server has closed or spoken on.
 
+use std::collections::BTreeMap;
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -27,8 +29,16 @@ use crate::status;
 /// more than 10 s to connect for one connection in fifty.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How long to wait for the confirms, and for channels to connect, where another attempt may do without one of
+/// them.
+pub(crate) const ATTEMPT: Duration = Duration::from_secs(5);
+
 /// How long to wait for a channel that a stream can do without.
 pub(crate) const MOMENT: Duration = Duration::from_secs(2);
+
+/// How long streams go without a channel that one could not open with: who meddles there costs one stream its
+/// attempts now and then, and not every stream.
+const AVOIDED: Duration = Duration::from_secs(300);
 
 /// How long a set that was taken may be missing before another is made: those of streams that end meanwhile
 /// come back.
@@ -53,6 +63,8 @@ pub(crate) struct Pool {
     taken: Notify,
     /// The channels that could be connected the last time.
     places: Mutex<Vec<usize>>,
+    /// A channel that a stream could not open with, and when that was.
+    avoided: Mutex<Option<(usize, Instant)>>,
 }
 
 /// A set for one stream.
@@ -84,6 +96,7 @@ impl Pool {
             wanted: Mutex::new(Instant::now()),
             taken: Notify::new(),
             places: Mutex::new((0..all).collect()),
+            avoided: Mutex::default(),
         }
     }
 
@@ -138,8 +151,13 @@ impl Pool {
                     return Ok(ready);
                 }
                 Some(_) => {}
-                None => return self.make(None).await,
+                None => break,
             }
+        }
+        let avoided = self.avoided();
+        match self.make(avoided).await {
+            Err(_) if avoided.is_some() => self.make(None).await,
+            made => made,
         }
     }
 
@@ -212,12 +230,13 @@ impl Pool {
     /// Makes so many sets at the same time.
     async fn make_some(&self, missing: usize) -> Result<(), StreamError> {
         let mut making = JoinSet::new();
+        let avoided = self.avoided();
         for _ in 0..missing {
-            making.spawn(self.makes(None));
+            making.spawn(self.makes(avoided));
         }
         while let Some(made) = making.join_next().await {
             let ready = made.expect("connecting does not panic")?;
-            self.note(&ready);
+            self.note(&ready, avoided);
             self.keep(ready);
         }
         Ok(())
@@ -229,37 +248,46 @@ impl Pool {
     /// When not as many channels as are needed can be connected.
     pub(crate) async fn make(&self, without: Option<usize>) -> Result<Ready, StreamError> {
         let ready = self.makes(without).await?;
-        if without.is_none() {
-            self.note(&ready);
-        }
+        self.note(&ready, without);
         Ok(ready)
     }
 
-    /// A stream opened only without this channel.
+    /// A stream has not opened: a channel may be dead, and so those that are kept of no use. Closes them.
+    pub(crate) fn distrust(&self) {
+        self.kept().clear();
+        self.taken.notify_one();
+    }
+
+    /// A stream opened only without this channel: the next ones do without it at once.
     pub(crate) fn blame(&self, place: usize) {
         self.meters[place].broken.up();
-        warn!(channel = place + 1, "a stream opened only without this channel");
+        let minutes = AVOIDED.as_secs() / 60;
+        warn!(channel = place + 1, minutes, "a stream opened only without this channel; avoided");
+        *self.avoided.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some((place, Instant::now()));
+        self.distrust();
+    }
+
+    /// The channel to do without, if there is one.
+    fn avoided(&self) -> Option<usize> {
+        let avoided = *self.avoided.lock().unwrap_or_else(PoisonError::into_inner);
+        avoided.filter(|(_, since)| since.elapsed() < AVOIDED).map(|(place, _)| place)
     }
 
     fn makes(
         &self,
         without: Option<usize>,
     ) -> impl Future<Output = Result<Ready, StreamError>> + use<> {
-        let ways = self.remote.channels.iter().zip(&self.meters).enumerate();
-        let ways = ways.filter(|(place, _)| Some(*place) != without);
-        let way = |(place, (channel, meter)): (usize, (&Channel, &Arc<Meter>))| Way {
-            place,
-            channel: channel.clone(),
-            meter: Arc::clone(meter),
-            mark: self.mark,
-        };
-        make(ways.map(way).collect(), self.threshold().into())
+        let all = self.remote.channels.iter().cloned().zip(self.meters.iter().cloned());
+        let ways = all.enumerate().filter(|(place, _)| Some(*place) != without).collect();
+        let patience = if without.is_some() { ATTEMPT } else { HANDSHAKE_TIMEOUT };
+        make(ways, self.mark, self.threshold().into(), patience)
     }
 
     /// Logs which channels could not be connected, when that changes.
-    fn note(&self, ready: &Ready) {
+    fn note(&self, ready: &Ready, without: Option<usize>) {
         let mut before = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        if *before == ready.places {
+        if without.is_some() || *before == ready.places {
             return;
         }
         before.clone_from(&ready.places);
@@ -293,33 +321,49 @@ impl Ready {
     fn waits(&self) -> bool {
         let silent = |stream: &Metered<TcpStream>| {
             let read = stream.as_ref().try_read(&mut [0]);
-            matches!(read, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
+            matches!(read, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
         };
         self.streams.iter().all(silent)
     }
 }
 
-/// A channel that is to be connected.
-struct Way {
-    place: usize,
-    channel: Channel,
-    meter: Arc<Meter>,
-    mark: Option<u32>,
-}
-
 /// Connects all channels at the same time, and waits until the server has greeted each; or until it has
 /// greeted as many as are needed, and then a moment for the others.
-async fn make(ways: Vec<Way>, needed: usize) -> Result<Ready, StreamError> {
-    let mut connecting: JoinSet<_> = ways.into_iter().map(Way::connect).collect();
-    let mut deadline = Instant::now() + HANDSHAKE_TIMEOUT;
+async fn make(
+    mut unanswered: BTreeMap<usize, (Channel, Arc<Meter>)>,
+    mark: Option<u32>,
+    needed: usize,
+    patience: Duration,
+) -> Result<Ready, StreamError> {
+    let mut connecting = JoinSet::new();
+    for (&place, (channel, _)) in &unanswered {
+        let channel = channel.clone();
+        connecting.spawn(async move { (place, greeted_on(place, &channel, mark).await) });
+    }
+    let mut deadline = Instant::now() + patience;
     let mut made = Vec::new();
     let mut failed = StreamError::NotOpened;
-    while made.len() + connecting.len() >= needed
-        && let Ok(Some(connected)) = timeout_at(deadline, connecting.join_next()).await
-    {
-        match connected.expect("connecting does not panic") {
-            Ok(connected) => made.push(connected),
-            Err(error) => failed = error,
+    while made.len() + unanswered.len() >= needed {
+        let Ok(next) = timeout_at(deadline, connecting.join_next()).await else {
+            for (channel, (Channel { server, .. }, meter)) in unanswered.into_iter().rev() {
+                meter.unconnected.up();
+                let source = io::ErrorKind::TimedOut.into();
+                failed = StreamError::Connect { channel, server, source };
+            }
+            break;
+        };
+        let Some(connected) = next else { break };
+        let (place, connected) = connected.expect("connecting does not panic");
+        let (_, meter) = unanswered.remove(&place).expect("each is connected once");
+        match connected {
+            Ok((stream, cookie)) => {
+                meter.connected.up();
+                made.push((place, Metered::new(stream, meter), cookie));
+            }
+            Err(error) => {
+                meter.unconnected.up();
+                failed = error;
+            }
         }
         if made.len() == needed {
             deadline = deadline.min(Instant::now() + MOMENT);
@@ -332,20 +376,6 @@ async fn make(ways: Vec<Way>, needed: usize) -> Result<Ready, StreamError> {
     let places = made.iter().map(|(place, ..)| *place).collect();
     let (streams, cookies) = made.into_iter().map(|(_, stream, cookie)| (stream, cookie)).unzip();
     Ok(Ready { places, streams, cookies })
-}
-
-impl Way {
-    async fn connect(self) -> Result<(usize, Metered<TcpStream>, Cookie), StreamError> {
-        let Self { place, channel, meter, mark } = self;
-        let made = greeted_on(place, &channel, mark).await;
-        if made.is_ok() {
-            meter.connected.up();
-        } else {
-            meter.unconnected.up();
-        }
-        let (stream, cookie) = made?;
-        Ok((place, Metered::new(stream, meter), cookie))
-    }
 }
 
 /// Connects a channel and reads its cookie.

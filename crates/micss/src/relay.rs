@@ -26,7 +26,7 @@ use crate::meter::{Meter, Metered, Tally};
 use crate::opening::Opening;
 use crate::outgoing::Outgoing;
 use crate::record::{HEADER_LEN, Kind};
-use crate::server::{OPTION_NO_RECORDS, OPTION_ONCE};
+use crate::server::{ANSWER_TIMEOUT, OPTION_NO_RECORDS, OPTION_ONCE};
 use crate::target::Target;
 
 /// After how long without a byte a direction gives its buffers back.
@@ -333,7 +333,7 @@ async fn deliver<'a>(
     opening: Option<Opening>,
 ) -> Result<(Vec<Metered<ReadHalf<'a>>>, WriteHalf<'a>), StreamError> {
     if let Some(opening) = opening {
-        opening.answered(&mut channels, incoming).await?;
+        opening.answered(&mut channels, incoming, ANSWER_TIMEOUT).await?;
     }
     loop {
         while let Some(received) = incoming.take_next()? {

@@ -287,6 +287,11 @@ async fn open(
         channels.incoming.drop_records();
     }
     channels.outgoing.precede(Message::Confirm(list).encode());
+    if channels.outgoing.has_spare() {
+        // A client that can try again is to know soon whether it must, however slow the service is.
+        channels.outgoing.seal_preceding();
+        channels.send_sealed().await?;
+    }
     match connect(config, &payload).await {
         Ok((target, service)) => {
             // A client that has said something already waits for what the service says to that.

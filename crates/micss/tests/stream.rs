@@ -214,6 +214,25 @@ fn lens() -> impl Strategy<Value = Vec<(usize, u8)>> {
 
 const ANY_KIND: [Kind; 4] = [Kind::Data, Kind::Open, Kind::Opened, Kind::Refused];
 
+/// Whatever fits into one record crosses as one, if it is there to be read at once: a web page of 4 KiB with
+/// its header, and its end.
+#[test]
+fn there_is_room_for_what_is_there_to_read() {
+    for first in [None, Some(Kind::Opened)] {
+        for len in [1, 4096 + 300, MAX_PAYLOAD - 2 * HEADER_LEN] {
+            let sharing = Sharing::xor(2).unwrap();
+            let mut outgoing = Outgoing::new(sharing, Generator::seeded().unwrap());
+            if let Some(kind) = first {
+                outgoing.seal_payload(kind, &[]).unwrap();
+            }
+            outgoing.make_room(len);
+            assert!(outgoing.payload_mut().len() >= len, "{len} bytes behind {first:?}");
+            outgoing.seal(Kind::Data, len).unwrap();
+            assert!(outgoing.room() >= HEADER_LEN, "the end behind {len} bytes behind {first:?}");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 

@@ -15,18 +15,15 @@ use crate::StreamError;
 use crate::config::{ClientConfig, Integrity};
 use crate::meter::Tally;
 use crate::opening::Opening;
-use crate::pool::{Pool, Ready};
+use crate::pool::{ATTEMPT, Pool, Ready};
 use crate::record::Kind;
 use crate::relay::{Channels, Finished, log_end, reset, reset_when_dropped};
-use crate::server::{OPTION_NO_RECORDS, OPTION_ONCE};
+use crate::server::{ANSWER_TIMEOUT, OPTION_NO_RECORDS, OPTION_ONCE};
 use crate::socks::{self, SocksError};
 use crate::target::{Parsed, Refusal, Target};
 
 /// How long an application may take to say where it wants to go.
 const SOCKS_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// How long an attempt to open a stream may take where there may be another.
-const ATTEMPT: Duration = Duration::from_secs(5);
 
 /// Carries one application's connection, from its request to its end. Returns the channels and where they
 /// belong, if they can be used again.
@@ -203,11 +200,12 @@ async fn open_and_wait(
     pool: &Pool,
     target: &Target,
 ) -> Result<Channels, StreamError> {
+    let patience = if pool.has_spare() { ATTEMPT } else { ANSWER_TIMEOUT };
     let answered = async |ready| {
         let (mut channels, opening) = open(config, pool, ready, target).await?;
         let answered = async {
             channels.send_sealed().await?;
-            opening.answered(&mut channels.streams, &mut channels.incoming).await
+            opening.answered(&mut channels.streams, &mut channels.incoming, patience).await
         };
         match answered.await {
             Ok(()) => Ok(channels),
@@ -217,12 +215,12 @@ async fn open_and_wait(
             }
         }
     };
-    if !pool.has_spare() {
-        return answered(pool.take().await?).await;
+    let mut attempt = answered(pool.take().await?).await;
+    if matches!(&attempt, Err(error) if !matches!(error, StreamError::Refused(_))) {
+        pool.distrust();
     }
-    let kept = async { answered(pool.take().await?).await };
-    let mut attempt = timeout(ATTEMPT, kept).await.unwrap_or(Err(StreamError::NotOpened));
-    for without in [None].into_iter().chain((0..pool.channels()).map(Some)) {
+    let again = [None].into_iter().chain((0..pool.channels()).map(Some));
+    for without in again.filter(|_| pool.has_spare()) {
         match attempt {
             Ok(_) | Err(StreamError::Refused(_)) => break,
             Err(error) if error.is_tampering() => {
@@ -230,8 +228,10 @@ async fn open_and_wait(
             }
             Err(error) => debug!(%target, %error, "stream not opened, another attempt"),
         }
-        let made = async { answered(pool.make(without).await?).await };
-        attempt = timeout(ATTEMPT, made).await.unwrap_or(Err(StreamError::NotOpened));
+        attempt = match pool.make(without).await {
+            Ok(ready) => answered(ready).await,
+            Err(error) => Err(error),
+        };
         if let (Ok(_), Some(place)) = (&attempt, without) {
             pool.blame(place);
         }

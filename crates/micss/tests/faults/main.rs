@@ -8,6 +8,7 @@ mod common;
 #[path = "../common/pattern.rs"]
 mod pattern;
 
+mod avoidance;
 mod channels;
 mod meddler;
 mod notice;

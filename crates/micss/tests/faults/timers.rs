@@ -8,6 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 
+use crate::avoidance::watched_client;
 use crate::common::{
     ask, client_toml, drain_sink, server_toml, start_client, start_server, start_service,
 };
@@ -74,14 +75,15 @@ async fn a_client_that_never_says_where_it_wants_to_go() {
 async fn a_server_that_never_speaks() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let channels = [silent.local_addr().unwrap()];
-    let client = start_client(&client_toml(&channels, "tamper-code")).await;
-    let asking = tokio::spawn(ask(client.addresses[0], channels[0]));
+    let toml = client_toml(&channels, "tamper-code") + "[pool]\nsize = 0\n";
+    let (client, handle) = watched_client(&toml).await;
+    let asking = tokio::spawn(ask(client, channels[0]));
     let _held = silent.accept().await.unwrap();
     let start = Instant::now();
     tokio::time::pause();
     assert_eq!(asking.await.unwrap().1, 3);
     assert_eq!(start.elapsed().as_secs(), 30);
-    client.stop().await;
+    assert_eq!(handle.status().channels[0].unconnected, 1);
 }
 
 #[tokio::test]
