@@ -1,6 +1,5 @@
 //! `sunder directory`: on which addresses the proxy's peers are reached.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -139,8 +138,7 @@ fn add(arguments: &Add) -> Result<(), Failure> {
     let Add { place, peer, addresses } = arguments;
     let addresses =
         Addresses::new(addresses.clone()).map_err(|error| Failure::Usage(error.to_string()))?;
-    let hosts: BTreeSet<IpAddr> = addresses.as_slice().iter().map(SocketAddr::ip).collect();
-    if hosts.len() < 2 {
+    if !addresses.have_two_hosts() {
         let said = "one address is one channel, and whoever listens there reads everything: give two or more, \
                     of different networks";
         return Err(Failure::Usage(said.into()));

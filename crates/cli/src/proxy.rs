@@ -75,12 +75,9 @@ async fn carry(path: PathBuf, config: ClientConfig) -> Result<(), Failure> {
     let (signals, hangups) = (StopSignals::listen()?, daemon::hangups()?);
     let failed = |error: io::Error| Failure::Failed(error.to_string());
     let config = within_limits(config);
-    let entrances = entrances(&config);
+    let purposes = entrances(&config);
     let client = Client::bind(config).await.map_err(failed)?;
-    let addresses = client.local_addresses().map_err(failed)?;
-    for (address, entrance) in addresses.iter().zip(entrances) {
-        console::print_line(&format!("listening on {address}: {entrance}"))?;
-    }
+    print_listening(&client.local_addresses().map_err(failed)?, &purposes)?;
     for port in intercept::left_behind() {
         warn!(
             "another proxy that was killed has left its rules, and what they match is refused: start it again, or \
@@ -93,12 +90,25 @@ async fn carry(path: PathBuf, config: ClientConfig) -> Result<(), Failure> {
     let handle = client.handle();
     let take = move |config| {
         let handle = handle.clone();
-        async move { handle.reload(within_limits(config)).await }
+        async move {
+            let config = within_limits(config);
+            let entrances = entrances(&config);
+            let addresses = handle.reload(config).await?;
+            // It goes on without anybody who reads that.
+            let _ = print_listening(&addresses, &entrances);
+            Ok(())
+        }
     };
     daemon::reload_on_hangup(hangups, move || load(&path), take);
     let (stop, stopped) = oneshot::channel::<()>();
     let carrying = client.run(async { _ = stopped.await });
     daemon::until_stopped(signals, carrying, || drop(stop)).await
+}
+
+fn print_listening(addresses: &[SocketAddr], entrances: &[String]) -> Result<(), Failure> {
+    addresses.iter().zip(entrances).try_for_each(|(address, entrance)| {
+        console::print_line(&format!("listening on {address}: {entrance}"))
+    })
 }
 
 /// Reads the configuration, and says what hardly anybody wants of it.

@@ -1,6 +1,7 @@
 //! `sunder serve`: the server's end of MICSS.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use micss::config::ServerConfig;
@@ -60,9 +61,7 @@ async fn serve(path: PathBuf, config: ServerConfig) -> Result<(), Failure> {
     let (signals, hangups) = (StopSignals::listen()?, daemon::hangups()?);
     let failed = |error: io::Error| Failure::Failed(error.to_string());
     let server = Server::bind(within_limits(config)).await.map_err(failed)?;
-    for address in server.local_addresses().map_err(failed)? {
-        console::print_line(&format!("listening on {address}"))?;
-    }
+    print_listening(&server.local_addresses().map_err(failed)?)?;
     if let Some(answerer) = server.answerer() {
         for address in answerer.local_addresses().map_err(failed)? {
             console::print_line(&format!("directory: answering on {address}"))?;
@@ -77,12 +76,21 @@ async fn serve(path: PathBuf, config: ServerConfig) -> Result<(), Failure> {
     let handle = server.handle();
     let take = move |config| {
         let handle = handle.clone();
-        async move { handle.reload(within_limits(config)).await }
+        async move {
+            let addresses = handle.reload(within_limits(config)).await?;
+            // It goes on without anybody who reads that.
+            let _ = print_listening(&addresses);
+            Ok(())
+        }
     };
     daemon::reload_on_hangup(hangups, move || load(&path), take);
     let (stop, stopped) = oneshot::channel::<()>();
     let serving = server.run(async { _ = stopped.await });
     daemon::until_stopped(signals, serving, || drop(stop)).await
+}
+
+fn print_listening(addresses: &[SocketAddr]) -> Result<(), Failure> {
+    addresses.iter().try_for_each(|address| console::print_line(&format!("listening on {address}")))
 }
 
 /// As much of it as there are descriptors for. Most clients have a channel to each of the addresses.

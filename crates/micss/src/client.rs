@@ -131,7 +131,7 @@ impl Client {
                         filling = in_force.peers.fill();
                     }
                     // Who asked may have gone.
-                    let _ = answer.send(taken);
+                    let _ = answer.send(taken.and_then(|()| self.local_addresses()));
                 }
             }
         }
@@ -196,10 +196,11 @@ impl Handle {
     }
 
     /// Has the client use another configuration for the streams to come. Those under way are left alone.
+    /// Returns where it listens now, as [`Client::local_addresses`].
     ///
     /// # Errors
     /// As [`Client::bind`], and the configuration before stays in force; or when the client has stopped.
-    pub async fn reload(&self, config: ClientConfig) -> io::Result<()> {
+    pub async fn reload(&self, config: ClientConfig) -> io::Result<Vec<SocketAddr>> {
         self.reloader.reload(config).await
     }
 

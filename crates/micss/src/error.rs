@@ -22,8 +22,8 @@ pub enum StreamError {
     /// The directory does not know the channels to where an application wants to go.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    /// The directory knows one address of the peer, so whoever listens there would read everything.
-    #[error("the directory has one address only of this peer: it takes two for two channels")]
+    /// The directory knows addresses of one host of the peer, so whoever listens there would read everything.
+    #[error("the directory has addresses of one host only of this peer: it takes two for two channels")]
     OneChannel,
     /// A channel's server cannot be reached.
     #[error("channel {}: no connection to {server}: {source}", .channel + 1)]

@@ -1,15 +1,17 @@
 //! Which channels lead to whom: a peer's own, as configured or from the directory, or else the gateway's.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::task::{JoinSet, spawn_blocking};
+use tracing::warn;
 
 use crate::StreamError;
 use crate::config::{Channel, ClientConfig, PoolConfig, Remote, Uplink};
+use crate::directory::addresses::Addresses;
 use crate::directory::config::ClientDirectory;
 use crate::directory::{Directory, DirectoryError};
 use crate::intercept::OWN_MARK;
@@ -97,7 +99,7 @@ impl Peers {
             if let Some(directory) = &self.directory
                 && let Some(addresses) = directory.channels_of(address, self.mark).await?
             {
-                return self.reach(addresses.as_slice());
+                return self.reach(&addresses);
             }
         }
         let gateway = self.pools.first().filter(|_| self.has_gateway);
@@ -107,13 +109,12 @@ impl Peers {
     /// The connections to a peer of the directory.
     ///
     /// # Errors
-    /// With one address only: then it would read everything who listens there.
-    fn reach(&self, addresses: &[SocketAddr]) -> Result<Arc<Pool>, StreamError> {
-        // Two ports of one address are one channel to whoever listens there.
-        let hosts: HashSet<IpAddr> = addresses.iter().map(SocketAddr::ip).collect();
-        if hosts.len() < 2 {
+    /// With one host only: then it would read everything who listens there.
+    fn reach(&self, addresses: &Addresses) -> Result<Arc<Pool>, StreamError> {
+        if !addresses.have_two_hosts() {
             return Err(StreamError::OneChannel);
         }
+        let addresses = addresses.as_slice();
         let threshold = u8::try_from(addresses.len()).expect("a list has at most 16 addresses");
         let channel = |(place, &server): (usize, &SocketAddr)| {
             let uplink = self.uplinks.get(place);
@@ -126,6 +127,12 @@ impl Peers {
         let mut found = self.found();
         if !found.contains_key(&remote) {
             make_room(&mut found);
+            let uplinks = self.uplinks.len();
+            if (1..addresses.len()).contains(&uplinks) {
+                let first = addresses[0];
+                let channels = addresses.len();
+                warn!(%first, channels, uplinks, "fewer uplinks than channels: the rest leaves by the system's routes");
+            }
         }
         let known = found.entry(remote.clone()).or_insert_with(|| {
             let pool = Arc::new(Pool::new(remote, self.mark, self.pool));
@@ -178,6 +185,8 @@ fn make_room(found: &mut HashMap<Remote, Found>) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     /// Those of a client with a directory and two uplinks, which keeps no connections.
@@ -197,7 +206,8 @@ mod tests {
         let peers = peers().await;
         let servers =
             ["192.0.2.1:7", "198.51.100.1:7", "203.0.113.1:7"].map(|s| s.parse().unwrap());
-        let pool = peers.reach(&servers).unwrap();
+        let reach = |servers: &[_]| peers.reach(&Addresses::new(servers.to_vec()).unwrap());
+        let pool = reach(&servers).unwrap();
         let channel = |server, source: Option<&str>, device: Option<&str>| Channel {
             server,
             source: source.map(|source| source.parse().unwrap()),
@@ -209,8 +219,8 @@ mod tests {
             channel(servers[2], None, None),
         ];
         assert!(pool.is_for(&Remote { channels, threshold: 3 }, None, peers.pool));
-        assert!(Arc::ptr_eq(&pool, &peers.reach(&servers).unwrap()), "known by now");
-        assert!(matches!(peers.reach(&servers[..1]), Err(StreamError::OneChannel)));
+        assert!(Arc::ptr_eq(&pool, &reach(&servers).unwrap()), "known by now");
+        assert!(matches!(reach(&servers[..1]), Err(StreamError::OneChannel)));
     }
 
     #[tokio::test]
@@ -221,9 +231,10 @@ mod tests {
             let place = u8::try_from(place).unwrap();
             [[192, 0, 2, place], [198, 51, 100, place]].map(|host| SocketAddr::from((host, 7)))
         };
+        let reach = |place| peers.reach(&Addresses::new(servers(place).to_vec()).unwrap());
         let mut pools = Vec::new();
         for place in 0..MOST_FOUND {
-            pools.push(peers.reach(&servers(place)).unwrap());
+            pools.push(reach(place).unwrap());
             tokio::time::advance(Duration::from_secs(1)).await;
         }
         // Wanted again, if in vain.
@@ -233,7 +244,7 @@ mod tests {
             let found = peers.found();
             found.keys().any(|remote| remote.channels.iter().all(|c| servers.contains(&c.server)))
         };
-        peers.reach(&servers(MOST_FOUND)).unwrap();
+        reach(MOST_FOUND).unwrap();
         assert_eq!(peers.found().len(), MOST_FOUND);
         assert!(is_known(0) && !is_known(1) && is_known(2) && is_known(MOST_FOUND));
     }

@@ -1,6 +1,7 @@
 //! How an end that runs is asked to take another configuration.
 
 use std::io;
+use std::net::SocketAddr;
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -9,7 +10,7 @@ pub(crate) struct Reload<C> {
     /// The configuration.
     pub(crate) config: C,
     /// Who wants to know. It may have gone.
-    pub(crate) answer: oneshot::Sender<io::Result<()>>,
+    pub(crate) answer: oneshot::Sender<io::Result<Vec<SocketAddr>>>,
 }
 
 /// Asks one end. A clone asks the same.
@@ -22,11 +23,11 @@ pub(crate) fn reloads<C>() -> (Reloader<C>, mpsc::Receiver<Reload<C>>) {
 }
 
 impl<C> Reloader<C> {
-    /// Asks, and waits until the configuration is in force.
+    /// Asks, and waits until the configuration is in force. Returns where the end listens then.
     ///
     /// # Errors
     /// When the end does not take it, or has stopped.
-    pub(crate) async fn reload(&self, config: C) -> io::Result<()> {
+    pub(crate) async fn reload(&self, config: C) -> io::Result<Vec<SocketAddr>> {
         let stopped = || io::Error::other("it has stopped");
         let (answer, answered) = oneshot::channel();
         self.0.send(Reload { config, answer }).await.map_err(|_| stopped())?;

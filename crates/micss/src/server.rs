@@ -151,7 +151,7 @@ impl Server {
                             // Two must not wait for connections at the same place.
                             answering.shutdown().await;
                             answering = answer(answerer);
-                            Ok(())
+                            self.local_addresses()
                         }
                         Err(error) => Err(error),
                     });
@@ -220,10 +220,11 @@ impl Handle {
     }
 
     /// Has the server use another configuration for the streams to come. Those under way are left alone.
+    /// Returns where it listens now, as [`Server::local_addresses`].
     ///
     /// # Errors
     /// As [`Server::bind`], and the configuration before stays in force; or when the server has stopped.
-    pub async fn reload(&self, config: ServerConfig) -> io::Result<()> {
+    pub async fn reload(&self, config: ServerConfig) -> io::Result<Vec<SocketAddr>> {
         self.reloader.reload(config).await
     }
 

@@ -46,7 +46,7 @@ impl Watched {
         Self { addresses, handle, stop, task }
     }
 
-    async fn reload(&self, toml: &str) -> Result<(), String> {
+    async fn reload(&self, toml: &str) -> Result<Vec<SocketAddr>, String> {
         let config = ClientConfig::from_toml(toml).unwrap();
         self.handle.reload(config).await.map_err(|error| error.to_string())
     }
@@ -159,12 +159,13 @@ async fn a_client_takes_another_configuration_under_its_streams() {
     assert_eq!(code, 0);
     says(&mut stream, b"before").await;
 
-    let forward = free_address();
     let toml = format!(
-        "{}[[forward]]\nlisten = \"{forward}\"\ntarget = \"{service}\"\n",
+        "{}[[forward]]\nlisten = \"127.0.0.1:0\"\ntarget = \"{service}\"\n",
         client_toml(&servers[1].addresses, "tamper-code")
     );
-    client.reload(&toml).await.unwrap();
+    let addresses = client.reload(&toml).await.unwrap();
+    assert_eq!(addresses[0], proxy);
+    let forward = addresses[1];
     assert_eq!(client.handle.status().channels.len(), 3);
     says(&mut stream, b"the stream goes on").await;
     // The same listener is there still, and a new one.

@@ -86,7 +86,7 @@ fn nothing_runs_here() {
 fn a_hangup_has_the_configuration_read_again() {
     let web = web_server(b"hello".to_vec(), 5);
     let server = Service::server(2, &web.to_string());
-    let proxy = Service::proxy(&server);
+    let mut proxy = Service::proxy(&server);
     // A stream that goes on.
     let url = format!("http://{web}/");
     let mut held = TcpStream::connect(proxy.address(0)).unwrap();
@@ -98,21 +98,19 @@ fn a_hangup_has_the_configuration_read_again() {
     held.write_all(&request).unwrap();
     held.read_exact(&mut [0; 10]).unwrap();
 
-    let forward = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    proxy.rewrite(&format!(
-        "socks = \"{}\"\n[[forward]]\nlisten = \"{forward}\"\ntarget = \"{web}\"\n{}",
-        proxy.address(0),
-        server.channels()
-    ));
+    let channels = server.channels();
+    let first = proxy.address(0);
+    proxy.rewrite(&format!("socks = \"{first}\"\n{channels}"));
     proxy.signal(Signal::HUP);
     // It was told to listen at any port, and that is not the same as at this one.
     proxy.wait_for("the configuration before stays in force: cannot listen on");
-    proxy.rewrite(&format!(
-        "socks = \"127.0.0.1:0\"\n[[forward]]\nlisten = \"{forward}\"\ntarget = \"{web}\"\n{}",
-        server.channels()
-    ));
+    let forward = format!("[[forward]]\nlisten = \"127.0.0.1:0\"\ntarget = \"{web}\"\n");
+    proxy.rewrite(&format!("socks = \"127.0.0.1:0\"\n{forward}{channels}"));
     proxy.signal(Signal::HUP);
     proxy.wait_for("the configuration was read again");
+    proxy.hear_listening(2);
+    assert_eq!(proxy.address(0), first);
+    let forward = proxy.address(1);
     assert_eq!(fetch(&proxy, &url), b"hello");
     let by_forward = format!("http://{forward}/");
     assert_eq!(fetched(&curl([by_forward.as_str()]).output().unwrap()), b"hello");

@@ -20,6 +20,7 @@ pub(crate) struct Service {
     child: Child,
     /// What it listens on, as it says.
     pub(crate) listening: Vec<String>,
+    output: Receiver<String>,
     log: Receiver<String>,
     config: NamedTempFile,
     /// Where its status socket is.
@@ -40,12 +41,16 @@ impl Service {
                 .unwrap();
         let output = lines(child.stdout.take().unwrap());
         let log = lines(child.stderr.take().unwrap());
-        let line = |_| output.recv_timeout(PATIENCE).expect("a line for each listener");
-        let listening = (0..listeners)
-            .map(line)
-            .map(|line| line.strip_prefix("listening on ").unwrap().to_owned())
-            .collect();
-        Self { child, listening, log, config: file, runtime }
+        let mut service = Self { child, listening: Vec::new(), output, log, config: file, runtime };
+        service.hear_listening(listeners);
+        service
+    }
+
+    /// Has it say where it listens, in so many places.
+    pub(crate) fn hear_listening(&mut self, listeners: usize) {
+        let line = |_| self.output.recv_timeout(PATIENCE).expect("a line for each listener");
+        let address = |line: String| line.strip_prefix("listening on ").unwrap().to_owned();
+        self.listening = (0..listeners).map(line).map(address).collect();
     }
 
     /// A server on `n` channels of loopback.

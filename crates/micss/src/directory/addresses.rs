@@ -66,6 +66,11 @@ impl Addresses {
         &self.0
     }
 
+    /// Whether they are of two hosts at least: ports of one host are one channel to whoever listens there.
+    pub fn have_two_hosts(&self) -> bool {
+        self.0.iter().any(|address| address.ip() != self.0[0].ip())
+    }
+
     /// Whether one of them is of this host.
     pub fn include(&self, host: IpAddr) -> bool {
         self.0.iter().any(|address| address.ip() == host)
@@ -223,6 +228,7 @@ pub(super) mod tests {
         assert_eq!(list.encode(), bytes);
         assert!(list.include("192.0.2.1".parse().unwrap()));
         assert!(!list.include("192.0.2.2".parse().unwrap()));
+        assert!(list.have_two_hosts() && !self::list("[::1]:1 [::1]:2").have_two_hosts());
         assert_eq!(list.to_string(), "192.0.2.1:6522, [2001:db8::2]:80");
     }
 

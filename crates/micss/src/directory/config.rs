@@ -115,9 +115,9 @@ pub enum ConfigError {
     /// What a server is to tell is no list.
     #[error("directory: addresses: {0}")]
     Addresses(AddressesError),
-    /// A server tells one address, which is one channel.
+    /// A server tells addresses of one host, which are one channel.
     #[error(
-        "directory: with one address there is one channel, and clients do not take that: add another"
+        "directory: addresses of one host are one channel, and clients do not take that: add another's"
     )]
     OneAddress,
     /// What a server listens on is not what it can tell.
@@ -219,7 +219,7 @@ impl RawServerDirectory {
             Some(addresses) => Addresses::new(addresses).map_err(ConfigError::Addresses)?,
             None => Addresses::new(server.to_vec()).map_err(ConfigError::Listen)?,
         };
-        if addresses.as_slice().len() < 2 {
+        if !addresses.have_two_hosts() {
             return Err(ConfigError::OneAddress);
         }
         Ok(ServerDirectory { listen, addresses, shared_key, secret_key })
@@ -358,8 +358,10 @@ mod tests {
                 "directory: addresses: 0 addresses",
             ),
             (
-                format!("{listen}shared_key = \"a\"\naddresses = [\"203.0.113.1:9\"]"),
-                "directory: with one address there is one channel",
+                format!(
+                    "{listen}shared_key = \"a\"\naddresses = [\"203.0.113.1:8\", \"203.0.113.1:9\"]"
+                ),
+                "directory: addresses of one host are one channel",
             ),
         ] {
             let error = server(&text, &["0.0.0.0:1"]).unwrap_err().to_string();
