@@ -127,16 +127,18 @@ fn load(path: &Path) -> Result<ClientConfig, Failure> {
 /// How many channels most peers have.
 const USUAL: usize = 3;
 
+/// How many channels a stream may have. Of the peers of a directory that is not known yet.
+pub(crate) fn most_channels(config: &ClientConfig) -> usize {
+    let found = config.directory.iter().map(|_| config.uplinks.len().max(USUAL));
+    config.remotes().map(|remote| remote.channels.len()).chain(found).max().unwrap_or(1)
+}
+
 /// As much of it as there are descriptors for.
 pub(crate) fn within_limits(config: ClientConfig) -> ClientConfig {
-    let channels = || config.remotes().map(|remote| remote.channels.len());
-    // Of the peers of a directory it is not known yet how many channels they have.
-    let found = config.directory.iter().map(|_| config.uplinks.len().max(USUAL));
-    let most = channels().chain(found).max().unwrap_or(1);
-    let all = channels().sum::<usize>().max(1);
+    let all = config.remotes().map(|remote| remote.channels.len()).sum::<usize>().max(1);
     let wanted = Files {
         streams: config.max_streams,
-        each: most + 1,
+        each: most_channels(&config) + 1,
         waiting: config.pool.keep.saturating_mul(all),
     };
     let possible = wanted.budget();

@@ -23,7 +23,9 @@ pub enum StreamError {
     #[error(transparent)]
     Directory(#[from] DirectoryError),
     /// The directory knows addresses of one host of the peer, so whoever listens there would read everything.
-    #[error("the directory has addresses of one host only of this peer: it takes two for two channels")]
+    #[error(
+        "the directory has addresses of one host only of this peer: it takes two for two channels"
+    )]
     OneChannel,
     /// A channel's server cannot be reached.
     #[error("channel {}: no connection to {server}: {source}", .channel + 1)]

@@ -349,14 +349,33 @@ fn run(program: &str, arguments: &[&str], input: &str) -> io::Result<String> {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    let said = said.lines().find(|line| !line.trim().is_empty()).unwrap_or("no reason given");
     let advice = if said.contains("not permitted") { RIGHTS } else { "" };
-    Err(io::Error::other(format!("{program} refuses: {said}{advice}")))
+    Err(io::Error::other(format!("{program} refuses: {}{advice}", reason(&said))))
+}
+
+/// The first of what a program says, and the rule that it is about, which nft shows below.
+fn reason(said: &str) -> String {
+    let mut lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
+    let first = lines.next().unwrap_or("no reason given");
+    match (first.split_once(": Error: "), lines.next()) {
+        (Some((_place, error)), Some(rule)) => format!("{error}, in: {rule}"),
+        _ => first.to_owned(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refusal_names_the_rule_and_not_where_it_was_read() {
+        let said = "/dev/stdin:6:30-37: Error: Could not resolve service\n\
+                    \t\ttcp dport nonsense redirect to :6522\n\t\t          ^^^^^^^^\n";
+        let expected = "Could not resolve service, in: tcp dport nonsense redirect to :6522";
+        assert_eq!(reason(said), expected);
+        assert_eq!(reason("RTNETLINK answers: File exists\n"), "RTNETLINK answers: File exists");
+        assert_eq!(reason(""), "no reason given");
+    }
 
     #[test]
     fn only_comparisons_are_taken() {

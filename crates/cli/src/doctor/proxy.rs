@@ -1,14 +1,16 @@
 //! A proxy's configuration on this host.
 
-use micss::config::{Channel, ClientConfig};
+use std::ptr;
+
+use micss::config::{Channel, ClientConfig, Remote};
 
 use super::finding::{Finding, Level};
-use super::greeting::ask_all;
+use super::greeting::{Answer, ask_all};
 use super::risk::risk;
 use super::{files, host, links, listeners};
 use crate::daemon;
 use crate::failure::Failure;
-use crate::proxy::{risks, within_limits};
+use crate::proxy::{most_channels, risks, within_limits};
 use crate::uplinks::{Uplink, way};
 
 /// What there is to say of it.
@@ -20,9 +22,8 @@ pub(crate) fn findings(config: &ClientConfig) -> Result<Vec<Finding>, Failure> {
     findings.extend(entrances(config));
     findings.extend(channels(config)?);
     findings.extend(directory(config));
-    let most = config.remotes().map(|remote| remote.channels.len()).max().unwrap_or(1);
     let possible = within_limits(config.clone()).max_streams;
-    findings.push(host::open_files(config.max_streams, possible, most));
+    findings.push(host::open_files(config.max_streams, possible, most_channels(config)));
     findings.push(host::random());
     Ok(findings)
 }
@@ -51,8 +52,8 @@ fn entrances(config: &ClientConfig) -> Vec<Finding> {
 /// The channels: whether they can be used here, and whether somebody answers.
 fn channels(config: &ClientConfig) -> Result<Vec<Finding>, Failure> {
     let mut findings = Vec::new();
-    let (mut subjects, mut usable) = (Vec::new(), Vec::new());
-    for (subject, channel) in named(config) {
+    let (mut tried, mut usable) = (Vec::new(), Vec::new());
+    for (subject, remote, channel) in named(config) {
         let Channel { server, source, device } = channel;
         let own = device.as_ref().and_then(|name| links::device(&subject, name));
         let own: Vec<Finding> =
@@ -62,7 +63,7 @@ fn channels(config: &ClientConfig) -> Result<Vec<Finding>, Failure> {
             let uplink =
                 Uplink { to: Some(server.ip()), source: *source, device: device.as_deref() };
             findings.extend(links::replies(&subject, &uplink, way));
-            subjects.push(subject);
+            tried.push((subject, remote));
             usable.push(channel.clone());
         }
         findings.extend(own);
@@ -70,10 +71,19 @@ fn channels(config: &ClientConfig) -> Result<Vec<Finding>, Failure> {
     let runtime = daemon::runtime()?;
     let answers = runtime.block_on(ask_all(usable.clone()));
     runtime.shutdown_background();
-    let answered = subjects.iter().zip(usable).zip(answers);
-    findings.extend(
-        answered.map(|((subject, channel), answer)| answer.finding(subject, channel.server)),
-    );
+    let goes_on = |remote: &Remote| {
+        let own = tried.iter().zip(&answers).filter(|((_, other), _)| ptr::eq(*other, remote));
+        let alive = own.filter(|(_, answer)| matches!(answer, Answer::Greeted(_)));
+        alive.count() >= remote.threshold.into()
+    };
+    for (((subject, remote), channel), answer) in tried.iter().zip(usable).zip(&answers) {
+        let mut finding = answer.finding(subject, channel.server);
+        if finding.level == Level::Error && goes_on(remote) {
+            finding.level = Level::Warning;
+            finding.message.push_str("; streams go on without it");
+        }
+        findings.push(finding);
+    }
     Ok(findings)
 }
 
@@ -92,20 +102,25 @@ fn directory(config: &ClientConfig) -> Vec<Finding> {
     file.chain(uplinks).collect()
 }
 
-/// All channels, each with what it is called.
-fn named(config: &ClientConfig) -> impl Iterator<Item = (String, &Channel)> {
+/// All channels, each with what it is called and what it belongs to.
+fn named(config: &ClientConfig) -> impl Iterator<Item = (String, &Remote, &Channel)> {
     let gateway = config.gateway.iter().map(|remote| (String::new(), remote));
     let peers = config.peers.iter();
     let peers = peers.map(|peer| (format!("peer {}, ", peer.addresses[0]), &peer.remote));
     gateway.chain(peers).flat_map(|(whose, remote)| {
         let channels = remote.channels.iter().enumerate();
-        channels.map(move |(index, channel)| (format!("{whose}channel {}", index + 1), channel))
+        channels
+            .map(move |(index, channel)| (format!("{whose}channel {}", index + 1), remote, channel))
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::net::TcpListener;
+    use std::thread;
+
+    use association::{COOKIE_LEN, Cookie, Message};
 
     use super::*;
 
@@ -131,6 +146,30 @@ mod tests {
         }
         let levels: Vec<Level> = of("socks").iter().map(|finding| finding.level).collect();
         assert_eq!(levels, [Level::Warning, Level::Ok], "open to all, and free");
+    }
+
+    /// Only as long as enough others answer is a dead channel no error.
+    #[test]
+    fn a_dead_channel_that_streams_do_without_is_a_warning() {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let alive = server.local_addr().unwrap();
+        let greeting = Message::Cookie(Cookie::new([7; COOKIE_LEN])).encode();
+        thread::spawn(move || {
+            for stream in server.incoming() {
+                stream.unwrap().write_all(&greeting).unwrap();
+            }
+        });
+        let dead = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        for (threshold, expected) in [(1, Level::Warning), (2, Level::Error)] {
+            let text = format!(
+                "socks = \"127.0.0.1:0\"\nthreshold = {threshold}\n[[channel]]\nserver = \"{alive}\"\n\
+                 [[channel]]\nserver = \"{dead}\"\n"
+            );
+            let found = findings(&ClientConfig::from_toml(&text).unwrap()).unwrap();
+            let of = |subject| found.iter().find(|finding| finding.subject == subject).unwrap();
+            let levels = [of("channel 1").level, of("channel 2").level];
+            assert_eq!(levels, [Level::Ok, expected], "{found:#?}");
+        }
     }
 
     #[test]
