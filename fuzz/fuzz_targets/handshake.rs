@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use arbitrary::Arbitrary;
 use association::{
-    Acceptable, Client, ClientEvent, ConnectionId, Cookie, List, Message, Protocol, Scheme, Server,
-    ServerConfig, ServerEvent, Terms,
+    Acceptable, COOKIE_LEN, Client, ClientEvent, ConnectionId, Cookie, List, Message, Protocol,
+    Scheme, Server, ServerConfig, ServerEvent, Terms,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -142,7 +142,7 @@ impl House {
 }
 
 fn cookie(number: u8) -> Cookie {
-    Cookie::new([number; 32])
+    Cookie::new([number; COOKIE_LEN])
 }
 
 fn changed(mut bytes: Vec<u8>, change: Option<(u16, u8)>) -> Vec<u8> {

@@ -16,7 +16,7 @@ use crate::terms::{TERMS_LEN, Terms, TermsError};
 /// Length of every message's header in bytes.
 pub const HEADER_LEN: usize = 8;
 /// Length of a cookie in bytes.
-pub const COOKIE_LEN: usize = 32;
+pub const COOKIE_LEN: usize = 16;
 
 const MAGIC: [u8; 4] = *b"SNDR";
 const VERSION: u8 = 1;
@@ -302,16 +302,16 @@ mod tests {
 
     fn list() -> List {
         let terms = Terms::new(Protocol::MicssStream, Scheme::Xor, 2, 2, 0x0102_0304).unwrap();
-        List::new(terms, vec![Cookie([0xaa; 32]), Cookie([0xbb; 32])]).unwrap()
+        List::new(terms, vec![Cookie([0xaa; COOKIE_LEN]), Cookie([0xbb; COOKIE_LEN])]).unwrap()
     }
 
     #[test]
     fn bytes_are_as_specified() {
-        let cookie = Message::Cookie(Cookie([0xaa; 32])).encode();
-        assert_eq!(cookie, [&b"SNDR\x01\x01\x00\x20"[..], &[0xaa; 32]].concat());
-        let header = &b"SNDR\x01\x02\x00\x48"[..];
+        let cookie = Message::Cookie(Cookie([0xaa; COOKIE_LEN])).encode();
+        assert_eq!(cookie, [&b"SNDR\x01\x01\x00\x10"[..], &[0xaa; COOKIE_LEN]].concat());
+        let header = &b"SNDR\x01\x02\x00\x28"[..];
         let terms = &[1, 1, 2, 2, 1, 2, 3, 4][..];
-        let expected = [header, terms, &[0xaa; 32], &[0xbb; 32]].concat();
+        let expected = [header, terms, &[0xaa; COOKIE_LEN], &[0xbb; COOKIE_LEN]].concat();
         assert_eq!(Message::List(list()).encode(), expected);
         let mut confirm = expected;
         confirm[5] = 3;
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn lists_need_n_distinct_cookies() {
-        let (a, b) = (Cookie([1; 32]), Cookie([2; 32]));
+        let (a, b) = (Cookie([1; COOKIE_LEN]), Cookie([2; COOKIE_LEN]));
         let terms = list().terms();
         let count = ListError::Count { channels: 2, cookies: 3 };
         assert_eq!(List::new(terms, vec![a, b, a]).unwrap_err(), count);
@@ -342,9 +342,9 @@ mod tests {
     fn a_datagram_is_one_whole_message() {
         let mut bytes = Message::List(list()).encode();
         bytes.push(0);
-        assert_eq!(Message::parse(&bytes).unwrap_err(), MessageError::Length { got: 81 });
-        bytes.truncate(79);
-        assert_eq!(Message::parse(&bytes).unwrap_err(), MessageError::Length { got: 79 });
+        assert_eq!(Message::parse(&bytes).unwrap_err(), MessageError::Length { got: 49 });
+        bytes.truncate(47);
+        assert_eq!(Message::parse(&bytes).unwrap_err(), MessageError::Length { got: 47 });
         assert_eq!(Message::parse(&[]).unwrap_err(), MessageError::Length { got: 0 });
     }
 

@@ -293,7 +293,7 @@ async fn connections_that_are_left_take_nobody_elses_place() {
     let mut left = Vec::new();
     for _ in 0..100 {
         let mut stream = TcpStream::connect(addresses[0]).await.unwrap();
-        let mut cookie = [0; 40];
+        let mut cookie = [0; 24];
         stream.read_exact(&mut cookie).await.unwrap();
         left.push(stream);
     }

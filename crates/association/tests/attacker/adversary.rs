@@ -12,7 +12,8 @@ use crate::forgery::{Forgery, Inks};
 use crate::world::Wire;
 
 /// Messages of a handshake that was over before this one began.
-const OLD_HANDSHAKE: [[u8; COOKIE_LEN]; 3] = [[0x11; 32], [0x22; 32], [0x33; 32]];
+const OLD_HANDSHAKE: [[u8; COOKIE_LEN]; 3] =
+    [[0x11; COOKIE_LEN], [0x22; COOKIE_LEN], [0x33; COOKIE_LEN]];
 
 pub(crate) struct Adversary {
     rng: Rng,

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use association::{
-    Acceptable, Client, ClientAbort, ClientEvent, ConnectionId, Cookie, List, Message, Protocol,
-    Scheme, Server, ServerAbort, ServerConfig, ServerEvent, Terms,
+    Acceptable, COOKIE_LEN, Client, ClientAbort, ClientEvent, ConnectionId, Cookie, List, Message,
+    Protocol, Scheme, Server, ServerAbort, ServerConfig, ServerEvent, Terms,
 };
 
 pub(crate) const NOW: Duration = Duration::from_secs(1000);
@@ -101,7 +101,7 @@ pub(crate) fn id(number: u64) -> ConnectionId {
 }
 
 pub(crate) fn cookie(number: u8) -> Cookie {
-    Cookie::new([number; 32])
+    Cookie::new([number; COOKIE_LEN])
 }
 
 pub(crate) fn xor(n: u8) -> Terms {

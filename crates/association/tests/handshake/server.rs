@@ -1,8 +1,8 @@
 //! The server's decisions, one by one. Connection i has the cookie i.
 
 use association::{
-    ConnectionId, Cookie, Kind, List, Message, MessageError, NotPending, OpenError, Protocol,
-    Scheme, Server, ServerAbort, ServerEvent, Terms,
+    COOKIE_LEN, ConnectionId, Cookie, Kind, List, Message, MessageError, NotPending, OpenError,
+    Protocol, Scheme, Server, ServerAbort, ServerEvent, Terms,
 };
 
 use crate::pair::{NOW, PATIENCE, config, cookie, id, list, server, xor};
@@ -231,7 +231,7 @@ fn names_and_cookies_are_not_taken_twice() {
 fn many_lists_naming_one_cookie_go_with_it() {
     let mut server = server();
     let numbered = |number: u64| {
-        let mut bytes = [0; 32];
+        let mut bytes = [0; COOKIE_LEN];
         bytes[..8].copy_from_slice(&number.to_be_bytes());
         Cookie::new(bytes)
     };

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use association::{
-    Client, Cookie, HEADER_LEN, Kind, List, Message, MessageError, Protocol, Scheme, Terms,
+    COOKIE_LEN, Client, Cookie, HEADER_LEN, Kind, List, Message, MessageError, Protocol, Scheme,
+    Terms,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -26,7 +27,7 @@ fn any_changed_byte_aborts() {
         for kind in [Kind::Cookie, Kind::List, Kind::Confirm] {
             let cookies = if kind == Kind::Cookie { 1 } else { usize::from(n) };
             let terms = if kind == Kind::Cookie { 0 } else { 8 };
-            for place in 0..HEADER_LEN + terms + 32 * cookies {
+            for place in 0..HEADER_LEN + terms + COOKIE_LEN * cookies {
                 for channel in 0..n.into() {
                     (1..=u8::MAX).for_each(|flip| change_one_byte(n, kind, channel, place, flip));
                 }
@@ -74,9 +75,9 @@ fn terms() -> impl Strategy<Value = Terms> {
 }
 
 fn any_list() -> impl Strategy<Value = List> {
-    (terms(), any::<[u8; 31]>()).prop_map(|(terms, salt)| {
+    (terms(), any::<[u8; COOKIE_LEN - 1]>()).prop_map(|(terms, salt)| {
         let cookie = |place: u8| {
-            let mut bytes = [place; 32];
+            let mut bytes = [place; COOKIE_LEN];
             bytes[1..].copy_from_slice(&salt);
             Cookie::new(bytes)
         };
@@ -86,7 +87,7 @@ fn any_list() -> impl Strategy<Value = List> {
 
 fn any_message() -> impl Strategy<Value = Message> {
     prop_oneof![
-        any::<[u8; 32]>().prop_map(|bytes| Message::Cookie(Cookie::new(bytes))),
+        any::<[u8; COOKIE_LEN]>().prop_map(|bytes| Message::Cookie(Cookie::new(bytes))),
         any_list().prop_map(Message::List),
         any_list().prop_map(Message::Confirm),
     ]

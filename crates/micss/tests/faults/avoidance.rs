@@ -55,7 +55,7 @@ impl House {
 #[tokio::test]
 async fn a_channel_that_a_stream_could_not_open_with_is_avoided() {
     let service = start_service(async |_| ()).await;
-    let plan = Plan { direction: Direction::Up, at: 60, fault: Fault::Silence };
+    let plan = Plan { direction: Direction::Up, at: 40, fault: Fault::Silence };
     let house = House::new(service, async |to| Meddler::start(to, plan).await.address).await;
     assert_eq!(house.open(service).await.0, 0);
     for _ in 0..10 {

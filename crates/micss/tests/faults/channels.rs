@@ -7,7 +7,7 @@ use crate::pattern::pattern;
 use crate::scene::{LEN, Outcome, play, play_with};
 
 /// The length of a cookie message.
-const COOKIE: usize = 40;
+const COOKIE: usize = 24;
 
 /// The length of an `Opened` record.
 const OPENED: usize = 36;
@@ -18,12 +18,12 @@ const OPEN: usize = OPENED + 7;
 /// Bytes of each direction that are worth meddling with: all that are not lengths, since more
 /// bytes than come would be waited for.
 fn places(direction: Direction, n: usize) -> Vec<usize> {
-    let list = 16 + 32 * n;
+    let list = 16 + 16 * n;
     let (handshake, opening, data) = match direction {
         Direction::Up => (vec![0, 5, 8, 12, 30, list - 1], list, list + OPEN),
         Direction::Down => {
             let confirmed = COOKIE + list;
-            (vec![0, 5, 20, COOKIE, COOKIE + 30, confirmed - 1], confirmed, confirmed + OPENED)
+            (vec![0, 5, 20, COOKIE, COOKIE + 20, confirmed - 1], confirmed, confirmed + OPENED)
         }
     };
     // A point, a tag, a kind and, too long at once, a length.
@@ -138,7 +138,7 @@ async fn a_channel_that_is_stuck_and_is_not_needed() {
 /// able to see that it is so.
 #[tokio::test]
 async fn without_the_code_a_changed_bit_goes_unnoticed() {
-    let at = 16 + 32 * 2 + OPEN + 1000;
+    let at = 16 + 16 * 2 + OPEN + 1000;
     let plan = Plan { direction: Direction::Up, at, fault: Fault::Flip };
     let outcome = play(2, "none", 0, plan).await;
     let mut expected = pattern(LEN);

@@ -16,7 +16,7 @@ use crate::common::{
 };
 
 /// The length of a cookie message, and where the cookie is in it.
-const COOKIE: usize = 40;
+const COOKIE: usize = 24;
 const HEADER: usize = 8;
 
 /// A server, and a service behind it that ends every connection at once.
@@ -26,18 +26,18 @@ async fn server(n: usize) -> (Running, SocketAddr) {
 }
 
 /// A connection that has heard its cookie.
-async fn greeted(address: SocketAddr) -> (TcpStream, [u8; 32]) {
+async fn greeted(address: SocketAddr) -> (TcpStream, [u8; COOKIE - HEADER]) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let mut message = [0; COOKIE];
     stream.read_exact(&mut message).await.unwrap();
-    assert_eq!(message[..HEADER], *b"SNDR\x01\x01\x00\x20");
+    assert_eq!(message[..HEADER], *b"SNDR\x01\x01\x00\x10");
     (stream, message[HEADER..].try_into().unwrap())
 }
 
 /// A list on MICSS's terms.
-pub(crate) fn list(cookies: &[[u8; 32]]) -> Vec<u8> {
+pub(crate) fn list(cookies: &[[u8; COOKIE - HEADER]]) -> Vec<u8> {
     let n = u8::try_from(cookies.len()).unwrap();
-    let [high, low] = (8 + 32 * u16::from(n)).to_be_bytes();
+    let [high, low] = (8 + 16 * u16::from(n)).to_be_bytes();
     let head = [b'S', b'N', b'D', b'R', 1, 2, high, low, 1, 1, n, n, 0, 0, 0, 0];
     [&head[..], cookies.as_flattened()].concat()
 }
@@ -58,13 +58,13 @@ async fn assert_serves(server: &Running, service: SocketAddr) {
 #[tokio::test]
 async fn bytes_that_are_no_handshake() {
     let (server, service) = server(2).await;
-    let whole = list(&[[1; 32], [2; 32]]);
+    let whole = list(&[[1; 16], [2; 16]]);
     let cases: [(&str, &[u8]); 5] = [
         ("garbage", &[0xA5; 1000]),
         ("a list of others' cookies", &whole),
-        ("a cookie", b"SNDR\x01\x01\x00\x20"),
+        ("a cookie", b"SNDR\x01\x01\x00\x10"),
         ("a list that is too long", b"SNDR\x01\x02\xff\xe8"),
-        ("another version", b"SNDR\x02\x02\x00\x48"),
+        ("another version", b"SNDR\x02\x02\x00\x28"),
     ];
     for (what, bytes) in cases {
         let (mut stream, cookie) = greeted(server.addresses[0]).await;
@@ -83,7 +83,7 @@ async fn bytes_that_are_no_handshake() {
 async fn half_a_list_and_an_end() {
     let (server, service) = server(2).await;
     let (mut stream, cookie) = greeted(server.addresses[0]).await;
-    stream.write_all(&list(&[cookie, [2; 32]])[..50]).await.unwrap();
+    stream.write_all(&list(&[cookie, [2; 16]])[..34]).await.unwrap();
     stream.shutdown().await.unwrap();
     assert_closed(stream, "half a list").await;
     assert_serves(&server, service).await;
@@ -136,7 +136,7 @@ async fn a_list_that_names_a_victims_cookies() {
         stream.write_all(request.rest(channel)).await.unwrap();
     }
     for stream in [&mut first, &mut second] {
-        let mut confirm = [0; HEADER + 8 + 64];
+        let mut confirm = [0; HEADER + 8 + 2 * 16];
         stream.read_exact(&mut confirm).await.unwrap();
         assert_eq!(confirm[5], 3, "a confirm");
         assert_eq!(confirm[16..], *theirs.as_flattened());

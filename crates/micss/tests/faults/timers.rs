@@ -40,7 +40,7 @@ async fn seconds_to_the_end(mut stream: TcpStream) -> u64 {
 async fn a_client_that_never_lists_its_cookies() {
     let server = lonely_server().await;
     let mut stream = TcpStream::connect(server.addresses[0]).await.unwrap();
-    read(&mut stream, 40).await;
+    read(&mut stream, 24).await;
     tokio::time::pause();
     assert_eq!(seconds_to_the_end(stream).await, 90);
     server.stop().await;
@@ -51,7 +51,7 @@ async fn a_client_that_never_lists_its_cookies() {
 async fn a_client_that_drips() {
     let server = lonely_server().await;
     let mut stream = TcpStream::connect(server.addresses[0]).await.unwrap();
-    let cookie = read(&mut stream, 40).await[8..].try_into().unwrap();
+    let cookie = read(&mut stream, 24).await[8..].try_into().unwrap();
     stream.write_all(&list(&[cookie])[..10]).await.unwrap();
     tokio::time::pause();
     tokio::time::sleep(Duration::from_secs(26)).await;
@@ -64,7 +64,7 @@ async fn a_client_that_drips() {
 async fn a_client_that_never_says_where_it_wants_to_go() {
     let server = lonely_server().await;
     let mut stream = TcpStream::connect(server.addresses[0]).await.unwrap();
-    let cookie = read(&mut stream, 40).await[8..].try_into().unwrap();
+    let cookie = read(&mut stream, 24).await[8..].try_into().unwrap();
     stream.write_all(&list(&[cookie])).await.unwrap();
     tokio::time::pause();
     assert_eq!(seconds_to_the_end(stream).await, 30);

@@ -1,6 +1,6 @@
 //! A server's cookies and tokens: made of its secret, so that nothing is kept for whoever asks.
 //!
-//! A cookie is HMAC-SHA-256 under a secret of the server's over the channel, the address and the
+//! A cookie is the first half of HMAC-SHA-256 under a secret of the server's over the channel, the address and the
 //! nonce that it is for, and the time in periods of [`PATIENCE`]. So whoever shows one has received
 //! it there, in this period or the last. To the association it is a cookie like any: it does not come
 //! twice for two connections. That nobody can tell the next one is not what its promises rest on;
@@ -10,7 +10,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use association::{COOKIE_LEN, Cookie};
+use association::Cookie;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use sharing::{Generator, RandomError};
@@ -72,10 +72,12 @@ impl Cookies {
 
     fn make_in(&self, holder: Holder, period: u64) -> (Cookie, Token) {
         let [t0, t1, t2, ..] = self.digest(FOR_TOKEN, holder, period);
-        (Cookie::new(self.digest(FOR_COOKIE, holder, period)), Token::new([t0, t1, t2]))
+        let digest = self.digest(FOR_COOKIE, holder, period);
+        let (cookie, _) = digest.split_first_chunk().expect("a digest is longer than a cookie");
+        (Cookie::new(*cookie), Token::new([t0, t1, t2]))
     }
 
-    fn digest(&self, purpose: u8, holder: Holder, period: u64) -> [u8; COOKIE_LEN] {
+    fn digest(&self, purpose: u8, holder: Holder, period: u64) -> [u8; 32] {
         let mut code = self.code.clone();
         let channel = u8::try_from(holder.channel).expect("at most 16 channels");
         let ip = match holder.address.ip() {

@@ -302,10 +302,10 @@ mod tests {
         let [hello, cookie, list, confirm]: [Vec<u8>; 4] =
             datagrams(2).iter().map(Datagram::encode).collect::<Vec<_>>().try_into().unwrap();
         assert_eq!(hello[..9], [0x81, 1, 2, 3, 4, 5, 6, 7, 8]);
-        assert_eq!((hello.len(), cookie.len()), (84, 84));
+        assert_eq!((hello.len(), cookie.len()), (68, 68));
         assert_eq!((cookie[0], &cookie[41..49]), (0x91, &b"\x01\x02\x03SNDR\x01"[..]));
-        assert_eq!((list[0], list.len()), (0xa1, 41 + 288 + 16 + 64));
-        assert_eq!((confirm[0], confirm.len()), (0xb1, 41 + 16 + 64));
+        assert_eq!((list[0], list.len()), (0xa1, 41 + 288 + 16 + 32));
+        assert_eq!((confirm[0], confirm.len()), (0xb1, 41 + 16 + 32));
     }
 
     #[test]
@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(changed(0, 0x71), DatagramError::Kind(7));
         assert_eq!(changed(0, 0xc1), DatagramError::Kind(12));
         assert_eq!(changed(0, 0x82), DatagramError::Version(2));
-        assert_eq!(changed(83, 1), DatagramError::Padding);
+        assert_eq!(changed(67, 1), DatagramError::Padding);
         assert_eq!(Datagram::parse(&[0x81; 41]).unwrap_err(), DatagramError::Length(41));
         assert_eq!(Datagram::parse(&[]).unwrap_err(), DatagramError::Length(0));
         let mut confirm = all[3].encode();
