@@ -11,8 +11,10 @@ use std::time::Duration;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
+use tracing::field::display;
 use tracing::warn;
+use zeroize::Zeroizing;
 
 use crate::StreamError;
 use crate::config::Channel;
@@ -20,6 +22,8 @@ use crate::incoming::{Incoming, Loss};
 use crate::liveness::is_silent;
 use crate::meter::Metered;
 use crate::outgoing::Outgoing;
+use crate::pool::MOMENT;
+use crate::record::Kind;
 
 /// How often it is looked whether a peer is silent that does not take its share.
 const LOOK: Duration = Duration::from_secs(1);
@@ -77,7 +81,7 @@ pub(crate) async fn send<W: AsyncWrite + Unpin + AsRef<TcpStream>>(
         for (channel, writer) in channels.iter().enumerate() {
             let waits = !outgoing.rest(channel).is_empty();
             if waits && is_silent(writer.as_ref(), SILENCE) && outgoing.lose(channel) {
-                give_up(channel, writer, Loss::Behind);
+                give_up(writer, Loss::Behind);
             }
         }
     }
@@ -95,7 +99,7 @@ async fn taken<W: AsyncWrite + Unpin + AsRef<TcpStream>>(
                 match Pin::new(&mut *writer).poll_write(context, outgoing.rest(channel)) {
                     Poll::Ready(Ok(len)) => outgoing.advance(channel, len),
                     Poll::Ready(Err(_)) if outgoing.lose(channel) => {
-                        give_up(channel, writer, Loss::Broken);
+                        give_up(writer, Loss::Broken);
                     }
                     Poll::Ready(Err(source)) => {
                         return Poll::Ready(Err(StreamError::Channel { channel, source }));
@@ -146,19 +150,45 @@ pub(crate) async fn receive<R: AsyncRead + Unpin + AsRef<TcpStream>>(
     .await
 }
 
-/// Closes the channels that a stream has lost, in both directions.
-pub(crate) fn give_up_lost<R: AsRef<TcpStream>>(channels: &[Metered<R>], incoming: &mut Incoming) {
-    while let Some((channel, why)) = incoming.poll_lost() {
-        give_up(channel, &channels[channel], why);
+/// Waits for an end's first record. Where the stream can do without a channel, one that lets the others' shares
+/// of it wait for more than a moment is lost.
+pub(crate) async fn receive_first<R: AsyncRead + Unpin + AsRef<TcpStream>>(
+    channels: &mut [Metered<R>],
+    incoming: &mut Incoming,
+) -> Result<(Kind, Zeroizing<Vec<u8>>), StreamError> {
+    let mut begun = None;
+    loop {
+        if let Some(received) = incoming.take_next()? {
+            return Ok((received.kind, Zeroizing::new(received.payload.to_vec())));
+        }
+        if incoming.patience().is_some() {
+            let late = *begun.get_or_insert_with(Instant::now) + MOMENT;
+            if let Ok(received) = timeout_at(late, receive(channels, incoming)).await {
+                received?;
+                continue;
+            }
+            if incoming.lose_those_behind() {
+                begun = None;
+                continue;
+            }
+        }
+        receive(channels, incoming).await?;
     }
 }
 
-fn give_up<S: AsRef<TcpStream>>(channel: usize, connection: &Metered<S>, why: Loss) {
-    let stream: &TcpStream = connection.as_ref();
-    if connection.lose(why) {
+/// Closes the channels that a stream has lost, in both directions.
+pub(crate) fn give_up_lost<R: AsRef<TcpStream>>(channels: &[Metered<R>], incoming: &mut Incoming) {
+    while let Some((channel, why)) = incoming.poll_lost() {
+        give_up(&channels[channel], why);
+    }
+}
+
+fn give_up<S: AsRef<TcpStream>>(channel: &Metered<S>, why: Loss) {
+    let stream: &TcpStream = channel.as_ref();
+    if channel.lose(why) {
         // Where it is broken already, the system does not say.
-        let peer = stream.peer_addr().ok();
-        warn!(channel = channel + 1, ?peer, %why, "a channel is lost, and its stream goes on without it");
+        let peer = stream.peer_addr().ok().map(display);
+        warn!(channel = channel.place + 1, peer, %why, "a channel is lost, and its stream goes on without it");
     }
     // It may be broken already.
     let _ = SockRef::from(stream).shutdown(Shutdown::Both);

@@ -94,6 +94,17 @@ impl StreamError {
         }
     }
 
+    /// The same of the channel with this index: a stream's channels are counted without those that it lacks.
+    pub(crate) fn on(self, channel: usize) -> Self {
+        match self {
+            Self::Channel { source, .. } => Self::Channel { channel, source },
+            Self::Record(RecordError::Unfinished { .. }) => {
+                Self::Record(RecordError::Unfinished { channel })
+            }
+            other => other,
+        }
+    }
+
     /// Whether somebody on a channel must have changed something, rather than something failed.
     pub fn is_tampering(&self) -> bool {
         matches!(self, Self::Record(RecordError::Tampered | RecordError::Uneven))

@@ -148,7 +148,8 @@ impl Lobby {
         stream.write_all(&Message::Cookie(cookie).encode()).await.ok()?;
         let (seat, rest) = guest.wait(&mut stream, seat).await?;
         drop(guest);
-        seat.take(Connection { stream: Metered::new(stream, meter), peer, rest })
+        let stream = Metered::new(stream, meter, seat.index);
+        seat.take(Connection { stream, peer, rest })
     }
 
     fn refuse(&self, peer: SocketAddr, error: &dyn std::fmt::Display) {
@@ -189,7 +190,7 @@ impl State {
     fn hand_out_seats(&mut self) {
         while let Some(event) = self.table.poll_event() {
             match event {
-                // The cookie is known without it, and the confirm goes out with the first record.
+                // The cookie is known without it, and whoever serves the stream sends the confirm.
                 ServerEvent::Transmit { .. } => {}
                 ServerEvent::Associated { list, connections } => {
                     let empty = Mutex::new(connections.iter().map(|_| None).collect());

@@ -126,14 +126,16 @@ impl Drop for Waiting {
 pub(crate) struct Metered<S> {
     inner: S,
     pub(crate) meter: Arc<Meter>,
+    /// The channel's index: at a client among all that are configured, of which a stream may have fewer.
+    pub(crate) place: usize,
     /// Whether the stream goes on without it. The halves know the same.
     lost: Arc<AtomicBool>,
 }
 
 impl<S> Metered<S> {
     /// From here on, what is read and written is counted.
-    pub(crate) fn new(inner: S, meter: Arc<Meter>) -> Self {
-        Self { inner, meter, lost: Arc::default() }
+    pub(crate) fn new(inner: S, meter: Arc<Meter>, place: usize) -> Self {
+        Self { inner, meter, place, lost: Arc::default() }
     }
 
     /// The stream goes on without it. Counts that, and returns whether it was not known yet.
@@ -154,11 +156,11 @@ impl<S> Metered<S> {
 impl Metered<TcpStream> {
     /// Its halves, which count as it does.
     pub(crate) fn split(&mut self) -> (Metered<ReadHalf<'_>>, Metered<WriteHalf<'_>>) {
-        let (reader, writer) = self.inner.split();
-        let (meter, lost) = (&self.meter, &self.lost);
+        let Self { inner, meter, place, lost } = self;
+        let (place, (reader, writer)) = (*place, inner.split());
         (
-            Metered { inner: reader, meter: Arc::clone(meter), lost: Arc::clone(lost) },
-            Metered { inner: writer, meter: Arc::clone(meter), lost: Arc::clone(lost) },
+            Metered { inner: reader, meter: Arc::clone(meter), place, lost: Arc::clone(lost) },
+            Metered { inner: writer, meter: Arc::clone(meter), place, lost: Arc::clone(lost) },
         )
     }
 }
@@ -303,7 +305,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let meter = Arc::<Meter>::default();
-        let mut metered = Metered::new(stream, Arc::clone(&meter));
+        let mut metered = Metered::new(stream, Arc::clone(&meter), 0);
         let (reader, writer) = metered.split();
         assert!(reader.lose(Loss::Behind) && !writer.lose(Loss::Broken));
         assert!(!metered.lose(Loss::Lied));

@@ -1,5 +1,5 @@
 //! The client's end of a stream that opens. The list, the request and what the application says at once go
-//! out together; the server's confirms and its answer come back together.
+//! out together; the server's confirms and its answer come back together, or the confirms at once.
 
 use std::future::poll_fn;
 use std::io;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use association::{Client as Handshake, ClientEvent, Cookie, Message, Terms};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::StreamError;
 use crate::channel;
@@ -58,7 +58,7 @@ impl Opening {
         Ok((Self { handshake, terms, since: Instant::now(), confirm }, list))
     }
 
-    /// Waits for the confirms, so long at most, and then for the server's answer.
+    /// Waits for the confirms, so long at most, and for the server's answer.
     ///
     /// # Errors
     /// When they do not come, or are not as they must be, or the server refuses.
@@ -69,27 +69,23 @@ impl Opening {
         patience: Duration,
     ) -> Result<(), StreamError> {
         let raw = self.terms.options() & OPTION_NO_RECORDS != 0;
+        let since = Instant::now();
         match timeout(patience, self.confirmed(channels, incoming)).await {
             Ok(confirmed) => confirmed?,
             Err(_) => return Err(silence(channels, patience)),
         }
-        let answer = timeout(ANSWER_TIMEOUT, async {
-            loop {
-                if let Some(received) = incoming.take_next()? {
-                    return match received.kind {
-                        Kind::Opened => Ok(()),
-                        Kind::Refused => {
-                            let reason = received.payload.first().copied();
-                            let refusal = reason.and_then(Refusal::from_byte);
-                            Err(refusal.unwrap_or(Refusal::Unreachable).into())
-                        }
-                        kind => Err(StreamError::Unexpected(kind)),
-                    };
-                }
-                channel::receive(channels, incoming).await?;
+        let answer = channel::receive_first(channels, incoming);
+        let Ok(answer) = timeout_at(since + ANSWER_TIMEOUT, answer).await else {
+            return Err(silence(channels, ANSWER_TIMEOUT));
+        };
+        match answer? {
+            (Kind::Opened, _) => {}
+            (Kind::Refused, reason) => {
+                let refusal = reason.first().copied().and_then(Refusal::from_byte);
+                return Err(refusal.unwrap_or(Refusal::Unreachable).into());
             }
-        });
-        answer.await.unwrap_or_else(|_| Err(silence(channels, ANSWER_TIMEOUT)))?;
+            (kind, _) => return Err(StreamError::Unexpected(kind)),
+        }
         if raw {
             incoming.drop_records();
         }
@@ -149,13 +145,15 @@ impl Opening {
     }
 }
 
-/// Why there was no answer for so long: a channel that is dead, as far as one can be found.
+/// Why there was no answer for so long: a channel that is dead. If all are, it is not the channels.
 fn silence<R: AsRef<TcpStream>>(channels: &[Metered<R>], time: Duration) -> StreamError {
-    let dead = channels.iter().position(|channel| is_silent(channel.as_ref(), time));
-    dead.map_or(StreamError::NotOpened, |channel| StreamError::Channel {
-        channel,
-        source: io::ErrorKind::TimedOut.into(),
-    })
+    let is_dead = |channel: &Metered<R>| is_silent(channel.as_ref(), time);
+    match channels.iter().position(is_dead) {
+        Some(channel) if !channels.iter().all(is_dead) => {
+            StreamError::Channel { channel, source: io::ErrorKind::TimedOut.into() }
+        }
+        _ => StreamError::NotOpened,
+    }
 }
 
 /// Waits until one of the channels has brought so many bytes. Returns which and the bytes, or nothing if it

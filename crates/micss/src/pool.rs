@@ -36,10 +36,6 @@ pub(crate) const ATTEMPT: Duration = Duration::from_secs(5);
 /// How long to wait for a channel that a stream can do without.
 pub(crate) const MOMENT: Duration = Duration::from_secs(2);
 
-/// How long streams go without a channel that one could not open with: who meddles there costs one stream its
-/// attempts now and then, and not every stream.
-const AVOIDED: Duration = Duration::from_secs(300);
-
 /// How long a set that was taken may be missing before another is made: those of streams that end meanwhile
 /// come back.
 const RETURN: Duration = Duration::from_millis(100);
@@ -63,14 +59,14 @@ pub(crate) struct Pool {
     taken: Notify,
     /// The channels that could be connected the last time.
     places: Mutex<Vec<usize>>,
-    /// A channel that a stream could not open with, and when that was.
-    avoided: Mutex<Option<(usize, Instant)>>,
+    /// The channel without which alone the last stream opened.
+    suspect: Mutex<Option<usize>>,
 }
 
 /// A set for one stream.
 pub(crate) struct Ready {
     /// The indices of its channels: of all, or of as many as are needed at least.
-    places: Vec<usize>,
+    pub(crate) places: Vec<usize>,
     /// The connections, in the order of the channels.
     pub(crate) streams: Vec<Metered<TcpStream>>,
     /// Their cookies.
@@ -96,7 +92,7 @@ impl Pool {
             wanted: Mutex::new(Instant::now()),
             taken: Notify::new(),
             places: Mutex::new((0..all).collect()),
-            avoided: Mutex::default(),
+            suspect: Mutex::default(),
         }
     }
 
@@ -151,13 +147,8 @@ impl Pool {
                     return Ok(ready);
                 }
                 Some(_) => {}
-                None => break,
+                None => return self.make(None).await,
             }
-        }
-        let avoided = self.avoided();
-        match self.make(avoided).await {
-            Err(_) if avoided.is_some() => self.make(None).await,
-            made => made,
         }
     }
 
@@ -176,9 +167,9 @@ impl Pool {
         let places = (0..finished.len()).collect();
         let (mut streams, mut cookies) = (Vec::new(), Vec::new());
         let greeted = timeout(HANDSHAKE_TIMEOUT, async {
-            for Finished { mut stream, meter, rest } in finished {
+            for (place, Finished { mut stream, meter, rest }) in finished.into_iter().enumerate() {
                 cookies.push(greeted(&mut stream, &rest).await?);
-                streams.push(Metered::new(stream, meter));
+                streams.push(Metered::new(stream, meter, place));
             }
             Some(Ready { places, streams, cookies })
         });
@@ -230,13 +221,12 @@ impl Pool {
     /// Makes so many sets at the same time.
     async fn make_some(&self, missing: usize) -> Result<(), StreamError> {
         let mut making = JoinSet::new();
-        let avoided = self.avoided();
         for _ in 0..missing {
-            making.spawn(self.makes(avoided));
+            making.spawn(self.makes(None));
         }
         while let Some(made) = making.join_next().await {
             let ready = made.expect("connecting does not panic")?;
-            self.note(&ready, avoided);
+            self.note(&ready);
             self.keep(ready);
         }
         Ok(())
@@ -248,30 +238,33 @@ impl Pool {
     /// When not as many channels as are needed can be connected.
     pub(crate) async fn make(&self, without: Option<usize>) -> Result<Ready, StreamError> {
         let ready = self.makes(without).await?;
-        self.note(&ready, without);
+        if without.is_none() {
+            self.note(&ready);
+        }
         Ok(ready)
     }
 
-    /// A stream has not opened: a channel may be dead, and so those that are kept of no use. Closes them.
+    /// A stream has not opened: a channel may be dead, and so the sets that are kept of no use. Closes them.
     pub(crate) fn distrust(&self) {
         self.kept().clear();
         self.taken.notify_one();
     }
 
-    /// A stream opened only without this channel: the next ones do without it at once.
+    /// A stream opened only without this channel. The next that does not open tries that first.
     pub(crate) fn blame(&self, place: usize) {
         self.meters[place].broken.up();
-        let minutes = AVOIDED.as_secs() / 60;
-        warn!(channel = place + 1, minutes, "a stream opened only without this channel; avoided");
-        *self.avoided.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some((place, Instant::now()));
-        self.distrust();
+        warn!(channel = place + 1, "a stream opened only without this channel");
+        self.suspect(Some(place));
     }
 
-    /// The channel to do without, if there is one.
-    fn avoided(&self) -> Option<usize> {
-        let avoided = *self.avoided.lock().unwrap_or_else(PoisonError::into_inner);
-        avoided.filter(|(_, since)| since.elapsed() < AVOIDED).map(|(place, _)| place)
+    /// Which channel is to be tried without first, if a stream does not open; none is after one that has.
+    pub(crate) fn suspect(&self, place: Option<usize>) {
+        *self.suspect.lock().unwrap_or_else(PoisonError::into_inner) = place;
+    }
+
+    /// The channel that the last stream could not open with, if there is one.
+    pub(crate) fn suspected(&self) -> Option<usize> {
+        *self.suspect.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn makes(
@@ -285,9 +278,9 @@ impl Pool {
     }
 
     /// Logs which channels could not be connected, when that changes.
-    fn note(&self, ready: &Ready, without: Option<usize>) {
+    fn note(&self, ready: &Ready) {
         let mut before = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        if without.is_some() || *before == ready.places {
+        if *before == ready.places {
             return;
         }
         before.clone_from(&ready.places);
@@ -347,7 +340,8 @@ async fn make(
         let Ok(next) = timeout_at(deadline, connecting.join_next()).await else {
             for (channel, (Channel { server, .. }, meter)) in unanswered.into_iter().rev() {
                 meter.unconnected.up();
-                let source = io::ErrorKind::TimedOut.into();
+                let said = "timed out, or nobody greets there";
+                let source = io::Error::new(io::ErrorKind::TimedOut, said);
                 failed = StreamError::Connect { channel, server, source };
             }
             break;
@@ -358,7 +352,7 @@ async fn make(
         match connected {
             Ok((stream, cookie)) => {
                 meter.connected.up();
-                made.push((place, Metered::new(stream, meter), cookie));
+                made.push((place, Metered::new(stream, meter, place), cookie));
             }
             Err(error) => {
                 meter.unconnected.up();

@@ -92,20 +92,13 @@ impl Channels {
         channel::send(&mut self.streams, &mut self.outgoing).await
     }
 
-    /// Waits for one record, which must come within the given time.
+    /// Waits for the first record, which must come within the given time.
     pub(crate) async fn receive(
         &mut self,
         within: Duration,
     ) -> Result<(Kind, Zeroizing<Vec<u8>>), StreamError> {
-        let receive = async {
-            loop {
-                if let Some(received) = self.incoming.take_next()? {
-                    return Ok((received.kind, Zeroizing::new(received.payload.to_vec())));
-                }
-                channel::receive(&mut self.streams, &mut self.incoming).await?;
-            }
-        };
-        timeout(within, receive).await.map_err(|_| StreamError::Stalled)?
+        let received = channel::receive_first(&mut self.streams, &mut self.incoming);
+        timeout(within, received).await.map_err(|_| StreamError::Stalled)?
     }
 
     /// Reads on until the peer has said all, whatever that is.
@@ -144,7 +137,7 @@ impl Channels {
             self.spare,
         );
         if let Err(error) = result.await {
-            self.blame(&error);
+            let error = self.blame(error);
             channel::give_up_lost(&self.streams, &mut self.incoming);
             drop(application);
             self.abort().await;
@@ -178,11 +171,13 @@ impl Channels {
         self.streams.iter().map(AsRef::as_ref).for_each(reset_when_dropped);
     }
 
-    /// Counts that a channel broke, if one did.
-    pub(crate) fn blame(&self, error: &StreamError) {
-        if let Some(channel) = error.channel() {
-            self.streams[channel].meter.broken.up();
-        }
+    /// Counts that a channel broke, if one did. Returns the error with the channel's own index.
+    pub(crate) fn blame(&self, error: StreamError) -> StreamError {
+        let Some(channel) = error.channel().map(|channel| &self.streams[channel]) else {
+            return error;
+        };
+        channel.meter.broken.up();
+        error.on(channel.place)
     }
 
     /// Tells the peer that what was sent is incomplete. Where no record can say so, because there

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use association::Message;
+use association::{Message, Scheme};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -288,8 +288,8 @@ async fn open(
         channels.incoming.drop_records();
     }
     channels.outgoing.precede(Message::Confirm(list).encode());
-    if channels.outgoing.has_spare() {
-        // A client that can try again is to know soon whether it must, however slow the service is.
+    if terms.scheme() == Scheme::Shamir {
+        // Its client can try again, and is to know soon whether it must, however slow the service is.
         channels.outgoing.seal_preceding();
         channels.send_sealed().await?;
     }

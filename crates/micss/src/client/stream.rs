@@ -15,7 +15,7 @@ use crate::StreamError;
 use crate::config::{ClientConfig, Integrity};
 use crate::meter::Tally;
 use crate::opening::Opening;
-use crate::pool::{ATTEMPT, Pool, Ready};
+use crate::pool::{ATTEMPT, MOMENT, Pool, Ready};
 use crate::record::Kind;
 use crate::relay::{Channels, Finished, log_end, reset, reset_when_dropped};
 use crate::server::{ANSWER_TIMEOUT, OPTION_NO_RECORDS, OPTION_ONCE};
@@ -178,7 +178,8 @@ async fn open(
     let has_records = config.integrity == Integrity::TamperCode;
     let raw = if has_records { 0 } else { OPTION_NO_RECORDS };
     let once = if pool.keeps() { 0 } else { OPTION_ONCE };
-    let scheme = if k == n { Scheme::Xor } else { Scheme::Shamir };
+    // This also tells the server that the client waits for it, and may try again.
+    let scheme = if pool.has_spare() { Scheme::Shamir } else { Scheme::Xor };
     let terms = Terms::new(Protocol::MicssStream, scheme, k, n, raw | once)
         .expect("as many channels as are needed");
     let (opening, list) = Opening::new(terms, &cookies)?;
@@ -200,8 +201,7 @@ async fn open_and_wait(
     pool: &Pool,
     target: &Target,
 ) -> Result<Channels, StreamError> {
-    let patience = if pool.has_spare() { ATTEMPT } else { ANSWER_TIMEOUT };
-    let answered = async |ready| {
+    let answered = async |ready: Ready, patience| {
         let (mut channels, opening) = open(config, pool, ready, target).await?;
         let answered = async {
             channels.send_sealed().await?;
@@ -209,18 +209,27 @@ async fn open_and_wait(
         };
         match answered.await {
             Ok(()) => Ok(channels),
-            Err(error) => {
-                channels.blame(&error);
-                Err(error)
-            }
+            Err(error) => Err(channels.blame(error)),
         }
     };
-    let mut attempt = answered(pool.take().await?).await;
-    if matches!(&attempt, Err(error) if !matches!(error, StreamError::Refused(_))) {
-        pool.distrust();
+    let ready = pool.take().await?;
+    if !pool.has_spare() {
+        return answered(ready, ANSWER_TIMEOUT).await;
     }
-    let again = [None].into_iter().chain((0..pool.channels()).map(Some));
-    for without in again.filter(|_| pool.has_spare()) {
+    let suspect = pool.suspected();
+    let mut tried = ready.places.clone();
+    let mut attempt = answered(ready, if suspect.is_some() { MOMENT } else { ATTEMPT }).await;
+    if matches!(attempt, Ok(_) | Err(StreamError::Refused(_))) {
+        pool.suspect(None);
+        return attempt;
+    }
+    pool.distrust();
+    let others = (0..pool.channels()).filter(|place| Some(*place) != suspect).map(Some);
+    for without in suspect.into_iter().map(Some).chain([None]).chain(others) {
+        // One that could not even be connected is no reason.
+        if without.is_some_and(|place| !tried.contains(&place)) {
+            continue;
+        }
         match attempt {
             Ok(_) | Err(StreamError::Refused(_)) => break,
             Err(error) if error.is_tampering() => {
@@ -229,7 +238,12 @@ async fn open_and_wait(
             Err(error) => debug!(%target, %error, "stream not opened, another attempt"),
         }
         attempt = match pool.make(without).await {
-            Ok(ready) => answered(ready).await,
+            Ok(ready) => {
+                if without.is_none() {
+                    tried.clone_from(&ready.places);
+                }
+                answered(ready, ATTEMPT).await
+            }
             Err(error) => Err(error),
         };
         if let (Ok(_), Some(place)) = (&attempt, without) {
