@@ -71,6 +71,22 @@ pub enum ClientAbort {
     },
 }
 
+impl ClientAbort {
+    /// The index of the channel that it names, if it names one.
+    pub fn channel_mut(&mut self) -> Option<&mut usize> {
+        match self {
+            Self::Message { channel, .. }
+            | Self::Unexpected { channel, .. }
+            | Self::ExtraBytes { channel }
+            | Self::ChangedCookie { channel }
+            | Self::DifferentConfirm { channel }
+            | Self::Closed { channel }
+            | Self::NoSuchChannel { channel } => Some(channel),
+            Self::Cookies(_) | Self::TimedOut => None,
+        }
+    }
+}
+
 /// What a client wants done. Take them in order.
 #[derive(Clone, Debug)]
 pub enum ClientEvent {

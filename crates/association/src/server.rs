@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use crate::framer::Framer;
 use crate::message::{Cookie, Kind, List, Message, MessageError, list_body_len};
-use crate::table::{Agreement, Pending, Table};
+use crate::table::{Pending, Table};
 use crate::terms::{Protocol, Scheme, Terms};
 
 /// The caller's name for a connection. Never to be used again for another.
@@ -50,6 +50,9 @@ pub struct ServerConfig {
     pub max_pending: usize,
     /// How long one may wait.
     pub timeout: Duration,
+    /// How long those of a [quorum](Terms::quorum) that have the same list wait for the others that it names.
+    /// Nothing: for as long as it takes, and all are needed.
+    pub patience: Option<Duration>,
     /// The terms it agrees to.
     pub acceptable: Acceptable,
 }
@@ -97,8 +100,8 @@ pub enum ServerAbort {
     /// Its list does not have its own cookie.
     #[error("the list does not name the connection it came on")]
     NotNamed,
-    /// Its list names a cookie that no waiting connection has.
-    #[error("the list names a cookie that no waiting connection has")]
+    /// Its list names cookies that no waiting connection has.
+    #[error("the list names cookies that no waiting connection has")]
     UnknownCookie,
     /// A connection that its list names delivered another list.
     #[error("connection {peer:?}, named in the list, has another list")]
@@ -134,8 +137,8 @@ pub enum ServerEvent {
     Associated {
         /// What both ends hold.
         list: List,
-        /// The connections, in the client's channel order.
-        connections: Vec<ConnectionId>,
+        /// The connections, in the client's channel order. Those that were not waited for are missing.
+        connections: Vec<Option<ConnectionId>>,
     },
     /// Close this connection. Nothing more is said of it.
     Aborted {
@@ -182,7 +185,7 @@ impl Server {
             cookie,
             deadline: now.saturating_add(self.config.timeout),
             framer: Framer::new(list_body_len(self.config.acceptable.max_channels)),
-            list: None,
+            delivered: None,
             named_by: BTreeSet::new(),
         };
         self.table.insert(id, pending);
@@ -208,13 +211,13 @@ impl Server {
     ) -> Result<&'a [u8], NotPending> {
         self.handle_timeout(now);
         let pending = self.table.get_mut(id).ok_or(NotPending(id))?;
-        if pending.list.is_some() {
+        if pending.delivered.is_some() {
             return Ok(bytes);
         }
         match pending.framer.push(bytes) {
             Ok((None, rest)) => Ok(rest),
             Ok((Some(message), rest)) => {
-                self.judge(id, message);
+                self.judge(id, message, now);
                 Ok(rest)
             }
             Err(reason) => {
@@ -239,7 +242,7 @@ impl Server {
         if !self.table.contains(id) {
             return Err(NotPending(id));
         }
-        self.judge(id, message.clone());
+        self.judge(id, message.clone(), now);
         Ok(())
     }
 
@@ -248,8 +251,12 @@ impl Server {
         self.abort(id, ServerAbort::Closed);
     }
 
-    /// Gives up the connections whose time has run out.
+    /// Gives up the connections whose time has run out, and associates those that have waited long enough for
+    /// others.
     pub fn handle_timeout(&mut self, now: Duration) {
+        while let Some(id) = self.table.take_patient(now) {
+            self.associate_if_ready(id);
+        }
         while let Some((deadline, id)) = self.table.next_deadline()
             && deadline <= now
         {
@@ -259,7 +266,8 @@ impl Server {
 
     /// When to call [`handle_timeout`](Self::handle_timeout) next.
     pub fn poll_timeout(&self) -> Option<Duration> {
-        self.table.next_deadline().map(|(deadline, _)| deadline)
+        let deadline = self.table.next_deadline().map(|(deadline, _)| deadline);
+        deadline.into_iter().chain(self.table.next_patience()).min()
     }
 
     /// What to do next, until `None`.
@@ -273,7 +281,7 @@ impl Server {
     /// streams has no use for it.
     pub fn outgoing(&self, id: ConnectionId) -> Option<Message> {
         let pending = self.table.get(id)?;
-        pending.list.is_none().then_some(Message::Cookie(pending.cookie))
+        pending.delivered.is_none().then_some(Message::Cookie(pending.cookie))
     }
 
     /// How many connections are waiting.
@@ -295,25 +303,30 @@ impl Server {
         Ok(())
     }
 
-    fn judge(&mut self, id: ConnectionId, message: Message) {
-        if let Err(reason) = self.read_message(id, message) {
+    fn judge(&mut self, id: ConnectionId, message: Message, now: Duration) {
+        if let Err(reason) = self.read_message(id, message, now) {
             self.abort(id, reason);
         }
     }
 
-    fn read_message(&mut self, id: ConnectionId, message: Message) -> Result<(), ServerAbort> {
+    fn read_message(
+        &mut self,
+        id: ConnectionId,
+        message: Message,
+        now: Duration,
+    ) -> Result<(), ServerAbort> {
         let Message::List(list) = message else {
             return Err(ServerAbort::Unexpected(message.kind()));
         };
         let Some(pending) = self.table.get(id) else {
             return Ok(());
         };
-        match &pending.list {
-            Some(known) if known.matches(&list) => Ok(()),
+        match &pending.delivered {
+            Some(known) if known.list.matches(&list) => Ok(()),
             Some(_) => Err(ServerAbort::ChangedList),
             None => {
                 self.check_list(pending, &list)?;
-                self.read_list(id, list)
+                self.read_list(id, list, now)
             }
         }
     }
@@ -327,23 +340,64 @@ impl Server {
         list.position(&own.cookie).map(|_| ()).ok_or(ServerAbort::NotNamed)
     }
 
-    fn read_list(&mut self, id: ConnectionId, list: List) -> Result<(), ServerAbort> {
-        let named = self.table.named_in(&list).ok_or(ServerAbort::UnknownCookie)?;
-        let (list, others) = match self.table.agreement(list, &named) {
-            Agreement::Agrees { list, delivered } => (list, delivered),
-            Agreement::Disagrees { peer } => return Err(ServerAbort::PeerDisagrees { peer }),
-        };
-        for liar in self.table.deliver(id, &list, &named) {
-            self.abort(liar, ServerAbort::PeerDisagrees { peer: id });
+    fn read_list(
+        &mut self,
+        id: ConnectionId,
+        list: List,
+        now: Duration,
+    ) -> Result<(), ServerAbort> {
+        let list = self.table.known(list);
+        self.check_others(&list)?;
+        let waits_for_all = self.needed(list.terms()) == list.cookies().len();
+        let patience = self.config.patience.filter(|_| !waits_for_all);
+        let patience = patience.map(|patience| now.saturating_add(patience));
+        for other in self.table.deliver(id, &list, patience) {
+            if self.can_complete(other) {
+                self.associate_if_ready(other);
+            } else {
+                self.abort(other, ServerAbort::PeerDisagrees { peer: id });
+            }
         }
-        if others + 1 == named.len() {
-            self.associate(list, named);
-        }
+        self.associate_if_ready(id);
         Ok(())
     }
 
-    fn associate(&mut self, list: List, connections: Vec<ConnectionId>) {
-        for &id in &connections {
+    /// How many connections must have delivered the same list.
+    fn needed(&self, terms: Terms) -> usize {
+        let may_be_fewer = self.config.patience.is_some();
+        usize::from(if may_be_fewer { terms.quorum() } else { terms.channels() })
+    }
+
+    /// Whether enough of the connections that a list names may deliver it.
+    fn check_others(&self, list: &List) -> Result<(), ServerAbort> {
+        let (needed, standing) = (self.needed(list.terms()), self.table.standing(list));
+        if standing.delivered.len() - standing.unknown < needed {
+            return Err(ServerAbort::UnknownCookie);
+        }
+        match standing.dissenter {
+            Some(peer) if standing.possible() < needed => Err(ServerAbort::PeerDisagrees { peer }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The same of the list that a connection has delivered.
+    fn can_complete(&self, id: ConnectionId) -> bool {
+        self.table.list(id).is_some_and(|list| self.check_others(list).is_ok())
+    }
+
+    /// Associates a connection with those that have delivered the same list, if none of the others may any
+    /// more, or enough have waited for them.
+    fn associate_if_ready(&mut self, id: ConnectionId) {
+        let Some(list) = self.table.list(id).cloned() else { return };
+        let (needed, standing) = (self.needed(list.terms()), self.table.standing(&list));
+        let is_complete = standing.awaited == 0 && standing.here() >= needed;
+        if is_complete || standing.patient >= needed {
+            self.associate(list, standing.delivered);
+        }
+    }
+
+    fn associate(&mut self, list: List, connections: Vec<Option<ConnectionId>>) {
+        for &id in connections.iter().flatten() {
             self.table.remove(id);
             let message = Message::Confirm(list.clone());
             self.events.push_back(ServerEvent::Transmit { id, message });
@@ -351,16 +405,25 @@ impl Server {
         self.events.push_back(ServerEvent::Associated { list, connections });
     }
 
-    /// Gives a connection up, and with it those whose lists name it.
+    /// Gives a connection up, and with it those whose lists cannot do without it.
     fn abort(&mut self, id: ConnectionId, reason: ServerAbort) {
         let mut dying = VecDeque::from([(id, reason)]);
+        let mut shaken = Vec::new();
         while let Some((id, reason)) = dying.pop_front() {
             let Some(gone) = self.table.remove(id) else {
                 continue;
             };
-            let lost = ServerAbort::PeerGone { peer: id };
-            dying.extend(gone.named_by.into_iter().map(|other| (other, lost)));
+            for other in gone.named_by {
+                if self.can_complete(other) {
+                    shaken.push(other);
+                } else {
+                    dying.push_back((other, ServerAbort::PeerGone { peer: id }));
+                }
+            }
             self.events.push_back(ServerEvent::Aborted { id, reason });
+        }
+        for other in shaken {
+            self.associate_if_ready(other);
         }
     }
 }

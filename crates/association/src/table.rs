@@ -5,9 +5,9 @@
 //! costs a number of look-ups proportional to the length of the lists it touches, never to the
 //! table's size.
 //!
-//! One rule holds throughout and everything rests on it: *if a connection has delivered a list, then
-//! every connection that the list names is in the table, and has delivered the same list or none
-//! yet.* Equal lists in the table are clones of one another.
+//! One rule holds throughout and everything rests on it: *if a connection has delivered a list, then of the
+//! connections that the list names at least as many as it needs are in the table, and have delivered the
+//! same list or none yet.* Equal lists in the table are clones of one another.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -22,9 +22,20 @@ pub(crate) struct Pending {
     pub(crate) cookie: Cookie,
     pub(crate) deadline: Duration,
     pub(crate) framer: Framer,
-    pub(crate) list: Option<List>,
+    /// What it has delivered.
+    pub(crate) delivered: Option<Delivered>,
     /// The other connections whose delivered lists name this one.
     pub(crate) named_by: BTreeSet<ConnectionId>,
+}
+
+/// A list that a connection has delivered.
+#[derive(Debug)]
+pub(crate) struct Delivered {
+    pub(crate) list: List,
+    /// Until when it waits for the others, if not for all of them.
+    pub(crate) patience: Option<Duration>,
+    /// It has waited so long.
+    pub(crate) is_over: bool,
 }
 
 /// All pending connections.
@@ -35,14 +46,35 @@ pub(crate) struct Table {
     /// from telling them how close they came.
     by_cookie: HashMap<[u8; COOKIE_LEN], ConnectionId>,
     deadlines: BTreeSet<(Duration, ConnectionId)>,
+    /// Until when connections wait for others.
+    patience: BTreeSet<(Duration, ConnectionId)>,
 }
 
-/// How a new list stands to those that its connections have delivered before.
-pub(crate) enum Agreement {
-    /// All that have delivered one delivered this. `list` is to be kept in place of the new one.
-    Agrees { list: List, delivered: usize },
-    /// This connection delivered another.
-    Disagrees { peer: ConnectionId },
+/// How the connections that a list names stand to it.
+#[derive(Debug, Default)]
+pub(crate) struct Standing {
+    /// Those that have delivered it, each at its place.
+    pub(crate) delivered: Vec<Option<ConnectionId>>,
+    /// How many have delivered none yet.
+    pub(crate) awaited: usize,
+    /// One that has delivered another.
+    pub(crate) dissenter: Option<ConnectionId>,
+    /// How many are not waiting.
+    pub(crate) unknown: usize,
+    /// How many of those that have delivered it have waited long enough for the others.
+    pub(crate) patient: usize,
+}
+
+impl Standing {
+    /// How many have delivered it.
+    pub(crate) fn here(&self) -> usize {
+        self.delivered.iter().flatten().count()
+    }
+
+    /// How many have delivered it or may.
+    pub(crate) fn possible(&self) -> usize {
+        self.here() + self.awaited
+    }
 }
 
 impl Table {
@@ -66,8 +98,26 @@ impl Table {
         self.pending.get_mut(&id)
     }
 
+    /// The list that a connection has delivered.
+    pub(crate) fn list(&self, id: ConnectionId) -> Option<&List> {
+        Some(&self.get(id)?.delivered.as_ref()?.list)
+    }
+
     pub(crate) fn next_deadline(&self) -> Option<(Duration, ConnectionId)> {
         self.deadlines.first().copied()
+    }
+
+    /// When the next connection has waited long enough for others.
+    pub(crate) fn next_patience(&self) -> Option<Duration> {
+        self.patience.first().map(|&(at, _)| at)
+    }
+
+    /// The next connection that has waited long enough for others by now.
+    pub(crate) fn take_patient(&mut self, now: Duration) -> Option<ConnectionId> {
+        let &(at, id) = self.patience.first().filter(|(at, _)| *at <= now)?;
+        self.patience.remove(&(at, id));
+        self.pending.get_mut(&id)?.delivered.as_mut()?.is_over = true;
+        Some(id)
     }
 
     pub(crate) fn insert(&mut self, id: ConnectionId, pending: Pending) {
@@ -80,68 +130,83 @@ impl Table {
         let gone = self.pending.remove(&id)?;
         self.by_cookie.remove(gone.cookie.as_bytes());
         self.deadlines.remove(&(gone.deadline, id));
-        let named = gone.list.iter().flat_map(List::cookies);
-        for cookie in named {
-            if let Some(peer) = self.by_cookie.get(cookie.as_bytes())
-                && let Some(peer) = self.pending.get_mut(peer)
-            {
-                peer.named_by.remove(&id);
+        if let Some(Delivered { list, patience, .. }) = &gone.delivered {
+            patience.map(|at| self.patience.remove(&(at, id)));
+            for peer in self.named_in(list).flatten().collect::<Vec<_>>() {
+                if let Some(peer) = self.pending.get_mut(&peer) {
+                    peer.named_by.remove(&id);
+                }
             }
         }
         Some(gone)
     }
 
-    /// The connections that a list names, in its order; `None` if one of them is not here.
-    pub(crate) fn named_in(&self, list: &List) -> Option<Vec<ConnectionId>> {
-        let named = list.cookies().iter();
-        named.map(|cookie| self.by_cookie.get(cookie.as_bytes()).copied()).collect()
+    /// The connections that a list names, in its order, as far as they are here.
+    fn named_in(&self, list: &List) -> impl Iterator<Item = Option<ConnectionId>> {
+        list.cookies().iter().map(|cookie| self.by_cookie.get(cookie.as_bytes()).copied())
     }
 
-    /// Compares a new list with those that the connections it names have delivered.
-    ///
-    /// Compares bytes once and then only asks which lists are clones: of two that agree, each names
-    /// the other's connection, so the second to come was made a clone of the first.
-    pub(crate) fn agreement(&self, new: List, named: &[ConnectionId]) -> Agreement {
-        let mut list = new;
-        let mut delivered = 0;
-        for &peer in named {
-            let Some(theirs) = self.get(peer).and_then(|pending| pending.list.as_ref()) else {
-                continue;
+    /// A list in place of a new one: the same as one of the connections that it names has delivered, if one
+    /// has. Of two that agree, each names the other's connection, so afterwards it is enough to ask which
+    /// lists are clones.
+    pub(crate) fn known(&self, new: List) -> List {
+        let known = {
+            let mut delivered = self.named_in(&new).flatten().filter_map(|peer| self.list(peer));
+            delivered.find(|list| list.matches(&new)).cloned()
+        };
+        known.unwrap_or(new)
+    }
+
+    /// How the connections that a list names stand to it.
+    pub(crate) fn standing(&self, list: &List) -> Standing {
+        let mut standing = Standing::default();
+        for named in self.named_in(list) {
+            let pending = named.and_then(|id| self.get(id));
+            let delivered = pending.map(|pending| pending.delivered.as_ref());
+            let here = match delivered {
+                None => {
+                    standing.unknown += 1;
+                    None
+                }
+                Some(None) => {
+                    standing.awaited += 1;
+                    None
+                }
+                Some(Some(theirs)) if theirs.list.is_clone_of(list) => {
+                    standing.patient += usize::from(theirs.is_over);
+                    named
+                }
+                Some(Some(_)) => {
+                    standing.dissenter = standing.dissenter.or(named);
+                    None
+                }
             };
-            let agrees =
-                if delivered == 0 { theirs.matches(&list) } else { theirs.is_clone_of(&list) };
-            if !agrees {
-                return Agreement::Disagrees { peer };
-            }
-            list = theirs.clone();
-            delivered += 1;
+            standing.delivered.push(here);
         }
-        Agreement::Agrees { list, delivered }
+        standing
     }
 
-    /// Keeps a list that agrees, and gives back those who named `id` in a list that does not.
+    /// Keeps a list that a connection has delivered, and gives back those who named it in another.
     pub(crate) fn deliver(
         &mut self,
         id: ConnectionId,
         list: &List,
-        named: &[ConnectionId],
+        patience: Option<Duration>,
     ) -> Vec<ConnectionId> {
-        for peer in named.iter().filter(|&&peer| peer != id) {
-            if let Some(peer) = self.pending.get_mut(peer) {
+        let others = self.named_in(list).flatten().filter(|&peer| peer != id);
+        for peer in others.collect::<Vec<_>>() {
+            if let Some(peer) = self.pending.get_mut(&peer) {
                 peer.named_by.insert(id);
             }
         }
         let Some(own) = self.pending.get_mut(&id) else {
             return Vec::new();
         };
-        own.list = Some(list.clone());
+        own.delivered = Some(Delivered { list: list.clone(), patience, is_over: false });
+        patience.map(|at| self.patience.insert((at, id)));
         let named_by = self.pending[&id].named_by.iter().copied();
-        named_by.filter(|&other| !self.has_clone_of(other, list)).collect()
-    }
-
-    fn has_clone_of(&self, id: ConnectionId, list: &List) -> bool {
-        let theirs = self.get(id).and_then(|pending| pending.list.as_ref());
-        theirs.is_some_and(|theirs| theirs.is_clone_of(list))
+        let disagrees = |other| self.list(other).is_none_or(|theirs| !theirs.is_clone_of(list));
+        named_by.filter(|&other| disagrees(other)).collect()
     }
 }
 
@@ -161,7 +226,7 @@ mod tests {
                 cookie: Cookie::new([number; COOKIE_LEN]),
                 deadline: Duration::ZERO,
                 framer: Framer::new(0),
-                list: None,
+                delivered: None,
                 named_by: BTreeSet::new(),
             };
             table.insert(id(number), pending);
@@ -180,16 +245,16 @@ mod tests {
     #[test]
     fn a_removed_connection_leaves_no_trace() {
         let mut table = table_of(3);
-        let named = table.named_in(&list(&[0, 1, 2])).unwrap();
-        assert_eq!(table.deliver(id(1), &list(&[0, 1, 2]), &named), []);
+        assert_eq!(table.deliver(id(1), &list(&[0, 1, 2]), Some(Duration::ZERO)), []);
         assert_eq!(table.get(id(0)).unwrap().named_by.len(), 1);
         assert!(table.get(id(1)).unwrap().named_by.is_empty());
         table.remove(id(1)).unwrap();
         assert!(table.get(id(0)).unwrap().named_by.is_empty());
         assert!(table.get(id(2)).unwrap().named_by.is_empty());
-        assert_eq!(table.named_in(&list(&[0, 1])), None);
+        assert_eq!(table.standing(&list(&[0, 1])).unknown, 1);
         table.remove(id(0)).unwrap();
         table.remove(id(2)).unwrap();
-        assert_eq!((table.len(), table.by_cookie.len(), table.deadlines.len()), (0, 0, 0));
+        assert_eq!((table.len(), table.by_cookie.len()), (0, 0));
+        assert_eq!((table.deadlines.len(), table.patience.len()), (0, 0));
     }
 }

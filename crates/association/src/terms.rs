@@ -109,6 +109,12 @@ impl Terms {
         self.n
     }
 
+    /// How many connections a server may associate if the others' lists do not come: k at least, and more
+    /// than half, so that no list is associated twice.
+    pub fn quorum(self) -> u8 {
+        self.k.max(self.n / 2 + 1)
+    }
+
     /// The protocol's option bits.
     pub fn options(self) -> u32 {
         self.options
@@ -150,6 +156,16 @@ mod tests {
         assert!(shamir(255, 255).is_ok());
         assert!(xor(3, 3).is_ok());
         assert_eq!(xor(2, 3), Err(TermsError::XorThreshold { k: 2, n: 3 }));
+    }
+
+    /// Two that have no connection in common would not both fit into one list.
+    #[test]
+    fn a_quorum_is_a_majority_that_can_join() {
+        for (k, n) in (1..=255).flat_map(|n| (1..=n).map(move |k| (k, n))) {
+            let terms = Terms::new(Protocol::MicssStream, Scheme::Shamir, k, n, 0).unwrap();
+            let quorum = terms.quorum();
+            assert!(quorum >= k && quorum <= n && 2 * u16::from(quorum) > n.into(), "{k} of {n}");
+        }
     }
 
     #[test]

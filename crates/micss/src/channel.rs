@@ -1,5 +1,6 @@
 //! The n TCP connections of one stream, and moving shares between them and the protocol.
 
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::io;
 use std::net::{Shutdown, SocketAddr};
@@ -18,11 +19,10 @@ use zeroize::Zeroizing;
 
 use crate::StreamError;
 use crate::config::Channel;
-use crate::incoming::{Incoming, Loss};
+use crate::incoming::{Incoming, Loss, MOMENT};
 use crate::liveness::is_silent;
 use crate::meter::Metered;
 use crate::outgoing::Outgoing;
-use crate::pool::MOMENT;
 use crate::record::Kind;
 
 /// How often it is looked whether a peer is silent that does not take its share.
@@ -71,14 +71,14 @@ pub(crate) fn prepare(socket: &impl AsFd) {
 /// Waits until every channel has taken its share of the sealed record. Goes on without channels that break
 /// or whose peer is silent, if that is possible.
 pub(crate) async fn send<W: AsyncWrite + Unpin + AsRef<TcpStream>>(
-    channels: &mut [Metered<W>],
+    channels: &mut BTreeMap<usize, Metered<W>>,
     outgoing: &mut Outgoing,
 ) -> Result<(), StreamError> {
     while outgoing.has_spare() {
         if let Ok(result) = timeout(LOOK, taken(channels, outgoing)).await {
             return result;
         }
-        for (channel, writer) in channels.iter().enumerate() {
+        for (&channel, writer) in &*channels {
             let waits = !outgoing.rest(channel).is_empty();
             if waits && is_silent(writer.as_ref(), SILENCE) && outgoing.lose(channel) {
                 give_up(writer, Loss::Behind);
@@ -89,12 +89,12 @@ pub(crate) async fn send<W: AsyncWrite + Unpin + AsRef<TcpStream>>(
 }
 
 async fn taken<W: AsyncWrite + Unpin + AsRef<TcpStream>>(
-    channels: &mut [Metered<W>],
+    channels: &mut BTreeMap<usize, Metered<W>>,
     outgoing: &mut Outgoing,
 ) -> Result<(), StreamError> {
     poll_fn(|context| {
         let mut taken = true;
-        for (channel, writer) in channels.iter_mut().enumerate() {
+        for (&channel, writer) in &mut *channels {
             while !outgoing.rest(channel).is_empty() {
                 match Pin::new(&mut *writer).poll_write(context, outgoing.rest(channel)) {
                     Poll::Ready(Ok(len)) => outgoing.advance(channel, len),
@@ -119,15 +119,16 @@ async fn taken<W: AsyncWrite + Unpin + AsRef<TcpStream>>(
 /// Waits for bytes, or the end, of the channel furthest behind of those that have any. Goes on without
 /// channels that break, if that is possible, and closes those that are lost.
 pub(crate) async fn receive<R: AsyncRead + Unpin + AsRef<TcpStream>>(
-    channels: &mut [Metered<R>],
+    channels: &mut BTreeMap<usize, Metered<R>>,
     incoming: &mut Incoming,
 ) -> Result<(), StreamError> {
     give_up_lost(channels, incoming);
     let mut awaited = None;
     poll_fn(|context| {
         for channel in incoming.wanted() {
+            let Some(reader) = channels.get_mut(&channel) else { continue };
             let mut space = ReadBuf::new(incoming.space(channel));
-            match Pin::new(&mut channels[channel]).poll_read(context, &mut space) {
+            match Pin::new(reader).poll_read(context, &mut space) {
                 Poll::Ready(Ok(())) => match space.filled().len() {
                     0 => incoming.close(channel),
                     len => incoming.filled(channel, len),
@@ -141,45 +142,50 @@ pub(crate) async fn receive<R: AsyncRead + Unpin + AsRef<TcpStream>>(
             return Poll::Ready(Ok(()));
         }
         if awaited.is_none()
-            && let Some(channel) = incoming.awaited()
+            && let Some(channel) = incoming.awaited().and_then(|channel| channels.get(&channel))
         {
-            awaited = Some(channels[channel].meter.wait());
+            awaited = Some(channel.meter.wait());
         }
         Poll::Pending
     })
     .await
 }
 
-/// Waits for an end's first record. Where the stream can do without a channel, one that lets the others' shares
-/// of it wait for more than a moment is lost.
+/// Waits for an end's first record. Where the stream can do without a channel, one whose share of it does not
+/// come within a moment of enough others' is lost.
 pub(crate) async fn receive_first<R: AsyncRead + Unpin + AsRef<TcpStream>>(
-    channels: &mut [Metered<R>],
+    channels: &mut BTreeMap<usize, Metered<R>>,
     incoming: &mut Incoming,
 ) -> Result<(Kind, Zeroizing<Vec<u8>>), StreamError> {
-    let mut begun = None;
+    let mut enough_since = None;
     loop {
         if let Some(received) = incoming.take_next()? {
             return Ok((received.kind, Zeroizing::new(received.payload.to_vec())));
         }
-        if incoming.patience().is_some() {
-            let late = *begun.get_or_insert_with(Instant::now) + MOMENT;
-            if let Ok(received) = timeout_at(late, receive(channels, incoming)).await {
-                received?;
-                continue;
-            }
-            if incoming.lose_those_behind() {
-                begun = None;
-                continue;
-            }
+        if !incoming.can_lose_those_behind() {
+            enough_since = None;
+            receive(channels, incoming).await?;
+            continue;
         }
-        receive(channels, incoming).await?;
+        let late = *enough_since.get_or_insert_with(Instant::now) + MOMENT;
+        match timeout_at(late, receive(channels, incoming)).await {
+            Ok(received) => received?,
+            Err(_) => _ = incoming.lose_those_behind(),
+        }
     }
 }
 
 /// Closes the channels that a stream has lost, in both directions.
-pub(crate) fn give_up_lost<R: AsRef<TcpStream>>(channels: &[Metered<R>], incoming: &mut Incoming) {
+pub(crate) fn give_up_lost<R: AsRef<TcpStream>>(
+    channels: &BTreeMap<usize, Metered<R>>,
+    incoming: &mut Incoming,
+) {
     while let Some((channel, why)) = incoming.poll_lost() {
-        give_up(&channels[channel], why);
+        if let Some(channel) = channels.get(&channel) {
+            give_up(channel, why);
+        } else {
+            warn!(channel = channel + 1, %why, "a stream goes on without a channel");
+        }
     }
 }
 
@@ -188,7 +194,7 @@ fn give_up<S: AsRef<TcpStream>>(channel: &Metered<S>, why: Loss) {
     if channel.lose(why) {
         // Where it is broken already, the system does not say.
         let peer = stream.peer_addr().ok().map(display);
-        warn!(channel = channel.place + 1, peer, %why, "a channel is lost, and its stream goes on without it");
+        warn!(channel = channel.place + 1, peer, %why, "a stream goes on without a channel");
     }
     // It may be broken already.
     let _ = SockRef::from(stream).shutdown(Shutdown::Both);

@@ -313,6 +313,16 @@ impl ClientConfig {
             Ok(target) => Ok(Forward { listen, target }),
             Err(source) => Err(ConfigError::Target { key: "target", text, source }),
         };
+        // Nobody could tell then which channels carry other bytes than were sent.
+        let could_lose = |remote: &Remote| usize::from(remote.threshold) < remote.channels.len();
+        let mut remotes = gateway.iter().chain(peers.iter().map(|peer| &peer.remote));
+        if raw.integrity == Integrity::None
+            && let Some(remote) = remotes.find(|remote| could_lose(remote))
+        {
+            let found = remote.threshold.into();
+            let range = "as many as there are channels, or leave out integrity = \"none\"";
+            return Err(ConfigError::Range { key: "threshold", found, range });
+        }
         Ok(Self {
             gateway,
             peers,

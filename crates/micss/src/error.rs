@@ -84,24 +84,14 @@ pub enum StreamError {
 }
 
 impl StreamError {
-    /// The channel that broke, or ended before the stream, if it was one.
-    pub fn channel(&self) -> Option<usize> {
+    /// The index of the channel that broke, ended before the stream, or said what it must not, if it was one.
+    pub(crate) fn channel_mut(&mut self) -> Option<&mut usize> {
         match self {
             Self::Channel { channel, .. } | Self::Record(RecordError::Unfinished { channel }) => {
-                Some(*channel)
+                Some(channel)
             }
+            Self::Association(reason) => reason.channel_mut(),
             _ => None,
-        }
-    }
-
-    /// The same of the channel with this index: a stream's channels are counted without those that it lacks.
-    pub(crate) fn on(self, channel: usize) -> Self {
-        match self {
-            Self::Channel { source, .. } => Self::Channel { channel, source },
-            Self::Record(RecordError::Unfinished { .. }) => {
-                Self::Record(RecordError::Unfinished { channel })
-            }
-            other => other,
         }
     }
 

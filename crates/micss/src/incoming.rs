@@ -26,12 +26,18 @@ use crate::record::{self, HEADER_LEN, Kind, MAX_RECORD, RecordError, SMALL_RECOR
 /// and so on, each time twice as long.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The same where the stream can do without the channel that is behind.
+/// The same where the stream can do without the channels that are behind.
 pub const SHORT_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The same when a stream opens.
+pub(crate) const MOMENT: Duration = Duration::from_secs(2);
 
 /// Why a channel was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Loss {
+    /// Nobody has brought it to the association.
+    #[error("its list has not come, or is another")]
+    Missing,
     /// It ended before the stream.
     #[error("it has ended")]
     Ended,
@@ -136,13 +142,25 @@ impl Incoming {
     /// Goes on without the channels that the next record waits for, because [`patience`](Self::patience) is
     /// over. Returns whether that is possible.
     pub fn lose_those_behind(&mut self) -> bool {
+        let possible = self.can_lose_those_behind();
+        if possible {
+            for channel in self.behind().collect::<Vec<_>>() {
+                self.lose(channel, Loss::Behind);
+            }
+        }
+        possible
+    }
+
+    /// Whether enough channels have brought the next record, or its header, and others have not.
+    pub fn can_lose_those_behind(&self) -> bool {
+        let behind = self.behind().count();
+        self.may_lose && behind > 0 && self.live().count() - behind >= self.threshold
+    }
+
+    /// The channels that have not brought the next record, or its header.
+    fn behind(&self) -> impl Iterator<Item = usize> {
         let needed = self.start + self.record_len.unwrap_or(HEADER_LEN);
-        let behind: Vec<usize> =
-            self.live().filter(|&channel| self.channels[channel].end < needed).collect();
-        let enough = self.live().count() - behind.len() >= self.threshold;
-        enough
-            && !behind.is_empty()
-            && behind.into_iter().all(|channel| self.lose(channel, Loss::Behind))
+        self.live().filter(move |&channel| self.channels[channel].end < needed)
     }
 
     /// Whether the stream can go on with a channel less.
@@ -215,14 +233,18 @@ impl Incoming {
     }
 
     /// How long to wait for the next bytes, if there is a bound: see [`PATIENCE`], and
-    /// [`SHORT_PATIENCE`] where [`lose_those_behind`](Self::lose_those_behind) may help.
+    /// [`SHORT_PATIENCE`] where [`lose_those_behind`](Self::lose_those_behind) helps. Where a channel can be
+    /// lost, what fewer bring than are needed is no record that has begun: somebody may have added it.
     pub fn patience(&self) -> Option<Duration> {
-        let waits = |channel: usize| {
+        if self.can_lose_those_behind() {
+            return Some(SHORT_PATIENCE);
+        }
+        let has_begun = |&channel: &usize| {
             let Channel { end, closed, .. } = self.channels[channel];
             end > self.start || closed
         };
-        let patience = if self.has_spare() { SHORT_PATIENCE } else { PATIENCE };
-        self.live().any(waits).then_some(patience)
+        let fewest = if self.has_spare() { self.threshold } else { 1 };
+        (self.live().filter(has_begun).count() >= fewest).then_some(PATIENCE)
     }
 
     /// The next of the stream, if it is there. To be asked again until it is not.

@@ -1,14 +1,14 @@
 //! Where the server's connections wait for their association: each is greeted with a cookie, and leaves
 //! together with those that its client's list names.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use association::{
     Acceptable, ConnectionId, Cookie, List, Message, OpenError, Protocol, Scheme, Server as Table,
-    ServerAbort, ServerConfig as TableConfig, ServerEvent,
+    ServerAbort, ServerConfig as TableConfig, ServerEvent, Terms,
 };
 use ipnet::Ipv6Net;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -20,6 +20,7 @@ use zeroize::Zeroizing;
 
 use crate::MAX_CHANNELS;
 use crate::config::{Integrity, ServerConfig};
+use crate::incoming::MOMENT;
 use crate::meter::{Meter, Metered};
 use crate::rarely::Rarely;
 use crate::server::{OPTION_NO_RECORDS, OPTION_ONCE};
@@ -78,11 +79,11 @@ pub(crate) struct Connection {
 pub(crate) struct Association {
     /// What both ends hold.
     pub(crate) list: List,
-    /// The connections, in the client's channel order.
-    pub(crate) connections: Vec<Connection>,
+    /// The connections, by their channels' indices.
+    pub(crate) connections: BTreeMap<usize, Connection>,
 }
 
-/// A connection's place among those that belong together.
+/// A connection's place among those that belong together: its channel's index.
 struct Seat {
     table: Arc<Gathering>,
     index: usize,
@@ -91,18 +92,20 @@ struct Seat {
 /// The connections of one association, as they come in from the tasks that welcomed them.
 struct Gathering {
     list: List,
-    connections: Mutex<Vec<Option<Connection>>>,
+    /// How many there are.
+    seats: usize,
+    connections: Mutex<BTreeMap<usize, Connection>>,
 }
 
 impl Seat {
     /// Hands in the connection. Returns all of them to whoever hands in the last.
     fn take(self, connection: Connection) -> Option<Association> {
         let mut all = self.table.connections.lock().unwrap_or_else(PoisonError::into_inner);
-        all[self.index] = Some(connection);
-        let complete = all.iter().all(Option::is_some);
-        complete.then(|| Association {
+        all.insert(self.index, connection);
+        let is_complete = all.len() == self.table.seats;
+        is_complete.then(|| Association {
             list: self.table.list.clone(),
-            connections: all.drain(..).flatten().collect(),
+            connections: std::mem::take(&mut all),
         })
     }
 }
@@ -192,11 +195,17 @@ impl State {
             match event {
                 // The cookie is known without it, and whoever serves the stream sends the confirm.
                 ServerEvent::Transmit { .. } => {}
+                ServerEvent::Associated { list, connections } if is_unfit(list.terms()) => {
+                    let removed =
+                        connections.into_iter().flatten().filter_map(|id| self.remove(id));
+                    let sources: Vec<IpAddr> = removed.map(|waiting| waiting.source).collect();
+                    self.turn_away(sources.first().copied());
+                }
                 ServerEvent::Associated { list, connections } => {
-                    let empty = Mutex::new(connections.iter().map(|_| None).collect());
-                    let table = Arc::new(Gathering { list, connections: empty });
+                    let seats = connections.iter().flatten().count();
+                    let table = Arc::new(Gathering { list, seats, connections: Mutex::default() });
                     for (index, id) in connections.into_iter().enumerate() {
-                        if let Some(waiting) = self.remove(id) {
+                        if let Some(waiting) = id.and_then(|id| self.remove(id)) {
                             // Nobody listens when the connection's task has ended.
                             let _ = waiting.seat.send(Seat { table: Arc::clone(&table), index });
                         }
@@ -205,18 +214,23 @@ impl State {
                 ServerEvent::Aborted { id, reason } => {
                     debug!(%reason, "connection not associated");
                     let source = self.remove(id).map(|waiting| waiting.source);
-                    if reason == ServerAbort::Terms
-                        && let Some(so_often) = self.unfit.happened()
-                    {
-                        warn!(
-                            ?source,
-                            so_often,
-                            "connections turned away: their client has fewer channels or a lower threshold \
-                             than min_channels, or another integrity"
-                        );
+                    if reason == ServerAbort::Terms {
+                        self.turn_away(source);
                     }
                 }
             }
+        }
+    }
+
+    /// A client asks for terms that it does not get.
+    fn turn_away(&mut self, source: Option<IpAddr>) {
+        if let Some(so_often) = self.unfit.happened() {
+            warn!(
+                ?source,
+                so_often,
+                "connections turned away: their client has fewer channels or a lower threshold than \
+                 min_channels, or another integrity"
+            );
         }
     }
 
@@ -244,6 +258,11 @@ impl State {
     }
 }
 
+/// Whether a stream could lose channels, and nobody could tell which carry other bytes than were sent.
+fn is_unfit(terms: Terms) -> bool {
+    terms.threshold() < terms.channels() && terms.options() & OPTION_NO_RECORDS != 0
+}
+
 /// What the configuration means for the handshake.
 fn table(config: &ServerConfig) -> TableConfig {
     let raw = if config.integrity == Integrity::None { OPTION_NO_RECORDS } else { 0 };
@@ -254,7 +273,12 @@ fn table(config: &ServerConfig) -> TableConfig {
         max_channels: MAX_CHANNELS,
         options: raw | OPTION_ONCE,
     };
-    TableConfig { max_pending: config.max_waiting, timeout: WAITING_TIMEOUT, acceptable }
+    TableConfig {
+        max_pending: config.max_waiting,
+        timeout: WAITING_TIMEOUT,
+        patience: Some(MOMENT),
+        acceptable,
+    }
 }
 
 fn most_of_source(config: &ServerConfig) -> usize {
@@ -284,6 +308,7 @@ impl Guest<'_> {
         mut seat: oneshot::Receiver<Seat>,
     ) -> Option<(Seat, Zeroizing<Vec<u8>>)> {
         let deadline = Instant::now() + WAITING_TIMEOUT;
+        let mut look = deadline;
         let mut bytes = Zeroizing::new([0; MAX_READ]);
         let mut rest = Zeroizing::new(Vec::new());
         loop {
@@ -292,10 +317,20 @@ impl Guest<'_> {
                 seat = &mut seat => return Some((seat.ok()?, rest)),
                 // What follows the list has to wait.
                 read = stream.read(&mut *bytes), if rest.is_empty() => match read {
-                    Ok(len @ 1..) => rest = self.read(&bytes[..len]),
+                    Ok(len @ 1..) => {
+                        rest = self.read(&bytes[..len]);
+                        look = Instant::now() + MOMENT;
+                    }
                     Ok(0) | Err(_) => return None,
                 },
-                () = sleep_until(deadline) => return None,
+                () = sleep_until(look.min(deadline)) => {
+                    if look >= deadline {
+                        return None;
+                    }
+                    // It may have waited long enough for the others.
+                    self.lobby.with(|state, now| state.table.handle_timeout(now));
+                    look = deadline;
+                }
             }
         }
     }

@@ -59,8 +59,10 @@ pub(crate) struct Meter {
     /// Connections that could not be made.
     pub(crate) unconnected: Count,
     /// Streams that it broke off under.
-    pub(crate) broken: Count,
+    broken: Count,
     tampered: Count,
+    /// Of those, how often it had fallen silent.
+    silent: Count,
     sent: Count,
     received: Count,
     waited_us: Count,
@@ -82,7 +84,19 @@ impl Meter {
 
     /// A stream goes on without it.
     fn lost(&self, why: Loss) {
-        if why == Loss::Lied { self.tampered.up() } else { self.broken.up() }
+        match why {
+            Loss::Lied => self.tampered.up(),
+            Loss::Behind => {
+                self.broken.up();
+                self.silent.up();
+            }
+            Loss::Missing | Loss::Ended | Loss::Broken => self.broken.up(),
+        }
+    }
+
+    /// How often it had fallen silent under a stream.
+    pub(crate) fn silences(&self) -> u64 {
+        self.silent.value()
     }
 
     /// A stream waits for it while others have brought more, until what this returns is gone.

@@ -1,6 +1,7 @@
 //! The client's end of a stream that opens. The list, the request and what the application says at once go
-//! out together; the server's confirms and its answer come back together, or the confirms at once.
+//! out together, and the server's confirms and its answer come back together.
 
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
@@ -10,14 +11,13 @@ use std::time::Duration;
 use association::{Client as Handshake, ClientEvent, Cookie, Message, Terms};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use crate::StreamError;
 use crate::channel;
-use crate::incoming::{Incoming, Loss};
+use crate::incoming::{Incoming, Loss, MOMENT};
 use crate::liveness::is_silent;
 use crate::meter::Metered;
-use crate::pool::MOMENT;
 use crate::record::Kind;
 use crate::server::{ANSWER_TIMEOUT, OPTION_NO_RECORDS};
 use crate::target::Refusal;
@@ -58,25 +58,24 @@ impl Opening {
         Ok((Self { handshake, terms, since: Instant::now(), confirm }, list))
     }
 
-    /// Waits for the confirms, so long at most, and for the server's answer.
+    /// Waits for the confirms and for the server's answer. Goes on without channels that are not as they must
+    /// be, if that is possible.
     ///
     /// # Errors
-    /// When they do not come, or are not as they must be, or the server refuses.
+    /// When these do not come, or are not as they must be, or the server refuses.
     pub(crate) async fn answered<R: AsyncRead + Unpin + AsRef<TcpStream>>(
         self,
-        channels: &mut [Metered<R>],
+        channels: &mut BTreeMap<usize, Metered<R>>,
         incoming: &mut Incoming,
-        patience: Duration,
     ) -> Result<(), StreamError> {
         let raw = self.terms.options() & OPTION_NO_RECORDS != 0;
-        let since = Instant::now();
-        match timeout(patience, self.confirmed(channels, incoming)).await {
-            Ok(confirmed) => confirmed?,
-            Err(_) => return Err(silence(channels, patience)),
-        }
-        let answer = channel::receive_first(channels, incoming);
-        let Ok(answer) = timeout_at(since + ANSWER_TIMEOUT, answer).await else {
-            return Err(silence(channels, ANSWER_TIMEOUT));
+        let deadline = self.since + ANSWER_TIMEOUT;
+        let answer = async {
+            self.confirmed(channels, incoming).await?;
+            channel::receive_first(channels, incoming).await
+        };
+        let Ok(answer) = timeout_at(deadline, answer).await else {
+            return Err(silence(channels));
         };
         match answer? {
             (Kind::Opened, _) => {}
@@ -97,29 +96,30 @@ impl Opening {
     /// others have confirmed.
     async fn confirmed<R: AsyncRead + Unpin + AsRef<TcpStream>>(
         mut self,
-        channels: &mut [Metered<R>],
+        channels: &mut BTreeMap<usize, Metered<R>>,
         incoming: &mut Incoming,
     ) -> Result<(), StreamError> {
-        let mut reading: Vec<_> = channels.iter().map(|_| Some(Vec::new())).collect();
-        let (needed, mut confirmed) = (usize::from(self.terms.threshold()), 0);
+        let mut reading: Vec<_> = channels.keys().map(|_| Some(Vec::new())).collect();
+        let needed = usize::from(self.terms.threshold());
+        let (mut confirmed, mut deadline) = (0, None);
         loop {
             let next = next_confirm(channels, &mut reading, self.confirm.len());
-            let (channel, read) = if confirmed < needed {
-                next.await
-            } else if let Ok(next) = timeout(MOMENT, next).await {
-                next
-            } else {
-                let silent = |channel: &usize| reading[*channel].is_some();
-                (0..reading.len()).filter(silent).for_each(|channel| {
+            let next = match deadline {
+                None => Ok(next.await),
+                Some(deadline) => timeout_at(deadline, next).await,
+            };
+            let Ok((channel, read)) = next else {
+                let is_silent = |channel: &usize| reading[*channel].is_some();
+                for channel in (0..reading.len()).filter(is_silent) {
                     if self.handshake.lose(channel) {
                         incoming.lose(channel, Loss::Behind);
                     }
-                });
+                }
                 return self.outcome().unwrap_or(Err(StreamError::NotOpened));
             };
             let is_right = read.as_ref().is_some_and(|bytes| *bytes == self.confirm);
             if !is_right && self.handshake.lose(channel) {
-                let why = if read.is_some() { Loss::Lied } else { Loss::Broken };
+                let why = if read.is_some() { Loss::Lied } else { Loss::Ended };
                 incoming.lose(channel, why);
             } else if let Some(bytes) = read {
                 confirmed += 1;
@@ -129,6 +129,9 @@ impl Opening {
             }
             if let Some(outcome) = self.outcome() {
                 return outcome;
+            }
+            if confirmed == needed {
+                deadline.get_or_insert_with(|| Instant::now() + MOMENT);
             }
         }
     }
@@ -146,10 +149,11 @@ impl Opening {
 }
 
 /// Why there was no answer for so long: a channel that is dead. If all are, it is not the channels.
-fn silence<R: AsRef<TcpStream>>(channels: &[Metered<R>], time: Duration) -> StreamError {
-    let is_dead = |channel: &Metered<R>| is_silent(channel.as_ref(), time);
-    match channels.iter().position(is_dead) {
-        Some(channel) if !channels.iter().all(is_dead) => {
+fn silence<R: AsRef<TcpStream>>(channels: &BTreeMap<usize, Metered<R>>) -> StreamError {
+    let is_dead = |channel: &Metered<R>| is_silent(channel.as_ref(), ANSWER_TIMEOUT);
+    let dead = channels.iter().find(|(_, channel)| is_dead(channel));
+    match dead {
+        Some((&channel, _)) if !channels.values().all(is_dead) => {
             StreamError::Channel { channel, source: io::ErrorKind::TimedOut.into() }
         }
         _ => StreamError::NotOpened,
@@ -159,12 +163,12 @@ fn silence<R: AsRef<TcpStream>>(channels: &[Metered<R>], time: Duration) -> Stre
 /// Waits until one of the channels has brought so many bytes. Returns which and the bytes, or nothing if it
 /// broke or ended before. Reading no further leaves the records where they are.
 async fn next_confirm<R: AsyncRead + Unpin>(
-    channels: &mut [R],
+    channels: &mut BTreeMap<usize, R>,
     reading: &mut [Option<Vec<u8>>],
     len: usize,
 ) -> (usize, Option<Vec<u8>>) {
     poll_fn(|context| {
-        for (index, channel) in channels.iter_mut().enumerate() {
+        for (&index, channel) in &mut *channels {
             while let Some(bytes) = &mut reading[index] {
                 let mut piece = [0; 1024];
                 let missing = (len - bytes.len()).min(piece.len());

@@ -97,22 +97,6 @@ impl Outgoing {
         self.before = bytes;
     }
 
-    /// Has what is to go before the next record go out without one.
-    ///
-    /// # Panics
-    /// When something else is sealed that was not taken, or it has no room.
-    pub fn seal_preceding(&mut self) {
-        self.begin();
-        assert!(self.len == 0, "nothing is on its way");
-        self.payload_mut();
-        let before = std::mem::take(&mut self.before);
-        let part = self.part();
-        for share in self.buffer[part..].chunks_exact_mut(part) {
-            share[..before.len()].copy_from_slice(&before);
-        }
-        self.len = before.len();
-    }
-
     /// Has room for a payload of so many bytes, and the stream's end behind it, as far as a record may be that
     /// long. Only while no channel has begun to take what is sealed.
     pub fn make_room(&mut self, len: usize) {

@@ -21,6 +21,7 @@ use tracing::{info, warn};
 use crate::StreamError;
 use crate::channel;
 use crate::config::{Channel, PoolConfig, Remote};
+use crate::incoming::MOMENT;
 use crate::meter::{Meter, Metered};
 use crate::relay::Finished;
 use crate::status;
@@ -28,13 +29,6 @@ use crate::status;
 /// How long channels may take to connect and be greeted. Where one packet in seven is lost TCP alone needs
 /// more than 10 s to connect for one connection in fifty.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// How long to wait for the confirms, and for channels to connect, where another attempt may do without one of
-/// them.
-pub(crate) const ATTEMPT: Duration = Duration::from_secs(5);
-
-/// How long to wait for a channel that a stream can do without.
-pub(crate) const MOMENT: Duration = Duration::from_secs(2);
 
 /// How long a set that was taken may be missing before another is made: those of streams that end meanwhile
 /// come back.
@@ -59,8 +53,6 @@ pub(crate) struct Pool {
     taken: Notify,
     /// The channels that could be connected the last time.
     places: Mutex<Vec<usize>>,
-    /// The channel without which alone the last stream opened.
-    suspect: Mutex<Option<usize>>,
 }
 
 /// A set for one stream.
@@ -76,6 +68,8 @@ pub(crate) struct Ready {
 struct Kept {
     ready: Ready,
     since: Instant,
+    /// How often channels had fallen silent by then. Since a channel did again, it may be dead.
+    silences: u64,
 }
 
 impl Pool {
@@ -92,7 +86,6 @@ impl Pool {
             wanted: Mutex::new(Instant::now()),
             taken: Notify::new(),
             places: Mutex::new((0..all).collect()),
-            suspect: Mutex::default(),
         }
     }
 
@@ -109,11 +102,6 @@ impl Pool {
     /// How many channels a stream needs: k.
     pub(crate) fn threshold(&self) -> u8 {
         self.remote.threshold
-    }
-
-    /// Whether a stream can do without one of the channels.
-    pub(crate) fn has_spare(&self) -> bool {
-        usize::from(self.threshold()) < self.channels()
     }
 
     /// Whether connections are used for several streams.
@@ -141,13 +129,13 @@ impl Pool {
             let newest = self.kept().pop();
             self.taken.notify_one();
             match newest {
-                Some(Kept { ready, since })
-                    if since.elapsed() < self.config.idle && ready.waits() =>
-                {
+                Some(kept) if self.is_of_use(&kept) => return Ok(kept.ready),
+                Some(_) => {}
+                None => {
+                    let ready = self.make().await?;
+                    self.note(&ready);
                     return Ok(ready);
                 }
-                Some(_) => {}
-                None => return self.make(None).await,
             }
         }
     }
@@ -211,18 +199,27 @@ impl Pool {
         }
     }
 
-    /// Closes sets that are too old. Returns how many are missing then.
+    /// Closes sets that are too old, or broken perhaps. Returns how many are missing then.
     fn close_unused(&self) -> usize {
         let mut kept = self.kept();
-        kept.retain(|set| set.since.elapsed() < self.config.idle && set.ready.waits());
+        kept.retain(|set| self.is_of_use(set));
         self.config.size.saturating_sub(kept.len())
+    }
+
+    fn is_of_use(&self, Kept { ready, since, silences }: &Kept) -> bool {
+        since.elapsed() < self.config.idle && *silences == self.silences() && ready.waits()
+    }
+
+    /// How often channels had fallen silent under streams.
+    fn silences(&self) -> u64 {
+        self.meters.iter().map(|meter| meter.silences()).sum()
     }
 
     /// Makes so many sets at the same time.
     async fn make_some(&self, missing: usize) -> Result<(), StreamError> {
         let mut making = JoinSet::new();
         for _ in 0..missing {
-            making.spawn(self.makes(None));
+            making.spawn(self.make());
         }
         while let Some(made) = making.join_next().await {
             let ready = made.expect("connecting does not panic")?;
@@ -232,49 +229,13 @@ impl Pool {
         Ok(())
     }
 
-    /// A new set, perhaps without one of the channels.
+    /// A new set.
     ///
     /// # Errors
     /// When not as many channels as are needed can be connected.
-    pub(crate) async fn make(&self, without: Option<usize>) -> Result<Ready, StreamError> {
-        let ready = self.makes(without).await?;
-        if without.is_none() {
-            self.note(&ready);
-        }
-        Ok(ready)
-    }
-
-    /// A stream has not opened: a channel may be dead, and so the sets that are kept of no use. Closes them.
-    pub(crate) fn distrust(&self) {
-        self.kept().clear();
-        self.taken.notify_one();
-    }
-
-    /// A stream opened only without this channel. The next that does not open tries that first.
-    pub(crate) fn blame(&self, place: usize) {
-        self.meters[place].broken.up();
-        warn!(channel = place + 1, "a stream opened only without this channel");
-        self.suspect(Some(place));
-    }
-
-    /// Which channel is to be tried without first, if a stream does not open; none is after one that has.
-    pub(crate) fn suspect(&self, place: Option<usize>) {
-        *self.suspect.lock().unwrap_or_else(PoisonError::into_inner) = place;
-    }
-
-    /// The channel that the last stream could not open with, if there is one.
-    pub(crate) fn suspected(&self) -> Option<usize> {
-        *self.suspect.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn makes(
-        &self,
-        without: Option<usize>,
-    ) -> impl Future<Output = Result<Ready, StreamError>> + use<> {
+    fn make(&self) -> impl Future<Output = Result<Ready, StreamError>> + use<> {
         let all = self.remote.channels.iter().cloned().zip(self.meters.iter().cloned());
-        let ways = all.enumerate().filter(|(place, _)| Some(*place) != without).collect();
-        let patience = if without.is_some() { ATTEMPT } else { HANDSHAKE_TIMEOUT };
-        make(ways, self.mark, self.threshold().into(), patience)
+        make(all.enumerate().collect(), self.mark, self.threshold().into())
     }
 
     /// Logs which channels could not be connected, when that changes.
@@ -300,7 +261,7 @@ impl Pool {
     fn keep(&self, ready: Ready) {
         let mut kept = self.kept();
         if kept.len() < self.config.keep {
-            kept.push(Kept { ready, since: Instant::now() });
+            kept.push(Kept { ready, since: Instant::now(), silences: self.silences() });
         }
     }
 
@@ -326,14 +287,13 @@ async fn make(
     mut unanswered: BTreeMap<usize, (Channel, Arc<Meter>)>,
     mark: Option<u32>,
     needed: usize,
-    patience: Duration,
 ) -> Result<Ready, StreamError> {
     let mut connecting = JoinSet::new();
     for (&place, (channel, _)) in &unanswered {
         let channel = channel.clone();
         connecting.spawn(async move { (place, greeted_on(place, &channel, mark).await) });
     }
-    let mut deadline = Instant::now() + patience;
+    let mut deadline = Instant::now() + HANDSHAKE_TIMEOUT;
     let mut made = Vec::new();
     let mut failed = StreamError::NotOpened;
     while made.len() + unanswered.len() >= needed {

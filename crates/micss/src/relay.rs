@@ -1,6 +1,7 @@
 //! Moves an application's bytes between its connection and the channels, in both directions,
 //! until both have finished. The same at the client and at the server.
 
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::io;
 use std::mem::MaybeUninit;
@@ -21,12 +22,12 @@ use zeroize::Zeroizing;
 
 use crate::StreamError;
 use crate::channel;
-use crate::incoming::{Incoming, Received};
+use crate::incoming::{Incoming, Loss, Received};
 use crate::meter::{Meter, Metered, Tally};
 use crate::opening::Opening;
 use crate::outgoing::Outgoing;
 use crate::record::{HEADER_LEN, Kind};
-use crate::server::{ANSWER_TIMEOUT, OPTION_NO_RECORDS, OPTION_ONCE};
+use crate::server::{OPTION_NO_RECORDS, OPTION_ONCE};
 use crate::target::Target;
 
 /// After how long without a byte a direction gives its buffers back.
@@ -58,7 +59,8 @@ pub(crate) struct Channels {
     raw: bool,
     /// How many channels may break.
     spare: usize,
-    pub(crate) streams: Vec<Metered<TcpStream>>,
+    /// By the channel's index. At a server, a channel may be missing from the start.
+    pub(crate) streams: BTreeMap<usize, Metered<TcpStream>>,
     pub(crate) outgoing: Outgoing,
     pub(crate) incoming: Incoming,
 }
@@ -66,7 +68,7 @@ pub(crate) struct Channels {
 impl Channels {
     /// Those of an association on these terms.
     pub(crate) fn new(
-        streams: Vec<Metered<TcpStream>>,
+        streams: BTreeMap<usize, Metered<TcpStream>>,
         terms: Terms,
         generator: Generator,
     ) -> Self {
@@ -75,9 +77,15 @@ impl Channels {
             Scheme::Shamir => Sharing::shamir(terms.threshold(), terms.channels()),
         };
         let sharing = sharing.expect("terms are consistent");
-        let (outgoing, incoming) = (Outgoing::new(sharing, generator), Incoming::new(sharing));
+        let (mut outgoing, mut incoming) =
+            (Outgoing::new(sharing, generator), Incoming::new(sharing));
+        let all = 0..usize::from(terms.channels());
+        for missing in all.filter(|channel| !streams.contains_key(channel)) {
+            let possible = outgoing.lose(missing) && incoming.lose(missing, Loss::Missing);
+            assert!(possible, "as many channels as are needed");
+        }
         let once = terms.options() & (OPTION_ONCE | OPTION_NO_RECORDS) != 0;
-        let spare = usize::from(terms.channels() - terms.threshold());
+        let spare = streams.len() - usize::from(terms.threshold());
         Self { once, raw: false, spare, streams, outgoing, incoming }
     }
 
@@ -130,7 +138,11 @@ impl Channels {
         opening: Option<Opening>,
     ) -> Result<Vec<Finished>, StreamError> {
         let (from_application, to_application) = application.split();
-        let (from_channels, to_channels) = self.streams.iter_mut().map(Metered::split).unzip();
+        let halves = |(&channel, stream): (&usize, _)| {
+            let (reader, writer) = Metered::split(stream);
+            ((channel, reader), (channel, writer))
+        };
+        let (from_channels, to_channels) = self.streams.iter_mut().map(halves).unzip();
         let result = both(
             forward(from_application, to_channels, &mut self.outgoing, self.once),
             deliver(from_channels, to_application, &mut self.incoming, opening),
@@ -146,7 +158,7 @@ impl Channels {
         channel::give_up_lost(&self.streams, &mut self.incoming);
         end_when_dropped(&application);
         if self.raw {
-            self.streams.iter().map(AsRef::as_ref).for_each(end_when_dropped);
+            self.streams.values().map(AsRef::as_ref).for_each(end_when_dropped);
         }
         if self.once || !self.outgoing.is_whole() || !self.incoming.is_whole() {
             return Ok(Vec::new());
@@ -156,7 +168,7 @@ impl Channels {
             let (stream, meter) = stream.into_inner();
             Finished { stream, meter, rest }
         };
-        Ok(self.streams.into_iter().enumerate().map(finished).collect())
+        Ok(self.streams.into_iter().map(finished).collect())
     }
 
     /// From here on, this end's payloads are shared without a header: `integrity = "none"`. An end is
@@ -168,16 +180,26 @@ impl Channels {
     }
 
     fn reset_when_dropped(&self) {
-        self.streams.iter().map(AsRef::as_ref).for_each(reset_when_dropped);
+        self.streams.values().map(AsRef::as_ref).for_each(reset_when_dropped);
     }
 
-    /// Counts that a channel broke, if one did. Returns the error with the channel's own index.
-    pub(crate) fn blame(&self, error: StreamError) -> StreamError {
-        let Some(channel) = error.channel().map(|channel| &self.streams[channel]) else {
-            return error;
+    /// Counts that a channel broke, if one did. Returns the error with the channel's own index: a stream's are
+    /// counted without those that it lacks.
+    pub(crate) fn blame(&self, mut error: StreamError) -> StreamError {
+        let why = match &error {
+            error if error.is_tampering() => Loss::Lied,
+            StreamError::Channel { source, .. } if source.kind() == io::ErrorKind::TimedOut => {
+                Loss::Behind
+            }
+            _ => Loss::Broken,
         };
-        channel.meter.broken.up();
-        error.on(channel.place)
+        if let Some(index) = error.channel_mut()
+            && let Some(channel) = self.streams.get(index)
+        {
+            channel.lose(why);
+            *index = channel.place;
+        }
+        error
     }
 
     /// Tells the peer that what was sent is incomplete. Where no record can say so, because there
@@ -199,8 +221,12 @@ impl Channels {
 /// one end and writes to the other, so they are watched: should one of them break, the second
 /// direction may never learn of it by itself.
 async fn both<'a>(
-    forward: impl Future<Output = Result<(ReadHalf<'a>, Vec<Metered<WriteHalf<'a>>>), StreamError>>,
-    deliver: impl Future<Output = Result<(Vec<Metered<ReadHalf<'a>>>, WriteHalf<'a>), StreamError>>,
+    forward: impl Future<
+        Output = Result<(ReadHalf<'a>, BTreeMap<usize, Metered<WriteHalf<'a>>>), StreamError>,
+    >,
+    deliver: impl Future<
+        Output = Result<(BTreeMap<usize, Metered<ReadHalf<'a>>>, WriteHalf<'a>), StreamError>,
+    >,
     spare: usize,
 ) -> Result<(), StreamError> {
     tokio::pin!(forward, deliver);
@@ -227,10 +253,10 @@ async fn both<'a>(
 /// Waits until the application's connection breaks, or more channels than the stream can do without.
 async fn broken(
     application: &TcpStream,
-    channels: &[impl AsRef<TcpStream>],
+    channels: &BTreeMap<usize, impl AsRef<TcpStream>>,
     spare: usize,
 ) -> StreamError {
-    let all = || std::iter::once(application).chain(channels.iter().map(AsRef::as_ref));
+    let all = || std::iter::once(application).chain(channels.values().map(AsRef::as_ref));
     let mut watched: Vec<_> =
         all().map(|stream| Some(Box::pin(stream.ready(Interest::ERROR)))).collect();
     let mut left = spare;
@@ -245,9 +271,9 @@ async fn broken(
         watched[place] = None;
         let known = all().nth(place).and_then(|stream| stream.take_error().ok().flatten());
         let source = known.unwrap_or_else(|| io::ErrorKind::ConnectionReset.into());
-        match place.checked_sub(1) {
+        match place.checked_sub(1).and_then(|place| channels.keys().nth(place)) {
             None => return StreamError::Application(source),
-            Some(channel) if left == 0 => return StreamError::Channel { channel, source },
+            Some(&channel) if left == 0 => return StreamError::Channel { channel, source },
             Some(_) => left -= 1,
         }
     }
@@ -257,10 +283,10 @@ async fn broken(
 /// if they come soon.
 async fn forward<'a>(
     mut application: ReadHalf<'a>,
-    mut channels: Vec<Metered<WriteHalf<'a>>>,
+    mut channels: BTreeMap<usize, Metered<WriteHalf<'a>>>,
     outgoing: &mut Outgoing,
     once: bool,
-) -> Result<(ReadHalf<'a>, Vec<Metered<WriteHalf<'a>>>), StreamError> {
+) -> Result<(ReadHalf<'a>, BTreeMap<usize, Metered<WriteHalf<'a>>>), StreamError> {
     loop {
         let patience = if outgoing.is_taken() { IDLE } else { FIRST_WORDS };
         let read = match timeout(patience, read(&mut application, outgoing)).await {
@@ -289,7 +315,7 @@ async fn forward<'a>(
     outgoing.finish()?;
     channel::send(&mut channels, outgoing).await?;
     if once {
-        for (channel, writer) in channels.iter_mut().enumerate() {
+        for (&channel, writer) in &mut channels {
             let error = |source| StreamError::Channel { channel, source };
             writer.shutdown().await.map_err(error)?;
         }
@@ -322,13 +348,13 @@ fn has_ended(stream: &TcpStream) -> io::Result<bool> {
 
 /// From the channels to the application.
 async fn deliver<'a>(
-    mut channels: Vec<Metered<ReadHalf<'a>>>,
+    mut channels: BTreeMap<usize, Metered<ReadHalf<'a>>>,
     mut application: WriteHalf<'a>,
     incoming: &mut Incoming,
     opening: Option<Opening>,
-) -> Result<(Vec<Metered<ReadHalf<'a>>>, WriteHalf<'a>), StreamError> {
+) -> Result<(BTreeMap<usize, Metered<ReadHalf<'a>>>, WriteHalf<'a>), StreamError> {
     if let Some(opening) = opening {
-        opening.answered(&mut channels, incoming, ANSWER_TIMEOUT).await?;
+        opening.answered(&mut channels, incoming).await?;
     }
     loop {
         while let Some(received) = incoming.take_next()? {
@@ -350,7 +376,7 @@ async fn deliver<'a>(
 /// Waits for bytes on the channels: as long as the protocol has patience while a record is under
 /// way, for ever between two.
 async fn wait(
-    channels: &mut [Metered<ReadHalf<'_>>],
+    channels: &mut BTreeMap<usize, Metered<ReadHalf<'_>>>,
     incoming: &mut Incoming,
 ) -> Result<(), StreamError> {
     if let Some(patience) = incoming.patience() {

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use association::{Message, Scheme};
+use association::Message;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -243,7 +243,8 @@ async fn serve(
     association: Association,
 ) -> Vec<(Finished, SocketAddr)> {
     let _under_way = tally.begin();
-    let peers: Vec<_> = association.connections.iter().map(|connection| connection.peer).collect();
+    let peers: Vec<_> =
+        association.connections.values().map(|connection| connection.peer).collect();
     let (target, channels, service) = match open(config, association).await {
         Ok(opened) => opened,
         Err(error) => {
@@ -273,11 +274,11 @@ async fn open(
     Association { list, connections }: Association,
 ) -> Result<(Target, Channels, TcpStream), StreamError> {
     let terms = list.terms();
-    let (streams, rests): (Vec<_>, Vec<_>) =
-        connections.into_iter().map(|Connection { stream, rest, .. }| (stream, rest)).unzip();
+    let apart = |(channel, Connection { stream, rest, .. })| ((channel, stream), (channel, rest));
+    let (streams, rests): (_, Vec<_>) = connections.into_iter().map(apart).unzip();
     let mut channels = Channels::new(streams, terms, config.rng.generator()?);
-    for (channel, rest) in rests.iter().enumerate() {
-        channels.incoming.put(channel, rest);
+    for (channel, rest) in &rests {
+        channels.incoming.put(*channel, rest);
     }
     let (kind, payload) = channels.receive(ANSWER_TIMEOUT).await?;
     if kind != Kind::Open {
@@ -288,11 +289,6 @@ async fn open(
         channels.incoming.drop_records();
     }
     channels.outgoing.precede(Message::Confirm(list).encode());
-    if terms.scheme() == Scheme::Shamir {
-        // Its client can try again, and is to know soon whether it must, however slow the service is.
-        channels.outgoing.seal_preceding();
-        channels.send_sealed().await?;
-    }
     match connect(config, &payload).await {
         Ok((target, service)) => {
             // A client that has said something already waits for what the service says to that.

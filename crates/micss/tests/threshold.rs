@@ -1,7 +1,7 @@
 //! Streams that need fewer channels than they have: some end, fall silent or lie, and the stream goes on
 //! as long as enough do not. Nothing is ever delivered that was not sent.
 
-use micss::incoming::{Incoming, Loss};
+use micss::incoming::{Incoming, Loss, PATIENCE, SHORT_PATIENCE};
 use micss::outgoing::Outgoing;
 use micss::record::{Kind, RecordError};
 use proptest::collection::vec;
@@ -235,6 +235,47 @@ fn too_few_channels_are_an_error() {
     let faults = [Fault::Stops(500), Fault::Stops(700)];
     let Outcome { end, lost, .. } = play((2, 3), &[100, 1000, 100], &[0, 2], &faults, &[64]);
     assert_eq!((end, lost), (End::Stuck, vec![]));
+}
+
+/// Somebody adds a byte to a channel while nothing is said. That is no record that does not come.
+#[test]
+fn a_byte_that_is_added_between_two_records_breaks_no_stream() {
+    for channel in 0..3 {
+        let (records, mut channels) = shared(2, 3, &[100]);
+        channels[channel].insert(0, 0x5A);
+        let mut incoming = Incoming::new(Sharing::shamir(2, 3).unwrap());
+        let give = |incoming: &mut Incoming, channel: usize, bytes: &[u8]| {
+            incoming.space(channel)[..bytes.len()].copy_from_slice(bytes);
+            incoming.filled(channel, bytes.len());
+        };
+        give(&mut incoming, channel, &[0x5A]);
+        assert!(incoming.take_next().unwrap().is_none());
+        assert_eq!(incoming.patience(), None);
+        for (other, bytes) in channels.iter().enumerate() {
+            give(&mut incoming, other, &bytes[usize::from(other == channel)..]);
+        }
+        let first = incoming.take_next().unwrap().unwrap();
+        assert_eq!((first.kind, first.payload), (records[0].0, &records[0].1[..]));
+        assert_eq!(incoming.poll_lost(), Some((channel, Loss::Lied)));
+    }
+}
+
+/// A record that has come on some channels only: how long the others have.
+#[test]
+fn a_channel_is_behind_when_enough_others_have_brought_all() {
+    let (_, channels) = shared(2, 3, &[100]);
+    let mut incoming = Incoming::new(Sharing::shamir(2, 3).unwrap());
+    let give = |incoming: &mut Incoming, channel: usize, bytes: &[u8]| {
+        incoming.space(channel)[..bytes.len()].copy_from_slice(bytes);
+        incoming.filled(channel, bytes.len());
+        assert!(incoming.take_next().unwrap().is_none());
+    };
+    give(&mut incoming, 0, &channels[0][..60]);
+    assert_eq!((incoming.patience(), incoming.can_lose_those_behind()), (None, false));
+    give(&mut incoming, 1, &channels[1][..20]);
+    assert_eq!((incoming.patience(), incoming.can_lose_those_behind()), (Some(PATIENCE), false));
+    give(&mut incoming, 1, &channels[1][20..60]);
+    assert_eq!((incoming.patience(), incoming.lose_those_behind()), (Some(SHORT_PATIENCE), true));
 }
 
 /// A liar is told from the others, and named.

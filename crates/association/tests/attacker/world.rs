@@ -261,6 +261,7 @@ impl World {
                     self.send(connection, self.wires[connection].down, &message);
                 }
                 ServerEvent::Associated { list, connections } => {
+                    let connections = connections.into_iter().flatten().collect();
                     self.associations.push(Association { list, connections });
                 }
                 ServerEvent::Aborted { id, .. } => {
@@ -427,6 +428,7 @@ fn config() -> ServerConfig {
     ServerConfig {
         max_pending: 64,
         timeout: PATIENCE,
+        patience: None,
         acceptable: Acceptable {
             protocols: vec![Protocol::MicssStream],
             schemes: vec![Scheme::Xor, Scheme::Shamir],

@@ -1,7 +1,8 @@
-//! The handshake over streams and datagrams, every reason to abort it, and every changed byte.
+//! The handshake over streams and datagrams, every reason to abort it, lists that do not come, and every changed byte.
 
 mod client;
 mod datagram;
 mod pair;
+mod quorum;
 mod server;
 mod tampering;

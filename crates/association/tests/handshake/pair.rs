@@ -86,6 +86,7 @@ pub(crate) fn config() -> ServerConfig {
     ServerConfig {
         max_pending: 20_000,
         timeout: PATIENCE,
+        patience: None,
         acceptable: Acceptable {
             protocols: vec![Protocol::MicssStream],
             schemes: vec![Scheme::Xor, Scheme::Shamir],

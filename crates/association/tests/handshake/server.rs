@@ -9,20 +9,20 @@ use crate::pair::{NOW, PATIENCE, config, cookie, id, list, server, xor};
 
 /// What a server did but greet: confirms, associations and aborts, in order.
 #[derive(Debug, PartialEq, Eq)]
-enum Did {
+pub(crate) enum Did {
     Confirm(u64),
     Associate(Vec<u64>),
     Abort(u64, ServerAbort),
 }
 
-fn did(server: &mut Server) -> Vec<Did> {
+pub(crate) fn did(server: &mut Server) -> Vec<Did> {
     let number = |id: ConnectionId| id.0;
     let events = std::iter::from_fn(|| server.poll_event());
     let done = events.filter_map(|event| match event {
         ServerEvent::Transmit { id, message: Message::Confirm(_) } => Some(Did::Confirm(id.0)),
         ServerEvent::Transmit { .. } => None,
         ServerEvent::Associated { connections, .. } => {
-            Some(Did::Associate(connections.into_iter().map(number).collect()))
+            Some(Did::Associate(connections.into_iter().flatten().map(number).collect()))
         }
         ServerEvent::Aborted { id, reason } => Some(Did::Abort(id.0, reason)),
     });

@@ -12,13 +12,14 @@ use tracing::{debug, warn};
 
 use super::{Entrance, InForce};
 use crate::StreamError;
+use crate::channel;
 use crate::config::{ClientConfig, Integrity};
 use crate::meter::Tally;
 use crate::opening::Opening;
-use crate::pool::{ATTEMPT, MOMENT, Pool, Ready};
+use crate::pool::{Pool, Ready};
 use crate::record::Kind;
 use crate::relay::{Channels, Finished, log_end, reset, reset_when_dropped};
-use crate::server::{ANSWER_TIMEOUT, OPTION_NO_RECORDS, OPTION_ONCE};
+use crate::server::{OPTION_NO_RECORDS, OPTION_ONCE};
 use crate::socks::{self, SocksError};
 use crate::target::{Parsed, Refusal, Target};
 
@@ -93,13 +94,7 @@ async fn carry(
     target: &Target,
     application: TcpStream,
 ) -> Result<Vec<Finished>, StreamError> {
-    if pool.has_spare() {
-        // What is said before the answer cannot be said again.
-        let channels = open_and_wait(config, pool, target).await?;
-        debug!(%target, channels = channels.streams.len(), "stream opened");
-        return channels.relay(application, None).await;
-    }
-    let (channels, opening) = open(config, pool, pool.take().await?, target).await?;
+    let (channels, opening) = open(config, pool, target).await?;
     debug!(%target, channels = channels.streams.len(), "stream requested");
     channels.relay(application, Some(opening)).await
 }
@@ -169,86 +164,43 @@ async fn read_parsed<T, E>(
 async fn open(
     config: &ClientConfig,
     pool: &Pool,
-    ready: Ready,
     target: &Target,
 ) -> Result<(Channels, Opening), StreamError> {
-    let Ready { streams, cookies, .. } = ready;
+    let Ready { streams, cookies, .. } = pool.take().await?;
     let n = u8::try_from(streams.len()).expect("checked with the configuration");
     let k = pool.threshold();
     let has_records = config.integrity == Integrity::TamperCode;
     let raw = if has_records { 0 } else { OPTION_NO_RECORDS };
     let once = if pool.keeps() { 0 } else { OPTION_ONCE };
-    // This also tells the server that the client waits for it, and may try again.
-    let scheme = if pool.has_spare() { Scheme::Shamir } else { Scheme::Xor };
+    let scheme = if k < n { Scheme::Shamir } else { Scheme::Xor };
     let terms = Terms::new(Protocol::MicssStream, scheme, k, n, raw | once)
         .expect("as many channels as are needed");
     let (opening, list) = Opening::new(terms, &cookies)?;
+    let streams = streams.into_iter().enumerate().collect();
     let mut channels = Channels::new(streams, terms, config.rng.generator()?);
     channels.outgoing.precede(list);
     channels.outgoing.seal_payload(Kind::Open, &target.encode())?;
     if !has_records {
-        channels.send_sealed().await?;
+        if let Err(error) = channels.send_sealed().await {
+            return Err(channels.blame(error));
+        }
         channels.send_no_records();
     }
     Ok((channels, opening))
 }
 
-/// The same, and waits for the server's answer. Where a stream can do without some of its channels, one of
-/// them may be dead, or somebody break the handshake off there: then it tries again, over connections that
-/// it makes then, and without each of the channels in turn.
+/// The same, and waits for the server's answer.
 async fn open_and_wait(
     config: &ClientConfig,
     pool: &Pool,
     target: &Target,
 ) -> Result<Channels, StreamError> {
-    let answered = async |ready: Ready, patience| {
-        let (mut channels, opening) = open(config, pool, ready, target).await?;
-        let answered = async {
-            channels.send_sealed().await?;
-            opening.answered(&mut channels.streams, &mut channels.incoming, patience).await
-        };
-        match answered.await {
-            Ok(()) => Ok(channels),
-            Err(error) => Err(channels.blame(error)),
-        }
+    let (mut channels, opening) = open(config, pool, target).await?;
+    let answered = async {
+        channels.send_sealed().await?;
+        opening.answered(&mut channels.streams, &mut channels.incoming).await
     };
-    let ready = pool.take().await?;
-    if !pool.has_spare() {
-        return answered(ready, ANSWER_TIMEOUT).await;
-    }
-    let suspect = pool.suspected();
-    let mut tried = ready.places.clone();
-    let mut attempt = answered(ready, if suspect.is_some() { MOMENT } else { ATTEMPT }).await;
-    if matches!(attempt, Ok(_) | Err(StreamError::Refused(_))) {
-        pool.suspect(None);
-        return attempt;
-    }
-    pool.distrust();
-    let others = (0..pool.channels()).filter(|place| Some(*place) != suspect).map(Some);
-    for without in suspect.into_iter().map(Some).chain([None]).chain(others) {
-        // One that could not even be connected is no reason.
-        if without.is_some_and(|place| !tried.contains(&place)) {
-            continue;
-        }
-        match attempt {
-            Ok(_) | Err(StreamError::Refused(_)) => break,
-            Err(error) if error.is_tampering() => {
-                warn!(%target, %error, "TAMPERING: stream not opened, another attempt");
-            }
-            Err(error) => debug!(%target, %error, "stream not opened, another attempt"),
-        }
-        attempt = match pool.make(without).await {
-            Ok(ready) => {
-                if without.is_none() {
-                    tried.clone_from(&ready.places);
-                }
-                answered(ready, ATTEMPT).await
-            }
-            Err(error) => Err(error),
-        };
-        if let (Ok(_), Some(place)) = (&attempt, without) {
-            pool.blame(place);
-        }
-    }
-    attempt
+    let answered = answered.await;
+    channel::give_up_lost(&channels.streams, &mut channels.incoming);
+    answered.map_err(|error| channels.blame(error)).map(|()| channels)
 }

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use micss::client::{Client, Handle};
 use micss::config::ClientConfig;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::common::{Running, ask, client_toml, server_toml, start_server, start_service};
@@ -16,9 +18,9 @@ const COOKIE: usize = 24;
 const LIST: usize = 16 + 3 * 16;
 
 /// Runs a client until the test is over. Returns where it listens, and what tells how it is.
-pub(crate) async fn watched_client(toml: &str) -> (SocketAddr, Handle) {
+pub(crate) async fn watched_client(toml: &str) -> (Vec<SocketAddr>, Handle) {
     let client = Client::bind(ClientConfig::from_toml(toml).unwrap()).await.unwrap();
-    let told = (client.local_addresses().unwrap()[0], client.handle());
+    let told = (client.local_addresses().unwrap(), client.handle());
     tokio::spawn(client.run(std::future::pending()));
     told
 }
@@ -26,27 +28,45 @@ pub(crate) async fn watched_client(toml: &str) -> (SocketAddr, Handle) {
 /// A server for `service`, and a client with three channels to it, of which any two are enough.
 struct House {
     server: Running,
-    client: SocketAddr,
+    /// Where the client is a SOCKS5 proxy, and where it forwards to the service.
+    proxy: SocketAddr,
+    forward: SocketAddr,
     handle: Handle,
 }
 
 impl House {
     /// The middle channel goes where `bad` says, given the server's address there.
     async fn new(service: SocketAddr, bad: impl AsyncFnOnce(SocketAddr) -> SocketAddr) -> Self {
+        Self::with_pool("size = 0\nkeep = 0\n", service, bad).await
+    }
+
+    async fn with_pool(
+        pool: &str,
+        service: SocketAddr,
+        bad: impl AsyncFnOnce(SocketAddr) -> SocketAddr,
+    ) -> Self {
         let server = start_server(&server_toml(3, service, "tamper-code")).await;
         let mut channels = server.addresses.clone();
         channels[1] = bad(channels[1]).await;
         let toml = client_toml(&channels, "tamper-code");
-        let toml = format!("threshold = 2\n{toml}[pool]\nsize = 0\nkeep = 0\n");
-        let (client, handle) = watched_client(&toml).await;
-        Self { server, client, handle }
+        let forward = format!("[[forward]]\nlisten = \"127.0.0.1:0\"\ntarget = \"{service}\"\n");
+        let toml = format!("threshold = 2\n{toml}{forward}[pool]\n{pool}");
+        let (addresses, handle) = watched_client(&toml).await;
+        Self { server, proxy: addresses[0], forward: addresses[1], handle }
     }
 
     /// Opens a stream. Returns what the client says to that, and how long it took.
     async fn open(&self, service: SocketAddr) -> (u8, Duration) {
         let start = Instant::now();
-        let (_, code) = ask(self.client, service).await;
+        let (_, code) = ask(self.proxy, service).await;
         (code, start.elapsed())
+    }
+
+    /// Waits until so many sets of connections are kept ready.
+    async fn is_ready(&self, sets: u64) {
+        while self.handle.status().channels[0].ready != sets {
+            tokio::task::yield_now().await;
+        }
     }
 
     /// How often each channel was what a stream broke by, and could not be connected.
@@ -56,19 +76,77 @@ impl House {
     }
 }
 
-/// It greets, and swallows what it is told. The first stream finds that out by trying.
+/// It greets, and swallows what it is told: the server waits for its list, and the client for its confirm.
 #[tokio::test]
-async fn a_channel_that_a_stream_could_not_open_with_is_soon_done_without() {
+async fn a_list_that_does_not_come_is_done_without() {
     let service = start_service(async |_| ()).await;
     let plan = Plan { direction: Direction::Up, at: 40, fault: Fault::Silence };
     let house = House::new(service, async |to| Meddler::start(to, plan).await.address).await;
-    assert_eq!(house.open(service).await.0, 0);
-    for _ in 0..2 {
+    for opened in 1..=2 {
         let (code, took) = house.open(service).await;
-        assert!(code == 0 && took < Duration::from_secs(4), "{code}, {took:?}");
+        assert!(code == 0 && took < Duration::from_secs(6), "{code}, {took:?}");
+        assert_eq!(house.blamed(), [(0, false), (opened, false), (0, false)]);
     }
-    assert_eq!(house.blamed(), [(0, false), (3, false), (0, false)]);
     house.server.stop().await;
+}
+
+/// The server has brought it to the association, and the client does not wait for ever to hear so.
+#[tokio::test]
+async fn a_confirm_that_does_not_come_or_is_another_is_done_without() {
+    for (fault, most) in [(Fault::Silence, 4), (Fault::Flip, 1), (Fault::End, 1)] {
+        let service = start_service(async |_| ()).await;
+        let plan = Plan { direction: Direction::Down, at: COOKIE + 20, fault };
+        let house = House::new(service, async |to| Meddler::start(to, plan).await.address).await;
+        let (code, took) = house.open(service).await;
+        assert!(code == 0 && took < Duration::from_secs(most), "{fault:?}: {code}, {took:?}");
+        let tampered = house.handle.status().channels[1].tampered;
+        assert_eq!(tampered, u64::from(fault == Fault::Flip));
+    }
+}
+
+/// Where it hears what was said with the list, that is said once, to one service.
+#[tokio::test]
+async fn what_is_said_at_once_is_said_once() {
+    for (direction, at) in [(Direction::Up, 40), (Direction::Down, COOKIE + 20)] {
+        let (heard, mut hears) = mpsc::unbounded_channel();
+        let service = start_service(move |mut stream: TcpStream| {
+            let heard = heard.clone();
+            async move {
+                let mut said = Vec::new();
+                stream.read_to_end(&mut said).await.unwrap();
+                stream.write_all(b"thanks").await.unwrap();
+                heard.send(said).unwrap();
+            }
+        })
+        .await;
+        let plan = Plan { direction, at, fault: Fault::Silence };
+        let house = House::new(service, async |to| Meddler::start(to, plan).await.address).await;
+        let mut application = TcpStream::connect(house.forward).await.unwrap();
+        application.write_all(b"please").await.unwrap();
+        application.shutdown().await.unwrap();
+        let mut answer = Vec::new();
+        application.read_to_end(&mut answer).await.unwrap();
+        assert_eq!(answer, b"thanks");
+        assert_eq!(hears.recv().await.unwrap(), b"please");
+        house.server.stop().await;
+        assert!(hears.try_recv().is_err(), "{direction:?}: said twice");
+    }
+}
+
+/// Sets that were made before may be as dead as the stream's: they are not used any more.
+#[tokio::test]
+async fn what_is_kept_is_not_used_after_a_channel_fell_silent() {
+    let service = start_service(async |_| ()).await;
+    let plan = Plan { direction: Direction::Up, at: 40, fault: Fault::Silence };
+    let meddled = async |to| Meddler::start(to, plan).await.address;
+    let house = House::with_pool("size = 3\n", service, meddled).await;
+    house.is_ready(3).await;
+    assert_eq!(house.open(service).await.0, 0);
+    assert_eq!(house.handle.status().channels[0].connected, 4, "one for the one that was taken");
+    assert_eq!(house.open(service).await.0, 0);
+    house.is_ready(3).await;
+    // The three were of no use, so one was made for the stream, and three for later.
+    assert_eq!(house.handle.status().channels[0].connected, 8);
 }
 
 /// The handshake is let pass, and a share of the request, or of its answer, is not.
@@ -107,13 +185,13 @@ async fn a_slow_service_is_not_taken_for_a_dead_channel() {
         waiting.push(connected.unwrap());
     }
     // Also where streams have no more channels than they need.
-    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let nobody = SocketAddr::from(([127, 0, 0, 1], 9));
     let blames_nobody = async |bad: Option<SocketAddr>| {
         let house = House::new(service, async |to| bad.unwrap_or(to)).await;
         let (code, took) = house.open(service).await;
         assert!(code != 0 && took < Duration::from_secs(15), "{code}, {took:?}");
         let broken: Vec<u64> = house.blamed().into_iter().map(|(broken, _)| broken).collect();
-        assert_eq!(broken, [0; 3]);
+        assert_eq!((broken, house.handle.status().streams.refused), (vec![0; 3], 1));
         house.server.stop().await;
     };
     tokio::join!(blames_nobody(None), blames_nobody(Some(nobody)));

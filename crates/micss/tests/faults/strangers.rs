@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use association::{Cookie, List, Message, Protocol, Scheme, Terms};
 use micss::outgoing::Outgoing;
 use micss::record::Kind;
 use micss::target::Target;
@@ -144,6 +145,33 @@ async fn a_list_that_names_a_victims_cookies() {
     drop((first, second));
     assert_closed(thief, "a thief").await;
     assert_serves(&server, service).await;
+    server.stop().await;
+}
+
+/// Streams without the tamper code that could lose channels: nobody could tell which of them lie.
+#[tokio::test]
+async fn a_threshold_without_the_code() {
+    let service = start_service(async |_| ()).await;
+    let server = start_server(&server_toml(3, service, "none")).await;
+    for (k, is_served) in [(2, false), (3, true)] {
+        let (mut streams, mut cookies) = (Vec::new(), Vec::new());
+        for &address in &server.addresses {
+            let (stream, cookie) = greeted(address).await;
+            streams.push(stream);
+            cookies.push(Cookie::new(cookie));
+        }
+        let sharing = Sharing::shamir(k, 3).unwrap();
+        let terms = Terms::new(Protocol::MicssStream, Scheme::Shamir, k, 3, 1).unwrap();
+        let mut request = Outgoing::new(sharing, Generator::system());
+        request.precede(Message::List(List::new(terms, cookies).unwrap()).encode());
+        request.seal_payload(Kind::Open, &Target::address(service).encode()).unwrap();
+        for (channel, stream) in streams.iter_mut().enumerate() {
+            stream.write_all(request.rest(channel)).await.unwrap();
+        }
+        for mut stream in streams {
+            assert_eq!(stream.read_exact(&mut [0; 8]).await.is_ok(), is_served, "{k} of 3");
+        }
+    }
     server.stop().await;
 }
 

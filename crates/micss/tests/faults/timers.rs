@@ -77,7 +77,7 @@ async fn a_server_that_never_speaks() {
     let channels = [silent.local_addr().unwrap()];
     let toml = client_toml(&channels, "tamper-code") + "[pool]\nsize = 0\n";
     let (client, handle) = watched_client(&toml).await;
-    let asking = tokio::spawn(ask(client, channels[0]));
+    let asking = tokio::spawn(ask(client[0], channels[0]));
     let _held = silent.accept().await.unwrap();
     let start = Instant::now();
     tokio::time::pause();

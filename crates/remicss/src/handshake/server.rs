@@ -231,6 +231,7 @@ impl Server {
             association: Association::new(ServerConfig {
                 max_pending,
                 timeout: PATIENCE,
+                patience: None,
                 acceptable,
             }),
             waiting: HashMap::new(),
@@ -410,8 +411,8 @@ impl Server {
                     }
                 }
                 AssociationEvent::Associated { list, connections } => {
-                    let members = connections.into_iter().filter_map(|id| self.close(id));
-                    let members: Vec<Waiting> = members.collect();
+                    let members = connections.into_iter().flatten();
+                    let members: Vec<Waiting> = members.filter_map(|id| self.close(id)).collect();
                     self.associate(list, &members);
                 }
             }
