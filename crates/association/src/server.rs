@@ -284,6 +284,12 @@ impl Server {
         pending.delivered.is_none().then_some(Message::Cookie(pending.cookie))
     }
 
+    /// Until when a connection waits for others that it can do without: when to call
+    /// [`handle_timeout`](Self::handle_timeout) for it. Nothing if there are none.
+    pub fn patience(&self, id: ConnectionId) -> Option<Duration> {
+        self.table.get(id)?.delivered.as_ref()?.patience
+    }
+
     /// How many connections are waiting.
     pub fn pending(&self) -> usize {
         self.table.len()
@@ -348,8 +354,8 @@ impl Server {
     ) -> Result<(), ServerAbort> {
         let list = self.table.known(list);
         self.check_others(&list)?;
-        let waits_for_all = self.needed(list.terms()) == list.cookies().len();
-        let patience = self.config.patience.filter(|_| !waits_for_all);
+        let needs_all = self.needed(list.terms()) == list.cookies().len();
+        let patience = self.config.patience.filter(|_| !needs_all);
         let patience = patience.map(|patience| now.saturating_add(patience));
         for other in self.table.deliver(id, &list, patience) {
             if self.can_complete(other) {

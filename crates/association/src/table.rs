@@ -32,10 +32,9 @@ pub(crate) struct Pending {
 #[derive(Debug)]
 pub(crate) struct Delivered {
     pub(crate) list: List,
-    /// Until when it waits for the others, if not for all of them.
+    /// Until when it waits for the others, if there are any that it need not wait for, and it has not waited
+    /// so long.
     pub(crate) patience: Option<Duration>,
-    /// It has waited so long.
-    pub(crate) is_over: bool,
 }
 
 /// All pending connections.
@@ -116,7 +115,7 @@ impl Table {
     pub(crate) fn take_patient(&mut self, now: Duration) -> Option<ConnectionId> {
         let &(at, id) = self.patience.first().filter(|(at, _)| *at <= now)?;
         self.patience.remove(&(at, id));
-        self.pending.get_mut(&id)?.delivered.as_mut()?.is_over = true;
+        self.pending.get_mut(&id)?.delivered.as_mut()?.patience = None;
         Some(id)
     }
 
@@ -173,7 +172,7 @@ impl Table {
                     None
                 }
                 Some(Some(theirs)) if theirs.list.is_clone_of(list) => {
-                    standing.patient += usize::from(theirs.is_over);
+                    standing.patient += usize::from(theirs.patience.is_none());
                     named
                 }
                 Some(Some(_)) => {
@@ -202,7 +201,7 @@ impl Table {
         let Some(own) = self.pending.get_mut(&id) else {
             return Vec::new();
         };
-        own.delivered = Some(Delivered { list: list.clone(), patience, is_over: false });
+        own.delivered = Some(Delivered { list: list.clone(), patience });
         patience.map(|at| self.patience.insert((at, id)));
         let named_by = self.pending[&id].named_by.iter().copied();
         let disagrees = |other| self.list(other).is_none_or(|theirs| !theirs.is_clone_of(list));

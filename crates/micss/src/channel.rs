@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::field::display;
-use tracing::warn;
+use tracing::{debug, warn};
 use zeroize::Zeroizing;
 
 use crate::StreamError;
@@ -184,7 +184,8 @@ pub(crate) fn give_up_lost<R: AsRef<TcpStream>>(
         if let Some(channel) = channels.get(&channel) {
             give_up(channel, why);
         } else {
-            warn!(channel = channel + 1, %why, "a stream goes on without a channel");
+            // Its client says so, which knows better why.
+            debug!(channel = channel + 1, %why, "a stream goes on without a channel");
         }
     }
 }

@@ -16,9 +16,9 @@ use std::time::Duration;
 use sharing::{Joiner, Sharing};
 use zeroize::Zeroizing;
 
-use self::dispute::Dispute;
+use self::dispute::Candidate;
 use crate::buffer::Buffer;
-use crate::record::{self, HEADER_LEN, Kind, MAX_RECORD, RecordError, SMALL_RECORD};
+use crate::record::{self, HEADER_LEN, Kind, MAX_OPENING, MAX_RECORD, RecordError, SMALL_RECORD};
 
 /// How long a record that has begun may wait for its next byte: a peer always sends records whole,
 /// so a longer pause means that a channel is stuck, or a length was changed. TCP that loses one packet
@@ -74,6 +74,12 @@ pub struct Incoming {
     channels: Vec<Channel>,
     /// The length of the record that begins at `start`, once its header is there.
     record_len: Option<usize>,
+    /// The longest that it may be.
+    longest: usize,
+    /// Whether channels contradict each other about it.
+    is_disputed: bool,
+    /// Who may be right then.
+    candidates: Vec<Candidate>,
     /// How far all channels' parts have been used up. The same for all: they are in step.
     start: usize,
     /// How long the buffer's parts are.
@@ -102,6 +108,9 @@ impl Incoming {
             records: true,
             channels: vec![Channel::default(); usize::from(sharing.shares())],
             record_len: None,
+            longest: MAX_RECORD,
+            is_disputed: false,
+            candidates: Vec::new(),
             start: 0,
             room: SMALL_RECORD,
             buffer: Buffer::default(),
@@ -114,6 +123,12 @@ impl Incoming {
         self.records = false;
         self.may_lose = false;
         self.record_len = None;
+    }
+
+    /// The next record is one that opens a stream, so it is short: strangers, too, may send these, and the
+    /// longer they are the more work it is to find out who lies.
+    pub fn expect_opening(&mut self) {
+        self.longest = MAX_OPENING;
     }
 
     /// Goes on without a channel, if that is possible. Returns whether it is.
@@ -264,20 +279,25 @@ impl Incoming {
     /// buffer.
     fn next_record(&mut self) -> Result<Option<(Kind, usize)>, RecordError> {
         loop {
-            if self.record_len.is_none() && self.available() >= HEADER_LEN {
+            if self.is_disputed {
+                self.settle()?;
+            } else if self.record_len.is_none() && self.available() >= HEADER_LEN {
                 let mut header = Zeroizing::new([0; HEADER_LEN]);
                 let shares: Vec<usize> = self.live().take(self.threshold).collect();
                 self.join(&shares, &mut *header);
-                match record::length(&header) {
-                    Ok(len) if self.agree_with(&shares, &*header) => self.record_len = Some(len),
-                    _ => self.settle(Dispute::Header)?,
+                match self.length(&header) {
+                    Some(len) if self.agree_with(&shares, &*header) => self.record_len = Some(len),
+                    _ => {
+                        self.dispute()?;
+                        continue;
+                    }
                 }
                 self.make_room();
             }
             match self.record_len {
                 Some(len) if self.available() >= len => match self.take_record(len) {
                     Ok(kind) => return Ok(Some((kind, len))),
-                    Err(RecordError::Tampered) => self.settle(Dispute::Record)?,
+                    Err(RecordError::Tampered) => self.dispute()?,
                     Err(other) => return Err(other),
                 },
                 _ => {
@@ -287,6 +307,11 @@ impl Incoming {
                 }
             }
         }
+    }
+
+    /// The next record's length by its header, if it may be that long.
+    fn length(&self, header: &[u8; HEADER_LEN]) -> Option<usize> {
+        record::length(header).ok().filter(|&len| len <= self.longest)
     }
 
     /// Without records: as many bytes as there are on every channel.
@@ -353,7 +378,7 @@ impl Incoming {
         let shares: Vec<usize> = self.live().take(self.threshold).collect();
         self.join_plain(&shares, len);
         let kind = record::verify(self.plain(len))?;
-        self.record_len = None;
+        (self.record_len, self.longest) = (None, MAX_RECORD);
         self.advance(len);
         Ok(kind)
     }

@@ -14,7 +14,7 @@ use ipnet::Ipv6Net;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, warn};
 use zeroize::Zeroizing;
 
@@ -148,7 +148,8 @@ impl Lobby {
         let (id, seat) = opened.map_err(|error| self.refuse(peer, &error)).ok()?;
         meter.ready.up();
         let guest = Guest { lobby: self, id, meter: &meter };
-        stream.write_all(&Message::Cookie(cookie).encode()).await.ok()?;
+        let greeting = Message::Cookie(cookie).encode();
+        timeout(WAITING_TIMEOUT, stream.write_all(&greeting)).await.ok()?.ok()?;
         let (seat, rest) = guest.wait(&mut stream, seat).await?;
         drop(guest);
         let stream = Metered::new(stream, meter, seat.index);
@@ -318,27 +319,36 @@ impl Guest<'_> {
                 // What follows the list has to wait.
                 read = stream.read(&mut *bytes), if rest.is_empty() => match read {
                     Ok(len @ 1..) => {
-                        rest = self.read(&bytes[..len]);
-                        look = Instant::now() + MOMENT;
+                        let patience;
+                        (rest, patience) = self.read(&bytes[..len]);
+                        look = patience.unwrap_or(deadline).min(deadline);
                     }
-                    Ok(0) | Err(_) => return None,
+                    Ok(0) | Err(_) => break,
                 },
-                () = sleep_until(look.min(deadline)) => {
-                    if look >= deadline {
-                        return None;
+                () = sleep_until(look) => {
+                    if look == deadline {
+                        break;
                     }
-                    // It may have waited long enough for the others.
+                    // It has waited long enough for the others, if they can be done without.
                     self.lobby.with(|state, now| state.table.handle_timeout(now));
                     look = deadline;
                 }
             }
         }
+        // It may have been given a seat just now, and the others wait for it there.
+        self.lobby.with(|state, _| state.table.handle_closed(self.id));
+        Some((seat.try_recv().ok()?, rest))
     }
 
-    /// Bytes came. Returns those that are the stream's: all, if the connection has just been associated.
-    fn read(&self, bytes: &[u8]) -> Zeroizing<Vec<u8>> {
-        let rest = self.lobby.with(|state, now| state.table.handle_bytes(self.id, bytes, now));
-        Zeroizing::new(rest.unwrap_or(bytes).to_vec())
+    /// Bytes came. Returns those that are the stream's: all, if the connection has just been associated; and
+    /// until when it waits for others that it can do without.
+    fn read(&self, bytes: &[u8]) -> (Zeroizing<Vec<u8>>, Option<Instant>) {
+        let (rest, patience) = self.lobby.with(|state, now| {
+            let rest = state.table.handle_bytes(self.id, bytes, now);
+            (rest, state.table.patience(self.id))
+        });
+        let rest = Zeroizing::new(rest.unwrap_or(bytes).to_vec());
+        (rest, patience.map(|patience| self.lobby.epoch + patience))
     }
 }
 

@@ -61,7 +61,7 @@ pub(crate) struct Meter {
     /// Streams that it broke off under.
     broken: Count,
     tampered: Count,
-    /// Of those, how often it had fallen silent.
+    /// How often it had fallen silent under a stream, or others that the stream needed.
     silent: Count,
     sent: Count,
     received: Count,
@@ -83,18 +83,23 @@ impl Meter {
     }
 
     /// A stream goes on without it.
-    fn lost(&self, why: Loss) {
+    pub(crate) fn lost(&self, why: Loss) {
         match why {
             Loss::Lied => self.tampered.up(),
             Loss::Behind => {
                 self.broken.up();
-                self.silent.up();
+                self.fall_silent();
             }
             Loss::Missing | Loss::Ended | Loss::Broken => self.broken.up(),
         }
     }
 
-    /// How often it had fallen silent under a stream.
+    /// It, or others that a stream needed, have said nothing for too long.
+    pub(crate) fn fall_silent(&self) {
+        self.silent.up();
+    }
+
+    /// How often that was.
     pub(crate) fn silences(&self) -> u64 {
         self.silent.value()
     }

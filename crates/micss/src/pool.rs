@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use association::{COOKIE_LEN, Cookie, HEADER_LEN, Message};
+use association::{COOKIE_LEN, Cookie, HEADER_LEN, ListError, Message};
+use subtle::ConstantTimeEq;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -21,7 +22,7 @@ use tracing::{info, warn};
 use crate::StreamError;
 use crate::channel;
 use crate::config::{Channel, PoolConfig, Remote};
-use crate::incoming::MOMENT;
+use crate::incoming::{Loss, MOMENT};
 use crate::meter::{Meter, Metered};
 use crate::relay::Finished;
 use crate::status;
@@ -57,19 +58,17 @@ pub(crate) struct Pool {
 
 /// A set for one stream.
 pub(crate) struct Ready {
-    /// The indices of its channels: of all, or of as many as are needed at least.
-    pub(crate) places: Vec<usize>,
-    /// The connections, in the order of the channels.
+    /// The connections, in the order of the channels: of all, or of as many as are needed at least.
     pub(crate) streams: Vec<Metered<TcpStream>>,
-    /// Their cookies.
+    /// Their cookies, no two of them the same.
     pub(crate) cookies: Vec<Cookie>,
+    /// How often channels had fallen silent before. Since one did again, it may be dead.
+    silences: u64,
 }
 
 struct Kept {
     ready: Ready,
     since: Instant,
-    /// How often channels had fallen silent by then. Since a channel did again, it may be dead.
-    silences: u64,
 }
 
 impl Pool {
@@ -113,7 +112,8 @@ impl Pool {
     pub(crate) fn status(&self) -> Vec<status::Channel> {
         let kept = self.kept();
         let of_place = |(place, (channel, meter)): (usize, (&Channel, &Arc<Meter>))| {
-            let ready = kept.iter().filter(|set| set.ready.places.contains(&place)).count();
+            let ready =
+                kept.iter().filter(|set| set.ready.places().any(|other| other == place)).count();
             status::Channel { ready: ready as u64, ..meter.channel(channel.server.to_string()) }
         };
         self.remote.channels.iter().zip(&self.meters).enumerate().map(of_place).collect()
@@ -152,14 +152,18 @@ impl Pool {
     }
 
     async fn greet_again(&self, finished: Vec<Finished>) {
-        let places = (0..finished.len()).collect();
+        let silences = self.silences();
         let (mut streams, mut cookies) = (Vec::new(), Vec::new());
         let greeted = timeout(HANDSHAKE_TIMEOUT, async {
             for (place, Finished { mut stream, meter, rest }) in finished.into_iter().enumerate() {
-                cookies.push(greeted(&mut stream, &rest).await?);
+                let cookie = greeted(&mut stream, &rest).await?;
+                if cookies.iter().any(|known| is_same(known, &cookie)) {
+                    return None;
+                }
+                cookies.push(cookie);
                 streams.push(Metered::new(stream, meter, place));
             }
-            Some(Ready { places, streams, cookies })
+            Some(Ready { streams, cookies, silences })
         });
         if let Ok(Some(ready)) = greeted.await {
             self.keep(ready);
@@ -206,13 +210,13 @@ impl Pool {
         self.config.size.saturating_sub(kept.len())
     }
 
-    fn is_of_use(&self, Kept { ready, since, silences }: &Kept) -> bool {
-        since.elapsed() < self.config.idle && *silences == self.silences() && ready.waits()
+    fn is_of_use(&self, Kept { ready, since }: &Kept) -> bool {
+        since.elapsed() < self.config.idle && ready.silences == self.silences() && ready.waits()
     }
 
     /// How often channels had fallen silent under streams.
     fn silences(&self) -> u64 {
-        self.meters.iter().map(|meter| meter.silences()).sum()
+        silences(&self.meters)
     }
 
     /// Makes so many sets at the same time.
@@ -241,11 +245,11 @@ impl Pool {
     /// Logs which channels could not be connected, when that changes.
     fn note(&self, ready: &Ready) {
         let mut before = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        if *before == ready.places {
+        let places: Vec<usize> = ready.places().collect();
+        if *before == places {
             return;
         }
-        before.clone_from(&ready.places);
-        let missing = (0..self.channels()).filter(|place| !ready.places.contains(place));
+        let missing = (0..self.channels()).filter(|place| !places.contains(place));
         let name = |place: usize| {
             format!("channel {} ({})", place + 1, self.remote.channels[place].server)
         };
@@ -256,12 +260,13 @@ impl Pool {
             let missing = missing.join(", ");
             warn!("{missing} cannot be connected; streams go on without");
         }
+        *before = places;
     }
 
     fn keep(&self, ready: Ready) {
         let mut kept = self.kept();
         if kept.len() < self.config.keep {
-            kept.push(Kept { ready, since: Instant::now(), silences: self.silences() });
+            kept.push(Kept { ready, since: Instant::now() });
         }
     }
 
@@ -271,6 +276,11 @@ impl Pool {
 }
 
 impl Ready {
+    /// The indices of its channels.
+    fn places(&self) -> impl Iterator<Item = usize> {
+        self.streams.iter().map(|stream| stream.place)
+    }
+
     /// Whether the server has left all connections as they were greeted.
     fn waits(&self) -> bool {
         let silent = |stream: &Metered<TcpStream>| {
@@ -281,6 +291,16 @@ impl Ready {
     }
 }
 
+/// How often channels have fallen silent under streams.
+fn silences<'a>(meters: impl IntoIterator<Item = &'a Arc<Meter>>) -> u64 {
+    meters.into_iter().map(|meter| meter.silences()).sum()
+}
+
+/// Whether two cookies are the same. Servers draw each anew, so somebody has copied one then.
+fn is_same(one: &Cookie, other: &Cookie) -> bool {
+    one.ct_eq(other).into()
+}
+
 /// Connects all channels at the same time, and waits until the server has greeted each; or until it has
 /// greeted as many as are needed, and then a moment for the others.
 async fn make(
@@ -288,13 +308,14 @@ async fn make(
     mark: Option<u32>,
     needed: usize,
 ) -> Result<Ready, StreamError> {
+    let silences = silences(unanswered.values().map(|(_, meter)| meter));
     let mut connecting = JoinSet::new();
     for (&place, (channel, _)) in &unanswered {
         let channel = channel.clone();
         connecting.spawn(async move { (place, greeted_on(place, &channel, mark).await) });
     }
     let mut deadline = Instant::now() + HANDSHAKE_TIMEOUT;
-    let mut made = Vec::new();
+    let mut made: Vec<(Metered<TcpStream>, Cookie)> = Vec::new();
     let mut failed = StreamError::NotOpened;
     while made.len() + unanswered.len() >= needed {
         let Ok(next) = timeout_at(deadline, connecting.join_next()).await else {
@@ -310,9 +331,14 @@ async fn make(
         let (place, connected) = connected.expect("connecting does not panic");
         let (_, meter) = unanswered.remove(&place).expect("each is connected once");
         match connected {
+            Ok((_, cookie)) if made.iter().any(|(_, known)| is_same(known, &cookie)) => {
+                warn!(channel = place + 1, "TAMPERING: it greets as another channel does");
+                meter.lost(Loss::Lied);
+                failed = StreamError::Association(ListError::RepeatedCookie.into());
+            }
             Ok((stream, cookie)) => {
                 meter.connected.up();
-                made.push((place, Metered::new(stream, meter, place), cookie));
+                made.push((Metered::new(stream, meter, place), cookie));
             }
             Err(error) => {
                 meter.unconnected.up();
@@ -326,10 +352,9 @@ async fn make(
     if made.len() < needed {
         return Err(failed);
     }
-    made.sort_by_key(|(place, ..)| *place);
-    let places = made.iter().map(|(place, ..)| *place).collect();
-    let (streams, cookies) = made.into_iter().map(|(_, stream, cookie)| (stream, cookie)).unzip();
-    Ok(Ready { places, streams, cookies })
+    made.sort_by_key(|(stream, _)| stream.place);
+    let (streams, cookies) = made.into_iter().unzip();
+    Ok(Ready { streams, cookies, silences })
 }
 
 /// Connects a channel and reads its cookie.

@@ -22,6 +22,9 @@ pub const MAX_PAYLOAD: usize = (48 << 10) - HEADER_LEN;
 /// The longest record, in bytes.
 pub const MAX_RECORD: usize = HEADER_LEN + MAX_PAYLOAD;
 
+/// The longest record that opens a stream: a request has a name of 255 bytes at most.
+pub const MAX_OPENING: usize = 512;
+
 /// How long a record may be for which there is room until a stream proves to be a bulk transfer,
 /// in bytes.
 pub(crate) const SMALL_RECORD: usize = 4 << 10;

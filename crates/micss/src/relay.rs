@@ -84,6 +84,7 @@ impl Channels {
             let possible = outgoing.lose(missing) && incoming.lose(missing, Loss::Missing);
             assert!(possible, "as many channels as are needed");
         }
+        incoming.expect_opening();
         let once = terms.options() & (OPTION_ONCE | OPTION_NO_RECORDS) != 0;
         let spare = streams.len() - usize::from(terms.threshold());
         Self { once, raw: false, spare, streams, outgoing, incoming }
@@ -193,6 +194,10 @@ impl Channels {
             }
             _ => Loss::Broken,
         };
+        if matches!(error, StreamError::NotOpened | StreamError::Stalled) {
+            // Nobody says which, so it may be all.
+            self.streams.values().for_each(|channel| channel.meter.fall_silent());
+        }
         if let Some(index) = error.channel_mut()
             && let Some(channel) = self.streams.get(index)
         {

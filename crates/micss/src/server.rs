@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use association::Message;
+use association::{List, Message};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -273,24 +273,33 @@ async fn open(
     config: &ServerConfig,
     Association { list, connections }: Association,
 ) -> Result<(Target, Channels, TcpStream), StreamError> {
-    let terms = list.terms();
     let apart = |(channel, Connection { stream, rest, .. })| ((channel, stream), (channel, rest));
     let (streams, rests): (_, Vec<_>) = connections.into_iter().map(apart).unzip();
-    let mut channels = Channels::new(streams, terms, config.rng.generator()?);
+    let mut channels = Channels::new(streams, list.terms(), config.rng.generator()?);
     for (channel, rest) in &rests {
         channels.incoming.put(*channel, rest);
     }
+    let opened = answer_request(config, list, &mut channels).await;
+    channel::give_up_lost(&channels.streams, &mut channels.incoming);
+    opened.map(|(target, service)| (target, channels, service))
+}
+
+async fn answer_request(
+    config: &ServerConfig,
+    list: List,
+    channels: &mut Channels,
+) -> Result<(Target, TcpStream), StreamError> {
+    let records = list.terms().options() & OPTION_NO_RECORDS == 0;
     let (kind, payload) = channels.receive(ANSWER_TIMEOUT).await?;
     if kind != Kind::Open {
         return Err(StreamError::Unexpected(kind));
     }
-    let records = terms.options() & OPTION_NO_RECORDS == 0;
     if !records {
         channels.incoming.drop_records();
     }
     channels.outgoing.precede(Message::Confirm(list).encode());
     match connect(config, &payload).await {
-        Ok((target, service)) => {
+        Ok(opened) => {
             // A client that has said something already waits for what the service says to that.
             let waits_for_this = channels.incoming.patience().is_none();
             channels.outgoing.seal_payload(Kind::Opened, &[])?;
@@ -300,7 +309,7 @@ async fn open(
             if !records {
                 channels.send_no_records();
             }
-            Ok((target, channels, service))
+            Ok(opened)
         }
         Err(refusal) => {
             channels.send(Kind::Refused, &[refusal as u8]).await?;

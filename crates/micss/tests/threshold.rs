@@ -3,7 +3,7 @@
 
 use micss::incoming::{Incoming, Loss, PATIENCE, SHORT_PATIENCE};
 use micss::outgoing::Outgoing;
-use micss::record::{Kind, RecordError};
+use micss::record::{HEADER_LEN, Kind, RecordError};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use sharing::{Generator, Sharing};
@@ -276,6 +276,33 @@ fn a_channel_is_behind_when_enough_others_have_brought_all() {
     assert_eq!((incoming.patience(), incoming.can_lose_those_behind()), (Some(PATIENCE), false));
     give(&mut incoming, 1, &channels[1][20..60]);
     assert_eq!((incoming.patience(), incoming.lose_those_behind()), (Some(SHORT_PATIENCE), true));
+}
+
+/// Most sets of eight have the first channel among them.
+#[test]
+fn a_liar_is_found_among_sixteen() {
+    for at in [5, 34, 35, 60] {
+        let Outcome { sent, got, end, lost } =
+            play((8, 16), &[100], &[0], &[Fault::Flips(at, 1)], &[512]);
+        assert_eq!((got == sent, end), (true, End::Finished), "byte {at}");
+        assert_eq!(lost, [(0, Loss::Lied)], "byte {at}");
+    }
+}
+
+/// Strangers may send these, and have them looked at.
+#[test]
+fn a_record_that_opens_a_stream_is_short() {
+    for (len, fits) in [(512 - HEADER_LEN, true), (513 - HEADER_LEN, false)] {
+        let (_, channels) = shared(2, 2, &[len]);
+        let mut incoming = Incoming::new(Sharing::shamir(2, 2).unwrap());
+        incoming.expect_opening();
+        for (channel, bytes) in channels.iter().enumerate() {
+            incoming.space(channel)[..bytes.len()].copy_from_slice(bytes);
+            incoming.filled(channel, bytes.len());
+        }
+        let taken = incoming.take_next().map(|received| received.is_some());
+        assert_eq!(taken, if fits { Ok(true) } else { Err(RecordError::Tampered) });
+    }
 }
 
 /// A liar is told from the others, and named.

@@ -7,16 +7,10 @@ use zeroize::Zeroizing;
 use super::{Incoming, Loss};
 use crate::record::{self, HEADER_LEN, MAX_RECORD, RecordError};
 
-/// How many sets of shares are tried for one record. With up to 14 channels these are all.
-const MAX_SETS: usize = 4000;
-
-/// What does not fit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Dispute {
-    /// The shares of a record's header, so nobody knows how long it is.
-    Header,
-    /// The record, which is there as a whole.
-    Record,
+/// A set of channels that may make the next record, and how long it is by their header.
+pub(super) struct Candidate {
+    channels: Vec<usize>,
+    len: usize,
 }
 
 impl Incoming {
@@ -36,12 +30,12 @@ impl Incoming {
         bool::from(other.ct_eq(joined))
     }
 
-    /// Finds shares that make a record, and goes on without the channels that contradict them. As long as
-    /// the dispute is about a header and there are none, all channels may bring as much as any record has.
+    /// The next record's header, or all of it, is not one. Finds the sets of shares that may still make it, by
+    /// their headers, which are all there.
     ///
     /// # Errors
-    /// When none will be found.
-    pub(super) fn settle(&mut self, dispute: Dispute) -> Result<(), RecordError> {
+    /// When all shares are needed.
+    pub(super) fn dispute(&mut self) -> Result<(), RecordError> {
         if !self.has_spare() {
             return Err(RecordError::Tampered);
         }
@@ -51,48 +45,68 @@ impl Incoming {
         }
         self.compact();
         let live: Vec<usize> = self.live().collect();
-        let mut sets = Sets::new(live.len(), self.threshold);
-        let mut tried = 0;
-        while let Some(set) = sets.next() {
-            tried += 1;
-            if tried > MAX_SETS {
-                return Err(RecordError::Tampered);
-            }
+        let mut candidates = Vec::new();
+        for set in Sets::new(live.len(), self.threshold) {
             let channels: Vec<usize> = set.iter().map(|&place| live[place]).collect();
-            if let Some(len) = self.verified(&channels) {
-                let record = Zeroizing::new(self.plain(len).to_vec());
-                for &channel in live.iter().filter(|channel| !channels.contains(channel)) {
-                    let is_there = self.channels[channel].end >= self.start + len;
-                    if is_there && !self.agrees(channel, &channels, &record) {
-                        self.lose(channel, Loss::Lied);
-                    }
-                }
-                self.record_len = Some(len);
+            let mut header = Zeroizing::new([0; HEADER_LEN]);
+            self.join(&channels, &mut *header);
+            if let Some(len) = self.length(&header) {
+                candidates.push(Candidate { channels, len });
+            }
+        }
+        self.candidates = candidates;
+        self.is_disputed = true;
+        Ok(())
+    }
+
+    /// Verifies the records of the sets whose shares have come, each once, and with the first that is one goes on
+    /// without the channels that contradict it.
+    ///
+    /// # Errors
+    /// When no set is left.
+    pub(super) fn settle(&mut self) -> Result<(), RecordError> {
+        let mut left = Vec::new();
+        for candidate in std::mem::take(&mut self.candidates) {
+            let Candidate { channels, len } = &candidate;
+            let all = |test: fn(&Self, usize, usize) -> bool| {
+                channels.iter().all(|&channel| test(self, channel, *len))
+            };
+            if !all(|this, channel, _| !this.channels[channel].lost) {
+                continue;
+            }
+            if !all(Self::has_brought) {
+                left.push(candidate);
+                continue;
+            }
+            self.join_plain(channels, *len);
+            if record::verify(self.plain(*len)).is_ok() {
+                self.lose_those_against(channels, *len);
+                (self.record_len, self.is_disputed) = (Some(*len), false);
                 return Ok(());
             }
         }
-        let full = |&channel: &usize| self.channels[channel].end - self.start >= MAX_RECORD;
-        // Whatever comes behind a record that is there does not make it another.
-        let is_hopeless = dispute == Dispute::Record || live.iter().all(full);
-        if is_hopeless { Err(RecordError::Tampered) } else { Ok(()) }
+        self.candidates = left;
+        if self.candidates.is_empty() { Err(RecordError::Tampered) } else { Ok(()) }
     }
 
-    /// The length of the record that these channels' shares make, if they make one and it is there.
-    fn verified(&mut self, channels: &[usize]) -> Option<usize> {
-        let ends = channels.iter().map(|&channel| self.channels[channel].end);
-        let available = ends.min()?.saturating_sub(self.start);
-        if available < HEADER_LEN {
-            return None;
+    fn has_brought(&self, channel: usize, len: usize) -> bool {
+        self.channels[channel].end >= self.start + len
+    }
+
+    /// Goes on without the channels that contradict the record that these have made.
+    fn lose_those_against(&mut self, channels: &[usize], len: usize) {
+        let record = Zeroizing::new(self.plain(len).to_vec());
+        let others: Vec<usize> =
+            self.live().filter(|channel| !channels.contains(channel)).collect();
+        for other in others {
+            if self.has_brought(other, len) && !self.agrees(other, channels, &record) {
+                self.lose(other, Loss::Lied);
+            }
         }
-        let mut header = Zeroizing::new([0; HEADER_LEN]);
-        self.join(channels, &mut *header);
-        let len = record::length(&header).ok().filter(|&len| len <= available)?;
-        self.join_plain(channels, len);
-        record::verify(self.plain(len)).is_ok().then_some(len)
     }
 }
 
-/// All sets of `k` of `n` places, each in order.
+/// All sets of `k` of `n` places, each in order. With 16 channels there are 12,870 at most.
 struct Sets {
     n: usize,
     places: Option<Vec<usize>>,
@@ -102,6 +116,10 @@ impl Sets {
     fn new(n: usize, k: usize) -> Self {
         Self { n, places: (k <= n).then(|| (0..k).collect()) }
     }
+}
+
+impl Iterator for Sets {
+    type Item = Vec<usize>;
 
     fn next(&mut self) -> Option<Vec<usize>> {
         let current = self.places.take()?;
@@ -127,9 +145,8 @@ mod tests {
     fn sets_are_all_and_once() {
         for (n, k, count) in [(3, 2, 3), (5, 3, 10), (4, 4, 1), (4, 1, 4), (2, 3, 0), (14, 7, 3432)]
         {
-            let mut sets = Sets::new(n, k);
             let mut all = std::collections::BTreeSet::new();
-            while let Some(set) = sets.next() {
+            for set in Sets::new(n, k) {
                 assert!(set.is_sorted_by(|a, b| a < b) && set.iter().all(|&place| place < n));
                 assert!(all.insert(set));
             }

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use association::{COOKIE_LEN, Cookie, Message};
 use micss::client::{Client, Handle};
 use micss::config::ClientConfig;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -169,6 +170,33 @@ async fn a_channel_that_says_nothing_counts_as_not_connected() {
     assert_eq!(house.open(service).await.0, 0);
     assert_eq!(house.blamed(), [(0, false), (0, true), (0, false)]);
     house.server.stop().await;
+}
+
+/// Two channels of five greet with one cookie. Any three are enough, and the other three are honest.
+#[tokio::test]
+async fn cookies_that_are_copied_are_done_without() {
+    let service = start_service(async |_| ()).await;
+    let server = start_server(&server_toml(5, service, "tamper-code")).await;
+    let mut channels = server.addresses.clone();
+    for channel in [1, 3] {
+        let liar = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        channels[channel] = liar.local_addr().unwrap();
+        tokio::spawn(async move {
+            let mut deceived = Vec::new();
+            while let Ok((mut stream, _)) = liar.accept().await {
+                let greeting = Message::Cookie(Cookie::new([7; COOKIE_LEN])).encode();
+                stream.write_all(&greeting).await.unwrap();
+                deceived.push(stream);
+            }
+        });
+    }
+    let toml = client_toml(&channels, "tamper-code");
+    let (addresses, handle) =
+        watched_client(&format!("threshold = 3\n{toml}[pool]\nsize = 0\n")).await;
+    assert_eq!(ask(addresses[0], service).await.1, 0);
+    let status = handle.status();
+    assert_eq!(status.channels.iter().map(|channel| channel.tampered).sum::<u64>(), 1);
+    server.stop().await;
 }
 
 /// A service that takes its time is no dead channel: the client waits for the answer, and blames nobody.
