@@ -285,9 +285,10 @@ impl Server {
     }
 
     /// Until when a connection waits for others that it can do without: when to call
-    /// [`handle_timeout`](Self::handle_timeout) for it. Nothing if there are none.
+    /// [`handle_timeout`](Self::handle_timeout) for it. Nothing if there are none, or it has waited so long.
     pub fn patience(&self, id: ConnectionId) -> Option<Duration> {
-        self.table.get(id)?.delivered.as_ref()?.patience
+        let delivered = self.table.get(id)?.delivered.as_ref()?;
+        delivered.patience.filter(|_| !delivered.is_over)
     }
 
     /// How many connections are waiting.

@@ -32,9 +32,10 @@ pub(crate) struct Pending {
 #[derive(Debug)]
 pub(crate) struct Delivered {
     pub(crate) list: List,
-    /// Until when it waits for the others, if there are any that it need not wait for, and it has not waited
-    /// so long.
+    /// Until when it waits for the others, if there are any that it can do without.
     pub(crate) patience: Option<Duration>,
+    /// It has waited so long.
+    pub(crate) is_over: bool,
 }
 
 /// All pending connections.
@@ -115,7 +116,7 @@ impl Table {
     pub(crate) fn take_patient(&mut self, now: Duration) -> Option<ConnectionId> {
         let &(at, id) = self.patience.first().filter(|(at, _)| *at <= now)?;
         self.patience.remove(&(at, id));
-        self.pending.get_mut(&id)?.delivered.as_mut()?.patience = None;
+        self.pending.get_mut(&id)?.delivered.as_mut()?.is_over = true;
         Some(id)
     }
 
@@ -172,7 +173,7 @@ impl Table {
                     None
                 }
                 Some(Some(theirs)) if theirs.list.is_clone_of(list) => {
-                    standing.patient += usize::from(theirs.patience.is_none());
+                    standing.patient += usize::from(theirs.is_over);
                     named
                 }
                 Some(Some(_)) => {
@@ -201,7 +202,7 @@ impl Table {
         let Some(own) = self.pending.get_mut(&id) else {
             return Vec::new();
         };
-        own.delivered = Some(Delivered { list: list.clone(), patience });
+        own.delivered = Some(Delivered { list: list.clone(), patience, is_over: false });
         patience.map(|at| self.patience.insert((at, id)));
         let named_by = self.pending[&id].named_by.iter().copied();
         let disagrees = |other| self.list(other).is_none_or(|theirs| !theirs.is_clone_of(list));

@@ -332,7 +332,10 @@ async fn make(
         let (_, meter) = unanswered.remove(&place).expect("each is connected once");
         match connected {
             Ok((_, cookie)) if made.iter().any(|(_, known)| is_same(known, &cookie)) => {
-                warn!(channel = place + 1, "TAMPERING: it greets as another channel does");
+                warn!(
+                    channel = place + 1,
+                    "TAMPERING: two channels greet with one cookie; this one is left out"
+                );
                 meter.lost(Loss::Lied);
                 failed = StreamError::Association(ListError::RepeatedCookie.into());
             }

@@ -279,9 +279,9 @@ async fn open(
     for (channel, rest) in &rests {
         channels.incoming.put(*channel, rest);
     }
-    let opened = answer_request(config, list, &mut channels).await;
+    let (target, service) = answer_request(config, list, &mut channels).await?;
     channel::give_up_lost(&channels.streams, &mut channels.incoming);
-    opened.map(|(target, service)| (target, channels, service))
+    Ok((target, channels, service))
 }
 
 async fn answer_request(

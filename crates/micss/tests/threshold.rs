@@ -278,15 +278,25 @@ fn a_channel_is_behind_when_enough_others_have_brought_all() {
     assert_eq!((incoming.patience(), incoming.lose_those_behind()), (Some(SHORT_PATIENCE), true));
 }
 
-/// Most sets of eight have the first channel among them.
+/// Most sets of eight have the first channel among them. And who has lied in a header is found out although the
+/// rest of its share comes later.
 #[test]
 fn a_liar_is_found_among_sixteen() {
-    for at in [5, 34, 35, 60] {
+    for (at, channel, piece) in [(5, 0, 512), (34, 0, 512), (35, 0, 36), (60, 0, 512), (5, 15, 36)]
+    {
         let Outcome { sent, got, end, lost } =
-            play((8, 16), &[100], &[0], &[Fault::Flips(at, 1)], &[512]);
-        assert_eq!((got == sent, end), (true, End::Finished), "byte {at}");
-        assert_eq!(lost, [(0, Loss::Lied)], "byte {at}");
+            play((8, 16), &[100], &[channel], &[Fault::Flips(at, 1)], &[piece]);
+        assert_eq!((got == sent, end), (true, End::Finished), "byte {at} of channel {channel}");
+        assert_eq!(lost, [(channel, Loss::Lied)], "byte {at} of channel {channel}");
     }
+}
+
+/// One lies in the header, and of those that could tell one ends too early.
+#[test]
+fn a_dispute_that_nobody_can_settle_is_over_at_once() {
+    let faults = [Fault::Flips(5, 1), Fault::Ends(80)];
+    let Outcome { end, .. } = play((2, 3), &[100], &[0, 1], &faults, &[36]);
+    assert_eq!(end, End::Failed(RecordError::Tampered));
 }
 
 /// Strangers may send these, and have them looked at.
