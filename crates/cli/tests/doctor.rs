@@ -171,3 +171,24 @@ fn servers_are_told_from_others() {
     assert_eq!(listen["level"], "ok", "{listen}");
     assert!(listen["message"].as_str().unwrap().contains("a sunder serve that is running"));
 }
+
+#[test]
+fn no_program_of_the_directory_at_hand_is_run() {
+    use std::os::unix::fs::PermissionsExt;
+    let (place, path) = file("office.toml", include_str!("../src/proxy.toml"));
+    for name in ["nft", "ip"] {
+        let planted = place.path().join(name);
+        let mark = place.path().join(format!("{name}-was-run"));
+        std::fs::write(&planted, format!("#!/bin/sh\n: > {}\n", mark.display())).unwrap();
+        std::fs::set_permissions(&planted, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    for search in ["", ":", "."] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+        command.args(["doctor", "--config"]).arg(&path).current_dir(place.path());
+        command.env("PATH", search).stdin(Stdio::null()).output().unwrap();
+        for name in ["nft", "ip"] {
+            let was_run = place.path().join(format!("{name}-was-run"));
+            assert!(!was_run.exists(), "PATH={search:?}: ./{name} was run");
+        }
+    }
+}

@@ -19,6 +19,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tracing::warn;
 
 use crate::listening::Listening;
+use crate::program;
 
 /// The mark of the client's own connections: "SN". With the port added, it is the mark of packets on their
 /// way to the client by TPROXY, and the number of the routing table for them.
@@ -322,19 +323,17 @@ fn has_ipv6() -> bool {
 ///
 /// # Errors
 /// When there is none, or it fails: what it says, in one line.
-fn run(program: &str, arguments: &[&str], input: &str) -> io::Result<String> {
+fn run(name: &str, arguments: &[&str], input: &str) -> io::Result<String> {
     let named = |error: io::Error| {
         let advice = match error.kind() {
             io::ErrorKind::NotFound => "; interception needs the packages nftables and iproute2",
             _ => "",
         };
-        io::Error::new(error.kind(), format!("cannot run {program}: {error}{advice}"))
+        io::Error::new(error.kind(), format!("cannot run {name}: {error}{advice}"))
     };
-    // They are in directories that not every user looks in.
-    let path = std::env::var("PATH").unwrap_or_default();
-    let mut child = Command::new(program)
+    let found = program::find(name).ok_or(io::ErrorKind::NotFound).map_err(io::Error::from);
+    let mut child = Command::new(found.map_err(named)?)
         .args(arguments)
-        .env("PATH", format!("{path}:/usr/sbin:/sbin"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -350,7 +349,7 @@ fn run(program: &str, arguments: &[&str], input: &str) -> io::Result<String> {
     }
     let said = String::from_utf8_lossy(&output.stderr);
     let advice = if said.contains("not permitted") { RIGHTS } else { "" };
-    Err(io::Error::other(format!("{program} refuses: {}{advice}", reason(&said))))
+    Err(io::Error::other(format!("{name} refuses: {}{advice}", reason(&said))))
 }
 
 /// The first of what a program says, and the rule that it is about, which nft shows below.

@@ -22,6 +22,7 @@ pub mod incoming;
 pub mod intercept;
 pub mod key_file;
 pub mod outgoing;
+pub mod program;
 pub mod record;
 pub mod socks;
 pub mod target;
