@@ -21,6 +21,7 @@ pub mod directory;
 pub mod incoming;
 pub mod intercept;
 pub mod key_file;
+pub mod limiter;
 pub mod outgoing;
 pub mod program;
 pub mod record;

@@ -9,7 +9,6 @@ use std::time::Duration;
 use sharing::{Generator, RandomError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
@@ -21,17 +20,24 @@ use super::message::{ASK_LEN, MAX_REPLY_LEN, Nonce};
 use crate::channel;
 use crate::config::Channel;
 use crate::key_file::KeyError;
+use crate::limiter::ConnectionLimiter;
 use crate::listening::{Listening, Turn, accept, listen};
 use crate::rarely::Rarely;
 
 /// How long a client waits for an answer, the connection included.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long a server waits for a question: who has one sends it with the connection.
+const QUESTION_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// How long a server takes to hear a question and answer it.
 const SERVER_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How many are answered at a time.
 const MAX_ASKING: usize = 64;
+
+/// How many of them may be of one source.
+const MAX_ASKING_OF_SOURCE: usize = 8;
 
 /// Why a server's addresses were not learnt.
 #[derive(Debug, thiserror::Error)]
@@ -165,45 +171,49 @@ impl Answerer {
     }
 
     /// Answers until `stop` comes, and then those whose connections are accepted already. At most 64 at a
-    /// time: the connections of others are closed.
+    /// time, and 8 of one source: for another the oldest is closed, of its source or of the source with the
+    /// most.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let Self { teller, listening, .. } = self;
         let teller = Arc::new(teller);
-        let mut answering = JoinSet::new();
-        let mut refused = Rarely::default();
+        let mut answering = ConnectionLimiter::new(MAX_ASKING, MAX_ASKING_OF_SOURCE);
+        let mut evicted = Rarely::default();
         tokio::pin!(stop);
         let mut turn = Turn::default();
         loop {
             tokio::select! {
                 () = &mut stop => break,
                 (_, stream, peer) = accept(&listening, &mut turn) => {
-                    if answering.len() >= MAX_ASKING {
-                        if let Some(refused) = refused.happened() {
-                            warn!(%peer, refused, "questions to the directory refused: too many at once");
-                        }
-                        continue;
-                    }
                     let teller = Arc::clone(&teller);
-                    answering.spawn(async move {
+                    let closed = answering.spawn(peer.ip(), async move {
                         match timeout(SERVER_PATIENCE, answer(&teller, stream)).await {
                             Ok(Ok(())) => debug!(%peer, "addresses told"),
                             Ok(Err(error)) => debug!(%peer, %error, "no question to the directory"),
-                            Err(_) => debug!(%peer, "a client of the directory stayed silent"),
+                            Err(_) => debug!(%peer, "a client of the directory does not read"),
                         }
                     });
+                    if let Some(source) = closed
+                        && let Some(closed) = evicted.happened()
+                    {
+                        warn!(
+                            %source, closed,
+                            "connections to the directory closed before they were answered: too many at \
+                             once; a firewall can keep their source out"
+                        );
+                    }
                 }
-                Some(_) = answering.join_next() => {}
+                () = answering.join_next() => {}
             }
         }
         drop(listening);
         // None of them takes longer than its time.
-        while answering.join_next().await.is_some() {}
+        answering.join_all().await;
     }
 }
 
 async fn answer(teller: &Teller, mut stream: TcpStream) -> io::Result<()> {
     let mut ask = [0; ASK_LEN];
-    stream.read_exact(&mut ask).await?;
+    timeout(QUESTION_TIMEOUT, stream.read_exact(&mut ask)).await??;
     let nonce = nonce().map_err(io::Error::other)?;
     let reply = teller.answer(&ask, nonce).map_err(io::Error::other)?;
     stream.write_all(&reply.encode()).await?;
@@ -217,6 +227,7 @@ pub(super) mod tests {
     use tokio::net::TcpListener;
     use tokio::sync::oneshot;
     use tokio::task::JoinHandle;
+    use tokio::time::Instant;
 
     use super::super::addresses::tests::list;
     use super::super::keys::{ServerKeys, SharedKey};
@@ -394,27 +405,29 @@ pub(super) mod tests {
         let server = Running::start("127.0.0.1:1", 1).await;
         let mut silent = TcpStream::connect(server.address).await.unwrap();
         silent.write_all(b"SNDD").await.unwrap();
-        let mut said = Vec::new();
+        let (mut said, asked) = (Vec::new(), Instant::now());
         // A reset, as the server has not read all, or an end.
         let _ = silent.read_to_end(&mut said).await;
         assert!(said.is_empty());
+        assert!(asked.elapsed() < QUESTION_TIMEOUT * 2, "{:?}", asked.elapsed());
         server.end().await;
     }
 
+    /// From the address that asks itself, and from another.
     #[tokio::test]
-    async fn so_many_are_answered_at_a_time() {
-        let server = Running::start("127.0.0.1:1", 1).await;
-        let mut silent = Vec::new();
-        for _ in 0..MAX_ASKING {
-            silent.push(TcpStream::connect(server.address).await.unwrap());
+    async fn silent_connections_keep_nobody_from_an_answer() {
+        for source in [Ipv4Addr::LOCALHOST, Ipv4Addr::new(127, 0, 0, 2)] {
+            let server = Running::start("127.0.0.1:1", 1).await;
+            let channel =
+                Channel { server: server.address, source: Some(source.into()), device: None };
+            let mut silent = Vec::new();
+            for _ in 0..=MAX_ASKING {
+                silent.push(channel::connect(&channel, None).await.unwrap());
+            }
+            // Connections are accepted in their order.
+            let learnt = ask(server.address, &shared(1), None).await.unwrap();
+            assert_eq!(learnt, list("127.0.0.1:1"));
+            server.end().await;
         }
-        // Connections are accepted in their order.
-        let refused = ask(server.address, &shared(1), None).await.unwrap_err();
-        assert!(!refused.is_tampering(), "{refused}");
-        assert!(!matches!(refused, ExchangeError::TimedOut { .. }), "{refused}");
-        silent.clear();
-        // The server learns of that in its own time.
-        while ask(server.address, &shared(1), None).await.is_err() {}
-        server.end().await;
     }
 }
