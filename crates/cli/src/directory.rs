@@ -11,7 +11,7 @@ use micss::directory::config::{ClientDirectory, ConfigError, RawClientDirectory}
 use micss::directory::store::{Entry, Learnt, Source, Store, StoreError};
 use micss::directory::{Directory, DirectoryError};
 use micss::intercept::OWN_MARK;
-use micss::key_file::is_exposed;
+use micss::key_file::exposure;
 use serde::{Deserialize, Serialize};
 
 use crate::console;
@@ -159,13 +159,11 @@ fn remove(arguments: &Remove) -> Result<(), Failure> {
     }
 }
 
-/// Warns of files of keys that others may read.
+/// Warns of files of keys that others may read or replace.
 pub(crate) fn warn_of_exposed(keys: &[PathBuf]) {
-    for key in keys.iter().filter(|key| is_exposed(key)) {
-        let key = key.display();
-        console::warning(&format!(
-            "others on this host may read key {key}, and pass for a peer: chmod 600 {key}"
-        ));
+    for error in keys.iter().filter_map(|key| exposure(key)) {
+        let (what, fix) = (error.what(), error.fix());
+        console::warning(&format!("key: {what}, and pass for a peer: {fix}"));
     }
 }
 

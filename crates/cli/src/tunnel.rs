@@ -75,15 +75,10 @@ fn read_key(config: &Path, key: &Path) -> Result<SharedKey, Failure> {
     Ok(SharedKey::new(*bytes.map_err(|error| Failure::Usage(error.to_string()))?))
 }
 
-/// A warning if others than its owner may read the key.
+/// A warning if others than its owner may read or replace the key.
 fn shown_key(config: &Path, key: &Path) -> Option<String> {
-    let path = key_path(config, key);
-    key_file::is_exposed(&path).then(|| {
-        format!(
-            "others on this host may read key {path}, and be your client: chmod 600 {path}",
-            path = path.display()
-        )
-    })
+    let error = key_file::exposure(&key_path(config, key))?;
+    Some(format!("key: {}, and be your peer: {}", error.what(), error.fix()))
 }
 
 fn key_path(config: &Path, key: &Path) -> PathBuf {

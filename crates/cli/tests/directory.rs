@@ -231,7 +231,7 @@ fn a_key_that_others_may_read_is_named() {
     fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
     let output = proxy.run("refresh 127.0.0.1");
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.starts_with("warning: others on this host may read key peers.key"), "{said}");
+    assert!(said.starts_with("warning: key: others can read "), "{said}");
 }
 
 #[test]

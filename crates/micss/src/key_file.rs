@@ -1,11 +1,12 @@
 //! The files of keys: 64 hexadecimal digits each, and white space around them.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, ErrorKind, Read};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
+
+use crate::trusted::{TrustError, TrustedFolder};
 
 /// The length of a key, in bytes.
 pub const KEY_LEN: usize = 32;
@@ -42,10 +43,11 @@ pub enum KeyError {
     },
 }
 
-/// Whether others than the owner of this key's file may read it. Not if it cannot be looked at: then it
-/// cannot be read either, which is said elsewhere.
-pub fn is_exposed(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & 0o077 != 0)
+/// Why others on this host may have this key, or put another in its place; `None` if they cannot. What cannot
+/// be looked at cannot be read either, which is said elsewhere.
+pub fn exposure(path: &Path) -> Option<TrustError> {
+    let checked = TrustedFolder::of(path).and_then(|(folder, name)| folder.check_secret(&name));
+    checked.err().filter(|error| !matches!(error, TrustError::Unreadable { .. }))
 }
 
 /// The key in a file.
@@ -95,6 +97,9 @@ pub(crate) fn digits(text: &[u8]) -> Option<Zeroizing<[u8; KEY_LEN]>> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -122,14 +127,17 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_others_may_read_is_exposed() {
+    fn a_key_that_others_may_read_or_replace_is_exposed() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("key");
-        assert!(!is_exposed(&path));
+        assert!(exposure(&path).is_none());
         fs::write(&path, "").unwrap();
         for (mode, exposed) in [(0o600, false), (0o400, false), (0o640, true), (0o604, true)] {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-            assert_eq!(is_exposed(&path), exposed, "{mode:o}");
+            assert_eq!(exposure(&path).is_some(), exposed, "{mode:o}");
         }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        fs::set_permissions(place.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(matches!(exposure(&path), Some(TrustError::Writable { .. })));
     }
 }

@@ -27,6 +27,7 @@ pub mod program;
 pub mod record;
 pub mod socks;
 pub mod target;
+pub mod trusted;
 
 mod buffer;
 mod channel;

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use micss::directory::store;
 use micss::key_file::{self, KEY_LEN, KeyError};
 use rustix::fs::{Access, access};
 use toml::{Table, Value};
@@ -35,7 +36,10 @@ pub(crate) fn database(subject: &str, path: &Path) -> Finding {
         (directory, Access::WRITE_OK | Access::EXEC_OK)
     };
     let Err(error) = access(place, needed) else {
-        return Finding::ok(subject, format!("{shown} can be written"));
+        return match store::check_place(path) {
+            Ok(()) => Finding::ok(subject, format!("{shown} can be written")),
+            Err(error) => Finding::new(Level::Error, subject, error.what(), error.fix()),
+        };
     };
     let what = format!("{shown} cannot be written: {error}");
     let fix = format!("make {} for the user that the command runs as", directory.display());
@@ -46,11 +50,13 @@ fn key(subject: &str, path: &Path) -> Finding {
     let shown = path.display();
     let error = |what: String, fix| Finding::new(Level::Error, subject, what, fix);
     match key_file::read(path) {
-        Ok(_) if key_file::is_exposed(path) => {
-            let what = format!("others on this host may read {shown}, and so pass for this end");
-            Finding::new(Level::Warning, subject, what, format!("chmod 600 {shown}"))
-        }
-        Ok(_) => Finding::ok(subject, format!("{shown} is a key that only its owner reads")),
+        Ok(_) => match key_file::exposure(path) {
+            Some(error) => {
+                let what = format!("{}, and so pass for this end", error.what());
+                Finding::new(Level::Warning, subject, what, error.fix())
+            }
+            None => Finding::ok(subject, format!("{shown} is a key that only its owner reads")),
+        },
         Err(KeyError::Missing { .. }) => error(
             format!("no such file: {shown}"),
             format!(

@@ -1,22 +1,24 @@
 //! The database of peers and their addresses: one file.
 //!
-//! What comes out of it is checked as what comes from the network is: others may have written to the file.
+//! What comes out of it is checked as what comes from the network is, and neither it nor what the database keeps
+//! beside it may be in others' hands: whoever can write a journal there writes the next answers.
 //! Calls read and write a few rows, and wait up to 5 s for other programs that do: they are for threads that
 //! may wait.
 
 mod rows;
 
-use std::fs::{self, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 
 use super::addresses::Addresses;
 use super::message::Scheme;
+use crate::trusted::{TrustError, TrustedFolder};
 use rows::read;
 
 /// The most peers that are learnt.
@@ -111,6 +113,9 @@ pub enum StoreError {
     /// The file cannot be opened or made.
     #[error("cannot open it: {0}{advice}", advice = advice(.0))]
     File(#[from] io::Error),
+    /// Others could change what is in it.
+    #[error("not trusted: {0}")]
+    Trust(#[from] TrustError),
     /// It is a database of something else.
     #[error("a database of another program; name another `file`")]
     Foreign,
@@ -162,20 +167,15 @@ impl Store {
     /// Opens a database, or makes an empty one that none but its owner may read.
     ///
     /// # Errors
-    /// When it cannot be opened or made, or is none of this version.
+    /// When it cannot be opened or made, or is none of this version; when others could change it, or what the
+    /// database keeps beside it.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+        let path = trusted(path).map_err(known)?;
+        let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
         match made {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error.into()),
             _ => {}
         }
-        if fs::metadata(path)?.permissions().mode() & 0o022 != 0 {
-            return Err(
-                io::Error::other("others may write to it, and name addresses: chmod 600").into()
-            );
-        }
-        // Names that SQLite gives a meaning of its own are none when they are whole.
-        let path = fs::canonicalize(path)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection = Connection::open_with_flags(path, flags)?;
         connection.busy_timeout(PATIENCE)?;
@@ -254,6 +254,37 @@ impl Store {
     }
 }
 
+/// What the database may keep beside its file: what it finds there when it is opened, it believes.
+const BESIDE: [&str; 4] = ["", "-journal", "-wal", "-shm"];
+
+/// Sees that nobody else can change the database at this path, or what belongs to it.
+///
+/// # Errors
+/// When somebody can, or there is no such folder.
+pub fn check_place(path: &Path) -> Result<(), TrustError> {
+    trusted(path).map(drop)
+}
+
+/// The whole path of a file that nobody else can change. Names with a meaning of their own to `SQLite` are none
+/// when they are whole.
+fn trusted(path: &Path) -> Result<PathBuf, TrustError> {
+    let (folder, name) = TrustedFolder::of(path)?;
+    for end in BESIDE {
+        let mut file = name.clone();
+        file.push(end);
+        folder.check_file(&file)?;
+    }
+    Ok(folder.path().join(name))
+}
+
+/// That there is no such folder is said as of any other file.
+fn known(error: TrustError) -> StoreError {
+    match error {
+        TrustError::Unreadable { source, .. } => StoreError::File(source),
+        error => error.into(),
+    }
+}
+
 /// Sees that the database is whole and of this version, and gives an empty one its tables.
 fn check(connection: &mut Connection) -> Result<(), StoreError> {
     if number(connection, "PRAGMA application_id")? == 0 {
@@ -329,7 +360,8 @@ fn damaged(what: String) -> StoreError {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, chown};
 
     use tempfile::TempDir;
 
@@ -390,6 +422,66 @@ mod tests {
         let (place, _store) = open();
         let mode = fs::metadata(place.path().join("x.sqlite")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
+    }
+
+    /// A journal that has `SQLite` put these pages in the place of the file's: "The Rollback Journal" in its
+    /// description of the file format.
+    fn journal_with(pages: &[u8]) -> Vec<u8> {
+        const PAGE: usize = 4096;
+        let count = u32::try_from(pages.len() / PAGE).unwrap();
+        let mut journal = vec![0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
+        for number in [count, 0, count, 512, PAGE.try_into().unwrap()] {
+            journal.extend(u32::to_be_bytes(number));
+        }
+        journal.resize(512, 0);
+        for (number, page) in (1_u32..).zip(pages.chunks_exact(PAGE)) {
+            let sum: u32 = (1..=PAGE / 200).map(|i| u32::from(page[PAGE - 200 * i])).sum();
+            journal.extend(number.to_be_bytes());
+            journal.extend(page);
+            journal.extend(sum.to_be_bytes());
+        }
+        journal
+    }
+
+    #[test]
+    fn what_others_can_put_beside_the_file_is_not_believed() {
+        let (place, mut store) = open();
+        let (peer, forged) = (ip("192.0.2.1"), list("203.0.113.66:1 203.0.113.67:1"));
+        store.add(peer, &forged, at(1)).unwrap();
+        drop(store);
+        let path = place.path().join("x.sqlite");
+        let pages = fs::read(&path).unwrap();
+        let true_ones = list("192.0.2.1:1 198.51.100.1:1");
+        again(&place).unwrap().add(peer, &true_ones, at(2)).unwrap();
+        let reached = || {
+            let store = again(&place)?;
+            Ok(store.find(peer)?.unwrap().addresses)
+        };
+        let forge = |owner: Option<u32>| {
+            let journal = place.path().join("x.sqlite-journal");
+            let _ = fs::remove_file(&journal);
+            fs::write(&journal, journal_with(&pages)).unwrap();
+            chown(&journal, owner, None).unwrap();
+        };
+        let allow = |mode| {
+            fs::set_permissions(place.path(), fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let refused = |found: Result<Addresses, StoreError>| {
+            let error = found.expect_err("a forged journal is believed").to_string();
+            assert!(error.contains("not trusted: ") && error.lines().count() == 1, "{error}");
+        };
+        // Everybody may make files there.
+        allow(0o1777);
+        forge(None);
+        refused(reached());
+        allow(0o755);
+        if rustix::process::geteuid().is_root() {
+            forge(Some(1000));
+            refused(reached());
+        }
+        // What its owner has left there is put back, as after a crash.
+        forge(None);
+        assert_eq!(reached().unwrap(), forged);
     }
 
     #[test]
