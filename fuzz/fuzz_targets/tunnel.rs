@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 use remicss::control::Message;
-use remicss::datagram::{Header, Kind};
+use remicss::datagram::{HEADER_LEN, Header, Kind, PathDatagram, nearest};
 use remicss::handshake::Datagram;
-use remicss::keys::{Direction, Points, Token};
-use remicss::probe::answer;
+use remicss::keys::{Direction, Points, TokenKey};
 use remicss::receiver::{Deliver, Limits, Receiver};
 
 /// Nobody knows the points, so nothing but chance makes a tag.
@@ -31,7 +30,8 @@ impl Deliver for Nothing {
 
 fuzz_target!(|input: Vec<(u8, u8, Vec<u8>)>| {
     let points = Points::new([[0x5A, 0xC3, 0x99, 0x17, 0x2B, 0xE8, 0x64, 0xF1]; 16]);
-    let direction = Direction { tokens: vec![Token::new([0; 3]); 3], points: Some(points) };
+    let tokens = TokenKey::new([0; 16]);
+    let direction = Direction { channels: 3, tokens: tokens.clone(), points: Some(points) };
     let limits = Limits {
         window: 1 << 10,
         share_bytes: 1 << 17,
@@ -47,16 +47,19 @@ fuzz_target!(|input: Vec<(u8, u8, Vec<u8>)>| {
         if let Ok(message) = Message::parse(&bytes) {
             assert_eq!(message.encode(), bytes);
         }
-        let _ = answer(&bytes, Token::new([0; 3]), Token::new([1; 3]));
-        // With the token that gets it past the door.
-        if let Some(token) = bytes.get_mut(1..4) {
-            token.fill(0);
+        let channel = usize::from(channel % 4);
+        if let Ok(datagram) = PathDatagram::open(&bytes, &tokens, channel) {
+            assert_eq!(datagram.seal(&tokens, channel)[..PathDatagram::MIN_LEN], bytes[..PathDatagram::MIN_LEN]);
         }
         if let Ok((header, _)) = Header::parse(&bytes) {
-            assert_eq!(header.encode()[..], bytes[..7]);
+            assert_eq!(header.encode()[..], bytes[..HEADER_LEN]);
+            // With the token that it needs to be looked at.
+            let number = nearest(receiver.highest(), header.sequence);
+            let header = Header::new(header.kind, header.threshold, number, channel, &tokens);
+            bytes[..HEADER_LEN].copy_from_slice(&header.encode());
         }
         now += Duration::from_millis(wait.into());
-        receiver.handle_share(usize::from(channel % 4), &bytes, now, &mut Nothing);
+        receiver.handle_share(channel, &bytes, now, &mut Nothing);
         receiver.handle_timeout(now, &mut Nothing);
     }
 });

@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use remicss::datagram::{Header, Kind};
-use remicss::keys::{Direction, Points, Token};
+use remicss::keys::{Direction, Points, TokenKey};
 use remicss::receiver::{Deliver, Limits, Receiver};
 use remicss::symbol::Tagger;
 use sharing::{Generator, Splitter};
@@ -62,8 +62,8 @@ impl Deliver for Nothing {
 
 fn row(name: &str, case: Case) {
     let points = Points::new(std::array::from_fn(|k| [u8::try_from(k).expect("16") + 1; 8]));
-    let tokens = (0..case.m).map(|i| Token::new([i; 3])).collect();
-    let keys = Direction { tokens, points: Some(points) };
+    let tokens = TokenKey::new([7; 16]);
+    let keys = Direction { channels: case.m.into(), tokens, points: Some(points) };
     let mut receiver = Receiver::new(&keys, case.k, Limits::default());
     if case.waits {
         receiver.set_window(Duration::from_secs(1));
@@ -127,8 +127,8 @@ impl Maker {
             let mut views: Vec<&mut [u8]> = shares.iter_mut().map(Vec::as_mut_slice).collect();
             self.splitter.split(&symbol, &mut views, &mut self.generator).expect("random bytes");
             for (channel, share) in shares.iter().enumerate() {
-                let token = self.keys.tokens[channel];
-                let header = Header { kind: Kind::Packet, threshold: self.case.k, token, sequence };
+                let (number, tokens) = (sequence.into(), &self.keys.tokens);
+                let header = Header::new(Kind::Packet, self.case.k, number, channel, tokens);
                 batches[channel].push([&header.encode()[..], share].concat());
             }
         }

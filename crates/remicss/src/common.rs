@@ -8,15 +8,15 @@ use model::{Channel, Subset};
 
 use crate::control::Monitor;
 use crate::estimate::{Changes, Estimate, State};
-use crate::keys::Token;
+use crate::keys::KeyId;
 
 /// What both halves know.
 #[derive(Default)]
 pub struct Common {
     /// What is measured; `None` while there is no association.
     pub monitor: Option<Monitor>,
-    /// The tokens of what this end sends, by which its senders are told from those of before.
-    pub tokens: Vec<Token>,
+    /// Which keys this end sends with, by which its senders are told from those of before.
+    pub key_id: Option<KeyId>,
     /// How many symbols of packets have verified.
     pub packets: u64,
     /// How many datagrams have come on each channel.
@@ -57,13 +57,13 @@ pub struct Situation {
 }
 
 impl Common {
-    /// Begins anew with an association.
-    pub fn begin(&mut self, monitor: Monitor, tokens: Vec<Token>) {
+    /// Begins anew with an association over so many channels.
+    pub fn begin(&mut self, monitor: Monitor, key_id: KeyId, channels: usize) {
         *self = Self {
             monitor: Some(monitor),
-            received: vec![0; tokens.len()],
-            states: States::up(tokens.len()),
-            tokens,
+            received: vec![0; channels],
+            states: States::up(channels),
+            key_id: Some(key_id),
             packets: 0,
             quarantined: Subset::EMPTY,
             changes: Changes::default(),
@@ -143,7 +143,7 @@ impl Situation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keys::TOKEN_LEN;
+    use crate::keys::TokenKey;
 
     const UP: State = State::Up;
     const DOWN: State = State::Down;
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(common.poll_changes(Duration::ZERO), []);
         let begin = |common: &mut Common| {
             let monitor = Monitor::new(&[None, None], Duration::ZERO);
-            common.begin(monitor, vec![Token::new([0; TOKEN_LEN]); 2]);
+            common.begin(monitor, TokenKey::new([0; 16]).id(), 2);
         };
         begin(&mut common);
         assert_eq!(common.poll_changes(Duration::ZERO), []);

@@ -1,12 +1,16 @@
 //! The first bytes of every datagram, and the header of those that carry a share.
 
+mod path;
+
 use thiserror::Error;
 
 use crate::MAX_CHANNELS;
-use crate::keys::{TOKEN_LEN, Token};
+use crate::keys::{Stamp, TOKEN_LEN, Token, TokenKey};
+
+pub use path::{PathDatagram, PathError, PathKind};
 
 /// The length of a share's header, in bytes.
-pub const HEADER_LEN: usize = 7;
+pub const HEADER_LEN: usize = 4 + TOKEN_LEN;
 
 /// How many bits of a symbol's number are sent.
 pub const SEQUENCE_BITS: u32 = 24;
@@ -28,8 +32,8 @@ pub enum Kind {
 pub enum Class {
     /// A share of a symbol.
     Share,
-    /// A probe of the path's MTU, or the answer to one.
-    Probe,
+    /// One about the path: a probe of its MTU, a challenge, or the answer to one of these.
+    Path,
     /// A datagram of the handshake.
     Handshake,
 }
@@ -39,7 +43,7 @@ impl Class {
     pub fn of(datagram: &[u8]) -> Option<Self> {
         match datagram.first()? >> 4 {
             0..=2 => Some(Self::Share),
-            3 | 4 => Some(Self::Probe),
+            3..=6 => Some(Self::Path),
             8..=11 => Some(Self::Handshake),
             _ => None,
         }
@@ -53,10 +57,10 @@ pub struct Header {
     pub kind: Kind,
     /// How many shares give the symbol back: k, from 1 to [`MAX_CHANNELS`].
     pub threshold: u8,
-    /// The token of the channel and direction.
-    pub token: Token,
     /// The low [`SEQUENCE_BITS`] bits of the symbol's number.
     pub sequence: u32,
+    /// The token of this datagram.
+    pub token: Token,
 }
 
 /// Bytes are no share.
@@ -71,15 +75,30 @@ pub enum HeaderError {
 }
 
 impl Header {
+    /// The header of a share of symbol `number` on a channel.
+    ///
+    /// # Panics
+    /// If the threshold is not from 1 to [`MAX_CHANNELS`].
+    pub fn new(kind: Kind, threshold: u8, number: u64, channel: usize, tokens: &TokenKey) -> Self {
+        let stamp = Stamp { first: first(kind, threshold), channel, length: 0, number };
+        Self { kind, threshold, sequence: sequence(number), token: tokens.token(stamp) }
+    }
+
+    /// The first byte: kind and threshold.
+    pub fn first(self) -> u8 {
+        first(self.kind, self.threshold)
+    }
+
     /// The header's bytes.
     ///
     /// # Panics
     /// If the threshold is not from 1 to [`MAX_CHANNELS`].
     pub fn encode(self) -> [u8; HEADER_LEN] {
-        assert!((1..=MAX_CHANNELS).contains(&usize::from(self.threshold)), "1 <= k <= 16");
-        let [t0, t1, t2] = self.token.bytes();
         let [_, s0, s1, s2] = self.sequence.to_be_bytes();
-        [(self.kind as u8) << 4 | (self.threshold - 1), t0, t1, t2, s0, s1, s2]
+        let mut bytes = [0; HEADER_LEN];
+        bytes[..4].copy_from_slice(&[self.first(), s0, s1, s2]);
+        bytes[4..].copy_from_slice(&self.token.bytes());
+        bytes
     }
 
     /// The header and the share of a datagram.
@@ -92,18 +111,26 @@ impl Header {
         if share.is_empty() {
             return Err(too_short);
         }
-        let [first, t0, t1, t2, s0, s1, s2] = *header;
+        let [first, s0, s1, s2, token @ ..] = *header;
         let kind = match first >> 4 {
             0 => Kind::Packet,
             1 => Kind::PartialPacket,
             2 => Kind::Control,
             other => return Err(HeaderError::Kind(other)),
         };
-        let token: [u8; TOKEN_LEN] = [t0, t1, t2];
         let sequence = u32::from_be_bytes([0, s0, s1, s2]);
         let threshold = (first & 0x0f) + 1;
-        Ok((Self { kind, threshold, token: Token::new(token), sequence }, share))
+        Ok((Self { kind, threshold, sequence, token: Token::new(token) }, share))
     }
+}
+
+/// The first byte of a share: its kind and threshold.
+///
+/// # Panics
+/// If the threshold is not from 1 to [`MAX_CHANNELS`].
+pub fn first(kind: Kind, threshold: u8) -> u8 {
+    assert!((1..=MAX_CHANNELS).contains(&usize::from(threshold)), "1 <= k <= 16");
+    (kind as u8) << 4 | (threshold - 1)
 }
 
 /// What is sent of a symbol's number.
@@ -134,25 +161,25 @@ mod tests {
         let header = Header {
             kind: Kind::PartialPacket,
             threshold: 3,
-            token: Token::new([0xa, 0xb, 0xc]),
             sequence: 0x02_0304,
+            token: Token::new([11, 12, 13, 14, 15, 16, 17, 18]),
         };
-        assert_eq!(header.encode(), [0x12, 0xa, 0xb, 0xc, 2, 3, 4]);
+        assert_eq!(header.encode(), [0x12, 2, 3, 4, 11, 12, 13, 14, 15, 16, 17, 18]);
     }
 
     #[test]
     fn what_is_no_share_is_refused() {
-        assert_eq!(Header::parse(&[0; 7]), Err(HeaderError::Length(7)));
+        assert_eq!(Header::parse(&[0; 12]), Err(HeaderError::Length(12)));
         assert_eq!(Header::parse(&[]), Err(HeaderError::Length(0)));
-        assert_eq!(Header::parse(&[0x30; 9]), Err(HeaderError::Kind(3)));
+        assert_eq!(Header::parse(&[0x30; 19]), Err(HeaderError::Kind(3)));
     }
 
     proptest! {
         #[test]
-        fn a_header_that_is_read_is_the_one_written(first in 0_u8..0x30, rest: [u8; 6], share: [u8; 5]) {
+        fn a_header_that_is_read_is_the_one_written(first in 0_u8..0x30, rest: [u8; 11], share: [u8; 5]) {
             let bytes = [&[first][..], &rest, &share].concat();
             let (header, payload) = Header::parse(&bytes).unwrap();
-            prop_assert_eq!(&header.encode()[..], &bytes[..7]);
+            prop_assert_eq!(&header.encode()[..], &bytes[..HEADER_LEN]);
             prop_assert_eq!(payload, &share);
         }
 

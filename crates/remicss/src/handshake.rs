@@ -1,12 +1,12 @@
-//! The handshake over n channels of datagrams: who belongs together, and the points and tokens.
+//! The handshake over n channels of datagrams: who belongs together, and the points and token keys.
 //!
 //! It wraps that of the crate `association`, whose messages travel in datagrams that may be lost,
 //! repeated and late. What it adds is in `docs/protocols/remicss.md`, section "Handshake". Promised,
 //! against an attacker on n - 1 of the n channels who does not read or change the remaining one:
 //!
 //! - what `association` promises: whoever completes does so with that channel at its place;
-//! - both ends that complete have the same points and terms, and the attacker does not know the
-//!   points: they are shared over all channels, under a code that shows any change to a share;
+//! - both ends that complete have the same points, token keys and terms, and the attacker knows neither
+//!   points nor keys: they are shared over all channels, under a code that shows any change to a share;
 //! - a server takes a list once: an old handshake that is played again gives no association;
 //! - who has not received a server's cookie at the address they send from has it keep nothing.
 //!
@@ -19,8 +19,8 @@
 mod client;
 mod cookies;
 mod message;
-mod points;
 mod proof;
+mod secrets;
 mod server;
 
 use std::time::Duration;
@@ -32,8 +32,8 @@ use crate::MAX_CHANNELS;
 
 pub use client::{Client, ClientEvent, ClientFailure};
 pub use message::{Body, Datagram, DatagramError, Nonce};
-pub use points::KeyShare;
 pub use proof::SharedKey;
+pub use secrets::KeyShare;
 pub use server::{Peer, PeerError, Reply, Server, ServerEvent, ServerRefusal, TermsDiffer};
 
 /// How long a handshake may take, at either end.

@@ -15,7 +15,7 @@ use crate::handshake::{
     Client, ClientEvent, ClientFailure, Peer, PeerError, Server, ServerEvent, ServerRefusal,
     SharedKey, Terms,
 };
-use crate::keys::{Keys, Token};
+use crate::keys::{KeyId, Keys};
 use crate::paths::Paths;
 use crate::receiver::{Counts, Deliver, Limits, Received, Receiver};
 
@@ -106,8 +106,8 @@ pub struct Inbound {
     peers: Vec<SocketAddr>,
     /// How long the channels' packets may be.
     paths: Option<Paths>,
-    /// The tokens of what goes out and of what comes in.
-    tokens: (Vec<Token>, Vec<Token>),
+    /// Which keys this end sends with.
+    key_id: Option<KeyId>,
     /// Where the last control share came from, on each channel, and of which symbol it was.
     seen: Vec<Option<(u64, SocketAddr)>>,
     notes: Vec<Note>,
@@ -166,7 +166,7 @@ impl Inbound {
             next: None,
             peers: vec![NOBODY; n],
             paths: None,
-            tokens: (Vec::new(), Vec::new()),
+            key_id: None,
             is_fresh: false,
             gone_at: None,
             seen: vec![None; n],
@@ -194,9 +194,10 @@ impl Inbound {
                 }
                 Handshake::Server(server) => server.handle_datagram(channel, from, bytes, now),
             },
-            Some(Class::Probe) => {
+            Some(Class::Path) => {
                 if let Some(paths) = &mut self.paths {
-                    paths.handle_datagram(channel, bytes, now);
+                    // What is not the peer's has changed nothing.
+                    let _ = paths.handle_datagram(channel, bytes, now);
                 }
             }
             None => {}
@@ -240,10 +241,9 @@ impl Inbound {
         self.is_fresh = true;
         self.notes.clear();
         self.peers.clone_from(&peers);
-        self.tokens = (keys.outgoing.tokens.clone(), keys.incoming.tokens.clone());
-        let (outgoing, incoming) = self.tokens.clone();
-        let headers = &self.settings.headers;
-        self.paths = Some(Paths::new(outgoing, incoming, headers, &mut self.generator));
+        self.key_id = Some(keys.outgoing.tokens.id());
+        let (outgoing, incoming) = (keys.outgoing.tokens.clone(), keys.incoming.tokens.clone());
+        self.paths = Some(Paths::new(outgoing, incoming, &self.settings.headers));
         self.seen.fill(None);
         self.events.push_back(Event::Associated { keys, peers });
     }
@@ -260,8 +260,9 @@ impl Inbound {
     pub fn tend(&mut self, common: &mut Common, now: Duration, packets: &mut impl Packets) -> bool {
         self.follow_handshake(now);
         let is_fresh = std::mem::take(&mut self.is_fresh);
-        if is_fresh {
-            common.begin(Monitor::new(&self.settings.rates_bps, now), self.tokens.0.clone());
+        if let Some(key_id) = self.key_id.filter(|_| is_fresh) {
+            let monitor = Monitor::new(&self.settings.rates_bps, now);
+            common.begin(monitor, key_id, self.peers.len());
         }
         let has_heard = self.tell(common);
         if let Some(room) = self.paths.as_mut().and_then(Paths::poll_room) {

@@ -1,38 +1,79 @@
-//! What the two ends hold together after the handshake: points for the tag, tokens for the channels.
+//! What the two ends hold together after the handshake: points for the tag, and keys for the tokens.
 
 use std::fmt;
 
+use aes::cipher::{BlockCipherEncrypt, KeyInit};
+use aes::{Aes128Enc, Block};
 use subtle::ConstantTimeEq;
-use zeroize::{Zeroize, ZeroizeOnDrop};
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 use crate::MAX_CHANNELS;
 
 /// The length of a token, in bytes.
-pub const TOKEN_LEN: usize = 3;
+pub const TOKEN_LEN: usize = 8;
+
+/// The length of the key of a direction's tokens, in bytes.
+pub const TOKEN_KEY_LEN: usize = 16;
 
 /// The length of a point, in bytes.
 pub const POINT_LEN: usize = 8;
 
-/// What a datagram on one channel and in one direction has to begin with, so that who cannot see the
-/// channel is turned away before any work. Seen by all who see the channel.
-#[derive(Clone, Copy)]
+/// The first byte of what is no datagram: what else is made of a token key.
+const NO_DATAGRAM: u8 = 0xff;
+
+/// What shows that the peer sent a datagram with this header on this channel. It is another for each
+/// datagram, so whoever has seen those of one channel, or earlier ones, cannot make the next.
+#[derive(Clone, Copy, Default)]
 pub struct Token([u8; TOKEN_LEN]);
 
+/// What a token is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// The first byte of the datagram.
+    pub first: u8,
+    /// The channel's index.
+    pub channel: usize,
+    /// The length that a datagram about a path names; 0 for shares.
+    pub length: u16,
+    /// The number of a share's symbol, in full, or the identifier of a datagram about a path.
+    pub number: u64,
+}
+
+/// Makes the tokens of one direction of an association. Secret: it is shared over all channels as the
+/// points are, so whoever is on fewer does not have it.
+///
+/// A token is the first half of AES-128 over the stamp. Nothing but availability and addresses rests on
+/// it: secrecy and integrity of packets do not.
+#[derive(Clone)]
+pub struct TokenKey {
+    /// Boxed, so that the key stays in one place when this is moved.
+    cipher: Box<Aes128Enc>,
+    id: KeyId,
+}
+
+/// Tells token keys apart. It says nothing about the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyId([u8; TOKEN_LEN]);
+
 impl Token {
-    /// A token of random bytes.
-    pub fn new(random: [u8; TOKEN_LEN]) -> Self {
-        Self(random)
+    /// A token that a datagram has.
+    pub fn new(bytes: [u8; TOKEN_LEN]) -> Self {
+        Self(bytes)
     }
 
     /// Its bytes.
     pub fn bytes(self) -> [u8; TOKEN_LEN] {
         self.0
     }
+
+    fn of(block: &Block) -> Self {
+        Self(*block.first_chunk().expect("a block is longer than a token"))
+    }
 }
 
 impl PartialEq for Token {
     fn eq(&self, other: &Self) -> bool {
-        self.0.ct_eq(&other.0).into()
+        u64::from_ne_bytes(self.0).ct_eq(&u64::from_ne_bytes(other.0)).into()
     }
 }
 
@@ -41,6 +82,79 @@ impl Eq for Token {}
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(..)")
+    }
+}
+
+impl Stamp {
+    fn block(self) -> Block {
+        let mut block = [0; 16];
+        block[0] = self.first;
+        block[1] = u8::try_from(self.channel).unwrap_or(u8::MAX);
+        block[2..4].copy_from_slice(&self.length.to_be_bytes());
+        block[8..].copy_from_slice(&self.number.to_be_bytes());
+        block.into()
+    }
+}
+
+impl TokenKey {
+    /// A key of random bytes.
+    pub fn new(random: [u8; TOKEN_KEY_LEN]) -> Self {
+        let random = Zeroizing::new(random);
+        let cipher = Box::new(Aes128Enc::new((&*random).into()));
+        let mut key = Self { cipher, id: KeyId([0; TOKEN_LEN]) };
+        key.id = KeyId(key.derived(0));
+        key
+    }
+
+    /// The token of one datagram.
+    pub fn token(&self, stamp: Stamp) -> Token {
+        let mut block = stamp.block();
+        self.cipher.encrypt_block(&mut block);
+        Token::of(&block)
+    }
+
+    /// The tokens of the shares of a symbol on some channels, in their order.
+    ///
+    /// # Panics
+    /// If there are more than [`MAX_CHANNELS`].
+    pub fn tokens(
+        &self,
+        first: u8,
+        number: u64,
+        channels: impl Iterator<Item = usize>,
+    ) -> [Token; MAX_CHANNELS] {
+        let mut blocks = [Block::default(); MAX_CHANNELS];
+        let mut count = 0;
+        for channel in channels {
+            blocks[count] = Stamp { first, channel, length: 0, number }.block();
+            count += 1;
+        }
+        self.cipher.encrypt_blocks(&mut blocks[..count]);
+        let mut tokens = [Token::default(); MAX_CHANNELS];
+        for (token, block) in tokens.iter_mut().zip(&blocks[..count]) {
+            *token = Token::of(block);
+        }
+        tokens
+    }
+
+    /// What tells this key from others.
+    pub fn id(&self) -> KeyId {
+        self.id
+    }
+
+    /// A number that only those know who have the key.
+    pub(crate) fn seed(&self) -> u64 {
+        u64::from_be_bytes(self.derived(1))
+    }
+
+    fn derived(&self, number: u64) -> [u8; TOKEN_LEN] {
+        self.token(Stamp { first: NO_DATAGRAM, channel: 0, length: 0, number }).0
+    }
+}
+
+impl fmt::Debug for TokenKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TokenKey(..)")
     }
 }
 
@@ -72,8 +186,10 @@ impl fmt::Debug for Points {
 /// What one direction of an association needs at either end.
 #[derive(Clone, Debug)]
 pub struct Direction {
-    /// A token for each channel.
-    pub tokens: Vec<Token>,
+    /// The number of channels: n.
+    pub channels: usize,
+    /// What makes the tokens of its datagrams.
+    pub tokens: TokenKey,
     /// The points of the tag; `None` if the ends agreed to do without it.
     pub points: Option<Points>,
 }
@@ -87,4 +203,59 @@ pub struct Keys {
     pub incoming: Direction,
     /// The privacy floor f: no symbol has a lower threshold, either way.
     pub floor: u8,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAMP: Stamp =
+        Stamp { first: 0x21, channel: 2, length: 0, number: 0x0102_0304_0506_0708 };
+
+    /// FIPS 197, appendix B: what `aes` computes is AES-128. Its plaintext is no stamp, as bytes 4 to 7
+    /// of those are zeros.
+    #[test]
+    fn the_cipher_is_the_published_one() {
+        let key: [u8; 16] = 0x2b7e_1516_28ae_d2a6_abf7_1588_09cf_4f3c_u128.to_be_bytes();
+        let plain: [u8; 16] = 0x3243_f6a8_885a_308d_3131_98a2_e037_0734_u128.to_be_bytes();
+        let mut block = Block::from(plain);
+        TokenKey::new(key).cipher.encrypt_block(&mut block);
+        let expected: [u8; 16] = 0x3925_841d_02dc_09fb_dc11_8597_196a_0b32_u128.to_be_bytes();
+        assert_eq!(<[u8; 16]>::from(block), expected);
+    }
+
+    #[test]
+    fn stamps_are_as_specified() {
+        let block: [u8; 16] = Stamp { length: 0x0A0B, ..STAMP }.block().into();
+        assert_eq!(block, [0x21, 2, 0x0A, 0x0B, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
+    }
+
+    #[test]
+    fn a_token_is_for_one_datagram_and_key() {
+        let key = TokenKey::new([7; 16]);
+        let token = key.token(STAMP);
+        assert_eq!(key.token(STAMP), token);
+        assert_ne!(TokenKey::new([8; 16]).token(STAMP), token);
+        for other in [
+            Stamp { first: 0x22, ..STAMP },
+            Stamp { channel: 1, ..STAMP },
+            Stamp { length: 1, ..STAMP },
+            // The same low 24 bits, which are all that is sent.
+            Stamp { number: STAMP.number + (1 << 24), ..STAMP },
+        ] {
+            assert_ne!(key.token(other), token);
+        }
+    }
+
+    #[test]
+    fn tokens_of_many_channels_are_those_of_each() {
+        let key = TokenKey::new([7; 16]);
+        for channels in [vec![], vec![2], vec![0, 2, 5], (0..16).collect()] {
+            let tokens = key.tokens(0x12, 99, channels.iter().copied());
+            for (&channel, token) in channels.iter().zip(tokens) {
+                let stamp = Stamp { first: 0x12, channel, length: 0, number: 99 };
+                assert_eq!(token, key.token(stamp));
+            }
+        }
+    }
 }

@@ -130,7 +130,8 @@ impl Outbound {
         batches: &mut [Batch],
     ) -> Option<Duration> {
         // The sender of the association before this one has nothing to say about it.
-        let sender = self.sender.as_mut().filter(|sender| sender.tokens() == common.tokens)?;
+        let sender =
+            self.sender.as_mut().filter(|sender| Some(sender.key_id()) == common.key_id)?;
         let monitor = common.monitor.as_mut()?;
         let counts = sender.counts();
         let totals = counts.datagrams.iter().zip(&counts.ip_bytes);

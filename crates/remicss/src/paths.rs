@@ -2,54 +2,52 @@
 
 use std::time::Duration;
 
-use sharing::{Generator, RandomError};
-
-use crate::keys::Token;
-use crate::probe::{Search, answer};
+use crate::datagram::{PathDatagram, PathError, PathKind};
+use crate::keys::TokenKey;
+use crate::probe::Search;
 
 /// How many answers wait to be sent. Further probes are lost, as datagrams are.
 const MAX_ANSWERS: usize = 64;
 
 /// The searches on all channels.
 pub(crate) struct Paths {
-    /// None without random bytes. Then datagrams stay as long as they are.
     searches: Vec<Search>,
-    /// The tokens of what goes out and of what comes in.
-    outgoing: Vec<Token>,
-    incoming: Vec<Token>,
-    answers: Vec<(usize, Vec<u8>)>,
+    /// What makes the tokens of what goes out and of what comes in.
+    outgoing: TokenKey,
+    incoming: TokenKey,
+    answers: Vec<(usize, PathDatagram)>,
     /// What was told last.
     room: Option<usize>,
 }
 
 impl Paths {
-    /// Searches on channels with tokens for what goes out and for what comes in, and these headers of
-    /// IP and UDP.
-    pub(crate) fn new(
-        outgoing: Vec<Token>,
-        incoming: Vec<Token>,
-        headers: &[u16],
-        generator: &mut Generator,
-    ) -> Self {
-        let channels = outgoing.iter().zip(headers);
-        let begin = |(token, headers): (&Token, &u16)| {
-            Ok(Search::new(*token, generator.array()?, *headers))
-        };
-        let searches = channels.map(begin).collect::<Result<_, RandomError>>().unwrap_or_default();
+    /// Searches on channels with these headers of IP and UDP.
+    pub(crate) fn new(outgoing: TokenKey, incoming: TokenKey, headers: &[u16]) -> Self {
+        let searches = headers.iter().map(|headers| Search::new(*headers)).collect();
         Self { searches, outgoing, incoming, answers: Vec::new(), room: None }
     }
 
-    /// A probe or an answer came on a channel.
-    pub(crate) fn handle_datagram(&mut self, channel: usize, bytes: &[u8], now: Duration) {
-        let tokens = (self.incoming.get(channel), self.outgoing.get(channel));
-        let (Some(token), Some(reply)) = tokens else { return };
-        if let Some(answer) = answer(bytes, *token, *reply) {
-            if self.answers.len() < MAX_ANSWERS {
-                self.answers.push((channel, answer));
+    /// A datagram about a path came on a channel.
+    ///
+    /// # Errors
+    /// If it is not the peer's. Nothing has changed then.
+    pub(crate) fn handle_datagram(
+        &mut self,
+        channel: usize,
+        bytes: &[u8],
+        now: Duration,
+    ) -> Result<(), PathError> {
+        let Some(search) = self.searches.get_mut(channel) else { return Ok(()) };
+        let datagram = PathDatagram::open(bytes, &self.incoming, channel)?;
+        match datagram.answer() {
+            Some(answer) if datagram.kind == PathKind::Probe => {
+                if self.answers.len() < MAX_ANSWERS {
+                    self.answers.push((channel, answer));
+                }
             }
-        } else if let Some(search) = self.searches.get_mut(channel) {
-            search.handle_answer(bytes, *token, now);
+            _ => search.handle_answer(datagram, now),
         }
+        Ok(())
     }
 
     /// A share came on a channel.
@@ -61,16 +59,18 @@ impl Paths {
 
     /// The kernel refused a datagram on a channel, as it is too long for the device.
     pub(crate) fn handle_refusal(&mut self, channel: usize, bytes: &[u8], now: Duration) {
-        if let Some(search) = self.searches.get_mut(channel) {
-            search.handle_refusal(bytes, now);
+        let is_probe = bytes.first().copied().and_then(PathKind::of) == Some(PathKind::Probe);
+        if let Some(search) = self.searches.get_mut(channel).filter(|_| is_probe) {
+            search.handle_refusal(bytes.len(), now);
         }
     }
 
     pub(crate) fn poll_transmit(&mut self, now: Duration) -> Option<(usize, Vec<u8>)> {
-        self.answers.pop().or_else(|| {
+        let (channel, datagram) = self.answers.pop().or_else(|| {
             let mut searches = self.searches.iter_mut().enumerate();
             searches.find_map(|(channel, search)| Some((channel, search.poll_transmit(now)?)))
-        })
+        })?;
+        Some((channel, datagram.seal(&self.outgoing, channel)))
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Duration> {
@@ -87,27 +87,17 @@ impl Paths {
 
 #[cfg(test)]
 mod tests {
-    use sharing::Rng;
-
     use super::*;
 
     const HEADERS: [u16; 3] = [28, 28, 48];
 
-    fn token(number: u8) -> Token {
-        Token::new([number; 3])
-    }
-
-    fn generator() -> Generator {
-        Rng::Os.generator().unwrap()
-    }
-
     fn pair() -> (Paths, Paths) {
-        let (there, back): (Vec<_>, Vec<_>) = (0..3).map(|i| (token(i), token(8 + i))).unzip();
-        let mut one = Paths::new(there.clone(), back.clone(), &HEADERS, &mut generator());
+        let (there, back) = (TokenKey::new([1; 16]), TokenKey::new([2; 16]));
+        let mut one = Paths::new(there.clone(), back.clone(), &HEADERS);
         for channel in 0..3 {
             one.handle_share(channel, Duration::ZERO);
         }
-        (one, Paths::new(back, there, &HEADERS, &mut generator()))
+        (one, Paths::new(back, there, &HEADERS))
     }
 
     /// Has one end search, over channels that carry packets of so many bytes, until it rests.
@@ -116,9 +106,9 @@ mod tests {
         loop {
             while let Some((channel, probe)) = one.poll_transmit(now) {
                 if probe.len() + usize::from(HEADERS[channel]) <= carried[channel] {
-                    other.handle_datagram(channel, &probe, now);
-                    let answer = other.answers.pop().unwrap();
-                    one.handle_datagram(answer.0, &answer.1, now);
+                    other.handle_datagram(channel, &probe, now).unwrap();
+                    let answer = other.poll_transmit(now).unwrap();
+                    one.handle_datagram(answer.0, &answer.1, now).unwrap();
                 }
                 rooms.extend(one.poll_room());
             }
@@ -151,9 +141,23 @@ mod tests {
     #[test]
     fn who_does_not_search_answers() {
         let (mut one, mut other) = pair();
-        other.searches.clear();
         assert_eq!(*run(&mut one, &mut other, [1400; 3]).last().unwrap(), 1352);
         assert_eq!((other.poll_transmit(Duration::ZERO), other.poll_room()), (None, None));
+    }
+
+    #[test]
+    fn strangers_are_not_answered_and_their_answers_mean_nothing() {
+        let (mut one, mut other) = pair();
+        let (channel, probe) = one.poll_transmit(Duration::ZERO).unwrap();
+        let elsewhere = (channel + 1) % 3;
+        let back = one.handle_datagram(channel, &probe, Duration::ZERO);
+        let there = other.handle_datagram(elsewhere, &probe, Duration::ZERO);
+        assert_eq!((back, there), (Err(PathError::Token), Err(PathError::Token)));
+        assert!(other.answers.is_empty());
+        let answer = PathDatagram { kind: PathKind::ProbeAnswer, id: 0, length: 1472 };
+        let made_up = answer.seal(&TokenKey::new([3; 16]), channel);
+        assert_eq!(one.handle_datagram(channel, &made_up, Duration::ZERO), Err(PathError::Token));
+        assert_eq!(one.poll_room(), None);
     }
 
     #[test]
@@ -175,9 +179,9 @@ mod tests {
         let (mut one, mut other) = pair();
         let probe = one.poll_transmit(Duration::ZERO).unwrap().1;
         for _ in 0..100 {
-            other.handle_datagram(0, &probe, Duration::ZERO);
+            other.handle_datagram(0, &probe, Duration::ZERO).unwrap();
         }
         assert_eq!(other.answers.len(), MAX_ANSWERS);
-        other.handle_datagram(3, &probe, Duration::ZERO);
+        other.handle_datagram(3, &probe, Duration::ZERO).unwrap();
     }
 }

@@ -2,8 +2,8 @@
 //! others.
 //!
 //! The bytes are in `docs/protocols/remicss.md`, section "Path MTU". One end searches for what it
-//! sends: it asks with [`Search::poll_transmit`], the other end answers with [`answer`], and
-//! [`Search::handle_answer`] takes that. Lengths of packets are those of IP packets, headers included.
+//! sends: it asks with [`Search::poll_transmit`], the other end answers, and [`Search::handle_answer`]
+//! takes that. Lengths of packets are those of IP packets, headers included.
 //!
 //! Nobody is asked what the route carries: what the kernel knows of it, anyone may have told it who can
 //! forge an ICMP message. What the device does not send, the kernel refuses, and the search goes on at
@@ -11,9 +11,7 @@
 
 use std::time::Duration;
 
-use subtle::ConstantTimeEq;
-
-use crate::keys::{TOKEN_LEN, Token};
+use crate::datagram::{PathDatagram, PathKind};
 
 /// What every path is taken to carry: the least that IPv6 allows.
 pub const LEAST_MTU: u16 = 1280;
@@ -34,23 +32,13 @@ const VALIDITY: Duration = Duration::from_secs(600);
 /// How long after a search to which the path was silent there is none.
 const PAUSE: Duration = Duration::from_secs(10);
 
-const PROBE: u8 = 0x30;
-const ANSWER: u8 = 0x40;
-
-const ID_LEN: usize = 4;
-
-/// What a probe has before its zeros.
-const PROBE_HEADER: usize = 1 + TOKEN_LEN + ID_LEN;
-
-/// The length of an answer.
-const ANSWER_LEN: usize = PROBE_HEADER + 2;
-
 /// The search for the MTU of one channel's path in one direction.
 #[derive(Clone, Debug)]
 pub struct Search {
-    token: Token,
-    id: [u8; ID_LEN],
     headers: u16,
+    /// The identifiers of the next probe, and of the first one of the search that runs or ran last.
+    next_id: u64,
+    first_id: u64,
     /// The longest packet that is known to arrive, and the shortest that is held for too long.
     low: u16,
     high: u16,
@@ -78,14 +66,13 @@ struct Trying {
 }
 
 impl Search {
-    /// A search on a channel with a token for what is sent. `headers` are the bytes of IP and UDP: 28,
-    /// or 48 with IPv6. `id` is random, so that nobody answers who has not seen the probes. It begins
-    /// with the first share that comes: before, there may be nobody to answer.
-    pub fn new(token: Token, id: [u8; ID_LEN], headers: u16) -> Self {
+    /// A search. `headers` are the bytes of IP and UDP: 28, or 48 with IPv6. It begins with the first
+    /// control share that comes: before, there may be nobody to answer.
+    pub fn new(headers: u16) -> Self {
         Self {
-            token,
-            id,
             headers,
+            next_id: 0,
+            first_id: 0,
             low: LEAST_MTU,
             high: MOST_MTU + 1,
             trying: None,
@@ -106,8 +93,9 @@ impl Search {
     }
 
     /// The next probe, to be sent with "don't fragment". Ask until there is none.
-    pub fn poll_transmit(&mut self, now: Duration) -> Option<Vec<u8>> {
+    pub fn poll_transmit(&mut self, now: Duration) -> Option<PathDatagram> {
         if self.trying.is_none() && !self.is_silent && self.again <= now {
+            self.first_id = self.next_id;
             self.begin(now);
         }
         if let Some(trying) = self.trying
@@ -138,12 +126,16 @@ impl Search {
         }
     }
 
-    /// A datagram of kind 4 came on the channel. Whoever sees the channel may lie: then packets are
-    /// lost there that are too long, or shorter than they need be.
-    pub fn handle_answer(&mut self, datagram: &[u8], token: Token, now: Duration) {
-        let Some(length) = self.parse_answer(datagram, token) else {
+    /// An answer came. One to a probe of an earlier search says nothing about the path of now. Whoever
+    /// is on the channel may still have kept it back, or let probes through and nothing else: then
+    /// packets are lost there that are too long, or shorter than they need be.
+    pub fn handle_answer(&mut self, answer: PathDatagram, now: Duration) {
+        let is_ours = answer.kind == PathKind::ProbeAnswer
+            && (self.first_id..self.next_id).contains(&answer.id);
+        if !is_ours {
             return;
-        };
+        }
+        let length = answer.length;
         let length = length.saturating_add(self.headers);
         if length > MOST_MTU {
             return;
@@ -165,12 +157,11 @@ impl Search {
         self.narrow(now);
     }
 
-    /// The kernel refused to send a datagram, as it is too long for the device. If it is the last probe,
-    /// that needs no other try.
-    pub fn handle_refusal(&mut self, datagram: &[u8], now: Duration) {
+    /// The kernel refused to send a probe of a length, as UDP's payload, as it is too long for the
+    /// device. If it is the last probe, that needs no other try.
+    pub fn handle_refusal(&mut self, length: usize, now: Duration) {
         let Some(trying) = self.trying else { return };
-        let is_probe = datagram.first() == Some(&PROBE);
-        if is_probe && datagram.len() == self.payload_len(trying.length) {
+        if length == self.payload_len(trying.length) {
             self.high = self.high.min(trying.length);
             self.narrow(now);
         }
@@ -227,44 +218,16 @@ impl Search {
         Some(if is_first { MOST_MTU } else { self.low.midpoint(self.high) })
     }
 
-    fn probe(&self, length: u16) -> Vec<u8> {
-        let mut probe = vec![PROBE];
-        probe.extend(self.token.bytes());
-        probe.extend(self.id);
-        probe.resize(self.payload_len(length), 0);
-        probe
+    fn probe(&mut self, length: u16) -> PathDatagram {
+        let id = self.next_id;
+        self.next_id += 1;
+        PathDatagram { kind: PathKind::Probe, id, length: length.saturating_sub(self.headers) }
     }
 
     /// The length of a packet as UDP's payload.
     fn payload_len(&self, length: u16) -> usize {
         usize::from(length.saturating_sub(self.headers))
     }
-
-    /// The length that an answer names, as UDP's payload.
-    fn parse_answer(&self, datagram: &[u8], token: Token) -> Option<u16> {
-        let datagram: &[u8; ANSWER_LEN] = datagram.try_into().ok()?;
-        let [first, t0, t1, t2, i0, i1, i2, i3, length @ ..] = *datagram;
-        let is_ours = first == ANSWER
-            && Token::new([t0, t1, t2]) == token
-            && bool::from([i0, i1, i2, i3].ct_eq(&self.id));
-        is_ours.then(|| u16::from_be_bytes(length))
-    }
-}
-
-/// The answer to a probe, if the datagram is one with the channel's token for what comes in. `reply`
-/// is the token for what goes out. An answer is shorter than its probe.
-pub fn answer(datagram: &[u8], token: Token, reply: Token) -> Option<Vec<u8>> {
-    let (header, zeros) = datagram.split_first_chunk::<PROBE_HEADER>()?;
-    let [first, t0, t1, t2, id @ ..] = *header;
-    let length = u16::try_from(datagram.len()).ok()?;
-    if first != PROBE || Token::new([t0, t1, t2]) != token || zeros.len() < ANSWER_LEN {
-        return None;
-    }
-    let mut answer = vec![ANSWER];
-    answer.extend(reply.bytes());
-    answer.extend(id);
-    answer.extend(length.to_be_bytes());
-    Some(answer)
 }
 
 #[cfg(test)]
@@ -272,20 +235,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const ID: [u8; 4] = [9, 8, 7, 6];
-
-    fn there() -> Token {
-        Token::new([1, 2, 3])
-    }
-
-    fn back() -> Token {
-        Token::new([4, 5, 6])
-    }
-
     fn search() -> Search {
-        let mut search = Search::new(there(), ID, 28);
+        let mut search = Search::new(28);
         search.handle_share(Duration::ZERO);
         search
+    }
+
+    fn answer(probe: PathDatagram) -> PathDatagram {
+        probe.answer().unwrap()
     }
 
     /// Runs a search over a path whose `carries` says which probe arrives, and gives how many probes
@@ -299,9 +256,8 @@ mod tests {
         loop {
             while let Some(probe) = search.poll_transmit(now) {
                 probes += 1;
-                if carries(probe.len() + 28) {
-                    let answer = answer(&probe, there(), back()).unwrap();
-                    search.handle_answer(&answer, back(), now);
+                if carries(usize::from(probe.length) + 28) {
+                    search.handle_answer(answer(probe), now);
                 }
             }
             if search.trying.is_none() {
@@ -312,17 +268,8 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_as_specified() {
-        let probe = search().poll_transmit(Duration::ZERO).unwrap();
-        assert_eq!(probe.len(), 1472);
-        assert_eq!(probe[..10], [0x30, 1, 2, 3, 9, 8, 7, 6, 0, 0]);
-        let answer = answer(&probe, there(), back()).unwrap();
-        assert_eq!(answer, [0x40, 4, 5, 6, 9, 8, 7, 6, 5, 192]);
-    }
-
-    #[test]
     fn nobody_is_asked_before_a_share_has_come() {
-        let mut search = Search::new(there(), ID, 28);
+        let mut search = Search::new(28);
         assert_eq!((search.poll_transmit(WAIT), search.poll_timeout()), (None, None));
         search.handle_share(WAIT);
         assert_eq!(search.poll_timeout(), Some(Duration::ZERO));
@@ -420,11 +367,11 @@ mod tests {
             let mut tried = 0;
             while let Some(probe) = search.poll_transmit(Duration::ZERO) {
                 tried += 1;
-                if probe.len() + 28 > device {
-                    search.handle_refusal(&probe, Duration::ZERO);
+                let length = usize::from(probe.length);
+                if length + 28 > device {
+                    search.handle_refusal(length, Duration::ZERO);
                 } else {
-                    let answer = answer(&probe, there(), back()).unwrap();
-                    search.handle_answer(&answer, back(), Duration::ZERO);
+                    search.handle_answer(answer(probe), Duration::ZERO);
                 }
             }
             assert_eq!(search.mtu(), Some(found));
@@ -436,12 +383,11 @@ mod tests {
     fn only_the_last_probe_is_refused_for_its_length() {
         let mut search = search();
         let probe = search.poll_transmit(Duration::ZERO).unwrap();
-        let cookie = [&[0x91][..], &probe[1..]].concat();
-        for other in [&cookie[..], &probe[..1000], &[]] {
+        for other in [0, 1000, 1471, 1473] {
             search.handle_refusal(other, Duration::ZERO);
             assert_eq!(search.trying.unwrap().length, MOST_MTU);
         }
-        search.handle_answer(&answer(&probe, there(), back()).unwrap(), back(), Duration::ZERO);
+        search.handle_answer(answer(probe), Duration::ZERO);
         assert_eq!(search.mtu(), Some(MOST_MTU));
     }
 
@@ -456,7 +402,7 @@ mod tests {
                 now += WAIT;
                 while search.poll_transmit(now).is_some() {}
             }
-            search.handle_answer(&answer(&first, there(), back()).unwrap(), back(), now);
+            search.handle_answer(answer(first), now);
             assert_eq!((search.poll_transmit(now), search.mtu()), (None, Some(1500)));
         }
     }
@@ -466,31 +412,42 @@ mod tests {
         let mut search = search();
         let first = search.poll_transmit(Duration::ZERO).unwrap();
         let short = search.probe(LEAST_MTU);
-        search.handle_answer(&answer(&short, there(), back()).unwrap(), back(), Duration::ZERO);
+        search.handle_answer(answer(short), Duration::ZERO);
         let mut now = Duration::ZERO;
         for _ in 0..3 {
             now += WAIT;
             while search.poll_transmit(now).is_some() {}
         }
         assert_eq!(search.high, MOST_MTU);
-        search.handle_answer(&answer(&first, there(), back()).unwrap(), back(), now);
+        search.handle_answer(answer(first), now);
         assert_eq!((search.poll_transmit(now), search.mtu()), (None, Some(1500)));
     }
 
     #[test]
-    fn strangers_are_not_answered() {
-        let probe = search().poll_transmit(Duration::ZERO).unwrap();
-        assert_eq!(answer(&probe, back(), there()), None);
-        assert_eq!(answer(&probe[..17], there(), back()), None, "no more than was asked for");
+    fn only_answers_to_probes_of_this_search_count() {
         let mut search = search();
-        search.poll_transmit(Duration::ZERO);
-        let good = answer(&probe, there(), back()).unwrap();
-        for place in 0..8 {
-            let mut changed = good.clone();
-            changed[place] ^= 1;
-            search.handle_answer(&changed, back(), Duration::ZERO);
-            assert_eq!(search.mtu(), None, "byte {place}");
+        let early = search.poll_transmit(Duration::ZERO).unwrap();
+        for other in [
+            PathDatagram { id: early.id + 1, ..answer(early) },
+            PathDatagram { kind: PathKind::ChallengeAnswer, ..answer(early) },
+            early,
+        ] {
+            search.handle_answer(other, Duration::ZERO);
+            assert_eq!(search.mtu(), None);
         }
+        search.handle_answer(answer(early), Duration::ZERO);
+        assert_eq!(search.mtu(), Some(1500));
+        // The path has become narrower, and somebody sends the old answer again.
+        let (probes, _) = run(&mut search, VALIDITY, |len| len <= 1420);
+        assert!(probes > 1);
+        search.handle_answer(answer(early), VALIDITY);
+        assert_eq!(search.mtu(), Some(1420));
+        let mut now = 2 * VALIDITY;
+        while search.poll_transmit(now).is_some() {
+            search.handle_answer(answer(early), now);
+            now += WAIT;
+        }
+        assert_eq!(search.mtu(), Some(1420));
     }
 
     proptest! {
@@ -503,19 +460,13 @@ mod tests {
             for (length, millis) in answers {
                 now += Duration::from_millis(millis);
                 if let Some(probe) = search.poll_transmit(now) {
-                    prop_assert!((1280 - 28..=1500 - 28).contains(&probe.len()));
+                    prop_assert!((1280 - 28..=1500 - 28).contains(&probe.length));
                 }
-                let [l0, l1] = length.to_be_bytes();
-                search.handle_answer(&[0x40, 4, 5, 6, 9, 8, 7, 6, l0, l1], back(), now);
+                let id = search.first_id;
+                let kind = PathKind::ProbeAnswer;
+                search.handle_answer(PathDatagram { kind, id, length }, now);
                 prop_assert!(search.mtu().is_none_or(|mtu| (LEAST_MTU..=MOST_MTU).contains(&mtu)));
             }
-        }
-
-        #[test]
-        fn any_bytes_are_answered_or_not(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
-            let _ = answer(&bytes, there(), back());
-            search().handle_answer(&bytes, back(), Duration::ZERO);
-            search().handle_refusal(&bytes, Duration::ZERO);
         }
     }
 }

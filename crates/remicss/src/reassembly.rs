@@ -50,7 +50,7 @@ impl Arrival<'_> {
     }
 
     fn first(&self) -> u8 {
-        self.header.encode()[0]
+        self.header.first()
     }
 }
 

@@ -12,7 +12,6 @@
 //! Nothing is allocated for a datagram, but for the weights of each set of channels that is joined for
 //! the first time.
 
-use std::hash::{DefaultHasher, Hasher};
 use std::time::Duration;
 
 use model::Subset;
@@ -20,7 +19,7 @@ use model::Subset;
 use crate::MAX_CHANNELS;
 use crate::blame::Blame;
 use crate::datagram::{Header, Kind, nearest};
-use crate::keys::{Direction, Token};
+use crate::keys::{Direction, Stamp, TokenKey};
 pub use crate::reassembly::Reassembled;
 use crate::reassembly::{Arrival, Numbers, Reassembly, bits};
 pub use crate::release::Released;
@@ -84,7 +83,7 @@ pub struct Counts {
     pub bytes: u64,
     /// Datagrams that were no shares, or too long.
     pub malformed: u64,
-    /// Those with another token than their channel's.
+    /// Those whose token was wrong.
     pub strange: u64,
     /// Those whose threshold was below the floor or above the number of channels.
     pub forbidden: u64,
@@ -115,7 +114,8 @@ pub struct Received {
 
 /// The receiving end of one direction of an association.
 pub struct Receiver {
-    tokens: Vec<Token>,
+    channels: usize,
+    tokens: TokenKey,
     floor: u8,
     tagger: Tagger,
     verified: Numbers,
@@ -131,23 +131,27 @@ impl Receiver {
     /// delivered. All channels are up, and the release window is zero.
     ///
     /// # Panics
-    /// Unless there are tokens for 1 to [`MAX_CHANNELS`] channels, and 1 <= `floor` <= n.
+    /// Unless there are 1 to [`MAX_CHANNELS`] channels, and 1 <= `floor` <= n.
     pub fn new(keys: &Direction, floor: u8, limits: Limits) -> Self {
-        let n = keys.tokens.len();
+        let n = keys.channels;
         assert!((1..=MAX_CHANNELS).contains(&n), "1 to 16 channels");
         assert!((1..=n).contains(&usize::from(floor)), "1 <= f <= n");
         let Limits { share_bytes, share_age, held_bytes, trials_per_second, .. } = limits;
         let window = limits.window.clamp(1 << 10, 1 << 24).next_power_of_two();
-        // Of the tokens nobody has seen all who is not on every channel.
-        let mut hasher = DefaultHasher::new();
-        keys.tokens.iter().for_each(|token| hasher.write(&token.bytes()));
-        let seed = hasher.finish();
         Self {
+            channels: n,
             tokens: keys.tokens.clone(),
             floor,
             tagger: Tagger::new(keys.points.as_ref()),
             verified: Numbers::new(window),
-            reassembly: Reassembly::new(n, window, share_bytes, share_age, trials_per_second, seed),
+            reassembly: Reassembly::new(
+                n,
+                window,
+                share_bytes,
+                share_age,
+                trials_per_second,
+                keys.tokens.seed(),
+            ),
             blame: Blame::new(n, floor),
             release: Release::new(n, window, held_bytes),
             received: vec![Received::default(); n],
@@ -155,11 +159,13 @@ impl Receiver {
         }
     }
 
-    /// Whether a datagram is a share with the channel's token, so that it belongs here and not to
-    /// another association of the same peers.
+    /// Whether a datagram is a share whose token is right, so that it belongs here and not to another
+    /// association of the same peers.
     pub fn recognises(&self, channel: usize, datagram: &[u8]) -> bool {
         let header = Header::parse(datagram);
-        header.is_ok_and(|(header, _)| self.tokens.get(channel) == Some(&header.token))
+        header.is_ok_and(|(header, _)| {
+            channel < self.channels && self.proven_number(channel, header).is_some()
+        })
     }
 
     /// Takes a datagram that came on a channel. Whatever it is, nothing but verified symbols come out.
@@ -219,7 +225,7 @@ impl Receiver {
     /// Says which channels are up, be they in quarantine or not: what did not come on any of them is
     /// lost.
     pub fn set_up(&mut self, up: Subset) {
-        let known = up.iter().filter(|&channel| channel < self.tokens.len());
+        let known = up.iter().filter(|&channel| channel < self.channels);
         self.blame.set_up(known.fold(0, |set, channel| set | 1 << channel));
     }
 
@@ -258,22 +264,23 @@ impl Receiver {
         datagram: &'a [u8],
         now: Duration,
     ) -> Option<Arrival<'a>> {
-        let token = *self.tokens.get(channel)?;
+        if channel >= self.channels {
+            return None;
+        }
         let Some((header, share)) =
             Header::parse(datagram).ok().filter(|(_, share)| share.len() <= MAX_SYMBOL_LEN)
         else {
             self.counts.malformed += 1;
             return None;
         };
-        if header.token != token {
+        let Some(number) = self.proven_number(channel, header) else {
             self.counts.strange += 1;
             return None;
-        }
-        if header.threshold < self.floor || usize::from(header.threshold) > self.tokens.len() {
+        };
+        if header.threshold < self.floor || usize::from(header.threshold) > self.channels {
             self.counts.forbidden += 1;
             return None;
         }
-        let number = nearest(self.verified.highest(), header.sequence);
         let is_outside = number < self.verified.oldest();
         if !is_outside && !self.reassembly.note(channel, number, now) {
             self.counts.duplicate += 1;
@@ -286,5 +293,13 @@ impl Receiver {
         self.received[channel].datagrams += 1;
         self.received[channel].bytes += datagram.len() as u64;
         Some(Arrival { channel, number, header, share, now })
+    }
+
+    /// The number of the symbol that a header is of, if its token is right: the peer has sent a share
+    /// of that number on this channel.
+    fn proven_number(&self, channel: usize, header: Header) -> Option<u64> {
+        let number = nearest(self.verified.highest(), header.sequence);
+        let stamp = Stamp { first: header.first(), channel, length: 0, number };
+        (self.tokens.token(stamp) == header.token).then_some(number)
     }
 }

@@ -19,7 +19,7 @@ use zeroize::Zeroizing;
 use crate::MAX_CHANNELS;
 use crate::batch::Batch;
 use crate::datagram::Kind;
-use crate::keys::{Direction, Token};
+use crate::keys::{Direction, KeyId};
 use crate::pace::Pace;
 use crate::schedule::{Readiness, Scheduler};
 use flows::Flows;
@@ -93,11 +93,11 @@ pub enum NotSent {
 /// There can be no such sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum SenderError {
-    /// There are not 1 to [`MAX_CHANNELS`] channels, or not a token and a pace for each.
-    #[error("{tokens} tokens and {paces} paces are not 1 to {MAX_CHANNELS} channels")]
+    /// There are not 1 to [`MAX_CHANNELS`] channels, or not a pace for each.
+    #[error("keys of {channels} channels and {paces} paces are not 1 to {MAX_CHANNELS} channels")]
     Channels {
-        /// How many tokens there are.
-        tokens: usize,
+        /// How many channels the keys are for.
+        channels: usize,
         /// How many paces there are.
         paces: usize,
     },
@@ -146,7 +146,7 @@ impl Sender {
     /// the channels', all of which are up.
     ///
     /// # Errors
-    /// If there is not a token and a pace for each of 1 to [`MAX_CHANNELS`] channels, or the floor
+    /// If there is not a pace for each of 1 to [`MAX_CHANNELS`] channels, or the floor
     /// is above the number of channels or the scheduler's least k.
     pub fn new(
         direction: &Direction,
@@ -156,8 +156,8 @@ impl Sender {
         generator: Generator,
     ) -> Result<Self, SenderError> {
         let n = paces.len();
-        if direction.tokens.len() != n || !(1..=MAX_CHANNELS).contains(&n) {
-            return Err(SenderError::Channels { tokens: direction.tokens.len(), paces: n });
+        if direction.channels != n || !(1..=MAX_CHANNELS).contains(&n) {
+            return Err(SenderError::Channels { channels: direction.channels, paces: n });
         }
         let floor = usize::from(floor).max(1);
         check_floor(floor, n, "the number of channels")?;
@@ -323,9 +323,9 @@ impl Sender {
         self.max_datagram_len = len.min(MAX_DATAGRAM_LEN);
     }
 
-    /// The tokens that it sends with.
-    pub fn tokens(&self) -> &[Token] {
-        self.sharer.tokens()
+    /// Which keys it sends with.
+    pub fn key_id(&self) -> KeyId {
+        self.sharer.tokens().id()
     }
 
     /// What was done so far.

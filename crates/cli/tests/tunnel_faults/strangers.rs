@@ -179,7 +179,7 @@ fn kinds(captured: &[Vec<u8>]) -> Vec<Kind> {
         });
         forged.take(DIFFERENT).collect::<Vec<_>>()
     };
-    // A share's first byte has k - 1; a handshake's the version, 1.
+    // A share's first byte has k - 1; a handshake's the version, 2.
     let (share, long) = (0x02, 1400);
     let uneven = forged(share, 60).into_iter().zip(forged(share, 61));
     [
@@ -189,14 +189,14 @@ fn kinds(captured: &[Vec<u8>]) -> Vec<Kind> {
             uneven.flat_map(|(a, b)| [a, b]).collect(),
         ),
         ("forged shares of 1400 bytes", forged(share, long)),
-        (FORGED_HELLOS, forged(0x81, hello.len())),
-        ("forged Lists", forged(0xA1, list.len())),
+        (FORGED_HELLOS, forged(0x82, hello.len())),
+        ("forged Lists", forged(0xA2, list.len())),
         ("forged probes of 1400 bytes", forged(0x30, long)),
         ("replayed shares", shares.clone()),
         (REPLAYED_HELLOS, vec![hello.clone(); DIFFERENT]),
         ("replayed Lists", vec![list.clone(); DIFFERENT]),
         ("shares cut to a byte", resized(1)),
-        ("shares cut to 7 bytes", resized(7)),
+        ("shares cut to 12 bytes", resized(12)),
         ("shares cut to 60 bytes", resized(60)),
         ("shares of 60,000 bytes", resized(60_000)),
     ]

@@ -221,7 +221,7 @@ impl Monitor {
 
     fn interval(&self) -> Duration {
         // With IP, UDP, the share's header, what is inside the sharing, and one arrival a channel.
-        let bits = 8 * (28 + 8 + 9 + 13 + 13 * self.channels as u64);
+        let bits = 8 * (28 + 12 + 9 + 13 + 13 * self.channels as u64);
         let slowest = self.outgoing.slowest_bps().max(1);
         let nanos = bits.saturating_mul(PART_OF_RATE * 1_000_000_000) / slowest;
         Duration::from_nanos(nanos).clamp(SHORTEST, LONGEST)

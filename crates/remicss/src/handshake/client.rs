@@ -11,10 +11,10 @@ use sharing::{Generator, RandomError};
 use thiserror::Error;
 
 use super::message::{Body, Datagram, Nonce};
-use super::points::{self, KeyShare, PointPair};
 use super::proof::{SharedKey, is_proven, prove};
+use super::secrets::{self, KeyShare, SecretPair};
 use super::{PATIENCE, REPEAT, Terms};
-use crate::keys::{Direction, Keys, Points, Token};
+use crate::keys::Keys;
 
 /// What came of a handshake.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ pub struct Client {
     key: Option<SharedKey>,
     association: association::Client,
     channels: Vec<Channel>,
-    points: PointPair,
+    secrets: SecretPair,
     event: Option<ClientEvent>,
 }
 
@@ -75,8 +75,7 @@ pub struct Client {
 struct Channel {
     nonce: Nonce,
     key_share: KeyShare,
-    /// Of what will be sent on it, once the channel's cookie has come.
-    token: Option<Token>,
+    has_cookie: bool,
     is_confirmed: bool,
     send_at: Duration,
 }
@@ -92,20 +91,20 @@ impl Client {
         generator: &mut Generator,
         now: Duration,
     ) -> Result<Self, RandomError> {
-        let (points, key_shares) = points::deal(terms.channels(), generator)?;
+        let (secrets, key_shares) = secrets::deal(terms.channels(), generator)?;
         let mut channels = Vec::with_capacity(key_shares.len());
         for key_share in key_shares {
             let nonce = Nonce::new(generator.array()?);
             channels.push(Channel {
                 nonce,
                 key_share,
-                token: None,
+                has_cookie: false,
                 is_confirmed: false,
                 send_at: now,
             });
         }
         let association = association::Client::new(terms.wire(), now.saturating_add(PATIENCE));
-        Ok(Self { terms, key, association, channels, points, event: None })
+        Ok(Self { terms, key, association, channels, secrets, event: None })
     }
 
     /// A datagram of the handshake came on a channel.
@@ -154,8 +153,8 @@ impl Client {
         }
         match datagram.body {
             // The same Hello has another cookie in the server's next period. The first is kept.
-            Body::Cookie { token, cookie } if known.token.is_none() => {
-                known.token = Some(token);
+            Body::Cookie { cookie } if !known.has_cookie => {
+                known.has_cookie = true;
                 Some(Message::Cookie(cookie))
             }
             Body::Confirm { list } => {
@@ -184,7 +183,7 @@ impl Client {
 
     /// True if a channel has something that was not answered.
     fn is_waiting(&self, channel: usize) -> bool {
-        self.channels[channel].token.is_none() || self.association.outgoing(channel).is_some()
+        !self.channels[channel].has_cookie || self.association.outgoing(channel).is_some()
     }
 
     fn datagram(&self, index: usize) -> Vec<u8> {
@@ -199,12 +198,10 @@ impl Client {
     }
 
     fn keys(&self) -> Keys {
-        let points = |points: &Points| self.terms.tags().then(|| points.clone());
-        let outgoing = self.channels.iter().filter_map(|channel| channel.token).collect();
-        let incoming = self.channels.iter().map(|channel| channel.nonce.token()).collect();
+        let (channels, tags) = (self.terms.channels(), self.terms.tags());
         Keys {
-            outgoing: Direction { tokens: outgoing, points: points(&self.points.to_server) },
-            incoming: Direction { tokens: incoming, points: points(&self.points.to_client) },
+            outgoing: self.secrets.to_server.direction(channels, tags),
+            incoming: self.secrets.to_client.direction(channels, tags),
             floor: self.terms.floor(),
         }
     }
@@ -215,7 +212,7 @@ impl Client {
         }
         let channels = || 0..self.channels.len();
         let silent: Vec<usize> =
-            channels().filter(|&channel| self.channels[channel].token.is_none()).collect();
+            channels().filter(|&channel| !self.channels[channel].has_cookie).collect();
         if silent.len() == self.channels.len() {
             return ClientFailure::Silent;
         }

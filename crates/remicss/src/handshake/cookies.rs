@@ -1,4 +1,4 @@
-//! A server's cookies and tokens: made of its secret, so that nothing is kept for whoever asks.
+//! A server's cookies: made of its secret, so that nothing is kept for whoever asks.
 //!
 //! A cookie is the first half of HMAC-SHA-256 under a secret of the server's over the channel, the address and the
 //! nonce that it is for, and the time in periods of [`PATIENCE`]. So whoever shows one has received
@@ -19,11 +19,6 @@ use zeroize::Zeroizing;
 
 use super::PATIENCE;
 use super::message::Nonce;
-use crate::keys::Token;
-
-/// What is first under the code, so that a cookie, which all channels see, says nothing of a token.
-const FOR_COOKIE: u8 = 0;
-const FOR_TOKEN: u8 = 1;
 
 /// How long a cookie is good for, at most.
 pub(super) const LIFETIME: Duration = PATIENCE.saturating_mul(2);
@@ -52,39 +47,33 @@ impl Cookies {
         Ok(Self { code })
     }
 
-    /// The holder's cookie, and the token of what it sends on the channel.
-    pub(super) fn make(&self, holder: Holder, now: Duration) -> (Cookie, Token) {
+    /// The holder's cookie.
+    pub(super) fn make(&self, holder: Holder, now: Duration) -> Cookie {
         self.make_in(holder, period(now))
     }
 
-    /// The token that goes with a cookie, if the cookie is the holder's and still good.
-    pub(super) fn recognise(
-        &self,
-        holder: Holder,
-        cookie: &Cookie,
-        now: Duration,
-    ) -> Option<Token> {
+    /// Whether a cookie is the holder's and still good.
+    pub(super) fn recognises(&self, holder: Holder, cookie: &Cookie, now: Duration) -> bool {
         let current = period(now);
         let periods = [Some(current), current.checked_sub(1)].into_iter().flatten();
         let mut own = periods.map(|period| self.make_in(holder, period));
-        own.find_map(|(own, token)| bool::from(own.ct_eq(cookie)).then_some(token))
+        own.any(|own| bool::from(own.ct_eq(cookie)))
     }
 
-    fn make_in(&self, holder: Holder, period: u64) -> (Cookie, Token) {
-        let [t0, t1, t2, ..] = self.digest(FOR_TOKEN, holder, period);
-        let digest = self.digest(FOR_COOKIE, holder, period);
+    fn make_in(&self, holder: Holder, period: u64) -> Cookie {
+        let digest = self.digest(holder, period);
         let (cookie, _) = digest.split_first_chunk().expect("a digest is longer than a cookie");
-        (Cookie::new(*cookie), Token::new([t0, t1, t2]))
+        Cookie::new(*cookie)
     }
 
-    fn digest(&self, purpose: u8, holder: Holder, period: u64) -> [u8; 32] {
+    fn digest(&self, holder: Holder, period: u64) -> [u8; 32] {
         let mut code = self.code.clone();
         let channel = u8::try_from(holder.channel).expect("at most 16 channels");
         let ip = match holder.address.ip() {
             IpAddr::V4(ip) => ip.to_ipv6_mapped(),
             IpAddr::V6(ip) => ip,
         };
-        code.update(&[purpose, channel]);
+        code.update(&[channel]);
         code.update(&ip.octets());
         code.update(&holder.address.port().to_be_bytes());
         code.update(&holder.nonce.bytes());
@@ -117,8 +106,8 @@ mod tests {
     #[test]
     fn a_cookie_is_good_for_its_holder_and_for_a_while() {
         let cookies = Cookies::new(&mut Generator::seeded().unwrap()).unwrap();
-        let (cookie, token) = cookies.make(holder(), NOW);
-        let good = |holder, now| cookies.recognise(holder, &cookie, now) == Some(token);
+        let cookie = cookies.make(holder(), NOW);
+        let good = |holder, now| cookies.recognises(holder, &cookie, now);
         assert!(good(holder(), NOW));
         assert!(good(holder(), NOW + PATIENCE));
         assert!(!good(holder(), NOW + LIFETIME));
@@ -133,7 +122,7 @@ mod tests {
     fn another_server_has_others() {
         let mut generator = Generator::seeded().unwrap();
         let [one, other] = [(); 2].map(|()| Cookies::new(&mut generator).unwrap());
-        let (cookie, _) = one.make(holder(), NOW);
-        assert!(other.recognise(holder(), &cookie, NOW).is_none());
+        let cookie = one.make(holder(), NOW);
+        assert!(!other.recognises(holder(), &cookie, NOW));
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! | offset | length | field |
 //! |---|---|---|
-//! | 0 | 1 | kind (8 to 11) and version (1) |
+//! | 0 | 1 | kind (8 to 11) and version (2) |
 //! | 1 | 8 | nonce of the channel |
 //! | 9 | 32 | proof |
 //! | 41 | | body |
@@ -17,9 +17,8 @@ use association::{COOKIE_LEN, Cookie, List, Message, MessageError};
 use subtle::ConstantTimeEq;
 use thiserror::Error;
 
-use super::points::{KeyShare, SECRET_LEN};
+use super::secrets::{KeyShare, SECRET_LEN};
 use crate::MAX_CHANNELS;
-use crate::keys::{TOKEN_LEN, Token};
 
 /// The length of a nonce, in bytes.
 const NONCE_LEN: usize = 8;
@@ -32,7 +31,7 @@ const ASSOCIATION_HEADER: usize = association::HEADER_LEN;
 
 /// The length of a Hello and of a Cookie: who sends the first in another's name has no more sent
 /// there than they sent themselves.
-const HELLO_LEN: usize = PROOF.end + TOKEN_LEN + ASSOCIATION_HEADER + COOKIE_LEN;
+const HELLO_LEN: usize = PROOF.end + ASSOCIATION_HEADER + COOKIE_LEN;
 
 /// The length of the longest datagram of the handshake: a List of all channels there can be.
 const MAX_LEN: usize = LIST_HEAD + COOKIE_LEN * MAX_CHANNELS;
@@ -46,7 +45,7 @@ const COOKIE: u8 = 9;
 const LIST: u8 = 10;
 const CONFIRM: u8 = 11;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// What a client asks a server for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,8 +54,7 @@ pub(super) enum Request {
     List,
 }
 
-/// What a client marks one handshake on one channel with: answers have it too. Its first bytes are
-/// the token of what the server sends on the channel.
+/// What a client marks one handshake on one channel with: answers have it too.
 #[derive(Clone, Copy)]
 pub struct Nonce([u8; NONCE_LEN]);
 
@@ -76,8 +74,6 @@ pub enum Body {
     Hello,
     /// Server to client: the channel's cookie.
     Cookie {
-        /// The token of what the client sends on the channel.
-        token: Token,
         /// The server's name for the channel in this handshake.
         cookie: Cookie,
     },
@@ -128,12 +124,6 @@ impl Nonce {
     pub fn bytes(self) -> [u8; NONCE_LEN] {
         self.0
     }
-
-    /// The token of what the server sends on the channel.
-    pub fn token(self) -> Token {
-        let [t0, t1, t2, ..] = self.0;
-        Token::new([t0, t1, t2])
-    }
 }
 
 impl PartialEq for Nonce {
@@ -173,7 +163,10 @@ impl Datagram {
         let nonce = Nonce(head[1..PROOF.start].try_into().map_err(|_| wrong_length)?);
         let body = match kind {
             HELLO => parse_hello(bytes, body)?,
-            COOKIE => parse_cookie(body).ok_or(wrong_length)??,
+            COOKIE => match Message::parse(body)? {
+                Message::Cookie(cookie) => Body::Cookie { cookie },
+                _ => return Err(DatagramError::WrongMessage),
+            },
             LIST => parse_list(body).ok_or(wrong_length)??,
             _ => match Message::parse(body)? {
                 Message::Confirm(list) => Body::Confirm { list },
@@ -191,10 +184,7 @@ impl Datagram {
         bytes.resize(PROOF.end, 0);
         match &self.body {
             Body::Hello => bytes.resize(HELLO_LEN, 0),
-            Body::Cookie { token, cookie } => {
-                bytes.extend(token.bytes());
-                bytes.extend(Message::Cookie(*cookie).encode());
-            }
+            Body::Cookie { cookie } => bytes.extend(Message::Cookie(*cookie).encode()),
             Body::List { key_share, list } => {
                 bytes.extend(key_share.bytes());
                 bytes.extend(Message::List(list.clone()).encode());
@@ -245,17 +235,6 @@ fn parse_hello(bytes: &[u8], body: &[u8]) -> Result<Body, DatagramError> {
 }
 
 /// `None` if the body is too short.
-fn parse_cookie(body: &[u8]) -> Option<Result<Body, DatagramError>> {
-    let (token, message) = body.split_first_chunk::<TOKEN_LEN>()?;
-    let token = Token::new(*token);
-    Some(match Message::parse(message) {
-        Ok(Message::Cookie(cookie)) => Ok(Body::Cookie { token, cookie }),
-        Ok(_) => Err(DatagramError::WrongMessage),
-        Err(error) => Err(error.into()),
-    })
-}
-
-/// `None` if the body is too short.
 fn parse_list(body: &[u8]) -> Option<Result<Body, DatagramError>> {
     let (key_share, message) = body.split_first_chunk::<SECRET_LEN>()?;
     Some(match Message::parse(message) {
@@ -279,7 +258,7 @@ mod tests {
     fn datagrams(n: u8) -> Vec<Datagram> {
         let bodies = [
             Body::Hello,
-            Body::Cookie { token: Token::new([1, 2, 3]), cookie: Cookie::new([9; COOKIE_LEN]) },
+            Body::Cookie { cookie: Cookie::new([9; COOKIE_LEN]) },
             Body::List { key_share: KeyShare::new([5; SECRET_LEN]), list: list(n) },
             Body::Confirm { list: list(n) },
         ];
@@ -301,11 +280,11 @@ mod tests {
     fn bytes_are_as_specified() {
         let [hello, cookie, list, confirm]: [Vec<u8>; 4] =
             datagrams(2).iter().map(Datagram::encode).collect::<Vec<_>>().try_into().unwrap();
-        assert_eq!(hello[..9], [0x81, 1, 2, 3, 4, 5, 6, 7, 8]);
-        assert_eq!((hello.len(), cookie.len()), (68, 68));
-        assert_eq!((cookie[0], &cookie[41..49]), (0x91, &b"\x01\x02\x03SNDR\x01"[..]));
-        assert_eq!((list[0], list.len()), (0xa1, 41 + 288 + 16 + 32));
-        assert_eq!((confirm[0], confirm.len()), (0xb1, 41 + 16 + 32));
+        assert_eq!(hello[..9], [0x82, 1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!((hello.len(), cookie.len()), (65, 65));
+        assert_eq!((cookie[0], &cookie[41..46]), (0x92, &b"SNDR\x01"[..]));
+        assert_eq!((list[0], list.len()), (0xa2, 41 + 320 + 16 + 32));
+        assert_eq!((confirm[0], confirm.len()), (0xb2, 41 + 16 + 32));
     }
 
     #[test]
@@ -322,8 +301,8 @@ mod tests {
                 assert_eq!(Request::of(&[&[request[0] + 1], &request[1..]].concat()), None);
             }
         }
-        assert_eq!(Request::of(&[0xa1; LIST_HEAD]), None);
-        assert_eq!(Request::of(&[0xa1; MAX_LEN + COOKIE_LEN]), None);
+        assert_eq!(Request::of(&[0xa2; LIST_HEAD]), None);
+        assert_eq!(Request::of(&[0xa2; MAX_LEN + COOKIE_LEN]), None);
         assert_eq!(Request::of(&[]), None);
     }
 
@@ -336,11 +315,11 @@ mod tests {
             bytes[place] = value;
             Datagram::parse(&bytes).unwrap_err()
         };
-        assert_eq!(changed(0, 0x71), DatagramError::Kind(7));
-        assert_eq!(changed(0, 0xc1), DatagramError::Kind(12));
-        assert_eq!(changed(0, 0x82), DatagramError::Version(2));
-        assert_eq!(changed(67, 1), DatagramError::Padding);
-        assert_eq!(Datagram::parse(&[0x81; 41]).unwrap_err(), DatagramError::Length(41));
+        assert_eq!(changed(0, 0x72), DatagramError::Kind(7));
+        assert_eq!(changed(0, 0xc2), DatagramError::Kind(12));
+        assert_eq!(changed(0, 0x81), DatagramError::Version(1));
+        assert_eq!(changed(64, 1), DatagramError::Padding);
+        assert_eq!(Datagram::parse(&[0x82; 41]).unwrap_err(), DatagramError::Length(41));
         assert_eq!(Datagram::parse(&[]).unwrap_err(), DatagramError::Length(0));
         let mut confirm = all[3].encode();
         confirm[PROOF.end + 5] = 2;

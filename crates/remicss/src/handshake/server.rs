@@ -20,11 +20,11 @@ use sharing::{Generator, RandomError};
 use thiserror::Error;
 
 use super::cookies::{Cookies, Holder, LIFETIME};
-use super::message::{Body, Datagram, Nonce, Request};
-use super::points::{self, KeyShare, PointPair};
+use super::message::{Body, Datagram, Request};
 use super::proof::{SharedKey, is_proven, prove};
+use super::secrets::{self, KeyShare, SecretPair};
 use super::{ANSWERS_PER_SECOND, PATIENCE, Terms};
-use crate::keys::{Direction, Keys, Points, Token};
+use crate::keys::Keys;
 
 /// How many lists wait on one channel, at most. A client that starts again and again has ten or so
 /// there before the first times out.
@@ -188,8 +188,6 @@ struct Told(Vec<(ServerRefusal, Duration)>);
 struct Waiting {
     connection: ConnectionId,
     holder: Holder,
-    /// Of what the client sends.
-    token: Token,
     key_share: KeyShare,
     list: List,
 }
@@ -310,8 +308,8 @@ impl Server {
     }
 
     fn answer_hello(&mut self, holder: Holder) {
-        let (cookie, token) = self.cookies.make(holder, self.now);
-        self.reply(holder, Body::Cookie { token, cookie });
+        let cookie = self.cookies.make(holder, self.now);
+        self.reply(holder, Body::Cookie { cookie });
     }
 
     fn read_list(&mut self, holder: Holder, key_share: KeyShare, list: List) {
@@ -330,16 +328,15 @@ impl Server {
                 return;
             }
         } else {
-            let Some(token) = self.cookies.recognise(holder, &own, self.now) else {
+            if !self.cookies.recognises(holder, &own, self.now) {
                 return;
-            };
+            }
             if let Err(reason) = self.check(holder.channel, &list) {
                 return self.refuse(Some(holder.channel), reason);
             }
             self.open(Waiting {
                 connection: ConnectionId(self.opened),
                 holder,
-                token,
                 key_share,
                 list: list.clone(),
             });
@@ -428,14 +425,14 @@ impl Server {
     /// All channels have brought the same list. `members` are in its order.
     fn associate(&mut self, list: List, members: &[Waiting]) {
         let shares = members.iter().map(|member| &member.key_share);
-        let Ok(points) = points::collect(shares) else {
+        let Ok(secrets) = secrets::collect(shares) else {
             return self.refuse(None, ServerRefusal::KeyShares);
         };
         let holders: Vec<Holder> = members.iter().map(|member| member.holder).collect();
         // It is never lost, or a client that is confirmed would be associated alone. There are only as
         // many as are remembered. What is lost of the Confirms is sent when the List comes again.
         self.events.push_back(ServerEvent::Associated {
-            keys: self.keys(&list, members, &points),
+            keys: self.keys(&list, &secrets),
             addresses: holders.iter().map(|holder| holder.address).collect(),
         });
         for &holder in &holders {
@@ -445,14 +442,11 @@ impl Server {
         self.recent.push_back(Recent { list, holders, until });
     }
 
-    fn keys(&self, list: &List, members: &[Waiting], points: &PointPair) -> Keys {
-        let points_of = |points: &Points| self.terms.tags().then(|| points.clone());
-        let nonces = members.iter().map(|member| member.holder.nonce);
-        let outgoing = nonces.map(Nonce::token).collect();
-        let incoming = members.iter().map(|member| member.token).collect();
+    fn keys(&self, list: &List, secrets: &SecretPair) -> Keys {
+        let (channels, tags) = (self.terms.channels(), self.terms.tags());
         Keys {
-            outgoing: Direction { tokens: outgoing, points: points_of(&points.to_client) },
-            incoming: Direction { tokens: incoming, points: points_of(&points.to_server) },
+            outgoing: secrets.to_client.direction(channels, tags),
+            incoming: secrets.to_server.direction(channels, tags),
             floor: list.terms().threshold(),
         }
     }

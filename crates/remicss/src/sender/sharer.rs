@@ -5,8 +5,8 @@ use sharing::{Generator, SplitError, Splitter};
 
 use crate::MAX_CHANNELS;
 use crate::batch::Batch;
-use crate::datagram::{HEADER_LEN, Header, Kind, sequence};
-use crate::keys::{Direction, Token};
+use crate::datagram::{HEADER_LEN, Header, Kind, first, sequence};
+use crate::keys::{Direction, TokenKey};
 use crate::symbol::Tagger;
 
 /// How many splitters are kept. Only the first m that are ready of very many channels are more.
@@ -14,7 +14,8 @@ const MAX_SPLITTERS: usize = 1024;
 
 /// Seals symbols and splits them, straight into the batches.
 pub(super) struct Sharer {
-    tokens: Vec<Token>,
+    channels: usize,
+    tokens: TokenKey,
     tagger: Tagger,
     splitters: Splitters,
     generator: Generator,
@@ -23,6 +24,7 @@ pub(super) struct Sharer {
 impl Sharer {
     pub(super) fn new(direction: &Direction, generator: Generator) -> Self {
         Self {
+            channels: direction.channels,
             tokens: direction.tokens.clone(),
             tagger: Tagger::new(direction.points.as_ref()),
             splitters: Splitters(Vec::new()),
@@ -30,14 +32,14 @@ impl Sharer {
         }
     }
 
-    /// The channels' tokens.
-    pub(super) fn tokens(&self) -> &[Token] {
+    /// What makes the tokens.
+    pub(super) fn tokens(&self) -> &TokenKey {
         &self.tokens
     }
 
     /// How many channels there are.
     pub(super) fn channels(&self) -> usize {
-        self.tokens.len()
+        self.channels
     }
 
     /// How long the datagrams of a symbol are that is not sealed yet.
@@ -60,10 +62,11 @@ impl Sharer {
         let (k, sequence) = (byte(threshold.k()), sequence(number));
         self.tagger.seal(kind, k, sequence, symbol);
         let mut shares: [&mut [u8]; MAX_CHANNELS] = Default::default();
-        let used = batches.iter_mut().zip(&self.tokens).enumerate();
+        let tokens = self.tokens.tokens(first(kind, k), number, threshold.channels().iter());
+        let used = batches.iter_mut().enumerate();
         let used = used.filter(|(channel, _)| threshold.channels().contains(*channel));
-        for (share, (_, (batch, &token))) in shares.iter_mut().zip(used) {
-            let header = Header { kind, threshold: k, token, sequence };
+        for ((share, token), (_, batch)) in shares.iter_mut().zip(tokens).zip(used) {
+            let header = Header { kind, threshold: k, sequence, token };
             let datagram = batch.reserve(HEADER_LEN + symbol.len());
             let (head, body) = datagram.split_at_mut(HEADER_LEN);
             head.copy_from_slice(&header.encode());

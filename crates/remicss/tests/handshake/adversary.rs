@@ -75,9 +75,9 @@ impl Adversary {
                 return vec![Act { channel, way, from, bytes, delay: late }];
             }
             2 => self.flip(&mut changed, 0..bytes.len()),
-            // The nonce and the token.
+            // The nonce.
             3 => self.flip(&mut changed, 1..9),
-            4 if bytes.len() > 68 => self.flip(&mut changed, 41..329),
+            4 if bytes.len() > 65 => self.flip(&mut changed, 41..361),
             5 => {
                 let other = self.other();
                 return vec![self.act(other, way, from, bytes)];
@@ -138,7 +138,7 @@ impl Adversary {
     /// The beginning of one datagram and the end of another, cut where fields end.
     fn mixed(&mut self, bytes: Vec<u8>) -> Vec<u8> {
         let (_, _, other) = self.rng.pick(&self.archive).cloned().unwrap();
-        let cut = *self.rng.pick(&[1, 4, 9, 41, 44, 52, 329, 345, 361]).unwrap();
+        let cut = *self.rng.pick(&[1, 4, 9, 41, 49, 361, 369, 377]).unwrap();
         if other.len() != bytes.len() || cut >= bytes.len() {
             return bytes;
         }

@@ -1,10 +1,10 @@
 //! What is taken, what is dropped, and what is counted.
 
 use model::Subset;
-use remicss::datagram::{HEADER_LEN, Kind};
+use remicss::datagram::{HEADER_LEN, Kind, nearest};
 use remicss::receiver::Limits;
 
-use crate::world::{MS, Symbol, World, content, packet, small};
+use crate::world::{MS, Symbol, World, content, header, packet, small};
 
 #[test]
 fn any_k_shares_deliver_a_symbol_once() {
@@ -49,9 +49,10 @@ fn what_does_not_belong_is_counted_and_dropped() {
     assert_eq!(world.receiver.received(0).datagrams, 0);
     for k in [1, 3] {
         let all = world.datagrams(packet(2, k, &[0, 1, 2], b"other"));
-        let mut header = all[0].clone();
-        header[0] = (header[0] & 0xf0) | if k == 1 { 0 } else { 3 };
-        world.arrive(0, &header);
+        let mut other = all[0].clone();
+        let first = (other[0] & 0xf0) | if k == 1 { 0 } else { 3 };
+        other[..HEADER_LEN].copy_from_slice(&header(&world.keys, first, 0, 2));
+        world.arrive(0, &other);
     }
     assert_eq!(world.receiver.counts().forbidden, 2);
     for _ in 0..2 {
@@ -142,12 +143,14 @@ fn shares_of_other_numbers_are_nothing_to_each_other() {
 #[test]
 fn one_channel_cannot_move_the_window_and_two_find_it_again() {
     let mut world = World::new(3, 2);
+    let keys = world.keys.clone();
     for number in 0..100 {
         world.send(number, 2, |channel, datagram| {
             if channel == 0 {
                 // It claims to be far ahead, each time at another place.
-                let lie = (number as u32 + 1) * 7_919_000;
-                datagram[4..7].copy_from_slice(&lie.to_be_bytes()[1..]);
+                let lie = nearest(number, ((number as u32 + 1) * 7_919_000) & 0xff_ffff);
+                let header = header(&keys, datagram[0], 0, lie);
+                datagram[..HEADER_LEN].copy_from_slice(&header);
             }
         });
     }

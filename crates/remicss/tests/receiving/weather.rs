@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use proptest::prelude::*;
+use remicss::datagram::nearest;
 use remicss::receiver::Limits;
 use sim::Rng;
 
-use crate::world::{MS, Symbol, World, content, packet, small};
+use crate::world::{MS, Symbol, World, content, header, packet, small};
 
 /// What crosses channels that lose, delay, repeat and change.
 #[derive(Clone, Debug)]
@@ -165,8 +166,10 @@ proptest! {
         for (channel, first, sequence, len, byte, wait_ms) in datagrams {
             world.now += MS * wait_ms as u32 / 100;
             let sequence = near.map_or(sequence, |near| (near % 20 + u32::from(sequence[0] % 20)).to_be_bytes());
-            let token = world.keys.tokens[channel].bytes();
-            let datagram = [&[first][..], &token, &sequence, &vec![byte; len]].concat();
+            let sequence = u32::from_be_bytes(sequence) & 0xff_ffff;
+            let number = nearest(world.receiver.highest(), sequence);
+            let header = header(&world.keys, first, channel, number);
+            let datagram = [&header[..], &vec![byte; len]].concat();
             world.arrive(channel, &datagram);
             world.receiver.handle_timeout(world.now, &mut world.out);
         }

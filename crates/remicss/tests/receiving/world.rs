@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use remicss::datagram::{Header, Kind, sequence};
-use remicss::keys::{Direction, Points, Token};
+use remicss::datagram::{HEADER_LEN, Kind, first, sequence};
+use remicss::keys::{Direction, Points, Stamp, TokenKey};
 use remicss::receiver::{Deliver, Limits, Receiver};
 use remicss::symbol::Tagger;
 use sharing::{Generator, Splitter};
@@ -63,7 +63,8 @@ impl World {
     pub(crate) fn with(n: usize, floor: u8, tags: bool, limits: Limits) -> Self {
         let byte = |i: usize| u8::try_from(i).unwrap();
         let keys = Direction {
-            tokens: (0..n).map(|i| Token::new([7, 8, byte(i)])).collect(),
+            channels: n,
+            tokens: TokenKey::new([0x78; 16]),
             points: tags
                 .then(|| Points::new(std::array::from_fn(|k| [0x35, 1, 2, 3, 4, 5, 6, byte(k)]))),
         };
@@ -81,9 +82,8 @@ impl World {
     /// A symbol's datagrams, in the order of its channels.
     pub(crate) fn datagrams(&mut self, symbol: Symbol<'_>) -> Vec<Vec<u8>> {
         let Symbol { number, kind, k, channels, previous, content } = symbol;
-        let sequence = sequence(number);
         let mut whole = [&[previous][..], content].concat();
-        self.tagger.seal(kind, k, sequence, &mut whole);
+        self.tagger.seal(kind, k, sequence(number), &mut whole);
         let coordinates: Vec<u8> = channels.iter().map(|&i| i as u8 + 1).collect();
         let splitter = self
             .splitters
@@ -92,8 +92,7 @@ impl World {
         let mut shares = vec![vec![0; whole.len()]; channels.len()];
         let mut views: Vec<&mut [u8]> = shares.iter_mut().map(Vec::as_mut_slice).collect();
         splitter.split(&whole, &mut views, &mut self.generator).unwrap();
-        let header =
-            |i: usize| Header { kind, threshold: k, token: self.keys.tokens[i], sequence }.encode();
+        let header = |i: usize| header(&self.keys, first(kind, k), i, number);
         channels.iter().zip(shares).map(|(&i, share)| [&header(i)[..], &share].concat()).collect()
     }
 
@@ -103,7 +102,7 @@ impl World {
 
     /// Sends a packet with a number and k of all channels, by way of `change`, in the channels' order.
     pub(crate) fn send(&mut self, number: u64, k: u8, mut change: impl FnMut(usize, &mut Vec<u8>)) {
-        let channels: Vec<usize> = (0..self.keys.tokens.len()).collect();
+        let channels: Vec<usize> = (0..self.keys.channels).collect();
         let content = content(number);
         for (i, mut datagram) in
             self.datagrams(packet(number, k, &channels, &content)).into_iter().enumerate()
@@ -118,6 +117,13 @@ impl World {
     pub(crate) fn quarantined(&self) -> Vec<usize> {
         self.receiver.quarantined().iter().collect()
     }
+}
+
+/// The header of a share with this first byte, as the peer would send it, or whoever is told the key.
+pub(crate) fn header(keys: &Direction, first: u8, channel: usize, number: u64) -> [u8; HEADER_LEN] {
+    let token = keys.tokens.token(Stamp { first, channel, length: 0, number });
+    let [_, s0, s1, s2] = sequence(number).to_be_bytes();
+    [&[first, s0, s1, s2][..], &token.bytes()].concat().try_into().unwrap()
 }
 
 /// Small, so that bounds are met.

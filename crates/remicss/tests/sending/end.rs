@@ -6,7 +6,7 @@ use model::{Channel, ChannelSet, Need, Objective, Schedule, Subset, Threshold};
 use remicss::MAX_CHANNELS;
 use remicss::batch::Batch;
 use remicss::datagram::{HEADER_LEN, Header, Kind};
-use remicss::keys::{Direction, Points, Token};
+use remicss::keys::{Direction, Points, TokenKey};
 use remicss::pace::Pace;
 use remicss::schedule::{Dynamic, Planned, Scheduler};
 use remicss::sender::{NotSent, Sender, SenderError, Sent};
@@ -24,8 +24,7 @@ pub(crate) fn points() -> Points {
 }
 
 pub(crate) fn direction(n: usize) -> Direction {
-    let tokens = (0..n).map(|i| Token::new([u8::try_from(i).unwrap(), 0xAB, 0xCD])).collect();
-    Direction { tokens, points: Some(points()) }
+    Direction { channels: n, tokens: TokenKey::new([0xAB; 16]), points: Some(points()) }
 }
 
 /// The pace of so many bit/s, after the headroom.

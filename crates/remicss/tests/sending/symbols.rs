@@ -33,9 +33,8 @@ proptest! {
         for (channel, datagram) in &all {
             prop_assert_eq!(datagram.len(), HEADER_LEN + 1 + content.len() + 8);
             let (header, _) = Header::parse(datagram).unwrap();
-            prop_assert_eq!(header.token, direction(n).tokens[*channel]);
-            prop_assert_eq!(usize::from(header.threshold), threshold.k());
-            prop_assert_eq!((header.kind, header.sequence), (kind, 1));
+            let k = u8::try_from(threshold.k()).unwrap();
+            prop_assert_eq!(header, Header::new(kind, k, 1, *channel, &direction(n).tokens));
         }
         Rng::new(seed).shuffle(&mut all);
         let (_, previous, opened) = open(&all[..threshold.k()]).unwrap();
@@ -189,7 +188,7 @@ fn control_goes_everywhere_at_once_and_is_paid_for() {
         let (header, previous, content) = open(&[all[2].clone(), all[0].clone()]).unwrap();
         assert_eq!((header.kind, previous, &content[..]), (Kind::Control, 0, &b"report"[..]));
     }
-    // Of three full datagrams that the bucket holds, the two messages of 50 bytes took their part.
+    // Of three full datagrams that the bucket holds, the two messages of 55 bytes took their part.
     let packet = vec![0; 1500 - OVERHEAD];
     for _ in 0..2 {
         send(&mut sender, &packet, MS, &mut batches).unwrap();
@@ -198,7 +197,7 @@ fn control_goes_everywhere_at_once_and_is_paid_for() {
     let Err(NotSent::Wait(until)) = send(&mut sender, &packet, MS, &mut batches) else {
         panic!("channel 0 has to wait");
     };
-    assert_eq!(until, MS + Duration::from_nanos((2 * 50 * 8 * 1000_u64).div_ceil(12)));
+    assert_eq!(until, MS + Duration::from_nanos((2 * 55 * 8 * 1000_u64).div_ceil(12)));
     // While a symbol waits, control does not.
     sender.control(b"report", MS, &mut batches).unwrap();
     let counts = sender.counts();
@@ -255,7 +254,7 @@ fn senders_that_cannot_be_are_refused() {
     assert_eq!(error(2, 3), None);
     assert_eq!(error(0, 16), None);
     for n in [0, 17] {
-        let channels = SenderError::Channels { tokens: n, paces: n };
+        let channels = SenderError::Channels { channels: n, paces: n };
         assert_eq!(error(1, n), Some(channels));
     }
     assert!(matches!(error(3, 3), Some(SenderError::Floor { floor: 3, most: 2, .. })));

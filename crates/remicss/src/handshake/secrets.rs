@@ -1,4 +1,5 @@
-//! The points of both directions on their way from client to server: shared over all channels.
+//! The points and token keys of both directions on their way from client to server: shared over all
+//! channels.
 //!
 //! They are shared n-of-n (XOR), so whoever does not read all channels knows nothing about them. The
 //! sharing alone would let an attacker on one channel add a difference of its choice to any point of
@@ -13,23 +14,33 @@ use sharing::{Generator, RandomError};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 use crate::MAX_CHANNELS;
-use crate::keys::{POINT_LEN, Points};
+use crate::keys::{Direction, POINT_LEN, Points, TOKEN_KEY_LEN, TokenKey};
 
 /// The length of one direction's points, in bytes.
-const DIRECTION_LEN: usize = MAX_CHANNELS * POINT_LEN;
+const POINTS_LEN: usize = MAX_CHANNELS * POINT_LEN;
+
+/// The length of one direction's points and token key, in bytes.
+const DIRECTION_LEN: usize = POINTS_LEN + TOKEN_KEY_LEN;
 
 /// The length of what is shared, and so of each share, in bytes.
 pub(super) const SECRET_LEN: usize = 2 * DIRECTION_LEN + tamper::OVERHEAD;
 
-/// One channel's share of the points. Secret.
+/// One channel's share of the points and token keys. Secret.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub struct KeyShare(Box<[u8; SECRET_LEN]>);
 
-/// The points of both directions.
+/// The secrets of both directions.
 #[derive(Clone, Debug)]
-pub(super) struct PointPair {
-    pub(super) to_server: Points,
-    pub(super) to_client: Points,
+pub(super) struct SecretPair {
+    pub(super) to_server: Secrets,
+    pub(super) to_client: Secrets,
+}
+
+/// The secrets of one direction.
+#[derive(Clone, Debug)]
+pub(super) struct Secrets {
+    points: Points,
+    tokens: TokenKey,
 }
 
 impl KeyShare {
@@ -53,19 +64,19 @@ impl fmt::Debug for KeyShare {
     }
 }
 
-/// Draws points and shares them over `channels`, of which there is at least one.
+/// Draws secrets and shares them over `channels`, of which there is at least one.
 ///
 /// # Errors
 /// When there are no random bytes.
 pub(super) fn deal(
     channels: u8,
     generator: &mut Generator,
-) -> Result<(PointPair, Vec<KeyShare>), RandomError> {
+) -> Result<(SecretPair, Vec<KeyShare>), RandomError> {
     let mut secret = KeyShare::new([0; SECRET_LEN]);
     let (points, code) = parts_mut(&mut secret);
     generator.fill(points)?;
     tamper::protect_into(code, &[points], generator)?;
-    let pair = PointPair::of(&secret);
+    let pair = SecretPair::of(&secret);
 
     // All shares but the last are random, and the last is what is missing.
     let mut shares = Vec::with_capacity(usize::from(channels));
@@ -79,33 +90,47 @@ pub(super) fn deal(
     Ok((pair, shares))
 }
 
-/// The points of which these are all the shares.
+/// The secrets of which these are all the shares.
 ///
 /// # Errors
 /// When a share was changed.
 pub(super) fn collect<'a>(
     shares: impl Iterator<Item = &'a KeyShare>,
-) -> Result<PointPair, Tampered> {
+) -> Result<SecretPair, Tampered> {
     let mut secret = KeyShare::new([0; SECRET_LEN]);
     shares.for_each(|share| secret.add(share));
     let (points, code) = parts_mut(&mut secret);
     tamper::verify(code, &[points])?;
-    Ok(PointPair::of(&secret))
+    Ok(SecretPair::of(&secret))
 }
 
 fn parts_mut(secret: &mut KeyShare) -> (&mut [u8], &mut [u8; tamper::OVERHEAD]) {
     secret.0.split_last_chunk_mut().expect("a secret is longer than its code")
 }
 
-impl PointPair {
+impl SecretPair {
     fn of(secret: &KeyShare) -> Self {
         let direction = |start: usize| {
-            let (points, _) = secret.0[start..start + DIRECTION_LEN].as_chunks::<POINT_LEN>();
+            let bytes = &secret.0[start..start + DIRECTION_LEN];
+            let (points, key) = bytes.split_at(POINTS_LEN);
+            let (points, _) = points.as_chunks::<POINT_LEN>();
             let points: Zeroizing<[_; MAX_CHANNELS]> =
                 Zeroizing::new(array::from_fn(|i| points[i]));
-            Points::new(*points)
+            let key: Zeroizing<[_; TOKEN_KEY_LEN]> = Zeroizing::new(array::from_fn(|i| key[i]));
+            Secrets { points: Points::new(*points), tokens: TokenKey::new(*key) }
         };
         Self { to_server: direction(0), to_client: direction(DIRECTION_LEN) }
+    }
+}
+
+impl Secrets {
+    /// What an end needs of them over so many channels, with or without tags.
+    pub(super) fn direction(&self, channels: u8, tags: bool) -> Direction {
+        Direction {
+            channels: channels.into(),
+            tokens: self.tokens.clone(),
+            points: tags.then(|| self.points.clone()),
+        }
     }
 }
 
@@ -113,9 +138,9 @@ impl PointPair {
 mod tests {
     use super::*;
 
-    fn all(pair: &PointPair) -> Vec<[u8; POINT_LEN]> {
+    fn all(pair: &SecretPair) -> Vec<[u8; POINT_LEN]> {
         let both = [&pair.to_server, &pair.to_client].into_iter();
-        both.flat_map(|points| (1..=16).map(|k| points.of(k))).collect()
+        both.flat_map(|secrets| (1..=16).map(|k| secrets.points.of(k))).collect()
     }
 
     #[test]
@@ -126,6 +151,9 @@ mod tests {
             assert_eq!(shares.len(), usize::from(n));
             let collected = collect(shares.iter()).unwrap();
             assert_eq!(all(&collected), all(&dealt));
+            let ids = |pair: &SecretPair| [pair.to_server.tokens.id(), pair.to_client.tokens.id()];
+            assert_eq!(ids(&collected), ids(&dealt));
+            assert_ne!(ids(&dealt)[0], ids(&dealt)[1]);
             let mut distinct = all(&dealt);
             distinct.sort_unstable();
             distinct.dedup();
