@@ -5,7 +5,7 @@
 //! set for all k together, and memory for one path. For 20 channels that is a million sets.
 
 use crate::channel::World;
-use crate::program::Linear;
+use crate::program::ReducedCost;
 use crate::properties::{Properties, add_draw, mean_delay};
 use crate::{ChannelSet, MAX_CHANNELS, Subset, Threshold};
 
@@ -43,11 +43,23 @@ struct Node {
     slowest_ms: f64,
 }
 
+/// What there is one of in all solutions of a program, and reduced costs are for one of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    /// A symbol that is sent.
+    Sent,
+    /// A symbol that arrives.
+    Delivered,
+    /// Nothing: the sum of q is what is to be high.
+    Rate,
+}
+
 /// Finds the thresholds of least reduced cost, among those of at least some k and m.
 pub(crate) struct Pricing<'a> {
     set: &'a ChannelSet,
     min_k: usize,
     min_m: usize,
+    unit: Unit,
     /// The nodes from the empty set to that which the walk is at.
     path: Vec<Node>,
     /// For each m and k, the least reduced cost so far and its channels.
@@ -57,7 +69,7 @@ pub(crate) struct Pricing<'a> {
 const NONE: (f64, Subset) = (f64::INFINITY, Subset::EMPTY);
 
 impl<'a> Pricing<'a> {
-    pub(crate) fn new(set: &'a ChannelSet, min_k: usize, min_m: usize) -> Self {
+    pub(crate) fn new(set: &'a ChannelSet, min_k: usize, min_m: usize, unit: Unit) -> Self {
         let root = Node {
             channels: Subset::EMPTY,
             cost: 0.0,
@@ -68,11 +80,11 @@ impl<'a> Pricing<'a> {
             slowest_ms: 0.0,
         };
         let best = vec![[NONE; MAX_CHANNELS + 1]; set.len() + 1];
-        Self { set, min_k, min_m, path: vec![root; set.len() + 1], best }
+        Self { set, min_k, min_m, unit, path: vec![root; set.len() + 1], best }
     }
 
     /// The threshold of least reduced cost for each k and m, the least of all first.
-    pub(crate) fn best(&mut self, cost: &Linear) -> Vec<(Threshold, f64)> {
+    pub(crate) fn best(&mut self, cost: &ReducedCost) -> Vec<(Threshold, f64)> {
         self.best.fill([NONE; MAX_CHANNELS + 1]);
         self.path[0].cost = cost.constant;
         self.walk(cost, 0, 0);
@@ -86,7 +98,7 @@ impl<'a> Pricing<'a> {
 
     /// Visits the sets that are that of the node at `depth` and channels from place `next` on, of
     /// the order by delay.
-    fn walk(&mut self, cost: &Linear, depth: usize, next: usize) {
+    fn walk(&mut self, cost: &ReducedCost, depth: usize, next: usize) {
         let order = self.set.by_delay();
         for place in next..order.len() {
             if depth + order.len() - place < self.min_m {
@@ -102,8 +114,12 @@ impl<'a> Pricing<'a> {
     }
 
     /// Notes the reduced costs of the node at `depth`, whose channels are `depth` many.
-    fn note(&mut self, depth: usize, cost: &Linear) {
-        let costs = self.path[depth].costs(depth, cost);
+    fn note(&mut self, depth: usize, cost: &ReducedCost) {
+        let mut costs = self.path[depth].costs(depth, cost);
+        if self.unit == Unit::Delivered {
+            let delivered = costs.iter_mut().skip(1).zip(&self.path[depth].delivered);
+            delivered.for_each(|(cost, delivered)| *cost /= delivered.max(f64::MIN_POSITIVE));
+        }
         let row = self.best[depth].iter_mut().zip(costs).take(depth + 1).skip(self.min_k);
         for (best, cost) in row {
             if cost < best.0 {
@@ -115,23 +131,23 @@ impl<'a> Pricing<'a> {
 
 impl Node {
     /// Becomes `from` and one channel more, no faster than any of it.
-    fn extend(&mut self, from: &Self, set: &ChannelSet, channel: usize, cost: &Linear) {
-        let m = from.channels.len() + 1;
+    fn extend(&mut self, from: &Self, set: &ChannelSet, channel: usize, cost: &ReducedCost) {
+        let (m, weights) = (from.channels.len() + 1, cost.properties);
         self.channels = from.channels.with(channel);
-        self.cost = from.cost + cost.m + cost.channels.get(channel).copied().unwrap_or(0.0);
-        if cost.risk != 0.0 {
+        self.cost = from.cost + cost.channels[channel];
+        if weights.risk != 0.0 {
             let worlds = set.risk_worlds().iter().zip(&from.seen);
             for (seen, (world, before)) in self.seen.iter_mut().zip(worlds) {
                 draw_one_more(seen, before, m, world.hit[channel], 1.0 - world.hit[channel]);
             }
         }
-        if cost.loss != 0.0 || cost.needs_delay() {
+        if weights.loss != 0.0 || weights.needs_delivery() {
             let worlds = set.loss_worlds().iter().zip(&from.arrived);
             for (arrived, (world, before)) in self.arrived.iter_mut().zip(worlds) {
                 draw_one_more(arrived, before, m, 1.0 - world.hit[channel], world.hit[channel]);
             }
         }
-        if cost.needs_delay() {
+        if weights.needs_delivery() {
             self.extend_delay(from, set, channel, m);
         }
     }
@@ -153,30 +169,33 @@ impl Node {
 
     /// The reduced costs for each k, of which this node's `m` channels give 1 to m.
     #[expect(clippy::cast_precision_loss, reason = "k is small")]
-    fn costs(&self, m: usize, cost: &Linear) -> Count {
+    fn costs(&self, m: usize, cost: &ReducedCost) -> Count {
+        let weights = cost.properties;
         let mut costs = [self.cost; MAX_CHANNELS + 1];
         for (k, cost_at_k) in costs.iter_mut().enumerate().take(m + 1) {
             *cost_at_k += cost.k * k as f64;
         }
-        if cost.risk != 0.0 {
+        if weights.risk != 0.0 {
             let mut risk = 0.0;
             for (k, cost_at_k) in costs.iter_mut().enumerate().take(m + 1).skip(1).rev() {
                 risk += self.seen.iter().map(|seen| seen[k]).sum::<f64>();
-                *cost_at_k += cost.risk * risk;
+                *cost_at_k += weights.risk * risk;
             }
         }
-        if cost.loss != 0.0 {
+        if weights.loss != 0.0 {
             let mut loss = 0.0;
             for (k, cost_at_k) in costs.iter_mut().enumerate().take(m + 1).skip(1) {
                 loss += self.arrived.iter().map(|arrived| arrived[k - 1]).sum::<f64>();
-                *cost_at_k += cost.loss * loss;
+                *cost_at_k += weights.loss * loss;
             }
         }
-        if cost.needs_delay() {
+        if weights.needs_delivery() {
             let sums = self.delivered.iter().zip(&self.delayed);
             for (cost_at_k, (delivered, delayed)) in costs.iter_mut().skip(1).zip(sums).take(m) {
                 let delay_ms = mean_delay(*delivered, *delayed, self.slowest_ms);
-                *cost_at_k += cost.delay_ms * delay_ms + cost.delivered_delay_ms * delayed;
+                *cost_at_k += weights.delay_ms * delay_ms
+                    + weights.delivered_delay_ms * delayed
+                    + weights.delivered * delivered;
             }
         }
         costs

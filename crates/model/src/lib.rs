@@ -33,6 +33,7 @@
 
 mod channel;
 mod columns;
+mod double;
 mod front;
 mod limited;
 mod master;

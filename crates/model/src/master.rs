@@ -1,86 +1,284 @@
-//! The master program of column generation, over the columns there are, by `microlp`.
+//! The master program of column generation, over the columns there are: the simplex method with the
+//! inverse of the basis, in numbers of twice the usual precision ([`Double`]).
 //!
-//! The solver gives the values of variables but not the prices of rows, so those are had by solving
-//! the dual program, in which they are the variables. Why this solver: docs/model.md.
+//! Risks of 1e-15 stand beside risks of 1 here, and proportions of 1e-12 beside 1/2: in `f64` both
+//! would be rounding. Why no library's solver: docs/model.md.
 
-use microlp::{ComparisonOp, OptimizationDirection, Problem, Solution, SolveOptions};
 use thiserror::Error;
 
 use crate::columns::Column;
-use crate::program::{Program, Relation};
+use crate::double::Double;
+use crate::program::{Linear, Program, Relation, Row};
 
 /// Why a program was not solved.
-#[derive(Clone, Debug, Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(crate) enum MasterError {
-    #[error("{0}")]
-    Solver(#[from] microlp::Error),
-    #[error("the solver stopped half-way")]
-    Interrupted,
+    /// Breaking a row costs too little to keep the rows: the limit is too low.
+    #[error("the rows have no finite prices")]
+    Unbounded,
+    #[error("the rows contradict each other")]
+    Infeasible,
     #[error("it takes too many rounds")]
     Rounds,
 }
 
-/// The most that a row may be violated by: rows are of order 1.
-const TOLERANCE: f64 = 1e-10;
+/// Pivots after which a program is given up; a few hundred are usual.
+const MAX_PIVOTS: usize = 100_000;
 
-/// The rows' prices, each at most `limit` in size: the best solution of the dual program, for costs
-/// in units of `scale`. A limit keeps the first prices, of few columns, from being wild; it is as if
-/// each row could be broken at that price.
-///
-/// # Errors
-/// If the solver fails.
-pub(crate) fn prices(
-    program: &Program,
-    pool: &[Column],
+/// A reduced cost of less than this part of the terms that it is the sum of is 0: in the search with
+/// `f64`, and in the one that decides.
+const NO_COST: (f64, f64) = (1e-9, 1e-22);
+
+/// A pivot of less than this part of the largest in its column is 0.
+const NO_PIVOT: f64 = 1e-20;
+
+/// Ratios that differ by less than this, relative and as numbers, are one.
+const TIED: (f64, f64) = (1e-22, 1e-30);
+
+/// A variable of the master program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Variable {
+    /// How much of a column there is, by its place in the pool.
+    Column(usize),
+    /// What a row of [`Relation::AtMost`] leaves.
+    Slack(usize),
+    /// What a row of [`Relation::Equal`] is short of. It costs the limit.
+    Missing(usize),
+    /// What a row is over. It costs the limit.
+    Excess(usize),
+}
+
+/// The program over a pool of columns that grows.
+pub(crate) struct Master<'a> {
+    objective: &'a Linear,
+    rows: &'a [Row],
+    pool: Vec<Pooled>,
+    basis: Vec<Variable>,
+    inverse: Vec<Vec<Double>>,
+    /// How much there is of each variable of the basis.
+    amounts: Vec<Double>,
+    /// The unit of costs.
     scale: f64,
+    /// What breaking a row costs, in that unit.
     limit: f64,
-) -> Result<Vec<f64>, MasterError> {
-    let mut problem = Problem::new(OptimizationDirection::Maximize);
-    let prices = program.rows.iter().map(|row| {
-        let highest = if row.relation == Relation::Equal { limit } else { 0.0 };
-        problem.add_var(row.right, (-limit, highest))
-    });
-    let prices: Vec<_> = prices.collect();
-    for column in pool {
-        let terms = prices.iter().zip(&program.rows);
-        let terms: Vec<_> = terms.map(|(price, row)| (*price, row.left.of(column))).collect();
-        let cost = program.objective.of(column) / scale;
-        problem.add_constraint(&terms[..], ComparisonOp::Le, cost);
-    }
-    let solution = solve(&problem)?;
-    Ok(prices.into_iter().map(|price| solution.var_value(price)).collect())
 }
 
-/// The columns that the best solution over the pool uses, and how much of each.
-///
-/// # Errors
-/// If the solver fails, also because no solution is over these columns alone.
-pub(crate) fn solution<'a>(
-    program: &Program,
-    pool: &'a [Column],
-    scale: f64,
-) -> Result<Vec<(&'a Column, f64)>, MasterError> {
-    let mut problem = Problem::new(OptimizationDirection::Minimize);
-    let amounts = pool
-        .iter()
-        .map(|column| problem.add_var(program.objective.of(column) / scale, (0.0, f64::INFINITY)));
-    let amounts: Vec<_> = amounts.collect();
-    for row in &program.rows {
-        let terms = amounts.iter().zip(pool);
-        let terms: Vec<_> = terms.map(|(q, column)| (*q, row.left.of(column))).collect();
-        let relation = match row.relation {
-            Relation::Equal => ComparisonOp::Eq,
-            Relation::AtMost => ComparisonOp::Le,
+/// A column with its coefficients, in a unit of its own in which the largest is 1.
+struct Pooled {
+    column: Column,
+    coefficients: Vec<Double>,
+    nearest: Vec<f64>,
+    cost: f64,
+    unit: f64,
+}
+
+impl<'a> Master<'a> {
+    /// The program without any column.
+    pub(crate) fn new(program: &'a Program) -> Self {
+        let rows = &program.rows;
+        let basis = rows.iter().enumerate().map(|(i, row)| match row.relation {
+            Relation::Equal => Variable::Missing(i),
+            Relation::AtMost => Variable::Slack(i),
+        });
+        let unit_row =
+            |i| (0..rows.len()).map(move |j| if i == j { Double::ONE } else { Double::ZERO });
+        Self {
+            objective: &program.objective,
+            rows,
+            pool: Vec::new(),
+            basis: basis.collect(),
+            inverse: (0..rows.len()).map(|i| unit_row(i).collect()).collect(),
+            amounts: rows.iter().map(|row| row.right.into()).collect(),
+            scale: 1.0,
+            limit: 0.0,
+        }
+    }
+
+    /// How many columns there are.
+    pub(crate) fn len(&self) -> usize {
+        self.pool.len()
+    }
+
+    /// Whether this column is among them.
+    pub(crate) fn contains(&self, column: &Column) -> bool {
+        self.pool.iter().any(|pooled| pooled.column.threshold == column.threshold)
+    }
+
+    /// One column more.
+    pub(crate) fn push(&mut self, column: Column) {
+        let coefficients = self.rows.iter().map(|row| row.left.of(&column));
+        let coefficients: Vec<Double> = coefficients.collect();
+        let most = coefficients.iter().map(|value| value.nearest().abs()).fold(0.0, f64::max);
+        // A power of two, so that nothing is rounded.
+        let unit = if most > 0.0 { most.log2().floor().exp2() } else { 1.0 };
+        let by = Double::from(1.0 / unit);
+        let coefficients: Vec<Double> = coefficients.into_iter().map(|value| value * by).collect();
+        let nearest = coefficients.iter().map(|value| value.nearest()).collect();
+        let cost = self.objective.of(&column).nearest() / unit;
+        self.pool.push(Pooled { column, coefficients, nearest, cost, unit });
+    }
+
+    /// The rows' prices at the best solution, for costs in units of `scale`, where breaking a row
+    /// costs `limit`, so that no price is larger. The limit keeps the first prices, of few columns,
+    /// from being wild.
+    ///
+    /// # Errors
+    /// If the solver fails.
+    pub(crate) fn solve(&mut self, scale: f64, limit: f64) -> Result<Vec<f64>, MasterError> {
+        (self.scale, self.limit) = (scale, limit);
+        for _ in 0..MAX_PIVOTS {
+            let prices = self.prices(limit);
+            let Some(entering) = self.entering(&prices) else {
+                return Ok(prices.into_iter().map(Double::nearest).collect());
+            };
+            let column = self.in_basis(entering);
+            let leaving = self.leaving(&column).ok_or(MasterError::Unbounded)?;
+            self.pivot(leaving, entering, &column);
+        }
+        Err(MasterError::Rounds)
+    }
+
+    /// Prices of the same solution, as if it cost nothing to break a row: less wild where a row that
+    /// follows from the others can have any, and of no use where it does not.
+    pub(crate) fn least_prices(&self) -> Vec<f64> {
+        self.prices(0.0).into_iter().map(Double::nearest).collect()
+    }
+
+    /// The columns that the solution uses, and how much of each.
+    pub(crate) fn solution(&self) -> impl Iterator<Item = (&Column, f64)> {
+        let basic = self.basis.iter().zip(&self.amounts);
+        basic.filter_map(|(variable, amount)| match variable {
+            Variable::Column(place) if amount.nearest() > 0.0 => {
+                let pooled = &self.pool[*place];
+                Some((&pooled.column, amount.nearest() / pooled.unit))
+            }
+            _ => None,
+        })
+    }
+
+    /// The objective.
+    pub(crate) fn value(&self) -> f64 {
+        self.solution().map(|(column, q)| q * self.objective.of(column).nearest()).sum()
+    }
+
+    /// By how much the solution breaks rows, in sum.
+    pub(crate) fn broken(&self) -> f64 {
+        let basic = self.basis.iter().zip(&self.amounts);
+        let broken = basic
+            .filter(|(variable, _)| matches!(variable, Variable::Missing(_) | Variable::Excess(_)));
+        broken.map(|(_, amount)| amount.nearest()).sum()
+    }
+
+    fn prices(&self, limit: f64) -> Vec<Double> {
+        let mut prices = vec![Double::ZERO; self.rows.len()];
+        for (variable, row) in self.basis.iter().zip(&self.inverse) {
+            let cost = match variable {
+                Variable::Column(place) => self.pool[*place].cost / self.scale,
+                Variable::Slack(_) => 0.0,
+                Variable::Missing(_) | Variable::Excess(_) => limit,
+            };
+            if cost != 0.0 {
+                let terms = prices.iter_mut().zip(row);
+                terms.for_each(|(price, value)| *price = *price + Double::from(cost) * *value);
+            }
+        }
+        prices
+    }
+
+    /// The variable of the least reduced cost, if it is below 0.
+    fn entering(&self, prices: &[Double]) -> Option<Variable> {
+        let nearest: Vec<f64> = prices.iter().map(|price| price.nearest()).collect();
+        let columns = self.pool.iter().enumerate().filter_map(|(place, pooled)| {
+            let (mut reduced, mut size) =
+                (pooled.cost / self.scale, pooled.cost.abs() / self.scale);
+            for (price, coefficient) in nearest.iter().zip(&pooled.nearest) {
+                let term = price * coefficient;
+                reduced -= term;
+                size += term.abs();
+            }
+            (reduced < -NO_COST.0 * size).then_some((Variable::Column(place), reduced))
+        });
+        let rows = self.rows.iter().zip(prices).enumerate().flat_map(|(i, (row, price))| {
+            let limit = Double::from(self.limit);
+            let other = match row.relation {
+                Relation::Equal => (Variable::Missing(i), limit - *price),
+                Relation::AtMost => (Variable::Slack(i), -*price),
+            };
+            let least = -NO_COST.1 * self.limit;
+            let both = [other, (Variable::Excess(i), limit + *price)];
+            let both = both.map(|(variable, reduced)| (variable, reduced.nearest()));
+            both.into_iter().filter(move |(_, reduced)| *reduced < least)
+        });
+        let candidates = columns.chain(rows).filter(|(variable, _)| !self.basis.contains(variable));
+        let least = candidates.min_by(|a, b| a.1.total_cmp(&b.1));
+        least.map(|(variable, _)| variable).or_else(|| self.entering_exactly(prices))
+    }
+
+    /// The same for columns, where `f64` sees none.
+    fn entering_exactly(&self, prices: &[Double]) -> Option<Variable> {
+        let columns = self.pool.iter().enumerate().filter_map(|(place, pooled)| {
+            let cost = pooled.cost / self.scale;
+            let (mut reduced, mut size) = (Double::from(cost), cost.abs());
+            for (price, coefficient) in prices.iter().zip(&pooled.coefficients) {
+                let term = *price * *coefficient;
+                reduced = reduced - term;
+                size += term.nearest().abs();
+            }
+            let reduced = reduced.nearest();
+            (reduced < -NO_COST.1 * size).then_some((Variable::Column(place), reduced))
+        });
+        let candidates = columns.filter(|(variable, _)| !self.basis.contains(variable));
+        candidates.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(variable, _)| variable)
+    }
+
+    /// The inverse of the basis times the variable's column: what of each basic variable a unit of it
+    /// takes the place of.
+    fn in_basis(&self, variable: Variable) -> Vec<Double> {
+        let row = |inverse: &Vec<Double>| match variable {
+            Variable::Column(place) => {
+                let terms = inverse.iter().zip(&self.pool[place].coefficients);
+                let terms = terms.filter(|(_, coefficient)| **coefficient != Double::ZERO);
+                terms.fold(Double::ZERO, |sum, (value, coefficient)| sum + *value * *coefficient)
+            }
+            Variable::Slack(i) | Variable::Missing(i) => inverse[i],
+            Variable::Excess(i) => -inverse[i],
         };
-        problem.add_constraint(&terms[..], relation, row.right);
+        self.inverse.iter().map(row).collect()
     }
-    let solution = solve(&problem)?;
-    let amounts = pool.iter().zip(amounts).map(|(column, q)| (column, solution.var_value(q)));
-    Ok(amounts.filter(|(_, q)| *q > 0.0).collect())
-}
 
-fn solve(problem: &Problem) -> Result<Solution, MasterError> {
-    let mut options = SolveOptions::default();
-    options.tolerances.feasibility = TOLERANCE;
-    problem.solve_with(options)?.into_solution().map_err(|_| MasterError::Interrupted)
+    /// The place in the basis that runs out first; of those that do at once, which is common here,
+    /// the lexicographically first, so that no basis comes twice.
+    fn leaving(&self, column: &[Double]) -> Option<usize> {
+        let most = column.iter().fold(0.0, |most: f64, value| most.max(value.nearest().abs()));
+        let places = (0..column.len()).filter(|i| column[*i].nearest() > NO_PIVOT * most);
+        places.reduce(|first, other| {
+            let ratios = |i: usize| {
+                let row = std::iter::once(&self.amounts[i]).chain(&self.inverse[i]);
+                row.map(move |value| *value / column[i])
+            };
+            for (a, b) in ratios(first).zip(ratios(other)) {
+                let apart = (a - b).abs().nearest();
+                if apart > TIED.0 * a.abs().nearest().max(b.abs().nearest()) + TIED.1 {
+                    return if a < b { first } else { other };
+                }
+            }
+            first
+        })
+    }
+
+    fn pivot(&mut self, leaving: usize, entering: Variable, column: &[Double]) {
+        let by = column[leaving];
+        let amount = self.amounts[leaving] / by;
+        let row: Vec<Double> = self.inverse[leaving].iter().map(|value| *value / by).collect();
+        for (i, factor) in column.iter().enumerate() {
+            if i != leaving && *factor != Double::ZERO {
+                self.amounts[i] = self.amounts[i] - *factor * amount;
+                let values = self.inverse[i].iter_mut().zip(&row);
+                values.for_each(|(value, of_row)| *value = *value - *factor * *of_row);
+            }
+        }
+        self.amounts[leaving] = amount;
+        self.inverse[leaving] = row;
+        self.basis[leaving] = entering;
+    }
 }

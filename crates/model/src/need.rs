@@ -140,9 +140,9 @@ impl Need {
     }
 
     /// The same with kappa and mu exact where they are whole numbers, or each other, but for
-    /// rounding: 1e-12 of the symbols is beyond the solver's precision.
+    /// rounding: a few units in the last place of the largest mean there is.
     pub(crate) fn rounded(&self) -> Self {
-        let near = |a: f64, b: f64| (a - b).abs() < 1e-10;
+        let near = |a: f64, b: f64| (a - b).abs() < 1e-14;
         let whole = |mean: f64| if near(mean, mean.round()) { mean.round() } else { mean };
         let kappa = self.kappa.map(whole);
         let mu = self.mu.map(whole);

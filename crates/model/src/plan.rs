@@ -9,24 +9,32 @@
 
 use thiserror::Error;
 
-use crate::columns::Column;
+use crate::columns::{Column, Unit};
+use crate::double::Double;
 use crate::master::MasterError;
 use crate::need::{Bound, Need, NeedError, Objective};
-use crate::program::{Linear, Optimum, Program, Relation, Row};
+use crate::program::{Linear, Optimum, Program, ROUNDING, Relation, Row, Weights};
 use crate::{Averages, Channel, ChannelSet, Schedule, Threshold};
 
 /// How far a value may be beyond a bound, relative to it, to count as within: what rounding costs.
 const SLACK: f64 = 1e-9;
 
-/// And absolute, where a bound is 0 or nearly: a probability that is none.
-const NOTHING: f64 = 1e-15;
+/// And absolute, where a bound is 0: a probability that is none.
+const NOTHING: f64 = 1e-30;
 
 /// Bounds, and optima, that are smaller than this part of the largest value there is are kept to
-/// within a millionth of this: the solver knows proportions to 1e-12 or so.
-const LEAST_UNITS: (f64, f64) = (1e-8, 1e-5);
+/// within a millionth of this.
+const LEAST_UNIT: f64 = 1e-8;
 
 /// A proportion that is left by rounding, and used for nothing.
-const DEBRIS: f64 = 1e-14;
+const DEBRIS: f64 = 1e-18;
+
+/// By how much bounds are relaxed, so that rounding in them leaves the schedules that just keep them:
+/// a few units in the last place, of `f64` and of [`Double`].
+const RELAXED: (f64, f64) = (1e-15, 1e-28);
+
+/// What the product of small probabilities is at most where it is too small for a number.
+const UNDERFLOW: f64 = 1e-300;
 
 /// How far a row may be off in the end: rows are of order 1, bounds in units of themselves.
 const CHECKED: f64 = 1e-6;
@@ -49,13 +57,23 @@ pub struct Certificate {
     pub objective: Objective,
     /// The property's value.
     pub value: f64,
-    /// How much better any schedule could be: the duality gap, in the property's unit. 0 but for
-    /// rounding.
+    /// No schedule for the need is better by more than this: the duality gap, in the property's unit.
+    /// All rounding is in it, that of the proof too.
     pub gap: f64,
     /// How often all thresholds were priced.
     pub rounds: usize,
     /// How many thresholds took part in the end.
     pub columns: usize,
+}
+
+impl Certificate {
+    /// For a property's value in the end, which the objectives after it can have made a little worse.
+    fn new(objective: Objective, value: f64, optimum: &Optimum) -> Self {
+        // The program makes the rate's negative least.
+        let minimised = if objective == Objective::Rate { -value } else { value };
+        let gap = (minimised - optimum.bound).max(0.0) + ROUNDING * value.abs() + UNDERFLOW;
+        Self { objective, value, gap, rounds: optimum.rounds, columns: optimum.pool }
+    }
 }
 
 /// Why there is no plan.
@@ -114,11 +132,14 @@ impl ChannelSet {
         planner.keep_bounds(&need)?;
         let mut optima = Vec::new();
         for objective in &need.objectives {
-            optima.push(planner.optimise(*objective)?);
+            optima.push((*objective, planner.optimise(*objective)));
         }
         planner.check()?;
         let averages = planner.schedule.averages(self);
-        Ok(Plan { schedule: planner.schedule, averages, optima })
+        let optima = optima.into_iter().map(|(objective, optimum)| {
+            Certificate::new(objective, averages.of(objective), &optimum)
+        });
+        Ok(Plan { optima: optima.collect(), schedule: planner.schedule, averages })
     }
 }
 
@@ -140,10 +161,18 @@ impl<'a> Planner<'a> {
     fn new(set: &'a ChannelSet, need: &Need) -> Result<Self, PlanError> {
         let mut rows = Vec::new();
         if let Some(kappa) = need.kappa {
-            rows.push(equal_zero(Linear { k: 1.0, constant: -kappa, ..Linear::default() }));
+            rows.push(equal_zero(Linear {
+                k: Double::ONE,
+                constant: (-kappa).into(),
+                ..Linear::default()
+            }));
         }
         if let Some(mu) = need.mu {
-            rows.push(equal_zero(Linear { m: 1.0, constant: -mu, ..Linear::default() }));
+            rows.push(equal_zero(Linear {
+                m: Double::ONE,
+                constant: (-mu).into(),
+                ..Linear::default()
+            }));
         }
         // What is free is as low as can be: that leaves the most rate.
         let kappa = need.kappa.unwrap_or(need.min_k as f64);
@@ -157,21 +186,22 @@ impl<'a> Planner<'a> {
             return Err(PlanError::Infeasible { bound: Bound::MinRate, wanted, best });
         }
         if need.full_rate {
-            planner.keep_rate(best);
+            planner.keep_rate(set.best_rate_exactly(mu));
         } else if let Some(rate) = need.min_rate {
-            planner.keep_rate(rate.min(best));
+            planner.keep_rate(Double::from(rate).min(set.best_rate_exactly(mu)));
         }
         Ok(planner)
     }
 
     /// No channel carries more than its rate when `rate` symbols are sent (IV-D; at `R_C(mu)` these
     /// inequalities and mu leave only the paper's equalities).
-    fn keep_rate(&mut self, rate: f64) {
-        self.least_rate = self.least_rate.max(rate);
+    fn keep_rate(&mut self, rate: Double) {
+        self.least_rate = self.least_rate.max(rate.nearest());
         for (i, channel) in self.set.channels().iter().enumerate() {
-            if channel.rate() < rate {
+            let own = Double::from(channel.rate());
+            if own < rate {
                 let mut left = use_of(self.set, i);
-                left.constant = -channel.rate() / rate;
+                left.constant = -(own / rate) * (Double::ONE + Double::from(RELAXED.1));
                 self.rows.push(at_most_zero(left));
             }
         }
@@ -195,52 +225,51 @@ impl<'a> Planner<'a> {
                 }
             }
             let kept = wanted.max(self.value(objective));
-            self.keep_at_most(objective, kept, kept.max(LEAST_UNITS.0 * self.largest(objective)));
+            self.keep_at_most(objective, kept, kept.max(LEAST_UNIT * self.largest(objective)));
         }
         Ok(())
     }
 
     /// Makes the schedule best in `objective`, and keeps it so from now on.
-    fn optimise(&mut self, objective: Objective) -> Result<Certificate, PlanError> {
+    fn optimise(&mut self, objective: Objective) -> Optimum {
         let optimum = match objective {
-            Objective::Rate => self.maximise_rate()?,
-            _ => self.minimise(objective)?,
+            Objective::Rate => self.maximise_rate(),
+            _ => self.minimise(objective),
         };
+        // Where the solver fails there is a schedule still, and the gap tells how good it is at least.
+        let optimum = optimum.unwrap_or_else(|_| Optimum {
+            columns: self.schedule.entries().to_vec(),
+            value: self.value(objective),
+            bound: if objective == Objective::Rate { -self.set.total_rate() } else { 0.0 },
+            rounds: 0,
+            pool: self.schedule.entries().len(),
+        });
         let value = self.value(objective);
         match objective {
-            Objective::Rate => self.keep_rate(value * (1.0 - SLACK)),
+            Objective::Rate => self.keep_rate((value * (1.0 - SLACK)).into()),
             _ => {
                 self.keep_at_most(
                     objective,
                     value * (1.0 + SLACK) + NOTHING,
-                    value.max(LEAST_UNITS.1 * self.largest(objective)),
+                    value.max(LEAST_UNIT * self.largest(objective)),
                 );
             }
         }
-        Ok(Certificate {
-            objective,
-            value,
-            gap: (optimum.value - optimum.bound).max(0.0),
-            rounds: optimum.rounds,
-            columns: optimum.pool,
-        })
+        optimum
     }
 
     /// Makes the schedule one of least `objective` under the rows.
     fn minimise(&mut self, objective: Objective) -> Result<Optimum, PlanError> {
         // A mean over delivered symbols is a ratio of two sums. Scaling q so that its denominator
         // is 1 makes it linear (Charnes and Cooper).
-        let (norm, mass) = if objective == Objective::DeliveredDelay {
-            let all = self.set.channels().iter().map(|channel| 1.0 - channel.loss());
-            let groups = self.set.groups().iter().map(|group| 1.0 - group.loss());
-            let least: f64 = all.chain(groups).product();
-            (Linear { constant: 1.0, loss: -1.0, ..Linear::default() }, 1.0 / least.max(NOTHING))
+        let (norm, unit) = if objective == Objective::DeliveredDelay {
+            (weighted(Weights { delivered: 1.0, ..Weights::default() }), Unit::Delivered)
         } else {
-            (Linear { constant: 1.0, ..Linear::default() }, 1.0)
+            (Linear { constant: Double::ONE, ..Linear::default() }, Unit::Sent)
         };
         let mut rows = self.rows.clone();
         rows.push(Row { left: norm, relation: Relation::Equal, right: 1.0 });
-        self.solve(linear(objective), rows, mass)
+        self.solve(linear(objective), rows, unit)
     }
 
     /// Makes the schedule one of the highest rate under the rows, with q = p R: one program for
@@ -254,8 +283,7 @@ impl<'a> Planner<'a> {
                 let right = channel.rate() / unit;
                 rows.push(Row { left: use_of(self.set, i), relation: Relation::AtMost, right });
             }
-            let earned = Linear { constant: -1.0, ..Linear::default() };
-            let mut optimum = self.solve(earned, rows, total / unit)?;
+            let mut optimum = self.solve(linear(Objective::Rate), rows, Unit::Rate)?;
             let rate = -optimum.value * unit;
             if rate < unit / 4.0 && rate > 0.0 {
                 unit = rate;
@@ -271,9 +299,9 @@ impl<'a> Planner<'a> {
         &mut self,
         objective: Linear,
         rows: Vec<Row>,
-        mass: f64,
+        unit: Unit,
     ) -> Result<Optimum, PlanError> {
-        let program = Program { objective, rows, min_k: self.min_k, min_m: self.min_m, mass };
+        let program = Program { objective, rows, min_k: self.min_k, min_m: self.min_m, unit };
         let start: Vec<Threshold> = self.schedule.entries().iter().map(|(t, _)| *t).collect();
         let optimum = program.solve(self.set, start)?;
         let sum: f64 = optimum.columns.iter().map(|(_, q)| q).sum();
@@ -295,7 +323,8 @@ impl<'a> Planner<'a> {
         }
         let columns: Vec<_> = entries.map(|(t, p)| (Column::new(self.set, *t), p)).collect();
         let is_kept = |row: &Row| {
-            let sum: f64 = columns.iter().map(|(column, p)| *p * row.left.of(column)).sum();
+            let sum: f64 =
+                columns.iter().map(|(column, p)| *p * row.left.of(column).nearest()).sum();
             let off = if row.relation == Relation::Equal { sum.abs() } else { sum };
             off <= CHECKED
         };
@@ -311,14 +340,13 @@ impl<'a> Planner<'a> {
     /// Keeps a property at `value` or less, to the solver's precision in units of `unit`.
     fn keep_at_most(&mut self, objective: Objective, value: f64, unit: f64) {
         let mut left = linear(objective);
+        let value = value * (1.0 + RELAXED.0);
         if objective == Objective::DeliveredDelay {
-            left.add(&Linear { constant: 1.0, loss: -1.0, ..Linear::default() }, -value);
+            left.properties.delivered -= value;
         } else {
-            left.constant -= value;
+            left.constant = left.constant - value.into();
         }
-        let mut scaled = Linear::default();
-        scaled.add(&left, 1.0 / unit);
-        self.rows.push(at_most_zero(scaled));
+        self.rows.push(at_most_zero(left.times(1.0 / unit)));
     }
 
     /// The largest value that a property has for any threshold.
@@ -338,20 +366,23 @@ impl<'a> Planner<'a> {
 }
 
 fn linear(objective: Objective) -> Linear {
-    let mut linear = Linear::default();
+    let none = Weights::default();
     match objective {
-        Objective::Risk => linear.risk = 1.0,
-        Objective::Loss => linear.loss = 1.0,
-        Objective::Delay => linear.delay_ms = 1.0,
-        Objective::DeliveredDelay => linear.delivered_delay_ms = 1.0,
-        Objective::Rate => linear.constant = -1.0,
+        Objective::Risk => weighted(Weights { risk: 1.0, ..none }),
+        Objective::Loss => weighted(Weights { loss: 1.0, ..none }),
+        Objective::Delay => weighted(Weights { delay_ms: 1.0, ..none }),
+        Objective::DeliveredDelay => weighted(Weights { delivered_delay_ms: 1.0, ..none }),
+        Objective::Rate => Linear { constant: -Double::ONE, ..Linear::default() },
     }
-    linear
+}
+
+fn weighted(properties: Weights) -> Linear {
+    Linear { properties, ..Linear::default() }
 }
 
 fn use_of(set: &ChannelSet, channel: usize) -> Linear {
-    let channels = (0..set.len()).map(|i| if i == channel { 1.0 } else { 0.0 }).collect();
-    Linear { channels, ..Linear::default() }
+    let used = |i| if i == channel { Double::ONE } else { Double::ZERO };
+    Linear { channels: (0..set.len()).map(used).collect(), ..Linear::default() }
 }
 
 fn equal_zero(left: Linear) -> Row {

@@ -6,71 +6,105 @@
 //! threshold for those that would lower the objective at these prices. When there is none, the
 //! solution is optimal over all of them, and what pricing found is the proof: the prices and the
 //! least reduced cost give a lower bound on every solution, whatever rounding was in the solver.
+//! Rounding in the proof itself is bounded, and taken off ([`ROUNDING`]).
 
-use crate::columns::{Column, Pricing};
-use crate::master::{self, MasterError};
+use crate::columns::{Column, Pricing, Unit};
+use crate::double::Double;
+use crate::master::{Master, MasterError};
 use crate::{ChannelSet, Threshold};
 
-/// A linear function of a threshold: a coefficient for each quantity that a program deals in.
+/// A linear function of a threshold: a coefficient for each quantity that a program deals in. What
+/// is exact, all but the properties, stays so.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Linear {
-    pub(crate) constant: f64,
-    pub(crate) k: f64,
-    pub(crate) m: f64,
+    pub(crate) constant: Double,
+    pub(crate) k: Double,
+    pub(crate) m: Double,
+    /// For each channel, whether it is in M; empty where none matters.
+    pub(crate) channels: Vec<Double>,
+    pub(crate) properties: Weights,
+}
+
+/// A coefficient for each property of a threshold.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Weights {
     pub(crate) risk: f64,
     pub(crate) loss: f64,
     pub(crate) delay_ms: f64,
     /// For (1 - l) d, the delay weighted by delivery.
     pub(crate) delivered_delay_ms: f64,
-    /// For each channel, whether it is in M; empty where none matters.
-    pub(crate) channels: Vec<f64>,
+    /// For 1 - l.
+    pub(crate) delivered: f64,
 }
 
 impl Linear {
     /// The function's value for a column.
     #[expect(clippy::cast_precision_loss, reason = "k and m are small")]
-    pub(crate) fn of(&self, column: &Column) -> f64 {
+    pub(crate) fn of(&self, column: &Column) -> Double {
         let Column { threshold, properties } = column;
         let used = self.channels.iter().enumerate();
-        let used = used.filter(|(i, _)| threshold.channels().contains(*i)).map(|(_, w)| w);
-        let mut value = self.constant
-            + self.k * threshold.k() as f64
-            + self.m * threshold.m() as f64
-            + self.risk * properties.risk
-            + self.loss * properties.loss
-            + used.sum::<f64>();
-        if self.delay_ms != 0.0 {
-            value += self.delay_ms * properties.delay_ms;
+        let used = used.filter(|(i, _)| threshold.channels().contains(*i)).map(|(_, w)| *w);
+        let sum = used.fold(self.constant, |sum, weight| sum + weight);
+        let counted =
+            self.k * (threshold.k() as f64).into() + self.m * (threshold.m() as f64).into();
+        let weights = self.properties;
+        let terms = [
+            (weights.risk, properties.risk),
+            (weights.loss, properties.loss),
+            (weights.delay_ms, properties.delay_ms),
+            (weights.delivered_delay_ms, properties.delivered_delay_ms()),
+            (weights.delivered, properties.delivered),
+        ];
+        terms.into_iter().fold(sum + counted, |sum, (a, b)| sum + Double::from(a) * b.into())
+    }
+
+    /// The same in another unit.
+    pub(crate) fn times(mut self, factor: f64) -> Self {
+        let by = Double::from(factor);
+        (self.constant, self.k, self.m) = (self.constant * by, self.k * by, self.m * by);
+        self.channels.iter_mut().for_each(|weight| *weight = *weight * by);
+        self.properties = Weights::default().plus(self.properties, factor);
+        self
+    }
+}
+
+impl Weights {
+    /// These and `factor` times `other`.
+    pub(crate) fn plus(self, other: Self, factor: f64) -> Self {
+        Self {
+            risk: self.risk + factor * other.risk,
+            loss: self.loss + factor * other.loss,
+            delay_ms: self.delay_ms + factor * other.delay_ms,
+            delivered_delay_ms: self.delivered_delay_ms + factor * other.delivered_delay_ms,
+            delivered: self.delivered + factor * other.delivered,
         }
-        value + self.delivered_delay_ms * properties.delivered_delay_ms()
     }
 
-    /// Whether a delay has a part in it.
-    pub(crate) fn needs_delay(&self) -> bool {
-        self.delay_ms != 0.0 || self.delivered_delay_ms != 0.0
-    }
-
-    /// Whether it is positive or 0 for every threshold.
-    fn is_never_negative(&self) -> bool {
-        let Self { constant, k, m, risk, loss, delay_ms, delivered_delay_ms, channels } = self;
-        let all = [constant, k, m, risk, loss, delay_ms, delivered_delay_ms];
-        all.into_iter().chain(channels).all(|coefficient| *coefficient >= 0.0)
-    }
-
-    /// Adds `factor` times `other`.
-    pub(crate) fn add(&mut self, other: &Self, factor: f64) {
-        self.constant += factor * other.constant;
-        self.k += factor * other.k;
-        self.m += factor * other.m;
-        self.risk += factor * other.risk;
-        self.loss += factor * other.loss;
-        self.delay_ms += factor * other.delay_ms;
-        self.delivered_delay_ms += factor * other.delivered_delay_ms;
-        if self.channels.len() < other.channels.len() {
-            self.channels.resize(other.channels.len(), 0.0);
+    /// The same with each coefficient positive.
+    fn sizes(self) -> Self {
+        Self {
+            risk: self.risk.abs(),
+            loss: self.loss.abs(),
+            delay_ms: self.delay_ms.abs(),
+            delivered_delay_ms: self.delivered_delay_ms.abs(),
+            delivered: self.delivered.abs(),
         }
-        self.channels.iter_mut().zip(&other.channels).for_each(|(w, o)| *w += factor * o);
     }
+
+    /// Whether delivery or a delay has a part in it.
+    pub(crate) fn needs_delivery(self) -> bool {
+        self.delay_ms != 0.0 || self.delivered_delay_ms != 0.0 || self.delivered != 0.0
+    }
+}
+
+/// A lower bound on the reduced cost of every threshold, as a linear function of it.
+#[derive(Clone, Debug)]
+pub(crate) struct ReducedCost {
+    pub(crate) constant: f64,
+    pub(crate) k: f64,
+    /// For each channel in M.
+    pub(crate) channels: Vec<f64>,
+    pub(crate) properties: Weights,
 }
 
 /// How a row's left side relates to its right.
@@ -98,8 +132,8 @@ pub(crate) struct Program {
     pub(crate) rows: Vec<Row>,
     pub(crate) min_k: usize,
     pub(crate) min_m: usize,
-    /// What the sum of q is at most, which follows from the rows.
-    pub(crate) mass: f64,
+    /// What the solutions have one of in all. But for [`Unit::Rate`], the objective is a property.
+    pub(crate) unit: Unit,
 }
 
 /// The solution of a program.
@@ -121,11 +155,22 @@ const MAX_ROUNDS: usize = 1000;
 /// A column of no less reduced cost than this, in units of the value, would not lower it.
 const NO_BETTER: f64 = -1e-10;
 
-/// The gap at which a program is solved, relative to its value, and as a number.
-const GAP: (f64, f64) = (1e-10, 1e-16);
+/// The gap at which a program is solved, relative to its value.
+const GAP: f64 = 1e-9;
 
 /// The first and the last limit to prices, in units of the value.
-const LIMITS: (f64, f64) = (1e3, 1e9);
+const LIMITS: (f64, f64) = (1e3, 1e18);
+
+/// The most that a solution may break rows by, in sum: rows are of order 1.
+const BROKEN: f64 = 1e-20;
+
+/// By how much less than it is the coefficient of a property is taken in a reduced cost, relative to
+/// the terms that it is the sum of. That is more than rounding can amount to in a property (250
+/// roundings at most, for 20 channels and 16 worlds) and in a coefficient (50), of 1.1e-16 each.
+pub(crate) const ROUNDING: f64 = 1e-13;
+
+/// The same for what is exact until the terms are summed up (30 roundings).
+const SUMMING: f64 = 1e-14;
 
 impl Program {
     /// Solves it, from `start`, the thresholds of a feasible solution.
@@ -137,66 +182,108 @@ impl Program {
         set: &ChannelSet,
         start: impl IntoIterator<Item = Threshold>,
     ) -> Result<Optimum, MasterError> {
+        let mut master = Master::new(self);
         let start = start.into_iter().filter(|t| t.k() >= self.min_k && t.m() >= self.min_m);
-        let mut pool: Vec<Column> = start.map(|t| Column::new(set, t)).collect();
-        let mut pricing = Pricing::new(set, self.min_k, self.min_m);
-        let mut bound = if self.objective.is_never_negative() { 0.0 } else { f64::NEG_INFINITY };
+        start.for_each(|threshold| master.push(Column::new(set, threshold)));
+        let mut pricing = Pricing::new(set, self.min_k, self.min_m, self.unit);
+        // No property is negative; only the rate is made high.
+        let mut bound = if self.unit == Unit::Rate { f64::NEG_INFINITY } else { 0.0 };
         // The unit that costs are in, so that tolerances are relative to the value.
         let mut scale = 1.0;
         let mut limit = LIMITS.0;
+        // What the last limit led to.
+        let mut before = None;
         for rounds in 1..=MAX_ROUNDS {
-            let prices = match master::prices(self, &pool, scale, limit) {
-                // What a column earns can be more than the limit lets the rows ask for.
-                Err(MasterError::Solver(microlp::Error::Infeasible)) if limit < LIMITS.1 => {
+            let prices = match master.solve(scale, limit) {
+                // What a column earns can be more than breaking the rows costs.
+                Err(MasterError::Unbounded) if limit < LIMITS.1 => {
                     limit *= 100.0;
                     continue;
                 }
                 prices => prices?,
             };
-            let (reduced, paid) = self.at(&prices, scale);
-            let better = pricing.best(&reduced);
-            let least = better.first().map_or(0.0, |(_, cost)| cost.min(0.0));
-            bound = bound.max(scale * (paid + self.mass * least));
-            if add_better(&mut pool, set, &better) {
+            let better = pricing.best(&self.reduced_cost(set, &prices, scale));
+            bound = bound.max(self.bound(&prices, scale, &better));
+            if add_better(&mut master, set, &better) {
                 continue;
             }
-            let columns = master::solution(self, &pool, scale)?;
-            let value: f64 = columns.iter().map(|(column, q)| q * self.objective.of(column)).sum();
-            let is_solved = value - bound <= GAP.0 * value.abs() + GAP.1;
+            let value = master.value();
+            let is_kept = master.broken() <= BROKEN;
+            let is_near = |bound: f64| is_kept && value - bound <= GAP * value.abs();
             let is_limited = prices.iter().any(|price| price.abs() > 0.99 * limit);
-            if !is_solved && value != 0.0 && value.abs() < scale / 4.0 {
-                scale = value.abs();
-            } else if !is_solved && is_limited && limit < LIMITS.1 {
-                limit *= 100.0;
+            if !is_near(bound) && is_limited {
+                // A row that follows from the others has any price, and the least rounds the least.
+                let prices = master.least_prices();
+                let better = pricing.best(&self.reduced_cost(set, &prices, scale));
+                bound = bound.max(self.bound(&prices, scale, &better));
+            }
+            if is_kept && !is_near(bound) && value != 0.0 && value.abs() < scale / 4.0 {
+                (scale, before) = (value.abs(), None);
+            } else if !is_near(bound) && is_limited && limit < LIMITS.1 && before != Some(value) {
+                (limit, before) = (100.0 * limit, is_kept.then_some(value));
+            } else if is_kept {
+                let columns = master.solution().map(|(column, q)| (column.threshold, q)).collect();
+                return Ok(Optimum { columns, value, bound, rounds, pool: master.len() });
             } else {
-                let columns =
-                    columns.into_iter().map(|(column, q)| (column.threshold, q)).collect();
-                return Ok(Optimum { columns, value, bound, rounds, pool: pool.len() });
+                return Err(MasterError::Infeasible);
             }
         }
         Err(MasterError::Rounds)
     }
 
-    /// The reduced cost at these prices, and what the right sides cost at them; in units of `scale`.
-    fn at(&self, prices: &[f64], scale: f64) -> (Linear, f64) {
-        let mut reduced = Linear::default();
-        reduced.add(&self.objective, 1.0 / scale);
-        let mut paid = 0.0;
-        for (row, price) in self.rows.iter().zip(prices) {
-            reduced.add(&row.left, -price);
-            paid += row.right * price;
+    /// What reduced costs are at least at these prices, for costs in units of `scale`, whatever
+    /// rounding was in them and in the properties of a threshold. As none of a threshold's quantities
+    /// is negative, lower coefficients are enough for that.
+    fn reduced_cost(&self, set: &ChannelSet, prices: &[f64], scale: f64) -> ReducedCost {
+        let (mut constant, mut k) = (Double::ZERO, Double::ZERO);
+        let mut channels = vec![Double::ZERO; set.len()];
+        let (mut properties, mut sizes) = (Weights::default(), Weights::default());
+        let rows = self.rows.iter().zip(prices).map(|(row, price)| (&row.left, -price));
+        for (linear, factor) in rows.chain([(&self.objective, 1.0 / scale)]) {
+            let by = Double::from(factor);
+            constant = constant + by * linear.constant;
+            k = k + by * linear.k;
+            for (i, weight) in channels.iter_mut().enumerate() {
+                let own = linear.channels.get(i).copied().unwrap_or_default();
+                *weight = *weight + by * (linear.m + own);
+            }
+            properties = properties.plus(linear.properties, factor);
+            sizes = sizes.plus(linear.properties.sizes(), factor.abs());
         }
-        (reduced, paid)
+        let lower = |value: Double| value.nearest() - SUMMING * value.nearest().abs();
+        ReducedCost {
+            constant: lower(constant),
+            k: lower(k),
+            channels: channels.into_iter().map(lower).collect(),
+            properties: properties.plus(sizes, -ROUNDING),
+        }
+    }
+
+    /// What every solution's objective is at least, by these prices and the least reduced cost that
+    /// they leave (weak duality).
+    fn bound(&self, prices: &[f64], scale: f64, found: &[(Threshold, f64)]) -> f64 {
+        let least = found.first().map_or(0.0, |(_, cost)| cost.min(0.0));
+        let paid = self.rows.iter().zip(prices).map(|(row, price)| row.right * price);
+        let paid: f64 = paid.map(|paid| paid - ROUNDING * paid.abs()).sum();
+        match self.unit {
+            Unit::Sent | Unit::Delivered => scale * (paid + least * (1.0 + ROUNDING)),
+            // Each unit of q costs -1: prices larger by this factor leave no reduced cost below 0.
+            Unit::Rate => {
+                let left = 1.0 + scale * least;
+                if left > 0.0 { scale * paid / left } else { f64::NEG_INFINITY }
+            }
+        }
     }
 }
 
 /// Adds to the pool what would lower the value and is not in it; whether there was any.
-fn add_better(pool: &mut Vec<Column>, set: &ChannelSet, found: &[(Threshold, f64)]) -> bool {
-    let before = pool.len();
+fn add_better(master: &mut Master, set: &ChannelSet, found: &[(Threshold, f64)]) -> bool {
+    let before = master.len();
     for (threshold, _) in found.iter().filter(|(_, cost)| *cost < NO_BETTER) {
-        if !pool.iter().any(|column| column.threshold == *threshold) {
-            pool.push(Column::new(set, *threshold));
+        let column = Column::new(set, *threshold);
+        if !master.contains(&column) {
+            master.push(column);
         }
     }
-    pool.len() > before
+    master.len() > before
 }

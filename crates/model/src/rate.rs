@@ -3,6 +3,7 @@
 //! A rate counts source symbols in a unit of time; the mean multiplicity mu says how many shares
 //! each of them is sent as.
 
+use crate::double::Double;
 use crate::{Channel, ChannelSet, Subset};
 
 impl ChannelSet {
@@ -15,15 +16,20 @@ impl ChannelSet {
         if !self.multiplicities().contains(&mu) {
             return None;
         }
-        let n = self.count();
-        let (mut sum, mut size, mut best) = (0.0, 0.0, f64::INFINITY);
+        Some(self.best_rate_exactly(mu).nearest())
+    }
+
+    /// The same for a `mu` that there is, not rounded to an `f64`.
+    pub(crate) fn best_rate_exactly(&self, mu: f64) -> Double {
+        let surplus = Double::from(mu) - self.count().into();
+        let (mut sum, mut size, mut best) = (Double::ZERO, Double::ZERO, f64::INFINITY.into());
         for rate in self.ascending_rates() {
-            (sum, size) = (sum + rate, size + 1.0);
-            if size > n - mu {
-                best = f64::min(best, sum / (mu - n + size));
+            (sum, size) = (sum + rate.into(), size + Double::ONE);
+            if surplus + size > Double::ZERO {
+                best = Double::min(best, sum / (surplus + size));
             }
         }
-        Some(best)
+        best
     }
 
     /// The largest mean multiplicity at which `rate` symbols can be sent in a unit of time

@@ -1,5 +1,5 @@
 //! Needs of numbers that are far apart: tiny probabilities, rates of six decades, bounds beside
-//! which rounding is large. A plan that is given out keeps all that was asked; to refuse is rare.
+//! which rounding is large. A plan that is given out keeps all that was asked, and none is refused.
 
 use model::{
     Bound, Channel, ChannelSet, Group, Need, Objective, Plan, PlanError, Schedule, Subset,
@@ -11,9 +11,8 @@ mod textbook;
 use textbook::averages;
 use textbook::sets::{fraction, means};
 
-/// How many needs are drawn, and how many of them may be refused at most.
+/// How many needs are drawn.
 const NEEDS: usize = 20_000;
-const REFUSED: usize = NEEDS / 500;
 
 /// What the model promises of bounds: relative to them, and to the largest value there can be.
 const EXACT: (f64, f64) = (1e-6, 1e-14);
@@ -29,7 +28,7 @@ const OBJECTIVES: [Objective; 5] = [
 #[test]
 fn whatever_is_asked_is_kept_or_refused() {
     let mut rng = Rng::new(8);
-    let (mut planned, mut impossible, mut refused, mut failed) = (0, 0, 0, 0);
+    let (mut planned, mut impossible) = (0, 0);
     let mut tightest = 1.0;
     for _ in 0..NEEDS {
         let n = 1 + rng.index(6);
@@ -46,19 +45,14 @@ fn whatever_is_asked_is_kept_or_refused() {
                 assert_eq!(bound == Bound::MinRate, best < wanted, "{best}: {set:?}\n{need:?}");
                 impossible += 1;
             }
-            Err(PlanError::Solver(reason)) => {
-                refused += 1;
-                failed += usize::from(!reason.contains("too far apart"));
-            }
-            Err(error @ PlanError::Need(_)) => panic!("{error}: {need:?}"),
+            Err(error) => panic!("{error}: {set:?}\n{need:?}"),
         }
     }
     println!(
         "{NEEDS} needs: {planned} plans (the lowest bound on risk or loss {tightest:.0e}), \
-         {impossible} that no schedule meets, {refused} refused, {failed} of these by the solver"
+         {impossible} that no schedule meets"
     );
     assert!(planned > NEEDS / 4 && impossible > NEEDS / 10, "{planned} and {impossible}");
-    assert!(refused <= REFUSED, "{refused} of {NEEDS} are refused");
 }
 
 /// Channels of any kind there can be, some of which may share a fate.
