@@ -118,7 +118,9 @@ impl Mistake for micss::config::ConfigError {
     fn at(&self) -> At<'_> {
         match self {
             Self::Toml(error) => At::Toml(error),
-            Self::Target { text, .. } | Self::Matching { text, .. } => At::Text(text),
+            Self::Target { text, .. }
+            | Self::Matching { text, .. }
+            | Self::Interface { text, .. } => At::Text(text),
             Self::Range { key, found, .. } => At::Number(key, *found),
             Self::Twice { text } => At::Last("addresses", text),
             Self::Directory(error) => error.at(),

@@ -46,8 +46,8 @@ fn help() -> String {
         "Example: sunder proxy --config proxy.toml, with this in proxy.toml\n\n{EXAMPLE}\n\
          Then: curl --socks5-hostname 127.0.0.1:1080 http://localhost/\n\n\
          Further settings, above the first [[channel]]: threshold, integrity, rng, intercept_port,\n\
-         max_streams; and below: [pool], [[peer]], [directory], [[uplink]]. docs/guides/micss.md\n\
-         has a table of them."
+         intercept_from, max_streams; and below: [pool], [[peer]], [directory], [[uplink]].\n\
+         docs/guides/micss.md has a table of them."
     )
 }
 
@@ -67,8 +67,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 fn print_rules(config: &ClientConfig) -> Result<(), Failure> {
     let nothing = "nothing is to be intercepted: set intercept, as in intercept = \"tcp dport 80\"";
     let intercept = config.intercept.as_ref().ok_or_else(|| Failure::Usage(nothing.into()))?;
-    console::print(intercept.rules().as_bytes())?;
-    intercept.routes().try_for_each(|route| console::print_line(&format!("# ip {route}")))
+    console::print(intercept.rules().as_bytes())
 }
 
 async fn carry(path: PathBuf, config: ClientConfig) -> Result<(), Failure> {
@@ -78,10 +77,10 @@ async fn carry(path: PathBuf, config: ClientConfig) -> Result<(), Failure> {
     let purposes = entrances(&config);
     let client = Client::bind(config).await.map_err(failed)?;
     print_listening(&client.local_addresses().map_err(failed)?, &purposes)?;
-    for port in intercept::left_behind() {
+    for table in intercept::left_behind() {
         warn!(
-            "another proxy that was killed has left its rules, and what they match is refused: start it again, or \
-             nft delete table inet sunder_{port}"
+            "another proxy that was killed or could not start has left rules, and what they match is refused: \
+             start it again, or nft delete table inet {table}"
         );
     }
     let (handle, name) = (client.handle(), telling::name_of(&path));
@@ -177,6 +176,20 @@ pub(crate) fn risks(
             "SOCKS5 on {address} is open to all who reach that address; 127.0.0.1 keeps it to \
              this host"
         ));
+    }
+    if let Some(intercept) = config.intercept.as_ref().filter(|one| one.is_anybodys_port()) {
+        risks.push(format!(
+            "intercept_port {} is any user's to listen on, who so keeps the proxy from starting; what \
+             `intercept` matches is refused then",
+            intercept.port()
+        ));
+    }
+    if config.intercept.is_some() && intercept::lacks_ipv6() {
+        risks.push(
+            "lo has no IPv6 (net.ipv6.conf.lo.disable_ipv6 is 1), so this host's own connections by IPv6 \
+             that `intercept` matches are refused"
+                .into(),
+        );
     }
     risks
 }

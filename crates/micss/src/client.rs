@@ -61,11 +61,22 @@ impl Client {
     ///
     /// # Errors
     /// When an address cannot be listened on; the address is in the error's text. When the directory cannot
-    /// be opened. When the kernel does not take the rules.
+    /// be opened. When the kernel does not take the rules. What is to be intercepted is refused from then on,
+    /// if the kernel takes rules for that; the error's text says so.
     pub async fn bind(config: ClientConfig) -> io::Result<Self> {
+        let intercept = config.intercept.clone();
+        let started = Self::start(config).await;
+        started.map_err(|error| match intercept {
+            Some(intercept) => intercept.refuse_after(&error),
+            None => error,
+        })
+    }
+
+    async fn start(config: ClientConfig) -> io::Result<Self> {
         let (listening, entrances) = enter(&config, None, Vec::new()).await?;
-        let installed = config.intercept.clone().map(Intercept::install).transpose()?.map(Arc::new);
         let peers = peers(&config, None).await?;
+        // Nothing can fail any more: rules that are there already are replaced, and stay.
+        let installed = config.intercept.clone().map(Intercept::install).transpose()?.map(Arc::new);
         let in_force = Arc::new(Mutex::new(Arc::new(InForce { config, peers })));
         let (reloader, reloads) = reloads();
         let handle = Handle { tally: Arc::new(Tally::new()), in_force, reloader };
@@ -73,7 +84,7 @@ impl Client {
     }
 
     /// Where it listens: SOCKS5 first if configured, then the forwards in their order, then the port for
-    /// what is intercepted, by IPv4 and, if this host has it, by IPv6.
+    /// what is intercepted, by IPv4 and, if the kernel has it, by IPv6.
     ///
     /// # Errors
     /// When the system does not say.

@@ -15,7 +15,7 @@ use crate::directory;
 use crate::directory::config::{
     ClientDirectory, RawClientDirectory, RawServerDirectory, ServerDirectory,
 };
-use crate::intercept::{Intercept, MatchingError};
+use crate::intercept::{Intercept, InterfaceError, MatchingError};
 use crate::target::Target;
 
 /// Whether changes on the channels are detected.
@@ -182,6 +182,14 @@ pub enum ConfigError {
         /// What is wrong with it.
         source: MatchingError,
     },
+    /// What connections of other hosts come in by is no interface.
+    #[error("intercept_from: \"{text}\": {source}")]
+    Interface {
+        /// The name.
+        text: String,
+        /// What is wrong with it.
+        source: InterfaceError,
+    },
     /// The `[directory]` is none.
     #[error(transparent)]
     Directory(#[from] directory::config::ConfigError),
@@ -202,8 +210,9 @@ fn one_line(error: &toml::de::Error) -> String {
     error.message().replace('\n', " ")
 }
 
-/// Where intercepted connections come to (paper 001, III-B).
-const INTERCEPT_PORT: u16 = 6522;
+/// Where intercepted connections come to. Paper 001 has 6522 (III-B), but there any user of the host may listen
+/// when the client does not, which keeps it from starting.
+const INTERCEPT_PORT: u16 = 522;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -221,6 +230,8 @@ struct RawClient {
     forward: Vec<RawForward>,
     intercept: Option<String>,
     intercept_port: Option<NonZero<u16>>,
+    #[serde(default)]
+    intercept_from: Vec<String>,
     #[serde(default)]
     integrity: Integrity,
     #[serde(default)]
@@ -305,8 +316,12 @@ impl ClientConfig {
             return Err(ConfigError::NothingToDo);
         }
         let port = raw.intercept_port.map_or(INTERCEPT_PORT, NonZero::get);
+        let interface =
+            |text: String| text.parse().map_err(|source| ConfigError::Interface { text, source });
+        let from: Vec<_> =
+            raw.intercept_from.into_iter().map(interface).collect::<Result<_, ConfigError>>()?;
         let intercept = |text: String| match text.parse() {
-            Ok(matching) => Ok(Intercept::new(matching, port)),
+            Ok(matching) => Ok(Intercept::new(matching, port, from)),
             Err(source) => Err(ConfigError::Matching { text, source }),
         };
         let forward = |RawForward { listen, target: text }| match text.parse() {

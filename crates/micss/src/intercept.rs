@@ -1,51 +1,65 @@
 //! Connections that applications made to somebody else, and that the kernel hands to the client (paper
-//! 001, III-B): those of this host by REDIRECT, and those that it forwards by TPROXY.
+//! 001, III-B): those of this host and, where the configuration says so, those that come in by an interface.
 //!
-//! The rules are one nftables table of the client's own. It is installed in one transaction, which
-//! replaces what a client that was killed has left, and removed when the client stops. So are the
-//! routing rules that TPROXY needs. Connections of the client itself have a mark, and those to addresses
-//! of this host are left alone.
+//! The rules (`rules.rs`) are one nftables table of the client's own, and nothing else: no route, no routing rule. It
+//! is installed in one transaction, which replaces what a client that was killed has left, and removed when the
+//! client stops. A connection that matches is intercepted or refused, and never goes out in the clear: not while
+//! nobody listens, not while another program does, not where a listener is missing. After a start that
+//! failed a table stays that refuses what matches.
+
+mod nft;
+mod rules;
 
 use std::collections::HashSet;
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::process::{Command, Stdio};
 use std::str::FromStr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tracing::warn;
+use tracing::{error, warn};
 
 use crate::listening::Listening;
-use crate::program;
+use nft::{RIGHTS, nft};
+use rules::removal;
 
-/// The mark of the client's own connections: "SN". With the port added, it is the mark of packets on their
-/// way to the client by TPROXY, and the number of the routing table for them.
+/// The mark of the client's own connections, which are not intercepted: "SN".
 pub const OWN_MARK: u32 = 0x534E_0000;
-
-/// What to do where the kernel says that something is not permitted.
-const RIGHTS: &str = "; interception needs root, or CAP_NET_ADMIN";
 
 /// How many connections may wait to be accepted.
 const BACKLOG: u32 = 1024;
+
+/// The longest name of an interface, in bytes.
+const MAX_INTERFACE: usize = 15;
 
 /// Which connections are intercepted, and the port that they come to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Intercept {
     matching: Matching,
     port: u16,
+    from: Vec<Interface>,
 }
 
 /// What nftables is to compare TCP connections with, as in `tcp dport { 80, 443 }`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Matching(String);
 
+/// The name of an interface by which connections of other hosts come in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface(String);
+
 /// A text could be more than what connections are compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("write what nft compares connections with, as in: tcp dport {{ 80, 443 }}")]
 pub struct MatchingError;
+
+/// A text is no interface's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("name an interface that other hosts' connections come in by, as in: eth0")]
+pub struct InterfaceError;
 
 impl FromStr for Matching {
     type Err = MatchingError;
@@ -70,10 +84,22 @@ fn braces_match(text: &str) -> bool {
     open == Some(0)
 }
 
+impl FromStr for Interface {
+    type Err = InterfaceError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
+        let valid = (1..=MAX_INTERFACE).contains(&text.len()) && text.chars().all(is_plain);
+        // What leaves by `lo` is this host's own, and intercepted already.
+        if valid && text != "lo" { Ok(Self(text.to_owned())) } else { Err(InterfaceError) }
+    }
+}
+
 impl Intercept {
-    /// Connections that match come to this port.
-    pub fn new(matching: Matching, port: u16) -> Self {
-        Self { matching, port }
+    /// Connections that match come to this port: those of this host, and of others' those that come in by one
+    /// of the interfaces.
+    pub fn new(matching: Matching, port: u16, from: Vec<Interface>) -> Self {
+        Self { matching, port, from }
     }
 
     /// The port.
@@ -81,103 +107,59 @@ impl Intercept {
         self.port
     }
 
+    /// Whether connections of other hosts are intercepted.
+    pub fn serves_others(&self) -> bool {
+        !self.from.is_empty()
+    }
+
+    /// Whether any user of this host may listen on the port, and so keep the client from starting.
+    pub fn is_anybodys_port(&self) -> bool {
+        let first = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+        let first = first.ok().and_then(|first| first.trim().parse().ok()).unwrap_or(1024);
+        self.port >= first
+    }
+
     /// The rules, as `nft` reads them.
     pub fn rules(&self) -> String {
-        let Self { matching: Matching(matching), port } = self;
-        let mark = self.mark();
-        let redirect = format!("\t\tmeta l4proto tcp {matching} redirect to :{port}\n");
-        let tproxy = format!(
-            "\t\tmeta l4proto tcp {matching} meta mark set {mark:#010x}\n\
-             \t\tmeta l4proto tcp meta mark {mark:#010x} tproxy to :{port} accept\n"
-        );
-        self.table_with(&redirect, &tproxy)
-    }
-
-    /// The rules for connections that were intercepted already: without them, packets of theirs would go out
-    /// as they are. The kernel changes addresses as long as there is a chain for that, and a rule for which it
-    /// has to know connections; those that it hands over unchanged are known by their socket.
-    fn rules_for_established(&self) -> String {
-        self.table_with("\t\tct state established accept\n", "")
-    }
-
-    fn table_with(&self, redirect: &str, tproxy: &str) -> String {
-        let (table, mark) = (self.table(), self.mark());
-        format!(
-            "table inet {table} {{\n\
-             \tchain local {{\n\
-             \t\ttype nat hook output priority -100; policy accept;\n\
-             \t\tmeta mark {OWN_MARK:#010x} accept\n\
-             \t\tfib daddr type local accept\n\
-             {redirect}\
-             \t}}\n\
-             \n\
-             \tchain forwarded {{\n\
-             \t\ttype filter hook prerouting priority mangle; policy accept;\n\
-             \t\tfib daddr type local accept\n\
-             \t\tmeta l4proto tcp socket transparent 1 socket wildcard 0 meta mark set {mark:#010x} accept\n\
-             {tproxy}\
-             \t}}\n\
-             }}\n"
-        )
-    }
-
-    /// What else the kernel has to be told, as arguments of `ip`: it takes what TPROXY has marked for its
-    /// own, wherever that goes.
-    pub fn routes(&self) -> impl Iterator<Item = String> {
-        self.routing("add").flat_map(|(family, commands)| {
-            let line = |line: &str| format!("{family} {line}");
-            commands.lines().map(line).collect::<Vec<_>>()
-        })
-    }
-
-    fn mark(&self) -> u32 {
-        OWN_MARK + u32::from(self.port)
-    }
-
-    /// Has packets that TPROXY has marked come to this host, wherever they go.
-    fn route_to_client(&self) -> io::Result<()> {
-        self.route_no_more();
-        for (family, commands) in self.routing("add") {
-            run("ip", &[family, "-batch", "-"], &commands)?;
-        }
-        Ok(())
-    }
-
-    fn route_no_more(&self) {
-        for (family, commands) in self.routing("del") {
-            // If there are none, nothing is left to do.
-            let _ = run("ip", &[family, "-force", "-batch", "-"], &commands);
-        }
-    }
-
-    /// The routing rules for each family of addresses that this host has.
-    fn routing(&self, verb: &str) -> impl Iterator<Item = (&'static str, String)> {
-        let mark = self.mark();
-        let families = ["-4"].into_iter().chain(has_ipv6().then_some("-6"));
-        families.map(move |family| {
-            let rule = format!("rule {verb} fwmark {mark:#x} lookup {mark}");
-            (family, format!("{rule}\nroute {verb} local default dev lo table {mark}\n"))
-        })
+        rules::in_force(self, &[])
     }
 
     fn table(&self) -> String {
         format!("sunder_{}", self.port)
     }
 
-    /// Listens for them, with all of this host's addresses: those that TPROXY hands over are none of its.
+    /// The table that a start leaves which has failed.
+    fn refusing_table(&self) -> String {
+        format!("{}_refused", self.table())
+    }
+
+    /// Listens for them, with all of this host's addresses, by IPv6 too unless the kernel has none.
     pub(crate) fn listen(&self) -> io::Result<Vec<Listening>> {
         let named = |error: io::Error| {
             let port = self.port;
-            let advice = if error.kind() == io::ErrorKind::PermissionDenied { RIGHTS } else { "" };
+            let advice = match error.kind() {
+                ErrorKind::PermissionDenied if self.is_anybodys_port() => RIGHTS,
+                ErrorKind::PermissionDenied => {
+                    "; interception needs root, or CAP_NET_ADMIN and, for this port, CAP_NET_BIND_SERVICE"
+                }
+                _ => "",
+            };
             io::Error::new(
                 error.kind(),
                 format!("cannot intercept at port {port}: {error}{advice}"),
             )
         };
         let v4 = self.listen_v4().map_err(named)?;
-        let v6 = has_ipv6().then(|| self.listen_v6()).transpose().map_err(named)?;
+        let v6 = match TcpSocket::new_v6() {
+            Ok(socket) => Some(self.listen_v6(socket).map_err(named)?),
+            // The kernel was built or started without it, so there are no such connections.
+            Err(_) => None,
+        };
         [v4].into_iter().chain(v6).map(|own| Ok(Listening::new(own.local_addr()?, own))).collect()
     }
+
+    // The rules hand connections to transparent listeners only, so that nobody else can take them: that takes
+    // a right, as a mark does, and unlike a mark it is still there in a handshake and in TIME_WAIT.
 
     fn listen_v4(&self) -> io::Result<TcpListener> {
         let socket = TcpSocket::new_v4()?;
@@ -187,8 +169,7 @@ impl Intercept {
         socket.listen(BACKLOG)
     }
 
-    fn listen_v6(&self) -> io::Result<TcpListener> {
-        let socket = TcpSocket::new_v6()?;
+    fn listen_v6(&self, socket: TcpSocket) -> io::Result<TcpListener> {
         SockRef::from(&socket).set_ip_transparent_v6(true)?;
         SockRef::from(&socket).set_only_v6(true)?;
         socket.set_reuseaddr(true)?;
@@ -198,44 +179,91 @@ impl Intercept {
 
     /// Where a connection that came to the port was going. Nothing if it was going there: to carry that
     /// would be to go round in circles.
-    pub(crate) fn destination(&self, connection: &TcpStream) -> Option<SocketAddr> {
+    pub(crate) fn destination(connection: &TcpStream) -> Option<SocketAddr> {
         let socket = SockRef::from(connection);
         let local = connection.local_addr().ok()?;
-        // REDIRECT has changed the address and the kernel remembers it. TPROXY has not.
+        // The kernel has changed the address and remembers it.
         let original = match local {
             SocketAddr::V4(_) => socket.original_dst_v4(),
             SocketAddr::V6(_) => socket.original_dst_v6(),
         };
-        let destination = original.ok().and_then(|address| address.as_socket()).unwrap_or(local);
-        (destination != local || local.port() != self.port).then_some(destination)
+        original.ok()?.as_socket().filter(|destination| *destination != local)
     }
 
     /// Whether the rules could be installed, which changes nothing.
     ///
     /// # Errors
-    /// When a program for it is missing, or the kernel would refuse: what is said, in one line.
+    /// When the program for it is missing, or the kernel would refuse: what is said, in one line.
     pub fn check(&self) -> io::Result<()> {
-        run("ip", &["-Version"], "")?;
-        run("nft", &["--check", "-f", "-"], &self.rules()).map(drop)
+        nft::check(&self.rules())
     }
 
     /// Installs the rules, in place of those that a client with the same port has left.
     ///
     /// # Errors
-    /// When a program for it is missing or the kernel refuses. Nothing is left then.
+    /// When the program for it is missing or the kernel refuses. Nothing has changed then.
     pub(crate) fn install(self) -> io::Result<Installed> {
-        let rules = format!("{}{}", removal(&self.table()), self.rules());
-        nft(&rules)?;
-        // From here on they are removed again, whatever happens.
-        let installed = Installed { intercept: Mutex::new(self) };
-        installed.intercept().route_to_client()?;
-        Ok(installed)
+        let removal = format!("{}{}", removal(&self.table()), removal(&self.refusing_table()));
+        nft(&format!("{removal}{}", self.rules()))?;
+        Ok(Installed { rules: Mutex::new(InForce { intercept: self, earlier: Vec::new() }) })
+    }
+
+    /// After a start that failed: has connections that match refused, so that they do not go out in the
+    /// clear. Returns the error with what has become of them.
+    pub(crate) fn refuse_after(&self, error: &io::Error) -> io::Error {
+        let (table, refusing) = (self.table(), self.refusing_table());
+        let told = match self.refuse() {
+            Ok(true) => format!(
+                "connections that match `intercept` are refused until it starts; `nft delete table inet \
+                 {refusing}` lets them go out in the clear"
+            ),
+            Ok(false) => format!(
+                "the rules that are there (nft list table inet {table}) stay: connections that match \
+                 `intercept` are carried by the proxy that runs at this port, or refused if none does"
+            ),
+            Err(refusal) => format!(
+                "connections that match `intercept` are not intercepted, and GO OUT IN THE CLEAR unless \
+                 rules from before refuse them: {refusal}"
+            ),
+        };
+        io::Error::new(error.kind(), format!("{error}; {told}"))
+    }
+
+    /// Has connections that match refused, by a table that does nothing else. Returns whether that was
+    /// needed: rules that are there already may do so.
+    fn refuse(&self) -> io::Result<bool> {
+        let (table, refusing) = (self.table(), self.refusing_table());
+        nft(&format!("{}{}", removal(&refusing), rules::refusing(self)))?;
+        let refused = |table: &str| {
+            let rules = nft::table(table).ok()?;
+            Some(rules[rules.find(rules::FIRST_REFUSING)?..].to_owned())
+        };
+        let needed =
+            refused(&table).is_none_or(|refused_by| Some(refused_by) != refused(&refusing));
+        if !needed {
+            nft(&removal(&refusing))?;
+        }
+        Ok(needed)
     }
 }
 
 /// Rules that are in force until this is dropped. Connections that were intercepted by them hold on to it.
 pub(crate) struct Installed {
-    intercept: Mutex<Intercept>,
+    rules: Mutex<InForce>,
+}
+
+struct InForce {
+    intercept: Intercept,
+    /// What was intercepted before, by connections that may still be under way.
+    earlier: Vec<Intercept>,
+}
+
+impl InForce {
+    /// What other rules have to go on with: each once.
+    fn with_those_before(&self) -> Vec<Intercept> {
+        let earlier = self.earlier.iter().filter(|one| **one != self.intercept);
+        earlier.chain([&self.intercept]).cloned().collect()
+    }
 }
 
 impl Installed {
@@ -244,62 +272,61 @@ impl Installed {
     /// # Errors
     /// When the kernel refuses. What was in force still is then.
     pub(crate) fn replace(&self, others: Intercept) -> io::Result<()> {
-        nft(&format!("{}{}", removal(&others.table()), others.rules()))?;
-        *self.intercept() = others;
+        let mut rules = self.rules();
+        let earlier = rules.with_those_before();
+        nft(&format!("{}{}", removal(&others.table()), rules::in_force(&others, &earlier)))?;
+        *rules = InForce { intercept: others, earlier };
         Ok(())
     }
 
     /// Intercepts no more connections, and leaves those alone that were.
     pub(crate) fn retire(&self) {
-        let intercept = self.intercept();
-        let rules = intercept.rules_for_established();
-        if let Err(error) = nft(&format!("{}{rules}", removal(&intercept.table()))) {
+        let rules = self.rules();
+        let retired = rules::retired(&rules.intercept, &rules.earlier);
+        if let Err(error) = nft(&format!("{}{retired}", removal(&rules.intercept.table()))) {
             warn!(%error, "connections are still intercepted, and refused, until the last of them ends");
         }
     }
 
     /// The port that connections come to.
     pub(crate) fn port(&self) -> u16 {
-        self.intercept().port
+        self.rules().intercept.port
     }
 
-    fn intercept(&self) -> MutexGuard<'_, Intercept> {
-        self.intercept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn rules(&self) -> MutexGuard<'_, InForce> {
+        self.rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Installed {
     fn drop(&mut self) {
-        let intercept = self.intercept();
-        if let Err(error) = nft(&removal(&intercept.table())) {
+        let table = self.rules().intercept.table();
+        // Nobody has asked for a stop, so nothing goes out in the clear.
+        if thread::panicking() {
+            error!("the rules stay, and what they match is refused: nft delete table inet {table}");
+            return;
+        }
+        if let Err(error) = nft(&removal(&table)) {
             warn!(%error, "rules are left behind");
         }
-        intercept.route_no_more();
     }
 }
 
-/// Removes a table, whether it is there or not.
-fn removal(table: &str) -> String {
-    format!("add table inet {table}\ndelete table inet {table}\n")
-}
-
-fn nft(commands: &str) -> io::Result<()> {
-    run("nft", &["-f", "-"], commands).map(drop)
-}
-
-/// The ports of clients that were killed and have left their rules: connections that these match are refused,
-/// as nobody listens there. None where nft cannot be asked.
-pub fn left_behind() -> Vec<u16> {
-    let tables = run("nft", &["list", "tables"], "").unwrap_or_default();
-    let port = |line: &str| line.strip_prefix("table inet sunder_")?.parse().ok();
+/// The tables of clients that were killed, or could not start: connections that these match are refused, as
+/// nobody listens there. None where nft cannot be asked.
+pub fn left_behind() -> Vec<String> {
     let listening = listening_ports();
-    let intercepts = |port: &u16| {
+    let refuses = |table: &String| {
+        let Some(name) = table.strip_prefix("sunder_") else { return false };
+        if let Some(port) = name.strip_suffix("_refused") {
+            return port.parse::<u16>().is_ok();
+        }
+        let Ok(port) = name.parse() else { return false };
         // One that only serves connections under way refuses nobody.
-        let rules = run("nft", &["list", "table", "inet", &format!("sunder_{port}")], "");
-        rules.is_ok_and(|rules| rules.contains(&format!("redirect to :{port}")))
+        let intercepts = |rules: String| rules.contains(&format!("redirect to :{port}"));
+        !listening.contains(&port) && nft::table(table).is_ok_and(intercepts)
     };
-    let ports = tables.lines().filter_map(port).filter(|port| !listening.contains(port));
-    ports.filter(intercepts).collect()
+    nft::tables().into_iter().filter(refuses).collect()
 }
 
 /// The TCP ports of this host on which somebody listens.
@@ -314,67 +341,23 @@ fn listening_ports() -> HashSet<u16> {
     sockets.iter().flatten().flat_map(|text| text.lines().filter_map(port)).collect()
 }
 
-fn has_ipv6() -> bool {
-    let disabled = fs::read_to_string("/proc/sys/net/ipv6/conf/lo/disable_ipv6");
-    disabled.is_ok_and(|disabled| disabled.trim() == "0")
-}
-
-/// Runs a program, with what it is to read. Returns what it prints.
-///
-/// # Errors
-/// When there is none, or it fails: what it says, in one line.
-fn run(name: &str, arguments: &[&str], input: &str) -> io::Result<String> {
-    let named = |error: io::Error| {
-        let advice = match error.kind() {
-            io::ErrorKind::NotFound => "; interception needs the packages nftables and iproute2",
-            _ => "",
-        };
-        io::Error::new(error.kind(), format!("cannot run {name}: {error}{advice}"))
+/// Whether this host's own connections by IPv6 can be intercepted: they come by `lo`. Where another interface
+/// has IPv6 and `lo` does not, they are refused.
+pub fn lacks_ipv6() -> bool {
+    let has_ipv6 = |name: &str| {
+        let disabled = fs::read_to_string(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"));
+        disabled.is_ok_and(|disabled| disabled.trim() == "0")
     };
-    let found = program::find(name).ok_or(io::ErrorKind::NotFound).map_err(io::Error::from);
-    let mut child = Command::new(found.map_err(named)?)
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(named)?;
-    if let Some(mut stdin) = child.stdin.take() {
-        // A program that does not read says why.
-        let _ = stdin.write_all(input.as_bytes());
-    }
-    let output = child.wait_with_output().map_err(named)?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let advice = if said.contains("not permitted") { RIGHTS } else { "" };
-    Err(io::Error::other(format!("{name} refuses: {}{advice}", reason(&said))))
-}
-
-/// The first of what a program says, and the rule that it is about, which nft shows below.
-fn reason(said: &str) -> String {
-    let mut lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
-    let first = lines.next().unwrap_or("no reason given");
-    match (first.split_once(": Error: "), lines.next()) {
-        (Some((_place, error)), Some(rule)) => format!("{error}, in: {rule}"),
-        _ => first.to_owned(),
-    }
+    let interfaces = fs::read_dir("/proc/sys/net/ipv6/conf").into_iter().flatten().flatten();
+    let mut names = interfaces.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    // These two are settings for interfaces to come.
+    let is_one = |name: &str| name != "all" && name != "default";
+    !has_ipv6("lo") && names.any(|name| is_one(&name) && has_ipv6(&name))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_refusal_names_the_rule_and_not_where_it_was_read() {
-        let said = "/dev/stdin:6:30-37: Error: Could not resolve service\n\
-                    \t\ttcp dport nonsense redirect to :6522\n\t\t          ^^^^^^^^\n";
-        let expected = "Could not resolve service, in: tcp dport nonsense redirect to :6522";
-        assert_eq!(reason(said), expected);
-        assert_eq!(reason("RTNETLINK answers: File exists\n"), "RTNETLINK answers: File exists");
-        assert_eq!(reason(""), "no reason given");
-    }
 
     #[test]
     fn only_comparisons_are_taken() {
@@ -398,6 +381,16 @@ mod tests {
             "tcp dport 80 # all",
         ] {
             assert_eq!(text.parse::<Matching>(), Err(MatchingError), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn interfaces_are_names_and_no_rules() {
+        for name in ["eth0", "wlan0", "br-lan", "eth0.7", "wg_1"] {
+            assert!(name.parse::<Interface>().is_ok(), "{name}");
+        }
+        for name in ["", "lo", "eth*", "eth0\" accept", "a b", "a/b", "of-sixteen-bytes"] {
+            assert_eq!(name.parse::<Interface>(), Err(InterfaceError), "{name:?}");
         }
     }
 }

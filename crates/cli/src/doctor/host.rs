@@ -29,7 +29,7 @@ pub(crate) fn findings() -> Vec<Finding> {
         network_devices(rights, Level::Note),
         tun_device(Level::Note),
         low_ports(rights, &read("/proc/sys/net/ipv4/ip_unprivileged_port_start")),
-        interception(&Intercept::new(matching, 6522), rights, Level::Note),
+        interception(&Intercept::new(matching, 522, Vec::new()), rights, Level::Note),
         open_files(USUAL.streams, USUAL.budget().streams, USUAL.each - 1),
         random(),
         vectors(Kernel::best()),
@@ -121,7 +121,7 @@ pub(crate) fn interception(intercept: &Intercept, rights: Rights, lack: Level) -
     match intercept.check() {
         Ok(()) => Finding::ok(subject, "nft takes the rules for it"),
         Err(error) => {
-            let fix = "sunder proxy --print-rules shows the rules; the kernel needs nft's redir, tproxy and fib";
+            let fix = "sunder proxy --print-rules shows the rules; the kernel needs nft's redir, tproxy, fib and ct";
             Finding::new(lack, subject, error.to_string(), fix)
         }
     }
@@ -129,12 +129,12 @@ pub(crate) fn interception(intercept: &Intercept, rights: Rights, lack: Level) -
 
 /// What connections are refused for that nobody intercepts any more.
 pub(crate) fn left_behind() -> Vec<Finding> {
-    let finding = |port: u16| {
+    let finding = |table: String| {
         let what = format!(
-            "a proxy that was killed has left its rules, and what they match is refused: nobody listens on port \
-             {port}"
+            "a proxy that was killed or could not start has left the rules of table {table}, and what they \
+             match is refused"
         );
-        let fix = format!("start it again, or: nft delete table inet sunder_{port}");
+        let fix = format!("start it again, or: nft delete table inet {table}");
         Finding::new(Level::Error, "interception", what, fix)
     };
     intercept::left_behind().into_iter().map(finding).collect()

@@ -43,8 +43,10 @@ fn entrances(config: &ClientConfig) -> Vec<Finding> {
         let rights = host::Rights::of_this_process();
         findings.push(host::interception(intercept, rights, Level::Error));
         findings.push(listener(("intercept_port".into(), ([0; 4], intercept.port()).into())));
-        let why = "of others' connections only those are carried that are intercepted";
-        findings.extend(links::forwarding("intercept", why));
+        if intercept.serves_others() {
+            let why = "of others' connections only those are carried that are intercepted";
+            findings.extend(links::forwarding("intercept_from", why));
+        }
     }
     findings
 }

@@ -3,7 +3,7 @@
 use super::finding::{Finding, Level};
 
 /// What to do about a risk, by what is said of it.
-const FIXES: [(&str, &str, &str); 6] = [
+const FIXES: [(&str, &str, &str); 8] = [
     ("one channel only", "channels", "add a [[channel]] over another network"),
     (
         "the second protects nothing",
@@ -17,6 +17,16 @@ const FIXES: [(&str, &str, &str); 6] = [
         "set threshold = 2 or more, or leave it out: then all are needed",
     ),
     ("SOCKS5 on", "socks", "set socks = \"127.0.0.1:1080\", or let a firewall admit only some"),
+    (
+        "is any user's to listen on",
+        "intercept_port",
+        "leave intercept_port out, or choose one below 1024 that no service of this host has",
+    ),
+    (
+        "lo has no IPv6",
+        "intercept",
+        "sysctl net.ipv6.conf.lo.disable_ipv6=0, or take IPv6 off all interfaces",
+    ),
     ("tamper_code is off", "tamper_code", "leave tamper_code out, at both ends"),
 ];
 

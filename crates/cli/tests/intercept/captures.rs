@@ -1,5 +1,8 @@
 //! What whoever listens on one channel finds.
 
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
 /// How long the pieces are that are looked for.
 const PIECE: usize = 12;
 
@@ -18,4 +21,69 @@ pub(crate) fn assert_hidden(captures: &[Vec<u8>], secret: &[u8]) {
             assert!(!found, "channel {channel} shows what crossed");
         }
     }
+}
+
+/// Where the channels lead.
+pub(crate) const CHANNEL_PORT: u16 = 7000;
+
+/// The TCP packets that were captured which no channel has sent: how many there are from or to each address of
+/// the server's. Those of other hosts count for whom they are sent to.
+pub(crate) fn clear_packets(captures: &[Vec<u8>], channel: u16) -> BTreeMap<IpAddr, usize> {
+    let mut clear = BTreeMap::new();
+    for packet in captures.iter().flat_map(|capture| packets(capture)) {
+        let Some((from, to)) = tcp_ends(packet) else { continue };
+        if from.port() != channel && to.port() != channel {
+            let server = if from.port() < to.port() { from } else { to };
+            *clear.entry(server.ip()).or_default() += 1;
+        }
+    }
+    clear
+}
+
+/// The packets that open TCP connections to this port: from whom and to whom.
+pub(crate) fn opened(captures: &[Vec<u8>], port: u16) -> Vec<(SocketAddr, SocketAddr)> {
+    const SYN: u8 = 2;
+    let packets = captures.iter().flat_map(|capture| packets(capture));
+    let opening = packets.filter_map(|packet| {
+        let tcp = if packet[0] >> 4 == 4 { usize::from(packet[0] & 15) * 4 } else { 40 };
+        tcp_ends(packet).filter(|(_, to)| to.port() == port && packet[tcp + 13] & SYN != 0)
+    });
+    opening.collect()
+}
+
+/// The packets of a capture, in pcapng by this machine's order of bytes.
+fn packets(capture: &[u8]) -> impl Iterator<Item = &[u8]> {
+    const PACKET: u32 = 6;
+    let word = |bytes: &[u8], at: usize| {
+        u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+    };
+    let mut rest = capture;
+    let blocks = std::iter::from_fn(move || {
+        let len = (rest.len() >= 12).then(|| word(rest, 4) as usize)?;
+        let (block, after) = rest.split_at(len);
+        rest = after;
+        Some(block)
+    });
+    blocks.filter(move |block| word(block, 0) == PACKET).map(move |block| {
+        let len = word(block, 20) as usize;
+        &block[28..28 + len]
+    })
+}
+
+/// Who sends a packet and whom to, if it is TCP.
+fn tcp_ends(packet: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
+    const TCP: u8 = 6;
+    let (from, to, tcp): (IpAddr, IpAddr, &[u8]) = match packet.first()? >> 4 {
+        4 if packet[9] == TCP => {
+            let address = |at: usize| <[u8; 4]>::try_from(&packet[at..at + 4]).expect("four bytes");
+            (address(12).into(), address(16).into(), &packet[usize::from(packet[0] & 15) * 4..])
+        }
+        6 if packet[6] == TCP => {
+            let address = |at: usize| <[u8; 16]>::try_from(&packet[at..at + 16]).expect("16 bytes");
+            (address(8).into(), address(24).into(), &packet[40..])
+        }
+        _ => return None,
+    };
+    let port = |at: usize| u16::from_be_bytes([tcp[at], tcp[at + 1]]);
+    Some(((from, port(0)).into(), (to, port(2)).into()))
 }

@@ -3,8 +3,10 @@
 
 mod captures;
 mod house;
+mod matrix;
 mod programs;
 mod rules;
+mod sent_ahead;
 
 use std::process::ExitCode;
 
@@ -31,6 +33,31 @@ fn main() -> ExitCode {
         programs::addresses_of_this_host_are_left_alone,
         programs::a_connection_to_the_proxy_itself_is_refused,
         programs::what_the_server_does_not_allow_is_reset,
+        matrix::without_a_proxy,
+        matrix::alive,
+        matrix::killed,
+        matrix::restarted,
+        matrix::killed_and_its_port_taken_by_wildcard,
+        matrix::killed_and_its_port_taken_by_one_listener,
+        matrix::killed_and_its_port_taken_on_loopback,
+        matrix::killed_and_its_port_taken_on_the_lan,
+        matrix::killed_and_the_services_port_taken,
+        matrix::kept_from_starting,
+        matrix::kept_from_starting_for_a_while,
+        matrix::started_twice,
+        matrix::without_a_listener_by_ipv6,
+        matrix::without_a_listener_by_ipv4,
+        matrix::without_ipv6_on_loopback,
+        matrix::ipv6_lost_on_loopback,
+        matrix::bound_to_an_interface,
+        matrix::without_routing_rules,
+        matrix::without_routes,
+        matrix::untracked,
+        matrix::killed_with_connections_under_way,
+        matrix::begun_before_the_proxy,
+        matrix::answers_are_left_alone,
+        matrix::others_are_not_served_unasked,
+        sent_ahead::a_packet_sent_ahead_opens_nothing_in_the_clear,
         rules::they_are_what_is_printed,
         rules::a_stop_removes_them,
         rules::a_hangup_changes_them,

@@ -59,13 +59,14 @@ fn the_guide_does_what_it_says() {
         proxy,
         with_forward,
         with_intercept,
+        with_others,
         with_threshold,
         with_pool,
         with_peer,
         with_directory,
     ] = configurations(&guide)[..]
     else {
-        panic!("eight configurations")
+        panic!("nine configurations")
     };
     let server = Service::start("serve", serve, 3);
     assert_eq!(server.listening, printed(&guide, "serve"));
@@ -81,7 +82,7 @@ fn the_guide_does_what_it_says() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(
         directory.path().join("proxy.toml"),
-        [with_intercept, with_threshold, proxy].concat(),
+        [with_intercept, with_others, with_threshold, proxy].concat(),
     )
     .unwrap();
     let command = guide.lines().find(|line| line.ends_with("--print-rules")).unwrap();
@@ -90,7 +91,7 @@ fn the_guide_does_what_it_says() {
         .current_dir(directory.path())
         .output()
         .unwrap();
-    assert!(rules.status.success() && rules.stdout.starts_with(b"table inet sunder_6522 {"));
+    assert!(rules.status.success() && rules.stdout.starts_with(b"table inet sunder_522 {"));
     let commands: Vec<_> =
         guide.lines().filter_map(|line| line.strip_prefix("    $ curl ")).collect();
     assert_eq!(commands.len(), 2);

@@ -14,6 +14,7 @@ use super::{Entrance, InForce};
 use crate::StreamError;
 use crate::channel;
 use crate::config::{ClientConfig, Integrity};
+use crate::intercept::Intercept;
 use crate::meter::Tally;
 use crate::opening::Opening;
 use crate::pool::{Pool, Ready};
@@ -36,9 +37,7 @@ pub(super) async fn serve(
 ) -> Option<(Arc<Pool>, Vec<Finished>)> {
     let target = match &entrance {
         Entrance::Intercepted => {
-            let intercept = in_force.config.intercept.as_ref();
-            let Some(to) = intercept.and_then(|intercept| intercept.destination(&application))
-            else {
+            let Some(to) = Intercept::destination(&application) else {
                 if let Some(so_often) = tally.strange() {
                     warn!(so_often, "connections refused that were made to the proxy itself");
                 }

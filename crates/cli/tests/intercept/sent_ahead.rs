@@ -1,0 +1,83 @@
+//! An attacker who sends packets ahead of a connection, from where it will go to: the kernel then takes the
+//! connection's packets for answers, and redirects none of them.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::captures::opened;
+use crate::house::House;
+
+/// The port that the connection will come from, and the one that it goes to.
+const PORTS: (u16, u16) = (40_000, 80);
+
+pub(crate) fn a_packet_sent_ahead_opens_nothing_in_the_clear() {
+    let house = House::new();
+    let (by_v4, by_v6) = (house.v4("client", "lan"), house.v6("client", "lan"));
+    house.ask("user", "ip", &["route", "add", "default", "via", &by_v4.to_string()]);
+    house.ask("user", "ip", &["-6", "route", "add", "default", "via", &by_v6.to_string()]);
+    let lan = format!("{}/24", Ipv4Addr::from_bits(by_v4.to_bits() & !0xFF));
+    house.ask("server", "ip", &["route", "add", &lan, "via", &house.v4("client", "a").to_string()]);
+    let lan = format!("{}/120", Ipv6Addr::from_bits(by_v6.to_bits() & !0xFF));
+    let router = house.v6("client", "a").to_string();
+    house.ask("server", "ip", &["-6", "route", "add", &lan, "via", &router]);
+    let _server = house.serve("[]");
+    let _proxy = house.proxy("intercept = \"tcp dport 80\"\nintercept_from = [\"lan\"]");
+    // Neither host says that it knows no such connection, so the kernel goes on taking it for one.
+    let silent = "table inet silent {\n\
+                  chain out { type filter hook output priority -300; tcp flags & rst == rst drop; }\n\
+                  }\n";
+    let silent = house.write("silent", silent);
+    for host in ["client", "user"] {
+        house.ask(host, "nft", &["-f", silent.to_str().unwrap()]);
+    }
+    let server: [IpAddr; 2] = [house.v4("server", "a").into(), house.v6("server", "a").into()];
+    for (host, link) in [("client", "a"), ("user", "lan")] {
+        let victim: [IpAddr; 2] = [house.v4(host, link).into(), house.v6(host, link).into()];
+        for (server, victim) in server.into_iter().zip(victim) {
+            let (from, to) = ((server, PORTS.1).into(), (victim, PORTS.0).into());
+            house.host("server").run(|| send_ack(from, to)).unwrap();
+            // On its way it waits for delays of a few ms, as does an answer.
+            std::thread::sleep(Duration::from_millis(50));
+            let connected = house.host(host).run(|| {
+                let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
+                socket.bind(&to.into())?;
+                socket.connect_timeout(&from.into(), Duration::from_secs(1))
+            });
+            // That it is refused, or carried and then reset, as nothing is allowed, is as good.
+            let _ = connected.unwrap();
+        }
+    }
+    let opened = opened(&house.captures(), PORTS.1);
+    assert!(opened.is_empty(), "opened in the clear: {opened:?}");
+}
+
+/// Sends a TCP packet of a connection that there is not.
+fn send_ack(from: SocketAddr, to: SocketAddr) {
+    let mut packet = Vec::new();
+    packet.extend(from.port().to_be_bytes());
+    packet.extend(to.port().to_be_bytes());
+    packet.extend([0, 0, 0, 1, 0, 0, 0, 1]);
+    // Five words, ACK, a window; no checksum yet, nothing urgent.
+    packet.extend([0x50, 0x10, 0x10, 0, 0, 0, 0, 0]);
+    let mut summed = address_bytes(from.ip());
+    summed.extend(address_bytes(to.ip()));
+    summed.extend([0, 6, 0, 20]);
+    summed.extend(&packet);
+    let words = summed.chunks(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
+    let sum: u32 = words.sum();
+    let folded = (sum & 0xFFFF) + (sum >> 16);
+    let checksum = !u16::try_from((folded & 0xFFFF) + (folded >> 16)).unwrap();
+    packet[16..18].copy_from_slice(&checksum.to_be_bytes());
+    let socket = Socket::new(Domain::for_address(to), Type::RAW, Some(Protocol::TCP)).unwrap();
+    socket.bind(&SocketAddr::new(from.ip(), 0).into()).unwrap();
+    socket.send_to(&packet, &SocketAddr::new(to.ip(), 0).into()).unwrap();
+}
+
+fn address_bytes(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().into(),
+        IpAddr::V6(address) => address.octets().into(),
+    }
+}
