@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
 fn help() -> String {
     format!(
         "Example: sunder serve --config serve.toml, with this in serve.toml\n\n{EXAMPLE}\n\
-         Further settings: max_waiting, and [directory]. docs/guides/micss.md has a table of them."
+         Further settings: max_channels, max_waiting, max_memory_mib, and [directory]. docs/guides/micss.md has a table of them."
     )
 }
 
@@ -93,10 +93,10 @@ fn print_listening(addresses: &[SocketAddr]) -> Result<(), Failure> {
     addresses.iter().try_for_each(|address| console::print_line(&format!("listening on {address}")))
 }
 
-/// As much of it as there are descriptors for. Most clients have a channel to each of the addresses.
+/// As much of it as there are descriptors for.
 pub(crate) fn within_limits(config: ServerConfig) -> ServerConfig {
     let (streams, waiting) = (config.max_streams, config.max_waiting);
-    let possible = Files { streams, each: config.listen.len() + 1, waiting }.budget();
+    let possible = Files { streams, each: usize::from(config.max_channels) + 1, waiting }.budget();
     ServerConfig { max_streams: possible.streams, max_waiting: possible.waiting, ..config }
 }
 

@@ -12,6 +12,8 @@ use std::time::Duration;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::yield_now;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::field::display;
 use tracing::{debug, warn};
@@ -19,7 +21,7 @@ use zeroize::Zeroizing;
 
 use crate::StreamError;
 use crate::config::Channel;
-use crate::incoming::{Incoming, Loss, MOMENT};
+use crate::incoming::{Incoming, Loss, MOMENT, Received};
 use crate::liveness::is_silent;
 use crate::meter::Metered;
 use crate::outgoing::Outgoing;
@@ -151,6 +153,29 @@ pub(crate) async fn receive<R: AsyncRead + Unpin + AsRef<TcpStream>>(
     .await
 }
 
+/// The next of the stream, if it is there. Where it has to be found out which channels are right, that is done
+/// in slices and for a stream at a time, so that all others go on meanwhile, whoever causes it.
+pub(crate) async fn take_next(
+    incoming: &mut Incoming,
+) -> Result<Option<Received<'_>>, StreamError> {
+    /// Strangers do not keep those waiting whose streams are open.
+    static OPENING: Semaphore = Semaphore::const_new(1);
+    static OPEN: Semaphore = Semaphore::const_new(1);
+    let mut turn = None;
+    loop {
+        if let Poll::Ready(next) = incoming.poll_next()? {
+            return Ok(next.map(|(kind, len)| incoming.received(kind, len)));
+        }
+        if turn.is_none() {
+            let turns = if incoming.is_opening() { &OPENING } else { &OPEN };
+            // Nobody closes them.
+            turn = turns.acquire().await.ok();
+        } else {
+            yield_now().await;
+        }
+    }
+}
+
 /// Waits for an end's first record. Where the stream can do without a channel, one whose share of it does not
 /// come within a moment of enough others' is lost.
 pub(crate) async fn receive_first<R: AsyncRead + Unpin + AsRef<TcpStream>>(
@@ -159,7 +184,7 @@ pub(crate) async fn receive_first<R: AsyncRead + Unpin + AsRef<TcpStream>>(
 ) -> Result<(Kind, Zeroizing<Vec<u8>>), StreamError> {
     let mut enough_since = None;
     loop {
-        if let Some(received) = incoming.take_next()? {
+        if let Some(received) = take_next(incoming).await? {
             return Ok((received.kind, Zeroizing::new(received.payload.to_vec())));
         }
         if !incoming.can_lose_those_behind() {

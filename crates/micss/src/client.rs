@@ -202,6 +202,7 @@ impl Handle {
         Status {
             uptime_s: self.tally.uptime().as_secs_f64(),
             streams: self.tally.streams(),
+            limits: None,
             channels: self.in_force().peers.status(),
         }
     }

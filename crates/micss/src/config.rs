@@ -135,8 +135,12 @@ pub struct ServerConfig {
     pub min_channels: u8,
     /// The most streams at a time.
     pub max_streams: usize,
-    /// The most connections that wait for a stream.
+    /// The most channels that a stream may have.
+    pub max_channels: u8,
+    /// The most connections without an open stream.
     pub max_waiting: usize,
+    /// The most memory for the records of open streams, in bytes.
+    pub max_memory: u64,
     /// What clients are told about this server's addresses.
     pub directory: Option<ServerDirectory>,
     /// The directory of the configuration, where files are that it names.
@@ -296,8 +300,10 @@ struct RawServer {
     #[serde(default)]
     rng: Rng,
     min_channels: Option<u8>,
+    max_channels: Option<u8>,
     max_streams: Option<usize>,
     max_waiting: Option<usize>,
+    max_memory_mib: Option<usize>,
     directory: Option<RawServerDirectory>,
 }
 
@@ -380,11 +386,17 @@ impl ServerConfig {
     /// When it is not one.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
         let raw: RawServer = toml::from_str(text)?;
-        check_channels(raw.listen.len())?;
+        let listeners = check_channels(raw.listen.len())?;
         let min_channels = raw.min_channels.unwrap_or(2);
         if !(1..=MAX_CHANNELS).contains(&min_channels) {
             let found = usize::from(min_channels);
             return Err(ConfigError::Range { key: "min_channels", found, range: "1 to 16" });
+        }
+        // Clients of a server with one address may have several ways to it.
+        let max_channels = raw.max_channels.unwrap_or(listeners.max(min_channels));
+        if !(min_channels..=MAX_CHANNELS).contains(&max_channels) {
+            let (key, found, range) = ("max_channels", max_channels.into(), "min_channels to 16");
+            return Err(ConfigError::Range { key, found, range });
         }
         let allow = |text: String| {
             let key = "allow";
@@ -400,11 +412,19 @@ impl ServerConfig {
             rng: raw.rng,
             min_channels,
             max_streams: check_max_streams(raw.max_streams)?,
+            max_channels,
             max_waiting: match raw.max_waiting.unwrap_or(8192) {
                 found @ 64..=1_000_000 => found,
                 found => {
                     let range = "64 to 1000000";
                     return Err(ConfigError::Range { key: "max_waiting", found, range });
+                }
+            },
+            max_memory: match raw.max_memory_mib.unwrap_or(512) {
+                found @ 16..=1_000_000 => (found as u64) << 20,
+                found => {
+                    let range = "16 to 1000000";
+                    return Err(ConfigError::Range { key: "max_memory_mib", found, range });
                 }
             },
         })

@@ -49,7 +49,7 @@ pub enum StreamError {
     /// The two ends did not agree on which connections belong together.
     #[error(
         "the channels were not associated: {0}; if that goes on, see whether threshold, number of channels and \
-         integrity fit min_channels and integrity of the server"
+         integrity fit min_channels, max_channels and integrity of the server"
     )]
     Association(#[from] ClientAbort),
     /// The server does not connect to the service.

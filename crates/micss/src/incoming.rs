@@ -11,13 +11,15 @@
 mod dispute;
 
 use std::collections::VecDeque;
+use std::task::Poll;
 use std::time::Duration;
 
 use sharing::{Joiner, Sharing};
 use zeroize::Zeroizing;
 
-use self::dispute::Candidate;
+use self::dispute::Dispute;
 use crate::buffer::Buffer;
+use crate::open_streams::Lease;
 use crate::record::{self, HEADER_LEN, Kind, MAX_OPENING, MAX_RECORD, RecordError, SMALL_RECORD};
 
 /// How long a record that has begun may wait for its next byte: a peer always sends records whole,
@@ -76,10 +78,8 @@ pub struct Incoming {
     record_len: Option<usize>,
     /// The longest that it may be.
     longest: usize,
-    /// Whether channels contradict each other about it.
-    is_disputed: bool,
-    /// Who may be right then.
-    candidates: Vec<Candidate>,
+    /// Channels contradict each other about it.
+    dispute: Option<Dispute>,
     /// How far all channels' parts have been used up. The same for all: they are in step.
     start: usize,
     /// How long the buffer's parts are.
@@ -87,6 +87,8 @@ pub struct Incoming {
     /// The channels' shares, then the joined record: `n + 1` parts of one length. No memory at all
     /// until a share arrives.
     buffer: Buffer,
+    /// How much memory that may be, where it is limited.
+    lease: Lease,
 }
 
 #[derive(Clone, Default)]
@@ -109,11 +111,11 @@ impl Incoming {
             channels: vec![Channel::default(); usize::from(sharing.shares())],
             record_len: None,
             longest: MAX_RECORD,
-            is_disputed: false,
-            candidates: Vec::new(),
+            dispute: None,
             start: 0,
             room: SMALL_RECORD,
             buffer: Buffer::default(),
+            lease: Lease::default(),
         }
     }
 
@@ -129,6 +131,11 @@ impl Incoming {
     /// longer they are the more work it is to find out who lies.
     pub fn expect_opening(&mut self) {
         self.longest = MAX_OPENING;
+    }
+
+    /// From here on, long records need memory of this lease.
+    pub(crate) fn limit_memory(&mut self, lease: Lease) {
+        self.lease = lease;
     }
 
     /// Goes on without a channel, if that is possible. Returns whether it is.
@@ -265,22 +272,47 @@ impl Incoming {
     /// The next of the stream, if it is there. To be asked again until it is not.
     ///
     /// # Errors
-    /// When the shares do not make a stream. Nothing that came later may be used then.
+    /// When the shares do not make a stream, or there is no memory for a long record. Nothing that came later
+    /// may be used then.
     pub fn take_next(&mut self) -> Result<Option<Received<'_>>, RecordError> {
-        if !self.records {
-            return self.next_bytes();
+        loop {
+            if let Poll::Ready(next) = self.poll_next()? {
+                return Ok(next.map(|(kind, len)| self.received(kind, len)));
+            }
         }
-        let Some((kind, len)) = self.next_record()? else { return Ok(None) };
-        let record = self.plain(len);
-        Ok(Some(Received { kind, payload: &record[HEADER_LEN..] }))
     }
 
-    /// The kind and the length of the next record, once it is verified and lies in the last part of the
-    /// buffer.
-    fn next_record(&mut self) -> Result<Option<(Kind, usize)>, RecordError> {
+    /// The kind of the next of the stream and the length of its payload, if it is there, for
+    /// [`received`](Self::received). Pending: it is not known yet which channels are right, and finding out
+    /// takes another call, each of which takes a fraction of a millisecond. Others should have their turn
+    /// between two.
+    ///
+    /// # Errors
+    /// As [`take_next`](Self::take_next).
+    pub fn poll_next(&mut self) -> Result<Poll<Option<(Kind, usize)>>, RecordError> {
+        if self.records { self.next_record() } else { self.next_bytes().map(Poll::Ready) }
+    }
+
+    /// What [`poll_next`](Self::poll_next) has just found.
+    pub fn received(&self, kind: Kind, len: usize) -> Received<'_> {
+        let header = if self.records { HEADER_LEN } else { 0 };
+        let payload = if len > 0 { &self.plain(header + len)[header..] } else { &[] };
+        Received { kind, payload }
+    }
+
+    /// Whether the next record is one that opens a stream.
+    pub(crate) fn is_opening(&self) -> bool {
+        self.longest == MAX_OPENING
+    }
+
+    /// The kind of the next record and the length of its payload, once it is verified and lies in the last
+    /// part of the buffer.
+    fn next_record(&mut self) -> Result<Poll<Option<(Kind, usize)>>, RecordError> {
         loop {
-            if self.is_disputed {
-                self.settle()?;
+            if self.dispute.is_some() {
+                if self.settle()?.is_pending() {
+                    return Ok(Poll::Pending);
+                }
             } else if self.record_len.is_none() && self.available() >= HEADER_LEN {
                 let mut header = Zeroizing::new([0; HEADER_LEN]);
                 let shares: Vec<usize> = self.live().take(self.threshold).collect();
@@ -289,20 +321,23 @@ impl Incoming {
                     Some(len) if self.agree_with(&shares, &*header) => self.record_len = Some(len),
                     _ => {
                         self.dispute()?;
-                        continue;
+                        return Ok(Poll::Pending);
                     }
                 }
-                self.make_room();
+                self.make_room()?;
             }
             match self.record_len {
                 Some(len) if self.available() >= len => match self.take_record(len) {
-                    Ok(kind) => return Ok(Some((kind, len))),
-                    Err(RecordError::Tampered) => self.dispute()?,
+                    Ok(kind) => return Ok(Poll::Ready(Some((kind, len - HEADER_LEN)))),
+                    Err(RecordError::Tampered) => {
+                        self.dispute()?;
+                        return Ok(Poll::Pending);
+                    }
                     Err(other) => return Err(other),
                 },
                 _ => {
                     if !self.lose_those_that_ended()? {
-                        return Ok(None);
+                        return Ok(Poll::Ready(None));
                     }
                 }
             }
@@ -315,17 +350,18 @@ impl Incoming {
     }
 
     /// Without records: as many bytes as there are on every channel.
-    fn next_bytes(&mut self) -> Result<Option<Received<'_>>, RecordError> {
+    fn next_bytes(&mut self) -> Result<Option<(Kind, usize)>, RecordError> {
         let available = self.available();
         if available > 0 {
             let full = self.live().any(|channel| self.channels[channel].end == self.room);
             if full && self.room == SMALL_RECORD {
-                self.grow();
+                // Without memory, pieces stay short.
+                let _ = self.grow();
             }
             let shares: Vec<usize> = self.live().take(self.threshold).collect();
             self.join_plain(&shares, available);
-            self.advance(available);
-            return Ok(Some(Received { kind: Kind::Data, payload: self.plain(available) }));
+            self.advance(available)?;
+            return Ok(Some((Kind::Data, available)));
         }
         let ahead = self.live().any(|channel| self.channels[channel].end > self.start);
         let ended = |channel: usize| {
@@ -333,7 +369,7 @@ impl Incoming {
             closed && end == self.start
         };
         match (self.live().all(ended), self.live().any(ended)) {
-            (true, _) => Ok(Some(Received { kind: Kind::Finish, payload: &[] })),
+            (true, _) => Ok(Some((Kind::Finish, 0))),
             // It will never have the bytes that others have.
             (false, true) if ahead => Err(RecordError::Uneven),
             _ => Ok(None),
@@ -379,14 +415,14 @@ impl Incoming {
         self.join_plain(&shares, len);
         let kind = record::verify(self.plain(len))?;
         (self.record_len, self.longest) = (None, MAX_RECORD);
-        self.advance(len);
+        self.advance(len)?;
         Ok(kind)
     }
 
     /// Is done with the next `len` bytes of all channels.
-    fn advance(&mut self, len: usize) {
+    fn advance(&mut self, len: usize) -> Result<(), RecordError> {
         self.start += len;
-        self.make_room();
+        self.make_room()
     }
 
     /// What was joined last into the last part of the buffer.
@@ -406,15 +442,16 @@ impl Incoming {
     }
 
     /// Has the parts hold the record that has begun, or the header of any, if too little is left.
-    fn make_room(&mut self) {
+    fn make_room(&mut self) -> Result<(), RecordError> {
         let needed = self.record_len.unwrap_or(0) + HEADER_LEN;
         if needed > self.room {
-            self.grow();
+            self.grow()?;
         }
         let drained = self.live().all(|channel| self.channels[channel].end == self.start);
         if drained || self.start + needed > self.room {
             self.compact();
         }
+        Ok(())
     }
 
     /// Moves what is there to the front of the parts.
@@ -429,14 +466,18 @@ impl Incoming {
     }
 
     /// Has the parts hold any record. What a joined record was is lost.
-    fn grow(&mut self) {
+    fn grow(&mut self) -> Result<(), RecordError> {
         let room = MAX_RECORD + HEADER_LEN;
+        if !self.lease.resize((room - SMALL_RECORD) * (self.channels.len() + 1)) {
+            return Err(RecordError::NoMemory);
+        }
         let mut longer = Buffer::new(room * (self.channels.len() + 1));
         for (index, channel) in self.channels.iter().enumerate() {
             let filled = &self.buffer[self.room * index..][..channel.end];
             longer[room * index..][..channel.end].copy_from_slice(filled);
         }
         (self.buffer, self.room) = (longer, room);
+        Ok(())
     }
 
     /// Gives back memory that an idle stream does not need. Only while nothing waits.
@@ -444,6 +485,7 @@ impl Incoming {
         if self.live().all(|channel| self.channels[channel].end == 0) {
             self.room = SMALL_RECORD;
             self.buffer = Buffer::default();
+            self.lease.resize(0);
         }
     }
 }

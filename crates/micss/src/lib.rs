@@ -29,6 +29,7 @@ pub mod socks;
 pub mod target;
 pub mod trusted;
 
+mod admission;
 mod buffer;
 mod channel;
 pub mod client;
@@ -38,6 +39,7 @@ mod listening;
 mod liveness;
 mod lobby;
 mod meter;
+mod open_streams;
 mod opening;
 mod peers;
 mod pool;

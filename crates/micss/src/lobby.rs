@@ -1,24 +1,26 @@
 //! Where the server's connections wait for their association: each is greeted with a cookie, and leaves
 //! together with those that its client's list names.
+//!
+//! A connection keeps its place here until its stream has proved to be one: until the request is verified.
+//! When there are more than may be, those evicted are the oldest of the largest source.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use association::{
-    Acceptable, ConnectionId, Cookie, List, Message, OpenError, Protocol, Scheme, Server as Table,
-    ServerAbort, ServerConfig as TableConfig, ServerEvent, Terms,
+    Acceptable, ConnectionId, Cookie, Kind, List, Message, MessageError, OpenError, Protocol,
+    Scheme, Server as Table, ServerAbort, ServerConfig as TableConfig, ServerEvent, Terms,
 };
-use ipnet::Ipv6Net;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, warn};
 use zeroize::Zeroizing;
 
-use crate::MAX_CHANNELS;
+use crate::admission::Sources;
 use crate::config::{Integrity, ServerConfig};
 use crate::incoming::MOMENT;
 use crate::meter::{Meter, Metered};
@@ -29,14 +31,10 @@ use crate::server::{OPTION_NO_RECORDS, OPTION_ONCE};
 /// does not take one that is just being closed.
 pub(crate) const WAITING_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// How many sources it takes to fill all places. Whoever opens connections and leaves them closes his own
-/// oldest when he has his part, and a client that loses some of those it keeps ready makes others.
-const SOURCES: usize = 4;
-
 /// The longest piece that is read before the association. What follows the list in it is the stream's.
 const MAX_READ: usize = 1024;
 
-/// The connections that wait, and who waits with each.
+/// The connections that have no open stream.
 pub(crate) struct Lobby {
     epoch: Instant,
     state: Mutex<State>,
@@ -44,12 +42,13 @@ pub(crate) struct Lobby {
 
 struct State {
     table: Table,
-    waiting: HashMap<ConnectionId, Waiting>,
-    /// Those of each source, the oldest first.
-    sources: HashMap<IpAddr, BTreeSet<ConnectionId>>,
-    /// How many of one source may wait.
-    most_of_source: usize,
+    places: HashMap<ConnectionId, Holder>,
+    /// Whose they are.
+    sources: Sources,
+    /// How many there may be.
+    max_waiting: usize,
     next_id: u64,
+    counts: Counts,
     /// Connections that were not taken in.
     refused: Rarely,
     /// Connections that had to make room.
@@ -58,11 +57,35 @@ struct State {
     unfit: Rarely,
 }
 
-/// A connection that waits.
-struct Waiting {
-    source: IpAddr,
-    /// Where its seat goes. Without it, the connection is closed.
-    seat: oneshot::Sender<Seat>,
+/// What became of those that waited, since the start.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    /// Connections that were closed to make room for others.
+    pub(crate) evicted: u64,
+    /// Streams that were ended for the same reason before their request was verified.
+    pub(crate) unopened_evicted: u64,
+    /// Connections whose client asked for terms that it does not get.
+    pub(crate) turned_away: u64,
+}
+
+/// Who has a place.
+enum Holder {
+    /// A connection that waits for the others of its list. Where its seat goes: without it, it is closed.
+    Waiting(oneshot::Sender<Seat>),
+    /// One of a stream whose request is not verified yet. What ends that.
+    Unopened(Arc<Notify>),
+}
+
+/// A connection's place among those that have no open stream. It is free again when this is dropped.
+pub(crate) struct Place {
+    lobby: Arc<Lobby>,
+    id: ConnectionId,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.lobby.with(|state, _| state.leave(self.id));
+    }
 }
 
 /// A client's connection.
@@ -73,6 +96,8 @@ pub(crate) struct Connection {
     pub(crate) peer: SocketAddr,
     /// What was read of it and belongs to the stream.
     pub(crate) rest: Zeroizing<Vec<u8>>,
+    /// Its place, until the stream opens.
+    pub(crate) place: Place,
 }
 
 /// Connections that belong together.
@@ -81,6 +106,8 @@ pub(crate) struct Association {
     pub(crate) list: List,
     /// The connections, by their channels' indices.
     pub(crate) connections: BTreeMap<usize, Connection>,
+    /// Notified when the stream has to make room for others before its request is verified.
+    pub(crate) evicted: Arc<Notify>,
 }
 
 /// A connection's place among those that belong together: its channel's index.
@@ -94,6 +121,7 @@ struct Gathering {
     list: List,
     /// How many there are.
     seats: usize,
+    evicted: Arc<Notify>,
     connections: Mutex<BTreeMap<usize, Connection>>,
 }
 
@@ -106,6 +134,7 @@ impl Seat {
         is_complete.then(|| Association {
             list: self.table.list.clone(),
             connections: std::mem::take(&mut all),
+            evicted: Arc::clone(&self.table.evicted),
         })
     }
 }
@@ -115,10 +144,11 @@ impl Lobby {
     pub(crate) fn new(config: &ServerConfig) -> Self {
         let state = State {
             table: Table::new(table(config)),
-            waiting: HashMap::new(),
-            sources: HashMap::new(),
-            most_of_source: most_of_source(config),
+            places: HashMap::new(),
+            sources: Sources::default(),
+            max_waiting: config.max_waiting,
             next_id: 0,
+            counts: Counts::default(),
             refused: Rarely::default(),
             closed: Rarely::default(),
             unfit: Rarely::default(),
@@ -130,30 +160,36 @@ impl Lobby {
     pub(crate) fn reconfigure(&self, config: &ServerConfig) {
         self.with(|state, _| {
             state.table.reconfigure(table(config));
-            state.most_of_source = most_of_source(config);
+            state.max_waiting = config.max_waiting;
         });
+    }
+
+    /// How many have no open stream, and what became of others.
+    pub(crate) fn counts(&self) -> (u64, Counts) {
+        self.with(|state, _| (state.sources.total(), state.counts))
     }
 
     /// Sees one connection through the handshake. Returns all connections of its association if it was the
     /// last of them.
     pub(crate) async fn welcome(
-        &self,
+        self: &Arc<Self>,
         mut stream: TcpStream,
         peer: SocketAddr,
         meter: Arc<Meter>,
     ) -> Option<Association> {
         let random = sharing::Generator::system().array();
         let cookie = Cookie::new(random.map_err(|error| self.refuse(peer, &error)).ok()?);
-        let opened = self.open(cookie, source(peer.ip()));
-        let (id, seat) = opened.map_err(|error| self.refuse(peer, &error)).ok()?;
+        let opened = self.open(cookie, peer.ip());
+        // Who leaves gives up the place first, so that nobody is given a seat who does not wait for it.
+        let (mut seat, place) = opened.map_err(|error| self.refuse(peer, &error)).ok()?;
         meter.ready.up();
-        let guest = Guest { lobby: self, id, meter: &meter };
+        let guest = Guest { place: &place, meter: &meter };
         let greeting = Message::Cookie(cookie).encode();
         timeout(WAITING_TIMEOUT, stream.write_all(&greeting)).await.ok()?.ok()?;
-        let (seat, rest) = guest.wait(&mut stream, seat).await?;
+        let (seat, rest) = guest.wait(&mut stream, &mut seat).await?;
         drop(guest);
         let stream = Metered::new(stream, meter, seat.index);
-        seat.take(Connection { stream, peer, rest })
+        seat.take(Connection { stream, peer, rest, place })
     }
 
     fn refuse(&self, peer: SocketAddr, error: &dyn std::fmt::Display) {
@@ -162,23 +198,27 @@ impl Lobby {
         }
     }
 
-    /// Takes in a connection of a source. Its seat comes through the receiver, whose end means that it has
-    /// none.
+    /// Takes in a connection of a source; another has to go if there are too many. Its seat comes through the
+    /// receiver, whose end means that it has none.
     fn open(
-        &self,
+        self: &Arc<Self>,
         cookie: Cookie,
         source: IpAddr,
-    ) -> Result<(ConnectionId, oneshot::Receiver<Seat>), OpenError> {
-        self.with(|state, now| {
-            state.make_room(source);
+    ) -> Result<(oneshot::Receiver<Seat>, Place), OpenError> {
+        let (id, receiver) = self.with(|state, now| {
             let id = ConnectionId(state.next_id);
-            state.table.open(id, cookie, now)?;
+            state.sources.take(id.0, source, 1);
+            state.make_room();
+            if let Err(error) = state.table.open(id, cookie, now) {
+                state.sources.remove(id.0);
+                return Err(error);
+            }
             state.next_id += 1;
             let (seat, receiver) = oneshot::channel();
-            state.waiting.insert(id, Waiting { source, seat });
-            state.sources.entry(source).or_default().insert(id);
+            state.places.insert(id, Holder::Waiting(seat));
             Ok((id, receiver))
-        })
+        })?;
+        Ok((receiver, Place { lobby: Arc::clone(self), id }))
     }
 
     /// Has the table handle something, and hands out the seats that come of it.
@@ -197,71 +237,106 @@ impl State {
                 // The cookie is known without it, and whoever serves the stream sends the confirm.
                 ServerEvent::Transmit { .. } => {}
                 ServerEvent::Associated { list, connections } if is_unfit(list.terms()) => {
-                    let removed =
-                        connections.into_iter().flatten().filter_map(|id| self.remove(id));
-                    let sources: Vec<IpAddr> = removed.map(|waiting| waiting.source).collect();
-                    self.turn_away(sources.first().copied());
-                }
-                ServerEvent::Associated { list, connections } => {
-                    let seats = connections.iter().flatten().count();
-                    let table = Arc::new(Gathering { list, seats, connections: Mutex::default() });
-                    for (index, id) in connections.into_iter().enumerate() {
-                        if let Some(waiting) = id.and_then(|id| self.remove(id)) {
-                            // Nobody listens when the connection's task has ended.
-                            let _ = waiting.seat.send(Seat { table: Arc::clone(&table), index });
-                        }
+                    let ids: Vec<ConnectionId> = connections.into_iter().flatten().collect();
+                    let source = ids.first().and_then(|id| self.sources.source(id.0));
+                    self.turn_away(source);
+                    for id in ids {
+                        self.leave(id);
                     }
                 }
+                ServerEvent::Associated { list, connections } => self.seat(list, connections),
                 ServerEvent::Aborted { id, reason } => {
                     debug!(%reason, "connection not associated");
-                    let source = self.remove(id).map(|waiting| waiting.source);
-                    if reason == ServerAbort::Terms {
-                        self.turn_away(source);
+                    if is_about_terms(reason) {
+                        self.turn_away(self.sources.source(id.0));
                     }
+                    self.leave(id);
                 }
+            }
+        }
+    }
+
+    /// Gives connections that belong together their seats.
+    fn seat(&mut self, list: List, connections: Vec<Option<ConnectionId>>) {
+        let seats = connections.iter().flatten().count();
+        let evicted = Arc::new(Notify::new());
+        let table = Arc::new(Gathering {
+            list,
+            seats,
+            evicted: Arc::clone(&evicted),
+            connections: Mutex::default(),
+        });
+        for (index, id) in connections.into_iter().enumerate() {
+            let holder = id.and_then(|id| self.places.get_mut(&id));
+            let Some(holder) = holder else { continue };
+            let unopened = Holder::Unopened(Arc::clone(&evicted));
+            if let Holder::Waiting(seat) = std::mem::replace(holder, unopened) {
+                // Nobody listens when the connection's task has ended.
+                let _ = seat.send(Seat { table: Arc::clone(&table), index });
             }
         }
     }
 
     /// A client asks for terms that it does not get.
     fn turn_away(&mut self, source: Option<IpAddr>) {
+        self.counts.turned_away += 1;
         if let Some(so_often) = self.unfit.happened() {
             warn!(
                 ?source,
                 so_often,
-                "connections turned away: their client has fewer channels or a lower threshold than \
-                 min_channels, or another integrity"
+                "connections turned away: their client has a lower threshold than min_channels, more \
+                 channels than max_channels, or another integrity"
             );
         }
     }
 
-    /// Closes the oldest connection of a source that has as many as it may.
-    fn make_room(&mut self, source: IpAddr) {
-        let own = self.sources.get(&source).filter(|own| own.len() >= self.most_of_source);
-        let Some(&oldest) = own.and_then(BTreeSet::first) else { return };
-        self.table.handle_closed(oldest);
-        self.remove(oldest);
-        if let Some(closed) = self.closed.happened() {
-            warn!(%source, closed, "connections closed that waited: their source has too many");
+    /// While there are more connections than may be, closes the oldest of the source that has most.
+    fn make_room(&mut self) {
+        while self.sources.total() > self.max_waiting as u64 {
+            let Some(oldest) = self.sources.oldest_of_largest() else { return };
+            let source = self.sources.source(oldest);
+            self.counts.evicted += 1;
+            if let Some(Holder::Unopened(evicted)) = self.leave(ConnectionId(oldest)) {
+                self.counts.unopened_evicted += 1;
+                evicted.notify_one();
+            }
+            if let Some(closed) = self.closed.happened() {
+                let max_waiting = self.max_waiting;
+                warn!(
+                    ?source,
+                    closed,
+                    max_waiting,
+                    "connections closed that have no open stream: limit reached, and this source has \
+                     most of them; if it is no client, let a firewall drop it"
+                );
+            }
         }
     }
 
-    /// A connection waits no more.
-    fn remove(&mut self, id: ConnectionId) -> Option<Waiting> {
-        let waiting = self.waiting.remove(&id)?;
-        if let Some(own) = self.sources.get_mut(&waiting.source) {
-            own.remove(&id);
-            if own.is_empty() {
-                self.sources.remove(&waiting.source);
-            }
-        }
-        Some(waiting)
+    /// A connection has no place any more.
+    fn leave(&mut self, id: ConnectionId) -> Option<Holder> {
+        self.sources.remove(id.0);
+        let holder = self.places.remove(&id);
+        // It may have left the table before, and then this changes nothing there.
+        self.table.handle_closed(id);
+        holder
     }
 }
 
 /// Whether a stream could lose channels, and nobody could tell which carry other bytes than were sent.
 fn is_unfit(terms: Terms) -> bool {
     terms.threshold() < terms.channels() && terms.options() & OPTION_NO_RECORDS != 0
+}
+
+/// Whether a connection was given up for what its client asks for. A list of more channels than are allowed is
+/// not even read.
+fn is_about_terms(reason: ServerAbort) -> bool {
+    let too_long = |error| matches!(error, MessageError::BodyLength { kind: Kind::List, .. });
+    match reason {
+        ServerAbort::Terms => true,
+        ServerAbort::Message(error) => too_long(error),
+        _ => false,
+    }
 }
 
 /// What the configuration means for the handshake.
@@ -271,7 +346,7 @@ fn table(config: &ServerConfig) -> TableConfig {
         protocols: vec![Protocol::MicssStream],
         schemes: vec![Scheme::Xor, Scheme::Shamir],
         min_threshold: config.min_channels,
-        max_channels: MAX_CHANNELS,
+        max_channels: config.max_channels,
         options: raw | OPTION_ONCE,
     };
     TableConfig {
@@ -282,22 +357,9 @@ fn table(config: &ServerConfig) -> TableConfig {
     }
 }
 
-fn most_of_source(config: &ServerConfig) -> usize {
-    (config.max_waiting / SOURCES).max(MAX_CHANNELS.into())
-}
-
-/// Whose a connection is, as far as its address tells. A host has many of IPv6, which begin alike.
-fn source(peer: IpAddr) -> IpAddr {
-    match peer.to_canonical() {
-        IpAddr::V6(address) => Ipv6Net::new_assert(address, 64).network().into(),
-        v4 @ IpAddr::V4(_) => v4,
-    }
-}
-
-/// A connection in the table. Whatever becomes of its task, it does not stay there.
+/// A connection that waits for its association.
 struct Guest<'a> {
-    lobby: &'a Lobby,
-    id: ConnectionId,
+    place: &'a Place,
     meter: &'a Meter,
 }
 
@@ -306,7 +368,7 @@ impl Guest<'_> {
     async fn wait(
         &self,
         stream: &mut TcpStream,
-        mut seat: oneshot::Receiver<Seat>,
+        seat: &mut oneshot::Receiver<Seat>,
     ) -> Option<(Seat, Zeroizing<Vec<u8>>)> {
         let deadline = Instant::now() + WAITING_TIMEOUT;
         let mut look = deadline;
@@ -315,7 +377,7 @@ impl Guest<'_> {
         loop {
             tokio::select! {
                 biased;
-                seat = &mut seat => return Some((seat.ok()?, rest)),
+                seat = &mut *seat => return Some((seat.ok()?, rest)),
                 // What follows the list has to wait.
                 read = stream.read(&mut *bytes), if rest.is_empty() => match read {
                     Ok(len @ 1..) => {
@@ -330,31 +392,30 @@ impl Guest<'_> {
                         break;
                     }
                     // It has waited long enough for the others, if they can be done without.
-                    self.lobby.with(|state, now| state.table.handle_timeout(now));
+                    self.place.lobby.with(|state, now| state.table.handle_timeout(now));
                     look = deadline;
                 }
             }
         }
         // It may have been given a seat just now, and the others wait for it there.
-        self.lobby.with(|state, _| state.table.handle_closed(self.id));
+        self.place.lobby.with(|state, _| state.table.handle_closed(self.place.id));
         Some((seat.try_recv().ok()?, rest))
     }
 
     /// Bytes came. Returns those that are the stream's: all, if the connection has just been associated; and
     /// until when it waits for others that it can do without.
     fn read(&self, bytes: &[u8]) -> (Zeroizing<Vec<u8>>, Option<Instant>) {
-        let (rest, patience) = self.lobby.with(|state, now| {
-            let rest = state.table.handle_bytes(self.id, bytes, now);
-            (rest, state.table.patience(self.id))
+        let (rest, patience) = self.place.lobby.with(|state, now| {
+            let rest = state.table.handle_bytes(self.place.id, bytes, now);
+            (rest, state.table.patience(self.place.id))
         });
         let rest = Zeroizing::new(rest.unwrap_or(bytes).to_vec());
-        (rest, patience.map(|patience| self.lobby.epoch + patience))
+        (rest, patience.map(|patience| self.place.lobby.epoch + patience))
     }
 }
 
 impl Drop for Guest<'_> {
     fn drop(&mut self) {
         self.meter.ready.down();
-        self.lobby.with(|state, _| state.table.handle_closed(self.id));
     }
 }

@@ -3,6 +3,7 @@
 use sharing::{Generator, RandomError, Sharing, Splitter};
 
 use crate::buffer::Buffer;
+use crate::open_streams::Lease;
 use crate::record::{self, HEADER_LEN, Kind, MAX_PAYLOAD, MAX_RECORD, SMALL_RECORD};
 
 /// A few records on their way to the channels.
@@ -30,6 +31,8 @@ pub struct Outgoing {
     fewest: usize,
     /// How long the shares are.
     len: usize,
+    /// How much memory the buffer may take, where that is limited.
+    lease: Lease,
 }
 
 impl Outgoing {
@@ -47,7 +50,13 @@ impl Outgoing {
             taken: vec![Some(0); channels],
             fewest: sharing.threshold().into(),
             len: 0,
+            lease: Lease::default(),
         }
+    }
+
+    /// From here on, long records need memory of this lease. Without it, records stay short.
+    pub(crate) fn limit_memory(&mut self, lease: Lease) {
+        self.lease = lease;
     }
 
     /// From here on, payloads are shared without a header: `integrity = "none"`. No channel may be lost any
@@ -103,7 +112,7 @@ impl Outgoing {
         self.begin();
         let needed = self.len + 2 * HEADER_LEN + len.min(MAX_PAYLOAD);
         let room = needed.next_power_of_two().min(MAX_RECORD);
-        if !self.may_seal() || room <= self.part().max(self.room) {
+        if !self.may_seal() || room <= self.part().max(self.room) || !self.may_take(room) {
             return;
         }
         let (part, sealed) = (self.part(), self.len);
@@ -120,10 +129,18 @@ impl Outgoing {
     pub fn payload_mut(&mut self) -> &mut [u8] {
         self.begin();
         if self.len == 0 && self.part() != self.room {
+            if !self.may_take(self.room) {
+                self.room = self.part().max(SMALL_RECORD);
+            }
             self.buffer = Buffer::new(self.room * (1 + self.taken.len()));
         }
         let end = self.part() - self.len;
         &mut self.buffer[HEADER_LEN.min(end)..end]
+    }
+
+    /// Whether there is memory for parts of this length.
+    fn may_take(&mut self, room: usize) -> bool {
+        self.lease.resize(room.saturating_sub(SMALL_RECORD) * (1 + self.taken.len()))
     }
 
     /// How long the buffer's parts are.
@@ -244,6 +261,7 @@ impl Outgoing {
         if self.is_taken() {
             self.room = SMALL_RECORD;
             self.buffer = Buffer::default();
+            self.lease.resize(0);
             self.begin();
         }
     }

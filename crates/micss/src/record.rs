@@ -74,6 +74,9 @@ pub enum RecordError {
         /// The channel's index.
         channel: usize,
     },
+    /// The record is long, and there is no memory left for it.
+    #[error("no memory for a long record: limit reached, see max_memory_mib")]
+    NoMemory,
     /// Without records: the channels ended after different numbers of bytes.
     #[error("the channels ended after different numbers of bytes")]
     Uneven,

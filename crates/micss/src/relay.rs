@@ -113,7 +113,7 @@ impl Channels {
     /// Reads on until the peer has said all, whatever that is.
     pub(crate) async fn hear_out(&mut self) {
         loop {
-            match self.incoming.take_next() {
+            match channel::take_next(&mut self.incoming).await {
                 Ok(Some(Received { kind: Kind::Finish | Kind::Abort, .. })) | Err(_) => return,
                 Ok(Some(_)) => {}
                 Ok(None) => {
@@ -362,7 +362,7 @@ async fn deliver<'a>(
         opening.answered(&mut channels, incoming).await?;
     }
     loop {
-        while let Some(received) = incoming.take_next()? {
+        while let Some(received) = channel::take_next(incoming).await? {
             match received.kind {
                 Kind::Data => application.write_all(received.payload).await,
                 Kind::Finish => {

@@ -1,31 +1,33 @@
 //! The server's end: associates the connections that belong together and connects each stream to
 //! the service it asks for, if that is allowed.
 
+use std::collections::BTreeMap;
 use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use association::{List, Message};
+use association::{List, Message, Terms};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::{debug, info, warn};
+use zeroize::Zeroizing;
 
 use crate::StreamError;
 use crate::channel;
 use crate::config::ServerConfig;
 use crate::directory::exchange::Answerer;
 use crate::listening::{Listening, Turn, accept, listen};
-use crate::lobby::{Association, Connection, Lobby};
+use crate::lobby::{Association, Connection, Lobby, Place};
 use crate::meter::{Meter, Tally};
-use crate::rarely::Rarely;
+use crate::open_streams::OpenStreams;
 use crate::record::Kind;
 use crate::relay::{Channels, Finished, GRACE, drain, log_end, reset_when_dropped};
 use crate::reload::{Reload, Reloader, reloads};
-use crate::status::Status;
+use crate::status::{Limits, Status};
 use crate::target::{Host, Refusal, Target};
 
 /// How long the other end may take for the first record: the request, or its answer.
@@ -54,6 +56,8 @@ pub struct Server {
 #[derive(Clone)]
 pub struct Handle {
     tally: Arc<Tally>,
+    lobby: Arc<Lobby>,
+    open: Arc<OpenStreams>,
     in_force: Arc<Mutex<InForce>>,
     reloader: Reloader<ServerConfig>,
 }
@@ -73,9 +77,11 @@ impl Server {
     pub async fn bind(config: ServerConfig) -> io::Result<Self> {
         let listening = listen(config.listen.iter().copied(), &[]).await?;
         let answerer = answerer(&config, &[]).await?;
+        let tally = Arc::new(Tally::new());
+        let (lobby, open) = (Arc::new(Lobby::new(&config)), Arc::new(OpenStreams::new(&config)));
         let in_force = Arc::new(Mutex::new(InForce::new(config, &listening, &[])?));
         let (reloader, reloads) = reloads();
-        let handle = Handle { tally: Arc::new(Tally::new()), in_force, reloader };
+        let handle = Handle { tally, lobby, open, in_force, reloader };
         Ok(Self { handle, reloads, listening, answerer })
     }
 
@@ -100,9 +106,8 @@ impl Server {
     /// Serves until `stop` comes, then accepts no more and waits for the streams under way, but
     /// not for ever.
     pub async fn run(mut self, stop: impl Future<Output = ()>) {
-        let tally = Arc::clone(&self.handle.tally);
         let (mut config, mut meters) = self.handle.in_force();
-        let lobby = Arc::new(Lobby::new(&config));
+        let lobby = Arc::clone(&self.handle.lobby);
         let mut told = self.answerer.as_ref().map(Answerer::listening).unwrap_or_default();
         let mut answering = answer(self.answerer.take());
         let mut waiting = JoinSet::new();
@@ -111,7 +116,7 @@ impl Server {
             let lobby = Arc::clone(&lobby);
             waiting.spawn(async move { lobby.welcome(stream, peer, meter).await });
         };
-        let (mut turn, mut too_many) = (Turn::default(), Rarely::default());
+        let mut turn = Turn::default();
         tokio::pin!(stop);
         loop {
             tokio::select! {
@@ -122,16 +127,8 @@ impl Server {
                 }
                 Some(associated) = waiting.join_next() => {
                     let Ok(Some(association)) = associated else { continue };
-                    let max_streams = config.max_streams;
-                    if streams.len() >= max_streams {
-                        tally.over_limit.up();
-                        if let Some(refused) = too_many.happened() {
-                            warn!(refused, max_streams, "streams refused: limit reached");
-                        }
-                        continue;
-                    }
-                    let (config, tally) = (Arc::clone(&config), Arc::clone(&tally));
-                    streams.spawn(async move { serve(&config, &tally, association).await });
+                    let (config, handle) = (Arc::clone(&config), self.handle.clone());
+                    streams.spawn(async move { serve(&config, &handle, association).await });
                 }
                 Some(finished) = streams.join_next() => {
                     for (Finished { stream, meter, .. }, peer) in finished.unwrap_or_default() {
@@ -143,6 +140,7 @@ impl Server {
                     if let Ok(answerer) = &taken {
                         (config, meters) = self.handle.in_force();
                         lobby.reconfigure(&config);
+                        self.handle.open.reconfigure(&config);
                         told = answerer.as_ref().map(Answerer::listening).unwrap_or_default();
                     }
                     // Who asked may have gone.
@@ -212,9 +210,24 @@ impl Handle {
     pub fn status(&self) -> Status {
         let in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
         let meters = in_force.meters.iter();
+        let (waiting, left) = self.lobby.counts();
+        let open = self.open.counts();
+        let limits = Limits {
+            waiting,
+            max_waiting: in_force.config.max_waiting as u64,
+            waiting_evicted: left.evicted,
+            unopened_evicted: left.unopened_evicted,
+            turned_away: left.turned_away,
+            max_streams: in_force.config.max_streams as u64,
+            streams_evicted: open.evicted,
+            memory_bytes: open.bytes,
+            max_memory_bytes: in_force.config.max_memory,
+            out_of_memory: open.out_of_memory,
+        };
         Status {
             uptime_s: self.tally.uptime().as_secs_f64(),
             streams: self.tally.streams(),
+            limits: Some(limits),
             channels: meters.map(|(address, meter)| meter.channel(address.to_string())).collect(),
         }
     }
@@ -239,66 +252,114 @@ impl Handle {
 /// if they can be used again.
 async fn serve(
     config: &ServerConfig,
-    tally: &Arc<Tally>,
-    association: Association,
+    handle: &Handle,
+    Association { list, connections, evicted }: Association,
 ) -> Vec<(Finished, SocketAddr)> {
-    let _under_way = tally.begin();
-    let peers: Vec<_> =
-        association.connections.values().map(|connection| connection.peer).collect();
-    let (target, channels, service) = match open(config, association).await {
-        Ok(opened) => opened,
+    let Some(peer) = connections.values().next().map(|connection| connection.peer) else {
+        return Vec::new();
+    };
+    let peers: Vec<SocketAddr> = connections.values().map(|connection| connection.peer).collect();
+    let tally = &handle.tally;
+    let request = async {
+        let (mut channels, places) = channels(config, list.terms(), connections)?;
+        let request = receive_request(&mut channels).await?;
+        // Only now does it count among the streams that are open, and no more among connections that wait.
+        let open = handle.open.open(peer.ip(), list.terms().channels().into());
+        drop(places);
+        Ok((channels, request, open))
+    };
+    let requested = tokio::select! {
+        requested = request => requested,
+        () = evicted.notified() => return Vec::new(),
+    };
+    let (mut channels, request, open) = match requested {
+        Ok((channels, request, Some(open))) => (channels, request, open),
+        Ok((.., None)) => {
+            tally.over_limit.up();
+            return Vec::new();
+        }
         Err(error) => {
-            tally.unopened(&error);
-            match &error {
-                StreamError::Refused(_) => info!(%error, "stream not opened"),
-                _ => {
-                    if let Some(so_often) = tally.strange() {
-                        let peer = peers.first();
-                        warn!(?peer, %error, so_often, "streams not opened: strangers, or TAMPERING");
-                    }
-                }
-            }
+            not_opened(tally, peer, &error);
             return Vec::new();
         }
     };
-    debug!(%target, channels = peers.len(), "stream opened");
-    let over = log_end(tally, &target, channels.relay(service, None).await);
+    let _under_way = tally.begin();
+    channels.incoming.limit_memory(open.lease());
+    channels.outgoing.limit_memory(open.lease());
+    let carry = async {
+        let (target, service) = match answer_request(config, list, &request, &mut channels).await {
+            Ok(opened) => opened,
+            Err(error) => {
+                not_opened(tally, peer, &error);
+                return Vec::new();
+            }
+        };
+        channel::give_up_lost(&channels.streams, &mut channels.incoming);
+        debug!(%target, channels = peers.len(), "stream opened");
+        log_end(tally, &target, channels.relay(service, None).await)
+    };
+    let over = tokio::select! {
+        over = carry => over,
+        () = open.evicted() => return Vec::new(),
+    };
     // A client that has sent more than its stream has not waited for the next cookie.
     let waits = over.iter().all(|connection| connection.rest.is_empty());
     if waits { over.into_iter().zip(peers).collect() } else { Vec::new() }
 }
 
-/// Hears which service the client wants, and connects to it.
-async fn open(
+/// Counts and logs that a stream has not opened.
+fn not_opened(tally: &Tally, peer: SocketAddr, error: &StreamError) {
+    tally.unopened(error);
+    match error {
+        StreamError::Refused(_) => info!(%error, "stream not opened"),
+        _ => {
+            if let Some(so_often) = tally.strange() {
+                warn!(%peer, %error, so_often, "streams not opened: strangers, or TAMPERING");
+            }
+        }
+    }
+}
+
+/// The channels of an association, and the places in which its connections have waited.
+fn channels(
     config: &ServerConfig,
-    Association { list, connections }: Association,
-) -> Result<(Target, Channels, TcpStream), StreamError> {
-    let apart = |(channel, Connection { stream, rest, .. })| ((channel, stream), (channel, rest));
-    let (streams, rests): (_, Vec<_>) = connections.into_iter().map(apart).unzip();
-    let mut channels = Channels::new(streams, list.terms(), config.rng.generator()?);
+    terms: Terms,
+    connections: BTreeMap<usize, Connection>,
+) -> Result<(Channels, Vec<Place>), StreamError> {
+    let (mut streams, mut rests, mut places) = (BTreeMap::new(), Vec::new(), Vec::new());
+    for (channel, Connection { stream, rest, place, .. }) in connections {
+        streams.insert(channel, stream);
+        rests.push((channel, rest));
+        places.push(place);
+    }
+    let mut channels = Channels::new(streams, terms, config.rng.generator()?);
     for (channel, rest) in &rests {
         channels.incoming.put(*channel, rest);
     }
-    let (target, service) = answer_request(config, list, &mut channels).await?;
-    channel::give_up_lost(&channels.streams, &mut channels.incoming);
-    Ok((target, channels, service))
+    Ok((channels, places))
 }
 
+/// Waits until it is verified which service the client wants.
+async fn receive_request(channels: &mut Channels) -> Result<Zeroizing<Vec<u8>>, StreamError> {
+    match channels.receive(ANSWER_TIMEOUT).await? {
+        (Kind::Open, request) => Ok(request),
+        (kind, _) => Err(StreamError::Unexpected(kind)),
+    }
+}
+
+/// Connects to the service that a client wants, and tells it.
 async fn answer_request(
     config: &ServerConfig,
     list: List,
+    request: &[u8],
     channels: &mut Channels,
 ) -> Result<(Target, TcpStream), StreamError> {
     let records = list.terms().options() & OPTION_NO_RECORDS == 0;
-    let (kind, payload) = channels.receive(ANSWER_TIMEOUT).await?;
-    if kind != Kind::Open {
-        return Err(StreamError::Unexpected(kind));
-    }
     if !records {
         channels.incoming.drop_records();
     }
     channels.outgoing.precede(Message::Confirm(list).encode());
-    match connect(config, &payload).await {
+    match connect(config, request).await {
         Ok(opened) => {
             // A client that has said something already waits for what the service says to that.
             let waits_for_this = channels.incoming.patience().is_none();

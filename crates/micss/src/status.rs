@@ -10,6 +10,9 @@ pub struct Status {
     pub uptime_s: f64,
     /// The streams.
     pub streams: Streams,
+    /// A server's limits, and how often they were reached.
+    #[serde(default)]
+    pub limits: Option<Limits>,
     /// A client's channels to each of its servers, or the addresses where a server listens.
     pub channels: Vec<Channel>,
 }
@@ -29,6 +32,32 @@ pub struct Streams {
     pub tampered: u64,
     /// Those that did not begin, because there were as many as the configuration allows.
     pub over_limit: u64,
+}
+
+/// What a server has of what it gives to whoever comes, and how often there was not enough.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// The connections without an open stream, and how many may be: `max_waiting`.
+    pub waiting: u64,
+    /// See `waiting`.
+    pub max_waiting: u64,
+    /// Connections that were closed to make room for others of these.
+    pub waiting_evicted: u64,
+    /// The streams among them that were associated, and whose request was not verified yet.
+    pub unopened_evicted: u64,
+    /// Connections whose clients asked for terms that they do not get.
+    pub turned_away: u64,
+    /// The most open streams. How many there are is among the streams, `under_way`; those that were refused,
+    /// `over_limit`.
+    pub max_streams: u64,
+    /// Open streams that were ended to make room for those of another source.
+    pub streams_evicted: u64,
+    /// The bytes that are set aside for records of open streams, and how many may be: `max_memory_mib`.
+    pub memory_bytes: u64,
+    /// See `memory_bytes`.
+    pub max_memory_bytes: u64,
+    /// How often a stream was ended or refused, or had to do with short records, as there was no memory.
+    pub out_of_memory: u64,
 }
 
 /// A channel of a client's, or an address where a server listens.

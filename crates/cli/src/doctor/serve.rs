@@ -41,7 +41,7 @@ pub(crate) fn findings(config: &ServerConfig) -> Result<Vec<Finding>, Failure> {
     findings.extend(runtime.block_on(services(&config.allow)));
     runtime.shutdown_background();
     let possible = within_limits(config.clone()).max_streams;
-    findings.push(host::open_files(config.max_streams, possible, config.listen.len()));
+    findings.push(host::open_files(config.max_streams, possible, config.max_channels.into()));
     findings.push(host::random());
     Ok(findings)
 }

@@ -12,6 +12,7 @@ use hyper::body::Bytes;
 use hyper::header::CONTENT_TYPE;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use micss::status::Limits;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
@@ -149,6 +150,9 @@ fn streams(metrics: &mut Metrics, labels: &str, named: &Named) {
         let labels = format!("{labels},end=\"{end}\"");
         metrics.add("sunder_streams_total", COUNTER, "Streams that are over.", &labels, count);
     }
+    if let Some(limits) = &named.status.limits {
+        limited(metrics, labels, limits);
+    }
     for (index, channel) in named.status.channels.iter().enumerate() {
         let (number, server) = (index + 1, escaped(&channel.server));
         let labels = format!("{labels},channel=\"{number}\",server=\"{server}\"");
@@ -175,6 +179,60 @@ fn streams(metrics: &mut Metrics, labels: &str, named: &Named) {
             let help = "How long a round trip took.";
             add("sunder_channel_round_trip_seconds", GAUGE, help, rtt_ms / 1e3);
         }
+    }
+}
+
+/// What a server's limits are, what there is, and how often they were reached.
+fn limited(metrics: &mut Metrics, labels: &str, limits: &Limits) {
+    for (name, help, value) in [
+        ("sunder_waiting_connections", "Connections without an open stream.", limits.waiting),
+        (
+            "sunder_waiting_connections_max",
+            "How many of these may be: max_waiting.",
+            limits.max_waiting,
+        ),
+        ("sunder_streams_max", "How many streams may be open: max_streams.", limits.max_streams),
+        (
+            "sunder_record_memory_bytes",
+            "What is set aside for records of open streams.",
+            limits.memory_bytes,
+        ),
+        (
+            "sunder_record_memory_max_bytes",
+            "How much that may be: max_memory_mib.",
+            limits.max_memory_bytes,
+        ),
+    ] {
+        metrics.add(name, GAUGE, help, labels, value);
+    }
+    for (name, help, value) in [
+        (
+            "sunder_waiting_evicted_total",
+            "Connections closed to make room for others without an open stream.",
+            limits.waiting_evicted,
+        ),
+        (
+            "sunder_unopened_evicted_total",
+            "Streams among them whose request was not verified yet.",
+            limits.unopened_evicted,
+        ),
+        (
+            "sunder_turned_away_total",
+            "Connections whose client asked for other terms than the server's.",
+            limits.turned_away,
+        ),
+        (
+            "sunder_streams_evicted_total",
+            "Open streams that were ended to make room for those of other sources.",
+            limits.streams_evicted,
+        ),
+        (
+            "sunder_record_memory_denied_total",
+            "How often there was no memory for a stream or its long records.",
+            limits.out_of_memory,
+        ),
+    ] {
+        metrics.add(name, COUNTER, help, labels, value);
     }
 }
 
@@ -293,7 +351,9 @@ mod tests {
             broken: 0,
             tampered: 0,
         };
-        let status = Status { uptime_s: 1.5, streams: Streams::default(), channels: vec![channel] };
+        let (streams, channels) = (Streams::default(), vec![channel]);
+        let limits = Some(Limits { waiting_evicted: 17, ..Limits::default() });
+        let status = Status { uptime_s: 1.5, streams, limits, channels };
         let one = Named { name: "a \"b\"".into(), status };
         let text = text(&[Told::Proxy(one.clone()), Told::Serve(one)]);
         let expected = "# HELP sunder_uptime_seconds How long it has run.\n\
@@ -303,6 +363,8 @@ mod tests {
         assert!(text.starts_with(expected), "{text}");
         let line = "sunder_channel_sent_bytes_total{service=\"proxy\",name=\"a \\\"b\\\"\",\
              channel=\"1\",server=\"[fd00::1]:6522\"} 12345678901\n";
+        assert!(text.contains(line), "{text}");
+        let line = "sunder_waiting_evicted_total{service=\"serve\",name=\"a \\\"b\\\"\"} 17\n";
         assert!(text.contains(line), "{text}");
         for line in text.lines().filter(|line| line.starts_with("# TYPE")) {
             assert_eq!(text.matches(line).count(), 1, "{line}");

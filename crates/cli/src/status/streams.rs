@@ -1,6 +1,6 @@
 //! What `sunder status` shows of a proxy or a server.
 
-use micss::status::{Channel, Status, Streams};
+use micss::status::{Channel, Limits, Status, Streams};
 
 use super::{rate, said};
 use crate::table::{Side, aligned};
@@ -26,7 +26,33 @@ pub(super) fn page(kind: &str, now: &Named, before: Option<&Status>) -> String {
     let Named { name, status } = now;
     let running = format!("{kind} {name}  running for {:.0} s", status.uptime_s);
     let channels = aligned(&COLUMNS.map(|(_, side)| side), &channels(status, before));
-    format!("{running}\n\n  {}\n\n{channels}", streams(&status.streams))
+    let limits = status.limits.as_ref().map(limits).unwrap_or_default();
+    format!("{running}\n\n  {}\n{limits}\n{channels}", streams(&status.streams))
+}
+
+/// A server's limits, a line for each: what there is, how much may be, and how often that was reached.
+fn limits(limits: &Limits) -> String {
+    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+    let counts = |counts: &[(u64, &str)]| {
+        let reached = counts.iter().filter(|(count, _)| *count > 0);
+        let named = reached.map(|(count, what)| format!(", {count} {what}"));
+        named.collect::<String>()
+    };
+    let waiting = counts(&[
+        (limits.waiting_evicted, "closed to make room (max_waiting)"),
+        (limits.turned_away, "turned away for their terms"),
+    ]);
+    let memory = counts(&[
+        (limits.out_of_memory, "times too little (max_memory_mib)"),
+        (limits.streams_evicted, "streams ended to make room"),
+    ]);
+    format!(
+        "  connections without a stream: {} of {}{waiting}\n  memory for records: {} of {} MiB{memory}\n",
+        limits.waiting,
+        limits.max_waiting,
+        mib(limits.memory_bytes),
+        mib(limits.max_memory_bytes),
+    )
 }
 
 fn streams(streams: &Streams) -> String {
@@ -89,7 +115,8 @@ mod tests {
             broken: 0,
             tampered: 0,
         };
-        let status = Status { uptime_s: 1.0, streams: Streams::default(), channels: vec![channel] };
+        let (streams, channels) = (Streams::default(), vec![channel]);
+        let status = Status { uptime_s: 1.0, streams, limits: None, channels };
         Named { name: "office".into(), status }
     }
 
@@ -114,5 +141,21 @@ mod tests {
         let row =
             ["1", "192.0.2.1:6522", "4", "10", "1", "12.5 ms", "8.0", "2.0", "25 %", "0", "1"];
         assert_eq!(last_line(&second), row, "{second}");
+    }
+
+    #[test]
+    fn limits_that_were_reached_are_named() {
+        let mut server = one();
+        let limits = Limits { waiting: 3, max_waiting: 8192, ..Limits::default() };
+        server.status.limits = Some(Limits { max_memory_bytes: 512 << 20, ..limits });
+        let calm = page("serve", &server, None);
+        assert!(calm.contains("\n  connections without a stream: 3 of 8192\n"), "{calm}");
+        assert!(calm.contains("\n  memory for records: 0 of 512 MiB\n"), "{calm}");
+        let limits = Limits { waiting_evicted: 7, out_of_memory: 5, ..limits };
+        server.status.limits = Some(Limits { streams_evicted: 4, memory_bytes: 1, ..limits });
+        let busy = page("serve", &server, None);
+        assert!(busy.contains("of 8192, 7 closed to make room (max_waiting)\n"), "{busy}");
+        let memory = "records: 1 of 0 MiB, 5 times too little (max_memory_mib), 4 streams ended";
+        assert!(busy.contains(memory), "{busy}");
     }
 }

@@ -6,4 +6,5 @@ mod guide;
 mod memory;
 mod operation;
 mod processes;
+mod strangers;
 mod transfer;

@@ -30,11 +30,21 @@ pub(crate) struct Service {
 impl Service {
     /// Starts `sunder COMMAND` with this configuration and waits until it listens in so many places.
     pub(crate) fn start(command: &str, config: &str, listeners: usize) -> Self {
+        Self::start_logging(command, config, listeners, "info,micss=debug")
+    }
+
+    /// The same, with a log of these levels.
+    pub(crate) fn start_logging(
+        command: &str,
+        config: &str,
+        listeners: usize,
+        levels: &str,
+    ) -> Self {
         let (file, runtime) = (configuration(config), TempDir::new().unwrap());
         let mut child =
-            sunder([OsStr::new(command), OsStr::new("--config"), file.path().as_os_str()])
+            program(command, [OsStr::new(command), "--config".as_ref(), file.path().as_os_str()])
                 .env("RUNTIME_DIRECTORY", runtime.path())
-                .env("RUST_LOG", "info,micss=debug")
+                .env("RUST_LOG", levels)
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped())
                 .spawn()
@@ -134,6 +144,23 @@ impl Drop for Service {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Where another `sunder serve` is that is to be compared with this one.
+const SERVE: &str = "SUNDER_SERVE";
+
+/// Whether it is another server that runs.
+pub(crate) fn is_another_server() -> bool {
+    std::env::var_os(SERVE).is_some()
+}
+
+/// The program for a command, with these arguments.
+fn program<S: AsRef<OsStr>>(command: &str, arguments: impl IntoIterator<Item = S>) -> Command {
+    let ours = sunder(arguments);
+    let Some(other) = std::env::var_os(SERVE).filter(|_| command == "serve") else { return ours };
+    let mut program = Command::new(other);
+    program.args(ours.get_args()).stdin(Stdio::null());
+    program
 }
 
 /// `sunder` with these arguments.

@@ -1,0 +1,227 @@
+//! Strangers who cost a server what they can, from as many addresses as they have.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use association::{Cookie, List, Message, Protocol, Scheme, Terms};
+use micss::outgoing::Outgoing;
+use micss::record::{HEADER_LEN, Kind, MAX_OPENING, MAX_PAYLOAD};
+use micss::target::Target;
+use sharing::{Generator, Sharing};
+use socket2::SockRef;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::Mutex;
+use tokio::task::JoinSet;
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+/// How many connections all attackers make in a second, at most.
+const RATE: u64 = 2000;
+
+/// How long an attacker waits for anything.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What attackers do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attack {
+    /// Nothing.
+    None,
+    /// They connect, and say nothing.
+    Wait,
+    /// They associate so many channels, and send no request.
+    Associate { channels: u8 },
+    /// They open streams of so many channels, and withhold one share of a long record.
+    Withhold { channels: u8 },
+    /// Their first record of 16 channels is one that any 8 of them could make, and none does. Then they do it
+    /// again.
+    Search,
+}
+
+impl Attack {
+    /// How many connections an attacker holds for one attempt.
+    pub(crate) fn connections(self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Wait => 1,
+            Self::Associate { channels } | Self::Withhold { channels } => channels.into(),
+            Self::Search => 16,
+        }
+    }
+}
+
+/// Attackers that go on until they are dropped.
+pub(crate) struct Attackers {
+    count: usize,
+    tried: Arc<AtomicUsize>,
+    _tasks: JoinSet<()>,
+}
+
+/// Whom they attack.
+#[derive(Clone)]
+pub(crate) struct Victim {
+    /// Where it listens.
+    pub(crate) addresses: Vec<SocketAddr>,
+    /// A service that it allows.
+    pub(crate) service: SocketAddr,
+}
+
+impl Attackers {
+    /// So many attackers at so many addresses. Each begins again when the server has closed what it holds.
+    pub(crate) fn start(attack: Attack, count: usize, sources: usize, victim: &Victim) -> Self {
+        let mut pace = interval(Duration::from_nanos(1_000_000_000 / RATE));
+        pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
+        let (pace, tried) = (Arc::new(Mutex::new(pace)), Arc::new(AtomicUsize::new(0)));
+        let mut tasks = JoinSet::new();
+        for number in 0..count {
+            let attacker = Attacker {
+                source: source(number % sources),
+                victim: victim.clone(),
+                pace: Arc::clone(&pace),
+            };
+            let tried = Arc::clone(&tried);
+            tasks.spawn(async move {
+                loop {
+                    let held = attacker.attempt(attack).await;
+                    tried.fetch_add(1, Ordering::Relaxed);
+                    if let Ok(held) = held {
+                        until_closed(held).await;
+                    }
+                }
+            });
+        }
+        Self { count, tried, _tasks: tasks }
+    }
+
+    /// How often they have done it.
+    pub(crate) fn tried(&self) -> usize {
+        self.tried.load(Ordering::Relaxed)
+    }
+
+    /// Whether there were as many attempts as there are attackers.
+    pub(crate) fn are_at_full_strength(&self) -> bool {
+        self.tried() >= self.count
+    }
+}
+
+/// An address of loopback for each.
+fn source(number: usize) -> IpAddr {
+    let [.., high, low] = number.to_be_bytes();
+    [127, 1, high, low + 1].into()
+}
+
+/// Waits until the server has closed one of the connections, and closes all.
+async fn until_closed(mut held: Vec<TcpStream>) {
+    let (mut bytes, mut others) = ([0; 4096], [0; 4096]);
+    let Some((last, rest)) = held.split_last_mut() else { return };
+    loop {
+        let read = match rest.first_mut() {
+            Some(first) => tokio::select! {
+                read = last.read(&mut bytes) => read,
+                read = first.read(&mut others) => read,
+            },
+            None => last.read(&mut bytes).await,
+        };
+        if !matches!(read, Ok(1..)) {
+            return;
+        }
+    }
+}
+
+struct Attacker {
+    source: IpAddr,
+    victim: Victim,
+    pace: Arc<Mutex<Interval>>,
+}
+
+impl Attacker {
+    /// Does it once. Returns the connections that are to be held.
+    async fn attempt(&self, attack: Attack) -> std::io::Result<Vec<TcpStream>> {
+        let (mut streams, mut cookies) = (Vec::new(), Vec::new());
+        for channel in 0..attack.connections() {
+            let (stream, cookie) = self.greeted(channel).await?;
+            streams.push(stream);
+            cookies.push(cookie);
+        }
+        let shares = match attack {
+            Attack::None | Attack::Wait => return Ok(streams),
+            Attack::Associate { channels } => {
+                vec![list(Scheme::Xor, channels, cookies); channels.into()]
+            }
+            Attack::Withhold { channels } => self.withheld(channels, cookies),
+            Attack::Search => {
+                let list = list(Scheme::Shamir, 8, cookies);
+                (0..16).map(|_| [list.clone(), ambiguous()].concat()).collect()
+            }
+        };
+        for (stream, share) in streams.iter_mut().zip(shares) {
+            stream.write_all(&share).await?;
+        }
+        Ok(streams)
+    }
+
+    /// A connection that has heard its cookie.
+    async fn greeted(&self, channel: usize) -> std::io::Result<(TcpStream, Cookie)> {
+        self.pace.lock().await.tick().await;
+        let socket = TcpSocket::new_v4()?;
+        socket.bind(SocketAddr::new(self.source, 0))?;
+        // Else its port would stay taken for a minute.
+        SockRef::from(&socket).set_linger(Some(Duration::ZERO))?;
+        let server = self.victim.addresses[channel % self.victim.addresses.len()];
+        let greeted = async {
+            let mut stream = socket.connect(server).await?;
+            let mut message = [0; 24];
+            stream.read_exact(&mut message).await?;
+            let cookie: [u8; 16] = message[8..].try_into().expect("16 bytes");
+            Ok((stream, Cookie::new(cookie)))
+        };
+        tokio::time::timeout(PATIENCE, greeted).await?
+    }
+
+    /// A request, and of a record as long as may be all shares but the last.
+    fn withheld(&self, channels: u8, cookies: Vec<Cookie>) -> Vec<Vec<u8>> {
+        let mut outgoing = Outgoing::new(Sharing::xor(channels).unwrap(), Generator::system());
+        outgoing.precede(list(Scheme::Xor, channels, cookies));
+        outgoing.seal_payload(Kind::Open, &Target::address(self.victim.service).encode()).unwrap();
+        let mut shares: Vec<Vec<u8>> =
+            (0..channels.into()).map(|channel| take(&mut outgoing, channel)).collect();
+        outgoing.make_room(MAX_PAYLOAD);
+        outgoing.seal_payload(Kind::Data, &vec![0x5A; MAX_PAYLOAD - 2 * HEADER_LEN]).unwrap();
+        for (channel, share) in shares.iter_mut().enumerate() {
+            let more = take(&mut outgoing, channel);
+            // A header of each, or nobody knows how long it is.
+            let is_last = channel + 1 == usize::from(channels);
+            let len = if is_last { HEADER_LEN } else { more.len() };
+            share.extend(&more[..len]);
+        }
+        shares
+    }
+}
+
+/// All of a channel's share.
+fn take(outgoing: &mut Outgoing, channel: usize) -> Vec<u8> {
+    let share = outgoing.rest(channel).to_vec();
+    outgoing.advance(channel, share.len());
+    share
+}
+
+fn list(scheme: Scheme, threshold: u8, cookies: Vec<Cookie>) -> Vec<u8> {
+    let channels = u8::try_from(cookies.len()).expect("16 at most");
+    let terms = Terms::new(Protocol::MicssStream, scheme, threshold, channels, 0).unwrap();
+    Message::List(List::new(terms, cookies).unwrap()).encode()
+}
+
+/// A share of a first record: random, but for the length, which is the same in all shares, so it is also what
+/// any set of them makes.
+fn ambiguous() -> Vec<u8> {
+    let mut share = vec![0; MAX_OPENING];
+    let mut generator = Generator::system();
+    for piece in share.chunks_mut(32) {
+        let random: [u8; 32] = generator.array().unwrap();
+        piece.copy_from_slice(&random[..piece.len()]);
+    }
+    let len = u32::try_from(MAX_OPENING - HEADER_LEN).unwrap();
+    share[HEADER_LEN - 3..HEADER_LEN].copy_from_slice(&len.to_be_bytes()[1..]);
+    share
+}

@@ -1,0 +1,209 @@
+//! How many streams may be open, and how much memory their records may take.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+use super::Sources;
+
+/// What there was not enough of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Limit {
+    /// Places for streams.
+    Streams,
+    /// Memory for their records.
+    Memory,
+}
+
+/// The streams that are open, by number.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    max_streams: usize,
+    max_bytes: u64,
+    /// One for each stream.
+    places: Sources,
+    bytes: Sources,
+    next: u64,
+    evicted: VecDeque<Evicted>,
+}
+
+/// A stream that has to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Evicted {
+    /// Its number.
+    pub(crate) number: u64,
+    /// Where it is from.
+    pub(crate) source: IpAddr,
+    /// What there was not enough of.
+    pub(crate) limit: Limit,
+}
+
+impl Budget {
+    /// No streams, and what there may be of them.
+    pub(crate) fn new(max_streams: usize, max_bytes: u64) -> Self {
+        let (places, bytes) = Default::default();
+        Self { max_streams, max_bytes, places, bytes, next: 0, evicted: VecDeque::new() }
+    }
+
+    /// From here on, so much may be. What is open stays.
+    pub(crate) fn reconfigure(&mut self, max_streams: usize, max_bytes: u64) {
+        (self.max_streams, self.max_bytes) = (max_streams, max_bytes);
+    }
+
+    /// A stream of this source opens, and takes so many bytes (at least one) at once. If there is not enough,
+    /// the newest of the largest source go.
+    ///
+    /// # Errors
+    /// What there is not enough of, if that would be this stream.
+    pub(crate) fn open(&mut self, source: IpAddr, bytes: u64) -> Result<u64, Limit> {
+        let number = self.next;
+        self.next += 1;
+        self.places.take(number, source, 1);
+        self.bytes.take(number, source, bytes);
+        match self.evict_for(number) {
+            None => Ok(number),
+            Some(limit) => {
+                self.close(number);
+                Err(limit)
+            }
+        }
+    }
+
+    /// A stream takes more memory. If there is not enough, those that have taken some last in the source that
+    /// has most go. Returns whether it may: not if that would be this stream, or if it was evicted before.
+    pub(crate) fn take(&mut self, number: u64, bytes: u64) -> bool {
+        let Some(source) = self.bytes.source(number) else { return false };
+        self.bytes.take(number, source, bytes);
+        let denied = self.evict_for(number).is_some();
+        if denied {
+            self.bytes.give_back(number, bytes);
+        }
+        !denied
+    }
+
+    /// A stream gives memory back.
+    pub(crate) fn give_back(&mut self, number: u64, bytes: u64) {
+        self.bytes.give_back(number, bytes);
+    }
+
+    /// A stream is over.
+    pub(crate) fn close(&mut self, number: u64) {
+        self.places.remove(number);
+        self.bytes.remove(number);
+    }
+
+    /// The next stream that was evicted. Its place and its memory count no more.
+    pub(crate) fn poll_evicted(&mut self) -> Option<Evicted> {
+        self.evicted.pop_front()
+    }
+
+    /// Where an open stream is from.
+    pub(crate) fn source(&self, number: u64) -> Option<IpAddr> {
+        self.places.source(number)
+    }
+
+    /// How many streams are open.
+    pub(crate) fn streams(&self) -> u64 {
+        self.places.total()
+    }
+
+    /// How many bytes they hold.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.total()
+    }
+
+    /// Evicts until there is enough, or until it would be this stream's turn. Returns what there is not enough
+    /// of then.
+    fn evict_for(&mut self, number: u64) -> Option<Limit> {
+        loop {
+            let (limit, last) = if self.places.total() > self.max_streams as u64 {
+                (Limit::Streams, self.places.newest_of_largest())
+            } else if self.bytes.total() > self.max_bytes {
+                (Limit::Memory, self.bytes.newest_of_largest())
+            } else {
+                return None;
+            };
+            let last = last.filter(|last| *last != number);
+            let last = last.and_then(|last| Some((last, self.source(last)?)));
+            let Some((number, source)) = last else { return Some(limit) };
+            self.close(number);
+            self.evicted.push_back(Evicted { number, source, limit });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(last: u8) -> IpAddr {
+        [10, 0, 0, last].into()
+    }
+
+    fn evicted(budget: &mut Budget) -> Vec<(u64, Limit)> {
+        let evicted = std::iter::from_fn(|| budget.poll_evicted());
+        evicted.map(|evicted| (evicted.number, evicted.limit)).collect()
+    }
+
+    #[test]
+    fn one_source_does_not_take_the_places_of_another() {
+        let mut budget = Budget::new(10, 1000);
+        for _ in 0..10 {
+            budget.open(ip(1), 1).unwrap();
+        }
+        assert_eq!(budget.open(ip(1), 1), Err(Limit::Streams), "its own newest is the newcomer");
+        assert_eq!(evicted(&mut budget), []);
+        let opened: Vec<u64> = (0..5).map(|_| budget.open(ip(2), 1).unwrap()).collect();
+        let gone = evicted(&mut budget);
+        assert_eq!(gone, [9, 8, 7, 6, 5].map(|number| (number, Limit::Streams)));
+        assert!(budget.open(ip(2), 1).is_err(), "it has half of them");
+        assert!(budget.open(ip(3), 1).is_ok());
+        assert_eq!(evicted(&mut budget).len(), 1);
+        assert_eq!((budget.streams(), budget.bytes()), (10, 10));
+        for number in opened {
+            budget.close(number);
+        }
+        assert!(budget.streams() < 10);
+    }
+
+    /// Streams of as many sources as there are places: whoever is first stays.
+    #[test]
+    fn of_equal_sources_the_newcomer_goes() {
+        let mut budget = Budget::new(3, 1000);
+        for last in 1..=3 {
+            budget.open(ip(last), 1).unwrap();
+        }
+        assert_eq!(budget.open(ip(0), 1), Err(Limit::Streams));
+        assert_eq!(budget.open(ip(9), 1), Err(Limit::Streams));
+        assert_eq!(evicted(&mut budget), []);
+    }
+
+    #[test]
+    fn memory_is_taken_from_the_source_that_has_most() {
+        let mut budget = Budget::new(100, 1000);
+        let large: Vec<u64> = (0..3).map(|_| budget.open(ip(1), 10).unwrap()).collect();
+        assert!(large.iter().all(|&stream| budget.take(stream, 300)));
+        let small = budget.open(ip(2), 10).unwrap();
+        assert!(!budget.take(large[0], 100), "it would be this one's turn");
+        assert_eq!((budget.bytes(), evicted(&mut budget)), (940, vec![]));
+        assert!(budget.take(small, 300));
+        assert_eq!(evicted(&mut budget), [(large[0], Limit::Memory)], "it has asked last");
+        assert!(!budget.take(large[0], 1), "it is over");
+        assert!(!budget.take(small, 2000), "more than there is");
+        budget.give_back(small, 300);
+        budget.close(large[1]);
+        budget.close(small);
+        assert!(budget.take(large[2], 500));
+        assert_eq!(budget.bytes(), 810);
+    }
+
+    #[test]
+    fn a_stream_that_does_not_fit_into_memory_is_refused() {
+        let mut budget = Budget::new(100, 100);
+        assert_eq!(budget.open(ip(1), 101), Err(Limit::Memory));
+        assert_eq!((budget.streams(), budget.bytes()), (0, 0));
+        budget.open(ip(1), 100).unwrap();
+        budget.reconfigure(100, 50);
+        assert_eq!(budget.streams(), 1, "what is open stays");
+        assert_eq!(budget.open(ip(1), 1), Err(Limit::Memory));
+    }
+}

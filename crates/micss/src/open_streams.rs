@@ -1,0 +1,189 @@
+//! The server's open streams: how many there may be, and how much memory their records may take. Who has to
+//! go where there is not enough is decided by [`Budget`].
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Notify;
+use tracing::warn;
+
+use crate::admission::{Budget, Evicted, Limit};
+use crate::config::ServerConfig;
+use crate::rarely::Rarely;
+use crate::record::SMALL_RECORD;
+
+/// All of them.
+#[derive(Debug)]
+pub(crate) struct OpenStreams {
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    budget: Budget,
+    /// What ends each.
+    streams: HashMap<u64, Arc<Notify>>,
+    counts: Counts,
+    over_streams: Rarely,
+    over_memory: Rarely,
+}
+
+/// What came of limits, since the start.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    /// Streams that were ended so that those of other sources have a place.
+    pub(crate) evicted: u64,
+    /// Streams that were ended or did not begin, or had to do with short records, as there was no memory.
+    pub(crate) out_of_memory: u64,
+    /// How many bytes records take, and what may be taken for them.
+    pub(crate) bytes: u64,
+}
+
+/// A stream that is open. It counts until this is dropped.
+#[derive(Debug)]
+pub(crate) struct OpenStream {
+    all: Arc<OpenStreams>,
+    number: u64,
+    evicted: Arc<Notify>,
+}
+
+/// What one direction of a stream may take for its records, beyond what every stream has.
+#[derive(Debug, Default)]
+pub(crate) struct Lease {
+    /// Without it there is no limit.
+    stream: Option<(Arc<OpenStreams>, u64)>,
+    bytes: u64,
+}
+
+impl OpenStreams {
+    /// None, and as many may be as the configuration allows.
+    pub(crate) fn new(config: &ServerConfig) -> Self {
+        let state = State {
+            budget: Budget::new(config.max_streams, config.max_memory),
+            streams: HashMap::new(),
+            counts: Counts::default(),
+            over_streams: Rarely::default(),
+            over_memory: Rarely::default(),
+        };
+        Self { state: Mutex::new(state) }
+    }
+
+    /// From here on, as many may be as this configuration allows.
+    pub(crate) fn reconfigure(&self, config: &ServerConfig) {
+        self.with(|state| state.budget.reconfigure(config.max_streams, config.max_memory));
+    }
+
+    /// A stream of a source opens that has so many channels. Others may have to go. Nothing if it must not.
+    pub(crate) fn open(self: &Arc<Self>, source: IpAddr, channels: usize) -> Option<OpenStream> {
+        // Of each direction all shares, and the record itself.
+        let bytes = 2 * (channels + 1) * SMALL_RECORD;
+        self.with(|state| match state.budget.open(source, bytes as u64) {
+            Ok(number) => {
+                let evicted = Arc::new(Notify::new());
+                state.streams.insert(number, Arc::clone(&evicted));
+                Some(OpenStream { all: Arc::clone(self), number, evicted })
+            }
+            Err(limit) => {
+                state.reached(limit, source, false);
+                None
+            }
+        })
+    }
+
+    /// What came of limits.
+    pub(crate) fn counts(&self) -> Counts {
+        self.with(|state| Counts { bytes: state.budget.bytes(), ..state.counts })
+    }
+
+    /// Does something, and ends the streams that have to go for it.
+    fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = act(&mut state);
+        while let Some(Evicted { number, source, limit }) = state.budget.poll_evicted() {
+            if let Some(evicted) = state.streams.remove(&number) {
+                evicted.notify_one();
+            }
+            state.reached(limit, source, true);
+        }
+        result
+    }
+}
+
+impl State {
+    /// A limit was reached, and a stream of this source was ended for others' sake, or has to do without.
+    fn reached(&mut self, limit: Limit, source: IpAddr, evicted: bool) {
+        self.counts.evicted += u64::from(evicted);
+        let open = self.budget.streams();
+        match limit {
+            Limit::Streams => {
+                if let Some(so_often) = self.over_streams.happened() {
+                    warn!(
+                        %source,
+                        open,
+                        so_often,
+                        "streams refused, or ended: limit reached, see max_streams; this source has most"
+                    );
+                }
+            }
+            Limit::Memory => {
+                self.counts.out_of_memory += 1;
+                if let Some(so_often) = self.over_memory.happened() {
+                    let bytes = self.budget.bytes();
+                    warn!(
+                        %source,
+                        open,
+                        bytes,
+                        so_often,
+                        "streams without memory for records: limit reached, see max_memory_mib; this \
+                         source holds most"
+                    );
+                }
+            }
+        }
+    }
+}
+
+impl OpenStream {
+    /// Waits until it has to make room for others.
+    pub(crate) async fn evicted(&self) {
+        self.evicted.notified().await;
+    }
+
+    /// For one of its directions.
+    pub(crate) fn lease(&self) -> Lease {
+        Lease { stream: Some((Arc::clone(&self.all), self.number)), bytes: 0 }
+    }
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        self.all.with(|state| {
+            state.streams.remove(&self.number);
+            state.budget.close(self.number);
+        });
+    }
+}
+
+impl Lease {
+    /// Has so many bytes from here on. Returns whether that is possible; less than before always is.
+    pub(crate) fn resize(&mut self, bytes: usize) -> bool {
+        let Some((all, number)) = &self.stream else { return true };
+        let (before, bytes) = (self.bytes, bytes as u64);
+        let may = bytes <= before
+            || all.with(|state| {
+                let may = state.budget.take(*number, bytes - before);
+                if !may && let Some(source) = state.budget.source(*number) {
+                    state.reached(Limit::Memory, source, false);
+                }
+                may
+            });
+        if bytes < before {
+            all.with(|state| state.budget.give_back(*number, before - bytes));
+        }
+        if may {
+            self.bytes = bytes;
+        }
+        may
+    }
+}
