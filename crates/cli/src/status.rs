@@ -25,8 +25,9 @@ use crate::telling::{Told, directory};
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder status --watch\n\n\
     Of a tunnel, `out` is what this end sends: a channel's state, loss and delay that way are as the peer\n\
-    reports them. `in` is what arrives here. A rate that is `set` is from the configuration, and a `guess`\n\
-    is what a tunnel starts with; else it was measured. `wrong` counts shares that were changed.\n\
+    reports them. `in` is what arrives here. A rate that is `set` is from the configuration, a `guess` is\n\
+    what a tunnel starts with, and `at least` is what a channel carried that was asked for no more; else\n\
+    it was measured. `wrong` counts shares that were changed.\n\
     Of a proxy or a server, `behind` is how much of the time streams waited for a channel while another had\n\
     brought more, and `ready` counts connections that wait for a stream.\n\
     `–` is not known; rates, and `behind`, take --watch.\n\n\

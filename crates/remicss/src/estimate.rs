@@ -11,7 +11,7 @@ mod sliding;
 use model::{Channel, ChannelError, DELAYS_MS};
 
 pub use loss::Loss;
-pub use rate::{FIRST_RATE_BPS, Interval, Learner, Phase, Prober, Verdict};
+pub use rate::{FIRST_RATE_BPS, Interval, Learner, Phase, Prober, Source, Verdict};
 pub use sliding::Sliding;
 
 /// How long a full packet is, in bits.
@@ -25,6 +25,9 @@ const SAME_DELAY_MS: f64 = 0.5;
 
 /// A loss that differs by less is the same.
 const SAME_LOSS: f64 = 0.001;
+
+/// A rate that differs by a smaller part is the same.
+const SAME_RATE: f64 = 0.02;
 
 /// By how many standard deviations a loss must differ to be another.
 const SIGNIFICANT: f64 = 3.0;
@@ -52,8 +55,12 @@ pub struct Estimate {
     /// How long a datagram takes, in milliseconds. What is faster than the floor-th fastest channel
     /// counts as fast as that: no symbol is complete earlier.
     pub delay_ms: f64,
-    /// How many bits of IP packets it carries in a second.
+    /// How many bits of IP packets to plan with for a second: what it carries, or what is to be tried.
     pub rate_bps: u64,
+    /// How many it is known to carry, as far as `source` says.
+    pub known_bps: u64,
+    /// Where that is from.
+    pub source: Source,
     /// Whether it can be used.
     pub state: State,
 }
@@ -82,7 +89,7 @@ pub struct Changes {
 
 impl Changes {
     /// True the first time, and when something is another than the last time this was true: a state,
-    /// or a loss, delay or rate by a tenth. A difference that is small in itself, or that chance
+    /// a rate by a fiftieth, or a loss or delay by a tenth. A difference that is small in itself, or that chance
     /// alone would make, is none.
     pub fn notice(&mut self, now: &[Estimate]) -> bool {
         let same = self.planned.len() == now.len()
@@ -97,13 +104,17 @@ impl Changes {
 #[expect(clippy::cast_precision_loss, reason = "rates and counts are far below 2^53")]
 fn is_same(planned: &Estimate, now: &Estimate) -> bool {
     let differs = |a: f64, b: f64, least: f64| (a - b).abs() > least.max(a.abs() / 10.0);
+    // Proportions are fixed: one channel that is given too much holds all others back.
+    let (planned_bps, now_bps) = (planned.rate_bps as f64, now.rate_bps as f64);
+    let is_same_rate = (planned_bps - now_bps).abs() <= SAME_RATE * planned_bps;
     let loss = planned.loss.max(now.loss);
-    let count = planned.measured.min(now.measured).max(1) as f64;
+    // What was planned with may have been measured of few datagrams, or none: now it may be known better.
+    let count = now.measured.max(1) as f64;
     let chance = SIGNIFICANT * (loss * (1.0 - loss) / count).sqrt();
     planned.state == now.state
         && !differs(planned.loss, now.loss, chance.max(SAME_LOSS))
         && !differs(planned.delay_ms, now.delay_ms, SAME_DELAY_MS)
-        && !differs(planned.rate_bps as f64, now.rate_bps as f64, 0.0)
+        && is_same_rate
 }
 
 #[cfg(test)]
@@ -115,6 +126,8 @@ mod tests {
         measured: 100_000,
         delay_ms: 20.0,
         rate_bps: 50_000_000,
+        known_bps: 50_000_000,
+        source: Source::Measured,
         state: State::Up,
     };
 
@@ -125,11 +138,11 @@ mod tests {
     }
 
     #[test]
-    fn a_tenth_is_noticed_and_less_is_not() {
+    fn what_matters_is_noticed_and_less_is_not() {
         assert!(!is_noticed(PLANNED));
-        assert!(!is_noticed(Estimate { rate_bps: 54_900_000, ..PLANNED }));
-        assert!(is_noticed(Estimate { rate_bps: 55_100_000, ..PLANNED }));
-        assert!(is_noticed(Estimate { rate_bps: 44_900_000, ..PLANNED }));
+        assert!(!is_noticed(Estimate { rate_bps: 50_900_000, ..PLANNED }));
+        assert!(is_noticed(Estimate { rate_bps: 51_100_000, ..PLANNED }));
+        assert!(is_noticed(Estimate { rate_bps: 48_900_000, ..PLANNED }));
         assert!(!is_noticed(Estimate { delay_ms: 21.9, ..PLANNED }));
         assert!(is_noticed(Estimate { delay_ms: 22.1, ..PLANNED }));
         assert!(!is_noticed(Estimate { loss: 0.0219, ..PLANNED }));
@@ -147,6 +160,14 @@ mod tests {
         let fast = Estimate { delay_ms: 0.1, loss: 0.0, ..PLANNED };
         changes.notice(&[fast]);
         assert!(!changes.notice(&[Estimate { delay_ms: 0.5, loss: 0.0005, ..fast }]));
+    }
+
+    #[test]
+    fn a_loss_that_was_not_known_is_noticed_once_it_is() {
+        let mut changes = Changes::default();
+        changes.notice(&[Estimate { loss: 0.0, measured: 0, ..PLANNED }]);
+        assert!(!changes.notice(&[Estimate { loss: 0.05, measured: 20, ..PLANNED }]));
+        assert!(changes.notice(&[Estimate { loss: 0.05, measured: 1_000, ..PLANNED }]));
     }
 
     #[test]

@@ -146,7 +146,7 @@ impl Outbound {
             // A message that is not sent is one that was lost.
             let _ = sender.control(&message, now, batches);
             for channel in 0..batches.len() {
-                sender.set_rate(channel, monitor.pace_bps(channel), now);
+                sender.set_limit(channel, monitor.limit(channel), now);
             }
         }
         Some(monitor.poll_timeout())

@@ -34,11 +34,22 @@ const MAX_RATE_BPS: u64 = 1_000_000_000_000;
 /// Tokens for a bit. A nanosecond then gives as many tokens as the rate has bit/s: whole numbers.
 const BIT: i64 = 1_000_000_000;
 
+/// How fast a channel may be sent on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// In bit/s of IP packets.
+    pub rate_bps: u64,
+    /// How many bytes of them the bucket holds at least.
+    pub burst: usize,
+}
+
 /// The pace of one channel.
 #[derive(Clone, Debug)]
 pub struct Pace {
     /// In bit/s, without the headroom.
     rate: Option<i64>,
+    /// How many bytes the bucket holds at least.
+    burst: usize,
     mtu: usize,
     headers: usize,
     /// What was in the bucket at `since`, were it not for its depth; less than nothing after what
@@ -54,7 +65,7 @@ impl Pace {
     /// `headers` bytes to each datagram: 28, or 48 with IPv6. The bucket is full.
     pub fn new(rate_bps: Option<u64>, mtu: usize, headers: usize) -> Self {
         let rate = rate_bps.map(pace);
-        Self { rate, mtu, headers, tokens: i64::MAX, since: Duration::ZERO }
+        Self { rate, burst: 0, mtu, headers, tokens: i64::MAX, since: Duration::ZERO }
     }
 
     /// The length of the IP packet that a datagram of `len` bytes is.
@@ -75,10 +86,11 @@ impl Pace {
         self.since.saturating_add(Duration::from_nanos(nanos))
     }
 
-    /// For how long from a time on the channel is busy with what was taken. Nothing without a rate.
+    /// For how long from a time on the channel is busy with what was taken. Nothing without a rate, and not
+    /// with a burst that it is allowed.
     pub fn busy_for(&self, now: Duration) -> Duration {
         let Some(rate) = self.rate else { return Duration::ZERO };
-        let missing = self.depth(rate).saturating_sub(self.tokens_at(now, rate)).max(0);
+        let missing = self.usual_depth(rate).saturating_sub(self.tokens_at(now, rate)).max(0);
         Duration::from_nanos(missing.unsigned_abs().div_ceil(rate.unsigned_abs()))
     }
 
@@ -92,10 +104,11 @@ impl Pace {
         self.since = self.since.max(now);
     }
 
-    /// Goes on at another rate, in bit/s, with what is in the bucket.
-    pub fn set_rate(&mut self, now: Duration, rate_bps: Option<u64>) {
+    /// Goes on within another limit, or none, with what is in the bucket.
+    pub fn set_limit(&mut self, now: Duration, limit: Option<Limit>) {
         self.tokens = self.rate.map_or(i64::MAX, |rate| self.tokens_at(now, rate));
-        self.rate = rate_bps.map(pace);
+        self.rate = limit.map(|limit| pace(limit.rate_bps));
+        self.burst = limit.map_or(0, |limit| limit.burst);
         self.since = self.since.max(now);
     }
 
@@ -106,6 +119,10 @@ impl Pace {
     }
 
     fn depth(&self, rate: i64) -> i64 {
+        self.usual_depth(rate).max(bits(self.burst))
+    }
+
+    fn usual_depth(&self, rate: i64) -> i64 {
         let datagrams = bits(self.mtu).saturating_mul(DEPTH_DATAGRAMS);
         let long = rate.saturating_mul(DEPTH_NANOS).min(bits(DEPTH_BYTES));
         long.max(rate.saturating_mul(SHORT_DEPTH_NANOS)).max(datagrams)
@@ -144,6 +161,10 @@ mod tests {
     /// Of 12 Mbit/s, where a full packet takes a millisecond and the bucket holds three.
     fn slow() -> Pace {
         exactly(12_000_000)
+    }
+
+    fn limit(rate_bps: u64) -> Limit {
+        Limit { rate_bps, burst: 0 }
     }
 
     /// Takes as many as can be taken, each as soon as it is ready, and says when the last was.
@@ -200,7 +221,7 @@ mod tests {
         pace.take(7 * US, 60_000);
         assert_eq!(pace.ready_at(60_000), 7 * US);
         assert_eq!(pace.busy_for(7 * US), Duration::ZERO);
-        pace.set_rate(8 * US, Some(12_000_000));
+        pace.set_limit(8 * US, Some(limit(12_000_000)));
         assert_eq!(run(&mut pace, [1472; 3]), 8 * US);
     }
 
@@ -235,11 +256,32 @@ mod tests {
         let mut pace = slow();
         run(&mut pace, [1472; 3]);
         // At half the time for a packet, half of one is there; the rest comes twice as fast.
-        pace.set_rate(500 * US, Some(2 * 12_006_003));
+        pace.set_limit(500 * US, Some(limit(2 * 12_006_003)));
         assert_eq!(pace.ready_at(1472), 750 * US);
         // Time that goes back changes nothing.
-        pace.set_rate(Duration::ZERO, Some(12_006_003));
+        pace.set_limit(Duration::ZERO, Some(limit(12_006_003)));
         assert_eq!(pace.ready_at(1472), 1000 * US);
+    }
+
+    #[test]
+    fn a_burst_that_is_allowed_leaves_at_once_and_keeps_nothing_busy() {
+        let mut pace = Pace::new(None, 1500, 28);
+        pace.set_limit(Duration::ZERO, Some(Limit { rate_bps: 12_006_003, burst: 60_000 }));
+        assert_eq!(run(&mut pace, vec![1472; 37]), Duration::ZERO);
+        assert_eq!(pace.busy_for(Duration::ZERO), Duration::ZERO);
+        assert_eq!(run(&mut pace, vec![1472; 3]), Duration::ZERO);
+        assert_eq!(pace.busy_for(Duration::ZERO), 3000 * US);
+        assert_eq!(pace.ready_at(1472), 1000 * US);
+        // Once there is none, what was left of it is not used up later.
+        pace.set_limit(50_000 * US, Some(limit(12_006_003)));
+        let ready: Vec<bool> = (0..4)
+            .map(|_| {
+                let is_ready = pace.ready_at(1472) <= 50_000 * US;
+                pace.take(50_000 * US, 1472);
+                is_ready
+            })
+            .collect();
+        assert_eq!(ready, [true, true, true, false]);
     }
 
     #[test]
@@ -251,7 +293,7 @@ mod tests {
                 pace.take(Duration::ZERO, len);
                 assert!(pace.ready_at(len) <= Duration::MAX);
                 assert!(pace.busy_for(Duration::ZERO) <= Duration::MAX);
-                pace.set_rate(Duration::MAX, Some(rate));
+                pace.set_limit(Duration::MAX, Some(Limit { rate_bps: rate, burst: usize::MAX }));
             }
         }
     }

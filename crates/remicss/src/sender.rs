@@ -20,7 +20,7 @@ use crate::MAX_CHANNELS;
 use crate::batch::Batch;
 use crate::datagram::Kind;
 use crate::keys::{Direction, KeyId};
-use crate::pace::Pace;
+use crate::pace::{Limit, Pace};
 use crate::schedule::{Readiness, Scheduler};
 use flows::Flows;
 use sharer::Sharer;
@@ -308,12 +308,11 @@ impl Sender {
         self.chosen = None;
     }
 
-    /// Sets a channel's rate, in bit/s of IP packets; `None` for no limit. Does nothing if there is no
-    /// such channel.
-    pub fn set_rate(&mut self, channel: usize, rate_bps: Option<u64>, now: Duration) {
+    /// Sets how fast a channel is sent on; `None` for no limit. Does nothing if there is no such channel.
+    pub fn set_limit(&mut self, channel: usize, limit: Option<Limit>, now: Duration) {
         let time = self.time(now);
         if let Some(pace) = self.paces.get_mut(channel) {
-            pace.set_rate(time, rate_bps);
+            pace.set_limit(time, limit);
         }
     }
 

@@ -91,9 +91,10 @@ pub struct Channel {
     pub state_in: Option<String>,
     /// The risk as configured. Nothing if none is at any channel.
     pub risk: Option<f64>,
-    /// The rate in Mbit/s at which this end may send. Nothing without a peer.
+    /// What this end takes it to carry, in Mbit/s. Nothing without a peer.
     pub rate_mbit: Option<f64>,
-    /// Where that is from: `set` in the configuration, `measured`, or the `guess` to start with.
+    /// Where that is from: `set` in the configuration, `measured`, the `guess` to start with, or `at least`
+    /// where so much was carried, and nobody knows whether that is all.
     pub rate_from: Option<String>,
     /// The proportion of datagrams that are lost on the way to the peer, once it was measured.
     pub loss_out: Option<f64>,

@@ -185,7 +185,8 @@ mod tests {
         channel.loss_out = Some(0.125);
         channel.delay_ms = Some(3.0);
         (channel.sent_bytes, channel.received_bytes, channel.wrong) = (1_000_000, 500_000, 17);
-        for (source, mark) in [("guess", &["guess"][..]), ("set", &["set"]), ("measured", &[])] {
+        let marks = [("guess", &["guess"][..]), ("set", &["set"]), ("at least", &["at least"])];
+        for (source, mark) in marks.into_iter().chain([("measured", &[][..])]) {
             now.channels[0].rate_from = Some(source.into());
             let page = page(&now, Some(&before));
             let lines = words(&page);

@@ -8,6 +8,7 @@ use super::incoming::{Incoming, micros};
 use super::message::{ControlError, LATEST_US, Message};
 use super::outgoing::Outgoing;
 use crate::estimate::{Estimate, State};
+use crate::pace::Limit;
 
 /// How often messages are sent: ten times a second, or fewer where that would take more than a
 /// thousandth of the slowest channel's rate, but not fewer than five.
@@ -46,8 +47,6 @@ pub struct Monitor {
     incoming: Incoming,
     outgoing: Outgoing,
     channels: usize,
-    /// The channels whose rates are configured.
-    configured: Subset,
     /// The states that the other end was last told.
     told: Vec<State>,
     /// And whether packets cross here.
@@ -75,12 +74,10 @@ impl Monitor {
     /// A monitor of channels, each with the rate in bit/s of IP packets that was configured for what
     /// this end sends, or `None` if it is to be learnt. The first message is due at once.
     pub fn new(rates_bps: &[Option<u64>], now: Duration) -> Self {
-        let is_configured = |channel: &usize| rates_bps[*channel].is_some();
         Self {
             incoming: Incoming::new(rates_bps.len(), now),
             outgoing: Outgoing::new(rates_bps, now),
             channels: rates_bps.len(),
-            configured: (0..rates_bps.len()).filter(is_configured).collect(),
             told: vec![State::Up; rates_bps.len()],
             told_awake: true,
             told_at: None,
@@ -167,21 +164,16 @@ impl Monitor {
         self.outgoing.estimates(now)
     }
 
-    /// How fast to send on a channel for now, in bit/s of IP packets. Changes with every message if it
-    /// is learnt. `None` if there is no such channel.
-    pub fn pace_bps(&self, channel: usize) -> Option<u64> {
-        self.outgoing.pace_bps(channel)
+    /// How fast to send on a channel for now. Changes with every message if it is learnt. `None` if there
+    /// is no such channel.
+    pub fn limit(&self, channel: usize) -> Option<Limit> {
+        self.outgoing.limit(channel)
     }
 
     /// How long packets had better wait for those that were sent before: the spread of the channels'
     /// delays and their variation in ten seconds, at most 200 ms.
     pub fn release_window(&self, now: Duration) -> Duration {
         self.incoming.window(now)
-    }
-
-    /// The channels whose rates are configured. The others' are learnt.
-    pub fn configured(&self) -> Subset {
-        self.configured
     }
 
     /// The channels' states for what comes from the other end, as far as [`Self::poll_message`] has

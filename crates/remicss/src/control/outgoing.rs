@@ -8,7 +8,12 @@ use super::Totals;
 use super::incoming::micros;
 use super::message::{Arrival, Message};
 use crate::MAX_CHANNELS;
-use crate::estimate::{Estimate, Interval, Learner, Loss, Prober, Sliding, State};
+use crate::estimate::{Estimate, Interval, Learner, Loss, Phase, Prober, Sliding, Source, State};
+use crate::pace::Limit;
+
+/// How many bytes of IP packets may leave at once on a channel whose bottleneck is not known, so that what
+/// an idle tunnel is given in one piece waits for no estimate: some 90 full packets.
+const BURST: usize = 128 << 10;
 
 /// How many messages are remembered for what is reported of them: more than 6 s of them.
 const SENT: usize = 64;
@@ -127,35 +132,42 @@ impl Outgoing {
 
     pub(super) fn estimates(&self, now: Duration) -> Vec<Estimate> {
         let half_us = self.round_trips.least(now).unwrap_or(0) / 2;
+        // Where all channels' paces change together, their proportions stay.
+        let phase = if self.channels.iter().all(Channel::is_probed) {
+            Phase::Cruise
+        } else {
+            Prober::phase(self.prober.turn())
+        };
         let estimate = |channel: &Channel| Estimate {
             loss: channel.loss.value(),
             measured: channel.loss.measured(),
             delay_ms: milliseconds(half_us + channel.distance.median(now).unwrap_or(0)),
-            rate_bps: channel.rate_bps(),
+            rate_bps: channel.rate.pace_bps(phase),
+            known_bps: channel.rate.known_bps(),
+            source: channel.rate.source(),
             state: channel.state,
         };
         self.channels.iter().map(estimate).collect()
     }
 
-    pub(super) fn pace_bps(&self, channel: usize) -> Option<u64> {
-        match &self.channels.get(channel)?.rate {
-            Rate::Configured(rate) => Some(*rate),
-            Rate::Learnt(learner) => Some(learner.pace_bps(Prober::phase(self.prober.turn()))),
-        }
+    pub(super) fn limit(&self, channel: usize) -> Option<Limit> {
+        let rate = &self.channels.get(channel)?.rate;
+        let rate_bps = rate.pace_bps(Prober::phase(self.prober.turn()));
+        Some(Limit { rate_bps, burst: rate.burst() })
     }
 
     pub(super) fn slowest_bps(&self) -> u64 {
-        self.channels.iter().map(Channel::rate_bps).min().unwrap_or(u64::MAX)
+        self.channels.iter().map(|channel| channel.rate.known_bps()).min().unwrap_or(u64::MAX)
     }
 
     fn is_busy(&self, totals: &[Totals], passed: Duration) -> bool {
         let phase = Prober::phase(self.prober.turn());
         self.channels.iter().enumerate().any(|(index, channel)| match &channel.rate {
-            Rate::Configured(_) => false,
-            Rate::Learnt(learner) => {
+            Rate::Learnt(learner) if learner.is_probed() => {
                 let bytes = totals[index].bytes.saturating_sub(self.began_with[index].bytes);
                 learner.is_busy(phase, bytes, passed)
             }
+            _ => false,
         })
     }
 
@@ -206,12 +218,41 @@ impl Outgoing {
     }
 }
 
-impl Channel {
-    fn rate_bps(&self) -> u64 {
-        match &self.rate {
-            Rate::Configured(rate) => *rate,
-            Rate::Learnt(learner) => learner.rate_bps(),
+impl Rate {
+    fn pace_bps(&self, phase: Phase) -> u64 {
+        match self {
+            Self::Configured(rate) => *rate,
+            Self::Learnt(learner) => learner.pace_bps(phase),
         }
+    }
+
+    fn known_bps(&self) -> u64 {
+        match self {
+            Self::Configured(rate) => *rate,
+            Self::Learnt(learner) => learner.rate_bps(),
+        }
+    }
+
+    fn source(&self) -> Source {
+        match self {
+            Self::Configured(_) => Source::Configured,
+            Self::Learnt(learner) => learner.source(),
+        }
+    }
+
+    /// How many bytes may leave at once at least.
+    fn burst(&self) -> usize {
+        match self {
+            Self::Learnt(learner) if learner.is_unlimited() => BURST,
+            _ => 0,
+        }
+    }
+}
+
+impl Channel {
+    /// Whether its pace follows the prober's phases.
+    fn is_probed(&self) -> bool {
+        matches!(&self.rate, Rate::Learnt(learner) if learner.is_probed())
     }
 
     fn set_state(&mut self, state: State) {

@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex};
 
-use model::{Averages, Channel};
+use model::{Averages, Channel, Subset};
 use sharing::Rng;
 use tracing::{info, warn};
 
@@ -16,6 +16,10 @@ use crate::keys::Keys;
 use crate::outbound::{Means, Order};
 use crate::plan::{Aim, NoPlan, Plan};
 use crate::schedule::{Dynamic, Planned, Scheduler};
+
+/// A plan is told of again when its rate is so many times as high or low: rates that are learnt change
+/// with each probe.
+const TOLD_AGAIN: f64 = 2.0;
 
 /// By how much a plan's kappa may be below what was asked for, as it is rounded.
 const ROUNDED: f64 = 1e-6;
@@ -44,6 +48,7 @@ impl Planning {
     /// Plans until nobody asks any more.
     pub(super) fn run(self) {
         let mut aim = self.aim;
+        let mut told = None;
         while let Ok(mut request) = self.requests.recv() {
             // Only the last situation counts.
             while let Ok(later) = self.requests.try_recv() {
@@ -55,7 +60,7 @@ impl Planning {
             }
             let planned = aim.plan(&request.situation.channels, request.situation.up);
             *lock(&self.predicted) = planned.as_ref().ok().map(|plan| plan.averages);
-            match self.order(aim, request, planned) {
+            match self.order(aim, request, planned, &mut told) {
                 Ok(order) => {
                     // Whoever does not listen any more needs no orders.
                     let _ = self.sending.send(Command::Order(order));
@@ -71,6 +76,7 @@ impl Planning {
         aim: Aim,
         request: Request,
         planned: Result<Plan, NoPlan>,
+        told: &mut Option<(Subset, f64)>,
     ) -> Result<Order, String> {
         let up = request.situation.up;
         let plan = match planned {
@@ -81,26 +87,7 @@ impl Planning {
             }
             Err(error) => return Err(error.to_string()),
         };
-        let averages = plan.averages;
-        let has_risks = request.situation.channels.iter().any(|channel| channel.risk() > 0.0);
-        let risk = if has_risks { format!("risk {:.3}, ", averages.risk) } else { String::new() };
-        let line = format!(
-            "planned: kappa {:.2}, mu {:.2}, {risk}loss {:.2} %, delay {:.1} ms, {:.1} Mbit/s",
-            averages.kappa,
-            averages.mu,
-            100.0 * averages.loss,
-            averages.delay_ms,
-            averages.rate
-        );
-        if averages.kappa < aim.kappa - ROUNDED {
-            let (all, kappa) = (request.situation.channels.len(), aim.kappa);
-            warn!(
-                "{line}: only {} of {all} channels are up, too few for kappa = {kappa}",
-                up.len()
-            );
-        } else {
-            info!("{line}");
-        }
+        tell(aim, &request, &plan.averages, told);
         let scheduler = self.scheduler(aim, &plan, &request.situation.channels)?;
         let Some(keys) = request.begins else { return Ok(Order::Schedule { scheduler, up }) };
         let generator = self.rng.generator().map_err(|error| error.to_string())?;
@@ -126,5 +113,34 @@ impl Planning {
                 Ok(Box::new(dynamic.starting_at(random)))
             }
         }
+    }
+}
+
+/// Logs what a plan promises, unless it was told of one that is much the same.
+fn tell(aim: Aim, request: &Request, averages: &Averages, told: &mut Option<(Subset, f64)>) {
+    let Situation { channels, up } = &request.situation;
+    let is_told = told.is_some_and(|(told, rate)| {
+        let times = averages.rate / rate;
+        told == *up && (1.0 / TOLD_AGAIN..TOLD_AGAIN).contains(&times)
+    });
+    if is_told && request.begins.is_none() {
+        return;
+    }
+    *told = Some((*up, averages.rate));
+    let has_risks = channels.iter().any(|channel| channel.risk() > 0.0);
+    let risk = if has_risks { format!("risk {:.3}, ", averages.risk) } else { String::new() };
+    let line = format!(
+        "planned: kappa {:.2}, mu {:.2}, {risk}loss {:.2} %, delay {:.1} ms, {:.1} Mbit/s",
+        averages.kappa,
+        averages.mu,
+        100.0 * averages.loss,
+        averages.delay_ms,
+        averages.rate
+    );
+    if averages.kappa < aim.kappa - ROUNDED {
+        let (up, all, kappa) = (up.len(), channels.len(), aim.kappa);
+        warn!("{line}: only {up} of {all} channels are up, too few for kappa = {kappa}");
+    } else {
+        info!("{line}");
     }
 }

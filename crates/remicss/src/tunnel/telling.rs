@@ -9,7 +9,7 @@ use super::receiving::ReceivingCounts;
 use super::sending::SendingCounts;
 use super::{Clock, lock};
 use crate::common::{Common, Situation};
-use crate::estimate::{Estimate, Learner, State};
+use crate::estimate::{Estimate, Source, State};
 use crate::receiver::{Reassembled, Released};
 use crate::status::{Achieved, Channel, Dropped, Predicted, Status, Waited};
 
@@ -104,12 +104,8 @@ impl Teller {
         let common = lock(&self.common);
         let known: Vec<Known> = common.monitor.as_ref().map_or_else(Vec::new, |monitor| {
             let states = monitor.incoming(common.quarantined).into_iter();
-            let configured = monitor.configured();
-            let known = |(index, (estimate, incoming))| {
-                let is_configured = configured.contains(index);
-                Known { estimate, incoming, is_configured }
-            };
-            monitor.estimates(now).into_iter().zip(states).enumerate().map(known).collect()
+            let known = |(estimate, incoming)| Known { estimate, incoming };
+            monitor.estimates(now).into_iter().zip(states).map(known).collect()
         });
         drop(common);
         let channel = |(index, risk): (usize, &f64)| {
@@ -122,8 +118,8 @@ impl Teller {
                 state_out: known.map(|known| name(known.estimate.state).into()),
                 state_in: known.map(|known| name(known.incoming).into()),
                 risk: self.if_known(*risk),
-                rate_mbit: known.map(|known| mbit(known.estimate.rate_bps)),
-                rate_from: known.map(|known| known.rate_from().into()),
+                rate_mbit: known.map(|known| mbit(known.estimate.known_bps)),
+                rate_from: known.map(|known| source(known.estimate.source).into()),
                 loss_out: measured.map(|estimate| estimate.loss),
                 delay_ms: measured.map(|estimate| estimate.delay_ms),
                 sent: sending.sender.datagrams[index],
@@ -147,18 +143,15 @@ impl Teller {
 struct Known {
     estimate: Estimate,
     incoming: State,
-    is_configured: bool,
 }
 
-impl Known {
-    fn rate_from(&self) -> &'static str {
-        if self.is_configured {
-            "set"
-        } else if self.estimate.rate_bps == Learner::new().rate_bps() {
-            "guess"
-        } else {
-            "measured"
-        }
+/// Where a rate is from, as it is told.
+fn source(source: Source) -> &'static str {
+    match source {
+        Source::Configured => "set",
+        Source::Guess => "guess",
+        Source::AtLeast => "at least",
+        Source::Measured => "measured",
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use remicss::MAX_CHANNELS;
 use remicss::datagram::Kind;
+use remicss::pace::Limit;
 use remicss::sender::{NotSent, Sent};
 
 use crate::end::*;
@@ -66,7 +67,8 @@ proptest! {
                     continue;
                 }
                 Step::Rate { channel, rate_bps } => {
-                    sender.set_rate(channel, rate_bps, now);
+                    let limit = rate_bps.map(|rate_bps| Limit { rate_bps, burst: 0 });
+                    sender.set_limit(channel, limit, now);
                     continue;
                 }
                 Step::Plan { kappa, above } => {

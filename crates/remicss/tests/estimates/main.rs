@@ -1,217 +1,19 @@
 //! Two ends that measure channels: over simulated bottlenecks with queues, delays and random loss.
 
-use std::collections::{BTreeMap, VecDeque};
+mod full_load;
+mod world;
+
 use std::time::Duration;
 
 use model::Subset;
 use proptest::prelude::*;
 use remicss::control::{Arrival, Message, Monitor, Report, Totals};
-use remicss::estimate::{Estimate, FIRST_RATE_BPS, State};
-use sim::Rng;
+use remicss::estimate::{FIRST_RATE_BPS, Source, State};
 
-const MS: Duration = Duration::from_millis(1);
-
-/// The bytes of a datagram, as an IP packet, and what IP, UDP, header, tag and the like add.
-const PACKET: u64 = 1428;
-const AROUND: u64 = 45;
+use world::{MS, Path, World};
 
 /// A packet every 60 ms.
 const TRICKLE_BPS: u64 = 200_000;
-
-/// What one direction of a channel is like.
-#[derive(Clone, Copy)]
-struct Path {
-    rate_bps: u64,
-    /// How much waits at most, as the time that it takes to send.
-    queue: Duration,
-    /// Of 1,000 datagrams.
-    lost: u64,
-    delay: Duration,
-    is_cut: bool,
-    /// Whether nothing waits: what would have to wait for less than the queue goes at once.
-    is_policed: bool,
-}
-
-impl Path {
-    fn new(mbps: u64, queue_ms: u32, lost: u64, delay_ms: u32) -> Self {
-        let (queue, delay) = (MS * queue_ms, MS * delay_ms);
-        Self { rate_bps: mbps * 1_000_000, queue, lost, delay, is_cut: false, is_policed: false }
-    }
-}
-
-/// One direction of a channel, and what is on it.
-struct Link {
-    path: Path,
-    free_at: Duration,
-    /// What arrives when: the number of a control symbol, or none.
-    flying: VecDeque<(Duration, Option<u64>)>,
-}
-
-impl Link {
-    fn send(&mut self, rng: &mut Rng, now: Duration, bytes: u64, control: Option<u64>) {
-        let backlog = self.free_at.saturating_sub(now);
-        let time = |bytes| Duration::from_nanos(bytes * 8 * 1_000_000_000 / self.path.rate_bps);
-        // No queue is shorter than a few packets.
-        if self.path.is_cut || backlog > self.path.queue.max(time(4 * PACKET)) {
-            return;
-        }
-        self.free_at = self.free_at.max(now) + time(bytes);
-        if rng.below(1000) >= self.path.lost {
-            let last = self.flying.back().map_or(Duration::ZERO, |(at, _)| *at);
-            let sent_at = if self.path.is_policed { now } else { self.free_at };
-            let at = (sent_at + self.path.delay).max(last);
-            self.flying.push_back((at, control));
-        }
-    }
-}
-
-/// One end, and the links that it sends on.
-struct End {
-    monitor: Monitor,
-    links: Vec<Link>,
-    sent: Vec<Totals>,
-    received: Vec<u64>,
-    credit: Vec<u64>,
-    symbols: u64,
-    /// Datagrams of packets that were sent and have come.
-    packets: u64,
-    /// Control messages on their way, and how many shares of each have come.
-    controls: BTreeMap<u64, (Vec<u8>, usize)>,
-    control_bytes: u64,
-}
-
-impl End {
-    fn new(paths: &[Path], rates: &[Option<u64>]) -> Self {
-        let link =
-            |path: &Path| Link { path: *path, free_at: Duration::ZERO, flying: VecDeque::new() };
-        Self {
-            monitor: Monitor::new(rates, Duration::ZERO),
-            links: paths.iter().map(link).collect(),
-            sent: vec![Totals::default(); paths.len()],
-            received: vec![0; paths.len()],
-            credit: vec![0; paths.len()],
-            symbols: 0,
-            packets: 0,
-            controls: BTreeMap::new(),
-            control_bytes: 0,
-        }
-    }
-
-    fn send(
-        &mut self,
-        rng: &mut Rng,
-        now: Duration,
-        index: usize,
-        bytes: u64,
-        control: Option<u64>,
-    ) {
-        self.packets += u64::from(control.is_none());
-        self.sent[index].datagrams += 1;
-        self.sent[index].bytes += bytes;
-        self.links[index].send(rng, now, bytes, control);
-    }
-
-    fn send_control(&mut self, rng: &mut Rng, now: Duration) {
-        let (sent, received) = (&self.sent, &self.received);
-        let message = self.monitor.poll_message(now, sent, received, Subset::EMPTY, self.packets);
-        let Some(message) = message else {
-            return;
-        };
-        self.symbols += 1;
-        let bytes = message.len() as u64 + AROUND;
-        self.control_bytes += bytes;
-        self.controls.insert(self.symbols, (message, 0));
-        for index in 0..self.links.len() {
-            self.send(rng, now, index, bytes, Some(self.symbols));
-        }
-    }
-
-    /// Sends packets at the pace, or slower, for a millisecond.
-    fn send_packets(&mut self, rng: &mut Rng, now: Duration, demand_bps: u64) {
-        for index in 0..self.links.len() {
-            let pace = self.monitor.pace_bps(index).unwrap().min(demand_bps);
-            self.credit[index] += pace / 1000;
-            while self.credit[index] >= PACKET * 8 {
-                self.credit[index] -= PACKET * 8;
-                self.send(rng, now, index, PACKET, None);
-            }
-        }
-    }
-}
-
-struct World {
-    rng: Rng,
-    now: Duration,
-    /// Packets go from the first to the second.
-    ends: [End; 2],
-    floor: usize,
-    demand_bps: u64,
-}
-
-impl World {
-    /// The way back is like the way there, but as wide as needed and without loss.
-    fn new(paths: &[Path], rates: &[Option<u64>]) -> Self {
-        let back: Vec<Path> =
-            paths.iter().map(|path| Path { rate_bps: 1_000_000_000, lost: 0, ..*path }).collect();
-        let ends =
-            [End::new(paths, rates), End::new(&back, &vec![Some(1_000_000_000); paths.len()])];
-        Self { rng: Rng::new(1), now: Duration::ZERO, ends, floor: 1, demand_bps: u64::MAX }
-    }
-
-    fn run(&mut self, time: Duration) {
-        let until = self.now + time;
-        while self.now < until {
-            self.now += MS;
-            self.deliver(0, 1);
-            self.deliver(1, 0);
-            for end in &mut self.ends {
-                end.send_control(&mut self.rng, self.now);
-            }
-            self.ends[0].send_packets(&mut self.rng, self.now, self.demand_bps);
-        }
-    }
-
-    fn deliver(&mut self, from: usize, to: usize) {
-        let next = |end: &End| {
-            let heads = end.links.iter().enumerate();
-            let heads = heads.filter_map(|(i, link)| link.flying.front().map(|(at, _)| (*at, i)));
-            heads.min()
-        };
-        while let Some((at, index)) = next(&self.ends[from])
-            && at <= self.now
-        {
-            let (_, control) = self.ends[from].links[index].flying.pop_front().unwrap();
-            let received = self.ends[to].received[index];
-            self.ends[to].received[index] += 1;
-            let Some(symbol) = control else {
-                self.ends[to].packets += 1;
-                continue;
-            };
-            self.ends[to].monitor.handle_share(symbol, index, received, at);
-            let (message, shares) = self.ends[from].controls.get_mut(&symbol).unwrap();
-            *shares += 1;
-            if *shares == self.floor {
-                let message = message.clone();
-                self.ends[to].monitor.handle_message(symbol, &message, at).unwrap();
-            }
-        }
-    }
-
-    fn estimates(&self) -> Vec<Estimate> {
-        self.ends[0].monitor.estimates(self.now)
-    }
-
-    fn set(&mut self, channel: usize, change: impl Fn(&mut Path)) {
-        self.ends.iter_mut().for_each(|end| change(&mut end.links[channel].path));
-    }
-
-    /// The rate of a channel, as a part of what the path carries.
-    #[expect(clippy::cast_precision_loss, reason = "numbers are small")]
-    fn part(&self, channel: usize) -> f64 {
-        let actual = self.ends[0].links[channel].path.rate_bps;
-        self.estimates()[channel].rate_bps as f64 / actual as f64
-    }
-}
 
 fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -243,10 +45,11 @@ fn learn(mbps: u64, path: Path) {
         assert!(good.contains(&part), "{name}: {part} at {:?}", world.now);
     }
     // What was lost before the rate was known is forgotten, and a queue that probes fill is empty for
-    // most of the time.
+    // most of the time, but for two or three packets.
+    let queued = f64::max(5.0, 3.0 * 12.0 / mbps as f64);
     world.run(seconds(20));
     let estimate = world.estimates()[0];
-    assert!(estimate.delay_ms < path.delay.as_secs_f64() * 1e3 + 5.0, "{name}: {estimate:?}");
+    assert!(estimate.delay_ms < path.delay.as_secs_f64() * 1e3 + queued, "{name}: {estimate:?}");
     assert!(estimate.loss < path.lost as f64 / 1000.0 + loss, "{name}: {estimate:?}");
 }
 
@@ -263,7 +66,7 @@ fn a_rate_follows_the_bottleneck() {
 }
 
 /// Many a contract's rate is enforced so: a burst passes at any speed, and all that is too much is lost. A
-/// probe that such a burst lets through sets the rate too high, by a fifth at most, until the next.
+/// probe that such a burst lets through is repeated, a quarter above the rate, until it does not.
 #[test]
 fn a_policed_rate_is_learnt() {
     for (mbps, burst_ms) in [(20, 24), (20, 5), (100, 24), (400, 10)] {
@@ -273,7 +76,7 @@ fn a_policed_rate_is_learnt() {
         for _ in 0..20 {
             world.run(seconds(1));
             let part = world.part(0);
-            assert!((0.9..=1.25).contains(&part), "{mbps} Mbit/s, {burst_ms} ms: {part}");
+            assert!((0.9..=1.3).contains(&part), "{mbps} Mbit/s, {burst_ms} ms: {part}");
         }
         let loss = world.estimates()[0].loss;
         assert!(loss < 0.1, "{mbps} Mbit/s, {burst_ms} ms: {loss}");
@@ -326,7 +129,8 @@ fn without_traffic_nothing_is_learnt_and_nothing_forgotten() {
     let mut world = World::new(&[Path::new(100, 30, 0, 10)], &[None]);
     world.demand_bps = 1_000_000;
     world.run(seconds(10));
-    assert_eq!(world.estimates()[0].rate_bps, FIRST_RATE_BPS * 97 / 100);
+    let guess = world.estimates()[0];
+    assert_eq!((guess.known_bps, guess.source), (FIRST_RATE_BPS, Source::Guess));
     world.demand_bps = u64::MAX;
     world.run(seconds(8));
     world.demand_bps = 1_000_000;
@@ -584,7 +388,7 @@ proptest! {
                 prop_assert!(estimate.channel(0.5).is_ok());
             }
             prop_assert!(monitor.release_window(now) <= MS * 200);
-            prop_assert!(monitor.pace_bps(0).unwrap() > 0);
+            prop_assert!(monitor.limit(0).unwrap().rate_bps > 0);
             prop_assert!(monitor.poll_timeout() <= now + MS * 200);
         }
     }
