@@ -1,7 +1,7 @@
 //! The experiments that come with this crate.
 
 /// The name and the text of each.
-const ALL: [(&str, &str); 16] = [
+const ALL: [(&str, &str); 17] = [
     ("links", include_str!("../../experiments/links.toml")),
     ("links-beside-rattan", include_str!("../../experiments/links-beside-rattan.toml")),
     ("capacity", include_str!("../../experiments/capacity.toml")),
@@ -17,6 +17,7 @@ const ALL: [(&str, &str); 16] = [
     ("remicss-loss", include_str!("../../experiments/remicss-loss.toml")),
     ("remicss-delay", include_str!("../../experiments/remicss-delay.toml")),
     ("remicss-identical", include_str!("../../experiments/remicss-identical.toml")),
+    ("remicss-learning", include_str!("../../experiments/remicss-learning.toml")),
     ("remicss-unequal", include_str!("../../experiments/remicss-unequal.toml")),
 ];
 
