@@ -2,16 +2,19 @@
 
 mod stream;
 
+use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
 use tracing::warn;
 
 use crate::config::ClientConfig;
-use crate::intercept::{Installed, Intercept};
+use crate::intercept::{Changes, Installed, Intercept};
 use crate::listening::{Listening, Turn, accept, listen};
 use crate::meter::Tally;
 use crate::peers::Peers;
@@ -20,6 +23,12 @@ use crate::relay::{drain, reset};
 use crate::reload::{Reload, Reloader, reloads};
 use crate::status::Status;
 use crate::target::Target;
+
+/// How long rules are not looked at again, so that a program that changes many takes little of the time here.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// After how long it is tried again to restore rules.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// A client that listens, and does not accept yet.
 pub struct Client {
@@ -31,6 +40,8 @@ pub struct Client {
     installed: Option<Arc<Installed>>,
     /// Rules that are not in force any more but for connections that they have intercepted.
     retired: Vec<Weak<Installed>>,
+    /// Tells when somebody changes rules, since there are any of this client's.
+    changes: Option<Changes>,
 }
 
 /// Tells how a client is, and has it take another configuration. A clone is for the same client.
@@ -75,12 +86,13 @@ impl Client {
     async fn start(config: ClientConfig) -> io::Result<Self> {
         let (listening, entrances) = enter(&config, None, Vec::new()).await?;
         let peers = peers(&config, None).await?;
+        let changes = config.intercept.as_ref().map(|_| Changes::new()).transpose()?;
         // Nothing can fail any more: rules that are there already are replaced, and stay.
         let installed = config.intercept.clone().map(Intercept::install).transpose()?.map(Arc::new);
         let in_force = Arc::new(Mutex::new(Arc::new(InForce { config, peers })));
         let (reloader, reloads) = reloads();
         let handle = Handle { tally: Arc::new(Tally::new()), in_force, reloader };
-        Ok(Self { handle, reloads, listening, entrances, installed, retired: Vec::new() })
+        Ok(Self { handle, reloads, listening, entrances, installed, retired: Vec::new(), changes })
     }
 
     /// Where it listens: SOCKS5 first if configured, then the forwards in their order, then the port for
@@ -106,6 +118,7 @@ impl Client {
         let mut streams = JoinSet::new();
         let mut finished = JoinSet::new();
         let (mut turn, mut too_many) = (Turn::default(), Rarely::default());
+        let (mut broken, mut pause) = (false, Instant::now());
         tokio::pin!(stop);
         loop {
             tokio::select! {
@@ -135,6 +148,10 @@ impl Client {
                     }
                 }
                 Some(_) = finished.join_next() => {}
+                () = changed(self.changes.as_ref(), pause, broken) => {
+                    broken = !restore(self.installed.as_ref(), &self.retired);
+                    pause = Instant::now() + PAUSE;
+                }
                 Some(Reload { config, answer }) = self.reloads.recv() => {
                     let taken = self.reload(config).await;
                     if taken.is_ok() {
@@ -172,6 +189,9 @@ impl Client {
         self.retired.retain(|retired| retired.strong_count() > 0);
         let installed = match new {
             Some(new) => {
+                if self.changes.is_none() {
+                    self.changes = Some(Changes::new()?);
+                }
                 let retired = self.retired.iter().filter_map(Weak::upgrade);
                 let mut known = self.installed.clone().into_iter().chain(retired);
                 // A table has the port's name, so there is one for each.
@@ -219,6 +239,26 @@ impl Handle {
     fn in_force(&self) -> Arc<InForce> {
         Arc::clone(&self.in_force.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+/// Waits until somebody has changed rules, and not less than until a pause is over. Where they are broken, that is
+/// only for a moment.
+async fn changed(changes: Option<&Changes>, pause: Instant, broken: bool) {
+    let Some(changes) = changes else { return pending().await };
+    sleep_until(pause).await;
+    if broken {
+        // It is tried again soon, whether something changes or not.
+        let _ = timeout(RETRY, changes.next()).await;
+    } else {
+        changes.next().await;
+    }
+}
+
+/// Has rules in force again that somebody has removed or changed. Returns whether all are.
+fn restore(installed: Option<&Arc<Installed>>, retired: &[Weak<Installed>]) -> bool {
+    let retired: Vec<_> = retired.iter().filter_map(Weak::upgrade).collect();
+    // All of them, also after one that cannot be restored.
+    installed.into_iter().chain(&retired).filter(|rules| !rules.restore()).count() == 0
 }
 
 /// The servers of a configuration.

@@ -7,6 +7,7 @@
 //! nobody listens, not while another program does, not where a listener is missing. After a start that
 //! failed a table stays that refuses what matches.
 
+mod changes;
 mod nft;
 mod rules;
 
@@ -23,6 +24,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tracing::{error, warn};
 
 use crate::listening::Listening;
+pub(crate) use changes::Changes;
 use nft::{RIGHTS, nft};
 use rules::removal;
 
@@ -205,7 +207,8 @@ impl Intercept {
     pub(crate) fn install(self) -> io::Result<Installed> {
         let removal = format!("{}{}", removal(&self.table()), removal(&self.refusing_table()));
         nft(&format!("{removal}{}", self.rules()))?;
-        Ok(Installed { rules: Mutex::new(InForce { intercept: self, earlier: Vec::new() }) })
+        let rules = InForce::new(self.rules(), self, Vec::new());
+        Ok(Installed { rules: Mutex::new(rules) })
     }
 
     /// After a start that failed: has connections that match refused, so that they do not go out in the
@@ -253,12 +256,20 @@ pub(crate) struct Installed {
 }
 
 struct InForce {
+    /// What `nft` has read, and what it shows of that: nothing if it does not.
+    text: String,
+    shown: Option<String>,
     intercept: Intercept,
     /// What was intercepted before, by connections that may still be under way.
     earlier: Vec<Intercept>,
 }
 
 impl InForce {
+    /// For a table that has just been installed.
+    fn new(text: String, intercept: Intercept, earlier: Vec<Intercept>) -> Self {
+        Self { shown: nft::table(&intercept.table()).ok(), text, intercept, earlier }
+    }
+
     /// What other rules have to go on with: each once.
     fn with_those_before(&self) -> Vec<Intercept> {
         let earlier = self.earlier.iter().filter(|one| **one != self.intercept);
@@ -274,17 +285,50 @@ impl Installed {
     pub(crate) fn replace(&self, others: Intercept) -> io::Result<()> {
         let mut rules = self.rules();
         let earlier = rules.with_those_before();
-        nft(&format!("{}{}", removal(&others.table()), rules::in_force(&others, &earlier)))?;
-        *rules = InForce { intercept: others, earlier };
+        let text = rules::in_force(&others, &earlier);
+        nft(&format!("{}{text}", removal(&others.table())))?;
+        *rules = InForce::new(text, others, earlier);
         Ok(())
+    }
+
+    /// Has them in force again if somebody has removed or changed them. Returns whether they are.
+    pub(crate) fn restore(&self) -> bool {
+        let mut rules = self.rules();
+        let table = rules.intercept.table();
+        let found = nft::table(&table).ok();
+        if found.is_some() && found == rules.shown {
+            return true;
+        }
+        let restored = nft(&format!("{}{}", removal(&table), rules.text));
+        rules.shown = nft::table(&table).ok();
+        match &restored {
+            Ok(()) => warn!(
+                table,
+                "another program has removed or changed the rules of interception, which are restored: \
+                 connections may have gone out IN THE CLEAR meanwhile"
+            ),
+            Err(error) => error!(
+                table, %error,
+                "another program has removed or changed the rules of interception, and they cannot be \
+                 restored: connections go out IN THE CLEAR"
+            ),
+        }
+        restored.is_ok()
     }
 
     /// Intercepts no more connections, and leaves those alone that were.
     pub(crate) fn retire(&self) {
-        let rules = self.rules();
-        let retired = rules::retired(&rules.intercept, &rules.earlier);
-        if let Err(error) = nft(&format!("{}{retired}", removal(&rules.intercept.table()))) {
-            warn!(%error, "connections are still intercepted, and refused, until the last of them ends");
+        let mut rules = self.rules();
+        let table = rules.intercept.table();
+        let text = rules::retired(&rules.intercept, &rules.earlier);
+        match nft(&format!("{}{text}", removal(&table))) {
+            Ok(()) => {
+                rules.text = text;
+                rules.shown = nft::table(&table).ok();
+            }
+            Err(error) => {
+                warn!(%error, "connections are still intercepted, and refused, until the last of them ends");
+            }
         }
     }
 

@@ -53,6 +53,7 @@ fn main() -> ExitCode {
         matrix::without_routing_rules,
         matrix::without_routes,
         matrix::untracked,
+        matrix::restored,
         matrix::killed_with_connections_under_way,
         matrix::begun_before_the_proxy,
         matrix::answers_are_left_alone,

@@ -485,6 +485,28 @@ pub(crate) fn untracked() {
     matrix.expect("untracked", [Refused; 4]);
 }
 
+/// Another program removes or changes the rules, and the proxy restores them.
+pub(crate) fn restored() {
+    for change in [
+        "delete table inet sunder_6522",
+        "flush ruleset",
+        "insert rule inet sunder_6522 local accept",
+        "flush chain inet sunder_6522 leaving",
+    ] {
+        let matrix = Matrix::new();
+        let proxy = matrix.proxy();
+        let rules = || matrix.house.run("client", "nft", &["-s", "list", "ruleset"]).stdout;
+        let before = rules();
+        let words: Vec<&str> = change.split(' ').collect();
+        for times in 1..3 {
+            matrix.house.ask("client", "nft", &words);
+            proxy.wait_for("which are restored", times);
+            assert_eq!(rules(), before, "{change}");
+        }
+        matrix.expect(&format!("{change}, and restored"), [Answered; 4]);
+    }
+}
+
 /// Connections to the service, as they are before they have asked anything.
 fn connections(matrix: &Matrix) -> [(Cell, TcpStream); 4] {
     CELLS.map(|cell| {

@@ -2,6 +2,7 @@
 //! connection's packets for answers, and redirects none of them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::thread;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
@@ -9,8 +10,15 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::captures::opened;
 use crate::house::House;
 
-/// The port that the connection will come from, and the one that it goes to.
-const PORTS: (u16, u16) = (40_000, 80);
+/// The port that connections go to.
+const TO: u16 = 80;
+
+/// The flags of what is sent ahead, in the middle of a connection and as a beginning of one, and the port that the
+/// connection will come from.
+const AHEAD: [(u8, u16); 2] = [(ACK, 40_000), (SYN, 40_001)];
+
+const SYN: u8 = 2;
+const ACK: u8 = 16;
 
 pub(crate) fn a_packet_sent_ahead_opens_nothing_in_the_clear() {
     let house = House::new();
@@ -36,31 +44,33 @@ pub(crate) fn a_packet_sent_ahead_opens_nothing_in_the_clear() {
     for (host, link) in [("client", "a"), ("user", "lan")] {
         let victim: [IpAddr; 2] = [house.v4(host, link).into(), house.v6(host, link).into()];
         for (server, victim) in server.into_iter().zip(victim) {
-            let (from, to) = ((server, PORTS.1).into(), (victim, PORTS.0).into());
-            house.host("server").run(|| send_ack(from, to)).unwrap();
-            // On its way it waits for delays of a few ms, as does an answer.
-            std::thread::sleep(Duration::from_millis(50));
-            let connected = house.host(host).run(|| {
-                let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
-                socket.bind(&to.into())?;
-                socket.connect_timeout(&from.into(), Duration::from_secs(1))
-            });
-            // That it is refused, or carried and then reset, as nothing is allowed, is as good.
-            let _ = connected.unwrap();
+            for (flags, port) in AHEAD {
+                let (from, to) = ((server, TO).into(), (victim, port).into());
+                house.host("server").run(|| send(flags, from, to)).unwrap();
+                // It takes some milliseconds.
+                thread::sleep(Duration::from_millis(50));
+                let connected = house.host(host).run(|| {
+                    let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
+                    socket.bind(&to.into())?;
+                    socket.connect_timeout(&from.into(), Duration::from_millis(500))
+                });
+                // That it is refused, or carried and then reset, as nothing is allowed, is as good.
+                let _ = connected.unwrap();
+            }
         }
     }
-    let opened = opened(&house.captures(), PORTS.1);
+    let opened = opened(&house.captures(), TO);
     assert!(opened.is_empty(), "opened in the clear: {opened:?}");
 }
 
 /// Sends a TCP packet of a connection that there is not.
-fn send_ack(from: SocketAddr, to: SocketAddr) {
+fn send(flags: u8, from: SocketAddr, to: SocketAddr) {
     let mut packet = Vec::new();
     packet.extend(from.port().to_be_bytes());
     packet.extend(to.port().to_be_bytes());
     packet.extend([0, 0, 0, 1, 0, 0, 0, 1]);
-    // Five words, ACK, a window; no checksum yet, nothing urgent.
-    packet.extend([0x50, 0x10, 0x10, 0, 0, 0, 0, 0]);
+    // Five words, a window; no checksum yet, nothing urgent.
+    packet.extend([0x50, flags, 0x10, 0, 0, 0, 0, 0]);
     let mut summed = address_bytes(from.ip());
     summed.extend(address_bytes(to.ip()));
     summed.extend([0, 6, 0, 20]);
