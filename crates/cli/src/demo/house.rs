@@ -17,7 +17,7 @@ use micss::server::Server;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use super::http::{self, Fetched};
+use super::http::{self, Fetched, SecretPath};
 use super::material::Material;
 use super::scratch;
 use super::tap::Tap;
@@ -55,11 +55,14 @@ pub(super) async fn transfer(material: Arc<Material>) -> Result<Transfer, Failur
     let mut ends = JoinSet::new();
     ends.spawn(server.run(pending()));
     ends.spawn(client.run(pending()));
-    ends.spawn(async { _ = http::serve(files, material).await });
+    let path = SecretPath::new().map_err(|error| Failure::Failed(error.to_string()))?;
+    let path = Arc::new(path);
+    let known = Arc::clone(&path);
+    ends.spawn(async { _ = http::serve(files, material, known).await });
 
     let start = Instant::now();
     let fetch = async {
-        let fetched = http::fetch(proxy, service, |bytes| view.file().inc(bytes)).await;
+        let fetched = http::fetch(proxy, service, &path, |bytes| view.file().inc(bytes)).await;
         let fetched = fetched
             .map_err(|error| Failure::Failed(format!("the file did not arrive: {error}")))?;
         Ok((fetched, start.elapsed()))

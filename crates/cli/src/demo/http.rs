@@ -10,18 +10,22 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use http_body_util::{BodyExt, Empty};
-use hyper::body::{Body, Bytes, Frame, SizeHint};
+use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use hyper::header::{CONNECTION, HOST};
 use hyper::service::service_fn;
-use hyper::{Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use micss::limiter::ConnectionLimiter;
 use micss::socks::NO_AUTHENTICATION;
 use micss::target::Target;
 use sha2::{Digest, Sha256};
+use sharing::{Generator, RandomError};
+use subtle::ConstantTimeEq;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{Receiver, channel};
 use tokio::task::spawn_blocking;
+use zeroize::Zeroizing;
 
 use super::material::{Material, piece_len};
 
@@ -31,22 +35,68 @@ const PIECE: usize = 256 << 10;
 /// How many pieces may wait to be sent.
 const WAITING: usize = 4;
 
-/// Serves the file, whatever is asked for, to everyone who connects.
+/// How many connections are served at a time.
+const MAX_CONNECTIONS: usize = 64;
+
+/// Where the file is: every user of this machine can connect to its server, but only who knows this gets it.
+pub(super) struct SecretPath(Zeroizing<String>);
+
+impl SecretPath {
+    /// A path of 128 random bits.
+    ///
+    /// # Errors
+    /// When the system gives no random bytes.
+    pub(super) fn new() -> Result<Self, RandomError> {
+        let bits = Zeroizing::new(u128::from_ne_bytes(Generator::system().array()?));
+        Ok(Self(Zeroizing::new(format!("/{:032x}", *bits))))
+    }
+
+    /// Takes as long for any other path.
+    fn is(&self, path: &str) -> bool {
+        self.0.as_bytes().ct_eq(path.as_bytes()).into()
+    }
+}
+
+/// Serves the file to who asks for it by its path, and nothing to anybody else.
 ///
 /// # Errors
 /// When connections can no longer be accepted.
-pub(super) async fn serve(listener: TcpListener, material: Arc<Material>) -> io::Result<()> {
+pub(super) async fn serve(
+    listener: TcpListener,
+    material: Arc<Material>,
+    path: Arc<SecretPath>,
+) -> io::Result<()> {
+    let mut connections = ConnectionLimiter::new(MAX_CONNECTIONS, MAX_CONNECTIONS);
     loop {
-        let (stream, _) = listener.accept().await?;
+        let (stream, peer) = tokio::select! {
+            accepted = listener.accept() => accepted?,
+            () = connections.join_next() => continue,
+        };
         stream.set_nodelay(true)?;
-        let answer = service_fn(|_| {
-            let body = FileBody::new(Arc::clone(&material));
-            async { Ok::<_, Infallible>(Response::new(body)) }
+        let (material, path) = (Arc::clone(&material), Arc::clone(&path));
+        connections.spawn(peer.ip(), async move {
+            let answer = service_fn(|request: Request<Incoming>| {
+                let answer = answer(&request, &material, &path);
+                async { Ok::<_, Infallible>(answer) }
+            });
+            let http = hyper::server::conn::http1::Builder::new();
+            // The one client there is sees for itself when the answer is incomplete.
+            let _ = http.serve_connection(TokioIo::new(stream), answer).await;
         });
-        let http = hyper::server::conn::http1::Builder::new();
-        // The one client there is sees for itself when the answer is incomplete.
-        let _ = http.serve_connection(TokioIo::new(stream), answer).await;
     }
+}
+
+fn answer(
+    request: &Request<Incoming>,
+    material: &Arc<Material>,
+    path: &SecretPath,
+) -> Response<FileBody> {
+    if request.method() == Method::GET && path.is(request.uri().path()) {
+        return Response::new(FileBody::new(Arc::clone(material)));
+    }
+    let mut refused = Response::new(FileBody::empty());
+    *refused.status_mut() = StatusCode::NOT_FOUND;
+    refused
 }
 
 /// The body of an answer: a file, read piece by piece as it is taken.
@@ -71,6 +121,11 @@ impl FileBody {
             }
         });
         Self { pieces, left }
+    }
+
+    fn empty() -> Self {
+        let (_, pieces) = channel(1);
+        Self { pieces, left: 0 }
     }
 }
 
@@ -108,19 +163,20 @@ pub(super) struct Fetched {
     pub(super) sha256: [u8; 32],
 }
 
-/// Fetches what the server has, through the proxy, and hashes it as it arrives.
+/// Fetches what the server has at this path, through the proxy, and hashes it as it arrives.
 ///
 /// # Errors
 /// When it does not arrive whole.
 pub(super) async fn fetch(
     proxy: SocketAddr,
     server: SocketAddr,
+    path: &SecretPath,
     mut arrived: impl FnMut(u64),
 ) -> io::Result<Fetched> {
     let stream = connect(proxy, server).await?;
     let (mut http, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(other)?;
-    let request = Request::get("/")
+    let request = Request::get(path.0.as_str())
         .header(HOST, server.to_string())
         .header(CONNECTION, "close")
         .body(Empty::<Bytes>::new())
@@ -167,5 +223,50 @@ async fn connect(proxy: SocketAddr, server: SocketAddr) -> io::Result<TcpStream>
     match reply[1] {
         0 => Ok(stream),
         code => Err(other(format!("the proxy cannot connect: SOCKS5 error {code}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    const CONTENT: &[u8] = b"only for the user who runs this";
+
+    async fn ask(server: SocketAddr, request: String) -> Vec<u8> {
+        let mut stream = TcpStream::connect(server).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn only_who_knows_the_path_gets_the_file() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(CONTENT).unwrap();
+        let len = CONTENT.len() as u64;
+        let material = Arc::new(Material { file, len, description: String::new() });
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = listener.local_addr().unwrap();
+        let path = Arc::new(SecretPath::new().unwrap());
+        tokio::spawn(serve(listener, material, Arc::clone(&path)));
+        // Who only connects holds up nobody.
+        let _silent = TcpStream::connect(server).await.unwrap();
+
+        let request = |method: &str, path: &str| {
+            ask(server, format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))
+        };
+        let known = path.0.as_str();
+        assert_eq!(known.len(), 33, "128 bits");
+        assert!(request("GET", known).await.ends_with(CONTENT));
+        let other = SecretPath::new().unwrap();
+        for guess in ["/", "/index.html", &known[..32], &format!("{known}0"), other.0.as_str()] {
+            let answer = request("GET", guess).await;
+            assert!(answer.starts_with(b"HTTP/1.1 404"), "{}", String::from_utf8_lossy(&answer));
+            assert!(!answer.ends_with(CONTENT));
+        }
+        assert!(request("POST", known).await.starts_with(b"HTTP/1.1 404"));
     }
 }
