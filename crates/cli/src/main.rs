@@ -10,6 +10,7 @@ mod input;
 mod interrupt;
 mod join;
 mod lab;
+mod listeners;
 mod names;
 mod numbers;
 mod output;

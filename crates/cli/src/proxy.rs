@@ -15,6 +15,7 @@ use crate::console;
 use crate::daemon::{self, Files, StopSignals};
 use crate::directory::warn_of_exposed;
 use crate::failure::Failure;
+use crate::listeners::open_to_all;
 use crate::telling::{self, Named, Told};
 use crate::uplinks::{Uplink, shared, way};
 
@@ -171,12 +172,10 @@ pub(crate) fn risks(
     if config.directory.is_some() {
         risks.extend(risks_of_uplinks(config));
     }
-    if let Some(address) = config.socks.filter(|address| !is_local(*address)) {
-        risks.push(format!(
-            "SOCKS5 on {address} is open to all who reach that address; 127.0.0.1 keeps it to \
-             this host"
-        ));
-    }
+    risks.extend(open_to_all("SOCKS5", config.socks));
+    risks.extend(config.forwards.iter().filter_map(|forward| {
+        open_to_all(&format!("the forward to {}", forward.target), [forward.listen])
+    }));
     if let Some(intercept) = config.intercept.as_ref().filter(|one| one.is_anybodys_port()) {
         risks.push(format!(
             "intercept_port {} is any user's to listen on, who so keeps the proxy from starting; what \
@@ -225,10 +224,6 @@ fn risks_of(remote: &Remote, way: impl Fn(&Uplink<'_>) -> Option<Way>) -> Vec<St
 fn uplink(channel: &Channel) -> Uplink<'_> {
     let Channel { server, source, device } = channel;
     Uplink { to: Some(server.ip()), source: *source, device: device.as_deref() }
-}
-
-fn is_local(address: SocketAddr) -> bool {
-    address.ip().to_canonical().is_loopback()
 }
 
 #[cfg(test)]
@@ -296,5 +291,10 @@ mod tests {
             let risks = risks_of(channels, socks);
             assert!(matches!(&risks[..], [risk] if risk.contains(expected)), "{risks:?}");
         }
+        let forward = "[[forward]]\nlisten = \"0.0.0.0:8080\"\ntarget = \"localhost:80\"\n";
+        let forward = format!("{forward}[[channel]]\n{a}\n[[channel]]\n{b}");
+        let risks = risks(&ClientConfig::from_toml(&forward).unwrap(), |_| None);
+        let expected = "the forward to localhost:80 on 0.0.0.0:8080 is open to all";
+        assert!(matches!(&risks[..], [risk] if risk.contains(expected)), "{risks:?}");
     }
 }

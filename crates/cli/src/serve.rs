@@ -12,6 +12,7 @@ use crate::console;
 use crate::daemon::{self, Files, StopSignals};
 use crate::directory::warn_of_exposed;
 use crate::failure::Failure;
+use crate::listeners::open_to_all;
 use crate::telling::{self, Named, Told};
 
 /// A complete configuration, shown by `--help`.
@@ -51,6 +52,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 fn load(path: &Path) -> Result<ServerConfig, Failure> {
     let mut config = daemon::load("serve", path, ServerConfig::from_toml)?;
     config.beside = path.parent().map(Path::to_owned).unwrap_or_default();
+    for risk in risks(&config) {
+        console::warning(&risk);
+    }
     if let Some(directory) = &config.directory {
         warn_of_exposed(&directory.key_files(&config.beside));
     }
@@ -89,6 +93,13 @@ async fn serve(path: PathBuf, config: ServerConfig) -> Result<(), Failure> {
     daemon::until_stopped(signals, serving, || drop(stop)).await
 }
 
+/// What the configuration allows, and has to be limited by other means.
+pub(crate) fn risks(config: &ServerConfig) -> Vec<String> {
+    let directory = config.directory.iter().flat_map(|directory| &directory.listen);
+    let streams = open_to_all("the server of streams", config.listen.iter().copied());
+    streams.into_iter().chain(open_to_all("the directory", directory.copied())).collect()
+}
+
 fn print_listening(addresses: &[SocketAddr]) -> Result<(), Failure> {
     addresses.iter().try_for_each(|address| console::print_line(&format!("listening on {address}")))
 }
@@ -120,6 +131,23 @@ mod tests {
                 let is_shown = shown.iter().any(|shown| guide.contains(shown));
                 assert!(is_shown, "{table} {name}: not in the guide");
             }
+        }
+    }
+
+    #[test]
+    fn listeners_that_are_open_are_named() {
+        let risks = |listen: &str| {
+            let text = format!(
+                "listen = [\"{listen}:1\", \"127.0.0.1:1\"]\nallow = []\n[directory]\n\
+                 listen = [\"{listen}:2\"]\nshared_key = \"x\"\n\
+                 addresses = [\"192.0.2.1:1\", \"192.0.2.2:1\"]\n"
+            );
+            risks(&ServerConfig::from_toml(&text).unwrap()).join("; ")
+        };
+        assert_eq!(risks("127.0.0.2"), "");
+        let said = risks("192.0.2.1");
+        for what in ["the server of streams on 192.0.2.1:1", "the directory on 192.0.2.1:2"] {
+            assert!(said.contains(&format!("{what} is open to all")), "{said}");
         }
     }
 

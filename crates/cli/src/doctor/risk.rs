@@ -3,7 +3,7 @@
 use super::finding::{Finding, Level};
 
 /// What to do about a risk, by what is said of it.
-const FIXES: [(&str, &str, &str); 8] = [
+const FIXES: [(&str, &str, &str); 11] = [
     ("one channel only", "channels", "add a [[channel]] over another network"),
     (
         "the second protects nothing",
@@ -26,6 +26,13 @@ const FIXES: [(&str, &str, &str); 8] = [
         "lo has no IPv6",
         "intercept",
         "sysctl net.ipv6.conf.lo.disable_ipv6=0, or take IPv6 off all interfaces",
+    ),
+    ("the forward to", "forward", "listen on 127.0.0.1, or let a firewall admit only some"),
+    ("the server of streams on", "listen", "let a firewall admit only those who are meant to come"),
+    (
+        "the directory on",
+        "directory, listen",
+        "let a firewall admit only those who are meant to come",
     ),
     ("tamper_code is off", "tamper_code", "leave tamper_code out, at both ends"),
 ];

@@ -13,10 +13,11 @@ use tokio::time::timeout;
 
 use super::finding::{Finding, Level};
 use super::greeting::{Answer, ask};
+use super::risk::risk;
 use super::{host, listeners};
 use crate::daemon;
 use crate::failure::Failure;
-use crate::serve::within_limits;
+use crate::serve::{risks as open_listeners, within_limits};
 
 /// How long a name may take to be looked up.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -28,6 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 pub(crate) fn findings(config: &ServerConfig) -> Result<Vec<Finding>, Failure> {
     let runtime = daemon::runtime()?;
     let mut findings = risks(config);
+    findings.extend(open_listeners(config).iter().map(|said| risk(said)));
     let places = config.listen.iter().enumerate();
     findings.extend(places.map(|(index, address)| {
         let subject = format!("listen {}", index + 1);
