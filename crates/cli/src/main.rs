@@ -11,6 +11,7 @@ mod interrupt;
 mod join;
 mod lab;
 mod listeners;
+mod memory;
 mod names;
 mod numbers;
 mod output;
@@ -72,6 +73,11 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command) -> Result<(), Failure> {
+    memory::forbid_core_files();
+    // The laboratory and the files of `split` and `join` need more of /proc/self than is left then.
+    if !matches!(command, Command::Split(_) | Command::Join(_) | Command::Lab(_)) {
+        memory::hide();
+    }
     match command {
         Command::Split(arguments) => split::run(&arguments),
         Command::Join(arguments) => join::run(&arguments),
