@@ -19,6 +19,7 @@ mod network;
 mod perform;
 mod program;
 pub mod sandbox;
+mod search;
 mod tap;
 mod trial;
 

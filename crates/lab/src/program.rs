@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use crate::host::Host;
+use crate::search::{found, search_path};
 
 /// How long a program may take until it is ready.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -52,12 +53,16 @@ impl Program {
         };
         // What tells its status does so beside its output, and not where this host's own services do.
         let runtime = output.parent().unwrap_or(Path::new("")).to_owned();
+        // Names with a slash are whole: that was checked with the experiment.
+        let path = if name.contains('/') { Some(name.into()) } else { found(name) };
         let start = || {
+            let path = path.ok_or(io::ErrorKind::NotFound)?;
             let output = new_file(output)?;
             let errors = errors.map(new_file).transpose()?;
-            let mut command = Command::new(name);
+            let mut command = Command::new(path);
             command
                 .args(arguments)
+                .env("PATH", search_path())
                 .env("RUNTIME_DIRECTORY", runtime)
                 .stdin(Stdio::null())
                 .stdout(output.try_clone()?)

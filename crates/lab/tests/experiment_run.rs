@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::io;
+use std::os::unix::fs::{chown, symlink};
 use std::path::Path;
 
 use lab::experiment::{Record, Results, RunError, Status, run_with};
@@ -187,15 +188,45 @@ fn a_run_without_a_finished_trial_may_be_changed() {
 #[test]
 fn a_journal_that_never_ends_is_not_read() {
     let out = place();
-    symlink("/dev/zero", out.path().join("trials.jsonl")).unwrap();
-    assert!(refused(TEXT, &out).to_string().contains("not a regular file"));
-    let out = place();
     mkfifoat(CWD, out.path().join("trials.jsonl"), Mode::RWXU).unwrap();
     assert!(refused(TEXT, &out).to_string().contains("not a regular file"));
     let out = place();
     let file = fs::File::create(out.path().join("trials.jsonl")).unwrap();
     file.set_len((1 << 30) + 1).unwrap();
     assert!(refused(TEXT, &out).to_string().contains("1 GiB"));
+}
+
+/// What is there under the journal's name stays as it is, unless a run has written it.
+#[test]
+fn another_file_is_not_written_over() {
+    // No line, a line, and what begins as a journal does and is longer.
+    for content in ["precious", "precious\n", "{\"experiment\":\"x\"}\n", ""] {
+        let out = place();
+        let precious = out.path().join("precious");
+        fs::write(&precious, content).unwrap();
+        let journal = out.path().join("trials.jsonl");
+        let links: [fn(&Path, &Path) -> io::Result<()>; 2] =
+            [|from, to| symlink(from, to), |from, to| fs::hard_link(from, to)];
+        for link in links {
+            link(&precious, &journal).unwrap();
+            let said = refused(TEXT, &out).to_string();
+            assert!(said.contains("trials.jsonl") && said.contains("--out"), "{said}");
+            fs::remove_file(&journal).unwrap();
+        }
+        assert_eq!(fs::read_to_string(&precious).unwrap(), content);
+        if !content.is_empty() {
+            fs::rename(&precious, &journal).unwrap();
+            assert!(matches!(refused(TEXT, &out), RunError::Broken(_, 1)), "{content:?}");
+            assert_eq!(fs::read_to_string(&journal).unwrap(), content);
+        }
+    }
+    if rustix::process::geteuid().is_root() {
+        let out = place();
+        let journal = out.path().join("trials.jsonl");
+        fs::write(&journal, "").unwrap();
+        chown(&journal, Some(1000), None).unwrap();
+        assert!(refused(TEXT, &out).to_string().contains("belongs to user 1000"));
+    }
 }
 
 #[test]

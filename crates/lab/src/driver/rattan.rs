@@ -11,9 +11,13 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::host::Host;
 use crate::link::Conditions;
 use crate::sandbox::SCRATCH;
+use crate::search::{found, search_path};
 
 /// The address of its right host.
 pub(super) const RIGHT: Ipv4Addr = Ipv4Addr::new(10, 2, 1, 1);
+
+/// What to do where it is missing.
+const INSTALL: &str = "install it: cargo install rattan --version 0.1.1 --locked";
 
 /// How long it may take to begin and to end.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -38,13 +42,14 @@ impl Rattan {
         // The left host's command says what this run is called.
         let say =
             format!("echo $RATTAN_ID > {}.new; mv {0}.new {0}; exec sleep 1000", name.display());
-        let mut command = Command::new("rattan");
+        let program = found("rattan").ok_or(format!("there is no rattan; {INSTALL}"))?;
+        let mut command = Command::new(program);
+        command.env("PATH", search_path());
         command.arg("run").arg("-c").arg(&settings).args(["--left=sh", "--left=-c"]);
         command.arg(format!("--left={say}")).args(["--right=sleep", "--right=1000"]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut child = command.spawn().map_err(|error| {
-            format!("cannot start rattan ({error}); install it: cargo install rattan --version 0.1.1 --locked")
-        })?;
+        let mut child =
+            command.spawn().map_err(|error| format!("cannot start rattan ({error}); {INSTALL}"))?;
         match hosts(&mut child, &name) {
             Ok(hosts) => Ok(Self { child, hosts }),
             Err(error) => {

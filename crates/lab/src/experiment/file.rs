@@ -6,6 +6,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use libc::c_int;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
@@ -62,7 +63,7 @@ const MOST: usize = 100;
 /// When it cannot be read; of kind [`InvalidData`](io::ErrorKind::InvalidData) if it is not text in
 /// UTF-8. What is no regular file, or longer than 1 MiB, is not read.
 pub fn text(path: &Path) -> io::Result<String> {
-    let file = regular_file(OpenOptions::new().read(true), path)?;
+    let file = regular_file(OpenOptions::new().read(true), path, 0)?;
     let mut bytes = Vec::new();
     file.take(LONGEST as u64 + 1).read_to_end(&mut bytes)?;
     if bytes.len() > LONGEST {
@@ -71,10 +72,15 @@ pub fn text(path: &Path) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-/// Opens a file that is neither a device nor a pipe, whose content might never end.
-pub(super) fn regular_file(options: &mut OpenOptions, path: &Path) -> io::Result<fs::File> {
+/// Opens a file that is neither a device nor a pipe, whose content might never end. With further flags of the
+/// system's.
+pub(super) fn regular_file(
+    options: &mut OpenOptions,
+    path: &Path,
+    flags: c_int,
+) -> io::Result<fs::File> {
     // Without waiting for whoever is at the other end of a pipe.
-    let file = options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
+    let file = options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | flags).open(path)?;
     if file.metadata()?.is_file() {
         return Ok(file);
     }

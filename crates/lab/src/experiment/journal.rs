@@ -4,10 +4,12 @@
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
@@ -73,6 +75,9 @@ impl Journal {
         }
         let bytes = read_all(&mut file).map_err(failed)?;
         let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        if whole == 0 && !is_torn_heading(&bytes) {
+            return Err(RunError::Broken(path, 1));
+        }
         let content = read_lines(&path, &bytes[..whole], experiment)?;
         let kept = if content.is_some() { whole as u64 } else { 0 };
         file.set_len(kept).and_then(|()| file.seek(SeekFrom::End(0))).map_err(failed)?;
@@ -121,9 +126,35 @@ impl Heading {
     }
 }
 
+/// Opens the file, or makes it. What is in it will be cut and written to, so it is no other file by another name,
+/// and nobody else's.
 fn open_file(path: &Path) -> io::Result<File> {
+    let other = |what: &str| {
+        io::Error::other(format!("it {what}; remove it, or choose another place with --out"))
+    };
     let mut options = OpenOptions::new();
-    regular_file(options.read(true).write(true).create(true).truncate(false), path)
+    options.read(true).write(true).create(true).truncate(false);
+    let opened = regular_file(&mut options, path, libc::O_NOFOLLOW);
+    let file = opened.map_err(|error| match error.raw_os_error() {
+        Some(libc::ELOOP) => other("is a link to another file"),
+        _ => error,
+    })?;
+    let metadata = file.metadata()?;
+    if metadata.nlink() > 1 {
+        return Err(other("has another name elsewhere"));
+    }
+    if metadata.uid() != geteuid().as_raw() {
+        return Err(other(&format!("belongs to user {}", metadata.uid())));
+    }
+    Ok(file)
+}
+
+/// How each journal begins.
+const BEGINNING: &[u8] = b"{\"experiment\":\"";
+
+/// Whether this is what is left of a first line that was not written to its end.
+fn is_torn_heading(bytes: &[u8]) -> bool {
+    bytes.iter().zip(BEGINNING).all(|(byte, expected)| byte == expected)
 }
 
 fn read_all(file: &mut File) -> io::Result<Vec<u8>> {

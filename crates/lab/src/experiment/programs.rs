@@ -1,11 +1,10 @@
 //! Whether this machine has the programs that trials start.
 
 use std::collections::BTreeSet;
-use std::env;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::{Point, Problem};
+use crate::search::{found, is_program};
 
 /// Debian's packages of programs that experiments use.
 const PACKAGES: [(&str, &str); 3] =
@@ -54,15 +53,7 @@ fn find_one(program: &str) -> Result<(), String> {
     if program.contains('/') {
         return Err(format!("{program} is not found from everywhere; write its path from / on"));
     }
-    let places = env::var_os("PATH").unwrap_or_default();
-    if env::split_paths(&places).any(|place| is_program(&place.join(program))) {
-        return Ok(());
-    }
-    Err(missing(program, "is not in PATH"))
-}
-
-fn is_program(path: &Path) -> bool {
-    path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+    found(program).map(drop).ok_or_else(|| missing(program, "is not in PATH"))
 }
 
 fn missing(program: &str, why: &str) -> String {
