@@ -1,6 +1,7 @@
 //! `sunder status`: what runs on this host, and how its channels are.
 
 mod metrics;
+mod scrape;
 mod streams;
 mod tunnel;
 
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use micss::trusted::{TrustError, TrustedFolder};
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
@@ -69,7 +71,7 @@ const UNKNOWN: &str = "–";
 /// When nothing runs here, or does not answer.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(address) = arguments.listen {
-        return metrics::serve(address);
+        return scrape::serve(address);
     }
     let runtime = daemon::runtime()?;
     let mut before = runtime.block_on(ask_all())?;
@@ -99,14 +101,20 @@ async fn ask_all() -> Result<Vec<Told>, Failure> {
     let nothing = |why: &str| Failure::Failed(format!("nothing runs here: {why}"));
     let directory = directory().ok_or_else(|| nothing("RUNTIME_DIRECTORY is not set"))?;
     let shown = directory.display();
-    let Ok(mut sockets) = sockets(&directory) else {
-        return Err(nothing(&format!("{shown} cannot be read; run this as the service's user")));
-    };
-    sockets.sort();
+    let unreadable = || nothing(&format!("{shown} cannot be read; run this as the service's user"));
+    let folder = TrustedFolder::new(&directory).map_err(|error| match error {
+        TrustError::Unreadable { .. } => unreadable(),
+        // Whatever answers there may be somebody else's.
+        error => nothing(&error.to_string()),
+    })?;
+    let mut sockets = sockets(&directory, &folder).map_err(|_| unreadable())?;
+    sockets.sort_by(|(one, _), (other, _)| one.cmp(other));
     // A socket that nobody answers at is left from a service that was killed.
     let mut asking = JoinSet::new();
-    for (place, path) in sockets.into_iter().enumerate() {
-        asking.spawn(async move { (place, timeout(PATIENCE, ask(&path)).await.ok().flatten()) });
+    for (place, (path, folder)) in sockets.into_iter().enumerate() {
+        asking.spawn(async move {
+            (place, timeout(PATIENCE, ask(&path, &folder)).await.ok().flatten())
+        });
     }
     let mut answers = asking.join_all().await;
     answers.sort_by_key(|(place, _)| *place);
@@ -118,22 +126,38 @@ async fn ask_all() -> Result<Vec<Told>, Failure> {
     }
 }
 
-/// The sockets in a directory, and in the directories there.
-fn sockets(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
+/// The sockets in a directory, and in those of the directories there that are trusted as it is. Each with the
+/// one that it is in.
+fn sockets(
+    directory: &Path,
+    folder: &TrustedFolder,
+) -> std::io::Result<Vec<(PathBuf, TrustedFolder)>> {
     let entries = |directory: &Path| -> std::io::Result<Vec<PathBuf>> {
         Ok(fs::read_dir(directory)?.flatten().map(|entry| entry.path()).collect())
     };
-    let mut found = entries(directory)?;
+    let own = entries(directory)?;
     // Those of other users cannot be read.
-    let inner: Vec<PathBuf> =
-        found.iter().filter_map(|path| entries(path).ok()).flatten().collect();
-    found.extend(inner);
-    found.retain(|path| path.extension().is_some_and(|end| end == "sock"));
-    Ok(found)
+    let inner = own.iter().filter_map(|path| Some((entries(path).ok()?, path)));
+    let inner = inner.filter_map(|(entries, path)| Some((entries, TrustedFolder::new(path).ok()?)));
+    let mut all: Vec<(PathBuf, TrustedFolder)> = inner
+        .flat_map(|(entries, folder)| entries.into_iter().map(move |path| (path, folder.clone())))
+        .collect();
+    all.extend(own.into_iter().map(|path| (path, folder.clone())));
+    all.retain(|(path, _)| path.extension().is_some_and(|end| end == "sock"));
+    Ok(all)
 }
 
-async fn ask(path: &Path) -> Option<Told> {
+/// Asks whoever listens at a socket in this folder, if it is somebody who is trusted there.
+async fn ask(path: &Path, folder: &TrustedFolder) -> Option<Told> {
     let stream = UnixStream::connect(path).await.ok()?;
+    let user = stream.peer_cred().ok()?.uid();
+    if !folder.trusts(user) {
+        let path = path.display();
+        console::warning(&format!(
+            "user {user} answers at {path}, which is not believed: rm {path}"
+        ));
+        return None;
+    }
     let mut text = String::new();
     stream.take(MAX_ANSWER).read_to_string(&mut text).await.ok()?;
     serde_json::from_str(&text).ok().map(|told: Told| told.named_by(path))

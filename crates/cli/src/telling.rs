@@ -1,12 +1,15 @@
 //! The status socket: whoever connects to it is told in one JSON document what this process does.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use micss::trusted::TrustedFolder;
+use rustix::fs::Mode;
+use rustix::process::umask;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixListener;
@@ -138,7 +141,9 @@ pub(crate) fn tell(told: impl Fn() -> Told + Send + 'static) -> Option<Telling> 
 fn bind(name: &str) -> io::Result<(UnixListener, PathBuf)> {
     let missing = || io::Error::other("there is no directory for it: set RUNTIME_DIRECTORY");
     let directory = directory().ok_or_else(missing)?;
-    fs::create_dir_all(&directory)?;
+    DirBuilder::new().recursive(true).mode(0o755).create(&directory)?;
+    // Where others can put a socket in the place of this one, they would answer for it.
+    TrustedFolder::new(&directory).map_err(io::Error::other)?;
     let mut path = directory.join(format!("{name}.sock"));
     if StdUnixStream::connect(&path).is_ok() {
         // Another has this name, as in another network namespace.
@@ -146,16 +151,32 @@ fn bind(name: &str) -> io::Result<(UnixListener, PathBuf)> {
     }
     // What is there and does not answer is left from before.
     let _ = fs::remove_file(&path);
-    let listener = UnixListener::bind(&path)?;
-    fs::set_permissions(&path, Permissions::from_mode(0o600))?;
-    Ok((listener, path))
+    Ok((listen(&path)?, path))
+}
+
+/// Listens at a socket that nobody else can connect to, not even at first.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    let before = umask(Mode::from_raw_mode(0o177));
+    let listener = UnixListener::bind(path);
+    umask(before);
+    listener
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use micss::status::{Status, Streams};
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_socket_is_its_owners_alone() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("x.sock");
+        let _listener = listen(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
 
     #[test]
     fn two_of_one_name_are_told_apart_by_their_sockets() {

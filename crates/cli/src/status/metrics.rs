@@ -1,75 +1,10 @@
 //! What runs here, as Prometheus reads it.
 
-use std::convert::Infallible;
 use std::fmt::{Display, Write};
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Duration;
 
-use http_body_util::Full;
-use hyper::Response;
-use hyper::body::Bytes;
-use hyper::header::CONTENT_TYPE;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use micss::status::Limits;
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
-use tokio::time::{sleep, timeout};
 
-use super::ask_all;
-use crate::console;
-use crate::daemon;
-use crate::failure::Failure;
 use crate::telling::{Named, Told};
-
-/// How long a scrape may take.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// The most scrapes at a time.
-const MAX_SCRAPES: usize = 16;
-
-/// The version of the text format.
-const FORMAT: &str = "text/plain; version=0.0.4";
-
-/// Answers scrapes until it is interrupted.
-///
-/// # Errors
-/// When the address cannot be listened on.
-pub(super) fn serve(address: SocketAddr) -> Result<(), Failure> {
-    daemon::runtime()?.block_on(async {
-        let cannot = |error| Failure::Failed(format!("cannot listen on {address}: {error}"));
-        let listener = TcpListener::bind(address).await.map_err(cannot)?;
-        let address = listener.local_addr().map_err(cannot)?;
-        console::print_line(&format!("listening on {address}: http://{address}/metrics"))?;
-        let slots = Arc::new(Semaphore::new(MAX_SCRAPES));
-        loop {
-            let Ok((stream, _)) = listener.accept().await else {
-                // Too many open files, usually.
-                sleep(Duration::from_millis(100)).await;
-                continue;
-            };
-            let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else { continue };
-            tokio::spawn(async move {
-                let answer = service_fn(|_| async { Ok::<_, Infallible>(scrape().await) });
-                let mut http = hyper::server::conn::http1::Builder::new();
-                let serving = http.keep_alive(false).serve_connection(TokioIo::new(stream), answer);
-                // Who breaks off asks again.
-                let _ = timeout(PATIENCE, serving).await;
-                drop(slot);
-            });
-        }
-    })
-}
-
-async fn scrape() -> Response<Full<Bytes>> {
-    // That nothing runs is an answer.
-    let text = text(&ask_all().await.unwrap_or_default());
-    let mut response = Response::new(Full::from(text));
-    let format = FORMAT.parse().expect("a header's value");
-    response.headers_mut().insert(CONTENT_TYPE, format);
-    response
-}
 
 /// What was told, in the text format.
 pub(super) fn text(told: &[Told]) -> String {

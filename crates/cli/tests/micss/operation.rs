@@ -1,12 +1,21 @@
 //! What an operator asks of processes that run: how they are, and to read their configuration again.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::processes::{Service, curl, fetched, sunder, web_server};
+use crate::processes::{Service, configuration, curl, fetched, sunder, web_server};
 
 /// Fetches a page through a proxy.
 fn fetch(proxy: &Service, url: &str) -> Vec<u8> {
@@ -59,7 +68,7 @@ fn a_scrape_is_answered() {
     let server = Service::server(2, &web.to_string());
     let mut exporter = sunder(["status", "--metrics", "--listen", "127.0.0.1:0"]);
     exporter.env("RUNTIME_DIRECTORY", server.runtime());
-    let mut exporter = exporter.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut exporter = exporter.stdout(Stdio::piped()).spawn().unwrap();
     let mut line = [0; 200];
     let len = exporter.stdout.as_mut().unwrap().read(&mut line).unwrap();
     let line = String::from_utf8_lossy(&line[..len]).into_owned();
@@ -71,6 +80,162 @@ fn a_scrape_is_answered() {
     assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
     assert!(answer.to_lowercase().contains("content-type: text/plain"), "{answer}");
     assert!(answer.contains("\nsunder_uptime_seconds{service=\"serve\""), "{answer}");
+}
+
+/// An exporter, killed when dropped.
+struct Exporter(Child, SocketAddr);
+
+impl Exporter {
+    fn start(runtime: &Path) -> Self {
+        let mut command = sunder(["status", "--metrics", "--listen", "127.0.0.1:0"]);
+        command.env("RUNTIME_DIRECTORY", runtime).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let address = line.strip_prefix("listening on ").unwrap().split(": ").next().unwrap();
+        Self(child, address.parse().unwrap())
+    }
+
+    /// The first line of the answer.
+    fn ask(&self, method: &str, host: &str, path: &str) -> String {
+        let mut stream = TcpStream::connect(self.1).unwrap();
+        write!(stream, "{method} {path} HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+}
+
+impl Drop for Exporter {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_scrape_names_an_address_and_the_metrics() {
+    let directory = tempfile::tempdir().unwrap();
+    let exporter = Exporter::start(directory.path());
+    let own = exporter.1.to_string();
+    assert_eq!(exporter.ask("GET", &own, "/metrics"), "HTTP/1.1 200 OK");
+    assert_eq!(exporter.ask("HEAD", &own, "/metrics"), "HTTP/1.1 200 OK");
+    assert_eq!(exporter.ask("GET", "localhost", "/metrics"), "HTTP/1.1 200 OK");
+    // A page whose name leads here.
+    let rebound = exporter.ask("GET", "attacker.example", "/metrics");
+    assert_eq!(rebound, "HTTP/1.1 421 Misdirected Request");
+    assert_eq!(exporter.ask("GET", &own, "/"), "HTTP/1.1 404 Not Found");
+    assert_eq!(exporter.ask("POST", &own, "/metrics"), "HTTP/1.1 405 Method Not Allowed");
+}
+
+#[test]
+fn silent_connections_do_not_keep_a_scrape_from_its_answer() {
+    let directory = tempfile::tempdir().unwrap();
+    let exporter = Exporter::start(directory.path());
+    let silent: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(exporter.1).unwrap()).collect();
+    assert_eq!(exporter.ask("GET", "127.0.0.1", "/metrics"), "HTTP/1.1 200 OK");
+    // They are not kept either.
+    for mut stream in silent {
+        let _ = stream.read_to_end(&mut Vec::new());
+    }
+}
+
+/// What a proxy could say of itself.
+const FORGED: &str = "{\"kind\":\"proxy\",\"name\":\"forged\",\"uptime_s\":1.0,\"streams\":{\"under_way\":0,\
+    \"finished\":0,\"refused\":0,\"broken\":0,\"tampered\":0,\"over_limit\":0},\"channels\":[]}";
+
+/// Has somebody answer at a socket, as the user of this number if it is to be another's.
+#[allow(unsafe_code)]
+fn forge(socket: PathBuf, user: Option<u32>) {
+    let listener = UnixListener::bind(socket).unwrap();
+    let (ready, is_ready) = mpsc::channel();
+    thread::spawn(move || {
+        if let Some(user) = user {
+            // SAFETY: the system call, past the library, is about this thread alone, and about no memory.
+            let failed = unsafe { libc::syscall(libc::SYS_setresuid, user, user, user) };
+            assert_eq!(failed, 0);
+            // Who listened last is whom a client sees.
+            // SAFETY: the descriptor is the listener's.
+            assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 8) }, 0);
+        }
+        ready.send(()).unwrap();
+        for stream in listener.incoming() {
+            let _ = stream.unwrap().write_all(FORGED.as_bytes());
+        }
+    });
+    is_ready.recv().unwrap();
+}
+
+#[test]
+fn a_socket_that_others_can_have_made_is_not_believed() {
+    let said = |directory: &Path| {
+        let output = sunder(["status"]).env("RUNTIME_DIRECTORY", directory).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let directory = tempfile::tempdir().unwrap();
+    forge(directory.path().join("proxy-x.sock"), None);
+    assert_eq!(said(directory.path()).0, Some(0), "its own user's is believed");
+    let everybodys = fs::Permissions::from_mode(0o777);
+    fs::set_permissions(directory.path(), everybodys.clone()).unwrap();
+    let (code, error) = said(directory.path());
+    assert_eq!(code, Some(1), "{error}");
+    assert!(error.contains("others can write to") && error.contains("chmod go-w"), "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: only root can answer as another user");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    forge(directory.path().join("proxy-x.sock"), Some(1000));
+    let (code, error) = said(directory.path());
+    assert_eq!(code, Some(1), "{error}");
+    assert!(error.contains("user 1000 answers at"), "{error}");
+    // Another user's folder where all can make some.
+    let directory = tempfile::tempdir().unwrap();
+    forge(directory.path().join("proxy-x.sock"), None);
+    chown(directory.path(), Some(1000), None).unwrap();
+    let (code, error) = said(directory.path());
+    assert!(code == Some(1) && error.contains("belongs to user 1000"), "{error}");
+}
+
+#[test]
+fn a_service_tells_nothing_where_others_could_answer_for_it() {
+    let place = tempfile::tempdir().unwrap();
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o1777)).unwrap();
+    let config = configuration("socks = \"127.0.0.1:0\"\n[[channel]]\nserver = \"127.0.0.1:1\"\n");
+    let mut proxy = sunder(["proxy".as_ref(), "--config".as_ref(), config.path().as_os_str()]);
+    proxy.env("RUNTIME_DIRECTORY", place.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut proxy = proxy.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(proxy.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    // It stops in good order, and so has come as far as to say whether it tells.
+    kill_process(Pid::from_child(&proxy), Signal::TERM).unwrap();
+    let mut log = String::new();
+    proxy.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+    proxy.wait().unwrap();
+    let told = log.lines().find(|line| line.contains("`sunder status` will not see this"));
+    assert!(told.is_some_and(|line| line.contains("others can write to")), "{log}");
+    assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+}
+
+/// With all limits lifted, and whatever handles crashes here.
+#[test]
+fn a_crash_leaves_no_memory_behind() {
+    let place = tempfile::tempdir().unwrap();
+    let config = configuration("socks = \"127.0.0.1:0\"\n[[channel]]\nserver = \"127.0.0.1:1\"\n");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "ulimit -c unlimited; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_sunder")]);
+    shell.args(["proxy".as_ref(), "--config".as_ref(), config.path().as_os_str()]);
+    shell.current_dir(place.path()).env("RUNTIME_DIRECTORY", place.path());
+    let mut proxy = shell.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(proxy.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("listening on"), "{line}");
+    kill_process(Pid::from_child(&proxy), Signal::ABORT).unwrap();
+    let status = proxy.wait().unwrap();
+    assert_eq!(status.signal(), Some(libc::SIGABRT), "{status}");
+    assert!(!status.core_dumped(), "{status}");
 }
 
 #[test]
