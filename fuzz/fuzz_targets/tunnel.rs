@@ -2,6 +2,7 @@
 //! receiver delivers nothing that has no tag.
 #![no_main]
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
@@ -9,7 +10,7 @@ use remicss::control::Message;
 use remicss::datagram::{HEADER_LEN, Header, Kind, PathDatagram, nearest};
 use remicss::handshake::Datagram;
 use remicss::keys::{Direction, Points, TokenKey};
-use remicss::receiver::{Deliver, Limits, Receiver};
+use remicss::receiver::{ControlShare, Deliver, Limits, Receiver};
 
 /// Nobody knows the points, so nothing but chance makes a tag.
 struct Nothing;
@@ -23,8 +24,8 @@ impl Deliver for Nothing {
         panic!("delivered {message:?}");
     }
 
-    fn control_share(&mut self, _: u64, channel: usize, _: u64, _: Duration) {
-        assert!(channel < 3);
+    fn control_share(&mut self, share: ControlShare) {
+        panic!("told of {share:?}");
     }
 }
 
@@ -59,7 +60,8 @@ fuzz_target!(|input: Vec<(u8, u8, Vec<u8>)>| {
             bytes[..HEADER_LEN].copy_from_slice(&header.encode());
         }
         now += Duration::from_millis(wait.into());
-        receiver.handle_share(channel, &bytes, now, &mut Nothing);
+        let from = SocketAddr::from((Ipv4Addr::LOCALHOST, 7000));
+        receiver.handle_share(channel, from, &bytes, now, &mut Nothing);
         receiver.handle_timeout(now, &mut Nothing);
     }
 });

@@ -38,8 +38,8 @@ fn help() -> String {
         "Example: sunder tunnel --config tunnel.toml, with this in tunnel.toml\n\n{CLIENT}\n\
          and this at the other end\n\n{SERVER}\n\
          Further settings, above the first [[channel]]: objective, scheduler, min_threshold,\n\
-         tamper_code, rng, order, reassembly_mib, device (the tunnel's), mtu. docs/guides/tunnel.md\n\
-         has a table of them."
+         tamper_code, rng, order, reassembly_mib, roaming, device (the tunnel's), mtu.\n\
+         docs/guides/tunnel.md has a table of them."
     )
 }
 

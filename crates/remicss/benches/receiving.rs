@@ -6,15 +6,17 @@
 
 use std::collections::VecDeque;
 use std::hint::black_box;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use remicss::datagram::{Header, Kind};
 use remicss::keys::{Direction, Points, TokenKey};
-use remicss::receiver::{Deliver, Limits, Receiver};
+use remicss::receiver::{ControlShare, Deliver, Limits, Receiver};
 use remicss::symbol::Tagger;
 use sharing::{Generator, Splitter};
 
 const PACKET: usize = 1400;
+const FROM: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7000);
 const BATCH: u32 = 64;
 const ROUNDS: u32 = 2000;
 
@@ -57,7 +59,7 @@ impl Deliver for Nothing {
 
     fn control(&mut self, _: u64, _: &[u8]) {}
 
-    fn control_share(&mut self, _: u64, _: usize, _: u64, _: Duration) {}
+    fn control_share(&mut self, _: ControlShare) {}
 }
 
 fn row(name: &str, case: Case) {
@@ -75,7 +77,7 @@ fn row(name: &str, case: Case) {
             let start = Instant::now();
             for (channel, batch) in batches.iter().enumerate() {
                 for datagram in batch {
-                    receiver.handle_share(channel, datagram, Duration::ZERO, &mut Nothing);
+                    receiver.handle_share(channel, FROM, datagram, Duration::ZERO, &mut Nothing);
                 }
             }
             start.elapsed().as_secs_f64() * 1e9 / f64::from(BATCH)

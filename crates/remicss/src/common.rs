@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use model::{Channel, Subset};
 
-use crate::control::Monitor;
+use crate::control::{Came, Monitor};
 use crate::estimate::{Changes, Estimate, State};
 use crate::keys::KeyId;
 
@@ -19,8 +19,8 @@ pub struct Common {
     pub key_id: Option<KeyId>,
     /// How many symbols of packets have verified.
     pub packets: u64,
-    /// How many datagrams have come on each channel.
-    pub received: Vec<u64>,
+    /// What has come on each channel.
+    pub came: Vec<Came>,
     /// The channels whose shares are not used.
     pub quarantined: Subset,
     changes: Changes,
@@ -61,7 +61,7 @@ impl Common {
     pub fn begin(&mut self, monitor: Monitor, key_id: KeyId, channels: usize) {
         *self = Self {
             monitor: Some(monitor),
-            received: vec![0; channels],
+            came: vec![Came::default(); channels],
             states: States::up(channels),
             key_id: Some(key_id),
             packets: 0,

@@ -109,6 +109,8 @@ pub struct Config {
     pub reassembly_bytes: usize,
     /// The file with the key that is shared with the peer.
     pub key: Option<PathBuf>,
+    /// At a server: whether the client's addresses may change while the tunnel runs.
+    pub roaming: bool,
     /// The name of the tunnel's device.
     pub device: String,
     /// The device's own addresses.
@@ -175,6 +177,8 @@ struct Raw {
     order: Order,
     reassembly_mib: Option<i64>,
     key: Option<PathBuf>,
+    #[serde(default)]
+    roaming: bool,
     device: Option<String>,
     #[serde(deserialize_with = "networks")]
     addresses: Vec<IpNet>,
@@ -237,6 +241,7 @@ impl Config {
             return Err(ConfigError::Conflict(name));
         }
         known_client(&channels, raw.key.is_some())?;
+        may_roam(raw.roaming, end, &channels)?;
         Ok(Self {
             end,
             channels,
@@ -250,6 +255,7 @@ impl Config {
             order: raw.order,
             reassembly_bytes: usize::from(reassembly_mib) << 20,
             key: raw.key,
+            roaming: raw.roaming,
             device,
             addresses: raw.addresses,
             routes: raw.routes,
@@ -312,6 +318,21 @@ fn known_client(channels: &[Channel], has_key: bool) -> Result<(), ConfigError> 
         known if (1..channels.len()).contains(&known) => {
             "some channels have a `client` address and others none: give one to each, or to none and \
              the file of a shared `key`"
+        }
+        _ => return Ok(()),
+    };
+    Err(ConfigError::Conflict(conflict.into()))
+}
+
+/// Refuses a client that roams where its addresses are given, and a server that does.
+fn may_roam(roaming: bool, end: End, channels: &[Channel]) -> Result<(), ConfigError> {
+    let conflict = match end {
+        End::Client if roaming => {
+            "`roaming` goes with `listen`, at the other end: it says that the client's addresses may change"
+        }
+        End::Server if roaming && channels.iter().any(|channel| channel.peer.is_some()) => {
+            "`roaming` says that the client's addresses may change, and `client` says what they are: leave \
+             out one of them"
         }
         _ => return Ok(()),
     };
@@ -528,6 +549,8 @@ mod tests {
             (SERVER, "kappa = 2", "kappa = 3", "kappa = 3: give 1 to 2, or more channels"),
             (SERVER, "addresses = []", "addresses = 5", "give a list, as in [\"10.9.0.2/24\"]"),
             (SERVER, "client = \"192.0.2.2\"", "", "some channels have a `client` address"),
+            (SERVER, "kappa = 2", "kappa = 2\nroaming = true", "`client` says what they are"),
+            (CLIENT, "mu = 2", "mu = 2\nroaming = true", "`roaming` goes with `listen`"),
             (
                 SERVER,
                 "[[channel]]",

@@ -10,4 +10,4 @@ mod monitor;
 mod outgoing;
 
 pub use message::{Arrival, ControlError, MAX_ARRIVALS, Message, Report};
-pub use monitor::{Monitor, Totals};
+pub use monitor::{Came, Monitor, Totals};

@@ -2,22 +2,24 @@
 //! again.
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use model::Subset;
 use sharing::Generator;
 
 use crate::common::Common;
-use crate::control::Monitor;
-use crate::datagram::{Class, Kind};
+use crate::control::{Came, Monitor};
+use crate::datagram::{Class, Kind, PathError, PathKind};
 use crate::handshake::{
     Client, ClientEvent, ClientFailure, Peer, PeerError, Server, ServerEvent, ServerRefusal,
     SharedKey, Terms,
 };
 use crate::keys::{KeyId, Keys};
 use crate::paths::Paths;
-use crate::receiver::{Counts, Deliver, Limits, Received, Receiver};
+use crate::peer_address::{Mobility, PeerAddress, Refusal, Validated, is_same};
+use crate::receiver::{ControlShare, Counts, Deliver, Limits, Received, Receiver, Taken};
+use crate::strangers::{Strange, Strangers, StrangersReport};
 
 /// How long a client waits before it starts again, at first and at most.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
@@ -46,13 +48,24 @@ pub enum Event {
         /// The peer's address on each channel.
         peers: Vec<SocketAddr>,
     },
-    /// The peer has another address on a channel.
+    /// The peer has another address on a channel, and has shown that it is there.
     Moved {
         /// The channel's index.
         channel: usize,
         /// The address.
         to: SocketAddr,
     },
+    /// Shares of the peer's came from another address, and it has not shown that it is there.
+    NotMoved {
+        /// The channel's index.
+        channel: usize,
+        /// The address.
+        to: SocketAddr,
+        /// Why it is not taken for the peer's.
+        why: Refusal,
+    },
+    /// Others than the peer send to a channel.
+    Strangers(StrangersReport),
     /// All channels carry datagrams of this length, as UDP's payload, as far as it is known of them.
     Room(usize),
     /// Nothing has come from the peer for too long.
@@ -81,6 +94,8 @@ pub struct Settings {
     pub headers: Vec<u16>,
     /// Whether packets wait for those of their flow that were sent before.
     pub keeps_order: bool,
+    /// At a server: whether the client may move to any address while the tunnel runs.
+    pub is_roaming: bool,
 }
 
 /// Where packets go.
@@ -102,16 +117,23 @@ pub struct Inbound {
     /// When the peer is held for gone, if nothing comes from it before.
     gone_at: Option<Duration>,
     /// At a server: an association of which no symbol has verified yet.
-    next: Option<(Receiver, Keys, Vec<SocketAddr>)>,
-    peers: Vec<SocketAddr>,
+    next: Option<Next>,
+    /// Where the peer is, on each channel; nothing if there is no association.
+    peers: Vec<PeerAddress>,
+    strangers: Strangers,
     /// How long the channels' packets may be.
     paths: Option<Paths>,
     /// Which keys this end sends with.
     key_id: Option<KeyId>,
-    /// Where the last control share came from, on each channel, and of which symbol it was.
-    seen: Vec<Option<(u64, SocketAddr)>>,
     notes: Vec<Note>,
     events: VecDeque<Event>,
+}
+
+/// An association of which no symbol has verified yet.
+struct Next {
+    receiver: Receiver,
+    keys: Keys,
+    peers: Vec<PeerAddress>,
 }
 
 enum Handshake {
@@ -132,7 +154,7 @@ struct Connecting {
 
 /// What is to be told to the monitor.
 enum Note {
-    Share { number: u64, channel: usize, before: u64, from: SocketAddr, at: Duration },
+    Share(ControlShare),
     Message { number: u64, bytes: Vec<u8>, at: Duration },
 }
 
@@ -164,18 +186,19 @@ impl Inbound {
             generator,
             current: None,
             next: None,
-            peers: vec![NOBODY; n],
+            peers: Vec::new(),
+            strangers: Strangers::new(n),
             paths: None,
             key_id: None,
             is_fresh: false,
             gone_at: None,
-            seen: vec![None; n],
             notes: Vec::new(),
             events: VecDeque::new(),
         })
     }
 
-    /// Takes a datagram that came on a channel.
+    /// Takes a datagram that came on a channel. One from an address that the peer cannot have is counted,
+    /// and not looked at.
     pub fn handle_datagram(
         &mut self,
         channel: usize,
@@ -184,7 +207,11 @@ impl Inbound {
         now: Duration,
         packets: &mut impl Packets,
     ) {
-        match Class::of(bytes) {
+        let class = Class::of(bytes);
+        if !self.admits(channel, from, class, bytes) {
+            return self.strangers.count_wrong_source(channel, from);
+        }
+        match class {
             Some(Class::Share) => self.handle_share(channel, from, bytes, now, packets),
             Some(Class::Handshake) => match &mut self.handshake {
                 Handshake::Client(connecting) => {
@@ -194,13 +221,33 @@ impl Inbound {
                 }
                 Handshake::Server(server) => server.handle_datagram(channel, from, bytes, now),
             },
-            Some(Class::Path) => {
-                if let Some(paths) = &mut self.paths {
-                    // What is not the peer's has changed nothing.
-                    let _ = paths.handle_datagram(channel, bytes, now);
-                }
-            }
+            Some(Class::Path) => self.handle_path_datagram(channel, from, bytes, now),
             None => {}
+        }
+    }
+
+    /// Whether a datagram may come from an address: of a share, any that the peer may have moved to; of
+    /// others, those that are known.
+    fn admits(&self, channel: usize, from: SocketAddr, class: Option<Class>, bytes: &[u8]) -> bool {
+        let server = match &self.handshake {
+            Handshake::Client(connecting) => {
+                return connecting.servers.get(channel).is_some_and(|to| is_same(*to, from));
+            }
+            Handshake::Server(server) => server,
+        };
+        if !server.may_send_from(channel, from) {
+            return false;
+        }
+        let Some(peer) = self.peers.get(channel) else { return true };
+        let may_be_next =
+            || self.next.as_ref().is_some_and(|next| next.peers[channel].may_be_at(from));
+        match class {
+            Some(Class::Share) => peer.may_be_at(from) || may_be_next(),
+            Some(Class::Path) if bytes[0] >> 4 == PathKind::ChallengeAnswer as u8 => {
+                peer.is_known(from)
+            }
+            Some(Class::Path) => is_same(peer.current(), from),
+            Some(Class::Handshake) | None => true,
         }
     }
 
@@ -212,40 +259,84 @@ impl Inbound {
         now: Duration,
         packets: &mut impl Packets,
     ) {
-        if let Some((next, ..)) = &mut self.next
-            && next.recognises(channel, bytes)
+        let taken = if let Some(next) = &mut self.next
+            && next.peers[channel].may_be_at(from)
+            && next.receiver.recognises(channel, bytes)
         {
             // What the monitor of the association before makes of its numbers would be nonsense.
             let mut notes = Vec::new();
-            let mut deliver = Delivery { packets, notes: &mut notes, from, at: now };
-            next.handle_share(channel, bytes, now, &mut deliver);
-            if next.counts().symbols > 0 {
-                self.take_next(notes);
+            let mut deliver = Delivery { packets, notes: &mut notes, at: now };
+            let taken = next.receiver.handle_share(channel, from, bytes, now, &mut deliver);
+            if next.receiver.counts().symbols > 0 {
+                self.take_next(notes, now);
             }
-        } else if let Some(current) = &mut self.current {
-            let mut deliver = Delivery { packets, notes: &mut self.notes, from, at: now };
-            current.handle_share(channel, bytes, now, &mut deliver);
+            taken
+        } else if let Some(current) = &mut self.current
+            && self.peers[channel].may_be_at(from)
+        {
+            let mut deliver = Delivery { packets, notes: &mut self.notes, at: now };
+            current.handle_share(channel, from, bytes, now, &mut deliver)
+        } else if self.next.is_some() {
+            Taken::WrongToken
+        } else {
+            return;
+        };
+        if taken == Taken::WrongToken {
+            self.strangers.count_wrong_token(channel, from, now);
         }
     }
 
+    /// A probe, a challenge or an answer came on a channel. Answers go to where the peer is known to be.
+    fn handle_path_datagram(
+        &mut self,
+        channel: usize,
+        from: SocketAddr,
+        bytes: &[u8],
+        now: Duration,
+    ) {
+        let Some(paths) = &mut self.paths else { return };
+        match paths.handle_datagram(channel, bytes, now) {
+            Ok(None) | Err(PathError::Malformed(_)) => {}
+            Ok(Some(id)) => {
+                let validated = self.peers[channel].handle_answer(from, id, now);
+                self.follow_validation(channel, validated);
+            }
+            Err(PathError::Token) => self.strangers.count_wrong_token(channel, from, now),
+        }
+    }
+
+    fn follow_validation(&mut self, channel: usize, validated: Option<Validated>) {
+        self.events.extend(validated.map(|validated| match validated {
+            Validated::Moved(to) => Event::Moved { channel, to },
+            Validated::Refused(to, why) => Event::NotMoved { channel, to, why },
+        }));
+    }
+
     /// The client's first symbol has verified: this association is the one.
-    fn take_next(&mut self, notes: Vec<Note>) {
-        if let Some((receiver, keys, peers)) = self.next.take() {
-            self.associate(receiver, keys, peers);
+    fn take_next(&mut self, notes: Vec<Note>, now: Duration) {
+        if let Some(Next { receiver, keys, peers }) = self.next.take() {
+            self.associate(receiver, keys, peers, now);
             self.notes = notes;
         }
     }
 
-    fn associate(&mut self, receiver: Receiver, keys: Keys, peers: Vec<SocketAddr>) {
+    fn associate(
+        &mut self,
+        receiver: Receiver,
+        keys: Keys,
+        peers: Vec<PeerAddress>,
+        now: Duration,
+    ) {
         self.current = Some(receiver);
         self.is_fresh = true;
         self.notes.clear();
-        self.peers.clone_from(&peers);
         self.key_id = Some(keys.outgoing.tokens.id());
         let (outgoing, incoming) = (keys.outgoing.tokens.clone(), keys.incoming.tokens.clone());
         self.paths = Some(Paths::new(outgoing, incoming, &self.settings.headers));
-        self.seen.fill(None);
-        self.events.push_back(Event::Associated { keys, peers });
+        self.strangers.begin(now);
+        let addresses = peers.iter().map(PeerAddress::current).collect();
+        self.peers = peers;
+        self.events.push_back(Event::Associated { keys, peers: addresses });
     }
 
     /// The kernel refused a datagram of this end on a channel, as it is too long for the device.
@@ -262,19 +353,29 @@ impl Inbound {
         let is_fresh = std::mem::take(&mut self.is_fresh);
         if let Some(key_id) = self.key_id.filter(|_| is_fresh) {
             let monitor = Monitor::new(&self.settings.rates_bps, now);
-            common.begin(monitor, key_id, self.peers.len());
+            common.begin(monitor, key_id, self.settings.terms.channels().into());
         }
         let has_heard = self.tell(common);
+        for channel in 0..self.peers.len() {
+            let validated = self.peers[channel].handle_timeout(now);
+            self.follow_validation(channel, validated);
+        }
         if let Some(room) = self.paths.as_mut().and_then(Paths::poll_room) {
             self.events.push_back(Event::Room(room));
         }
+        let peers = &self.peers;
+        let peer = |channel: usize| peers.get(channel).map(PeerAddress::current);
+        let report = self.strangers.poll_report(now, peer);
+        self.events.extend(report.map(Event::Strangers));
         let Some(receiver) = &mut self.current else { return false };
-        let mut deliver = Delivery { packets, notes: &mut self.notes, from: NOBODY, at: now };
+        let mut deliver = Delivery { packets, notes: &mut self.notes, at: now };
         receiver.handle_timeout(now, &mut deliver);
-        for (channel, received) in common.received.iter_mut().enumerate() {
-            *received = receiver.received(channel).datagrams;
+        for (channel, came) in common.came.iter_mut().enumerate() {
+            let Received { datagrams, right, .. } = receiver.received(channel);
+            *came = Came { datagrams, right };
         }
         common.quarantined = receiver.quarantined();
+        common.quarantined.iter().for_each(|channel| self.peers[channel].stay());
         let counts = receiver.counts();
         common.packets = counts.symbols - counts.controls;
         if let Some(monitor) = &common.monitor {
@@ -301,15 +402,25 @@ impl Inbound {
         };
         let release = self.current.as_ref().and_then(Receiver::poll_timeout);
         let probe = self.paths.as_ref().and_then(Paths::poll_timeout);
-        handshake.into_iter().chain(release).chain(probe).chain(self.gone_at).min()
+        let validations = self.peers.iter().filter_map(PeerAddress::poll_timeout);
+        let own = handshake.into_iter().chain(release).chain(probe).chain(self.gone_at);
+        own.chain(validations).min()
     }
 
     /// The next datagram to send now: the channel's index, where to, and its bytes. Ask until there
     /// is none.
     pub fn poll_transmit(&mut self, now: Duration) -> Option<(usize, SocketAddr, Vec<u8>)> {
-        let probe = self.paths.as_mut().and_then(|paths| paths.poll_transmit(now));
-        if let Some((channel, bytes)) = probe {
-            return Some((channel, self.peers[channel], bytes));
+        if let Some(paths) = &mut self.paths {
+            let generator = &mut self.generator;
+            let mut random = || generator.array().ok().map(u64::from_be_bytes);
+            for (channel, peer) in self.peers.iter_mut().enumerate() {
+                if let Some((to, id)) = peer.poll_challenge(now, &mut random) {
+                    return Some((channel, to, paths.challenge(channel, id)));
+                }
+            }
+            if let Some((channel, bytes)) = paths.poll_transmit(now) {
+                return Some((channel, self.peers[channel].current(), bytes));
+            }
         }
         match &mut self.handshake {
             Handshake::Client(connecting) => {
@@ -330,8 +441,18 @@ impl Inbound {
     /// What was received so far under the keys of now, and on each channel.
     pub fn counts(&self) -> Option<(Counts, Vec<Received>)> {
         let receiver = self.current.as_ref()?;
-        let channels = 0..self.peers.len();
+        let channels = 0..usize::from(self.settings.terms.channels());
         Some((receiver.counts(), channels.map(|channel| receiver.received(channel)).collect()))
+    }
+
+    /// What strangers have sent to each channel since the beginning.
+    pub fn strangers(&self) -> Vec<Strange> {
+        self.strangers.counts()
+    }
+
+    /// Where the peer is on each channel; nothing if there is no association.
+    pub fn peers(&self) -> Vec<SocketAddr> {
+        self.peers.iter().map(PeerAddress::current).collect()
     }
 
     /// The highest number of a symbol that has verified under the keys of now.
@@ -355,11 +476,11 @@ impl Inbound {
                 running.handle_timeout(now);
                 match running.poll_event() {
                     Some(ClientEvent::Associated(keys)) => {
-                        let peers = servers.clone();
+                        let peers = addresses(servers, Mobility::Fixed);
                         (*client, *wait) = (None, FIRST_WAIT);
                         let receiver =
                             Receiver::new(&keys.incoming, keys.floor, self.settings.limits);
-                        self.associate(receiver, keys, peers);
+                        self.associate(receiver, keys, peers, now);
                     }
                     Some(ClientEvent::Failed(failure)) => {
                         *client = None;
@@ -374,10 +495,13 @@ impl Inbound {
                 server.handle_timeout(now);
                 while let Some(event) = server.poll_event() {
                     match event {
-                        ServerEvent::Associated { keys, addresses } => {
+                        ServerEvent::Associated { keys, addresses: clients } => {
                             let receiver =
                                 Receiver::new(&keys.incoming, keys.floor, self.settings.limits);
-                            self.next = Some((receiver, keys, addresses));
+                            let is_roaming = self.settings.is_roaming;
+                            let mobility = if is_roaming { Mobility::Any } else { Mobility::Port };
+                            let peers = addresses(&clients, mobility);
+                            self.next = Some(Next { receiver, keys, peers });
                         }
                         ServerEvent::Refused { channel, reason } => {
                             self.events.push_back(Event::Refused { channel, reason });
@@ -388,31 +512,26 @@ impl Inbound {
         }
     }
 
-    /// Tells the monitor what came of control symbols, and notices where the peer has moved to.
+    /// Tells the monitor what came of control symbols, and the others where their shares came from.
     /// Returns whether a message has come.
     fn tell(&mut self, common: &mut Common) -> bool {
         let Some(monitor) = &mut common.monitor else { return false };
         let mut has_heard = false;
         for note in self.notes.drain(..) {
             match note {
-                Note::Share { number, channel, before, from, at } => {
+                Note::Share(ControlShare { number, channel, before, at, from, is_quarantined }) => {
                     monitor.handle_share(number, channel, before, at);
-                    self.seen[channel] = Some((number, from));
                     if let Some(paths) = &mut self.paths {
                         paths.handle_share(channel, at);
+                    }
+                    if !is_quarantined {
+                        self.peers[channel].handle_share(from, number, at);
                     }
                 }
                 Note::Message { number, bytes, at } => {
                     // The tag fits, so the peer speaks another version. It will be held for gone.
                     let _ = monitor.handle_message(number, &bytes, at);
                     has_heard = true;
-                    for (channel, peer) in self.peers.iter_mut().enumerate() {
-                        let from = self.seen[channel].filter(|(seen, _)| *seen == number);
-                        if let Some((_, from)) = from.filter(|(_, from)| from != peer) {
-                            *peer = from;
-                            self.events.push_back(Event::Moved { channel, to: from });
-                        }
-                    }
                 }
             }
         }
@@ -424,6 +543,7 @@ impl Inbound {
         self.current = None;
         self.gone_at = None;
         self.paths = None;
+        self.peers.clear();
         common.monitor = None;
         if let Handshake::Client(connecting) = &mut self.handshake {
             connecting.start_at = now;
@@ -432,12 +552,15 @@ impl Inbound {
     }
 }
 
+/// A peer that the handshake went to at these addresses.
+fn addresses(addresses: &[SocketAddr], mobility: Mobility) -> Vec<PeerAddress> {
+    addresses.iter().map(|address| PeerAddress::new(*address, mobility)).collect()
+}
+
 /// Where what is not packets goes: into notes.
 struct Delivery<'a, P> {
     packets: &'a mut P,
     notes: &'a mut Vec<Note>,
-    /// Where the datagram came from, and when.
-    from: SocketAddr,
     at: Duration,
 }
 
@@ -450,11 +573,7 @@ impl<P: Packets> Deliver for Delivery<'_, P> {
         self.notes.push(Note::Message { number, bytes: message.to_vec(), at: self.at });
     }
 
-    fn control_share(&mut self, number: u64, channel: usize, received: u64, now: Duration) {
-        let (before, from) = (received - 1, self.from);
-        self.notes.push(Note::Share { number, channel, before, from, at: now });
+    fn control_share(&mut self, share: ControlShare) {
+        self.notes.push(Note::Share(share));
     }
 }
-
-/// Where nothing came from.
-const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);

@@ -140,8 +140,7 @@ impl Outbound {
             .map(|(datagrams, bytes)| Totals { datagrams: *datagrams, bytes: *bytes })
             .collect();
         let packets = counts.symbols + common.packets;
-        let message =
-            monitor.poll_message(now, &totals, &common.received, common.quarantined, packets);
+        let message = monitor.poll_message(now, &totals, &common.came, common.quarantined, packets);
         if let Some(message) = message {
             // A message that is not sent is one that was lost.
             let _ = sender.control(&message, now, batches);

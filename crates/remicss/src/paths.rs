@@ -29,6 +29,8 @@ impl Paths {
 
     /// A datagram about a path came on a channel.
     ///
+    /// Returns the identifier of the challenge that it answers, if it does.
+    ///
     /// # Errors
     /// If it is not the peer's. Nothing has changed then.
     pub(crate) fn handle_datagram(
@@ -36,21 +38,27 @@ impl Paths {
         channel: usize,
         bytes: &[u8],
         now: Duration,
-    ) -> Result<(), PathError> {
-        let Some(search) = self.searches.get_mut(channel) else { return Ok(()) };
+    ) -> Result<Option<u64>, PathError> {
+        let Some(search) = self.searches.get_mut(channel) else { return Ok(None) };
         let datagram = PathDatagram::open(bytes, &self.incoming, channel)?;
         match datagram.answer() {
-            Some(answer) if datagram.kind == PathKind::Probe => {
-                if self.answers.len() < MAX_ANSWERS {
-                    self.answers.push((channel, answer));
-                }
+            Some(answer) if self.answers.len() < MAX_ANSWERS => {
+                self.answers.push((channel, answer));
             }
-            _ => search.handle_answer(datagram, now),
+            Some(_) => {}
+            None if datagram.kind == PathKind::ChallengeAnswer => return Ok(Some(datagram.id)),
+            None => search.handle_answer(datagram, now),
         }
-        Ok(())
+        Ok(None)
     }
 
-    /// A share came on a channel.
+    /// A challenge with an identifier, to be sent on a channel.
+    pub(crate) fn challenge(&self, channel: usize, id: u64) -> Vec<u8> {
+        let kind = PathKind::Challenge;
+        PathDatagram { kind, id, length: 0 }.seal(&self.outgoing, channel)
+    }
+
+    /// A right control share came on a channel.
     pub(crate) fn handle_share(&mut self, channel: usize, now: Duration) {
         if let Some(search) = self.searches.get_mut(channel) {
             search.handle_share(now);
@@ -172,6 +180,19 @@ mod tests {
         }
         let rooms = run(&mut one, &mut other, [1500; 3]);
         assert!(rooms.iter().all(|room| *room >= 1452), "{rooms:?}");
+    }
+
+    #[test]
+    fn a_challenge_is_answered_with_its_identifier() {
+        let (mut one, mut other) = pair();
+        let challenge = one.challenge(1, 0x0102_0304);
+        assert_eq!(other.handle_datagram(1, &challenge, Duration::ZERO), Ok(None));
+        let (channel, answer) = other.poll_transmit(Duration::ZERO).unwrap();
+        assert_eq!((channel, answer.len()), (1, challenge.len()));
+        let answered = one.handle_datagram(1, &answer, Duration::ZERO);
+        assert_eq!(answered, Ok(Some(0x0102_0304)));
+        assert_eq!(one.handle_datagram(0, &answer, Duration::ZERO), Err(PathError::Token));
+        assert_eq!(one.handle_datagram(1, &challenge, Duration::ZERO), Err(PathError::Token));
     }
 
     #[test]

@@ -167,7 +167,7 @@ impl Search {
         }
     }
 
-    /// A share came on the channel. If its path was silent, it may not be so any more.
+    /// A right control share came on the channel. If its path was silent, it may not be so any more.
     pub fn handle_share(&mut self, now: Duration) {
         self.is_silent &= now < self.again;
     }

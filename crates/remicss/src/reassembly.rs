@@ -25,7 +25,7 @@ pub(crate) use log::{Log, Place};
 pub(crate) use numbers::Numbers;
 
 use crate::blame::Blame;
-use crate::datagram::Header;
+use crate::datagram::{Header, Kind};
 use crate::symbol::{Inside, MAX_SYMBOL_LEN, Tagger};
 use search::Search;
 use shares::{Shares, Survey};
@@ -52,6 +52,17 @@ impl Arrival<'_> {
     fn first(&self) -> u8 {
         self.header.first()
     }
+
+    fn is_control(&self) -> bool {
+        self.header.kind == Kind::Control
+    }
+}
+
+/// A symbol that is whole.
+pub(crate) struct Completed<'a> {
+    pub(crate) inside: Inside<'a>,
+    /// The channels whose shares are known to be right: bit i for channel i.
+    pub(crate) right: u16,
 }
 
 /// What became of shares and their symbols.
@@ -109,9 +120,25 @@ impl Reassembly {
         self.counts
     }
 
-    /// Notes that a channel brought a share of a number. Returns false if it did so of late.
+    /// Notes that a channel brought a share of a number. Returns false if it did so before.
     pub(crate) fn note(&mut self, channel: usize, number: u64, now: Duration) -> bool {
         self.shares.note(channel, number, now)
+    }
+
+    /// Keeps a share that was noted, of a symbol that is not verified yet, to be compared with it when it
+    /// is: its channel is in quarantine, and nothing is made of what it brings. Returns whether it is
+    /// known to be right already.
+    pub(crate) fn set_aside(
+        &mut self,
+        arrival: &Arrival<'_>,
+        verified: &Numbers,
+        tagger: &Tagger,
+    ) -> bool {
+        if arrival.header.threshold == 1 {
+            return fits(tagger, &arrival.header, arrival.share);
+        }
+        self.shares.keep(arrival, 0, verified);
+        false
     }
 
     /// Takes a share that was noted, of a symbol that is not verified yet. Returns the symbol if that
@@ -122,18 +149,19 @@ impl Reassembly {
         verified: &Numbers,
         tagger: &Tagger,
         blame: &mut Blame,
-    ) -> Option<Inside<'a>> {
+    ) -> Option<Completed<'a>> {
         if arrival.header.threshold == 1 {
             return self.open(arrival, tagger, blame);
         }
         let survey = self.shares.survey(arrival);
         self.counts.expired += u64::from(survey.expired);
         self.counts.evicted += u64::from(survey.evicted);
-        if survey.alike.count_ones() + 1 < u32::from(arrival.header.threshold) {
+        let usable = survey.alike & !blame.excluded();
+        if usable.count_ones() + 1 < u32::from(arrival.header.threshold) {
             self.shares.keep(arrival, 0, verified);
             return None;
         }
-        let group = self.shares.group(arrival, survey.alike);
+        let group = self.shares.group(arrival, usable);
         let symbol = &mut self.symbol[..arrival.share.len()];
         let found = self.search.find(
             &group,
@@ -151,23 +179,33 @@ impl Reassembly {
             return None;
         };
         self.counts.corrected += u64::from(!is_first);
-        self.judge(arrival, &survey, members, tagger, blame);
-        if self.sample.takes_next() {
+        let right = self.judge(arrival, &survey, members, tagger, blame);
+        if self.sample.takes_next() || arrival.is_control() {
             self.shares.keep(arrival, 0, verified);
             self.shares.preserve(arrival.number, members);
         }
         let symbol = &self.symbol[..arrival.share.len()];
         let (&previous, content) = symbol[..symbol.len() - tagger.tag_len()].split_first()?;
-        Some(Inside { previous, content })
+        Some(Completed { inside: Inside { previous, content }, right })
     }
 
-    /// Compares a share that was noted with those of its symbol, which is done, if enough were kept.
-    pub(crate) fn compare(&mut self, arrival: &Arrival<'_>, tagger: &Tagger, blame: &mut Blame) {
+    /// Compares a share that was noted with those of its symbol, which is done, if enough were kept: of
+    /// control symbols they always are, for as long as shares are used. Returns whether it is right, if that
+    /// is known.
+    pub(crate) fn compare(
+        &mut self,
+        arrival: &Arrival<'_>,
+        tagger: &Tagger,
+        blame: &mut Blame,
+    ) -> Option<bool> {
+        if arrival.header.threshold == 1 {
+            let agrees = arrival.is_control().then(|| fits(tagger, &arrival.header, arrival.share));
+            return Self::note_fault(arrival, agrees, blame);
+        }
         let Survey { alike, .. } = self.shares.survey(arrival);
         // One less is what every symbol leaves behind.
-        if arrival.header.threshold == 1 || alike.count_ones() < u32::from(arrival.header.threshold)
-        {
-            return;
+        if alike.count_ones() < u32::from(arrival.header.threshold) {
+            return None;
         }
         // Any threshold's worth of them: they were all verified.
         let members = bits(alike).take(usize::from(arrival.header.threshold));
@@ -176,9 +214,17 @@ impl Reassembly {
         let group = self.shares.group(arrival, alike);
         let scratch = &mut self.scratch[..arrival.share.len()];
         let (channel, now) = (arrival.channel, arrival.now);
-        if self.search.agrees(&group, members, channel, now, scratch, accept) == Some(false) {
-            blame.fault(channel, now);
+        let needed = (now, arrival.is_control());
+        let agrees = self.search.agrees(&group, (members, channel), needed, scratch, accept);
+        Self::note_fault(arrival, agrees, blame)
+    }
+
+    /// Notes it if a share does not agree with its symbol. One in quarantine is not judged again.
+    fn note_fault(arrival: &Arrival<'_>, agrees: Option<bool>, blame: &mut Blame) -> Option<bool> {
+        if agrees == Some(false) && blame.excluded() >> arrival.channel & 1 == 0 {
+            blame.fault(arrival.channel, arrival.now);
         }
+        agrees
     }
 
     /// Takes a share that is a symbol by itself, and is not copied.
@@ -187,17 +233,19 @@ impl Reassembly {
         arrival: &Arrival<'a>,
         tagger: &Tagger,
         blame: &mut Blame,
-    ) -> Option<Inside<'a>> {
+    ) -> Option<Completed<'a>> {
         let Header { kind, threshold, sequence, .. } = arrival.header;
         let opened = tagger.open(kind, threshold, sequence, arrival.share);
-        if opened.is_err() {
+        let Ok(inside) = opened else {
             self.counts.tampered += 1;
             blame.fault(arrival.channel, arrival.now);
-        }
-        opened.ok()
+            return None;
+        };
+        Some(Completed { inside, right: 1 << arrival.channel })
     }
 
-    /// Names the channels whose shares of a symbol disagree with `members`, which gave it.
+    /// Names the channels whose shares of a symbol disagree with `members`, which gave it. Returns those
+    /// whose shares agree.
     fn judge(
         &mut self,
         arrival: &Arrival<'_>,
@@ -205,31 +253,35 @@ impl Reassembly {
         members: u16,
         tagger: &Tagger,
         blame: &mut Blame,
-    ) {
+    ) -> u16 {
         let others = (survey.alike | 1 << arrival.channel) & !members;
-        let mut wrong = survey.unlike;
-        if others | wrong == 0 {
-            return;
+        if others | survey.unlike == 0 {
+            return members;
         }
         let accept = |symbol: &[u8]| fits(tagger, &arrival.header, symbol);
         let group = self.shares.group(arrival, survey.alike);
         let scratch = &mut self.scratch[..arrival.share.len()];
-        let mut is_judged = true;
+        let needed = (arrival.now, arrival.is_control());
+        let (mut right, mut wrong, mut is_judged) = (members, survey.unlike, true);
         for channel in bits(others) {
-            match self.search.agrees(&group, members, channel, arrival.now, scratch, accept) {
-                Some(true) => {}
+            match self.search.agrees(&group, (members, channel), needed, scratch, accept) {
+                Some(true) => right |= 1 << channel,
                 Some(false) => wrong |= 1 << channel,
                 None => is_judged = false,
             }
         }
-        let shares = (survey.alike | survey.unlike).count_ones() + 1;
+        // Those in quarantine are not judged again for what is not used.
+        let heard = !blame.excluded();
+        let shares = ((survey.alike | survey.unlike) & heard).count_ones() + 1;
         let most = (shares - u32::from(arrival.header.threshold)).div_ceil(2);
+        let wrong = wrong & heard;
         if is_judged && wrong.count_ones() <= most {
             bits(wrong).for_each(|channel| blame.fault(channel, arrival.now));
         } else {
             self.counts.unattributed += 1;
         }
         self.shares.forget_but(arrival.number, members);
+        right
     }
 }
 

@@ -12,6 +12,8 @@
 //! Nothing is allocated for a datagram, but for the weights of each set of channels that is joined for
 //! the first time.
 
+use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use model::Subset;
@@ -21,7 +23,7 @@ use crate::blame::Blame;
 use crate::datagram::{Header, Kind, nearest};
 use crate::keys::{Direction, Stamp, TokenKey};
 pub use crate::reassembly::Reassembled;
-use crate::reassembly::{Arrival, Numbers, Reassembly, bits};
+use crate::reassembly::{Arrival, Completed, Numbers, Reassembly, bits};
 pub use crate::release::Released;
 use crate::release::{Release, Symbol};
 use crate::symbol::{Inside, MAX_SYMBOL_LEN, Tagger};
@@ -35,9 +37,26 @@ pub trait Deliver {
     /// The control message with a number, verified.
     fn control(&mut self, number: u64, message: &[u8]);
 
-    /// A share of a control symbol came on a channel, its first with this number, as the
-    /// `received`th datagram there. It is not verified, and may be nothing but what the channel made up.
-    fn control_share(&mut self, number: u64, channel: usize, received: u64, now: Duration);
+    /// A share of a control message that was told came on a channel, and it is right. On each channel
+    /// they are told by rising numbers.
+    fn control_share(&mut self, share: ControlShare);
+}
+
+/// A share of a control symbol that has verified: it is on the symbol's polynomial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ControlShare {
+    /// The symbol's number.
+    pub number: u64,
+    /// The channel's index.
+    pub channel: usize,
+    /// How many datagrams had come on the channel before it.
+    pub before: u64,
+    /// When it came, and where from.
+    pub at: Duration,
+    /// See [`Self::at`].
+    pub from: SocketAddr,
+    /// Whether its channel was in quarantine.
+    pub is_quarantined: bool,
 }
 
 /// What a receiver may use.
@@ -84,7 +103,7 @@ pub struct Counts {
     /// Datagrams that were no shares, or too long.
     pub malformed: u64,
     /// Those whose token was wrong.
-    pub strange: u64,
+    pub wrong_token: u64,
     /// Those whose threshold was below the floor or above the number of channels.
     pub forbidden: u64,
     /// Shares whose channel had brought one of the same number.
@@ -104,12 +123,43 @@ pub struct Counts {
 /// What came on one channel so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Received {
-    /// Datagrams with its token and a fresh number, good or bad.
+    /// Datagrams with right tokens, each number once: the peer sent them there, and what they carry is
+    /// right or wrong.
     pub datagrams: u64,
     /// Their bytes, headers of UDP and IP not counted.
     pub bytes: u64,
+    /// Shares that are known to be right: by them a symbol was verified, or they were compared with it.
+    pub right: u64,
     /// Shares that were wrong, for all that is known.
     pub faults: u64,
+}
+
+/// How many control shares of a channel wait for their symbol to be verified. Each channel has its own,
+/// so that one which brings shares of no symbol forgets no other's.
+const EARLY: usize = 8;
+
+/// What came of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// The peer sent it on this channel, as far as its header says; or it is malformed.
+    Known,
+    /// Its token is wrong: somebody else did, or it is of another association.
+    WrongToken,
+}
+
+/// The control shares of one channel.
+#[derive(Clone, Debug, Default)]
+struct Controls {
+    early: VecDeque<Early>,
+    /// The number of the last one that was told.
+    last: u64,
+}
+
+/// A control share whose symbol is not verified yet.
+#[derive(Clone, Copy, Debug)]
+struct Early {
+    share: ControlShare,
+    is_right: bool,
 }
 
 /// The receiving end of one direction of an association.
@@ -123,6 +173,7 @@ pub struct Receiver {
     blame: Blame,
     release: Release,
     received: Vec<Received>,
+    controls: Vec<Controls>,
     counts: Counts,
 }
 
@@ -155,6 +206,7 @@ impl Receiver {
             blame: Blame::new(n, floor),
             release: Release::new(n, window, held_bytes),
             received: vec![Received::default(); n],
+            controls: vec![Controls::default(); n],
             counts: Counts::default(),
         }
     }
@@ -168,42 +220,86 @@ impl Receiver {
         })
     }
 
-    /// Takes a datagram that came on a channel. Whatever it is, nothing but verified symbols come out.
+    /// Takes a datagram that came on a channel from an address. Whatever it is, nothing but verified
+    /// symbols come out, and nothing else than a wrong token's count changes if its token is wrong.
     pub fn handle_share(
         &mut self,
         channel: usize,
+        from: SocketAddr,
         datagram: &[u8],
         now: Duration,
         deliver: &mut impl Deliver,
-    ) {
-        let Some(arrival) = self.admit(channel, datagram, now) else { return };
+    ) -> Taken {
+        let arrival = match self.admit(channel, datagram, now) {
+            Ok(arrival) => arrival,
+            Err(taken) => return taken,
+        };
         let Arrival { number, header, .. } = arrival;
-        if header.kind == Kind::Control {
-            deliver.control_share(number, channel, self.received[channel].datagrams, now);
-        }
         self.blame.update(now);
-        if self.blame.excluded() >> channel & 1 == 1 {
-            self.counts.quarantined += 1;
-        } else if self.verified.contains(number) {
-            self.counts.late += 1;
-            self.reassembly.compare(&arrival, &self.tagger, &mut self.blame);
-        } else if let Some(inside) =
-            self.reassembly.complete(&arrival, &self.verified, &self.tagger, &mut self.blame)
-        {
-            self.counts.symbols += 1;
-            self.counts.bytes += inside.content.len() as u64;
-            self.verified.insert(number);
-            let Inside { previous, content } = inside;
-            if header.kind == Kind::Control {
-                self.counts.controls += 1;
-                deliver.control(number, content);
-            } else {
-                let symbol = Symbol { number, previous, kind: header.kind, packets: content };
-                self.release.take(symbol, now, &self.verified, deliver);
+        let is_quarantined = self.blame.excluded() >> channel & 1 == 1;
+        self.counts.quarantined += u64::from(is_quarantined);
+        let before = self.received[channel].datagrams - 1;
+        let share = ControlShare { number, channel, before, at: now, from, is_quarantined };
+        let is_control = header.kind == Kind::Control;
+        if self.verified.contains(number) {
+            self.counts.late += u64::from(!is_quarantined);
+            if is_control || !is_quarantined {
+                let agrees = self.reassembly.compare(&arrival, &self.tagger, &mut self.blame);
+                if agrees == Some(true) {
+                    self.tell_right(share, is_control, deliver);
+                }
+            }
+        } else if is_quarantined {
+            if is_control {
+                let is_right = self.reassembly.set_aside(&arrival, &self.verified, &self.tagger);
+                self.controls[channel].keep(Early { share, is_right });
+            }
+        } else {
+            if is_control {
+                self.controls[channel].keep(Early { share, is_right: false });
+            }
+            let completed =
+                self.reassembly.complete(&arrival, &self.verified, &self.tagger, &mut self.blame);
+            if let Some(Completed { inside: Inside { previous, content }, right }) = completed {
+                self.counts.symbols += 1;
+                self.counts.bytes += content.len() as u64;
+                self.verified.insert(number);
+                if is_control {
+                    self.counts.controls += 1;
+                    deliver.control(number, content);
+                    self.tell_early(number, right, deliver);
+                } else {
+                    let symbol = Symbol { number, previous, kind: header.kind, packets: content };
+                    self.release.take(symbol, now, &self.verified, deliver);
+                    bits(right).for_each(|channel| self.received[channel].right += 1);
+                }
             }
         }
+        // The token says that the peer has sent this number here, whatever was made of the share.
         self.release.note(channel, number);
         self.release.handle_losses(self.blame.heard(), &self.verified, deliver);
+        Taken::Known
+    }
+
+    /// Tells of the shares of a control symbol that came before it was verified, on the channels that are
+    /// right.
+    fn tell_early(&mut self, number: u64, right: u16, deliver: &mut impl Deliver) {
+        for channel in 0..self.channels {
+            let early = self.controls[channel].take(number);
+            if let Some(early) = early.filter(|early| early.is_right || right >> channel & 1 == 1) {
+                self.tell_right(early.share, true, deliver);
+            }
+        }
+    }
+
+    /// A share is right.
+    fn tell_right(&mut self, share: ControlShare, is_control: bool, deliver: &mut impl Deliver) {
+        self.received[share.channel].right += 1;
+        let last = &mut self.controls[share.channel].last;
+        if is_control && share.number > *last {
+            *last = share.number;
+            deliver.control_share(share);
+        }
     }
 
     /// When [`Self::handle_timeout`] wants to be called, if nothing happens before.
@@ -263,36 +359,36 @@ impl Receiver {
         channel: usize,
         datagram: &'a [u8],
         now: Duration,
-    ) -> Option<Arrival<'a>> {
+    ) -> Result<Arrival<'a>, Taken> {
         if channel >= self.channels {
-            return None;
+            return Err(Taken::Known);
         }
         let Some((header, share)) =
             Header::parse(datagram).ok().filter(|(_, share)| share.len() <= MAX_SYMBOL_LEN)
         else {
             self.counts.malformed += 1;
-            return None;
+            return Err(Taken::Known);
         };
         let Some(number) = self.proven_number(channel, header) else {
-            self.counts.strange += 1;
-            return None;
+            self.counts.wrong_token += 1;
+            return Err(Taken::WrongToken);
         };
         if header.threshold < self.floor || usize::from(header.threshold) > self.channels {
             self.counts.forbidden += 1;
-            return None;
+            return Err(Taken::Known);
         }
         let is_outside = number < self.verified.oldest();
         if !is_outside && !self.reassembly.note(channel, number, now) {
             self.counts.duplicate += 1;
-            return None;
+            return Err(Taken::Known);
         }
         if is_outside {
             self.counts.outside += 1;
-            return None;
+            return Err(Taken::Known);
         }
         self.received[channel].datagrams += 1;
         self.received[channel].bytes += datagram.len() as u64;
-        Some(Arrival { channel, number, header, share, now })
+        Ok(Arrival { channel, number, header, share, now })
     }
 
     /// The number of the symbol that a header is of, if its token is right: the peer has sent a share
@@ -301,5 +397,19 @@ impl Receiver {
         let number = nearest(self.verified.highest(), header.sequence);
         let stamp = Stamp { first: header.first(), channel, length: 0, number };
         (self.tokens.token(stamp) == header.token).then_some(number)
+    }
+}
+
+impl Controls {
+    fn keep(&mut self, early: Early) {
+        if self.early.len() >= EARLY {
+            self.early.pop_front();
+        }
+        self.early.push_back(early);
+    }
+
+    fn take(&mut self, number: u64) -> Option<Early> {
+        let place = self.early.iter().position(|early| early.share.number == number)?;
+        self.early.remove(place)
     }
 }

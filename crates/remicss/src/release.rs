@@ -439,7 +439,7 @@ mod tests {
 
         fn control(&mut self, _: u64, _: &[u8]) {}
 
-        fn control_share(&mut self, _: u64, _: usize, _: u64, _: Duration) {}
+        fn control_share(&mut self, _: crate::receiver::ControlShare) {}
     }
 
     struct World {

@@ -113,6 +113,12 @@ pub struct Channel {
     pub received_bytes: u64,
     /// Shares that were wrong, for all that is known.
     pub wrong: u64,
+    /// Where the peer is. Nothing without a peer.
+    pub peer: Option<String>,
+    /// Datagrams from other addresses, since the start.
+    pub wrong_source: u64,
+    /// Datagrams with wrong tokens, since the start.
+    pub wrong_token: u64,
 }
 
 /// What was not passed on.
@@ -126,8 +132,11 @@ pub struct Dropped {
     pub too_long: u64,
     /// Packets, or several of one connection, for which the channels were too slow.
     pub queued: u64,
-    /// Datagrams of strangers, or of another association.
-    pub strange: u64,
+    /// Datagrams from other addresses than the peer's, on all channels.
+    pub wrong_source: u64,
+    /// Datagrams with wrong tokens, on all channels: of others than the peer, or of an association that
+    /// is over.
+    pub wrong_token: u64,
     /// Datagrams that were none, or had a threshold below the floor.
     pub malformed: u64,
     /// Datagrams that came twice.

@@ -224,6 +224,7 @@ fn inbound(
         rates_bps: means.rates_bps.clone(),
         headers: means.headers.iter().map(|len| u16::try_from(*len).unwrap_or(48)).collect(),
         keeps_order: config.order == Order::Auto,
+        is_roaming: config.roaming,
     };
     let generator = config.rng.generator().map_err(|error| error.to_string())?;
     let role = role(config, key)?;

@@ -99,6 +99,7 @@ const TUNNEL: &[Key] = &[
     key("", "rng", "\"seeded\""),
     key("", "order", "\"auto\""),
     key("", "reassembly_mib", "16"),
+    key("", "roaming", "true"),
     key("", "device", "\"sunder0\""),
     key("", "mtu", "1400"),
     key("", "channel", "[{ server = \"192.0.2.10:6521\" }]"),

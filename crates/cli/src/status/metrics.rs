@@ -215,7 +215,8 @@ fn tunnel(metrics: &mut Metrics, labels: &str, status: &remicss::status::Status)
         ("below_floor", dropped.below_floor),
         ("too_long", dropped.too_long),
         ("queued", dropped.queued),
-        ("strange", dropped.strange),
+        ("wrong_source", dropped.wrong_source),
+        ("wrong_token", dropped.wrong_token),
         ("malformed", dropped.malformed),
         ("duplicate", dropped.duplicate),
         ("tampered", dropped.tampered),
@@ -246,6 +247,11 @@ fn tunnel_channel(metrics: &mut Metrics, labels: &str, channel: &remicss::status
     let received = count(channel.received_bytes);
     add("sunder_tunnel_channel_received_bytes_total", COUNTER, RECEIVED, received);
     add("sunder_tunnel_channel_tampered_total", COUNTER, CHANGED, count(channel.wrong));
+    let elsewhere = "Datagrams from other addresses than the peer's.";
+    let source = count(channel.wrong_source);
+    add("sunder_tunnel_channel_wrong_source_total", COUNTER, elsewhere, source);
+    let forged = "Datagrams with wrong tokens.";
+    add("sunder_tunnel_channel_wrong_token_total", COUNTER, forged, count(channel.wrong_token));
     for (name, help, value) in [
         (
             "sunder_tunnel_channel_rate_bits_per_second",

@@ -14,18 +14,27 @@ pub(super) fn page(now: &Status, before: Option<&Status>) -> String {
     let second = COLUMNS.map(|(_, side)| side);
     let averages = aligned(&first, &averages(now, before));
     let channels = aligned(&second, &channels(now, before));
-    format!("{running}\n\n{averages}\n{channels}{}", dropped(&now.dropped))
+    format!("{running}\n\n{averages}\n{channels}{}", dropped(&now.dropped, &now.channels))
 }
 
 /// What was not passed on, in a line; nothing if all was.
-fn dropped(dropped: &Dropped) -> String {
+fn dropped(dropped: &Dropped, channels: &[Channel]) -> String {
+    let on = |what: &str, counted: fn(&Channel) -> u64| {
+        let numbered = channels.iter().enumerate().filter(|(_, channel)| counted(channel) > 0);
+        let numbers: Vec<String> = numbered.map(|(index, _)| (index + 1).to_string()).collect();
+        let channels = if numbers.len() == 1 { "channel" } else { "channels" };
+        format!("{what} on {channels} {}", numbers.join(" and "))
+    };
+    let elsewhere = on("from other addresses than the peer's", |channel| channel.wrong_source);
+    let forged = on("wrong tokens", |channel| channel.wrong_token);
     let reasons = [
         (dropped.queued, "the channels were too slow"),
         (dropped.below_floor, "too few channels were up"),
         (dropped.unconnected, "there was no peer"),
         (dropped.too_long, "too long"),
         (dropped.tampered, "changed on the way"),
-        (dropped.strange, "from strangers"),
+        (dropped.wrong_source, elsewhere.as_str()),
+        (dropped.wrong_token, forged.as_str()),
         (dropped.malformed, "malformed"),
         (dropped.duplicate, "came twice"),
         (dropped.undelivered, "the device did not take them"),
@@ -131,6 +140,9 @@ mod tests {
             received: 0,
             received_bytes: 0,
             wrong: 0,
+            peer: None,
+            wrong_source: 0,
+            wrong_token: 0,
         };
         Status {
             device: "sunder0".into(),
@@ -161,6 +173,19 @@ mod tests {
         }
         let channel = ["1", "–", "–", "–", "–", "–", "–", "–", "–", "0"];
         assert_eq!(words(&page)[10], channel, "{page}");
+    }
+
+    #[test]
+    fn strangers_are_named_with_their_channels() {
+        let mut now = alone();
+        let quiet = now.channels[0].clone();
+        now.channels = vec![quiet.clone(), Channel { wrong_token: 7, ..quiet.clone() }];
+        now.channels.push(Channel { wrong_source: 5, wrong_token: 1, ..quiet });
+        (now.dropped.wrong_source, now.dropped.wrong_token) = (5, 8);
+        let said = page(&now, None);
+        let expected = "dropped: 5 (from other addresses than the peer's on channel 3), \
+                        8 (wrong tokens on channels 2 and 3)";
+        assert_eq!(said.lines().last(), Some(expected), "{said}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use model::Subset;
 
+use super::Came;
 use super::message::{Arrival, MAX_ARRIVALS, Message, Report};
 use crate::estimate::{Sliding, State};
 
@@ -13,13 +14,13 @@ use crate::estimate::{Sliding, State};
 const SILENCE: Duration = Duration::from_millis(300);
 const MISSED: u32 = 4;
 
+/// How many messages others have to bring for it to be down if it is not silent, but brings nothing that
+/// is right.
+const WRONG: u32 = 16;
+
 /// How many messages are remembered for their later shares: six seconds of them. Shares that come later
 /// still are not told of.
 const HEARD: usize = 64;
-
-/// How many shares of a channel wait for their message to be verified. Each channel has its own, so
-/// that one which brings shares of no message forgets no other's.
-const EARLY: usize = 8;
 
 /// The longest that packets wait for earlier ones.
 const MOST_WINDOW: Duration = Duration::from_millis(200);
@@ -37,15 +38,14 @@ pub(super) struct Incoming {
 
 #[derive(Clone, Debug)]
 struct Channel {
-    early: VecDeque<Share>,
     /// Arrivals that were not told of yet.
     arrivals: VecDeque<Share>,
     /// How long shares took, in µs, by two clocks.
     transit: Sliding,
-    /// The last count of datagrams, and when it changed.
-    received: u64,
-    changed_at: Duration,
-    /// How many messages have verified since.
+    /// What has come so far, and when there was last more.
+    came: Came,
+    came_at: Duration,
+    /// How many messages have verified since the last right share.
     missed: u32,
     is_down: bool,
 }
@@ -53,8 +53,8 @@ struct Channel {
 /// A control share that came.
 #[derive(Clone, Copy, Debug)]
 struct Share {
-    /// The symbol's number, or the message's once that is known.
-    number: u64,
+    /// The message's number.
+    number: u32,
     received: u64,
     at: Duration,
 }
@@ -70,11 +70,10 @@ struct Heard {
 impl Incoming {
     pub(super) fn new(channels: usize, now: Duration) -> Self {
         let channel = Channel {
-            early: VecDeque::new(),
             arrivals: VecDeque::new(),
             transit: Sliding::default(),
-            received: 0,
-            changed_at: now,
+            came: Came::default(),
+            came_at: now,
             missed: 0,
             is_down: false,
         };
@@ -86,25 +85,22 @@ impl Incoming {
         }
     }
 
-    /// A control share came, after so many datagrams on its channel. Its message may verify later,
-    /// or never.
+    /// A right share of a message that has verified came, after so many datagrams on its channel.
     pub(super) fn handle_share(
         &mut self,
         symbol: u64,
         channel: usize,
         received: u64,
-        now: Duration,
+        at: Duration,
     ) {
-        let Some(channel) = self.channels.get_mut(channel) else {
+        let (Some(channel), Some(heard)) = (
+            self.channels.get_mut(channel),
+            self.heard.iter().rev().find(|heard| heard.symbol == symbol),
+        ) else {
             return;
         };
-        // The share itself is one more than before it.
-        channel.hear(received.saturating_add(1), now);
-        let share = Share { number: symbol, received, at: now };
-        match self.heard.iter().find(|heard| heard.symbol == symbol) {
-            Some(heard) => channel.arrive(*heard, share),
-            None => push_bounded(&mut channel.early, share, EARLY),
-        }
+        channel.hear(at);
+        channel.arrive(*heard, received, at);
     }
 
     /// A message has verified.
@@ -116,20 +112,22 @@ impl Incoming {
         push_bounded(&mut self.heard, heard, HEARD);
         for channel in &mut self.channels {
             channel.missed = channel.missed.saturating_add(1);
-            let early = channel.early.iter().position(|share| share.number == symbol);
-            if let Some(share) = early.and_then(|place| channel.early.remove(place)) {
-                channel.missed = 0;
-                channel.arrive(heard, share);
-            }
         }
     }
 
-    /// Looks at how many datagrams have come on each channel.
-    pub(super) fn look(&mut self, received: &[u64], now: Duration) {
-        for (channel, received) in self.channels.iter_mut().zip(received) {
-            channel.hear(*received, now);
-            let silence = now.saturating_sub(channel.changed_at);
-            channel.is_down |= channel.missed >= MISSED && silence >= SILENCE;
+    /// Looks at what has come on each channel.
+    pub(super) fn look(&mut self, came: &[Came], now: Duration) {
+        for (channel, came) in self.channels.iter_mut().zip(came) {
+            if came.right > channel.came.right {
+                channel.hear(now);
+            }
+            if came.datagrams > channel.came.datagrams {
+                channel.came_at = now;
+            }
+            channel.came = *came;
+            let is_silent = now.saturating_sub(channel.came_at) >= SILENCE;
+            let missed = if is_silent { MISSED } else { WRONG };
+            channel.is_down |= channel.missed >= missed;
         }
     }
 
@@ -173,23 +171,20 @@ impl Incoming {
 }
 
 impl Channel {
-    /// So many datagrams have come so far.
-    fn hear(&mut self, received: u64, now: Duration) {
-        if received > self.received {
-            (self.received, self.changed_at) = (received, now);
-            self.missed = 0;
-            self.is_down = false;
-        }
+    /// A right share has come.
+    fn hear(&mut self, at: Duration) {
+        self.came_at = self.came_at.max(at);
+        self.missed = 0;
+        self.is_down = false;
     }
 
     /// A share of a verified message has come. What came before the message verified counts as having
-    /// come then: no symbol is complete earlier, and so no channel seems fast by sending what is no
-    /// share of anything.
-    fn arrive(&mut self, heard: Heard, share: Share) {
-        let at = share.at.max(heard.at);
+    /// come then: no symbol is complete earlier.
+    fn arrive(&mut self, heard: Heard, received: u64, at: Duration) {
+        let at = at.max(heard.at);
         self.transit.push(at, heard.transit(at));
-        if self.arrivals.back().is_none_or(|last| last.number < u64::from(heard.number)) {
-            let arrival = Share { number: heard.number.into(), at, ..share };
+        if self.arrivals.back().is_none_or(|last| last.number < heard.number) {
+            let arrival = Share { number: heard.number, received, at };
             push_bounded(&mut self.arrivals, arrival, MAX_ARRIVALS);
         }
     }
@@ -197,7 +192,7 @@ impl Channel {
     fn take_report(&mut self, state: State, now: Duration) -> Report {
         #[expect(clippy::cast_possible_truncation, reason = "the low bits are meant")]
         let arrivals = self.arrivals.drain(..).map(|share| Arrival {
-            number: share.number as u32,
+            number: share.number,
             age_us: u32::try_from(now.saturating_sub(share.at).as_micros()).unwrap_or(u32::MAX),
             received: share.received as u32,
         });

@@ -70,6 +70,15 @@ struct Activity {
     peer_is_awake: bool,
 }
 
+/// What has come on one channel so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Came {
+    /// Datagrams with right tokens: the peer sent them, and what they carry may be wrong.
+    pub datagrams: u64,
+    /// Shares that are known to be right.
+    pub right: u64,
+}
+
 impl Monitor {
     /// A monitor of channels, each with the rate in bit/s of IP packets that was configured for what
     /// this end sends, or `None` if it is to be learnt. The first message is due at once.
@@ -86,10 +95,10 @@ impl Monitor {
         }
     }
 
-    /// A share of control symbol `symbol` came on a channel on which `received` datagrams had come
-    /// before it. Whether the symbol verifies is not known yet. At most one for a channel and symbol.
-    pub fn handle_share(&mut self, symbol: u64, channel: usize, received: u64, now: Duration) {
-        self.incoming.handle_share(symbol, channel, received, now);
+    /// A right share of control symbol `symbol`, whose message was handled before, came at a time on a
+    /// channel on which `received` datagrams had come before it. At most one for a channel and symbol.
+    pub fn handle_share(&mut self, symbol: u64, channel: usize, received: u64, at: Duration) {
+        self.incoming.handle_share(symbol, channel, received, at);
     }
 
     /// The message in control symbol `symbol`, which has verified.
@@ -117,17 +126,17 @@ impl Monitor {
     /// The next message, if it is due: every 100 to 200 ms, or every 3 s if neither end has sent or
     /// received packets for 10 s, or at once if that, or a channel's state, is another than the other end
     /// was told. It is to be sent on all channels now. `sent` is what was sent on each channel before it,
-    /// `received` how many datagrams have come on each, `quarantined` are the channels whose shares are
+    /// `came` what has come on each, `quarantined` are the channels whose shares are
     /// not used, and `packets` is how many symbols of packets were sent and have verified.
     pub fn poll_message(
         &mut self,
         now: Duration,
         sent: &[Totals],
-        received: &[u64],
+        came: &[Came],
         quarantined: Subset,
         packets: u64,
     ) -> Option<Vec<u8>> {
-        self.incoming.look(received, now);
+        self.incoming.look(came, now);
         let states: Vec<State> = self.incoming.states(quarantined).collect();
         self.activity.notice(packets, now);
         let is_within = |time| self.told_at.is_some_and(|at| now < at.saturating_add(time));

@@ -25,6 +25,7 @@ use super::proof::{SharedKey, is_proven, prove};
 use super::secrets::{self, KeyShare, SecretPair};
 use super::{ANSWERS_PER_SECOND, PATIENCE, Terms};
 use crate::keys::Keys;
+use crate::peer_address::{is_same, is_same_ip};
 
 /// How many lists wait on one channel, at most. A client that starts again and again has ten or so
 /// there before the first times out.
@@ -241,6 +242,11 @@ impl Server {
             events: VecDeque::new(),
             now: Duration::ZERO,
         })
+    }
+
+    /// Whether the client may send from an address on a channel, as far as its addresses are configured.
+    pub fn may_send_from(&self, channel: usize, from: SocketAddr) -> bool {
+        channel < self.channels.len() && self.peer.may_send_from(channel, from)
     }
 
     /// A datagram of the handshake came on a channel.
@@ -485,11 +491,9 @@ impl Peer {
     }
 
     fn may_send_from(&self, channel: usize, from: SocketAddr) -> bool {
-        // A socket for both families shows IPv4 addresses in the form of IPv6.
-        let ip = |address: SocketAddr| address.ip().to_canonical();
         self.addresses().is_none_or(|addresses| {
             let peer = addresses[channel];
-            ip(peer) == ip(from) && (peer.port() == 0 || peer.port() == from.port())
+            if peer.port() == 0 { is_same_ip(peer, from) } else { is_same(peer, from) }
         })
     }
 }

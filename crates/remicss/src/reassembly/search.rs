@@ -98,18 +98,18 @@ impl Search {
     }
 
     /// Whether a channel's share is on the polynomial of `members`: in the place of one of them, it
-    /// gives an accepted symbol too. `None` if there were too many trials of late.
+    /// gives an accepted symbol too. `None` if there were too many trials of late, and `is_needed` is
+    /// not set.
     pub(super) fn agrees(
         &mut self,
         group: &Group<'_>,
-        members: u16,
-        channel: usize,
-        now: Duration,
+        (members, channel): (u16, usize),
+        (now, is_needed): (Duration, bool),
         scratch: &mut [u8],
         accept: impl Fn(&[u8]) -> bool,
     ) -> Option<bool> {
         let rest = members & (members - 1);
-        if !self.budget.take_spare(now) {
+        if !is_needed && !self.budget.take_spare(now) {
             return None;
         }
         Some(self.join(group, rest | 1 << channel, scratch) && accept(scratch))

@@ -99,14 +99,12 @@ impl Shares {
         }
     }
 
-    /// Notes that a channel brought a share of a number. Returns false if it did so before, and the
-    /// share then would still be joined: what somebody made up long ago takes nobody's place.
+    /// Notes that a channel brought a share of a number. Returns false if it did so before, however long
+    /// ago: nobody makes up numbers, as each has its token, but anyone can send one again.
     pub(super) fn note(&mut self, channel: usize, number: u64, now: Duration) -> bool {
-        let (turn, arrived_ms, patience_ms) =
-            (self.turn(number), milliseconds(now), self.patience_ms);
+        let (turn, arrived_ms) = (self.turn(number), milliseconds(now));
         let entry = &mut self.row(number)[channel];
-        let age_ms = arrived_ms.wrapping_sub(entry.arrived_ms);
-        let is_new = entry.turn != turn || age_ms > patience_ms;
+        let is_new = entry.turn != turn;
         if is_new {
             *entry = Entry { turn, arrived_ms, ..Entry::default() };
         }

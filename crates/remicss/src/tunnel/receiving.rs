@@ -2,6 +2,7 @@
 //! handshake needs.
 
 use std::io;
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +25,7 @@ use crate::inbound::{Event, Inbound, Packets};
 use crate::keys::Keys;
 use crate::outbound::Order;
 use crate::receiver::{Counts, Received};
+use crate::strangers::Strange;
 use crate::udp::{Channel, Inbox};
 
 /// How often a channel that has more is read before the others have their turn.
@@ -58,6 +60,10 @@ pub(super) struct ReceivingCounts {
     pub(super) highest: u64,
     /// And of each of its channels.
     pub(super) channels: Vec<Received>,
+    /// Where the peer is on each channel, if there is one.
+    pub(super) peers: Vec<SocketAddr>,
+    /// What strangers have sent to each channel, since the beginning.
+    pub(super) strangers: Vec<Strange>,
     /// Packets that were not passed on, as they were none.
     pub(super) malformed: u64,
     /// Packets that the device did not take.
@@ -133,6 +139,8 @@ impl Receiving {
             let _ = self.planning.send(Request { begins, situation });
         }
         let mut counts = lock(&self.counts);
+        counts.strangers = self.inbound.strangers();
+        counts.peers = self.inbound.peers();
         if let Some((receiver, channels)) = self.inbound.counts() {
             (counts.receiver, counts.channels) = (receiver, channels);
             counts.highest = self.inbound.highest();
@@ -171,6 +179,10 @@ impl Receiving {
                 let _ = self.sending.send(Command::Peer { channel, to });
                 self.wake_sending.wake();
             }
+            Event::NotMoved { channel, to, why } => {
+                warn!("channel {}: the peer's shares came from {to}, {why}", channel + 1);
+            }
+            Event::Strangers(report) => warn!("{report}"),
             Event::Room(datagram) => self.set_room(datagram),
             Event::Gone => {
                 lock(&self.counts).is_associated = false;

@@ -111,6 +111,7 @@ impl Teller {
         let channel = |(index, risk): (usize, &f64)| {
             let known = known.get(index);
             let received = receiving.channels.get(index).copied().unwrap_or_default();
+            let strange = receiving.strangers.get(index).copied().unwrap_or_default();
             // Loss and delay are measured by the same messages.
             let measured =
                 known.map(|known| known.estimate).filter(|estimate| estimate.measured > 0);
@@ -128,6 +129,9 @@ impl Teller {
                 received: received.datagrams,
                 received_bytes: received.bytes,
                 wrong: received.faults,
+                peer: receiving.peers.get(index).map(ToString::to_string),
+                wrong_source: strange.wrong_source,
+                wrong_token: strange.wrong_token,
             }
         };
         self.risks.iter().enumerate().map(channel).collect()
@@ -182,7 +186,8 @@ fn dropped(sending: &SendingCounts, receiving: &ReceivingCounts) -> Dropped {
         below_floor: sender.below_floor,
         too_long: sender.too_long,
         queued: sending.queued,
-        strange: receiver.strange,
+        wrong_source: receiving.strangers.iter().map(|strange| strange.wrong_source).sum(),
+        wrong_token: receiving.strangers.iter().map(|strange| strange.wrong_token).sum(),
         malformed: receiver.malformed + receiver.forbidden + receiving.malformed,
         duplicate: receiver.duplicate,
         tampered: tampered.saturating_sub(corrected),

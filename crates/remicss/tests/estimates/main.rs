@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use model::Subset;
 use proptest::prelude::*;
-use remicss::control::{Arrival, Message, Monitor, Report, Totals};
+use remicss::control::{Arrival, Came, Message, Monitor, Report, Totals};
 use remicss::estimate::{FIRST_RATE_BPS, Source, State};
 
 use world::{MS, Path, World};
@@ -256,7 +256,7 @@ fn ends_that_do_not_rest_together_stay_together() {
         if step % 2 == 0 {
             world.ends[0].packets += 1;
         } else {
-            world.ends[1].received[0] += 1;
+            world.ends[1].received[0].datagrams += 1;
         }
         for _ in 0..90 {
             world.run(MS * 100);
@@ -270,7 +270,7 @@ fn ends_that_do_not_rest_together_stay_together() {
     }
     world.run(seconds(20));
     let before = world.ends[1].symbols;
-    world.ends[1].received[0] += 1;
+    world.ends[1].received[0].datagrams += 1;
     world.run(seconds(9));
     assert!(world.ends[1].symbols <= before + 4, "datagrams that are no packets wake nobody");
 }
@@ -300,7 +300,7 @@ fn a_peer_that_is_gone_is_noticed_at_rest_and_after_it() {
 #[test]
 fn a_quarantine_is_told_at_once() {
     let mut monitor = Monitor::new(&[None; 2], Duration::ZERO);
-    let (sent, received) = ([Totals::default(); 2], [0; 2]);
+    let (sent, received) = ([Totals::default(); 2], [Came::default(); 2]);
     let mut poll = |now, quarantined| monitor.poll_message(now, &sent, &received, quarantined, 0);
     assert!(poll(Duration::ZERO, Subset::EMPTY).is_some());
     assert!(poll(MS * 20, Subset::EMPTY).is_none());
@@ -376,7 +376,8 @@ proptest! {
         for (micros, (number, sent_us, reports), (count, symbol), channel) in steps {
             now += Duration::from_micros(micros);
             let totals = Totals { datagrams: count, bytes: count };
-            monitor.poll_message(now, &[totals; 2], &[count, symbol], Subset::EMPTY, count);
+            let came = [count, symbol].map(|count| Came { datagrams: count, right: count });
+            monitor.poll_message(now, &[totals; 2], &came, Subset::EMPTY, count);
             monitor.handle_share(symbol % 10, channel, count, now);
             let is_awake = number % 2 == 0;
             let message =

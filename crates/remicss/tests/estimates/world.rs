@@ -1,10 +1,11 @@
 //! Two ends and the links between them, in virtual time.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use model::Subset;
-use remicss::control::{Monitor, Totals};
+use remicss::control::{Came, Monitor, Totals};
 use remicss::estimate::Estimate;
 use sim::Rng;
 
@@ -64,18 +65,22 @@ impl Link {
     }
 }
 
+/// A control share that has come: its channel, how many datagrams came before it there, and when.
+#[derive(Clone, Copy)]
+pub(crate) struct Share(usize, u64, Duration);
+
 /// One end, and the links that it sends on.
 pub(crate) struct End {
     pub(crate) monitor: Monitor,
     pub(crate) links: Vec<Link>,
     pub(crate) sent: Vec<Totals>,
-    pub(crate) received: Vec<u64>,
+    pub(crate) received: Vec<Came>,
     pub(crate) credit: Vec<u64>,
     pub(crate) symbols: u64,
     /// Datagrams of packets that were sent and have come.
     pub(crate) packets: u64,
-    /// Control messages on their way, and how many shares of each have come.
-    pub(crate) controls: BTreeMap<u64, (Vec<u8>, usize)>,
+    /// Control messages on their way, and which of their shares have come.
+    pub(crate) controls: BTreeMap<u64, (Vec<u8>, Vec<Share>)>,
     pub(crate) control_bytes: u64,
 }
 
@@ -87,7 +92,7 @@ impl End {
             monitor: Monitor::new(rates, Duration::ZERO),
             links: paths.iter().map(link).collect(),
             sent: vec![Totals::default(); paths.len()],
-            received: vec![0; paths.len()],
+            received: vec![Came::default(); paths.len()],
             credit: vec![0; paths.len()],
             symbols: 0,
             packets: 0,
@@ -119,7 +124,7 @@ impl End {
         self.symbols += 1;
         let bytes = message.len() as u64 + AROUND;
         self.control_bytes += bytes;
-        self.controls.insert(self.symbols, (message, 0));
+        self.controls.insert(self.symbols, (message, Vec::new()));
         for index in 0..self.links.len() {
             self.send(rng, now, index, bytes, Some(self.symbols));
         }
@@ -190,18 +195,29 @@ impl World {
             && at <= self.now
         {
             let (_, control) = self.ends[from].links[index].flying.pop_front().unwrap();
-            let received = self.ends[to].received[index];
-            self.ends[to].received[index] += 1;
+            let came = &mut self.ends[to].received[index];
+            let before = came.datagrams;
+            came.datagrams += 1;
+            came.right += 1;
             let Some(symbol) = control else {
                 self.ends[to].packets += 1;
                 continue;
             };
-            self.ends[to].monitor.handle_share(symbol, index, received, at);
             let (message, shares) = self.ends[from].controls.get_mut(&symbol).unwrap();
-            *shares += 1;
-            if *shares == self.floor {
-                let message = message.clone();
-                self.ends[to].monitor.handle_message(symbol, &message, at).unwrap();
+            shares.push(Share(index, before, at));
+            let (count, message) = (shares.len(), message.clone());
+            // Those that came before it verified are told when it does.
+            let shares = match count.cmp(&self.floor) {
+                Ordering::Less => continue,
+                Ordering::Equal => shares.clone(),
+                Ordering::Greater => vec![Share(index, before, at)],
+            };
+            let monitor = &mut self.ends[to].monitor;
+            if count == self.floor {
+                monitor.handle_message(symbol, &message, at).unwrap();
+            }
+            for Share(channel, before, at) in shares {
+                monitor.handle_share(symbol, channel, before, at);
             }
         }
     }

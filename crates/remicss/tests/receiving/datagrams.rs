@@ -2,9 +2,9 @@
 
 use model::Subset;
 use remicss::datagram::{HEADER_LEN, Kind, nearest};
-use remicss::receiver::Limits;
+use remicss::receiver::{ControlShare, Limits};
 
-use crate::world::{MS, Symbol, World, content, header, packet, small};
+use crate::world::{MS, Symbol, World, content, from, header, packet, small};
 
 #[test]
 fn any_k_shares_deliver_a_symbol_once() {
@@ -45,7 +45,7 @@ fn what_does_not_belong_is_counted_and_dropped() {
     world.arrive(0, &[]);
     world.arrive(0, &vec![0; 70_000]);
     let counts = world.receiver.counts();
-    assert_eq!((counts.strange, counts.malformed), (1, 4));
+    assert_eq!((counts.wrong_token, counts.malformed), (1, 4));
     assert_eq!(world.receiver.received(0).datagrams, 0);
     for k in [1, 3] {
         let all = world.datagrams(packet(2, k, &[0, 1, 2], b"other"));
@@ -68,23 +68,38 @@ fn what_does_not_belong_is_counted_and_dropped() {
     assert!(world.receiver.recognises(0, &good[0]) && !world.receiver.recognises(1, &good[0]));
 }
 
-/// Somebody on a channel brings a share of a number that will come later. It costs the true share its
-/// place as long as it would be joined itself.
+/// What has come once is nothing when it comes again, as it was or changed, however late: it is not counted,
+/// and no fault of the channel's. What was made of it stays.
 #[test]
-fn what_was_made_up_long_ago_takes_no_place() {
-    for (later, delivered) in [(MS * 900, 0), (MS * 1100, 1), (MS * 70_000, 1)] {
-        let mut world = World::new(2, 2);
-        let mut made_up = world.datagrams(packet(7, 2, &[0, 1], b"lie"));
-        made_up[0][HEADER_LEN] ^= 1;
-        world.arrive(0, &made_up[0]);
-        world.now += later;
-        world.send(7, 2, |_, _| ());
-        assert_eq!(world.out.packets.len(), delivered, "{later:?}");
-        // Nothing comes out twice, however late.
-        let again = world.datagrams(packet(7, 2, &[0, 1], &content(7)));
-        world.now += MS * 70_000;
-        again.iter().enumerate().for_each(|(channel, share)| world.arrive(channel, share));
-        assert!(world.out.packets.len() <= 1);
+fn a_datagram_that_comes_again_changes_nothing() {
+    for (k, kind) in [(1, Kind::Packet), (1, Kind::Control), (2, Kind::Packet), (2, Kind::Control)]
+    {
+        let mut world = World::new(3, 1);
+        let mut seen = Vec::new();
+        for number in 1..=100 {
+            let content = content(number);
+            let symbol = Symbol { kind, ..packet(number, k, &[0, 1, 2], &content) };
+            for (channel, datagram) in world.datagrams(symbol).into_iter().enumerate() {
+                world.arrive(channel, &datagram);
+                seen.push((channel, datagram));
+            }
+        }
+        let state = |world: &World| {
+            let received = [0, 1, 2].map(|channel| world.receiver.received(channel));
+            (received, world.out.packets.len(), world.out.control_shares.len())
+        };
+        let before = state(&world);
+        for later in [MS, MS * 900, MS * 1100, MS * 70_000] {
+            world.now += later;
+            for (channel, datagram) in &seen {
+                let mut changed = datagram.clone();
+                changed[HEADER_LEN] ^= 1;
+                world.arrive(*channel, &changed);
+                world.arrive(*channel, datagram);
+            }
+            assert_eq!(state(&world), before, "k = {k}, {kind:?}, {later:?} later");
+            assert!(world.quarantined().is_empty());
+        }
     }
 }
 
@@ -99,7 +114,15 @@ fn control_shares_are_told_with_their_places() {
         world.arrive(i, &datagram);
     }
     assert_eq!(world.out.controls, [(1, b"how are you".to_vec())]);
-    assert_eq!(world.out.control_shares, [(1, 0, 2, MS), (1, 1, 2, MS)]);
+    let share = |channel| ControlShare {
+        number: 1,
+        channel,
+        before: 1,
+        at: MS,
+        from: from(channel),
+        is_quarantined: false,
+    };
+    assert_eq!(world.out.control_shares, [share(0), share(1)]);
 }
 
 #[test]
@@ -225,4 +248,47 @@ fn a_channel_that_is_down_keeps_nothing_from_being_known_as_lost() {
     world.receiver.set_up([0, 1].into_iter().collect::<Subset>());
     assert_eq!(send(&mut world, 5, 1), 5);
     assert_eq!(world.receiver.poll_timeout(), None);
+}
+
+/// Of each control symbol the shares that are right are told, when it has verified, whichever came first;
+/// those that are wrong are not, and those of a channel in quarantine are told as such.
+#[test]
+fn only_right_control_shares_are_told() {
+    let channels = [0, 1, 2, 3];
+    for k in 1..=3_u8 {
+        for liar in channels {
+            let mut world = World::new(4, 1);
+            for number in 1..=200 {
+                let content = content(number);
+                let message =
+                    Symbol { kind: Kind::Control, ..packet(number, k, &channels, &content) };
+                let mut all = world.datagrams(message);
+                if number <= 100 {
+                    all[liar][HEADER_LEN] ^= 1;
+                }
+                // The liar is first, last or in between.
+                let mut order = channels;
+                order.rotate_left(number as usize % 4);
+                for channel in order {
+                    world.arrive(channel, &all[channel]);
+                }
+                world.now += MS;
+            }
+            assert_eq!(world.quarantined(), [liar], "k = {k}");
+            let told = |channel, after: u64| {
+                let mut shares = world.out.control_shares.iter();
+                shares.find(|share| share.channel == channel && share.number > after).copied()
+            };
+            for channel in channels {
+                let count =
+                    world.out.control_shares.iter().filter(|it| it.channel == channel).count();
+                assert_eq!(count, if channel == liar { 100 } else { 200 }, "k = {k}, liar {liar}");
+                assert_eq!(world.receiver.received(channel).right, count as u64);
+            }
+            // What it brings rightly in quarantine is told, and told as that.
+            let first = told(liar, 0).unwrap();
+            assert_eq!((first.number, first.is_quarantined, first.before), (101, true, 100));
+            assert!(!told(channels[(liar + 1) % 4], 100).unwrap().is_quarantined);
+        }
+    }
 }

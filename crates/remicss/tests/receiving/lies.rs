@@ -74,7 +74,7 @@ fn a_header_that_was_changed_is_a_strangers() {
             });
         }
         let counts = world.receiver.counts();
-        assert_eq!((counts.symbols, counts.strange), (100, 100), "byte {place}");
+        assert_eq!((counts.symbols, counts.wrong_token), (100, 100), "byte {place}");
         assert_eq!(world.receiver.received(0), Received::default());
         assert!(world.quarantined().is_empty());
     }

@@ -1,11 +1,12 @@
 //! A sender, a receiver and what came out of it.
 
 use std::collections::HashMap;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use remicss::datagram::{HEADER_LEN, Kind, first, sequence};
 use remicss::keys::{Direction, Points, Stamp, TokenKey};
-use remicss::receiver::{Deliver, Limits, Receiver};
+use remicss::receiver::{ControlShare, Deliver, Limits, Receiver};
 use remicss::symbol::Tagger;
 use sharing::{Generator, Splitter};
 
@@ -38,7 +39,7 @@ pub(crate) struct Symbol<'a> {
 pub(crate) struct Sink {
     pub(crate) packets: Vec<(Kind, Vec<u8>)>,
     pub(crate) controls: Vec<(u64, Vec<u8>)>,
-    pub(crate) control_shares: Vec<(u64, usize, u64, Duration)>,
+    pub(crate) control_shares: Vec<ControlShare>,
 }
 
 impl Deliver for Sink {
@@ -50,8 +51,12 @@ impl Deliver for Sink {
         self.controls.push((number, message.to_vec()));
     }
 
-    fn control_share(&mut self, number: u64, channel: usize, received: u64, now: Duration) {
-        self.control_shares.push((number, channel, received, now));
+    fn control_share(&mut self, share: ControlShare) {
+        assert!(
+            self.controls.iter().any(|(number, _)| *number == share.number),
+            "before its message"
+        );
+        self.control_shares.push(share);
     }
 }
 
@@ -97,7 +102,7 @@ impl World {
     }
 
     pub(crate) fn arrive(&mut self, channel: usize, datagram: &[u8]) {
-        self.receiver.handle_share(channel, datagram, self.now, &mut self.out);
+        self.receiver.handle_share(channel, from(channel), datagram, self.now, &mut self.out);
     }
 
     /// Sends a packet with a number and k of all channels, by way of `change`, in the channels' order.
@@ -117,6 +122,11 @@ impl World {
     pub(crate) fn quarantined(&self) -> Vec<usize> {
         self.receiver.quarantined().iter().collect()
     }
+}
+
+/// Where a channel's datagrams come from.
+pub(crate) fn from(channel: usize) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, 7000 + channel as u16))
 }
 
 /// The header of a share with this first byte, as the peer would send it, or whoever is told the key.

@@ -310,6 +310,7 @@ impl End {
             rates_bps: vec![Some(10_000_000); n],
             headers: vec![28; n],
             keeps_order: true,
+            is_roaming: false,
         };
         let generator = Generator::seeded().unwrap();
         Self {

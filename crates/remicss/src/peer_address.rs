@@ -1,0 +1,455 @@
+//! Where a channel's peer is, and when that changes.
+//!
+//! Nothing is sent to an address but to the one that the handshake went to, until the peer has shown that
+//! it is at another: by a right share of a control symbol that came from there, later than any from the
+//! old address, and by the answer to a challenge, from there, while the old address does not answer. So
+//! whoever sends on what they caught, from an address of their own, gets challenges and nothing else, as
+//! long as the peer hears what is sent to where it is.
+
+use std::fmt::{self, Display, Formatter};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// How often an address is challenged at most, and how long after each other.
+pub const MAX_CHALLENGES: usize = 3;
+const INTERVAL: Duration = Duration::from_millis(300);
+
+/// How long the old address has to answer at least: all challenges are sent by then. And twice as long as
+/// the new one took.
+const GRACE: Duration = Duration::from_millis(700);
+
+/// How long the new address has to answer.
+const TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How long after the beginning of a validation there is no other, and how long after a failure none of
+/// the same address.
+const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE_SAME: Duration = Duration::from_secs(10);
+
+/// How long it is not told again that an address was refused.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// To which addresses a channel's peer may move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mobility {
+    /// To none.
+    Fixed,
+    /// To other ports of the same IP address, as when an address translator has forgotten it.
+    Port,
+    /// To any.
+    Any,
+}
+
+/// Where a channel's peer is.
+#[derive(Clone, Debug)]
+pub struct PeerAddress {
+    current: SocketAddr,
+    mobility: Mobility,
+    /// The number of the newest right control share that came from there.
+    newest: u64,
+    validation: Option<Validation>,
+    /// Before this there is no other validation, and none of this address.
+    pause_until: Duration,
+    failed: Option<(SocketAddr, Duration)>,
+    silent_until: Duration,
+}
+
+/// An address that the peer may have moved to.
+#[derive(Clone, Debug)]
+struct Validation {
+    to: SocketAddr,
+    /// The number of the control share that came from there.
+    number: u64,
+    began: Duration,
+    /// What was sent to the new address and to the old one.
+    sent: [Challenges; 2],
+    /// When the new address answered.
+    answered_at: Option<Duration>,
+}
+
+/// The challenges to one address.
+#[derive(Clone, Debug)]
+struct Challenges {
+    ids: Vec<u64>,
+    /// When the next one is due.
+    next_at: Duration,
+}
+
+/// What came of a validation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Validated {
+    /// The peer is at this address now.
+    Moved(SocketAddr),
+    /// It is where it was, and somebody else at this address, or it does not hear there. This is told
+    /// once a minute.
+    Refused(SocketAddr, Refusal),
+}
+
+/// Why an address was not taken for the peer's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It did not answer.
+    NoAnswer,
+    /// The peer still answers at the old one.
+    OldAnswers,
+}
+
+/// Whether two addresses are the same: IPv4 addresses have two forms.
+pub fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
+    is_same_ip(one, other) && one.port() == other.port()
+}
+
+/// Whether the IP addresses are the same, whatever the ports are.
+pub fn is_same_ip(one: SocketAddr, other: SocketAddr) -> bool {
+    one.ip().to_canonical() == other.ip().to_canonical()
+}
+
+impl Display for Refusal {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::NoAnswer => {
+                "which does not answer when asked whether the peer is there: somebody may read this \
+                 channel and send on what they catch"
+            }
+            Self::OldAnswers => {
+                "but the peer still answers at the address before: somebody reads this channel and sends \
+                 on what they catch"
+            }
+        })
+    }
+}
+
+impl Mobility {
+    /// Whether a peer that is at one address may move to another, or is there already.
+    pub fn allows(self, current: SocketAddr, other: SocketAddr) -> bool {
+        match self {
+            Self::Fixed => is_same(current, other),
+            Self::Port => is_same_ip(current, other),
+            Self::Any => true,
+        }
+    }
+}
+
+impl PeerAddress {
+    /// A peer that the handshake went to at this address.
+    pub fn new(current: SocketAddr, mobility: Mobility) -> Self {
+        Self {
+            current,
+            mobility,
+            newest: 0,
+            validation: None,
+            pause_until: Duration::ZERO,
+            failed: None,
+            silent_until: Duration::ZERO,
+        }
+    }
+
+    /// Where to send to.
+    pub fn current(&self) -> SocketAddr {
+        self.current
+    }
+
+    /// Whether a share may come from an address. What comes from others is not looked at.
+    pub fn may_be_at(&self, from: SocketAddr) -> bool {
+        self.mobility.allows(self.current, from)
+    }
+
+    /// Whether a probe, a challenge or an answer may come from an address.
+    pub fn is_known(&self, from: SocketAddr) -> bool {
+        let new = self.validation.as_ref().map(|validation| validation.to);
+        [Some(self.current), new].into_iter().flatten().any(|known| is_same(known, from))
+    }
+
+    /// A right share of control symbol `number` came from an address, and its channel is not in
+    /// quarantine.
+    pub fn handle_share(&mut self, from: SocketAddr, number: u64, now: Duration) {
+        if is_same(self.current, from) {
+            self.newest = self.newest.max(number);
+            // It has sent from the old address after it sent from the new one.
+            self.validation.take_if(|validation| validation.number < number);
+            return;
+        }
+        let has_failed =
+            self.failed.is_some_and(|(failed, until)| is_same(failed, from) && now < until);
+        let is_wanted = self.validation.is_none() && self.may_be_at(from) && !has_failed;
+        if is_wanted && number > self.newest && now >= self.pause_until {
+            self.pause_until = now.saturating_add(PAUSE);
+            let sent = [0, 1].map(|_| Challenges { ids: Vec::new(), next_at: now });
+            let (to, began, answered_at) = (from, now, None);
+            self.validation = Some(Validation { to, number, began, sent, answered_at });
+        }
+    }
+
+    /// Its channel is in quarantine: it moves nowhere.
+    pub fn stay(&mut self) {
+        self.validation = None;
+    }
+
+    /// The answer to the challenge with an identifier came from an address.
+    pub fn handle_answer(&mut self, from: SocketAddr, id: u64, now: Duration) -> Option<Validated> {
+        let validation = self.validation.as_mut()?;
+        let [new, old] = &validation.sent;
+        if is_same(self.current, from) && old.ids.contains(&id) {
+            return self.refuse(Refusal::OldAnswers, now);
+        }
+        if is_same(validation.to, from) && new.ids.contains(&id) {
+            validation.answered_at.get_or_insert(now);
+        }
+        self.handle_timeout(now)
+    }
+
+    /// Decides when it is time to.
+    pub fn handle_timeout(&mut self, now: Duration) -> Option<Validated> {
+        if now < self.validation.as_ref()?.decided_at() {
+            return None;
+        }
+        let Some(validation) = self.validation.take_if(|it| it.answered_at.is_some()) else {
+            return self.refuse(Refusal::NoAnswer, now);
+        };
+        (self.current, self.newest) = (validation.to, validation.number);
+        Some(Validated::Moved(validation.to))
+    }
+
+    /// When to call [`Self::handle_timeout`] and [`Self::poll_challenge`] next.
+    pub fn poll_timeout(&self) -> Option<Duration> {
+        let validation = self.validation.as_ref()?;
+        let challenge = validation.next_challenge().map(|(_, at)| at);
+        Some(challenge.unwrap_or(Duration::MAX).min(validation.decided_at()))
+    }
+
+    /// A challenge to send now: where to, and its identifier, of the random bytes that are given. Ask
+    /// until there is none.
+    pub fn poll_challenge(
+        &mut self,
+        now: Duration,
+        random: impl FnOnce() -> Option<u64>,
+    ) -> Option<(SocketAddr, u64)> {
+        let validation = self.validation.as_mut()?;
+        let (which, at) = validation.next_challenge()?;
+        if now < at {
+            return None;
+        }
+        let id = random()?;
+        let sent = &mut validation.sent[which];
+        sent.ids.push(id);
+        sent.next_at = now.saturating_add(INTERVAL);
+        Some(([validation.to, self.current][which], id))
+    }
+
+    fn refuse(&mut self, why: Refusal, now: Duration) -> Option<Validated> {
+        let to = self.validation.take()?.to;
+        self.failed = Some((to, now.saturating_add(PAUSE_SAME)));
+        let is_told = now >= self.silent_until;
+        if is_told {
+            self.silent_until = now.saturating_add(SILENCE);
+        }
+        is_told.then_some(Validated::Refused(to, why))
+    }
+}
+
+impl Validation {
+    /// Whom to challenge next, and when.
+    fn next_challenge(&self) -> Option<(usize, Duration)> {
+        let due = |which: usize| {
+            let Challenges { ids, next_at } = &self.sent[which];
+            let is_left = ids.len() < MAX_CHALLENGES && (which == 1 || self.answered_at.is_none());
+            is_left.then_some((*next_at, which))
+        };
+        // The old one first: it is the one that has to be in time.
+        [1, 0].into_iter().filter_map(due).min_by_key(|(at, _)| *at).map(|(at, which)| (which, at))
+    }
+
+    /// When it is known what comes of it, if nothing else happens.
+    fn decided_at(&self) -> Duration {
+        let after = self.answered_at.map_or(TIMEOUT, |at| {
+            let took = at.saturating_sub(self.began);
+            GRACE.max(took.saturating_mul(2)).min(TIMEOUT)
+        });
+        self.began.saturating_add(after)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn old() -> SocketAddr {
+        SocketAddr::from(([198, 51, 100, 7], 6521))
+    }
+
+    fn other(port: u16) -> SocketAddr {
+        SocketAddr::from(([203, 0, 113, 9], port))
+    }
+
+    fn peer(mobility: Mobility) -> PeerAddress {
+        PeerAddress::new(old(), mobility)
+    }
+
+    /// What is sent at a time: where to, and with which identifier.
+    fn challenges(peer: &mut PeerAddress, now: Duration, ids: &mut u64) -> Vec<(SocketAddr, u64)> {
+        let mut next = || {
+            *ids += 1;
+            Some(*ids)
+        };
+        std::iter::from_fn(|| peer.poll_challenge(now, &mut next)).collect()
+    }
+
+    /// Runs until something is decided. The addresses answer, or not, after some time.
+    fn run(
+        peer: &mut PeerAddress,
+        began: Duration,
+        new_answers: Option<Duration>,
+        old_answers: Option<Duration>,
+    ) -> (Option<Validated>, Duration, [usize; 2]) {
+        let (mut ids, mut sent, mut answers) = (0, [0; 2], Vec::new());
+        let mut now = began;
+        for _ in 0..100 {
+            for (to, id) in challenges(peer, now, &mut ids) {
+                let is_old = to == old();
+                sent[usize::from(is_old)] += 1;
+                let after = if is_old { old_answers } else { new_answers };
+                answers.extend(after.map(|after| (now + after, to, id)));
+            }
+            answers.sort_unstable();
+            let answer = answers.first().copied().filter(|(at, ..)| *at <= now);
+            let decided = match answer {
+                Some((_, from, id)) => {
+                    answers.remove(0);
+                    peer.handle_answer(from, id, now)
+                }
+                None => peer.handle_timeout(now),
+            };
+            if decided.is_some() {
+                return (decided, now.saturating_sub(began), sent);
+            }
+            let Some(timeout) = peer.poll_timeout() else {
+                return (None, now.saturating_sub(began), sent);
+            };
+            now = answers.iter().map(|(at, ..)| *at).chain([timeout]).min().unwrap().max(now);
+        }
+        panic!("there is no end");
+    }
+
+    #[test]
+    fn a_peer_that_has_moved_is_followed() {
+        for (mobility, to) in [
+            (Mobility::Any, other(1)),
+            (Mobility::Any, SocketAddr::new(old().ip(), 9)),
+            (Mobility::Port, SocketAddr::new(old().ip(), 9)),
+        ] {
+            let mut peer = peer(mobility);
+            peer.handle_share(old(), 10, MS);
+            peer.handle_share(to, 11, 2 * MS);
+            assert_eq!(peer.current(), old(), "not before it is validated");
+            let (decided, took, [new, _]) = run(&mut peer, 2 * MS, Some(30 * MS), None);
+            assert_eq!((decided, took), (Some(Validated::Moved(to)), GRACE));
+            assert_eq!((peer.current(), new), (to, 1), "one that has answered is asked no more");
+            assert_eq!(peer.poll_timeout(), None);
+        }
+    }
+
+    #[test]
+    fn who_may_not_move_does_not() {
+        let cases = [
+            (Mobility::Fixed, SocketAddr::new(old().ip(), 9)),
+            (Mobility::Fixed, other(1)),
+            (Mobility::Port, other(6521)),
+        ];
+        for (mobility, to) in cases {
+            let mut peer = peer(mobility);
+            assert!(!peer.may_be_at(to) && peer.may_be_at(old()));
+            peer.handle_share(to, 11, MS);
+            assert_eq!((peer.poll_timeout(), peer.is_known(to)), (None, false));
+        }
+    }
+
+    #[test]
+    fn an_address_that_does_not_answer_gets_three_challenges() {
+        let mut peer = peer(Mobility::Any);
+        peer.handle_share(other(1), 11, MS);
+        let (decided, took, sent) = run(&mut peer, MS, None, None);
+        assert_eq!(decided, Some(Validated::Refused(other(1), Refusal::NoAnswer)));
+        assert_eq!((took, sent, peer.current()), (TIMEOUT, [3, 3], old()));
+        // The same is not tried again at once, another is.
+        let now = MS + TIMEOUT;
+        peer.handle_share(other(1), 12, now);
+        assert_eq!(peer.poll_timeout(), None);
+        peer.handle_share(other(2), 13, now);
+        assert_eq!(peer.poll_timeout(), Some(now));
+    }
+
+    #[test]
+    fn who_only_passes_on_what_the_peer_sends_wins_nothing() {
+        // It answers first, as it passes the challenges on, too; and the peer answers where it is.
+        let mut peer = peer(Mobility::Any);
+        peer.handle_share(other(1), 11, MS);
+        let (decided, took, _) = run(&mut peer, MS, Some(5 * MS), Some(200 * MS));
+        assert_eq!(decided, Some(Validated::Refused(other(1), Refusal::OldAnswers)));
+        assert_eq!((took, peer.current()), (200 * MS, old()));
+    }
+
+    #[test]
+    fn a_slow_old_path_has_twice_the_time_of_the_new_one() {
+        let mut peer = peer(Mobility::Any);
+        peer.handle_share(other(1), 11, MS);
+        let (decided, ..) = run(&mut peer, MS, Some(600 * MS), Some(1100 * MS));
+        assert_eq!(decided, Some(Validated::Refused(other(1), Refusal::OldAnswers)));
+    }
+
+    #[test]
+    fn later_shares_from_the_old_address_end_it_and_earlier_ones_start_nothing() {
+        let mut peer = peer(Mobility::Any);
+        peer.handle_share(old(), 10, MS);
+        peer.handle_share(other(1), 9, MS);
+        assert_eq!(peer.poll_timeout(), None);
+        peer.handle_share(other(1), 11, MS);
+        peer.handle_share(old(), 8, MS);
+        assert!(peer.poll_timeout().is_some(), "that was late");
+        peer.handle_share(old(), 12, MS);
+        assert_eq!((peer.poll_timeout(), peer.current()), (None, old()));
+    }
+
+    #[test]
+    fn a_channel_in_quarantine_moves_nowhere() {
+        let mut peer = peer(Mobility::Any);
+        peer.handle_share(other(1), 11, MS);
+        peer.stay();
+        assert_eq!((peer.poll_timeout(), peer.is_known(other(1))), (None, false));
+    }
+
+    #[test]
+    fn answers_count_from_where_they_were_asked_for_only() {
+        let mut peer = peer(Mobility::Any);
+        peer.handle_share(other(1), 11, MS);
+        let mut ids = 0;
+        let sent = challenges(&mut peer, MS, &mut ids);
+        assert_eq!(sent, [(old(), 1), (other(1), 2)]);
+        for (from, id) in [(other(1), 1), (old(), 2), (other(2), 2), (other(1), 3), (old(), 0)] {
+            assert_eq!(peer.handle_answer(from, id, MS), None);
+        }
+        let (decided, ..) = run(&mut peer, MS, None, None);
+        assert_eq!(decided, Some(Validated::Refused(other(1), Refusal::NoAnswer)));
+    }
+
+    /// Whoever has shares come from many addresses has one challenge sent each 300 ms at most to any, three
+    /// to each, and does not fill the log.
+    #[test]
+    fn challenges_and_lines_are_few() {
+        let mut peer = peer(Mobility::Any);
+        let (mut ids, mut told, mut last) = (0, 0, Vec::<(SocketAddr, Duration)>::new());
+        for step in 0..6000_u32 {
+            let now = 10 * MS * step;
+            peer.handle_share(other(1 + u16::try_from(step % 1000).unwrap()), step.into(), now);
+            for (to, _) in challenges(&mut peer, now, &mut ids) {
+                let before = last.iter().rev().find(|(address, _)| *address == to);
+                assert!(before.is_none_or(|(_, at)| now >= *at + INTERVAL));
+                last.push((to, now));
+            }
+            told += u32::from(peer.handle_timeout(now).is_some());
+        }
+        assert!((100..=6 * 21).contains(&last.len()), "{}", last.len());
+        assert_eq!((told, peer.current()), (1, old()));
+    }
+}
