@@ -4,7 +4,7 @@ CARGO ?= cargo
 FUZZ_SECONDS ?= 600
 FUZZ_TARGETS = share_file handshake record socks experiment tunnel superpacket directory
 
-.PHONY: help demo test lint bench speed docs fuzz soak neon figures setup setup-lab setup-lint audit
+.PHONY: help demo test lint bench speed docs fuzz soak browser neon figures setup setup-lab setup-lint audit
 
 help:
 	@echo 'make demo    a file crosses three channels that no two of them can read'
@@ -14,6 +14,7 @@ help:
 	@echo 'make speed   the tunnel on plain veth channels, beside wireguard-go (as root)'
 	@echo 'make docs    the API documentation, in target/doc'
 	@echo 'make fuzz    every fuzz target, FUZZ_SECONDS=$(FUZZ_SECONDS) each'
+	@echo 'make browser 300 requests of Chromium at once, through SOCKS5 (installs it)'
 	@echo 'make soak    large files, 100,000 random weathers of a tunnel, floods, streams that break: an hour'
 	@echo 'make figures every experiment of the laboratory, into docs/results: hours'
 	@echo 'make neon    tests of the sharing crate for 64-bit ARM, emulated'
@@ -63,11 +64,16 @@ soak:
 	$(CARGO) build --release --locked --package cli
 	scripts/soak
 
+browser:
+	scripts/setup chromium python3
+	$(CARGO) build --release --locked --package cli
+	scripts/browser
+
 neon:
 	scripts/neon
 
 setup:
-	@PATH=$$PATH:/usr/sbin scripts/setup curl tcpdump python3 nginx:nginx-light nft:nftables ip:iproute2 ssh:openssh-client sshd:openssh-server
+	@PATH=$$PATH:/usr/sbin scripts/setup curl tcpdump python3 nginx:nginx-light nft:nftables ip:iproute2 ssh:openssh-client sshd:openssh-server git rsync redis-server redis-cli:redis-tools nc.openbsd:netcat-openbsd
 
 setup-lab:
 	@PATH=$$PATH:/usr/sbin scripts/setup iperf3 nginx:nginx-light wrk

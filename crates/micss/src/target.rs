@@ -20,7 +20,7 @@ pub struct Target {
 pub enum Host {
     /// An address.
     Address(IpAddr),
-    /// A name of 1 to 255 bytes, in lower case: letters, digits, hyphens, underscores and dots.
+    /// A name of 1 to 255 bytes, in lower case: letters, digits, hyphens, underscores and dots. No address.
     Name(String),
 }
 
@@ -92,7 +92,7 @@ impl Target {
         let host = match (head, <[u8; 4]>::try_from(address), <[u8; 16]>::try_from(address)) {
             (1, Ok(v4), _) => Host::Address(Ipv4Addr::from(v4).into()),
             (1, _, Ok(v6)) => Host::Address(Ipv6Addr::from(v6).into()),
-            _ => Host::Name(parse_name(address)?),
+            _ => parse_host(address)?,
         };
         Ok(Parsed::Done(Self { host, port: u16::from_be_bytes([*high, *low]) }, end))
     }
@@ -133,12 +133,24 @@ impl Target {
     }
 }
 
-fn parse_name(bytes: &[u8]) -> Result<String, TargetError> {
+/// A host as an application writes it. What is an address is that address, also where it stands for a name:
+/// browsers send every host as one.
+fn parse_host(bytes: &[u8]) -> Result<Host, TargetError> {
+    let text = str::from_utf8(bytes).unwrap_or_default();
+    let bracketed = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    match bracketed.unwrap_or(text).parse::<Ipv6Addr>() {
+        Ok(address) => Ok(Host::Address(address.into())),
+        Err(_) => parse_name(bytes),
+    }
+}
+
+fn parse_name(bytes: &[u8]) -> Result<Host, TargetError> {
     let valid = |b: &u8| b.is_ascii_alphanumeric() || b"-_.".contains(b);
     if bytes.is_empty() || bytes.len() > MAX_NAME || !bytes.iter().all(valid) {
         return Err(TargetError::BadName);
     }
-    Ok(bytes.iter().map(|b| char::from(b.to_ascii_lowercase())).collect())
+    let name: String = bytes.iter().map(|b| char::from(b.to_ascii_lowercase())).collect();
+    Ok(name.parse::<Ipv4Addr>().map_or(Host::Name(name), |address| Host::Address(address.into())))
 }
 
 impl FromStr for Target {
@@ -151,7 +163,7 @@ impl FromStr for Target {
         }
         let (host, port) = text.rsplit_once(':').ok_or(TargetError::BadPort)?;
         let port = port.parse().map_err(|_| TargetError::BadPort)?;
-        Ok(Self { host: Host::Name(parse_name(host.as_bytes())?), port })
+        Ok(Self { host: parse_name(host.as_bytes())?, port })
     }
 }
 
@@ -236,6 +248,32 @@ mod tests {
         assert_eq!(Target::parse(&[1, 10, 0, 0, 1, 0, 80, 0]), Err(TargetError::Trailing));
     }
 
+    #[test]
+    fn a_name_that_is_an_address_is_that_address() {
+        let parse = |name: &str| {
+            let len = u8::try_from(name.len()).unwrap();
+            Target::parse(&[&[3, len], name.as_bytes(), &[0, 80]].concat())
+        };
+        for (name, expected) in [
+            ("127.0.0.1", "127.0.0.1:80"),
+            ("::1", "[::1]:80"),
+            ("[::1]", "[::1]:80"),
+            ("2001:DB8::7", "[2001:db8::7]:80"),
+            ("[2001:db8:0:0:0:0:0:7]", "[2001:db8::7]:80"),
+        ] {
+            let target = parse(name).unwrap();
+            assert_eq!(target, expected.parse().unwrap(), "{name}");
+            assert!(matches!(target.host(), Host::Address(_)), "{name}");
+            assert_eq!(Target::parse(&target.encode()), Ok(target), "{name}");
+        }
+        for name in ["127.0.0.1.example.org", "1.2.3", "256.0.0.1", "a-1"] {
+            assert!(matches!(parse(name).unwrap().host(), Host::Name(_)), "{name}");
+        }
+        for name in ["[127.0.0.1]", "[::1", "::1]", "[]", "[::1]x", "fe80::1%eth0", ":::"] {
+            assert_eq!(parse(name), Err(TargetError::BadName), "{name}");
+        }
+    }
+
     proptest! {
         #[test]
         fn what_parses_encodes_to_itself(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
@@ -247,7 +285,7 @@ mod tests {
         }
 
         #[test]
-        fn missing_bytes_are_counted(name in "[a-z0-9.-]{1,255}", port: u16) {
+        fn missing_bytes_are_counted(name in "[a-z][a-z0-9.-]{0,254}", port: u16) {
             let bytes = Target { host: Host::Name(name), port }.encode();
             for cut in 0..bytes.len() {
                 let Ok(Parsed::Missing(missing)) = Target::parse_prefix(&bytes[..cut]) else {

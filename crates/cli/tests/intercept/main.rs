@@ -28,6 +28,7 @@ fn main() -> ExitCode {
         programs::curl_and_nginx_by_ipv4,
         programs::curl_and_nginx_by_ipv6,
         programs::a_session_of_ssh,
+        programs::git_rsync_and_redis,
         programs::connections_that_this_host_forwards,
         programs::streams_under_way_outlast_their_rules,
         programs::addresses_of_this_host_are_left_alone,

@@ -166,6 +166,63 @@ pub(crate) fn a_session_of_ssh() {
     }
 }
 
+/// Programs that people use, whose services are another host's. What is missing is skipped, and said.
+pub(crate) fn git_rsync_and_redis() {
+    let is_there = |program: &&str| Path::new("/usr/bin").join(program).exists();
+    let all = ["git", "rsync", "redis-server", "redis-cli"];
+    if let Some(missing) = all.iter().find(|program| !is_there(program)) {
+        eprintln!("SKIPPED: there is no {missing}; make setup installs it");
+        return;
+    }
+    let house = House::new();
+    let document = secret(500_000);
+    let nginx = nginx(&house, &document);
+    let path = |name: &str| house.path(name).display().to_string();
+    let git = |arguments: &[&str]| {
+        let place = ["-C", &path(""), "-c", "user.name=a", "-c", "user.email=a@b"];
+        house.ask("server", "git", &[&place, arguments].concat());
+    };
+    git(&["init", "--quiet", "work"]);
+    house.write("work/file", &document);
+    git(&["-C", "work", "add", "file"]);
+    git(&["-C", "work", "commit", "--quiet", "--message", "file"]);
+    git(&["clone", "--quiet", "--bare", "work", "bare"]);
+    git(&["-C", "bare", "update-server-info"]);
+    let modules =
+        format!("use chroot = no\nuid = root\ngid = root\n[files]\npath = {}\n", path("work"));
+    house.write("rsyncd.conf", modules);
+    let config = path("rsyncd.conf");
+    let rsync = house.start("server", "rsync", &["--daemon", "--no-detach", "--config", &config]);
+    let arguments = ["--protected-mode", "no", "--save", "", "--dir", &path("")];
+    let redis = house.start("server", "redis-server", &arguments);
+    for port in [873, 6379] {
+        let listens = || TcpStream::connect(("127.0.0.1", port)).is_ok();
+        until("a service listens", || house.host("server").run(listens).unwrap());
+    }
+    let server = house.serve("[\"0.0.0.0/0:80\", \"0.0.0.0/0:873\", \"0.0.0.0/0:6379\"]");
+    let proxy = house.proxy("intercept = \"tcp dport { 80, 873, 6379 }\"");
+    let address = house.v4("server", "a").to_string();
+    let own = ["-c", "http.proxy=", "clone", "--quiet"];
+    let clone = [&format!("http://{address}/bare"), &path("clone")];
+    house.ask("client", "git", &[&own[..], &clone.map(String::as_str)].concat());
+    let copy = [format!("rsync://{address}/files/file"), path("copy")];
+    house.ask("client", "rsync", &copy.each_ref().map(String::as_str));
+    for found in ["clone/file", "copy"] {
+        assert!(fs::read(house.path(found)).unwrap() == document, "{found}");
+    }
+    let ask =
+        |words: &[&str]| house.ask("client", "redis-cli", &[&["-h", &address], words].concat());
+    // Text, as it is an argument.
+    let value: String = document.iter().map(|byte| format!("{byte:02x}")).take(40_000).collect();
+    assert_eq!(ask(&["set", "key", &value]), "OK\n");
+    assert_eq!(ask(&["get", "key"]), format!("{value}\n"));
+    proxy.wait_for("stream finished", 4);
+    drop((nginx, rsync, redis, proxy, server));
+    let captures = house.captures();
+    assert_hidden(&captures, &document);
+    assert_hidden(&captures, value.as_bytes());
+}
+
 pub(crate) fn addresses_of_this_host_are_left_alone() {
     let house = House::new();
     let (_server, proxy) = (house.serve(ALL), house.proxy(WEB));

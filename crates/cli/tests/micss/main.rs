@@ -1,6 +1,7 @@
 //! `sunder serve` and `sunder proxy`: real processes, real clients.
 
 mod churn;
+mod clients;
 mod configuration;
 mod guide;
 mod memory;
