@@ -22,9 +22,11 @@ pub mod locate;
 pub mod random;
 mod split;
 pub mod tamper;
+mod wipe;
 
 pub use random::{Generator, RandomError, Rng};
 pub use split::{CoordinatesError, JoinError, Joiner, SplitError, Splitter, Subset};
+pub use wipe::wipe_stack;
 
 /// The largest number of shares, `m`: the field has 255 points besides the secret's own.
 pub const MAX_SHARES: usize = 255;

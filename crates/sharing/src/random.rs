@@ -2,9 +2,14 @@
 //!
 //! A [`Generator`] is owned by one thread or task; no two share one. It is either *seeded*: the
 //! keystream of AES-128 in counter mode under a key and a starting counter from the operating
-//! system, replaced after every [`KEY_BUDGET`] bytes and in the child after the C library's `fork`
-//! (a system call that goes past the library is not noticed); or it is the *operating system's*
-//! source itself, asked for every byte.
+//! system; or it is the *operating system's* source itself, asked for every byte.
+//!
+//! A key is replaced after [`KEY_BUDGET`] bytes, whenever the system's clock has ticked (1 to 10 ms), and in the
+//! child after the C library's `fork`. Bytes that come twice are what must not be: two secrets under the same
+//! random shares give away how they differ. A virtual machine that is copied or restored while it runs has the
+//! same key in each copy, so each may repeat what another makes, but only until the next tick after it goes on;
+//! then each has a key of its own, if its kernel has noticed (`docs/sharing.md` says when it does). So it is in
+//! the child of a fork that goes past the library.
 //!
 //! What this means for secrecy: with the seeded generator, shares fewer than the threshold say
 //! nothing about the secret to whoever cannot tell AES-128's output from random. That is a
@@ -19,11 +24,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
-use keystream::Keystream;
+use keystream::{Keystream, SEED_LEN};
 
-/// How many bytes a seeded generator makes under one key, in blocks of 16: 16 MiB. A distinguisher's
-/// advantage over 2^20 blocks of a 128-bit permutation is below 2^-88.
-pub const KEY_BUDGET: u64 = 1 << 24;
+/// How many bytes a seeded generator makes under one key, in blocks of 16: 1 MiB. A distinguisher's
+/// advantage over 2^16 blocks of a 128-bit permutation is below 2^-96.
+pub const KEY_BUDGET: u64 = 1 << 20;
 
 /// The operating system gave no random bytes. Nothing can be shared without them.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
@@ -70,7 +75,9 @@ impl Generator {
     /// # Errors
     /// When the operating system gives no random bytes.
     pub fn seeded() -> Result<Self, RandomError> {
-        Ok(Self(Source::Seeded(Box::new(Seeded::new()?))))
+        let mut seeded = Box::new(Seeded::unkeyed());
+        seeded.rekey()?;
+        Ok(Self(Source::Seeded(seeded)))
     }
 
     /// The operating system's own source, asked for every byte: slow, and without a cipher in
@@ -101,41 +108,78 @@ impl Generator {
     }
 }
 
-/// A keystream, and when it must be replaced.
+/// A keystream, and when its key must be replaced.
 struct Seeded {
     keystream: Keystream,
     /// How many bytes may still be made with the key.
     remaining: u64,
     /// The value of [`FORKS`] when the key was drawn.
     forks: u64,
+    /// The time when the key was drawn.
+    tick: Tick,
 }
 
 impl Seeded {
-    fn new() -> Result<Self, RandomError> {
+    /// One that draws its key before it makes the first byte.
+    fn unkeyed() -> Self {
         count_forks();
-        // Read first: a fork between the two then replaces a key too many, never one too few.
-        let forks = FORKS.load(Ordering::Relaxed);
-        let mut seed = Zeroizing::new([0u8; 32]);
+        Self { keystream: Keystream::unkeyed(), remaining: 0, forks: 0, tick: Tick::now() }
+    }
+
+    /// Draws another key, in place: one that is moved would leave a copy behind.
+    fn rekey(&mut self) -> Result<(), RandomError> {
+        // Read first: a fork or a tick between the two then replaces a key too many, never one too few.
+        (self.forks, self.tick) = (FORKS.load(Ordering::Relaxed), Tick::now());
+        let mut seed = Zeroizing::new([0u8; SEED_LEN]);
         getrandom::fill(&mut *seed)?;
-        let (key, counter) = seed.split_at(16);
-        let keystream = Keystream::new(
-            key.try_into().expect("16 bytes"),
-            counter.try_into().expect("16 bytes"),
-        );
-        Ok(Self { keystream, remaining: KEY_BUDGET, forks })
+        self.keystream.rekey(&seed);
+        self.remaining = KEY_BUDGET;
+        Ok(())
     }
 
     fn fill(&mut self, bytes: &mut [u8]) -> Result<(), RandomError> {
-        for chunk in bytes.chunks_mut(1 << 20) {
+        for chunk in bytes.chunks_mut(1 << 16) {
             // Whole blocks are used up, be they given out or not.
             let len = chunk.len().next_multiple_of(16) as u64;
-            if self.remaining < len || self.forks != FORKS.load(Ordering::Relaxed) {
-                *self = Self::new()?;
+            if self.remaining < len
+                || self.forks != FORKS.load(Ordering::Relaxed)
+                || self.tick != Tick::now()
+            {
+                // Should it fail, nothing is made with the old one.
+                self.remaining = 0;
+                self.rekey()?;
             }
             self.remaining -= len;
             self.keystream.fill(chunk);
         }
         Ok(())
+    }
+}
+
+/// A time of the system's clock, as coarse as it is cheap: it changes every 1 to 10 ms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Tick(i64, i64);
+
+impl Tick {
+    /// In 6 ns, where the exact time takes 25.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    #[allow(unsafe_code)]
+    #[allow(clippy::useless_conversion)] // Not where these are 32 bits.
+    fn now() -> Self {
+        let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the time is written to a variable of its type.
+        let failed = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut now) };
+        debug_assert_eq!(failed, 0, "every Linux has this clock");
+        Self(now.tv_sec.into(), now.tv_nsec.into())
+    }
+
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    fn now() -> Self {
+        use std::sync::OnceLock;
+        use std::time::Instant;
+        static BEGINNING: OnceLock<Instant> = OnceLock::new();
+        let ticks = BEGINNING.get_or_init(Instant::now).elapsed().as_millis() / 10;
+        Self(0, i64::try_from(ticks).unwrap_or(i64::MAX))
     }
 }
 
@@ -171,19 +215,52 @@ fn count_forks() {}
 mod tests {
     use super::*;
 
+    /// A generator that keeps its key for the time of a test: `None` if the clock ticked meanwhile.
+    fn within_a_tick<T>(seeded: &mut Seeded, test: impl FnOnce(&mut Seeded) -> T) -> Option<T> {
+        seeded.rekey().unwrap();
+        let before = seeded.tick;
+        let result = test(seeded);
+        (before == Tick::now()).then_some(result)
+    }
+
     #[test]
     fn replaces_its_key_by_budget() {
-        let mut seeded = Seeded::new().unwrap();
         let budget = usize::try_from(KEY_BUDGET).unwrap();
         let mut bytes = vec![0; budget];
-        seeded.fill(&mut bytes).unwrap();
-        assert_eq!(seeded.remaining, 0, "the whole budget is one key's");
-        seeded.fill(&mut [0; 100]).unwrap();
-        assert_eq!(seeded.remaining, KEY_BUDGET - 112, "the next byte is another's");
-        for _ in 0..2 {
-            seeded.fill(&mut [0]).unwrap();
-        }
-        assert_eq!(seeded.remaining, KEY_BUDGET - 112 - 32, "a byte takes a block");
+        let mut seeded = Seeded::unkeyed();
+        let mut remaining = |lengths: &[usize]| loop {
+            let remaining = within_a_tick(&mut seeded, |seeded| {
+                for len in lengths {
+                    seeded.fill(&mut bytes[..*len]).unwrap();
+                }
+                seeded.remaining
+            });
+            if let Some(remaining) = remaining {
+                return remaining;
+            }
+        };
+        assert_eq!(remaining(&[budget]), 0, "the whole budget is one key's");
+        assert_eq!(remaining(&[budget, 100]), KEY_BUDGET - 112, "the next byte is another's");
+        assert_eq!(remaining(&[100, 1, 1]), KEY_BUDGET - 112 - 32, "a byte takes a block");
+    }
+
+    /// A copy of a virtual machine goes on with the same memory. This is what it makes once its clock has ticked.
+    #[test]
+    fn two_with_the_same_memory_differ_after_a_tick() {
+        let seed = [7; SEED_LEN];
+        let copy = || {
+            let mut seeded = Seeded::unkeyed();
+            seeded.rekey().unwrap();
+            seeded.keystream.rekey(&seed);
+            let drawn = seeded.tick;
+            while Tick::now() == drawn {
+                std::thread::yield_now();
+            }
+            let mut bytes = [0; 32];
+            seeded.fill(&mut bytes).unwrap();
+            bytes
+        };
+        assert_ne!(copy(), copy());
     }
 
     #[test]

@@ -10,6 +10,11 @@ use aes::cipher::{BlockCipherEncrypt, KeyInit};
 use aes::{Aes128, Block};
 use zeroize::Zeroizing;
 
+use crate::wipe_stack;
+
+/// What a keystream is made from: a key of 16 bytes and a counter of 16.
+pub(super) const SEED_LEN: usize = 32;
+
 /// A position in the keystream of one key. The key is wiped on drop.
 pub(super) struct Keystream {
     cipher: Cipher,
@@ -24,11 +29,19 @@ enum Cipher {
 }
 
 impl Keystream {
-    pub(super) fn new(key: &[u8; 16], counter: &[u8; 16]) -> Self {
-        let cipher = Cipher::new(key);
+    /// One under a key and a counter of zeros, to be replaced.
+    pub(super) fn unkeyed() -> Self {
+        Self { cipher: Cipher::new(&[0; 16]), counter: [0; 2] }
+    }
+
+    /// Replaces the key and the counter, in place: a key that is moved would leave a copy behind.
+    pub(super) fn rekey(&mut self, seed: &[u8; SEED_LEN]) {
+        let (key, counter) = seed.split_at(16);
+        self.cipher.rekey(key.try_into().expect("16 bytes"));
+        wipe_stack();
         let (low, high) = counter.split_at(8);
         let half = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
-        Self { cipher, counter: [half(low), half(high)] }
+        self.counter = [half(low), half(high)];
     }
 
     /// Overwrites `bytes` with the next of the stream. A block that is not used up is thrown away.
@@ -48,10 +61,22 @@ impl Cipher {
     fn new(key: &[u8; 16]) -> Self {
         #[cfg(target_arch = "x86_64")]
         if vaes::available() {
-            // SAFETY: just checked.
-            return Self::Vaes(Zeroizing::new(unsafe { vaes::expand(key) }));
+            let mut cipher = Self::Vaes(Zeroizing::new([[0; 16]; 11]));
+            cipher.rekey(key);
+            return cipher;
         }
         Self::Any(Aes128::new(key.into()))
+    }
+
+    /// In a frame of its own, which is wiped afterwards.
+    #[inline(never)]
+    fn rekey(&mut self, key: &[u8; 16]) {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: this variant is made only where the processor has the instructions.
+            Self::Vaes(keys) => unsafe { vaes::expand(key, keys) },
+            Self::Any(cipher) => *cipher = Aes128::new(key.into()),
+        }
     }
 }
 
@@ -99,9 +124,11 @@ mod vaes {
     }
 
     /// The key schedule of FIPS 197, section 5.2.
+    ///
+    /// # Safety
+    /// The processor is [`available`].
     #[target_feature(enable = "aes")]
-    pub(super) fn expand(key: &[u8; 16]) -> RoundKeys {
-        let mut keys = [[0; 16]; 11];
+    pub(super) unsafe fn expand(key: &[u8; 16], keys: &mut RoundKeys) {
         // SAFETY: 16 bytes are read from an array of 16.
         let mut last = unsafe { _mm_loadu_si128(key.as_ptr().cast()) };
         keys[0] = *key;
@@ -113,7 +140,6 @@ mod vaes {
             )*};
         }
         rounds!(1 0x01, 2 0x02, 3 0x04, 4 0x08, 5 0x10, 6 0x20, 7 0x40, 8 0x80, 9 0x1B, 10 0x36);
-        keys
     }
 
     #[target_feature(enable = "aes")]
@@ -182,9 +208,15 @@ mod vaes {
 mod tests {
     use super::*;
 
-    /// Every cipher that this machine can run.
-    fn ciphers(key: &[u8; 16]) -> Vec<Cipher> {
-        vec![Cipher::new(key), Cipher::Any(Aes128::new(key.into()))]
+    /// A keystream by every cipher that this machine can run.
+    fn keystreams(key: &[u8; 16], counter: &[u8; 16]) -> Vec<Keystream> {
+        let seed: [u8; SEED_LEN] = [&key[..], counter].concat().try_into().unwrap();
+        let any = Keystream { cipher: Cipher::Any(Aes128::new(&[0; 16].into())), counter: [0; 2] };
+        let mut all = vec![Keystream::unkeyed(), any];
+        for keystream in &mut all {
+            keystream.rekey(&seed);
+        }
+        all
     }
 
     #[test]
@@ -196,8 +228,7 @@ mod tests {
             0x69, 0xC4, 0xE0, 0xD8, 0x6A, 0x7B, 0x04, 0x30, 0xD8, 0xCD, 0xB7, 0x80, 0x70, 0xB4,
             0xC5, 0x5A,
         ];
-        for cipher in ciphers(&key) {
-            let mut keystream = Keystream { cipher, ..Keystream::new(&key, &counter) };
+        for mut keystream in keystreams(&key, &counter) {
             let mut block = [0; 16];
             keystream.fill(&mut block);
             assert_eq!(block, expected);
@@ -206,12 +237,10 @@ mod tests {
 
     #[test]
     fn all_ciphers_give_the_same_stream_in_any_pieces() {
-        let key = [0x5A; 16];
+        let key: [u8; 16] = std::array::from_fn(|i| u8::try_from(i * 7).unwrap());
         // The low half wraps around within the first bytes.
-        let counter = [[0xFE; 1], [0xFF; 1]].concat();
-        let counter: [u8; 16] = std::array::from_fn(|i| counter[usize::from(i > 0)]);
-        let mut streams = ciphers(&key).into_iter().map(|cipher| {
-            let mut keystream = Keystream { cipher, ..Keystream::new(&key, &counter) };
+        let counter: [u8; 16] = std::array::from_fn(|i| if i == 0 { 0xFE } else { 0xFF });
+        let mut streams = keystreams(&key, &counter).into_iter().map(|mut keystream| {
             let mut stream = Vec::new();
             for len in (0..700).chain([4096, 1, 16, 64, 65]) {
                 let mut piece = vec![0; len];
