@@ -14,7 +14,7 @@ fuzz_target!(|bytes: &[u8]| {
     if let Ok(reply) = Reply::parse(bytes) {
         assert_eq!(reply.encode(), bytes);
     }
-    let credential = Credential::Shared(SharedKey::new([0x5A; 32]));
+    let credential = Credential::Shared(SharedKey::new(&[0x5A; 32]));
     let asker = Asker::new([192, 0, 2, 1].into(), Nonce::new([0xA5; 32]), &credential);
     assert!(asker.hear(bytes).is_err());
 });

@@ -30,8 +30,8 @@ impl Deliver for Nothing {
 }
 
 fuzz_target!(|input: Vec<(u8, u8, Vec<u8>)>| {
-    let points = Points::new([[0x5A, 0xC3, 0x99, 0x17, 0x2B, 0xE8, 0x64, 0xF1]; 16]);
-    let tokens = TokenKey::new([0; 16]);
+    let points = Points::new(&[[0x5A, 0xC3, 0x99, 0x17, 0x2B, 0xE8, 0x64, 0xF1]; 16]);
+    let tokens = TokenKey::new(&[0; 16]);
     let direction = Direction { channels: 3, tokens: tokens.clone(), points: Some(points) };
     let limits = Limits {
         window: 1 << 10,

@@ -6,6 +6,7 @@ use micss::key_file;
 use remicss::config::{Channel, Config, End};
 use remicss::handshake::SharedKey;
 use remicss::tunnel::Tunnel;
+use sharing::wipe_stack;
 use tun::way::Way;
 
 use crate::console;
@@ -72,7 +73,9 @@ async fn carry(tunnel: Tunnel) -> Result<(), Failure> {
 /// Reads the shared key from its file, beside the configuration.
 fn read_key(config: &Path, key: &Path) -> Result<SharedKey, Failure> {
     let bytes = key_file::read(&key_path(config, key));
-    Ok(SharedKey::new(*bytes.map_err(|error| Failure::Usage(error.to_string()))?))
+    let key = SharedKey::new(&*bytes.map_err(|error| Failure::Usage(error.to_string()))?);
+    wipe_stack();
+    Ok(key)
 }
 
 /// A warning if others than its owner may read or replace the key.

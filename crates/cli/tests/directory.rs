@@ -72,8 +72,8 @@ const SHARED: &str = "shared_key = \"peers.key\"";
 fn peer(key: u8, addresses: &[&str], change: impl Fn(Vec<u8>) -> Vec<u8> + Send + 'static) -> u16 {
     let addresses = addresses.iter().map(|text| text.parse().unwrap()).collect();
     let keys = ServerKeys {
-        shared: Some(SharedKey::new([key; 32])),
-        secret: Some(SecretKey::new([key; 32])),
+        shared: Some(SharedKey::new(&[key; 32])),
+        secret: Some(SecretKey::new(&[key; 32])),
     };
     let teller = Teller::new(Addresses::new(addresses).unwrap(), keys);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -125,7 +125,7 @@ fn what_is_added_is_listed_until_it_is_removed() {
 fn peers_are_learnt_and_asked_again() {
     for scheme in ["hmac", "ed25519"] {
         let port = peer(1, &["127.0.0.1:6522", "198.51.100.1:6522"], |reply| reply);
-        let public = format!("public_key = \"{}\"", SecretKey::new([1; 32]).public());
+        let public = format!("public_key = \"{}\"", SecretKey::new(&[1; 32]).public());
         let proxy = Proxy::new(port, if scheme == "hmac" { SHARED } else { &public });
         assert_eq!(proxy.succeed("refresh"), "no peers were learnt yet: name those to ask\n");
         let reached = "127.0.0.1 is reached at 127.0.0.1:6522, 198.51.100.1:6522";

@@ -324,7 +324,7 @@ mod tests {
     }
 
     fn public(byte: u8) -> TrustedKey {
-        TrustedKey::Public(SecretKey::new([byte; 32]).public())
+        TrustedKey::Public(SecretKey::new(&[byte; 32]).public())
     }
 
     /// A port at which nobody answers.
@@ -337,7 +337,7 @@ mod tests {
     async fn counting(answers: bool) -> (u16, Arc<AtomicUsize>) {
         let listener = TcpListener::bind((HOST, 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let keys = ServerKeys { shared: Some(SharedKey::new([1; 32])), secret: None };
+        let keys = ServerKeys { shared: Some(SharedKey::new(&[1; 32])), secret: None };
         let teller = Teller::new(list("127.0.0.1:1"), keys);
         let count = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&count);

@@ -63,8 +63,8 @@ impl Deliver for Nothing {
 }
 
 fn row(name: &str, case: Case) {
-    let points = Points::new(std::array::from_fn(|k| [u8::try_from(k).expect("16") + 1; 8]));
-    let tokens = TokenKey::new([7; 16]);
+    let points = Points::new(&std::array::from_fn(|k| [u8::try_from(k).expect("16") + 1; 8]));
+    let tokens = TokenKey::new(&[7; 16]);
     let keys = Direction { channels: case.m.into(), tokens, points: Some(points) };
     let mut receiver = Receiver::new(&keys, case.k, Limits::default());
     if case.waits {

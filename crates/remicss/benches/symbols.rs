@@ -48,8 +48,8 @@ fn main() {
 
 /// The median time of a symbol, in ns.
 fn measure(n: usize, scheduler: Box<dyn Scheduler>, rate: Option<u64>, has_tag: bool) -> f64 {
-    let points = has_tag.then(|| Points::new([[7; 8]; 16]));
-    let direction = Direction { channels: n, tokens: TokenKey::new([7; 16]), points };
+    let points = has_tag.then(|| Points::new(&[[7; 8]; 16]));
+    let direction = Direction { channels: n, tokens: TokenKey::new(&[7; 16]), points };
     let paces = vec![Pace::new(rate, 1500, 28); n];
     let generator = Generator::seeded().expect("random bytes");
     let mut sender = Sender::new(&direction, 1, paces, scheduler, generator).expect("valid");

@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(common.poll_changes(Duration::ZERO), []);
         let begin = |common: &mut Common| {
             let monitor = Monitor::new(&[None, None], Duration::ZERO);
-            common.begin(monitor, TokenKey::new([0; 16]).id(), 2);
+            common.begin(monitor, TokenKey::new(&[0; 16]).id(), 2);
         };
         begin(&mut common);
         assert_eq!(common.poll_changes(Duration::ZERO), []);

@@ -5,7 +5,7 @@ use std::fmt;
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
 use aes::{Aes128Enc, Block};
 use subtle::ConstantTimeEq;
-use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use crate::MAX_CHANNELS;
 
@@ -98,9 +98,8 @@ impl Stamp {
 
 impl TokenKey {
     /// A key of random bytes.
-    pub fn new(random: [u8; TOKEN_KEY_LEN]) -> Self {
-        let random = Zeroizing::new(random);
-        let cipher = Box::new(Aes128Enc::new((&*random).into()));
+    pub fn new(random: &[u8; TOKEN_KEY_LEN]) -> Self {
+        let cipher = Box::new(Aes128Enc::new(random.into()));
         let mut key = Self { cipher, id: KeyId([0; TOKEN_LEN]) };
         key.id = KeyId(key.derived(0));
         key
@@ -164,8 +163,11 @@ pub struct Points(Box<[[u8; POINT_LEN]; MAX_CHANNELS]>);
 
 impl Points {
     /// Points of random bytes.
-    pub fn new(random: [[u8; POINT_LEN]; MAX_CHANNELS]) -> Self {
-        Self(Box::new(random))
+    pub fn new(random: &[[u8; POINT_LEN]; MAX_CHANNELS]) -> Self {
+        // A box of a copy would leave the copy on the stack.
+        let mut points = Self(Box::new([[0; POINT_LEN]; MAX_CHANNELS]));
+        points.0.copy_from_slice(random);
+        points
     }
 
     /// The point of a threshold k, from 1 to [`MAX_CHANNELS`].
@@ -219,7 +221,7 @@ mod tests {
         let key: [u8; 16] = 0x2b7e_1516_28ae_d2a6_abf7_1588_09cf_4f3c_u128.to_be_bytes();
         let plain: [u8; 16] = 0x3243_f6a8_885a_308d_3131_98a2_e037_0734_u128.to_be_bytes();
         let mut block = Block::from(plain);
-        TokenKey::new(key).cipher.encrypt_block(&mut block);
+        TokenKey::new(&key).cipher.encrypt_block(&mut block);
         let expected: [u8; 16] = 0x3925_841d_02dc_09fb_dc11_8597_196a_0b32_u128.to_be_bytes();
         assert_eq!(<[u8; 16]>::from(block), expected);
     }
@@ -232,10 +234,10 @@ mod tests {
 
     #[test]
     fn a_token_is_for_one_datagram_and_key() {
-        let key = TokenKey::new([7; 16]);
+        let key = TokenKey::new(&[7; 16]);
         let token = key.token(STAMP);
         assert_eq!(key.token(STAMP), token);
-        assert_ne!(TokenKey::new([8; 16]).token(STAMP), token);
+        assert_ne!(TokenKey::new(&[8; 16]).token(STAMP), token);
         for other in [
             Stamp { first: 0x22, ..STAMP },
             Stamp { channel: 1, ..STAMP },
@@ -249,7 +251,7 @@ mod tests {
 
     #[test]
     fn tokens_of_many_channels_are_those_of_each() {
-        let key = TokenKey::new([7; 16]);
+        let key = TokenKey::new(&[7; 16]);
         for channels in [vec![], vec![2], vec![0, 2, 5], (0..16).collect()] {
             let tokens = key.tokens(0x12, 99, channels.iter().copied());
             for (&channel, token) in channels.iter().zip(tokens) {

@@ -100,7 +100,7 @@ mod tests {
     const HEADERS: [u16; 3] = [28, 28, 48];
 
     fn pair() -> (Paths, Paths) {
-        let (there, back) = (TokenKey::new([1; 16]), TokenKey::new([2; 16]));
+        let (there, back) = (TokenKey::new(&[1; 16]), TokenKey::new(&[2; 16]));
         let mut one = Paths::new(there.clone(), back.clone(), &HEADERS);
         for channel in 0..3 {
             one.handle_share(channel, Duration::ZERO);
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!((back, there), (Err(PathError::Token), Err(PathError::Token)));
         assert!(other.answers.is_empty());
         let answer = PathDatagram { kind: PathKind::ProbeAnswer, id: 0, length: 1472 };
-        let made_up = answer.seal(&TokenKey::new([3; 16]), channel);
+        let made_up = answer.seal(&TokenKey::new(&[3; 16]), channel);
         assert_eq!(one.handle_datagram(channel, &made_up, Duration::ZERO), Err(PathError::Token));
         assert_eq!(one.poll_room(), None);
     }

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     fn points() -> Points {
-        Points::new(std::array::from_fn(|k| [0xA0 + u8::try_from(k).unwrap(); 8]))
+        Points::new(&std::array::from_fn(|k| [0xA0 + u8::try_from(k).unwrap(); 8]))
     }
 
     fn kinds() -> impl Strategy<Value = Kind> {
@@ -115,7 +115,7 @@ mod tests {
     /// A point of x^0 = 1 makes the tag the sum of all blocks.
     #[test]
     fn blocks_are_as_specified() {
-        let one = Tagger::new(Some(&Points::new([[1, 0, 0, 0, 0, 0, 0, 0]; MAX_CHANNELS])));
+        let one = Tagger::new(Some(&Points::new(&[[1, 0, 0, 0, 0, 0, 0, 0]; MAX_CHANNELS])));
         let mut symbol = vec![1, 2, 3, 4, 5, 6, 7, 8, 0x10, 0x20];
         one.seal(Kind::Control, 3, 0xAABB_CCDD, &mut symbol);
         let blocks = [

@@ -126,13 +126,13 @@ mod tests {
     const PEER: &str = "192.0.2.1";
 
     fn keys(byte: u8) -> ServerKeys {
-        let shared = Some(SharedKey::new([byte; 32]));
-        ServerKeys { shared, secret: Some(SecretKey::new([byte; 32])) }
+        let shared = Some(SharedKey::new(&[byte; 32]));
+        ServerKeys { shared, secret: Some(SecretKey::new(&[byte; 32])) }
     }
 
     fn credentials(byte: u8) -> [Credential; 2] {
-        let public = SecretKey::new([byte; 32]).public();
-        [Credential::Shared(SharedKey::new([byte; 32])), Credential::Public(public)]
+        let public = SecretKey::new(&[byte; 32]).public();
+        [Credential::Shared(SharedKey::new(&[byte; 32])), Credential::Public(public)]
     }
 
     fn asker(credential: &Credential, nonce: u8) -> Asker<'_> {
@@ -247,7 +247,7 @@ mod tests {
     /// A Tell by another implementation of HMAC: Python's `hmac`, over the bytes as they are documented.
     #[test]
     fn a_tell_is_as_documented() {
-        let credential = Credential::Shared(SharedKey::new([0x42; 32]));
+        let credential = Credential::Shared(SharedKey::new(&[0x42; 32]));
         let reply = [
             &b"SNDD\x01\x02\x01"[..],
             &[0x55; 32],

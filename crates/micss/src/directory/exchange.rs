@@ -247,8 +247,8 @@ pub(super) mod tests {
             let listening = listen([(Ipv4Addr::LOCALHOST, 0).into()], &[]).await.unwrap();
             let address = listening[0].address().unwrap();
             let keys = ServerKeys {
-                shared: Some(SharedKey::new([key; 32])),
-                secret: Some(SecretKey::new([key; 32])),
+                shared: Some(SharedKey::new(&[key; 32])),
+                secret: Some(SecretKey::new(&[key; 32])),
             };
             let teller = Teller::new(list(addresses), keys);
             let answerer = Answerer { teller, public_key: None, listening };
@@ -264,7 +264,7 @@ pub(super) mod tests {
     }
 
     fn shared(byte: u8) -> Credential {
-        Credential::Shared(SharedKey::new([byte; 32]))
+        Credential::Shared(SharedKey::new(&[byte; 32]))
     }
 
     /// A server that reads one question and says `reply` to it.
@@ -281,7 +281,7 @@ pub(super) mod tests {
     }
 
     fn teller() -> Teller {
-        let keys = ServerKeys { shared: Some(SharedKey::new([1; 32])), secret: None };
+        let keys = ServerKeys { shared: Some(SharedKey::new(&[1; 32])), secret: None };
         Teller::new(list("127.0.0.1:1"), keys)
     }
 
@@ -289,7 +289,7 @@ pub(super) mod tests {
     async fn with_the_right_key_addresses_are_learnt() {
         let told = "127.0.0.1:1 198.51.100.1:2";
         let server = Running::start(told, 1).await;
-        let public = Credential::Public(SecretKey::new([1; 32]).public());
+        let public = Credential::Public(SecretKey::new(&[1; 32]).public());
         for credential in [shared(1), public] {
             assert_eq!(ask(server.address, &credential, None).await.unwrap(), list(told));
         }
@@ -308,7 +308,7 @@ pub(super) mod tests {
         };
         let answerer = Answerer::bind(&config, place.path()).await.unwrap();
         let public = answerer.public_key().unwrap();
-        assert_eq!(public, SecretKey::new([1; 32]).public());
+        assert_eq!(public, SecretKey::new(&[1; 32]).public());
         let server = answerer.local_addresses().unwrap()[0];
         let (_stop, stopped) = oneshot::channel::<()>();
         tokio::spawn(answerer.run(async { _ = stopped.await }));
@@ -326,7 +326,7 @@ pub(super) mod tests {
     #[tokio::test]
     async fn with_another_key_nothing_is_learnt() {
         let server = Running::start("127.0.0.1:1", 1).await;
-        let public = Credential::Public(SecretKey::new([2; 32]).public());
+        let public = Credential::Public(SecretKey::new(&[2; 32]).public());
         for credential in [shared(2), public] {
             let error = ask(server.address, &credential, None).await.unwrap_err();
             assert!(error.is_tampering(), "{error}");

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
-use zeroize::Zeroizing;
+use sharing::wipe_stack;
 
 use super::message::{Proof, Scheme};
 use crate::key_file::{KEY_LEN, KeyError, digits, read};
@@ -23,9 +23,8 @@ pub struct SharedKey {
 impl SharedKey {
     /// A key of random bytes.
     #[expect(clippy::missing_panics_doc, reason = "keys of any length are taken")]
-    pub fn new(random: [u8; KEY_LEN]) -> Self {
-        let random = Zeroizing::new(random);
-        let code = Hmac::new_from_slice(&*random).expect("keys of any length are taken");
+    pub fn new(random: &[u8; KEY_LEN]) -> Self {
+        let code = Hmac::new_from_slice(random).expect("keys of any length are taken");
         Self { code }
     }
 
@@ -34,7 +33,9 @@ impl SharedKey {
     /// # Errors
     /// When there is none.
     pub fn read(path: &Path) -> Result<Self, KeyError> {
-        Ok(Self::new(*read(path)?))
+        let key = Self::new(&*read(path)?);
+        wipe_stack();
+        Ok(key)
     }
 
     fn prove(&self, statement: &[u8]) -> [u8; 32] {
@@ -58,8 +59,8 @@ pub struct SecretKey(SigningKey);
 
 impl SecretKey {
     /// A key of random bytes.
-    pub fn new(random: [u8; KEY_LEN]) -> Self {
-        Self(SigningKey::from_bytes(&Zeroizing::new(random)))
+    pub fn new(random: &[u8; KEY_LEN]) -> Self {
+        Self(SigningKey::from_bytes(random))
     }
 
     /// Reads a key from its file.
@@ -67,7 +68,9 @@ impl SecretKey {
     /// # Errors
     /// When there is none.
     pub fn read(path: &Path) -> Result<Self, KeyError> {
-        Ok(Self::new(*read(path)?))
+        let key = Self::new(&*read(path)?);
+        wipe_stack();
+        Ok(key)
     }
 
     /// What clients are told, to know this server's answers.
@@ -178,7 +181,7 @@ mod tests {
 
     #[test]
     fn signatures_are_those_of_rfc_8032() {
-        let secret = SecretKey::new(*digits(SECRET.as_bytes()).unwrap());
+        let secret = SecretKey::new(&digits(SECRET.as_bytes()).unwrap());
         assert_eq!(secret.public().to_string(), PUBLIC);
         let (first, second) = SIGNATURE.split_at(64);
         let halves = [first, second].map(|half| *digits(half.as_bytes()).unwrap());
@@ -194,7 +197,7 @@ mod tests {
     fn codes_are_those_of_rfc_4231() {
         let mut key = [0; 32];
         key[..20].fill(0x0b);
-        let key = SharedKey::new(key);
+        let key = SharedKey::new(&key);
         let expected = "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7";
         assert_eq!(key.prove(b"Hi There"), *digits(expected.as_bytes()).unwrap());
         assert!(key.is_proven(b"Hi There", &key.prove(b"Hi There")));
@@ -215,13 +218,13 @@ mod tests {
     #[test]
     fn a_proof_is_for_one_key() {
         let keys = |byte| ServerKeys {
-            shared: Some(SharedKey::new([byte; 32])),
-            secret: Some(SecretKey::new([byte; 32])),
+            shared: Some(SharedKey::new(&[byte; 32])),
+            secret: Some(SecretKey::new(&[byte; 32])),
         };
         for scheme in [Scheme::Hmac, Scheme::Ed25519] {
             let credential = match scheme {
-                Scheme::Hmac => Credential::Shared(SharedKey::new([1; 32])),
-                Scheme::Ed25519 => Credential::Public(SecretKey::new([1; 32]).public()),
+                Scheme::Hmac => Credential::Shared(SharedKey::new(&[1; 32])),
+                Scheme::Ed25519 => Credential::Public(SecretKey::new(&[1; 32]).public()),
             };
             assert_eq!(credential.scheme(), scheme);
             let proof = |byte| keys(byte).prove(scheme, b"statement").unwrap();
@@ -235,8 +238,8 @@ mod tests {
     #[test]
     fn secrets_are_not_printed() {
         let keys = ServerKeys {
-            shared: Some(SharedKey::new([0xAB; 32])),
-            secret: Some(SecretKey::new([0xAB; 32])),
+            shared: Some(SharedKey::new(&[0xAB; 32])),
+            secret: Some(SecretKey::new(&[0xAB; 32])),
         };
         let shown = "ServerKeys { shared: Some(SharedKey(..)), secret: Some(SecretKey(..)) }";
         assert_eq!(format!("{keys:?}"), shown);

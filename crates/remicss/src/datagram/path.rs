@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     fn tokens() -> TokenKey {
-        TokenKey::new([3; 16])
+        TokenKey::new(&[3; 16])
     }
 
     fn datagrams() -> [PathDatagram; 4] {
@@ -163,7 +163,7 @@ mod tests {
         for datagram in datagrams() {
             let bytes = datagram.seal(&tokens(), 2);
             assert_eq!(PathDatagram::open(&bytes, &tokens(), 1), Err(PathError::Token));
-            let other = TokenKey::new([4; 16]);
+            let other = TokenKey::new(&[4; 16]);
             assert_eq!(PathDatagram::open(&bytes, &other, 2), Err(PathError::Token));
         }
     }

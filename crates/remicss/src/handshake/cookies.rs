@@ -42,7 +42,8 @@ impl Cookies {
     /// # Errors
     /// When there are no random bytes.
     pub(super) fn new(generator: &mut Generator) -> Result<Self, RandomError> {
-        let secret: Zeroizing<[u8; 32]> = Zeroizing::new(generator.array()?);
+        let mut secret = Zeroizing::new([0; 32]);
+        generator.fill(&mut *secret)?;
         let code = Hmac::new_from_slice(&*secret).expect("keys of any length are taken");
         Ok(Self { code })
     }

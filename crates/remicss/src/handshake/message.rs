@@ -238,7 +238,7 @@ fn parse_hello(bytes: &[u8], body: &[u8]) -> Result<Body, DatagramError> {
 fn parse_list(body: &[u8]) -> Option<Result<Body, DatagramError>> {
     let (key_share, message) = body.split_first_chunk::<SECRET_LEN>()?;
     Some(match Message::parse(message) {
-        Ok(Message::List(list)) => Ok(Body::List { key_share: KeyShare::new(*key_share), list }),
+        Ok(Message::List(list)) => Ok(Body::List { key_share: KeyShare::new(key_share), list }),
         Ok(_) => Err(DatagramError::WrongMessage),
         Err(error) => Err(error.into()),
     })
@@ -259,7 +259,7 @@ mod tests {
         let bodies = [
             Body::Hello,
             Body::Cookie { cookie: Cookie::new([9; COOKIE_LEN]) },
-            Body::List { key_share: KeyShare::new([5; SECRET_LEN]), list: list(n) },
+            Body::List { key_share: KeyShare::new(&[5; SECRET_LEN]), list: list(n) },
             Body::Confirm { list: list(n) },
         ];
         bodies.map(|body| Datagram { nonce: Nonce([1, 2, 3, 4, 5, 6, 7, 8]), body }).into()

@@ -8,7 +8,6 @@ use std::fmt;
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
-use zeroize::Zeroizing;
 
 use super::message::PROOF;
 
@@ -22,9 +21,8 @@ pub struct SharedKey {
 impl SharedKey {
     /// A key of random bytes.
     #[expect(clippy::missing_panics_doc, reason = "keys of any length are taken")]
-    pub fn new(random: [u8; 32]) -> Self {
-        let random = Zeroizing::new(random);
-        let code = Hmac::new_from_slice(&*random).expect("keys of any length are taken");
+    pub fn new(random: &[u8; 32]) -> Self {
+        let code = Hmac::new_from_slice(random).expect("keys of any length are taken");
         Self { code }
     }
 }
@@ -76,7 +74,7 @@ mod tests {
 
     #[test]
     fn a_proof_is_for_one_key_channel_and_datagram() {
-        let (key, other) = (SharedKey::new([1; 32]), SharedKey::new([2; 32]));
+        let (key, other) = (SharedKey::new(&[1; 32]), SharedKey::new(&[2; 32]));
         let datagram = proven(Some(&key));
         assert!(is_proven(Some(&key), 3, &datagram));
         assert!(!is_proven(Some(&key), 4, &datagram));
@@ -93,7 +91,7 @@ mod tests {
     fn without_a_key_the_proof_is_zeros() {
         let datagram = proven(None);
         assert!(is_proven(None, 3, &datagram));
-        assert!(!is_proven(Some(&SharedKey::new([0; 32])), 3, &datagram));
+        assert!(!is_proven(Some(&SharedKey::new(&[0; 32])), 3, &datagram));
         assert!(!is_proven(None, 3, &[0; 40]));
     }
 

@@ -6,12 +6,11 @@
 //! the server's, and tags at points that differ by a known amount are not independent. So the tamper
 //! code (`sharing::tamper`) is shared with them: the server notices any change, but for one in 2^123.
 
-use std::array;
 use std::fmt;
 
 use sharing::tamper::{self, Tampered};
-use sharing::{Generator, RandomError};
-use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+use sharing::{Generator, RandomError, wipe_stack};
+use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use crate::MAX_CHANNELS;
 use crate::keys::{Direction, POINT_LEN, Points, TOKEN_KEY_LEN, TokenKey};
@@ -45,8 +44,15 @@ pub(super) struct Secrets {
 
 impl KeyShare {
     /// A share of these bytes.
-    pub fn new(bytes: [u8; SECRET_LEN]) -> Self {
-        Self(Box::new(bytes))
+    pub fn new(bytes: &[u8; SECRET_LEN]) -> Self {
+        let mut share = Self::zeros();
+        share.0.copy_from_slice(bytes);
+        share
+    }
+
+    /// Nothing's share, to be filled in place: what is moved leaves a copy behind.
+    fn zeros() -> Self {
+        Self(Box::new([0; SECRET_LEN]))
     }
 
     pub(super) fn bytes(&self) -> &[u8; SECRET_LEN] {
@@ -72,16 +78,17 @@ pub(super) fn deal(
     channels: u8,
     generator: &mut Generator,
 ) -> Result<(SecretPair, Vec<KeyShare>), RandomError> {
-    let mut secret = KeyShare::new([0; SECRET_LEN]);
+    let mut secret = KeyShare::zeros();
     let (points, code) = parts_mut(&mut secret);
     generator.fill(points)?;
     tamper::protect_into(code, &[points], generator)?;
     let pair = SecretPair::of(&secret);
+    wipe_stack();
 
     // All shares but the last are random, and the last is what is missing.
     let mut shares = Vec::with_capacity(usize::from(channels));
     for _ in 1..channels {
-        let mut share = KeyShare::new([0; SECRET_LEN]);
+        let mut share = KeyShare::zeros();
         generator.fill(&mut *share.0)?;
         secret.add(&share);
         shares.push(share);
@@ -97,11 +104,13 @@ pub(super) fn deal(
 pub(super) fn collect<'a>(
     shares: impl Iterator<Item = &'a KeyShare>,
 ) -> Result<SecretPair, Tampered> {
-    let mut secret = KeyShare::new([0; SECRET_LEN]);
+    let mut secret = KeyShare::zeros();
     shares.for_each(|share| secret.add(share));
     let (points, code) = parts_mut(&mut secret);
     tamper::verify(code, &[points])?;
-    Ok(SecretPair::of(&secret))
+    let pair = SecretPair::of(&secret);
+    wipe_stack();
+    Ok(pair)
 }
 
 fn parts_mut(secret: &mut KeyShare) -> (&mut [u8], &mut [u8; tamper::OVERHEAD]) {
@@ -114,10 +123,9 @@ impl SecretPair {
             let bytes = &secret.0[start..start + DIRECTION_LEN];
             let (points, key) = bytes.split_at(POINTS_LEN);
             let (points, _) = points.as_chunks::<POINT_LEN>();
-            let points: Zeroizing<[_; MAX_CHANNELS]> =
-                Zeroizing::new(array::from_fn(|i| points[i]));
-            let key: Zeroizing<[_; TOKEN_KEY_LEN]> = Zeroizing::new(array::from_fn(|i| key[i]));
-            Secrets { points: Points::new(*points), tokens: TokenKey::new(*key) }
+            let points = points.try_into().expect("a point for each channel");
+            let key = key.try_into().expect("all that is left");
+            Secrets { points: Points::new(points), tokens: TokenKey::new(key) }
         };
         Self { to_server: direction(0), to_client: direction(DIRECTION_LEN) }
     }

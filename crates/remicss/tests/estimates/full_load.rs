@@ -66,8 +66,8 @@ impl Tunnel {
             Means { rates_bps: rates.to_vec(), mtus: vec![FULL; n], headers: vec![HEADERS; n] };
         let direction = Direction {
             channels: n,
-            tokens: TokenKey::new([0; TOKEN_KEY_LEN]),
-            points: Some(Points::new([[1; 8]; MAX_CHANNELS])),
+            tokens: TokenKey::new(&[0; TOKEN_KEY_LEN]),
+            points: Some(Points::new(&[[1; 8]; MAX_CHANNELS])),
         };
         let sender = means.sender(
             &direction,

@@ -26,7 +26,7 @@ fn terms(n: u8) -> Terms {
 }
 
 fn key(byte: u8) -> SharedKey {
-    SharedKey::new([byte; 32])
+    SharedKey::new(&[byte; 32])
 }
 
 fn peer(n: u8) -> Peer {

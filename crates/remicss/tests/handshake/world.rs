@@ -83,7 +83,7 @@ impl World {
         let mut rng = Rng::new(seed);
         let terms = Terms::new(n, 1, true).unwrap();
         let addresses = (0..n.into()).map(|channel| address(0, channel)).collect();
-        let key = rng.chance(50).then(|| SharedKey::new([7; 32]));
+        let key = rng.chance(50).then(|| SharedKey::new(&[7; 32]));
         let peer = key.clone().map_or(Peer::Addresses(addresses), Peer::Key);
         // Anywhere within the period that cookies are counted in.
         let now = Duration::from_millis(1_000_000 + rng.below(10_000));

@@ -69,9 +69,9 @@ impl World {
         let byte = |i: usize| u8::try_from(i).unwrap();
         let keys = Direction {
             channels: n,
-            tokens: TokenKey::new([0x78; 16]),
+            tokens: TokenKey::new(&[0x78; 16]),
             points: tags
-                .then(|| Points::new(std::array::from_fn(|k| [0x35, 1, 2, 3, 4, 5, 6, byte(k)]))),
+                .then(|| Points::new(&std::array::from_fn(|k| [0x35, 1, 2, 3, 4, 5, 6, byte(k)]))),
         };
         Self {
             tagger: Tagger::new(keys.points.as_ref()),

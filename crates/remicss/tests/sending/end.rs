@@ -20,11 +20,11 @@ pub(crate) const OUTER: usize = 28;
 pub(crate) const OVERHEAD: usize = OUTER + HEADER_LEN + 1 + 8;
 
 pub(crate) fn points() -> Points {
-    Points::new(std::array::from_fn(|k| [u8::try_from(7 * k + 1).unwrap(); 8]))
+    Points::new(&std::array::from_fn(|k| [u8::try_from(7 * k + 1).unwrap(); 8]))
 }
 
 pub(crate) fn direction(n: usize) -> Direction {
-    Direction { channels: n, tokens: TokenKey::new([0xAB; 16]), points: Some(points()) }
+    Direction { channels: n, tokens: TokenKey::new(&[0xAB; 16]), points: Some(points()) }
 }
 
 /// The pace of so many bit/s, after the headroom.

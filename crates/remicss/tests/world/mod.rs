@@ -291,7 +291,7 @@ impl World {
 impl End {
     fn new(end: usize, terms: Terms, now: Duration) -> Self {
         let n = usize::from(terms.channels());
-        let key = SharedKey::new([7; 32]);
+        let key = SharedKey::new(&[7; 32]);
         let role = if end == CLIENT {
             let servers = (0..n).map(|channel| address(1, channel)).collect();
             Role::Client { servers, key: Some(key) }
