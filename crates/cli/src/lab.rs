@@ -9,7 +9,7 @@ use std::process::exit;
 
 use clap::Subcommand;
 use lab::eavesdrop::Captured;
-use lab::experiment::{self, RunError};
+use lab::experiment::{self, Results, RunError};
 use lab::sandbox::{self, SandboxError};
 use lab::{Experiment, ExperimentError};
 use serde::Serialize;
@@ -37,6 +37,7 @@ pub(crate) struct Arguments {
 enum Command {
     List(List),
     Run(Run),
+    Draw(Draw),
     Eavesdrop(Eavesdrop),
 }
 
@@ -52,9 +53,11 @@ struct List {
 /// Performs an experiment.
 ///
 /// Each trial that is done is on the disk at once: when a run is interrupted, by Ctrl-C or a failed
-/// trial, the same command goes on after the last. Results are trials.jsonl, results.csv,
-/// results.json and graphs as SVG; the table shows medians over the repetitions, and the least and
-/// the most.
+/// trial, the same command goes on after the last. Trials during which the emulator was late are
+/// performed again after all others, as often as the experiment allows; those that stay late are marked
+/// as invalid and left out of the table and the graphs. Results are trials.jsonl, results.csv,
+/// results.json and graphs as SVG; the table shows medians over the repetitions, the least and the
+/// most, or means over the seeds with their 95% intervals.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder lab run links --out results
 
@@ -69,6 +72,20 @@ struct Run {
     /// Print results.json's document on standard output instead of a table
     #[arg(long)]
     json: bool,
+}
+
+/// Writes the table, results.csv and the graphs of results again.
+///
+/// Nothing is measured: the trials are those of results.json, judged by the criteria of today.
+#[derive(clap::Args)]
+#[command(after_help = "Example: sunder lab draw links --out results")]
+struct Draw {
+    /// The name of an experiment that comes with Sunder, or the file of another, which ends in .toml
+    #[arg(value_name = "NAME|FILE.toml")]
+    experiment: PathBuf,
+    /// The directory with its results [default: lab-results/NAME]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
 }
 
 /// Says what captures of a tunnel's channels give away of its packets.
@@ -107,6 +124,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.command {
         Command::List(arguments) => list(arguments),
         Command::Run(arguments) => perform(arguments),
+        Command::Draw(arguments) => draw(arguments),
         Command::Eavesdrop(arguments) => eavesdrop(arguments),
     }
 }
@@ -148,8 +166,7 @@ fn list(arguments: &List) -> Result<(), Failure> {
 fn perform(arguments: &Run) -> Result<(), Failure> {
     let experiment = read(&arguments.experiment)?;
     experiment.find_programs().map_err(|error| wrong(&error))?;
-    let named = || Path::new("lab-results").join(experiment.name());
-    let out = arguments.out.clone().unwrap_or_else(named);
+    let out = place_of(&experiment, arguments.out.as_deref());
     refuse_place(&out)?;
     if is_file(&arguments.experiment) {
         refuse_scratch(&arguments.experiment)?;
@@ -168,12 +185,11 @@ fn perform(arguments: &Run) -> Result<(), Failure> {
     });
     drop(progress);
     let results = results.map_err(|error| stopped(&error, done))?;
-    if results.late() > 0 {
+    if results.invalid > 0 {
         console::warning(&format!(
-            "{} of {} trials were measured while the emulator was late, by more than 1 ms for one packet \
-             of 100, or missed packets (late_ms and missed in results.csv); leave this machine to it, or \
+            "{} of {} trials are invalid (late_ms and missed in results.csv); leave this machine to it, or \
              ask for lower rates",
-            results.late(),
+            results.invalid,
             results.trials.len()
         ));
     }
@@ -184,9 +200,26 @@ fn perform(arguments: &Run) -> Result<(), Failure> {
     if performed { Ok(()) } else { report::measured_before(&results, &out) }
 }
 
+fn draw(arguments: &Draw) -> Result<(), Failure> {
+    let experiment = read(&arguments.experiment)?;
+    let out = place_of(&experiment, arguments.out.as_deref());
+    let path = out.join("results.json");
+    let wrong = |what: String| Failure::Usage(format!("{}: {what}", path.display()));
+    let document = fs::read(&path).map_err(|error| wrong(error.to_string()))?;
+    let results = Results::read(&experiment, &document).map_err(wrong)?;
+    results.write(&experiment, &out).map_err(|error| stopped(&error, 0))?;
+    report::results(&results, &out)
+}
+
+/// Where results are, unless somebody has said where.
+fn place_of(experiment: &Experiment, out: Option<&Path>) -> PathBuf {
+    let named = || Path::new("lab-results").join(experiment.name());
+    out.map_or_else(named, Path::to_owned)
+}
+
 /// There was no sandbox, or there is none any more. Does not return if this process was to end.
 fn not_inside(error: &SandboxError, out: &Path, total: usize) -> Failure {
-    let done = trials_in(&out.join(JOURNAL));
+    let done = trials_in(&out.join(JOURNAL)).min(total);
     if matches!(error, SandboxError::Killed(_) | SandboxError::Interrupted(_)) {
         clear_line();
     }

@@ -125,6 +125,34 @@ fn root_can_work_in_a_directory_of_another_user() {
 }
 
 #[test]
+fn invalid_trials_of_stored_results_are_left_out_of_what_is_drawn_again() {
+    let (place, _file) = with_file(QUICK);
+    if performed(place.path(), &["run", "quick.toml"]).is_none() {
+        return;
+    }
+    let out = place.path().join("lab-results/quick");
+    let path = out.join("results.json");
+    let mut results: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    for trial in results["trials"].as_array_mut().unwrap() {
+        let is_slow = trial["point"]["speed"] == 7;
+        trial["late_ms"] = if is_slow { 4.0.into() } else { 0.5.into() };
+    }
+    fs::write(&path, results.to_string()).unwrap();
+    let table = performed(place.path(), &["draw", "quick.toml"]).unwrap();
+    let rows: Vec<Vec<&str>> =
+        table.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows[3], ["7", "invalid", "9.653"]);
+    assert_eq!(rows[4], ["8.5", "8.5", "9.653"]);
+    assert!(table.contains("\n3 of 6 trials are invalid and left out"), "{table}");
+    let csv = fs::read_to_string(out.join("results.csv")).unwrap();
+    assert_eq!(csv.lines().filter(|line| line.ends_with(",4,0,1,true")).count(), 3, "{csv}");
+    let graph = fs::read_to_string(out.join("said.svg")).unwrap();
+    assert!(graph.contains("3 of 6 trials are invalid"));
+    fs::write(&path, "{}").unwrap();
+    assert!(refused(place.path(), &["draw", "quick.toml"]).contains("results.json: these are no"));
+}
+
+#[test]
 fn an_experiment_gives_a_table_a_document_and_files() {
     let (place, _file) = with_file(QUICK);
     let Some(table) = performed(place.path(), &["run", "quick.toml"]) else { return };

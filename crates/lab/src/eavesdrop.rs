@@ -255,8 +255,9 @@ mod tests {
             splitter.split(&symbol, &mut views, &mut generator).unwrap();
             shares[0] = first(&symbol, std::mem::take(&mut shares[0]));
             for (channel, share) in shares.into_iter().enumerate() {
-                let header = [1, 0, 0, 0, 0, number.to_be_bytes()[2], number.to_be_bytes()[3]];
-                captured.add(channel, &[&header[..], &share].concat());
+                let [.., high, low] = number.to_be_bytes();
+                // Kind and threshold, the number, and a token that says nothing here.
+                captured.add(channel, &[&[1, 0, high, low][..], &[0; 8], &share].concat());
             }
         }
         captured

@@ -38,7 +38,7 @@ pub use journal::Record;
 pub use machine::Machine;
 pub use results::{Metric, Results};
 pub use run::{RunError, Status, run, run_with};
-pub use summary::{Spread, Summary};
+pub use summary::{Spread, Statistic, Summary};
 
 use crate::trial::Trial;
 use file::File;
@@ -56,8 +56,12 @@ pub struct Experiment {
     about: String,
     paper: Option<String>,
     repetitions: usize,
+    /// What is told of all repetitions of a point.
+    statistic: Statistic,
     /// How often a trial is performed, at most, while links are late.
     attempts: usize,
+    /// Whether a trial counts though links were late.
+    keep_late: bool,
     seed: u64,
     /// The digest of the file's text.
     digest: String,
@@ -119,7 +123,7 @@ impl Experiment {
     fn checked(name: String, file: String, text: &str) -> Result<Self, Problem> {
         let content = File::parse(text)?;
         content.check()?;
-        let repetitions = content.repetitions;
+        let (repetitions, statistic) = (content.repetitions(), content.statistic());
         let sweep = Sweep::new(&content.sweep)?;
         let together = Together::new();
         let mut points = Vec::new();
@@ -139,7 +143,9 @@ impl Experiment {
             about: content.about,
             paper: content.paper,
             repetitions,
+            statistic,
             attempts: content.attempts,
+            keep_late: content.keep_late,
             seed: content.seed,
             digest: hex(&Sha256::digest(text)),
             keys,

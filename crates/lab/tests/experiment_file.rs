@@ -202,6 +202,8 @@ const BAD: &[(&str, &str, &str, &str)] = &[
     ("repetitions = 2", "repetitions = 0", "repetitions", "1 to 1000"),
     ("repetitions = 2", "repetitions = 1001", "repetitions", "1 to 1000"),
     ("repetitions = 2", "attempts = 11", "attempts", "1 to 10"),
+    ("repetitions = 2", "seeds = 1001", "seeds", "1 to 1000"),
+    ("repetitions = 2", "repetitions = 2\nseeds = 3", "seeds", "leave out one"),
     ("repetitions = 2", "seed = -1", "seed", "a whole number from 0 to 9223372036854775807"),
     ("about = \"A test\"", "about = \"A\\ntest\"", "about", "one line"),
     ("about = \"A test\"", "about = \"A test\"\nabout = \"A\"", "line 3", "about"),

@@ -17,6 +17,7 @@ const TEXT: &str = r#"
 about = "How fast, and how \"far\""
 paper = "001"
 repetitions = 3
+attempts = 1
 seed = 7
 [sweep]
 rate = [10, 100.5]
@@ -328,24 +329,140 @@ fn what_is_no_number_is_no_measurement() {
     assert!(fail(measured(1.0, f64::INFINITY)).ends_with("late_ms is inf, which is no number"));
 }
 
+/// A point measured so often, and performed again so often at most.
+fn late_text(repetitions: &str, attempts: &str) -> String {
+    TEXT.replace("repetitions = 3\nattempts = 1", &format!("{repetitions}\nattempts = {attempts}"))
+        .replace("[10, 100.5]", "[10]")
+        .replace("name = [\"a, b\", \"c\"]", "name = [\"c\"]")
+        .replace("each = \"name\"", "")
+}
+
+/// Trials that are so late one after the other, and measure 0, 1, 2 and so on.
+fn late(late: &[f64]) -> impl FnMut(&Trial, Place<'_>) -> Result<Measured, TrialError> {
+    let mut left = (0_u32..).map(f64::from).zip(late.to_vec());
+    move |_, _| {
+        let (number, late) = left.next().expect("no trial is performed once too often");
+        Ok(measured(number, late))
+    }
+}
+
+fn seen(results: &Results) -> Vec<(f64, f64, usize, bool)> {
+    let seen =
+        |record: &Record| (record.values["speed"], record.late_ms, record.attempts, record.invalid);
+    results.trials.iter().map(seen).collect()
+}
+
 #[test]
-fn a_trial_is_performed_again_while_its_links_are_late() {
-    let late_ms = |attempts: &str, late: &[f64]| {
-        let text = TEXT.replace("repetitions = 3", &format!("attempts = {attempts}"));
-        let mut left = (0_u32..).map(f64::from).zip(late);
-        let next = |_: &Trial, _: Place<'_>| {
-            let (number, late) = left.next().map_or((0.0, 0.0), |(number, late)| (number, *late));
-            Ok(measured(number, late))
-        };
-        let results = run_with(&experiment(&text), place().path(), |_| {}, next).unwrap();
-        let seen = |record: &Record| (record.values["speed"], record.late_ms, record.attempts);
-        results.trials.iter().map(seen).next().unwrap()
+fn a_late_trial_is_performed_again_and_invalid_if_it_stays_so() {
+    let first = |attempts: &str, late_ms: &[f64]| {
+        let experiment = experiment(&late_text("repetitions = 1", attempts));
+        let results = run_with(&experiment, place().path(), |_| {}, late(late_ms)).unwrap();
+        (seen(&results)[0], results.invalid)
     };
     // Whatever was measured, the least late one counts.
-    assert_eq!(late_ms("3", &[1.0, 0.5]), (0.0, 1.0, 1));
-    assert_eq!(late_ms("3", &[2.0, 0.5, 0.1]), (1.0, 0.5, 2));
-    assert_eq!(late_ms("3", &[3.0, 2.0, 4.0, 0.1]), (1.0, 2.0, 3));
-    assert_eq!(late_ms("1", &[3.0, 0.5]), (0.0, 3.0, 1));
+    assert_eq!(first("3", &[1.0]), ((0.0, 1.0, 1, false), 0));
+    assert_eq!(first("3", &[2.0, 0.5]), ((1.0, 0.5, 2, false), 0));
+    assert_eq!(first("3", &[3.0, 2.0, 4.0]), ((1.0, 2.0, 3, true), 1));
+    assert_eq!(first("1", &[3.0]), ((0.0, 3.0, 1, true), 1));
+}
+
+#[test]
+fn late_trials_come_again_after_all_others_and_all_once_before_any_twice() {
+    let text = late_text("repetitions = 3", "3");
+    let late_ms = [2.0, 0.5, 3.0, 4.0, 0.1, 1.5];
+    let whole = place();
+    let mut said = Vec::new();
+    let told = |status: &Status| said.extend(status.now.clone());
+    let results = run_with(&experiment(&text), whole.path(), told, late(&late_ms)).unwrap();
+    let expected = [(0.0, 2.0, 3, true), (1.0, 0.5, 1, false), (4.0, 0.1, 2, false)];
+    assert_eq!(seen(&results)[1..], expected[1..]);
+    assert_eq!(seen(&results)[0], (5.0, 1.5, 3, true));
+    assert!(said[3].contains("repetition 1") && said[3].ends_with("attempt 2 of 3"), "{}", said[3]);
+    assert!(said[5].contains("repetition 1") && said[5].ends_with("attempt 3 of 3"), "{}", said[5]);
+
+    // Wherever it was stopped, it goes on with the next.
+    let journal = read(&whole, "trials.jsonl");
+    let lines: Vec<&str> = journal.split_inclusive('\n').collect();
+    for done in 1..=late_ms.len() {
+        let out = place();
+        fs::write(out.path().join("trials.jsonl"), lines[..=done].concat()).unwrap();
+        let mut rest = late(&late_ms);
+        (0..done).for_each(|_| drop(rest(&trial(&text), nowhere())));
+        let again = run_with(&experiment(&text), out.path(), |_| {}, rest).unwrap();
+        assert_eq!(again.trials, results.trials, "after {done}");
+        assert_eq!(read(&out, "trials.jsonl"), journal, "after {done}");
+    }
+}
+
+#[test]
+fn invalid_trials_are_in_no_median_and_a_point_without_others_in_no_graph() {
+    let text = late_text("repetitions = 3", "1");
+    let run = |late_ms: &[f64]| {
+        let out = place();
+        let results = run_with(&experiment(&text), out.path(), |_| {}, late(late_ms)).unwrap();
+        (results, read(&out, "how-fast.svg"))
+    };
+    let (results, graph) = run(&[0.1, 2.0, 0.1]);
+    let summary = &results.summaries()[0];
+    let speed = summary.values[0].unwrap();
+    assert_eq!((speed.low, speed.middle, speed.high), (0.0, 1.0, 2.0));
+    assert_eq!(summary.invalid, 1);
+    assert!(graph.contains("1 of 3 trials are invalid") && graph.contains("measured"));
+    let (results, graph) = run(&[3.0, 2.0, 3.0]);
+    assert_eq!((results.summaries()[0].values[0], results.invalid), (None, 3));
+    assert!(graph.contains("3 of 3 trials are invalid") && !graph.contains("measured"));
+}
+
+#[test]
+fn what_measures_the_machine_keeps_late_trials() {
+    let text = late_text("repetitions = 1\nkeep_late = true", "3");
+    let results = run_with(&experiment(&text), place().path(), |_| {}, late(&[9.0])).unwrap();
+    assert_eq!(seen(&results), [(0.0, 9.0, 1, false)]);
+}
+
+#[test]
+fn seeds_have_a_mean_and_an_interval() {
+    let text = late_text("seeds = 3", "1");
+    let results = run_with(&experiment(&text), place().path(), |_| {}, late(&[0.0; 3])).unwrap();
+    let speed = results.summaries()[0].values[0].unwrap();
+    let off = 4.303 / 3_f64.sqrt();
+    assert!((speed.middle - 1.0).abs() < 1e-12 && (speed.high - 1.0 - off).abs() < 1e-9);
+}
+
+#[test]
+fn results_of_earlier_are_judged_again() {
+    let out = place();
+    let before =
+        run_to_the_end(&TEXT.replace("attempts = 1", "attempts = 1\nkeep_late = true"), &out);
+    assert_eq!(before.invalid, 0);
+    let old =
+        read(&out, "results.json").replace(",\"invalid\":false", "").replace(",\"attempts\":1", "");
+    let again = Results::read(&experiment(TEXT), old.as_bytes()).unwrap();
+    assert_eq!(again.invalid, 4);
+    again.write(&experiment(TEXT), out.path()).unwrap();
+    assert!(read(&out, "results.csv").ends_with(",1.5,0,1,true\n"));
+    let other = TEXT.replace("100.5", "101");
+    assert!(Results::read(&experiment(&other), old.as_bytes()).unwrap_err().contains("points"));
+    assert!(Results::read(&experiment(TEXT), b"{}").unwrap_err().contains("no results"));
+}
+
+/// The only trial of a text.
+fn trial(text: &str) -> Trial {
+    let mut found = None;
+    let _ = run_with(
+        &experiment(text),
+        place().path(),
+        |_| {},
+        |trial, _| {
+            found = Some(trial.clone());
+            Err(TrialError(String::new()))
+        },
+    );
+    found.unwrap()
+}
+
+fn nowhere() -> Place<'static> {
+    Place { seed: 0, files: Path::new(""), results: Path::new(""), number: 0 }
 }
 
 #[test]
@@ -355,11 +472,11 @@ fn the_table_has_a_row_for_each_trial() {
     let slow = 10.0 * 1448.0 / 1500.0;
     let fast = 100.5 * 1448.0 / 1500.0;
     let expected = format!(
-        "repetition,rate,name,speed,speed_predicted,far,far_predicted,late_ms,missed,attempts\n\
-         1,10,\"a, b\",1,{slow},0.30000000000000004,,0.125,0,1\n\
-         1,10,c,2,{slow},0.30000000000000004,,0.25,0,1\n\
-         1,100.5,\"a, b\",3,{fast},0.30000000000000004,,0.375,0,1\n\
-         1,100.5,c,4,{fast},0.30000000000000004,,0.5,0,1\n"
+        "repetition,rate,name,speed,speed_predicted,far,far_predicted,late_ms,missed,attempts,invalid\n\
+         1,10,\"a, b\",1,{slow},0.30000000000000004,,0.125,0,1,false\n\
+         1,10,c,2,{slow},0.30000000000000004,,0.25,0,1,false\n\
+         1,100.5,\"a, b\",3,{fast},0.30000000000000004,,0.375,0,1,false\n\
+         1,100.5,c,4,{fast},0.30000000000000004,,0.5,0,1,false\n"
     );
     assert_eq!(read(&out, "results.csv"), expected);
 }
@@ -396,10 +513,11 @@ fn the_document_has_the_experiment_the_machine_and_the_trials() {
         "late_ms": 0.625,
         "missed": 0,
         "attempts": 1,
+        "invalid": false,
     });
     assert_eq!(document["trials"][4], fifth);
     // From the ninth on, later than 1 ms.
-    assert_eq!(results.late(), 4);
+    assert_eq!((results.invalid, &document["invalid"]), (4, &json!(4)));
 }
 
 #[test]
@@ -410,7 +528,8 @@ fn a_point_is_the_median_of_its_repetitions() {
     assert_eq!(summaries.len(), 4);
     assert_eq!(summaries[1].settings().collect::<Vec<_>>(), ["10", "c"]);
     let speed = summaries[1].values[0].unwrap();
-    assert_eq!((speed.least, speed.median, speed.most), (2.0, 6.0, 10.0));
+    // The third time is late.
+    assert_eq!((speed.low, speed.middle, speed.high), (2.0, 4.0, 6.0));
     assert_eq!(summaries[1].predictions, [Some(10.0 * 1448.0 / 1500.0), None]);
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use lab::eavesdrop::Finding;
-use lab::experiment::{Results, Spread, Summary};
+use lab::experiment::{Results, Spread, Statistic, Summary};
 
 use super::Entry;
 use crate::console;
@@ -46,7 +46,28 @@ pub(super) fn results(results: &Results, out: &Path) -> Result<(), Failure> {
     let rows = summaries.iter().map(|summary| row(summary, &predicted));
     let rows: Vec<Vec<String>> = [head].into_iter().chain(rows).collect();
     let table = aligned(&sides, &rows);
-    print(&format!("{}\n\n{table}\nAll of it is in {}", results.about, out.display()))
+    let mut lines = vec![results.about.clone(), String::new(), table];
+    lines.extend(notes(results));
+    lines.push(format!("All of it is in {}", out.display()));
+    print(&lines.join("\n"))
+}
+
+/// What has to be known to read the table.
+fn notes(results: &Results) -> Vec<String> {
+    let mut notes = Vec::new();
+    if results.statistic == Statistic::Interval && results.repetitions > 1 {
+        let seeds = results.repetitions;
+        notes.push(format!("Means over {seeds} seeds, with 95% intervals (Student's t)"));
+    }
+    if results.invalid > 0 {
+        notes.push(format!(
+            "{} of {} trials are invalid and left out: the emulator was late by more than 1 ms for one \
+             packet of 100, or missed packets",
+            results.invalid,
+            results.trials.len()
+        ));
+    }
+    notes
 }
 
 /// Prints what each set of channels gives away.
@@ -85,19 +106,20 @@ pub(super) fn measured_before(results: &Results, out: &Path) -> Result<(), Failu
 fn row(summary: &Summary<'_>, predicted: &[bool]) -> Vec<String> {
     let mut row: Vec<String> = summary.settings().collect();
     for (value, predicted) in predicted.iter().enumerate() {
-        row.push(summary.values[value].map(said).unwrap_or_default());
+        let nothing = if summary.invalid > 0 { "invalid" } else { "" };
+        row.push(summary.values[value].map_or_else(|| nothing.into(), said));
         row.extend(predicted.then(|| summary.predictions[value].map(short).unwrap_or_default()));
     }
     row
 }
 
-/// The median and, where there is more than that, the least and the most.
+/// The middle and, where there is more than that, both ends.
 fn said(spread: Spread) -> String {
-    let Spread { median, least, most } = spread;
-    if least < most {
-        format!("{} ({}\u{2013}{})", short(median), short(least), short(most))
+    let Spread { middle, low, high } = spread;
+    if low < high {
+        format!("{} ({}\u{2013}{})", short(middle), short(low), short(high))
     } else {
-        short(median)
+        short(middle)
     }
 }
 
@@ -113,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_spread_is_said_where_there_is_one() {
-        let spread = |least, most| Spread { median: 12.345_67, least, most };
+        let spread = |low, high| Spread { middle: 12.345_67, low, high };
         assert_eq!(said(spread(12.345_67, 12.345_67)), "12.35");
         assert_eq!(said(spread(1e-9, 1234.56)), "12.35 (1e-9\u{2013}1235)");
     }

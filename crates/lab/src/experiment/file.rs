@@ -13,6 +13,7 @@ use toml::{Table, Value};
 
 use super::Problem;
 use super::plot::Plot;
+use super::summary::Statistic;
 
 /// The keys of the file.
 #[derive(Debug, Deserialize)]
@@ -20,10 +21,12 @@ use super::plot::Plot;
 pub(super) struct File {
     pub(super) about: String,
     pub(super) paper: Option<String>,
-    #[serde(default = "once")]
-    pub(super) repetitions: usize,
-    #[serde(default = "once")]
+    repetitions: Option<usize>,
+    seeds: Option<usize>,
+    #[serde(default = "thrice")]
     pub(super) attempts: usize,
+    #[serde(default)]
+    pub(super) keep_late: bool,
     #[serde(default = "first")]
     pub(super) seed: u64,
     #[serde(default)]
@@ -96,6 +99,16 @@ impl File {
         read("", Value::Table(table))
     }
 
+    /// How often each point is measured.
+    pub(super) fn repetitions(&self) -> usize {
+        self.seeds.or(self.repetitions).unwrap_or(1)
+    }
+
+    /// What is told of all repetitions of a point.
+    pub(super) fn statistic(&self) -> Statistic {
+        if self.seeds.is_some() { Statistic::Interval } else { Statistic::Range }
+    }
+
     /// Checks what does not depend on what is varied.
     pub(super) fn check(&self) -> Result<(), Problem> {
         for (key, said) in [("about", Some(self.about.as_str())), ("paper", self.paper.as_deref())]
@@ -107,8 +120,13 @@ impl File {
                 ));
             }
         }
+        if self.repetitions.is_some() && self.seeds.is_some() {
+            let what = "is another word for repetitions, each with a seed; leave out one of them";
+            return Err(Problem::new("seeds", what));
+        }
         for (key, number, most) in [
-            ("repetitions", self.repetitions, MOST_REPETITIONS),
+            ("repetitions", self.repetitions.unwrap_or(1), MOST_REPETITIONS),
+            ("seeds", self.seeds.unwrap_or(1), MOST_REPETITIONS),
             ("attempts", self.attempts, MOST_ATTEMPTS),
         ] {
             if !(1..=most).contains(&number) {
@@ -167,8 +185,8 @@ fn syntax(text: &str, error: &toml::de::Error) -> Problem {
     Problem::new(format!("line {line}"), format!("{}{said}; this is not TOML", error.message()))
 }
 
-fn once() -> usize {
-    1
+fn thrice() -> usize {
+    3
 }
 
 fn first() -> u64 {

@@ -1,5 +1,6 @@
-//! The journal of a run: a line for the experiment and the machine, then one for each trial. What is
-//! in it has been measured, whatever happens afterwards.
+//! The journal of a run: a line for the experiment and the machine, one for each trial, then one for
+//! each time that an invalid trial was performed again. What is in it has been measured, whatever
+//! happens afterwards.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -15,6 +16,7 @@ use toml::Table;
 
 use super::file::regular_file;
 use super::{Experiment, Machine, RunError};
+use crate::perform::is_late;
 
 /// A trial that was performed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,8 +35,20 @@ pub struct Record {
     /// How many packets were lost because a link had not fetched them in time.
     pub missed: u64,
     /// How often it was performed, until links were not late, or as often as the experiment allows. The
-    /// figures are those of the time when they were least late.
+    /// figures are those of the time when they were least late. In the journal: which time it was.
+    #[serde(default = "once")]
     pub attempts: usize,
+    /// Whether it says more of the machine than of what was to be measured: links were late, and the
+    /// experiment does not keep such trials. Tables' summaries and graphs leave it out.
+    #[serde(default)]
+    pub invalid: bool,
+}
+
+impl Record {
+    /// Says whether it is invalid, whatever it said before.
+    pub(super) fn judge(&mut self, keep_late: bool) {
+        self.invalid = is_late(self.late_ms, self.missed) && !keep_late;
+    }
 }
 
 /// The first line.
@@ -53,7 +67,7 @@ pub(super) struct Journal {
     path: PathBuf,
     file: File,
     pub(super) heading: Heading,
-    /// What is in it, in the order of the trials.
+    /// What it says of each trial so far, in the order of the trials.
     pub(super) records: Vec<Record>,
 }
 
@@ -90,10 +104,10 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Adds a trial, and waits until it is on the disk.
-    pub(super) fn append(&mut self, record: Record) -> Result<(), RunError> {
+    /// Adds the trial of this number, from 0, and waits until it is on the disk.
+    pub(super) fn append(&mut self, number: usize, record: Record) -> Result<(), RunError> {
         self.write_line(&record)?;
-        self.records.push(record);
+        take(&mut self.records, number, record);
         Ok(())
     }
 
@@ -124,6 +138,10 @@ impl Heading {
         }
         Ok(())
     }
+}
+
+fn once() -> usize {
+    1
 }
 
 /// Opens the file, or makes it. What is in it will be cut and written to, so it is no other file by another name,
@@ -195,10 +213,29 @@ fn read_lines(
         return Ok(None);
     }
     heading.check(path, experiment)?;
-    let records = lines.enumerate().map(|(number, line)| {
+    let mut records = Vec::new();
+    for (place, line) in lines.enumerate() {
+        let broken = || RunError::Broken(path.to_owned(), place + 2);
+        let number = experiment.next(&records).ok_or_else(broken)?;
         let record = serde_json::from_slice(line).ok();
         let record = record.filter(|record| experiment.is_of(number, record));
-        record.ok_or_else(|| RunError::Broken(path.to_owned(), number + 2))
-    });
-    Ok(Some((heading, records.collect::<Result<_, _>>()?)))
+        let mut record: Record = record.ok_or_else(broken)?;
+        record.judge(experiment.keep_late);
+        take(&mut records, number, record);
+    }
+    Ok(Some((heading, records)))
+}
+
+/// Takes in a trial that was performed: the first time, or again, where the time counts at which links
+/// were least late, whatever was measured.
+fn take(records: &mut Vec<Record>, number: usize, record: Record) {
+    let Some(best) = records.get_mut(number) else {
+        records.push(record);
+        return;
+    };
+    let attempts = best.attempts + 1;
+    if (record.missed, record.late_ms) < (best.missed, best.late_ms) {
+        *best = record;
+    }
+    best.attempts = attempts;
 }

@@ -158,8 +158,8 @@ impl Plot {
             Panel { title: title.unwrap_or_default(), x: x.clone(), y, curves }
         });
         let legend = self.lines.as_ref().map(|key| format!("{key}:")).unwrap_or_default();
-        Chart { title: self.title.clone(), note: String::new(), legend, panels: panels.collect() }
-            .svg()
+        let note = self.note(experiment, results);
+        Chart { title: self.title.clone(), note, legend, panels: panels.collect() }.svg()
     }
 
     /// The points, from left to right.
@@ -176,6 +176,19 @@ impl Plot {
         let mut dots: Vec<Dot<'_>> = dots.collect();
         dots.sort_by(|a, b| a.x.total_cmp(&b.x));
         dots
+    }
+
+    /// How many trials of the graph's points are left out.
+    fn note(&self, experiment: &Experiment, results: &Results) -> String {
+        let points = experiment.points.iter().zip(results.summaries());
+        let shown = points.filter(|(point, _)| self.shows(point));
+        let (trials, invalid) = shown.fold((0, 0), |(trials, invalid), (_, summary)| {
+            (trials + results.repetitions, invalid + summary.invalid)
+        });
+        if invalid == 0 {
+            return String::new();
+        }
+        format!("{invalid} of {trials} trials are invalid, as the emulator was late, and left out")
     }
 
     fn y_label(&self, results: &Results) -> String {
@@ -207,7 +220,7 @@ fn measured<'a>(
 ) -> Curve {
     let spreads = dots.filter_map(|dot| Some((dot.x, dot.measured?)));
     let (points, spread) =
-        spreads.map(|(x, spread)| ((x, spread.median), (spread.least, spread.most))).unzip();
+        spreads.map(|(x, spread)| ((x, spread.middle), (spread.low, spread.high))).unzip();
     let name = line.map_or_else(|| String::from("measured"), said);
     Curve { name, colour: Colour::Nth(colour), points, spread, marks: Marks::All, dashed: false }
 }

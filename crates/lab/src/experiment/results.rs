@@ -4,15 +4,15 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::journal::Journal;
+use super::summary::Statistic;
 use super::value::said;
 use super::{Experiment, Machine, Problem, Record, RunError};
-use crate::perform::is_late;
 
 /// What an experiment gave: the document `results.json`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Results {
     /// The experiment.
     pub name: String,
@@ -22,6 +22,9 @@ pub struct Results {
     pub paper: Option<String>,
     /// How often each point was measured.
     pub repetitions: usize,
+    /// What tables and graphs tell of all repetitions of a point.
+    #[serde(default)]
+    pub statistic: Statistic,
     /// The seed of the links' chances.
     pub seed: u64,
     /// The SHA-256 of the experiment's text.
@@ -34,12 +37,15 @@ pub struct Results {
     pub keys: Vec<String>,
     /// What was measured.
     pub values: Vec<Metric>,
-    /// The trials, in the order in which they were performed.
+    /// How many of the trials are invalid.
+    #[serde(default)]
+    pub invalid: usize,
+    /// The trials, in the order in which they were performed first.
     pub trials: Vec<Record>,
 }
 
 /// A quantity that is measured.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Metric {
     /// Its name.
     pub name: String,
@@ -65,24 +71,45 @@ impl Results {
             about: experiment.about.clone(),
             paper: experiment.paper.clone(),
             repetitions: experiment.repetitions,
+            statistic: experiment.statistic,
             seed: experiment.seed,
             sha256: experiment.digest.clone(),
             started: journal.heading.started,
             machine: journal.heading.machine,
             keys: experiment.keys.clone(),
             values: experiment.metrics.clone(),
+            invalid: invalid(&journal.records),
             trials: journal.records,
         }
     }
 
-    /// How many trials were measured while the links were more than 1 ms late, at the 99th
-    /// percentile, or did not fetch packets in time.
-    pub fn late(&self) -> usize {
-        self.trials.iter().filter(|trial| is_late(trial.late_ms, trial.missed)).count()
+    /// Reads the document `results.json` of an experiment, as any version has written it, and judges
+    /// the trials by the criteria of today.
+    ///
+    /// # Errors
+    /// When it is no such document, or not of this experiment's points.
+    pub fn read(experiment: &Experiment, document: &[u8]) -> Result<Self, String> {
+        let read = serde_json::from_slice(document);
+        let mut results: Self = read.map_err(|error| format!("these are no results: {error}"))?;
+        let points = experiment.points.iter().cycle();
+        let is_of = |(trial, point): (&Record, &super::Point)| {
+            trial.point == *point.swept()
+                && trial.values.keys().eq(point.trial.measure.values.keys())
+        };
+        let whole = results.repetitions * experiment.points.len();
+        if results.trials.len() != whole || !results.trials.iter().zip(points).all(is_of) {
+            return Err(format!("these results are not of the points of {}", experiment.name));
+        }
+        results.trials.iter_mut().for_each(|trial| trial.judge(experiment.keep_late));
+        results.invalid = invalid(&results.trials);
+        Ok(results)
     }
 
     /// Writes the documents and the graphs into a directory, over what is there already.
-    pub(super) fn write(&self, experiment: &Experiment, directory: &Path) -> Result<(), RunError> {
+    ///
+    /// # Errors
+    /// When they cannot be written, or a graph cannot be drawn.
+    pub fn write(&self, experiment: &Experiment, directory: &Path) -> Result<(), RunError> {
         let write = |name: &str, bytes: io::Result<Vec<u8>>| {
             let path = directory.join(name);
             let written = bytes.and_then(|bytes| replace(&path, &bytes));
@@ -119,10 +146,15 @@ impl Results {
             row.push(number(Some(&trial.late_ms)));
             row.push(trial.missed.to_string());
             row.push(trial.attempts.to_string());
+            row.push(trial.invalid.to_string());
             table.write_record(row)?;
         }
         table.into_inner().map_err(csv::IntoInnerError::into_error)
     }
+}
+
+fn invalid(trials: &[Record]) -> usize {
+    trials.iter().filter(|trial| trial.invalid).count()
 }
 
 /// The columns of the table of trials.
@@ -130,7 +162,7 @@ fn columns(keys: &[String], metrics: &[Metric]) -> Vec<String> {
     let mut columns = vec![String::from("repetition")];
     columns.extend_from_slice(keys);
     columns.extend(metrics.iter().flat_map(|Metric { name, .. }| [name.clone(), predicted(name)]));
-    columns.extend(["late_ms", "missed", "attempts"].map(String::from));
+    columns.extend(["late_ms", "missed", "attempts", "invalid"].map(String::from));
     columns
 }
 

@@ -97,20 +97,23 @@ pub fn run_with(
     let mut journal = Journal::open(out, experiment)?;
     let total = experiment.trials();
     let files = files();
-    for number in journal.records.len()..total {
+    while let Some(number) = experiment.next(&journal.records) {
         let (repetition, point) = experiment.trial(number);
-        let name = experiment.said(number);
-        told(&Status { done: number, total, now: Some(name.clone()) });
+        let attempts = journal.records.get(number).map_or(0, |record| record.attempts) + 1;
+        let said = experiment.said(number);
+        let again = || format!("{said}, again: attempt {attempts} of {}", experiment.attempts);
+        let name = if attempts > 1 { again() } else { said.clone() };
+        let done = journal.records.len() - experiment.left(&journal.records);
+        told(&Status { done, total, now: Some(name.clone()) });
         let place = Place {
             seed: experiment.seed_of(repetition),
             files: &files,
             results: out,
             number: number + 1,
         };
-        let attempt = || perform(&point.trial, place).and_then(finite);
-        let measured = least_late(experiment.attempts, attempt);
-        let (measured, attempts) = measured.map_err(|error| RunError::Trial(name, error))?;
-        journal.append(Record {
+        let measured = perform(&point.trial, place).and_then(finite);
+        let measured = measured.map_err(|error| RunError::Trial(name, error))?;
+        let mut record = Record {
             repetition: repetition + 1,
             point: point.swept().clone(),
             values: measured.values,
@@ -118,7 +121,10 @@ pub fn run_with(
             late_ms: measured.late_ms,
             missed: measured.missed,
             attempts,
-        })?;
+            invalid: false,
+        };
+        record.judge(experiment.keep_late);
+        journal.append(number, record)?;
     }
     told(&Status { done: total, total, now: None });
     let results = Results::new(experiment, journal);
@@ -133,24 +139,6 @@ fn clear(directory: &Path) -> io::Result<()> {
         _ => {}
     }
     fs::create_dir(directory)
-}
-
-/// Measures again while the links are late, so many times in all. Returns what was measured when they were
-/// least so, and how often it was.
-fn least_late(
-    most: usize,
-    mut attempt: impl FnMut() -> Result<Measured, TrialError>,
-) -> Result<(Measured, usize), TrialError> {
-    let mut best = attempt()?;
-    let mut attempts = 1;
-    while best.is_late() && attempts < most {
-        let next = attempt()?;
-        attempts += 1;
-        if (next.missed, next.late_ms) < (best.missed, best.late_ms) {
-            best = next;
-        }
-    }
-    Ok((best, attempts))
 }
 
 /// What was measured, if all of it is a number.
@@ -173,6 +161,25 @@ impl Experiment {
         }
         parts.retain(|part| !part.is_empty());
         if parts.is_empty() { which } else { format!("{which} ({})", parts.join(", ")) }
+    }
+
+    /// The number, from 0, of the trial that is performed next after these: first all of them, then
+    /// those again that are invalid, as often as the experiment allows; all once before any twice.
+    pub(super) fn next(&self, records: &[Record]) -> Option<usize> {
+        if records.len() < self.trials() {
+            return Some(records.len());
+        }
+        let again = records.iter().enumerate().filter(|(_, record)| self.comes_again(record));
+        again.min_by_key(|(_, record)| record.attempts).map(|(number, _)| number)
+    }
+
+    /// How many of these trials will be performed again.
+    fn left(&self, records: &[Record]) -> usize {
+        records.iter().filter(|record| self.comes_again(record)).count()
+    }
+
+    fn comes_again(&self, record: &Record) -> bool {
+        record.invalid && record.attempts < self.attempts
     }
 
     /// Whether a record is of the trial with this number from 0.

@@ -1,30 +1,45 @@
 //! What the repetitions of each point gave together.
 
+use serde::{Deserialize, Serialize};
 use toml::Table;
 
 use super::Results;
 use super::value::said;
+
+/// What tables and graphs tell of all repetitions of a point.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Statistic {
+    /// The median, the least and the most.
+    #[default]
+    Range,
+    /// The mean over the seeds, and its 95% interval (Student's t).
+    Interval,
+}
 
 /// A point: what was varied, and what it gave.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary<'a> {
     /// The values of the swept keys.
     pub point: &'a Table,
-    /// What was measured, in the order of [`Results::values`]; `None` where nothing was.
+    /// What was measured in valid trials, in the order of [`Results::values`]; `None` where nothing
+    /// was.
     pub values: Vec<Option<Spread>>,
     /// What the model says, in the same order.
     pub predictions: Vec<Option<f64>>,
+    /// How many of its trials are invalid, and left out.
+    pub invalid: usize,
 }
 
 /// How some numbers are spread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
-    /// The one in the middle; of an even count, the mean of the two.
-    pub median: f64,
-    /// The least.
-    pub least: f64,
-    /// The greatest.
-    pub most: f64,
+    /// The median, or the mean.
+    pub middle: f64,
+    /// The least, or the lower end of the interval.
+    pub low: f64,
+    /// The greatest, or the upper end.
+    pub high: f64,
 }
 
 impl Results {
@@ -38,7 +53,9 @@ impl Results {
     fn summary(&self, number: usize, points: usize) -> Summary<'_> {
         let trials = || self.trials.iter().skip(number).step_by(points);
         let spread = |name: &String| {
-            Spread::of(trials().filter_map(|trial| trial.values.get(name).copied()).collect())
+            let valid = trials().filter(|trial| !trial.invalid);
+            let numbers = valid.filter_map(|trial| trial.values.get(name).copied()).collect();
+            Spread::of(self.statistic, numbers)
         };
         let first = &self.trials[number];
         let names = || self.values.iter().map(|metric| &metric.name);
@@ -46,6 +63,7 @@ impl Results {
             point: &first.point,
             values: names().map(spread).collect(),
             predictions: names().map(|name| first.predictions.get(name).copied()).collect(),
+            invalid: trials().filter(|trial| trial.invalid).count(),
         }
     }
 }
@@ -59,27 +77,86 @@ impl Summary<'_> {
 
 impl Spread {
     /// How these are spread; `None` if there are none.
-    fn of(mut numbers: Vec<f64>) -> Option<Self> {
+    fn of(statistic: Statistic, mut numbers: Vec<f64>) -> Option<Self> {
         numbers.sort_by(f64::total_cmp);
-        let (least, most) = (*numbers.first()?, *numbers.last()?);
-        let half = numbers.len() / 2;
-        let median = f64::midpoint(numbers[half], numbers[(numbers.len() - 1) / 2]);
-        Some(Self { median, least, most })
+        match statistic {
+            Statistic::Range => Self::range(&numbers),
+            Statistic::Interval => Self::interval(&numbers),
+        }
     }
+
+    fn range(sorted: &[f64]) -> Option<Self> {
+        let (low, high) = (*sorted.first()?, *sorted.last()?);
+        let half = sorted.len() / 2;
+        let middle = f64::midpoint(sorted[half], sorted[(sorted.len() - 1) / 2]);
+        Some(Self { middle, low, high })
+    }
+
+    /// The mean of independent numbers, and where it is in 95 of 100 cases. One number has no interval.
+    #[expect(clippy::cast_precision_loss, reason = "there are few")]
+    fn interval(numbers: &[f64]) -> Option<Self> {
+        let (least, count) = (*numbers.first()?, numbers.len() as f64);
+        let mean = numbers.iter().sum::<f64>() / count;
+        let squares: f64 = numbers.iter().map(|number| (number - mean).powi(2)).sum();
+        if numbers.len() < 2 {
+            return Some(Self { middle: mean, low: mean, high: mean });
+        }
+        let freedom = numbers.len() - 1;
+        let off = student(freedom) * (squares / freedom as f64 / count).sqrt();
+        // What is never negative has no negative mean.
+        let low = if least >= 0.0 { (mean - off).max(0.0) } else { mean - off };
+        Some(Self { middle: mean, low, high: mean + off })
+    }
+}
+
+/// The 97.5% quantile of Student's t distribution, to 0.5%.
+#[expect(clippy::cast_precision_loss, reason = "there are few")]
+fn student(freedom: usize) -> f64 {
+    const FEW: [f64; 9] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262];
+    let freedom = freedom.max(1);
+    FEW.get(freedom - 1).copied().unwrap_or(1.96 + 2.65 / freedom as f64)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn range(numbers: &[f64]) -> Option<Spread> {
+        Spread::of(Statistic::Range, numbers.to_vec())
+    }
+
+    fn interval(numbers: &[f64]) -> Option<Spread> {
+        Spread::of(Statistic::Interval, numbers.to_vec())
+    }
+
     #[test]
     fn the_median_is_in_the_middle() {
-        let median = |numbers: &[f64]| Spread::of(numbers.to_vec()).map(|spread| spread.median);
+        let median = |numbers: &[f64]| range(numbers).map(|spread| spread.middle);
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[3.0]), Some(3.0));
         assert_eq!(median(&[9.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[9.0, 1.0, 2.0, 4.0]), Some(3.0));
-        let spread = Spread { median: 2.0, least: 1.0, most: 9.0 };
-        assert_eq!(Spread::of(vec![9.0, 1.0, 2.0]), Some(spread));
+        assert_eq!(range(&[9.0, 1.0, 2.0]), Some(Spread { middle: 2.0, low: 1.0, high: 9.0 }));
+    }
+
+    /// The numbers of three seeds: mean 3, deviation 1, so 4.303 / sqrt(3) to either side.
+    #[test]
+    fn the_interval_is_students() {
+        let spread = interval(&[4.0, 2.0, 3.0]).unwrap();
+        let off = 4.303 / 3_f64.sqrt();
+        assert!((spread.middle - 3.0).abs() < 1e-12);
+        assert!((spread.high - 3.0 - off).abs() < 1e-9 && (3.0 - off - spread.low).abs() < 1e-9);
+        assert_eq!(interval(&[0.0, 1.0]).map(|spread| spread.low), Some(0.0));
+        assert!(interval(&[-1.0, 1.0]).unwrap().low < -12.0);
+        assert_eq!(interval(&[5.0]), Some(Spread { middle: 5.0, low: 5.0, high: 5.0 }));
+        assert_eq!(interval(&[]), None);
+    }
+
+    /// Against tables: 2.228 for 10, 2.086 for 20, 2.000 for 60 and 1.984 for 100.
+    #[test]
+    fn students_quantiles_are_the_tables() {
+        for (freedom, quantile) in [(10, 2.228), (20, 2.086), (60, 2.0), (100, 1.984)] {
+            assert!((student(freedom) / quantile - 1.0).abs() < 0.005, "{freedom}");
+        }
     }
 }
