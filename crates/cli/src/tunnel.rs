@@ -39,7 +39,7 @@ fn help() -> String {
         "Example: sunder tunnel --config tunnel.toml, with this in tunnel.toml\n\n{CLIENT}\n\
          and this at the other end\n\n{SERVER}\n\
          Further settings, above the first [[channel]]: objective, scheduler, min_threshold,\n\
-         tamper_code, rng, order, reassembly_mib, roaming, device (the tunnel's), mtu.\n\
+         tamper_code, rng, order, reassembly_mib, roaming, device (the tunnel's), allowed, mtu.\n\
          docs/guides/tunnel.md has a table of them."
     )
 }
@@ -98,6 +98,13 @@ pub(crate) fn risks(config: &Config, way: impl Fn(&Uplink<'_>) -> Option<Way>) -
             "min_threshold is 1: packets {are} sent in the clear{as_when}, and whoever listens on one \
              channel reads those"
         ));
+    }
+    if config.allowed.is_empty() {
+        risks.push(
+            "addresses and routes are empty: nothing that the peer sends is passed on, unless `allowed` \
+             names its networks"
+                .into(),
+        );
     }
     let uplink = |channel| uplink(config.end, channel);
     risks.extend(shared(&config.channels.iter().map(uplink).collect::<Vec<_>>(), way));

@@ -117,6 +117,48 @@ fn status_tells_what_was_achieved() {
     assert_eq!(values["number"], 6.0, "three channels, out and in");
 }
 
+/// The client sends in its own name, by IPv4, IPv6 and from its link, and then in the name of others, among
+/// them the server itself. What is not its own is dropped at the server, counted, and said once.
+#[test]
+fn the_peer_speaks_for_itself_and_its_routes_only() {
+    let place = tempfile::tempdir().unwrap();
+    let python = r#"import socket
+def send(source, to):
+    family = socket.AF_INET6 if ":" in to else socket.AF_INET
+    s = socket.socket(family, socket.SOCK_DGRAM)
+    s.setsockopt(0, 19, 1) if family == socket.AF_INET else s.setsockopt(41, 75, 1)
+    s.bind((source, 0))
+    s.sendto(b"from " + source.encode(), (to, 9000))
+for source, to in SENT: send(source, to)
+"#;
+    let sends = |pairs: &str| python.replace("SENT", pairs).replace('{', "{{").replace('}', "}}");
+    let own =
+        r#"[("10.9.0.2", "10.9.0.1"), ("10.8.3.4", "10.9.0.1"), ("fd00:9::2", "fd00:9::1")] * 5"#;
+    let others = r#"[("203.0.113.9", "10.9.0.1"), ("10.9.0.1", "10.9.0.1"), ("2001:db8::9", "fd00:9::1")] * 5"#;
+    let files = format!(
+        "[files]\n\"own.py\" = '''{}'''\n\"others.py\" = '''{}'''",
+        sends(own),
+        sends(others)
+    );
+    let lines = "told() {{ RUNTIME_DIRECTORY={files}/s {sunder} status --json | tr ,{{}} '\\n\\n\\n' |                  sed -n \"s/^\\\"$1\\\"://p\" | head -n 1; }};                  for address in 203.0.113.9/32 10.8.3.4/32; do :; done;                  python3 {files}/own.py;                  until [ \"$(told received_symbols)\" -ge 15 ]; do sleep 0.05; done;                  [ \"$(told not_allowed)\" = 0 ];                  python3 {files}/others.py;                  until [ \"$(told not_allowed)\" -ge 15 ]; do sleep 0.05; done;                  echo number: $(told not_allowed)";
+    let text = script(lines)
+        .replace(
+            "[hosts.client]\n[hosts.server]",
+            "[hosts.client]\nipv6 = true\n[hosts.server]\nipv6 = true",
+        )
+        .replace("[files]", &files)
+        .replace(
+            "addresses = [\"10.9.0.1/24\"]",
+            "addresses = [\"10.9.0.1/24\", \"fd00:9::1/64\"]\nroutes = [\"10.8.0.0/16\"]",
+        )
+        .replace(
+            "addresses = [\"10.9.0.2/24\"]",
+            "addresses = [\"10.9.0.2/24\", \"fd00:9::2/64\"]",
+        );
+    let Some(values) = measured(place.path(), &text) else { return };
+    assert_eq!(values["number"], 15.0);
+}
+
 #[test]
 fn a_killed_tunnel_leaves_no_device_and_starts_again() {
     let place = tempfile::tempdir().unwrap();

@@ -117,6 +117,8 @@ pub struct Config {
     pub addresses: Vec<IpNet>,
     /// What is reached through the tunnel, besides its own networks.
     pub routes: Vec<IpNet>,
+    /// What the peer's packets may have as their source.
+    pub allowed: Vec<IpNet>,
     /// The device's MTU. Found where it is not given.
     pub mtu: Option<u16>,
 }
@@ -184,6 +186,8 @@ struct Raw {
     addresses: Vec<IpNet>,
     #[serde(default, deserialize_with = "routes")]
     routes: Vec<IpNet>,
+    #[serde(default, deserialize_with = "some_routes")]
+    allowed: Option<Vec<IpNet>>,
     mtu: Option<i64>,
     channel: Vec<RawChannel>,
 }
@@ -242,6 +246,10 @@ impl Config {
         }
         known_client(&channels, raw.key.is_some())?;
         may_roam(raw.roaming, end, &channels)?;
+        let allowed = raw.allowed.unwrap_or_else(|| {
+            let own = raw.addresses.iter().map(IpNet::trunc);
+            own.chain(raw.routes.iter().copied()).collect()
+        });
         Ok(Self {
             end,
             channels,
@@ -259,6 +267,7 @@ impl Config {
             device,
             addresses: raw.addresses,
             routes: raw.routes,
+            allowed,
             mtu,
         })
     }
@@ -472,6 +481,10 @@ fn routes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpNet>, D::E
     }
 }
 
+fn some_routes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<IpNet>>, D::Error> {
+    routes(deserializer).map(Some)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -515,6 +528,11 @@ mod tests {
         assert_eq!(client.channels[0].rate_bps, Some(100_000_000));
         assert_eq!(client.channels[1].local, "[::]:0".parse().unwrap());
         assert_eq!(client.addresses[1], "fd00::2/64".parse().unwrap());
+        let networks = ["10.9.0.0/24", "fd00::/64", "10.8.0.0/16"];
+        assert_eq!(client.allowed, networks.map(|network| network.parse().unwrap()));
+        let narrow = CLIENT.replacen("[[channel]]", "allowed = [\"10.9.0.1/32\"]\n[[channel]]", 1);
+        let allowed = Config::from_toml(&narrow).unwrap().allowed;
+        assert_eq!(allowed, ["10.9.0.1/32".parse().unwrap()]);
         let server = Config::from_toml(SERVER).unwrap();
         assert_eq!((server.end, server.min_threshold), (End::Server, 2));
         assert_eq!(server.channels[1].peer, Some("198.51.100.2:0".parse().unwrap()));

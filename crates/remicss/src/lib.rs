@@ -27,6 +27,7 @@ pub mod receiver;
 mod release;
 pub mod schedule;
 pub mod sender;
+pub mod sources;
 pub mod status;
 pub mod strangers;
 pub mod symbol;

@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ipnet::IpNet;
 use sharing::keyed::TAG_LEN;
 use tun::Device;
 use tun::interface::Interface;
@@ -33,6 +34,7 @@ use crate::outbound::Means;
 use crate::plan::Aim;
 use crate::probe::MOST_MTU;
 use crate::receiver::Limits;
+use crate::sources::Sources;
 use crate::udp::{Channel, Place};
 use planning::Planning;
 use receiving::Receiving;
@@ -137,6 +139,7 @@ impl Tunnel {
             mtu,
             overhead,
             risks: config.channels.iter().map(|channel| channel.risk).collect(),
+            sources: Sources::new(&config.allowed, config.addresses.iter().map(IpNet::addr)),
             stops: Arc::clone(&stopper.stops),
         };
         let teller = Teller {

@@ -1,5 +1,7 @@
 //! What an IP packet's headers say, and changes to them.
 
+use std::net::IpAddr;
+
 use crate::checksum::{Checksum, fold, sum};
 
 const TCP: u8 = 6;
@@ -169,6 +171,15 @@ pub(crate) fn is_v4(packet: &[u8]) -> bool {
 /// (RFC 6864).
 pub(crate) fn is_atomic(packet: &[u8]) -> bool {
     is_v4(packet) && word(packet, 6) & DONT_FRAGMENT != 0
+}
+
+/// Who an IP packet says it is from. `None` if it is none.
+pub fn source(packet: &[u8]) -> Option<IpAddr> {
+    let from = match version(packet)? {
+        Version::V4 => IpAddr::from(*addresses(packet).first_chunk::<4>()?),
+        Version::V6 => IpAddr::from(*addresses(packet).first_chunk::<16>()?),
+    };
+    Some(from)
 }
 
 /// The addresses of a packet of which it is known that it is IP: sender's, then receiver's.

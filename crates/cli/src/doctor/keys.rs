@@ -91,6 +91,7 @@ const TUNNEL: &[Key] = &[
     key("", "mu", "2.5"),
     key("", "addresses", "[\"10.9.0.2/24\"]"),
     key("", "routes", "[\"10.8.0.0/16\"]"),
+    key("", "allowed", "[\"10.9.0.0/24\"]"),
     key("", "key", "\"tunnel.key\""),
     key("", "objective", "\"privacy\""),
     key("", "scheduler", "\"planned\""),

@@ -3,7 +3,7 @@
 use super::finding::{Finding, Level};
 
 /// What to do about a risk, by what is said of it.
-const FIXES: [(&str, &str, &str); 11] = [
+const FIXES: [(&str, &str, &str); 12] = [
     ("one channel only", "channels", "add a [[channel]] over another network"),
     (
         "the second protects nothing",
@@ -33,6 +33,11 @@ const FIXES: [(&str, &str, &str); 11] = [
         "the directory on",
         "directory, listen",
         "let a firewall admit only those who are meant to come",
+    ),
+    (
+        "addresses and routes are empty",
+        "allowed",
+        "name the peer's networks, as in allowed = [\"10.9.0.0/24\"]",
     ),
     ("tamper_code is off", "tamper_code", "leave tamper_code out, at both ends"),
 ];

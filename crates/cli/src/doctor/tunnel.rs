@@ -128,7 +128,7 @@ mod tests {
         let text = "kappa = 1\nmu = 2\ntamper_code = false\naddresses = []\n\
                     [[channel]]\nserver = \"127.0.0.1:9\"\n[[channel]]\nserver = \"127.0.0.1:9\"\n";
         let risks = risks(&Config::from_toml(text).unwrap(), |_| None);
-        assert_eq!(risks.len(), 3, "{risks:?}");
+        assert_eq!(risks.len(), 4, "{risks:?}");
         for said in risks {
             assert_ne!(risk(&said).subject, "risk", "{said}");
         }

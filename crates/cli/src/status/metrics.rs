@@ -220,6 +220,7 @@ fn tunnel(metrics: &mut Metrics, labels: &str, status: &remicss::status::Status)
         ("malformed", dropped.malformed),
         ("duplicate", dropped.duplicate),
         ("tampered", dropped.tampered),
+        ("not_allowed", dropped.not_allowed),
         ("undelivered", dropped.undelivered),
     ] {
         let labels = format!("{labels},reason=\"{reason}\"");

@@ -2,15 +2,16 @@
 //! handshake needs.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tracing::{debug, info, warn};
-use tun::ip::packet_len;
+use tun::ip::{packet_len, source};
 use tun::{Checksum, Coalescer, Device, Superpacket};
 use zeroize::Zeroizing;
 
@@ -25,6 +26,7 @@ use crate::inbound::{Event, Inbound, Packets};
 use crate::keys::Keys;
 use crate::outbound::Order;
 use crate::receiver::{Counts, Received};
+use crate::sources::Sources;
 use crate::strangers::Strange;
 use crate::udp::{Channel, Inbox};
 
@@ -48,6 +50,8 @@ pub(super) struct Receiving {
     pub(super) overhead: usize,
     /// The channels' risks.
     pub(super) risks: Vec<f64>,
+    /// What the peer's packets may have as their source.
+    pub(super) sources: Sources,
     pub(super) stops: Arc<AtomicBool>,
 }
 
@@ -66,6 +70,8 @@ pub(super) struct ReceivingCounts {
     pub(super) strangers: Vec<Strange>,
     /// Packets that were not passed on, as they were none.
     pub(super) malformed: u64,
+    /// Packets that were not passed on, as the peer may not send in the name of their source.
+    pub(super) not_allowed: u64,
     /// Packets that the device did not take.
     pub(super) refused: u64,
     /// Whether there is an association.
@@ -76,7 +82,7 @@ impl Receiving {
     /// Receives until it is told to stop.
     pub(super) fn run(mut self) {
         let mut inbox = Inbox::new();
-        let mut arena = Arena::default();
+        let mut arena = Arena::new(self.sources.clone());
         let mut merges_udp = self.device.cuts_udp();
         while !self.stops.load(Ordering::Relaxed) {
             let now = self.clock.now();
@@ -88,6 +94,7 @@ impl Receiving {
             }
             self.tend(&mut arena);
             arena.write(&self.device, &mut merges_udp, &self.counts);
+            arena.foreign.tell(self.clock.now());
         }
     }
 
@@ -200,12 +207,41 @@ impl Receiving {
     }
 }
 
+/// How often it is said that the peer sends in others' names.
+const TELL_EVERY: Duration = Duration::from_secs(60);
+
 /// Packets that were received and not written yet.
-#[derive(Default)]
 struct Arena {
     bytes: Zeroizing<Vec<u8>>,
     packets: Vec<(Range<usize>, Checksum)>,
     malformed: u64,
+    sources: Sources,
+    foreign: Foreign,
+}
+
+/// Packets that were dropped because of their source.
+#[derive(Default)]
+struct Foreign {
+    count: u64,
+    /// How many of them are in the counts, and how many have been told of, when.
+    counted: u64,
+    told: u64,
+    told_at: Option<Duration>,
+    /// The source of the last.
+    last: Option<IpAddr>,
+}
+
+impl Foreign {
+    fn tell(&mut self, now: Duration) {
+        let is_due = self.told_at.is_none_or(|at| now >= at.saturating_add(TELL_EVERY));
+        let (true, Some(last)) = (is_due && self.count > self.told, self.last) else { return };
+        warn!(
+            "dropped {} packets of the peer that were not from one of its addresses, the last from {last}: if \
+             that is the peer's, or behind it, add its network to `allowed`, or to `routes`",
+            self.count - self.told
+        );
+        (self.told, self.told_at) = (self.count, Some(now));
+    }
 }
 
 impl Packets for Arena {
@@ -217,19 +253,35 @@ impl Packets for Arena {
         let mut rest = packets;
         while let Some(length) = packet_len(rest) {
             let (packet, behind) = rest.split_at(length);
+            rest = behind;
+            if !self.sources.allows(packet) {
+                self.foreign.count += 1;
+                self.foreign.last = source(packet);
+                continue;
+            }
             let start = self.bytes.len();
             self.bytes.extend_from_slice(packet);
             self.packets.push((start..self.bytes.len(), checksum));
-            rest = behind;
         }
         self.malformed += u64::from(!rest.is_empty());
     }
 }
 
 impl Arena {
+    fn new(sources: Sources) -> Self {
+        Self {
+            bytes: Zeroizing::default(),
+            packets: Vec::new(),
+            malformed: 0,
+            sources,
+            foreign: Foreign::default(),
+        }
+    }
+
     /// Writes all packets to the device, as few as they can be.
     fn write(&mut self, device: &Device, merges_udp: &mut bool, counts: &Mutex<ReceivingCounts>) {
-        if self.packets.is_empty() && self.malformed == 0 {
+        let foreign = self.foreign.count - self.foreign.counted;
+        if self.packets.is_empty() && self.malformed == 0 && foreign == 0 {
             return;
         }
         let (mut refused, mut refuses_udp) = (0, false);
@@ -257,6 +309,8 @@ impl Arena {
         let mut counts = lock(counts);
         counts.malformed += self.malformed;
         counts.refused += refused;
+        counts.not_allowed += foreign;
+        self.foreign.counted = self.foreign.count;
         self.malformed = 0;
         self.packets.clear();
         self.bytes.clear();

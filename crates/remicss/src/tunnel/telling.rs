@@ -191,6 +191,7 @@ fn dropped(sending: &SendingCounts, receiving: &ReceivingCounts) -> Dropped {
         malformed: receiver.malformed + receiver.forbidden + receiving.malformed,
         duplicate: receiver.duplicate,
         tampered: tampered.saturating_sub(corrected),
+        not_allowed: receiving.not_allowed,
         undelivered: receiving.refused,
     }
 }
