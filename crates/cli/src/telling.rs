@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn two_of_one_name_are_told_apart_by_their_sockets() {
         let (streams, channels) = (Streams::default(), Vec::new());
-        let status = Status { uptime_s: 0.0, streams, limits: None, channels };
+        let status = Status { uptime_s: 0.0, streams, limits: None, interception: None, channels };
         let told = Told::Proxy(Named { name: "office".into(), status });
         let name = |socket: &str| told.clone().named_by(Path::new(socket)).name().to_owned();
         assert_eq!(name("/run/sunder/proxy-office.sock"), "office");

@@ -5,6 +5,7 @@ mod stream;
 use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use crate::peers::Peers;
 use crate::rarely::Rarely;
 use crate::relay::{drain, reset};
 use crate::reload::{Reload, Reloader, reloads};
-use crate::status::Status;
+use crate::status::{Interception, Status};
 use crate::target::Target;
 
 /// How long rules are not looked at again, so that a program that changes many takes little of the time here.
@@ -118,7 +119,7 @@ impl Client {
         let mut streams = JoinSet::new();
         let mut finished = JoinSet::new();
         let (mut turn, mut too_many) = (Turn::default(), Rarely::default());
-        let (mut broken, mut pause) = (false, Instant::now());
+        let mut pause = Instant::now();
         tokio::pin!(stop);
         loop {
             tokio::select! {
@@ -148,8 +149,8 @@ impl Client {
                     }
                 }
                 Some(_) = finished.join_next() => {}
-                () = changed(self.changes.as_ref(), pause, broken) => {
-                    broken = !restore(self.installed.as_ref(), &self.retired);
+                () = changed(self.changes.as_ref(), pause, &tally) => {
+                    restore(self.installed.as_ref(), &self.retired, &tally);
                     pause = Instant::now() + PAUSE;
                 }
                 Some(Reload { config, answer }) = self.reloads.recv() => {
@@ -219,11 +220,17 @@ impl Client {
 impl Handle {
     /// What the client is doing.
     pub fn status(&self) -> Status {
+        let in_force = self.in_force();
         Status {
             uptime_s: self.tally.uptime().as_secs_f64(),
             streams: self.tally.streams(),
             limits: None,
-            channels: self.in_force().peers.status(),
+            interception: in_force.config.intercept.as_ref().map(|intercept| Interception {
+                port: intercept.port(),
+                in_force: !self.tally.unrestored.load(Ordering::Relaxed),
+                restored: self.tally.restored.value(),
+            }),
+            channels: in_force.peers.status(),
         }
     }
 
@@ -241,12 +248,12 @@ impl Handle {
     }
 }
 
-/// Waits until somebody has changed rules, and not less than until a pause is over. Where they are broken, that is
-/// only for a moment.
-async fn changed(changes: Option<&Changes>, pause: Instant, broken: bool) {
+/// Waits until somebody has changed rules, and not less than until a pause is over. Where they could not be restored,
+/// that is only for a moment.
+async fn changed(changes: Option<&Changes>, pause: Instant, tally: &Tally) {
     let Some(changes) = changes else { return pending().await };
     sleep_until(pause).await;
-    if broken {
+    if tally.unrestored.load(Ordering::Relaxed) {
         // It is tried again soon, whether something changes or not.
         let _ = timeout(RETRY, changes.next()).await;
     } else {
@@ -254,11 +261,18 @@ async fn changed(changes: Option<&Changes>, pause: Instant, broken: bool) {
     }
 }
 
-/// Has rules in force again that somebody has removed or changed. Returns whether all are.
-fn restore(installed: Option<&Arc<Installed>>, retired: &[Weak<Installed>]) -> bool {
+/// Has rules in force again that somebody has removed or changed, and counts that.
+fn restore(installed: Option<&Arc<Installed>>, retired: &[Weak<Installed>], tally: &Tally) {
     let retired: Vec<_> = retired.iter().filter_map(Weak::upgrade).collect();
-    // All of them, also after one that cannot be restored.
-    installed.into_iter().chain(&retired).filter(|rules| !rules.restore()).count() == 0
+    let mut unrestored = false;
+    for rules in installed.into_iter().chain(&retired) {
+        match rules.restore() {
+            Ok(true) => tally.restored.up(),
+            Ok(false) => {}
+            Err(_) => unrestored = true,
+        }
+    }
+    tally.unrestored.store(unrestored, Ordering::Relaxed);
 }
 
 /// The servers of a configuration.

@@ -109,6 +109,11 @@ impl Intercept {
         self.port
     }
 
+    /// The interfaces by which connections of other hosts come in that are intercepted.
+    pub fn interfaces(&self) -> impl Iterator<Item = &str> {
+        self.from.iter().map(|Interface(name)| name.as_str())
+    }
+
     /// Whether connections of other hosts are intercepted.
     pub fn serves_others(&self) -> bool {
         !self.from.is_empty()
@@ -291,13 +296,16 @@ impl Installed {
         Ok(())
     }
 
-    /// Has them in force again if somebody has removed or changed them. Returns whether they are.
-    pub(crate) fn restore(&self) -> bool {
+    /// Has them in force again if somebody has removed or changed them. Returns whether that was so.
+    ///
+    /// # Errors
+    /// When they cannot be restored, which is logged.
+    pub(crate) fn restore(&self) -> io::Result<bool> {
         let mut rules = self.rules();
         let table = rules.intercept.table();
         let found = nft::table(&table).ok();
         if found.is_some() && found == rules.shown {
-            return true;
+            return Ok(false);
         }
         let restored = nft(&format!("{}{}", removal(&table), rules.text));
         rules.shown = nft::table(&table).ok();
@@ -313,7 +321,7 @@ impl Installed {
                  restored: connections go out IN THE CLEAR"
             ),
         }
-        restored.is_ok()
+        restored.map(|()| true)
     }
 
     /// Intercepts no more connections, and leaves those alone that were.

@@ -44,7 +44,7 @@ impl Count {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    fn value(&self) -> u64 {
+    pub(crate) fn value(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -236,6 +236,10 @@ pub(crate) struct Tally {
     tampered: Count,
     /// Streams that did not begin because there were too many.
     pub(crate) over_limit: Count,
+    /// How often rules of interception were restored.
+    pub(crate) restored: Count,
+    /// Whether rules are missing that cannot be restored.
+    pub(crate) unrestored: AtomicBool,
     /// What strangers can cause as often as they like is logged now and then.
     strange: Mutex<Rarely>,
 }
@@ -251,6 +255,8 @@ impl Tally {
             broken: Count::default(),
             tampered: Count::default(),
             over_limit: Count::default(),
+            restored: Count::default(),
+            unrestored: AtomicBool::default(),
             strange: Mutex::default(),
         }
     }

@@ -228,6 +228,7 @@ impl Handle {
             uptime_s: self.tally.uptime().as_secs_f64(),
             streams: self.tally.streams(),
             limits: Some(limits),
+            interception: None,
             channels: meters.map(|(address, meter)| meter.channel(address.to_string())).collect(),
         }
     }

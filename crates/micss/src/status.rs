@@ -13,6 +13,9 @@ pub struct Status {
     /// A server's limits, and how often they were reached.
     #[serde(default)]
     pub limits: Option<Limits>,
+    /// A client's interception, if it intercepts.
+    #[serde(default)]
+    pub interception: Option<Interception>,
     /// A client's channels to each of its servers, or the addresses where a server listens.
     pub channels: Vec<Channel>,
 }
@@ -58,6 +61,18 @@ pub struct Limits {
     pub max_memory_bytes: u64,
     /// How often a stream was ended or refused, or had to do with short records, as there was no memory.
     pub out_of_memory: u64,
+}
+
+/// How connections are intercepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Interception {
+    /// The port that they come to.
+    pub port: u16,
+    /// Whether the rules are in force. If not, another program has removed them and they cannot be restored:
+    /// connections go out in the clear.
+    pub in_force: bool,
+    /// How often another program has removed or changed the rules, and they were restored.
+    pub restored: u64,
 }
 
 /// A channel of a client's, or an address where a server listens.

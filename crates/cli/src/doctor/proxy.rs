@@ -1,5 +1,6 @@
 //! A proxy's configuration on this host.
 
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::ptr;
 
 use micss::config::{Channel, ClientConfig, Remote};
@@ -42,13 +43,22 @@ fn entrances(config: &ClientConfig) -> Vec<Finding> {
     if let Some(intercept) = &config.intercept {
         let rights = host::Rights::of_this_process();
         findings.push(host::interception(intercept, rights, Level::Error));
-        findings.push(listener(("intercept_port".into(), ([0; 4], intercept.port()).into())));
+        findings.push(listener(("intercept_port".into(), any(intercept.port()))));
+        let interfaces = intercept.interfaces();
+        findings.extend(interfaces.filter_map(|name| links::device("intercept_from", name)));
         if intercept.serves_others() {
             let why = "of others' connections only those are carried that are intercepted";
             findings.extend(links::forwarding("intercept_from", why));
         }
     }
     findings
+}
+
+/// All addresses of this host: by both families, if it has both.
+fn any(port: u16) -> SocketAddr {
+    let v6 = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
+    let has_v6 = TcpListener::bind(v6).is_ok();
+    if has_v6 { (Ipv6Addr::UNSPECIFIED, port).into() } else { (Ipv4Addr::UNSPECIFIED, port).into() }
 }
 
 /// The channels: whether they can be used here, and whether somebody answers.

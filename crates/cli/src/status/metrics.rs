@@ -88,6 +88,14 @@ fn streams(metrics: &mut Metrics, labels: &str, named: &Named) {
     if let Some(limits) = &named.status.limits {
         limited(metrics, labels, limits);
     }
+    if let Some(interception) = &named.status.interception {
+        let help = "Whether the rules of interception are in force.";
+        let in_force = u8::from(interception.in_force);
+        metrics.add("sunder_interception_in_force", GAUGE, help, labels, in_force);
+        let help = "How often another program had removed or changed them.";
+        let name = "sunder_interception_restored_total";
+        metrics.add(name, COUNTER, help, labels, interception.restored);
+    }
     for (index, channel) in named.status.channels.iter().enumerate() {
         let (number, server) = (index + 1, escaped(&channel.server));
         let labels = format!("{labels},channel=\"{number}\",server=\"{server}\"");
@@ -295,7 +303,7 @@ mod tests {
         };
         let (streams, channels) = (Streams::default(), vec![channel]);
         let limits = Some(Limits { waiting_evicted: 17, ..Limits::default() });
-        let status = Status { uptime_s: 1.5, streams, limits, channels };
+        let status = Status { uptime_s: 1.5, streams, limits, interception: None, channels };
         let one = Named { name: "a \"b\"".into(), status };
         let text = text(&[Told::Proxy(one.clone()), Told::Serve(one)]);
         let expected = "# HELP sunder_uptime_seconds How long it has run.\n\

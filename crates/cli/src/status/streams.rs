@@ -1,6 +1,6 @@
 //! What `sunder status` shows of a proxy or a server.
 
-use micss::status::{Channel, Limits, Status, Streams};
+use micss::status::{Channel, Interception, Limits, Status, Streams};
 
 use super::{rate, said};
 use crate::table::{Side, aligned};
@@ -27,7 +27,8 @@ pub(super) fn page(kind: &str, now: &Named, before: Option<&Status>) -> String {
     let running = format!("{kind} {name}  running for {:.0} s", status.uptime_s);
     let channels = aligned(&COLUMNS.map(|(_, side)| side), &channels(status, before));
     let limits = status.limits.as_ref().map(limits).unwrap_or_default();
-    format!("{running}\n\n  {}\n{limits}\n{channels}", streams(&status.streams))
+    let interception = status.interception.as_ref().map(interception).unwrap_or_default();
+    format!("{running}\n\n  {}\n{limits}{interception}\n{channels}", streams(&status.streams))
 }
 
 /// A server's limits, a line for each: what there is, how much may be, and how often that was reached.
@@ -53,6 +54,16 @@ fn limits(limits: &Limits) -> String {
         mib(limits.memory_bytes),
         mib(limits.max_memory_bytes),
     )
+}
+
+fn interception(interception: &Interception) -> String {
+    let Interception { port, in_force, restored } = interception;
+    let missing = if *in_force { "" } else { ", RULES MISSING: in the clear" };
+    let restored = match restored {
+        0 => String::new(),
+        times => format!(", rules removed by another program and restored: {times}"),
+    };
+    format!("  interception: at port {port}{missing}{restored}\n")
 }
 
 fn streams(streams: &Streams) -> String {
@@ -116,7 +127,7 @@ mod tests {
             tampered: 0,
         };
         let (streams, channels) = (Streams::default(), vec![channel]);
-        let status = Status { uptime_s: 1.0, streams, limits: None, channels };
+        let status = Status { uptime_s: 1.0, streams, limits: None, interception: None, channels };
         Named { name: "office".into(), status }
     }
 
@@ -141,6 +152,20 @@ mod tests {
         let row =
             ["1", "192.0.2.1:6522", "4", "10", "1", "12.5 ms", "8.0", "2.0", "25 %", "0", "1"];
         assert_eq!(last_line(&second), row, "{second}");
+    }
+
+    #[test]
+    fn rules_that_are_missing_are_named() {
+        let said = |in_force, restored| {
+            let mut proxy = one();
+            proxy.status.interception = Some(Interception { port: 522, in_force, restored });
+            page("proxy", &proxy, None).lines().nth(3).unwrap().to_owned()
+        };
+        assert_eq!(said(true, 0), "  interception: at port 522");
+        let restored =
+            "  interception: at port 522, rules removed by another program and restored: 2";
+        assert_eq!(said(true, 2), restored);
+        assert!(said(false, 0).ends_with("port 522, RULES MISSING: in the clear"));
     }
 
     #[test]

@@ -1,0 +1,443 @@
+//! The states of the host that the matrix is tried in: what dies, what is missing, and what is somebody else's.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use socket2::{Domain, Socket, Type};
+
+use crate::captures::{CHANNEL_PORT, clear_packets};
+use crate::house::{House, SUNDER, until};
+use crate::matrix::Outcome::{self, Answered, Refused};
+use crate::matrix::{
+    ANSWER, CELLS, Cell, Kind, Matrix, PORT, SERVICE, SETTINGS, TIMEOUT, answer, ask,
+    assert_nobody, listen, squat, wildcards,
+};
+
+/// The captures show what goes out in the clear.
+pub(crate) fn without_a_proxy() {
+    let matrix = Matrix::new();
+    for cell in CELLS {
+        assert_eq!(matrix.connect(cell).unwrap(), ANSWER);
+    }
+    let addresses = CELLS.map(|cell| matrix.address(cell));
+    let clear = clear_packets(&matrix.house.captures(), CHANNEL_PORT);
+    assert!(addresses.iter().all(|address| clear[address] >= 4), "{clear:?}");
+}
+
+pub(crate) fn alive() {
+    let matrix = Matrix::new();
+    let _proxy = matrix.proxy();
+    matrix.expect("alive", [Answered; 4]);
+}
+
+pub(crate) fn killed() {
+    let matrix = Matrix::new();
+    matrix.kill_a_proxy();
+    matrix.expect("killed", [Refused; 4]);
+}
+
+pub(crate) fn restarted() {
+    let matrix = Matrix::new();
+    matrix.kill_a_proxy();
+    let _proxy = matrix.proxy();
+    matrix.expect("restarted", [Answered; 4]);
+}
+
+/// Somebody listens where the proxy did.
+fn killed_and_its_port_taken(state: &str, addresses: &[SocketAddr], kind: Kind) {
+    let matrix = Matrix::new();
+    matrix.kill_a_proxy();
+    let squatters = squat(&matrix, addresses, kind);
+    let log = matrix.failed_start();
+    assert!(log.contains("cannot intercept at port 6522"), "{log}");
+    assert!(log.contains("rules that are there"), "{log}");
+    let found = CELLS.map(|cell| (cell, matrix.connect(cell)));
+    assert_nobody(&squatters);
+    matrix.found(state, [Refused; 4], found);
+}
+
+pub(crate) fn killed_and_its_port_taken_by_wildcard() {
+    let state = "killed, port taken at 0.0.0.0 and [::]";
+    killed_and_its_port_taken(state, &wildcards(PORT), Kind::Own);
+}
+
+pub(crate) fn killed_and_its_port_taken_by_one_listener() {
+    let state = "killed, port taken at [::] by both families";
+    killed_and_its_port_taken(state, &wildcards(PORT)[1..], Kind::Both);
+}
+
+pub(crate) fn killed_and_its_port_taken_on_loopback() {
+    let state = "killed, port taken at 127.0.0.1 and [::1]";
+    let loopback = ["127.0.0.1:6522", "[::1]:6522"].map(|address| address.parse().unwrap());
+    killed_and_its_port_taken(state, &loopback, Kind::Own);
+}
+
+pub(crate) fn killed_and_its_port_taken_on_the_lan() {
+    let state = "killed, port taken at the addresses that others come to";
+    let house = House::new();
+    let lan = [house.v4("client", "lan").into(), house.v6("client", "lan").into()];
+    drop(house);
+    killed_and_its_port_taken(state, &lan.map(|address: IpAddr| (address, PORT).into()), Kind::Own);
+}
+
+/// Somebody listens where the connections go to, at all addresses: also at those that are not this host's.
+pub(crate) fn killed_and_the_services_port_taken() {
+    let matrix = Matrix::new();
+    matrix.kill_a_proxy();
+    let squatters = squat(&matrix, &wildcards(SERVICE), Kind::Own);
+    let found = CELLS.map(|cell| (cell, matrix.connect(cell)));
+    assert_nobody(&squatters);
+    matrix.found("killed, the service's port taken", [Refused; 4], found);
+}
+
+/// Somebody keeps the proxy from its first start.
+pub(crate) fn kept_from_starting() {
+    for squatted in ["127.0.0.1:6522", "[::1]:6522"] {
+        let matrix = Matrix::new();
+        let squatters = squat(&matrix, &[squatted.parse().unwrap()], Kind::Own);
+        let log = matrix.failed_start();
+        assert!(log.contains("cannot intercept at port 6522"), "{log}");
+        assert!(
+            log.contains(
+                "are refused until it starts; `nft delete table inet sunder_6522_refused`"
+            ),
+            "{log}"
+        );
+        let found = CELLS.map(|cell| (cell, matrix.connect(cell)));
+        assert_nobody(&squatters);
+        drop(squatters);
+        let doctor = matrix.house.run("client", SUNDER, &["doctor"]).stdout;
+        let doctor = String::from_utf8(doctor).unwrap();
+        assert!(doctor.contains("nft delete table inet sunder_6522_refused"), "{doctor}");
+        matrix.found(&format!("kept from starting by {squatted}"), [Refused; 4], found);
+    }
+}
+
+/// It cannot start for a reason that has nothing to do with interception.
+pub(crate) fn kept_from_listening_elsewhere() {
+    let matrix = Matrix::new();
+    let taken = "127.0.0.1:1080";
+    let _taken = squat(&matrix, &[taken.parse().unwrap()], Kind::Own);
+    let config = matrix.house.proxy_toml(&format!("socks = \"{taken}\"\n{SETTINGS}"));
+    let arguments = ["proxy", "--config", config.to_str().unwrap()];
+    let mut proxy = matrix.house.start("client", SUNDER, &arguments);
+    assert!(!proxy.ended_well());
+    proxy.wait_for("cannot listen on 127.0.0.1:1080", 1);
+    proxy.wait_for("nft delete table inet sunder_6522_refused", 1);
+    matrix.expect("kept from listening for SOCKS5", [Refused; 4]);
+}
+
+/// Another configuration: what it says holds, or if it cannot be had, what was before.
+pub(crate) fn reloaded() {
+    let other_port = SETTINGS.replace("6522", "6523");
+    for (state, port_is_taken) in
+        [("reloaded", false), ("reloaded, but the new port is taken", true)]
+    {
+        let matrix = Matrix::new();
+        let proxy = matrix.proxy();
+        let squatters = if port_is_taken { wildcards(6523).to_vec() } else { Vec::new() };
+        let squatters = squat(&matrix, &squatters, Kind::Own);
+        matrix.house.proxy_toml(&other_port);
+        proxy.signal("-HUP");
+        let said = ["the configuration was read again", "the configuration before stays in force"];
+        proxy.wait_for(said[usize::from(port_is_taken)], 1);
+        let found = CELLS.map(|cell| (cell, matrix.connect(cell)));
+        assert_nobody(&squatters);
+        matrix.found(state, [Answered; 4], found);
+        drop(proxy);
+    }
+}
+
+/// And when they give up, it starts, and nothing is left of that.
+pub(crate) fn kept_from_starting_for_a_while() {
+    let matrix = Matrix::new();
+    let squatters = squat(&matrix, &wildcards(PORT), Kind::Own);
+    matrix.failed_start();
+    drop(squatters);
+    let proxy = matrix.proxy();
+    assert!(!proxy.log().contains("nft delete"), "{}", proxy.log());
+    let tables = matrix.house.ask("client", "nft", &["list", "tables"]);
+    assert_eq!(tables, "table inet sunder_6522\n");
+    matrix.expect("started after all", [Answered; 4]);
+}
+
+/// A second start does not touch the first.
+pub(crate) fn started_twice() {
+    let matrix = Matrix::new();
+    let _proxy = matrix.proxy();
+    let before = matrix.house.ask("client", "nft", &["-s", "list", "ruleset"]);
+    let log = matrix.failed_start();
+    assert!(log.contains("carried by the proxy that runs at this port"), "{log}");
+    assert_eq!(matrix.house.ask("client", "nft", &["-s", "list", "ruleset"]), before);
+    matrix.expect("started twice", [Answered; 4]);
+}
+
+/// The rules are there, and a listener for one family only.
+fn one_listener(state: &str, address: SocketAddr, expected: [Outcome; 4]) {
+    let matrix = Matrix::new();
+    let config = matrix.house.proxy_toml(SETTINGS);
+    let arguments = ["proxy", "--print-rules", "--config", config.to_str().unwrap()];
+    let printed = matrix.house.ask("client", SUNDER, &arguments);
+    let rules = matrix.house.write("rules", printed);
+    matrix.house.ask("client", "nft", &["-f", rules.to_str().unwrap()]);
+    let host = matrix.house.host("client");
+    let listener = host.run(|| listen(address, Kind::Transparent)).unwrap().unwrap();
+    thread::spawn(move || listener.incoming().flatten().for_each(answer));
+    matrix.expect(state, expected);
+}
+
+pub(crate) fn without_a_listener_by_ipv6() {
+    let [v4, _] = wildcards(PORT);
+    one_listener("no IPv6 listener", v4, [Answered, Refused, Answered, Refused]);
+}
+
+pub(crate) fn without_a_listener_by_ipv4() {
+    let [_, v6] = wildcards(PORT);
+    one_listener("no IPv4 listener", v6, [Refused, Answered, Refused, Answered]);
+}
+
+pub(crate) fn without_ipv6_on_loopback() {
+    for state in ["lo without IPv6", "lo without IPv6, killed"] {
+        let matrix = Matrix::new();
+        lose_ipv6_on_loopback(&matrix);
+        let config = matrix.house.proxy_toml(SETTINGS);
+        let arguments = ["proxy", "--config", config.to_str().unwrap()];
+        let proxy = matrix.house.start("client", SUNDER, &arguments);
+        proxy.wait_for("intercepted", 1);
+        proxy.wait_for("lo has no IPv6", 1);
+        if state.ends_with("killed") {
+            drop(proxy);
+            matrix.expect(state, [Refused; 4]);
+        } else {
+            matrix.expect(state, [Answered, Refused, Answered, Answered]);
+            drop(proxy);
+        }
+    }
+}
+
+/// The proxy lives, and `lo` loses its IPv6.
+pub(crate) fn ipv6_lost_on_loopback() {
+    let matrix = Matrix::new();
+    let _proxy = matrix.proxy();
+    lose_ipv6_on_loopback(&matrix);
+    matrix.expect("lo loses IPv6", [Answered, Refused, Answered, Answered]);
+}
+
+/// Then not even `::1` is the host's own: a default route would lead it out.
+fn lose_ipv6_on_loopback(matrix: &Matrix) {
+    let host = matrix.house.host("client");
+    host.set("net/ipv6/conf/lo/disable_ipv6", "1").unwrap();
+    let router = matrix.house.v6("server", "a").to_string();
+    matrix.house.ask("client", "ip", &["-6", "route", "add", "default", "via", &router]);
+}
+
+/// Applications that insist on an interface, where nothing of this host's own can go.
+pub(crate) fn bound_to_an_interface() {
+    for state in ["bound to an interface", "bound to an interface, killed"] {
+        let matrix = Matrix::new();
+        let proxy = matrix.proxy();
+        let proxy = (!state.ends_with("killed")).then_some(proxy);
+        let routers = (matrix.house.v4("server", "a"), matrix.house.v6("server", "a"));
+        let (v4, v6) = (routers.0.to_string(), routers.1.to_string());
+        matrix.house.ask("client", "ip", &["route", "add", "default", "via", &v4]);
+        matrix.house.ask("client", "ip", &["-6", "route", "add", "default", "via", &v6]);
+        let connect = |cell: Cell| {
+            let address: SocketAddr = (matrix.address(cell), SERVICE).into();
+            let Cell(host, link, _) = cell;
+            let device = if host == "client" { link } else { "lan" };
+            let connected = matrix.house.host(host).run(|| {
+                let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+                socket.bind_device(Some(device.as_bytes()))?;
+                socket.connect_timeout(&address.into(), TIMEOUT)?;
+                Ok(TcpStream::from(socket))
+            });
+            (cell, connected.unwrap().and_then(|mut stream| ask(&mut stream)))
+        };
+        let found = CELLS.map(connect);
+        let forwarded = if proxy.is_some() { Answered } else { Refused };
+        matrix.found(state, [Refused, Refused, forwarded, forwarded], found);
+    }
+}
+
+/// Routing rules and routes of the proxy's are deleted, if it has any.
+fn without(state: &str, killed: bool, delete: impl Fn(&Matrix, &str)) {
+    let matrix = Matrix::new();
+    let proxy = matrix.proxy();
+    delete(&matrix, "-4");
+    delete(&matrix, "-6");
+    if killed {
+        drop(proxy);
+        matrix.expect(state, [Refused; 4]);
+    } else {
+        matrix.expect(state, [Answered; 4]);
+        drop(proxy);
+    }
+}
+
+fn delete_rules(matrix: &Matrix, family: &str) {
+    while matrix.house.ask("client", "ip", &[family, "rule"]).contains("fwmark") {
+        let rules = matrix.house.ask("client", "ip", &[family, "rule"]);
+        let rule = rules.lines().find(|line| line.contains("fwmark")).unwrap();
+        let priority = rule.split(':').next().unwrap();
+        matrix.house.ask("client", "ip", &[family, "rule", "del", "priority", priority]);
+    }
+}
+
+fn delete_routes(matrix: &Matrix, family: &str) {
+    let table = (0x534E_0000 + u32::from(PORT)).to_string();
+    matrix.house.run("client", "ip", &[family, "route", "flush", "table", &table]);
+}
+
+pub(crate) fn without_routing_rules() {
+    without("routing rules deleted", false, delete_rules);
+    without("routing rules deleted, killed", true, delete_rules);
+}
+
+pub(crate) fn without_routes() {
+    without("routes deleted", false, delete_routes);
+    without("routes deleted, killed", true, delete_routes);
+}
+
+/// Somebody's firewall has the kernel track no connections, so it redirects none.
+pub(crate) fn untracked() {
+    let matrix = Matrix::new();
+    let _proxy = matrix.proxy();
+    let rules = "table inet other {\n\
+                 chain out { type filter hook output priority -300; tcp dport 8080 notrack; }\n\
+                 chain pre { type filter hook prerouting priority -300; tcp dport 8080 notrack; }\n\
+                 }\n";
+    let rules = matrix.house.write("rules", rules);
+    matrix.house.ask("client", "nft", &["-f", rules.to_str().unwrap()]);
+    matrix.expect("untracked", [Refused; 4]);
+}
+
+/// Another program removes or changes the rules, and the proxy restores them.
+pub(crate) fn restored() {
+    for change in [
+        "delete table inet sunder_6522",
+        "flush ruleset",
+        "insert rule inet sunder_6522 local accept",
+        "flush chain inet sunder_6522 leaving",
+    ] {
+        let matrix = Matrix::new();
+        let proxy = matrix.proxy();
+        let rules = || matrix.house.run("client", "nft", &["-s", "list", "ruleset"]).stdout;
+        let before = rules();
+        let words: Vec<&str> = change.split(' ').collect();
+        for times in 1..3 {
+            matrix.house.ask("client", "nft", &words);
+            proxy.wait_for("which are restored", times);
+            assert_eq!(rules(), before, "{change}");
+        }
+        let variable = format!("RUNTIME_DIRECTORY={}", matrix.house.path("").display());
+        let status = matrix.house.ask("client", "env", &[&variable, SUNDER, "status"]);
+        let told = "interception: at port 6522, rules removed by another program and restored: 2";
+        assert!(status.contains(told), "{status}");
+        matrix.expect(&format!("{change}, and restored"), [Answered; 4]);
+    }
+}
+
+/// Connections to the service, as they are before they have asked anything.
+fn connections(matrix: &Matrix) -> [(Cell, TcpStream); 4] {
+    CELLS.map(|cell| {
+        let address: SocketAddr = (matrix.address(cell), SERVICE).into();
+        let connect = || TcpStream::connect_timeout(&address, TIMEOUT);
+        (cell, matrix.house.host(cell.0).run(connect).unwrap().unwrap())
+    })
+}
+
+/// Connections under way when the proxy is killed, which the kernel then forgets, and takes for parts of none.
+pub(crate) fn killed_with_connections_under_way() {
+    for state in ["under way", "under way and forgotten", "under way and of no connection"] {
+        let matrix = Matrix::new();
+        let proxy = matrix.proxy();
+        let streams = connections(&matrix);
+        until("all four are carried", || matrix.reached.load(Ordering::Relaxed) == 4);
+        if state.ends_with("no connection") {
+            let host = matrix.house.host("client");
+            host.set("net/netfilter/nf_conntrack_tcp_loose", "0").unwrap();
+        }
+        drop(proxy);
+        if state != "under way" {
+            forget_connections(&matrix);
+        }
+        let found = streams.map(|(cell, mut stream)| (cell, ask(&mut stream)));
+        matrix.found(&format!("killed, {state}"), [Refused; 4], found);
+    }
+}
+
+/// The kernel forgets what it knows of connections when a host's tracking is off for a moment.
+fn forget_connections(matrix: &Matrix) {
+    let host = matrix.house.host("client");
+    let path = "net/netfilter/nf_conntrack_tcp_timeout_";
+    for state in ["established", "close_wait", "fin_wait", "close", "last_ack", "time_wait"] {
+        host.set(&format!("{path}{state}"), "0").unwrap();
+    }
+}
+
+/// What began before the proxy started is cut, rather than going on as it is.
+pub(crate) fn begun_before_the_proxy() {
+    let matrix = Matrix::new();
+    let streams = connections(&matrix);
+    let _proxy = matrix.proxy();
+    let mut refused = 0;
+    for (_, mut stream) in streams {
+        refused += usize::from(ask(&mut stream).is_err());
+    }
+    assert_eq!(refused, 4);
+    let captures = matrix.house.captures();
+    for capture in captures {
+        assert!(!capture.windows(5).any(|bytes| bytes == b"hello"), "in the clear");
+    }
+}
+
+/// Services of this host, and of hosts behind it, answer those who come from where connections are
+/// intercepted to.
+pub(crate) fn answers_are_left_alone() {
+    let matrix = Matrix::new();
+    let settings = "intercept = \"ip daddr 10.0.0.0/8\"\nintercept_from = [\"lan\"]";
+    let _proxy = matrix.house.proxy(settings);
+    for host in ["client", "user"] {
+        let any = "0.0.0.0:9000".parse().unwrap();
+        let service = matrix.house.host(host).run(|| listen(any, Kind::Own)).unwrap().unwrap();
+        thread::spawn(move || service.incoming().flatten().for_each(answer));
+        let link = if host == "client" { "a" } else { "lan" };
+        let address: SocketAddr = (matrix.house.v4(host, link), 9000).into();
+        let connect = || TcpStream::connect_timeout(&address, TIMEOUT);
+        let mut stream = matrix.house.host("server").run(connect).unwrap().unwrap();
+        assert_eq!(ask(&mut stream).unwrap(), ANSWER, "{host}");
+    }
+}
+
+/// Others are served where the configuration says so, and nowhere else: neither what they send to somebody else by
+/// way of this host, nor what they send to its port.
+pub(crate) fn others_are_not_served_unasked() {
+    let matrix = Matrix::new();
+    let host = matrix.house.host("client");
+    host.set("net/ipv4/ip_forward", "0").unwrap();
+    host.set("net/ipv6/conf/all/forwarding", "0").unwrap();
+    let rules = "table inet other {\n\
+         chain forward { type filter hook forward priority 0; policy drop; }\n\
+         }\n";
+    let rules = matrix.house.write("rules", rules);
+    matrix.house.ask("client", "nft", &["-f", rules.to_str().unwrap()]);
+    let proxy = matrix.house.proxy("intercept = \"tcp dport 8080\"\nintercept_port = 6522");
+    for cell in &CELLS[2..] {
+        matrix.connect(*cell).unwrap_err();
+    }
+    let port = |address: IpAddr| SocketAddr::from((address, PORT));
+    for address in
+        [matrix.house.v4("client", "lan").into(), matrix.house.v6("client", "lan").into()]
+    {
+        let connect = || TcpStream::connect_timeout(&port(address), TIMEOUT);
+        let error = matrix.house.host("user").run(connect).unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+    }
+    assert!(!proxy.log().contains("stream"), "{}", proxy.log());
+    assert_eq!(matrix.reached.load(Ordering::Relaxed), 0);
+    let found: BTreeMap<_, _> = clear_packets(&matrix.house.captures(), CHANNEL_PORT);
+    assert!(found.is_empty(), "{found:?}");
+}
