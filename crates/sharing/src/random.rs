@@ -26,9 +26,9 @@ use zeroize::Zeroizing;
 
 use keystream::{Keystream, SEED_LEN};
 
-/// How many bytes a seeded generator makes under one key, in blocks of 16: 1 MiB. A distinguisher's
-/// advantage over 2^16 blocks of a 128-bit permutation is below 2^-96.
-pub const KEY_BUDGET: u64 = 1 << 20;
+/// How many bytes a seeded generator makes under one key, in blocks of 16: 16 MiB. A distinguisher's
+/// advantage over 2^20 blocks of a 128-bit permutation is below 2^-88.
+pub const KEY_BUDGET: u64 = 1 << 24;
 
 /// The operating system gave no random bytes. Nothing can be shared without them.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
@@ -225,11 +225,12 @@ mod tests {
 
     #[test]
     fn replaces_its_key_by_budget() {
-        let budget = usize::try_from(KEY_BUDGET).unwrap();
-        let mut bytes = vec![0; budget];
+        let (left, mut bytes) = (4096, [0; 4096]);
         let mut seeded = Seeded::unkeyed();
         let mut remaining = |lengths: &[usize]| loop {
             let remaining = within_a_tick(&mut seeded, |seeded| {
+                assert_eq!(seeded.remaining, KEY_BUDGET);
+                seeded.remaining = left;
                 for len in lengths {
                     seeded.fill(&mut bytes[..*len]).unwrap();
                 }
@@ -239,9 +240,9 @@ mod tests {
                 return remaining;
             }
         };
-        assert_eq!(remaining(&[budget]), 0, "the whole budget is one key's");
-        assert_eq!(remaining(&[budget, 100]), KEY_BUDGET - 112, "the next byte is another's");
-        assert_eq!(remaining(&[100, 1, 1]), KEY_BUDGET - 112 - 32, "a byte takes a block");
+        assert_eq!(remaining(&[4096]), 0, "all that is left is the key's");
+        assert_eq!(remaining(&[4096, 100]), KEY_BUDGET - 112, "the next byte is another's");
+        assert_eq!(remaining(&[100, 1, 1]), left - 112 - 32, "a byte takes a block");
     }
 
     /// A copy of a virtual machine goes on with the same memory. This is what it makes once its clock has ticked.
