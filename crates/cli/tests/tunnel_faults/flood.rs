@@ -118,14 +118,22 @@ impl Capture {
 
     /// The payloads that have come to a port since the last call.
     pub(crate) fn take(&mut self, port: u16) -> Vec<Vec<u8>> {
+        let came = self.take_all().into_iter();
+        came.filter(|(_, to, _)| *to == port).map(|(.., payload)| payload).collect()
+    }
+
+    /// All payloads that have come since the last call, with where from and to which port.
+    pub(crate) fn take_all(&mut self) -> Vec<(SocketAddr, u16, Vec<u8>)> {
         let mut payloads = Vec::new();
         let mut packet = vec![0; 1 << 16];
         while let Ok(length) = self.0.read(&mut packet) {
             let ip = &packet[..length];
             let udp = &ip[usize::from(ip[0] & 15) * 4..];
             // Not several at once, as they are when the kernel has not cut them yet.
-            if udp[2..4] == port.to_be_bytes() && udp.len() <= WHOLE + 8 {
-                payloads.push(udp[8..].to_vec());
+            if udp.len() <= WHOLE + 8 {
+                let [from, to] = [[udp[0], udp[1]], [udp[2], udp[3]]].map(u16::from_be_bytes);
+                let ip = Ipv4Addr::new(ip[12], ip[13], ip[14], ip[15]);
+                payloads.push((SocketAddr::from((ip, from)), to, udp[8..].to_vec()));
             }
         }
         payloads

@@ -17,6 +17,7 @@ mod relayed_channels;
 mod small_packets;
 mod strangers;
 mod stream;
+mod takeover;
 mod terms;
 
 use std::process::ExitCode;
@@ -44,6 +45,9 @@ fn main() -> ExitCode {
         killed_ends::a_killed_client_comes_back_at_once,
         relayed_channels::a_channel_that_tampers_is_found_out,
         relayed_channels::a_client_with_another_address_is_followed,
+        takeover::tokens_and_numbers_take_no_channel_over,
+        takeover::copies_that_are_faster_take_no_channel_over,
+        takeover::a_roaming_client_is_followed_and_another_is_not,
         ipv6::a_tunnel_over_ipv6_carries_both,
         small_packets::small_packets_share_the_headers,
         terms::a_client_may_want_a_higher_floor,

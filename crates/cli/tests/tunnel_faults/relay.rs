@@ -25,7 +25,11 @@ struct Shared {
     inner: UdpSocket,
     /// What faces the server, and where that is.
     outer: Mutex<Arc<UdpSocket>>,
-    server: SocketAddr,
+    server: Mutex<SocketAddr>,
+    /// Another address, from which everything is sent first, and where it is sent.
+    thief: Mutex<Option<(Arc<UdpSocket>, SocketAddr)>>,
+    /// The first bytes of what came to that address.
+    stolen: Mutex<Vec<u8>>,
 }
 
 /// How often it is looked whether to stop, or whether another socket faces the server.
@@ -43,7 +47,9 @@ impl Relay {
             client: Mutex::new(None),
             inner,
             outer: Mutex::new(Arc::new(outer(host))),
-            server,
+            server: Mutex::new(server),
+            thief: Mutex::default(),
+            stolen: Mutex::default(),
         });
         let start = |pass: fn(&Shared, &mut Datagram)| {
             let shared = Arc::clone(&shared);
@@ -55,7 +61,8 @@ impl Relay {
                 }
             })
         };
-        let threads = vec![start(Shared::pass_there), start(Shared::pass_back)];
+        let passes = [Shared::pass_there, Shared::pass_back, Shared::steal];
+        let threads = passes.map(start).into();
         Self { shared, threads }
     }
 
@@ -67,6 +74,25 @@ impl Relay {
     /// From now on, changes a bit in every datagram to the client.
     pub(crate) fn tamper_back(&self) {
         self.shared.tampers_back.store(true, Ordering::Relaxed);
+    }
+
+    /// From now on, sends all that it passes on from another address first: to the server at this address,
+    /// and to the client. It passes on what comes to that address, too.
+    pub(crate) fn copy_from(&self, host: &Host, own: SocketAddr, server: SocketAddr) {
+        let socket = host.run(|| UdpSocket::bind(own)).unwrap().unwrap();
+        socket.set_read_timeout(Some(LOOK)).unwrap();
+        *self.shared.thief.lock().unwrap() = Some((Arc::new(socket), server));
+    }
+
+    /// The first bytes of what came to the address that copies are sent from.
+    pub(crate) fn stolen(&self) -> Vec<u8> {
+        self.shared.stolen.lock().unwrap().clone()
+    }
+
+    /// From now on, sends to the server at another address, from another address.
+    pub(crate) fn change_address(&self, host: &Host, server: SocketAddr) {
+        *self.shared.server.lock().unwrap() = server;
+        self.change_port(host);
     }
 
     /// From now on, sends to the server from another port; what comes to the old one is lost.
@@ -101,15 +127,37 @@ impl Shared {
     fn pass_there(&self, datagram: &mut Datagram) {
         let Ok((length, from)) = self.inner.recv_from(&mut datagram.bytes) else { return };
         *self.client.lock().unwrap() = Some(from);
+        self.copy(&datagram.bytes[..length], None);
         let outer = Arc::clone(&self.outer.lock().unwrap());
-        let _ = outer.send_to(datagram.changed(length, &self.tampers_there), self.server);
+        let server = *self.server.lock().unwrap();
+        let _ = outer.send_to(datagram.changed(length, &self.tampers_there), server);
     }
 
     fn pass_back(&self, datagram: &mut Datagram) {
         let outer = Arc::clone(&self.outer.lock().unwrap());
         let Ok(length) = outer.recv(&mut datagram.bytes) else { return };
         let Some(client) = *self.client.lock().unwrap() else { return };
+        self.copy(&datagram.bytes[..length], Some(client));
         let _ = self.inner.send_to(datagram.changed(length, &self.tampers_back), client);
+    }
+}
+
+impl Shared {
+    /// Sends a datagram from the other address, to the server if to nobody else.
+    fn copy(&self, bytes: &[u8], to: Option<SocketAddr>) {
+        if let Some((thief, server)) = &*self.thief.lock().unwrap() {
+            let _ = thief.send_to(bytes, to.unwrap_or(*server));
+        }
+    }
+
+    /// Notes what comes to the other address, and passes it on to the client in the server's name.
+    fn steal(&self, datagram: &mut Datagram) {
+        let thief = self.thief.lock().unwrap().as_ref().map(|(socket, _)| Arc::clone(socket));
+        let Some(thief) = thief else { return thread::sleep(LOOK) };
+        let Ok(length) = thief.recv(&mut datagram.bytes) else { return };
+        self.stolen.lock().unwrap().extend(datagram.bytes.first());
+        let client = *self.client.lock().unwrap();
+        let _ = client.map(|client| self.inner.send_to(&datagram.bytes[..length], client));
     }
 }
 

@@ -1,0 +1,326 @@
+//! Somebody who reads one channel, or who is told all tokens and numbers so far, tries to have another
+//! channel's datagrams sent to themselves.
+
+use std::collections::HashSet;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use lab::Host;
+
+use crate::flood::Capture;
+use crate::pair::{
+    CLIENT, PORT, Pair, SERVER, THREE_LINKS, Way, in_one_of_three, network, over, until,
+};
+use crate::relay::Relay;
+use crate::stream::{Pace, Stream};
+
+/// A third host, with a link to either, and one more to the server.
+const ATTACKER: &str = r#"
+[hosts.attacker]
+[links.d]
+hosts = ["client", "attacker"]
+[links.e]
+hosts = ["attacker", "server"]
+[links.f]
+hosts = ["attacker", "server"]
+"#;
+
+/// The ports of the server's channels.
+const PORTS: [u16; 3] = [6521, 6522, 6523];
+
+/// The settings of both ends, without roaming and with it.
+const SETTINGS: &str = "kappa = 2\nmu = 3";
+const ROAMING: &str = "kappa = 2\nmu = 3\nroaming = true";
+
+/// A datagram's kind.
+const CONTROL: u8 = 2;
+const CHALLENGE: u8 = 5;
+
+/// How many numbers ahead the next control symbol may be.
+const AHEAD: u32 = 64;
+
+/// How many datagrams it sends at least.
+const MANY: usize = 5000;
+
+/// What a header has, beside its first byte: where its number is, and its token.
+const NUMBER: std::ops::Range<usize> = 1..4;
+const TOKEN: std::ops::Range<usize> = 4..12;
+const HEADER: usize = 12;
+
+/// A tunnel whose server is reached at every link's address, with a port for each channel.
+fn start(roaming: bool) -> Pair {
+    let network = network(&format!("{THREE_LINKS}{ATTACKER}"));
+    let way = |(way, port): (Way, u16)| {
+        let listen = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port);
+        Way::new(listen, SocketAddr::new(way.server.ip(), port))
+    };
+    let ways: Vec<Way> = over(&network, &["a", "b", "c"]).into_iter().zip(PORTS).map(way).collect();
+    Pair::start_unlike(network, [SETTINGS, if roaming { ROAMING } else { SETTINGS }], &ways)
+}
+
+/// What somebody sends who is told the tokens and numbers of the second channel as they come, and reads the
+/// first: shares of control symbols up to so many numbers ahead, with a token of before.
+fn next(first: &[Vec<u8>], second: &[Vec<u8>], ahead: u32) -> Vec<Vec<u8>> {
+    let (Some(newest), Some(last)) = (first.last(), second.last()) else { return Vec::new() };
+    let [a, b, c]: [u8; 3] = newest[NUMBER].try_into().unwrap();
+    let newest = u32::from_be_bytes([0, a, b, c]);
+    let next = |ahead: u32| {
+        let mut next = vec![CONTROL << 4 | 1; HEADER + 1];
+        next[NUMBER].copy_from_slice(&(newest + ahead).to_be_bytes()[1..]);
+        next[TOKEN].copy_from_slice(&last[TOKEN]);
+        next
+    };
+    (1..=ahead).map(next).collect()
+}
+
+/// What has come, as it was, and with other shares.
+fn again(second: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let changed = |datagram: &Vec<u8>| {
+        let mut changed = datagram.clone();
+        changed[HEADER] ^= 1;
+        changed
+    };
+    second.iter().flat_map(|datagram| [changed(datagram), datagram.clone()]).collect()
+}
+
+/// What came to a socket, by kind.
+fn kinds(socket: &UdpSocket) -> Vec<u8> {
+    let mut bytes = [0; 2048];
+    let came = std::iter::from_fn(|| socket.recv(&mut bytes).ok().map(|_| bytes[0] >> 4));
+    came.collect()
+}
+
+fn socket(host: &Host) -> UdpSocket {
+    let socket = host.run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))).unwrap().unwrap();
+    socket.set_nonblocking(true).unwrap();
+    socket
+}
+
+/// Who attacks the second channel where it arrives at an end: from an address of their own and, at the server,
+/// from another port of the client's.
+struct Attacker<'a> {
+    pair: &'a Pair,
+    capture: Capture,
+    sockets: Vec<(UdpSocket, Ipv4Addr)>,
+    /// Where the second channel's datagrams come from, and to which port.
+    second: Option<(SocketAddr, u16)>,
+    /// Shares of the first channel, and of the second, since the last look.
+    seen: [Vec<Vec<u8>>; 2],
+    sent: usize,
+    /// The kinds of what it was sent.
+    stolen: Vec<u8>,
+}
+
+impl<'a> Attacker<'a> {
+    fn new(pair: &'a Pair, end: &str) -> Self {
+        let address = |link: &str| pair.network().address(end, link).unwrap();
+        let sockets = if end == "server" {
+            vec![
+                (socket(pair.host("attacker")), address("e")),
+                (socket(pair.host("client")), address("b")),
+            ]
+        } else {
+            vec![(socket(pair.host("attacker")), address("d"))]
+        };
+        let capture = Capture::start(pair.host(end)).unwrap();
+        let (second, seen, stolen) = (None, [vec![], vec![]], Vec::new());
+        Self { pair, capture, sockets, second, seen, sent: 0, stolen }
+    }
+
+    /// Looks at what has come to the end.
+    fn look(&mut self) {
+        let came = self.capture.take_all();
+        // The client has any ports.
+        let is_of =
+            |place: usize, from: &SocketAddr, to: u16| [from.port(), to].contains(&PORTS[place]);
+        let second = came.iter().find(|(from, to, _)| is_of(1, from, *to));
+        self.second = self.second.or(second.map(|(from, to, _)| (*from, *to)));
+        for (place, seen) in self.seen.iter_mut().enumerate() {
+            let own = came.iter().filter(|(from, to, datagram)| {
+                let is_share = datagram.len() > HEADER && datagram[0] >> 4 <= CONTROL;
+                let is_peers = place == 0 || self.second.is_some_and(|(peer, _)| peer == *from);
+                is_share && is_peers && is_of(place, from, *to)
+            });
+            let mut own: Vec<Vec<u8>> = own.map(|(.., datagram)| datagram.clone()).collect();
+            if own.is_empty() {
+                own.extend(seen.pop());
+            }
+            *seen = own;
+        }
+    }
+
+    /// Sends datagrams to the second channel, and takes what comes back.
+    fn send(&mut self, datagrams: &[Vec<u8>]) {
+        let Some((_, port)) = self.second else { return };
+        for (socket, address) in &self.sockets {
+            for datagram in datagrams {
+                self.sent += usize::from(socket.send_to(datagram, (*address, port)).is_ok());
+            }
+            self.stolen.extend(kinds(socket));
+        }
+    }
+
+    /// Attacks, and returns the kinds of what it was sent.
+    fn attack(mut self) -> Vec<u8> {
+        let (client, server) = (self.pair.host("client"), self.pair.host("server"));
+        // As long as no packets cross, it knows which number the next control symbol has.
+        let mut told = HashSet::new();
+        until("control symbols have come", || {
+            self.look();
+            let next = next(&self.seen[0], &self.seen[1], 1);
+            if self.seen[0].len() == 1 && next.iter().all(|datagram| told.insert(datagram.clone()))
+            {
+                self.send(&next);
+            }
+            self.send(&[]);
+            told.len() > 30
+        });
+        let there = Stream::start(client, server, (SERVER, 9000), Pace::LIGHT);
+        let back = Stream::start(server, client, (CLIENT, 9000), Pace::LIGHT);
+        until("it has sent much", || {
+            self.look();
+            self.send(&again(&self.seen[1]));
+            self.send(&next(&self.seen[0], &self.seen[1], AHEAD));
+            self.sent > MANY
+        });
+        for stream in [there, back] {
+            stream.wait_for(300);
+            let (sent, lost) = stream.lost(Duration::ZERO, stream.now());
+            assert_eq!(stream.wrong(), 0);
+            assert!(lost <= sent / 20, "of {sent} {lost} lost");
+        }
+        self.send(&[]);
+        self.stolen
+    }
+}
+
+/// Neither the address nor the state of a channel is another than before.
+fn nothing_has_changed(pair: &Pair, end: &str, before: &remicss::status::Status) {
+    let status = pair.status(end);
+    for (channel, before) in status.channels.iter().zip(&before.channels) {
+        assert_eq!((&channel.peer, channel.wrong), (&before.peer, 0));
+        assert_eq!(
+            (channel.state_in.as_deref(), channel.state_out.as_deref()),
+            (Some("up"), Some("up"))
+        );
+    }
+    assert_eq!(status.dropped.tampered, 0);
+}
+
+pub(crate) fn tokens_and_numbers_take_no_channel_over() {
+    for roaming in [false, true] {
+        let pair = start(roaming);
+        for end in ["server", "client"] {
+            pair.wait_for_states(end, 1, ["up", "up"]);
+            let before = pair.status(end);
+            let stolen = Attacker::new(&pair, end).attack();
+            assert_eq!(stolen, [0_u8; 0], "sent to the attacker; at the {end}, roaming: {roaming}");
+            nothing_has_changed(&pair, end, &before);
+            let channel = &pair.status(end).channels[1];
+            let (source, token) = (channel.wrong_source, channel.wrong_token);
+            // The client's other port may be one that its address translator has given it.
+            match (end, roaming) {
+                ("client", _) => assert!(source > 1000 && token == 0, "{source}, {token}"),
+                (_, false) => assert!(source > 1000 && token > 100, "{source}, {token}"),
+                (_, true) => assert!(source == 0 && token > 1000, "{source}, {token}"),
+            }
+        }
+    }
+}
+
+/// A tunnel whose third channel leads over the attacker's host.
+fn start_over_attacker(roaming: bool) -> (Pair, Relay, SocketAddr) {
+    let network = network(&format!("{THREE_LINKS}{ATTACKER}"));
+    let address =
+        |host: &str, link: &str| SocketAddr::new(network.address(host, link).unwrap().into(), PORT);
+    let listen = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), PORT + 1);
+    let at = |link: &str| SocketAddr::new(address("server", link).ip(), PORT + 1);
+    let way = Way::new(listen, address("attacker", "d"));
+    let relay = Relay::start(network.host("attacker").unwrap(), way.server, at("e"));
+    let other = at("f");
+    let ways = [over(&network, &["a", "b"]), vec![way]].concat();
+    let settings = [SETTINGS, if roaming { ROAMING } else { SETTINGS }];
+    (Pair::start_unlike(network, settings, &ways), relay, other)
+}
+
+/// The attacker reads the third channel as it is used, and has all that crosses it arrive first from an address
+/// of its own. It passes challenges on, and the answers to them. But it does not keep the channel from working.
+pub(crate) fn copies_that_are_faster_take_no_channel_over() {
+    for (roaming, is_far) in [(false, false), (false, true), (true, false), (true, true)] {
+        let (pair, relay, other) = start_over_attacker(roaming);
+        let (client, server) = (pair.host("client"), pair.host("server"));
+        let there = Stream::start(client, server, (SERVER, 9000), Pace::LIGHT);
+        let back = Stream::start(server, client, (CLIENT, 9000), Pace::LIGHT);
+        there.wait_for(300);
+        back.wait_for(300);
+        let before = ["client", "server"].map(|end| pair.status(end));
+        let (begins, near) =
+            ([there.now(), back.now()], before[1].channels[2].peer.clone().unwrap());
+        let near: SocketAddr = near.parse().unwrap();
+        let link = if is_far { "f" } else { "e" };
+        let own = pair.network().address("attacker", link).unwrap();
+        let to = if is_far { other } else { SocketAddr::new(server_of(&pair, "e"), PORT + 1) };
+        assert_eq!(is_far, near.ip() != own);
+        relay.copy_from(pair.host("attacker"), SocketAddr::new(own.into(), 0), to);
+        let is_looked_at = roaming || !is_far;
+        if is_looked_at {
+            pair.wait_for_line(
+                "server",
+                "WARN",
+                "somebody reads this channel and sends on what they catch",
+            );
+            until("it is challenged", || !relay.stolen().is_empty());
+        } else {
+            until("it is counted", || pair.status("server").channels[2].wrong_source > 1000);
+        }
+        until("at the client, too", || pair.status("client").channels[2].wrong_source > 1000);
+        there.wait_for(300);
+        let stolen = relay.stolen();
+        let is_challenge = |first: &u8| first >> 4 == CHALLENGE;
+        assert!(stolen.iter().all(is_challenge), "sent to the attacker: {stolen:x?}");
+        assert_eq!(stolen.is_empty(), !is_looked_at);
+        for (stream, begin) in [there, back].iter().zip(begins) {
+            let (sent, lost) = stream.lost(begin, stream.now());
+            assert!(lost <= sent / 20, "of {sent} {lost} lost");
+            assert_eq!(stream.wrong(), 0);
+        }
+        nothing_has_changed(&pair, "client", &before[0]);
+        nothing_has_changed(&pair, "server", &before[1]);
+    }
+}
+
+fn server_of(pair: &Pair, link: &str) -> std::net::IpAddr {
+    pair.network().address("server", link).unwrap().into()
+}
+
+/// Where the client's address has changed, the server follows if it may.
+pub(crate) fn a_roaming_client_is_followed_and_another_is_not() {
+    for roaming in [true, false] {
+        let (pair, relay, other) = start_over_attacker(roaming);
+        let back =
+            Stream::start(pair.host("server"), pair.host("client"), (CLIENT, 9000), Pace::LIGHT);
+        back.wait_for(300);
+        let begin = back.now();
+        relay.change_address(pair.host("attacker"), other);
+        if roaming {
+            pair.wait_for_line("server", "INFO", " now");
+            in_one_of_three(|| {
+                let states = ["up", "up"].map(Some);
+                let channel = &pair.status("server").channels[2];
+                let is_up = [&channel.state_out, &channel.state_in].map(Option::as_deref) == states;
+                back.wait_for(300);
+                if is_up { Ok(()) } else { Err(format!("{channel:?}")) }
+            });
+        } else {
+            pair.wait_for_states("server", 2, ["down", "down"]);
+            assert!(pair.status("server").channels[2].wrong_source > 0);
+            pair.wait_for_line("server", "WARN", "has another address now (see `roaming`)");
+        }
+        let own = pair.network().address("attacker", "f").unwrap();
+        let peer = pair.status("server").channels[2].peer.clone().unwrap();
+        assert_eq!(peer.starts_with(&format!("{own}:")), roaming, "{peer}");
+        back.wait_for(300);
+        let (sent, lost) = back.lost(begin, back.now());
+        assert!(lost <= sent / 10, "of {sent} {lost} lost");
+    }
+}
