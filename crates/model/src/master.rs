@@ -128,9 +128,7 @@ impl<'a> Master<'a> {
         (self.scale, self.limit) = (scale, limit);
         for _ in 0..MAX_PIVOTS {
             let prices = self.prices(limit);
-            let Some(entering) = self.entering(&prices) else {
-                return Ok(prices.into_iter().map(Double::nearest).collect());
-            };
+            let Some(entering) = self.entering(&prices) else { return Ok(self.nearest(&prices)) };
             let column = self.in_basis(entering);
             let leaving = self.leaving(&column).ok_or(MasterError::Unbounded)?;
             self.pivot(leaving, entering, &column);
@@ -141,7 +139,7 @@ impl<'a> Master<'a> {
     /// Prices of the same solution, as if it cost nothing to break a row: less wild where a row that
     /// follows from the others can have any, and of no use where it does not.
     pub(crate) fn least_prices(&self) -> Vec<f64> {
-        self.prices(0.0).into_iter().map(Double::nearest).collect()
+        self.nearest(&self.prices(0.0))
     }
 
     /// The columns that the solution uses, and how much of each.
@@ -167,6 +165,17 @@ impl<'a> Master<'a> {
         let broken = basic
             .filter(|(variable, _)| matches!(variable, Variable::Missing(_) | Variable::Excess(_)));
         broken.map(|(_, amount)| amount.nearest()).sum()
+    }
+
+    /// Prices in `f64`, with the sign that makes them proof of a bound, which rounding and a limit of 0
+    /// can take from them: what a row of [`Relation::AtMost`] leaves is worth something or nothing.
+    fn nearest(&self, prices: &[Double]) -> Vec<f64> {
+        let pairs = self.rows.iter().zip(prices);
+        let nearest = pairs.map(|(row, price)| match row.relation {
+            Relation::Equal => price.nearest(),
+            Relation::AtMost => price.nearest().min(0.0),
+        });
+        nearest.collect()
     }
 
     fn prices(&self, limit: f64) -> Vec<Double> {
