@@ -2,6 +2,7 @@
 
 CARGO ?= cargo
 FUZZ_SECONDS ?= 600
+FIGURES ?=
 FUZZ_TARGETS = share_file handshake record socks experiment tunnel superpacket directory
 
 .PHONY: help demo test lint bench speed docs fuzz soak browser neon figures setup setup-lab setup-lint audit
@@ -16,7 +17,7 @@ help:
 	@echo 'make fuzz    every fuzz target, FUZZ_SECONDS=$(FUZZ_SECONDS) each'
 	@echo 'make browser 300 requests of Chromium at once, through SOCKS5 (installs it)'
 	@echo 'make soak    large files, 100,000 random weathers of a tunnel, floods, streams that break: an hour'
-	@echo 'make figures every experiment of the laboratory, into docs/results: hours'
+	@echo 'make figures every experiment of the laboratory, or FIGURES="NAME ...", into docs/results: hours'
 	@echo 'make neon    tests of the sharing crate for 64-bit ARM, emulated'
 	@echo 'make audit   known vulnerabilities of dependencies (needs the network)'
 
@@ -58,7 +59,7 @@ fuzz:
 
 figures: setup-lab
 	$(CARGO) build --release --locked --package cli
-	scripts/figures
+	scripts/figures $(FIGURES)
 
 soak:
 	$(CARGO) build --release --locked --package cli
