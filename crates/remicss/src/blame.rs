@@ -3,8 +3,8 @@
 //! A channel with more than 16 shares at fault within 10 s is in quarantine for 60 s. Of u channels
 //! that are up and a privacy floor of f, no more than (u - f + 1) / 2 are in quarantine at a time,
 //! those that were first. That leaves f at least, and it is as many as can be named rightly if they
-//! are all that lie. The others are heard as if nothing were known: what they spoil is found again
-//! and again, at the price of a few joins.
+//! are all that lie. The others are heard, and what they spoil is found again at the price of a few joins;
+//! where too many joins fail by that, their shares are left out as long as others are enough.
 
 use std::time::Duration;
 
@@ -58,6 +58,13 @@ impl Blame {
     /// The channels in quarantine.
     pub(crate) fn excluded(&self) -> u16 {
         self.excluded
+    }
+
+    /// The channels that would be in quarantine if there were not too many already.
+    pub(crate) fn suspects(&self) -> u16 {
+        let records = self.records.iter().enumerate();
+        let condemned = records.filter(|(_, record)| record.until.is_some());
+        condemned.fold(0, |set, (channel, _)| set | 1 << channel) & !self.excluded
     }
 
     /// How many shares at fault a channel has brought.

@@ -80,6 +80,11 @@ pub struct Reassembled {
     pub unattributed: u64,
     /// Joins, those that the tag did not fit among them.
     pub joins: u64,
+    /// Joins that the tag did not fit: attempts at it, for all that is known.
+    pub failures: u64,
+    /// Shares that would have completed their symbols, but were not joined since too many joins had failed
+    /// of late.
+    pub unjoined: u64,
 }
 
 /// Puts shares together.
@@ -96,19 +101,19 @@ pub(crate) struct Reassembly {
 
 impl Reassembly {
     /// For so many channels, the shares of `span` symbols, a power of two, `log_bytes` of them on each
-    /// channel, none of them older than `patience`, and so many trials a second. From `seed` follows
+    /// channel, none of them older than `patience`, and so many failures a second. From `seed` follows
     /// which symbols late shares are compared with: no single channel must know it.
     pub(crate) fn new(
         channels: usize,
         span: usize,
         log_bytes: usize,
         patience: Duration,
-        trials_per_second: u32,
+        failures_per_second: u32,
         seed: u64,
     ) -> Self {
         Self {
             shares: Shares::new(channels, span, log_bytes, patience),
-            search: Search::new(trials_per_second),
+            search: Search::new(failures_per_second),
             symbol: vec![0; MAX_SYMBOL_LEN].into(),
             scratch: vec![0; MAX_SYMBOL_LEN].into(),
             sample: Sample { seed, taken: 0, left: COMPARED },
@@ -166,15 +171,18 @@ impl Reassembly {
         let found = self.search.find(
             &group,
             arrival,
-            survey.tried,
+            (survey.tried, blame.suspects()),
             symbol,
             |channel| blame.faults(channel),
             |symbol| fits(tagger, &arrival.header, symbol),
         );
-        self.counts.joins += u64::from(found.trials);
+        let (trials, is_found) = (u64::from(found.trials), found.members.is_some());
+        self.counts.joins += trials;
+        self.counts.failures += trials - u64::from(is_found);
+        self.counts.unjoined += u64::from(trials == 0);
         let is_first = survey.tried == 0;
         let Some(members) = found.members else {
-            self.counts.tampered += u64::from(is_first);
+            self.counts.tampered += u64::from(is_first && trials > 0);
             self.shares.keep(arrival, found.trials, verified);
             return None;
         };

@@ -73,20 +73,21 @@ pub struct Limits {
     /// How many bytes of packets wait for others of their flow. Rounded as `share_bytes`. Takes half
     /// as much again.
     pub held_bytes: usize,
-    /// How many joins are tried a second, beside two for each symbol, to find wrong shares.
-    pub trials_per_second: u32,
+    /// How many joins a second may fail, in the long run; ten times as many at a time. Each is an attempt at
+    /// the tag.
+    pub failures_per_second: u32,
 }
 
 impl Default for Limits {
     /// 2^17 symbols: 131 ms at a million a second. 16 MiB a channel: 134 ms at 1 Gbit/s. 1 s, 8 MiB,
-    /// and 20,000 trials, a hundredth of a processor's time for packets of 1,400 bytes.
+    /// and 2,000 failures, with which a year of attack forges a tag with a probability below 2^-20.
     fn default() -> Self {
         Self {
             window: 1 << 17,
             share_bytes: 16 << 20,
             share_age: Duration::from_secs(1),
             held_bytes: 8 << 20,
-            trials_per_second: 20_000,
+            failures_per_second: 2_000,
         }
     }
 }
@@ -187,7 +188,7 @@ impl Receiver {
         let n = keys.channels;
         assert!((1..=MAX_CHANNELS).contains(&n), "1 to 16 channels");
         assert!((1..=n).contains(&usize::from(floor)), "1 <= f <= n");
-        let Limits { share_bytes, share_age, held_bytes, trials_per_second, .. } = limits;
+        let Limits { share_bytes, share_age, held_bytes, failures_per_second, .. } = limits;
         let window = limits.window.clamp(1 << 10, 1 << 24).next_power_of_two();
         Self {
             channels: n,
@@ -200,7 +201,7 @@ impl Receiver {
                 window,
                 share_bytes,
                 share_age,
-                trials_per_second,
+                failures_per_second,
                 keys.tokens.seed(),
             ),
             blame: Blame::new(n, floor),

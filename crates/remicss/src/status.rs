@@ -143,6 +143,8 @@ pub struct Dropped {
     pub duplicate: u64,
     /// Symbols whose tag did not fit, and that no other shares gave back.
     pub tampered: u64,
+    /// Shares that were not joined, as too many joins had failed of late.
+    pub unjoined: u64,
     /// Packets whose source is none that the peer may use.
     pub not_allowed: u64,
     /// Packets that the tunnel's device did not take.

@@ -228,6 +228,7 @@ fn tunnel(metrics: &mut Metrics, labels: &str, status: &remicss::status::Status)
         ("malformed", dropped.malformed),
         ("duplicate", dropped.duplicate),
         ("tampered", dropped.tampered),
+        ("unjoined", dropped.unjoined),
         ("not_allowed", dropped.not_allowed),
         ("undelivered", dropped.undelivered),
     ] {

@@ -37,6 +37,7 @@ fn dropped(dropped: &Dropped, channels: &[Channel]) -> String {
         (dropped.wrong_token, forged.as_str()),
         (dropped.malformed, "malformed"),
         (dropped.duplicate, "came twice"),
+        (dropped.unjoined, "shares, as too many were changed"),
         (dropped.not_allowed, "their source is not in allowed"),
         (dropped.undelivered, "the device did not take them"),
     ];

@@ -36,7 +36,7 @@ impl<'a> Group<'a> {
 pub(super) struct Found {
     /// The channels whose shares made up a symbol that was accepted.
     pub(super) members: Option<u16>,
-    /// How many joins were tried.
+    /// How many joins were tried. None if too many have failed of late.
     pub(super) trials: u8,
 }
 
@@ -44,36 +44,47 @@ pub(super) struct Found {
 pub(super) struct Search {
     /// By threshold, from 1.
     joiners: Vec<Joiner>,
-    budget: Budget,
+    /// For joins that fail.
+    failures: Budget,
+    /// For comparisons, which deliver nothing, whatever comes of them.
+    comparisons: Budget,
 }
 
+/// How many comparisons there may be for each join that may fail.
+const COMPARISONS: u32 = 10;
+
 impl Search {
-    /// A search that tries so many joins a second beside those that every symbol takes.
-    pub(super) fn new(trials_per_second: u32) -> Self {
+    /// A search of which so many joins a second may fail.
+    pub(super) fn new(failures_per_second: u32) -> Self {
         let most = u8::try_from(MAX_CHANNELS).expect("16");
         let sharings = (1..=most).map(|k| Sharing::shamir(k, most).expect("1 <= k <= m"));
         Self {
             joiners: sharings.map(Joiner::new).collect(),
-            budget: Budget::new(trials_per_second),
+            failures: Budget::new(failures_per_second),
+            comparisons: Budget::new(failures_per_second.saturating_mul(COMPARISONS)),
         }
     }
 
     /// Joins a share with others of its group into `symbol`, until the symbol is accepted. Shares come
-    /// the sooner the fewer `faults` their channels have. `tried` says how many joins of the others
-    /// were tried before.
+    /// the sooner the fewer `faults` their channels have, and those of `suspects` not at all while many joins
+    /// have failed of late. `tried` says how many joins of the others were tried before.
     pub(super) fn find(
         &mut self,
         group: &Group<'_>,
         arrival: &Arrival<'_>,
-        tried: u32,
+        (tried, suspects): (u32, u16),
         symbol: &mut [u8],
         faults: impl Fn(usize) -> u64,
         accept: impl Fn(&[u8]) -> bool,
     ) -> Found {
         let newest = 1 << arrival.channel;
+        let avoided = if self.failures.is_low(arrival.now) { suspects } else { 0 };
+        if newest & avoided != 0 {
+            return Found { members: None, trials: 0 };
+        }
         let mut order = [0; MAX_CHANNELS];
         let mut count = 0;
-        for channel in bits(group.present & !newest) {
+        for channel in bits(group.present & !newest & !avoided) {
             order[count] = channel;
             count += 1;
         }
@@ -84,15 +95,15 @@ impl Search {
         let mut trials = 0;
         for chosen in choices(count, others) {
             let trial = tried + u32::from(trials);
-            if trial > TRIALS || trial > 0 && !self.budget.take(arrival.now) {
+            if trial > TRIALS || !self.failures.has_left(arrival.now) {
                 break;
             }
             let members = bits(chosen).fold(newest, |set, i| set | 1 << order[i]);
             trials += 1;
             if self.join(group, members, symbol) && accept(symbol) {
-                self.budget.earn();
                 return Found { members: Some(members), trials };
             }
+            self.failures.spend();
         }
         Found { members: None, trials }
     }
@@ -109,9 +120,10 @@ impl Search {
         accept: impl Fn(&[u8]) -> bool,
     ) -> Option<bool> {
         let rest = members & (members - 1);
-        if !is_needed && !self.budget.take_spare(now) {
+        if !is_needed && !self.comparisons.has_left(now) {
             return None;
         }
+        self.comparisons.spend();
         Some(self.join(group, rest | 1 << channel, scratch) && accept(scratch))
     }
 
@@ -149,13 +161,18 @@ fn choices(n: usize, k: usize) -> impl Iterator<Item = u16> {
     sets.take_while(move |set| set >> n == 0).filter_map(|set| u16::try_from(set).ok())
 }
 
-/// Allows so many trials a second, and another for each symbol that was found. So a channel that lies
-/// and is not in quarantine costs no symbols where there are enough good shares, and at most doubles
-/// the work.
+/// For how many seconds' failures there is room, when there were none for as long.
+const BURST_S: u32 = 10;
+
+/// Allows so many failures a second, and a burst of ten times as many, but not at the beginning: who has
+/// associations begin anew gets no more by it than a second's.
+///
+/// Each join that fails is an attempt at the tag. All of them count, the first of a symbol among them, and
+/// what succeeds costs nothing.
 struct Budget {
     per_second: u32,
     left: u32,
-    /// When it was full.
+    /// Until when what came is counted in `left`.
     since: Duration,
 }
 
@@ -164,27 +181,37 @@ impl Budget {
         Self { per_second, left: per_second, since: Duration::ZERO }
     }
 
-    fn take(&mut self, now: Duration) -> bool {
+    fn has_left(&mut self, now: Duration) -> bool {
         self.fill(now);
-        let is_left = self.left > 0;
-        self.left = self.left.saturating_sub(1);
-        is_left
+        self.left > 0
     }
 
-    /// For what can be left undone: half is kept for what cannot.
-    fn take_spare(&mut self, now: Duration) -> bool {
+    fn spend(&mut self) {
+        self.left = self.left.saturating_sub(1);
+    }
+
+    /// Whether what is left is kept for those who have done no wrong.
+    fn is_low(&mut self, now: Duration) -> bool {
         self.fill(now);
-        self.left > self.per_second / 2 && self.take(now)
+        self.left <= self.per_second / 2
     }
 
     fn fill(&mut self, now: Duration) {
-        if now.saturating_sub(self.since) >= Duration::from_secs(1) {
-            (self.left, self.since) = (self.per_second, now);
+        let Some(nanos) = now.checked_sub(self.since).map(|passed| passed.as_nanos()) else {
+            return;
+        };
+        let (per_second, second) = (u128::from(self.per_second), 1_000_000_000);
+        let whole = nanos.saturating_mul(per_second) / second;
+        let left = u128::from(self.left) + whole;
+        let most = self.per_second.saturating_mul(BURST_S);
+        if left >= u128::from(most) {
+            (self.left, self.since) = (most, now);
+        } else if whole > 0 {
+            // What is less than one more stays where it is.
+            let used = u64::try_from(whole * second / per_second).unwrap_or(u64::MAX);
+            self.left = u32::try_from(left).unwrap_or(most);
+            self.since = self.since.saturating_add(Duration::from_nanos(used));
         }
-    }
-
-    fn earn(&mut self) {
-        self.left = self.left.saturating_add(1).min(self.per_second);
     }
 }
 
@@ -203,13 +230,32 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_fills_up_every_second_and_is_earned() {
-        let mut budget = Budget::new(2);
-        let takes = |budget: &mut Budget, ms| budget.take(Duration::from_millis(ms));
-        assert!(takes(&mut budget, 0) && takes(&mut budget, 500));
-        assert!(!takes(&mut budget, 999));
-        assert!(takes(&mut budget, 1000) && takes(&mut budget, 1000) && !takes(&mut budget, 1999));
-        budget.earn();
-        assert!(takes(&mut budget, 1999) && !takes(&mut budget, 1999));
+    fn a_budget_fills_up_evenly_and_for_ten_seconds_at_most() {
+        let ms = Duration::from_millis;
+        let mut budget = Budget { since: ms(5000), ..Budget::new(2) };
+        let takes = |budget: &mut Budget, at: u64| {
+            let has_left = budget.has_left(ms(at));
+            budget.spend();
+            has_left
+        };
+        assert!(takes(&mut budget, 5000) && takes(&mut budget, 5000) && !takes(&mut budget, 5499));
+        assert!(takes(&mut budget, 5500) && !takes(&mut budget, 5999) && takes(&mut budget, 6000));
+        assert!(!takes(&mut budget, 100), "time that goes back gives nothing");
+        let burst = (0..100).take_while(|_| takes(&mut budget, 60_000)).count();
+        assert_eq!(burst, 20);
+        assert!(!Budget::new(0).has_left(ms(60_000)));
+    }
+
+    #[test]
+    fn over_a_long_time_no_more_fails_than_is_allowed() {
+        let mut budget = Budget::new(2000);
+        let mut failed = 0;
+        for us in (0..60_000_000).step_by(37) {
+            if budget.has_left(Duration::from_micros(us)) {
+                budget.spend();
+                failed += 1;
+            }
+        }
+        assert!((121_900..=122_000).contains(&failed), "{failed}");
     }
 }

@@ -180,7 +180,7 @@ fn part(count: u64, all: u64) -> Option<f64> {
 
 fn dropped(sending: &SendingCounts, receiving: &ReceivingCounts) -> Dropped {
     let (sender, receiver) = (&sending.sender, &receiving.receiver);
-    let Reassembled { tampered, corrected, .. } = receiver.reassembled;
+    let Reassembled { tampered, corrected, unjoined, .. } = receiver.reassembled;
     Dropped {
         unconnected: sending.unconnected,
         below_floor: sender.below_floor,
@@ -191,6 +191,7 @@ fn dropped(sending: &SendingCounts, receiving: &ReceivingCounts) -> Dropped {
         malformed: receiver.malformed + receiver.forbidden + receiving.malformed,
         duplicate: receiver.duplicate,
         tampered: tampered.saturating_sub(corrected),
+        unjoined,
         not_allowed: receiving.not_allowed,
         undelivered: receiving.refused,
     }

@@ -152,29 +152,53 @@ fn who_lies_without_being_found_costs_no_more_work_than_the_budget() {
         }
     };
     // Three of seven are more than can be named.
-    let mut world = World::with(7, 4, true, Limits { trials_per_second: 50, ..small() });
+    let mut world = World::with(7, 4, true, Limits { failures_per_second: 50, ..small() });
     (0..2000).for_each(|number| world.send(number, 4, lie(3)));
-    let joins = world.receiver.counts().reassembled.joins;
-    assert!((2000..2060).contains(&joins), "{joins}");
+    // The first of a symbol count, too.
+    let counts = world.receiver.counts().reassembled;
+    assert_eq!(counts.failures, 50);
+    assert!(counts.unjoined > 1900, "{counts:?}");
     world.now += 1000 * MS;
     (2000..3000).for_each(|number| world.send(number, 4, lie(0)));
     assert!(world.receiver.counts().symbols >= 1000);
-    let mut world = World::with(7, 4, true, Limits { trials_per_second: 50_000, ..small() });
+    let mut world = World::with(7, 4, true, Limits { failures_per_second: 50_000, ..small() });
     (0..100).for_each(|number| world.send(number, 4, lie(3)));
     let counts = world.receiver.counts();
     assert_eq!((counts.symbols, counts.reassembled.unattributed), (100, 100));
     assert!((0..7).all(|channel| world.receiver.received(channel).faults == 0));
     // Seven of sixteen are more than can be looked for.
-    let limits = Limits { trials_per_second: u32::MAX, ..small() };
+    let limits = Limits { failures_per_second: u32::MAX, ..small() };
     let mut world = World::with(16, 8, true, limits);
     (0..10).for_each(|number| world.send(number, 8, lie(7)));
     let joins = world.receiver.counts().reassembled.joins;
     assert!(joins <= 10 * 65, "{joins}");
 }
 
+/// Where all shares are needed a liar cannot be named, and each symbol's first join is an attempt at its tag.
+#[test]
+fn first_joins_count_as_attempts() {
+    let mut world = World::with(3, 3, true, Limits { failures_per_second: 50, ..small() });
+    let lie = |channel: usize, datagram: &mut Vec<u8>| {
+        if channel == 2 {
+            datagram[HEADER_LEN] ^= 1;
+        }
+    };
+    for number in 0..10_000 {
+        world.now += MS;
+        world.send(number, 3, lie);
+    }
+    // Ten seconds', and what there is at first.
+    let failures = world.receiver.counts().reassembled.failures;
+    assert!((500..=600).contains(&failures), "{failures}");
+    world.now += 1000 * MS;
+    let before = world.receiver.counts().symbols;
+    (10_000..12_000).for_each(|number| world.send(number, 3, |_, _| {}));
+    assert_eq!(world.receiver.counts().symbols, before + 2000, "what is right costs nothing");
+}
+
 #[test]
 fn one_that_lies_while_another_is_in_quarantine_costs_no_symbols() {
-    let mut world = World::with(4, 2, true, Limits { trials_per_second: 50, ..small() });
+    let mut world = World::with(4, 2, true, Limits { failures_per_second: 50, ..small() });
     for liar in [0, 1] {
         for _ in 0..1000 {
             let number = world.receiver.counts().symbols;

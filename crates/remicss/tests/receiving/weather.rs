@@ -48,7 +48,7 @@ proptest! {
         let Weather { seed, n, k, loss_percent, repeat_percent, liars, window } = weather;
         let mut rng = Rng::new(seed);
         // Enough trials for all, and no quarantine.
-        let limits = Limits { trials_per_second: u32::MAX, ..small() };
+        let limits = Limits { failures_per_second: u32::MAX, ..small() };
         let mut world = World::with(n, k, true, limits);
         world.receiver.set_window(window);
         let mut flying: BTreeMap<(Duration, u64), (usize, Vec<u8>)> = BTreeMap::new();
