@@ -1,7 +1,7 @@
 //! A client and a server with channels of datagrams between them, in virtual time.
 
 use std::collections::{BTreeMap, HashSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use model::Objective;
@@ -43,6 +43,12 @@ pub(crate) struct World {
     next_packet: u32,
     /// The last datagrams seen, for whoever invents some.
     seen: Vec<Datagram>,
+    /// How often the client's address on each channel has changed: part of it.
+    moves: Vec<u8>,
+    /// Somebody has what crosses this line arrive first from an address of their own.
+    copied: Option<usize>,
+    /// The kinds of what was sent to where the client is not and never was.
+    stolen: Vec<u8>,
 }
 
 /// One direction of a channel.
@@ -60,6 +66,8 @@ pub(crate) struct Line {
 struct Datagram {
     line: usize,
     bytes: Vec<u8>,
+    /// Whether it comes from somebody else's address.
+    is_copy: bool,
 }
 
 /// One end.
@@ -73,6 +81,8 @@ struct End {
     ahead: Duration,
     /// What has not been sent yet.
     queue: Vec<Vec<u8>>,
+    /// Where the peer is on each channel.
+    peers: Vec<SocketAddr>,
 }
 
 /// Packets that were delivered.
@@ -91,6 +101,15 @@ fn address(end: usize, channel: usize) -> SocketAddr {
         [192, 0, 2, u8::try_from(end).unwrap()],
         7000 + u16::try_from(channel).unwrap(),
     ))
+}
+
+/// Somebody else's address.
+const THIEF: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 66));
+
+/// The client's address on a channel after so many moves.
+fn client_at(channel: usize, moves: u8) -> SocketAddr {
+    let port = address(CLIENT, channel).port();
+    SocketAddr::from(([198, 51, 100, moves], port))
 }
 
 impl World {
@@ -118,7 +137,26 @@ impl World {
             sent: Default::default(),
             next_packet: 0,
             seen: Vec::new(),
+            moves: vec![0; channels.into()],
+            copied: None,
+            stolen: Vec::new(),
         }
+    }
+
+    /// The client's address on a channel changes: what is sent to the old one is lost.
+    pub(crate) fn move_client(&mut self, rng: &mut Rng) {
+        let channel = rng.index(self.moves.len());
+        self.moves[channel] = self.moves[channel].wrapping_add(1);
+    }
+
+    /// Somebody has what crosses one line arrive first from an address of their own, or nobody does.
+    pub(crate) fn copy(&mut self, rng: &mut Rng) {
+        self.copied = (rng.index(3) > 0).then(|| rng.index(self.lines.len()));
+    }
+
+    /// The kinds of what was sent to where the client never was.
+    pub(crate) fn stolen(&self) -> &[u8] {
+        &self.stolen
     }
 
     /// An end has so many packets to send.
@@ -185,7 +223,8 @@ impl World {
                 change(&mut bytes, rng);
             }
             let at = self.now + Duration::from_micros(rng.below(10_000));
-            self.launch(at, Datagram { line, bytes });
+            let is_copy = rng.index(4) == 0;
+            self.launch(at, Datagram { line, bytes, is_copy });
         }
     }
 
@@ -208,6 +247,7 @@ impl World {
         for line in &mut self.lines {
             *line = Line { delay: line.delay, ..Line::default() };
         }
+        self.copied = None;
     }
 
     /// How many packets an end has been delivered; all of them were sent by the other, and none came
@@ -219,9 +259,15 @@ impl World {
     /// An end does all it has to do now.
     fn work(&mut self, index: usize, rng: &mut Rng) {
         let outgoing = self.ends[index].work(self.now, &self.aim);
-        for (channel, bytes) in outgoing {
+        for (channel, to, bytes) in outgoing {
             let line = index * self.ends[index].batches.len() + channel;
-            let datagram = Datagram { line, bytes };
+            if index != CLIENT && to != client_at(channel, self.moves[channel]) {
+                if to.ip() == THIEF {
+                    self.stolen.push(bytes[0] >> 4);
+                }
+                continue;
+            }
+            let datagram = Datagram { line, bytes, is_copy: false };
             if self.seen.len() < 64 {
                 self.seen.push(datagram.clone());
             } else {
@@ -239,6 +285,9 @@ impl World {
         let line = self.lines[datagram.line].clone();
         if line.changes {
             change(&mut datagram.bytes, rng);
+        }
+        if self.copied == Some(datagram.line) {
+            self.launch(self.now, Datagram { is_copy: true, ..datagram.clone() });
         }
         let copies = 1 + usize::from(rng.chance(line.duplicate));
         for _ in 0..copies {
@@ -263,13 +312,12 @@ impl World {
         let now = self.now;
         let end = &mut self.ends[1 - from];
         let at = now + end.ahead;
-        end.inbound.handle_datagram(
-            channel,
-            address(from, channel),
-            &datagram.bytes,
-            at,
-            &mut end.received,
-        );
+        let source = match (datagram.is_copy, from) {
+            (true, _) => SocketAddr::from((THIEF, 666)),
+            (_, CLIENT) => client_at(channel, self.moves[channel]),
+            _ => address(from, channel),
+        };
+        end.inbound.handle_datagram(channel, source, &datagram.bytes, at, &mut end.received);
     }
 
     /// What was delivered was sent, once.
@@ -310,7 +358,7 @@ impl End {
             rates_bps: vec![Some(10_000_000); n],
             headers: vec![28; n],
             keeps_order: true,
-            is_roaming: false,
+            is_roaming: true,
         };
         let generator = Generator::seeded().unwrap();
         Self {
@@ -321,6 +369,7 @@ impl End {
             received: Received::default(),
             ahead: Duration::ZERO,
             queue: Vec::new(),
+            peers: (0..n).map(|channel| address(1 - end, channel)).collect(),
         }
     }
 
@@ -331,8 +380,8 @@ impl End {
         Some(next.saturating_sub(self.ahead).max(now + Duration::from_micros(100)))
     }
 
-    /// Does all it has to do now. Returns what it sends, with the channels' indices.
-    fn work(&mut self, now: Duration, aim: &Aim) -> Vec<(usize, Vec<u8>)> {
+    /// Does all it has to do now. Returns what it sends, with the channels' indices and where to.
+    fn work(&mut self, now: Duration, aim: &Aim) -> Vec<(usize, SocketAddr, Vec<u8>)> {
         let now = now + self.ahead;
         let mut sent = Vec::new();
         let risks = vec![0.1; self.batches.len()];
@@ -345,7 +394,11 @@ impl End {
         let mut begins = None;
         while let Some(event) = self.inbound.poll_event() {
             match event {
-                Event::Associated { keys, .. } => begins = Some(keys),
+                Event::Associated { keys, peers } => {
+                    self.peers = peers;
+                    begins = Some(keys);
+                }
+                Event::Moved { channel, to } => self.peers[channel] = to,
                 Event::Gone => self.outbound.handle_order(Order::Dissociate),
                 _ => {}
             }
@@ -360,14 +413,15 @@ impl End {
             };
             self.outbound.handle_order(order);
         }
-        while let Some((channel, _, bytes)) = self.inbound.poll_transmit(now) {
-            sent.push((channel, bytes));
+        while let Some(datagram) = self.inbound.poll_transmit(now) {
+            sent.push(datagram);
         }
         self.outbound.tend(&mut self.common, now, &mut self.batches);
         self.send_queue(now);
         for (channel, batch) in self.batches.iter_mut().enumerate() {
             for (bytes, size) in batch.runs() {
-                sent.extend(bytes.chunks(size).map(|datagram| (channel, datagram.to_vec())));
+                let to = self.peers[channel];
+                sent.extend(bytes.chunks(size).map(|datagram| (channel, to, datagram.to_vec())));
             }
             batch.clear();
         }
