@@ -39,8 +39,8 @@ fn help() -> String {
         "Example: sunder tunnel --config tunnel.toml, with this in tunnel.toml\n\n{CLIENT}\n\
          and this at the other end\n\n{SERVER}\n\
          Further settings, above the first [[channel]]: objective, scheduler, min_threshold,\n\
-         tamper_code, rng, order, reassembly_mib, roaming, device (the tunnel's), allowed, mtu.\n\
-         docs/guides/tunnel.md has a table of them."
+         min_channels, tamper_code, rng, order, reassembly_mib, roaming, device (the tunnel's),\n\
+         allowed, mtu. docs/guides/tunnel.md has a table of them."
     )
 }
 
@@ -103,6 +103,13 @@ pub(crate) fn risks(config: &Config, way: impl Fn(&Uplink<'_>) -> Option<Way>) -
         risks.push(
             "addresses and routes are empty: nothing that the peer sends is passed on, unless `allowed` \
              names its networks"
+                .into(),
+        );
+    }
+    if config.min_channels == 1 && config.channels.len() > 1 {
+        risks.push(
+            "min_channels is 1: whoever is on one channel, and can cut the others while the tunnel \
+             begins, makes and changes packets"
                 .into(),
         );
     }
@@ -182,6 +189,9 @@ mod tests {
             &CLIENT.replace("kappa = 2", "kappa = 2\ntamper_code = false"),
             "tamper_code is off",
         );
+
+        let one = CLIENT.replace("kappa = 2", "kappa = 2\nmin_threshold = 1\nmin_channels = 1");
+        is_named(&one, "min_channels is 1: whoever is on one channel");
 
         let same_device = CLIENT.replace("wwan0", "wlan0");
         is_named(&same_device, "channels 2 and 3 are both on wlan0");

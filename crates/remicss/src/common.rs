@@ -23,6 +23,8 @@ pub struct Common {
     pub came: Vec<Came>,
     /// The channels whose shares are not used.
     pub quarantined: Subset,
+    /// Since when each channel is missing from the association, if it is.
+    pub missing: Vec<Option<Duration>>,
     changes: Changes,
     states: States,
 }
@@ -57,12 +59,27 @@ pub struct Situation {
 }
 
 impl Common {
-    /// Begins anew with an association over so many channels.
-    pub fn begin(&mut self, monitor: Monitor, key_id: KeyId, channels: usize) {
+    /// Begins anew with an association of these members, of so many channels. What was learnt of rates is
+    /// still good.
+    pub fn begin(
+        &mut self,
+        mut monitor: Monitor,
+        key_id: KeyId,
+        channels: usize,
+        members: Subset,
+        now: Duration,
+    ) {
+        monitor.set_members(members);
+        if let Some(before) = &self.monitor {
+            monitor.learn_from(before);
+        }
+        let since = |channel| self.missing.get(channel).copied().flatten().unwrap_or(now);
+        let missing = |channel| (!members.contains(channel)).then(|| since(channel));
         *self = Self {
-            monitor: Some(monitor),
+            missing: (0..channels).map(missing).collect(),
             came: vec![Came::default(); channels],
-            states: States::up(channels),
+            states: States::of(channels, members),
+            monitor: Some(monitor),
             key_id: Some(key_id),
             packets: 0,
             quarantined: Subset::EMPTY,
@@ -89,9 +106,11 @@ impl Common {
 }
 
 impl States {
-    /// So many channels are up.
-    fn up(channels: usize) -> Self {
-        Self { incoming: vec![State::Up; channels], outgoing: vec![State::Up; channels] }
+    /// Of so many channels, the members are up, and nothing is to be said of the others.
+    fn of(channels: usize, members: Subset) -> Self {
+        let state = |channel| if members.contains(channel) { State::Up } else { State::Down };
+        let states: Vec<State> = (0..channels).map(state).collect();
+        Self { incoming: states.clone(), outgoing: states }
     }
 
     /// What is another `now`, what this end sees before what the peer says.
@@ -207,7 +226,8 @@ mod tests {
         assert_eq!(common.poll_changes(Duration::ZERO), []);
         let begin = |common: &mut Common| {
             let monitor = Monitor::new(&[None, None], Duration::ZERO);
-            common.begin(monitor, TokenKey::new(&[0; 16]).id(), 2);
+            let id = TokenKey::new(&[0; 16]).id();
+            common.begin(monitor, id, 2, Subset::first(2), Duration::ZERO);
         };
         begin(&mut common);
         assert_eq!(common.poll_changes(Duration::ZERO), []);

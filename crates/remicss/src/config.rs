@@ -99,6 +99,8 @@ pub struct Config {
     pub scheduler: Choice,
     /// The privacy floor: no symbol has a lower threshold.
     pub min_threshold: u8,
+    /// How many channels must work, at least, for the tunnel to begin.
+    pub min_channels: u8,
     /// Whether symbols have a tag.
     pub tamper_code: bool,
     /// Where random shares come from.
@@ -171,6 +173,7 @@ struct Raw {
     #[serde(default)]
     scheduler: Choice,
     min_threshold: Option<i64>,
+    min_channels: Option<i64>,
     #[serde(default = "yes")]
     tamper_code: bool,
     #[serde(default)]
@@ -235,6 +238,9 @@ impl Config {
         let whole_kappa = raw.kappa as u8;
         let floor = raw.min_threshold.unwrap_or(whole_kappa.into());
         let min_threshold = whole("min_threshold", floor, 1, whole_kappa)?;
+        let all = u8::try_from(n).unwrap_or(u8::MAX);
+        let min_channels = raw.min_channels.unwrap_or(all.into());
+        let min_channels = whole("min_channels", min_channels, min_threshold, all)?;
         let mtu = raw.mtu.map(|mtu| whole("mtu", mtu, 576, 65_000)).transpose()?;
         let reassembly_mib =
             whole("reassembly_mib", raw.reassembly_mib.unwrap_or(16), 1_u16, 1024)?;
@@ -258,6 +264,7 @@ impl Config {
             objective: raw.objective,
             scheduler: raw.scheduler,
             min_threshold,
+            min_channels,
             tamper_code: raw.tamper_code,
             rng: raw.rng,
             order: raw.order,
@@ -518,6 +525,24 @@ mod tests {
     "#;
 
     #[test]
+    fn a_tunnel_begins_with_as_many_channels_as_the_floor_or_more() {
+        let with = |least: &str| {
+            let settings = format!("kappa = 1.5\nmin_channels = {least}");
+            Config::from_toml(&CLIENT.replace("kappa = 1.5", &settings))
+        };
+        for least in [1, 2] {
+            assert_eq!(with(&least.to_string()).unwrap().min_channels, least);
+        }
+        for least in ["0", "3", "-1"] {
+            let said = with(least).unwrap_err().to_string();
+            assert_eq!(said, format!("min_channels = {least}: give 1 to 2"));
+        }
+        let floor = SERVER.replace("kappa = 2", "kappa = 2\nmin_channels = 1");
+        let said = Config::from_toml(&floor).unwrap_err().to_string();
+        assert_eq!(said, "min_channels = 1: give 2 to 2");
+    }
+
+    #[test]
     fn either_end_is_read() {
         let client = Config::from_toml(CLIENT).unwrap();
         assert_eq!(
@@ -535,6 +560,7 @@ mod tests {
         assert_eq!(allowed, ["10.9.0.1/32".parse().unwrap()]);
         let server = Config::from_toml(SERVER).unwrap();
         assert_eq!((server.end, server.min_threshold), (End::Server, 2));
+        assert_eq!((client.min_channels, server.min_channels), (2, 2), "all");
         assert_eq!(server.channels[1].peer, Some("198.51.100.2:0".parse().unwrap()));
     }
 

@@ -19,6 +19,7 @@
 mod client;
 mod cookies;
 mod message;
+mod options;
 mod proof;
 mod secrets;
 mod server;
@@ -26,6 +27,8 @@ mod server;
 use std::time::Duration;
 
 use association::{Protocol, Scheme};
+use model::Subset;
+use options::Options;
 use thiserror::Error;
 
 use crate::MAX_CHANNELS;
@@ -46,15 +49,27 @@ pub const REPEAT: Duration = Duration::from_millis(250);
 /// less than a microsecond, a List up to 2.5.
 pub const ANSWERS_PER_SECOND: u32 = 10_000;
 
-/// The option bit of an association whose symbols have no tags.
-const OPTION_NO_TAGS: u32 = 1;
+/// How long a client waits for further channels once enough answer: when it starts, and when it extends an
+/// association that goes on meanwhile.
+const START_PATIENCE: Duration = Duration::from_secs(1);
+const EXTEND_PATIENCE: Duration = Duration::from_millis(300);
 
-/// What the ends agree on: 1 <= floor <= channels <= [`MAX_CHANNELS`].
+/// How often a client that has an association asks on the channels that are missing from it.
+const KNOCK: Duration = Duration::from_millis(500);
+
+/// How long it asks so with the same nonces. It leaves time for the rest of the handshake.
+const KNOCK_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a client that can do without some channels waits for all Confirms, before it tries others.
+const CONFIRM_PATIENCE: Duration = Duration::from_secs(3);
+
+/// What the ends agree on: 1 <= floor <= least <= channels <= [`MAX_CHANNELS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     channels: u8,
     floor: u8,
     tags: bool,
+    least: u8,
 }
 
 /// There can be no such terms.
@@ -71,11 +86,21 @@ pub enum TermsError {
         /// The number of channels.
         channels: u8,
     },
+    /// Fewer channels than the floor, or more than there are, cannot be the least to begin with.
+    #[error("{least} channels to begin with are not {floor} (the privacy floor) to {channels}")]
+    Least {
+        /// The number asked for.
+        least: u8,
+        /// The floor.
+        floor: u8,
+        /// The number of channels.
+        channels: u8,
+    },
 }
 
 impl Terms {
-    /// Terms for so many channels, with no symbol of a threshold below `floor`, and `tags` inside
-    /// symbols that show changes.
+    /// Terms for so many channels, all of which are needed to begin, with no symbol of a threshold below
+    /// `floor`, and `tags` inside symbols that show changes.
     ///
     /// # Errors
     /// Unless 1 <= floor <= channels <= [`MAX_CHANNELS`].
@@ -86,7 +111,19 @@ impl Terms {
         if !(1..=channels).contains(&floor) {
             return Err(TermsError::Floor { floor, channels });
         }
-        Ok(Self { channels, floor, tags })
+        Ok(Self { channels, floor, tags, least: channels })
+    }
+
+    /// The same where an association may begin with `least` channels.
+    ///
+    /// # Errors
+    /// Unless floor <= least <= channels.
+    pub fn with_least(self, least: u8) -> Result<Self, TermsError> {
+        let Self { floor, channels, .. } = self;
+        if !(floor..=channels).contains(&least) {
+            return Err(TermsError::Least { least, floor, channels });
+        }
+        Ok(Self { least, ..self })
     }
 
     /// How many channels there are: n.
@@ -104,20 +141,28 @@ impl Terms {
         self.tags
     }
 
-    /// As the association has them.
-    fn wire(self) -> association::Terms {
+    /// How many channels an association must have, at least, to begin.
+    pub fn least(self) -> u8 {
+        self.least
+    }
+
+    /// All channels.
+    fn all(self) -> Subset {
+        Subset::first(self.channels.into())
+    }
+
+    /// As the association of these members has them, of which there are at least as many as the floor.
+    fn wire(self, members: Subset) -> association::Terms {
+        let count = u8::try_from(members.len()).expect("at most 16 channels");
+        let options = Options { tags: self.tags, channels: self.channels, members };
         association::Terms::new(
             Protocol::ReMicssDatagrams,
             Scheme::Shamir,
             self.floor,
-            self.channels,
-            self.options(),
+            count,
+            options.encode(),
         )
-        .expect("a floor of 1 to n")
-    }
-
-    fn options(self) -> u32 {
-        if self.tags { 0 } else { OPTION_NO_TAGS }
+        .expect("a floor of 1 to the number of members")
     }
 }
 
@@ -133,5 +178,11 @@ mod tests {
         assert_eq!(Terms::new(3, 4, true), Err(TermsError::Floor { floor: 4, channels: 3 }));
         assert!(Terms::new(1, 1, true).is_ok());
         assert!(Terms::new(16, 16, false).is_ok());
+        let terms = Terms::new(4, 2, true).unwrap();
+        let least = |least| TermsError::Least { least, floor: 2, channels: 4 };
+        assert_eq!(terms.least(), 4);
+        assert_eq!(terms.with_least(1), Err(least(1)));
+        assert_eq!(terms.with_least(5), Err(least(5)));
+        assert_eq!(terms.with_least(2).map(Terms::least), Ok(2));
     }
 }

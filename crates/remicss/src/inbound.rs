@@ -1,6 +1,8 @@
 //! The half of an end that receives: the handshake, the shares of the association, and when to start
 //! again.
 
+mod connecting;
+
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -20,10 +22,11 @@ use crate::paths::Paths;
 use crate::peer_address::{Mobility, PeerAddress, Refusal, Validated, is_same};
 use crate::receiver::{ControlShare, Counts, Deliver, Limits, Received, Receiver, Taken};
 use crate::strangers::{Strange, Strangers, StrangersReport};
+use connecting::Connecting;
 
-/// How long a client waits before it starts again, at first and at most.
-const FIRST_WAIT: Duration = Duration::from_millis(250);
-const LAST_WAIT: Duration = Duration::from_secs(4);
+/// How long what was sent under the keys of before is still taken after others have come: the peer goes on
+/// with them until it has heard of the others, and has planned with them.
+const OVERLAP: Duration = Duration::from_secs(5);
 
 /// Which end this is, and what it knows of the other.
 pub enum Role {
@@ -118,6 +121,10 @@ pub struct Inbound {
     gone_at: Option<Duration>,
     /// At a server: an association of which no symbol has verified yet.
     next: Option<Next>,
+    /// What symbols under the keys of before are received with, until they are over.
+    previous: Option<(Receiver, Duration)>,
+    /// The channels that are in the association of now.
+    members: Subset,
     /// Where the peer is, on each channel; nothing if there is no association.
     peers: Vec<PeerAddress>,
     strangers: Strangers,
@@ -141,17 +148,6 @@ enum Handshake {
     Server(Box<Server>),
 }
 
-/// A client's end, which starts as often as it must.
-struct Connecting {
-    servers: Vec<SocketAddr>,
-    key: Option<SharedKey>,
-    /// The handshake that runs, if one does.
-    client: Option<Client>,
-    /// When to start, unless there is an association, and how long to wait after a failure.
-    start_at: Duration,
-    wait: Duration,
-}
-
 /// What is to be told to the monitor.
 enum Note {
     Share(ControlShare),
@@ -173,8 +169,7 @@ impl Inbound {
         let n = usize::from(terms.channels());
         let handshake = match role {
             Role::Client { servers, key } => {
-                let (client, start_at, wait) = (None, now, FIRST_WAIT);
-                Handshake::Client(Box::new(Connecting { servers, key, client, start_at, wait }))
+                Handshake::Client(Box::new(Connecting::new(servers, key, now)))
             }
             Role::Server(peer) => {
                 Handshake::Server(Box::new(Server::new(terms, peer, &mut generator)?))
@@ -186,6 +181,8 @@ impl Inbound {
             generator,
             current: None,
             next: None,
+            previous: None,
+            members: Subset::EMPTY,
             peers: Vec::new(),
             strangers: Strangers::new(n),
             paths: None,
@@ -221,8 +218,10 @@ impl Inbound {
                 }
                 Handshake::Server(server) => server.handle_datagram(channel, from, bytes, now),
             },
-            Some(Class::Path) => self.handle_path_datagram(channel, from, bytes, now),
-            None => {}
+            Some(Class::Path) if self.members.contains(channel) => {
+                self.handle_path_datagram(channel, from, bytes, now);
+            }
+            Some(Class::Path) | None => {}
         }
     }
 
@@ -271,6 +270,14 @@ impl Inbound {
                 self.take_next(notes, now);
             }
             taken
+        } else if let Some((previous, _)) = &mut self.previous
+            && self.peers[channel].may_be_at(from)
+            && previous.recognises(channel, bytes)
+        {
+            // Its packets are as good as ever; what its control messages say is out of date.
+            let mut notes = Vec::new();
+            let mut deliver = Delivery { packets, notes: &mut notes, at: now };
+            previous.handle_share(channel, from, bytes, now, &mut deliver)
         } else if let Some(current) = &mut self.current
             && self.peers[channel].may_be_at(from)
         {
@@ -320,23 +327,39 @@ impl Inbound {
         }
     }
 
+    /// Goes over to another association. What comes under the keys of before is taken for a while.
     fn associate(
         &mut self,
-        receiver: Receiver,
+        next: Receiver,
         keys: Keys,
-        peers: Vec<PeerAddress>,
+        mut peers: Vec<PeerAddress>,
         now: Duration,
     ) {
-        self.current = Some(receiver);
+        let until = now.saturating_add(OVERLAP);
+        self.previous = self.current.replace(next).map(|receiver| (receiver, until));
         self.is_fresh = true;
         self.notes.clear();
+        self.members = keys.members;
         self.key_id = Some(keys.outgoing.tokens.id());
         let (outgoing, incoming) = (keys.outgoing.tokens.clone(), keys.incoming.tokens.clone());
         self.paths = Some(Paths::new(outgoing, incoming, &self.settings.headers));
         self.strangers.begin(now);
-        let addresses = peers.iter().map(PeerAddress::current).collect();
+        // The sender of before may still use channels that are not in.
+        for (channel, before) in self.peers.drain(..).enumerate() {
+            if !keys.members.contains(channel) {
+                peers[channel] = before;
+            }
+        }
         self.peers = peers;
-        self.events.push_back(Event::Associated { keys, peers: addresses });
+        self.events.push_back(Event::Associated { keys, peers: self.peers() });
+    }
+
+    /// The channels that are not in the association, if there is one.
+    fn missing(&self) -> Subset {
+        let all = 0..self.peers.len();
+        let is_missing =
+            |channel: &usize| self.current.is_some() && !self.members.contains(*channel);
+        all.filter(is_missing).collect()
     }
 
     /// The kernel refused a datagram of this end on a channel, as it is too long for the device.
@@ -353,7 +376,8 @@ impl Inbound {
         let is_fresh = std::mem::take(&mut self.is_fresh);
         if let Some(key_id) = self.key_id.filter(|_| is_fresh) {
             let monitor = Monitor::new(&self.settings.rates_bps, now);
-            common.begin(monitor, key_id, self.settings.terms.channels().into());
+            let channels = self.settings.terms.channels().into();
+            common.begin(monitor, key_id, channels, self.members, now);
         }
         let has_heard = self.tell(common);
         for channel in 0..self.peers.len() {
@@ -367,6 +391,7 @@ impl Inbound {
         let peer = |channel: usize| peers.get(channel).map(PeerAddress::current);
         let report = self.strangers.poll_report(now, peer);
         self.events.extend(report.map(Event::Strangers));
+        self.tend_previous(now, packets);
         let Some(receiver) = &mut self.current else { return false };
         let mut deliver = Delivery { packets, notes: &mut self.notes, at: now };
         receiver.handle_timeout(now, &mut deliver);
@@ -384,6 +409,11 @@ impl Inbound {
             // Those in quarantine among them: the receiver knows.
             receiver.set_up(monitor.up(Subset::EMPTY));
             self.gone_at = Some(monitor.gone_at());
+            if let Handshake::Client(connecting) = &mut self.handshake
+                && let Some(client) = connecting.client.as_mut().filter(|client| client.extends())
+            {
+                client.set_needed(monitor.up_both_ways(now), now);
+            }
             if monitor.is_peer_gone(now) {
                 self.lose_peer(common, now);
             }
@@ -391,16 +421,33 @@ impl Inbound {
         is_fresh || has_heard
     }
 
+    /// Delivers what the association before has still to deliver, until it is over.
+    fn tend_previous(&mut self, now: Duration, packets: &mut impl Packets) {
+        if let Some((previous, until)) = &mut self.previous {
+            let mut notes = Vec::new();
+            let mut deliver = Delivery { packets, notes: &mut notes, at: now };
+            previous.handle_timeout(now, &mut deliver);
+            if *until <= now {
+                self.previous = None;
+            }
+        }
+    }
+
     /// When to call [`Self::tend`] next, if nothing comes before.
     pub fn poll_timeout(&self) -> Option<Duration> {
         let handshake = match &self.handshake {
-            Handshake::Client(connecting) => match &connecting.client {
-                Some(client) => client.poll_timeout(),
-                None => self.current.is_none().then_some(connecting.start_at),
-            },
+            Handshake::Client(connecting) => {
+                let is_wanted = self.current.is_none() || !self.missing().is_empty();
+                let start = is_wanted.then_some(connecting.start_at);
+                connecting.client.as_ref().map_or(start, Client::poll_timeout)
+            }
             Handshake::Server(server) => server.poll_timeout(),
         };
-        let release = self.current.as_ref().and_then(Receiver::poll_timeout);
+        let previous = self.previous.iter();
+        let previous =
+            previous.flat_map(|(old, until)| [old.poll_timeout(), Some(*until)]).flatten();
+        let release = self.current.as_ref().and_then(Receiver::poll_timeout).into_iter();
+        let release = release.chain(previous);
         let probe = self.paths.as_ref().and_then(Paths::poll_timeout);
         let validations = self.peers.iter().filter_map(PeerAddress::poll_timeout);
         let own = handshake.into_iter().chain(release).chain(probe).chain(self.gone_at);
@@ -462,31 +509,28 @@ impl Inbound {
 
     /// Starts a client that is due, and does what has come of a handshake.
     fn follow_handshake(&mut self, now: Duration) {
+        let (terms, missing, is_alone) =
+            (self.settings.terms, self.missing(), self.current.is_none());
         match &mut self.handshake {
             Handshake::Client(connecting) => {
-                let Connecting { client, key, start_at, wait, servers } = &mut **connecting;
-                if client.is_none() && self.current.is_none() && *start_at <= now {
-                    // Without random bytes it tries again later, as after any failure.
-                    *client =
-                        Client::new(self.settings.terms, key.clone(), &mut self.generator, now)
-                            .ok();
-                    *start_at = now.saturating_add(*wait);
+                let is_wanted = is_alone || !missing.is_empty();
+                if connecting.client.is_none() && is_wanted && connecting.start_at <= now {
+                    connecting.start(terms, missing, &mut self.generator, now);
                 }
-                let Some(running) = client else { return };
+                let Some(running) = &mut connecting.client else { return };
                 running.handle_timeout(now);
                 match running.poll_event() {
                     Some(ClientEvent::Associated(keys)) => {
-                        let peers = addresses(servers, Mobility::Fixed);
-                        (*client, *wait) = (None, FIRST_WAIT);
+                        connecting.succeed();
+                        let peers = addresses(&connecting.servers, Mobility::Fixed);
                         let receiver =
-                            Receiver::new(&keys.incoming, keys.floor, self.settings.limits);
+                            Receiver::new(&keys.incoming, keys.floor, self.settings.limits)
+                                .over(keys.members);
                         self.associate(receiver, keys, peers, now);
                     }
                     Some(ClientEvent::Failed(failure)) => {
-                        *client = None;
-                        *start_at = now.saturating_add(*wait);
-                        *wait = (2 * *wait).min(LAST_WAIT);
-                        self.events.push_back(Event::Failed(failure));
+                        let told = connecting.fail(failure, terms, &mut self.generator, now);
+                        self.events.extend(told.map(Event::Failed));
                     }
                     None => {}
                 }
@@ -497,7 +541,8 @@ impl Inbound {
                     match event {
                         ServerEvent::Associated { keys, addresses: clients } => {
                             let receiver =
-                                Receiver::new(&keys.incoming, keys.floor, self.settings.limits);
+                                Receiver::new(&keys.incoming, keys.floor, self.settings.limits)
+                                    .over(keys.members);
                             let is_roaming = self.settings.is_roaming;
                             let mobility = if is_roaming { Mobility::Any } else { Mobility::Port };
                             let peers = addresses(&clients, mobility);
@@ -541,12 +586,13 @@ impl Inbound {
     /// The peer does not answer. A client starts again; a server waits for one that does.
     fn lose_peer(&mut self, common: &mut Common, now: Duration) {
         self.current = None;
+        self.previous = None;
         self.gone_at = None;
         self.paths = None;
         self.peers.clear();
         common.monitor = None;
         if let Handshake::Client(connecting) = &mut self.handshake {
-            connecting.start_at = now;
+            (connecting.client, connecting.start_at) = (None, now);
         }
         self.events.push_back(Event::Gone);
     }

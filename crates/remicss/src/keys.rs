@@ -4,6 +4,7 @@ use std::fmt;
 
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
 use aes::{Aes128Enc, Block};
+use model::Subset;
 use subtle::ConstantTimeEq;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
@@ -205,6 +206,8 @@ pub struct Keys {
     pub incoming: Direction,
     /// The privacy floor f: no symbol has a lower threshold, either way.
     pub floor: u8,
+    /// The channels that are in the association. Nothing is sent or taken on others.
+    pub members: Subset,
 }
 
 #[cfg(test)]

@@ -34,5 +34,10 @@ pub mod symbol;
 pub mod tunnel;
 mod udp;
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
 /// The most channels: a threshold fits into half a byte.
 pub const MAX_CHANNELS: usize = 16;
+
+/// The address of nobody: of channels that are not in an association.
+const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);

@@ -10,7 +10,7 @@ use crate::batch::Batch;
 use crate::common::Common;
 use crate::control::Totals;
 use crate::datagram::Kind;
-use crate::keys::Direction;
+use crate::keys::Keys;
 use crate::pace::Pace;
 use crate::schedule::Scheduler;
 use crate::sender::{Counts, NotSent, Sender, SenderError, Sent};
@@ -51,20 +51,21 @@ pub struct Means {
 }
 
 impl Means {
-    /// A sender under keys, with a privacy floor.
+    /// A sender under the keys of an association.
     ///
     /// # Errors
     /// As [`Sender::new`].
     pub fn sender(
         &self,
-        keys: &Direction,
-        floor: u8,
+        keys: &Keys,
         scheduler: Box<dyn Scheduler>,
         generator: Generator,
     ) -> Result<Sender, SenderError> {
         let channels = self.rates_bps.iter().zip(&self.mtus).zip(&self.headers);
         let paces = channels.map(|((rate, mtu), headers)| Pace::new(*rate, *mtu, *headers));
-        let mut sender = Sender::new(keys, floor, paces.collect(), scheduler, generator)?;
+        let (outgoing, floor) = (&keys.outgoing, keys.floor);
+        let sender = Sender::new(outgoing, floor, paces.collect(), scheduler, generator)?;
+        let mut sender = sender.over(keys.members);
         let longest = self.mtus.iter().zip(&self.headers).map(|(mtu, headers)| mtu - headers);
         sender.set_max_datagram_len(longest.min().unwrap_or(0));
         Ok(sender)
@@ -75,9 +76,13 @@ impl Outbound {
     /// Does what is ordered.
     pub fn handle_order(&mut self, order: Order) {
         match (order, &mut self.sender) {
-            (Order::Associate(mut sender), _) => {
+            (Order::Associate(mut sender), before) => {
                 if let Some(room) = self.room {
                     sender.set_max_datagram_len(room);
+                }
+                // Where one association follows another, no packet is lost in between.
+                if let Some(before) = before {
+                    sender.adopt(before);
                 }
                 self.sender = Some(*sender);
             }

@@ -166,6 +166,8 @@ struct Early {
 /// The receiving end of one direction of an association.
 pub struct Receiver {
     channels: usize,
+    /// Those that are in the association.
+    members: Subset,
     tokens: TokenKey,
     floor: u8,
     tagger: Tagger,
@@ -193,6 +195,7 @@ impl Receiver {
         Self {
             channels: n,
             tokens: keys.tokens.clone(),
+            members: Subset::first(n),
             floor,
             tagger: Tagger::new(keys.points.as_ref()),
             verified: Numbers::new(window),
@@ -212,13 +215,19 @@ impl Receiver {
         }
     }
 
+    /// The same where only these channels are in the association. What comes on others is a stranger's.
+    #[must_use]
+    pub fn over(mut self, members: Subset) -> Self {
+        self.members = members;
+        self.set_up(members);
+        self
+    }
+
     /// Whether a datagram is a share whose token is right, so that it belongs here and not to another
     /// association of the same peers.
     pub fn recognises(&self, channel: usize, datagram: &[u8]) -> bool {
         let header = Header::parse(datagram);
-        header.is_ok_and(|(header, _)| {
-            channel < self.channels && self.proven_number(channel, header).is_some()
-        })
+        header.is_ok_and(|(header, _)| self.proven_number(channel, header).is_some())
     }
 
     /// Takes a datagram that came on a channel from an address. Whatever it is, nothing but verified
@@ -374,7 +383,7 @@ impl Receiver {
             self.counts.wrong_token += 1;
             return Err(Taken::WrongToken);
         };
-        if header.threshold < self.floor || usize::from(header.threshold) > self.channels {
+        if header.threshold < self.floor || usize::from(header.threshold) > self.members.len() {
             self.counts.forbidden += 1;
             return Err(Taken::Known);
         }
@@ -397,7 +406,8 @@ impl Receiver {
     fn proven_number(&self, channel: usize, header: Header) -> Option<u64> {
         let number = nearest(self.verified.highest(), header.sequence);
         let stamp = Stamp { first: header.first(), channel, length: 0, number };
-        (self.tokens.token(stamp) == header.token).then_some(number)
+        let is_in = self.members.contains(channel);
+        (is_in && self.tokens.token(stamp) == header.token).then_some(number)
     }
 }
 

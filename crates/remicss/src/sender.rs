@@ -43,6 +43,8 @@ pub struct Sender {
     paces: Vec<Pace>,
     scheduler: Box<dyn Scheduler>,
     floor: usize,
+    /// The channels that are in the association, and those of them that are up.
+    members: Subset,
     up: Subset,
     max_datagram_len: usize,
     /// The symbol under way; nothing, not even its first byte, if there is none.
@@ -167,6 +169,7 @@ impl Sender {
             paces,
             scheduler,
             floor,
+            members: Subset::first(n),
             up: Subset::first(n),
             max_datagram_len: MAX_DATAGRAM_LEN,
             symbol: Zeroizing::new(Vec::with_capacity(MAX_DATAGRAM_LEN)),
@@ -177,6 +180,19 @@ impl Sender {
             clock: None,
             counts: Counts::default(),
         })
+    }
+
+    /// The same where only these channels are in the association: at least as many as the floor. Nothing is
+    /// sent on others.
+    #[must_use]
+    pub fn over(mut self, members: Subset) -> Self {
+        (self.members, self.up) = (members, members);
+        self
+    }
+
+    /// Takes over the symbol that is under way at another sender, if one is, to send it under its own keys.
+    pub fn adopt(&mut self, before: &mut Self) {
+        std::mem::swap(&mut self.symbol, &mut before.symbol);
     }
 
     /// Begins a symbol, in place of one that may be under way. The caller appends IP packets, and
@@ -250,7 +266,7 @@ impl Sender {
         Ok(Sent { number, threshold })
     }
 
-    /// Puts a control message into the batches of all channels, whether they are up or ready, with
+    /// Puts a control message into the batches of all members, whether they are up or ready, with
     /// the floor as k. Leaves the symbol under way alone.
     ///
     /// # Errors
@@ -275,8 +291,8 @@ impl Sender {
         if batches.iter().any(Batch::is_full) {
             return Err(NotSent::Full);
         }
-        let threshold = Threshold::new(self.floor, Subset::first(self.sharer.channels()))
-            .expect("the floor is not above the number of channels");
+        let threshold = Threshold::new(self.floor, self.members)
+            .expect("the floor is not above the number of members");
         let number = self.next_number;
         self.sharer.share(Kind::Control, threshold, number, &mut self.control, batches)?;
         self.counts.controls += 1;
@@ -303,8 +319,7 @@ impl Sender {
 
     /// Sends packets on these channels only, one that waits included.
     pub fn set_up(&mut self, up: Subset) {
-        let all = 0..self.sharer.channels();
-        self.up = all.filter(|channel| up.contains(*channel)).collect();
+        self.up = self.members.iter().filter(|channel| up.contains(*channel)).collect();
         self.chosen = None;
     }
 

@@ -85,10 +85,13 @@ pub struct Predicted {
 /// A channel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Channel {
-    /// `up`, `down` or `quarantine`: what the peer says of what this end sends. Nothing without a peer.
+    /// `up`, `down` or `quarantine`: what the peer says of what this end sends; or `missing` from the
+    /// association. Nothing without a peer.
     pub state_out: Option<String>,
     /// The same for what arrives here, as this end sees it.
     pub state_in: Option<String>,
+    /// How long it has been missing from the association, in seconds, if it is.
+    pub missing_s: Option<f64>,
     /// The risk as configured. Nothing if none is at any channel.
     pub risk: Option<f64>,
     /// What this end takes it to carry, in Mbit/s. Nothing without a peer.

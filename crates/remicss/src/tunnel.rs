@@ -220,6 +220,7 @@ fn inbound(
 ) -> Result<Inbound, String> {
     let n = u8::try_from(config.channels.len()).unwrap_or(u8::MAX);
     let terms = Terms::new(n, config.min_threshold, config.tamper_code)
+        .and_then(|terms| terms.with_least(config.min_channels))
         .map_err(|error| error.to_string())?;
     let settings = Settings {
         terms,

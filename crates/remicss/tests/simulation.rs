@@ -21,7 +21,8 @@ fn run(seed: u64) {
     let mut rng = Rng::new(seed);
     let channels = [1, 2, 3, 4][rng.index(4)];
     let floor = [1, 2, 3, 4][rng.index(channels.into())];
-    let mut world = World::new(channels, floor, &mut rng);
+    let least = floor + u8::try_from(rng.index(usize::from(channels - floor) + 1)).unwrap();
+    let mut world = World::new(channels, floor, least, &mut rng);
     for _ in 0..OPERATIONS {
         match rng.index(17) {
             0..4 => world.send(rng.index(2), 1 + rng.index(40), &mut rng),
@@ -47,6 +48,7 @@ fn run(seed: u64) {
     }
     // Longer than it takes to hold a peer for gone, and to be let out of quarantine.
     world.advance(Duration::from_secs(75), &mut rng);
+    assert_eq!(world.members(0), usize::from(channels), "seed {seed}: not all channels are used");
     for from in 0..2 {
         let before = world.delivered(1 - from);
         world.send(from, 20, &mut rng);
@@ -72,4 +74,39 @@ fn whatever_happens_nothing_wrong_comes_out_and_it_recovers() {
             scope.spawn(move || (first..seeds).step_by(step).for_each(run));
         }
     });
+}
+
+/// A tunnel that needs two of three channels begins with any two, and the third joins without a packet being
+/// lost either way, be it late or not.
+#[test]
+fn a_channel_that_joins_costs_no_packet() {
+    for seed in 0..60 {
+        let mut rng = Rng::new(seed);
+        let mut world = World::new(3, 2, 2, &mut rng);
+        world.set_dials(2.0, 3.0);
+        world.line(&mut rng).jitter = Duration::from_millis(rng.below(30));
+        let missing = rng.index(3);
+        world.set_off(missing, true);
+        world.advance(Duration::from_secs(2), &mut rng);
+        assert_eq!([world.members(0), world.members(1)], [2, 2], "seed {seed}");
+        let mut back = None;
+        for step in 0..4_000 {
+            if step == 500 {
+                world.set_off(missing, false);
+                back = Some(world.now());
+            }
+            if let Some(since) = back
+                && [world.members(0), world.members(1)] == [3, 3]
+            {
+                let took = world.now().saturating_sub(since);
+                assert!(took < Duration::from_secs(2), "seed {seed}: it joined after {took:?}");
+                back = None;
+            }
+            world.send(step % 2, 1, &mut rng);
+            world.advance(Duration::from_millis(1), &mut rng);
+        }
+        assert_eq!(back, None, "seed {seed}: it has not joined");
+        world.advance(Duration::from_secs(2), &mut rng);
+        assert_eq!([world.delivered(0), world.delivered(1)], [2_000; 2], "seed {seed}");
+    }
 }

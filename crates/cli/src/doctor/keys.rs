@@ -96,6 +96,7 @@ const TUNNEL: &[Key] = &[
     key("", "objective", "\"privacy\""),
     key("", "scheduler", "\"planned\""),
     key("", "min_threshold", "2"),
+    key("", "min_channels", "2"),
     key("", "tamper_code", "true"),
     key("", "rng", "\"seeded\""),
     key("", "order", "\"auto\""),

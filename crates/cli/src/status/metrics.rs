@@ -252,6 +252,12 @@ fn tunnel_channel(metrics: &mut Metrics, labels: &str, channel: &remicss::status
         let up = u8::from(state.as_deref() == Some("up"));
         metrics.add("sunder_tunnel_channel_up", GAUGE, "Whether it is used.", &labels, up);
     }
+    // None without a peer.
+    if channel.state_in.is_some() {
+        let help = "How long it has been missing from the association; 0 if it is in.";
+        let missing = channel.missing_s.unwrap_or_default();
+        metrics.add("sunder_tunnel_channel_missing_seconds", GAUGE, help, labels, missing);
+    }
     let mut add = |name, kind, help, value: f64| metrics.add(name, kind, help, labels, value);
     add("sunder_tunnel_channel_sent_bytes_total", COUNTER, SENT, count(channel.sent_bytes));
     let received = count(channel.received_bytes);

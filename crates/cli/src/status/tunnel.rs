@@ -8,13 +8,24 @@ use crate::table::{Side, aligned};
 /// A tunnel, with the rates since `before`.
 pub(super) fn page(now: &Status, before: Option<&Status>) -> String {
     let state = if now.associated { "associated" } else { "not associated" };
-    let running = format!("{}  {state}, running for {:.0} s", now.device, now.uptime_s);
+    let running =
+        format!("{}  {state}{}, running for {:.0} s", now.device, missing(now), now.uptime_s);
     let mut first = [Side::Right; 3];
     first[0] = Side::Left;
     let second = COLUMNS.map(|(_, side)| side);
     let averages = aligned(&first, &averages(now, before));
     let channels = aligned(&second, &channels(now, before));
     format!("{running}\n\n{averages}\n{channels}{}", dropped(&now.dropped, &now.channels))
+}
+
+/// Which channels are missing from the association, and since when.
+fn missing(now: &Status) -> String {
+    let channels = now.channels.iter().enumerate();
+    let missing = channels.filter_map(|(index, channel)| {
+        channel.missing_s.map(|since| format!("channel {} for {since:.0} s", index + 1))
+    });
+    let missing: Vec<String> = missing.collect();
+    if missing.is_empty() { String::new() } else { format!(" without {}", missing.join(", ")) }
 }
 
 /// What was not passed on, in a line; nothing if all was.
@@ -131,6 +142,7 @@ mod tests {
         let channel = Channel {
             state_out: None,
             state_in: None,
+            missing_s: None,
             risk: None,
             rate_mbit: None,
             rate_from: None,
@@ -188,6 +200,23 @@ mod tests {
         let expected = "dropped: 5 (from other addresses than the peer's on channel 3), \
                         8 (wrong tokens on channels 2 and 3)";
         assert_eq!(said.lines().last(), Some(expected), "{said}");
+    }
+
+    #[test]
+    fn a_channel_that_is_missing_is_named() {
+        let mut now = Status { associated: true, uptime_s: 20.0, ..alone() };
+        let missing = Channel {
+            state_out: Some("missing".into()),
+            state_in: Some("missing".into()),
+            missing_s: Some(12.3),
+            ..now.channels[0].clone()
+        };
+        now.channels.push(missing);
+        let page = page(&now, None);
+        let line = page.lines().next().unwrap();
+        let expected = "sunder0  associated without channel 2 for 12 s, running for 20 s";
+        assert_eq!(line, expected, "{page}");
+        assert_eq!(words(&page)[11][..3], ["2", "–", "missing"], "{page}");
     }
 
     #[test]

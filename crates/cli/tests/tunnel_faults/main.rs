@@ -2,15 +2,19 @@
 //! change, and strangers flood it. Needs user namespaces and `/dev/net/tun`, and says so where there are
 //! none.
 //!
+//! `SUNDER_FLAPS=N` has links fail N times, in place of a few.
+//!
 //! How much a flood costs is measured by
 //! `cargo test --release --package cli --test tunnel_faults -- --ignored --nocapture`.
 
 #![allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 
+mod flaps;
 mod flood;
 mod ipv6;
 mod killed_ends;
 mod lost_channels;
+mod missing_channels;
 mod pair;
 mod relay;
 mod relayed_channels;
@@ -41,6 +45,10 @@ fn main() -> ExitCode {
         lost_channels::a_lost_channel_is_not_missed_where_two_are_enough,
         lost_channels::a_lost_channel_is_logged,
         lost_channels::a_device_that_comes_back_is_used_again,
+        missing_channels::a_server_that_restarts_while_a_link_is_down_is_found_again,
+        missing_channels::a_tunnel_begins_with_any_two_of_three,
+        flaps::links_that_flap_cost_no_packet,
+        flaps::two_links_at_a_time_that_flap_cost_no_packet,
         killed_ends::a_killed_server_is_found_again,
         killed_ends::a_killed_client_comes_back_at_once,
         relayed_channels::a_channel_that_tampers_is_found_out,

@@ -85,6 +85,13 @@ impl Incoming {
         }
     }
 
+    /// Says which channels are in the association. Nothing comes on the others.
+    pub(super) fn set_members(&mut self, members: Subset) {
+        for (index, channel) in self.channels.iter_mut().enumerate() {
+            channel.is_down = !members.contains(index);
+        }
+    }
+
     /// A right share of a message that has verified came, after so many datagrams on its channel.
     pub(super) fn handle_share(
         &mut self,

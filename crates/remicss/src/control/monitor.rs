@@ -95,6 +95,18 @@ impl Monitor {
         }
     }
 
+    /// Says which channels are in the association. The others are down, and stay so.
+    pub fn set_members(&mut self, members: Subset) {
+        self.incoming.set_members(members);
+        self.outgoing.set_members(members);
+        self.told = self.incoming.states(Subset::EMPTY).collect();
+    }
+
+    /// Takes over what an association before has learnt of the rates.
+    pub fn learn_from(&mut self, before: &Self) {
+        self.outgoing.learn_from(&before.outgoing);
+    }
+
     /// A right share of control symbol `symbol`, whose message was handled before, came at a time on a
     /// channel on which `received` datagrams had come before it. At most one for a channel and symbol.
     pub fn handle_share(&mut self, symbol: u64, channel: usize, received: u64, at: Duration) {
@@ -195,6 +207,13 @@ impl Monitor {
     pub fn up(&self, quarantined: Subset) -> Subset {
         let states = self.incoming.states(quarantined).enumerate();
         states.filter(|(_, state)| *state == State::Up).map(|(channel, _)| channel).collect()
+    }
+
+    /// The channels that are up either way, as far as this end knows.
+    pub fn up_both_ways(&self, now: Duration) -> Subset {
+        let estimates = self.estimates(now);
+        let up = self.up(Subset::EMPTY);
+        up.iter().filter(|channel| estimates[*channel].state == State::Up).collect()
     }
 
     /// True if no message has verified for 3 s, or for 12 s at rest: the other end does not have this

@@ -4,6 +4,8 @@ use std::array;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use model::Subset;
+
 use super::Totals;
 use super::incoming::micros;
 use super::message::{Arrival, Message};
@@ -91,6 +93,22 @@ impl Outgoing {
             began: now,
             began_with: [Totals::default(); MAX_CHANNELS],
         }
+    }
+
+    /// Says which channels are in the association. Nothing is sent on the others.
+    pub(super) fn set_members(&mut self, members: Subset) {
+        for (index, channel) in self.channels.iter_mut().enumerate() {
+            channel.state = if members.contains(index) { State::Up } else { State::Down };
+        }
+    }
+
+    /// Takes over the rates, of which some were learnt before.
+    pub(super) fn learn_from(&mut self, before: &Self) {
+        for (channel, before) in self.channels.iter_mut().zip(&before.channels) {
+            channel.rate = before.rate.clone();
+        }
+        // Rates know its turns.
+        self.prober = before.prober.clone();
     }
 
     /// A message is about to be sent, after all that `totals` counts: returns its number. The

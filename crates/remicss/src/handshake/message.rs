@@ -251,7 +251,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn list(n: u8) -> List {
-        let terms = Terms::new(n, 1, true).unwrap().wire();
+        let terms = Terms::new(n, 1, true).unwrap();
+        let terms = terms.wire(terms.all());
         List::new(terms, (0..n).map(|i| Cookie::new([i; COOKIE_LEN])).collect()).unwrap()
     }
 

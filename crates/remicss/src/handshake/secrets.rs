@@ -59,7 +59,8 @@ impl KeyShare {
         &self.0
     }
 
-    fn add(&mut self, other: &Self) {
+    /// Adds another share to this one. Both together say what the sum says.
+    pub(super) fn add(&mut self, other: &Self) {
         self.0.iter_mut().zip(other.0.iter()).for_each(|(byte, other)| *byte ^= other);
     }
 }

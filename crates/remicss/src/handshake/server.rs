@@ -13,17 +13,20 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use association::{
-    Acceptable, COOKIE_LEN, ConnectionId, List, Message, Protocol, Scheme, Server as Association,
-    ServerAbort, ServerConfig, ServerEvent as AssociationEvent,
+    Acceptable, COOKIE_LEN, ConnectionId, Cookie, List, Message, Protocol, Scheme,
+    Server as Association, ServerAbort, ServerConfig, ServerEvent as AssociationEvent,
 };
+use model::Subset;
 use sharing::{Generator, RandomError};
 use thiserror::Error;
 
 use super::cookies::{Cookies, Holder, LIFETIME};
 use super::message::{Body, Datagram, Request};
+use super::options::Options;
 use super::proof::{SharedKey, is_proven, prove};
 use super::secrets::{self, KeyShare, SecretPair};
 use super::{ANSWERS_PER_SECOND, PATIENCE, Terms};
+use crate::NOBODY;
 use crate::keys::Keys;
 use crate::peer_address::{is_same, is_same_ip};
 
@@ -94,7 +97,7 @@ pub enum ServerEvent {
     Associated {
         /// What both ends hold.
         keys: Keys,
-        /// The client's address on each channel.
+        /// The client's address on each channel, all zeros on those that are not in.
         addresses: Vec<SocketAddr>,
     },
     /// A list could not be taken. The same reason is told once a second on a channel, at most.
@@ -130,6 +133,9 @@ pub enum TermsDiffer {
     /// The number of channels.
     #[error("{0} channels, and this end another number")]
     Channels(u8),
+    /// Fewer channels that work than this server begins with.
+    #[error("{0} channels that work, and this end begins with no fewer than its `min_channels`")]
+    TooFew(u8),
     /// A floor below this server's.
     #[error("a `min_threshold` of {0}, below this end's")]
     Floor(u8),
@@ -197,7 +203,7 @@ struct Waiting {
 #[derive(Debug)]
 struct Recent {
     list: List,
-    /// Each channel's.
+    /// Each member's, in the list's order.
     holders: Vec<Holder>,
     until: Duration,
 }
@@ -219,7 +225,8 @@ impl Server {
             schemes: vec![Scheme::Shamir],
             min_threshold: terms.floor(),
             max_channels: channels,
-            options: terms.options(),
+            // Which of them is looked at before.
+            options: u32::MAX,
         };
         let max_pending = MAX_WAITING * usize::from(channels);
         Ok(Self {
@@ -319,11 +326,12 @@ impl Server {
     }
 
     fn read_list(&mut self, holder: Holder, key_share: KeyShare, list: List) {
-        let Some(own) = list.cookies().get(holder.channel).copied() else {
+        let place = members(&list).iter().position(|member| member == holder.channel);
+        let Some(own) = place.and_then(|place| list.cookies().get(place)).copied() else {
             return;
         };
         if let Some(recent) = self.recent.iter().find(|recent| recent.used(holder.channel, &own)) {
-            if recent.holders[holder.channel] == holder && recent.list.matches(&list) {
+            if recent.holders.contains(&holder) && recent.list.matches(&list) {
                 self.reply(holder, Body::Confirm { list });
             }
             return;
@@ -340,12 +348,13 @@ impl Server {
             if let Err(reason) = self.check(holder.channel, &list) {
                 return self.refuse(Some(holder.channel), reason);
             }
-            self.open(Waiting {
+            let new = Waiting {
                 connection: ConnectionId(self.opened),
                 holder,
                 key_share,
                 list: list.clone(),
-            });
+            };
+            self.open(own, new);
         }
         self.deliver(&list);
     }
@@ -360,28 +369,34 @@ impl Server {
     }
 
     fn compare(&self, theirs: association::Terms) -> Result<(), TermsDiffer> {
-        let own = self.terms.wire();
-        if (theirs.protocol(), theirs.scheme()) != (own.protocol(), own.scheme()) {
+        let is_known =
+            theirs.protocol() == Protocol::ReMicssDatagrams && theirs.scheme() == Scheme::Shamir;
+        let options = Options::parse(theirs.options()).filter(|_| is_known);
+        let Some(Options { tags, channels, members }) = options else {
+            return Err(TermsDiffer::Protocol);
+        };
+        if members.len() != usize::from(theirs.channels()) {
             Err(TermsDiffer::Protocol)
-        } else if theirs.channels() != own.channels() {
-            Err(TermsDiffer::Channels(theirs.channels()))
-        } else if theirs.threshold() < own.threshold() {
+        } else if channels != self.terms.channels() {
+            Err(TermsDiffer::Channels(channels))
+        } else if theirs.threshold() < self.terms.floor() {
             Err(TermsDiffer::Floor(theirs.threshold()))
-        } else if theirs.options() != own.options() {
+        } else if tags != self.terms.tags() {
             Err(TermsDiffer::Tags)
+        } else if theirs.channels() < self.terms.least() {
+            Err(TermsDiffer::TooFew(theirs.channels()))
         } else {
             Ok(())
         }
     }
 
-    fn open(&mut self, new: Waiting) {
-        let cookie = new.list.cookies()[new.holder.channel];
+    fn open(&mut self, own: Cookie, new: Waiting) {
         // It is not full, as no channel's part of it is, and neither name nor cookie is in it.
-        if self.association.open(new.connection, cookie, self.now).is_ok() {
+        if self.association.open(new.connection, own, self.now).is_ok() {
             self.opened += 1;
             self.channels[new.holder.channel].waiting += 1;
-            self.connections.insert(new.connection, *cookie.as_bytes());
-            self.waiting.insert(*cookie.as_bytes(), new);
+            self.connections.insert(new.connection, *own.as_bytes());
+            self.waiting.insert(*own.as_bytes(), new);
         }
     }
 
@@ -428,7 +443,7 @@ impl Server {
         Some(gone)
     }
 
-    /// All channels have brought the same list. `members` are in its order.
+    /// All channels that a list names have brought it. `members` are in its order.
     fn associate(&mut self, list: List, members: &[Waiting]) {
         let shares = members.iter().map(|member| &member.key_share);
         let Ok(secrets) = secrets::collect(shares) else {
@@ -438,8 +453,8 @@ impl Server {
         // It is never lost, or a client that is confirmed would be associated alone. There are only as
         // many as are remembered. What is lost of the Confirms is sent when the List comes again.
         self.events.push_back(ServerEvent::Associated {
-            keys: self.keys(&list, &secrets),
-            addresses: holders.iter().map(|holder| holder.address).collect(),
+            keys: self.keys(&list, members, &secrets),
+            addresses: self.addresses(members),
         });
         for &holder in &holders {
             self.reply(holder, Body::Confirm { list: list.clone() });
@@ -448,13 +463,23 @@ impl Server {
         self.recent.push_back(Recent { list, holders, until });
     }
 
-    fn keys(&self, list: &List, secrets: &SecretPair) -> Keys {
+    fn keys(&self, list: &List, members: &[Waiting], secrets: &SecretPair) -> Keys {
         let (channels, tags) = (self.terms.channels(), self.terms.tags());
         Keys {
             outgoing: secrets.to_client.direction(channels, tags),
             incoming: secrets.to_server.direction(channels, tags),
             floor: list.terms().threshold(),
+            members: members.iter().map(|member| member.holder.channel).collect(),
         }
+    }
+
+    /// Where each member's client is, at its channel's place.
+    fn addresses(&self, members: &[Waiting]) -> Vec<SocketAddr> {
+        let mut addresses = vec![NOBODY; self.channels.len()];
+        for Waiting { holder, .. } in members {
+            addresses[holder.channel] = holder.address;
+        }
+        addresses
     }
 
     fn reply(&mut self, to: Holder, body: Body) {
@@ -520,7 +545,15 @@ impl Told {
 }
 
 impl Recent {
-    fn used(&self, channel: usize, cookie: &association::Cookie) -> bool {
-        self.list.position(cookie) == Some(channel)
+    fn used(&self, channel: usize, cookie: &Cookie) -> bool {
+        let place = self.list.position(cookie);
+        place.is_some_and(|place| self.holders[place].channel == channel)
     }
+}
+
+/// The channels that a list is for; none if its terms are not a tunnel's, or name more or fewer than it has
+/// cookies.
+fn members(list: &List) -> Subset {
+    let members = Options::parse(list.terms().options()).map(|options| options.members);
+    members.filter(|members| members.len() == list.cookies().len()).unwrap_or_default()
 }

@@ -14,7 +14,6 @@ const MAX_SPLITTERS: usize = 1024;
 
 /// Seals symbols and splits them, straight into the batches.
 pub(super) struct Sharer {
-    channels: usize,
     tokens: TokenKey,
     tagger: Tagger,
     splitters: Splitters,
@@ -24,7 +23,6 @@ pub(super) struct Sharer {
 impl Sharer {
     pub(super) fn new(direction: &Direction, generator: Generator) -> Self {
         Self {
-            channels: direction.channels,
             tokens: direction.tokens.clone(),
             tagger: Tagger::new(direction.points.as_ref()),
             splitters: Splitters(Vec::new()),
@@ -35,11 +33,6 @@ impl Sharer {
     /// What makes the tokens.
     pub(super) fn tokens(&self) -> &TokenKey {
         &self.tokens
-    }
-
-    /// How many channels there are.
-    pub(super) fn channels(&self) -> usize {
-        self.channels
     }
 
     /// How long the datagrams of a symbol are that is not sealed yet.

@@ -91,7 +91,7 @@ impl Planning {
         let scheduler = self.scheduler(aim, &plan, &request.situation.channels)?;
         let Some(keys) = request.begins else { return Ok(Order::Schedule { scheduler, up }) };
         let generator = self.rng.generator().map_err(|error| error.to_string())?;
-        let sender = self.means.sender(&keys.outgoing, keys.floor, scheduler, generator);
+        let sender = self.means.sender(&keys, scheduler, generator);
         sender.map(|sender| Order::Associate(Box::new(sender))).map_err(|error| error.to_string())
     }
 

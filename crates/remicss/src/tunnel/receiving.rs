@@ -10,6 +10,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use model::Subset;
 use tracing::{debug, info, warn};
 use tun::ip::{packet_len, source};
 use tun::{Checksum, Coalescer, Device, Superpacket};
@@ -176,7 +177,7 @@ impl Receiving {
     fn follow(&mut self, event: Event) -> Option<Keys> {
         match event {
             Event::Associated { keys, peers } => {
-                info!("associated over {} channels", peers.len());
+                tell_members(keys.members, peers.len());
                 lock(&self.counts).is_associated = true;
                 let _ = self.sending.send(Command::Peers(peers));
                 return Some(keys);
@@ -209,6 +210,23 @@ impl Receiving {
 
 /// How often it is said that the peer sends in others' names.
 const TELL_EVERY: Duration = Duration::from_secs(60);
+
+/// Says over which channels the ends are associated.
+fn tell_members(members: Subset, channels: usize) {
+    let missing = (0..channels).filter(|channel| !members.contains(*channel));
+    let missing: Vec<String> = missing.map(|channel| (channel + 1).to_string()).collect();
+    if missing.is_empty() {
+        info!("associated over {channels} channels");
+    } else {
+        let plural = if missing.len() == 1 { "" } else { "s" };
+        warn!(
+            "associated over {} of {channels} channels: channel{plural} {} did not answer, and will be \
+             used as soon as it does",
+            members.len(),
+            missing.join(", ")
+        );
+    }
+}
 
 /// Packets that were received and not written yet.
 struct Arena {

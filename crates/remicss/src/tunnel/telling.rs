@@ -102,6 +102,7 @@ impl Teller {
         receiving: &ReceivingCounts,
     ) -> Vec<Channel> {
         let common = lock(&self.common);
+        let missing = if common.monitor.is_some() { common.missing.clone() } else { Vec::new() };
         let known: Vec<Known> = common.monitor.as_ref().map_or_else(Vec::new, |monitor| {
             let states = monitor.incoming(common.quarantined).into_iter();
             let known = |(estimate, incoming)| Known { estimate, incoming };
@@ -109,6 +110,8 @@ impl Teller {
         });
         drop(common);
         let channel = |(index, risk): (usize, &f64)| {
+            let missing = missing.get(index).copied().flatten();
+            let state = |state| if missing.is_some() { "missing" } else { name(state) };
             let known = known.get(index);
             let received = receiving.channels.get(index).copied().unwrap_or_default();
             let strange = receiving.strangers.get(index).copied().unwrap_or_default();
@@ -116,8 +119,9 @@ impl Teller {
             let measured =
                 known.map(|known| known.estimate).filter(|estimate| estimate.measured > 0);
             Channel {
-                state_out: known.map(|known| name(known.estimate.state).into()),
-                state_in: known.map(|known| name(known.incoming).into()),
+                state_out: known.map(|known| state(known.estimate.state).into()),
+                state_in: known.map(|known| state(known.incoming).into()),
+                missing_s: missing.map(|since| now.saturating_sub(since).as_secs_f64()),
                 risk: self.if_known(*risk),
                 rate_mbit: known.map(|known| mbit(known.estimate.known_bps)),
                 rate_from: known.map(|known| source(known.estimate.source).into()),

@@ -14,7 +14,7 @@ use remicss::common::Common;
 use remicss::control::Monitor;
 use remicss::datagram::{HEADER_LEN, Kind};
 use remicss::estimate::Source;
-use remicss::keys::{Direction, Points, TOKEN_KEY_LEN, TokenKey};
+use remicss::keys::{Direction, Keys, Points, TOKEN_KEY_LEN, TokenKey};
 use remicss::outbound::Means;
 use remicss::plan::Aim;
 use remicss::schedule::Planned;
@@ -69,9 +69,14 @@ impl Tunnel {
             tokens: TokenKey::new(&[0; TOKEN_KEY_LEN]),
             points: Some(Points::new(&[[1; 8]; MAX_CHANNELS])),
         };
-        let sender = means.sender(
-            &direction,
+        let keys = Keys {
+            outgoing: direction.clone(),
+            incoming: direction,
             floor,
+            members: Subset::first(n),
+        };
+        let sender = means.sender(
+            &keys,
             Box::new(Planned::new(&plan.schedule, &channels)),
             Generator::seeded().unwrap(),
         );

@@ -1,9 +1,10 @@
-//! An attacker on all channels but one, who also sends what it likes on that one, but does not read
-//! it: from the client's address and from others.
+//! An attacker on some of the channels, who also sends what it likes on the others, but does not read
+//! them: from the client's address and from others.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use model::Subset;
 use sim::Rng;
 
 use crate::world::address;
@@ -26,7 +27,7 @@ pub(crate) struct Act {
 pub(crate) struct Adversary {
     rng: Rng,
     channels: usize,
-    honest: usize,
+    held: Subset,
     /// Of 100 datagrams, to how many it does something.
     percent: u64,
     /// The kind that it never lets through.
@@ -36,20 +37,22 @@ pub(crate) struct Adversary {
 }
 
 impl Adversary {
+    /// On all channels but one.
     pub(crate) fn new(seed: u64, n: u8) -> Self {
         let mut rng = Rng::new(seed);
         let honest = rng.index(n.into());
-        let percent = *rng.pick(&[3, 10, 30, 100]).unwrap();
-        let wall = rng.pick(&[None, None, None, None, None, None, Some(10), Some(11)]).unwrap();
-        Self { channels: n.into(), honest, percent, wall: *wall, archive: Vec::new(), rng }
+        Self::on((0..n.into()).filter(|channel| *channel != honest).collect(), n, rng)
     }
 
-    pub(crate) fn honest(&self) -> usize {
-        self.honest
+    /// On these of so many channels.
+    pub(crate) fn on(held: Subset, n: u8, mut rng: Rng) -> Self {
+        let percent = *rng.pick(&[3, 10, 30, 100]).unwrap();
+        let wall = rng.pick(&[None, None, None, None, None, None, Some(10), Some(11)]).unwrap();
+        Self { channels: n.into(), held, percent, wall: *wall, archive: Vec::new(), rng }
     }
 
     pub(crate) fn holds(&self, channel: usize) -> bool {
-        channel != self.honest
+        self.held.contains(channel)
     }
 
     /// What becomes of a datagram on a channel that it holds.

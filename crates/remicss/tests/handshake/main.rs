@@ -2,6 +2,7 @@
 //! where strangers knock.
 
 mod adversary;
+mod quorum;
 mod world;
 
 use std::net::SocketAddr;
@@ -239,7 +240,7 @@ fn a_failure_says_where() {
         now = client.poll_timeout().unwrap();
     };
     assert_eq!(now, NOW + PATIENCE);
-    assert_eq!(failure(&event), &ClientFailure::NoAnswer { channels: vec![1] });
+    assert_eq!(failure(&event), &ClientFailure::NoAnswer { channels: vec![1], least: 3, all: 3 });
     let said = failure(&event).to_string();
     assert!(said.starts_with("the server does not answer on channel 2: "), "{said}");
 }

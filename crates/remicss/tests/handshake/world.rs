@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::time::Duration;
 
+use model::Subset;
 use remicss::MAX_CHANNELS;
 use remicss::handshake::{
     Client, ClientEvent, Peer, Server, ServerEvent, ServerRefusal, SharedKey, Terms,
@@ -15,7 +17,7 @@ use sim::Rng;
 use crate::adversary::{Act, Adversary, Way};
 
 /// Where a List has its key share.
-const KEY_SHARE: std::ops::Range<usize> = 41..41 + 320;
+const KEY_SHARE: Range<usize> = 41..41 + 320;
 
 /// How many clients are made, one after the other, as the first ones fail.
 const ATTEMPTS: usize = 3;
@@ -43,12 +45,15 @@ pub(crate) struct World {
     rng: Rng,
     now: Duration,
     n: usize,
+    terms: Terms,
     key: Option<SharedKey>,
     client: Client,
     server: Server,
     flying: BTreeMap<(Duration, u64), Flying>,
     launched: u64,
     adversary: Option<Adversary>,
+    /// When each channel is off, which nobody does on purpose.
+    off: Vec<Range<Duration>>,
     /// What all clients' key shares come to, as far as they were sent, by client and channel.
     shares: Vec<Vec<Option<Vec<u8>>>>,
     completed: Option<Keys>,
@@ -80,8 +85,13 @@ fn generator() -> Generator {
 
 impl World {
     pub(crate) fn new(seed: u64, n: u8, adversary: Option<Adversary>) -> Self {
+        Self::of(seed, Terms::new(n, 1, true).unwrap(), adversary)
+    }
+
+    /// With these terms at both ends.
+    pub(crate) fn of(seed: u64, terms: Terms, adversary: Option<Adversary>) -> Self {
         let mut rng = Rng::new(seed);
-        let terms = Terms::new(n, 1, true).unwrap();
+        let n = terms.channels();
         let addresses = (0..n.into()).map(|channel| address(0, channel)).collect();
         let key = rng.chance(50).then(|| SharedKey::new(&[7; 32]));
         let peer = key.clone().map_or(Peer::Addresses(addresses), Peer::Key);
@@ -92,6 +102,8 @@ impl World {
             server: Server::new(terms, peer, &mut generator()).unwrap(),
             now,
             n: n.into(),
+            terms,
+            off: vec![Duration::ZERO..Duration::ZERO; n.into()],
             key,
             rng,
             flying: BTreeMap::new(),
@@ -104,6 +116,25 @@ impl World {
         }
     }
 
+    /// Has each channel be off for a while, or always, or never.
+    pub(crate) fn cut_channels(&mut self) {
+        for off in &mut self.off {
+            let begin = self.now + Duration::from_millis(self.rng.below(8_000));
+            let length = Duration::from_millis(self.rng.below(8_000));
+            *off = match self.rng.below(4) {
+                0 => begin..begin + length,
+                1 => self.now..self.now + length,
+                2 => Duration::ZERO..Duration::MAX,
+                _ => Duration::ZERO..Duration::ZERO,
+            };
+        }
+    }
+
+    /// How many channels the association has that a client has completed.
+    pub(crate) fn members(&self) -> Option<usize> {
+        self.completed.as_ref().map(|keys| keys.members.len())
+    }
+
     pub(crate) fn saw(&self, reason: ServerRefusal) -> bool {
         self.refusals.contains(&reason)
     }
@@ -112,9 +143,10 @@ impl World {
     pub(crate) fn run(&mut self) -> Outcome {
         for attempt in 0..ATTEMPTS {
             if attempt > 0 {
-                let terms = Terms::new(u8::try_from(self.n).unwrap(), 1, true).unwrap();
                 let key = self.key.clone();
-                self.client = Client::new(terms, key, &mut generator(), self.now).unwrap();
+                let client = Client::new(self.terms, key, &mut generator(), self.now).unwrap();
+                let channel = self.rng.index(self.n);
+                self.client = client.leaving_out(Subset::EMPTY.with(channel));
                 self.shares.push(vec![None; self.n]);
             }
             while self.client.poll_timeout().is_some() {
@@ -201,6 +233,9 @@ impl World {
 
     fn act(&mut self, act: Act) {
         let at = self.now + act.delay;
+        if self.off[act.channel].contains(&self.now) {
+            return;
+        }
         self.launched += 1;
         let flying =
             Flying { channel: act.channel, way: act.way, from: act.from, bytes: act.bytes };
@@ -232,8 +267,15 @@ impl World {
             assert!(dealt.contains(&points), "the server has points that no client has");
             assert!(!seen.contains(&points), "one handshake was associated twice");
             seen.push(points);
-            let honest = self.adversary.as_ref().map_or(0, Adversary::honest);
-            assert_eq!(addresses[honest], address(0, honest), "the honest channel is another's");
+            assert!(keys.members.len() >= usize::from(self.terms.least()), "too few channels");
+            let is_honest = |channel: &usize| {
+                self.adversary.as_ref().is_none_or(|adversary| !adversary.holds(*channel))
+            };
+            let honest: Vec<usize> = keys.members.iter().filter(is_honest).collect();
+            assert!(!honest.is_empty(), "all of the association is the attacker's");
+            for honest in honest {
+                assert_eq!(addresses[honest], address(0, honest), "an honest channel is another's");
+            }
         }
         match &self.completed {
             Some(ours) => {
@@ -247,11 +289,12 @@ impl World {
     }
 }
 
-/// The points that shares on all channels come to.
+/// The points that shares on all channels come to on which some were sent.
 fn joined(shares: &[Option<Vec<u8>>]) -> Option<Vec<u8>> {
     let mut secret = vec![0; KEY_SHARE.len()];
-    for share in shares {
-        secret.iter_mut().zip(share.as_ref()?).for_each(|(byte, share)| *byte ^= share);
+    shares.iter().flatten().next()?;
+    for share in shares.iter().flatten() {
+        secret.iter_mut().zip(share).for_each(|(byte, share)| *byte ^= share);
     }
     let (points, direction) = (MAX_CHANNELS * POINT_LEN, MAX_CHANNELS * POINT_LEN + TOKEN_KEY_LEN);
     Some([&secret[..points], &secret[direction..direction + points]].concat())

@@ -130,6 +130,40 @@ fn a_symbol_takes_more_until_it_is_full() {
     assert_eq!(sender.symbol().unwrap().1, 0);
 }
 
+/// Where an association follows another.
+#[test]
+fn a_symbol_that_waits_is_sent_by_the_next_sender() {
+    let all = Threshold::new(2, Subset::first(3)).unwrap();
+    let mut before = sender_at(2, &[Some(1_000); 3], constant(all)).unwrap();
+    let mut batches = batches(3);
+    let long = [7; 1_000];
+    while send(&mut before, &long, MS, &mut batches).is_ok() {}
+    take(&mut batches);
+    let two = subset(0b101);
+    let constant = constant(Threshold::new(2, two).unwrap());
+    let mut next = sender_at(2, &[None; 3], constant).unwrap().over(two);
+    next.adopt(&mut before);
+    let sent = next.finish(Kind::Packet, 0, MS, &mut batches).unwrap();
+    assert_eq!((sent.number, sent.threshold.channels()), (1, two));
+    assert_eq!(open(&shares(&mut batches)).unwrap().2, long);
+    assert!(before.symbol().is_none(), "it is not sent twice");
+}
+
+#[test]
+fn nothing_is_sent_on_a_channel_that_is_not_in_the_association() {
+    let all = Threshold::new(2, Subset::first(3)).unwrap();
+    let two = subset(0b110);
+    let mut sender = sender_at(2, &[None; 3], constant(all)).unwrap().over(two);
+    let mut batches = batches(3);
+    // Whatever is said to be up.
+    sender.set_up(Subset::first(3));
+    let packet = send(&mut sender, b"a", MS, &mut batches).unwrap();
+    let control = sender.control(b"b", MS, &mut batches).unwrap();
+    assert_eq!([packet, control].map(|sent| sent.threshold.channels()), [two; 2]);
+    let datagrams = take(&mut batches).iter().map(Vec::len).collect::<Vec<_>>();
+    assert_eq!(datagrams, [0, 2, 2]);
+}
+
 #[test]
 fn what_cannot_be_sent_is_dropped_and_counted() {
     let threshold = Threshold::new(1, Subset::first(1)).unwrap();

@@ -113,9 +113,9 @@ fn client_at(channel: usize, moves: u8) -> SocketAddr {
 }
 
 impl World {
-    /// A client and a server that have just started.
-    pub(crate) fn new(channels: u8, floor: u8, rng: &mut Rng) -> Self {
-        let terms = Terms::new(channels, floor, true).unwrap();
+    /// A client and a server that have just started, and begin with `least` channels.
+    pub(crate) fn new(channels: u8, floor: u8, least: u8, rng: &mut Rng) -> Self {
+        let terms = Terms::new(channels, floor, true).unwrap().with_least(least).unwrap();
         let spread = |rng: &mut Rng| f64::from(rng.bytes::<1>()[0]) / 255.0;
         let (least, most) = (f64::from(floor), f64::from(channels));
         let kappa = least + spread(rng) * (most - least);
@@ -201,6 +201,31 @@ impl World {
     pub(crate) fn line(&mut self, rng: &mut Rng) -> &mut Line {
         let line = rng.index(self.lines.len());
         &mut self.lines[line]
+    }
+
+    /// Both directions of a channel lose everything, or nothing.
+    pub(crate) fn set_off(&mut self, channel: usize, is_off: bool) {
+        let n = usize::from(self.terms.channels());
+        for line in [channel, n + channel] {
+            self.lines[line].loss = if is_off { 100 } else { 0 };
+        }
+    }
+
+    /// What ends send with.
+    pub(crate) fn set_dials(&mut self, kappa: f64, mu: f64) {
+        (self.aim.kappa, self.aim.mu) = (kappa, mu);
+    }
+
+    /// Over how many channels an end is associated.
+    pub(crate) fn members(&self, end: usize) -> usize {
+        let common = &self.ends[end].common;
+        let missing = common.missing.iter().flatten().count();
+        common.monitor.as_ref().map_or(0, |_| common.missing.len() - missing)
+    }
+
+    /// The time.
+    pub(crate) fn now(&self) -> Duration {
+        self.now
     }
 
     /// A channel changes what crosses it, or stops doing so: one alone, as with k = 1 it could read and
@@ -437,7 +462,7 @@ impl End {
         };
         let Some(keys) = begins else { return Order::Schedule { scheduler, up } };
         let generator = Generator::seeded().unwrap();
-        let sender = means.sender(&keys.outgoing, keys.floor, scheduler, generator).unwrap();
+        let sender = means.sender(&keys, scheduler, generator).unwrap();
         Order::Associate(Box::new(sender))
     }
 

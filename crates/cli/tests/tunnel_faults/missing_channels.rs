@@ -1,0 +1,106 @@
+//! A tunnel that begins while a link is down, and the link that comes back.
+
+use std::time::Duration;
+
+use lab::{Conditions, Direction, Network};
+
+use crate::pair::{Pair, SERVER, THREE_LINKS, in_one_of_three, network, over, until};
+use crate::stream::{Pace, Stream};
+
+/// Any two of the three channels are enough to begin.
+const TWO_OF_THREE: &str = "kappa = 2\nmu = 3\nmin_channels = 2";
+
+/// How long a client takes to miss a server that was restarted (3 s), to wait for the third channel (1 s),
+/// and to be associated.
+const FOUND: Duration = Duration::from_secs(6);
+
+/// How soon a channel is used after it is back.
+const USED: Duration = Duration::from_secs(2);
+
+pub(crate) fn a_server_that_restarts_while_a_link_is_down_is_found_again() {
+    let network = network(THREE_LINKS);
+    let ways = over(&network, &["a", "b", "c"]);
+    let mut pair = Pair::start(network, TWO_OF_THREE, &ways);
+    let stream =
+        Stream::start(pair.host("client"), pair.host("server"), (SERVER, 9000), Pace::LIGHT);
+    stream.wait_for(300);
+    in_one_of_three(|| {
+        set_loss(pair.network(), "c", Some(1.0));
+        pair.kill_end("server");
+        pair.start_end("server");
+        let started = stream.now();
+        stream.wait_for(300);
+        let gap = stream.longest_gap(started, stream.now());
+        for end in ["client", "server"] {
+            is_without(&pair, end, 2);
+        }
+        joins(&pair, &stream, "c", 2)?;
+        if gap < FOUND { Ok(()) } else { Err(format!("{gap:?} without packets")) }
+    });
+    assert_eq!(stream.wrong(), 0);
+}
+
+pub(crate) fn a_tunnel_begins_with_any_two_of_three() {
+    for (missing, link) in ["a", "b", "c"].into_iter().enumerate() {
+        in_one_of_three(|| {
+            let network = network(THREE_LINKS);
+            let ways = over(&network, &["a", "b", "c"]);
+            set_loss(&network, link, Some(1.0));
+            let pair = Pair::start(network, TWO_OF_THREE, &ways);
+            until("the ends are associated", || pair.status("server").associated);
+            for end in ["client", "server"] {
+                is_without(&pair, end, missing);
+            }
+            let hosts = (pair.host("client"), pair.host("server"));
+            let stream = Stream::start(hosts.0, hosts.1, (SERVER, 9000), Pace::LIGHT);
+            stream.wait_for(300);
+            let joined = joins(&pair, &stream, link, missing);
+            assert_eq!(stream.wrong(), 0);
+            joined
+        });
+    }
+}
+
+/// An end names the channel that is missing.
+fn is_without(pair: &Pair, end: &'static str, channel: usize) {
+    let line = format!(
+        "associated over 2 of 3 channels: channel {} did not answer, and will be used as soon as it does",
+        channel + 1
+    );
+    pair.wait_for_line(end, "WARN", &line);
+    pair.wait_for_states(end, channel, ["missing", "missing"]);
+    assert!(pair.status(end).channels[channel].missing_s.is_some());
+}
+
+/// A link comes back, and its channel is used soon. No packet is lost by that.
+fn joins(pair: &Pair, stream: &Stream, link: &str, channel: usize) -> Result<(), String> {
+    let begin = stream.now();
+    stream.wait_for(100);
+    let delivered = || pair.network().link(link).unwrap().counts(Direction::Forward).delivered;
+    set_loss(pair.network(), link, None);
+    let (mended, before) = (stream.now(), delivered());
+    // More than is said to have it join.
+    until("the channel is used", || delivered() > before + 50);
+    let unused = stream.now().saturating_sub(mended);
+    for end in ["client", "server"] {
+        pair.wait_for_states(end, channel, ["up", "up"]);
+        pair.wait_for_line(end, "INFO", "associated over 3 channels");
+        assert_eq!(pair.status(end).channels[channel].missing_s, None);
+    }
+    stream.wait_for(300);
+    let (sent, lost) = stream.lost(begin, stream.now());
+    println!("channel {}: used after {unused:.3?}, {lost} of {sent} packets lost", channel + 1);
+    if unused < USED && lost == 0 {
+        return Ok(());
+    }
+    Err(format!("of {sent} {lost} lost, unused for another {unused:?}"))
+}
+
+/// Has a link lose packets both ways, or only as many as it was to.
+fn set_loss(network: &Network, link: &str, loss: Option<f64>) {
+    for way in Direction::BOTH {
+        let usual = network.conditions(link, way).unwrap();
+        let now = Conditions { loss: loss.unwrap_or(usual.loss), ..usual };
+        network.link(link).unwrap().set(way, now).unwrap();
+    }
+}
