@@ -7,5 +7,4 @@ mod guide;
 mod memory;
 mod operation;
 mod processes;
-mod strangers;
 mod transfer;

@@ -146,13 +146,8 @@ impl Drop for Service {
     }
 }
 
-/// Where another `sunder serve` is that is to be compared with this one.
-const SERVE: &str = "SUNDER_SERVE";
-
-/// Whether it is another server that runs.
-pub(crate) fn is_another_server() -> bool {
-    std::env::var_os(SERVE).is_some()
-}
+/// Names another `sunder serve`, to be compared with this one.
+pub(crate) const SERVE: &str = "SUNDER_SERVE";
 
 /// The program for a command, with these arguments.
 fn program<S: AsRef<OsStr>>(command: &str, arguments: impl IntoIterator<Item = S>) -> Command {

@@ -1,15 +1,4 @@
-//! Strangers attack a server from one address and from many, while honest clients make requests.
-//!
-//! A small form of each attack is a test. All of it, with a table:
-//!
-//! ```text
-//! SUNDER_STRANGERS=10 cargo test --release -p cli --test micss strangers -- --nocapture
-//! ```
-//!
-//! where 10 is for how many seconds each is measured. With `SUNDER_SERVE=PATH` the server is another `sunder`,
-//! as one of before.
-
-mod attack;
+//! One attack on a server, and what came of it, for its honest clients and for the server.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -24,8 +13,8 @@ use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use self::attack::{Attack, Attackers, Victim};
-use crate::processes::{Service, is_another_server, web_server};
+use crate::attack::{Attack, Attackers, Sources, Victim};
+use crate::processes::{SERVE, Service, web_server};
 
 /// How long a request of an honest client may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -40,42 +29,43 @@ const BUILD_UP: Duration = Duration::from_secs(20);
 const ANSWER: usize = 1000;
 
 /// What is tried.
-struct Trial {
-    attack: Attack,
+pub(crate) struct Trial {
+    pub(crate) attack: Attack,
     /// How many attackers there are, and at how many addresses.
-    attackers: usize,
-    sources: usize,
+    pub(crate) attackers: usize,
+    pub(crate) sources: Sources,
     /// The server's settings.
-    settings: &'static str,
+    pub(crate) settings: &'static str,
     /// How many honest clients there are, each at an address of its own, and for how long they are watched.
-    clients: u8,
-    time: Duration,
+    pub(crate) clients: u8,
+    pub(crate) time: Duration,
 }
 
 /// What came of it.
 #[derive(Debug)]
-struct Outcome {
+pub(crate) struct Outcome {
     /// How long each honest request took, or that it failed, with the reason.
-    requests: Vec<Result<Duration, String>>,
+    pub(crate) requests: Vec<Result<Duration, String>>,
     /// What the attackers have done, all in all.
-    tried: usize,
+    pub(crate) tried: usize,
     /// What the server's processor time was, per second, and for each attempt.
-    processor: f64,
-    processor_ms_each: f64,
-    rss_mib: f64,
+    pub(crate) processor: f64,
+    pub(crate) processor_ms_each: f64,
+    pub(crate) rss_mib: f64,
     /// The most that it was, and how much more than before the attack.
-    peak_mib: f64,
-    growth_mib: f64,
-    limits: Value,
+    pub(crate) peak_mib: f64,
+    pub(crate) growth_mib: f64,
+    pub(crate) limits: Value,
 }
 
 impl Outcome {
-    fn failures(&self) -> Vec<&String> {
+    /// Why requests have failed.
+    pub(crate) fn failures(&self) -> Vec<&String> {
         self.requests.iter().filter_map(|request| request.as_ref().err()).collect()
     }
 
     /// The time in ms that all but 5 % take less than.
-    fn p95_ms(&self) -> f64 {
+    pub(crate) fn p95_ms(&self) -> f64 {
         let mut took: Vec<Duration> =
             self.requests.iter().filter_map(|request| request.as_ref().ok().copied()).collect();
         took.sort();
@@ -150,24 +140,30 @@ fn honest(
 }
 
 impl Trial {
-    fn run(&self) -> Outcome {
+    /// Has it happen, and watches.
+    pub(crate) fn run(&self) -> Outcome {
         allow_files();
         let service = web_server(vec![b'x'; ANSWER], ANSWER);
-        let listen = "listen = [\"127.0.0.1:0\", \"127.0.0.2:0\", \"127.0.0.3:0\"]";
+        let listen = match self.sources {
+            Sources::Ipv4(_) => r#"listen = ["127.0.0.1:0", "127.0.0.2:0", "127.0.0.3:0"]"#,
+            Sources::Ipv6(_) => r#"listen = ["[::1]:0", "[::1]:0", "[::1]:0"]"#,
+        };
         let known = |line: &&str| {
             let is_new = ["max_channels", "max_memory_mib"].iter().any(|key| line.starts_with(key));
-            !is_new || !is_another_server()
+            !is_new || std::env::var_os(SERVE).is_none()
         };
         let settings: Vec<&str> = self.settings.lines().map(str::trim).filter(known).collect();
         let config = format!("{listen}\nallow = [\"{service}\"]\n{}\n", settings.join("\n"));
         let server = Service::start_logging("serve", &config, 3, "error");
+        let channel = |i| {
+            let address = server.address(i);
+            format!("[[channel]]\nserver = \"{address}\"\nsource = \"SOURCE\"\n")
+        };
+        let channels = [0, 1, 2].map(channel).concat();
         let proxies: Vec<Service> = (1..=self.clients)
             .map(|client| {
-                let source = format!("source = \"127.2.0.{client}\"\n[[channel]]\n");
-                let channels = server.channels().replace("[[channel]]\n", &source);
-                let (_, channels) = channels.split_once("[[channel]]\n").unwrap();
-                let last = format!("source = \"127.2.0.{client}\"\n");
-                let config = format!("socks = \"127.0.0.1:0\"\n[[channel]]\n{channels}{last}");
+                let channels = channels.replace("SOURCE", &self.sources.client(client).to_string());
+                let config = format!("socks = \"127.0.0.1:0\"\n{channels}");
                 Service::start_logging("proxy", &config, 1, "error")
             })
             .collect();
@@ -212,119 +208,4 @@ impl Trial {
 fn allow_files() {
     let limit = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: limit, maximum: limit }).unwrap();
-}
-
-/// A server with few places for streams, and more attackers than that.
-fn small(attack: Attack, attackers: usize, sources: usize) -> Trial {
-    let settings = "max_streams = 64\nmax_waiting = 4096\nmax_channels = 16\nmax_memory_mib = 16";
-    let time = Duration::from_millis(1500);
-    Trial { attack, attackers, sources, settings, clients: 1, time }
-}
-
-fn assert_all_served(outcome: &Outcome) {
-    let failures = outcome.failures();
-    let all = outcome.requests.len();
-    assert!(failures.is_empty(), "{} of {all} failed: {failures:?}", failures.len());
-}
-
-/// That the status says that something has happened.
-fn assert_counted(outcome: &Outcome, what: &str) {
-    assert!(outcome.limits[what].as_u64() > Some(0), "{what}: {:?}", outcome.limits);
-}
-
-#[test]
-fn connections_that_wait_take_nobodys_place() {
-    for sources in [5, 1] {
-        let settings = "max_waiting = 128";
-        let outcome = Trial { settings, ..small(Attack::Wait, 200, sources) }.run();
-        assert_all_served(&outcome);
-        assert_counted(&outcome, "waiting_evicted");
-    }
-}
-
-#[test]
-fn associations_without_a_request_take_no_place_of_a_stream() {
-    for sources in [1, 5] {
-        let outcome = small(Attack::Associate { channels: 3 }, 100, sources).run();
-        assert_all_served(&outcome);
-    }
-    let settings = "max_waiting = 128";
-    let outcome = Trial { settings, ..small(Attack::Associate { channels: 3 }, 100, 1) }.run();
-    assert_all_served(&outcome);
-    assert_counted(&outcome, "unopened_evicted");
-}
-
-#[test]
-fn withheld_shares_take_no_more_memory_than_there_may_be() {
-    for sources in [1, 5] {
-        let outcome = small(Attack::Withhold { channels: 16 }, 60, sources).run();
-        assert_all_served(&outcome);
-        assert!(outcome.growth_mib < 32.0, "{outcome:?}");
-        assert_counted(&outcome, "out_of_memory");
-    }
-}
-
-#[test]
-fn open_streams_of_one_source_leave_places_for_others() {
-    for sources in [1, 5] {
-        let outcome = small(Attack::Withhold { channels: 3 }, 100, sources).run();
-        assert_all_served(&outcome);
-        assert_counted(&outcome, "streams_evicted");
-    }
-}
-
-#[test]
-fn more_channels_than_are_allowed_cost_nothing() {
-    let trial = Trial { settings: "", ..small(Attack::Withhold { channels: 16 }, 60, 1) };
-    let outcome = trial.run();
-    assert_all_served(&outcome);
-    assert!(outcome.growth_mib < 16.0, "{outcome:?}");
-    assert_counted(&outcome, "turned_away");
-}
-
-/// The search through 4,000 sets took 25 ms for each.
-#[test]
-fn a_first_record_that_no_channels_make_costs_little() {
-    let outcome = small(Attack::Search, 20, 1).run();
-    assert_all_served(&outcome);
-    assert!(outcome.processor_ms_each < 12.0, "{outcome:?}");
-}
-
-/// The table: see above.
-#[test]
-fn table_of_all_attacks() {
-    let Some(seconds) = std::env::var("SUNDER_STRANGERS").ok() else { return };
-    let time = Duration::from_secs(seconds.parse().unwrap());
-    // Half of what is the default, as this process has to hold the other ends of all of it.
-    let places = "max_streams = 2048\nmax_waiting = 4096";
-    let sixteen = "max_streams = 2048\nmax_waiting = 4096\nmax_channels = 16\nmax_memory_mib = 128";
-    let attacks = [
-        ("nothing", Attack::None, 0, places),
-        ("connect, say nothing", Attack::Wait, 5000, places),
-        ("3 channels, no request", Attack::Associate { channels: 3 }, 2500, places),
-        ("3 channels, a share withheld", Attack::Withhold { channels: 3 }, 2500, places),
-        ("16 channels, a share withheld", Attack::Withhold { channels: 16 }, 250, places),
-        ("the same, 16 allowed, 128 MiB", Attack::Withhold { channels: 16 }, 250, sixteen),
-        ("16 channels, k = 8, costly", Attack::Search, 250, sixteen),
-    ];
-    println!(
-        "attack                         sources  honest  p95 ms  attempts  cores  RSS MiB  peak"
-    );
-    for (name, attack, attackers, settings) in attacks {
-        for sources in if attackers == 0 { &[0][..] } else { &[1, 5, 50][..] } {
-            let sources = *sources;
-            let trial = Trial { attack, attackers, sources, settings, clients: 4, time };
-            let outcome = trial.run();
-            let (all, failed) = (outcome.requests.len(), outcome.failures().len());
-            println!(
-                "{name:30} {sources:7} {:4}/{all} {:7.1} {:9} {:6.2} {:8.0} {:5.0}",
-                all - failed,
-                outcome.p95_ms(),
-                outcome.tried,
-                outcome.processor,
-                outcome.rss_mib,
-                outcome.peak_mib
-            );
-        }
-    }
 }

@@ -1,6 +1,7 @@
 //! Strangers who cost a server what they can, from as many addresses as they have.
 
 use std::net::{IpAddr, SocketAddr};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -22,6 +23,58 @@ const RATE: u64 = 2000;
 
 /// How long an attacker waits for anything.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Where attackers are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Sources {
+    /// At so many addresses of IPv4.
+    Ipv4(usize),
+    /// In so many networks of 64 bits, which are all in one of 48.
+    Ipv6(usize),
+}
+
+impl Sources {
+    /// How many there are.
+    pub(crate) fn count(self) -> usize {
+        match self {
+            Self::Ipv4(count) | Self::Ipv6(count) => count,
+        }
+    }
+
+    /// Where this attacker is.
+    fn attacker(self, number: usize) -> IpAddr {
+        match self {
+            Self::Ipv4(count) => {
+                let [.., high, low] = (number % count).to_be_bytes();
+                [127, 1, high, low + 1].into()
+            }
+            Self::Ipv6(count) => format!("2001:db8:bad:{:x}::1", number % count).parse().unwrap(),
+        }
+    }
+
+    /// Where this honest client is.
+    pub(crate) fn client(self, number: u8) -> IpAddr {
+        match self {
+            Self::Ipv4(_) => [127, 2, 0, number].into(),
+            Self::Ipv6(_) => format!("2001:db8:1:{number:x}::1").parse().unwrap(),
+        }
+    }
+
+    /// Has this host have the addresses, in the sandbox.
+    pub(crate) fn add_addresses(self, clients: u8) {
+        ip(&["link", "set", "lo", "up"]);
+        if let Self::Ipv6(count) = self {
+            let attackers = (0..count).map(|number| self.attacker(number));
+            for address in attackers.chain((1..=clients).map(|client| self.client(client))) {
+                ip(&["address", "replace", &format!("{address}/128"), "dev", "lo", "nodad"]);
+            }
+        }
+    }
+}
+
+fn ip(arguments: &[&str]) {
+    assert!(Command::new("ip").args(arguments).status().unwrap().success(), "ip {arguments:?}");
+}
 
 /// What attackers do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,14 +122,14 @@ pub(crate) struct Victim {
 
 impl Attackers {
     /// So many attackers at so many addresses. Each begins again when the server has closed what it holds.
-    pub(crate) fn start(attack: Attack, count: usize, sources: usize, victim: &Victim) -> Self {
+    pub(crate) fn start(attack: Attack, count: usize, sources: Sources, victim: &Victim) -> Self {
         let mut pace = interval(Duration::from_nanos(1_000_000_000 / RATE));
         pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
         let (pace, tried) = (Arc::new(Mutex::new(pace)), Arc::new(AtomicUsize::new(0)));
         let mut tasks = JoinSet::new();
         for number in 0..count {
             let attacker = Attacker {
-                source: source(number % sources),
+                source: sources.attacker(number),
                 victim: victim.clone(),
                 pace: Arc::clone(&pace),
             };
@@ -103,12 +156,6 @@ impl Attackers {
     pub(crate) fn are_at_full_strength(&self) -> bool {
         self.tried() >= self.count
     }
-}
-
-/// An address of loopback for each.
-fn source(number: usize) -> IpAddr {
-    let [.., high, low] = number.to_be_bytes();
-    [127, 1, high, low + 1].into()
 }
 
 /// Waits until the server has closed one of the connections, and closes all.
@@ -164,7 +211,8 @@ impl Attacker {
     /// A connection that has heard its cookie.
     async fn greeted(&self, channel: usize) -> std::io::Result<(TcpStream, Cookie)> {
         self.pace.lock().await.tick().await;
-        let socket = TcpSocket::new_v4()?;
+        let is_ipv4 = self.source.is_ipv4();
+        let socket = if is_ipv4 { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
         socket.bind(SocketAddr::new(self.source, 0))?;
         // Else its port would stay taken for a minute.
         SockRef::from(&socket).set_linger(Some(Duration::ZERO))?;
