@@ -320,7 +320,7 @@ impl Incoming {
                 match self.length(&header) {
                     Some(len) if self.agree_with(&shares, &*header) => self.record_len = Some(len),
                     _ => {
-                        self.dispute()?;
+                        self.dispute(HEADER_LEN)?;
                         return Ok(Poll::Pending);
                     }
                 }
@@ -330,7 +330,7 @@ impl Incoming {
                 Some(len) if self.available() >= len => match self.take_record(len) {
                     Ok(kind) => return Ok(Poll::Ready(Some((kind, len - HEADER_LEN)))),
                     Err(RecordError::Tampered) => {
-                        self.dispute()?;
+                        self.dispute(len)?;
                         return Ok(Poll::Pending);
                     }
                     Err(other) => return Err(other),

@@ -187,3 +187,100 @@ impl Lease {
         may
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use sharing::{Generator, Sharing};
+
+    use super::*;
+    use crate::incoming::Incoming;
+    use crate::outgoing::Outgoing;
+    use crate::record::{HEADER_LEN, Kind, MAX_PAYLOAD, MAX_RECORD, RecordError};
+
+    /// Two channels, and memory for one direction that carries much.
+    fn open_streams() -> Arc<OpenStreams> {
+        let text = "listen = [\"127.0.0.1:1\"]\nallow = []\nmax_memory_mib = 16\n";
+        let mut config = ServerConfig::from_toml(text).unwrap();
+        config.max_memory = 3 * (2 * 3 * 4096) + 3 * (MAX_RECORD as u64 + 36 - 4096);
+        Arc::new(OpenStreams::new(&config))
+    }
+
+    fn ip(last: u8) -> IpAddr {
+        [10, 0, 0, last].into()
+    }
+
+    /// All shares of a record whose payload is so long.
+    fn shares(len: usize) -> Vec<Vec<u8>> {
+        let mut outgoing = Outgoing::new(Sharing::xor(2).unwrap(), Generator::system());
+        outgoing.make_room(len);
+        outgoing.seal_payload(Kind::Data, &vec![1; len]).unwrap();
+        (0..2).map(|channel| outgoing.rest(channel).to_vec()).collect()
+    }
+
+    fn receive(incoming: &mut Incoming, len: usize) -> Result<Option<usize>, RecordError> {
+        for (channel, share) in shares(len).into_iter().enumerate() {
+            let space = incoming.space(channel);
+            let piece = space.len().min(share.len());
+            space[..piece].copy_from_slice(&share[..piece]);
+            incoming.filled(channel, piece);
+        }
+        incoming.take_next().map(|next| next.map(|next| next.payload.len()))
+    }
+
+    #[test]
+    fn without_memory_records_that_are_sent_stay_short_and_long_ones_are_not_received() {
+        let all = open_streams();
+        let incoming = || Incoming::new(Sharing::xor(2).unwrap());
+        let [holds, asks] = [1, 1].map(|last| all.open(ip(last), 2).unwrap());
+        let mut first = incoming();
+        first.limit_memory(holds.lease());
+        assert_eq!(
+            receive(&mut first, MAX_PAYLOAD),
+            Ok(None),
+            "there is room, and not all has come"
+        );
+        assert_eq!(all.counts().out_of_memory, 0);
+
+        let mut second = incoming();
+        second.limit_memory(asks.lease());
+        assert_eq!(receive(&mut second, 1000), Ok(Some(1000)));
+        assert_eq!(receive(&mut second, MAX_PAYLOAD), Err(RecordError::NoMemory));
+        let mut outgoing = Outgoing::new(Sharing::xor(2).unwrap(), Generator::system());
+        outgoing.limit_memory(asks.lease());
+        for _ in 0..3 {
+            outgoing.make_room(MAX_PAYLOAD);
+            let len = outgoing.payload_mut().len();
+            assert_eq!(len, 4096 - HEADER_LEN);
+            outgoing.seal(Kind::Data, len).unwrap();
+            for channel in 0..2 {
+                outgoing.advance(channel, 4096);
+            }
+        }
+        assert!(all.counts().out_of_memory >= 4);
+
+        // Another source has less, so it gets what the first one has.
+        let other = all.open(ip(2), 2).unwrap();
+        let mut third = incoming();
+        third.limit_memory(other.lease());
+        assert_eq!(receive(&mut third, MAX_PAYLOAD), Ok(None));
+        assert_eq!(all.counts().evicted, 1);
+        let before = all.counts().bytes;
+        drop(other);
+        assert!(all.counts().bytes < before);
+        drop((holds, asks));
+        assert_eq!(all.counts().bytes, 0);
+    }
+
+    #[tokio::test]
+    async fn who_has_to_make_room_is_told() {
+        let all = open_streams();
+        let streams: Vec<OpenStream> = (0..3).map(|_| all.open(ip(1), 2).unwrap()).collect();
+        all.with(|state| state.budget.reconfigure(3, u64::MAX));
+        assert!(all.open(ip(1), 2).is_none());
+        let other = all.open(ip(2), 2).unwrap();
+        streams[2].evicted().await;
+        assert_eq!(all.counts().evicted, 1);
+        drop((streams, other));
+        assert_eq!(all.counts().bytes, 0);
+    }
+}

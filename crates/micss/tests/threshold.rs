@@ -1,6 +1,8 @@
 //! Streams that need fewer channels than they have: some end, fall silent or lie, and the stream goes on
 //! as long as enough do not. Nothing is ever delivered that was not sent.
 
+use std::task::Poll;
+
 use micss::incoming::{Incoming, Loss, PATIENCE, SHORT_PATIENCE};
 use micss::outgoing::Outgoing;
 use micss::record::{HEADER_LEN, Kind, RecordError};
@@ -312,6 +314,78 @@ fn a_record_that_opens_a_stream_is_short() {
         }
         let taken = incoming.take_next().map(|received| received.is_some());
         assert_eq!(taken, if fits { Ok(true) } else { Err(RecordError::Tampered) });
+    }
+}
+
+/// A stream that opens, on 16 channels of which four lie in a byte: an end, and who was lost.
+fn opened_among_liars(liars: &[usize], at: usize) -> (Result<bool, RecordError>, Vec<usize>) {
+    let (_, channels) = shared(8, 16, &[400]);
+    let mut incoming = Incoming::new(Sharing::shamir(8, 16).unwrap());
+    incoming.expect_opening();
+    for (channel, bytes) in channels.iter().enumerate() {
+        let bytes = &bytes[..HEADER_LEN + 400];
+        incoming.space(channel)[..bytes.len()].copy_from_slice(bytes);
+        if liars.contains(&channel) {
+            incoming.space(channel)[at] ^= u8::try_from(channel + 1).unwrap();
+        }
+        incoming.filled(channel, bytes.len());
+    }
+    let taken = incoming.take_next().map(|received| received.is_some());
+    let mut lost: Vec<usize> =
+        std::iter::from_fn(|| incoming.poll_lost()).map(|(i, _)| i).collect();
+    lost.sort_unstable();
+    (taken, lost)
+}
+
+/// Few sets are tried for a record that opens a stream, and still those that can be outvoted stop none.
+#[test]
+fn liars_that_are_outvoted_stop_no_stream_from_opening() {
+    for at in (0..HEADER_LEN + 400).step_by(7).chain([34, 35]) {
+        for liars in [[0, 1, 2, 3], [0, 5, 10, 15], [4, 5, 6, 7]] {
+            let (taken, lost) = opened_among_liars(&liars, at);
+            assert_eq!((taken, &lost[..]), (Ok(true), &liars[..]), "byte {at}");
+        }
+    }
+}
+
+/// Of a record that no channels make, which anybody may send: what is done between two turns of others is
+/// little, and so is all of it together.
+#[test]
+fn a_search_is_done_in_slices() {
+    for (opening, len, slices) in [(true, 476, 3..10), (false, 4000, 150..1000)] {
+        let mut incoming = Incoming::new(Sharing::shamir(8, 16).unwrap());
+        if opening {
+            incoming.expect_opening();
+        }
+        let mut random = Generator::seeded().unwrap();
+        for channel in 0..16 {
+            let mut share: Vec<u8> = Vec::new();
+            while share.len() < HEADER_LEN + len {
+                share.extend(random.array::<32>().unwrap());
+            }
+            share.truncate(HEADER_LEN + len);
+            // What all shares have in common, every set makes.
+            let field = u32::try_from(len).unwrap().to_be_bytes();
+            share[HEADER_LEN - 3..HEADER_LEN].copy_from_slice(&field[1..]);
+            let mut given = 0;
+            while given < share.len() {
+                let space = incoming.space(channel);
+                let piece = space.len().min(share.len() - given);
+                space[..piece].copy_from_slice(&share[given..given + piece]);
+                incoming.filled(channel, piece);
+                given += piece;
+            }
+        }
+        let mut turns = 0;
+        let end = loop {
+            match incoming.poll_next() {
+                Ok(Poll::Pending) => turns += 1,
+                Ok(Poll::Ready(next)) => break Ok(next),
+                Err(error) => break Err(error),
+            }
+        };
+        assert_eq!(end, Err(RecordError::Tampered));
+        assert!(slices.contains(&turns), "{turns} turns for {len} bytes");
     }
 }
 

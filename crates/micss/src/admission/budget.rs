@@ -53,7 +53,7 @@ impl Budget {
     /// the newest of the largest source go.
     ///
     /// # Errors
-    /// What there is not enough of, if that would be this stream.
+    /// What there is not enough of, if that is its own source.
     pub(crate) fn open(&mut self, source: IpAddr, bytes: u64) -> Result<u64, Limit> {
         let number = self.next;
         self.next += 1;
@@ -69,15 +69,17 @@ impl Budget {
     }
 
     /// A stream takes more memory. If there is not enough, those that have taken some last in the source that
-    /// has most go. Returns whether it may: not if that would be this stream, or if it was evicted before.
+    /// has most go. Returns whether it may: not if that is its own source, or if it was evicted before.
     pub(crate) fn take(&mut self, number: u64, bytes: u64) -> bool {
         let Some(source) = self.bytes.source(number) else { return false };
         self.bytes.take(number, source, bytes);
-        let denied = self.evict_for(number).is_some();
-        if denied {
+        let may = self.evict_for(number).is_none();
+        if may {
+            self.bytes.renew(number);
+        } else {
             self.bytes.give_back(number, bytes);
         }
-        !denied
+        may
     }
 
     /// A stream gives memory back.
@@ -111,20 +113,21 @@ impl Budget {
         self.bytes.total()
     }
 
-    /// Evicts until there is enough, or until it would be this stream's turn. Returns what there is not enough
-    /// of then.
-    fn evict_for(&mut self, number: u64) -> Option<Limit> {
+    /// Evicts until there is enough for this stream, or its own source is the largest. Returns what there is not
+    /// enough of then.
+    fn evict_for(&mut self, stream: u64) -> Option<Limit> {
         loop {
-            let (limit, last) = if self.places.total() > self.max_streams as u64 {
-                (Limit::Streams, self.places.newest_of_largest())
+            let (limit, sources) = if self.places.total() > self.max_streams as u64 {
+                (Limit::Streams, &self.places)
             } else if self.bytes.total() > self.max_bytes {
-                (Limit::Memory, self.bytes.newest_of_largest())
+                (Limit::Memory, &self.bytes)
             } else {
                 return None;
             };
-            let last = last.filter(|last| *last != number);
-            let last = last.and_then(|last| Some((last, self.source(last)?)));
-            let Some((number, source)) = last else { return Some(limit) };
+            let newest = sources.newest_of_largest();
+            let newest = newest.filter(|&newest| !sources.is_same_source(newest, stream));
+            let newest = newest.and_then(|newest| Some((newest, sources.source(newest)?)));
+            let Some((number, source)) = newest else { return Some(limit) };
             self.close(number);
             self.evicted.push_back(Evicted { number, source, limit });
         }
@@ -183,16 +186,16 @@ mod tests {
         let large: Vec<u64> = (0..3).map(|_| budget.open(ip(1), 10).unwrap()).collect();
         assert!(large.iter().all(|&stream| budget.take(stream, 300)));
         let small = budget.open(ip(2), 10).unwrap();
-        assert!(!budget.take(large[0], 100), "it would be this one's turn");
+        assert!(!budget.take(large[0], 100), "its source has most");
         assert_eq!((budget.bytes(), evicted(&mut budget)), (940, vec![]));
         assert!(budget.take(small, 300));
-        assert_eq!(evicted(&mut budget), [(large[0], Limit::Memory)], "it has asked last");
-        assert!(!budget.take(large[0], 1), "it is over");
+        assert_eq!(evicted(&mut budget), [(large[2], Limit::Memory)], "it has taken some last");
+        assert!(!budget.take(large[2], 1), "it is over");
         assert!(!budget.take(small, 2000), "more than there is");
         budget.give_back(small, 300);
         budget.close(large[1]);
         budget.close(small);
-        assert!(budget.take(large[2], 500));
+        assert!(budget.take(large[0], 500));
         assert_eq!(budget.bytes(), 810);
     }
 

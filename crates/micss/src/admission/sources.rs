@@ -21,7 +21,7 @@ const IPV4_PREFIXES: [u8; 1] = [32];
 #[derive(Debug, Default)]
 pub(crate) struct Sources {
     holders: HashMap<u64, Holder>,
-    /// The holders of each smallest network, the one first that has not taken anything for longest.
+    /// The holders of each smallest network, the oldest first.
     by_age: HashMap<IpNet, BTreeSet<(u64, u64)>>,
     networks: HashMap<IpNet, Network>,
     /// The networks in each network, and at the top the largest ones: the smallest amount first, and of equal
@@ -49,17 +49,24 @@ impl Sources {
     /// A holder of this source takes an amount; it may hold something already. Its number is not to be used
     /// for another source.
     pub(crate) fn take(&mut self, number: u64, source: IpAddr, amount: u64) {
-        self.changes += 1;
-        let now = self.changes;
         let source = source.to_canonical();
-        let new = Holder { source, amount: 0, taken_at: now };
+        let new = Holder { source, amount: 0, taken_at: self.changes + 1 };
+        self.changes += 1;
         let holder = self.holders.entry(number).or_insert(new);
-        let before = std::mem::replace(&mut holder.taken_at, now);
         holder.amount += amount;
-        let ages = self.by_age.entry(smallest(source)).or_default();
-        ages.remove(&(before, number));
-        ages.insert((now, number));
+        let age = (holder.taken_at, number);
+        self.by_age.entry(smallest(source)).or_default().insert(age);
         self.change(source, |held| held + amount);
+    }
+
+    /// From here on, a holder counts as the newest.
+    pub(crate) fn renew(&mut self, number: u64) {
+        let Some(holder) = self.holders.get_mut(&number) else { return };
+        self.changes += 1;
+        let before = std::mem::replace(&mut holder.taken_at, self.changes);
+        let ages = self.by_age.entry(smallest(holder.source)).or_default();
+        ages.remove(&(before, number));
+        ages.insert((self.changes, number));
     }
 
     /// A holder gives back so much, or all that it has if that is less. Without anything it is forgotten.
@@ -97,8 +104,14 @@ impl Sources {
         self.holders.get(&number).map(|holder| holder.source)
     }
 
-    /// Of the largest source, the holder that has not taken anything for longest. Of equal sources, the one
-    /// that has not changed for longest counts.
+    /// Whether two holders are of one source.
+    pub(crate) fn is_same_source(&self, one: u64, other: u64) -> bool {
+        let source = |number| self.source(number).map(smallest);
+        source(one) == source(other)
+    }
+
+    /// Of the largest source, the oldest holder. Of equal sources, the one that has not changed for longest
+    /// counts.
     pub(crate) fn oldest_of_largest(&self) -> Option<u64> {
         let network = self.largest(|networks| {
             let &(most, ..) = networks.last()?;
@@ -107,8 +120,7 @@ impl Sources {
         self.by_age.get(&network)?.first().map(|&(_, number)| number)
     }
 
-    /// Of the largest source, the holder that has taken something last. Of equal sources, the one that has
-    /// changed last counts.
+    /// Of the largest source, the newest holder. Of equal sources, the one that has changed last counts.
     pub(crate) fn newest_of_largest(&self) -> Option<u64> {
         let network = self.largest(BTreeSet::last)?;
         self.by_age.get(&network)?.last().map(|&(_, number)| number)
@@ -191,10 +203,16 @@ mod tests {
         assert_eq!((sources.oldest_of_largest(), sources.newest_of_largest()), (Some(1), Some(2)));
         sources.take(4, ip("::ffff:10.0.0.1"), 1);
         assert_eq!(sources.newest_of_largest(), Some(4), "the same address in another form");
+        assert!(sources.is_same_source(1, 4) && !sources.is_same_source(1, 3));
+        sources.take(1, ip("10.0.0.1"), 1);
+        assert_eq!(sources.newest_of_largest(), Some(4));
+        sources.renew(1);
+        assert_eq!((sources.oldest_of_largest(), sources.newest_of_largest()), (Some(2), Some(1)));
+        sources.give_back(1, 1);
         sources.take(0, ip("10.0.0.9"), 9);
         assert_eq!((sources.oldest_of_largest(), sources.newest_of_largest()), (Some(0), Some(0)));
         sources.give_back(0, 9);
-        assert_eq!(sources.oldest_of_largest(), Some(1));
+        assert_eq!(sources.oldest_of_largest(), Some(2));
         assert_eq!(sources.total(), 5);
     }
 

@@ -14,7 +14,7 @@ use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 use super::{Incoming, Loss};
-use crate::record::{self, HEADER_LEN, RecordError};
+use crate::record::{self, HEADER_LEN, MAX_OPENING, RecordError};
 
 /// How many sets of shares are looked at for one record. With up to 14 channels these are all; of more they are
 /// chosen at random, so that nobody can arrange to be in each.
@@ -30,7 +30,11 @@ const SLICE: usize = 64 << 10;
 const SET_COST: usize = 500;
 
 /// The search for the channels that are right about a record.
+#[derive(Default)]
 pub(super) struct Dispute {
+    /// How many of its bytes all channels have brought, as far as they are looked at to begin with. Nothing:
+    /// the search has begun.
+    begins_with: Option<usize>,
     /// Sets of channels whose header was not looked at yet, one bit each.
     sets: vec::IntoIter<u16>,
     /// Sets whose header may be one, and whose record was not verified yet.
@@ -62,12 +66,12 @@ impl Incoming {
         bool::from(other.ct_eq(joined))
     }
 
-    /// The next record's header, or all of it, is not one. Begins to look for the sets of shares that may still
-    /// make it.
+    /// The next record's header, or all of it, of which so many bytes have come on every channel, is not one.
+    /// From here on the sets of shares are looked for that may still make it.
     ///
     /// # Errors
     /// When all shares are needed, or there is no memory for a long record.
-    pub(super) fn dispute(&mut self) -> Result<(), RecordError> {
+    pub(super) fn dispute(&mut self, len: usize) -> Result<(), RecordError> {
         if !self.has_spare() {
             return Err(RecordError::Tampered);
         }
@@ -76,29 +80,34 @@ impl Incoming {
             self.grow()?;
         }
         self.compact();
-        let max = if self.is_opening() { MAX_OPENING_SETS } else { MAX_SETS };
-        let mut sets = sets(&self.live().collect::<Vec<_>>(), self.threshold, max);
-        if let Some(outvoted) = self.majority() {
-            sets.retain(|set| *set != outvoted);
-            sets.insert(0, outvoted);
-        }
-        let (candidates, waiting) = Default::default();
-        self.dispute = Some(Dispute { sets: sets.into_iter(), candidates, waiting });
+        let begins_with = Some(len.min(MAX_OPENING));
+        self.dispute = Some(Dispute { begins_with, ..Dispute::default() });
         Ok(())
     }
 
-    /// A set of those that are right about the header, if so few are wrong that the others outvote them.
-    fn majority(&self) -> Option<u16> {
+    /// The sets that are looked at, by so many bytes of the record.
+    fn sets(&self, len: usize) -> Vec<u16> {
+        let max = if self.is_opening() { MAX_OPENING_SETS } else { MAX_SETS };
+        let mut sets = sets(&self.live().collect::<Vec<_>>(), self.threshold, max);
+        if let Some(majority) = self.majority(len) {
+            sets.retain(|set| *set != majority);
+            sets.insert(0, majority);
+        }
+        sets
+    }
+
+    /// A set of those that are right about the record's first bytes, if so few are wrong that the others outvote
+    /// them.
+    fn majority(&self, len: usize) -> Option<u16> {
         let live: Vec<usize> = self.live().collect();
         let coordinate =
             |&channel: &usize| u8::try_from(channel + 1).expect("at most MAX_CHANNELS");
         let coordinates: Vec<u8> = live.iter().map(coordinate).collect();
-        let share =
-            |&channel: &usize| &self.buffer[self.room * channel + self.start..][..HEADER_LEN];
+        let share = |&channel: &usize| &self.buffer[self.room * channel + self.start..][..len];
         let shares: Vec<&[u8]> = live.iter().map(share).collect();
-        let mut header = Zeroizing::new([0; HEADER_LEN]);
+        let mut record = Zeroizing::new(vec![0; len]);
         let sharing = self.joiner.sharing();
-        let wrong = locate::correct(sharing, &coordinates, &shares, &mut *header).ok()?;
+        let wrong = locate::correct(sharing, &coordinates, &shares, &mut record).ok()?;
         let right = live.iter().zip(&coordinates).filter(|(_, x)| !wrong.contains(x));
         let right: Vec<usize> = right.map(|(&channel, _)| channel).take(self.threshold).collect();
         (right.len() == self.threshold).then(|| set(right))
@@ -111,6 +120,11 @@ impl Incoming {
     /// When no set is left.
     pub(super) fn settle(&mut self) -> Result<Poll<()>, RecordError> {
         let Some(mut dispute) = self.dispute.take() else { return Ok(Poll::Ready(())) };
+        if let Some(len) = dispute.begins_with.take() {
+            dispute.sets = self.sets(len).into_iter();
+            self.dispute = Some(dispute);
+            return Ok(Poll::Pending);
+        }
         let mut left = SLICE;
         while let Some(channels) = dispute.sets.next() {
             let mut header = Zeroizing::new([0; HEADER_LEN]);
