@@ -459,3 +459,26 @@ fn check_max_streams(value: Option<usize>) -> Result<usize, ConfigError> {
         found => Err(ConfigError::Range { key: "max_streams", found, range: "1 to 1000000" }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_channels_are_allowed_as_there_are_listeners() {
+        let parse = |listeners: usize, more: &str| {
+            let listen = vec!["\"127.0.0.1:0\""; listeners].join(", ");
+            let parsed =
+                ServerConfig::from_toml(&format!("listen = [{listen}]\nallow = []\n{more}"));
+            parsed.map(|config| config.max_channels).map_err(|error| error.to_string())
+        };
+        assert_eq!(parse(3, ""), Ok(3));
+        assert_eq!(parse(1, ""), Ok(2), "as many as are needed");
+        assert_eq!(parse(1, "max_channels = 5"), Ok(5));
+        assert_eq!(parse(3, "min_channels = 4"), Ok(4));
+        for wrong in ["max_channels = 1", "max_channels = 17", "min_channels = 3\nmax_channels = 2"]
+        {
+            assert!(parse(2, wrong).unwrap_err().starts_with("max_channels = "), "{wrong}");
+        }
+    }
+}
