@@ -116,11 +116,16 @@ impl Service {
 
     /// What `sunder status` says of it with these arguments.
     pub(crate) fn status(&self, arguments: &[&str]) -> String {
+        self.try_status(arguments).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// The same. It may be too busy to say anything.
+    pub(crate) fn try_status(&self, arguments: &[&str]) -> Result<String, String> {
         let mut command = sunder(["status"]);
         let command = command.args(arguments).env("RUNTIME_DIRECTORY", self.runtime.path());
         let output = command.output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
+        let said = |bytes| String::from_utf8(bytes).unwrap();
+        if output.status.success() { Ok(said(output.stdout)) } else { Err(said(output.stderr)) }
     }
 
     /// Where its status socket is.

@@ -14,12 +14,15 @@ use sharing::{Generator, Sharing};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 /// How many connections all attackers make in a second, at most.
 const RATE: u64 = 2000;
+
+/// How many attackers connect at a time. Then they wait for what comes of it, all at the same time.
+const AT_A_TIME: usize = 16;
 
 /// How long an attacker waits for anything.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -126,6 +129,9 @@ impl Attackers {
         let mut pace = interval(Duration::from_nanos(1_000_000_000 / RATE));
         pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
         let (pace, tried) = (Arc::new(Mutex::new(pace)), Arc::new(AtomicUsize::new(0)));
+        // Else a server could have each attacker's connections make room for those of the others before any
+        // of them has all.
+        let turns = Arc::new(Semaphore::new(AT_A_TIME));
         let mut tasks = JoinSet::new();
         for number in 0..count {
             let attacker = Attacker {
@@ -133,10 +139,12 @@ impl Attackers {
                 victim: victim.clone(),
                 pace: Arc::clone(&pace),
             };
-            let tried = Arc::clone(&tried);
+            let (tried, turns) = (Arc::clone(&tried), Arc::clone(&turns));
             tasks.spawn(async move {
                 loop {
+                    let turn = turns.acquire().await;
                     let held = attacker.attempt(attack).await;
+                    drop(turn);
                     tried.fetch_add(1, Ordering::Relaxed);
                     if let Ok(held) = held {
                         until_closed(held).await;

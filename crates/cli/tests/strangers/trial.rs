@@ -185,7 +185,7 @@ impl Trial {
         let requests = honest(addresses, service, self.time);
         let used = processor_s(&server) - used;
         let during = (attackers.tried() - tried).max(1);
-        let status = server.status(&["--json"]);
+        let status = server.try_status(&["--json"]).unwrap_or_default();
         let status: Value = serde_json::from_str(&status).unwrap_or_default();
         let peak_mib = memory_mib(&server, "VmHWM");
         #[expect(clippy::cast_precision_loss, reason = "attempts are few")]
