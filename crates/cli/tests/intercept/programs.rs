@@ -122,9 +122,8 @@ pub(crate) fn streams_under_way_outlast_their_rules() {
 
 pub(crate) fn a_session_of_ssh() {
     let sshd = "/usr/sbin/sshd";
-    let ids = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    if !Path::new(sshd).exists() || ids.split_whitespace().nth(2) == Some("1") {
-        eprintln!("skipped: needs root, and {sshd}, which changes to a user of its own");
+    if !Path::new(sshd).exists() || !can_change_user() {
+        eprintln!("SKIPPED: needs root, and {sshd}, which changes to a user of its own");
         return;
     }
     let house = House::new();
@@ -166,12 +165,29 @@ pub(crate) fn a_session_of_ssh() {
     }
 }
 
-/// Programs that people use, whose services are another host's. What is missing is skipped, and said.
-pub(crate) fn git_rsync_and_redis() {
-    let is_there = |program: &&str| Path::new("/usr/bin").join(program).exists();
-    let all = ["git", "rsync", "redis-server", "redis-cli"];
-    if let Some(missing) = all.iter().find(|program| !is_there(program)) {
-        eprintln!("SKIPPED: there is no {missing}; make setup installs it");
+/// Whether there are these programs. Says so if one is missing.
+fn there_are(programs: &[&str]) -> bool {
+    let missing = programs.iter().find(|program| !Path::new("/usr/bin").join(program).exists());
+    if let Some(program) = missing {
+        eprintln!("SKIPPED: there is no {program}; make setup installs it");
+    }
+    missing.is_none()
+}
+
+/// Whether a service can change to a user of its own here, which takes root outside of the sandbox.
+fn can_change_user() -> bool {
+    let ids = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    ids.split_whitespace().nth(2) != Some("1")
+}
+
+/// Waits until somebody listens on a port of the server.
+fn until_listens(house: &House, port: u16) {
+    let listens = || TcpStream::connect(("127.0.0.1", port)).is_ok();
+    until("a service listens", || house.host("server").run(listens).unwrap());
+}
+
+pub(crate) fn git_clones() {
+    if !there_are(&["git"]) {
         return;
     }
     let house = House::new();
@@ -188,39 +204,66 @@ pub(crate) fn git_rsync_and_redis() {
     git(&["-C", "work", "commit", "--quiet", "--message", "file"]);
     git(&["clone", "--quiet", "--bare", "work", "bare"]);
     git(&["-C", "bare", "update-server-info"]);
-    let modules =
-        format!("use chroot = no\nuid = root\ngid = root\n[files]\npath = {}\n", path("work"));
-    house.write("rsyncd.conf", modules);
-    let config = path("rsyncd.conf");
-    let rsync = house.start("server", "rsync", &["--daemon", "--no-detach", "--config", &config]);
-    let arguments = ["--protected-mode", "no", "--save", "", "--dir", &path("")];
+    let (server, proxy) = (house.serve(ALL), house.proxy(WEB));
+    let from = format!("http://{}/bare", house.v4("server", "a"));
+    let to = path("clone");
+    house.ask("client", "git", &["-c", "http.proxy=", "clone", "--quiet", &from, &to]);
+    assert!(fs::read(house.path("clone/file")).unwrap() == document);
+    proxy.wait_for("stream finished", 1);
+    drop((nginx, proxy, server));
+    assert_hidden(&house.captures(), &document);
+}
+
+pub(crate) fn rsync_copies() {
+    if !there_are(&["rsync"]) {
+        return;
+    }
+    if !can_change_user() {
+        eprintln!("SKIPPED: needs root: rsync changes to a user of its own");
+        return;
+    }
+    let house = House::new();
+    let document = secret(500_000);
+    let from = house.write("document", &document);
+    let from = from.parent().unwrap().display();
+    let config = format!("use chroot = no\nuid = root\ngid = root\n[files]\npath = {from}\n");
+    let config = house.write("rsyncd.conf", config);
+    let arguments = ["--daemon", "--no-detach", "--config", config.to_str().unwrap()];
+    let rsync = house.start("server", "rsync", &arguments);
+    until_listens(&house, 873);
+    let server = house.serve("[\"[::]/0:873\"]");
+    let proxy = house.proxy("intercept = \"tcp dport 873\"");
+    let from = format!("rsync://[{}]/files/document", house.v6("server", "b"));
+    let to = house.path("copy");
+    house.ask("client", "rsync", &[&from, to.to_str().unwrap()]);
+    assert!(fs::read(to).unwrap() == document);
+    proxy.wait_for("stream finished", 1);
+    drop((rsync, proxy, server));
+    assert_hidden(&house.captures(), &document);
+}
+
+/// A database.
+pub(crate) fn redis_stores() {
+    if !there_are(&["redis-server", "redis-cli"]) {
+        return;
+    }
+    let house = House::new();
+    let files = house.path("").display().to_string();
+    let arguments = ["--protected-mode", "no", "--save", "", "--dir", &files];
     let redis = house.start("server", "redis-server", &arguments);
-    for port in [873, 6379] {
-        let listens = || TcpStream::connect(("127.0.0.1", port)).is_ok();
-        until("a service listens", || house.host("server").run(listens).unwrap());
-    }
-    let server = house.serve("[\"0.0.0.0/0:80\", \"0.0.0.0/0:873\", \"0.0.0.0/0:6379\"]");
-    let proxy = house.proxy("intercept = \"tcp dport { 80, 873, 6379 }\"");
+    until_listens(&house, 6379);
+    let server = house.serve("[\"0.0.0.0/0:6379\"]");
+    let proxy = house.proxy("intercept = \"tcp dport 6379\"");
     let address = house.v4("server", "a").to_string();
-    let own = ["-c", "http.proxy=", "clone", "--quiet"];
-    let clone = [&format!("http://{address}/bare"), &path("clone")];
-    house.ask("client", "git", &[&own[..], &clone.map(String::as_str)].concat());
-    let copy = [format!("rsync://{address}/files/file"), path("copy")];
-    house.ask("client", "rsync", &copy.each_ref().map(String::as_str));
-    for found in ["clone/file", "copy"] {
-        assert!(fs::read(house.path(found)).unwrap() == document, "{found}");
-    }
     let ask =
         |words: &[&str]| house.ask("client", "redis-cli", &[&["-h", &address], words].concat());
     // Text, as it is an argument.
-    let value: String = document.iter().map(|byte| format!("{byte:02x}")).take(40_000).collect();
+    let value: String = std::iter::repeat_with(fastrand::alphanumeric).take(80_000).collect();
     assert_eq!(ask(&["set", "key", &value]), "OK\n");
     assert_eq!(ask(&["get", "key"]), format!("{value}\n"));
-    proxy.wait_for("stream finished", 4);
-    drop((nginx, rsync, redis, proxy, server));
-    let captures = house.captures();
-    assert_hidden(&captures, &document);
-    assert_hidden(&captures, value.as_bytes());
+    proxy.wait_for("stream finished", 2);
+    drop((redis, proxy, server));
+    assert_hidden(&house.captures(), value.as_bytes());
 }
 
 pub(crate) fn addresses_of_this_host_are_left_alone() {
