@@ -201,7 +201,7 @@ impl Plot {
 fn curves(lines: &[Option<&Value>], dots: &[&Dot<'_>]) -> Vec<Curve> {
     let of = |line| dots.iter().copied().filter(move |dot| dot.line == line);
     let each = || lines.iter().copied().enumerate();
-    let measured = each().map(|(colour, line)| measured(line, colour, of(line)));
+    let measured = each().flat_map(|(colour, line)| measured(line, colour, of(line)));
     let predicted = each().map(|(colour, line)| predicted(line, colour, of(line)));
     let mut predicted: Vec<Curve> = predicted.collect();
     // What is the same for all lines is said once.
@@ -213,16 +213,30 @@ fn curves(lines: &[Option<&Value>], dots: &[&Dot<'_>]) -> Vec<Curve> {
     measured.chain(predicted).filter(|curve| !curve.points.is_empty()).collect()
 }
 
+/// What was measured on a line: several curves where there are points without a valid trial, so that
+/// nothing is drawn through those.
 fn measured<'a>(
     line: Option<&Value>,
     colour: usize,
     dots: impl Iterator<Item = &'a Dot<'a>>,
-) -> Curve {
-    let spreads = dots.filter_map(|dot| Some((dot.x, dot.measured?)));
-    let (points, spread) =
-        spreads.map(|(x, spread)| ((x, spread.middle), (spread.low, spread.high))).unzip();
-    let name = line.map_or_else(|| String::from("measured"), said);
-    Curve { name, colour: Colour::Nth(colour), points, spread, marks: Marks::All, dashed: false }
+) -> Vec<Curve> {
+    let dots: Vec<&Dot<'_>> = dots.collect();
+    let parts = dots.split(|dot| dot.measured.is_none()).filter(|part| !part.is_empty());
+    let curve = |part: &[&Dot<'_>]| {
+        let spreads = part.iter().filter_map(|dot| Some((dot.x, dot.measured?)));
+        let (points, spread) =
+            spreads.map(|(x, spread)| ((x, spread.middle), (spread.low, spread.high))).unzip();
+        let name = line.map_or_else(|| String::from("measured"), said);
+        Curve {
+            name,
+            colour: Colour::Nth(colour),
+            points,
+            spread,
+            marks: Marks::All,
+            dashed: false,
+        }
+    };
+    parts.map(curve).collect()
 }
 
 fn predicted<'a>(
