@@ -47,8 +47,8 @@ fn help() -> String {
         "Example: sunder proxy --config proxy.toml, with this in proxy.toml\n\n{EXAMPLE}\n\
          Then: curl --socks5-hostname 127.0.0.1:1080 http://localhost/\n\n\
          Further settings, above the first [[channel]]: threshold, integrity, rng, intercept_port,\n\
-         intercept_from, max_streams; and below: [pool], [[peer]], [directory], [[uplink]].\n\
-         docs/guides/micss.md has a table of them."
+         intercept_from, max_streams, on_lost_channel, lost_channel_timeout_s; and below:\n\
+         [pool], [[peer]], [directory], [[uplink]]. docs/guides/micss.md has a table of them."
     )
 }
 

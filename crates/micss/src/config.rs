@@ -16,6 +16,7 @@ use crate::directory::config::{
     ClientDirectory, RawClientDirectory, RawServerDirectory, ServerDirectory,
 };
 use crate::intercept::{Intercept, InterfaceError, MatchingError};
+use crate::on_lost_channel::OnLostChannel;
 use crate::target::Target;
 
 /// Whether changes on the channels are detected.
@@ -107,6 +108,8 @@ pub struct ClientConfig {
     pub max_streams: usize,
     /// The connections that are kept ready.
     pub pool: PoolConfig,
+    /// What becomes of streams when a channel is lost.
+    pub lost_channel: LostChannel,
 }
 
 /// The connections that a client keeps ready for streams to come: sets of one connection a channel.
@@ -118,6 +121,15 @@ pub struct PoolConfig {
     pub keep: usize,
     /// How long a set is kept.
     pub idle: Duration,
+}
+
+/// What becomes of streams that need a channel which is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LostChannel {
+    /// Those that come.
+    pub new_streams: OnLostChannel,
+    /// How long those under way wait for it to come back, and new ones if they wait.
+    pub timeout: Duration,
 }
 
 /// What a server is told.
@@ -137,6 +149,8 @@ pub struct ServerConfig {
     pub max_streams: usize,
     /// The most channels that a stream may have.
     pub max_channels: u8,
+    /// How long streams wait for a channel that they need and that is lost.
+    pub lost_channel_timeout: Duration,
     /// The most connections without an open stream.
     pub max_waiting: usize,
     /// The most memory for the records of open streams, in bytes.
@@ -242,6 +256,9 @@ struct RawClient {
     rng: Rng,
     max_streams: Option<usize>,
     #[serde(default)]
+    on_lost_channel: OnLostChannel,
+    lost_channel_timeout_s: Option<u64>,
+    #[serde(default)]
     pool: RawPool,
 }
 
@@ -302,6 +319,7 @@ struct RawServer {
     min_channels: Option<u8>,
     max_channels: Option<u8>,
     max_streams: Option<usize>,
+    lost_channel_timeout_s: Option<u64>,
     max_waiting: Option<usize>,
     max_memory_mib: Option<usize>,
     directory: Option<RawServerDirectory>,
@@ -357,6 +375,10 @@ impl ClientConfig {
             rng: raw.rng,
             max_streams: check_max_streams(raw.max_streams)?,
             pool: raw.pool.check()?,
+            lost_channel: LostChannel {
+                new_streams: raw.on_lost_channel,
+                timeout: check_lost_channel_timeout(raw.lost_channel_timeout_s)?,
+            },
         })
     }
 
@@ -413,6 +435,7 @@ impl ServerConfig {
             min_channels,
             max_streams: check_max_streams(raw.max_streams)?,
             max_channels,
+            lost_channel_timeout: check_lost_channel_timeout(raw.lost_channel_timeout_s)?,
             max_waiting: match raw.max_waiting.unwrap_or(8192) {
                 found @ 64..=1_000_000 => found,
                 found => {
@@ -457,6 +480,17 @@ fn check_max_streams(value: Option<usize>) -> Result<usize, ConfigError> {
     match value.unwrap_or(4096) {
         found @ 1..=1_000_000 => Ok(found),
         found => Err(ConfigError::Range { key: "max_streams", found, range: "1 to 1000000" }),
+    }
+}
+
+fn check_lost_channel_timeout(value: Option<u64>) -> Result<Duration, ConfigError> {
+    match value.unwrap_or(90) {
+        // Longer, and the kernel gives connections up first.
+        found @ 1..=900 => Ok(Duration::from_secs(found)),
+        found => {
+            let found = usize::try_from(found).unwrap_or(usize::MAX);
+            Err(ConfigError::Range { key: "lost_channel_timeout_s", found, range: "1 to 900" })
+        }
     }
 }
 

@@ -75,6 +75,18 @@ pub enum StreamError {
         /// What the system says.
         source: io::Error,
     },
+    /// A channel that the stream needs does not answer any more.
+    #[error("{name} is lost: {why} for {for_s:.0} s")]
+    Lost {
+        /// The channel's index.
+        channel: usize,
+        /// The channel as it is configured.
+        name: String,
+        /// What was seen.
+        why: String,
+        /// For how long, in seconds.
+        for_s: f64,
+    },
     /// The application's own connection broke.
     #[error("the application's connection: {0}")]
     Application(io::Error),

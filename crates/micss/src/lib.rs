@@ -4,7 +4,8 @@
 //! channel `i`. The bytes are in `docs/protocols/micss.md`; the paper is 001, III-D and III-E.
 //!
 //! Two rooms, and the door opens one way:
-//! - the protocol, pure: [`record`], [`outgoing`], [`incoming`], [`target`], [`socks`], [`allow`]. Bytes
+//! - the protocol, pure: [`record`], [`outgoing`], [`incoming`], [`target`], [`socks`], [`allow`], and when
+//!   a channel is lost (`failure_detector`, `on_lost_channel`). Bytes
 //!   come in as arguments and go out as results. No socket, no clock, no global source of randomness.
 //! - the shell: [`client`] and [`server`] move bytes between sockets and the protocol; [`intercept`] has
 //!   the kernel hand connections over, and [`directory`] knows on which channels a peer is reached.
@@ -35,12 +36,17 @@ mod channel;
 pub mod client;
 pub mod config;
 mod error;
+mod failure_detector;
+mod links;
 mod listening;
 mod liveness;
 mod lobby;
 mod meter;
+mod monitor;
+mod on_lost_channel;
 mod open_streams;
 mod opening;
+mod path;
 mod peers;
 mod pool;
 mod rarely;
@@ -51,6 +57,7 @@ pub mod status;
 
 pub use channel::connect;
 pub use error::StreamError;
+pub use on_lost_channel::OnLostChannel;
 
 /// The most channels of one stream. Bounds the memory and work of an association.
 pub const MAX_CHANNELS: u8 = 16;

@@ -15,8 +15,9 @@ use tokio::time::Instant;
 use crate::StreamError;
 use crate::incoming::Loss;
 use crate::liveness::round_trip;
+use crate::path::{Path, Registration};
 use crate::rarely::Rarely;
-use crate::status::{Channel, Streams};
+use crate::status::{Channel, ChannelState, Streams};
 
 /// Of so many reads one looks how long round trips take.
 const LOOK: u64 = 64;
@@ -115,6 +116,12 @@ impl Meter {
         let rtt_us = self.rtt_us.value();
         Channel {
             server,
+            state: ChannelState::Unknown,
+            state_s: None,
+            why: None,
+            peers: 0,
+            peers_down: 0,
+            lost: Vec::new(),
             ready: self.ready.value(),
             connected: self.connected.value(),
             unconnected: self.unconnected.value(),
@@ -143,7 +150,11 @@ impl Drop for Waiting {
 
 /// A channel's connection, or a half of it, and what counts its bytes.
 pub(crate) struct Metered<S> {
+    // First: it is gone before the connection is closed. The halves have none.
+    registration: Option<Registration>,
     inner: S,
+    /// What the channel is to this peer, if that is watched.
+    pub(crate) path: Option<Arc<Path>>,
     pub(crate) meter: Arc<Meter>,
     /// The channel's index: at a client among all that are configured, of which a stream may have fewer.
     pub(crate) place: usize,
@@ -154,7 +165,7 @@ pub(crate) struct Metered<S> {
 impl<S> Metered<S> {
     /// From here on, what is read and written is counted.
     pub(crate) fn new(inner: S, meter: Arc<Meter>, place: usize) -> Self {
-        Self { inner, meter, place, lost: Arc::default() }
+        Self { registration: None, inner, path: None, meter, place, lost: Arc::default() }
     }
 
     /// The stream goes on without it. Counts that, and returns whether it was not known yet.
@@ -173,15 +184,30 @@ impl<S> Metered<S> {
 }
 
 impl Metered<TcpStream> {
+    /// From here on, the path that it is on is watched by it, too.
+    pub(crate) fn watch(&mut self, path: &Arc<Path>) {
+        self.registration = Some(path.register(&self.inner));
+        self.path = Some(Arc::clone(path));
+    }
+
     /// Its halves, which count as it does.
     pub(crate) fn split(&mut self) -> (Metered<ReadHalf<'_>>, Metered<WriteHalf<'_>>) {
-        let Self { inner, meter, place, lost } = self;
-        let (place, (reader, writer)) = (*place, inner.split());
-        (
-            Metered { inner: reader, meter: Arc::clone(meter), place, lost: Arc::clone(lost) },
-            Metered { inner: writer, meter: Arc::clone(meter), place, lost: Arc::clone(lost) },
-        )
+        let Self { inner, path, meter, place, lost, .. } = self;
+        let (reader, writer) = inner.split();
+        let path = path.as_ref();
+        (half(reader, path, meter, *place, lost), half(writer, path, meter, *place, lost))
     }
+}
+
+fn half<S>(
+    inner: S,
+    path: Option<&Arc<Path>>,
+    meter: &Arc<Meter>,
+    place: usize,
+    lost: &Arc<AtomicBool>,
+) -> Metered<S> {
+    let (path, meter, lost) = (path.map(Arc::clone), Arc::clone(meter), Arc::clone(lost));
+    Metered { registration: None, inner, path, meter, place, lost }
 }
 
 impl<S: AsRef<TcpStream>> AsRef<TcpStream> for Metered<S> {
@@ -200,6 +226,9 @@ impl<S: AsyncRead + AsRef<TcpStream> + Unpin> AsyncRead for Metered<S> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut this.inner).poll_read(context, buffer))?;
         this.meter.read(this.inner.as_ref(), buffer.filled().len() - before);
+        if let Some(path) = &this.path {
+            path.touch();
+        }
         Poll::Ready(Ok(()))
     }
 }
@@ -213,6 +242,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
         let this = self.get_mut();
         let written = ready!(Pin::new(&mut this.inner).poll_write(context, bytes))?;
         this.meter.sent.add(written as u64);
+        if let Some(path) = &this.path {
+            path.touch();
+        }
         Poll::Ready(Ok(written))
     }
 

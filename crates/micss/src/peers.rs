@@ -10,7 +10,7 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tracing::warn;
 
 use crate::StreamError;
-use crate::config::{Channel, ClientConfig, PoolConfig, Remote, Uplink};
+use crate::config::{Channel, ClientConfig, LostChannel, PoolConfig, Remote, Uplink};
 use crate::directory::addresses::Addresses;
 use crate::directory::config::ClientDirectory;
 use crate::directory::{Directory, DirectoryError};
@@ -35,6 +35,7 @@ pub(crate) struct Peers {
     uplinks: Vec<Uplink>,
     mark: Option<u32>,
     pool: PoolConfig,
+    policy: LostChannel,
     /// Those of the directory.
     found: Mutex<HashMap<Remote, Found>>,
 }
@@ -62,8 +63,10 @@ impl Peers {
         let mark = config.intercept.as_ref().map(|_| OWN_MARK);
         let pool = |remote: &Remote| {
             let known = before.into_iter().flat_map(|before| &before.pools);
-            let mut known = known.filter(|pool| pool.is_for(remote, mark, config.pool));
-            let new = || Arc::new(Pool::new(remote.clone(), mark, config.pool));
+            let mut known =
+                known.filter(|pool| pool.is_for(remote, mark, config.pool, config.lost_channel));
+            let new =
+                || Arc::new(Pool::new(remote.clone(), mark, config.pool, config.lost_channel));
             known.next().map_or_else(new, Arc::clone)
         };
         let pools = config.remotes().map(pool).collect();
@@ -82,6 +85,7 @@ impl Peers {
             mark,
             // There may be many of them, so fewer are kept for each.
             pool: PoolConfig { keep: config.pool.size, ..config.pool },
+            policy: config.lost_channel,
             found: Mutex::default(),
         })
     }
@@ -135,7 +139,7 @@ impl Peers {
             }
         }
         let known = found.entry(remote.clone()).or_insert_with(|| {
-            let pool = Arc::new(Pool::new(remote, self.mark, self.pool));
+            let pool = Arc::new(Pool::new(remote, self.mark, self.pool, self.policy));
             Found { _filling: filling(&pool, UNUSED), pool }
         });
         Ok(Arc::clone(&known.pool))
@@ -218,7 +222,7 @@ mod tests {
             channel(servers[1], None, Some("wlan0")),
             channel(servers[2], None, None),
         ];
-        assert!(pool.is_for(&Remote { channels, threshold: 3 }, None, peers.pool));
+        assert!(pool.is_for(&Remote { channels, threshold: 3 }, None, peers.pool, peers.policy));
         assert!(Arc::ptr_eq(&pool, &reach(&servers).unwrap()), "known by now");
         assert!(matches!(reach(&servers[..1]), Err(StreamError::OneChannel)));
     }

@@ -21,9 +21,12 @@ use tracing::{info, warn};
 
 use crate::StreamError;
 use crate::channel;
-use crate::config::{Channel, PoolConfig, Remote};
+use crate::config::{Channel, LostChannel, PoolConfig, Remote};
 use crate::incoming::{Loss, MOMENT};
 use crate::meter::{Meter, Metered};
+use crate::monitor::{self, Monitor};
+use crate::on_lost_channel::OnLostChannel;
+use crate::path::Path;
 use crate::relay::Finished;
 use crate::status;
 
@@ -35,6 +38,9 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 /// come back.
 const RETURN: Duration = Duration::from_millis(100);
 
+/// How often it is looked whether the server has closed what is kept.
+const LOOK: Duration = Duration::from_secs(2);
+
 /// How long to wait before sets are made again that could not be made.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
@@ -45,6 +51,9 @@ pub(crate) struct Pool {
     meters: Vec<Arc<Meter>>,
     mark: Option<u32>,
     config: PoolConfig,
+    policy: LostChannel,
+    /// Says which channels are lost.
+    monitor: Monitor,
     /// The oldest first.
     kept: Mutex<Vec<Kept>>,
     /// How many come back from streams.
@@ -73,13 +82,21 @@ struct Kept {
 
 impl Pool {
     /// An empty one, for a server whose connections have this mark.
-    pub(crate) fn new(remote: Remote, mark: Option<u32>, config: PoolConfig) -> Self {
+    pub(crate) fn new(
+        remote: Remote,
+        mark: Option<u32>,
+        config: PoolConfig,
+        policy: LostChannel,
+    ) -> Self {
         let all = remote.channels.len();
+        let meters: Vec<Arc<Meter>> = (0..all).map(|_| Arc::default()).collect();
         Self {
+            monitor: Monitor::of_client(&remote, mark, policy, meters.clone()),
             remote,
-            meters: (0..all).map(|_| Arc::default()).collect(),
+            meters,
             mark,
             config,
+            policy,
             kept: Mutex::default(),
             returning: AtomicUsize::new(0),
             wanted: Mutex::new(Instant::now()),
@@ -89,13 +106,25 @@ impl Pool {
     }
 
     /// Whether it makes the same connections as a new one would.
-    pub(crate) fn is_for(&self, remote: &Remote, mark: Option<u32>, config: PoolConfig) -> bool {
-        self.remote == *remote && self.mark == mark && self.config == config
+    pub(crate) fn is_for(
+        &self,
+        remote: &Remote,
+        mark: Option<u32>,
+        config: PoolConfig,
+        policy: LostChannel,
+    ) -> bool {
+        let own = (&self.remote, self.mark, self.config, self.policy);
+        own == (remote, mark, config, policy)
     }
 
     /// How many channels there are.
     pub(crate) fn channels(&self) -> usize {
         self.remote.channels.len()
+    }
+
+    /// What becomes of streams when a channel is lost.
+    pub(crate) fn policy(&self) -> LostChannel {
+        self.policy
     }
 
     /// How many channels a stream needs: k.
@@ -111,10 +140,13 @@ impl Pool {
     /// What there is to tell of its channels.
     pub(crate) fn status(&self) -> Vec<status::Channel> {
         let kept = self.kept();
+        let paths = self.monitor.paths();
         let of_place = |(place, (channel, meter)): (usize, (&Channel, &Arc<Meter>))| {
             let ready =
                 kept.iter().filter(|set| set.ready.places().any(|other| other == place)).count();
-            status::Channel { ready: ready as u64, ..meter.channel(channel.server.to_string()) }
+            let (state, state_s, why) = monitor::told(&paths[place]);
+            let counts = meter.channel(channel.server.to_string());
+            status::Channel { ready: ready as u64, state, state_s, why, ..counts }
         };
         self.remote.channels.iter().zip(&self.meters).enumerate().map(of_place).collect()
     }
@@ -122,9 +154,27 @@ impl Pool {
     /// A set for a stream: the newest that is kept, or a new one.
     ///
     /// # Errors
-    /// When there is none, and the channels cannot be connected.
+    /// When there is none, and the channels cannot be connected; or one that is needed is lost, and streams are
+    /// not to wait, or have waited for long enough.
     pub(crate) async fn take(&self) -> Result<Ready, StreamError> {
         *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        let since = self.monitor.now();
+        loop {
+            self.monitor.admit(since).await?;
+            let taken = tokio::select! {
+                biased;
+                taken = self.take_newest() => taken,
+                // It was lost meanwhile.
+                () = self.monitor.shut() => continue,
+            };
+            let waits = self.policy.new_streams == OnLostChannel::Wait;
+            if taken.is_ok() || !waits || self.monitor.is_open() {
+                return taken;
+            }
+        }
+    }
+
+    async fn take_newest(&self) -> Result<Ready, StreamError> {
         loop {
             let newest = self.kept().pop();
             self.taken.notify_one();
@@ -152,7 +202,7 @@ impl Pool {
     }
 
     async fn greet_again(&self, finished: Vec<Finished>) {
-        let silences = self.silences();
+        let (silences, paths) = (self.silences(), self.monitor.paths());
         let (mut streams, mut cookies) = (Vec::new(), Vec::new());
         let greeted = timeout(HANDSHAKE_TIMEOUT, async {
             for (place, Finished { mut stream, meter, rest }) in finished.into_iter().enumerate() {
@@ -161,7 +211,9 @@ impl Pool {
                     return None;
                 }
                 cookies.push(cookie);
-                streams.push(Metered::new(stream, meter, place));
+                let mut stream = Metered::new(stream, meter, place);
+                stream.watch(&paths[place]);
+                streams.push(stream);
             }
             Some(Ready { streams, cookies, silences })
         });
@@ -185,12 +237,19 @@ impl Pool {
                 self.taken.notified().await;
             }
             let missing = self.close_unused();
-            match self.make_some(missing).await {
+            self.monitor.open().await;
+            let made = tokio::select! {
+                made = self.make_some(missing) => made,
+                () = self.monitor.shut() => continue,
+            };
+            match made {
                 Ok(()) => {
                     pause = RETRY.0;
                     let oldest = self.kept().first().map(|kept| kept.since + self.config.idle);
                     tokio::select! {
                         () = self.taken.notified() => sleep(RETURN).await,
+                        () = self.monitor.shut() => {}
+                        () = sleep(LOOK) => {}
                         () = sleep_until(oldest.unwrap_or_else(Instant::now)), if oldest.is_some() => {}
                     }
                 }
@@ -238,8 +297,14 @@ impl Pool {
     /// # Errors
     /// When not as many channels as are needed can be connected.
     fn make(&self) -> impl Future<Output = Result<Ready, StreamError>> + use<> {
-        let all = self.remote.channels.iter().cloned().zip(self.meters.iter().cloned());
-        make(all.enumerate().collect(), self.mark, self.threshold().into())
+        let channels = self.remote.channels.iter().cloned();
+        let paths = self.monitor.paths();
+        for path in &paths {
+            path.touch();
+        }
+        let all = channels.zip(self.meters.iter().cloned()).zip(paths).enumerate();
+        let all = all.map(|(place, ((channel, meter), path))| (place, (channel, meter, path)));
+        make(all.collect(), self.mark, self.threshold().into())
     }
 
     /// Logs which channels could not be connected, when that changes.
@@ -304,22 +369,22 @@ fn is_same(one: &Cookie, other: &Cookie) -> bool {
 /// Connects all channels at the same time, and waits until the server has greeted each; or until it has
 /// greeted as many as are needed, and then a moment for the others.
 async fn make(
-    mut unanswered: BTreeMap<usize, (Channel, Arc<Meter>)>,
+    mut unanswered: BTreeMap<usize, (Channel, Arc<Meter>, Arc<Path>)>,
     mark: Option<u32>,
     needed: usize,
 ) -> Result<Ready, StreamError> {
-    let silences = silences(unanswered.values().map(|(_, meter)| meter));
+    let silences = silences(unanswered.values().map(|(_, meter, _)| meter));
     let mut connecting = JoinSet::new();
-    for (&place, (channel, _)) in &unanswered {
-        let channel = channel.clone();
-        connecting.spawn(async move { (place, greeted_on(place, &channel, mark).await) });
+    for (&place, (channel, _, path)) in &unanswered {
+        let (channel, path) = (channel.clone(), Arc::clone(path));
+        connecting.spawn(async move { (place, greeted_on(place, &channel, mark, &path).await) });
     }
     let mut deadline = Instant::now() + HANDSHAKE_TIMEOUT;
     let mut made: Vec<(Metered<TcpStream>, Cookie)> = Vec::new();
     let mut failed = StreamError::NotOpened;
     while made.len() + unanswered.len() >= needed {
         let Ok(next) = timeout_at(deadline, connecting.join_next()).await else {
-            for (channel, (Channel { server, .. }, meter)) in unanswered.into_iter().rev() {
+            for (channel, (Channel { server, .. }, meter, _)) in unanswered.into_iter().rev() {
                 meter.unconnected.up();
                 let said = "timed out, or nobody greets there";
                 let source = io::Error::new(io::ErrorKind::TimedOut, said);
@@ -329,7 +394,7 @@ async fn make(
         };
         let Some(connected) = next else { break };
         let (place, connected) = connected.expect("connecting does not panic");
-        let (_, meter) = unanswered.remove(&place).expect("each is connected once");
+        let (_, meter, path) = unanswered.remove(&place).expect("each is connected once");
         match connected {
             Ok((_, cookie)) if made.iter().any(|(_, known)| is_same(known, &cookie)) => {
                 warn!(
@@ -341,7 +406,9 @@ async fn make(
             }
             Ok((stream, cookie)) => {
                 meter.connected.up();
-                made.push((Metered::new(stream, meter, place), cookie));
+                let mut stream = Metered::new(stream, meter, place);
+                stream.watch(&path);
+                made.push((stream, cookie));
             }
             Err(error) => {
                 meter.unconnected.up();
@@ -365,9 +432,13 @@ async fn greeted_on(
     place: usize,
     channel: &Channel,
     mark: Option<u32>,
+    path: &Path,
 ) -> Result<(TcpStream, Cookie), StreamError> {
-    let refused = |source| StreamError::Connect { channel: place, server: channel.server, source };
-    let mut stream = channel::connect(channel, mark).await.map_err(refused)?;
+    let mut stream = channel::connect(channel, mark).await.map_err(|source| {
+        path.failed(&source);
+        StreamError::Connect { channel: place, server: channel.server, source }
+    })?;
+    path.connected();
     let cookie = greeted(&mut stream, &[]).await;
     Ok((stream, cookie.ok_or(StreamError::NotGreeted { channel: place })?))
 }

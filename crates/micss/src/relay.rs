@@ -6,6 +6,7 @@ use std::future::poll_fn;
 use std::io;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -16,17 +17,21 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{timeout, timeout_at};
 use tracing::{debug, info, warn};
 use zeroize::Zeroizing;
 
 use crate::StreamError;
 use crate::channel;
+use crate::failure_detector::State;
 use crate::incoming::{Incoming, Loss, Received};
 use crate::meter::{Meter, Metered, Tally};
+use crate::monitor;
+use crate::on_lost_channel::end_of_stream;
 use crate::opening::Opening;
 use crate::outgoing::Outgoing;
-use crate::record::{HEADER_LEN, Kind};
+use crate::path::Path;
+use crate::record::{HEADER_LEN, Kind, RecordError};
 use crate::server::{OPTION_NO_RECORDS, OPTION_ONCE};
 use crate::target::Target;
 
@@ -59,6 +64,10 @@ pub(crate) struct Channels {
     raw: bool,
     /// How many channels may break.
     spare: usize,
+    /// How long the stream waits for more of them that are lost, once it is open, and until then.
+    patience: [Duration; 2],
+    /// Whether the peer has said that the stream is open.
+    is_open: AtomicBool,
     /// By the channel's index. At a server, a channel may be missing from the start.
     pub(crate) streams: BTreeMap<usize, Metered<TcpStream>>,
     pub(crate) outgoing: Outgoing,
@@ -71,6 +80,7 @@ impl Channels {
         streams: BTreeMap<usize, Metered<TcpStream>>,
         terms: Terms,
         generator: Generator,
+        patience: [Duration; 2],
     ) -> Self {
         let sharing = match terms.scheme() {
             Scheme::Xor => Sharing::xor(terms.channels()),
@@ -87,7 +97,19 @@ impl Channels {
         incoming.expect_opening();
         let once = terms.options() & (OPTION_ONCE | OPTION_NO_RECORDS) != 0;
         let spare = streams.len() - usize::from(terms.threshold());
-        Self { once, raw: false, spare, streams, outgoing, incoming }
+        let is_open = AtomicBool::new(false);
+        Self { once, raw: false, spare, patience, is_open, streams, outgoing, incoming }
+    }
+
+    /// What ends the stream when channels are lost: to be waited for beside whatever it does.
+    pub(crate) fn cut(&self) -> impl Future<Output = StreamError> + use<> {
+        let patience = self.patience[1];
+        cut(self.paths(), self.spare, move || patience)
+    }
+
+    /// The paths of its channels, as far as they are watched.
+    fn paths(&self) -> Vec<Arc<Path>> {
+        self.streams.values().filter_map(|channel| channel.path.clone()).collect()
     }
 
     /// Sends one record.
@@ -138,6 +160,12 @@ impl Channels {
         mut application: TcpStream,
         opening: Option<Opening>,
     ) -> Result<Vec<Finished>, StreamError> {
+        let (spare, [opened, opening_time], paths) = (self.spare, self.patience, self.paths());
+        let is_open = &self.is_open;
+        if opening.is_none() {
+            is_open.store(true, Ordering::Relaxed);
+        }
+        let patience = || if is_open.load(Ordering::Relaxed) { opened } else { opening_time };
         let (from_application, to_application) = application.split();
         let halves = |(&channel, stream): (&usize, _)| {
             let (reader, writer) = Metered::split(stream);
@@ -146,10 +174,19 @@ impl Channels {
         let (from_channels, to_channels) = self.streams.iter_mut().map(halves).unzip();
         let result = both(
             forward(from_application, to_channels, &mut self.outgoing, self.once),
-            deliver(from_channels, to_application, &mut self.incoming, opening),
-            self.spare,
+            deliver(
+                from_channels,
+                to_application,
+                &mut self.incoming,
+                opening.map(|opening| (opening, is_open)),
+            ),
+            spare,
         );
-        if let Err(error) = result.await {
+        let result = tokio::select! {
+            result = result => result,
+            error = cut(paths, spare, patience) => Err(error),
+        };
+        if let Err(error) = result {
             let error = self.blame(error);
             channel::give_up_lost(&self.streams, &mut self.incoming);
             drop(application);
@@ -186,7 +223,32 @@ impl Channels {
 
     /// Counts that a channel broke, if one did. Returns the error with the channel's own index: a stream's are
     /// counted without those that it lacks.
+    ///
+    /// Where a channel is lost, what breaks on the others is its consequence: the peer has given up first.
     pub(crate) fn blame(&self, mut error: StreamError) -> StreamError {
+        let may_follow = matches!(
+            error,
+            StreamError::Channel { .. }
+                | StreamError::NotOpened
+                | StreamError::Stalled
+                | StreamError::Record(RecordError::Unfinished { .. })
+        );
+        let lost = |path: &Arc<Path>| Some((path.state().cut_since()?, Arc::clone(path)));
+        if may_follow
+            && let Some((_, path)) =
+                self.paths().iter().filter_map(lost).min_by_key(|(since, _)| *since)
+        {
+            error = monitor::lost(&path);
+        }
+        if let StreamError::Lost { channel, .. } = &error {
+            let is_it = |own: &&Metered<TcpStream>| {
+                own.path.as_ref().is_some_and(|path| path.place == *channel)
+            };
+            if let Some(own) = self.streams.values().find(is_it) {
+                own.lose(Loss::Behind);
+            }
+            return error;
+        }
         let why = match &error {
             error if error.is_tampering() => Loss::Lied,
             StreamError::Channel { source, .. } if source.kind() == io::ErrorKind::TimedOut => {
@@ -197,6 +259,9 @@ impl Channels {
         if matches!(error, StreamError::NotOpened | StreamError::Stalled) {
             // Nobody says which, so it may be all.
             self.streams.values().for_each(|channel| channel.meter.fall_silent());
+        }
+        if may_follow {
+            self.paths().iter().for_each(|path| path.doubt());
         }
         if let Some(index) = error.channel_mut()
             && let Some(channel) = self.streams.get(index)
@@ -219,6 +284,24 @@ impl Channels {
     async fn send_abort(&mut self) -> bool {
         self.outgoing.may_abort()
             && matches!(timeout(ABORT_TIMEOUT, self.send(Kind::Abort, &[])).await, Ok(Ok(())))
+    }
+}
+
+/// Waits until so many channels are lost, and for so long, that a stream which may lose `spare` of them ends.
+async fn cut(paths: Vec<Arc<Path>>, spare: usize, patience: impl Fn() -> Duration) -> StreamError {
+    let Some(hub) = paths.first().map(|path| Arc::clone(&path.hub)) else {
+        return std::future::pending().await;
+    };
+    let mut changes = hub.changes();
+    loop {
+        let states: Vec<State> = paths.iter().map(|path| path.state()).collect();
+        // Whoever changes a state has the hub.
+        let changed = async { _ = changes.changed().await };
+        match end_of_stream(states.iter(), spare, patience()) {
+            Some((end, index)) if hub.now() >= end => return monitor::lost(&paths[index]),
+            Some((end, _)) => _ = timeout_at(hub.at(end), changed).await,
+            None => changed.await,
+        }
     }
 }
 
@@ -356,10 +439,11 @@ async fn deliver<'a>(
     mut channels: BTreeMap<usize, Metered<ReadHalf<'a>>>,
     mut application: WriteHalf<'a>,
     incoming: &mut Incoming,
-    opening: Option<Opening>,
+    opening: Option<(Opening, &AtomicBool)>,
 ) -> Result<(BTreeMap<usize, Metered<ReadHalf<'a>>>, WriteHalf<'a>), StreamError> {
-    if let Some(opening) = opening {
+    if let Some((opening, is_open)) = opening {
         opening.answered(&mut channels, incoming).await?;
+        is_open.store(true, Ordering::Relaxed);
     }
     loop {
         while let Some(received) = channel::take_next(incoming).await? {

@@ -23,6 +23,7 @@ use crate::directory::exchange::Answerer;
 use crate::listening::{Listening, Turn, accept, listen};
 use crate::lobby::{Association, Connection, Lobby, Place};
 use crate::meter::{Meter, Tally};
+use crate::monitor::Monitor;
 use crate::open_streams::OpenStreams;
 use crate::record::Kind;
 use crate::relay::{Channels, Finished, GRACE, drain, log_end, reset_when_dropped};
@@ -58,6 +59,7 @@ pub struct Handle {
     tally: Arc<Tally>,
     lobby: Arc<Lobby>,
     open: Arc<OpenStreams>,
+    monitor: Arc<Monitor>,
     in_force: Arc<Mutex<InForce>>,
     reloader: Reloader<ServerConfig>,
 }
@@ -81,7 +83,8 @@ impl Server {
         let (lobby, open) = (Arc::new(Lobby::new(&config)), Arc::new(OpenStreams::new(&config)));
         let in_force = Arc::new(Mutex::new(InForce::new(config, &listening, &[])?));
         let (reloader, reloads) = reloads();
-        let handle = Handle { tally, lobby, open, in_force, reloader };
+        let monitor = Arc::new(Monitor::of_server());
+        let handle = Handle { tally, lobby, open, monitor, in_force, reloader };
         Ok(Self { handle, reloads, listening, answerer })
     }
 
@@ -106,6 +109,7 @@ impl Server {
     /// Serves until `stop` comes, then accepts no more and waits for the streams under way, but
     /// not for ever.
     pub async fn run(mut self, stop: impl Future<Output = ()>) {
+        let monitor = Arc::clone(&self.handle.monitor);
         let (mut config, mut meters) = self.handle.in_force();
         let lobby = Arc::clone(&self.handle.lobby);
         let mut told = self.answerer.as_ref().map(Answerer::listening).unwrap_or_default();
@@ -122,8 +126,9 @@ impl Server {
             tokio::select! {
                 () = &mut stop => break,
                 (index, stream, peer) = accept(&self.listening, &mut turn) => {
-                    meters[index].connected.up();
-                    welcome(&mut waiting, stream, peer, Arc::clone(&meters[index]));
+                    meters[index].1.connected.up();
+                    monitor.accepted(meters[index].0, peer.ip());
+                    welcome(&mut waiting, stream, peer, Arc::clone(&meters[index].1));
                 }
                 Some(associated) = waiting.join_next() => {
                     let Ok(Some(association)) = associated else { continue };
@@ -224,12 +229,15 @@ impl Handle {
             max_memory_bytes: in_force.config.max_memory,
             out_of_memory: open.out_of_memory,
         };
+        let channel = |(address, meter): &(SocketAddr, Arc<Meter>)| {
+            self.monitor.tell(*address, meter.channel(address.to_string()))
+        };
         Status {
             uptime_s: self.tally.uptime().as_secs_f64(),
             streams: self.tally.streams(),
             limits: Some(limits),
             interception: None,
-            channels: meters.map(|(address, meter)| meter.channel(address.to_string())).collect(),
+            channels: meters.map(channel).collect(),
         }
     }
 
@@ -242,10 +250,24 @@ impl Handle {
         self.reloader.reload(config).await
     }
 
-    fn in_force(&self) -> (Arc<ServerConfig>, Vec<Arc<Meter>>) {
+    fn in_force(&self) -> (Arc<ServerConfig>, Vec<(SocketAddr, Arc<Meter>)>) {
         let in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
-        let meters = in_force.meters.iter().map(|(_, meter)| Arc::clone(meter));
-        (Arc::clone(&in_force.config), meters.collect())
+        (Arc::clone(&in_force.config), in_force.meters.clone())
+    }
+
+    /// Has the channels of an open stream watched. One that came to where nobody listens any more is not.
+    fn watch(&self, channels: &mut Channels, peers: &[SocketAddr]) {
+        let in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
+        for (stream, peer) in channels.streams.values_mut().zip(peers) {
+            let is_own = |(_, meter): &(_, Arc<Meter>)| Arc::ptr_eq(meter, &stream.meter);
+            if let Some(place) = in_force.meters.iter().position(is_own) {
+                let listener = in_force.meters[place].0;
+                let path = self.monitor.path_of(place, listener, peer.ip(), (*stream).as_ref());
+                if let Some(path) = path {
+                    stream.watch(&path);
+                }
+            }
+        }
     }
 }
 
@@ -285,6 +307,7 @@ async fn serve(
         }
     };
     let _under_way = tally.begin();
+    handle.watch(&mut channels, &peers);
     channels.incoming.limit_memory(open.lease());
     channels.outgoing.limit_memory(open.lease());
     let carry = async {
@@ -333,7 +356,8 @@ fn channels(
         rests.push((channel, rest));
         places.push(place);
     }
-    let mut channels = Channels::new(streams, terms, config.rng.generator()?);
+    let patience = [config.lost_channel_timeout; 2];
+    let mut channels = Channels::new(streams, terms, config.rng.generator()?, patience);
     for (channel, rest) in &rests {
         channels.incoming.put(*channel, rest);
     }

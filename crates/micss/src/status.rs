@@ -75,11 +75,55 @@ pub struct Interception {
     pub restored: u64,
 }
 
+/// Whether a channel can be used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ChannelState {
+    /// Nothing was heard on it yet. At a server: no stream comes over it.
+    #[default]
+    Unknown,
+    /// The other end answers. At a server: that of some client.
+    Up,
+    /// It does not. At a server: that of no client which has streams.
+    Down,
+}
+
+/// A client which a server does not reach on a channel any more.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LostPeer {
+    /// Its address on the channel.
+    pub peer: String,
+    /// For how long nothing was heard of it, in seconds.
+    pub for_s: f64,
+    /// Why it counts as lost.
+    pub why: String,
+    /// How many of its streams use the channel, and wait if they need it.
+    pub streams: u64,
+}
+
 /// A channel of a client's, or an address where a server listens.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Channel {
     /// The server's address on it.
     pub server: String,
+    /// Whether it can be used.
+    #[serde(default)]
+    pub state: ChannelState,
+    /// For how long it has been so, in seconds; of a channel that is down, since it was heard last.
+    #[serde(default)]
+    pub state_s: Option<f64>,
+    /// Why it is down.
+    #[serde(default)]
+    pub why: Option<String>,
+    /// At a server, how many clients' addresses have streams on it, or had when they were lost.
+    #[serde(default)]
+    pub peers: u64,
+    /// At a server, how many of these it does not reach.
+    #[serde(default)]
+    pub peers_down: u64,
+    /// At a server, some of those that it does not reach: those that were lost last.
+    #[serde(default)]
+    pub lost: Vec<LostPeer>,
     /// The connections that wait for a stream.
     pub ready: u64,
     /// The connections that were made.

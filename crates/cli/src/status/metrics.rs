@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write};
 
-use micss::status::Limits;
+use micss::status::{ChannelState, Limits};
 
 use crate::telling::{Named, Told};
 
@@ -20,7 +20,7 @@ pub(super) fn text(told: &[Told]) -> String {
         );
         match told {
             Told::Tunnel(status) => tunnel(&mut metrics, &labels, status),
-            Told::Proxy(named) | Told::Serve(named) => streams(&mut metrics, &labels, named),
+            Told::Proxy(named) | Told::Serve(named) => streams(&mut metrics, &labels, told, named),
         }
     }
     metrics.text()
@@ -71,7 +71,7 @@ fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-fn streams(metrics: &mut Metrics, labels: &str, named: &Named) {
+fn streams(metrics: &mut Metrics, labels: &str, told: &Told, named: &Named) {
     let streams = &named.status.streams;
     let help = "Streams that have begun and are not over.";
     metrics.add("sunder_streams", GAUGE, help, labels, streams.under_way);
@@ -100,6 +100,21 @@ fn streams(metrics: &mut Metrics, labels: &str, named: &Named) {
         let (number, server) = (index + 1, escaped(&channel.server));
         let labels = format!("{labels},channel=\"{number}\",server=\"{server}\"");
         let mut add = |name, kind, help, value: f64| metrics.add(name, kind, help, &labels, value);
+        if channel.state != ChannelState::Unknown {
+            let help = "Whether the other end answers; at a server, any that has streams.";
+            let up = u8::from(channel.state == ChannelState::Up);
+            add("sunder_channel_up", GAUGE, help, f64::from(up));
+        }
+        if let Some(seconds) = channel.state_s {
+            let help = "For how long it has been up or down.";
+            add("sunder_channel_state_seconds", GAUGE, help, seconds);
+        }
+        if matches!(told, Told::Serve(_)) {
+            let help = "Clients' addresses that have streams on it.";
+            add("sunder_channel_peers", GAUGE, help, count(channel.peers));
+            let help = "Those of them that do not answer.";
+            add("sunder_channel_peers_down", GAUGE, help, count(channel.peers_down));
+        }
         let help = "Connections that wait for a stream.";
         add("sunder_channel_ready", GAUGE, help, count(channel.ready));
         let help = "Connections that were made.";
@@ -290,7 +305,7 @@ fn count(count: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use micss::status::{Channel, Status, Streams};
+    use micss::status::{Channel, ChannelState, Status, Streams};
 
     use super::*;
 
@@ -298,6 +313,12 @@ mod tests {
     fn samples_of_a_metric_stand_together() {
         let channel = Channel {
             server: "[fd00::1]:6522".into(),
+            state: ChannelState::Down,
+            state_s: Some(2.5),
+            why: Some("no answer".into()),
+            peers: 0,
+            peers_down: 0,
+            lost: Vec::new(),
             ready: 4,
             connected: 10,
             unconnected: 1,
@@ -323,6 +344,13 @@ mod tests {
         assert!(text.contains(line), "{text}");
         let line = "sunder_waiting_evicted_total{service=\"serve\",name=\"a \\\"b\\\"\"} 17\n";
         assert!(text.contains(line), "{text}");
+        for (metric, value) in [("up", "0"), ("state_seconds", "2.5")] {
+            let line = format!(
+                "\nsunder_channel_{metric}{{service=\"serve\",name=\"a \\\"b\\\"\",channel=\"1\",\
+                 server=\"[fd00::1]:6522\"}} {value}\n"
+            );
+            assert!(text.contains(&line), "{text}");
+        }
         for line in text.lines().filter(|line| line.starts_with("# TYPE")) {
             assert_eq!(text.matches(line).count(), 1, "{line}");
         }

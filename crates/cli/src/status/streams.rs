@@ -1,15 +1,16 @@
 //! What `sunder status` shows of a proxy or a server.
 
-use micss::status::{Channel, Interception, Limits, Status, Streams};
+use micss::status::{Channel, ChannelState, Interception, Limits, Status, Streams};
 
-use super::{rate, said};
+use super::{UNKNOWN, rate, said};
 use crate::table::{Side, aligned};
 use crate::telling::Named;
 
 /// The columns of channels.
-const COLUMNS: [(&str, Side); 11] = [
+const COLUMNS: [(&str, Side); 12] = [
     ("channel", Side::Left),
     ("server", Side::Left),
+    ("state", Side::Left),
     ("ready", Side::Right),
     ("connected", Side::Right),
     ("not", Side::Right),
@@ -28,7 +29,8 @@ pub(super) fn page(kind: &str, now: &Named, before: Option<&Status>) -> String {
     let channels = aligned(&COLUMNS.map(|(_, side)| side), &channels(status, before));
     let limits = status.limits.as_ref().map(limits).unwrap_or_default();
     let interception = status.interception.as_ref().map(interception).unwrap_or_default();
-    format!("{running}\n\n  {}\n{limits}{interception}\n{channels}", streams(&status.streams))
+    let lost = lost(status);
+    format!("{running}\n\n  {}\n{limits}{interception}\n{channels}{lost}", streams(&status.streams))
 }
 
 /// A server's limits, a line for each: what there is, how much may be, and how often that was reached.
@@ -80,7 +82,55 @@ fn streams(streams: &Streams) -> String {
     format!("streams: {under_way} under way{}", named.collect::<String>())
 }
 
-fn channels(now: &Status, before: Option<&Status>) -> Vec<[String; 11]> {
+/// Whether a channel can be used, and for how long that has been so.
+fn state(channel: &Channel) -> String {
+    let age = channel.state_s.map(|seconds| format!(" {}", duration(seconds))).unwrap_or_default();
+    match (channel.state, channel.peers_down) {
+        (ChannelState::Unknown, _) => UNKNOWN.to_owned(),
+        (ChannelState::Up, 0) => format!("up{age}"),
+        (ChannelState::Up, down) => format!("up, {down} of {} peers down", channel.peers),
+        (ChannelState::Down, _) => format!("DOWN{age}"),
+    }
+}
+
+/// Seconds in a few letters.
+fn duration(seconds: f64) -> String {
+    match seconds {
+        ..120.0 => format!("{seconds:.0} s"),
+        ..7200.0 => format!("{:.0} min", seconds / 60.0),
+        ..172_800.0 => format!("{:.0} h", seconds / 3600.0),
+        _ => format!("{:.0} d", seconds / 86_400.0),
+    }
+}
+
+/// A line for each channel that is lost: to whom, why, and what waits for it.
+fn lost(status: &Status) -> String {
+    let line = |(index, channel): (usize, &Channel)| {
+        let name = format!("channel {} ({})", index + 1, channel.server);
+        let peers = channel.lost.iter().map(|peer| {
+            let (from, why, age) = (&peer.peer, &peer.why, duration(peer.for_s));
+            let streams = peer.streams;
+            format!(
+                "{name}: {from} is lost, {why} for {age}; {streams} of its streams use the channel"
+            )
+        });
+        let mut lines: Vec<String> = peers.collect();
+        let unnamed = channel.peers_down.saturating_sub(lines.len() as u64);
+        if unnamed > 0 {
+            lines.push(format!("{name}: {unnamed} more peers are lost"));
+        }
+        if channel.state == ChannelState::Down && lines.is_empty() {
+            let age = duration(channel.state_s.unwrap_or_default());
+            let why = channel.why.as_deref().unwrap_or("no answer");
+            lines.push(format!("{name} is lost: {why} for {age}"));
+        }
+        lines
+    };
+    let lines: Vec<String> = status.channels.iter().enumerate().flat_map(line).collect();
+    if lines.is_empty() { String::new() } else { format!("\n{}\n", lines.join("\n")) }
+}
+
+fn channels(now: &Status, before: Option<&Status>) -> Vec<[String; 12]> {
     let row = |(index, channel): (usize, &Channel)| {
         // After a reload there may be others.
         let same = |before: &&Channel| before.server == channel.server;
@@ -94,6 +144,7 @@ fn channels(now: &Status, before: Option<&Status>) -> Vec<[String; 11]> {
         [
             (index + 1).to_string(),
             channel.server.clone(),
+            state(channel),
             channel.ready.to_string(),
             channel.connected.to_string(),
             channel.unconnected.to_string(),
@@ -111,11 +162,19 @@ fn channels(now: &Status, before: Option<&Status>) -> Vec<[String; 11]> {
 
 #[cfg(test)]
 mod tests {
+    use micss::status::LostPeer;
+
     use super::*;
 
     fn one() -> Named {
         let channel = Channel {
             server: "192.0.2.1:6522".into(),
+            state: ChannelState::Up,
+            state_s: Some(1.0),
+            why: None,
+            peers: 0,
+            peers_down: 0,
+            lost: Vec::new(),
             ready: 4,
             connected: 10,
             unconnected: 1,
@@ -145,12 +204,25 @@ mod tests {
         (channel.sent_bytes, channel.received_bytes) = (2_000_000, 500_000);
         (channel.rtt_ms, channel.waited_s, channel.tampered) = (Some(12.5), 0.5, 1);
         let first = page("proxy", &now, None);
-        let row = ["1", "192.0.2.1:6522", "4", "10", "1", "12.5 ms", "–", "–", "–", "0", "1"];
+        let row =
+            ["1", "192.0.2.1:6522", "up 1 s", "4", "10", "1", "12.5 ms", "–", "–", "–", "0", "1"];
         assert_eq!(last_line(&first), row, "{first}");
         assert!(first.contains("streams: 2 under way, 1 TAMPERED WITH\n"), "{first}");
         let second = page("proxy", &now, Some(&before));
-        let row =
-            ["1", "192.0.2.1:6522", "4", "10", "1", "12.5 ms", "8.0", "2.0", "25 %", "0", "1"];
+        let row = [
+            "1",
+            "192.0.2.1:6522",
+            "up 1 s",
+            "4",
+            "10",
+            "1",
+            "12.5 ms",
+            "8.0",
+            "2.0",
+            "25 %",
+            "0",
+            "1",
+        ];
         assert_eq!(last_line(&second), row, "{second}");
     }
 
@@ -182,5 +254,27 @@ mod tests {
         assert!(busy.contains("of 8192, 7 closed to make room (max_waiting)\n"), "{busy}");
         let memory = "records: 1 of 0 MiB, 5 times too little (max_memory_mib), 4 streams ended";
         assert!(busy.contains(memory), "{busy}");
+    }
+
+    #[test]
+    fn what_is_lost_is_named() {
+        let mut now = one();
+        let channel = &mut now.status.channels[0];
+        (channel.state, channel.state_s) = (ChannelState::Down, Some(125.0));
+        channel.why = Some("no answer".into());
+        let proxy = page("proxy", &now, None);
+        assert!(proxy.contains("  DOWN 2 min  "), "{proxy}");
+        let line = "\nchannel 1 (192.0.2.1:6522) is lost: no answer for 2 min\n";
+        assert!(proxy.ends_with(line), "{proxy}");
+
+        let channel = &mut now.status.channels[0];
+        (channel.state, channel.peers, channel.peers_down) = (ChannelState::Up, 9, 2);
+        let peer = "192.0.2.9".to_owned();
+        channel.lost = vec![LostPeer { peer, for_s: 3.0, why: "no answer".into(), streams: 4 }];
+        let serve = page("serve", &now, None);
+        assert!(serve.contains("  up, 2 of 9 peers down  "), "{serve}");
+        let lines = "\nchannel 1 (192.0.2.1:6522): 192.0.2.9 is lost, no answer for 3 s; 4 of its streams use \
+                     the channel\nchannel 1 (192.0.2.1:6522): 1 more peers are lost\n";
+        assert!(serve.ends_with(lines), "{serve}");
     }
 }

@@ -16,6 +16,7 @@ use crate::channel;
 use crate::config::{ClientConfig, Integrity};
 use crate::intercept::Intercept;
 use crate::meter::Tally;
+use crate::on_lost_channel::OnLostChannel;
 use crate::opening::Opening;
 use crate::pool::{Pool, Ready};
 use crate::record::Kind;
@@ -176,11 +177,22 @@ async fn open(
         .expect("as many channels as are needed");
     let (opening, list) = Opening::new(terms, &cookies)?;
     let streams = streams.into_iter().enumerate().collect();
-    let mut channels = Channels::new(streams, terms, config.rng.generator()?);
+    let policy = pool.policy();
+    let opening_patience = match policy.new_streams {
+        OnLostChannel::Fail => Duration::ZERO,
+        OnLostChannel::Wait => policy.timeout,
+    };
+    let patience = [policy.timeout, opening_patience];
+    let mut channels = Channels::new(streams, terms, config.rng.generator()?, patience);
     channels.outgoing.precede(list);
     channels.outgoing.seal_payload(Kind::Open, &target.encode())?;
     if !has_records {
-        if let Err(error) = channels.send_sealed().await {
+        let cut = channels.cut();
+        let sent = tokio::select! {
+            sent = channels.send_sealed() => sent,
+            error = cut => Err(error),
+        };
+        if let Err(error) = sent {
             return Err(channels.blame(error));
         }
         channels.send_no_records();
@@ -195,11 +207,15 @@ async fn open_and_wait(
     target: &Target,
 ) -> Result<Channels, StreamError> {
     let (mut channels, opening) = open(config, pool, target).await?;
+    let cut = channels.cut();
     let answered = async {
         channels.send_sealed().await?;
         opening.answered(&mut channels.streams, &mut channels.incoming).await
     };
-    let answered = answered.await;
+    let answered = tokio::select! {
+        answered = answered => answered,
+        error = cut => Err(error),
+    };
     channel::give_up_lost(&channels.streams, &mut channels.incoming);
     answered.map_err(|error| channels.blame(error)).map(|()| channels)
 }

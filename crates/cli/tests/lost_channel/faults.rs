@@ -1,0 +1,96 @@
+//! What may happen to a channel, at either end.
+
+use lab::Direction;
+
+use crate::scene::{End, FAULTY, LINKS, Scene};
+
+/// A fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The link of channel 2 is taken down at an end: `ip link set b down`.
+    LinkDown(End),
+    /// Nothing on channel 2 gets through in these directions, of which no end knows.
+    Wire(&'static [Direction]),
+    /// What comes to an end on channel 2 is dropped there.
+    DropIn(End),
+    /// The same of what goes out.
+    DropOut(End),
+    /// Both.
+    DropAll(End),
+    /// An end's process is killed.
+    Killed(End),
+    /// An end's host is gone: nothing gets through on any channel.
+    HostDown,
+}
+
+impl Fault {
+    pub(crate) const ALL: [Self; 13] = [
+        Self::LinkDown(End::Client),
+        Self::LinkDown(End::Server),
+        Self::DropAll(End::Client),
+        Self::DropAll(End::Server),
+        Self::Wire(&Direction::BOTH),
+        Self::DropOut(End::Client),
+        Self::DropOut(End::Server),
+        Self::DropIn(End::Client),
+        Self::DropIn(End::Server),
+        Self::Wire(&[Direction::Forward]),
+        Self::Wire(&[Direction::Back]),
+        Self::Killed(End::Server),
+        Self::HostDown,
+    ];
+
+    /// The channels that are lost, counted from 0.
+    pub(crate) fn channels(self) -> &'static [usize] {
+        if matches!(self, Self::Killed(_) | Self::HostDown) { &[0, 1, 2] } else { &[1] }
+    }
+
+    /// What it is called in the table.
+    pub(crate) fn name(self) -> String {
+        let at = |end: End| end.host();
+        match self {
+            Self::LinkDown(end) => format!("link down at the {}", at(end)),
+            Self::Wire([_]) if self == Self::Wire(&[Direction::Forward]) => {
+                "blackhole on the way, client to server".into()
+            }
+            Self::Wire([_]) => "blackhole on the way, server to client".into(),
+            Self::Wire(_) => "blackhole on the way, both ways".into(),
+            Self::DropIn(end) => format!("blackhole at the {}, in", at(end)),
+            Self::DropOut(end) => format!("blackhole at the {}, out", at(end)),
+            Self::DropAll(end) => format!("blackhole at the {}, both ways", at(end)),
+            Self::Killed(end) => format!("the {}'s process is killed", at(end)),
+            Self::HostDown => "a host is gone: all channels".into(),
+        }
+    }
+
+    /// Has it happen.
+    pub(crate) fn happen(self, scene: &mut Scene) {
+        let drop = |scene: &Scene, end, hook: &str, matches: &str| {
+            let text = format!(
+                "table inet fault_{hook} {{ chain drops {{ type filter hook {hook} priority 0; {matches} \"{FAULTY}\" \
+                 drop; }}; }}"
+            );
+            scene.host(end).run(|| {
+                let mut nft = std::process::Command::new("nft");
+                nft.arg(&text).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+                assert!(nft.status().unwrap().success(), "{text}");
+            })
+        };
+        match self {
+            Self::LinkDown(end) => scene.run(end, "ip", &format!("link set dev {FAULTY} down")),
+            Self::Wire(directions) => scene.cut(FAULTY, directions, true),
+            Self::DropIn(end) => drop(scene, end, "input", "iifname").unwrap(),
+            Self::DropOut(end) => drop(scene, end, "output", "oifname").unwrap(),
+            Self::DropAll(end) => {
+                drop(scene, end, "input", "iifname").unwrap();
+                drop(scene, end, "output", "oifname").unwrap();
+            }
+            Self::Killed(end) => scene.kill(end),
+            Self::HostDown => {
+                for link in LINKS {
+                    scene.cut(link, &Direction::BOTH, true);
+                }
+            }
+        }
+    }
+}

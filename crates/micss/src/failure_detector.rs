@@ -1,0 +1,513 @@
+//! When a channel to one peer counts as lost. What streams do then is [`on_lost_channel`](crate::on_lost_channel)'s.
+//!
+//! Pure: the time and observations come in, events and deadlines go out. Times are since an epoch of the
+//! caller's.
+//!
+//! A channel is asked when nothing was heard on it for a moment: by keep-alives on its connections, and by
+//! connecting anew. What the kernel has sent and sends again is a question as well. It is lost when several
+//! questions had the time for an answer that its round trips call for, and none came on any of its
+//! connections. A peer whose application only does not read answers all of these.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// How long a channel that is in use may be silent before it is asked.
+const QUIET: Duration = Duration::from_millis(750);
+
+/// The same for one on which no stream moves bytes.
+const IDLE_QUIET: Duration = Duration::from_secs(10);
+
+/// How often a channel is looked at that was asked and has not answered.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// The least time for answers.
+const ANSWER: Duration = Duration::from_millis(1500);
+
+/// The time for answers on a channel whose round trips are not known.
+const FIRST_ANSWER: Duration = Duration::from_secs(5);
+
+/// The time for answers where round trips are long, on top of one of these.
+const ANSWER_MARGIN: Duration = Duration::from_secs(1);
+
+/// The most time for answers.
+const MAX_ANSWER: Duration = Duration::from_secs(30);
+
+/// How many questions in a row must have had no answer.
+const MIN_TRIES: u32 = 3;
+
+/// How often a channel that is lost is asked: a tenth of the time that it has been lost, within these.
+const LOST_LOOK: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+
+/// How exactly the kernel says when something was heard.
+const CLOCK_TICK: Duration = Duration::from_millis(50);
+
+/// Why a channel is lost.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Cause {
+    /// Nothing that was asked was answered.
+    #[error("no answer")]
+    NoAnswer,
+    /// The system has no way to the peer.
+    #[error("no way to it from this host: {0}")]
+    Unreachable(String),
+    /// The peer's host answers, but nobody listens there. Connections under way may still work.
+    #[error("nobody listens there: {0}")]
+    Refused(String),
+}
+
+impl Cause {
+    /// What an attempt to connect has shown, if it says anything about the channel.
+    pub(crate) fn of(error: &std::io::Error) -> Option<Self> {
+        use std::io::ErrorKind::{
+            AddrNotAvailable, ConnectionRefused, HostUnreachable, NetworkDown, NetworkUnreachable,
+        };
+        /// Linux's ENODEV: there is no such device to bind to.
+        const NO_DEVICE: i32 = 19;
+        match error.kind() {
+            ConnectionRefused => Some(Self::Refused(error.to_string())),
+            AddrNotAvailable | HostUnreachable | NetworkDown | NetworkUnreachable => {
+                Some(Self::Unreachable(error.to_string()))
+            }
+            _ if error.raw_os_error() == Some(NO_DEVICE) => {
+                Some(Self::Unreachable(error.to_string()))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What a channel is like.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Nothing was heard on it yet.
+    #[default]
+    Unknown,
+    /// The peer answers.
+    Up {
+        /// Since when.
+        since: Duration,
+    },
+    /// It does not.
+    Lost(Lost),
+}
+
+/// A channel that is lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Lost {
+    /// When something was heard last, or when it was asked for the first time.
+    pub(crate) since: Duration,
+    /// Why.
+    pub(crate) cause: Cause,
+}
+
+impl State {
+    /// Why and since when it is lost, if it is.
+    pub(crate) fn lost(&self) -> Option<&Lost> {
+        match self {
+            Self::Lost(lost) => Some(lost),
+            Self::Unknown | Self::Up { .. } => None,
+        }
+    }
+
+    /// Since when running streams cannot use it, if they cannot.
+    pub(crate) fn cut_since(&self) -> Option<Duration> {
+        let is_cut = |lost: &&Lost| !matches!(lost.cause, Cause::Refused(_));
+        self.lost().filter(is_cut).map(|lost| lost.since)
+    }
+}
+
+/// What is to be seen of a channel's connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Observation {
+    /// Whether there are connections, or somebody wants one.
+    pub(crate) is_wanted: bool,
+    /// Whether streams have moved bytes a moment ago, or one has just begun.
+    pub(crate) in_use: bool,
+    /// How long ago something was heard on any of the connections.
+    pub(crate) heard: Option<Duration>,
+    /// How many questions in a row had no answer, on the connection with the most of them: keep-alives, what
+    /// was sent again, attempts to connect.
+    pub(crate) tries: u32,
+    /// How long a round trip takes at most, as far as is known.
+    pub(crate) round_trip: Option<Duration>,
+}
+
+/// What is to be done, or said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// Ask the peer.
+    Probe {
+        /// Also by connecting anew.
+        connect: bool,
+    },
+    /// From now on the channel is lost.
+    Lost(Lost),
+    /// It is not lost any more.
+    Back {
+        /// For how long it was.
+        after: Duration,
+    },
+}
+
+/// Watches one channel to one peer.
+#[derive(Debug, Default)]
+pub(crate) struct FailureDetector {
+    state: State,
+    heard_at: Option<Duration>,
+    /// When it was asked for the first time since it was heard last.
+    asked_at: Option<Duration>,
+    /// When it was found to be lost.
+    lost_at: Duration,
+    probed_at: Duration,
+    round_trip: Option<Duration>,
+    look_at: Option<Duration>,
+    events: VecDeque<Event>,
+}
+
+impl FailureDetector {
+    /// What the channel is like.
+    pub(crate) fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Whether it was asked and has not answered.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.asked_at.is_some() || self.state.lost().is_some()
+    }
+
+    /// When it is to be looked at again, if it is.
+    pub(crate) fn poll_timeout(&self) -> Option<Duration> {
+        self.look_at
+    }
+
+    /// The next thing to do or say.
+    pub(crate) fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// The channel was looked at: to be done when [`Self::poll_timeout`] says so, and when it comes into use.
+    pub(crate) fn handle_observation(&mut self, now: Duration, seen: &Observation) {
+        if let Some(age) = seen.heard {
+            self.hear(now, now.saturating_sub(age));
+        }
+        if seen.round_trip.is_some() {
+            self.round_trip = seen.round_trip;
+        }
+        if let State::Lost(Lost { since, .. }) = self.state {
+            self.probe(now, true);
+            let pause = (now.saturating_sub(since) / 10).clamp(LOST_LOOK.0, LOST_LOOK.1);
+            self.look_at = Some(now + pause);
+            return;
+        }
+        if !seen.is_wanted {
+            (self.asked_at, self.look_at) = (None, None);
+            return;
+        }
+        let quiet = if seen.in_use { QUIET } else { IDLE_QUIET };
+        let due = self.heard_at.map_or(now, |heard| heard + quiet);
+        if self.asked_at.is_none() && now < due {
+            self.look_at = Some(due);
+            return;
+        }
+        let asked_at = *self.asked_at.get_or_insert(now);
+        let waited = now.saturating_sub(asked_at);
+        if waited >= self.answer_time() && seen.tries >= MIN_TRIES {
+            self.lose(now, Cause::NoAnswer);
+        } else {
+            let is_late = waited + ANSWER_MARGIN >= self.answer_time();
+            self.probe(now, is_late);
+            self.look_at = Some(now + LOOK);
+        }
+    }
+
+    /// A connection was made.
+    pub(crate) fn handle_connected(&mut self, now: Duration) {
+        if let State::Lost(Lost { cause: Cause::Refused(_), .. }) = self.state {
+            self.come_back(now);
+        }
+        self.hear(now, now);
+    }
+
+    /// A connection could not be made, or the system has no way to the peer any more.
+    pub(crate) fn handle_failure(&mut self, now: Duration, cause: Cause) {
+        match &mut self.state {
+            State::Lost(lost) => lost.cause = cause,
+            State::Unknown | State::Up { .. } => self.lose(now, cause),
+        }
+    }
+
+    /// A connection has ended although it should not have: perhaps nobody listens there any more.
+    pub(crate) fn handle_doubt(&mut self, now: Duration) {
+        if self.state.lost().is_none() {
+            self.probe(now, true);
+        }
+    }
+
+    /// Somebody would like to use it. Has it asked soon if it is lost, however long it has been.
+    pub(crate) fn handle_wanted(&mut self) {
+        if self.state.lost().is_some() {
+            let soon = self.probed_at + LOST_LOOK.0;
+            self.look_at = self.look_at.map(|look_at| look_at.min(soon));
+        }
+    }
+
+    fn hear(&mut self, now: Duration, at: Duration) {
+        self.heard_at = self.heard_at.max(Some(at));
+        if self.asked_at.is_some_and(|asked| at >= asked) {
+            self.asked_at = None;
+        }
+        match &self.state {
+            State::Unknown => self.state = State::Up { since: at },
+            State::Lost(Lost { cause: Cause::NoAnswer | Cause::Unreachable(_), .. })
+                if at > self.lost_at + CLOCK_TICK =>
+            {
+                self.come_back(now);
+            }
+            State::Up { .. } | State::Lost(_) => {}
+        }
+    }
+
+    fn come_back(&mut self, now: Duration) {
+        if let State::Lost(Lost { since, .. }) = self.state {
+            self.events.push_back(Event::Back { after: now.saturating_sub(since) });
+            self.state = State::Up { since: now };
+            (self.asked_at, self.look_at) = (None, Some(now + QUIET));
+        }
+    }
+
+    fn lose(&mut self, now: Duration, cause: Cause) {
+        let since = match cause {
+            Cause::NoAnswer => self.heard_at.or(self.asked_at).unwrap_or(now),
+            Cause::Unreachable(_) | Cause::Refused(_) => now,
+        };
+        let lost = Lost { since, cause };
+        self.events.push_back(Event::Lost(lost.clone()));
+        self.state = State::Lost(lost);
+        (self.lost_at, self.asked_at, self.look_at) = (now, None, Some(now + LOST_LOOK.0));
+    }
+
+    fn probe(&mut self, now: Duration, connect: bool) {
+        self.probed_at = now;
+        self.events.push_back(Event::Probe { connect });
+    }
+
+    /// How long answers may take.
+    fn answer_time(&self) -> Duration {
+        let of = |round_trip: Duration| (round_trip + ANSWER_MARGIN).clamp(ANSWER, MAX_ANSWER);
+        self.round_trip.map_or(FIRST_ANSWER, of)
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unchecked_time_subtraction, reason = "what is out of order fails the test")]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// A channel whose detector is looked at when it says so.
+    struct Watched {
+        detector: FailureDetector,
+        now: Duration,
+        /// When the peer was heard.
+        heard_at: Option<Duration>,
+        seen: Observation,
+        probes: usize,
+        events: Vec<(Duration, Event)>,
+    }
+
+    impl Watched {
+        fn new(in_use: bool, round_trip: Option<Duration>) -> Self {
+            let seen =
+                Observation { is_wanted: true, in_use, round_trip, ..Observation::default() };
+            let now = Duration::from_secs(1000);
+            let detector = FailureDetector::default();
+            let mut watched =
+                Self { detector, now, heard_at: Some(now), seen, probes: 0, events: Vec::new() };
+            watched.look();
+            watched
+        }
+
+        fn look(&mut self) {
+            let heard = self.heard_at.map(|at| self.now - at);
+            self.detector.handle_observation(self.now, &Observation { heard, ..self.seen });
+            while let Some(event) = self.detector.poll_event() {
+                match event {
+                    Event::Probe { .. } => {
+                        self.probes += 1;
+                        self.seen.tries += 1;
+                    }
+                    other => self.events.push((self.now, other)),
+                }
+            }
+        }
+
+        /// Goes on until then, with a peer that answers each question after so long, or never.
+        fn run(&mut self, until: Duration, answers: Option<Duration>) {
+            let until = self.now + until;
+            while let Some(next) = self.detector.poll_timeout().filter(|next| *next <= until) {
+                self.now = self.now.max(next);
+                let asked = self.probes;
+                self.look();
+                if let Some(delay) = answers
+                    && self.probes > asked
+                {
+                    self.heard_at = self.heard_at.max(Some(self.now + delay));
+                    self.now += delay;
+                    self.seen.tries = 0;
+                    self.look();
+                }
+            }
+            self.now = until;
+        }
+
+        fn is_up(&self) -> bool {
+            matches!(self.detector.state(), State::Up { .. })
+        }
+    }
+
+    #[test]
+    fn a_channel_in_use_that_falls_silent_is_lost_within_three_seconds() {
+        let mut watched = Watched::new(true, Some(20 * MS));
+        let silent = watched.now;
+        watched.run(Duration::from_secs(60), None);
+        let [(at, Event::Lost(lost))] = &watched.events[..] else { panic!("{:?}", watched.events) };
+        assert_eq!((lost.since, &lost.cause), (silent, &Cause::NoAnswer));
+        assert_eq!(*at - silent, QUIET + ANSWER);
+        assert_eq!(watched.detector.state().cut_since(), Some(silent));
+    }
+
+    #[test]
+    fn an_idle_one_is_lost_as_soon_after_it_was_asked() {
+        let mut watched = Watched::new(false, Some(20 * MS));
+        let silent = watched.now;
+        watched.run(Duration::from_secs(60), None);
+        assert_eq!(watched.events[0].0 - silent, IDLE_QUIET + ANSWER);
+    }
+
+    #[test]
+    fn one_that_answers_is_not_lost_and_hardly_asked() {
+        for (in_use, most) in [(true, 80), (false, 6)] {
+            let mut watched = Watched::new(in_use, Some(20 * MS));
+            watched.run(Duration::from_secs(60), Some(20 * MS));
+            assert!(watched.is_up() && watched.events.is_empty());
+            assert!((1..=most).contains(&watched.probes), "{in_use}: {}", watched.probes);
+        }
+    }
+
+    /// Five seconds of a queue, which the round trips show.
+    #[test]
+    fn a_slow_channel_has_the_time_that_it_needs() {
+        let mut watched = Watched::new(true, Some(Duration::from_secs(5)));
+        watched.run(Duration::from_secs(60), Some(Duration::from_millis(5500)));
+        assert!(watched.is_up() && watched.events.is_empty(), "{:?}", watched.events);
+        let silent = watched.heard_at.unwrap();
+        watched.run(Duration::from_secs(60), None);
+        assert!(watched.events[0].0 - silent < Duration::from_secs(8));
+    }
+
+    /// A window that is closed: the kernel asks ever more rarely, and nobody else can.
+    #[test]
+    fn silence_without_questions_is_no_loss() {
+        let mut watched = Watched::new(true, Some(20 * MS));
+        for _ in 0..1000 {
+            watched.now += LOOK;
+            watched.seen.tries = 2;
+            watched.look();
+        }
+        assert!(watched.is_up());
+    }
+
+    #[test]
+    fn a_machine_that_was_suspended_asks_first() {
+        let mut watched = Watched::new(true, Some(20 * MS));
+        watched.now += Duration::from_secs(3600);
+        watched.seen.tries = 9;
+        watched.look();
+        assert!(watched.is_up() && watched.probes == 1);
+        watched.heard_at = Some(watched.now);
+        watched.look();
+        assert!(watched.is_up());
+    }
+
+    #[test]
+    fn what_comes_back_is_said_with_the_time() {
+        let mut watched = Watched::new(true, Some(20 * MS));
+        let silent = watched.now;
+        watched.run(Duration::from_secs(46), None);
+        watched.heard_at = Some(watched.now);
+        watched.look();
+        let after = watched.now - silent;
+        assert_eq!(watched.events[1].1, Event::Back { after });
+        assert!(watched.is_up());
+        // And it is lost again as soon.
+        let again = watched.now;
+        watched.seen.tries = 0;
+        watched.run(Duration::from_secs(60), None);
+        assert!(watched.events[2].0 - again <= 2 * QUIET + ANSWER + LOOK);
+    }
+
+    #[test]
+    fn what_was_heard_before_does_not_bring_it_back() {
+        let mut watched = Watched::new(true, Some(20 * MS));
+        watched.run(Duration::from_secs(10), None);
+        // As exactly as the kernel's clock goes.
+        watched.heard_at = Some(watched.events[0].0 + 10 * MS);
+        watched.look();
+        assert!(!watched.is_up());
+    }
+
+    /// It is asked ever more rarely, but soon if somebody wants it.
+    #[test]
+    fn a_lost_channel_is_asked() {
+        let mut watched = Watched::new(true, Some(20 * MS));
+        watched.run(Duration::from_secs(1000), None);
+        assert!((100..200).contains(&watched.probes), "{}", watched.probes);
+        watched.detector.handle_wanted();
+        assert!(watched.detector.poll_timeout().unwrap() <= watched.now + LOST_LOOK.0);
+    }
+
+    #[test]
+    fn a_refusal_is_known_at_once_and_cuts_no_stream() {
+        let mut watched = Watched::new(true, Some(20 * MS));
+        watched.detector.handle_failure(watched.now, Cause::Refused("refused".into()));
+        assert!(watched.detector.state().lost().is_some());
+        assert_eq!(watched.detector.state().cut_since(), None);
+        // Streams under way are heard still.
+        watched.run(Duration::from_secs(5), Some(20 * MS));
+        assert!(!watched.is_up());
+        watched.detector.handle_connected(watched.now);
+        assert!(watched.is_up());
+    }
+
+    #[test]
+    fn without_a_way_out_it_is_lost_at_once() {
+        let mut watched = Watched::new(true, Some(20 * MS));
+        watched.detector.handle_failure(watched.now, Cause::Unreachable("no route".into()));
+        assert_eq!(watched.detector.state().cut_since(), Some(watched.now));
+        watched.now += LOOK;
+        watched.heard_at = Some(watched.now);
+        watched.look();
+        assert!(watched.is_up(), "it has a way again");
+    }
+
+    /// One that has never answered has longer.
+    #[test]
+    fn a_peer_that_was_never_there() {
+        let mut watched = Watched::new(true, None);
+        watched.heard_at = None;
+        watched.detector = FailureDetector::default();
+        let begin = watched.now;
+        watched.look();
+        watched.run(Duration::from_secs(60), None);
+        assert_eq!(watched.events[0].0 - begin, FIRST_ANSWER);
+    }
+
+    #[test]
+    fn what_nobody_wants_is_left_alone() {
+        let mut watched = Watched::new(false, Some(20 * MS));
+        watched.seen.is_wanted = false;
+        watched.look();
+        assert_eq!(watched.detector.poll_timeout(), None);
+    }
+}

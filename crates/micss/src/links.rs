@@ -1,0 +1,77 @@
+//! The kernel's word that links, addresses or routes of this host have changed, and whether a channel has a
+//! way out still.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket as StdUdpSocket};
+
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
+use socket2::{Domain, Socket, Type};
+use tokio::net::UdpSocket;
+
+use crate::config::Channel;
+
+/// The groups of messages: links, and the addresses and routes of IPv4 and IPv6 (`RTMGRP_*`).
+const GROUPS: u32 = 0x1 | 0x10 | 0x40 | 0x100 | 0x400;
+
+/// Where the kernel tells. What is told is not read: who is told looks anew.
+///
+/// Tokio has no type for sockets of netlink. Waiting and receiving are the same for all sockets of datagrams.
+pub(crate) struct LinkChanges(UdpSocket);
+
+impl LinkChanges {
+    /// Listens from now on.
+    ///
+    /// # Errors
+    /// When the system has no such sockets, or does not let this process have one.
+    pub(crate) fn listen() -> io::Result<Self> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        // NETLINK_ROUTE is protocol 0.
+        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+        bind(&socket, &SocketAddrNetlink::new(0, GROUPS))?;
+        Ok(Self(UdpSocket::from_std(StdUdpSocket::from(socket))?))
+    }
+
+    /// Waits for a change.
+    ///
+    /// # Errors
+    /// When there is nobody who tells any more.
+    pub(crate) async fn next(&self) -> io::Result<()> {
+        let mut bytes = [0; 8192];
+        let mut has_changed = false;
+        while !has_changed {
+            self.0.readable().await?;
+            loop {
+                match self.0.try_recv(&mut bytes) {
+                    Ok(_) => has_changed = true,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    // More than the kernel keeps is a change as well.
+                    Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => has_changed = true,
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether packets of a channel have a way out of this host. Sends none.
+///
+/// # Errors
+/// What the system says if there is none.
+pub(crate) fn find_way(channel: &Channel, mark: Option<u32>) -> io::Result<()> {
+    let Channel { server, source, device } = channel;
+    let socket = Socket::new(Domain::for_address(*server), Type::DGRAM, None)?;
+    if let Some(mark) = mark {
+        socket.set_mark(mark)?;
+    }
+    if let Some(device) = device {
+        socket.bind_device(Some(device.as_bytes()))?;
+    }
+    let any: IpAddr = match server {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    socket.bind(&SocketAddr::new(source.unwrap_or(any), 0).into())?;
+    socket.connect(&(*server).into())
+}
