@@ -2,6 +2,7 @@
 //! again.
 
 mod connecting;
+mod renewal;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -23,6 +24,9 @@ use crate::peer_address::{Mobility, PeerAddress, Refusal, Validated, is_same};
 use crate::receiver::{ControlShare, Counts, Deliver, Limits, Received, Receiver, Taken};
 use crate::strangers::{Strange, Strangers, StrangersReport};
 use connecting::Connecting;
+use renewal::Renewal;
+
+pub use renewal::KeyLimits;
 
 /// How long what was sent under the keys of before is still taken after others have come: the peer goes on
 /// with them until it has heard of the others, and has planned with them.
@@ -95,6 +99,8 @@ pub struct Settings {
     pub rates_bps: Vec<Option<u64>>,
     /// The length of IP's and UDP's headers on each channel: 28, or 48.
     pub headers: Vec<u16>,
+    /// How long keys are used.
+    pub key_limits: KeyLimits,
     /// Whether packets wait for those of their flow that were sent before.
     pub keeps_order: bool,
     /// At a server: whether the client may move to any address while the tunnel runs.
@@ -125,6 +131,7 @@ pub struct Inbound {
     previous: Option<(Receiver, Duration)>,
     /// The channels that are in the association of now.
     members: Subset,
+    renewal: Renewal,
     /// Where the peer is, on each channel; nothing if there is no association.
     peers: Vec<PeerAddress>,
     strangers: Strangers,
@@ -176,13 +183,14 @@ impl Inbound {
             }
         };
         Ok(Self {
-            settings,
             handshake,
             generator,
             current: None,
             next: None,
             previous: None,
             members: Subset::EMPTY,
+            renewal: Renewal::new(settings.key_limits),
+            settings,
             peers: Vec::new(),
             strangers: Strangers::new(n),
             paths: None,
@@ -340,6 +348,7 @@ impl Inbound {
         self.is_fresh = true;
         self.notes.clear();
         self.members = keys.members;
+        self.renewal.begin(now);
         self.key_id = Some(keys.outgoing.tokens.id());
         let (outgoing, incoming) = (keys.outgoing.tokens.clone(), keys.incoming.tokens.clone());
         self.paths = Some(Paths::new(outgoing, incoming, &self.settings.headers));
@@ -354,9 +363,13 @@ impl Inbound {
         self.events.push_back(Event::Associated { keys, peers: self.peers() });
     }
 
-    /// The channels that are not in the association, if there is one.
-    fn missing(&self) -> Subset {
+    /// The channels that are to be in another association, if there is one: those that are not in it, or all if
+    /// its keys have had their time.
+    fn missing(&self, now: Duration) -> Subset {
         let all = 0..self.peers.len();
+        if self.current.is_some() && self.renewal.is_due(now) {
+            return all.collect();
+        }
         let is_missing =
             |channel: &usize| self.current.is_some() && !self.members.contains(*channel);
         all.filter(is_missing).collect()
@@ -403,7 +416,13 @@ impl Inbound {
         common.quarantined.iter().for_each(|channel| self.peers[channel].stay());
         let counts = receiver.counts();
         common.packets = counts.symbols - counts.controls;
-        if let Some(monitor) = &common.monitor {
+        if let Some(monitor) = &mut common.monitor {
+            if self.renewal.are_too_many(counts.reassembled.failures) {
+                monitor.want_keys();
+            }
+            if monitor.wants_keys() {
+                self.renewal.want();
+            }
             let window = monitor.release_window(now);
             receiver.set_window(if self.settings.keeps_order { window } else { Duration::ZERO });
             // Those in quarantine among them: the receiver knows.
@@ -437,8 +456,10 @@ impl Inbound {
     pub fn poll_timeout(&self) -> Option<Duration> {
         let handshake = match &self.handshake {
             Handshake::Client(connecting) => {
-                let is_wanted = self.current.is_none() || !self.missing().is_empty();
-                let start = is_wanted.then_some(connecting.start_at);
+                let is_wanted = self.current.is_none() || !self.missing(Duration::ZERO).is_empty();
+                let wanted_at =
+                    if is_wanted { Duration::ZERO } else { self.renewal.poll_timeout() };
+                let start = Some(wanted_at.max(connecting.start_at));
                 connecting.client.as_ref().map_or(start, Client::poll_timeout)
             }
             Handshake::Server(server) => server.poll_timeout(),
@@ -510,7 +531,7 @@ impl Inbound {
     /// Starts a client that is due, and does what has come of a handshake.
     fn follow_handshake(&mut self, now: Duration) {
         let (terms, missing, is_alone) =
-            (self.settings.terms, self.missing(), self.current.is_none());
+            (self.settings.terms, self.missing(now), self.current.is_none());
         match &mut self.handshake {
             Handshake::Client(connecting) => {
                 let is_wanted = is_alone || !missing.is_empty();

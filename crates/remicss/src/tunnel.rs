@@ -29,7 +29,7 @@ use tun::interface::Interface;
 use crate::config::{Config, End, Order};
 use crate::datagram::HEADER_LEN;
 use crate::handshake::{Peer, SharedKey, Terms};
-use crate::inbound::{Inbound, Role, Settings};
+use crate::inbound::{Inbound, KeyLimits, Role, Settings};
 use crate::outbound::Means;
 use crate::plan::Aim;
 use crate::probe::MOST_MTU;
@@ -227,6 +227,7 @@ fn inbound(
         limits: Limits { share_bytes: config.reassembly_bytes, ..Limits::default() },
         rates_bps: means.rates_bps.clone(),
         headers: means.headers.iter().map(|len| u16::try_from(*len).unwrap_or(48)).collect(),
+        key_limits: KeyLimits::default(),
         keeps_order: config.order == Order::Auto,
         is_roaming: config.roaming,
     };

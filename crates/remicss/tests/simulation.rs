@@ -11,6 +11,7 @@ use std::env;
 use std::thread;
 use std::time::Duration;
 
+use remicss::inbound::KeyLimits;
 use sim::Rng;
 use world::World;
 
@@ -108,5 +109,56 @@ fn a_channel_that_joins_costs_no_packet() {
         assert_eq!(back, None, "seed {seed}: it has not joined");
         world.advance(Duration::from_secs(2), &mut rng);
         assert_eq!([world.delivered(0), world.delivered(1)], [2_000; 2], "seed {seed}");
+    }
+}
+
+/// Keys that are too old, or under which an end has seen too many wrong shares, are replaced without a packet
+/// being lost either way.
+#[test]
+fn new_keys_cost_no_packet() {
+    for seed in 0..40 {
+        let mut rng = Rng::new(seed);
+        let mut world = World::new(3, 2, 2, &mut rng);
+        world.set_dials(2.0, 3.0);
+        let limits = KeyLimits { age: Duration::from_millis(1_500), ..KeyLimits::default() };
+        world.set_key_limits([limits; 2], &mut rng);
+        world.line(&mut rng).jitter = Duration::from_millis(rng.below(30));
+        for step in 0..4_000 {
+            if step == 0 {
+                world.advance(Duration::from_secs(1), &mut rng);
+            }
+            world.send(step % 2, 1, &mut rng);
+            world.advance(Duration::from_millis(1), &mut rng);
+        }
+        world.advance(Duration::from_millis(500), &mut rng);
+        assert_eq!([world.delivered(0), world.delivered(1)], [2_000; 2], "seed {seed}");
+        let associations = [world.associations(0), world.associations(1)];
+        assert!(associations.iter().all(|count| (3..=5).contains(count)), "{associations:?}");
+    }
+}
+
+/// Either end can have seen them, and the other does not know by itself.
+#[test]
+fn an_end_that_sees_wrong_shares_has_new_keys_made() {
+    for end in 0..2 {
+        let mut rng = Rng::new(end as u64);
+        let mut world = World::new(2, 1, 2, &mut rng);
+        world.set_dials(2.0, 2.0);
+        let few = KeyLimits { failures: 8, ..KeyLimits::default() };
+        let mut limits = [KeyLimits::default(); 2];
+        limits[end] = few;
+        world.set_key_limits(limits, &mut rng);
+        world.advance(Duration::from_secs(2), &mut rng);
+        assert_eq!([world.associations(0), world.associations(1)], [1; 2]);
+        world.tamper_with(1 - end, 0);
+        for _ in 0..400 {
+            world.send(1 - end, 1, &mut rng);
+            world.advance(Duration::from_millis(5), &mut rng);
+        }
+        world.end_faults();
+        world.advance(Duration::from_secs(2), &mut rng);
+        for end in 0..2 {
+            assert!(world.associations(end) > 1, "the keys are still the old ones");
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 4 | number of the message, from 1 |
 //! | 8 | time of sending, in µs of the sender's clock |
-//! | 1 | 128 if packets cross there, and n; then for each channel: |
+//! | 1 | 128 if packets cross there, 64 if it wants new keys, and n; then for each channel: |
 //! | 1 | state (high half: 0 up, 1 down, 2 quarantine) and number of arrivals (low half: 0 to 3) |
 //! | 12 each | arrivals of the other end's control shares, the oldest first |
 //!
@@ -30,6 +30,9 @@ pub(super) const LATEST_US: u64 = 1 << 62;
 /// The bit beside n of an end that is awake.
 const AWAKE: u8 = 0x80;
 
+/// The bit beside n of an end that wants new keys.
+const WANTS_KEYS: u8 = 0x40;
+
 /// What one end tells the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
@@ -39,6 +42,8 @@ pub struct Message {
     pub sent_us: u64,
     /// Whether the sender has sent or received packets of late.
     pub is_awake: bool,
+    /// Whether the sender wants new keys, since it has seen too many wrong shares under these.
+    pub wants_keys: bool,
     /// Of each channel, 1 to [`MAX_CHANNELS`].
     pub reports: Vec<Report>,
 }
@@ -95,7 +100,8 @@ impl Message {
         let number = u32::from_be_bytes(take(&mut rest).ok_or(too_short)?);
         let sent_us = u64::from_be_bytes(take(&mut rest).ok_or(too_short)?);
         let [n] = take(&mut rest).ok_or(too_short)?;
-        let (is_awake, n) = (n & AWAKE != 0, n & !AWAKE);
+        let (is_awake, wants_keys) = (n & AWAKE != 0, n & WANTS_KEYS != 0);
+        let n = n & !(AWAKE | WANTS_KEYS);
         if number == 0 {
             return Err(ControlError::Number);
         }
@@ -117,7 +123,7 @@ impl Message {
             reports.push(Report { state, arrivals });
         }
         if rest.is_empty() {
-            Ok(Self { number, sent_us, is_awake, reports })
+            Ok(Self { number, sent_us, is_awake, wants_keys, reports })
         } else {
             Err(too_short)
         }
@@ -132,7 +138,9 @@ impl Message {
         let mut bytes = Vec::new();
         bytes.extend(self.number.to_be_bytes());
         bytes.extend(self.sent_us.to_be_bytes());
-        bytes.push(low(self.reports.len()) | if self.is_awake { AWAKE } else { 0 });
+        let awake = if self.is_awake { AWAKE } else { 0 };
+        let wants_keys = if self.wants_keys { WANTS_KEYS } else { 0 };
+        bytes.push(low(self.reports.len()) | awake | wants_keys);
         for report in &self.reports {
             assert!(report.arrivals.len() <= MAX_ARRIVALS, "3 arrivals at most");
             bytes.push((report.state as u8) << 4 | low(report.arrivals.len()));
@@ -187,7 +195,7 @@ mod tests {
             Report { state: State::Up, arrivals },
             Report { state: State::Quarantine, arrivals: Vec::new() },
         ];
-        Message { number: 5, sent_us: 1000, is_awake: true, reports }
+        Message { number: 5, sent_us: 1000, is_awake: true, wants_keys: false, reports }
     }
 
     #[test]
@@ -198,6 +206,8 @@ mod tests {
             &[0x20],
         ];
         assert_eq!(message().encode(), expected.concat());
+        let wants = Message { wants_keys: true, is_awake: false, ..message() };
+        assert_eq!(wants.encode()[12], 0x42);
     }
 
     #[test]
@@ -232,7 +242,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_parsed_is_what_was_written(
-            number in 1_u32.., sent_us in 0..LATEST_US, is_awake: bool,
+            number in 1_u32.., sent_us in 0..LATEST_US, is_awake: bool, wants_keys: bool,
             reports in prop::collection::vec(
                 (0_usize..3, prop::collection::vec((1_u32.., any::<u32>(), any::<u32>()), 0..=3)),
                 1..=16,
@@ -245,7 +255,8 @@ mod tests {
                     .map(|(number, age_us, received)| Arrival { number, age_us, received })
                     .collect(),
             });
-            let message = Message { number, sent_us, is_awake, reports: reports.collect() };
+            let reports = reports.collect();
+            let message = Message { number, sent_us, is_awake, wants_keys, reports };
             prop_assert_eq!(Message::parse(&message.encode()), Ok(message));
         }
 

@@ -55,6 +55,9 @@ pub struct Monitor {
     /// When the next message is due, or at rest when to look for packets again.
     due: Duration,
     activity: Activity,
+    /// Whether this end wants new keys, and whether the other does.
+    wants_keys: bool,
+    peer_wants_keys: bool,
 }
 
 /// Whether packets cross the tunnel.
@@ -92,7 +95,19 @@ impl Monitor {
             told_at: None,
             due: now,
             activity: Activity::new(now),
+            wants_keys: false,
+            peer_wants_keys: false,
         }
+    }
+
+    /// Says that this end wants new keys. The other end is told with the next message.
+    pub fn want_keys(&mut self) {
+        self.wants_keys = true;
+    }
+
+    /// Whether one of the ends wants new keys.
+    pub fn wants_keys(&self) -> bool {
+        self.wants_keys || self.peer_wants_keys
     }
 
     /// Says which channels are in the association. The others are down, and stay so.
@@ -131,6 +146,7 @@ impl Monitor {
         self.incoming.handle_message(symbol, &message, now);
         if self.outgoing.handle_message(&message, now) {
             self.activity.peer_is_awake = message.is_awake;
+            self.peer_wants_keys = message.wants_keys;
         }
         Ok(())
     }
@@ -168,6 +184,7 @@ impl Monitor {
             number: self.outgoing.send(now, sent, interval),
             sent_us: micros(now).unsigned_abs().min(LATEST_US - 1),
             is_awake,
+            wants_keys: self.wants_keys,
             reports: self.incoming.take_reports(quarantined, now),
         };
         Some(message.encode())

@@ -380,8 +380,8 @@ proptest! {
             monitor.poll_message(now, &[totals; 2], &came, Subset::EMPTY, count);
             monitor.handle_share(symbol % 10, channel, count, now);
             let is_awake = number % 2 == 0;
-            let message =
-                Message { number: number.max(1), sent_us: sent_us >> 2, is_awake, reports };
+            let (number, sent_us) = (number.max(1), sent_us >> 2);
+            let message = Message { number, sent_us, is_awake, wants_keys: false, reports };
             monitor.handle_message(symbol % 10, &message.encode(), now).unwrap();
             for estimate in monitor.estimates(now) {
                 prop_assert!((0.0..=1.0).contains(&estimate.loss));

@@ -10,7 +10,7 @@ use remicss::common::Common;
 use remicss::control::Monitor;
 use remicss::datagram::Kind;
 use remicss::handshake::{Peer, SharedKey, Terms};
-use remicss::inbound::{Event, Inbound, Packets, Role, Settings};
+use remicss::inbound::{Event, Inbound, KeyLimits, Packets, Role, Settings};
 use remicss::keys::Keys;
 use remicss::outbound::{Means, Order, Outbound};
 use remicss::plan::Aim;
@@ -31,6 +31,7 @@ const MOST_UNDER_WAY: usize = 20_000;
 /// Two ends and what is between them.
 pub(crate) struct World {
     terms: Terms,
+    key_limits: KeyLimits,
     aim: Aim,
     now: Duration,
     ends: [End; 2],
@@ -77,6 +78,7 @@ struct End {
     common: Common,
     batches: Vec<Batch>,
     received: Received,
+    associations: usize,
     /// How far its clock is ahead.
     ahead: Duration,
     /// What has not been sent yet.
@@ -128,9 +130,10 @@ impl World {
         };
         Self {
             terms,
+            key_limits: KeyLimits::default(),
             aim,
             now: Duration::ZERO,
-            ends: [0, 1].map(|end| End::new(end, terms, Duration::ZERO)),
+            ends: [0, 1].map(|end| End::new(end, terms, KeyLimits::default(), Duration::ZERO)),
             lines: (0..2 * usize::from(channels)).map(|_| line(rng)).collect(),
             under_way: BTreeMap::new(),
             count: 0,
@@ -141,6 +144,19 @@ impl World {
             copied: None,
             stolen: Vec::new(),
         }
+    }
+
+    /// Both ends start anew, and use keys for so long.
+    pub(crate) fn set_key_limits(&mut self, limits: [KeyLimits; 2], rng: &mut Rng) {
+        for (end, limits) in limits.into_iter().enumerate() {
+            self.key_limits = limits;
+            self.restart(end, rng);
+        }
+    }
+
+    /// How many associations an end has had.
+    pub(crate) fn associations(&self, end: usize) -> usize {
+        self.ends[end].associations
     }
 
     /// The client's address on a channel changes: what is sent to the old one is lost.
@@ -236,6 +252,12 @@ impl World {
         self.line(rng).changes = changes;
     }
 
+    /// What an end sends on a channel is changed from here on.
+    pub(crate) fn tamper_with(&mut self, end: usize, channel: usize) {
+        let n = usize::from(self.terms.channels());
+        self.lines[end * n + channel].changes = true;
+    }
+
     /// Somebody sends datagrams that were sent before, changed or not, or noise.
     pub(crate) fn invent(&mut self, rng: &mut Rng) {
         for _ in 0..rng.index(20) {
@@ -257,7 +279,7 @@ impl World {
     pub(crate) fn restart(&mut self, end: usize, _: &mut Rng) {
         let ahead = self.ends[end].ahead;
         let received = std::mem::take(&mut self.ends[end].received);
-        self.ends[end] = End::new(end, self.terms, self.now + ahead);
+        self.ends[end] = End::new(end, self.terms, self.key_limits, self.now + ahead);
         self.ends[end].ahead = ahead;
         self.ends[end].received = received;
     }
@@ -362,7 +384,7 @@ impl World {
 }
 
 impl End {
-    fn new(end: usize, terms: Terms, now: Duration) -> Self {
+    fn new(end: usize, terms: Terms, key_limits: KeyLimits, now: Duration) -> Self {
         let n = usize::from(terms.channels());
         let key = SharedKey::new(&[7; 32]);
         let role = if end == CLIENT {
@@ -382,6 +404,7 @@ impl End {
             limits,
             rates_bps: vec![Some(10_000_000); n],
             headers: vec![28; n],
+            key_limits,
             keeps_order: true,
             is_roaming: true,
         };
@@ -392,6 +415,7 @@ impl End {
             common: Common::default(),
             batches: (0..n).map(|_| Batch::default()).collect(),
             received: Received::default(),
+            associations: 0,
             ahead: Duration::ZERO,
             queue: Vec::new(),
             peers: (0..n).map(|channel| address(1 - end, channel)).collect(),
@@ -422,6 +446,7 @@ impl End {
                 Event::Associated { keys, peers } => {
                     self.peers = peers;
                     begins = Some(keys);
+                    self.associations += 1;
                 }
                 Event::Moved { channel, to } => self.peers[channel] = to,
                 Event::Gone => self.outbound.handle_order(Order::Dissociate),
