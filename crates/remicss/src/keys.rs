@@ -2,11 +2,10 @@
 
 use std::fmt;
 
-use aes::cipher::{BlockCipherEncrypt, KeyInit};
-use aes::{Aes128Enc, Block};
 use model::Subset;
+use siphasher::sip::SipHasher24;
 use subtle::ConstantTimeEq;
-use zeroize::{Zeroize, ZeroizeOnDrop};
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 use crate::MAX_CHANNELS;
 
@@ -43,12 +42,12 @@ pub struct Stamp {
 /// Makes the tokens of one direction of an association. Secret: it is shared over all channels as the
 /// points are, so whoever is on fewer does not have it.
 ///
-/// A token is the first half of AES-128 over the stamp. Nothing but availability and addresses rests on
+/// A token is SipHash-2-4 of the stamp. Nothing but availability and addresses rests on
 /// it: secrecy and integrity of packets do not.
 #[derive(Clone)]
 pub struct TokenKey {
     /// Boxed, so that the key stays in one place when this is moved.
-    cipher: Box<Aes128Enc>,
+    key: Box<Zeroizing<[u8; TOKEN_KEY_LEN]>>,
     id: KeyId,
 }
 
@@ -65,10 +64,6 @@ impl Token {
     /// Its bytes.
     pub fn bytes(self) -> [u8; TOKEN_LEN] {
         self.0
-    }
-
-    fn of(block: &Block) -> Self {
-        Self(*block.first_chunk().expect("a block is longer than a token"))
     }
 }
 
@@ -87,54 +82,31 @@ impl fmt::Debug for Token {
 }
 
 impl Stamp {
-    fn block(self) -> Block {
-        let mut block = [0; 16];
-        block[0] = self.first;
-        block[1] = u8::try_from(self.channel).unwrap_or(u8::MAX);
-        block[2..4].copy_from_slice(&self.length.to_be_bytes());
-        block[8..].copy_from_slice(&self.number.to_be_bytes());
-        block.into()
+    fn bytes(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[0] = self.first;
+        bytes[1] = u8::try_from(self.channel).unwrap_or(u8::MAX);
+        bytes[2..4].copy_from_slice(&self.length.to_be_bytes());
+        bytes[8..].copy_from_slice(&self.number.to_be_bytes());
+        bytes
     }
 }
 
 impl TokenKey {
     /// A key of random bytes.
     pub fn new(random: &[u8; TOKEN_KEY_LEN]) -> Self {
-        let cipher = Box::new(Aes128Enc::new(random.into()));
-        let mut key = Self { cipher, id: KeyId([0; TOKEN_LEN]) };
+        // A box of a copy would leave the copy on the stack.
+        let mut key = Box::new(Zeroizing::new([0; TOKEN_KEY_LEN]));
+        key.copy_from_slice(random);
+        let mut key = Self { key, id: KeyId([0; TOKEN_LEN]) };
         key.id = KeyId(key.derived(0));
         key
     }
 
     /// The token of one datagram.
     pub fn token(&self, stamp: Stamp) -> Token {
-        let mut block = stamp.block();
-        self.cipher.encrypt_block(&mut block);
-        Token::of(&block)
-    }
-
-    /// The tokens of the shares of a symbol on some channels, in their order.
-    ///
-    /// # Panics
-    /// If there are more than [`MAX_CHANNELS`].
-    pub fn tokens(
-        &self,
-        first: u8,
-        number: u64,
-        channels: impl Iterator<Item = usize>,
-    ) -> [Token; MAX_CHANNELS] {
-        let mut blocks = [Block::default(); MAX_CHANNELS];
-        let mut count = 0;
-        for channel in channels {
-            blocks[count] = Stamp { first, channel, length: 0, number }.block();
-            count += 1;
-        }
-        self.cipher.encrypt_blocks(&mut blocks[..count]);
-        let mut tokens = [Token::default(); MAX_CHANNELS];
-        for (token, block) in tokens.iter_mut().zip(&blocks[..count]) {
-            *token = Token::of(block);
-        }
-        tokens
+        let hasher = SipHasher24::new_with_key(&self.key);
+        Token(hasher.hash(&stamp.bytes()).to_le_bytes())
     }
 
     /// What tells this key from others.
@@ -217,22 +189,17 @@ mod tests {
     const STAMP: Stamp =
         Stamp { first: 0x21, channel: 2, length: 0, number: 0x0102_0304_0506_0708 };
 
-    /// FIPS 197, appendix B: what `aes` computes is AES-128. Its plaintext is no stamp, as bytes 4 to 7
-    /// of those are zeros.
+    /// Aumasson and Bernstein, "`SipHash`: a fast short-input PRF", appendix A.
     #[test]
-    fn the_cipher_is_the_published_one() {
-        let key: [u8; 16] = 0x2b7e_1516_28ae_d2a6_abf7_1588_09cf_4f3c_u128.to_be_bytes();
-        let plain: [u8; 16] = 0x3243_f6a8_885a_308d_3131_98a2_e037_0734_u128.to_be_bytes();
-        let mut block = Block::from(plain);
-        TokenKey::new(&key).cipher.encrypt_block(&mut block);
-        let expected: [u8; 16] = 0x3925_841d_02dc_09fb_dc11_8597_196a_0b32_u128.to_be_bytes();
-        assert_eq!(<[u8; 16]>::from(block), expected);
+    fn the_hash_is_the_published_one() {
+        let bytes: [u8; 16] = std::array::from_fn(|i| u8::try_from(i).unwrap());
+        assert_eq!(SipHasher24::new_with_key(&bytes).hash(&bytes[..15]), 0xa129_ca61_49be_45e5);
     }
 
     #[test]
     fn stamps_are_as_specified() {
-        let block: [u8; 16] = Stamp { length: 0x0A0B, ..STAMP }.block().into();
-        assert_eq!(block, [0x21, 2, 0x0A, 0x0B, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
+        let bytes = Stamp { length: 0x0A0B, ..STAMP }.bytes();
+        assert_eq!(bytes, [0x21, 2, 0x0A, 0x0B, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
     }
 
     #[test]
@@ -249,18 +216,6 @@ mod tests {
             Stamp { number: STAMP.number + (1 << 24), ..STAMP },
         ] {
             assert_ne!(key.token(other), token);
-        }
-    }
-
-    #[test]
-    fn tokens_of_many_channels_are_those_of_each() {
-        let key = TokenKey::new(&[7; 16]);
-        for channels in [vec![], vec![2], vec![0, 2, 5], (0..16).collect()] {
-            let tokens = key.tokens(0x12, 99, channels.iter().copied());
-            for (&channel, token) in channels.iter().zip(tokens) {
-                let stamp = Stamp { first: 0x12, channel, length: 0, number: 99 };
-                assert_eq!(token, key.token(stamp));
-            }
         }
     }
 }

@@ -5,7 +5,7 @@ use sharing::{Generator, SplitError, Splitter};
 
 use crate::MAX_CHANNELS;
 use crate::batch::Batch;
-use crate::datagram::{HEADER_LEN, Header, Kind, first, sequence};
+use crate::datagram::{HEADER_LEN, Header, Kind, sequence};
 use crate::keys::{Direction, TokenKey};
 use crate::symbol::Tagger;
 
@@ -52,14 +52,13 @@ impl Sharer {
         symbol: &mut Vec<u8>,
         batches: &mut [Batch],
     ) -> Result<(), SplitError> {
-        let (k, sequence) = (byte(threshold.k()), sequence(number));
-        self.tagger.seal(kind, k, sequence, symbol);
+        let k = byte(threshold.k());
+        self.tagger.seal(kind, k, sequence(number), symbol);
         let mut shares: [&mut [u8]; MAX_CHANNELS] = Default::default();
-        let tokens = self.tokens.tokens(first(kind, k), number, threshold.channels().iter());
         let used = batches.iter_mut().enumerate();
         let used = used.filter(|(channel, _)| threshold.channels().contains(*channel));
-        for ((share, token), (_, batch)) in shares.iter_mut().zip(tokens).zip(used) {
-            let header = Header { kind, threshold: k, sequence, token };
+        for (share, (channel, batch)) in shares.iter_mut().zip(used) {
+            let header = Header::new(kind, k, number, channel, &self.tokens);
             let datagram = batch.reserve(HEADER_LEN + symbol.len());
             let (head, body) = datagram.split_at_mut(HEADER_LEN);
             head.copy_from_slice(&header.encode());
