@@ -5,13 +5,15 @@
 //! of it has changed enough for another plan.
 
 mod loss;
+mod prober;
 mod rate;
 mod sliding;
 
 use model::{Channel, ChannelError, DELAYS_MS};
 
 pub use loss::Loss;
-pub use rate::{FIRST_RATE_BPS, Interval, Learner, Phase, Prober, Source, Verdict};
+pub use prober::{Phase, Prober, Verdict};
+pub use rate::{FIRST_RATE_BPS, Interval, Learner, Source};
 pub use sliding::Sliding;
 
 /// How long a full packet is, in bits.
