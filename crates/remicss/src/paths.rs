@@ -1,13 +1,15 @@
 //! How long the packets of all channels may be: a search on each, and answers to the peer's.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::datagram::{PathDatagram, PathError, PathKind};
 use crate::keys::TokenKey;
 use crate::probe::Search;
 
-/// How many answers wait to be sent. Further probes are lost, as datagrams are.
-const MAX_ANSWERS: usize = 64;
+/// How many answers of each kind wait to be sent on each channel. The oldest give way, and are lost, as datagrams
+/// are: whoever sends old probes again takes nothing from other channels, nor the answer from a challenge.
+const MAX_ANSWERS: usize = 8;
 
 /// The searches on all channels.
 pub(crate) struct Paths {
@@ -15,7 +17,7 @@ pub(crate) struct Paths {
     /// What makes the tokens of what goes out and of what comes in.
     outgoing: TokenKey,
     incoming: TokenKey,
-    answers: Vec<(usize, PathDatagram)>,
+    answers: VecDeque<(usize, PathDatagram)>,
     /// What was told last.
     room: Option<usize>,
 }
@@ -24,7 +26,7 @@ impl Paths {
     /// Searches on channels with these headers of IP and UDP.
     pub(crate) fn new(outgoing: TokenKey, incoming: TokenKey, headers: &[u16]) -> Self {
         let searches = headers.iter().map(|headers| Search::new(*headers)).collect();
-        Self { searches, outgoing, incoming, answers: Vec::new(), room: None }
+        Self { searches, outgoing, incoming, answers: VecDeque::new(), room: None }
     }
 
     /// A datagram about a path came on a channel.
@@ -42,14 +44,23 @@ impl Paths {
         let Some(search) = self.searches.get_mut(channel) else { return Ok(None) };
         let datagram = PathDatagram::open(bytes, &self.incoming, channel)?;
         match datagram.answer() {
-            Some(answer) if self.answers.len() < MAX_ANSWERS => {
-                self.answers.push((channel, answer));
-            }
-            Some(_) => {}
+            Some(answer) => self.queue(channel, answer),
             None if datagram.kind == PathKind::ChallengeAnswer => return Ok(Some(datagram.id)),
             None => search.handle_answer(datagram, now),
         }
         Ok(None)
+    }
+
+    fn queue(&mut self, channel: usize, answer: PathDatagram) {
+        let is_like = |(other, waiting): &&(usize, PathDatagram)| {
+            (*other, waiting.kind) == (channel, answer.kind)
+        };
+        if self.answers.iter().filter(is_like).count() >= MAX_ANSWERS
+            && let Some(oldest) = self.answers.iter().position(|waiting| is_like(&waiting))
+        {
+            self.answers.remove(oldest);
+        }
+        self.answers.push_back((channel, answer));
     }
 
     /// A challenge with an identifier, to be sent on a channel.
@@ -74,7 +85,7 @@ impl Paths {
     }
 
     pub(crate) fn poll_transmit(&mut self, now: Duration) -> Option<(usize, Vec<u8>)> {
-        let (channel, datagram) = self.answers.pop().or_else(|| {
+        let (channel, datagram) = self.answers.pop_front().or_else(|| {
             let mut searches = self.searches.iter_mut().enumerate();
             searches.find_map(|(channel, search)| Some((channel, search.poll_transmit(now)?)))
         })?;
@@ -204,5 +215,35 @@ mod tests {
         }
         assert_eq!(other.answers.len(), MAX_ANSWERS);
         other.handle_datagram(3, &probe, Duration::ZERO).unwrap();
+    }
+
+    #[test]
+    fn a_channel_with_many_probes_takes_no_answers_from_others_and_none_from_challenges() {
+        let (mut one, mut other) = pair();
+        let probe = |id| PathDatagram { kind: PathKind::Probe, id, length: 100 };
+        let sealed: Vec<_> = (0..100).map(|id| probe(id).seal(&one.outgoing, 0)).collect();
+        let challenges = [0, 1].map(|channel| (channel, one.challenge(channel, 7)));
+        let mut send = |channel, bytes: &[u8]| {
+            other.handle_datagram(channel, bytes, Duration::ZERO).unwrap();
+        };
+        for probe in &sealed {
+            send(0, probe);
+        }
+        for (channel, challenge) in &challenges {
+            send(*channel, challenge);
+        }
+        for probe in &sealed {
+            send(0, probe);
+        }
+        send(2, &PathDatagram { kind: PathKind::Probe, id: 1, length: 50 }.seal(&one.outgoing, 2));
+        let mut answered = [0; 3];
+        let mut challenged = [false; 3];
+        while let Some((channel, answer)) = other.poll_transmit(Duration::ZERO) {
+            answered[channel] += 1;
+            let id = one.handle_datagram(channel, &answer, Duration::ZERO).unwrap();
+            challenged[channel] |= id == Some(7);
+        }
+        assert_eq!((challenged, answered[2]), ([true, true, false], 1));
+        assert_eq!(answered[0], MAX_ANSWERS + 1, "{answered:?}");
     }
 }
