@@ -1,5 +1,6 @@
 //! Joins shares, and tries others where some are wrong.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use sharing::{Joiner, Sharing};
@@ -46,12 +47,20 @@ pub(super) struct Search {
     joiners: Vec<Joiner>,
     /// For joins that fail.
     failures: Budget,
+    /// When shares of these channels were last joined in vain.
+    failed: HashMap<u16, Duration>,
     /// For comparisons, which deliver nothing, whatever comes of them.
     comparisons: Budget,
 }
 
 /// How many comparisons there may be for each join that may fail.
 const COMPARISONS: u32 = 10;
+
+/// For how long channels are not joined whose shares were joined in vain, while many joins have failed of late.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// How many sets of channels that failed are remembered, before those are forgotten whose pause is over.
+const REMEMBERED: usize = 4096;
 
 impl Search {
     /// A search of which so many joins a second may fail.
@@ -61,13 +70,15 @@ impl Search {
         Self {
             joiners: sharings.map(Joiner::new).collect(),
             failures: Budget::new(failures_per_second),
+            failed: HashMap::new(),
             comparisons: Budget::new(failures_per_second.saturating_mul(COMPARISONS)),
         }
     }
 
     /// Joins a share with others of its group into `symbol`, until the symbol is accepted. Shares come
-    /// the sooner the fewer `faults` their channels have, and those of `suspects` not at all while many joins
-    /// have failed of late. `tried` says how many joins of the others were tried before.
+    /// the sooner the fewer `faults` their channels have. While many joins have failed of late, those of
+    /// `suspects` are not joined at all, and no channels that have failed together within a second: who
+    /// spoils shares so uses up its own attempts, and not those of channels that it is not among. `tried` says how many joins of the others were tried before.
     pub(super) fn find(
         &mut self,
         group: &Group<'_>,
@@ -78,7 +89,8 @@ impl Search {
         accept: impl Fn(&[u8]) -> bool,
     ) -> Found {
         let newest = 1 << arrival.channel;
-        let avoided = if self.failures.is_low(arrival.now) { suspects } else { 0 };
+        let is_low = self.failures.is_low(arrival.now);
+        let avoided = if is_low { suspects } else { 0 };
         if newest & avoided != 0 {
             return Found { members: None, trials: 0 };
         }
@@ -93,19 +105,36 @@ impl Search {
             order[..count].sort_by_key(|&channel| faults(channel));
         }
         let mut trials = 0;
-        for chosen in choices(count, others) {
+        // Those that are passed over count, too: there may be thousands.
+        for chosen in choices(count, others).take(TRIALS as usize + 1) {
             let trial = tried + u32::from(trials);
             if trial > TRIALS || !self.failures.has_left(arrival.now) {
                 break;
             }
             let members = bits(chosen).fold(newest, |set, i| set | 1 << order[i]);
+            if is_low && self.has_failed(members, arrival.now) {
+                continue;
+            }
             trials += 1;
             if self.join(group, members, symbol) && accept(symbol) {
                 return Found { members: Some(members), trials };
             }
             self.failures.spend();
+            self.note_failure(members, arrival.now);
         }
         Found { members: None, trials }
+    }
+
+    /// Whether shares of these channels were joined in vain within a second.
+    fn has_failed(&self, members: u16, now: Duration) -> bool {
+        self.failed.get(&members).is_some_and(|at| now.saturating_sub(*at) < PAUSE)
+    }
+
+    fn note_failure(&mut self, members: u16, now: Duration) {
+        if self.failed.len() >= REMEMBERED {
+            self.failed.retain(|_, at| now.saturating_sub(*at) < PAUSE);
+        }
+        self.failed.insert(members, now);
     }
 
     /// Whether a channel's share is on the polynomial of `members`: in the place of one of them, it
@@ -172,13 +201,13 @@ const BURST_S: u32 = 10;
 struct Budget {
     per_second: u32,
     left: u32,
-    /// Until when what came is counted in `left`.
-    since: Duration,
+    /// Until when what came is counted in `left`; `None` before the first question.
+    since: Option<Duration>,
 }
 
 impl Budget {
     fn new(per_second: u32) -> Self {
-        Self { per_second, left: per_second, since: Duration::ZERO }
+        Self { per_second, left: per_second, since: None }
     }
 
     fn has_left(&mut self, now: Duration) -> bool {
@@ -197,7 +226,8 @@ impl Budget {
     }
 
     fn fill(&mut self, now: Duration) {
-        let Some(nanos) = now.checked_sub(self.since).map(|passed| passed.as_nanos()) else {
+        let since = *self.since.get_or_insert(now);
+        let Some(nanos) = now.checked_sub(since).map(|passed| passed.as_nanos()) else {
             return;
         };
         let (per_second, second) = (u128::from(self.per_second), 1_000_000_000);
@@ -205,12 +235,12 @@ impl Budget {
         let left = u128::from(self.left) + whole;
         let most = self.per_second.saturating_mul(BURST_S);
         if left >= u128::from(most) {
-            (self.left, self.since) = (most, now);
+            (self.left, self.since) = (most, Some(now));
         } else if whole > 0 {
             // What is less than one more stays where it is.
             let used = u64::try_from(whole * second / per_second).unwrap_or(u64::MAX);
             self.left = u32::try_from(left).unwrap_or(most);
-            self.since = self.since.saturating_add(Duration::from_nanos(used));
+            self.since = Some(since.saturating_add(Duration::from_nanos(used)));
         }
     }
 }
@@ -232,7 +262,7 @@ mod tests {
     #[test]
     fn a_budget_fills_up_evenly_and_for_ten_seconds_at_most() {
         let ms = Duration::from_millis;
-        let mut budget = Budget { since: ms(5000), ..Budget::new(2) };
+        let mut budget = Budget::new(2);
         let takes = |budget: &mut Budget, at: u64| {
             let has_left = budget.has_left(ms(at));
             budget.spend();
@@ -244,6 +274,9 @@ mod tests {
         let burst = (0..100).take_while(|_| takes(&mut budget, 60_000)).count();
         assert_eq!(burst, 20);
         assert!(!Budget::new(0).has_left(ms(60_000)));
+        // However late the association is that it begins with.
+        let mut late = Budget::new(2);
+        assert_eq!((0..100).take_while(|_| takes(&mut late, 3_600_000)).count(), 2);
     }
 
     #[test]
