@@ -1,21 +1,25 @@
 //! Files and folders that nobody else on this host can change.
 //!
 //! A file is as trustworthy as whoever owns it and whoever can write to it, and as whoever can put another in
-//! its place: that is, who can write to its folder, or to a folder above. Those who run this and root are
-//! trusted. Root also trusts the user to whom it has given a folder, as the user of a service, with what is
+//! its place: that is, who can write to its folder, or to a folder above, or to one with a link that leads
+//! there. Those who run this and root are trusted. Root also trusts the user to whom it has given a folder, as the user of a service, with what is
 //! in this folder.
 
+use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, Metadata};
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{self, Component, Path, PathBuf};
 
 /// What others can write to.
 const OTHERS: u32 = 0o022;
 
 /// Where nobody can rename or remove what another user owns.
 const STICKY: u32 = 0o1000;
+
+/// How many links a path may go through, as in the kernel.
+const MAX_LINKS: usize = 40;
 
 /// The owner that a user namespace shows where the true one does not exist in it.
 const UNMAPPED: u32 = 65534;
@@ -109,16 +113,16 @@ impl TrustedFolder {
     ///
     /// # Errors
     /// When it does not exist; when somebody who is not trusted owns one of them, or can write to it. A folder
-    /// above may be writable by all if it is sticky, as `/tmp` is.
+    /// above may be writable by all if it is sticky, as `/tmp` is. The same holds for each link that the path
+    /// goes through.
     pub fn new(path: &Path) -> Result<Self, TrustError> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let real = fs::canonicalize(path).map_err(|source| unreadable(path, source))?;
-        let above: Vec<&Path> = real.ancestors().collect();
-        let folders = above.into_iter().rev().map(|folder| Ok((folder, metadata(folder)?)));
-        let folders = folders.collect::<Result<Vec<_>, TrustError>>()?;
         let own = rustix::process::geteuid().as_raw();
-        let owners = owners(own, in_user_namespace(), &folders)?;
-        Ok(Self { path: real, owners })
+        let owners = owners(own, in_user_namespace(), &down_to(&real)?, true)?;
+        let folder = Self { path: real, owners };
+        folder.check_links(path)?;
+        Ok(folder)
     }
 
     /// The folder that a file is in or is to be in, and the file's name there, links followed.
@@ -132,7 +136,24 @@ impl TrustedFolder {
         };
         let nameless = || unreadable(file, ErrorKind::IsADirectory.into());
         let name = real.file_name().ok_or_else(nameless)?.to_owned();
-        Ok((Self::new(real.parent().unwrap_or(Path::new("")))?, name))
+        let folder = Self::new(real.parent().unwrap_or(Path::new("")))?;
+        folder.check_links(file)?;
+        Ok((folder, name))
+    }
+
+    /// Sees that nobody can put another in the place of a link on the way here, but who is trusted here anyway.
+    fn check_links(&self, path: &Path) -> Result<(), TrustError> {
+        for link in links(path)? {
+            let mut above = down_to(link.parent().unwrap_or(Path::new("/")))?;
+            let (owner, _) = owner_and_mode(&link)?;
+            // Whoever can replace it, its own mode says nothing of that.
+            above.push((&link, (owner, 0)));
+            let given = owners(self.owners.own, in_user_namespace(), &above, false)?.given;
+            if let Some(owner) = given.filter(|given| !self.trusts(*given)) {
+                return Err(TrustError::Owner { path: link, owner });
+            }
+        }
+        Ok(())
     }
 
     /// Its path, without links.
@@ -180,19 +201,23 @@ impl TrustedFolder {
     }
 }
 
-/// Who is trusted in the last of these folders, each of which is in the one before.
+/// An owner and a mode.
+type Attributes = (u32, u32);
+
+/// Who is trusted in the last of these folders, each of which is in the one before. Files are to be in the last
+/// one, unless it is a link.
 fn owners(
     own: u32,
     in_namespace: bool,
-    folders: &[(&Path, impl Attributes)],
+    folders: &[(&Path, Attributes)],
+    ends_in_folder: bool,
 ) -> Result<Owners, TrustError> {
     let mut owners = Owners { own, given: None };
     // In the one above nobody but root can give folders to others.
     let mut is_roots = true;
-    for (index, (path, folder)) in folders.iter().enumerate() {
-        let path = || path.to_path_buf();
-        let (owner, mode) = folder.owner_and_mode();
-        let is_last = index + 1 == folders.len();
+    for (index, (path, (owner, mode))) in folders.iter().enumerate() {
+        let (owner, mode, path) = (*owner, *mode, || path.to_path_buf());
+        let is_last = ends_in_folder && index + 1 == folders.len();
         let is_unmapped = in_namespace && owner == UNMAPPED && !is_last;
         if !owners.includes(owner) && !is_unmapped {
             if own != 0 || !is_roots || owners.given.is_some() {
@@ -208,19 +233,49 @@ fn owners(
     Ok(owners)
 }
 
-/// What is asked of a folder's metadata.
-trait Attributes {
-    fn owner_and_mode(&self) -> (u32, u32);
+/// The folders that a folder is in, the outermost first, and itself; each with its owner and mode.
+fn down_to(folder: &Path) -> Result<Vec<(&Path, Attributes)>, TrustError> {
+    let above: Vec<&Path> = folder.ancestors().collect();
+    above.into_iter().rev().map(|folder| Ok((folder, owner_and_mode(folder)?))).collect()
 }
 
-impl Attributes for Metadata {
-    fn owner_and_mode(&self) -> (u32, u32) {
-        (self.uid(), self.mode())
+fn owner_and_mode(path: &Path) -> Result<Attributes, TrustError> {
+    let metadata = fs::symlink_metadata(path).map_err(|source| unreadable(path, source))?;
+    Ok((metadata.uid(), metadata.mode()))
+}
+
+/// The links that a path goes through, each in a folder without links. What does not exist is none.
+fn links(path: &Path) -> Result<Vec<PathBuf>, TrustError> {
+    let wrong = |source| unreadable(path, source);
+    let whole = path::absolute(path).map_err(wrong)?;
+    let mut left: VecDeque<PathBuf> = parts(&whole).collect();
+    let (mut real, mut links) = (PathBuf::new(), Vec::new());
+    while let Some(part) = left.pop_front() {
+        if part == Path::new("..") {
+            real.pop();
+            continue;
+        }
+        // The root begins anew.
+        let next = real.join(part);
+        if !next.is_symlink() {
+            real = next;
+            continue;
+        }
+        let target = fs::read_link(&next).map_err(wrong)?;
+        parts(&target).collect::<Vec<_>>().into_iter().rev().for_each(|part| left.push_front(part));
+        links.push(next);
+        if links.len() > MAX_LINKS {
+            return Err(wrong(io::Error::other("too many links")));
+        }
     }
+    Ok(links)
 }
 
-fn metadata(path: &Path) -> Result<Metadata, TrustError> {
-    fs::symlink_metadata(path).map_err(|source| unreadable(path, source))
+/// The components of a path, but those that mean nothing.
+fn parts(path: &Path) -> impl Iterator<Item = PathBuf> {
+    path.components()
+        .filter(|part| *part != Component::CurDir)
+        .map(|part| PathBuf::from(part.as_os_str()))
 }
 
 fn unreadable(path: &Path, source: io::Error) -> TrustError {
@@ -235,20 +290,14 @@ fn in_user_namespace() -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+    use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 
     use super::*;
-
-    impl Attributes for (u32, u32) {
-        fn owner_and_mode(&self) -> (u32, u32) {
-            *self
-        }
-    }
 
     /// Who is trusted, as root or the user 1000, in the last of these folders: `None` for nobody.
     fn trusted(own: u32, in_namespace: bool, folders: &[(u32, u32)]) -> Option<Vec<u32>> {
         let folders: Vec<_> = folders.iter().map(|folder| (Path::new("/x"), *folder)).collect();
-        let owners = owners(own, in_namespace, &folders).ok()?;
+        let owners = owners(own, in_namespace, &folders, true).ok()?;
         Some([0, 1000, 2000].into_iter().filter(|user| owners.includes(*user)).collect())
     }
 
@@ -301,6 +350,60 @@ mod tests {
         fs::remove_file(&path).unwrap();
         symlink("/etc/passwd", &path).unwrap();
         assert!(matches!(folder.check_file(name), Err(TrustError::Kind { .. })));
+    }
+
+    #[test]
+    fn a_link_that_others_can_replace_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let [shared, own, link] =
+            ["shared", "own", "shared/link"].map(|name| place.path().join(name));
+        fs::create_dir(&shared).unwrap();
+        fs::create_dir(&own).unwrap();
+        fs::write(own.join("key"), "").unwrap();
+        symlink("../own", &link).unwrap();
+        symlink("own/key", place.path().join("key")).unwrap();
+        symlink("../own/key", shared.join("key")).unwrap();
+        let paths = [link.clone(), link.join("new"), place.path().join("x/../shared/./link")];
+        fs::create_dir(place.path().join("x")).unwrap();
+        fs::create_dir(own.join("new")).unwrap();
+        // All may make files where it is sticky, but nobody can replace those of others.
+        for (mode, is_trusted) in [(0o755, true), (0o1777, true), (0o777, false), (0o775, false)] {
+            fs::set_permissions(&shared, fs::Permissions::from_mode(mode)).unwrap();
+            for path in &paths {
+                let folder = TrustedFolder::new(path);
+                assert_eq!(folder.is_ok(), is_trusted, "{mode:o}: {folder:?}");
+            }
+            for file in [shared.join("key"), link.join("key"), link.join("later")] {
+                assert_eq!(TrustedFolder::of(&file).is_ok(), is_trusted, "{mode:o}: {file:?}");
+            }
+            assert!(TrustedFolder::of(&place.path().join("key")).is_ok());
+        }
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o755)).unwrap();
+        symlink("round", place.path().join("round")).unwrap();
+        assert!(links(&place.path().join("round")).is_err());
+    }
+
+    /// A user makes, where all may, a link to a folder that root has given to this user.
+    #[test]
+    fn a_link_of_another_user_is_refused() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("SKIPPED: only root can give files to others");
+            return;
+        }
+        let place = tempfile::tempdir().unwrap();
+        let [shared, theirs] = ["shared", "theirs"].map(|name| place.path().join(name));
+        for (folder, mode) in [(&shared, 0o1777), (&theirs, 0o700)] {
+            fs::create_dir(folder).unwrap();
+            fs::set_permissions(folder, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        chown(&theirs, Some(1000), None).unwrap();
+        assert!(TrustedFolder::new(&theirs).unwrap().trusts(1000));
+        let link = shared.join("sunder");
+        symlink(&theirs, &link).unwrap();
+        assert!(TrustedFolder::new(&link).is_ok(), "root's own");
+        lchown(&link, Some(1000), None).unwrap();
+        let error = TrustedFolder::new(&link).unwrap_err();
+        assert!(matches!(error, TrustError::Owner { owner: 1000, .. }), "{error}");
     }
 
     #[test]
