@@ -217,10 +217,12 @@ pub(crate) fn give_up_lost<R: AsRef<TcpStream>>(
 
 fn give_up<S: AsRef<TcpStream>>(channel: &Metered<S>, why: Loss) {
     let stream: &TcpStream = channel.as_ref();
-    if channel.lose(why) {
+    if channel.lose(why)
+        && let Some(so_often) = channel.meter.happened(why)
+    {
         // Where it is broken already, the system does not say.
         let peer = stream.peer_addr().ok().map(display);
-        warn!(channel = channel.place + 1, peer, %why, "a stream goes on without a channel");
+        warn!(channel = channel.place + 1, peer, %why, so_often, "a stream goes on without a channel");
     }
     // It may be broken already.
     let _ = SockRef::from(stream).shutdown(Shutdown::Both);

@@ -69,6 +69,8 @@ pub(crate) struct Meter {
     waited_us: Count,
     rtt_us: Count,
     reads: Count,
+    /// How often it was to be logged that a stream goes on without it, and that it has lied.
+    lost: Mutex<[Rarely; 2]>,
 }
 
 impl Meter {
@@ -93,6 +95,12 @@ impl Meter {
             }
             Loss::Missing | Loss::Ended | Loss::Broken => self.broken.up(),
         }
+    }
+
+    /// A stream has just lost it. If that is to be logged, returns how often that was since the last time.
+    pub(crate) fn happened(&self, why: Loss) -> Option<u64> {
+        let is_lie = matches!(why, Loss::Lied);
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner)[usize::from(is_lie)].happened()
     }
 
     /// It, or others that a stream needed, have said nothing for too long.
@@ -272,8 +280,22 @@ pub(crate) struct Tally {
     pub(crate) restored: Count,
     /// Whether rules are missing that cannot be restored.
     pub(crate) unrestored: AtomicBool,
-    /// What strangers can cause as often as they like is logged now and then.
-    strange: Mutex<Rarely>,
+    said: Mutex<[Rarely; 5]>,
+}
+
+/// What strangers, or whoever is on a channel, can cause as often as they like. It is logged now and then.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Often {
+    /// Something that no client of ours does.
+    Strange,
+    /// A request that is refused.
+    Refused,
+    /// A request for a service that is not on the allow-list.
+    NotAllowed,
+    /// A stream that breaks.
+    Broken,
+    /// A stream of which bytes were changed.
+    Tampered,
 }
 
 impl Tally {
@@ -289,14 +311,15 @@ impl Tally {
             over_limit: Count::default(),
             restored: Count::default(),
             unrestored: AtomicBool::default(),
-            strange: Mutex::default(),
+            said: Mutex::default(),
         }
     }
 
-    /// A stranger may have caused something. If it is to be logged, returns how often that was since the last
-    /// time.
-    pub(crate) fn strange(&self) -> Option<u64> {
-        self.strange.lock().unwrap_or_else(PoisonError::into_inner).happened()
+    /// Something has happened. If it is to be logged, returns how often that was since the last time.
+    pub(crate) fn happened(&self, what: Often) -> Option<u64> {
+        // Why a stream has broken is worth a line as long as there are few.
+        let most = if matches!(what, Often::Broken | Often::Tampered) { 16 } else { 1 };
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)[what as usize].happened_of(most)
     }
 
     /// How long it has been counted.
@@ -355,6 +378,16 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn losses_do_not_fill_the_log_and_lies_are_not_lost_among_them() {
+        let (meter, other) = (Meter::default(), Meter::default());
+        assert_eq!(meter.happened(Loss::Ended), Some(1));
+        assert_eq!((0..100).filter_map(|_| meter.happened(Loss::Broken)).count(), 0);
+        assert_eq!((meter.happened(Loss::Lied), other.happened(Loss::Ended)), (Some(1), Some(1)));
+        tokio::time::advance(Duration::from_secs(10)).await;
+        assert_eq!(meter.happened(Loss::Behind), Some(101));
+    }
 
     /// The half that reads learns of it, and later the half that writes.
     #[tokio::test]

@@ -25,7 +25,7 @@ use crate::StreamError;
 use crate::channel;
 use crate::failure_detector::State;
 use crate::incoming::{Incoming, Loss, Received};
-use crate::meter::{Meter, Metered, Tally};
+use crate::meter::{Meter, Metered, Often, Tally};
 use crate::monitor;
 use crate::on_lost_channel::end_of_stream;
 use crate::opening::Opening;
@@ -512,8 +512,16 @@ pub(crate) fn log_end(
             debug!(%target, "stream finished");
             return finished;
         }
-        Err(error) if error.is_tampering() => warn!(%target, %error, "TAMPERING: stream aborted"),
-        Err(error) => info!(%target, %error, "stream aborted"),
+        Err(error) if error.is_tampering() => {
+            if let Some(so_often) = tally.happened(Often::Tampered) {
+                warn!(%target, %error, so_often, "TAMPERING: stream aborted");
+            }
+        }
+        Err(error) => {
+            if let Some(so_often) = tally.happened(Often::Broken) {
+                info!(%target, %error, so_often, "stream aborted");
+            }
+        }
     }
     Vec::new()
 }

@@ -22,7 +22,7 @@ use crate::config::ServerConfig;
 use crate::directory::exchange::Answerer;
 use crate::listening::{Listening, Turn, accept, listen};
 use crate::lobby::{Association, Connection, Lobby, Place};
-use crate::meter::{Meter, Tally};
+use crate::meter::{Meter, Often, Tally};
 use crate::monitor::Monitor;
 use crate::open_streams::OpenStreams;
 use crate::record::Kind;
@@ -311,13 +311,14 @@ async fn serve(
     channels.incoming.limit_memory(open.lease());
     channels.outgoing.limit_memory(open.lease());
     let carry = async {
-        let (target, service) = match answer_request(config, list, &request, &mut channels).await {
-            Ok(opened) => opened,
-            Err(error) => {
-                not_opened(tally, peer, &error);
-                return Vec::new();
-            }
-        };
+        let (target, service) =
+            match answer_request((config, tally), list, &request, &mut channels).await {
+                Ok(opened) => opened,
+                Err(error) => {
+                    not_opened(tally, peer, &error);
+                    return Vec::new();
+                }
+            };
         channel::give_up_lost(&channels.streams, &mut channels.incoming);
         debug!(%target, channels = peers.len(), "stream opened");
         log_end(tally, &target, channels.relay(service, None).await)
@@ -335,9 +336,13 @@ async fn serve(
 fn not_opened(tally: &Tally, peer: SocketAddr, error: &StreamError) {
     tally.unopened(error);
     match error {
-        StreamError::Refused(_) => info!(%error, "stream not opened"),
+        StreamError::Refused(_) => {
+            if let Some(so_often) = tally.happened(Often::Refused) {
+                info!(%peer, %error, so_often, "stream not opened");
+            }
+        }
         _ => {
-            if let Some(so_often) = tally.strange() {
+            if let Some(so_often) = tally.happened(Often::Strange) {
                 warn!(%peer, %error, so_often, "streams not opened: strangers, or TAMPERING");
             }
         }
@@ -374,7 +379,7 @@ async fn receive_request(channels: &mut Channels) -> Result<Zeroizing<Vec<u8>>, 
 
 /// Connects to the service that a client wants, and tells it.
 async fn answer_request(
-    config: &ServerConfig,
+    (config, tally): (&ServerConfig, &Tally),
     list: List,
     request: &[u8],
     channels: &mut Channels,
@@ -384,7 +389,7 @@ async fn answer_request(
         channels.incoming.drop_records();
     }
     channels.outgoing.precede(Message::Confirm(list).encode());
-    match connect(config, request).await {
+    match connect(config, tally, request).await {
         Ok(opened) => {
             // A client that has said something already waits for what the service says to that.
             let waits_for_this = channels.incoming.patience().is_none();
@@ -408,10 +413,16 @@ async fn answer_request(
 }
 
 /// Connects to the service that a request names.
-async fn connect(config: &ServerConfig, request: &[u8]) -> Result<(Target, TcpStream), Refusal> {
+async fn connect(
+    config: &ServerConfig,
+    tally: &Tally,
+    request: &[u8],
+) -> Result<(Target, TcpStream), Refusal> {
     let target = Target::parse(request).map_err(|_| Refusal::Malformed)?;
     if !config.allow.iter().any(|allowed| allowed.includes(&target)) {
-        warn!(%target, "service not on the allow-list");
+        if let Some(so_often) = tally.happened(Often::NotAllowed) {
+            warn!(%target, so_often, "service not on the allow-list");
+        }
         return Err(Refusal::NotAllowed);
     }
     let service =

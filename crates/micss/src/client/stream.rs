@@ -15,7 +15,7 @@ use crate::StreamError;
 use crate::channel;
 use crate::config::{ClientConfig, Integrity};
 use crate::intercept::Intercept;
-use crate::meter::Tally;
+use crate::meter::{Often, Tally};
 use crate::on_lost_channel::OnLostChannel;
 use crate::opening::Opening;
 use crate::pool::{Pool, Ready};
@@ -39,7 +39,7 @@ pub(super) async fn serve(
     let target = match &entrance {
         Entrance::Intercepted => {
             let Some(to) = Intercept::destination(&application) else {
-                if let Some(so_often) = tally.strange() {
+                if let Some(so_often) = tally.happened(Often::Strange) {
                     warn!(so_often, "connections refused that were made to the proxy itself");
                 }
                 reset(application);
