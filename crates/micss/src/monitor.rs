@@ -33,7 +33,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The most such attempts at a time.
 const MAX_PROBES: usize = 32;
 
-/// The most paths of a server. What comes over others is not watched.
+/// The most paths of a server. While as many are in use, what comes over others is not watched.
 const MAX_PATHS: usize = 4096;
 
 /// The most lost clients of a listener that the status names.
@@ -128,7 +128,8 @@ impl Monitor {
             return Some(Arc::clone(known));
         }
         if paths.len() >= MAX_PATHS {
-            return None;
+            let forgotten = longest_lost(&paths)?;
+            paths.remove(&forgotten);
         }
         let own = connection.local_addr().ok()?.ip().to_canonical();
         let way = Channel { server: SocketAddr::new(peer, 9), source: Some(own), device: None };
@@ -412,6 +413,14 @@ impl Shared {
             }
         }
     }
+}
+
+/// Of the paths that nobody uses, and that are remembered only because they were lost, the one that was lost
+/// first: nobody who comes and goes at many addresses keeps those of others from being watched.
+fn longest_lost(paths: &BTreeMap<Key, Arc<Path>>) -> Option<Key> {
+    let unused = paths.iter().filter(|(_, path)| Arc::strong_count(path) == 1 && path.len() == 0);
+    let lost = unused.filter_map(|(key, path)| path.state().lost().map(|lost| (lost.since, *key)));
+    lost.min().map(|(_, key)| key)
 }
 
 /// Whether a path without connections is lost, and was not for long.
