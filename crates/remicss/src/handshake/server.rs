@@ -43,9 +43,9 @@ const MAX_RECENT: usize = 64;
 const MAX_QUEUED: usize = 256;
 
 /// How many different reasons are told for refusals on one channel, at most, and how long none of them
-/// is told again.
+/// is told again: anyone who can send from the client's address has some told.
 const MAX_TOLD: usize = 16;
-const SILENCE: Duration = Duration::from_secs(1);
+const SILENCE: Duration = Duration::from_secs(60);
 
 /// The time for one datagram, and how much of it is kept while none come.
 const ANSWER: Duration = Duration::from_nanos(1_000_000_000 / ANSWERS_PER_SECOND as u64);
