@@ -9,8 +9,9 @@ use libfuzzer_sys::fuzz_target;
 use remicss::control::Message;
 use remicss::datagram::{HEADER_LEN, Header, Kind, PathDatagram, nearest};
 use remicss::handshake::Datagram;
-use remicss::keys::{Direction, Points, TokenKey};
+use remicss::keys::{Direction, Points};
 use remicss::receiver::{ControlShare, Deliver, Limits, Receiver};
+use remicss::tokens::{ShareTokens, TokenKey};
 
 /// Nobody knows the points, so nothing but chance makes a tag.
 struct Nothing;
@@ -32,6 +33,8 @@ impl Deliver for Nothing {
 fuzz_target!(|input: Vec<(u8, u8, Vec<u8>)>| {
     let points = Points::new(&[[0x5A, 0xC3, 0x99, 0x17, 0x2B, 0xE8, 0x64, 0xF1]; 16]);
     let tokens = TokenKey::new(&[0; 16]);
+    // Of a channel that there is not as well.
+    let mut share_tokens = ShareTokens::new(&tokens, 4);
     let direction = Direction { channels: 3, tokens: tokens.clone(), points: Some(points) };
     let limits = Limits {
         window: 1 << 10,
@@ -56,7 +59,7 @@ fuzz_target!(|input: Vec<(u8, u8, Vec<u8>)>| {
             assert_eq!(header.encode()[..], bytes[..HEADER_LEN]);
             // With the token that it needs to be looked at.
             let number = nearest(receiver.highest(), header.sequence);
-            let header = Header::new(header.kind, header.threshold, number, channel, &tokens);
+            let header = Header::new(header.kind, header.threshold, number, channel, &mut share_tokens);
             bytes[..HEADER_LEN].copy_from_slice(&header.encode());
         }
         now += Duration::from_millis(wait.into());

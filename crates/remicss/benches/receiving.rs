@@ -10,9 +10,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use remicss::datagram::{Header, Kind};
-use remicss::keys::{Direction, Points, TokenKey};
+use remicss::keys::{Direction, Points};
 use remicss::receiver::{ControlShare, Deliver, Limits, Receiver};
 use remicss::symbol::Tagger;
+use remicss::tokens::{ShareTokens, TokenKey};
 use sharing::{Generator, Splitter};
 
 const PACKET: usize = 1400;
@@ -70,7 +71,7 @@ fn row(name: &str, case: Case) {
     if case.waits {
         receiver.set_window(Duration::from_secs(1));
     }
-    let mut maker = Maker::new(case, keys);
+    let mut maker = Maker::new(case, &keys);
     let mut times: Vec<f64> = (0..ROUNDS)
         .map(|round| {
             let batches = maker.make(round);
@@ -94,7 +95,7 @@ fn row(name: &str, case: Case) {
 /// Makes datagrams.
 struct Maker {
     case: Case,
-    keys: Direction,
+    tokens: ShareTokens,
     tagger: Tagger,
     splitter: Splitter,
     generator: Generator,
@@ -103,12 +104,12 @@ struct Maker {
 }
 
 impl Maker {
-    fn new(case: Case, keys: Direction) -> Self {
+    fn new(case: Case, keys: &Direction) -> Self {
         let coordinates: Vec<u8> = (1..=case.m).collect();
         Self {
             case,
             tagger: Tagger::new(keys.points.as_ref()),
-            keys,
+            tokens: ShareTokens::new(&keys.tokens, keys.channels),
             splitter: Splitter::at(case.k, &coordinates).expect("k <= m"),
             generator: Generator::seeded().expect("random bytes"),
             behind: VecDeque::new(),
@@ -129,7 +130,7 @@ impl Maker {
             let mut views: Vec<&mut [u8]> = shares.iter_mut().map(Vec::as_mut_slice).collect();
             self.splitter.split(&symbol, &mut views, &mut self.generator).expect("random bytes");
             for (channel, share) in shares.iter().enumerate() {
-                let (number, tokens) = (sequence.into(), &self.keys.tokens);
+                let (number, tokens) = (sequence.into(), &mut self.tokens);
                 let header = Header::new(Kind::Packet, self.case.k, number, channel, tokens);
                 batches[channel].push([&header.encode()[..], share].concat());
             }

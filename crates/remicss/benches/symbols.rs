@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use model::{Schedule, Subset, Threshold};
 use remicss::batch::Batch;
 use remicss::datagram::Kind;
-use remicss::keys::{Direction, Points, TokenKey};
+use remicss::keys::{Direction, Points};
 use remicss::pace::Pace;
 use remicss::schedule::{Dynamic, Planned, Scheduler};
 use remicss::sender::Sender;
+use remicss::tokens::TokenKey;
 use sharing::Generator;
 
 const PACKET: usize = 1400;

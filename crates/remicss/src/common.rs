@@ -8,7 +8,7 @@ use model::{Channel, Subset};
 
 use crate::control::{Came, Monitor};
 use crate::estimate::{Changes, Estimate, State};
-use crate::keys::KeyId;
+use crate::tokens::KeyId;
 
 /// What both halves know.
 #[derive(Default)]
@@ -162,7 +162,7 @@ impl Situation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keys::TokenKey;
+    use crate::tokens::TokenKey;
 
     const UP: State = State::Up;
     const DOWN: State = State::Down;

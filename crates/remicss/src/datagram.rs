@@ -5,7 +5,7 @@ mod path;
 use thiserror::Error;
 
 use crate::MAX_CHANNELS;
-use crate::keys::{Stamp, TOKEN_LEN, Token, TokenKey};
+use crate::tokens::{ShareTokens, TOKEN_LEN, Token};
 
 pub use path::{PathDatagram, PathError, PathKind};
 
@@ -78,10 +78,16 @@ impl Header {
     /// The header of a share of symbol `number` on a channel.
     ///
     /// # Panics
-    /// If the threshold is not from 1 to [`MAX_CHANNELS`].
-    pub fn new(kind: Kind, threshold: u8, number: u64, channel: usize, tokens: &TokenKey) -> Self {
-        let stamp = Stamp { first: first(kind, threshold), channel, length: 0, number };
-        Self { kind, threshold, sequence: sequence(number), token: tokens.token(stamp) }
+    /// If the threshold is not from 1 to [`MAX_CHANNELS`], or there is no such channel.
+    pub fn new(
+        kind: Kind,
+        threshold: u8,
+        number: u64,
+        channel: usize,
+        tokens: &mut ShareTokens,
+    ) -> Self {
+        let token = tokens.token(channel, first(kind, threshold), number);
+        Self { kind, threshold, sequence: sequence(number), token }
     }
 
     /// The first byte: kind and threshold.

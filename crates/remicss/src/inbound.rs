@@ -18,11 +18,12 @@ use crate::handshake::{
     Client, ClientEvent, ClientFailure, Peer, PeerError, Server, ServerEvent, ServerRefusal,
     SharedKey, Terms,
 };
-use crate::keys::{KeyId, Keys};
+use crate::keys::Keys;
 use crate::paths::Paths;
 use crate::peer_address::{Mobility, PeerAddress, Refusal, Validated, is_same};
 use crate::receiver::{ControlShare, Counts, Deliver, Limits, Received, Receiver, Taken};
 use crate::strangers::{Strange, Strangers, StrangersReport};
+use crate::tokens::KeyId;
 use connecting::Connecting;
 use renewal::Renewal;
 

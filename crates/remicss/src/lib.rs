@@ -31,6 +31,7 @@ pub mod sources;
 pub mod status;
 pub mod strangers;
 pub mod symbol;
+pub mod tokens;
 pub mod tunnel;
 mod udp;
 

@@ -48,8 +48,9 @@ pub struct Limit {
 pub struct Pace {
     /// In bit/s, without the headroom.
     rate: Option<i64>,
-    /// How many bytes the bucket holds at least.
-    burst: usize,
+    /// How many tokens the bucket holds at that rate, and how many with the burst that is allowed.
+    usual_depth: i64,
+    depth: i64,
     mtu: usize,
     headers: usize,
     /// What was in the bucket at `since`, were it not for its depth; less than nothing after what
@@ -64,8 +65,18 @@ impl Pace {
     /// `None`. It is a 2,000th less. The channel's longest IP packet has `mtu` bytes, and IP and UDP add
     /// `headers` bytes to each datagram: 28, or 48 with IPv6. The bucket is full.
     pub fn new(rate_bps: Option<u64>, mtu: usize, headers: usize) -> Self {
-        let rate = rate_bps.map(pace);
-        Self { rate, burst: 0, mtu, headers, tokens: i64::MAX, since: Duration::ZERO }
+        let mut pace = Self {
+            rate: None,
+            usual_depth: 0,
+            depth: 0,
+            mtu,
+            headers,
+            tokens: i64::MAX,
+            since: Duration::ZERO,
+        };
+        let limit = rate_bps.map(|rate_bps| Limit { rate_bps, burst: 0 });
+        pace.set_limit(Duration::ZERO, limit);
+        pace
     }
 
     /// The length of the IP packet that a datagram of `len` bytes is.
@@ -78,7 +89,7 @@ impl Pace {
     pub fn ready_at(&self, len: usize) -> Duration {
         let Some(rate) = self.rate else { return self.since };
         // One that is longer than the bucket is deep can go when it is full.
-        let missing = self.cost(len).min(self.depth(rate)).saturating_sub(self.tokens);
+        let missing = self.cost(len).min(self.depth).saturating_sub(self.tokens);
         if missing <= 0 {
             return self.since;
         }
@@ -90,7 +101,7 @@ impl Pace {
     /// with a burst that it is allowed.
     pub fn busy_for(&self, now: Duration) -> Duration {
         let Some(rate) = self.rate else { return Duration::ZERO };
-        let missing = self.usual_depth(rate).saturating_sub(self.tokens_at(now, rate)).max(0);
+        let missing = self.usual_depth.saturating_sub(self.tokens_at(now, rate)).max(0);
         Duration::from_nanos(missing.unsigned_abs().div_ceil(rate.unsigned_abs()))
     }
 
@@ -99,7 +110,7 @@ impl Pace {
     pub fn take(&mut self, now: Duration, len: usize) {
         if let Some(rate) = self.rate {
             let left = self.tokens_at(now, rate).saturating_sub(self.cost(len));
-            self.tokens = left.max(-self.depth(rate));
+            self.tokens = left.max(-self.depth);
         }
         self.since = self.since.max(now);
     }
@@ -107,25 +118,27 @@ impl Pace {
     /// Goes on within another limit, or none, with what is in the bucket.
     pub fn set_limit(&mut self, now: Duration, limit: Option<Limit>) {
         self.tokens = self.rate.map_or(i64::MAX, |rate| self.tokens_at(now, rate));
-        self.rate = limit.map(|limit| pace(limit.rate_bps));
-        self.burst = limit.map_or(0, |limit| limit.burst);
         self.since = self.since.max(now);
+        self.rate = None;
+        if let Some(limit) = limit {
+            self.set_rate(pace(limit.rate_bps), limit.burst);
+        }
+    }
+
+    /// Sets the rate, in bit/s, without the headroom.
+    fn set_rate(&mut self, rate: i64, burst: usize) {
+        let datagrams = bits(self.mtu).saturating_mul(DEPTH_DATAGRAMS);
+        let long = rate.saturating_mul(DEPTH_NANOS).min(bits(DEPTH_BYTES));
+        let short = rate.saturating_mul(SHORT_DEPTH_NANOS);
+        self.rate = Some(rate);
+        self.usual_depth = long.max(short).max(datagrams);
+        self.depth = self.usual_depth.max(bits(burst));
     }
 
     fn tokens_at(&self, now: Duration, rate: i64) -> i64 {
         let elapsed = now.saturating_sub(self.since).as_nanos();
         let elapsed = i64::try_from(elapsed).unwrap_or(i64::MAX);
-        self.tokens.saturating_add(elapsed.saturating_mul(rate)).min(self.depth(rate))
-    }
-
-    fn depth(&self, rate: i64) -> i64 {
-        self.usual_depth(rate).max(bits(self.burst))
-    }
-
-    fn usual_depth(&self, rate: i64) -> i64 {
-        let datagrams = bits(self.mtu).saturating_mul(DEPTH_DATAGRAMS);
-        let long = rate.saturating_mul(DEPTH_NANOS).min(bits(DEPTH_BYTES));
-        long.max(rate.saturating_mul(SHORT_DEPTH_NANOS)).max(datagrams)
+        self.tokens.saturating_add(elapsed.saturating_mul(rate)).min(self.depth)
     }
 
     fn cost(&self, len: usize) -> i64 {
@@ -155,7 +168,9 @@ mod tests {
 
     /// A pace of exactly so many bit/s.
     fn exactly(rate: i64) -> Pace {
-        Pace { rate: Some(rate), ..Pace::new(None, 1500, 28) }
+        let mut pace = Pace::new(None, 1500, 28);
+        pace.set_rate(rate, 0);
+        pace
     }
 
     /// Of 12 Mbit/s, where a full packet takes a millisecond and the bucket holds three.

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::datagram::{PathDatagram, PathError, PathKind};
-use crate::keys::TokenKey;
 use crate::probe::Search;
+use crate::tokens::TokenKey;
 
 /// How many answers of each kind wait to be sent on each channel. The oldest give way, and are lost, as datagrams
 /// are: whoever sends old probes again takes nothing from other channels, nor the answer from a challenge.

@@ -101,7 +101,7 @@ pub fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
 
 /// Whether the IP addresses are the same, whatever the ports are.
 pub fn is_same_ip(one: SocketAddr, other: SocketAddr) -> bool {
-    one.ip().to_canonical() == other.ip().to_canonical()
+    one.ip() == other.ip() || one.ip().to_canonical() == other.ip().to_canonical()
 }
 
 impl Display for Refusal {
@@ -229,10 +229,11 @@ impl PeerAddress {
         if now < at {
             return None;
         }
-        let id = random()?;
+        // Also if there are no random bytes now: otherwise it would be due at once, for ever.
         let sent = &mut validation.sent[which];
-        sent.ids.push(id);
         sent.next_at = now.saturating_add(INTERVAL);
+        let id = random()?;
+        sent.ids.push(id);
         Some(([validation.to, self.current][which], id))
     }
 

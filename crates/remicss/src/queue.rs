@@ -57,6 +57,11 @@ pub(crate) struct Next {
 }
 
 impl Queue {
+    /// Whether there is no frame.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// Whether nothing more is taken for now.
     pub(crate) fn is_full(&self) -> bool {
         self.waiting.len() >= MOST_FRAMES || self.bytes >= MOST_BYTES

@@ -21,12 +21,13 @@ use model::Subset;
 use crate::MAX_CHANNELS;
 use crate::blame::Blame;
 use crate::datagram::{Header, Kind, nearest};
-use crate::keys::{Direction, Stamp, TokenKey};
+use crate::keys::Direction;
 pub use crate::reassembly::Reassembled;
 use crate::reassembly::{Arrival, Completed, Numbers, Reassembly, bits};
 pub use crate::release::Released;
 use crate::release::{Release, Symbol};
 use crate::symbol::{Inside, MAX_SYMBOL_LEN, Tagger};
+use crate::tokens::ShareTokens;
 
 /// Where a receiver puts what it has received.
 pub trait Deliver {
@@ -168,7 +169,7 @@ pub struct Receiver {
     channels: usize,
     /// Those that are in the association.
     members: Subset,
-    tokens: TokenKey,
+    tokens: ShareTokens,
     floor: u8,
     tagger: Tagger,
     verified: Numbers,
@@ -194,7 +195,7 @@ impl Receiver {
         let window = limits.window.clamp(1 << 10, 1 << 24).next_power_of_two();
         Self {
             channels: n,
-            tokens: keys.tokens.clone(),
+            tokens: ShareTokens::new(&keys.tokens, keys.channels),
             members: Subset::first(n),
             floor,
             tagger: Tagger::new(keys.points.as_ref()),
@@ -225,7 +226,7 @@ impl Receiver {
 
     /// Whether a datagram is a share whose token is right, so that it belongs here and not to another
     /// association of the same peers.
-    pub fn recognises(&self, channel: usize, datagram: &[u8]) -> bool {
+    pub fn recognises(&mut self, channel: usize, datagram: &[u8]) -> bool {
         let header = Header::parse(datagram);
         header.is_ok_and(|(header, _)| self.proven_number(channel, header).is_some())
     }
@@ -403,11 +404,11 @@ impl Receiver {
 
     /// The number of the symbol that a header is of, if its token is right: the peer has sent a share
     /// of that number on this channel.
-    fn proven_number(&self, channel: usize, header: Header) -> Option<u64> {
+    fn proven_number(&mut self, channel: usize, header: Header) -> Option<u64> {
         let number = nearest(self.verified.highest(), header.sequence);
-        let stamp = Stamp { first: header.first(), channel, length: 0, number };
-        let is_in = self.members.contains(channel);
-        (is_in && self.tokens.token(stamp) == header.token).then_some(number)
+        let is_right = self.members.contains(channel)
+            && self.tokens.token(channel, header.first(), number) == header.token;
+        is_right.then_some(number)
     }
 }
 

@@ -19,9 +19,10 @@ use zeroize::Zeroizing;
 use crate::MAX_CHANNELS;
 use crate::batch::Batch;
 use crate::datagram::Kind;
-use crate::keys::{Direction, KeyId};
+use crate::keys::Direction;
 use crate::pace::{Limit, Pace};
 use crate::schedule::{Readiness, Scheduler};
+use crate::tokens::KeyId;
 use flows::Flows;
 use sharer::Sharer;
 

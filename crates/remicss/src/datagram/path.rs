@@ -10,7 +10,7 @@
 
 use thiserror::Error;
 
-use crate::keys::{Stamp, TOKEN_LEN, Token, TokenKey};
+use crate::tokens::{Stamp, TOKEN_LEN, Token, TokenKey};
 
 /// The length of all of them but probes, in bytes.
 const LEN: usize = 11 + TOKEN_LEN;
@@ -110,7 +110,7 @@ impl PathDatagram {
     }
 
     fn stamp(self, channel: usize) -> Stamp {
-        Stamp { first: self.first(), channel, length: self.length, number: self.id }
+        Stamp { first: self.first(), channel, length: self.length, id: self.id }
     }
 }
 

@@ -13,7 +13,8 @@ use sharing::{Generator, RandomError, wipe_stack};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use crate::MAX_CHANNELS;
-use crate::keys::{Direction, POINT_LEN, Points, TOKEN_KEY_LEN, TokenKey};
+use crate::keys::{Direction, POINT_LEN, Points};
+use crate::tokens::{TOKEN_KEY_LEN, TokenKey};
 
 /// The length of one direction's points, in bytes.
 const POINTS_LEN: usize = MAX_CHANNELS * POINT_LEN;

@@ -226,14 +226,18 @@ impl Budget {
     }
 
     fn fill(&mut self, now: Duration) {
+        let most = self.per_second.saturating_mul(BURST_S);
         let since = *self.since.get_or_insert(now);
+        if self.left == most {
+            self.since = Some(since.max(now));
+            return;
+        }
         let Some(nanos) = now.checked_sub(since).map(|passed| passed.as_nanos()) else {
             return;
         };
         let (per_second, second) = (u128::from(self.per_second), 1_000_000_000);
         let whole = nanos.saturating_mul(per_second) / second;
         let left = u128::from(self.left) + whole;
-        let most = self.per_second.saturating_mul(BURST_S);
         if left >= u128::from(most) {
             (self.left, self.since) = (most, Some(now));
         } else if whole > 0 {

@@ -6,15 +6,16 @@ use sharing::{Generator, SplitError, Splitter};
 use crate::MAX_CHANNELS;
 use crate::batch::Batch;
 use crate::datagram::{HEADER_LEN, Header, Kind, sequence};
-use crate::keys::{Direction, TokenKey};
+use crate::keys::Direction;
 use crate::symbol::Tagger;
+use crate::tokens::ShareTokens;
 
 /// How many splitters are kept. Only the first m that are ready of very many channels are more.
 const MAX_SPLITTERS: usize = 1024;
 
 /// Seals symbols and splits them, straight into the batches.
 pub(super) struct Sharer {
-    tokens: TokenKey,
+    tokens: ShareTokens,
     tagger: Tagger,
     splitters: Splitters,
     generator: Generator,
@@ -23,7 +24,7 @@ pub(super) struct Sharer {
 impl Sharer {
     pub(super) fn new(direction: &Direction, generator: Generator) -> Self {
         Self {
-            tokens: direction.tokens.clone(),
+            tokens: ShareTokens::new(&direction.tokens, direction.channels),
             tagger: Tagger::new(direction.points.as_ref()),
             splitters: Splitters(Vec::new()),
             generator,
@@ -31,7 +32,7 @@ impl Sharer {
     }
 
     /// What makes the tokens.
-    pub(super) fn tokens(&self) -> &TokenKey {
+    pub(super) fn tokens(&self) -> &ShareTokens {
         &self.tokens
     }
 
@@ -58,7 +59,7 @@ impl Sharer {
         let used = batches.iter_mut().enumerate();
         let used = used.filter(|(channel, _)| threshold.channels().contains(*channel));
         for (share, (channel, batch)) in shares.iter_mut().zip(used) {
-            let header = Header::new(kind, k, number, channel, &self.tokens);
+            let header = Header::new(kind, k, number, channel, &mut self.tokens);
             let datagram = batch.reserve(HEADER_LEN + symbol.len());
             let (head, body) = datagram.split_at_mut(HEADER_LEN);
             head.copy_from_slice(&header.encode());

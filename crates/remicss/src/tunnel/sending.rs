@@ -117,13 +117,12 @@ impl Work {
     fn run(mut self) -> Result<(), String> {
         let mut frame = Zeroizing::new(vec![0; LONGEST]);
         while !self.is_over {
-            self.tend();
-            let now = self.means.clock.now();
+            let now = self.tend();
             if let Some(next) = self.queue.pop(now) {
                 self.count_dropped(next.dropped + u64::from(next.drops_first));
-                self.send(&next.frame, usize::from(next.drops_first))?;
+                self.send(&next.frame, usize::from(next.drops_first), now)?;
             } else if let Some(length) = self.read(&mut frame)? {
-                self.send(&frame[..length], 0)?;
+                self.send(&frame[..length], 0, now)?;
             } else {
                 self.rest();
             }
@@ -146,8 +145,9 @@ impl Work {
         }
     }
 
-    /// Does what was ordered and what is due.
-    fn tend(&mut self) {
+    /// Does what was ordered and what is due. Returns the time, which takes as long to look up as a token to
+    /// make.
+    fn tend(&mut self) -> Duration {
         while let Ok(command) = self.means.commands.try_recv() {
             match command {
                 Command::Order(order) => self.outbound.handle_order(order),
@@ -165,7 +165,7 @@ impl Work {
         }
         let now = self.means.clock.now();
         if now < self.due {
-            return;
+            return now;
         }
         let mut common = lock(&self.means.common);
         let next = self.outbound.tend(&mut common, now, &mut self.batches);
@@ -173,11 +173,12 @@ impl Work {
         self.due = next.unwrap_or(now + UNASSOCIATED);
         lock(&self.means.counts).uses = self.outbound.uses();
         self.flush();
+        now
     }
 
     /// Sends a frame's packets from the one with this index on, each as a symbol. The last one takes
     /// along what waits behind it.
-    fn send(&mut self, frame: &[u8], first: usize) -> Result<(), String> {
+    fn send(&mut self, frame: &[u8], first: usize, now: Duration) -> Result<(), String> {
         let Some(segments) = Segments::parse(frame) else { return Ok(()) };
         let checksum = segments.checksum();
         let kind = match checksum {
@@ -185,7 +186,7 @@ impl Work {
             Checksum::Partial => Kind::PartialPacket,
         };
         let mtu = self.means.mtu;
-        let longest = self.means.clock.now() + queue::LONGEST;
+        let longest = now + queue::LONGEST;
         for index in first..segments.count() {
             // One superpacket may have thousands of segments, if somebody means it to.
             if index % 64 == 63 && self.means.clock.now() > longest {
@@ -213,6 +214,9 @@ impl Work {
     /// packets share the headers where channels are the bottleneck; and where they are not, nothing
     /// waits, and nothing is waited for.
     fn take_along(&mut self, checksum: Checksum, to: u16) {
+        if self.queue.is_empty() {
+            return;
+        }
         let now = self.means.clock.now();
         while let Some((symbol, room)) = self.outbound.symbol() {
             let fits = |frame: &[u8]| {

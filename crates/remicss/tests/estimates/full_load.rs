@@ -14,11 +14,12 @@ use remicss::common::Common;
 use remicss::control::Monitor;
 use remicss::datagram::{HEADER_LEN, Kind};
 use remicss::estimate::Source;
-use remicss::keys::{Direction, Keys, Points, TOKEN_KEY_LEN, TokenKey};
+use remicss::keys::{Direction, Keys, Points};
 use remicss::outbound::Means;
 use remicss::plan::Aim;
 use remicss::schedule::Planned;
 use remicss::sender::{NotSent, Sender};
+use remicss::tokens::{TOKEN_KEY_LEN, TokenKey};
 use sharing::Generator;
 
 use crate::world::{Path, World};

@@ -10,7 +10,8 @@ use remicss::MAX_CHANNELS;
 use remicss::handshake::{
     Client, ClientEvent, Peer, Server, ServerEvent, ServerRefusal, SharedKey, Terms,
 };
-use remicss::keys::{Direction, Keys, POINT_LEN, TOKEN_KEY_LEN};
+use remicss::keys::{Direction, Keys, POINT_LEN};
+use remicss::tokens::TOKEN_KEY_LEN;
 use sharing::Generator;
 use sim::Rng;
 

@@ -5,9 +5,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use remicss::datagram::{HEADER_LEN, Kind, first, sequence};
-use remicss::keys::{Direction, Points, Stamp, TokenKey};
+use remicss::keys::{Direction, Points};
 use remicss::receiver::{ControlShare, Deliver, Limits, Receiver};
 use remicss::symbol::Tagger;
+use remicss::tokens::{ShareTokens, TokenKey};
 use sharing::{Generator, Splitter};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
@@ -131,7 +132,7 @@ pub(crate) fn from(channel: usize) -> SocketAddr {
 
 /// The header of a share with this first byte, as the peer would send it, or whoever is told the key.
 pub(crate) fn header(keys: &Direction, first: u8, channel: usize, number: u64) -> [u8; HEADER_LEN] {
-    let token = keys.tokens.token(Stamp { first, channel, length: 0, number });
+    let token = ShareTokens::new(&keys.tokens, keys.channels).token(channel, first, number);
     let [_, s0, s1, s2] = sequence(number).to_be_bytes();
     [&[first, s0, s1, s2][..], &token.bytes()].concat().try_into().unwrap()
 }

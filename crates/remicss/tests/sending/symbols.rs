@@ -8,6 +8,7 @@ use remicss::datagram::{HEADER_LEN, Header, Kind};
 use remicss::schedule::{Planned, Scheduler};
 use remicss::sender::{MAX_DATAGRAM_LEN, NotSent, Sender, SenderError, Sent};
 use remicss::symbol::Tampered;
+use remicss::tokens::ShareTokens;
 use sim::Rng;
 
 use crate::end::*;
@@ -30,11 +31,12 @@ proptest! {
 
         let mut all = shares(&mut batches);
         prop_assert_eq!(all.iter().map(|(channel, _)| *channel).collect::<Subset>(), channels);
+        let mut tokens = ShareTokens::new(&direction(n).tokens, n);
         for (channel, datagram) in &all {
             prop_assert_eq!(datagram.len(), HEADER_LEN + 1 + content.len() + 8);
             let (header, _) = Header::parse(datagram).unwrap();
             let k = u8::try_from(threshold.k()).unwrap();
-            prop_assert_eq!(header, Header::new(kind, k, 1, *channel, &direction(n).tokens));
+            prop_assert_eq!(header, Header::new(kind, k, 1, *channel, &mut tokens));
         }
         Rng::new(seed).shuffle(&mut all);
         let (_, previous, opened) = open(&all[..threshold.k()]).unwrap();
