@@ -421,7 +421,7 @@ fn a_reason_is_told_once_a_minute_on_a_channel() {
     }
     assert_eq!(told, [ServerRefusal::Terms(TermsDiffer::Floor(1)); 5]);
     // Others are told at once.
-    let now = NOW + Duration::from_millis(242_000);
+    let now = NOW + Duration::from_secs(242);
     let low = lists(&mut server, three(1, true), now);
     let untagged = lists(&mut server, three(2, false), now);
     server.handle_datagram(0, address(0, 0), &low[0], now);
