@@ -1,8 +1,8 @@
 //! The search for a path's MTU: with datagrams made for it, as in RFC 8899, and never by the loss of
 //! others.
 //!
-//! The bytes are in `docs/protocols/remicss.md`, section "Path MTU". One end searches for what it
-//! sends: it asks with [`Search::poll_transmit`], the other end answers, and [`Search::handle_answer`]
+//! The bytes are in `docs/protocols/remicss.md`, section "Path MTU discovery". One end searches for
+//! what it sends: it asks with [`Search::poll_transmit`], the other end answers, and [`Search::handle_answer`]
 //! takes that. Lengths of packets are those of IP packets, headers included.
 //!
 //! Nobody is asked what the route carries: what the kernel knows of it, anyone may have told it who can
