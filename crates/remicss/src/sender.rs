@@ -357,11 +357,8 @@ impl Sender {
     /// The next symbol's threshold, unless it is below the floor. *Everything that is sent of
     /// packets passes here: nothing else keeps the floor.*
     fn choose(&mut self, len: usize, now: Duration) -> Option<Threshold> {
-        let mut channels = [Readiness::default(); MAX_CHANNELS];
-        for (channel, pace) in channels.iter_mut().zip(&self.paces) {
-            *channel = Readiness { ready_at: pace.ready_at(len), busy_for: pace.busy_for(now) };
-        }
-        let threshold = self.scheduler.next_threshold(self.up, &channels[..self.paces.len()])?;
+        let channels = Paced { paces: &self.paces, len, now };
+        let threshold = self.scheduler.next_threshold(self.up, &channels)?;
         let is_allowed = threshold.k() >= self.floor && self.up.includes(threshold.channels());
         is_allowed.then_some(threshold)
     }
@@ -410,6 +407,23 @@ impl Sender {
             self.counts.datagrams[channel] += 1;
             self.counts.ip_bytes[channel] += self.paces[channel].packet_len(len) as u64;
         }
+    }
+}
+
+/// Channels at a time, for a datagram of a length.
+struct Paced<'a> {
+    paces: &'a [Pace],
+    len: usize,
+    now: Duration,
+}
+
+impl Readiness for Paced<'_> {
+    fn ready_at(&self, channel: usize) -> Duration {
+        self.paces.get(channel).map_or(Duration::ZERO, |pace| pace.ready_at(self.len))
+    }
+
+    fn busy_for(&self, channel: usize) -> Duration {
+        self.paces.get(channel).map_or(Duration::ZERO, |pace| pace.busy_for(self.now))
     }
 }
 

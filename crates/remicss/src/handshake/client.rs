@@ -67,6 +67,8 @@ pub enum ClientFailure {
     NoConfirm {
         /// The channels' indices.
         channels: Vec<usize>,
+        /// How many channels it was to confirm on.
+        members: usize,
     },
     /// Somebody said what no server says.
     #[error(transparent)]
@@ -395,7 +397,10 @@ impl Client {
         if reason == ClientAbort::TimedOut {
             let unconfirmed =
                 members.iter().filter(|&channel| !self.channels[channel].is_confirmed);
-            return ClientFailure::NoConfirm { channels: unconfirmed.collect() };
+            return ClientFailure::NoConfirm {
+                channels: unconfirmed.collect(),
+                members: members.len(),
+            };
         }
         // The association counts the members.
         if let Some(place) = reason.channel_mut() {
@@ -433,7 +438,7 @@ mod tests {
         assert!(said.contains("not answer on channels 1, 3: all channels must work, "), "{said}");
         let said = no_answer(2).to_string();
         assert!(said.contains("channels 1, 3: 2 of 3 channels must work, "), "{said}");
-        let said = ClientFailure::NoConfirm { channels: vec![1] }.to_string();
+        let said = ClientFailure::NoConfirm { channels: vec![1], members: 3 }.to_string();
         assert!(said.contains("does not confirm on channel 2: its settings differ"), "{said}");
     }
 }

@@ -89,21 +89,46 @@ impl Connecting {
     }
 }
 
-/// Which channels to do without next: one that has said something wrong, or, as nobody knows which has said
-/// nothing, as many as can be spared at most, by chance.
+/// Which channels to leave out of the next attempt: one that has sent something wrong; or, of those that were
+/// not confirmed, a random selection, as the fault may be on any of them, and no more than can be spared.
 fn suspects(failure: &ClientFailure, terms: Terms, generator: &mut Generator) -> Subset {
-    let all: Vec<usize> = match failure {
-        ClientFailure::Silent | ClientFailure::NoAnswer { .. } => Vec::new(),
-        ClientFailure::NoConfirm { channels } => channels.clone(),
+    let (all, members) = match failure {
+        ClientFailure::Silent | ClientFailure::NoAnswer { .. } => return Subset::EMPTY,
+        ClientFailure::NoConfirm { channels, members } => (channels.clone(), *members),
         ClientFailure::Association(reason) => {
             return reason.clone().channel_mut().map(|channel| *channel).into_iter().collect();
         }
     };
-    let spare = all.len().saturating_sub(terms.least().into());
+    let spare = members.saturating_sub(terms.least().into());
     let Ok(random) = generator.array::<{ MAX_CHANNELS + 1 }>() else { return Subset::EMPTY };
     let (count, order) = random.split_first().expect("it is longer than that");
     let mut all: Vec<(u8, usize)> = order.iter().copied().zip(all).collect();
     all.sort_unstable();
     let count = if spare == 0 { 0 } else { 1 + usize::from(*count) % spare };
     all.into_iter().take(count).map(|(_, channel)| channel).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unconfirmed_channels_are_left_out_as_far_as_they_can_be_spared() {
+        let mut generator = Generator::seeded().unwrap();
+        let mut left_out = |channels: &[usize], members| {
+            let terms = Terms::new(4, 1, true).unwrap().with_least(2).unwrap();
+            let failure = ClientFailure::NoConfirm { channels: channels.to_vec(), members };
+            let of_one = || suspects(&failure, terms, &mut generator).iter().collect::<Vec<_>>();
+            std::iter::repeat_with(of_one).take(200).collect::<std::collections::BTreeSet<_>>()
+        };
+        let sets = |sets: &[&[usize]]| sets.iter().map(|set| set.to_vec()).collect();
+        // Whoever drops the Confirms of one channel keeps the tunnel from starting with the others no longer.
+        assert_eq!(left_out(&[2], 4), sets(&[&[2]]));
+        assert_eq!(left_out(&[2], 3), sets(&[&[2]]));
+        assert_eq!(left_out(&[0, 1, 2], 3), sets(&[&[0], &[1], &[2]]));
+        assert_eq!(left_out(&[1, 3], 2), sets(&[&[]]), "both are needed");
+        let all = left_out(&[0, 1, 2, 3], 4);
+        assert!(all.iter().all(|set| (1..=2).contains(&set.len())), "{all:?}");
+        assert_eq!(all.len(), 10);
+    }
 }

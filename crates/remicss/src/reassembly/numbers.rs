@@ -5,15 +5,16 @@ const BITS: u64 = u64::BITS as u64;
 
 /// A set of numbers that remembers the latest ones and counts all older ones in.
 pub(crate) struct Numbers {
-    /// A ring, by number. Words ahead of the highest number's hold what is long past.
+    /// A ring, by number, of a power of two. Words ahead of the highest number's hold what is long past.
     words: Box<[u64]>,
     highest: u64,
 }
 
 impl Numbers {
-    /// The empty set, which will remember the last `span` numbers and up to 63 less.
+    /// The empty set, which will remember the last `span` numbers and up to 63 less. `span` is rounded
+    /// up to a power of two.
     pub(crate) fn new(span: usize) -> Self {
-        Self { words: vec![0; span.div_ceil(64).max(2)].into(), highest: 0 }
+        Self { words: vec![0; span.div_ceil(64).max(2).next_power_of_two()].into(), highest: 0 }
     }
 
     /// The highest number in the set; 0 if it is empty.
@@ -52,7 +53,7 @@ impl Numbers {
     }
 
     fn word(&self, number: u64) -> usize {
-        (number / BITS % self.words.len() as u64) as usize
+        (number / BITS) as usize & (self.words.len() - 1)
     }
 }
 

@@ -200,6 +200,8 @@ const BURST_S: u32 = 10;
 /// what succeeds costs nothing.
 struct Budget {
     per_second: u32,
+    /// After how many nanoseconds there is one more, rounded down.
+    interval_ns: u128,
     left: u32,
     /// Until when what came is counted in `left`; `None` before the first question.
     since: Option<Duration>,
@@ -207,7 +209,8 @@ struct Budget {
 
 impl Budget {
     fn new(per_second: u32) -> Self {
-        Self { per_second, left: per_second, since: None }
+        let interval_ns = 1_000_000_000 / u128::from(per_second.max(1));
+        Self { per_second, interval_ns, left: per_second, since: None }
     }
 
     fn has_left(&mut self, now: Duration) -> bool {
@@ -232,9 +235,10 @@ impl Budget {
             self.since = Some(since.max(now));
             return;
         }
-        let Some(nanos) = now.checked_sub(since).map(|passed| passed.as_nanos()) else {
+        let nanos = now.saturating_sub(since).as_nanos();
+        if nanos < self.interval_ns {
             return;
-        };
+        }
         let (per_second, second) = (u128::from(self.per_second), 1_000_000_000);
         let whole = nanos.saturating_mul(per_second) / second;
         let left = u128::from(self.left) + whole;

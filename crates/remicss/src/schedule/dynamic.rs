@@ -1,6 +1,8 @@
 //! The paper's own scheduler (V): k and m are drawn, and the first m channels that are ready are
 //! used.
 
+use std::time::Duration;
+
 use model::{Subset, Threshold};
 use thiserror::Error;
 
@@ -62,11 +64,13 @@ impl Dynamic {
 }
 
 impl Scheduler for Dynamic {
-    fn next_threshold(&mut self, up: Subset, channels: &[Readiness]) -> Option<Threshold> {
+    fn next_threshold(&mut self, up: Subset, channels: &dyn Readiness) -> Option<Threshold> {
         self.position = self.position.wrapping_add(GOLDEN);
         let (k, m) = (self.k.rounded(self.position), self.m.rounded(self.position));
+        let mut ready = [Duration::ZERO; MAX_CHANNELS];
+        up.iter().for_each(|channel| ready[channel] = channels.ready_at(channel));
         // Stable, so that of those ready since the same moment the one that waits longest is first.
-        self.order.sort_by_key(|channel| channels.get(*channel).map(|channel| channel.ready_at));
+        self.order.sort_by_key(|channel| ready[*channel]);
         let first = self.order.iter().copied().filter(|channel| up.contains(*channel));
         let chosen: Subset = first.take(m).collect();
         self.order.sort_by_key(|channel| chosen.contains(*channel));
@@ -106,16 +110,15 @@ impl Mean {
 #[cfg(test)]
 #[expect(clippy::cast_precision_loss, reason = "counts are small")]
 mod tests {
-    use std::time::Duration;
-
     use proptest::prelude::*;
 
     use super::*;
+    use crate::schedule::Fixed;
 
-    const READY: [Readiness; MAX_CHANNELS] = [ready(0); MAX_CHANNELS];
+    const READY: [Fixed; MAX_CHANNELS] = [ready(0); MAX_CHANNELS];
 
-    const fn ready(ms: u64) -> Readiness {
-        Readiness { ready_at: Duration::from_millis(ms), busy_for: Duration::ZERO }
+    const fn ready(ms: u64) -> Fixed {
+        Fixed { ready_at: Duration::from_millis(ms), busy_for: Duration::ZERO }
     }
 
     fn means() -> impl Strategy<Value = (f64, f64)> {

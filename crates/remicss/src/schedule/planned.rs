@@ -87,7 +87,10 @@ impl Planned {
     }
 
     /// Whose turn it is.
-    fn next_planned(&mut self, channels: &[Readiness]) -> Threshold {
+    fn next_planned(&mut self, channels: &dyn Readiness) -> Threshold {
+        if let [only] = &self.entries[..] {
+            return only.threshold;
+        }
         let (mut next, mut most) = (0, f64::NEG_INFINITY);
         for (index, entry) in self.entries.iter_mut().enumerate() {
             entry.credit += entry.part;
@@ -102,7 +105,7 @@ impl Planned {
 }
 
 impl Scheduler for Planned {
-    fn next_threshold(&mut self, up: Subset, channels: &[Readiness]) -> Option<Threshold> {
+    fn next_threshold(&mut self, up: Subset, channels: &dyn Readiness) -> Option<Threshold> {
         let planned = self.next_planned(channels);
         if up.includes(planned.channels()) { Some(planned) } else { fit(planned, up, channels) }
     }
@@ -115,11 +118,9 @@ impl Scheduler for Planned {
 impl Entry {
     /// How much later a symbol would arrive than if no channel were busy.
     #[expect(clippy::cast_precision_loss, reason = "a channel is busy for days at most")]
-    fn lateness_ns(&self, channels: &[Readiness]) -> f64 {
-        let late = |(channel, spare): &(usize, f64)| {
-            let busy = channels.get(*channel).map_or(0, |channel| channel.busy_for.as_nanos());
-            busy as f64 - spare
-        };
+    fn lateness_ns(&self, channels: &dyn Readiness) -> f64 {
+        let late =
+            |(channel, spare): &(usize, f64)| channels.busy_for(*channel).as_nanos() as f64 - spare;
         self.first.iter().map(late).fold(0.0, f64::max)
     }
 }
@@ -142,11 +143,11 @@ fn sending_ns(channel: &Channel) -> f64 {
 }
 
 /// What comes nearest to a threshold with the channels that are up.
-fn fit(planned: Threshold, up: Subset, channels: &[Readiness]) -> Option<Threshold> {
+fn fit(planned: Threshold, up: Subset, channels: &dyn Readiness) -> Option<Threshold> {
     let mut used: Subset = up.iter().filter(|c| planned.channels().contains(*c)).collect();
     while used.len() < planned.k() {
         let others = up.iter().filter(|c| !used.contains(*c));
-        let soonest = others.min_by_key(|c| channels.get(*c).map(|channel| channel.ready_at));
+        let soonest = others.min_by_key(|c| channels.ready_at(*c));
         let Some(soonest) = soonest else { break };
         used = used.with(soonest);
     }
@@ -167,9 +168,10 @@ mod tests {
 
     use super::*;
     use crate::MAX_CHANNELS;
+    use crate::schedule::Fixed;
 
-    const IDLE: [Readiness; MAX_CHANNELS] =
-        [Readiness { ready_at: Duration::ZERO, busy_for: Duration::ZERO }; MAX_CHANNELS];
+    const IDLE: [Fixed; MAX_CHANNELS] =
+        [Fixed { ready_at: Duration::ZERO, busy_for: Duration::ZERO }; MAX_CHANNELS];
 
     fn set(channels: &[usize]) -> Subset {
         channels.iter().copied().collect()
@@ -184,8 +186,8 @@ mod tests {
         delays.iter().map(|delay| Channel::new(0.0, 0.0, *delay, 12.0).unwrap()).collect()
     }
 
-    fn busy(us: &[u64]) -> Vec<Readiness> {
-        let busy = |us: &u64| Readiness { busy_for: Duration::from_micros(*us), ..IDLE[0] };
+    fn busy(us: &[u64]) -> Vec<Fixed> {
+        let busy = |us: &u64| Fixed { busy_for: Duration::from_micros(*us), ..IDLE[0] };
         us.iter().map(busy).collect()
     }
 
@@ -251,7 +253,7 @@ mod tests {
 
     #[test]
     fn channels_that_are_down_are_made_up_for() {
-        let ready = |ms| Readiness { ready_at: Duration::from_millis(ms), ..IDLE[0] };
+        let ready = |ms| Fixed { ready_at: Duration::from_millis(ms), ..IDLE[0] };
         let ready = [3, 9, 5, 1].map(ready);
         let fit =
             |k, channels: &[usize], up: &[usize]| fit(threshold(k, channels), set(up), &ready);

@@ -221,7 +221,7 @@ fn a_server_that_starts_again_has_the_client_do_so() {
     exchange(&mut first, &mut old, NOW, |_, bytes| bytes[0] >> 4 == 10);
     let mut new = server(terms(3), peer(3));
     let event = finish(&mut first, &mut new, NOW + Duration::from_secs(1));
-    assert_eq!(failure(&event), &ClientFailure::NoConfirm { channels: vec![0, 1, 2] });
+    assert_eq!(failure(&event), &ClientFailure::NoConfirm { channels: vec![0, 1, 2], members: 3 });
     let later = NOW + PATIENCE;
     let event = finish(&mut client(terms(3), None, later), &mut new, later);
     assert!(matches!(event, ClientEvent::Associated(_)));

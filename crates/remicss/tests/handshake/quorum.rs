@@ -77,7 +77,7 @@ fn each_end_insists_on_its_own_number() {
     let terms = two_of_three();
     let (mut client, mut server) = (client(terms, None, NOW), server(self::terms(3), peer(3)));
     let (event, _) = run(&mut client, &mut server, NOW, |channel, _| channel != 0);
-    assert_eq!(failure(&event), &ClientFailure::NoConfirm { channels: vec![1, 2] });
+    assert_eq!(failure(&event), &ClientFailure::NoConfirm { channels: vec![1, 2], members: 2 });
     assert_eq!(refusals(&mut server)[0], ServerRefusal::Terms(TermsDiffer::TooFew(2)));
     let (mut strict, mut server) =
         (super::client(self::terms(3), None, NOW), super::server(terms, peer(3)));
