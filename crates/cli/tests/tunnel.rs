@@ -226,7 +226,10 @@ fn what_is_wrong_is_said_in_one_line() {
 fn examples() -> [[&'static str; 2]; 2] {
     let guide = include_str!("../../../docs/guides/tunnel.md").split("```toml\n").skip(1);
     let guide: Vec<&str> = guide.map(|rest| rest.split("```").next().unwrap()).collect();
-    let help = [include_str!("../src/tunnel-server.toml"), include_str!("../src/tunnel.toml")];
+    let help = [
+        include_str!("../src/commands/tunnel-server.toml"),
+        include_str!("../src/commands/tunnel.toml"),
+    ];
     [guide.try_into().expect("two examples"), help]
 }
 

@@ -9,9 +9,9 @@ use super::finding::{Finding, Level};
 use super::greeting::{Answer, ask_all};
 use super::risk::risk;
 use super::{files, host, links, listeners};
+use crate::commands::proxy::{most_channels, risks, within_limits};
 use crate::daemon;
 use crate::failure::Failure;
-use crate::proxy::{most_channels, risks, within_limits};
 use crate::uplinks::{Uplink, way};
 
 /// What there is to say of it.

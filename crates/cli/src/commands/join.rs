@@ -12,6 +12,7 @@ use sharing::locate::LocateError;
 use sharing::tamper;
 use zeroize::Zeroizing;
 
+use crate::commands::split::scheme_name;
 use crate::console;
 use crate::failure::Failure;
 use crate::input::{Input, is_dash};
@@ -19,7 +20,6 @@ use crate::names::original_name;
 use crate::output::{self, Output};
 use crate::progress::Progress;
 use crate::share::{ShareFile, Shares, Wrong};
-use crate::split::scheme_name;
 
 /// Joins K or more shares to the file that was split.
 ///

@@ -8,9 +8,9 @@ use micss::config::ServerConfig;
 use micss::server::Server;
 use tokio::sync::oneshot;
 
+use crate::commands::directory::warn_of_exposed;
 use crate::console;
 use crate::daemon::{self, Files, StopSignals};
-use crate::directory::warn_of_exposed;
 use crate::failure::Failure;
 use crate::listeners::open_to_all;
 use crate::telling::{self, Named, Told};
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use crate::daemon::tests::{names, settings};
 
-    const GUIDE: &str = include_str!("../../../docs/guides/micss.md");
+    const GUIDE: &str = include_str!("../../../../docs/guides/micss.md");
 
     #[test]
     fn help_and_guide_name_every_setting() {

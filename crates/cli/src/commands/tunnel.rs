@@ -136,7 +136,7 @@ mod tests {
     use super::*;
     use crate::daemon::tests::{names, settings};
 
-    const GUIDE: &str = include_str!("../../../docs/guides/tunnel.md");
+    const GUIDE: &str = include_str!("../../../../docs/guides/tunnel.md");
 
     /// The guide's server and client.
     fn guides() -> [&'static str; 2] {

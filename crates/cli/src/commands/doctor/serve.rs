@@ -15,9 +15,9 @@ use super::finding::{Finding, Level};
 use super::greeting::{Answer, ask};
 use super::risk::risk;
 use super::{host, listeners};
+use crate::commands::serve::{risks as open_listeners, within_limits};
 use crate::daemon;
 use crate::failure::Failure;
-use crate::serve::{risks as open_listeners, within_limits};
 
 /// How long a name may take to be looked up.
 const PATIENCE: Duration = Duration::from_secs(3);

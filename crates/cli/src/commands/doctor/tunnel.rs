@@ -8,7 +8,7 @@ use tun::way::way_to;
 use super::finding::{Finding, Level};
 use super::risk::risk;
 use super::{host, links, listeners};
-use crate::tunnel::risks;
+use crate::commands::tunnel::risks;
 use crate::uplinks::{Uplink, way};
 
 /// What there is to say of it. No packet is sent to find out.
