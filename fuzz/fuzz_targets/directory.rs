@@ -2,9 +2,10 @@
 //! made up is believed.
 #![no_main]
 
+use keys::SharedKey;
 use libfuzzer_sys::fuzz_target;
 use micss::directory::Asker;
-use micss::directory::keys::{Credential, SharedKey};
+use micss::directory::credentials::Credential;
 use micss::directory::message::{Ask, Nonce, Reply};
 
 fuzz_target!(|bytes: &[u8]| {

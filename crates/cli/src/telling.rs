@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use micss::trusted::TrustedFolder;
+use keys::trusted::TrustedFolder;
 use rustix::fs::Mode;
 use rustix::process::umask;
 use serde::{Deserialize, Serialize};

@@ -7,9 +7,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
 use std::thread;
 
+use keys::{SecretKey, SharedKey};
 use micss::directory::Teller;
 use micss::directory::addresses::Addresses;
-use micss::directory::keys::{SecretKey, ServerKeys, SharedKey};
+use micss::directory::credentials::ServerKeys;
 use micss::directory::message::{ASK_LEN, Nonce};
 use serde_json::{Value, json};
 use tempfile::TempDir;

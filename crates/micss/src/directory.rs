@@ -21,13 +21,13 @@
 //! who asks whom, and what is answered. And peers with one shared key can speak for each other: it is for
 //! those who trust each other. The bytes are in `docs/protocols/directory.md`.
 //!
-//! The protocol, pure, is in [`addresses`], [`message`], [`keys`] (but for reading their files) and the
+//! The protocol, pure, is in [`addresses`], [`message`], [`credentials`] and the
 //! ends [`Asker`] and [`Teller`]. [`exchange`], [`store`] and [`Directory`] are the shell.
 
 pub mod addresses;
 pub mod config;
+pub mod credentials;
 pub mod exchange;
-pub mod keys;
 pub mod message;
 pub mod store;
 
@@ -40,19 +40,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use ipnet::IpNet;
+use keys::KeyError;
 use tokio::sync::MutexGuard as AsyncMutexGuard;
 use tokio::task::spawn_blocking;
 use tracing::{info, warn};
 
 use addresses::Addresses;
 use config::{ClientDirectory, most_specific};
+use credentials::Credential;
 use exchange::{ExchangeError, ask};
-use keys::Credential;
 use message::Scheme;
 use store::{Entry, Learnt, Source, Store, StoreError};
 use turns::{LastFailure, Turns};
-
-use crate::key_file::KeyError;
 
 pub use ends::{AnswerError, Asker, Teller};
 
@@ -277,6 +276,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::UNIX_EPOCH;
 
+    use keys::{SecretKey, SharedKey};
     use tempfile::TempDir;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
@@ -284,8 +284,8 @@ mod tests {
 
     use super::addresses::tests::list;
     use super::config::{Trust, TrustedKey};
+    use super::credentials::ServerKeys;
     use super::exchange::tests::Running;
-    use super::keys::{SecretKey, ServerKeys, SharedKey};
     use super::message::{ASK_LEN, Nonce};
     use super::*;
 

@@ -21,14 +21,12 @@ pub mod allow;
 pub mod directory;
 pub mod incoming;
 pub mod intercept;
-pub mod key_file;
 pub mod limiter;
 pub mod outgoing;
 pub mod program;
 pub mod record;
 pub mod socks;
 pub mod target;
-pub mod trusted;
 
 mod admission;
 mod buffer;

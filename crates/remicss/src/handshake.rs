@@ -33,9 +33,10 @@ use thiserror::Error;
 
 use crate::MAX_CHANNELS;
 
+pub use keys::SharedKey;
+
 pub use client::{Client, ClientEvent, ClientFailure};
 pub use message::{Body, Datagram, DatagramError, Nonce};
-pub use proof::SharedKey;
 pub use secrets::KeyShare;
 pub use server::{Peer, PeerError, Reply, Server, ServerEvent, ServerRefusal, TermsDiffer};
 

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use clap::Subcommand;
+use keys::file::exposure;
 use micss::directory::addresses::Addresses;
 use micss::directory::config::{ClientDirectory, ConfigError, RawClientDirectory};
 use micss::directory::store::{Entry, Learnt, Source, Store, StoreError};
 use micss::directory::{Directory, DirectoryError};
 use micss::intercept::OWN_MARK;
-use micss::key_file::exposure;
 use serde::{Deserialize, Serialize};
 
 use crate::console;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use micss::trusted::{TrustError, TrustedFolder};
+use keys::trusted::{TrustError, TrustedFolder};
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;

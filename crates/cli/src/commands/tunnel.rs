@@ -2,11 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use micss::key_file;
+use keys::SharedKey;
+use keys::file::exposure;
 use remicss::config::{Channel, Config, End};
-use remicss::handshake::SharedKey;
 use remicss::tunnel::Tunnel;
-use sharing::wipe_stack;
 use tun::way::Way;
 
 use crate::console;
@@ -72,15 +71,13 @@ async fn carry(tunnel: Tunnel) -> Result<(), Failure> {
 
 /// Reads the shared key from its file, beside the configuration.
 fn read_key(config: &Path, key: &Path) -> Result<SharedKey, Failure> {
-    let bytes = key_file::read(&key_path(config, key));
-    let key = SharedKey::new(&*bytes.map_err(|error| Failure::Usage(error.to_string()))?);
-    wipe_stack();
-    Ok(key)
+    let key = SharedKey::read(&key_path(config, key));
+    key.map_err(|error| Failure::Usage(error.to_string()))
 }
 
 /// A warning if others than its owner may read or replace the key.
 fn shown_key(config: &Path, key: &Path) -> Option<String> {
-    let error = key_file::exposure(&key_path(config, key))?;
+    let error = exposure(&key_path(config, key))?;
     Some(format!("key: {}, and be your peer: {}", error.what(), error.fix()))
 }
 

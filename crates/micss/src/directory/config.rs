@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ipnet::IpNet;
+use keys::{KeyError, PublicKey, PublicKeyError, SecretKey, SharedKey};
 use serde::Deserialize;
 
 use super::addresses::{Addresses, AddressesError};
-use super::keys::{Credential, PublicKey, PublicKeyError, SecretKey, ServerKeys, SharedKey};
-use crate::key_file::KeyError;
+use super::credentials::{Credential, ServerKeys};
 
 /// Where peers answer, unless they say otherwise.
 const DEFAULT_PORT: u16 = 6523;

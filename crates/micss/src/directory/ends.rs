@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::addresses::Addresses;
-use super::keys::{Credential, ServerKeys};
+use super::credentials::{Credential, ServerKeys};
 use super::message::{Ask, MessageError, Nonce, Refusal, Reply, Tell};
 
 /// A client that asks one peer once.
@@ -118,9 +118,9 @@ impl Teller {
 #[cfg(test)]
 mod tests {
     use super::super::addresses::tests::{list, lists};
-    use super::super::keys::{SecretKey, SharedKey};
     use super::super::message::{MAX_REPLY_LEN, Scheme};
     use super::*;
+    use keys::{SecretKey, SharedKey};
     use proptest::prelude::*;
 
     const PEER: &str = "192.0.2.1";

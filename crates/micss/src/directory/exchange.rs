@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use keys::{KeyError, PublicKey, SecretKey};
 use sharing::{Generator, RandomError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -14,12 +15,11 @@ use tracing::{debug, warn};
 
 use super::addresses::Addresses;
 use super::config::ServerDirectory;
+use super::credentials::Credential;
 use super::ends::{AnswerError, Asker, Teller};
-use super::keys::{Credential, PublicKey, SecretKey};
 use super::message::{ASK_LEN, MAX_REPLY_LEN, Nonce};
 use crate::channel;
 use crate::config::Channel;
-use crate::key_file::KeyError;
 use crate::limiter::ConnectionLimiter;
 use crate::listening::{Listening, Turn, accept, listen};
 use crate::rarely::Rarely;
@@ -224,13 +224,14 @@ async fn answer(teller: &Teller, mut stream: TcpStream) -> io::Result<()> {
 pub(super) mod tests {
     use std::net::Ipv4Addr;
 
+    use keys::SharedKey;
     use tokio::net::TcpListener;
     use tokio::sync::oneshot;
     use tokio::task::JoinHandle;
     use tokio::time::Instant;
 
     use super::super::addresses::tests::list;
-    use super::super::keys::{ServerKeys, SharedKey};
+    use super::super::credentials::ServerKeys;
     use super::super::message::{Ask, MessageError};
     use super::*;
 

@@ -14,11 +14,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use keys::trusted::{TrustError, TrustedFolder};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 
 use super::addresses::Addresses;
 use super::message::Scheme;
-use crate::trusted::{TrustError, TrustedFolder};
 use rows::read;
 
 /// The most peers that are learnt.

@@ -11,12 +11,13 @@
 use std::time::Duration;
 
 use association::{ClientAbort, ClientEvent as Association, Cookie, Message};
+use keys::SharedKey;
 use model::Subset;
 use sharing::{Generator, RandomError};
 use thiserror::Error;
 
 use super::message::{Body, Datagram, Nonce};
-use super::proof::{SharedKey, is_proven, prove};
+use super::proof::{is_proven, prove};
 use super::secrets::{self, KeyShare, SecretPair};
 use super::{
     CONFIRM_PATIENCE, EXTEND_PATIENCE, KNOCK, KNOCK_PATIENCE, PATIENCE, REPEAT, START_PATIENCE,

@@ -4,39 +4,14 @@
 //! there is no key it is zeros, and then nothing else passes: ends of which only one has a key do
 //! not get past their first datagram.
 
-use std::fmt;
-
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
+use keys::SharedKey;
 
 use super::message::PROOF;
-
-/// A key that both ends were given before: 32 random bytes. Secret.
-#[derive(Clone)]
-pub struct SharedKey {
-    /// The key is in it already, which takes as long as to add a Hello.
-    code: Hmac<Sha256>,
-}
-
-impl SharedKey {
-    /// A key of random bytes.
-    #[expect(clippy::missing_panics_doc, reason = "keys of any length are taken")]
-    pub fn new(random: &[u8; 32]) -> Self {
-        let code = Hmac::new_from_slice(random).expect("keys of any length are taken");
-        Self { code }
-    }
-}
-
-impl fmt::Debug for SharedKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SharedKey(..)")
-    }
-}
 
 /// Puts the proof into a datagram, which has zeros in its place.
 pub(super) fn prove(key: Option<&SharedKey>, channel: usize, datagram: &mut [u8]) {
     if let Some(key) = key {
-        let proof = code(key, channel, datagram).finalize().into_bytes();
+        let proof = key.authenticate(&proven(&[index(channel)], datagram));
         datagram[PROOF].copy_from_slice(&proof);
     }
 }
@@ -47,25 +22,25 @@ pub(super) fn is_proven(key: Option<&SharedKey>, channel: usize, datagram: &[u8]
         return false;
     };
     match key {
-        Some(key) => code(key, channel, datagram).verify_slice(proof).is_ok(),
+        Some(key) => key.verify(&proven(&[index(channel)], datagram), proof),
         None => proof.iter().all(|&byte| byte == 0),
     }
 }
 
-fn code(key: &SharedKey, channel: usize, datagram: &[u8]) -> Hmac<Sha256> {
-    let mut code = key.code.clone();
-    let channel = u8::try_from(channel).expect("at most 16 channels");
-    code.update(&[channel]);
-    code.update(&datagram[..PROOF.start]);
-    code.update(&datagram[PROOF.end..]);
-    code
+/// The parts of the bytes that a datagram's proof covers.
+fn proven<'a>(channel: &'a [u8; 1], datagram: &'a [u8]) -> [&'a [u8]; 3] {
+    [channel, &datagram[..PROOF.start], &datagram[PROOF.end..]]
+}
+
+fn index(channel: usize) -> u8 {
+    u8::try_from(channel).expect("at most 16 channels")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn proven(key: Option<&SharedKey>) -> Vec<u8> {
+    fn datagram_with_proof(key: Option<&SharedKey>) -> Vec<u8> {
         let mut datagram = vec![7; 60];
         datagram[PROOF].fill(0);
         prove(key, 3, &mut datagram);
@@ -75,7 +50,7 @@ mod tests {
     #[test]
     fn a_proof_is_for_one_key_channel_and_datagram() {
         let (key, other) = (SharedKey::new(&[1; 32]), SharedKey::new(&[2; 32]));
-        let datagram = proven(Some(&key));
+        let datagram = datagram_with_proof(Some(&key));
         assert!(is_proven(Some(&key), 3, &datagram));
         assert!(!is_proven(Some(&key), 4, &datagram));
         assert!(!is_proven(Some(&other), 3, &datagram));
@@ -89,22 +64,9 @@ mod tests {
 
     #[test]
     fn without_a_key_the_proof_is_zeros() {
-        let datagram = proven(None);
+        let datagram = datagram_with_proof(None);
         assert!(is_proven(None, 3, &datagram));
         assert!(!is_proven(Some(&SharedKey::new(&[0; 32])), 3, &datagram));
         assert!(!is_proven(None, 3, &[0; 40]));
-    }
-
-    /// RFC 4231, test case 2: what `hmac` computes is HMAC-SHA-256.
-    #[test]
-    fn the_code_is_the_published_one() {
-        let mut code = Hmac::<Sha256>::new_from_slice(b"Jefe").unwrap();
-        code.update(b"what do ya want for nothing?");
-        let expected = [
-            0x5b, 0xdc, 0xc1, 0x46, 0xbf, 0x60, 0x75, 0x4e, 0x6a, 0x04, 0x24, 0x26, 0x08, 0x95,
-            0x75, 0xc7, 0x5a, 0x00, 0x3f, 0x08, 0x9d, 0x27, 0x39, 0x83, 0x9d, 0xec, 0x58, 0xb9,
-            0x64, 0xec, 0x38, 0x43,
-        ];
-        assert!(code.verify_slice(&expected).is_ok());
     }
 }

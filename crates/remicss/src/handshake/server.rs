@@ -16,6 +16,7 @@ use association::{
     Acceptable, COOKIE_LEN, ConnectionId, Cookie, List, Message, Protocol, Scheme,
     Server as Association, ServerAbort, ServerConfig, ServerEvent as AssociationEvent,
 };
+use keys::SharedKey;
 use model::Subset;
 use sharing::{Generator, RandomError};
 use thiserror::Error;
@@ -23,7 +24,7 @@ use thiserror::Error;
 use super::cookies::{Cookies, Holder, LIFETIME};
 use super::message::{Body, Datagram, Request};
 use super::options::Options;
-use super::proof::{SharedKey, is_proven, prove};
+use super::proof::{is_proven, prove};
 use super::secrets::{self, KeyShare, SecretPair};
 use super::{ANSWERS_PER_SECOND, PATIENCE, Terms};
 use crate::NOBODY;

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use keys::file::{self, KEY_LEN, KeyError};
 use micss::directory::store;
-use micss::key_file::{self, KEY_LEN, KeyError};
 use rustix::fs::{Access, access};
 use toml::{Table, Value};
 
@@ -49,8 +49,8 @@ pub(crate) fn database(subject: &str, path: &Path) -> Finding {
 fn key(subject: &str, path: &Path) -> Finding {
     let shown = path.display();
     let error = |what: String, fix| Finding::new(Level::Error, subject, what, fix);
-    match key_file::read(path) {
-        Ok(_) => match key_file::exposure(path) {
+    match file::read(path) {
+        Ok(_) => match file::exposure(path) {
             Some(error) => {
                 let what = format!("{}, and so pass for this end", error.what());
                 Finding::new(Level::Warning, subject, what, error.fix())

@@ -1,9 +1,9 @@
-//! Files and folders that nobody else on this host can change.
+//! Files and folders that no other user of this host can change.
 //!
-//! A file is as trustworthy as whoever owns it and whoever can write to it, and as whoever can put another in
-//! its place: that is, who can write to its folder, or to a folder above, or to one with a link that leads
-//! there. Those who run this and root are trusted. Root also trusts the user to whom it has given a folder, as the user of a service, with what is
-//! in this folder.
+//! These users can change a file: its owner, everybody who may write to it, and everybody who can
+//! replace it, because they may write to its folder, to a folder above, or to one with a link that
+//! leads there. The user who runs the program and root are trusted. Root also trusts the user to
+//! whom it has given a folder, for example the user of a service, with the content of this folder.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -12,27 +12,27 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{self, Component, Path, PathBuf};
 
-/// What others can write to.
+/// The mode bits of what others can write to.
 const OTHERS: u32 = 0o022;
 
-/// Where nobody can rename or remove what another user owns.
+/// The mode bit of a folder where only its owner can rename or remove a file.
 const STICKY: u32 = 0o1000;
 
-/// How many links a path may go through, as in the kernel.
+/// The most links that a path may go through, as in the kernel.
 const MAX_LINKS: usize = 40;
 
-/// The owner that a user namespace shows where the true one does not exist in it.
+/// The owner that a user namespace shows for users that do not exist in it.
 const UNMAPPED: u32 = 65534;
 
 /// Why a file or a folder is not trusted.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {}", self.what(), self.fix())]
 pub enum TrustError {
-    /// It belongs to somebody else.
+    /// It belongs to another user.
     Owner {
         /// The file or folder.
         path: PathBuf,
-        /// Whose it is.
+        /// Its owner.
         owner: u32,
     },
     /// Others can write to it.
@@ -47,14 +47,14 @@ pub enum TrustError {
     },
     /// It is a link, a device or the like.
     Kind {
-        /// What is no file.
+        /// What is not a regular file.
         path: PathBuf,
     },
-    /// It cannot be looked at.
+    /// It cannot be inspected.
     Unreadable {
         /// The file or folder.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -87,18 +87,18 @@ impl TrustError {
     }
 }
 
-/// A folder in which only those who are trusted can make, rename or remove files.
+/// A folder in which only trusted users can create, rename or remove files.
 #[derive(Clone, Debug)]
 pub struct TrustedFolder {
     path: PathBuf,
     owners: Owners,
 }
 
-/// Who is trusted there.
+/// The users who are trusted there.
 #[derive(Clone, Copy, Debug)]
 struct Owners {
     own: u32,
-    /// To whom root has given the folder.
+    /// The user to whom root has given the folder.
     given: Option<u32>,
 }
 
@@ -109,12 +109,12 @@ impl Owners {
 }
 
 impl TrustedFolder {
-    /// Looks at a folder, and all that it is in.
+    /// Checks a folder and all folders above it.
     ///
     /// # Errors
-    /// When it does not exist; when somebody who is not trusted owns one of them, or can write to it. A folder
-    /// above may be writable by all if it is sticky, as `/tmp` is. The same holds for each link that the path
-    /// goes through.
+    /// When it does not exist; when a user who is not trusted owns one of these folders or can write
+    /// to it. A folder above may be writable by all if it is sticky, as `/tmp` is. The same holds
+    /// for each link that the path goes through.
     pub fn new(path: &Path) -> Result<Self, TrustError> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let real = fs::canonicalize(path).map_err(|source| unreadable(path, source))?;
@@ -125,10 +125,11 @@ impl TrustedFolder {
         Ok(folder)
     }
 
-    /// The folder that a file is in or is to be in, and the file's name there, links followed.
+    /// The folder of a file that exists or is to be created, and the file's name there. Follows
+    /// links.
     ///
     /// # Errors
-    /// When the folder is not trusted, or there is none.
+    /// When the folder is not trusted or does not exist.
     pub fn of(file: &Path) -> Result<(Self, OsString), TrustError> {
         let real = match fs::canonicalize(file) {
             Err(error) if error.kind() == ErrorKind::NotFound => file.to_owned(),
@@ -141,12 +142,12 @@ impl TrustedFolder {
         Ok((folder, name))
     }
 
-    /// Sees that nobody can put another in the place of a link on the way here, but who is trusted here anyway.
+    /// Checks that only users who are trusted here can replace a link of the path.
     fn check_links(&self, path: &Path) -> Result<(), TrustError> {
         for link in links(path)? {
             let mut above = down_to(link.parent().unwrap_or(Path::new("/")))?;
             let (owner, _) = owner_and_mode(&link)?;
-            // Whoever can replace it, its own mode says nothing of that.
+            // The mode of a link does not say who can replace it.
             above.push((&link, (owner, 0)));
             let given = owners(self.owners.own, in_user_namespace(), &above, false)?.given;
             if let Some(owner) = given.filter(|given| !self.trusts(*given)) {
@@ -161,16 +162,16 @@ impl TrustedFolder {
         &self.path
     }
 
-    /// Whether what this user does there is trusted.
+    /// Whether this user is trusted there.
     pub fn trusts(&self, user: u32) -> bool {
         self.owners.includes(user)
     }
 
-    /// Whether a file there can be trusted: it is a regular file, of an owner who is, and others cannot write to
-    /// it. One that does not exist can be.
+    /// Checks that a file there is a regular file of a trusted owner to which others cannot write.
+    /// A file that does not exist passes.
     ///
     /// # Errors
-    /// When it cannot.
+    /// When it is not.
     pub fn check_file(&self, name: &OsStr) -> Result<(), TrustError> {
         let path = self.path.join(name);
         let metadata = match fs::symlink_metadata(&path) {
@@ -189,7 +190,7 @@ impl TrustedFolder {
         Ok(())
     }
 
-    /// The same of a file that is a secret: nobody but its owner may read it, either.
+    /// Checks a file that is a secret: only its owner may read it, too.
     ///
     /// # Errors
     /// When others can read it or change it.
@@ -204,8 +205,8 @@ impl TrustedFolder {
 /// An owner and a mode.
 type Attributes = (u32, u32);
 
-/// Who is trusted in the last of these folders, each of which is in the one before. Files are to be in the last
-/// one, unless it is a link.
+/// The users who are trusted in the last of these folders, each of which is in the one before. The
+/// last one contains the files, unless it is a link.
 fn owners(
     own: u32,
     in_namespace: bool,
@@ -213,7 +214,7 @@ fn owners(
     ends_in_folder: bool,
 ) -> Result<Owners, TrustError> {
     let mut owners = Owners { own, given: None };
-    // In the one above nobody but root can give folders to others.
+    // Only root can give folders to others in the folder above.
     let mut is_roots = true;
     for (index, (path, (owner, mode))) in folders.iter().enumerate() {
         let (owner, mode, path) = (*owner, *mode, || path.to_path_buf());
@@ -233,7 +234,7 @@ fn owners(
     Ok(owners)
 }
 
-/// The folders that a folder is in, the outermost first, and itself; each with its owner and mode.
+/// All folders above a folder, the outermost first, and itself; each with its owner and mode.
 fn down_to(folder: &Path) -> Result<Vec<(&Path, Attributes)>, TrustError> {
     let above: Vec<&Path> = folder.ancestors().collect();
     above.into_iter().rev().map(|folder| Ok((folder, owner_and_mode(folder)?))).collect()
@@ -244,7 +245,8 @@ fn owner_and_mode(path: &Path) -> Result<Attributes, TrustError> {
     Ok((metadata.uid(), metadata.mode()))
 }
 
-/// The links that a path goes through, each in a folder without links. What does not exist is none.
+/// The links that a path goes through, each with its folder's real path. A file that does not exist
+/// is not a link.
 fn links(path: &Path) -> Result<Vec<PathBuf>, TrustError> {
     let wrong = |source| unreadable(path, source);
     let whole = path::absolute(path).map_err(wrong)?;
@@ -255,7 +257,7 @@ fn links(path: &Path) -> Result<Vec<PathBuf>, TrustError> {
             real.pop();
             continue;
         }
-        // The root begins anew.
+        // An absolute target replaces the path so far.
         let next = real.join(part);
         if !next.is_symlink() {
             real = next;
@@ -271,7 +273,7 @@ fn links(path: &Path) -> Result<Vec<PathBuf>, TrustError> {
     Ok(links)
 }
 
-/// The components of a path, but those that mean nothing.
+/// The components of a path, without `.`.
 fn parts(path: &Path) -> impl Iterator<Item = PathBuf> {
     path.components()
         .filter(|part| *part != Component::CurDir)
@@ -282,7 +284,7 @@ fn unreadable(path: &Path, source: io::Error) -> TrustError {
     TrustError::Unreadable { path: path.to_owned(), source }
 }
 
-/// Whether there are users outside whom this process cannot tell apart, root among them perhaps.
+/// Whether this process is in a user namespace, where users outside it all look the same.
 fn in_user_namespace() -> bool {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     !map.is_empty() && map.split_whitespace().ne(["0", "0", "4294967295"])

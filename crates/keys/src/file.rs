@@ -1,4 +1,4 @@
-//! The files of keys: 64 hexadecimal digits each, and white space around them.
+//! Key files: 64 hexadecimal digits, and white space around them.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -11,40 +11,40 @@ use crate::trusted::{TrustError, TrustedFolder};
 /// The length of a key, in bytes.
 pub const KEY_LEN: usize = 32;
 
-/// The longest file of a key: its digits, and white space around them.
+/// The longest key file, in bytes: the digits, and white space around them.
 const MAX_FILE: usize = 256;
 
-/// Why a file has no key.
+/// Why no key was read from a file.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// There is no such file.
     #[error(
-        "key {path}: no such file; copy it from where it is, or make one: (umask 077; openssl rand -hex 32 > \
-         {path})",
+        "key {path}: no such file; copy it from where it is, or make one: (umask 077; openssl \
+         rand -hex 32 > {path})",
         path = .path.display()
     )]
     Missing {
-        /// Its name.
+        /// The file.
         path: PathBuf,
     },
     /// It cannot be read.
     #[error("key {}: {source}", .path.display())]
     Unreadable {
-        /// Its name.
+        /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// It has something else in it.
+    /// It contains something else.
     #[error("key {}: it must be 64 hexadecimal digits and nothing else", .path.display())]
     Digits {
-        /// Its name.
+        /// The file.
         path: PathBuf,
     },
 }
 
-/// Why others on this host may have this key, or put another in its place; `None` if they cannot. What cannot
-/// be looked at cannot be read either, which is said elsewhere.
+/// Why other users of this host may read this key file or replace it; `None` if they cannot. A file
+/// that cannot be inspected cannot be read either, and [`read`] reports that.
 pub fn exposure(path: &Path) -> Option<TrustError> {
     let checked = TrustedFolder::of(path).and_then(|(folder, name)| folder.check_secret(&name));
     checked.err().filter(|error| !matches!(error, TrustError::Unreadable { .. }))
@@ -53,25 +53,25 @@ pub fn exposure(path: &Path) -> Option<TrustError> {
 /// The key in a file.
 ///
 /// # Errors
-/// When there is none.
+/// When the file cannot be read or contains no key.
 pub fn read(path: &Path) -> Result<Zeroizing<[u8; KEY_LEN]>, KeyError> {
-    // Whoever names a disk by mistake is told so at once.
+    // Bounded: the path may be a disk by mistake.
     let mut text = Zeroizing::new([0; MAX_FILE]);
     let len = read_into(path, &mut *text).map_err(|source| match source.kind() {
         ErrorKind::NotFound => KeyError::Missing { path: path.to_owned() },
         _ => KeyError::Unreadable { path: path.to_owned(), source },
     })?;
     let whole = text.get(..len).filter(|text| text.len() < MAX_FILE);
-    let key = whole.and_then(|text| digits(text.trim_ascii()));
+    let key = whole.and_then(|text| parse_digits(text.trim_ascii()));
     key.ok_or_else(|| KeyError::Digits { path: path.to_owned() })
 }
 
-/// Reads a file until it ends or `space` is full. Returns how many bytes there were.
-fn read_into(path: &Path, space: &mut [u8]) -> io::Result<usize> {
+/// Reads a file until it ends or `buffer` is full. Returns the number of bytes read.
+fn read_into(path: &Path, buffer: &mut [u8]) -> io::Result<usize> {
     let mut file = File::open(path)?;
     let mut len = 0;
-    while len < space.len() {
-        match file.read(&mut space[len..]) {
+    while len < buffer.len() {
+        match file.read(&mut buffer[len..]) {
             Ok(0) => break,
             Ok(read) => len += read,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -81,8 +81,8 @@ fn read_into(path: &Path, space: &mut [u8]) -> io::Result<usize> {
     Ok(len)
 }
 
-/// The key that a text of 64 hexadecimal digits is.
-pub(crate) fn digits(text: &[u8]) -> Option<Zeroizing<[u8; KEY_LEN]>> {
+/// The key that 64 hexadecimal digits stand for; `None` if the text is anything else.
+pub(crate) fn parse_digits(text: &[u8]) -> Option<Zeroizing<[u8; KEY_LEN]>> {
     let mut key = Zeroizing::new([0; KEY_LEN]);
     if text.len() != 2 * KEY_LEN {
         return None;

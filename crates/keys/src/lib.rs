@@ -1,0 +1,31 @@
+//! Keys of long-running programs: the files that they are in, who may read those, and what a key
+//! proves.
+//!
+//! - [`file`](mod@file): a key file holds one key of 32 bytes as 64 hexadecimal digits.
+//! - [`trusted`]: whether other users of this host can read or replace a file.
+//! - [`SharedKey`]: HMAC-SHA-256 (RFC 2104) under a key that both ends have.
+//! - [`SecretKey`] and [`PublicKey`]: Ed25519 (RFC 8032) with strict verification.
+//!
+//! No type here prints a secret or compares secrets with `==`, and all are wiped on drop.
+//!
+//! ```
+//! use keys::{SecretKey, SharedKey};
+//!
+//! let (client, server) = (SharedKey::new(&[7; 32]), SharedKey::new(&[7; 32]));
+//! let code = server.authenticate(&[b"addresses: ", b"192.0.2.1"]);
+//! assert!(client.verify(&[b"addresses: 192.0.2.1"], &code));
+//! assert!(!client.verify(&[b"addresses: 192.0.2.2"], &code));
+//!
+//! let secret = SecretKey::new(&[8; 32]);
+//! let signature = secret.sign(b"192.0.2.1");
+//! assert!(secret.public().verify(b"192.0.2.1", &signature));
+//! ```
+
+pub mod file;
+mod identity;
+mod shared;
+pub mod trusted;
+
+pub use file::{KEY_LEN, KeyError};
+pub use identity::{PublicKey, PublicKeyError, SecretKey};
+pub use shared::SharedKey;

@@ -1,0 +1,87 @@
+//! The keys that answers are proven and verified with.
+
+use keys::{PublicKey, SecretKey, SharedKey};
+
+use super::message::{Proof, Scheme};
+
+/// What a client believes an answer by.
+#[derive(Clone, Debug)]
+pub enum Credential {
+    /// The peer has the same key.
+    Shared(SharedKey),
+    /// The peer has the secret key to this.
+    Public(PublicKey),
+}
+
+impl Credential {
+    /// How answers are to be proven.
+    pub fn scheme(&self) -> Scheme {
+        match self {
+            Self::Shared(_) => Scheme::Hmac,
+            Self::Public(_) => Scheme::Ed25519,
+        }
+    }
+
+    /// Whether this proves that.
+    pub(super) fn is_proven(&self, statement: &[u8], proof: &Proof) -> bool {
+        match (self, proof) {
+            (Self::Shared(key), Proof::Hmac(code)) => key.verify(&[statement], code),
+            (Self::Public(key), Proof::Ed25519(signature)) => key.verify(statement, signature),
+            _ => false,
+        }
+    }
+}
+
+/// What a server proves its answers with.
+#[derive(Debug, Default)]
+pub struct ServerKeys {
+    /// For those who have it too.
+    pub shared: Option<SharedKey>,
+    /// For those who have its public key.
+    pub secret: Option<SecretKey>,
+}
+
+impl ServerKeys {
+    /// A proof, if there is a key for it.
+    pub(super) fn prove(&self, scheme: Scheme, statement: &[u8]) -> Option<Proof> {
+        match scheme {
+            Scheme::Hmac => Some(Proof::Hmac(self.shared.as_ref()?.authenticate(&[statement]))),
+            Scheme::Ed25519 => Some(Proof::Ed25519(self.secret.as_ref()?.sign(statement))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proof_is_for_one_key() {
+        let keys = |byte| ServerKeys {
+            shared: Some(SharedKey::new(&[byte; 32])),
+            secret: Some(SecretKey::new(&[byte; 32])),
+        };
+        for scheme in [Scheme::Hmac, Scheme::Ed25519] {
+            let credential = match scheme {
+                Scheme::Hmac => Credential::Shared(SharedKey::new(&[1; 32])),
+                Scheme::Ed25519 => Credential::Public(SecretKey::new(&[1; 32]).public()),
+            };
+            assert_eq!(credential.scheme(), scheme);
+            let proof = |byte| keys(byte).prove(scheme, b"statement").unwrap();
+            assert!(credential.is_proven(b"statement", &proof(1)));
+            assert!(!credential.is_proven(b"another", &proof(1)));
+            assert!(!credential.is_proven(b"statement", &proof(2)));
+            assert!(ServerKeys::default().prove(scheme, b"statement").is_none());
+        }
+    }
+
+    #[test]
+    fn secrets_are_not_printed() {
+        let keys = ServerKeys {
+            shared: Some(SharedKey::new(&[0xAB; 32])),
+            secret: Some(SecretKey::new(&[0xAB; 32])),
+        };
+        let shown = "ServerKeys { shared: Some(SharedKey(..)), secret: Some(SecretKey(..)) }";
+        assert_eq!(format!("{keys:?}"), shown);
+    }
+}
