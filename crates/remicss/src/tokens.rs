@@ -58,7 +58,7 @@ pub struct TokenKey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyId([u8; TOKEN_LEN]);
 
-/// Makes the tokens of shares, in runs of [`RUN`] numbers a channel.
+/// Makes the tokens of shares, in runs of 8 numbers a channel.
 pub struct ShareTokens {
     key: TokenKey,
     runs: Vec<Run>,
