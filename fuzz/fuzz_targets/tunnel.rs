@@ -6,12 +6,14 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use remicss::control::Message;
-use remicss::datagram::{HEADER_LEN, Header, Kind, PathDatagram, nearest};
-use remicss::handshake::Datagram;
-use remicss::keys::{Direction, Points};
-use remicss::receiver::{ControlShare, Deliver, Limits, Receiver};
-use remicss::tokens::{ShareTokens, TokenKey};
+use remicss::wire::control::Message;
+use remicss::wire::datagram::{HEADER_LEN, Header, Kind, nearest};
+use remicss::wire::path::PathDatagram;
+use remicss::wire::handshake::Datagram;
+use remicss::wire::keys::{Direction, Points};
+use remicss::recv::deliver::{ControlShare, Deliver};
+use remicss::recv::receiver::{Limits, Receiver};
+use remicss::wire::tokens::{ShareTokens, TokenKey};
 
 /// Nobody knows the points, so nothing but chance makes a tag.
 struct Nothing;

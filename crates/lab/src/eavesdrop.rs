@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 
-use remicss::datagram::{Class, Header, Kind};
+use remicss::wire::datagram::{Class, Header, Kind};
 use serde::Serialize;
 use sharing::{Joiner, Sharing};
 use tun::ip::packet_len;

@@ -9,11 +9,12 @@ use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use remicss::datagram::{Header, Kind};
-use remicss::keys::{Direction, Points};
-use remicss::receiver::{ControlShare, Deliver, Limits, Receiver};
-use remicss::symbol::Tagger;
-use remicss::tokens::{ShareTokens, TokenKey};
+use remicss::recv::deliver::{ControlShare, Deliver};
+use remicss::recv::receiver::{Limits, Receiver};
+use remicss::wire::datagram::{Header, Kind};
+use remicss::wire::keys::{Direction, Points};
+use remicss::wire::symbol::Tagger;
+use remicss::wire::tokens::{ShareTokens, TokenKey};
 use sharing::{Generator, Splitter};
 
 const PACKET: usize = 1400;

@@ -6,13 +6,13 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use model::{Schedule, Subset, Threshold};
-use remicss::batch::Batch;
-use remicss::datagram::Kind;
-use remicss::keys::{Direction, Points};
-use remicss::pace::Pace;
-use remicss::schedule::{Dynamic, Planned, Scheduler};
-use remicss::sender::Sender;
-use remicss::tokens::TokenKey;
+use remicss::send::batch::Batch;
+use remicss::send::pace::Pace;
+use remicss::send::schedule::{Dynamic, Planned, Scheduler};
+use remicss::send::sender::Sender;
+use remicss::wire::datagram::Kind;
+use remicss::wire::keys::{Direction, Points};
+use remicss::wire::tokens::TokenKey;
 use sharing::Generator;
 
 const PACKET: usize = 1400;

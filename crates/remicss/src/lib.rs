@@ -2,43 +2,27 @@
 //!
 //! The protocol is in `docs/protocols/remicss.md`; section numbers in the code are those of D. J.
 //! Pohly and P. McDaniel, "Modeling Privacy and Tradeoffs in Multichannel Secret Sharing Protocols"
-//! (DSN 2016). The protocol's rooms are state machines: bytes and the time come in, bytes and timers
-//! go out. Time is a [`Duration`](std::time::Duration) since any epoch the caller keeps to.
+//! (DSN 2016).
+//!
+//! The layers, each of which uses only those before it:
+//!
+//! - [`wire`]: the datagrams, their tokens and the messages in them;
+//! - [`send`]: from packets to shares in batches;
+//! - [`recv`]: from shares to packets in order;
+//! - [`control`]: the handshake, the estimates of the channels, their paths and addresses;
+//! - [`endpoint`]: the two halves of one end;
+//! - [`tunnel`]: threads, sockets and the device.
+//!
+//! All but the last are state machines: bytes and the time come in, bytes and timers go out. Time is
+//! a [`Duration`](std::time::Duration) since any epoch the caller keeps to.
 
-pub mod batch;
-mod blame;
-pub mod common;
 pub mod config;
 pub mod control;
-pub mod datagram;
-pub mod estimate;
-pub mod handshake;
-pub mod inbound;
-pub mod keys;
-pub mod outbound;
-pub mod pace;
-mod paths;
-pub mod peer_address;
-pub mod plan;
-pub mod probe;
-mod queue;
-mod reassembly;
-pub mod receiver;
-mod release;
-pub mod schedule;
-pub mod sender;
-pub mod sources;
+pub mod endpoint;
+pub mod recv;
+pub mod send;
 pub mod status;
-pub mod strangers;
-pub mod symbol;
-pub mod tokens;
 pub mod tunnel;
-mod udp;
+pub mod wire;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-
-/// The most channels: a threshold fits into half a byte.
-pub const MAX_CHANNELS: usize = 16;
-
-/// The address of nobody: of channels that are not in an association.
-const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+pub use wire::datagram::MAX_CHANNELS;

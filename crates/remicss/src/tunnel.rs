@@ -11,15 +11,18 @@
 mod planning;
 mod receiving;
 mod sending;
+mod shared;
+mod sources;
 mod telling;
+mod udp;
 mod wake;
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ipnet::IpNet;
 use sharing::keyed::TAG_LEN;
@@ -27,18 +30,21 @@ use tun::Device;
 use tun::interface::Interface;
 
 use crate::config::{Config, End, Order};
-use crate::datagram::HEADER_LEN;
-use crate::handshake::{Peer, SharedKey, Terms};
-use crate::inbound::{Inbound, KeyLimits, Role, Settings};
-use crate::outbound::Means;
-use crate::plan::Aim;
-use crate::probe::MOST_MTU;
-use crate::receiver::Limits;
-use crate::sources::Sources;
-use crate::udp::{Channel, Place};
+use crate::control::handshake::{Peer, SharedKey};
+use crate::control::probe::MOST_MTU;
+use crate::endpoint::inbound::Inbound;
+use crate::endpoint::outbound::Means;
+use crate::endpoint::settings::{KeyLimits, Role, Settings};
+use crate::recv::receiver::Limits;
+use crate::send::plan::Aim;
+use crate::tunnel::sources::Sources;
+use crate::tunnel::udp::{Channel, Place};
+use crate::wire::datagram::HEADER_LEN;
+use crate::wire::terms::Terms;
 use planning::Planning;
 use receiving::Receiving;
 use sending::{Command, Sending};
+use shared::Clock;
 pub use telling::Teller;
 use wake::Wake;
 
@@ -62,21 +68,6 @@ pub struct Stopper {
     wake_receiving: Wake,
     wake_sending: Wake,
     sending: mpsc::Sender<Command>,
-}
-
-/// The time since a tunnel was set up.
-#[derive(Clone, Copy, Debug)]
-struct Clock(Instant);
-
-impl Clock {
-    fn now(self) -> Duration {
-        self.0.elapsed()
-    }
-}
-
-/// Locks; a thread that failed with the lock has ended the tunnel anyway.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Tunnel {

@@ -11,7 +11,7 @@ use std::env;
 use std::thread;
 use std::time::Duration;
 
-use remicss::inbound::KeyLimits;
+use remicss::endpoint::settings::KeyLimits;
 use sim::Rng;
 use world::World;
 

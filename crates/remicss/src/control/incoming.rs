@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use model::Subset;
 
-use super::Came;
-use super::message::{Arrival, MAX_ARRIVALS, Message, Report};
-use crate::estimate::{Sliding, State};
+use crate::control::estimate::Sliding;
+use crate::wire::control::{Arrival, MAX_ARRIVALS, Message, Report, State};
 
 /// How long a channel has to be silent to be down, and how many messages others have to bring.
 const SILENCE: Duration = Duration::from_millis(300);
@@ -24,6 +23,15 @@ const HEARD: usize = 64;
 
 /// The longest that packets wait for earlier ones.
 const MOST_WINDOW: Duration = Duration::from_millis(200);
+
+/// What has come on one channel so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Came {
+    /// Datagrams with right tokens: the peer sent them, and what they carry may be wrong.
+    pub datagrams: u64,
+    /// Shares that are known to be right.
+    pub right: u64,
+}
 
 /// What comes in.
 #[derive(Clone, Debug)]

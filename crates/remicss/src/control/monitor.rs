@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use model::Subset;
 
-use super::incoming::{Incoming, micros};
-use super::message::{ControlError, LATEST_US, Message};
-use super::outgoing::Outgoing;
-use crate::estimate::{Estimate, State};
-use crate::pace::Limit;
+use super::incoming::{Came, Incoming, micros};
+use super::outgoing::{Outgoing, Totals};
+use crate::control::estimate::Estimate;
+use crate::send::pace::Limit;
+use crate::wire::control::{ControlError, LATEST_US, Message, State};
 
 /// How often messages are sent: ten times a second, or fewer where that would take more than a
 /// thousandth of the slowest channel's rate, but not fewer than five.
@@ -30,15 +30,6 @@ const REST_AFTER: Duration = Duration::from_secs(10);
 /// long nothing has to verify then.
 const AT_REST: Duration = Duration::from_secs(3);
 const GONE_AT_REST: Duration = Duration::from_secs(12);
-
-/// What was sent on one channel so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// Datagrams, those with control shares included.
-    pub datagrams: u64,
-    /// Their bytes, as IP packets.
-    pub bytes: u64,
-}
 
 /// What one end knows of the channels: it takes what the sender and the receiver count and what the
 /// other end reports, and gives estimates, paces and the release window.
@@ -71,15 +62,6 @@ struct Activity {
     since: Duration,
     /// Whether the other end is awake, as its newest message says.
     peer_is_awake: bool,
-}
-
-/// What has come on one channel so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Came {
-    /// Datagrams with right tokens: the peer sent them, and what they carry may be wrong.
-    pub datagrams: u64,
-    /// Shares that are known to be right.
-    pub right: u64,
 }
 
 impl Monitor {

@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use model::Subset;
 
-use super::Totals;
 use super::incoming::micros;
-use super::message::{Arrival, Message};
-use crate::MAX_CHANNELS;
-use crate::estimate::{Estimate, Interval, Learner, Loss, Phase, Prober, Sliding, Source, State};
-use crate::pace::Limit;
+use crate::control::estimate::{Estimate, Interval, Learner, Loss, Phase, Prober, Sliding, Source};
+use crate::send::pace::Limit;
+use crate::wire::control::{Arrival, Message, State};
+use crate::wire::datagram::MAX_CHANNELS;
 
 /// How many bytes of IP packets may leave at once on a channel whose bottleneck is not known, so that what
 /// an idle tunnel is given in one piece waits for no estimate: some 90 full packets.
@@ -19,6 +18,15 @@ const BURST: usize = 128 << 10;
 
 /// How many messages are remembered for what is reported of them: more than 6 s of them.
 const SENT: usize = 64;
+
+/// What was sent on one channel so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Datagrams, those with control shares included.
+    pub datagrams: u64,
+    /// Their bytes, as IP packets.
+    pub bytes: u64,
+}
 
 /// What goes out.
 #[derive(Clone, Debug)]

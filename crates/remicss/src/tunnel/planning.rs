@@ -7,15 +7,15 @@ use model::{Averages, Channel, Subset};
 use sharing::Rng;
 use tracing::{info, warn};
 
-use super::lock;
 use super::sending::Command;
+use super::shared::lock;
 use super::wake::Wake;
-use crate::common::Situation;
 use crate::config::Choice;
-use crate::keys::Keys;
-use crate::outbound::{Means, Order};
-use crate::plan::{Aim, NoPlan, Plan};
-use crate::schedule::{Dynamic, Planned, Scheduler};
+use crate::endpoint::common::Situation;
+use crate::endpoint::outbound::{Means, Order};
+use crate::send::plan::{Aim, NoPlan, Plan};
+use crate::send::schedule::{Dynamic, Planned, Scheduler};
+use crate::wire::keys::Keys;
 
 /// A plan is told of again when its rate is so many times as high or low: rates that are learnt change
 /// with each probe.

@@ -18,18 +18,19 @@ use zeroize::Zeroizing;
 
 use super::planning::Request;
 use super::sending::Command;
+use super::shared::{Clock, lock};
 use super::wake::Wake;
-use super::{Clock, lock};
-use crate::common::Common;
-use crate::datagram::Kind;
-use crate::estimate::State;
-use crate::inbound::{Event, Inbound, Packets};
-use crate::keys::Keys;
-use crate::outbound::Order;
-use crate::receiver::{Counts, Received};
-use crate::sources::Sources;
-use crate::strangers::Strange;
-use crate::udp::{Channel, Inbox};
+use crate::control::strangers::Strange;
+use crate::endpoint::common::Common;
+use crate::endpoint::event::{Event, Packets};
+use crate::endpoint::inbound::Inbound;
+use crate::endpoint::outbound::Order;
+use crate::recv::receiver::{Counts, Received};
+use crate::tunnel::sources::Sources;
+use crate::tunnel::udp::{Channel, Inbox};
+use crate::wire::control::State;
+use crate::wire::datagram::Kind;
+use crate::wire::keys::Keys;
 
 /// How often a channel that has more is read before the others have their turn.
 const TURNS: usize = 4;

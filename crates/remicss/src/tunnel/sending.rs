@@ -13,15 +13,15 @@ use tun::ip::{clamp_mss, flow, packet_len};
 use tun::{Checksum, Device, LONGEST, Segments};
 use zeroize::Zeroizing;
 
+use super::shared::{Clock, lock};
 use super::wake::Wake;
-use super::{Clock, lock};
-use crate::batch::Batch;
-use crate::common::Common;
-use crate::datagram::Kind;
-use crate::outbound::{Order, Outbound};
-use crate::queue::{self, Queue};
-use crate::sender::{Counts, NotSent};
-use crate::udp::Channel;
+use crate::endpoint::common::Common;
+use crate::endpoint::outbound::{Order, Outbound};
+use crate::send::batch::Batch;
+use crate::send::queue::{self, Queue};
+use crate::send::sender::{Counts, NotSent};
+use crate::tunnel::udp::Channel;
+use crate::wire::datagram::Kind;
 
 /// What this thread is told.
 pub(super) enum Command {

@@ -7,11 +7,13 @@ use model::{Averages, ChannelSet, Schedule, Threshold};
 
 use super::receiving::ReceivingCounts;
 use super::sending::SendingCounts;
-use super::{Clock, lock};
-use crate::common::{Common, Situation};
-use crate::estimate::{Estimate, Source, State};
-use crate::receiver::{Reassembled, Released};
+use super::shared::{Clock, lock};
+use crate::control::estimate::{Estimate, Source};
+use crate::endpoint::common::{Common, Situation};
+use crate::recv::reassembly::Reassembled;
+use crate::recv::release::Released;
 use crate::status::{Achieved, Channel, Dropped, Predicted, Status, Waited};
+use crate::wire::control::State;
 
 /// Tells how a tunnel is, at any time. A clone tells of the same.
 #[derive(Clone)]

@@ -9,17 +9,17 @@ use std::time::Duration;
 
 use model::{Channel, ChannelSet, Objective, Subset};
 use remicss::MAX_CHANNELS;
-use remicss::batch::Batch;
-use remicss::common::Common;
-use remicss::control::Monitor;
-use remicss::datagram::{HEADER_LEN, Kind};
-use remicss::estimate::Source;
-use remicss::keys::{Direction, Keys, Points};
-use remicss::outbound::Means;
-use remicss::plan::Aim;
-use remicss::schedule::Planned;
-use remicss::sender::{NotSent, Sender};
-use remicss::tokens::{TOKEN_KEY_LEN, TokenKey};
+use remicss::control::estimate::Source;
+use remicss::control::monitor::Monitor;
+use remicss::endpoint::common::Common;
+use remicss::endpoint::outbound::Means;
+use remicss::send::batch::Batch;
+use remicss::send::plan::Aim;
+use remicss::send::schedule::Planned;
+use remicss::send::sender::{NotSent, Sender};
+use remicss::wire::datagram::{HEADER_LEN, Kind};
+use remicss::wire::keys::{Direction, Keys, Points};
+use remicss::wire::tokens::{TOKEN_KEY_LEN, TokenKey};
 use sharing::Generator;
 
 use crate::world::{Path, World};

@@ -7,8 +7,12 @@ use std::time::Duration;
 
 use model::Subset;
 use proptest::prelude::*;
-use remicss::control::{Arrival, Came, Message, Monitor, Report, Totals};
-use remicss::estimate::{FIRST_RATE_BPS, Source, State};
+use remicss::control::estimate::{FIRST_RATE_BPS, Source};
+use remicss::control::incoming::Came;
+use remicss::control::monitor::Monitor;
+use remicss::control::outgoing::Totals;
+use remicss::wire::control::State;
+use remicss::wire::control::{Arrival, Message, Report};
 
 use world::{MS, Path, World};
 

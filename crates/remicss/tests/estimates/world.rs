@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use model::Subset;
-use remicss::control::{Came, Monitor, Totals};
-use remicss::estimate::Estimate;
+use remicss::control::estimate::Estimate;
+use remicss::control::incoming::Came;
+use remicss::control::monitor::Monitor;
+use remicss::control::outgoing::Totals;
 use sim::Rng;
 
 pub(crate) const MS: Duration = Duration::from_millis(1);

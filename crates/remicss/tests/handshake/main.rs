@@ -9,11 +9,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use remicss::handshake::{
-    ANSWERS_PER_SECOND, Client, ClientEvent, ClientFailure, Datagram, PATIENCE, Peer, REPEAT,
-    Server, ServerEvent, ServerRefusal, SharedKey, Terms, TermsDiffer,
+use remicss::control::handshake::{
+    ANSWERS_PER_SECOND, Client, ClientEvent, ClientFailure, PATIENCE, Peer, REPEAT, Server,
+    ServerEvent, ServerRefusal, SharedKey, TermsDiffer,
 };
-use remicss::keys::Keys;
+use remicss::wire::handshake::Datagram;
+use remicss::wire::keys::Keys;
+use remicss::wire::terms::Terms;
 use sharing::Generator;
 use sim::Rng;
 

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use model::Subset;
 use remicss::MAX_CHANNELS;
-use remicss::handshake::{
-    Client, ClientEvent, Peer, Server, ServerEvent, ServerRefusal, SharedKey, Terms,
+use remicss::control::handshake::{
+    Client, ClientEvent, Peer, Server, ServerEvent, ServerRefusal, SharedKey,
 };
-use remicss::keys::{Direction, Keys, POINT_LEN};
-use remicss::tokens::TOKEN_KEY_LEN;
+use remicss::wire::keys::{Direction, Keys, POINT_LEN};
+use remicss::wire::terms::Terms;
+use remicss::wire::tokens::TOKEN_KEY_LEN;
 use sharing::Generator;
 use sim::Rng;
 

@@ -1,8 +1,9 @@
 //! What is taken, what is dropped, and what is counted.
 
 use model::Subset;
-use remicss::datagram::{HEADER_LEN, Kind, nearest};
-use remicss::receiver::{ControlShare, Limits};
+use remicss::recv::deliver::ControlShare;
+use remicss::recv::receiver::Limits;
+use remicss::wire::datagram::{HEADER_LEN, Kind, nearest};
 
 use crate::world::{MS, Symbol, World, content, from, header, packet, small};
 

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use remicss::datagram::HEADER_LEN;
-use remicss::receiver::{Limits, Received};
+use remicss::recv::receiver::{Limits, Received};
+use remicss::wire::datagram::HEADER_LEN;
 use sharing::Splitter;
 use sim::Rng;
 

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use remicss::datagram::nearest;
-use remicss::receiver::Limits;
+use remicss::recv::receiver::Limits;
+use remicss::wire::datagram::nearest;
 use sim::Rng;
 
 use crate::world::{MS, Symbol, World, content, header, packet, small};

@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use remicss::datagram::{HEADER_LEN, Kind, first, sequence};
-use remicss::keys::{Direction, Points};
-use remicss::receiver::{ControlShare, Deliver, Limits, Receiver};
-use remicss::symbol::Tagger;
-use remicss::tokens::{ShareTokens, TokenKey};
+use remicss::recv::deliver::{ControlShare, Deliver};
+use remicss::recv::receiver::{Limits, Receiver};
+use remicss::wire::datagram::{HEADER_LEN, Kind, first, sequence};
+use remicss::wire::keys::{Direction, Points};
+use remicss::wire::symbol::Tagger;
+use remicss::wire::tokens::{ShareTokens, TokenKey};
 use sharing::{Generator, Splitter};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);

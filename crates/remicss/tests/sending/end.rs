@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use model::{Channel, ChannelSet, Need, Objective, Schedule, Subset, Threshold};
 use remicss::MAX_CHANNELS;
-use remicss::batch::Batch;
-use remicss::datagram::{HEADER_LEN, Header, Kind};
-use remicss::keys::{Direction, Points};
-use remicss::pace::Pace;
-use remicss::schedule::{Dynamic, Planned, Scheduler};
-use remicss::sender::{NotSent, Sender, SenderError, Sent};
-use remicss::symbol::{Tagger, Tampered};
-use remicss::tokens::TokenKey;
+use remicss::send::batch::Batch;
+use remicss::send::pace::Pace;
+use remicss::send::schedule::{Dynamic, Planned, Scheduler};
+use remicss::send::sender::{NotSent, Sender, SenderError, Sent};
+use remicss::wire::datagram::{HEADER_LEN, Header, Kind};
+use remicss::wire::keys::{Direction, Points};
+use remicss::wire::symbol::{Tagger, Tampered};
+use remicss::wire::tokens::TokenKey;
 use sharing::{Generator, Joiner, Sharing};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);

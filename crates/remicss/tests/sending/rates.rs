@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use model::{Channel, ChannelSet, Need, Objective, Subset, Threshold};
-use remicss::batch::Batch;
-use remicss::datagram::Kind;
-use remicss::schedule::Planned;
-use remicss::sender::{NotSent, Sender};
+use remicss::send::batch::Batch;
+use remicss::send::schedule::Planned;
+use remicss::send::sender::{NotSent, Sender};
+use remicss::wire::datagram::Kind;
 use sim::Rng;
 
 use crate::end::*;

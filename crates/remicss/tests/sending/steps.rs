@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use remicss::MAX_CHANNELS;
-use remicss::datagram::Kind;
-use remicss::pace::Limit;
-use remicss::sender::{NotSent, Sent};
+use remicss::send::pace::Limit;
+use remicss::send::sender::{NotSent, Sent};
+use remicss::wire::datagram::Kind;
 
 use crate::end::*;
 

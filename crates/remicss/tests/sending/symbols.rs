@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use model::{Schedule, Subset, Threshold};
 use proptest::prelude::*;
-use remicss::datagram::{HEADER_LEN, Header, Kind};
-use remicss::schedule::{Planned, Scheduler};
-use remicss::sender::{MAX_DATAGRAM_LEN, NotSent, Sender, SenderError, Sent};
-use remicss::symbol::Tampered;
-use remicss::tokens::ShareTokens;
+use remicss::send::schedule::{Planned, Scheduler};
+use remicss::send::sender::{MAX_DATAGRAM_LEN, NotSent, Sender, SenderError, Sent};
+use remicss::wire::datagram::{HEADER_LEN, Header, Kind};
+use remicss::wire::symbol::Tampered;
+use remicss::wire::tokens::ShareTokens;
 use sim::Rng;
 
 use crate::end::*;

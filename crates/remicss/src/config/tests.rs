@@ -1,0 +1,145 @@
+//! What is read, and what is refused.
+
+use super::*;
+
+const CLIENT: &str = r#"
+    kappa = 1.5
+    mu = 2
+    addresses = ["10.9.0.2/24", "fd00::2/64"]
+    routes = ["10.8.0.0/16"]
+    [[channel]]
+    server = "192.0.2.1:6521"
+    source = "192.0.2.7"
+    risk = 0.1
+    rate_mbit = 100
+    [[channel]]
+    server = "[2001:db8::1]:6521"
+    device = "wwan0"
+"#;
+
+const SERVER: &str = r#"
+    kappa = 2
+    mu = 2
+    key = "tunnel.key"
+    addresses = []
+    [[channel]]
+    listen = "192.0.2.1:6521"
+    client = "192.0.2.2"
+    [[channel]]
+    listen = "198.51.100.1:6521"
+    client = "198.51.100.2"
+"#;
+
+#[test]
+fn a_tunnel_begins_with_as_many_channels_as_the_floor_or_more() {
+    let with = |least: &str| {
+        let settings = format!("kappa = 1.5\nmin_channels = {least}");
+        Config::from_toml(&CLIENT.replace("kappa = 1.5", &settings))
+    };
+    for least in [1, 2] {
+        assert_eq!(with(&least.to_string()).unwrap().min_channels, least);
+    }
+    for least in ["0", "3", "-1"] {
+        let said = with(least).unwrap_err().to_string();
+        assert_eq!(said, format!("min_channels = {least}: give 1 to 2"));
+    }
+    let floor = SERVER.replace("kappa = 2", "kappa = 2\nmin_channels = 1");
+    let said = Config::from_toml(&floor).unwrap_err().to_string();
+    assert_eq!(said, "min_channels = 1: give 2 to 2");
+}
+
+#[test]
+fn either_end_is_read() {
+    let client = Config::from_toml(CLIENT).unwrap();
+    assert_eq!(
+        (client.end, client.min_threshold, client.device.as_str()),
+        (End::Client, 1, "sunder0")
+    );
+    assert_eq!(client.channels[0].local, "192.0.2.7:0".parse().unwrap());
+    assert_eq!(client.channels[0].rate_bps, Some(100_000_000));
+    assert_eq!(client.channels[1].local, "[::]:0".parse().unwrap());
+    assert_eq!(client.addresses[1], "fd00::2/64".parse().unwrap());
+    let networks = ["10.9.0.0/24", "fd00::/64", "10.8.0.0/16"];
+    assert_eq!(client.allowed, networks.map(|network| network.parse().unwrap()));
+    let narrow = CLIENT.replacen("[[channel]]", "allowed = [\"10.9.0.1/32\"]\n[[channel]]", 1);
+    let allowed = Config::from_toml(&narrow).unwrap().allowed;
+    assert_eq!(allowed, ["10.9.0.1/32".parse().unwrap()]);
+    let server = Config::from_toml(SERVER).unwrap();
+    assert_eq!((server.end, server.min_threshold), (End::Server, 2));
+    assert_eq!((client.min_channels, server.min_channels), (2, 2), "all");
+    assert_eq!(server.channels[1].peer, Some("198.51.100.2:0".parse().unwrap()));
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_a_way_out() {
+    let cases = [
+        (CLIENT, "kappa = 1.5", "kappa = 0.5", "kappa = 0.5: give 1 to 2"),
+        (CLIENT, "kappa = 1.5", "kappa = nan", "kappa = NaN: give 1 to 2"),
+        (CLIENT, "mu = 2", "mu = 1.4", "mu = 1.4: give 1.5 to 2"),
+        (CLIENT, "mu = 2", "mu = 2\nmin_threshold = 2", "min_threshold = 2: give 1 to 1"),
+        (CLIENT, "risk = 0.1", "risk = 1.1", "risk = 1.1: give 0 to 1"),
+        (CLIENT, "rate_mbit = 100", "rate_mbit = 0", "rate_mbit = 0: give 0.001 to 1000000"),
+        (CLIENT, "/24", "/33", "\"10.9.0.2/33\": give an address"),
+        (CLIENT, "mu = 2", "mu = 2\ndevice = \"a/b\"", "is no name of a device"),
+        (CLIENT, "source = \"192.0.2.7\"", "source = \"::1\"", "must both be IPv4"),
+        (CLIENT, "source = \"192.0.2.7\"", "client = \"192.0.2.7\"", "at the other end"),
+        (CLIENT, "source =", "sauce =", "unknown field `sauce`"),
+        (SERVER, "client = \"198.51.100.2\"", "server = \"198.51.100.2:1\"", "channel 2 has both"),
+        (SERVER, "listen = \"198", "server = \"198", "channel 2 has `server`, where others"),
+        (SERVER, "kappa = 2", "kappa = 2\nmtu = 100", "mtu = 100: give 576 to 65000"),
+        (SERVER, "kappa = 2", "kappa = 2\nmtu = 70000", "mtu = 70000: give 576 to 65000"),
+        (SERVER, "kappa = 2", "kappa = 2\nmtu = 1400.5", "expected a whole number"),
+        (SERVER, "kappa = 2", "kappa = 2\nmin_threshold = -1", "-1: give 1 to 2"),
+        (SERVER, "kappa = 2", "kappa = \"2\"", "expected a number"),
+        (SERVER, "kappa = 2", "kappa = 3", "kappa = 3: give 1 to 2, or more channels"),
+        (SERVER, "addresses = []", "addresses = 5", "give a list, as in [\"10.9.0.2/24\"]"),
+        (SERVER, "client = \"192.0.2.2\"", "", "some channels have a `client` address"),
+        (SERVER, "kappa = 2", "kappa = 2\nroaming = true", "`client` says what they are"),
+        (CLIENT, "mu = 2", "mu = 2\nroaming = true", "`roaming` goes with `listen`"),
+        (SERVER, "[[channel]]", "[[channel]]\nmin_threshold = 1", "above the first [[channel]]"),
+        (CLIENT, "192.0.2.1:6521", "a.example:1", "give ADDRESS:PORT, as in 192.0.2.10:6521"),
+        (CLIENT, "192.0.2.1:6521", "192.0.2.1", "give ADDRESS:PORT"),
+        (CLIENT, "192.0.2.7", "a.example", "\"a.example\": give an address, as in 192.0.2.20"),
+        (CLIENT, "10.8.0.0/16", "10.8.0.1/16", "10.8.0.1/16 has host bits: write 10.8.0.0/16"),
+    ];
+    for (text, from, to, expected) in cases {
+        assert!(text.contains(from), "{from}");
+        let error = Config::from_toml(&text.replacen(from, to, 1)).unwrap_err().to_string();
+        assert!(error.contains(expected) && !error.contains('\n'), "{error}");
+    }
+    let table = "kappa = 1\nmu = 1\naddresses = []\n[channel]\nlisten = \"127.0.0.1:1\"";
+    let said = Config::from_toml(table).unwrap_err().to_string();
+    assert_eq!(said, "write [[channel]], with two brackets");
+    let none = Config::from_toml("kappa = 1\nmu = 1\naddresses = []\nchannel = []").unwrap_err();
+    assert_eq!(none.to_string(), "0 channels: give 1 to 16");
+}
+
+#[test]
+fn a_server_knows_its_client_and_tells_channels_apart() {
+    let server = |channels: &[&str]| {
+        let channel = |text: &&str| format!("[[channel]]\n{text}\n");
+        let channels: String = channels.iter().map(channel).collect();
+        let text = format!("kappa = 1\nmu = 1\naddresses = []\nkey = \"key\"\n{channels}");
+        Config::from_toml(&text).map_err(|error| error.to_string())
+    };
+    for same in [
+        ["listen = \"192.0.2.1:1\"", "listen = \"192.0.2.1:1\""],
+        ["listen = \"0.0.0.0:1\"", "listen = \"192.0.2.1:1\""],
+        ["listen = \"192.0.2.1:1\"", "listen = \"[::]:1\""],
+        ["listen = \"0.0.0.0:1\"\ndevice = \"a\"", "listen = \"0.0.0.0:1\"\ndevice = \"a\""],
+    ] {
+        let said = server(&same).unwrap_err();
+        assert!(said.starts_with("channels 1 and 2 have the same address"), "{said}");
+    }
+    for different in [
+        ["listen = \"192.0.2.1:1\"", "listen = \"192.0.2.1:2\""],
+        ["listen = \"0.0.0.0:1\"", "listen = \"[2001:db8::1]:1\""],
+        ["listen = \"0.0.0.0:1\"\ndevice = \"a\"", "listen = \"0.0.0.0:1\"\ndevice = \"b\""],
+    ] {
+        assert!(server(&different).is_ok(), "{different:?}");
+    }
+    assert!(server(&["listen = \"192.0.2.1:1\""]).is_ok(), "one channel is allowed");
+    let open = SERVER.replace("key =", "#").replace("client =", "#");
+    let said = Config::from_toml(&open).unwrap_err().to_string();
+    assert!(said.contains("anyone could be the client"), "{said}");
+}

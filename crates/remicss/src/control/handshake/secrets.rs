@@ -1,0 +1,140 @@
+//! The points and token keys of both directions on their way from client to server: shared over all
+//! channels.
+//!
+//! They are shared n-of-n (XOR), so whoever does not read all channels knows nothing about them. The
+//! sharing alone would let an attacker on one channel add a difference of its choice to any point of
+//! the server's, and tags at points that differ by a known amount are not independent. So the tamper
+//! code (`sharing::tamper`) is shared with them: the server notices any change, but for one in 2^123.
+
+use sharing::tamper::{self, Tampered};
+use sharing::{Generator, RandomError, wipe_stack};
+
+use crate::wire::handshake::{DIRECTION_LEN, KeyShare, POINTS_LEN};
+use crate::wire::keys::{Direction, POINT_LEN, Points};
+use crate::wire::tokens::TokenKey;
+
+/// The secrets of both directions.
+#[derive(Clone, Debug)]
+pub(super) struct SecretPair {
+    pub(super) to_server: Secrets,
+    pub(super) to_client: Secrets,
+}
+
+/// The secrets of one direction.
+#[derive(Clone, Debug)]
+pub(super) struct Secrets {
+    points: Points,
+    tokens: TokenKey,
+}
+
+/// Draws secrets and shares them over `channels`, of which there is at least one.
+///
+/// # Errors
+/// When there are no random bytes.
+pub(super) fn deal(
+    channels: u8,
+    generator: &mut Generator,
+) -> Result<(SecretPair, Vec<KeyShare>), RandomError> {
+    let mut secret = KeyShare::zeros();
+    let (points, code) = parts_mut(&mut secret);
+    generator.fill(points)?;
+    tamper::protect_into(code, &[points], generator)?;
+    let pair = SecretPair::of(&secret);
+    wipe_stack();
+
+    // All shares but the last are random, and the last is what is missing.
+    let mut shares = Vec::with_capacity(usize::from(channels));
+    for _ in 1..channels {
+        let mut share = KeyShare::zeros();
+        generator.fill(&mut *share.0)?;
+        secret.add(&share);
+        shares.push(share);
+    }
+    shares.push(secret);
+    Ok((pair, shares))
+}
+
+/// The secrets of which these are all the shares.
+///
+/// # Errors
+/// When a share was changed.
+pub(super) fn collect<'a>(
+    shares: impl Iterator<Item = &'a KeyShare>,
+) -> Result<SecretPair, Tampered> {
+    let mut secret = KeyShare::zeros();
+    shares.for_each(|share| secret.add(share));
+    let (points, code) = parts_mut(&mut secret);
+    tamper::verify(code, &[points])?;
+    let pair = SecretPair::of(&secret);
+    wipe_stack();
+    Ok(pair)
+}
+
+fn parts_mut(secret: &mut KeyShare) -> (&mut [u8], &mut [u8; tamper::OVERHEAD]) {
+    secret.0.split_last_chunk_mut().expect("a secret is longer than its code")
+}
+
+impl SecretPair {
+    fn of(secret: &KeyShare) -> Self {
+        let direction = |start: usize| {
+            let bytes = &secret.0[start..start + DIRECTION_LEN];
+            let (points, key) = bytes.split_at(POINTS_LEN);
+            let (points, _) = points.as_chunks::<POINT_LEN>();
+            let points = points.try_into().expect("a point for each channel");
+            let key = key.try_into().expect("all that is left");
+            Secrets { points: Points::new(points), tokens: TokenKey::new(key) }
+        };
+        Self { to_server: direction(0), to_client: direction(DIRECTION_LEN) }
+    }
+}
+
+impl Secrets {
+    /// What an end needs of them over so many channels, with or without tags.
+    pub(super) fn direction(&self, channels: u8, tags: bool) -> Direction {
+        Direction {
+            channels: channels.into(),
+            tokens: self.tokens.clone(),
+            points: tags.then(|| self.points.clone()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::handshake::SECRET_LEN;
+
+    fn all(pair: &SecretPair) -> Vec<[u8; POINT_LEN]> {
+        let both = [&pair.to_server, &pair.to_client].into_iter();
+        both.flat_map(|secrets| (1..=16).map(|k| secrets.points.of(k))).collect()
+    }
+
+    #[test]
+    fn all_shares_give_the_points() {
+        let mut generator = Generator::seeded().unwrap();
+        for n in 1..=16 {
+            let (dealt, shares) = deal(n, &mut generator).unwrap();
+            assert_eq!(shares.len(), usize::from(n));
+            let collected = collect(shares.iter()).unwrap();
+            assert_eq!(all(&collected), all(&dealt));
+            let ids = |pair: &SecretPair| [pair.to_server.tokens.id(), pair.to_client.tokens.id()];
+            assert_eq!(ids(&collected), ids(&dealt));
+            assert_ne!(ids(&dealt)[0], ids(&dealt)[1]);
+            let mut distinct = all(&dealt);
+            distinct.sort_unstable();
+            distinct.dedup();
+            assert_eq!(distinct.len(), 32, "no point comes twice");
+        }
+    }
+
+    #[test]
+    fn any_change_to_a_share_shows() {
+        let (_, shares) = deal(3, &mut Generator::seeded().unwrap()).unwrap();
+        for place in 0..SECRET_LEN {
+            let mut changed = shares.clone();
+            changed[place % 3].0[place] ^= 1 << (place % 8);
+            assert!(collect(changed.iter()).is_err(), "byte {place}");
+        }
+        assert!(collect(shares[..2].iter()).is_err(), "one is missing");
+    }
+}

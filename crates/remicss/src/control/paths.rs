@@ -1,0 +1,249 @@
+//! How long the packets of all channels may be: a search on each, and answers to the peer's.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::control::probe::Search;
+use crate::wire::path::{PathDatagram, PathError, PathKind};
+use crate::wire::tokens::TokenKey;
+
+/// How many answers of each kind wait to be sent on each channel. The oldest give way, and are lost, as datagrams
+/// are: whoever sends old probes again takes nothing from other channels, nor the answer from a challenge.
+const MAX_ANSWERS: usize = 8;
+
+/// The searches on all channels.
+pub(crate) struct Paths {
+    searches: Vec<Search>,
+    /// What makes the tokens of what goes out and of what comes in.
+    outgoing: TokenKey,
+    incoming: TokenKey,
+    answers: VecDeque<(usize, PathDatagram)>,
+    /// What was told last.
+    room: Option<usize>,
+}
+
+impl Paths {
+    /// Searches on channels with these headers of IP and UDP.
+    pub(crate) fn new(outgoing: TokenKey, incoming: TokenKey, headers: &[u16]) -> Self {
+        let searches = headers.iter().map(|headers| Search::new(*headers)).collect();
+        Self { searches, outgoing, incoming, answers: VecDeque::new(), room: None }
+    }
+
+    /// A datagram about a path came on a channel.
+    ///
+    /// Returns the identifier of the challenge that it answers, if it does.
+    ///
+    /// # Errors
+    /// If it is not the peer's. Nothing has changed then.
+    pub(crate) fn handle_datagram(
+        &mut self,
+        channel: usize,
+        bytes: &[u8],
+        now: Duration,
+    ) -> Result<Option<u64>, PathError> {
+        let Some(search) = self.searches.get_mut(channel) else { return Ok(None) };
+        let datagram = PathDatagram::open(bytes, &self.incoming, channel)?;
+        match datagram.answer() {
+            Some(answer) => self.queue(channel, answer),
+            None if datagram.kind == PathKind::ChallengeAnswer => return Ok(Some(datagram.id)),
+            None => search.handle_answer(datagram, now),
+        }
+        Ok(None)
+    }
+
+    fn queue(&mut self, channel: usize, answer: PathDatagram) {
+        let is_like = |(other, waiting): &&(usize, PathDatagram)| {
+            (*other, waiting.kind) == (channel, answer.kind)
+        };
+        if self.answers.iter().filter(is_like).count() >= MAX_ANSWERS
+            && let Some(oldest) = self.answers.iter().position(|waiting| is_like(&waiting))
+        {
+            self.answers.remove(oldest);
+        }
+        self.answers.push_back((channel, answer));
+    }
+
+    /// A challenge with an identifier, to be sent on a channel.
+    pub(crate) fn challenge(&self, channel: usize, id: u64) -> Vec<u8> {
+        let kind = PathKind::Challenge;
+        PathDatagram { kind, id, length: 0 }.seal(&self.outgoing, channel)
+    }
+
+    /// A right control share came on a channel.
+    pub(crate) fn handle_share(&mut self, channel: usize, now: Duration) {
+        if let Some(search) = self.searches.get_mut(channel) {
+            search.handle_share(now);
+        }
+    }
+
+    /// The kernel refused a datagram on a channel, as it is too long for the device.
+    pub(crate) fn handle_refusal(&mut self, channel: usize, bytes: &[u8], now: Duration) {
+        let is_probe = bytes.first().copied().and_then(PathKind::of) == Some(PathKind::Probe);
+        if let Some(search) = self.searches.get_mut(channel).filter(|_| is_probe) {
+            search.handle_refusal(bytes.len(), now);
+        }
+    }
+
+    pub(crate) fn poll_transmit(&mut self, now: Duration) -> Option<(usize, Vec<u8>)> {
+        let (channel, datagram) = self.answers.pop_front().or_else(|| {
+            let mut searches = self.searches.iter_mut().enumerate();
+            searches.find_map(|(channel, search)| Some((channel, search.poll_transmit(now)?)))
+        })?;
+        Some((channel, datagram.seal(&self.outgoing, channel)))
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Duration> {
+        self.searches.iter().filter_map(Search::poll_timeout).min()
+    }
+
+    /// The longest datagram of all channels of which it is known, as UDP's payload, whenever it is
+    /// another. A channel that is off does not keep it from the others.
+    pub(crate) fn poll_room(&mut self) -> Option<usize> {
+        let room = self.searches.iter().filter_map(Search::room).min()?;
+        (self.room.replace(room) != Some(room)).then_some(room)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADERS: [u16; 3] = [28, 28, 48];
+
+    fn pair() -> (Paths, Paths) {
+        let (there, back) = (TokenKey::new(&[1; 16]), TokenKey::new(&[2; 16]));
+        let mut one = Paths::new(there.clone(), back.clone(), &HEADERS);
+        for channel in 0..3 {
+            one.handle_share(channel, Duration::ZERO);
+        }
+        (one, Paths::new(back, there, &HEADERS))
+    }
+
+    /// Has one end search, over channels that carry packets of so many bytes, until it rests.
+    fn run(one: &mut Paths, other: &mut Paths, carried: [usize; 3]) -> Vec<usize> {
+        let (mut now, mut rooms) = (Duration::ZERO, Vec::new());
+        loop {
+            while let Some((channel, probe)) = one.poll_transmit(now) {
+                if probe.len() + usize::from(HEADERS[channel]) <= carried[channel] {
+                    other.handle_datagram(channel, &probe, now).unwrap();
+                    let answer = other.poll_transmit(now).unwrap();
+                    one.handle_datagram(answer.0, &answer.1, now).unwrap();
+                }
+                rooms.extend(one.poll_room());
+            }
+            match one.poll_timeout() {
+                Some(at) if at < Duration::from_secs(60) => now = at,
+                _ => return rooms,
+            }
+        }
+    }
+
+    #[test]
+    fn the_room_is_that_of_the_channel_with_the_least() {
+        let (mut one, mut other) = pair();
+        let rooms = run(&mut one, &mut other, [1500, 1460, 1500]);
+        assert_eq!(*rooms.last().unwrap(), 1432);
+        let (mut one, mut other) = pair();
+        assert_eq!(*run(&mut one, &mut other, [1500; 3]).last().unwrap(), 1452);
+    }
+
+    #[test]
+    fn a_channel_that_is_off_lowers_nothing_and_holds_up_nothing() {
+        let (mut one, mut other) = pair();
+        let rooms = run(&mut one, &mut other, [1460, 0, 1500]);
+        assert_eq!(*rooms.last().unwrap(), 1432);
+        assert!(rooms.iter().all(|room| *room >= 1432), "{rooms:?}");
+        let (mut one, mut other) = pair();
+        assert!(run(&mut one, &mut other, [0; 3]).is_empty());
+    }
+
+    #[test]
+    fn who_does_not_search_answers() {
+        let (mut one, mut other) = pair();
+        assert_eq!(*run(&mut one, &mut other, [1400; 3]).last().unwrap(), 1352);
+        assert_eq!((other.poll_transmit(Duration::ZERO), other.poll_room()), (None, None));
+    }
+
+    #[test]
+    fn strangers_are_not_answered_and_their_answers_mean_nothing() {
+        let (mut one, mut other) = pair();
+        let (channel, probe) = one.poll_transmit(Duration::ZERO).unwrap();
+        let elsewhere = (channel + 1) % 3;
+        let back = one.handle_datagram(channel, &probe, Duration::ZERO);
+        let there = other.handle_datagram(elsewhere, &probe, Duration::ZERO);
+        assert_eq!((back, there), (Err(PathError::Token), Err(PathError::Token)));
+        assert!(other.answers.is_empty());
+        let answer = PathDatagram { kind: PathKind::ProbeAnswer, id: 0, length: 1472 };
+        let made_up = answer.seal(&TokenKey::new(&[3; 16]), channel);
+        assert_eq!(one.handle_datagram(channel, &made_up, Duration::ZERO), Err(PathError::Token));
+        assert_eq!(one.poll_room(), None);
+    }
+
+    #[test]
+    fn a_refusal_of_anything_else_lowers_nothing() {
+        let (mut one, mut other) = pair();
+        let probe = one.poll_transmit(Duration::ZERO).unwrap().1;
+        let cookie = [&[0x91][..], &probe[1..]].concat();
+        for bytes in [&cookie, &probe[..100]] {
+            for channel in 0..4 {
+                one.handle_refusal(channel, bytes, Duration::ZERO);
+            }
+        }
+        let rooms = run(&mut one, &mut other, [1500; 3]);
+        assert!(rooms.iter().all(|room| *room >= 1452), "{rooms:?}");
+    }
+
+    #[test]
+    fn a_challenge_is_answered_with_its_identifier() {
+        let (mut one, mut other) = pair();
+        let challenge = one.challenge(1, 0x0102_0304);
+        assert_eq!(other.handle_datagram(1, &challenge, Duration::ZERO), Ok(None));
+        let (channel, answer) = other.poll_transmit(Duration::ZERO).unwrap();
+        assert_eq!((channel, answer.len()), (1, challenge.len()));
+        let answered = one.handle_datagram(1, &answer, Duration::ZERO);
+        assert_eq!(answered, Ok(Some(0x0102_0304)));
+        assert_eq!(one.handle_datagram(0, &answer, Duration::ZERO), Err(PathError::Token));
+        assert_eq!(one.handle_datagram(1, &challenge, Duration::ZERO), Err(PathError::Token));
+    }
+
+    #[test]
+    fn answers_are_bounded() {
+        let (mut one, mut other) = pair();
+        let probe = one.poll_transmit(Duration::ZERO).unwrap().1;
+        for _ in 0..100 {
+            other.handle_datagram(0, &probe, Duration::ZERO).unwrap();
+        }
+        assert_eq!(other.answers.len(), MAX_ANSWERS);
+        other.handle_datagram(3, &probe, Duration::ZERO).unwrap();
+    }
+
+    #[test]
+    fn a_channel_with_many_probes_takes_no_answers_from_others_and_none_from_challenges() {
+        let (mut one, mut other) = pair();
+        let probe = |id| PathDatagram { kind: PathKind::Probe, id, length: 100 };
+        let sealed: Vec<_> = (0..100).map(|id| probe(id).seal(&one.outgoing, 0)).collect();
+        let challenges = [0, 1].map(|channel| (channel, one.challenge(channel, 7)));
+        let mut send = |channel, bytes: &[u8]| {
+            other.handle_datagram(channel, bytes, Duration::ZERO).unwrap();
+        };
+        for probe in &sealed {
+            send(0, probe);
+        }
+        for (channel, challenge) in &challenges {
+            send(*channel, challenge);
+        }
+        for probe in &sealed {
+            send(0, probe);
+        }
+        send(2, &PathDatagram { kind: PathKind::Probe, id: 1, length: 50 }.seal(&one.outgoing, 2));
+        let mut answered = [0; 3];
+        let mut challenged = [false; 3];
+        while let Some((channel, answer)) = other.poll_transmit(Duration::ZERO) {
+            answered[channel] += 1;
+            let id = one.handle_datagram(channel, &answer, Duration::ZERO).unwrap();
+            challenged[channel] |= id == Some(7);
+        }
+        assert_eq!((challenged, answered[2]), ([true, true, false], 1));
+        assert_eq!(answered[0], MAX_ANSWERS + 1, "{answered:?}");
+    }
+}

@@ -1,0 +1,10 @@
+//! Sets of channels as bits.
+
+/// The channels of a set that has bit i for channel i, ascending.
+pub(crate) fn bits(mut set: u16) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let lowest = set.trailing_zeros() as usize;
+        set &= set.wrapping_sub(1);
+        (lowest < 16).then_some(lowest)
+    })
+}

@@ -1,0 +1,47 @@
+//! Chooses the threshold of each symbol.
+
+use std::time::Duration;
+
+use model::{Subset, Threshold};
+
+/// Chooses a threshold for one symbol after the other. Knows no privacy floor: the sender refuses
+/// what is below it.
+pub trait Scheduler: Send {
+    /// The threshold of the next symbol, over channels of `up` only; `None` if none is up.
+    ///
+    /// The scheduler need not take `channels` into account: the symbol waits until all of its channels
+    /// are ready.
+    fn next_threshold(&mut self, up: Subset, channels: &dyn Readiness) -> Option<Threshold>;
+
+    /// The least k of all symbols, as long as enough channels are up.
+    fn least_k(&self) -> usize;
+}
+
+/// When channels can take a symbol's share, and when they will have sent those before it. Computed
+/// only for the channels that a scheduler asks for. Zero for a channel that does not exist.
+pub trait Readiness {
+    /// From this time on a channel can take the share, which may be past or to come.
+    fn ready_at(&self, channel: usize) -> Duration;
+
+    /// For so long from now on a channel is busy with what it was given.
+    fn busy_for(&self, channel: usize) -> Duration;
+}
+
+/// The readiness of one channel, in tests of schedulers.
+#[cfg(test)]
+#[derive(Clone, Copy)]
+pub(super) struct Fixed {
+    pub(super) ready_at: Duration,
+    pub(super) busy_for: Duration,
+}
+
+#[cfg(test)]
+impl<T: AsRef<[Fixed]>> Readiness for T {
+    fn ready_at(&self, channel: usize) -> Duration {
+        self.as_ref().get(channel).map_or(Duration::ZERO, |channel| channel.ready_at)
+    }
+
+    fn busy_for(&self, channel: usize) -> Duration {
+        self.as_ref().get(channel).map_or(Duration::ZERO, |channel| channel.busy_for)
+    }
+}

@@ -1,0 +1,19 @@
+//! What all threads use.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The time since a tunnel was set up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock(pub(super) Instant);
+
+impl Clock {
+    pub(super) fn now(self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+/// Locks; a thread that failed with the lock has ended the tunnel anyway.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

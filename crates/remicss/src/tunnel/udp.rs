@@ -1,0 +1,583 @@
+//! A channel's UDP socket: many datagrams a system call.
+//!
+//! One datagram a call costs the kernel as much as 40 that it cuts itself (`UDP_SEGMENT`, GSO), so a
+//! batch goes out as runs of datagrams of one size, all runs in one `sendmmsg`; and what arrives comes
+//! as runs again (`UDP_GRO`), many of them in one `recvmmsg`. A kernel or device that refuses to cut
+//! is noticed, and the same datagrams are sent one by one.
+//!
+//! Nothing waits here: one thread serves all channels, and the others are not to stand still because one
+//! has no room. A channel whose device is slower than it is paced loses what does not fit, as in
+//! any full queue. The peer's reports show it as loss. A rate is learnt from that; one that is configured
+//! stays, and so does the loss.
+
+// No safe interface knows `sendmmsg` and `recvmmsg` with control messages in buffers that are kept.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::mem::{self, MaybeUninit};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::ptr;
+use std::sync::Arc;
+
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use zeroize::Zeroizing;
+
+use crate::send::batch::Batch;
+
+/// How much room is asked for what comes, in bytes: 10 MB are 50 ms of 1.6 Gbit/s.
+const RECEIVE_BUFFER: usize = 10 << 20;
+
+/// How much room is asked for what goes, in bytes. The kernel gives twice as much, and a full packet takes
+/// half as much again as it has: it is enough for a full batch. What is more only waits where a device is
+/// slow, and comes too late to be of use.
+const SEND_BUFFER: usize = 256 << 10;
+
+/// How many messages one receive takes, each of up to 64 KiB of datagrams.
+const MESSAGES: usize = 16;
+
+/// How many runs one send hands over.
+const RUNS: usize = 64;
+
+/// The most that a message has: the longest UDP payload.
+const LONGEST: usize = 65_535;
+
+/// The room for one control message with a number in it, in units that align it.
+const CONTROL: usize = 4;
+
+/// Where a channel's socket is bound.
+#[derive(Clone, Debug)]
+pub(crate) struct Place<'a> {
+    /// The local address; port 0 is any.
+    pub(crate) local: SocketAddr,
+    /// The network device, if it matters.
+    pub(crate) device: Option<&'a str>,
+}
+
+/// A channel's socket. A clone is the same socket, for another thread.
+#[derive(Clone, Debug)]
+pub(crate) struct Channel {
+    socket: Arc<UdpSocket>,
+    /// The network device that it is bound to.
+    device: Option<Arc<str>>,
+    /// Whether the kernel cuts runs.
+    cuts: bool,
+}
+
+/// What became of a batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sent {
+    /// Datagrams that the kernel took.
+    pub(crate) datagrams: usize,
+    /// Those that it did not.
+    pub(crate) refused: usize,
+}
+
+impl Channel {
+    /// Binds a socket that does not block. Its datagrams are never fragmented.
+    ///
+    /// # Errors
+    /// When the address or device cannot be used.
+    pub(crate) fn bind(place: &Place<'_>) -> io::Result<Self> {
+        let socket =
+            Socket::new(Domain::for_address(place.local), Type::DGRAM, Some(Protocol::UDP))?;
+        if let Some(device) = place.device {
+            socket.bind_device(Some(device.as_bytes()))?;
+        }
+        socket.bind(&place.local.into())?;
+        socket.set_nonblocking(true)?;
+        size_buffers(&socket);
+        // "Don't fragment", and longer than the device's MTU nothing. What the kernel knows of a path
+        // does not count: a forged ICMP message is enough to tell it.
+        let (level, name, value) = match place.local {
+            SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE),
+            SocketAddr::V6(_) => {
+                (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE)
+            }
+        };
+        set_option(&socket, level, name, value)?;
+        // Older kernels give datagrams one by one, which is as right.
+        let _ = set_option(&socket, libc::SOL_UDP, libc::UDP_GRO, 1);
+        let device = place.device.map(Arc::from);
+        Ok(Self { socket: Arc::new(socket.into()), device, cuts: true })
+    }
+
+    /// Sends one datagram. False if it is too long for the device. Whatever else keeps it from leaving,
+    /// it is lost, as datagrams are.
+    pub(crate) fn send_one(&self, datagram: &[u8], to: SocketAddr) -> bool {
+        let error = self.socket.send_to(datagram, to).err().and_then(|error| error.raw_os_error());
+        self.bind_again(error);
+        error != Some(libc::EMSGSIZE)
+    }
+
+    /// Sends a batch, without waiting: what finds no room is refused.
+    pub(crate) fn send(&mut self, batch: &Batch, to: SocketAddr) -> Sent {
+        let (to, to_len) = raw_address(to);
+        let mut failure = None;
+        let datagrams = send_runs(batch.runs(), &mut self.cuts, |runs| {
+            hand_over(&self.socket, runs, &to, to_len).inspect_err(|error| failure = Some(*error))
+        });
+        self.bind_again(failure);
+        Sent { datagrams, refused: batch.runs().map(count).sum::<usize>() - datagrams }
+    }
+
+    /// Binds to the device again if an error says that there is none: the kernel binds to the one that
+    /// had the name then, and a modem that comes back is another. What was to be sent is lost.
+    fn bind_again(&self, error: Option<libc::c_int>) {
+        let is_gone = matches!(error, Some(libc::ENODEV | libc::ENXIO | libc::ENETUNREACH));
+        if let Some(device) = self.device.as_ref().filter(|_| is_gone) {
+            // As long as it is not back, that fails, too.
+            let _ = SockRef::from(&*self.socket).bind_device(Some(device.as_bytes()));
+        }
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Hands over runs, many at once; and datagrams one by one if the kernel does not cut, which `cuts`
+/// says from then on. Returns how many datagrams the kernel took. `hand_over` returns how many runs it
+/// took, or the error at the first of them.
+fn send_runs<'a>(
+    mut runs: impl Iterator<Item = (&'a [u8], usize)>,
+    cuts: &mut bool,
+    mut hand_over: impl FnMut(&[(&'a [u8], usize)]) -> Result<usize, libc::c_int>,
+) -> usize {
+    let mut datagrams = 0;
+    loop {
+        let mut some = [(&[][..], 0); RUNS];
+        let mut length = 0;
+        for (place, run) in some.iter_mut().zip(runs.by_ref()) {
+            *place = run;
+            length += 1;
+        }
+        if length == 0 {
+            return datagrams;
+        }
+        let mut rest = &some[..length];
+        while let Some(&(bytes, size)) = rest.first() {
+            if !*cuts {
+                for datagram in bytes.chunks(size) {
+                    match hand_over(&[(datagram, size)]) {
+                        Ok(taken) => datagrams += taken,
+                        Err(error) if is_full(error) => return datagrams,
+                        Err(_) => {}
+                    }
+                }
+                rest = &rest[1..];
+                continue;
+            }
+            match hand_over(rest) {
+                Ok(taken) => {
+                    datagrams += rest[..taken].iter().copied().map(count).sum::<usize>();
+                    rest = &rest[taken..];
+                }
+                // There will be no more room for what comes after it in the batch.
+                Err(error) if is_full(error) => return datagrams,
+                // EIO is what a device says that cannot do checksums, and EINVAL an old kernel.
+                Err(libc::EIO | libc::EINVAL) if bytes.len() > size => *cuts = false,
+                Err(_) => rest = &rest[1..],
+            }
+        }
+    }
+}
+
+/// How many datagrams a run has.
+fn count((bytes, size): (&[u8], usize)) -> usize {
+    bytes.len().div_ceil(size)
+}
+
+/// Whether an error says that the socket or the device has no room.
+fn is_full(error: libc::c_int) -> bool {
+    matches!(error, libc::EAGAIN | libc::ENOBUFS)
+}
+
+/// Hands runs to the kernel. Returns how many it took, or the error at the first of them.
+fn hand_over(
+    socket: &UdpSocket,
+    runs: &[(&[u8], usize)],
+    to: &libc::sockaddr_storage,
+    to_len: libc::socklen_t,
+) -> Result<usize, libc::c_int> {
+    // SAFETY: all-zero bytes are valid values of these C structures: no pointers, no lengths.
+    let mut messages: [libc::mmsghdr; RUNS] = unsafe { mem::zeroed() };
+    let mut slices = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; RUNS];
+    let mut controls = [[0_u64; CONTROL]; RUNS];
+    for (i, (bytes, size)) in runs.iter().enumerate() {
+        slices[i].iov_base = bytes.as_ptr().cast_mut().cast();
+        slices[i].iov_len = bytes.len();
+        let header = &mut messages[i].msg_hdr;
+        header.msg_name = ptr::from_ref(to).cast_mut().cast();
+        header.msg_namelen = to_len;
+        header.msg_iov = &raw mut slices[i];
+        header.msg_iovlen = 1;
+        if bytes.len() > *size {
+            put_segment_size(header, &mut controls[i], *size);
+        }
+    }
+    let count = libc::c_uint::try_from(runs.len()).expect("at most RUNS");
+    loop {
+        // SAFETY: the first `count` messages point to slices, an address and control messages that
+        // outlive the call; the kernel only reads what they point to, and writes `msg_len`.
+        let taken = unsafe { libc::sendmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), count, 0) };
+        if let Ok(taken) = usize::try_from(taken) {
+            return Ok(taken);
+        }
+        match io::Error::last_os_error().raw_os_error() {
+            Some(libc::EINTR) => {}
+            error => return Err(error.unwrap_or(libc::EIO)),
+        }
+    }
+}
+
+/// Room for what one receive brings.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    bytes: Zeroizing<Box<[u8]>>,
+    messages: Vec<Message>,
+}
+
+/// Datagrams of one size, the last of which may be shorter, from one sender.
+#[derive(Clone, Copy, Debug)]
+struct Message {
+    length: usize,
+    size: usize,
+    from: SocketAddr,
+}
+
+impl Inbox {
+    /// An empty one.
+    pub(crate) fn new() -> Self {
+        let bytes = vec![0; MESSAGES * LONGEST].into_boxed_slice();
+        Self { bytes: Zeroizing::new(bytes), messages: Vec::with_capacity(MESSAGES) }
+    }
+
+    /// Takes what has arrived on a channel, and forgets what was here. Returns whether there may be
+    /// more.
+    ///
+    /// # Errors
+    /// When the socket fails. That nothing has arrived is no error.
+    pub(crate) fn receive(&mut self, channel: &Channel) -> io::Result<bool> {
+        self.messages.clear();
+        // SAFETY: all-zero bytes are valid values of these C structures.
+        let (mut headers, mut addresses): (
+            [libc::mmsghdr; MESSAGES],
+            [libc::sockaddr_storage; MESSAGES],
+        ) = unsafe { (mem::zeroed(), mem::zeroed()) };
+        let mut slices = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; MESSAGES];
+        let mut controls = [[0_u64; CONTROL]; MESSAGES];
+        for (i, bytes) in self.bytes.chunks_exact_mut(LONGEST).enumerate() {
+            slices[i].iov_base = bytes.as_mut_ptr().cast();
+            slices[i].iov_len = bytes.len();
+            let header = &mut headers[i].msg_hdr;
+            header.msg_name = (&raw mut addresses[i]).cast();
+            header.msg_namelen = length_of::<libc::sockaddr_storage>();
+            header.msg_iov = &raw mut slices[i];
+            header.msg_iovlen = 1;
+            header.msg_control = (&raw mut controls[i]).cast();
+            header.msg_controllen = size_of_val(&controls[i]) as _;
+        }
+        let count = libc::c_uint::try_from(MESSAGES).expect("few");
+        // SAFETY: every message points to buffers of the lengths given, which are exclusively
+        // borrowed until the call is over; there is no timeout.
+        let received = unsafe {
+            libc::recvmmsg(
+                channel.socket.as_raw_fd(),
+                headers.as_mut_ptr(),
+                count,
+                libc::MSG_DONTWAIT,
+                ptr::null_mut(),
+            )
+        };
+        let Ok(received) = usize::try_from(received) else {
+            let error = io::Error::last_os_error();
+            return match error.raw_os_error() {
+                Some(libc::EAGAIN) => Ok(false),
+                // What a router says about a datagram that was sent earlier ends nothing.
+                Some(libc::EINTR | libc::ECONNREFUSED | libc::EHOSTUNREACH | libc::ENETUNREACH) => {
+                    Ok(true)
+                }
+                _ => Err(error),
+            };
+        };
+        for (header, address) in headers[..received].iter().zip(&addresses) {
+            let length = header.msg_len as usize;
+            let from = address_of(address).unwrap_or(NOBODY);
+            let size = segment_size(&header.msg_hdr).unwrap_or(length).max(1);
+            self.messages.push(Message { length, size, from });
+        }
+        Ok(received == MESSAGES)
+    }
+
+    /// The datagrams that the last receive brought, in order, each with its sender. What claims to come
+    /// from port 0 is left out: nothing can be sent there.
+    pub(crate) fn datagrams(&self) -> impl Iterator<Item = (SocketAddr, &[u8])> {
+        let messages = self.messages.iter().zip(self.bytes.chunks_exact(LONGEST));
+        let from_somewhere = messages.filter(|(message, _)| message.from.port() != 0);
+        from_somewhere.flat_map(|(message, bytes)| {
+            bytes[..message.length].chunks(message.size).map(|datagram| (message.from, datagram))
+        })
+    }
+}
+
+/// Who a datagram without an address is from.
+const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+/// Asks for buffers of the right size: past the system's limit where that is allowed, else up to it.
+fn size_buffers(socket: &Socket) {
+    let force = |name, size: usize| {
+        set_option(socket, libc::SOL_SOCKET, name, libc::c_int::try_from(size).expect("some MB"))
+    };
+    if force(libc::SO_RCVBUFFORCE, RECEIVE_BUFFER).is_err() {
+        let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER);
+    }
+    if force(libc::SO_SNDBUFFORCE, SEND_BUFFER).is_err() {
+        let _ = socket.set_send_buffer_size(SEND_BUFFER);
+    }
+}
+
+fn set_option(
+    socket: &Socket,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
+    // SAFETY: the option's value is one `int`, which outlives the call.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            (&raw const value).cast(),
+            length_of::<libc::c_int>(),
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn length_of<T>() -> libc::socklen_t {
+    libc::socklen_t::try_from(size_of::<T>()).expect("a small structure")
+}
+
+/// Tells the kernel to cut a message into datagrams of `size` bytes.
+fn put_segment_size(header: &mut libc::msghdr, control: &mut [u64; CONTROL], size: usize) {
+    let size = u16::try_from(size).expect("a datagram's length");
+    header.msg_control = control.as_mut_ptr().cast();
+    header.msg_controllen = size_of_val(control) as _;
+    // SAFETY: the control buffer is aligned, zeroed, and has room for one message with a `u16`, so
+    // that CMSG_FIRSTHDR gives a header in it and CMSG_DATA a place for two bytes.
+    unsafe {
+        let first = libc::CMSG_FIRSTHDR(header);
+        (*first).cmsg_level = libc::SOL_UDP;
+        (*first).cmsg_type = libc::UDP_SEGMENT;
+        (*first).cmsg_len = libc::CMSG_LEN(2) as _;
+        ptr::write_unaligned(libc::CMSG_DATA(first).cast::<u16>(), size);
+        header.msg_controllen = libc::CMSG_SPACE(2) as _;
+    }
+}
+
+/// The length of the datagrams that the kernel put together, if it did.
+fn segment_size(header: &libc::msghdr) -> Option<usize> {
+    // SAFETY: the kernel filled the control buffer and its length, and the buffer is still there; the
+    // macros stay within that length. An `int` is read only where the message says it has one.
+    unsafe {
+        let mut next = libc::CMSG_FIRSTHDR(header);
+        while let Some(message) = next.as_ref() {
+            let has_number = message.cmsg_len >= libc::CMSG_LEN(4) as _;
+            if (message.cmsg_level, message.cmsg_type) == (libc::SOL_UDP, libc::UDP_GRO)
+                && has_number
+            {
+                let size = ptr::read_unaligned(libc::CMSG_DATA(message).cast::<libc::c_int>());
+                return usize::try_from(size).ok();
+            }
+            next = libc::CMSG_NXTHDR(header, message);
+        }
+    }
+    None
+}
+
+/// An address as the kernel wants it, and its length.
+fn raw_address(address: SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
+    let address = socket2::SockAddr::from(address);
+    // SAFETY: all-zero bytes are a valid `sockaddr_storage`.
+    let mut storage: libc::sockaddr_storage = unsafe { mem::zeroed() };
+    let length = address.len();
+    // SAFETY: the address has `length` bytes, and no address is longer than the storage.
+    unsafe {
+        let bytes = address.as_ptr().cast::<MaybeUninit<u8>>();
+        let to = (&raw mut storage).cast::<MaybeUninit<u8>>();
+        ptr::copy_nonoverlapping(bytes, to, usize::try_from(length).expect("a short length"));
+    }
+    (storage, length)
+}
+
+/// The address that the kernel gave.
+fn address_of(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
+    match libc::c_int::from(storage.ss_family) {
+        libc::AF_INET => {
+            // SAFETY: the family says that it is this, and the storage is as large and aligned.
+            let v4 = unsafe { &*ptr::from_ref(storage).cast::<libc::sockaddr_in>() };
+            let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
+            Some(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into())
+        }
+        libc::AF_INET6 => {
+            // SAFETY: as above.
+            let v6 = unsafe { &*ptr::from_ref(storage).cast::<libc::sockaddr_in6>() };
+            let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
+            let port = u16::from_be(v6.sin6_port);
+            Some(SocketAddrV6::new(ip, port, v6.sin6_flowinfo, v6.sin6_scope_id).into())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    fn pair() -> (Channel, Channel, SocketAddr) {
+        let place = Place { local: "127.0.0.1:0".parse().unwrap(), device: None };
+        let (from, to) = (Channel::bind(&place).unwrap(), Channel::bind(&place).unwrap());
+        let address = to.socket.local_addr().unwrap();
+        (from, to, address)
+    }
+
+    fn batch(lengths: &[usize]) -> Batch {
+        let mut batch = Batch::default();
+        for (i, &length) in lengths.iter().enumerate() {
+            batch.reserve(length).fill(u8::try_from(i % 251).unwrap());
+        }
+        batch
+    }
+
+    fn receive_all(channel: &Channel, count: usize) -> Vec<Vec<u8>> {
+        let mut inbox = Inbox::new();
+        let mut all = Vec::new();
+        while all.len() < count {
+            let mut events = [PollFd::from_borrowed_fd(channel.as_fd(), PollFlags::IN)];
+            let ten_seconds = Timespec { tv_sec: 10, tv_nsec: 0 };
+            assert!(poll(&mut events, Some(&ten_seconds)).unwrap() > 0, "{} came", all.len());
+            inbox.receive(channel).unwrap();
+            all.extend(inbox.datagrams().map(|(_, datagram)| datagram.to_vec()));
+        }
+        all
+    }
+
+    #[test]
+    fn batches_arrive_as_they_were_cut_or_not() {
+        let lengths: Vec<usize> =
+            [vec![1400; 150], vec![100, 1400, 1400, 900, 1, 1, 1], vec![60; 130]].concat();
+        let batch = batch(&lengths);
+        for cuts in [true, false] {
+            let (mut from, to, address) = pair();
+            from.cuts = cuts;
+            let sent = from.send(&batch, address);
+            assert_eq!(sent, Sent { datagrams: lengths.len(), refused: 0 });
+            assert_eq!(from.cuts, cuts, "loopback cuts");
+            let received = receive_all(&to, lengths.len());
+            for (i, (datagram, &length)) in received.iter().zip(&lengths).enumerate() {
+                assert_eq!(datagram.len(), length, "datagram {i}");
+                assert!(datagram.iter().all(|&byte| usize::from(byte) == i % 251), "datagram {i}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_nobody_takes_is_counted_and_ends_nothing() {
+        let (mut from, _to, _) = pair();
+        let too_long = batch(&[1400, 65_508, 1400]);
+        let (to, address) = {
+            let (_, to, address) = pair();
+            (to, address)
+        };
+        let sent = from.send(&too_long, address);
+        assert_eq!(sent, Sent { datagrams: 2, refused: 1 });
+        assert_eq!(receive_all(&to, 2).len(), 2);
+    }
+
+    /// What becomes of a batch of three runs, of 40, 1 and 30 datagrams, when the kernel answers each
+    /// call as `answer` says, which is told how many runs were handed over, and how many datagrams the
+    /// first has. Gives that, whether runs were cut at the end, and how many calls there were.
+    fn send_to(
+        mut answer: impl FnMut(usize, usize) -> Result<usize, libc::c_int>,
+    ) -> (usize, bool, usize) {
+        let batch = batch(&[vec![1400; 40], vec![1401], vec![1402; 30]].concat());
+        let (mut cuts, mut calls) = (true, 0);
+        let taken = send_runs(batch.runs(), &mut cuts, |runs| {
+            calls += 1;
+            answer(runs.len(), count(runs[0]))
+        });
+        (taken, cuts, calls)
+    }
+
+    #[test]
+    fn a_full_socket_refuses_the_rest_of_a_batch_at_once() {
+        assert_eq!(send_to(|runs, _| Ok(runs)), (71, true, 1));
+        for full in [libc::EAGAIN, libc::ENOBUFS] {
+            assert_eq!(send_to(|_, _| Err(full)), (0, true, 1));
+            // There is room for the first run.
+            let one = |runs, _| if runs == 3 { Ok(1) } else { Err(full) };
+            assert_eq!(send_to(one), (40, true, 2));
+        }
+    }
+
+    #[test]
+    fn what_is_not_cut_is_sent_one_by_one() {
+        for error in [libc::EIO, libc::EINVAL] {
+            let uncut = |_, datagrams: usize| if datagrams > 1 { Err(error) } else { Ok(1) };
+            assert_eq!(send_to(uncut), (71, false, 1 + 71));
+            // There is room for ten.
+            let mut room = 10;
+            let few = |_, datagrams| {
+                if datagrams > 1 {
+                    return Err(error);
+                }
+                room -= 1;
+                if room >= 0 { Ok(1) } else { Err(libc::EAGAIN) }
+            };
+            assert_eq!(send_to(few), (10, false, 1 + 11));
+        }
+        // What is too long is alone refused.
+        let long = |_, datagrams| if datagrams == 40 { Err(libc::EMSGSIZE) } else { Ok(1) };
+        assert_eq!(send_to(long), (31, true, 3));
+    }
+
+    #[test]
+    fn a_socket_keeps_as_much_as_is_of_use() {
+        let (from, ..) = pair();
+        let kept = SockRef::from(&*from.socket).send_buffer_size().unwrap();
+        assert!(kept <= 2 * SEND_BUFFER, "{kept}");
+    }
+
+    #[test]
+    fn only_the_length_is_refused_for_the_length() {
+        let (from, to, address) = pair();
+        assert!(from.send_one(&[1; 1200], address));
+        assert!(!from.send_one(&vec![1; 65_508], address));
+        let nowhere = SocketAddr::new(address.ip(), 0);
+        assert!(from.send_one(&[1; 1200], nowhere), "that is no matter of lengths");
+        assert_eq!(receive_all(&to, 1).len(), 1);
+    }
+
+    #[test]
+    fn what_comes_from_nowhere_is_left_out() {
+        let mut inbox = Inbox::new();
+        for (port, count) in [(0, 0), (1, 2)] {
+            let from = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
+            inbox.messages = vec![Message { length: 20, size: 10, from }];
+            assert_eq!(inbox.datagrams().count(), count, "port {port}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_found_again() {
+        for address in ["192.0.2.1:7000", "[2001:db8::1]:7000", "[fe80::1%3]:9"] {
+            let address: SocketAddr = address.parse().unwrap();
+            assert_eq!(address_of(&raw_address(address).0), Some(address));
+        }
+    }
+}

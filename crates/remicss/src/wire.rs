@@ -1,0 +1,11 @@
+//! The bytes on the channels: datagrams, their tokens and keys, and the messages in them.
+
+pub mod control;
+pub mod datagram;
+pub mod handshake;
+pub mod keys;
+pub(crate) mod options;
+pub mod path;
+pub mod symbol;
+pub mod terms;
+pub mod tokens;

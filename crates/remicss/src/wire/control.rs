@@ -1,0 +1,282 @@
+//! The control message and its bytes.
+//!
+//! | length | field |
+//! |---|---|
+//! | 4 | number of the message, from 1 |
+//! | 8 | time of sending, in µs of the sender's clock |
+//! | 1 | 128 if packets cross there, 64 if it wants new keys, and n; then for each channel: |
+//! | 1 | state (high half: 0 up, 1 down, 2 quarantine) and number of arrivals (low half: 0 to 3) |
+//! | 12 each | arrivals of the other end's control shares, the oldest first |
+//!
+//! An arrival:
+//!
+//! | length | field |
+//! |---|---|
+//! | 4 | number of the message |
+//! | 4 | how long before the time of sending it came, in µs |
+//! | 4 | datagrams received on the channel before it: the low 32 bits of the count |
+
+use thiserror::Error;
+
+use crate::wire::datagram::MAX_CHANNELS;
+
+/// How many arrivals are told of for a channel, at most. As a rule there is one new one.
+pub const MAX_ARRIVALS: usize = 3;
+
+/// The latest time of sending. Later ones would leave no room for arithmetic.
+pub(crate) const LATEST_US: u64 = 1 << 62;
+
+/// The bit beside n of an end that is awake.
+const AWAKE: u8 = 0x80;
+
+/// The bit beside n of an end that wants new keys.
+const WANTS_KEYS: u8 = 0x40;
+
+/// Whether a channel can be used, as the end that receives on it sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum State {
+    /// It brings shares.
+    #[default]
+    Up = 0,
+    /// It has brought nothing for a while, and others have.
+    Down = 1,
+    /// It has brought too many wrong shares, and what it brings is not used.
+    Quarantine = 2,
+}
+
+/// What one end tells the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Counts an end's messages, from 1.
+    pub number: u32,
+    /// When it was sent, in µs of the sender's clock, below 2^62.
+    pub sent_us: u64,
+    /// Whether the sender has sent or received packets of late.
+    pub is_awake: bool,
+    /// Whether the sender wants new keys, since it has seen too many wrong shares under these.
+    pub wants_keys: bool,
+    /// Of each channel, 1 to [`MAX_CHANNELS`].
+    pub reports: Vec<Report>,
+}
+
+/// What one end tells of a channel on which it receives.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Whether it can be used.
+    pub state: State,
+    /// The control shares that have come since the last message, the oldest first: at most
+    /// [`MAX_ARRIVALS`] of them.
+    pub arrivals: Vec<Arrival>,
+}
+
+/// The arrival of a control share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// The message's number, from 1.
+    pub number: u32,
+    /// How long before the message that tells of it, in µs.
+    pub age_us: u32,
+    /// How many datagrams had come on the channel before it, modulo 2^32.
+    pub received: u32,
+}
+
+/// Bytes are no control message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum ControlError {
+    /// Too few of them, or too many.
+    #[error("a control message of {0} bytes is none")]
+    Length(usize),
+    /// A message or arrival without number.
+    #[error("a message has the number 0")]
+    Number,
+    /// A time that no clock shows.
+    #[error("a message from the end of time")]
+    Time,
+    /// Another number of channels.
+    #[error("a control message for {0} channels")]
+    Channels(u8),
+    /// A state that is none, or too many arrivals.
+    #[error("a channel in the state {0:#04x}")]
+    State(u8),
+}
+
+impl Message {
+    /// The message that `bytes` are.
+    ///
+    /// # Errors
+    /// If they are not exactly one.
+    pub fn parse(bytes: &[u8]) -> Result<Self, ControlError> {
+        let too_short = ControlError::Length(bytes.len());
+        let mut rest = bytes;
+        let number = u32::from_be_bytes(take(&mut rest).ok_or(too_short)?);
+        let sent_us = u64::from_be_bytes(take(&mut rest).ok_or(too_short)?);
+        let [n] = take(&mut rest).ok_or(too_short)?;
+        let (is_awake, wants_keys) = (n & AWAKE != 0, n & WANTS_KEYS != 0);
+        let n = n & !(AWAKE | WANTS_KEYS);
+        if number == 0 {
+            return Err(ControlError::Number);
+        }
+        if sent_us >= LATEST_US {
+            return Err(ControlError::Time);
+        }
+        if !(1..=MAX_CHANNELS).contains(&usize::from(n)) {
+            return Err(ControlError::Channels(n));
+        }
+        let mut reports = Vec::with_capacity(usize::from(n));
+        for _ in 0..n {
+            let [first] = take(&mut rest).ok_or(too_short)?;
+            let (state, count) = parse_state(first).ok_or(ControlError::State(first))?;
+            let arrivals = (0..count).map(|_| take_arrival(&mut rest).ok_or(too_short));
+            let arrivals = arrivals.collect::<Result<Vec<_>, _>>()?;
+            if arrivals.iter().any(|arrival| arrival.number == 0) {
+                return Err(ControlError::Number);
+            }
+            reports.push(Report { state, arrivals });
+        }
+        if rest.is_empty() {
+            Ok(Self { number, sent_us, is_awake, wants_keys, reports })
+        } else {
+            Err(too_short)
+        }
+    }
+
+    /// The message's bytes: 605 at most.
+    ///
+    /// # Panics
+    /// If there are no reports or too many, or one with too many arrivals.
+    pub fn encode(&self) -> Vec<u8> {
+        assert!((1..=MAX_CHANNELS).contains(&self.reports.len()), "1 to 16 channels");
+        let mut bytes = Vec::new();
+        bytes.extend(self.number.to_be_bytes());
+        bytes.extend(self.sent_us.to_be_bytes());
+        let awake = if self.is_awake { AWAKE } else { 0 };
+        let wants_keys = if self.wants_keys { WANTS_KEYS } else { 0 };
+        bytes.push(low(self.reports.len()) | awake | wants_keys);
+        for report in &self.reports {
+            assert!(report.arrivals.len() <= MAX_ARRIVALS, "3 arrivals at most");
+            bytes.push((report.state as u8) << 4 | low(report.arrivals.len()));
+            for arrival in &report.arrivals {
+                bytes.extend(arrival.number.to_be_bytes());
+                bytes.extend(arrival.age_us.to_be_bytes());
+                bytes.extend(arrival.received.to_be_bytes());
+            }
+        }
+        bytes
+    }
+}
+
+fn parse_state(byte: u8) -> Option<(State, usize)> {
+    let state = match byte >> 4 {
+        0 => State::Up,
+        1 => State::Down,
+        2 => State::Quarantine,
+        _ => return None,
+    };
+    let count = usize::from(byte & 0x0f);
+    (count <= MAX_ARRIVALS).then_some((state, count))
+}
+
+fn take_arrival(rest: &mut &[u8]) -> Option<Arrival> {
+    Some(Arrival {
+        number: u32::from_be_bytes(take(rest)?),
+        age_us: u32::from_be_bytes(take(rest)?),
+        received: u32::from_be_bytes(take(rest)?),
+    })
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (head, tail) = rest.split_first_chunk()?;
+    *rest = tail;
+    Some(*head)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "at most 16")]
+fn low(count: usize) -> u8 {
+    count as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn message() -> Message {
+        let arrivals = vec![Arrival { number: 7, age_us: 0x0102_0304, received: 9 }];
+        let reports = vec![
+            Report { state: State::Up, arrivals },
+            Report { state: State::Quarantine, arrivals: Vec::new() },
+        ];
+        Message { number: 5, sent_us: 1000, is_awake: true, wants_keys: false, reports }
+    }
+
+    #[test]
+    fn bytes_are_as_specified() {
+        let expected = [
+            &[0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 3, 0xe8, 0x82][..],
+            &[0x01, 0, 0, 0, 7, 1, 2, 3, 4, 0, 0, 0, 9],
+            &[0x20],
+        ];
+        assert_eq!(message().encode(), expected.concat());
+        let wants = Message { wants_keys: true, is_awake: false, ..message() };
+        assert_eq!(wants.encode()[12], 0x42);
+    }
+
+    #[test]
+    fn the_longest_fits_everywhere() {
+        let arrival = Arrival { number: 1, age_us: 1, received: 1 };
+        let report = Report { state: State::Up, arrivals: vec![arrival; MAX_ARRIVALS] };
+        let longest = Message { reports: vec![report; MAX_CHANNELS], ..message() };
+        assert_eq!(longest.encode().len(), 605);
+    }
+
+    #[test]
+    fn what_is_no_message_is_refused() {
+        let changed = |place: usize, value: u8| {
+            let mut bytes = message().encode();
+            bytes[place] = value;
+            Message::parse(&bytes).unwrap_err()
+        };
+        assert_eq!(changed(3, 0), ControlError::Number);
+        assert_eq!(changed(17, 0), ControlError::Number);
+        assert_eq!(changed(4, 0x40), ControlError::Time);
+        assert_eq!(changed(12, 0), ControlError::Channels(0));
+        assert_eq!(changed(12, 17), ControlError::Channels(17));
+        assert_eq!(changed(13, 0x31), ControlError::State(0x31));
+        assert_eq!(changed(13, 0x04), ControlError::State(0x04));
+        let bytes = message().encode();
+        for len in 0..bytes.len() {
+            assert_eq!(Message::parse(&bytes[..len]), Err(ControlError::Length(len)));
+        }
+        assert_eq!(Message::parse(&[&bytes[..], &[0]].concat()), Err(ControlError::Length(28)));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_parsed_is_what_was_written(
+            number in 1_u32.., sent_us in 0..LATEST_US, is_awake: bool, wants_keys: bool,
+            reports in prop::collection::vec(
+                (0_usize..3, prop::collection::vec((1_u32.., any::<u32>(), any::<u32>()), 0..=3)),
+                1..=16,
+            ),
+        ) {
+            let reports = reports.into_iter().map(|(state, arrivals)| Report {
+                state: [State::Up, State::Down, State::Quarantine][state],
+                arrivals: arrivals
+                    .into_iter()
+                    .map(|(number, age_us, received)| Arrival { number, age_us, received })
+                    .collect(),
+            });
+            let reports = reports.collect();
+            let message = Message { number, sent_us, is_awake, wants_keys, reports };
+            prop_assert_eq!(Message::parse(&message.encode()), Ok(message));
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..700)) {
+            if let Ok(message) = Message::parse(&bytes) {
+                prop_assert_eq!(message.encode(), bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! The first bytes of every datagram, and the header of those that carry a share.
+
+use thiserror::Error;
+
+use crate::wire::tokens::{ShareTokens, TOKEN_LEN, Token};
+
+/// The most channels: a threshold fits into half a byte.
+pub const MAX_CHANNELS: usize = 16;
+
+/// How long a full packet is, in bits.
+pub const FULL_PACKET_BITS: f64 = 12_000.0;
+
+/// The length of a share's header, in bytes.
+pub const HEADER_LEN: usize = 4 + TOKEN_LEN;
+
+/// How many bits of a symbol's number are sent.
+pub const SEQUENCE_BITS: u32 = 24;
+
+/// What the shares of a symbol say about what is in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// IP packets whose checksums are complete.
+    Packet = 0,
+    /// IP packets whose transport checksum is still to be done: its field has the pseudo-header's sum.
+    PartialPacket = 1,
+    /// A control message.
+    Control = 2,
+}
+
+/// What a datagram is, as its first byte says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// A share of a symbol.
+    Share,
+    /// One about the path: a probe of its MTU, a challenge, or the answer to one of these.
+    Path,
+    /// A datagram of the handshake.
+    Handshake,
+}
+
+impl Class {
+    /// What a datagram is. `None` if it is nothing known.
+    pub fn of(datagram: &[u8]) -> Option<Self> {
+        match datagram.first()? >> 4 {
+            0..=2 => Some(Self::Share),
+            3..=6 => Some(Self::Path),
+            8..=11 => Some(Self::Handshake),
+            _ => None,
+        }
+    }
+}
+
+/// The header of a share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What is shared.
+    pub kind: Kind,
+    /// How many shares give the symbol back: k, from 1 to [`MAX_CHANNELS`].
+    pub threshold: u8,
+    /// The low [`SEQUENCE_BITS`] bits of the symbol's number.
+    pub sequence: u32,
+    /// The token of this datagram.
+    pub token: Token,
+}
+
+/// Bytes are no share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum HeaderError {
+    /// They are too few for a header and a byte of share.
+    #[error("a share of {0} bytes is too short")]
+    Length(usize),
+    /// The kind is that of no share.
+    #[error("kind {0} is no share's")]
+    Kind(u8),
+}
+
+impl Header {
+    /// The header of a share of symbol `number` on a channel.
+    ///
+    /// # Panics
+    /// If the threshold is not from 1 to [`MAX_CHANNELS`], or there is no such channel.
+    pub fn new(
+        kind: Kind,
+        threshold: u8,
+        number: u64,
+        channel: usize,
+        tokens: &mut ShareTokens,
+    ) -> Self {
+        let token = tokens.token(channel, first(kind, threshold), number);
+        Self { kind, threshold, sequence: sequence(number), token }
+    }
+
+    /// The first byte: kind and threshold.
+    pub fn first(self) -> u8 {
+        first(self.kind, self.threshold)
+    }
+
+    /// The header's bytes.
+    ///
+    /// # Panics
+    /// If the threshold is not from 1 to [`MAX_CHANNELS`].
+    pub fn encode(self) -> [u8; HEADER_LEN] {
+        let [_, s0, s1, s2] = self.sequence.to_be_bytes();
+        let mut bytes = [0; HEADER_LEN];
+        bytes[..4].copy_from_slice(&[self.first(), s0, s1, s2]);
+        bytes[4..].copy_from_slice(&self.token.bytes());
+        bytes
+    }
+
+    /// The header and the share of a datagram.
+    ///
+    /// # Errors
+    /// If it is too short, or of another kind.
+    pub fn parse(datagram: &[u8]) -> Result<(Self, &[u8]), HeaderError> {
+        let too_short = HeaderError::Length(datagram.len());
+        let (header, share) = datagram.split_first_chunk::<HEADER_LEN>().ok_or(too_short)?;
+        if share.is_empty() {
+            return Err(too_short);
+        }
+        let [first, s0, s1, s2, token @ ..] = *header;
+        let kind = match first >> 4 {
+            0 => Kind::Packet,
+            1 => Kind::PartialPacket,
+            2 => Kind::Control,
+            other => return Err(HeaderError::Kind(other)),
+        };
+        let sequence = u32::from_be_bytes([0, s0, s1, s2]);
+        let threshold = (first & 0x0f) + 1;
+        Ok((Self { kind, threshold, sequence, token: Token::new(token) }, share))
+    }
+}
+
+/// The first byte of a share: its kind and threshold.
+///
+/// # Panics
+/// If the threshold is not from 1 to [`MAX_CHANNELS`].
+pub fn first(kind: Kind, threshold: u8) -> u8 {
+    assert!((1..=MAX_CHANNELS).contains(&usize::from(threshold)), "1 <= k <= 16");
+    (kind as u8) << 4 | (threshold - 1)
+}
+
+/// What is sent of a symbol's number.
+pub fn sequence(number: u64) -> u32 {
+    #[expect(clippy::cast_possible_truncation, reason = "the low bits are meant")]
+    let low = number as u32;
+    low & (u32::MAX >> (32 - SEQUENCE_BITS))
+}
+
+/// The number of which `sequence` is sent that is nearest to `near`.
+pub fn nearest(near: u64, sequence: u32) -> u64 {
+    // The difference as a number with a sign, of as many bits as are sent.
+    let unused = 32 - SEQUENCE_BITS;
+    let distance = sequence.wrapping_sub(self::sequence(near)) << unused;
+    let distance = i64::from(distance.cast_signed() >> unused);
+    let number = near.wrapping_add_signed(distance);
+    // Nothing comes before number 0.
+    if distance < 0 && number > near { number.wrapping_add(1 << SEQUENCE_BITS) } else { number }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn bytes_are_as_specified() {
+        let header = Header {
+            kind: Kind::PartialPacket,
+            threshold: 3,
+            sequence: 0x02_0304,
+            token: Token::new([11, 12, 13, 14, 15, 16, 17, 18]),
+        };
+        assert_eq!(header.encode(), [0x12, 2, 3, 4, 11, 12, 13, 14, 15, 16, 17, 18]);
+    }
+
+    #[test]
+    fn what_is_no_share_is_refused() {
+        assert_eq!(Header::parse(&[0; 12]), Err(HeaderError::Length(12)));
+        assert_eq!(Header::parse(&[]), Err(HeaderError::Length(0)));
+        assert_eq!(Header::parse(&[0x30; 19]), Err(HeaderError::Kind(3)));
+    }
+
+    proptest! {
+        #[test]
+        fn a_header_that_is_read_is_the_one_written(first in 0_u8..0x30, rest: [u8; 11], share: [u8; 5]) {
+            let bytes = [&[first][..], &rest, &share].concat();
+            let (header, payload) = Header::parse(&bytes).unwrap();
+            prop_assert_eq!(&header.encode()[..], &bytes[..HEADER_LEN]);
+            prop_assert_eq!(payload, &share);
+        }
+
+        #[test]
+        fn numbers_are_found_again(near: u64, step in -0x80_0000_i64..0x80_0000) {
+            if let Some(number) = near.checked_add_signed(step) {
+                prop_assert_eq!(nearest(near, sequence(number)), number);
+            }
+        }
+    }
+}

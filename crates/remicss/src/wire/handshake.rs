@@ -1,0 +1,401 @@
+//! The four datagrams of the handshake and their bytes.
+//!
+//! A [`Datagram`] that exists is well formed, but for its proof, which is checked on the bytes (see
+//! `control/handshake/proof.rs`). Its encoding is the only one it has.
+//!
+//! | offset | length | field |
+//! |---|---|---|
+//! | 0 | 1 | kind (8 to 11) and version (2) |
+//! | 1 | 8 | nonce of the channel |
+//! | 9 | 32 | proof |
+//! | 41 | | body |
+
+use std::fmt;
+use std::ops::Range;
+
+use association::{COOKIE_LEN, Cookie, List, Message, MessageError};
+use sharing::tamper;
+use subtle::ConstantTimeEq;
+use thiserror::Error;
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+use crate::wire::datagram::MAX_CHANNELS;
+use crate::wire::keys::POINT_LEN;
+use crate::wire::tokens::TOKEN_KEY_LEN;
+
+/// The length of a nonce, in bytes.
+const NONCE_LEN: usize = 8;
+
+/// Where a datagram has its proof.
+pub(crate) const PROOF: Range<usize> = 1 + NONCE_LEN..1 + NONCE_LEN + 32;
+
+/// The length of an association message's header.
+const ASSOCIATION_HEADER: usize = association::HEADER_LEN;
+
+/// The length of a Hello and of a Cookie: who sends the first in another's name has no more sent
+/// there than they sent themselves.
+const HELLO_LEN: usize = PROOF.end + ASSOCIATION_HEADER + COOKIE_LEN;
+
+/// The length of the longest datagram of the handshake: a List of all channels there can be.
+const MAX_LEN: usize = LIST_HEAD + COOKIE_LEN * MAX_CHANNELS;
+
+/// The length of a List without its cookies.
+const LIST_HEAD: usize = PROOF.end + SECRET_LEN + ASSOCIATION_HEADER + 8;
+
+/// The high half of the first byte.
+const HELLO: u8 = 8;
+const COOKIE: u8 = 9;
+const LIST: u8 = 10;
+const CONFIRM: u8 = 11;
+
+const VERSION: u8 = 2;
+
+/// The length of one direction's points, in bytes.
+pub(crate) const POINTS_LEN: usize = MAX_CHANNELS * POINT_LEN;
+
+/// The length of one direction's points and token key, in bytes.
+pub(crate) const DIRECTION_LEN: usize = POINTS_LEN + TOKEN_KEY_LEN;
+
+/// The length of what is shared, and so of each share, in bytes.
+pub(crate) const SECRET_LEN: usize = 2 * DIRECTION_LEN + tamper::OVERHEAD;
+
+/// What a client asks a server for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    Hello,
+    List,
+}
+
+/// What a client marks one handshake on one channel with: answers have it too.
+#[derive(Clone, Copy)]
+pub struct Nonce([u8; NONCE_LEN]);
+
+/// One channel's share of the points and token keys. Secret.
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub struct KeyShare(pub(crate) Box<[u8; SECRET_LEN]>);
+
+/// A datagram of the handshake.
+#[derive(Debug)]
+pub struct Datagram {
+    /// The channel's nonce.
+    pub nonce: Nonce,
+    /// Which of the four, and what is in it.
+    pub body: Body,
+}
+
+/// What is in a datagram of the handshake.
+#[derive(Debug)]
+pub enum Body {
+    /// Client to server: a cookie is wanted.
+    Hello,
+    /// Server to client: the channel's cookie.
+    Cookie {
+        /// The server's name for the channel in this handshake.
+        cookie: Cookie,
+    },
+    /// Client to server: all cookies, the same on each channel, and a share of the points.
+    List {
+        /// The share.
+        key_share: KeyShare,
+        /// The cookies and the terms.
+        list: List,
+    },
+    /// Server to client: the list, which has come on all channels.
+    Confirm {
+        /// The list.
+        list: List,
+    },
+}
+
+/// Bytes are no datagram of the handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum DatagramError {
+    /// They are too few or too many.
+    #[error("a datagram of {0} bytes is none of the handshake's")]
+    Length(usize),
+    /// The kind is that of no handshake's datagram.
+    #[error("kind {0} is none of the handshake's")]
+    Kind(u8),
+    /// A version that this end does not speak.
+    #[error("version {0} of the handshake is not spoken here")]
+    Version(u8),
+    /// A Hello with something behind its proof.
+    #[error("a Hello's padding is not zeros")]
+    Padding,
+    /// What is inside is no message of an association.
+    #[error(transparent)]
+    Association(#[from] MessageError),
+    /// What is inside is another message of the association than belongs there.
+    #[error("the association's message is not the one that belongs here")]
+    WrongMessage,
+}
+
+impl Nonce {
+    /// A nonce of random bytes.
+    pub fn new(random: [u8; NONCE_LEN]) -> Self {
+        Self(random)
+    }
+
+    /// Its bytes.
+    pub fn bytes(self) -> [u8; NONCE_LEN] {
+        self.0
+    }
+}
+
+impl PartialEq for Nonce {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
+
+impl Eq for Nonce {}
+
+impl fmt::Debug for Nonce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Nonce(..)")
+    }
+}
+
+impl KeyShare {
+    /// A share of these bytes.
+    pub fn new(bytes: &[u8; SECRET_LEN]) -> Self {
+        let mut share = Self::zeros();
+        share.0.copy_from_slice(bytes);
+        share
+    }
+
+    /// Nothing's share, to be filled in place: what is moved leaves a copy behind.
+    pub(crate) fn zeros() -> Self {
+        Self(Box::new([0; SECRET_LEN]))
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8; SECRET_LEN] {
+        &self.0
+    }
+
+    /// Adds another share to this one. Both together say what the sum says.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.0.iter_mut().zip(other.0.iter()).for_each(|(byte, other)| *byte ^= other);
+    }
+}
+
+impl fmt::Debug for KeyShare {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeyShare(..)")
+    }
+}
+
+impl Datagram {
+    /// The datagram that `bytes` are. Whether its proof is right is another question.
+    ///
+    /// # Errors
+    /// If they are not exactly one well-formed datagram.
+    pub fn parse(bytes: &[u8]) -> Result<Self, DatagramError> {
+        let wrong_length = DatagramError::Length(bytes.len());
+        let Some((head, body)) = bytes.split_at_checked(PROOF.end) else {
+            return Err(wrong_length);
+        };
+        let (kind, version) = (head[0] >> 4, head[0] & 0x0f);
+        if !(HELLO..=CONFIRM).contains(&kind) {
+            return Err(DatagramError::Kind(kind));
+        }
+        if version != VERSION {
+            return Err(DatagramError::Version(version));
+        }
+        if bytes.len() > MAX_LEN {
+            return Err(wrong_length);
+        }
+        let nonce = Nonce(head[1..PROOF.start].try_into().map_err(|_| wrong_length)?);
+        let body = match kind {
+            HELLO => parse_hello(bytes, body)?,
+            COOKIE => match Message::parse(body)? {
+                Message::Cookie(cookie) => Body::Cookie { cookie },
+                _ => return Err(DatagramError::WrongMessage),
+            },
+            LIST => parse_list(body).ok_or(wrong_length)??,
+            _ => match Message::parse(body)? {
+                Message::Confirm(list) => Body::Confirm { list },
+                _ => return Err(DatagramError::WrongMessage),
+            },
+        };
+        Ok(Self { nonce, body })
+    }
+
+    /// The datagram's bytes, with zeros for a proof.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(MAX_LEN);
+        bytes.push(self.body.kind() << 4 | VERSION);
+        bytes.extend(self.nonce.0);
+        bytes.resize(PROOF.end, 0);
+        match &self.body {
+            Body::Hello => bytes.resize(HELLO_LEN, 0),
+            Body::Cookie { cookie } => bytes.extend(Message::Cookie(*cookie).encode()),
+            Body::List { key_share, list } => {
+                bytes.extend(key_share.bytes());
+                bytes.extend(Message::List(list.clone()).encode());
+            }
+            Body::Confirm { list } => bytes.extend(Message::Confirm(list.clone()).encode()),
+        }
+        bytes
+    }
+}
+
+impl Body {
+    fn kind(&self) -> u8 {
+        match self {
+            Self::Hello => HELLO,
+            Self::Cookie { .. } => COOKIE,
+            Self::List { .. } => LIST,
+            Self::Confirm { .. } => CONFIRM,
+        }
+    }
+}
+
+impl Request {
+    /// What bytes claim to be, if they are as long as that. Cheaper than to parse them, or to look at
+    /// their proof.
+    pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
+        let first = *bytes.first()?;
+        if first & 0x0f != VERSION {
+            return None;
+        }
+        match first >> 4 {
+            HELLO => (bytes.len() == HELLO_LEN).then_some(Self::Hello),
+            LIST => (1..=MAX_CHANNELS)
+                .any(|channels| bytes.len() == LIST_HEAD + COOKIE_LEN * channels)
+                .then_some(Self::List),
+            _ => None,
+        }
+    }
+}
+
+fn parse_hello(bytes: &[u8], body: &[u8]) -> Result<Body, DatagramError> {
+    if bytes.len() != HELLO_LEN {
+        return Err(DatagramError::Length(bytes.len()));
+    }
+    if body.iter().any(|&byte| byte != 0) {
+        return Err(DatagramError::Padding);
+    }
+    Ok(Body::Hello)
+}
+
+/// `None` if the body is too short.
+fn parse_list(body: &[u8]) -> Option<Result<Body, DatagramError>> {
+    let (key_share, message) = body.split_first_chunk::<SECRET_LEN>()?;
+    Some(match Message::parse(message) {
+        Ok(Message::List(list)) => Ok(Body::List { key_share: KeyShare::new(key_share), list }),
+        Ok(_) => Err(DatagramError::WrongMessage),
+        Err(error) => Err(error.into()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::terms::Terms;
+    use proptest::prelude::*;
+
+    fn list(n: u8) -> List {
+        let terms = Terms::new(n, 1, true).unwrap();
+        let terms = terms.wire(terms.all());
+        List::new(terms, (0..n).map(|i| Cookie::new([i; COOKIE_LEN])).collect()).unwrap()
+    }
+
+    fn datagrams(n: u8) -> Vec<Datagram> {
+        let bodies = [
+            Body::Hello,
+            Body::Cookie { cookie: Cookie::new([9; COOKIE_LEN]) },
+            Body::List { key_share: KeyShare::new(&[5; SECRET_LEN]), list: list(n) },
+            Body::Confirm { list: list(n) },
+        ];
+        bodies.map(|body| Datagram { nonce: Nonce([1, 2, 3, 4, 5, 6, 7, 8]), body }).into()
+    }
+
+    #[test]
+    fn what_is_parsed_is_what_was_written() {
+        for n in [1, 2, 16] {
+            for datagram in datagrams(n) {
+                let bytes = datagram.encode();
+                assert_eq!(Datagram::parse(&bytes).unwrap().encode(), bytes);
+                assert!(bytes.len() <= MAX_LEN);
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_are_as_specified() {
+        let [hello, cookie, list, confirm]: [Vec<u8>; 4] =
+            datagrams(2).iter().map(Datagram::encode).collect::<Vec<_>>().try_into().unwrap();
+        assert_eq!(hello[..9], [0x82, 1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!((hello.len(), cookie.len()), (65, 65));
+        assert_eq!((cookie[0], &cookie[41..46]), (0x92, &b"SNDR\x01"[..]));
+        assert_eq!((list[0], list.len()), (0xa2, 41 + 320 + 16 + 32));
+        assert_eq!((confirm[0], confirm.len()), (0xb2, 41 + 16 + 32));
+    }
+
+    #[test]
+    fn requests_have_a_length() {
+        for n in [1, 2, 16] {
+            let [hello, cookie, list, confirm]: [Vec<u8>; 4] =
+                datagrams(n).iter().map(Datagram::encode).collect::<Vec<_>>().try_into().unwrap();
+            assert_eq!(Request::of(&hello), Some(Request::Hello));
+            assert_eq!(Request::of(&list), Some(Request::List));
+            assert_eq!((Request::of(&cookie), Request::of(&confirm)), (None, None));
+            for request in [hello, list] {
+                assert_eq!(Request::of(&request[..request.len() - 1]), None);
+                assert_eq!(Request::of(&[&request[..], &[0]].concat()), None);
+                assert_eq!(Request::of(&[&[request[0] + 1], &request[1..]].concat()), None);
+            }
+        }
+        assert_eq!(Request::of(&[0xa2; LIST_HEAD]), None);
+        assert_eq!(Request::of(&[0xa2; MAX_LEN + COOKIE_LEN]), None);
+        assert_eq!(Request::of(&[]), None);
+    }
+
+    #[test]
+    fn what_does_not_belong_there_is_refused() {
+        let all = datagrams(2);
+        let hello = all[0].encode();
+        let changed = |place: usize, value: u8| {
+            let mut bytes = hello.clone();
+            bytes[place] = value;
+            Datagram::parse(&bytes).unwrap_err()
+        };
+        assert_eq!(changed(0, 0x72), DatagramError::Kind(7));
+        assert_eq!(changed(0, 0xc2), DatagramError::Kind(12));
+        assert_eq!(changed(0, 0x81), DatagramError::Version(1));
+        assert_eq!(changed(64, 1), DatagramError::Padding);
+        assert_eq!(Datagram::parse(&[0x82; 41]).unwrap_err(), DatagramError::Length(41));
+        assert_eq!(Datagram::parse(&[]).unwrap_err(), DatagramError::Length(0));
+        let mut confirm = all[3].encode();
+        confirm[PROOF.end + 5] = 2;
+        assert_eq!(Datagram::parse(&confirm).unwrap_err(), DatagramError::WrongMessage);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_read_has_one_encoding(
+            which in 0_usize..4, n in 1_u8..4,
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
+            cut in any::<prop::sample::Index>(), whole: bool,
+        ) {
+            let mut bytes = datagrams(n)[which].encode();
+            for (place, value) in changes {
+                let place = place.index(bytes.len());
+                bytes[place] = value;
+            }
+            if !whole {
+                bytes.truncate(cut.index(bytes.len()));
+            }
+            if let Ok(datagram) = Datagram::parse(&bytes) {
+                bytes[PROOF].fill(0);
+                prop_assert_eq!(datagram.encode(), bytes);
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..1000)) {
+            let _ = Datagram::parse(&bytes);
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! What the option bits of the association's terms say: how many channels the tunnel has, which of them
+//! are in the association, and whether symbols have tags.
+//!
+//! | bits | meaning |
+//! |---|---|
+//! | 0 | 1: no tags |
+//! | 8 to 12 | n, the number of channels that are configured |
+//! | 16 to 31 | the channels that are in: bit 16 + i for channel i |
+//!
+//! All others are 0. The association binds them like all of its terms, so both ends agree on which
+//! channels are in.
+
+use model::Subset;
+
+use crate::wire::datagram::MAX_CHANNELS;
+
+const NO_TAGS: u32 = 1;
+const CHANNELS_SHIFT: u32 = 8;
+const CHANNELS: u32 = 0x1f << CHANNELS_SHIFT;
+const MEMBERS_SHIFT: u32 = 16;
+
+/// What the option bits say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Options {
+    /// Whether symbols have tags.
+    pub(crate) tags: bool,
+    /// How many channels are configured: n.
+    pub(crate) channels: u8,
+    /// Those of them that are in the association.
+    pub(crate) members: Subset,
+}
+
+impl Options {
+    /// The bits.
+    pub(crate) fn encode(self) -> u32 {
+        let members = self.members.iter().fold(0, |bits, channel| bits | 1 << channel);
+        let tags = if self.tags { 0 } else { NO_TAGS };
+        tags | u32::from(self.channels) << CHANNELS_SHIFT | members << MEMBERS_SHIFT
+    }
+
+    /// What the bits say, if they say something: no bit has another meaning, and the members are among
+    /// the channels.
+    pub(crate) fn parse(bits: u32) -> Option<Self> {
+        let channels = u8::try_from((bits & CHANNELS) >> CHANNELS_SHIFT).ok()?;
+        let members = bits >> MEMBERS_SHIFT;
+        let members: Subset = (0..MAX_CHANNELS).filter(|i| members >> i & 1 == 1).collect();
+        let options = Self { tags: bits & NO_TAGS == 0, channels, members };
+        let is_one = options.encode() == bits
+            && (1..=MAX_CHANNELS).contains(&usize::from(channels))
+            && Subset::first(channels.into()).includes(members);
+        is_one.then_some(options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_are_as_specified() {
+        let members = [0, 2].into_iter().collect();
+        let options = Options { tags: false, channels: 3, members };
+        assert_eq!(options.encode(), 0x0005_0301);
+        assert_eq!(Options::parse(0x0005_0301), Some(options));
+        let all = Options { tags: true, channels: 16, members: Subset::first(16) };
+        assert_eq!(all.encode(), 0xffff_1000);
+        assert_eq!(Options::parse(0xffff_1000), Some(all));
+    }
+
+    #[test]
+    fn bits_without_meaning_are_refused() {
+        for bits in [0x0005_0302, 0x0005_2301, 0x0008_0300, 0x0000_0000, 0x0001_1100] {
+            assert_eq!(Options::parse(bits), None, "{bits:#010x}");
+        }
+    }
+}

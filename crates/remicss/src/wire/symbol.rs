@@ -1,0 +1,190 @@
+//! What is inside the sharing: a symbol's layout, and the tag that says that nobody changed it.
+//!
+//! ```text
+//! previous (1) | packets, or a control message | tag (8)
+//! ```
+//!
+//! Promise and proof are in `docs/protocols/remicss.md`, "The tag".
+
+use sharing::keyed::{Hash, TAG_LEN};
+use thiserror::Error;
+
+use crate::wire::datagram::Kind;
+use crate::wire::datagram::MAX_CHANNELS;
+use crate::wire::keys::Points;
+
+/// The longest symbol without its tag, in bytes: its length is 16 bits under the tag.
+pub const MAX_SYMBOL_LEN: usize = 65_535;
+
+/// What a symbol holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inside<'a> {
+    /// How many numbers before this one its flow's last symbol was; 0 if none that matters, 255 for
+    /// 255 or more.
+    pub previous: u8,
+    /// IP packets, one behind the other, or a control message.
+    pub content: &'a [u8],
+}
+
+/// A symbol is not what was sent under this kind, threshold and sequence, or none at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the symbol's tag does not fit")]
+pub struct Tampered;
+
+/// Makes and checks the tags of one direction, each threshold's at a point of its own. Without
+/// points there are no tags.
+pub struct Tagger(Option<Vec<Hash>>);
+
+impl Tagger {
+    /// For the points of a direction.
+    pub fn new(points: Option<&Points>) -> Self {
+        let thresholds = (1..).take(MAX_CHANNELS);
+        Self(points.map(|points| thresholds.map(|k| Hash::new(points.of(k))).collect()))
+    }
+
+    /// How many bytes a tag takes: 8, or 0 if there are none.
+    pub fn tag_len(&self) -> usize {
+        if self.0.is_some() { TAG_LEN } else { 0 }
+    }
+
+    /// Appends the tag to a symbol, which has its first byte and its content.
+    ///
+    /// # Panics
+    /// If the symbol is longer than [`MAX_SYMBOL_LEN`], or the threshold not from 1 to
+    /// [`MAX_CHANNELS`].
+    pub fn seal(&self, kind: Kind, threshold: u8, sequence: u32, symbol: &mut Vec<u8>) {
+        let Some(hashes) = &self.0 else { return };
+        let last =
+            last_block(symbol.len(), kind, threshold, sequence).expect("symbols fit 16 bits");
+        let tag = hashes[usize::from(threshold) - 1].tag(symbol, last);
+        symbol.extend_from_slice(&tag);
+    }
+
+    /// What a joined symbol holds.
+    ///
+    /// # Errors
+    /// If its tag does not fit kind, threshold, sequence and bytes, or it is too short or too long
+    /// for any.
+    pub fn open<'a>(
+        &self,
+        kind: Kind,
+        threshold: u8,
+        sequence: u32,
+        symbol: &'a [u8],
+    ) -> Result<Inside<'a>, Tampered> {
+        let message = match &self.0 {
+            None => symbol,
+            Some(hashes) => {
+                let hash = hashes.get(usize::from(threshold).wrapping_sub(1)).ok_or(Tampered)?;
+                let (message, tag) = symbol.split_last_chunk::<TAG_LEN>().ok_or(Tampered)?;
+                let last = last_block(message.len(), kind, threshold, sequence).ok_or(Tampered)?;
+                hash.verify(message, last, *tag).map_err(|_| Tampered)?;
+                message
+            }
+        };
+        let (&previous, content) = message.split_first().ok_or(Tampered)?;
+        Ok(Inside { previous, content })
+    }
+}
+
+/// The block B: all that the tag covers beside the bytes. `None` if the symbol is too long.
+fn last_block(len: usize, kind: Kind, threshold: u8, sequence: u32) -> Option<u64> {
+    let len = u16::try_from(len).ok()?;
+    Some(
+        u64::from(sequence) << 32
+            | u64::from(threshold) << 24
+            | u64::from(kind as u8) << 16
+            | u64::from(len),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn points() -> Points {
+        Points::new(&std::array::from_fn(|k| [0xA0 + u8::try_from(k).unwrap(); 8]))
+    }
+
+    fn kinds() -> impl Strategy<Value = Kind> {
+        prop::sample::select(vec![Kind::Packet, Kind::PartialPacket, Kind::Control])
+    }
+
+    /// A point of x^0 = 1 makes the tag the sum of all blocks.
+    #[test]
+    fn blocks_are_as_specified() {
+        let one = Tagger::new(Some(&Points::new(&[[1, 0, 0, 0, 0, 0, 0, 0]; MAX_CHANNELS])));
+        let mut symbol = vec![1, 2, 3, 4, 5, 6, 7, 8, 0x10, 0x20];
+        one.seal(Kind::Control, 3, 0xAABB_CCDD, &mut symbol);
+        let blocks = [
+            [1, 2, 3, 4, 5, 6, 7, 8],
+            [0x10, 0x20, 0, 0, 0, 0, 0, 0],
+            // The length, the kind, k and the sequence.
+            [10, 0, 2, 3, 0xDD, 0xCC, 0xBB, 0xAA],
+        ];
+        let sum = blocks.map(u64::from_le_bytes).iter().fold(0, |sum, block| sum ^ block);
+        assert_eq!(symbol[10..], sum.to_le_bytes());
+    }
+
+    #[test]
+    fn without_points_there_is_no_tag() {
+        let none = Tagger::new(None);
+        let mut symbol = vec![7, 1, 2];
+        none.seal(Kind::Packet, 1, 5, &mut symbol);
+        assert_eq!((symbol.len(), none.tag_len()), (3, 0));
+        let inside = Inside { previous: 7, content: &[1, 2][..] };
+        assert_eq!(none.open(Kind::Packet, 1, 5, &symbol), Ok(inside));
+        assert_eq!(none.open(Kind::Packet, 1, 5, &[]), Err(Tampered));
+    }
+
+    #[test]
+    fn what_is_no_symbol_is_refused() {
+        let tagger = Tagger::new(Some(&points()));
+        for len in [0, 1, 7, 8, 70_000] {
+            assert_eq!(tagger.open(Kind::Packet, 1, 0, &vec![0; len]), Err(Tampered));
+        }
+        for threshold in [0, 17, 255] {
+            assert_eq!(tagger.open(Kind::Packet, threshold, 0, &[0; 20]), Err(Tampered));
+        }
+        // A tag alone, with no first byte before it.
+        let mut nothing = Vec::new();
+        tagger.seal(Kind::Packet, 1, 0, &mut nothing);
+        assert_eq!(tagger.open(Kind::Packet, 1, 0, &nothing), Err(Tampered));
+    }
+
+    proptest! {
+        #[test]
+        fn only_what_was_sealed_opens(
+            content in prop::collection::vec(any::<u8>(), 0..80),
+            kind in kinds(), threshold in 1..=16_u8, sequence: u32,
+            other_kind in kinds(), other_threshold in 1..=16_u8, other_sequence: u32,
+            place: prop::sample::Index, bit in 0..8_u8,
+        ) {
+            let tagger = Tagger::new(Some(&points()));
+            let mut symbol = [&[9][..], &content].concat();
+            tagger.seal(kind, threshold, sequence, &mut symbol);
+            let inside = Inside { previous: 9, content: &content };
+            prop_assert_eq!(tagger.open(kind, threshold, sequence, &symbol), Ok(inside));
+            let header = (kind, threshold, sequence);
+            for (kind, threshold, sequence) in [
+                (other_kind, threshold, sequence),
+                (kind, other_threshold, sequence),
+                (kind, threshold, other_sequence),
+            ] {
+                if (kind, threshold, sequence) != header {
+                    let opened = tagger.open(kind, threshold, sequence, &symbol);
+                    prop_assert_eq!(opened, Err(Tampered));
+                }
+            }
+            prop_assert_eq!(
+                tagger.open(kind, threshold, sequence, &symbol[..symbol.len() - 1]),
+                Err(Tampered)
+            );
+            let place = place.index(symbol.len());
+            symbol[place] ^= 1 << bit;
+            prop_assert_eq!(tagger.open(kind, threshold, sequence, &symbol), Err(Tampered));
+        }
+    }
+}
