@@ -6,7 +6,6 @@
 mod accuracy;
 mod datagrams;
 mod flow;
-mod rattan;
 mod round_trips;
 
 use std::collections::BTreeMap;

@@ -43,14 +43,6 @@ impl Host {
         Ok(host)
     }
 
-    /// The host of a network namespace that another program has made.
-    ///
-    /// # Errors
-    /// When there is none at `path`.
-    pub(crate) fn at(name: &str, path: &Path) -> io::Result<Self> {
-        Ok(Self { name: name.to_owned(), namespace: File::open(path)?.into(), has_ipv6: false })
-    }
-
     /// Gives it IPv6. From now on its links have beside each address `a.b.c.d` also `fd00::a.b.c.d`.
     ///
     /// # Errors

@@ -16,7 +16,6 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::datagrams::{Arrivals, Receiver, Sender};
-use super::rattan::{self, Rattan};
 use super::{Driver, Values, options};
 use crate::link::{Conditions, Direction};
 use crate::network::Network;
@@ -42,8 +41,6 @@ pub(super) const DRIVER: Driver = Driver {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Options {
-    /// Whose link is measured: this network's, or one that is made like it by another emulator.
-    emulator: Emulator,
     /// Packets for the delay, one a millisecond.
     delays: u32,
     /// Packets for the loss.
@@ -54,16 +51,8 @@ struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { emulator: Emulator::Sunder, delays: 1000, losses: 0, rate_s: 0.0 }
+        Self { delays: 1000, losses: 0, rate_s: 0.0 }
     }
-}
-
-/// Who emulates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Emulator {
-    Sunder,
-    Rattan,
 }
 
 /// The headers of an IPv4 packet with a datagram.
@@ -82,7 +71,7 @@ const MOST: u32 = 10_000_000;
 const LONGEST_S: f64 = 60.0;
 
 fn check(table: &toml::Table) -> Result<(), String> {
-    let Options { delays, losses, rate_s, .. } = options(table)?;
+    let Options { delays, losses, rate_s } = options(table)?;
     if delays.max(losses) > MOST {
         return Err(format!("delays and losses must be {MOST} packets at most"));
     }
@@ -98,17 +87,8 @@ fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
     let [from, to] = ends.map(|end| network.host(end));
     let (Some(from), Some(to)) = (from, to) else { return Err("the link has no hosts".into()) };
     let address = network.address(to.name(), link).ok_or("the link has no address")?;
-    let address = SocketAddr::new(address.into(), 9000);
+    let mut address = SocketAddr::new(address.into(), 9000);
     let conditions = network.conditions(link, Direction::Forward).ok_or("the link is gone")?;
-
-    let rattan = match options.emulator {
-        Emulator::Sunder => None,
-        Emulator::Rattan => Some(Rattan::start(&conditions)?),
-    };
-    let ([from, to], mut address) = match &rattan {
-        None => ([from, to], address),
-        Some(rattan) => (rattan.hosts.each_ref(), SocketAddr::new(rattan::RIGHT.into(), 9000)),
-    };
 
     let mut run = |flow: Flow| {
         // A port for each flow: what is late of one is not taken for the next one's.

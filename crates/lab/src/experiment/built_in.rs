@@ -1,9 +1,8 @@
 //! The experiments that come with this crate.
 
 /// The name and the text of each.
-const ALL: [(&str, &str); 17] = [
+const ALL: [(&str, &str); 16] = [
     ("links", include_str!("../../experiments/links.toml")),
-    ("links-beside-rattan", include_str!("../../experiments/links-beside-rattan.toml")),
     ("capacity", include_str!("../../experiments/capacity.toml")),
     ("capacity-tcp", include_str!("../../experiments/capacity-tcp.toml")),
     ("channels", include_str!("../../experiments/channels.toml")),
