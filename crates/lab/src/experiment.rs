@@ -17,7 +17,6 @@ mod predict;
 mod programs;
 mod range;
 mod results;
-mod room;
 mod run;
 mod summary;
 mod sweep;
@@ -33,7 +32,6 @@ use thiserror::Error;
 use toml::Table;
 
 pub use built_in::built_in;
-pub use file::text;
 pub use journal::Record;
 pub use machine::Machine;
 pub use results::{Metric, Results};
@@ -43,7 +41,6 @@ pub use summary::{Spread, Statistic, Summary};
 use crate::trial::Trial;
 use file::File;
 use plot::Plot;
-use room::Together;
 use sweep::{Combination, Sweep};
 use template::Filled;
 
@@ -125,11 +122,10 @@ impl Experiment {
         content.check()?;
         let (repetitions, statistic) = (content.repetitions(), content.statistic());
         let sweep = Sweep::new(&content.sweep)?;
-        let together = Together::new();
         let mut points = Vec::new();
         for combination in sweep.combinations(MOST_TRIALS / repetitions)? {
             let said = combination.said();
-            let point = Point::new(&content, &sweep, combination, &together);
+            let point = Point::new(&content, &sweep, combination);
             points.push(point.map_err(|problem| problem.with(&said))?);
         }
         let metrics = metrics(&content, &points)?;
@@ -197,14 +193,8 @@ impl Experiment {
 }
 
 impl Point {
-    fn new(
-        file: &File,
-        sweep: &Sweep,
-        combination: Combination,
-        together: &Together,
-    ) -> Result<Self, Problem> {
-        let Filled { trial, combination, programs } =
-            template::trial(file, sweep, combination, together)?;
+    fn new(file: &File, sweep: &Sweep, combination: Combination) -> Result<Self, Problem> {
+        let Filled { trial, combination, programs } = template::trial(file, sweep, combination)?;
         let predictions = predict::all(&file.predict, &trial, &combination)?;
         Ok(Self { combination, trial, programs, predictions })
     }

@@ -267,7 +267,7 @@ fn is_file(asked: &Path) -> bool {
 /// The experiment of a name, or in a file.
 fn read(asked: &Path) -> Result<Experiment, Failure> {
     if is_file(asked) {
-        let text = experiment::text(asked).map_err(|error| match error.kind() {
+        let text = fs::read_to_string(asked).map_err(|error| match error.kind() {
             ErrorKind::NotFound | ErrorKind::NotADirectory => {
                 Failure::Usage(format!("no such file: {}; check its name", asked.display()))
             }

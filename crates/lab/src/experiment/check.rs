@@ -10,34 +10,27 @@ use crate::driver;
 use crate::link::Conditions;
 use crate::trial::{HostPlan, LinkPlan, MeasurePlan, ProgramPlan, Trial, ValuePlan};
 
-/// The most hosts, each of which is a namespace.
-const MOST_HOSTS: usize = 100;
-
 /// The longest name of a file, in bytes. A tap's begins with the trial's number as well.
-const LONGEST_FILE_NAME: usize = 200;
+const MAX_FILE_NAME_LEN: usize = 200;
 
 /// The longest name of an interface, which a link's is.
-const LONGEST_NAME: usize = 15;
+const MAX_INTERFACE_NAME_LEN: usize = 15;
 
-/// The most links, each of which has threads of its own.
-const MOST_LINKS: usize = 100;
+/// The most links: each has a network of its own, 10.0.i.0/24.
+const MAX_LINKS: usize = 100;
 
 /// The longest time of a measurement: a day.
-const LONGEST_S: f64 = 86_400.0;
+const MAX_TIMEOUT_S: f64 = 86_400.0;
 
 /// Checks all but the programs, and whether links join hosts that there are.
 pub(super) fn trial(trial: &Trial) -> Result<(), Problem> {
-    if trial.hosts.len() > MOST_HOSTS {
-        let what = format!("are {}, more than {MOST_HOSTS}; leave some out", trial.hosts.len());
-        return Err(Problem::new("hosts", what));
-    }
     for (name, host) in &trial.hosts {
         let key = format!("hosts.{name}");
         check_name(&key, name)?;
         check_parameters(&key, host)?;
     }
-    if trial.links.len() > MOST_LINKS {
-        let what = format!("are {}, more than {MOST_LINKS}; leave some out", trial.links.len());
+    if trial.links.len() > MAX_LINKS {
+        let what = format!("are {}, more than {MAX_LINKS}; leave some out", trial.links.len());
         return Err(Problem::new("links", what));
     }
     let mut taps = BTreeSet::new();
@@ -93,11 +86,12 @@ pub(super) fn program(
 
 fn check_name(key: &str, name: &str) -> Result<(), Problem> {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    if (1..=LONGEST_NAME).contains(&name.len()) && name.chars().all(plain) && name != "lo" {
+    if (1..=MAX_INTERFACE_NAME_LEN).contains(&name.len()) && name.chars().all(plain) && name != "lo"
+    {
         return Ok(());
     }
     let what = format!(
-        "cannot be an interface's name; use at most {LONGEST_NAME} of a-z, 0-9 and -, and not lo"
+        "cannot be an interface's name; use at most {MAX_INTERFACE_NAME_LEN} of a-z, 0-9 and -, and not lo"
     );
     Err(Problem::new(key, what))
 }
@@ -160,7 +154,7 @@ fn check_tap<'a>(
 
 fn check_measure(measure: &MeasurePlan, hosts: &BTreeMap<String, HostPlan>) -> Result<(), Problem> {
     if let Some(timeout_s) = measure.timeout_s
-        && !(timeout_s > 0.0 && timeout_s <= LONGEST_S)
+        && !(timeout_s > 0.0 && timeout_s <= MAX_TIMEOUT_S)
     {
         let what =
             format!("{} cannot be; it must be above 0 and at most 86400", written(timeout_s));
@@ -275,7 +269,7 @@ fn check_command(key: &str, run: &[String]) -> Result<(), Problem> {
 
 /// Whether a file in a directory can have the name, without being hidden or another directory's.
 fn is_file_name(name: &str) -> bool {
-    (1..=LONGEST_FILE_NAME).contains(&name.len())
+    (1..=MAX_FILE_NAME_LEN).contains(&name.len())
         && !name.starts_with('.')
         && !name.contains(['/', '\0'])
 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -14,7 +14,6 @@ use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
-use super::file::regular_file;
 use super::{Experiment, Machine, RunError};
 use crate::perform::is_late;
 
@@ -152,12 +151,16 @@ fn open_file(path: &Path) -> io::Result<File> {
     };
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
-    let opened = regular_file(&mut options, path, libc::O_NOFOLLOW);
-    let file = opened.map_err(|error| match error.raw_os_error() {
+    // Without waiting for whoever is at the other end of a pipe.
+    options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_NOFOLLOW);
+    let file = options.open(path).map_err(|error| match error.raw_os_error() {
         Some(libc::ELOOP) => other("is a link to another file"),
         _ => error,
     })?;
     let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::other("it is not a regular file; name another, or remove it"));
+    }
     if metadata.nlink() > 1 {
         return Err(other("has another name elsewhere"));
     }

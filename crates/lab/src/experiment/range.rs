@@ -25,8 +25,8 @@ enum Bound {
     Key(String),
 }
 
-/// The most values.
-const MOST: f64 = 10_000.0;
+/// The most values; more are a mistake in the step.
+const MAX_VALUES: f64 = 10_000.0;
 
 /// A last step may be this part of one beyond the end: what rounding costs.
 const ROUNDING: f64 = 1e-6;
@@ -51,10 +51,10 @@ impl Range {
         let from = self.from.value(&format!("{at}.from"), swept)?;
         let to = self.to.value(&format!("{at}.to"), swept)?;
         let steps = ((to - from) / self.step + ROUNDING).floor();
-        if steps >= MOST {
+        if steps >= MAX_VALUES {
             return Err(Problem::new(
                 at,
-                format!("has more than {MOST} values; give larger steps"),
+                format!("has more than {MAX_VALUES} values; give larger steps"),
             ));
         }
         #[expect(clippy::cast_possible_truncation, reason = "at most 10,000")]

@@ -1,6 +1,5 @@
 //! A trial from an experiment's file: each placeholder gives way to its value.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::path::Path;
@@ -9,7 +8,6 @@ use std::sync::Arc;
 use toml::{Table, Value};
 
 use super::file::{File, read};
-use super::room::{MOST_DEPTH, Room, Together, depth};
 use super::run::files;
 use super::sweep::{Combination, Sweep};
 use super::value::text;
@@ -25,21 +23,15 @@ pub(super) struct Filled {
     pub(super) programs: Vec<usize>,
 }
 
-/// The trial for a combination, checked. It takes its room from what all trials have `together`.
+/// The trial for a combination, checked.
 pub(super) fn trial(
     file: &File,
     sweep: &Sweep,
     mut combination: Combination,
-    together: &Together,
 ) -> Result<Filled, Problem> {
-    let mut scope = Scope::new(&combination.swept, file, Room::new(together))?;
+    let mut scope = Scope::new(&combination.swept, file)?;
     for (key, sets) in &mut combination.sets {
         let filled = scope.fill_table(key, sets)?;
-        if let Some((name, _)) = filled.iter().find(|(_, value)| depth(value) > MOST_DEPTH) {
-            let what =
-                format!("has more than {MOST_DEPTH} lists within each other; leave some out");
-            return Err(Problem::new(format!("{key}.{name}"), what));
-        }
         scope.values.extend(filled.clone());
         *sets = Arc::new(filled);
     }
@@ -83,10 +75,9 @@ fn is_for(
 }
 
 /// What placeholders stand for.
-struct Scope<'a> {
+struct Scope {
     /// By name.
     values: BTreeMap<String, Value>,
-    room: Room<'a>,
 }
 
 /// A part of a text.
@@ -95,22 +86,18 @@ enum Piece<'a> {
     Placeholder(&'a str),
 }
 
-impl<'a> Scope<'a> {
+impl Scope {
     /// What is known before anything is filled in.
-    fn new(swept: &Table, file: &File, room: Room<'a>) -> Result<Self, Problem> {
+    fn new(swept: &Table, file: &File) -> Result<Self, Problem> {
         let mut values: BTreeMap<String, Value> = swept.clone().into_iter().collect();
         values.extend(addresses(file)?);
         values.insert("files".into(), path(&files()));
         let sunder = env::current_exe().unwrap_or_else(|_| "sunder".into());
         values.insert("sunder".into(), path(&sunder));
-        Ok(Self { values, room })
+        Ok(Self { values })
     }
 
     fn fill_table(&self, key: &str, table: &Table) -> Result<Table, Problem> {
-        let names = table.keys().map(String::len).sum();
-        let room = self.room.items(table.len()).and_then(|()| self.room.text(names));
-        let at = if key.is_empty() { "the file" } else { key };
-        room.map_err(|what| Problem::new(at, what))?;
         let filled = table.iter().map(|(name, value)| {
             let at = if key.is_empty() { name.clone() } else { format!("{key}.{name}") };
             let value = self.fill(&at, value)?;
@@ -125,7 +112,6 @@ impl<'a> Scope<'a> {
         match value {
             Value::String(text) => self.fill_text(text).map_err(|what| Problem::new(key, what)),
             Value::Array(items) => {
-                self.room.items(items.len()).map_err(|what| Problem::new(key, what))?;
                 let items = items.iter().enumerate();
                 let items = items.map(|(i, item)| self.fill(&format!("{key}[{i}]"), item));
                 Ok(Value::Array(items.collect::<Result<_, _>>()?))
@@ -138,18 +124,14 @@ impl<'a> Scope<'a> {
     fn fill_text(&self, said: &str) -> Result<Value, String> {
         let pieces = pieces(said)?;
         if let [Piece::Placeholder(name)] = pieces[..] {
-            let value = self.value(name)?;
-            self.room.value(value)?;
-            return Ok(value.clone());
+            return self.value(name).cloned();
         }
         let mut filled = String::new();
         for piece in pieces {
-            let text = match piece {
-                Piece::Text(text) => Cow::Borrowed(text),
-                Piece::Placeholder(name) => self.text(name)?.into(),
-            };
-            self.room.text(text.len())?;
-            filled.push_str(&text);
+            match piece {
+                Piece::Text(text) => filled.push_str(text),
+                Piece::Placeholder(name) => filled.push_str(&self.text(name)?),
+            }
         }
         Ok(Value::String(filled))
     }
