@@ -7,42 +7,38 @@
 //! [docs/formats/experiment.md](../../../docs/formats/experiment.md) describes the files.
 
 mod built_in;
-mod check;
-pub(crate) mod file;
-mod journal;
-mod machine;
-pub(crate) mod optimal;
-mod plot;
-mod predict;
-mod programs;
-mod range;
-mod results;
+mod columns;
+mod error;
+mod file;
 mod run;
-mod summary;
-mod sweep;
-mod template;
+mod statistic;
 mod value;
 
 use std::collections::BTreeMap;
 use std::iter::repeat_with;
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use thiserror::Error;
 use toml::Table;
 
 pub use built_in::built_in;
-pub use journal::Record;
-pub use machine::Machine;
-pub use results::{Metric, Results};
-pub use run::{RunError, Status, run, run_with};
-pub use summary::{Spread, Statistic, Summary};
+pub use error::{ExperimentError, RunError};
+pub use run::journal::Record;
+pub use run::machine::Machine;
+pub use run::results::Results;
+pub use run::summary::Summary;
+pub use run::{Status, run, run_with};
+pub use statistic::{Spread, Statistic};
 
 use crate::trial::Trial;
+use error::Problem;
 use file::File;
-use plot::Plot;
-use sweep::{Combination, Sweep};
-use template::Filled;
+use file::plot::{self, Plot};
+use file::predict;
+use file::programs;
+use file::sweep::{Combination, Sweep};
+use file::template::{self, Filled};
 
 /// An experiment, checked.
 #[derive(Debug)]
@@ -80,30 +76,28 @@ struct Point {
     predictions: BTreeMap<String, f64>,
 }
 
-/// What is wrong with an experiment's file, in one line: where, what, and what to do.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{file}: {key}: {problem}")]
-pub struct ExperimentError {
-    /// The file.
-    pub file: String,
-    /// The key, such as `links.a.both.loss`, or the line.
-    pub key: String,
-    /// What is wrong with it, and what to do.
-    pub problem: String,
+/// A quantity that is measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Metric {
+    /// Its name.
+    pub name: String,
+    /// What it is measured in; empty if that was not said.
+    pub unit: String,
 }
 
-/// The same, as long as nobody has said which file it is.
-#[derive(Debug)]
-struct Problem {
-    key: String,
-    what: String,
+impl Metric {
+    /// Its name, and what it is measured in.
+    pub fn label(&self) -> String {
+        if self.unit.is_empty() {
+            self.name.clone()
+        } else {
+            format!("{}, {}", self.name, self.unit)
+        }
+    }
 }
 
 /// The most trials, of which each takes seconds.
-const MOST_TRIALS: usize = 100_000;
-
-/// The most letters of a key, and of each word that is said of it.
-const LONGEST: usize = 100;
+const MAX_TRIALS: usize = 100_000;
 
 impl Experiment {
     /// Reads an experiment from the text of `file`, whose name it takes.
@@ -123,14 +117,14 @@ impl Experiment {
         let (repetitions, statistic) = (content.repetitions(), content.statistic());
         let sweep = Sweep::new(&content.sweep)?;
         let mut points = Vec::new();
-        for combination in sweep.combinations(MOST_TRIALS / repetitions)? {
+        for combination in sweep.combinations(MAX_TRIALS / repetitions)? {
             let said = combination.said();
             let point = Point::new(&content, &sweep, combination);
             points.push(point.map_err(|problem| problem.with(&said))?);
         }
         let metrics = metrics(&content, &points)?;
         let keys = sweep.keys();
-        results::check_columns(&keys, &metrics)?;
+        columns::check(&keys, &metrics)?;
         predict::check(&content.predict, &metrics)?;
         let plots = plot::check(content.plots, &sweep, &metrics, &points)?;
         Ok(Self {
@@ -205,29 +199,6 @@ impl Point {
     }
 }
 
-impl Problem {
-    fn new(key: impl Into<String>, what: impl Into<String>) -> Self {
-        Self { key: key.into(), what: what.into() }
-    }
-
-    /// Says for which values of the swept keys it is one.
-    fn with(self, point: &str) -> Self {
-        let what =
-            if point.is_empty() { self.what } else { format!("{} (with {point})", self.what) };
-        Self { what, ..self }
-    }
-
-    fn of(self, file: &str) -> ExperimentError {
-        let line = |text: &str| text.split(char::is_control).collect::<Vec<_>>().join(" ");
-        let words = |text: String| {
-            text.split(' ').map(|word| short(word, LONGEST)).collect::<Vec<_>>().join(" ")
-        };
-        let key = short(&line(&self.key), LONGEST);
-        let problem = short(&words(line(&self.what)), 5 * LONGEST);
-        ExperimentError { file: line(file), key, problem }
-    }
-}
-
 /// What is measured, in the file's order.
 fn metrics(file: &File, points: &[Point]) -> Result<Vec<Metric>, Problem> {
     let Some(names) = file.measure.get("values").and_then(toml::Value::as_table) else {
@@ -239,17 +210,6 @@ fn metrics(file: &File, points: &[Point]) -> Result<Vec<Metric>, Problem> {
         values.map(|value| value.unit.clone()).unwrap_or_default()
     };
     Ok(names.keys().map(|name| Metric { name: name.clone(), unit: unit(name) }).collect())
-}
-
-/// A text of so many letters at most: its beginning and its end.
-fn short(text: &str, most: usize) -> String {
-    let letters: Vec<char> = text.chars().collect();
-    if letters.len() <= most {
-        return text.to_owned();
-    }
-    let part = most / 2;
-    let (start, end) = (&letters[..part], &letters[letters.len() - part..]);
-    start.iter().chain(&['\u{2026}']).chain(end).collect()
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -9,23 +9,20 @@
 #![allow(clippy::cast_precision_loss, reason = "counts and times are far below 2^52")]
 
 pub mod capture;
-mod driver;
-pub mod eavesdrop;
-mod end;
+mod channel_model;
+mod clock;
 pub mod experiment;
 mod host;
 mod link;
 mod network;
 mod perform;
-mod program;
 pub mod sandbox;
 mod search;
-mod tap;
 mod trial;
 
 pub use experiment::{Experiment, ExperimentError};
 pub use host::Host;
 pub use link::{Conditions, Counts, Direction, ImpossibleCondition, Lateness, Link, LinkOptions};
 pub use network::{Network, NetworkError};
-pub use perform::{Measured, Place, TrialError, perform};
-pub use trial::{HostPlan, LinkPlan, MeasurePlan, ProgramPlan, Trial, ValuePlan};
+pub use perform::{Measured, TrialError, perform};
+pub use trial::{HostPlan, LinkPlan, MeasurePlan, Place, ProgramPlan, Trial, ValuePlan};

@@ -5,9 +5,10 @@
 //! clock; this file knows both and decides nothing.
 
 mod conditions;
+mod device;
 mod fate;
 mod line;
-pub(crate) mod time;
+mod tap;
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -25,11 +26,11 @@ use tun::Frame;
 pub use conditions::{Conditions, ImpossibleCondition};
 pub use line::Counts;
 
-use crate::end::End;
+use crate::clock::now;
 use crate::host::Host;
-use crate::tap::Tap;
+use device::LinkDevice;
 use line::Line;
-use time::now;
+use tap::Tap;
 
 /// How many packets are read from one end, or handed to it, before the other gets its turn.
 const TURN: usize = 64;
@@ -108,7 +109,7 @@ impl Link {
                 .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         }
         let attach = |i: usize| {
-            let end = hosts[i].run(|| End::new(options.name))??;
+            let end = hosts[i].run(|| LinkDevice::new(options.name))??;
             let address = options.addresses[i];
             hosts[i].set_up(options.name, address, options.mtu, options.congestion)?;
             Ok::<_, io::Error>(end)
@@ -197,7 +198,7 @@ impl Shared {
 }
 
 /// Carries packets between two devices until the link is cut. Returns the tap.
-fn carry(mut ends: [End; 2], shared: &Shared, tap: Option<Tap>) -> Option<Tap> {
+fn carry(mut ends: [LinkDevice; 2], shared: &Shared, tap: Option<Tap>) -> Option<Tap> {
     // By default the kernel wakes a thread up to 50 µs late, so that it can wake several at once.
     // Should it refuse, the lateness shows.
     let _ = set_current_timer_slack(NonZero::new(1));
@@ -223,7 +224,7 @@ fn carry(mut ends: [End; 2], shared: &Shared, tap: Option<Tap>) -> Option<Tap> {
 }
 
 /// Takes what the kernel sends. The state is not locked while the kernel works.
-fn receive(end: &mut End, shared: &Shared, line: usize) {
+fn receive(end: &mut LinkDevice, shared: &Shared, line: usize) {
     for _ in 0..TURN {
         // A device that fails has nothing to send.
         let Ok(Some(frame)) = end.read() else { return };
@@ -232,7 +233,7 @@ fn receive(end: &mut End, shared: &Shared, line: usize) {
 }
 
 /// Hands over what has arrived.
-fn deliver(end: &End, shared: &Shared, line: usize) {
+fn deliver(end: &LinkDevice, shared: &Shared, line: usize) {
     for _ in 0..TURN {
         let Some((due, frame)) = shared.lock().lines[line].take_arrived(now()) else { return };
         let is_taken = end.write(&frame);
@@ -243,7 +244,7 @@ fn deliver(end: &End, shared: &Shared, line: usize) {
 }
 
 /// Waits for a packet, for a change, or until a time.
-fn wait(ends: &[End; 2], wake: &OwnedFd, until: Option<u64>) {
+fn wait(ends: &[LinkDevice; 2], wake: &OwnedFd, until: Option<u64>) {
     let mut events = [ends[0].as_fd(), ends[1].as_fd(), wake.as_fd()]
         .map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
     let timeout = until.map(|until| {

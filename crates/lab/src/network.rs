@@ -9,8 +9,7 @@ use thiserror::Error;
 
 use crate::host::Host;
 use crate::link::{Conditions, Direction, Link, LinkOptions};
-use crate::perform::Place;
-use crate::trial::{LinkPlan, Trial, address};
+use crate::trial::{LinkPlan, Place, Trial, address};
 
 /// Hosts and the links between them. It is gone when this is dropped.
 #[derive(Debug)]
@@ -155,11 +154,4 @@ fn not_set(path: &str, value: &str, error: &io::Error) -> io::Error {
         }
         _ => format!("sysctl {path} cannot be {value}: {error}"),
     })
-}
-
-impl LinkPlan {
-    /// What the link does forward and back.
-    pub fn conditions(&self) -> [Conditions; 2] {
-        [self.forward, self.back].map(|one| one.or(self.both).unwrap_or_default())
-    }
 }

@@ -1,5 +1,8 @@
 //! Performs a trial: makes its network, starts its programs, measures, and ends everything.
 
+pub(crate) mod driver;
+mod program;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
@@ -8,12 +11,11 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::driver;
 use crate::host::Host;
 use crate::network::Network;
-use crate::program::{Program, end_of};
 use crate::sandbox;
-use crate::trial::{MeasurePlan, Trial, ValuePlan};
+use crate::trial::{MeasurePlan, Place, Trial, ValuePlan};
+use program::{Program, end_of};
 
 /// What a trial gave.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,19 +50,6 @@ pub(crate) fn is_late(late_ms: f64, missed: u64) -> bool {
 #[derive(Debug, Error)]
 #[error("{0}")]
 pub struct TrialError(pub String);
-
-/// Where a trial is performed.
-#[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
-    /// What the links' chances come from.
-    pub seed: u64,
-    /// The directory for the trial's files and its programs' output.
-    pub files: &'a Path,
-    /// The directory for results.
-    pub results: &'a Path,
-    /// The trial's number, which begins the names of taps' files.
-    pub number: usize,
-}
 
 /// Performs a trial, in a [sandbox](crate::sandbox).
 ///

@@ -7,6 +7,7 @@ mod read;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
+use std::path::Path;
 
 use serde::Deserialize;
 
@@ -116,6 +117,26 @@ pub struct ValuePlan {
     /// What it is measured in.
     #[serde(default)]
     pub unit: String,
+}
+
+/// Where a trial is performed.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// What the links' chances come from.
+    pub seed: u64,
+    /// The directory for the trial's files and its programs' output.
+    pub files: &'a Path,
+    /// The directory for results.
+    pub results: &'a Path,
+    /// The trial's number, which begins the names of taps' files.
+    pub number: usize,
+}
+
+impl LinkPlan {
+    /// What the link does forward and back.
+    pub fn conditions(&self) -> [Conditions; 2] {
+        [self.forward, self.back].map(|one| one.or(self.both).unwrap_or_default())
+    }
 }
 
 /// The address of an end, 0 or 1, of the i-th link.

@@ -1,5 +1,6 @@
 //! `sunder lab`: experiments on emulated networks, on this machine alone.
 
+mod eavesdrop;
 mod report;
 
 use std::fs::{self, File};
@@ -8,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::process::exit;
 
 use clap::Subcommand;
-use lab::eavesdrop::Captured;
 use lab::experiment::{self, Results, RunError};
 use lab::sandbox::{self, SandboxError};
 use lab::{Experiment, ExperimentError};
@@ -17,6 +17,7 @@ use serde::Serialize;
 use crate::console;
 use crate::failure::Failure;
 use crate::progress::Progress;
+use eavesdrop::Captured;
 
 /// Performs experiments on emulated networks.
 ///

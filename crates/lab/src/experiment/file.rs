@@ -1,66 +1,75 @@
 //! An experiment's file as it is written: placeholders without their values.
 
+mod check;
+mod optimal;
+pub(super) mod plot;
+pub(super) mod predict;
+pub(super) mod programs;
+mod range;
+pub(super) mod sweep;
+pub(super) mod template;
+
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
-use super::Problem;
-use super::plot::Plot;
-use super::summary::Statistic;
+use super::error::Problem;
+use super::statistic::Statistic;
+use plot::Plot;
 
 /// The keys of the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct File {
-    pub(super) about: String,
-    pub(super) paper: Option<String>,
+pub(crate) struct File {
+    pub(crate) about: String,
+    pub(crate) paper: Option<String>,
     repetitions: Option<usize>,
     seeds: Option<usize>,
     #[serde(default = "thrice")]
-    pub(super) attempts: usize,
+    pub(crate) attempts: usize,
     #[serde(default)]
-    pub(super) keep_late: bool,
+    pub(crate) keep_late: bool,
     #[serde(default = "first")]
-    pub(super) seed: u64,
+    pub(crate) seed: u64,
     #[serde(default)]
-    pub(super) sweep: Table,
-    pub(super) hosts: Table,
+    pub(crate) sweep: Table,
+    pub(crate) hosts: Table,
     #[serde(default)]
-    pub(super) links: Table,
+    pub(crate) links: Table,
     #[serde(default)]
-    pub(super) files: Table,
+    pub(crate) files: Table,
     #[serde(default)]
-    pub(super) zeros: Table,
+    pub(crate) zeros: Table,
     #[serde(default)]
-    pub(super) programs: Vec<Value>,
-    pub(super) measure: Table,
+    pub(crate) programs: Vec<Value>,
+    pub(crate) measure: Table,
     /// The predictor of a value, by the value's name.
     #[serde(default)]
-    pub(super) predict: BTreeMap<String, String>,
+    pub(crate) predict: BTreeMap<String, String>,
     #[serde(default)]
-    pub(super) plots: Vec<Plot>,
+    pub(crate) plots: Vec<Plot>,
 }
 
 impl File {
-    pub(super) fn parse(text: &str) -> Result<Self, Problem> {
+    pub(crate) fn parse(text: &str) -> Result<Self, Problem> {
         let table: Table = toml::from_str(text).map_err(|error| syntax(text, &error))?;
         read("", Value::Table(table))
     }
 
     /// How often each point is measured.
-    pub(super) fn repetitions(&self) -> usize {
+    pub(crate) fn repetitions(&self) -> usize {
         self.seeds.or(self.repetitions).unwrap_or(1)
     }
 
     /// What is told of all repetitions of a point.
-    pub(super) fn statistic(&self) -> Statistic {
+    pub(crate) fn statistic(&self) -> Statistic {
         if self.seeds.is_some() { Statistic::Interval } else { Statistic::Range }
     }
 
     /// Checks what does not depend on what is varied.
-    pub(super) fn check(&self) -> Result<(), Problem> {
+    pub(crate) fn check(&self) -> Result<(), Problem> {
         for (key, said) in [("about", Some(self.about.as_str())), ("paper", self.paper.as_deref())]
         {
             if said.is_some_and(|said| said.contains(char::is_control)) {
@@ -88,7 +97,7 @@ impl File {
 }
 
 /// What the value at `key` says.
-pub(super) fn read<T: DeserializeOwned>(key: &str, value: Value) -> Result<T, Problem> {
+pub(crate) fn read<T: DeserializeOwned>(key: &str, value: Value) -> Result<T, Problem> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let below = error.path().to_string();
         let key = match (key, below.as_str()) {
@@ -103,7 +112,7 @@ pub(super) fn read<T: DeserializeOwned>(key: &str, value: Value) -> Result<T, Pr
 }
 
 /// The message without the names of Rust's numbers.
-pub(crate) fn in_plain_words(message: &str) -> String {
+fn in_plain_words(message: &str) -> String {
     let message = message.replace("expected f64", "expected a number");
     // TOML's numbers end where those of 64 bits with a sign do.
     let most = i64::MAX.cast_unsigned();

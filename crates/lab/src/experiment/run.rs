@@ -1,17 +1,23 @@
 //! Performs the trials of an experiment, one after the other, and goes on where it was stopped.
 
+mod draw;
+pub(super) mod journal;
+pub(super) mod machine;
+pub(super) mod results;
+pub(super) mod summary;
+mod write;
+
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use chart::ChartError;
-use thiserror::Error;
-
-use super::journal::{Journal, Record};
-use super::{Experiment, Results};
-use crate::perform::{Measured, Place, TrialError, perform};
-use crate::sandbox::SCRATCH;
-use crate::trial::Trial;
+use super::Experiment;
+use super::error::RunError;
+use super::file::template::files;
+use crate::perform::{Measured, TrialError, perform};
+use crate::trial::{Place, Trial};
+use journal::{Journal, Record};
+use results::Results;
 
 /// How far a run is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,46 +28,6 @@ pub struct Status {
     pub total: usize,
     /// The trial that is performed now; `None` after the last.
     pub now: Option<String>,
-}
-
-/// Why a run has stopped. Trials that were done are in the journal.
-#[derive(Debug, Error)]
-pub enum RunError {
-    /// There is a journal, of another text.
-    #[error(
-        "{} is of another experiment, or of this one before it was changed; \
-         choose another place with --out, or remove that file", .0.display()
-    )]
-    Changed(PathBuf),
-    /// There is a journal, of another machine, kernel or version.
-    #[error(
-        "{} was begun on another machine, with another kernel or by another version of sunder; \
-         choose another place with --out, or remove that file", .0.display()
-    )]
-    Moved(PathBuf),
-    /// There is a journal with a line, counted from 1, that no run has written.
-    #[error(
-        "{}, line {}: this is not what was measured; choose another place with --out, or remove that file",
-        .0.display(), .1
-    )]
-    Broken(PathBuf, usize),
-    /// Another run writes there.
-    #[error("{} is being written by another run; wait for it, or choose another place with --out", .0.display())]
-    Busy(PathBuf),
-    /// Results cannot be written.
-    #[error("cannot write {}: {}", .0.display(), .1)]
-    Writing(PathBuf, io::Error),
-    /// A trial failed: which, and why.
-    #[error("{0}: {1}")]
-    Trial(String, TrialError),
-    /// A graph cannot be drawn.
-    #[error(transparent)]
-    Chart(#[from] ChartError),
-}
-
-/// Where each trial has its files. They are gone when the next begins.
-pub(super) fn files() -> PathBuf {
-    Path::new(SCRATCH).join("trial")
 }
 
 /// Performs the trials that have not been performed yet, in a [sandbox](crate::sandbox), and writes
@@ -165,7 +131,7 @@ impl Experiment {
 
     /// The number, from 0, of the trial that is performed next after these: first all of them, then
     /// those again that are invalid, as often as the experiment allows; all once before any twice.
-    pub(super) fn next(&self, records: &[Record]) -> Option<usize> {
+    pub(crate) fn next(&self, records: &[Record]) -> Option<usize> {
         if records.len() < self.trials() {
             return Some(records.len());
         }
@@ -183,7 +149,7 @@ impl Experiment {
     }
 
     /// Whether a record is of the trial with this number from 0.
-    pub(super) fn is_of(&self, number: usize, record: &Record) -> bool {
+    pub(crate) fn is_of(&self, number: usize, record: &Record) -> bool {
         if number >= self.trials() {
             return false;
         }

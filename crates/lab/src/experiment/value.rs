@@ -3,7 +3,7 @@
 use toml::Value;
 
 /// The value as a number, if it is one.
-pub(super) fn number(value: &Value) -> Option<f64> {
+pub(crate) fn number(value: &Value) -> Option<f64> {
     match value {
         Value::Float(number) => Some(*number),
         #[expect(clippy::cast_precision_loss, reason = "no quantity here needs 53 bits")]
@@ -13,12 +13,12 @@ pub(super) fn number(value: &Value) -> Option<f64> {
 }
 
 /// Whether two values are the same; a whole number is the same with a point and without.
-pub(super) fn is_same(a: &Value, b: &Value) -> bool {
+pub(crate) fn is_same(a: &Value, b: &Value) -> bool {
     a == b || number(a).is_some_and(|a| Some(a) == number(b))
 }
 
 /// The value as text, if it is text, a finite number, or true or false.
-pub(super) fn text(value: &Value) -> Option<String> {
+pub(crate) fn text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
         Value::Integer(number) => Some(number.to_string()),
@@ -29,7 +29,7 @@ pub(super) fn text(value: &Value) -> Option<String> {
 }
 
 /// The number as it is written: with an exponent where it would be many zeros without.
-pub(super) fn written(number: f64) -> String {
+pub(crate) fn written(number: f64) -> String {
     if number == 0.0 || (1e-9..1e16).contains(&number.abs()) {
         number.to_string()
     } else {
@@ -38,6 +38,6 @@ pub(super) fn written(number: f64) -> String {
 }
 
 /// The value as a person is told it.
-pub(super) fn said(value: &Value) -> String {
+pub(crate) fn said(value: &Value) -> String {
     text(value).unwrap_or_else(|| value.to_string())
 }

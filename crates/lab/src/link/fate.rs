@@ -3,7 +3,7 @@
 use fastrand::Rng;
 
 use super::conditions::Conditions;
-use super::time::MS;
+use crate::clock::MS;
 
 /// What becomes of a packet on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

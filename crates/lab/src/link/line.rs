@@ -16,7 +16,7 @@ use tun::Frame;
 
 use super::conditions::Conditions;
 use super::fate::{Fate, Fates, Wander};
-use super::time::nanos;
+use crate::clock::nanos;
 
 /// How long a line sends at a piece of a superpacket, at most: half of it is how early or late a
 /// packet inside is at the median.
@@ -341,8 +341,8 @@ impl Eq for Flying {}
 
 #[cfg(test)]
 mod tests {
-    use super::super::time::MS;
     use super::*;
+    use crate::clock::MS;
 
     const RATE: f64 = 12.0;
 

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use lab::eavesdrop::Finding;
 use lab::experiment::{Results, Spread, Statistic, Summary};
 
 use super::Entry;
+use super::eavesdrop::Finding;
 use crate::console;
 use crate::failure::Failure;
 use crate::numbers::short;

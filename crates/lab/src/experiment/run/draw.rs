@@ -1,32 +1,13 @@
-//! The graphs of an experiment.
-
-use std::collections::{BTreeMap, BTreeSet};
+//! Draws the graphs of an experiment.
 
 use chart::{Axis, Chart, ChartError, Colour, Curve, Marks, Panel};
-use serde::Deserialize;
 use toml::Value;
 
-use super::sweep::{Combination, Sweep};
-use super::value::said;
-use super::{Experiment, Metric, Point, Problem, Results, Spread};
-
-/// A graph, as the file has it.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Plot {
-    title: String,
-    /// The key along the bottom, swept or set.
-    x: String,
-    /// The value along the side.
-    y: String,
-    /// The swept key that has a line for each value.
-    lines: Option<String>,
-    /// The swept key that has a panel for each value.
-    each: Option<String>,
-    /// The values of swept keys that are drawn; of others, all.
-    #[serde(default, rename = "where")]
-    only: BTreeMap<String, Vec<Value>>,
-}
+use super::results::Results;
+use crate::experiment::file::plot::Plot;
+use crate::experiment::statistic::Spread;
+use crate::experiment::value::said;
+use crate::experiment::{Experiment, Metric};
 
 /// A point on a graph: its panel, its line, its place, what was measured and what the model says.
 struct Dot<'a> {
@@ -38,110 +19,11 @@ struct Dot<'a> {
 }
 
 /// Whole numbers up to this have a tick each, or nearly so.
-const MOST_WHOLE: f64 = 10.0;
-
-/// The longest name of a graph's file, which is written under a longer one first.
-const LONGEST_NAME: usize = 200;
-
-/// Checks that there are such keys and values, and that each place of a graph is one point's.
-pub(super) fn check(
-    plots: Vec<Plot>,
-    sweep: &Sweep,
-    metrics: &[Metric],
-    points: &[Point],
-) -> Result<Vec<Plot>, Problem> {
-    for (i, plot) in plots.iter().enumerate() {
-        let key = format!("plots[{i}]");
-        plot.check_names(&key, sweep, metrics)?;
-        plot.check_points(&key, points)?;
-        plot.check_once(&key)?;
-        let name = plot.file_name();
-        if name.len() > LONGEST_NAME {
-            let what = format!(
-                "makes a file's name of more than {LONGEST_NAME} letters; give a shorter title"
-            );
-            return Err(Problem::new(format!("{key}.title"), what));
-        }
-        if name == ".svg" || plots[..i].iter().any(|other| other.file_name() == name) {
-            let what = format!(
-                "makes {name} the file's name, which is taken or empty; give another title"
-            );
-            return Err(Problem::new(format!("{key}.title"), what));
-        }
-    }
-    Ok(plots)
-}
+const MAX_WHOLE: f64 = 10.0;
 
 impl Plot {
-    /// The name of the file that it is drawn to: the letters and digits of its title.
-    pub(super) fn file_name(&self) -> String {
-        let words = self.title.split(|c: char| !c.is_ascii_alphanumeric());
-        let words: Vec<String> =
-            words.filter(|word| !word.is_empty()).map(str::to_ascii_lowercase).collect();
-        format!("{}.svg", words.join("-"))
-    }
-
-    fn check_names(&self, key: &str, sweep: &Sweep, metrics: &[Metric]) -> Result<(), Problem> {
-        if !metrics.iter().any(|metric| metric.name == self.y) {
-            let what = format!("there is no value {}; name one of [measure.values]", self.y);
-            return Err(Problem::new(format!("{key}.y"), what));
-        }
-        for (name, swept) in [("lines", &self.lines), ("each", &self.each)] {
-            let key = format!("{key}.{name}");
-            swept.iter().try_for_each(|swept| sweep.check_swept(&key, swept))?;
-        }
-        sweep.check(&format!("{key}.where"), &self.only)
-    }
-
-    /// Checks that every point has a place, and one of its own.
-    fn check_points(&self, key: &str, points: &[Point]) -> Result<(), Problem> {
-        let mut taken = BTreeSet::new();
-        for Point { combination, .. } in points.iter().filter(|point| self.shows(point)) {
-            let Some(x) = self.x(combination) else {
-                let what = format!("{} is not always a number from 0 on; name another key", self.x);
-                return Err(Problem::new(format!("{key}.x"), what).with(&combination.said()));
-            };
-            let [panel, line] = self.panel_and_line(combination).map(|value| value.map(said));
-            if !taken.insert((panel, line, x.to_bits())) {
-                let what = "has several points in one place; name what else differs in lines or each, \
-                            or choose one with where";
-                return Err(Problem::new(key, what).with(&combination.said()));
-            }
-        }
-        if taken.is_empty() {
-            return Err(Problem::new(format!("{key}.where"), "leaves nothing to draw; name more"));
-        }
-        Ok(())
-    }
-
-    /// Checks that no key is shown in two ways.
-    fn check_once(&self, key: &str) -> Result<(), Problem> {
-        let [x, lines, each] = [Some(&self.x), self.lines.as_ref(), self.each.as_ref()];
-        let shown = [("lines", lines, lines == x), ("each", each, each == x || each == lines)];
-        for (name, swept, twice) in shown {
-            if let Some(swept) = swept.filter(|_| twice) {
-                let what = format!("{swept} is shown in another way already; name another key");
-                return Err(Problem::new(format!("{key}.{name}"), what));
-            }
-        }
-        Ok(())
-    }
-
-    fn shows(&self, point: &Point) -> bool {
-        point.combination.is_among(&self.only)
-    }
-
-    fn x(&self, combination: &Combination) -> Option<f64> {
-        let x = combination.number(&self.x);
-        x.filter(|x| x.is_finite() && *x >= 0.0)
-    }
-
-    fn panel_and_line<'a>(&self, combination: &'a Combination) -> [Option<&'a Value>; 2] {
-        [&self.each, &self.lines].map(|key| combination.swept.get(key.as_ref()?))
-    }
-
     /// Draws it, as SVG.
-    pub(super) fn draw(
+    pub(crate) fn draw(
         &self,
         experiment: &Experiment,
         results: &Results,
@@ -254,7 +136,7 @@ fn predicted<'a>(
 fn x_axis(label: &str, dots: &[Dot<'_>]) -> Axis {
     let values = || dots.iter().map(|dot| dot.x);
     let (least, most) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
-    if most <= MOST_WHOLE && values().all(|x| x.fract() == 0.0) {
+    if most <= MAX_WHOLE && values().all(|x| x.fract() == 0.0) {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,

@@ -10,7 +10,7 @@ use std::sync::mpsc::{self, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::link::time::now;
+use crate::clock::now;
 
 /// The least payload: a number and a time.
 const STAMP: usize = 12;

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::{Point, Problem};
+use crate::experiment::Point;
+use crate::experiment::error::Problem;
 use crate::search::{found, is_program};
 
 /// Debian's packages of programs that experiments use.
@@ -11,7 +12,7 @@ const PACKAGES: [(&str, &str); 3] =
     [("iperf3", "iperf3"), ("nginx", "nginx-light"), ("wrk", "wrk")];
 
 /// Looks for every program; the error is about the first that is missing.
-pub(super) fn find(points: &[Point]) -> Result<(), Problem> {
+pub(crate) fn find(points: &[Point]) -> Result<(), Problem> {
     let mut found: BTreeSet<&str> = BTreeSet::new();
     for Point { trial, programs, .. } in points {
         for (i, program) in programs.iter().zip(&trial.programs) {

@@ -2,29 +2,35 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use toml::{Table, Value};
 
-use super::file::{File, read};
-use super::run::files;
+use super::check;
 use super::sweep::{Combination, Sweep};
-use super::value::text;
-use super::{Problem, check};
+use super::{File, read};
+use crate::experiment::error::Problem;
+use crate::experiment::value::text;
+use crate::sandbox::SCRATCH;
 use crate::trial::{ProgramPlan, Trial, address};
 
+/// The directory for each trial's files, which are removed when the next begins.
+pub(crate) fn files() -> PathBuf {
+    Path::new(SCRATCH).join("trial")
+}
+
 /// A trial from the file.
-pub(super) struct Filled {
-    pub(super) trial: Trial,
+pub(crate) struct Filled {
+    pub(crate) trial: Trial,
     /// The combination that it is for, without placeholders in what that sets.
-    pub(super) combination: Combination,
+    pub(crate) combination: Combination,
     /// The numbers of the file's programs that it starts.
-    pub(super) programs: Vec<usize>,
+    pub(crate) programs: Vec<usize>,
 }
 
 /// The trial for a combination, checked.
-pub(super) fn trial(
+pub(crate) fn trial(
     file: &File,
     sweep: &Sweep,
     mut combination: Combination,

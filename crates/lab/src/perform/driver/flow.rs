@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use super::datagrams::{Arrivals, Receiver, Sender};
 use super::{Driver, Values, options};
-use crate::experiment::optimal;
+use crate::channel_model;
 use crate::host::Host;
 use crate::link::{Direction, Link};
 use crate::network::Network;
@@ -96,8 +96,8 @@ fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
     let host =
         |name: &str| network.host(name).ok_or(format!("measure.options: there is no host {name}"));
     let (from, to) = (host(&options.from)?, host(&options.to)?);
-    let channels =
-        optimal::channels(network.plans()).ok_or("this driver needs links, each with a rate")?;
+    let channels = channel_model::channels(network.plans())
+        .ok_or("this driver needs links, each with a rate")?;
     let unknown = || format!("measure.options: there is no rate at mu = {}", options.mu);
     let best = channels.best_rate(options.mu).ok_or_else(unknown)?;
     let rate = options.load * best * 1e6 / (8.0 * options.payload as f64);
@@ -106,9 +106,9 @@ fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
     let mut values = BTreeMap::new();
     if let Some(kappa) = options.kappa {
         let delays = delays_alone(network, from, to).map_err(failed)?;
-        let channels = optimal::with_delays(&channels, &delays);
+        let channels = channel_model::with_delays(&channels, &delays);
         let least =
-            channels.and_then(|channels| optimal::least_delay(&channels, kappa, options.mu));
+            channels.and_then(|channels| channel_model::least_delay(&channels, kappa, options.mu));
         values.insert("least", least.ok_or("there is no least delay at this kappa and mu")?);
     }
     let run = |port: u16, seconds: f64| {

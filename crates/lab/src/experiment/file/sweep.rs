@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use toml::{Table, Value};
 
-use super::Problem;
 use super::range::Range;
-use super::value::{is_same, number, said, text};
+use crate::experiment::error::Problem;
+use crate::experiment::value::{is_same, number, said, text};
 
 /// What is varied.
 #[derive(Debug)]
-pub(super) struct Sweep(Vec<Key>);
+pub(crate) struct Sweep(Vec<Key>);
 
 /// A key, and the values that it takes.
 #[derive(Debug)]
@@ -36,11 +36,11 @@ struct Choice {
 
 /// A value for each key.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Combination {
+pub(crate) struct Combination {
     /// The values of the swept keys, in their order.
-    pub(super) swept: Table,
+    pub(crate) swept: Table,
     /// The values of the keys that those set, each table with its own key in the file.
-    pub(super) sets: Vec<(String, Arc<Table>)>,
+    pub(crate) sets: Vec<(String, Arc<Table>)>,
 }
 
 /// What placeholders stand for already.
@@ -48,7 +48,7 @@ const TAKEN: [&str; 2] = ["files", "sunder"];
 
 impl Sweep {
     /// What the table under `[sweep]` says.
-    pub(super) fn new(table: &Table) -> Result<Self, Problem> {
+    pub(crate) fn new(table: &Table) -> Result<Self, Problem> {
         let keys = table.iter().map(|(name, values)| Key::new(name, values));
         let sweep = Self(keys.collect::<Result<_, _>>()?);
         sweep.check_names()?;
@@ -56,12 +56,12 @@ impl Sweep {
     }
 
     /// The names of the keys.
-    pub(super) fn keys(&self) -> Vec<String> {
+    pub(crate) fn keys(&self) -> Vec<String> {
         self.0.iter().map(|key| key.name.clone()).collect()
     }
 
     /// Every combination, the last key varying fastest; so many at most.
-    pub(super) fn combinations(&self, most: usize) -> Result<Vec<Combination>, Problem> {
+    pub(crate) fn combinations(&self, most: usize) -> Result<Vec<Combination>, Problem> {
         let mut combinations = vec![Combination::default()];
         for key in &self.0 {
             let mut longer = Vec::new();
@@ -90,7 +90,7 @@ impl Sweep {
     }
 
     /// Checks that there are such keys with such values; `at` is the key that asks.
-    pub(super) fn check(
+    pub(crate) fn check(
         &self,
         at: &str,
         only: &BTreeMap<String, Vec<Value>>,
@@ -104,7 +104,7 @@ impl Sweep {
     }
 
     /// Checks that `name` is swept; `at` is the key that asks.
-    pub(super) fn check_swept(&self, at: &str, name: &str) -> Result<(), Problem> {
+    pub(crate) fn check_swept(&self, at: &str, name: &str) -> Result<(), Problem> {
         self.check_key(at, name).map(|_| ())
     }
 
@@ -233,17 +233,17 @@ impl Combination {
     }
 
     /// The value of a key that is swept or set.
-    pub(super) fn value(&self, key: &str) -> Option<&Value> {
+    pub(crate) fn value(&self, key: &str) -> Option<&Value> {
         self.swept.get(key).or_else(|| self.sets.iter().find_map(|(_, sets)| sets.get(key)))
     }
 
     /// The number of a key that is swept or set, if it has one.
-    pub(super) fn number(&self, key: &str) -> Option<f64> {
+    pub(crate) fn number(&self, key: &str) -> Option<f64> {
         self.value(key).and_then(number)
     }
 
     /// Whether each key of `only` has one of its values.
-    pub(super) fn is_among(&self, only: &BTreeMap<String, Vec<Value>>) -> bool {
+    pub(crate) fn is_among(&self, only: &BTreeMap<String, Vec<Value>>) -> bool {
         only.iter().all(|(key, values)| {
             let value = self.swept.get(key);
             value.is_some_and(|value| values.iter().any(|one| is_same(one, value)))
@@ -251,7 +251,7 @@ impl Combination {
     }
 
     /// The swept keys and their values, for a person.
-    pub(super) fn said(&self) -> String {
+    pub(crate) fn said(&self) -> String {
         let each = self.swept.iter().map(|(key, value)| format!("{key} = {}", said(value)));
         each.collect::<Vec<String>>().join(", ")
     }

@@ -15,7 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use tun::Frame;
 
-use crate::link::time::now;
+use crate::clock::now;
 
 /// How many frames may wait to be written. More are not recorded, and counted in the file.
 const WAITING: usize = 4096;
@@ -37,7 +37,7 @@ const OUTBOUND: u32 = 2;
 
 /// Writes packets to a file, in a thread of its own.
 #[derive(Debug)]
-pub(crate) struct Tap {
+pub(super) struct Tap {
     path: PathBuf,
     frames: SyncSender<(usize, u64, Frame)>,
     missed: AtomicU64,
@@ -57,7 +57,7 @@ impl Tap {
     ///
     /// # Errors
     /// When the file cannot be made; it says which.
-    pub(crate) fn new(path: &Path, link: &str) -> io::Result<Self> {
+    pub(super) fn new(path: &Path, link: &str) -> io::Result<Self> {
         let day = SystemTime::now().duration_since(UNIX_EPOCH).map_err(io::Error::other)?;
         let since_epoch = u64::try_from(day.as_nanos()).map_err(io::Error::other)? - now();
         let file = new_file(path).map_err(|error| not_written(path, &error))?;
@@ -70,7 +70,7 @@ impl Tap {
     }
 
     /// Records a frame that a host sent; the hosts are numbered 0 and 1.
-    pub(crate) fn record(&self, sender: usize, sent: u64, frame: Frame) {
+    pub(super) fn record(&self, sender: usize, sent: u64, frame: Frame) {
         let segments = frame.segments() as u64;
         // The link must not wait for a disk.
         if self.frames.try_send((sender, sent, frame)).is_err() {
@@ -82,7 +82,7 @@ impl Tap {
     ///
     /// # Errors
     /// When it could not be written; it says which.
-    pub(crate) fn finish(self) -> io::Result<()> {
+    pub(super) fn finish(self) -> io::Result<()> {
         drop(self.frames);
         let recorded = self.writer.join().map_err(|_| io::Error::other("the tap failed"))?;
         let complete = |mut recording: Recording| {

@@ -1,10 +1,6 @@
-//! What the repetitions of each point gave together.
+//! What is told of the repetitions of a point.
 
 use serde::{Deserialize, Serialize};
-use toml::Table;
-
-use super::Results;
-use super::value::said;
 
 /// What tables and graphs tell of all repetitions of a point.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,20 +11,6 @@ pub enum Statistic {
     Range,
     /// The mean over the seeds, and its 95% interval (Student's t).
     Interval,
-}
-
-/// A point: what was varied, and what it gave.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Summary<'a> {
-    /// The values of the swept keys.
-    pub point: &'a Table,
-    /// What was measured in valid trials, in the order of [`Results::values`]; `None` where nothing
-    /// was.
-    pub values: Vec<Option<Spread>>,
-    /// What the model says, in the same order.
-    pub predictions: Vec<Option<f64>>,
-    /// How many of its trials are invalid, and left out.
-    pub invalid: usize,
 }
 
 /// How some numbers are spread.
@@ -42,42 +24,9 @@ pub struct Spread {
     pub high: f64,
 }
 
-impl Results {
-    /// The points, in their order.
-    pub fn summaries(&self) -> Vec<Summary<'_>> {
-        let points = self.trials.len().checked_div(self.repetitions).unwrap_or(0);
-        (0..points).map(|point| self.summary(point, points)).collect()
-    }
-
-    /// The point of a number from 0, of so many.
-    fn summary(&self, number: usize, points: usize) -> Summary<'_> {
-        let trials = || self.trials.iter().skip(number).step_by(points);
-        let spread = |name: &String| {
-            let valid = trials().filter(|trial| !trial.invalid);
-            let numbers = valid.filter_map(|trial| trial.values.get(name).copied()).collect();
-            Spread::of(self.statistic, numbers)
-        };
-        let first = &self.trials[number];
-        let names = || self.values.iter().map(|metric| &metric.name);
-        Summary {
-            point: &first.point,
-            values: names().map(spread).collect(),
-            predictions: names().map(|name| first.predictions.get(name).copied()).collect(),
-            invalid: trials().filter(|trial| trial.invalid).count(),
-        }
-    }
-}
-
-impl Summary<'_> {
-    /// The values of the swept keys, as text.
-    pub fn settings(&self) -> impl Iterator<Item = String> {
-        self.point.values().map(said)
-    }
-}
-
 impl Spread {
     /// How these are spread; `None` if there are none.
-    fn of(statistic: Statistic, mut numbers: Vec<f64>) -> Option<Self> {
+    pub(crate) fn of(statistic: Statistic, mut numbers: Vec<f64>) -> Option<Self> {
         numbers.sort_by(f64::total_cmp);
         match statistic {
             Statistic::Range => Self::range(&numbers),

@@ -6,25 +6,26 @@
 //! byte, and what the shares would join to if they were enough, is uniform and independent of the
 //! packet's: their sum with it is uniform as well, which a chi-squared test looks at.
 
+#![allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 
+use lab::capture::Capture;
 use remicss::wire::datagram::{Class, Header, Kind};
 use serde::Serialize;
 use sharing::{Joiner, Sharing};
 use tun::ip::packet_len;
 
-use crate::capture::Capture;
-
 /// How many symbols are looked at, at most.
-const MOST_SYMBOLS: usize = 200_000;
+const MAX_SYMBOLS: usize = 200_000;
 
 /// The tag's length, if there are tags.
 const TAG: usize = 8;
 
 /// What was captured of one direction of a tunnel.
 #[derive(Debug, Default)]
-pub struct Captured {
+pub(super) struct Captured {
     /// The shares of each symbol, by their channels.
     symbols: BTreeMap<Key, Shares>,
     channels: usize,
@@ -52,18 +53,18 @@ struct Key {
 
 /// What a set of channels gives away of the symbols of one threshold.
 #[derive(Clone, Debug, Serialize)]
-pub struct Finding {
+pub(super) struct Finding {
     /// The threshold k of the symbols.
-    pub threshold: u8,
+    pub(super) threshold: u8,
     /// The channels, by index.
-    pub channels: Vec<usize>,
+    pub(super) channels: Vec<usize>,
     /// How many symbols have a share on each of them.
-    pub symbols: usize,
+    pub(super) symbols: usize,
     /// How many were put together to whole packets: all of them, if the channels are as many as k.
-    pub read: usize,
+    pub(super) read: usize,
     /// With fewer channels than k: how far the bytes at hand are from telling nothing, in standard
     /// deviations of the chi-squared statistic, for the share or joint guess that tells most.
-    pub correlation: Option<f64>,
+    pub(super) correlation: Option<f64>,
 }
 
 impl Captured {
@@ -72,7 +73,7 @@ impl Captured {
     ///
     /// # Errors
     /// When a capture cannot be read; with the index of its channel.
-    pub fn read<R: Read>(
+    pub(super) fn read<R: Read>(
         captures: impl IntoIterator<Item = R>,
         port: u16,
     ) -> Result<Self, (usize, io::Error)> {
@@ -89,11 +90,6 @@ impl Captured {
         Ok(captured)
     }
 
-    /// How many channels were captured.
-    pub fn channels(&self) -> usize {
-        self.channels
-    }
-
     fn add(&mut self, channel: usize, payload: &[u8]) {
         if Class::of(payload) != Some(Class::Share) {
             return;
@@ -104,13 +100,13 @@ impl Captured {
         }
         let key =
             Key { threshold: header.threshold, sequence: header.sequence, length: share.len() };
-        if self.symbols.len() < MOST_SYMBOLS || self.symbols.contains_key(&key) {
+        if self.symbols.len() < MAX_SYMBOLS || self.symbols.contains_key(&key) {
             self.symbols.entry(key).or_default().0.entry(channel).or_insert_with(|| share.to_vec());
         }
     }
 
     /// What every set of k - 1 and of k channels gives away, for each threshold k that was seen.
-    pub fn findings(&self) -> Vec<Finding> {
+    pub(super) fn findings(&self) -> Vec<Finding> {
         let mut by_threshold: BTreeMap<u8, Vec<&Shares>> = BTreeMap::new();
         for (key, shares) in &self.symbols {
             by_threshold.entry(key.threshold).or_default().push(shares);

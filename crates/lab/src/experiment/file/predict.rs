@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use super::optimal;
 use super::sweep::Combination;
-use super::value::{number, said};
-use super::{Metric, Problem, optimal};
+use crate::channel_model::DATAGRAM_HEADERS;
+use crate::experiment::Metric;
+use crate::experiment::error::Problem;
+use crate::experiment::value::{number, said};
 use crate::link::Conditions;
 use crate::trial::{LinkPlan, Trial};
 
@@ -109,7 +112,7 @@ impl Parameter {
 }
 
 /// Checks that there are such predictors and such values; `asked` has a predictor for a value.
-pub(super) fn check(asked: &BTreeMap<String, String>, metrics: &[Metric]) -> Result<(), Problem> {
+pub(crate) fn check(asked: &BTreeMap<String, String>, metrics: &[Metric]) -> Result<(), Problem> {
     for (value, name) in asked {
         let key = format!("predict.{value}");
         let Some(metric) = metrics.iter().find(|metric| metric.name == *value) else {
@@ -133,7 +136,7 @@ pub(super) fn check(asked: &BTreeMap<String, String>, metrics: &[Metric]) -> Res
 }
 
 /// What the predictors say of a trial, by the name of the value. The keys that they need must be there.
-pub(super) fn all(
+pub(crate) fn all(
     asked: &BTreeMap<String, String>,
     trial: &Trial,
     combination: &Combination,
@@ -209,9 +212,6 @@ fn lost_datagrams(trial: &Trial, combination: &Combination) -> Option<f64> {
     let bitrate = combination.number("bitrate")?;
     Some(1.0 - datagrams(trial, combination)? / bitrate)
 }
-
-/// The bytes of a packet with a datagram that are not payload: headers of IPv4 and UDP.
-pub(super) const DATAGRAM_HEADERS: f64 = 20.0 + 8.0;
 
 /// Web requests a second: `clients` of them, each of which asks again when it has its answer, which
 /// takes `round_trips` of the slowest link and so long as that carries an answer of `size` bytes. All

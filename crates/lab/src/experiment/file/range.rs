@@ -3,14 +3,14 @@
 use serde::Deserialize;
 use toml::{Table, Value};
 
-use super::Problem;
-use super::file::read;
-use super::value::{number, written};
+use super::read;
+use crate::experiment::error::Problem;
+use crate::experiment::value::{number, written};
 
 /// From one number to another, in steps.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Range {
+pub(crate) struct Range {
     from: Bound,
     to: Bound,
     step: f64,
@@ -33,7 +33,7 @@ const ROUNDING: f64 = 1e-6;
 
 impl Range {
     /// The range that a table is, if it is meant to be one.
-    pub(super) fn read(at: &str, table: &Table) -> Option<Result<Self, Problem>> {
+    pub(crate) fn read(at: &str, table: &Table) -> Option<Result<Self, Problem>> {
         table.contains_key("step").then(|| {
             let range: Self = read(at, Value::Table(table.clone()))?;
             if range.step.is_finite() && range.step > 0.0 {
@@ -47,7 +47,7 @@ impl Range {
     }
 
     /// Its values where the keys swept before have these; none if it begins beyond its end.
-    pub(super) fn values(&self, at: &str, swept: &Table) -> Result<Vec<Value>, Problem> {
+    pub(crate) fn values(&self, at: &str, swept: &Table) -> Result<Vec<Value>, Problem> {
         let from = self.from.value(&format!("{at}.from"), swept)?;
         let to = self.to.value(&format!("{at}.to"), swept)?;
         let steps = ((to - from) / self.step + ROUNDING).floor();

@@ -10,7 +10,6 @@ mod round_trips;
 
 use std::collections::BTreeMap;
 
-use crate::experiment::file::in_plain_words;
 use crate::network::Network;
 
 /// What a driver measured, by name.
@@ -41,7 +40,7 @@ pub(crate) fn find(name: &str) -> Option<Driver> {
     ALL.into_iter().find(|driver| driver.name == name)
 }
 
-/// A driver's settings, of type `T`.
+/// A driver's settings, of type `T`, or the message of the TOML library.
 fn options<T: serde::de::DeserializeOwned>(table: &toml::Table) -> Result<T, String> {
-    T::deserialize(table.clone()).map_err(|error| in_plain_words(error.message().trim()))
+    T::deserialize(table.clone()).map_err(|error| error.message().trim().to_owned())
 }

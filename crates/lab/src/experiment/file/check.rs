@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use toml::Value;
 
-use super::Problem;
-use super::value::written;
-use crate::driver;
+use super::in_plain_words;
+use crate::experiment::error::Problem;
+use crate::experiment::value::written;
 use crate::link::Conditions;
+use crate::perform::driver;
 use crate::trial::{HostPlan, LinkPlan, MeasurePlan, ProgramPlan, Trial, ValuePlan};
 
 /// The longest name of a file, in bytes. A tap's begins with the trial's number as well.
@@ -23,7 +24,7 @@ const MAX_LINKS: usize = 100;
 const MAX_TIMEOUT_S: f64 = 86_400.0;
 
 /// Checks all but the programs, and whether links join hosts that there are.
-pub(super) fn trial(trial: &Trial) -> Result<(), Problem> {
+pub(crate) fn trial(trial: &Trial) -> Result<(), Problem> {
     for (name, host) in &trial.hosts {
         let key = format!("hosts.{name}");
         check_name(&key, name)?;
@@ -61,7 +62,7 @@ fn names_of_files(trial: &Trial) -> impl Iterator<Item = (&'static str, &String)
 }
 
 /// Checks a program, which is at `key`.
-pub(super) fn program(
+pub(crate) fn program(
     key: &str,
     program: &ProgramPlan,
     hosts: &BTreeMap<String, HostPlan>,
@@ -228,7 +229,8 @@ fn check_driven(
             return Err(Problem::new(format!("measure.{key}"), what));
         }
     }
-    (driver.check)(&measure.options).map_err(|what| Problem::new("measure.options", what))?;
+    (driver.check)(&measure.options)
+        .map_err(|what| Problem::new("measure.options", in_plain_words(&what)))?;
     for name in driver.hosts {
         let host = measure.options.get(*name).and_then(Value::as_str).unwrap_or_default();
         check_host(&format!("measure.options.{name}"), host, hosts)?;
@@ -252,7 +254,7 @@ fn check_host(key: &str, host: &str, hosts: &BTreeMap<String, HostPlan>) -> Resu
 }
 
 /// There is no such host.
-pub(super) fn no_host(key: &str, host: &str) -> Problem {
+pub(crate) fn no_host(key: &str, host: &str) -> Problem {
     if host.is_empty() {
         return Problem::new(key, "is empty; name a host");
     }

@@ -14,7 +14,9 @@ use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
-use super::{Experiment, Machine, RunError};
+use super::machine::Machine;
+use crate::experiment::Experiment;
+use crate::experiment::error::RunError;
 use crate::perform::is_late;
 
 /// A trial that was performed.
@@ -45,7 +47,7 @@ pub struct Record {
 
 impl Record {
     /// Says whether it is invalid, whatever it said before.
-    pub(super) fn judge(&mut self, keep_late: bool) {
+    pub(crate) fn judge(&mut self, keep_late: bool) {
         self.invalid = is_late(self.late_ms, self.missed) && !keep_late;
     }
 }
@@ -53,33 +55,33 @@ impl Record {
 /// The first line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Heading {
+pub(crate) struct Heading {
     /// The digest of the experiment's text.
     experiment: String,
     /// When it was begun: UTC, RFC 3339.
-    pub(super) started: String,
-    pub(super) machine: Machine,
+    pub(crate) started: String,
+    pub(crate) machine: Machine,
 }
 
 /// A journal, open for more. Nobody else can open it meanwhile.
-pub(super) struct Journal {
+pub(crate) struct Journal {
     path: PathBuf,
     file: File,
-    pub(super) heading: Heading,
+    pub(crate) heading: Heading,
     /// What it says of each trial so far, in the order of the trials.
-    pub(super) records: Vec<Record>,
+    pub(crate) records: Vec<Record>,
 }
 
 /// How long a run that was interrupted may take until it is gone.
-const PATIENCE: Duration = Duration::from_secs(1);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The longest journal, in bytes.
-const LONGEST: u64 = 1 << 30;
+const MAX_LEN: u64 = 1 << 30;
 
 impl Journal {
     /// Opens the journal in a directory, or begins it if no trial is in it. A last line that was not
     /// written to its end is removed.
-    pub(super) fn open(directory: &Path, experiment: &Experiment) -> Result<Self, RunError> {
+    pub(crate) fn open(directory: &Path, experiment: &Experiment) -> Result<Self, RunError> {
         let path = directory.join("trials.jsonl");
         let failed = |error| RunError::Writing(path.clone(), error);
         let mut file = open_file(&path).map_err(failed)?;
@@ -104,7 +106,7 @@ impl Journal {
     }
 
     /// Adds the trial of this number, from 0, and waits until it is on the disk.
-    pub(super) fn append(&mut self, number: usize, record: Record) -> Result<(), RunError> {
+    pub(crate) fn append(&mut self, number: usize, record: Record) -> Result<(), RunError> {
         self.write_line(&record)?;
         take(&mut self.records, number, record);
         Ok(())
@@ -179,23 +181,23 @@ fn is_torn_heading(bytes: &[u8]) -> bool {
 }
 
 fn read_all(file: &mut File) -> io::Result<Vec<u8>> {
-    if file.metadata()?.len() > LONGEST {
+    if file.metadata()?.len() > MAX_LEN {
         return Err(io::Error::other("it is longer than 1 GiB; choose another place with --out"));
     }
     let mut bytes = Vec::new();
-    file.take(LONGEST).read_to_end(&mut bytes)?;
+    file.take(MAX_LEN).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
 /// Takes the file for this run; `false` if another keeps it.
 fn lock(file: &File) -> io::Result<bool> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + LOCK_TIMEOUT;
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(true),
             Err(TryLockError::Error(error)) => return Err(error),
             Err(TryLockError::WouldBlock) if Instant::now() > deadline => return Ok(false),
-            Err(TryLockError::WouldBlock) => thread::sleep(PATIENCE / 20),
+            Err(TryLockError::WouldBlock) => thread::sleep(LOCK_TIMEOUT / 20),
         }
     }
 }

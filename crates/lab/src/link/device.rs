@@ -17,7 +17,7 @@ const MOST_SLABS: usize = 1024;
 
 /// A TUN device and the memory for its packets. The device is there until this is dropped.
 #[derive(Debug)]
-pub(crate) struct End {
+pub(super) struct LinkDevice {
     device: Device,
     /// Memory for the next packets.
     slab: BytesMut,
@@ -26,12 +26,12 @@ pub(crate) struct End {
     spent: VecDeque<BytesMut>,
 }
 
-impl End {
+impl LinkDevice {
     /// Makes a device in the network namespace of the thread.
     ///
     /// # Errors
     /// When the device cannot be made.
-    pub(crate) fn new(name: &str) -> io::Result<Self> {
+    pub(super) fn new(name: &str) -> io::Result<Self> {
         Ok(Self { device: Device::new(name)?, slab: BytesMut::new(), spent: VecDeque::new() })
     }
 
@@ -39,7 +39,7 @@ impl End {
     ///
     /// # Errors
     /// When the device fails.
-    pub(crate) fn read(&mut self) -> io::Result<Option<Frame>> {
+    pub(super) fn read(&mut self) -> io::Result<Option<Frame>> {
         if self.slab.len() < LONGEST {
             self.take_slab();
         }
@@ -78,12 +78,12 @@ impl End {
     }
 
     /// Hands a packet to the kernel, as if it had come over a wire. Returns whether it took it.
-    pub(crate) fn write(&self, frame: &Frame) -> bool {
+    pub(super) fn write(&self, frame: &Frame) -> bool {
         self.device.write(&frame.slices()).is_ok()
     }
 }
 
-impl AsFd for End {
+impl AsFd for LinkDevice {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.device.as_fd()
     }

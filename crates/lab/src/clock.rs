@@ -1,9 +1,9 @@
-//! Time, as links count it: nanoseconds of the system's monotonic clock.
+//! Time in nanoseconds of the system's monotonic clock.
 
 use rustix::time::{ClockId, clock_gettime};
 
 /// A millisecond.
-pub(super) const MS: u64 = 1_000_000;
+pub(crate) const MS: u64 = 1_000_000;
 
 /// A time in milliseconds as nanoseconds.
 #[expect(
@@ -11,7 +11,7 @@ pub(super) const MS: u64 = 1_000_000;
     clippy::cast_sign_loss,
     reason = "conditions are checked"
 )]
-pub(super) fn nanos(ms: f64) -> u64 {
+pub(crate) fn nanos(ms: f64) -> u64 {
     (ms * MS as f64).round() as u64
 }
 

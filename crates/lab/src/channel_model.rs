@@ -1,0 +1,46 @@
+//! Emulated links as the channels of the model (000, IV).
+
+use model::{Channel, ChannelSet, Need, Objective};
+
+use crate::trial::LinkPlan;
+
+/// The bytes of a packet with a datagram that are not payload: headers of IPv4 and UDP.
+pub(crate) const DATAGRAM_HEADERS: f64 = 20.0 + 8.0;
+
+/// The least mean delay in ms of channels at full rate, with thresholds from 1 on.
+pub(crate) fn least_delay(channels: &ChannelSet, kappa: f64, mu: f64) -> Option<f64> {
+    Some(channels.plan(&at_full_rate(kappa, mu, Objective::Delay)).ok()?.averages.delay_ms)
+}
+
+/// The channels with other delays, in ms.
+pub(crate) fn with_delays(channels: &ChannelSet, delays: &[f64]) -> Option<ChannelSet> {
+    let channel = |(channel, delay): (&Channel, &f64)| {
+        Channel::new(channel.risk(), channel.loss(), *delay, channel.rate()).ok()
+    };
+    let channels = channels.channels().iter().zip(delays);
+    ChannelSet::new(channels.map(channel).collect::<Option<_>>()?).ok()
+}
+
+/// A plan request at full rate with these means of threshold and multiplicity.
+pub(crate) fn at_full_rate(kappa: f64, mu: f64, objective: Objective) -> Need {
+    Need {
+        kappa: Some(kappa),
+        mu: Some(mu),
+        full_rate: true,
+        objectives: vec![objective],
+        ..Need::default()
+    }
+}
+
+/// The links as the model's channels, from the first host to the second. A packet's delay is the
+/// link's, and the time that it takes to be sent.
+pub(crate) fn channels<'a>(links: impl Iterator<Item = &'a LinkPlan>) -> Option<ChannelSet> {
+    let channel = |link: &LinkPlan| {
+        let conditions = link.conditions()[0];
+        let (rate, mtu) = (conditions.rate_mbit?, f64::from(link.mtu));
+        let payload = rate * (mtu - DATAGRAM_HEADERS) / mtu;
+        let delay_ms = conditions.delay_ms + mtu * 8.0 / (rate * 1000.0);
+        Channel::new(0.0, conditions.loss, delay_ms, payload).ok()
+    };
+    ChannelSet::new(links.map(channel).collect::<Option<_>>()?).ok()
+}

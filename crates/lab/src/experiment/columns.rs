@@ -1,0 +1,31 @@
+//! The columns of the table of trials, `results.csv`.
+
+use super::Metric;
+use super::error::Problem;
+
+/// The columns of the table of trials.
+pub(crate) fn all(keys: &[String], metrics: &[Metric]) -> Vec<String> {
+    let mut columns = vec![String::from("repetition")];
+    columns.extend_from_slice(keys);
+    columns.extend(metrics.iter().flat_map(|Metric { name, .. }| [name.clone(), predicted(name)]));
+    columns.extend(["late_ms", "missed", "attempts", "invalid"].map(String::from));
+    columns
+}
+
+/// What the prediction of a value is called.
+fn predicted(name: &str) -> String {
+    format!("{name}_predicted")
+}
+
+/// Checks that each column has a name of its own.
+pub(crate) fn check(keys: &[String], metrics: &[Metric]) -> Result<(), Problem> {
+    let columns = all(keys, metrics);
+    for (i, name) in columns.iter().enumerate() {
+        if columns[..i].contains(name) {
+            let what = format!("{name} would be two columns of the results; give another name");
+            let key = if keys.contains(name) { "sweep" } else { "measure.values" };
+            return Err(Problem::new(format!("{key}.{name}"), what));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,100 @@
+//! What can be wrong with an experiment: its file, or its run.
+
+use std::io;
+use std::path::PathBuf;
+
+use chart::ChartError;
+use thiserror::Error;
+
+use crate::perform::TrialError;
+
+/// What is wrong with an experiment's file, in one line: where, what, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{file}: {key}: {problem}")]
+pub struct ExperimentError {
+    /// The file.
+    pub file: String,
+    /// The key, such as `links.a.both.loss`, or the line.
+    pub key: String,
+    /// What is wrong with it, and what to do.
+    pub problem: String,
+}
+
+/// The same, as long as nobody has said which file it is.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    key: String,
+    what: String,
+}
+
+/// Why a run has stopped. Trials that were done are in the journal.
+#[derive(Debug, Error)]
+pub enum RunError {
+    /// There is a journal, of another text.
+    #[error(
+        "{} is of another experiment, or of this one before it was changed; \
+         choose another place with --out, or remove that file", .0.display()
+    )]
+    Changed(PathBuf),
+    /// There is a journal, of another machine, kernel or version.
+    #[error(
+        "{} was begun on another machine, with another kernel or by another version of sunder; \
+         choose another place with --out, or remove that file", .0.display()
+    )]
+    Moved(PathBuf),
+    /// There is a journal with a line, counted from 1, that no run has written.
+    #[error(
+        "{}, line {}: this is not what was measured; choose another place with --out, or remove that file",
+        .0.display(), .1
+    )]
+    Broken(PathBuf, usize),
+    /// Another run writes there.
+    #[error("{} is being written by another run; wait for it, or choose another place with --out", .0.display())]
+    Busy(PathBuf),
+    /// Results cannot be written.
+    #[error("cannot write {}: {}", .0.display(), .1)]
+    Writing(PathBuf, io::Error),
+    /// A trial failed: which, and why.
+    #[error("{0}: {1}")]
+    Trial(String, TrialError),
+    /// A graph cannot be drawn.
+    #[error(transparent)]
+    Chart(#[from] ChartError),
+}
+
+/// The most letters of a key, and of each word that is said of it.
+const MAX_LETTERS: usize = 100;
+
+impl Problem {
+    pub(crate) fn new(key: impl Into<String>, what: impl Into<String>) -> Self {
+        Self { key: key.into(), what: what.into() }
+    }
+
+    /// Says for which values of the swept keys it is one.
+    pub(crate) fn with(self, point: &str) -> Self {
+        let what =
+            if point.is_empty() { self.what } else { format!("{} (with {point})", self.what) };
+        Self { what, ..self }
+    }
+
+    pub(crate) fn of(self, file: &str) -> ExperimentError {
+        let line = |text: &str| text.split(char::is_control).collect::<Vec<_>>().join(" ");
+        let words = |text: String| {
+            text.split(' ').map(|word| short(word, MAX_LETTERS)).collect::<Vec<_>>().join(" ")
+        };
+        let key = short(&line(&self.key), MAX_LETTERS);
+        let problem = short(&words(line(&self.what)), 5 * MAX_LETTERS);
+        ExperimentError { file: line(file), key, problem }
+    }
+}
+
+/// A text of so many letters at most: its beginning and its end.
+fn short(text: &str, most: usize) -> String {
+    let letters: Vec<char> = text.chars().collect();
+    if letters.len() <= most {
+        return text.to_owned();
+    }
+    let part = most / 2;
+    let (start, end) = (&letters[..part], &letters[letters.len() - part..]);
+    start.iter().chain(&['\u{2026}']).chain(end).collect()
+}

@@ -1,0 +1,33 @@
+//! Predictions of the channel model for a tunnel over a trial's links (000, IV).
+
+use model::{Need, Objective, Plan};
+
+use super::sweep::Combination;
+use crate::channel_model::{at_full_rate, channels};
+use crate::trial::Trial;
+
+/// The payload of datagrams that a tunnel over all links carries at most, at the swept or set `mu`:
+/// `R_C`, where the channels' rates are what datagrams get of each alone, as in 000, VI-A.
+pub(crate) fn rate(trial: &Trial, combination: &Combination) -> Option<f64> {
+    channels(trial.links.values())?.best_rate(combination.number("mu")?)
+}
+
+/// The least part of its packets that is lost at full rate (IV-D).
+pub(crate) fn loss(trial: &Trial, combination: &Combination) -> Option<f64> {
+    Some(plan(trial, combination, Objective::Loss)?.averages.loss)
+}
+
+/// The least mean delay at full rate (IV-D).
+pub(crate) fn delay(trial: &Trial, combination: &Combination) -> Option<f64> {
+    Some(plan(trial, combination, Objective::Delay)?.averages.delay_ms)
+}
+
+/// The best plan at `kappa` and `mu`, with no threshold below `min_threshold`, which is 1 if it is not
+/// given.
+fn plan(trial: &Trial, combination: &Combination, objective: Objective) -> Option<Plan> {
+    let (kappa, mu) = (combination.number("kappa")?, combination.number("mu")?);
+    let floor = combination.number("min_threshold").unwrap_or(1.0);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+    let need = Need { min_k: floor as usize, ..at_full_rate(kappa, mu, objective) };
+    channels(trial.links.values())?.plan(&need).ok()
+}

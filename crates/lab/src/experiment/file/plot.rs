@@ -1,0 +1,133 @@
+//! The graphs that an experiment's file asks for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+use toml::Value;
+
+use super::sweep::{Combination, Sweep};
+use crate::experiment::error::Problem;
+use crate::experiment::value::said;
+use crate::experiment::{Metric, Point};
+
+/// A graph, as the file has it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Plot {
+    pub(crate) title: String,
+    /// The key along the bottom, swept or set.
+    pub(crate) x: String,
+    /// The value along the side.
+    pub(crate) y: String,
+    /// The swept key that has a line for each value.
+    pub(crate) lines: Option<String>,
+    /// The swept key that has a panel for each value.
+    pub(crate) each: Option<String>,
+    /// The values of swept keys that are drawn; of others, all.
+    #[serde(default, rename = "where")]
+    only: BTreeMap<String, Vec<Value>>,
+}
+
+/// The longest name of a graph's file, which is written under a longer one first.
+const MAX_FILE_NAME_LEN: usize = 200;
+
+/// Checks that there are such keys and values, and that each place of a graph is one point's.
+pub(crate) fn check(
+    plots: Vec<Plot>,
+    sweep: &Sweep,
+    metrics: &[Metric],
+    points: &[Point],
+) -> Result<Vec<Plot>, Problem> {
+    for (i, plot) in plots.iter().enumerate() {
+        let key = format!("plots[{i}]");
+        plot.check_names(&key, sweep, metrics)?;
+        plot.check_points(&key, points)?;
+        plot.check_once(&key)?;
+        let name = plot.file_name();
+        if name.len() > MAX_FILE_NAME_LEN {
+            let what = format!(
+                "makes a file's name of more than {MAX_FILE_NAME_LEN} letters; give a shorter title"
+            );
+            return Err(Problem::new(format!("{key}.title"), what));
+        }
+        if name == ".svg" || plots[..i].iter().any(|other| other.file_name() == name) {
+            let what = format!(
+                "makes {name} the file's name, which is taken or empty; give another title"
+            );
+            return Err(Problem::new(format!("{key}.title"), what));
+        }
+    }
+    Ok(plots)
+}
+
+impl Plot {
+    /// The name of the file that it is drawn to: the letters and digits of its title.
+    pub(crate) fn file_name(&self) -> String {
+        let words = self.title.split(|c: char| !c.is_ascii_alphanumeric());
+        let words: Vec<String> =
+            words.filter(|word| !word.is_empty()).map(str::to_ascii_lowercase).collect();
+        format!("{}.svg", words.join("-"))
+    }
+
+    fn check_names(&self, key: &str, sweep: &Sweep, metrics: &[Metric]) -> Result<(), Problem> {
+        if !metrics.iter().any(|metric| metric.name == self.y) {
+            let what = format!("there is no value {}; name one of [measure.values]", self.y);
+            return Err(Problem::new(format!("{key}.y"), what));
+        }
+        for (name, swept) in [("lines", &self.lines), ("each", &self.each)] {
+            let key = format!("{key}.{name}");
+            swept.iter().try_for_each(|swept| sweep.check_swept(&key, swept))?;
+        }
+        sweep.check(&format!("{key}.where"), &self.only)
+    }
+
+    /// Checks that every point has a place, and one of its own.
+    fn check_points(&self, key: &str, points: &[Point]) -> Result<(), Problem> {
+        let mut taken = BTreeSet::new();
+        for Point { combination, .. } in points.iter().filter(|point| self.shows(point)) {
+            let Some(x) = self.x(combination) else {
+                let what = format!("{} is not always a number from 0 on; name another key", self.x);
+                return Err(Problem::new(format!("{key}.x"), what).with(&combination.said()));
+            };
+            let [panel, line] = self.panel_and_line(combination).map(|value| value.map(said));
+            if !taken.insert((panel, line, x.to_bits())) {
+                let what = "has several points in one place; name what else differs in lines or each, \
+                            or choose one with where";
+                return Err(Problem::new(key, what).with(&combination.said()));
+            }
+        }
+        if taken.is_empty() {
+            return Err(Problem::new(format!("{key}.where"), "leaves nothing to draw; name more"));
+        }
+        Ok(())
+    }
+
+    /// Checks that no key is shown in two ways.
+    fn check_once(&self, key: &str) -> Result<(), Problem> {
+        let [x, lines, each] = [Some(&self.x), self.lines.as_ref(), self.each.as_ref()];
+        let shown = [("lines", lines, lines == x), ("each", each, each == x || each == lines)];
+        for (name, swept, twice) in shown {
+            if let Some(swept) = swept.filter(|_| twice) {
+                let what = format!("{swept} is shown in another way already; name another key");
+                return Err(Problem::new(format!("{key}.{name}"), what));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn shows(&self, point: &Point) -> bool {
+        point.combination.is_among(&self.only)
+    }
+
+    pub(crate) fn x(&self, combination: &Combination) -> Option<f64> {
+        let x = combination.number(&self.x);
+        x.filter(|x| x.is_finite() && *x >= 0.0)
+    }
+
+    pub(crate) fn panel_and_line<'a>(
+        &self,
+        combination: &'a Combination,
+    ) -> [Option<&'a Value>; 2] {
+        [&self.each, &self.lines].map(|key| combination.swept.get(key.as_ref()?))
+    }
+}

@@ -1,0 +1,76 @@
+//! The files that hold the results: CSV, JSON and graphs.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+
+use super::results::Results;
+use crate::experiment::error::RunError;
+use crate::experiment::value::said;
+use crate::experiment::{Experiment, Metric, columns};
+
+impl Results {
+    /// Writes the documents and the graphs into a directory, over what is there already.
+    ///
+    /// # Errors
+    /// When they cannot be written, or a graph cannot be drawn.
+    pub fn write(&self, experiment: &Experiment, directory: &Path) -> Result<(), RunError> {
+        let write = |name: &str, bytes: io::Result<Vec<u8>>| {
+            let path = directory.join(name);
+            let written = bytes.and_then(|bytes| replace(&path, &bytes));
+            written.map_err(|error| RunError::Writing(path, error))
+        };
+        write("results.csv", self.csv())?;
+        write("results.json", self.json())?;
+        for plot in &experiment.plots {
+            write(&plot.file_name(), Ok(plot.draw(experiment, self)?.into_bytes()))?;
+        }
+        Ok(())
+    }
+
+    fn json(&self) -> io::Result<Vec<u8>> {
+        let mut document = serde_json::to_vec(self)?;
+        document.push(b'\n');
+        Ok(document)
+    }
+
+    /// A row for each trial. What is missing is empty.
+    fn csv(&self) -> io::Result<Vec<u8>> {
+        let mut table = csv::Writer::from_writer(Vec::new());
+        table.write_record(columns::all(&self.keys, &self.values))?;
+        for trial in &self.trials {
+            let number = |number: Option<&f64>| number.map(f64::to_string).unwrap_or_default();
+            let mut row = vec![trial.repetition.to_string()];
+            row.extend(
+                self.keys.iter().map(|key| trial.point.get(key).map(said).unwrap_or_default()),
+            );
+            for Metric { name, .. } in &self.values {
+                row.push(number(trial.values.get(name)));
+                row.push(number(trial.predictions.get(name)));
+            }
+            row.push(number(Some(&trial.late_ms)));
+            row.push(trial.missed.to_string());
+            row.push(trial.attempts.to_string());
+            row.push(trial.invalid.to_string());
+            table.write_record(row)?;
+        }
+        table.into_inner().map_err(csv::IntoInnerError::into_error)
+    }
+}
+
+/// Puts a file in the place of another, at once.
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut unfinished = path.to_owned();
+    unfinished.as_mut_os_string().push(".unfinished");
+    // One may be left from a run that was killed.
+    let _ = fs::remove_file(&unfinished);
+    let written = File::create_new(&unfinished).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&unfinished, path)
+    });
+    if written.is_err() {
+        let _ = fs::remove_file(&unfinished);
+    }
+    written
+}
