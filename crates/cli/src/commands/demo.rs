@@ -2,14 +2,13 @@
 
 mod examine;
 mod histogram;
-mod house;
 mod http;
-mod material;
 mod report;
 mod samples;
 mod scratch;
+mod source;
 mod tap;
-mod view;
+mod topology;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,10 +18,10 @@ use clap::ValueEnum;
 use crate::daemon;
 use crate::failure::Failure;
 use examine::{Capture, Finding, examine};
-use house::{CHANNELS, Transfer, transfer};
-use material::{DEFAULT_LEN, Material};
 use report::Report;
 use samples::Samples;
+use source::{DEFAULT_LEN, SourceFile};
+use topology::{CHANNELS, Transfer, transfer};
 
 /// Shows on this machine alone what Sunder does.
 ///
@@ -73,16 +72,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 fn channels(arguments: &Arguments) -> Result<(), Failure> {
-    let material = Arc::new(prepare(arguments)?);
+    let source = Arc::new(prepare(arguments)?);
     let runtime = daemon::runtime()?;
-    let mut transfer = runtime.block_on(transfer(Arc::clone(&material)))?;
+    let mut transfer = runtime.block_on(transfer(Arc::clone(&source)))?;
     runtime.shutdown_background();
 
-    let content = material.read_through().map_err(|error| scratch::reading(&error))?;
-    let samples = Samples::draw(&material).map_err(|error| scratch::reading(&error))?;
+    let content = source.read_through().map_err(|error| scratch::reading(&error))?;
+    let samples = Samples::draw(&source).map_err(|error| scratch::reading(&error))?;
     let findings = search(&mut transfer, &samples, arguments.eavesdrop)?;
     let report = Report {
-        material: &material,
+        source: &source,
         content: &content,
         transfer: &transfer,
         samples: samples.len(),
@@ -93,14 +92,14 @@ fn channels(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// Opens the file, or makes one, if there is room for it and for what is captured.
-fn prepare(arguments: &Arguments) -> Result<Material, Failure> {
+fn prepare(arguments: &Arguments) -> Result<SourceFile, Failure> {
     if let Some(path) = &arguments.file {
-        let material = Material::open(path)?;
-        scratch::require(captured(material.len))?;
-        Ok(material)
+        let source = SourceFile::open(path)?;
+        scratch::require(captured(source.len))?;
+        Ok(source)
     } else {
         scratch::require(DEFAULT_LEN + captured(DEFAULT_LEN))?;
-        Material::of_the_system()
+        SourceFile::of_the_system()
     }
 }
 

@@ -10,15 +10,12 @@ use std::thread;
 use micss::record;
 
 use super::histogram::{Histogram, Verdict, verdict};
-use super::material::piece_len;
 use super::samples::{SAMPLE, Samples};
+use super::source::{FIRST, piece_len};
 use crate::progress::Progress;
 
 /// How many bytes of each capture are examined at a time.
 const PIECE: usize = 256 << 10;
-
-/// How many of its first bytes are shown.
-pub(super) const FIRST: usize = 16;
 
 /// Bytes of a handshake message's header (`docs/protocols/association.md`): magic, version, kind
 /// and the body's length.

@@ -27,7 +27,7 @@ use tokio::sync::mpsc::{Receiver, channel};
 use tokio::task::spawn_blocking;
 use zeroize::Zeroizing;
 
-use super::material::{Material, piece_len};
+use super::source::{SourceFile, piece_len};
 
 /// How many bytes of the file are read at a time.
 const PIECE: usize = 256 << 10;
@@ -63,7 +63,7 @@ impl SecretPath {
 /// When connections can no longer be accepted.
 pub(super) async fn serve(
     listener: TcpListener,
-    material: Arc<Material>,
+    source: Arc<SourceFile>,
     path: Arc<SecretPath>,
 ) -> io::Result<()> {
     let mut connections = ConnectionLimiter::new(MAX_CONNECTIONS, MAX_CONNECTIONS);
@@ -73,10 +73,10 @@ pub(super) async fn serve(
             () = connections.join_next() => continue,
         };
         stream.set_nodelay(true)?;
-        let (material, path) = (Arc::clone(&material), Arc::clone(&path));
+        let (source, path) = (Arc::clone(&source), Arc::clone(&path));
         connections.spawn(peer.ip(), async move {
             let answer = service_fn(|request: Request<Incoming>| {
-                let answer = answer(&request, &material, &path);
+                let answer = answer(&request, &source, &path);
                 async { Ok::<_, Infallible>(answer) }
             });
             let http = hyper::server::conn::http1::Builder::new();
@@ -88,11 +88,11 @@ pub(super) async fn serve(
 
 fn answer(
     request: &Request<Incoming>,
-    material: &Arc<Material>,
+    source: &Arc<SourceFile>,
     path: &SecretPath,
 ) -> Response<FileBody> {
     if request.method() == Method::GET && path.is(request.uri().path()) {
-        return Response::new(FileBody::new(Arc::clone(material)));
+        return Response::new(FileBody::new(Arc::clone(source)));
     }
     let mut refused = Response::new(FileBody::empty());
     *refused.status_mut() = StatusCode::NOT_FOUND;
@@ -106,14 +106,14 @@ struct FileBody {
 }
 
 impl FileBody {
-    fn new(material: Arc<Material>) -> Self {
+    fn new(source: Arc<SourceFile>) -> Self {
         let (sender, pieces) = channel(WAITING);
-        let left = material.len;
+        let left = source.len;
         spawn_blocking(move || {
             let mut position = 0;
-            while position < material.len {
-                let len = piece_len(material.len - position, PIECE);
-                let piece = read_piece(&material.file, position, len);
+            while position < source.len {
+                let len = piece_len(source.len - position, PIECE);
+                let piece = read_piece(&source.file, position, len);
                 if piece.is_err() | sender.blocking_send(piece).is_err() {
                     return;
                 }
@@ -171,7 +171,7 @@ pub(super) async fn fetch(
     proxy: SocketAddr,
     server: SocketAddr,
     path: &SecretPath,
-    mut arrived: impl FnMut(u64),
+    mut arrived: impl FnMut(usize),
 ) -> io::Result<Fetched> {
     let stream = connect(proxy, server).await?;
     let (mut http, connection) =
@@ -192,7 +192,7 @@ pub(super) async fn fetch(
             if let Ok(piece) = frame.map_err(other)?.into_data() {
                 hash.update(&piece);
                 len += piece.len() as u64;
-                arrived(piece.len() as u64);
+                arrived(piece.len());
             }
         }
         drop(http);
@@ -247,11 +247,11 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(CONTENT).unwrap();
         let len = CONTENT.len() as u64;
-        let material = Arc::new(Material { file, len, description: String::new() });
+        let source = Arc::new(SourceFile { file, len, description: String::new() });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = listener.local_addr().unwrap();
         let path = Arc::new(SecretPath::new().unwrap());
-        tokio::spawn(serve(listener, material, Arc::clone(&path)));
+        tokio::spawn(serve(listener, source, Arc::clone(&path)));
         // Who only connects holds up nobody.
         let _silent = TcpStream::connect(server).await.unwrap();
 

@@ -8,16 +8,16 @@ use serde::Serialize;
 
 use super::examine::Finding;
 use super::histogram::{NOISE, Verdict, verdict};
-use super::house::{CHANNELS, Transfer};
-use super::material::{Content, Material};
 use super::samples::SAMPLE;
+use super::source::{Content, SourceFile};
+use super::topology::{CHANNELS, Transfer};
 use crate::console;
 use crate::failure::Failure;
 
 /// All that there is to say.
 pub(super) struct Report<'a> {
     /// The file that was sent.
-    pub(super) material: &'a Material,
+    pub(super) source: &'a SourceFile,
     /// What is in it.
     pub(super) content: &'a Content,
     /// How it crossed.
@@ -32,7 +32,7 @@ impl Report<'_> {
     /// Whether the same file arrived.
     pub(super) fn is_equal(&self) -> bool {
         let fetched = &self.transfer.fetched;
-        fetched.len == self.material.len && fetched.sha256 == self.content.sha256
+        fetched.len == self.source.len && fetched.sha256 == self.content.sha256
     }
 
     /// Whether whoever lacks a channel has nothing but noise.
@@ -70,7 +70,7 @@ impl Report<'_> {
     }
 
     fn summary(&self) -> String {
-        let Self { material, transfer, .. } = self;
+        let Self { source, transfer, .. } = self;
         let seconds = transfer.duration.as_secs_f64();
         let sent = hex(&self.content.sha256);
         let received = hex(&transfer.fetched.sha256);
@@ -81,8 +81,8 @@ impl Report<'_> {
              \x20 time      {seconds:.3} s, {}/s\n\
              \x20 SHA-256   {sent}  sent\n\
              \x20           {received}  received, {same}\n",
-            console::printable(&material.description),
-            HumanCount(material.len),
+            console::printable(&source.description),
+            HumanCount(source.len),
             BinaryBytes(self.bytes_per_second()),
         )
     }
@@ -169,8 +169,8 @@ impl Report<'_> {
         let Transfer { fetched, duration, .. } = self.transfer;
         Document {
             file: FileDocument {
-                name: &self.material.description,
-                bytes: self.material.len,
+                name: &self.source.description,
+                bytes: self.source.len,
                 sha256: hex(&self.content.sha256),
             },
             received: ReceivedDocument { bytes: fetched.len, sha256: hex(&fetched.sha256) },

@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 
 use sharing::Generator;
 
-use super::material::Material;
+use super::source::SourceFile;
 
 /// How long a piece is, in bytes. That noise contains one by chance has a probability of 2^-90.
 pub(super) const SAMPLE: usize = 16;
@@ -41,11 +41,11 @@ impl Samples {
     ///
     /// # Errors
     /// When the file cannot be read, or there are no random bytes.
-    pub(super) fn draw(material: &Material) -> io::Result<Self> {
+    pub(super) fn draw(source: &SourceFile) -> io::Result<Self> {
         let mut samples = Self { numbers: HashMap::new(), table: vec![0; 1 << (TABLE_BITS - 6)] };
-        for position in positions(material.len)? {
+        for position in positions(source.len)? {
             let mut sample = [0; SAMPLE];
-            material.file.read_exact_at(&mut sample, position)?;
+            source.file.read_exact_at(&mut sample, position)?;
             if BTreeSet::from(sample).len() >= DIFFERENT {
                 samples.insert(sample);
             }
@@ -114,7 +114,7 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(bytes).unwrap();
         let len = bytes.len() as u64;
-        Samples::draw(&Material { file, len, description: String::new() }).unwrap()
+        Samples::draw(&SourceFile { file, len, description: String::new() }).unwrap()
     }
 
     fn count(samples: &Samples, bytes: &[u8]) -> usize {

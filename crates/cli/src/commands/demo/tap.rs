@@ -5,7 +5,6 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 
-use indicatif::ProgressBar;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -47,7 +46,7 @@ impl Tap {
     ///
     /// # Errors
     /// When the connection breaks, or the capture cannot be written.
-    pub(super) async fn run(self, capture: File, seen: ProgressBar) -> io::Result<File> {
+    pub(super) async fn run(self, capture: File) -> io::Result<File> {
         let (client, _) = self.listener.accept().await?;
         let server = TcpStream::connect(self.server).await?;
         // The tap must not change the channel's rhythm.
@@ -58,7 +57,7 @@ impl Tap {
         let (keep, kept) = channel(WAITING);
         let writing = spawn_blocking(move || write(capture, kept));
         let up = pass_on(from_client, to_server);
-        let down = pass_on_and_keep(from_server, to_client, keep, &seen);
+        let down = pass_on_and_keep(from_server, to_client, keep);
         let passed = tokio::try_join!(up, down);
         // Why the disk took no more is the reason that explains the others.
         let capture = writing.await.map_err(io::Error::other)??;
@@ -75,7 +74,6 @@ async fn pass_on_and_keep(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     keep: Sender<Vec<u8>>,
-    seen: &ProgressBar,
 ) -> io::Result<()> {
     loop {
         let mut piece = Vec::with_capacity(PIECE);
@@ -83,7 +81,6 @@ async fn pass_on_and_keep(
             return to.shutdown().await;
         }
         to.write_all(&piece).await?;
-        seen.inc(piece.len() as u64);
         keep.send(piece).await.map_err(|_| io::Error::other("the capture takes no more"))?;
     }
 }

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use super::examine::FIRST;
 use super::histogram::Histogram;
 use super::scratch;
 use crate::failure::Failure;
@@ -19,11 +18,14 @@ pub(super) const DEFAULT_LEN: u64 = 256 << 20;
 /// Where a system has files that anyone may read: programs, libraries and texts.
 const SYSTEM: [&str; 4] = ["/usr/lib", "/usr/bin", "/usr/share", "/usr/local"];
 
+/// How many of its first bytes are shown.
+pub(super) const FIRST: usize = 16;
+
 /// How many bytes are read at a time.
 const PIECE: usize = 1 << 20;
 
 /// A file of known length.
-pub(super) struct Material {
+pub(super) struct SourceFile {
     /// Read by position, so that several can read it at the same time.
     pub(super) file: File,
     /// Its length in bytes.
@@ -32,7 +34,7 @@ pub(super) struct Material {
     pub(super) description: String,
 }
 
-impl Material {
+impl SourceFile {
     /// The file at `path`.
     ///
     /// # Errors
@@ -179,7 +181,7 @@ mod tests {
     #[test]
     fn only_regular_files_are_taken() {
         for path in ["/", "/dev/null", "/no/such/file"] {
-            let Err(failure) = Material::open(Path::new(path)) else { panic!("{path}") };
+            let Err(failure) = SourceFile::open(Path::new(path)) else { panic!("{path}") };
             assert_eq!(failure.code(), 2, "{path}");
         }
     }
@@ -188,7 +190,7 @@ mod tests {
     fn a_file_is_read_through() {
         let path = tempfile::NamedTempFile::new().unwrap();
         fs::write(path.path(), "abc").unwrap();
-        let content = Material::open(path.path()).unwrap().read_through().unwrap();
+        let content = SourceFile::open(path.path()).unwrap().read_through().unwrap();
         // FIPS 180-2, B.1.
         assert_eq!(content.sha256[..4], [0xBA, 0x78, 0x16, 0xBF]);
         assert_eq!((content.first, content.chi_squared), (b"abc".to_vec(), None));

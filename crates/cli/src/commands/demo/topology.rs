@@ -1,4 +1,4 @@
-//! The three channels on this machine, what stands at their ends, and the taps between.
+//! The demo's topology: three channels on this machine, the programs at their ends, and a tap on each.
 //!
 //! ```text
 //! fetch -> SOCKS5, MICSS client -> three taps -> MICSS server -> file server
@@ -18,16 +18,16 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use super::http::{self, Fetched, SecretPath};
-use super::material::Material;
 use super::scratch;
+use super::source::SourceFile;
 use super::tap::Tap;
-use super::view::View;
 use crate::failure::Failure;
+use crate::progress::Progress;
 
 /// How many channels there are. Channel i is at the loopback address 127.0.0.(i + 1).
 pub(super) const CHANNELS: u8 = 3;
 
-/// A file's way over the channels, and what was seen of it.
+/// A file's transfer over the channels, and what the taps captured of it.
 pub(super) struct Transfer {
     /// What arrived.
     pub(super) fetched: Fetched,
@@ -37,19 +37,19 @@ pub(super) struct Transfer {
     pub(super) captures: Vec<File>,
 }
 
-/// Builds the house and fetches the file through it.
+/// Starts the topology and fetches the file through it.
 ///
 /// # Errors
-/// When a part of it cannot be built, or the file does not arrive whole.
-pub(super) async fn transfer(material: Arc<Material>) -> Result<Transfer, Failure> {
-    let len = material.len;
-    let files = TcpListener::bind("127.0.0.1:0").await.map_err(|error| building(&error))?;
-    let service = files.local_addr().map_err(|error| building(&error))?;
-    let server = bind_server(service).await.map_err(|error| building(&error))?;
-    let taps = bind_taps(&server).await.map_err(|error| building(&error))?;
-    let client = bind_client(&taps).await.map_err(|error| building(&error))?;
-    let proxy = client.local_addresses().map_err(|error| building(&error))?[0];
-    let view = View::new(taps.iter().map(|(_, address)| address.ip()), len);
+/// When a part of it cannot be started, or the file does not arrive whole.
+pub(super) async fn transfer(source: Arc<SourceFile>) -> Result<Transfer, Failure> {
+    let len = source.len;
+    let files = TcpListener::bind("127.0.0.1:0").await.map_err(|error| starting(&error))?;
+    let service = files.local_addr().map_err(|error| starting(&error))?;
+    let server = bind_server(service).await.map_err(|error| starting(&error))?;
+    let taps = bind_taps(&server).await.map_err(|error| starting(&error))?;
+    let client = bind_client(&taps).await.map_err(|error| starting(&error))?;
+    let proxy = client.local_addresses().map_err(|error| starting(&error))?[0];
+    let progress = Progress::new(Some(len));
 
     // They end when the set is dropped.
     let mut ends = JoinSet::new();
@@ -58,16 +58,16 @@ pub(super) async fn transfer(material: Arc<Material>) -> Result<Transfer, Failur
     let path = SecretPath::new().map_err(|error| Failure::Failed(error.to_string()))?;
     let path = Arc::new(path);
     let known = Arc::clone(&path);
-    ends.spawn(async { _ = http::serve(files, material, known).await });
+    ends.spawn(async { _ = http::serve(files, source, known).await });
 
     let start = Instant::now();
     let fetch = async {
-        let fetched = http::fetch(proxy, service, &path, |bytes| view.file().inc(bytes)).await;
+        let fetched = http::fetch(proxy, service, &path, |bytes| progress.advance(bytes)).await;
         let fetched = fetched
             .map_err(|error| Failure::Failed(format!("the file did not arrive: {error}")))?;
         Ok((fetched, start.elapsed()))
     };
-    let ((fetched, duration), captures) = tokio::try_join!(fetch, capture(taps, &view))?;
+    let ((fetched, duration), captures) = tokio::try_join!(fetch, capture(taps))?;
     Ok(Transfer { fetched, duration, captures })
 }
 
@@ -106,11 +106,11 @@ fn parsed<T>(config: Result<T, ConfigError>) -> T {
 }
 
 /// Runs the taps until all channels have ended.
-async fn capture(taps: Vec<(Tap, SocketAddr)>, view: &View) -> Result<Vec<File>, Failure> {
+async fn capture(taps: Vec<(Tap, SocketAddr)>) -> Result<Vec<File>, Failure> {
     let mut running = JoinSet::new();
-    for (index, ((tap, _), bar)) in taps.into_iter().zip(view.channels()).enumerate() {
-        let (file, bar) = (scratch::file()?, bar.clone());
-        running.spawn(async move { (index, tap.run(file, bar).await) });
+    for (index, (tap, _)) in taps.into_iter().enumerate() {
+        let file = scratch::file()?;
+        running.spawn(async move { (index, tap.run(file).await) });
     }
     let mut captures: Vec<Option<File>> = (0..CHANNELS).map(|_| None).collect();
     while let Some(ended) = running.join_next().await {
@@ -124,7 +124,7 @@ fn tapping(error: &dyn std::error::Error) -> Failure {
     Failure::Failed(format!("the eavesdropper's capture: {error}"))
 }
 
-fn building(error: &io::Error) -> Failure {
+fn starting(error: &io::Error) -> Failure {
     Failure::Failed(format!(
         "{error}; the demo needs the addresses 127.0.0.1 to 127.0.0.{CHANNELS}"
     ))
