@@ -1,4 +1,4 @@
-//! What a page is drawn on: text, lines and dots in the house's style, as SVG.
+//! What a page is drawn on: text, lines and dots, as SVG.
 //!
 //! Plotters knows whole pixels only, and a line that goes from one to the next is not smooth. So it
 //! draws a page that is [`FINE`] times too large, and the document says at which size to show it.
@@ -12,7 +12,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{Color, FontFamily, TextStyle};
 
 use crate::Colour;
-use crate::words::cut;
+use crate::text::truncated;
 
 /// Why there is no document: the graphics library failed.
 #[derive(Debug, thiserror::Error)]
@@ -99,7 +99,8 @@ impl Canvas<'_, Shift> {
         (across.end - across.start) / FINE
     }
 
-    /// One line of text, cut if it is wider than this canvas, on one side of a place or around it.
+    /// One line of text, truncated if it is wider than this canvas, on one side of a place or
+    /// around it.
     pub(crate) fn text(
         &self,
         said: &str,
@@ -112,7 +113,7 @@ impl Canvas<'_, Shift> {
         }
         let style = font(size).pos(Pos { h_pos: side, v_pos: VPos::Center });
         self.0
-            .draw(&Text::new(cut(said, size, self.width()), place, style))
+            .draw(&Text::new(truncated(said, size, self.width()), place, style))
             .map_err(ChartError::new)
     }
 }

@@ -37,7 +37,7 @@ pub enum Marks {
     None,
 }
 
-/// A colour of the house.
+/// A colour of the palette.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Colour {
     /// That of the axes, for a curve that stands for no one thing.

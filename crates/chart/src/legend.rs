@@ -5,14 +5,14 @@ use plotters::style::text_anchor::HPos;
 
 use crate::canvas::{Canvas, ChartError, Pen, place};
 use crate::panel::LINE;
-use crate::words::{LABEL, width};
+use crate::text::{LABEL, width};
 use crate::{Curve, Marks};
 
 /// The height of a row.
 pub(crate) const ROW: i32 = 26;
 
 /// The widest that a row can be.
-const WIDEST: i32 = 930;
+const MAX_WIDTH: i32 = 930;
 
 // The length of a sample of a line, the gap after it, and the space after an entry.
 const SAMPLE: i32 = 26;
@@ -22,7 +22,7 @@ const SPACE: i32 = 30;
 /// A name, and a curve that has it; the caption has none.
 #[derive(Clone, Copy)]
 pub(crate) struct Entry<'a> {
-    said: &'a str,
+    name: &'a str,
     curve: Option<&'a Curve>,
 }
 
@@ -32,18 +32,18 @@ pub(crate) fn rows<'a>(
     caption: &'a str,
     curves: impl Iterator<Item = &'a Curve>,
 ) -> Vec<Vec<Entry<'a>>> {
-    let mut entries = vec![Entry { said: caption, curve: None }];
+    let mut entries = vec![Entry { name: caption, curve: None }];
     for curve in curves {
-        let entry = Entry { said: &curve.name, curve: Some(curve) };
+        let entry = Entry { name: &curve.name, curve: Some(curve) };
         if !entries.iter().any(|other| other.is_like(entry)) {
             entries.push(entry);
         }
     }
-    entries.retain(|entry| !entry.said.is_empty());
+    entries.retain(|entry| !entry.name.is_empty());
     let mut rows: Vec<Vec<Entry<'_>>> = Vec::new();
     for entry in entries {
         match rows.last_mut() {
-            Some(row) if row_width(row) + SPACE + entry.width() <= WIDEST => row.push(entry),
+            Some(row) if row_width(row) + SPACE + entry.width() <= MAX_WIDTH => row.push(entry),
             _ => rows.push(vec![entry]),
         }
     }
@@ -71,11 +71,11 @@ fn row_width(row: &[Entry<'_>]) -> i32 {
 impl Entry<'_> {
     fn is_like(self, other: Self) -> bool {
         let look = |curve: &Curve| (curve.colour, curve.dashed, curve.marks);
-        self.said == other.said && self.curve.map(look) == other.curve.map(look)
+        self.name == other.name && self.curve.map(look) == other.curve.map(look)
     }
 
     fn width(self) -> i32 {
-        self.sample_width() + width(self.said, LABEL)
+        self.sample_width() + width(self.name, LABEL)
     }
 
     fn sample_width(self) -> i32 {
@@ -94,7 +94,7 @@ impl Entry<'_> {
             };
             canvas.dots(&dot, colour)?;
         }
-        canvas.text(self.said, LABEL, place(x + self.sample_width(), y), HPos::Left)
+        canvas.text(self.name, LABEL, place(x + self.sample_width(), y), HPos::Left)
     }
 }
 
@@ -107,8 +107,8 @@ mod tests {
         Curve { name: name.to_owned(), colour: Colour::Nth(2), dashed, ..Curve::default() }
     }
 
-    fn said<'a>(rows: &[Vec<Entry<'a>>]) -> Vec<Vec<&'a str>> {
-        rows.iter().map(|row| row.iter().map(|entry| entry.said).collect()).collect()
+    fn name<'a>(rows: &[Vec<Entry<'a>>]) -> Vec<Vec<&'a str>> {
+        rows.iter().map(|row| row.iter().map(|entry| entry.name).collect()).collect()
     }
 
     #[test]
@@ -120,8 +120,8 @@ mod tests {
             curve("two", true),
             curve("one", false),
         ];
-        assert_eq!(said(&rows("", curves.iter())), [["one", "one", "two"]]);
-        assert_eq!(said(&rows("who", curves[..1].iter())), [["who", "one"]]);
+        assert_eq!(name(&rows("", curves.iter())), [["one", "one", "two"]]);
+        assert_eq!(name(&rows("who", curves[..1].iter())), [["who", "one"]]);
         assert!(rows("", [].into_iter()).is_empty());
     }
 
@@ -129,8 +129,8 @@ mod tests {
     fn many_names_take_many_rows() {
         let curves: Vec<Curve> = (0..20).map(|i| curve(&format!("channel {i}"), false)).collect();
         let rows = rows("Channels:", curves.iter());
-        assert!((2..5).contains(&rows.len()), "{:?}", said(&rows));
-        assert!(rows.iter().all(|row| row_width(row) <= WIDEST));
+        assert!((2..5).contains(&rows.len()), "{:?}", name(&rows));
+        assert!(rows.iter().all(|row| row_width(row) <= MAX_WIDTH));
         assert_eq!(rows.iter().map(Vec::len).sum::<usize>(), 21);
     }
 }

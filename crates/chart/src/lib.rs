@@ -1,5 +1,5 @@
-//! Graphs as SVG in the house's style: lines over quiet axes, text as text, and colours that the
-//! colour-blind tell apart.
+//! Graphs as SVG, all in one style: thin grey axes, text as text, and colours that the colour-blind
+//! can tell apart.
 //!
 //! A [`Chart`] is plain data, and [`Chart::svg`] is the page it makes.
 //!
@@ -30,7 +30,7 @@ mod curve;
 mod legend;
 mod page;
 mod panel;
-mod words;
+mod text;
 
 pub use axis::Axis;
 pub use canvas::ChartError;

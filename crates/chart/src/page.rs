@@ -5,7 +5,7 @@ use plotters::style::text_anchor::HPos;
 
 use crate::canvas::{self, Canvas, ChartError, place};
 use crate::legend::{self, Entry, ROW};
-use crate::words::{LABEL, TITLE};
+use crate::text::{LABEL, TITLE};
 use crate::{Panel, panel};
 
 /// A page of graphs. What is empty is left out.
@@ -26,7 +26,8 @@ pub struct Chart {
 const WIDTH: i32 = 1000;
 
 impl Chart {
-    /// The page as an SVG document, 1000 pixels wide. A title or note that does not fit is cut.
+    /// The page as an SVG document, 1000 pixels wide. A title or note that does not fit is
+    /// truncated.
     ///
     /// # Errors
     /// If the graphics library fails.

@@ -10,7 +10,7 @@ use plotters::style::text_anchor::HPos;
 use plotters::style::{Color, RGBColor};
 
 use crate::canvas::{Canvas, ChartError, FINE, Pen, fine, font, place, rgb};
-use crate::words::{HEADING, LABEL, printable, width};
+use crate::text::{HEADING, LABEL, printable, width};
 use crate::{Axis, Colour, Curve, Marks};
 
 /// One graph.

@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
 
 /// The longest block that is read. Packets have 64 KiB at most.
-const LONGEST_BLOCK: usize = 1 << 20;
+const MAX_BLOCK_LEN: usize = 1 << 20;
 
 const SECTION: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
@@ -90,7 +90,7 @@ impl<R: Read> Capture<R> {
         }
         let kind = self.word(&head, 0)?;
         let length = usize::try_from(self.word(&head, 4)?).unwrap_or(usize::MAX);
-        if !(12..=LONGEST_BLOCK).contains(&length) || length % 4 != 0 {
+        if !(12..=MAX_BLOCK_LEN).contains(&length) || length % 4 != 0 {
             return Err(damaged("a block has an impossible length"));
         }
         let read = rest.len();

@@ -43,7 +43,7 @@ impl Host {
         Ok(host)
     }
 
-    /// Gives it IPv6. From now on its links have beside each address `a.b.c.d` also `fd00::a.b.c.d`.
+    /// Gives it IPv6. From now on its links have for each address `a.b.c.d` also `fd00::a.b.c.d`.
     ///
     /// # Errors
     /// When the kernel has no IPv6.
@@ -92,8 +92,8 @@ impl Host {
         self.run(|| fs::write(Path::new("/proc/sys").join(path), value))?
     }
 
-    /// Gives one of its interfaces its address in a /24 and its MTU, and brings it up. `congestion` is
-    /// the congestion control of TCP connections through it, if not the system's.
+    /// Gives one of its interfaces its address in a /24 and its MTU, and brings it up. `congestion`
+    /// is the congestion control of TCP connections through it, if not the system's.
     pub(crate) fn set_up(
         &self,
         name: &str,
@@ -112,7 +112,7 @@ impl Host {
     }
 }
 
-/// The IPv6 address beside an IPv4 address.
+/// The IPv6 address that goes with an IPv4 address.
 fn in_ipv6(address: Ipv4Addr) -> Ipv6Addr {
     Ipv6Addr::from(0xfd00 << 112 | u128::from(address.to_bits()))
 }
@@ -121,7 +121,8 @@ fn in_ipv6(address: Ipv4Addr) -> Ipv6Addr {
 const CONGESTION: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 
 /// Says that there is no such congestion control, if there is none. The kernel says so in no way
-/// that can be understood. It is asked for it first, as it may find one that is not in the list yet.
+/// that can be understood. It is asked for it first, as it may find one that is not in the list
+/// yet.
 fn no_congestion_control(name: &str) -> Option<io::Error> {
     let known = fs::read_to_string(CONGESTION).ok()?;
     if known.split_whitespace().any(|known| known == name) {

@@ -1,9 +1,9 @@
 //! The laboratory: networks on one machine, and experiments on them.
 //!
-//! - [`sandbox`]: a place where a program may make networks without being root.
+//! - [`sandbox`]: namespaces in which a program may create networks without being root.
 //! - [`Host`]: a network namespace.
-//! - [`Link`]: joins two hosts by an emulated wire with rate, delay, loss and more.
-//! - [`Experiment`]: a file that says what many trials vary, measure and draw.
+//! - [`Link`]: an emulated wire between two hosts, with rate, delay, loss and more.
+//! - [`Experiment`]: a file that defines what many trials vary, measure and draw.
 //! - [`Trial`]: a network, the programs on it, and what is measured; [`perform`] does so.
 
 #![allow(clippy::cast_precision_loss, reason = "counts and times are far below 2^52")]

@@ -1,8 +1,8 @@
 //! Links: two hosts joined by an emulated wire.
 //!
 //! Each end is a TUN device in its host. A thread carries packets between them and does to them
-//! what the [`Conditions`] say. What is decided is decided in [`line`], which knows no device and no
-//! clock; this file knows both and decides nothing.
+//! what the [`Conditions`] say. What is decided is decided in [`line`], which knows no device and
+//! no clock; this file knows both and decides nothing.
 
 mod conditions;
 mod device;
@@ -33,7 +33,7 @@ use line::Line;
 use tap::Tap;
 
 /// How many packets are read from one end, or handed to it, before the other gets its turn.
-const TURN: usize = 64;
+const BATCH: usize = 64;
 
 /// A direction of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,7 +225,7 @@ fn carry(mut ends: [LinkDevice; 2], shared: &Shared, tap: Option<Tap>) -> Option
 
 /// Takes what the kernel sends. The state is not locked while the kernel works.
 fn receive(end: &mut LinkDevice, shared: &Shared, line: usize) {
-    for _ in 0..TURN {
+    for _ in 0..BATCH {
         // A device that fails has nothing to send.
         let Ok(Some(frame)) = end.read() else { return };
         shared.lock().lines[line].offer(now(), &frame);
@@ -234,7 +234,7 @@ fn receive(end: &mut LinkDevice, shared: &Shared, line: usize) {
 
 /// Hands over what has arrived.
 fn deliver(end: &LinkDevice, shared: &Shared, line: usize) {
-    for _ in 0..TURN {
+    for _ in 0..BATCH {
         let Some((due, frame)) = shared.lock().lines[line].take_arrived(now()) else { return };
         let is_taken = end.write(&frame);
         let mut state = shared.lock();

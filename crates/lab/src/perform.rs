@@ -31,11 +31,11 @@ pub struct Measured {
 }
 
 /// How late the links may be, in ms, before a measurement says more of the machine than of them.
-const LATE_MS: f64 = 1.0;
+const MAX_LATE_MS: f64 = 1.0;
 
 impl Measured {
-    /// Whether the machine did not keep up with its links: they were more than 1 ms late, or did not fetch
-    /// packets in time.
+    /// Whether the machine did not keep up with its links: they were more than 1 ms late, or did
+    /// not fetch packets in time.
     pub fn is_late(&self) -> bool {
         is_late(self.late_ms, self.missed)
     }
@@ -43,7 +43,7 @@ impl Measured {
 
 /// The same of its two figures.
 pub(crate) fn is_late(late_ms: f64, missed: u64) -> bool {
-    late_ms > LATE_MS || missed > 0
+    late_ms > MAX_LATE_MS || missed > 0
 }
 
 /// Why a trial failed, in one line.
@@ -135,14 +135,14 @@ fn measure(
 }
 
 /// How long a program may measure unless the experiment says otherwise, in seconds.
-const A_MINUTE: f64 = 60.0;
+const DEFAULT_TIMEOUT_S: f64 = 60.0;
 
 /// Runs the program that measures, and returns what it prints.
 fn run(plan: &MeasurePlan, host: &Host, files: &Path) -> Result<String, TrialError> {
     let command = plan.run.as_deref().unwrap_or_default();
     let [output, errors] = [".measure.log", ".measure.errors"].map(|name| files.join(name));
     let mut program = Program::start(host, command, &output, Some(&errors)).map_err(failed)?;
-    let timeout_s = plan.timeout_s.unwrap_or(A_MINUTE);
+    let timeout_s = plan.timeout_s.unwrap_or(DEFAULT_TIMEOUT_S);
     let status = program.wait(Duration::from_secs_f64(timeout_s)).map_err(failed)?;
     match status {
         Some(status) if status.success() => program.output().map_err(failed),

@@ -1,8 +1,9 @@
 //! A place where this program may make networks: namespaces of its own, which vanish with it.
 //!
-//! A user namespace gives the right to make the others without being root; root needs none. In a new
-//! process namespace everything that an experiment starts ends with its first process, and that ends
-//! with the one that started it (`PR_SET_PDEATHSIG`): after `kill -9` of either nothing is left.
+//! A user namespace gives the right to make the others without being root; root needs none. In a
+//! new process namespace everything that an experiment starts ends with its first process, and that
+//! ends with the one that started it (`PR_SET_PDEATHSIG`): after `kill -9` of either nothing is
+//! left.
 
 // Namespaces, what happens between fork and exec, and waiting for signals.
 #![allow(unsafe_code)]
@@ -72,9 +73,9 @@ pub enum SandboxError {
 /// Moves the program into a sandbox: starts it once more inside, with the same arguments, waits for
 /// it, and exits as it did. Inside, it returns.
 ///
-/// To be called before the program does anything else, above all before it starts a thread. After an
-/// error the program has nothing to do but to say so: it may be in namespaces of its own already, and
-/// does not hear of signals.
+/// To be called before the program does anything else, above all before it starts a thread. After
+/// an error the program has nothing to do but to say so: it may be in namespaces of its own
+/// already, and does not hear of signals.
 ///
 /// # Errors
 /// When the system does not allow it, when the sandbox was killed, or when this process was to end
@@ -120,8 +121,8 @@ pub fn enter() -> Result<(), SandboxError> {
     }
 }
 
-/// For a program of tests: moves it into a sandbox. Where the system does not allow one it says so, and
-/// returns how the program is to end: with success, as nothing was found to be wrong.
+/// For a program of tests: moves it into a sandbox. Where the system does not allow one it says so,
+/// and returns how the program is to end: with success, as nothing was found to be wrong.
 ///
 /// # Errors
 /// When there is no sandbox.
@@ -159,7 +160,8 @@ fn is_inside() -> bool {
 fn make_namespaces() -> Result<(), SandboxError> {
     let namespaces = UnshareFlags::NEWPID | UnshareFlags::NEWNET | UnshareFlags::NEWNS;
     let unshare = |flags| {
-        // SAFETY: the program has one thread, as is documented; no code of it depends on namespaces.
+        // SAFETY: the program has one thread, as is documented; no code of it depends on
+        // namespaces.
         unsafe { unshare_unsafe(flags) }.map_err(|error| SandboxError::Namespaces(error.into()))
     };
     if has_rights() {
@@ -182,8 +184,8 @@ fn has_rights() -> bool {
 
 /// Keeps signals for [`attend`]: those that would end this process, and those about the inside.
 fn hold_signals() -> sigset_t {
-    // SAFETY: all of it is plain data, of which zeros are a value. The calls are given memory that is
-    // valid, or null where they then write nothing.
+    // SAFETY: all of it is plain data, of which zeros are a value. The calls are given memory that
+    // is valid, or null where they then write nothing.
     unsafe {
         let mut signals: sigset_t = zeroed();
         libc::sigemptyset(&raw mut signals);

@@ -1,5 +1,5 @@
-//! Where programs are found that are named without a path: only in places that the user, or the system, names in
-//! full.
+//! Where programs are found that are named without a path: only in places that the user, or the
+//! system, names in full.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 /// Where the system's own programs are, which not every user's `PATH` has.
 const SYSTEM: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
-/// The program of this name. Entries of `PATH` that are empty or relative, which mean the directory that a user
-/// happens to be in, do not count.
+/// The program of this name. Entries of `PATH` that are empty or relative, which mean the directory
+/// that a user happens to be in, do not count.
 pub(crate) fn found(name: &str) -> Option<PathBuf> {
     places(env::var_os("PATH").as_deref()).map(|place| place.join(name)).find(|it| is_program(it))
 }

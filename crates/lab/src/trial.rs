@@ -38,7 +38,7 @@ pub struct Trial {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostPlan {
-    /// Whether it has IPv6, and its links beside each address `a.b.c.d` also `fd00::a.b.c.d`.
+    /// Whether it has IPv6, and its links for each address `a.b.c.d` also `fd00::a.b.c.d`.
     #[serde(default)]
     pub ipv6: bool,
     /// System parameters, by their path below `/proc/sys`.

@@ -84,7 +84,8 @@ fn accuracy(conditions: &str, options: &str, values: &str) -> Measured {
         "[measure]\ndriver = \"accuracy\"\noptions = {{ {options} }}\n[measure.values]\n{values}"
     );
     let trial = trial(conditions, &rest);
-    // A machine that stalls has links that are late, and says so: what they did then is not their fault.
+    // A machine that stalls has links that are late, and says so: what they did then is not their
+    // fault.
     let mut attempts = (0..5).map(|_| performed(&trial).unwrap());
     let mut last = attempts.next().unwrap();
     while last.is_late()

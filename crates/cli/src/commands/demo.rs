@@ -25,11 +25,11 @@ use topology::{CHANNELS, Transfer, transfer};
 
 /// Shows on this machine alone what Sunder does.
 ///
-/// Needs neither root nor anything configured. A file crosses three channels from a file server to its client, over loopback but with the
-/// protocol as it is. An eavesdropper on every channel keeps what it sees, and what each of them
-/// has, and each two, is searched for the file. Needs disk space for four times the file in TMPDIR,
-/// or /tmp, and leaves nothing behind. Fails if the file arrives changed, or if one or two
-/// eavesdroppers have anything but noise.
+/// Needs neither root nor anything configured. A file crosses three channels from a file server to
+/// its client, over loopback but with the protocol as it is. An eavesdropper on every channel keeps
+/// what it sees, and what each of them has, and each two, is searched for the file. Needs disk
+/// space for four times the file in TMPDIR, or /tmp, and leaves nothing behind. Fails if the file
+/// arrives changed, or if one or two eavesdroppers have anything but noise.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder demo --file photo.jpg --eavesdrop all")]
 pub(crate) struct Arguments {

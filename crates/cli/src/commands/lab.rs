@@ -55,16 +55,17 @@ struct List {
 ///
 /// Each trial that is done is on the disk at once: when a run is interrupted, by Ctrl-C or a failed
 /// trial, the same command goes on after the last. Trials during which the emulator was late are
-/// performed again after all others, as often as the experiment allows; those that stay late are marked
-/// as invalid and left out of the table and the graphs. Results are trials.jsonl, results.csv,
-/// results.json and graphs as SVG; the table shows medians over the repetitions, the least and the
-/// most, or means over the seeds with their 95% intervals.
+/// performed again after all others, as often as the experiment allows; those that stay late are
+/// marked as invalid and left out of the table and the graphs. Results are trials.jsonl,
+/// results.csv, results.json and graphs as SVG; the table shows medians over the repetitions, the
+/// least and the most, or means over the seeds with their 95% intervals.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder lab run links --out results
 
 docs/formats/experiment.md says how to write an experiment of your own.")]
 struct Run {
-    /// The name of an experiment that comes with Sunder, or the file of another, which ends in .toml
+    /// The name of an experiment that comes with Sunder, or the file of another, which ends in
+    /// .toml
     #[arg(value_name = "NAME|FILE.toml")]
     experiment: PathBuf,
     /// The directory for the results [default: lab-results/NAME]
@@ -81,7 +82,8 @@ struct Run {
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder lab draw links --out results")]
 struct Draw {
-    /// The name of an experiment that comes with Sunder, or the file of another, which ends in .toml
+    /// The name of an experiment that comes with Sunder, or the file of another, which ends in
+    /// .toml
     #[arg(value_name = "NAME|FILE.toml")]
     experiment: PathBuf,
     /// The directory with its results [default: lab-results/NAME]

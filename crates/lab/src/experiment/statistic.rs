@@ -41,7 +41,8 @@ impl Spread {
         Some(Self { middle, low, high })
     }
 
-    /// The mean of independent numbers, and where it is in 95 of 100 cases. One number has no interval.
+    /// The mean of independent numbers, and where it is in 95 of 100 cases. One number has no
+    /// interval.
     #[expect(clippy::cast_precision_loss, reason = "there are few")]
     fn interval(numbers: &[f64]) -> Option<Self> {
         let (least, count) = (*numbers.first()?, numbers.len() as f64);

@@ -29,7 +29,8 @@ pub struct Conditions {
     pub reorder_ms: f64,
     /// The part of the packets that arrive twice: 0 to 1.
     pub duplicate: f64,
-    /// How much may wait to be sent, in ms of the link's rate. What comes on top of that is dropped.
+    /// How much may wait to be sent, in ms of the link's rate. What comes on top of that is
+    /// dropped.
     pub queue_ms: f64,
 }
 
@@ -62,13 +63,13 @@ pub struct ImpossibleCondition {
 }
 
 /// The lowest rate: at 1 kbit/s a packet of 1500 bytes takes 12 s.
-const LEAST_RATE: f64 = 0.001;
+const MIN_RATE_MBIT: f64 = 0.001;
 
 /// The highest rate.
-const MOST_RATE: f64 = 1e6;
+const MAX_RATE_MBIT: f64 = 1e6;
 
 /// The longest time, an hour in ms.
-const LONGEST: f64 = 3_600_000.0;
+const MAX_TIME_MS: f64 = 3_600_000.0;
 
 impl Conditions {
     /// Returns these conditions if they can be.
@@ -78,7 +79,7 @@ impl Conditions {
     pub fn checked(self) -> Result<Self, ImpossibleCondition> {
         let refuse = |key, value, must| Err(ImpossibleCondition { key, value, must });
         if let Some(rate) = self.rate_mbit
-            && !(LEAST_RATE..=MOST_RATE).contains(&rate)
+            && !(MIN_RATE_MBIT..=MAX_RATE_MBIT).contains(&rate)
         {
             return refuse("rate_mbit", rate, "it must be from 0.001 to 1000000");
         }
@@ -89,7 +90,7 @@ impl Conditions {
             ("queue_ms", self.queue_ms),
         ];
         for (key, value) in times {
-            if !(0.0..=LONGEST).contains(&value) {
+            if !(0.0..=MAX_TIME_MS).contains(&value) {
                 return refuse(key, value, "it must be from 0 to 3600000, an hour");
             }
         }

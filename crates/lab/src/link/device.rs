@@ -11,9 +11,9 @@ use tun::{Device, Frame, LONGEST};
 /// How much memory is asked for at a time: that of 16 superpackets.
 const SLAB: usize = 1 << 20;
 
-/// How many slabs packets may keep. One that is long on its way keeps all of its slab; when there are
-/// so many of these, packets are copied.
-const MOST_SLABS: usize = 1024;
+/// How many slabs packets may keep. One that is long on its way keeps all of its slab; when there
+/// are so many of these, packets are copied.
+const MAX_SLABS: usize = 1024;
 
 /// A TUN device and the memory for its packets. The device is there until this is dropped.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl LinkDevice {
             self.take_slab();
         }
         match self.device.read(&mut self.slab[..LONGEST]) {
-            Ok(length) if self.spent.len() < MOST_SLABS => {
+            Ok(length) if self.spent.len() < MAX_SLABS => {
                 Ok(Frame::parse(self.slab.split_to(length).freeze()))
             }
             Ok(length) => {

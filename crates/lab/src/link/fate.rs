@@ -1,4 +1,4 @@
-//! What becomes of each packet, and how the delay wanders: chance, from a seed.
+//! The random fate of each packet, and the jitter of the delay, from a seed.
 
 use fastrand::Rng;
 
@@ -68,14 +68,14 @@ fn loss_after(lost: bool, Conditions { loss, burst, .. }: &Conditions) -> f64 {
     }
 }
 
-/// How the delay wanders: a line from one random height to the next. It never falls as fast as
-/// time passes, so nothing overtakes.
+/// The jitter of the delay: linear between random heights. It never falls as fast as time passes,
+/// so no packet overtakes another.
 #[derive(Debug)]
-pub(super) struct Wander {
+pub(super) struct Jitter {
     seed: u64,
 }
 
-impl Wander {
+impl Jitter {
     pub(super) fn new(seed: u64) -> Self {
         Self { seed }
     }
@@ -170,11 +170,11 @@ mod tests {
 
     #[test]
     fn the_delay_wanders_within_its_bounds_and_nothing_overtakes() {
-        let wander = Wander::new(5);
+        let jitter = Jitter::new(5);
         let (mut least, mut most, mut before) = (0, 0, i64::MIN);
         for i in 0..200_000 {
             let now = i * MS / 10;
-            let jitter = wander.at(now, 3.0);
+            let jitter = jitter.at(now, 3.0);
             least = jitter.min(least);
             most = jitter.max(most);
             let arrival = i64::try_from(now).unwrap() + jitter;
@@ -183,6 +183,6 @@ mod tests {
         }
         assert!((-3_000_000..-2_500_000).contains(&least), "{least}");
         assert!((2_500_000..3_000_000).contains(&most), "{most}");
-        assert_eq!(wander.at(12_345, 0.0), 0);
+        assert_eq!(jitter.at(12_345, 0.0), 0);
     }
 }

@@ -15,19 +15,19 @@ use std::collections::{BinaryHeap, VecDeque};
 use tun::Frame;
 
 use super::conditions::Conditions;
-use super::fate::{Fate, Fates, Wander};
+use super::fate::{Fate, Fates, Jitter};
 use crate::clock::nanos;
 
 /// How long a line sends at a piece of a superpacket, at most: half of it is how early or late a
 /// packet inside is at the median.
 const PIECE: u64 = 100_000;
 
-/// How many bytes a line holds at most, queued or on the wire, what it keeps beside each piece
-/// included. What comes on top of that is dropped, which takes 8 Gbit/s and a second's delay.
-const MOST_HELD: usize = 1 << 30;
+/// How many bytes a line holds at most, queued or on the wire, with [`OVERHEAD`] for each piece.
+/// What comes on top of that is dropped, which takes 8 Gbit/s and a second's delay.
+const MAX_HELD_BYTES: usize = 1 << 30;
 
-/// What a line keeps beside a piece, in bytes, or a little more.
-const BESIDE: usize = 256;
+/// An upper bound of the memory for a piece besides its bytes.
+const OVERHEAD: usize = 256;
 
 /// What a line has done so far, in packets as they are on a wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub(super) struct Line {
     start: u64,
     conditions: Conditions,
     fates: Fates,
-    wander: Wander,
+    jitter: Jitter,
     queue: VecDeque<Piece>,
     queued_bytes: usize,
     /// The bytes of packets in the queue and on the wire.
@@ -64,9 +64,9 @@ pub(super) struct Line {
     free_at: u64,
     /// What is left of the last nanosecond that it took, in bits times 10^9.
     remainder: u64,
-    wire: BinaryHeap<Flying>,
+    wire: BinaryHeap<InFlight>,
     /// How many were put on the wire, which orders those of equal times.
-    flights: u64,
+    sent_count: u64,
     /// What was sent and when, if anybody listens.
     tapped: Option<Vec<(u64, Frame)>>,
     counts: Counts,
@@ -85,7 +85,7 @@ struct Piece {
 
 /// What is on its way.
 #[derive(Debug)]
-struct Flying {
+struct InFlight {
     due: u64,
     number: u64,
     frame: Frame,
@@ -99,14 +99,14 @@ impl Line {
             start,
             conditions,
             fates: Fates::new(seeds.u64(..)),
-            wander: Wander::new(seeds.u64(..)),
+            jitter: Jitter::new(seeds.u64(..)),
             queue: VecDeque::new(),
             queued_bytes: 0,
             held_bytes: 0,
             free_at: 0,
             remainder: 0,
             wire: BinaryHeap::new(),
-            flights: 0,
+            sent_count: 0,
             tapped: None,
             counts: Counts::default(),
         }
@@ -154,7 +154,7 @@ impl Line {
             self.counts.offered += 1;
             let waiting = self.queued_bytes + bytes;
             let is_full = waiting > 0 && waiting + length > limit;
-            if is_full || self.held_bytes + BESIDE + bytes + length > MOST_HELD {
+            if is_full || self.held_bytes + OVERHEAD + bytes + length > MAX_HELD_BYTES {
                 self.counts.dropped += (segments - i) as u64;
                 self.counts.offered += (segments - i - 1) as u64;
                 break;
@@ -185,7 +185,7 @@ impl Line {
         fate: Fate,
     ) {
         self.queued_bytes += bytes;
-        self.held_bytes += BESIDE + bytes;
+        self.held_bytes += OVERHEAD + bytes;
         let segments = part.len();
         self.queue.push_back(Piece {
             offered_at: now,
@@ -202,8 +202,8 @@ impl Line {
             let (done, _) = self.sent_at(piece);
             self.arrival(done)
         });
-        let flying = self.wire.peek().map(|flying| flying.due);
-        sent.into_iter().chain(flying).min()
+        let in_flight = self.wire.peek().map(|in_flight| in_flight.due);
+        sent.into_iter().chain(in_flight).min()
     }
 
     /// The next frame that has arrived, and when it was due.
@@ -212,10 +212,10 @@ impl Line {
         if self.wire.peek()?.due > now {
             return None;
         }
-        let Flying { due, frame, .. } = self.wire.pop()?;
+        let InFlight { due, frame, .. } = self.wire.pop()?;
         self.counts.delivered += frame.segments() as u64;
         self.counts.delivered_bytes += frame.bytes() as u64;
-        self.held_bytes -= BESIDE + frame.bytes();
+        self.held_bytes -= OVERHEAD + frame.bytes();
         Some((due, frame))
     }
 
@@ -252,7 +252,7 @@ impl Line {
             Fate::Arrives => {}
             Fate::Lost => {
                 self.counts.lost += segments;
-                self.held_bytes -= BESIDE + piece.bytes;
+                self.held_bytes -= OVERHEAD + piece.bytes;
                 return;
             }
             Fate::Late => {
@@ -261,13 +261,13 @@ impl Line {
             }
             Fate::Twice => {
                 self.counts.twice += segments;
-                self.held_bytes += BESIDE + piece.bytes;
+                self.held_bytes += OVERHEAD + piece.bytes;
                 copies = 2;
             }
         }
         for _ in 0..copies {
-            self.wire.push(Flying { due, number: self.flights, frame: piece.frame.clone() });
-            self.flights += 1;
+            self.wire.push(InFlight { due, number: self.sent_count, frame: piece.frame.clone() });
+            self.sent_count += 1;
         }
     }
 
@@ -286,7 +286,7 @@ impl Line {
     fn arrival(&self, sent: u64) -> u64 {
         let travel = sent + nanos(self.conditions.delay_ms);
         let since_start = sent.saturating_sub(self.start);
-        travel.saturating_add_signed(self.wander.at(since_start, self.conditions.jitter_ms))
+        travel.saturating_add_signed(self.jitter.at(since_start, self.conditions.jitter_ms))
     }
 
     fn bits_per_second(&self) -> Option<u64> {
@@ -319,25 +319,25 @@ fn bytes_in(rate_mbit: f64, ms: f64) -> usize {
 }
 
 /// The earliest is the greatest, as a heap has the greatest on top.
-impl Ord for Flying {
+impl Ord for InFlight {
     fn cmp(&self, other: &Self) -> Ordering {
         (other.due, other.number).cmp(&(self.due, self.number))
     }
 }
 
-impl PartialOrd for Flying {
+impl PartialOrd for InFlight {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Flying {
+impl PartialEq for InFlight {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Flying {}
+impl Eq for InFlight {}
 
 #[cfg(test)]
 mod tests {
@@ -552,9 +552,10 @@ mod tests {
             line.offer(0, &frame);
         }
         assert!(line.counts().dropped > 0);
-        let held: usize = line.wire.iter().map(|flying| BESIDE + flying.frame.bytes()).sum();
+        let held: usize =
+            line.wire.iter().map(|in_flight| OVERHEAD + in_flight.frame.bytes()).sum();
         assert_eq!(held, line.held_bytes);
-        assert!((MOST_HELD - (1 << 16)..MOST_HELD + (1 << 16)).contains(&held), "{held}");
+        assert!((MAX_HELD_BYTES - (1 << 16)..MAX_HELD_BYTES + (1 << 16)).contains(&held), "{held}");
         arrivals(&mut line);
         assert_eq!(line.held_bytes, 0);
     }

@@ -1,8 +1,8 @@
 //! A tap on a link: what an eavesdropper on that wire sees, as a pcapng file.
 //!
 //! Packets are written as they are on a wire: segments one by one, with their checksums, lost ones
-//! included, each direction in the order in which it was sent. The time is that at which the last bit
-//! was sent of the piece that a segment was in, which is 100 µs at most. The file has one
+//! included, each direction in the order in which it was sent. The time is that at which the last
+//! bit was sent of the piece that a segment was in, which is 100 µs at most. The file has one
 //! interface, as if it were the first host's: what that one sends is outbound.
 
 use std::fs::{self, File};
@@ -18,7 +18,7 @@ use tun::Frame;
 use crate::clock::now;
 
 /// How many frames may wait to be written. More are not recorded, and counted in the file.
-const WAITING: usize = 4096;
+const MAX_WAITING: usize = 4096;
 
 const SECTION: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
@@ -63,7 +63,7 @@ impl Tap {
         let file = new_file(path).map_err(|error| not_written(path, &error))?;
         let mut recording = Recording { file: BufWriter::new(file), since_epoch };
         recording.begin(link)?;
-        let (frames, written) = sync_channel(WAITING);
+        let (frames, written) = sync_channel(MAX_WAITING);
         let writer =
             thread::Builder::new().name("tap".into()).spawn(|| recording.record(written))?;
         Ok(Self { path: path.to_owned(), frames, missed: AtomicU64::new(0), writer })

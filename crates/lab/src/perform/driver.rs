@@ -27,8 +27,8 @@ pub(crate) struct Driver {
     pub(crate) hosts: &'static [&'static str],
     /// Says what is wrong with the settings of `[measure.options]`, in one line.
     pub(crate) check: fn(&toml::Table) -> Result<(), String>,
-    /// Measures on a network, with the settings of `[measure.options]`: the values by name, or in one
-    /// line why there are none.
+    /// Measures on a network, with the settings of `[measure.options]`: the values by name, or in
+    /// one line why there are none.
     pub(crate) measure: fn(&Network, &toml::Table) -> Result<Values, String>,
 }
 

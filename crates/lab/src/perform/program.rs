@@ -14,20 +14,20 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use crate::host::Host;
 use crate::search::{found, search_path};
 
-/// How long a program may take until it is ready.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The time within which a program must be ready.
+const READY_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How often it is looked whether a program is ready: nobody tells.
-const LOOK: Duration = Duration::from_millis(2);
+/// The interval at which readiness is polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// How often it is looked whether a program that is waited for prints too much.
-const GLANCE: Duration = Duration::from_millis(20);
+/// The interval at which the length of a running program's output is checked.
+const OUTPUT_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The most that a program may print, in MiB.
-const MOST_MIB: usize = 64;
+/// The maximum length of a program's output, in MiB.
+const MAX_OUTPUT_MIB: usize = 64;
 
 /// How much of the end of what a program printed can be in an error message, in bytes.
-const TAIL: usize = 400;
+const MAX_TAIL_LEN: usize = 400;
 
 /// A program that has been started. It is killed when this is dropped, with all that it started.
 #[derive(Debug)]
@@ -51,7 +51,8 @@ impl Program {
         let Some((name, arguments)) = run.split_first() else {
             return Err("the command is empty".into());
         };
-        // What tells its status does so beside its output, and not where this host's own services do.
+        // What tells its status does so beside its output, and not where this host's own services
+        // do.
         let runtime = output.parent().unwrap_or(Path::new("")).to_owned();
         // Names with a slash are whole: that was checked with the experiment.
         let path = if name.contains('/') { Some(name.into()) } else { found(name) };
@@ -98,10 +99,10 @@ impl Program {
         mut is_ready: impl FnMut(&Self) -> Result<bool, String>,
         expected: &str,
     ) -> Result<(), String> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + READY_TIMEOUT;
         loop {
             // First, as one that has ended may have become ready before.
-            let ended = self.wait(LOOK)?;
+            let ended = self.wait(POLL_INTERVAL)?;
             if is_ready(self)? {
                 return Ok(());
             }
@@ -114,24 +115,26 @@ impl Program {
         }
     }
 
-    /// Waits until the program ends, but no longer than `patience`: `None` if it still runs. It is an
-    /// error if it prints too much.
-    pub(crate) fn wait(&mut self, patience: Duration) -> Result<Option<ExitStatus>, String> {
-        let deadline = Instant::now() + patience;
+    /// Waits until the program ends, but no longer than `timeout`: `None` if it still runs. It is
+    /// an error if it prints too much.
+    pub(crate) fn wait(&mut self, timeout: Duration) -> Result<Option<ExitStatus>, String> {
+        let deadline = Instant::now() + timeout;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let ended = self.wait_shortly(left.min(GLANCE)).map_err(|error| error.to_string())?;
+            let ended = self
+                .wait_shortly(left.min(OUTPUT_POLL_INTERVAL))
+                .map_err(|error| error.to_string())?;
             self.check_length()?;
-            if ended.is_some() || left <= GLANCE {
+            if ended.is_some() || left <= OUTPUT_POLL_INTERVAL {
                 return Ok(ended);
             }
         }
     }
 
-    fn wait_shortly(&mut self, patience: Duration) -> io::Result<Option<ExitStatus>> {
+    fn wait_shortly(&mut self, timeout: Duration) -> io::Result<Option<ExitStatus>> {
         if let Some(pid) = Pid::from_raw(self.child.id().cast_signed()) {
             let ended = pidfd_open(pid, PidfdFlags::empty())?;
-            let timeout = Timespec { tv_sec: 0, tv_nsec: patience.subsec_nanos().into() };
+            let timeout = Timespec { tv_sec: 0, tv_nsec: timeout.subsec_nanos().into() };
             poll(&mut [PollFd::new(&ended, PollFlags::IN)], Some(&timeout))?;
         }
         self.child.try_wait()
@@ -141,8 +144,8 @@ impl Program {
     fn check_length(&self) -> Result<(), String> {
         for file in [Some(&self.output), self.errors.as_ref()].into_iter().flatten() {
             let length = file.metadata().map_err(|error| self.unreadable(&error))?.len();
-            if length > (MOST_MIB << 20) as u64 {
-                return Err(format!("{} printed more than {MOST_MIB} MiB", self.name));
+            if length > (MAX_OUTPUT_MIB << 20) as u64 {
+                return Err(format!("{} printed more than {MAX_OUTPUT_MIB} MiB", self.name));
             }
         }
         Ok(())
@@ -161,7 +164,7 @@ impl Program {
 
     /// What the program printed.
     pub(crate) fn output(&self) -> Result<String, String> {
-        read_from(&self.output, 0, MOST_MIB << 20).map_err(|error| self.unreadable(&error))
+        read_from(&self.output, 0, MAX_OUTPUT_MIB << 20).map_err(|error| self.unreadable(&error))
     }
 
     /// What went wrong, in one line, with the last line that the program printed.
@@ -201,7 +204,7 @@ impl Drop for Program {
 
 /// The end of what a program said, in one line.
 pub(crate) fn end_of(said: &str) -> String {
-    let letters = said.char_indices().rev().take(TAIL);
+    let letters = said.char_indices().rev().take(MAX_TAIL_LEN);
     let said = &said[letters.last().map_or(0, |(place, _)| place)..];
     let mut words: Vec<&str> = said.split_whitespace().rev().take(30).collect();
     words.reverse();
@@ -273,7 +276,7 @@ fn new_file(path: &Path) -> io::Result<File> {
 /// The end of a file's text; nothing if it cannot be read.
 fn tail(file: &File) -> String {
     let length = file.metadata().map_or(0, |file| file.len());
-    read_from(file, length.saturating_sub(TAIL as u64), TAIL).unwrap_or_default()
+    read_from(file, length.saturating_sub(MAX_TAIL_LEN as u64), MAX_TAIL_LEN).unwrap_or_default()
 }
 
 /// The text in a file from a place on, of so many bytes at most.

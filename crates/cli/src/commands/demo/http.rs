@@ -38,7 +38,8 @@ const WAITING: usize = 4;
 /// How many connections are served at a time.
 const MAX_CONNECTIONS: usize = 64;
 
-/// Where the file is: every user of this machine can connect to its server, but only who knows this gets it.
+/// Where the file is: every user of this machine can connect to its server, but only who knows this
+/// gets it.
 pub(super) struct SecretPath(Zeroizing<String>);
 
 impl SecretPath {

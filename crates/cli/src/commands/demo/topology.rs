@@ -1,4 +1,5 @@
-//! The demo's topology: three channels on this machine, the programs at their ends, and a tap on each.
+//! The demo's topology: three channels on this machine, the programs at their ends, and a tap on
+//! each.
 //!
 //! ```text
 //! fetch -> SOCKS5, MICSS client -> three taps -> MICSS server -> file server

@@ -1,10 +1,11 @@
 //! What whoever has captured some of a tunnel's channels knows of its packets: everything with k
 //! channels, and with fewer, it should be nothing.
 //!
-//! For every set of channels that is one short of a symbol's threshold the bytes at hand are compared
-//! with the packet's, which are known here from the other captures. If the promise holds, each share's
-//! byte, and what the shares would join to if they were enough, is uniform and independent of the
-//! packet's: their sum with it is uniform as well, which a chi-squared test looks at.
+//! For every set of channels that is one short of a symbol's threshold the bytes at hand are
+//! compared with the packet's, which are known here from the other captures. If the promise holds,
+//! each share's byte, and what the shares would join to if they were enough, is uniform and
+//! independent of the packet's: their sum with it is uniform as well, which a chi-squared test
+//! looks at.
 
 #![allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 
@@ -42,8 +43,8 @@ struct Known<'a> {
     symbol: Vec<u8>,
 }
 
-/// What tells symbols apart: what their headers say, and their length. Of more than 2^24 symbols, some
-/// have the same sequence; so many are not looked at.
+/// What tells symbols apart: what their headers say, and their length. Of more than 2^24 symbols,
+/// some have the same sequence; so many are not looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Key {
     threshold: u8,
@@ -161,8 +162,8 @@ fn finding(threshold: u8, channels: &[usize], known: &[Known<'_>]) -> Finding {
     }
 }
 
-/// The symbol that k of the shares give, if there is an IP packet in it, with its first byte and its
-/// tag: those of `only`, or any k.
+/// The symbol that k of the shares give, if there is an IP packet in it, with its first byte and
+/// its tag: those of `only`, or any k.
 fn packet(threshold: u8, shares: &Shares, only: Option<&[usize]>) -> Option<Vec<u8>> {
     let k = usize::from(threshold);
     let channels: Vec<usize> = match only {
@@ -237,8 +238,8 @@ mod tests {
 
     use super::*;
 
-    /// Symbols of k = 2 over three channels, each with a packet of zeros, and the shares of the first
-    /// channel as `first` makes them of the symbol and the true share.
+    /// Symbols of k = 2 over three channels, each with a packet of zeros, and the shares of the
+    /// first channel as `first` makes them of the symbol and the true share.
     fn captured(first: impl Fn(&[u8], Vec<u8>) -> Vec<u8>) -> Captured {
         let mut captured = Captured { channels: 3, ..Captured::default() };
         let mut generator = Generator::seeded().unwrap();

@@ -22,8 +22,8 @@ pub(crate) fn delay(trial: &Trial, combination: &Combination) -> Option<f64> {
     Some(plan(trial, combination, Objective::Delay)?.averages.delay_ms)
 }
 
-/// The best plan at `kappa` and `mu`, with no threshold below `min_threshold`, which is 1 if it is not
-/// given.
+/// The best plan at `kappa` and `mu`, with no threshold below `min_threshold`, which is 1 if it is
+/// not given.
 fn plan(trial: &Trial, combination: &Combination, objective: Objective) -> Option<Plan> {
     let (kappa, mu) = (combination.number("kappa")?, combination.number("mu")?);
     let floor = combination.number("min_threshold").unwrap_or(1.0);

@@ -135,7 +135,8 @@ pub(crate) fn check(asked: &BTreeMap<String, String>, metrics: &[Metric]) -> Res
     Ok(())
 }
 
-/// What the predictors say of a trial, by the name of the value. The keys that they need must be there.
+/// What the predictors say of a trial, by the name of the value. The keys that they need must be
+/// there.
 pub(crate) fn all(
     asked: &BTreeMap<String, String>,
     trial: &Trial,
@@ -177,8 +178,8 @@ fn tcp(trial: &Trial, _: &Combination) -> Option<f64> {
     trial.links.values().filter_map(tcp_rate).reduce(f64::min)
 }
 
-/// What a connection carries over a link. CUBIC and Reno, which behave alike at these round trips, by
-/// the formula of Padhye and others (1998); BBR sends at the link's rate whatever is lost.
+/// What a connection carries over a link. CUBIC and Reno, which behave alike at these round trips,
+/// by the formula of Padhye and others (1998); BBR sends at the link's rate whatever is lost.
 fn tcp_rate(link: &LinkPlan) -> Option<f64> {
     let Conditions { loss: p, .. } = link.conditions()[0];
     let whole = payload_rate(link)? * (1.0 - p);
@@ -187,7 +188,7 @@ fn tcp_rate(link: &LinkPlan) -> Option<f64> {
             let round_trip = link.conditions().map(|way| way.delay_ms / 1000.0).iter().sum::<f64>();
             let recovering = round_trip * (2.0 * p / 3.0).sqrt();
             let timing_out =
-                LEAST_TIMEOUT * (3.0 * (3.0 * p / 8.0).sqrt()).min(1.0) * p * (1.0 + 32.0 * p * p);
+                MIN_RTO * (3.0 * (3.0 * p / 8.0).sqrt()).min(1.0) * p * (1.0 + 32.0 * p * p);
             let packets = 1.0 / (recovering + timing_out);
             Some(whole.min(packets * (f64::from(link.mtu) - HEADERS) * 8.0 / 1e6))
         }
@@ -196,7 +197,7 @@ fn tcp_rate(link: &LinkPlan) -> Option<f64> {
 }
 
 /// Linux's shortest time until a packet is sent again for want of any answer, in seconds.
-const LEAST_TIMEOUT: f64 = 0.2;
+const MIN_RTO: f64 = 0.2;
 
 /// The payload that arrives of `bitrate` Mbit/s of it, sent over the first link in full datagrams.
 fn datagrams(trial: &Trial, combination: &Combination) -> Option<f64> {
@@ -214,8 +215,8 @@ fn lost_datagrams(trial: &Trial, combination: &Combination) -> Option<f64> {
 }
 
 /// Web requests a second: `clients` of them, each of which asks again when it has its answer, which
-/// takes `round_trips` of the slowest link and so long as that carries an answer of `size` bytes. All
-/// together they get no more than the link carries.
+/// takes `round_trips` of the slowest link and so long as that carries an answer of `size` bytes.
+/// All together they get no more than the link carries.
 fn requests(trial: &Trial, combination: &Combination) -> Option<f64> {
     let parameter = |name| combination.number(name);
     let (clients, round_trips) = (parameter("clients")?, parameter("round_trips")?);

@@ -162,7 +162,8 @@ fn path(path: &Path) -> Value {
     Value::String(path.to_string_lossy().into_owned())
 }
 
-/// The address of each host on each of its links: `HOST.LINK`. Links name hosts without placeholders.
+/// The address of each host on each of its links: `HOST.LINK`. Links name hosts without
+/// placeholders.
 fn addresses(file: &File) -> Result<Vec<(String, Value)>, Problem> {
     let mut addresses = Vec::new();
     // In the order of the trial's links.

@@ -95,8 +95,8 @@ fn curves(lines: &[Option<&Value>], dots: &[&Dot<'_>]) -> Vec<Curve> {
     measured.chain(predicted).filter(|curve| !curve.points.is_empty()).collect()
 }
 
-/// What was measured on a line: several curves where there are points without a valid trial, so that
-/// nothing is drawn through those.
+/// What was measured on a line: several curves where there are points without a valid trial, so
+/// that nothing is drawn through those.
 fn measured<'a>(
     line: Option<&Value>,
     colour: usize,

@@ -1,6 +1,6 @@
-//! The journal of a run: a line for the experiment and the machine, one for each trial, then one for
-//! each time that an invalid trial was performed again. What is in it has been measured, whatever
-//! happens afterwards.
+//! The journal of a run: a line for the experiment and the machine, one for each trial, then one
+//! for each time that an invalid trial was performed again. What is in it has been measured,
+//! whatever happens afterwards.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -35,12 +35,13 @@ pub struct Record {
     pub late_ms: f64,
     /// How many packets were lost because a link had not fetched them in time.
     pub missed: u64,
-    /// How often it was performed, until links were not late, or as often as the experiment allows. The
-    /// figures are those of the time when they were least late. In the journal: which time it was.
+    /// How often it was performed, until links were not late, or as often as the experiment allows.
+    /// The figures are those of the time when they were least late. In the journal: which time it
+    /// was.
     #[serde(default = "once")]
     pub attempts: usize,
-    /// Whether it says more of the machine than of what was to be measured: links were late, and the
-    /// experiment does not keep such trials. Tables' summaries and graphs leave it out.
+    /// Whether it says more of the machine than of what was to be measured: links were late, and
+    /// the experiment does not keep such trials. Tables' summaries and graphs leave it out.
     #[serde(default)]
     pub invalid: bool,
 }
@@ -79,8 +80,8 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 const MAX_LEN: u64 = 1 << 30;
 
 impl Journal {
-    /// Opens the journal in a directory, or begins it if no trial is in it. A last line that was not
-    /// written to its end is removed.
+    /// Opens the journal in a directory, or begins it if no trial is in it. A last line that was
+    /// not written to its end is removed.
     pub(crate) fn open(directory: &Path, experiment: &Experiment) -> Result<Self, RunError> {
         let path = directory.join("trials.jsonl");
         let failed = |error| RunError::Writing(path.clone(), error);
@@ -145,8 +146,8 @@ fn once() -> usize {
     1
 }
 
-/// Opens the file, or makes it. What is in it will be cut and written to, so it is no other file by another name,
-/// and nobody else's.
+/// Opens the file, or makes it. What is in it will be cut and written to, so it is no other file by
+/// another name, and nobody else's.
 fn open_file(path: &Path) -> io::Result<File> {
     let other = |what: &str| {
         io::Error::other(format!("it {what}; remove it, or choose another place with --out"))
@@ -231,8 +232,8 @@ fn read_lines(
     Ok(Some((heading, records)))
 }
 
-/// Takes in a trial that was performed: the first time, or again, where the time counts at which links
-/// were least late, whatever was measured.
+/// Takes in a trial that was performed: the first time, or again, where the time counts at which
+/// links were least late, whatever was measured.
 fn take(records: &mut Vec<Record>, number: usize, record: Record) {
     let Some(best) = records.get_mut(number) else {
         records.push(record);

@@ -59,8 +59,8 @@ impl Results {
         }
     }
 
-    /// Reads the document `results.json` of an experiment, as any version has written it, and judges
-    /// the trials by the criteria of today.
+    /// Reads the document `results.json` of an experiment, as any version has written it, and
+    /// judges the trials by the criteria of today.
     ///
     /// # Errors
     /// When it is no such document, or not of this experiment's points.

@@ -62,21 +62,21 @@ const HEADERS: usize = 28;
 const SHORT: usize = 36;
 
 /// The most packets a second that one thread can send and receive one by one.
-const MOST_PACKETS: f64 = 40_000.0;
+const MAX_PACKETS_PER_SECOND: f64 = 40_000.0;
 
 /// The most packets that are sent in a row.
-const MOST: u32 = 10_000_000;
+const MAX_PACKETS: u32 = 10_000_000;
 
 /// The longest that a rate is measured, in seconds.
-const LONGEST_S: f64 = 60.0;
+const MAX_SECONDS: f64 = 60.0;
 
 fn check(table: &toml::Table) -> Result<(), String> {
     let Options { delays, losses, rate_s } = options(table)?;
-    if delays.max(losses) > MOST {
-        return Err(format!("delays and losses must be {MOST} packets at most"));
+    if delays.max(losses) > MAX_PACKETS {
+        return Err(format!("delays and losses must be {MAX_PACKETS} packets at most"));
     }
-    if !(0.0..=LONGEST_S).contains(&rate_s) {
-        return Err(format!("rate_s is {rate_s}; it must be from 0 to {LONGEST_S}"));
+    if !(0.0..=MAX_SECONDS).contains(&rate_s) {
+        return Err(format!("rate_s is {rate_s}; it must be from 0 to {MAX_SECONDS}"));
     }
     Ok(())
 }
@@ -107,7 +107,7 @@ fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
     }
     if options.losses > 0 {
         let rate = packets_per_second(&conditions, SHORT)
-            .map_or(MOST_PACKETS, |rate| (0.8 * rate).min(MOST_PACKETS));
+            .map_or(MAX_PACKETS_PER_SECOND, |rate| (0.8 * rate).min(MAX_PACKETS_PER_SECOND));
         let arrivals =
             run(Flow { packets: options.losses, payload: SHORT, batch: 1, rate }).map_err(io)?;
         loss(&arrivals, &conditions, &mut values);

@@ -1,8 +1,8 @@
 //! A flow of numbered, timed datagrams between two hosts, over whatever there is between them: how
 //! many arrive, how fast and how late. And how evenly it used the links.
 //!
-//! How late is also compared with `least`: what the model says is the least mean delay at full rate,
-//! of links whose delays are those that full packets had on each alone, shortly before.
+//! How late is also compared with `least`: what the model says is the least mean delay at full
+//! rate, of links whose delays are those that full packets had on each alone, shortly before.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -51,7 +51,7 @@ struct Options {
 }
 
 /// The longest that may be measured, in seconds.
-const LONGEST_S: f64 = 600.0;
+const MAX_SECONDS: f64 = 600.0;
 
 /// The headers of an IPv4 packet with a datagram.
 const HEADERS: usize = 28;
@@ -59,16 +59,16 @@ const HEADERS: usize = 28;
 /// Where datagrams arrive that measure a link alone.
 const ALONE_PORT: u16 = 9100;
 
-/// The most datagrams a second that are handed to the kernel one by one, which for a TUN device takes
-/// some 20 µs each.
-const MOST_SINGLE: f64 = 25_000.0;
+/// The most datagrams a second that are handed to the kernel one by one, which for a TUN device
+/// takes some 20 µs each.
+const MAX_SINGLE_RATE: f64 = 25_000.0;
 
 /// How many datagrams measure the delay of a link alone, and how many of them are sent in a second.
 const ALONE: u32 = 50;
 const ALONE_RATE: f64 = 100.0;
 
 /// How long after the last datagram was sent others are waited for.
-const QUIET: Duration = Duration::from_millis(700);
+const QUIET_TIMEOUT: Duration = Duration::from_millis(700);
 
 fn check(table: &toml::Table) -> Result<(), String> {
     let Options { payload, load, mu, kappa, seconds, warm_up_s, .. } = options(table)?;
@@ -76,7 +76,7 @@ fn check(table: &toml::Table) -> Result<(), String> {
         return Err(format!("payload is {payload}; it must be from 12 to 65507"));
     }
     for (name, value, most) in
-        [("load", load, 100.0), ("mu", mu, 20.0), ("seconds", seconds, LONGEST_S)]
+        [("load", load, 100.0), ("mu", mu, 20.0), ("seconds", seconds, MAX_SECONDS)]
     {
         if !(value > 0.0 && value <= most) {
             return Err(format!("{name} is {value}; it must be above 0 and at most {most}"));
@@ -85,8 +85,8 @@ fn check(table: &toml::Table) -> Result<(), String> {
     if kappa.is_some_and(|kappa| !(1.0..=mu).contains(&kappa)) {
         return Err("kappa must be from 1 to mu".into());
     }
-    if !(0.0..=LONGEST_S).contains(&warm_up_s) {
-        return Err(format!("warm_up_s is {warm_up_s}; it must be from 0 to {LONGEST_S}"));
+    if !(0.0..=MAX_SECONDS).contains(&warm_up_s) {
+        return Err(format!("warm_up_s is {warm_up_s}; it must be from 0 to {MAX_SECONDS}"));
     }
     Ok(())
 }
@@ -144,10 +144,11 @@ fn flow(
 ) -> io::Result<Arrivals> {
     let receiver = to.run(|| Receiver::new(address))??;
     let sender = from.run(|| Sender::new(address))??;
-    let batch = if rate > MOST_SINGLE { 16 } else { 1 };
+    let batch = if rate > MAX_SINGLE_RATE { 16 } else { 1 };
     thread::scope(|scope| {
         let (done, is_done) = std::sync::mpsc::channel();
-        let arrivals = scope.spawn(move || receiver.receive(count, payload, QUIET, &is_done));
+        let arrivals =
+            scope.spawn(move || receiver.receive(count, payload, QUIET_TIMEOUT, &is_done));
         let sent = sender.send(count, payload, batch, rate);
         let _ = done.send(());
         let arrivals = arrivals.join().map_err(|_| io::Error::other("the receiver failed"))?;

@@ -36,17 +36,17 @@ struct Options {
 }
 
 /// The longest that may be measured, in seconds.
-const LONGEST_S: f64 = 3600.0;
+const MAX_SECONDS: f64 = 3600.0;
 
 /// How long one round trip may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const ROUND_TRIP_TIMEOUT: Duration = Duration::from_secs(20);
 
 fn check(table: &toml::Table) -> Result<(), String> {
     let Options { seconds, .. } = options(table)?;
-    if (0.0..=LONGEST_S).contains(&seconds) {
+    if (0.0..=MAX_SECONDS).contains(&seconds) {
         return Ok(());
     }
-    Err(format!("seconds is {seconds}; it must be from 0 to {LONGEST_S}"))
+    Err(format!("seconds is {seconds}; it must be from 0 to {MAX_SECONDS}"))
 }
 
 fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
@@ -87,7 +87,7 @@ fn answer(listener: &TcpListener) {
     // Whatever goes wrong here, the client notices.
     let Ok((mut stream, _)) = listener.accept() else { return };
     let _ = stream.set_nodelay(true);
-    let _ = stream.set_read_timeout(Some(PATIENCE));
+    let _ = stream.set_read_timeout(Some(ROUND_TRIP_TIMEOUT));
     let mut byte = [0];
     while stream.read_exact(&mut byte).is_ok() && stream.write_all(&byte).is_ok() {}
 }
@@ -96,7 +96,7 @@ fn answer(listener: &TcpListener) {
 fn ask(address: SocketAddr, time: Duration) -> io::Result<Vec<f64>> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(ROUND_TRIP_TIMEOUT))?;
     let mut trip = || {
         let start = Instant::now();
         stream.write_all(&[1])?;

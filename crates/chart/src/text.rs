@@ -1,16 +1,16 @@
-//! Text on a page: about how wide it is, and what of it can be drawn.
+//! Text on a page: its approximate width, and the characters of it that SVG can hold.
 
 // Sizes in pixels.
 pub(crate) const TITLE: f64 = 21.0;
 pub(crate) const HEADING: f64 = 16.0;
 pub(crate) const LABEL: f64 = 14.5;
 
-/// The width of a letter in sizes of its text: on average and with room to spare, as the font is
-/// that of whoever looks.
+/// The width of a letter relative to the size of its text: above the average, as the viewer's font
+/// is not known.
 const LETTER: f64 = 0.54;
 
-/// What is left free beside a line of text as wide as a page, in pixels.
-const EDGES: i32 = 70;
+/// The margins to both sides of a line of text as wide as a page, in pixels.
+const MARGINS: i32 = 70;
 
 /// About how wide a text is.
 #[expect(clippy::cast_possible_truncation, reason = "a page is small")]
@@ -19,11 +19,11 @@ pub(crate) fn width(said: &str, size: f64) -> i32 {
     (f64::from(letters) * LETTER * size) as i32
 }
 
-/// The text as XML can hold it, cut if it is wider than that on a page can be.
-pub(crate) fn cut(said: &str, size: f64, page: i32) -> String {
+/// The text as XML can hold it, truncated if it is wider than that on a page can be.
+pub(crate) fn truncated(said: &str, size: f64, page: i32) -> String {
     let mut line = printable(said);
-    if width(&line, size) > page - EDGES {
-        while width(&line, size) > page - EDGES && line.pop().is_some() {}
+    if width(&line, size) > page - MARGINS {
+        while width(&line, size) > page - MARGINS && line.pop().is_some() {}
         line.push('\u{2026}');
     }
     line
@@ -46,10 +46,10 @@ mod tests {
     #[test]
     fn what_fits_is_not_cut() {
         let names = "a long name, ".repeat(8);
-        assert_eq!(cut(&names, LABEL, 1000), names);
-        let line = cut(&names.repeat(2), LABEL, 1000);
+        assert_eq!(truncated(&names, LABEL, 1000), names);
+        let line = truncated(&names.repeat(2), LABEL, 1000);
         assert!(line.ends_with('\u{2026}') && width(&line, LABEL) < 950, "{line}");
-        assert_eq!(cut("all", LABEL, 0), "\u{2026}");
+        assert_eq!(truncated("all", LABEL, 0), "\u{2026}");
     }
 
     #[test]
