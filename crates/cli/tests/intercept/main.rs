@@ -2,12 +2,12 @@
 //! laboratory. Needs user namespaces, and says so where there are none.
 
 mod captures;
-mod house;
 mod matrix;
 mod programs;
 mod rules;
 mod sent_ahead;
 mod states;
+mod topology;
 
 use std::process::ExitCode;
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use socket2::{Domain, Socket, Type};
 
 use crate::captures::{CHANNEL_PORT, clear_packets};
-use crate::house::{House, Program, SUNDER};
+use crate::topology::{Program, SUNDER, Topology};
 
 /// The service's port, which any user may have.
 pub(crate) const SERVICE: u16 = 8080;
@@ -53,7 +53,7 @@ use Outcome::{Answered, Refused};
 
 /// Hosts, a service, and a `sunder serve` that leads there.
 pub(crate) struct Matrix {
-    pub(crate) house: House,
+    pub(crate) topology: Topology,
     /// How many connections the service has had.
     pub(crate) reached: Arc<AtomicUsize>,
     _server: Program,
@@ -61,20 +61,20 @@ pub(crate) struct Matrix {
 
 impl Matrix {
     pub(crate) fn new() -> Self {
-        let house = House::new();
-        let by_v4 = house.v4("client", "lan").to_string();
-        let by_v6 = house.v6("client", "lan").to_string();
-        house.ask("user", "ip", &["route", "add", "default", "via", &by_v4]);
-        house.ask("user", "ip", &["-6", "route", "add", "default", "via", &by_v6]);
+        let topology = Topology::new();
+        let by_v4 = topology.v4("client", "lan").to_string();
+        let by_v6 = topology.v6("client", "lan").to_string();
+        topology.ask("user", "ip", &["route", "add", "default", "via", &by_v4]);
+        topology.ask("user", "ip", &["-6", "route", "add", "default", "via", &by_v6]);
         // The server knows the way back, so that what goes out in the clear is answered.
-        let back = house.v4("client", "a").to_string();
-        house.ask("server", "ip", &["route", "add", "default", "via", &back]);
-        let back = house.v6("client", "a").to_string();
-        house.ask("server", "ip", &["-6", "route", "add", "default", "via", &back]);
-        let server = house.serve("[\"0.0.0.0/0:8080\", \"[::]/0:8080\"]");
+        let back = topology.v4("client", "a").to_string();
+        topology.ask("server", "ip", &["route", "add", "default", "via", &back]);
+        let back = topology.v6("client", "a").to_string();
+        topology.ask("server", "ip", &["-6", "route", "add", "default", "via", &back]);
+        let server = topology.serve("[\"0.0.0.0/0:8080\", \"[::]/0:8080\"]");
         let reached = Arc::new(AtomicUsize::new(0));
         let any: SocketAddr = (Ipv6Addr::UNSPECIFIED, SERVICE).into();
-        let service = house.host("server").run(|| listen(any, Kind::Both)).unwrap().unwrap();
+        let service = topology.host("server").run(|| listen(any, Kind::Both)).unwrap().unwrap();
         let count = Arc::clone(&reached);
         thread::spawn(move || {
             for stream in service.incoming().flatten() {
@@ -82,11 +82,11 @@ impl Matrix {
                 thread::spawn(move || answer(stream));
             }
         });
-        Self { house, reached, _server: server }
+        Self { topology, reached, _server: server }
     }
 
     pub(crate) fn proxy(&self) -> Program {
-        self.house.proxy(SETTINGS)
+        self.topology.proxy(SETTINGS)
     }
 
     /// A proxy that has been there, and was killed with no chance to do anything about it.
@@ -96,15 +96,15 @@ impl Matrix {
 
     /// The end of a proxy that cannot start.
     pub(crate) fn failed_start(&self) -> String {
-        let config = self.house.proxy_toml(SETTINGS);
+        let config = self.topology.proxy_toml(SETTINGS);
         let arguments = ["proxy", "--config", config.to_str().unwrap()];
-        let mut proxy = self.house.start("client", SUNDER, &arguments);
+        let mut proxy = self.topology.start("client", SUNDER, &arguments);
         assert!(!proxy.ended_well());
         proxy.log()
     }
 
     pub(crate) fn address(&self, Cell(_, link, is_v6): Cell) -> IpAddr {
-        let (v4, v6) = (self.house.v4("server", link), self.house.v6("server", link));
+        let (v4, v6) = (self.topology.v4("server", link), self.topology.v6("server", link));
         if is_v6 { v6.into() } else { v4.into() }
     }
 
@@ -112,7 +112,7 @@ impl Matrix {
     pub(crate) fn connect(&self, cell: Cell) -> io::Result<Vec<u8>> {
         let address = (self.address(cell), SERVICE).into();
         let mut stream = self
-            .house
+            .topology
             .host(cell.0)
             .run(|| TcpStream::connect_timeout(&address, TIMEOUT))
             .unwrap()?;
@@ -133,7 +133,7 @@ impl Matrix {
         found: [(Cell, io::Result<Vec<u8>>); 4],
     ) {
         let addresses = CELLS.map(|cell| self.address(cell));
-        let captures = self.house.captures();
+        let captures = self.topology.captures();
         let clear = clear_packets(&captures, CHANNEL_PORT);
         let mut wrong = Vec::new();
         for (((cell, result), address), expected) in found.into_iter().zip(addresses).zip(expected)
@@ -207,7 +207,8 @@ pub(crate) fn ask(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
 /// Listeners of somebody who has no right that others lack, on the client: at these addresses.
 pub(crate) fn squat(matrix: &Matrix, addresses: &[SocketAddr], kind: Kind) -> Vec<TcpListener> {
     let bind = |address: &SocketAddr| {
-        let listener = matrix.house.host("client").run(|| listen(*address, kind)).unwrap().unwrap();
+        let listener =
+            matrix.topology.host("client").run(|| listen(*address, kind)).unwrap().unwrap();
         listener.set_nonblocking(true).unwrap();
         listener
     };

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::thread;
 
 use crate::captures::{assert_hidden, secret};
-use crate::house::{House, Program, until};
 use crate::rules::told;
+use crate::topology::{Program, Topology, until};
 
 const WEB: &str = "intercept = \"tcp dport { 22, 80 }\"\nintercept_from = [\"lan\"]";
 
@@ -17,8 +17,8 @@ const WEB: &str = "intercept = \"tcp dport { 22, 80 }\"\nintercept_from = [\"lan
 const ALL: &str = "[\"0.0.0.0/0:22\", \"0.0.0.0/0:80\", \"[::]/0:80\"]";
 
 /// A web server on the server, by both families, which has this document.
-fn nginx(house: &House, document: &[u8]) -> Program {
-    let files = house.path("");
+fn nginx(topology: &Topology, document: &[u8]) -> Program {
+    let files = topology.path("");
     let files = files.display();
     let config = format!(
         "user root; daemon off; master_process off; error_log {files}/nginx.log; pid {files}/nginx.pid;\n\
@@ -29,78 +29,79 @@ fn nginx(house: &House, document: &[u8]) -> Program {
          server {{ listen 80; listen [::]:80; root {files}; }}\n\
          }}\n"
     );
-    house.write("document", document);
-    let config = house.write("nginx.conf", config);
-    let nginx = house.start("server", "/usr/sbin/nginx", &["-c", config.to_str().unwrap()]);
-    let server = house.host("server");
+    topology.write("document", document);
+    let config = topology.write("nginx.conf", config);
+    let nginx = topology.start("server", "/usr/sbin/nginx", &["-c", config.to_str().unwrap()]);
+    let server = topology.host("server");
     until("nginx listens", || server.run(|| TcpStream::connect("127.0.0.1:80").is_ok()).unwrap());
     nginx
 }
 
-fn curl_and_nginx(address: impl Fn(&House) -> IpAddr) {
-    let house = House::new();
+fn curl_and_nginx(address: impl Fn(&Topology) -> IpAddr) {
+    let topology = Topology::new();
     let document = secret(300_000);
-    let nginx = nginx(&house, &document);
-    let (server, proxy) = (house.serve(ALL), house.proxy(WEB));
+    let nginx = nginx(&topology, &document);
+    let (server, proxy) = (topology.serve(ALL), topology.proxy(WEB));
     for _ in 0..2 {
-        assert!(house.fetch("client", address(&house), "document").unwrap() == document);
+        assert!(topology.fetch("client", address(&topology), "document").unwrap() == document);
     }
     proxy.wait_for("stream finished", 2);
     drop((nginx, proxy, server));
-    assert_hidden(&house.captures(), &document);
+    assert_hidden(&topology.captures(), &document);
 }
 
 pub(crate) fn curl_and_nginx_by_ipv4() {
-    curl_and_nginx(|house| house.v4("server", "a").into());
+    curl_and_nginx(|topology| topology.v4("server", "a").into());
 }
 
 pub(crate) fn curl_and_nginx_by_ipv6() {
-    curl_and_nginx(|house| house.v6("server", "b").into());
+    curl_and_nginx(|topology| topology.v6("server", "b").into());
 }
 
 pub(crate) fn connections_that_this_host_forwards() {
-    let house = House::new();
+    let topology = Topology::new();
     let document = secret(300_000);
-    let nginx = nginx(&house, &document);
-    let (by_v4, by_v6) = (house.v4("client", "lan"), house.v6("client", "lan"));
-    house.ask("user", "ip", &["route", "add", "default", "via", &by_v4.to_string()]);
-    house.ask("user", "ip", &["-6", "route", "add", "default", "via", &by_v6.to_string()]);
-    let (server, proxy) = (house.serve(ALL), house.proxy(WEB));
-    let addresses: [IpAddr; 2] = [house.v4("server", "a").into(), house.v6("server", "a").into()];
+    let nginx = nginx(&topology, &document);
+    let (by_v4, by_v6) = (topology.v4("client", "lan"), topology.v6("client", "lan"));
+    topology.ask("user", "ip", &["route", "add", "default", "via", &by_v4.to_string()]);
+    topology.ask("user", "ip", &["-6", "route", "add", "default", "via", &by_v6.to_string()]);
+    let (server, proxy) = (topology.serve(ALL), topology.proxy(WEB));
+    let addresses: [IpAddr; 2] =
+        [topology.v4("server", "a").into(), topology.v6("server", "a").into()];
     for address in addresses {
-        assert!(house.fetch("user", address, "document").unwrap() == document, "{address}");
+        assert!(topology.fetch("user", address, "document").unwrap() == document, "{address}");
     }
     proxy.wait_for("stream finished", 2);
     drop((nginx, proxy, server));
-    assert_hidden(&house.captures(), &document);
+    assert_hidden(&topology.captures(), &document);
 }
 
 /// Other rules, or none, and a stop: the packets of connections that were intercepted do not go out as they
 /// are, neither this host's own nor those that it forwards.
 pub(crate) fn streams_under_way_outlast_their_rules() {
-    let house = House::new();
+    let topology = Topology::new();
     let document = secret(300_000);
-    let nginx = nginx(&house, &document);
-    let by_v4 = house.v4("client", "lan").to_string();
-    house.ask("user", "ip", &["route", "add", "default", "via", &by_v4]);
-    let server = house.serve(ALL);
-    let before = told(&house, "client");
-    let address = SocketAddr::from((house.v4("server", "a"), 80));
+    let nginx = nginx(&topology, &document);
+    let by_v4 = topology.v4("client", "lan").to_string();
+    topology.ask("user", "ip", &["route", "add", "default", "via", &by_v4]);
+    let server = topology.serve(ALL);
+    let before = told(&topology, "client");
+    let address = SocketAddr::from((topology.v4("server", "a"), 80));
     let others = [
         "intercept = \"tcp dport 22\"",
         "intercept = \"tcp dport 22\"\nintercept_port = 6523",
         "socks = \"127.0.0.1:1080\"",
     ];
     for other in others {
-        let proxy = house.proxy(WEB);
+        let proxy = topology.proxy(WEB);
         let streams = ["client", "user"].map(|host| {
             let connect = || TcpStream::connect(address);
-            let mut stream = house.host(host).run(connect).unwrap().unwrap();
+            let mut stream = topology.host(host).run(connect).unwrap().unwrap();
             stream.write_all(b"GET /document HTTP/1.1\r\nHost: example\r\n").unwrap();
             stream
         });
         proxy.wait_for("stream requested", 2);
-        house.proxy_toml(other);
+        topology.proxy_toml(other);
         proxy.signal("-HUP");
         proxy.wait_for("the configuration was read again", 1);
         // The rest of the request, and all of the answer.
@@ -111,10 +112,10 @@ pub(crate) fn streams_under_way_outlast_their_rules() {
             assert!(read.is_ok() && answer.ends_with(&document), "{whose}, {other}: {read:?}");
         }
         proxy.stop();
-        assert_eq!(told(&house, "client"), before, "{other}");
+        assert_eq!(told(&topology, "client"), before, "{other}");
     }
     drop((nginx, server));
-    for capture in house.captures() {
+    for capture in topology.captures() {
         assert!(!capture.windows(7).any(|bytes| bytes == b"example"), "in the clear");
         assert!(!capture.windows(10).any(|bytes| bytes == b"Connection"), "in the clear");
     }
@@ -126,40 +127,40 @@ pub(crate) fn a_session_of_ssh() {
         eprintln!("SKIPPED: needs root, and {sshd}, which changes to a user of its own");
         return;
     }
-    let house = House::new();
+    let topology = Topology::new();
     for key in ["host_key", "user_key"] {
-        let path = house.path(key);
-        house.ask(
+        let path = topology.path(key);
+        topology.ask(
             "client",
             "ssh-keygen",
             &["-q", "-t", "ed25519", "-N", "", "-f", path.to_str().unwrap()],
         );
     }
-    let files = house.path("");
+    let files = topology.path("");
     let files = files.display();
     let config = format!(
         "HostKey {files}/host_key\nAuthorizedKeysFile {files}/user_key.pub\nPidFile none\nUsePAM no\n\
          StrictModes no\nPermitRootLogin yes\n"
     );
-    let config = house.write("sshd_config", config);
+    let config = topology.write("sshd_config", config);
     fs::create_dir_all("/run/sshd").unwrap();
     fs::set_permissions("/run/sshd", fs::Permissions::from_mode(0o755)).unwrap();
-    let sshd = house.start("server", sshd, &["-D", "-e", "-f", config.to_str().unwrap()]);
+    let sshd = topology.start("server", sshd, &["-D", "-e", "-f", config.to_str().unwrap()]);
     sshd.wait_for("Server listening on", 1);
-    let (server, proxy) = (house.serve(ALL), house.proxy(WEB));
-    let (key, known) = (house.path("user_key"), house.path("known"));
-    let login = format!("root@{}", house.v4("server", "a"));
+    let (server, proxy) = (topology.serve(ALL), topology.proxy(WEB));
+    let (key, known) = (topology.path("user_key"), topology.path("known"));
+    let login = format!("root@{}", topology.v4("server", "a"));
     let known = format!("UserKnownHostsFile={}", known.display());
     let options = ["-F", "none", "-o", "StrictHostKeyChecking=no", "-o", &known];
     let session =
         ["-i", key.to_str().unwrap(), &login, "echo $((6 * 7)); exec head -c 200000 /dev/zero"];
-    let said = house.ask("client", "ssh", &[&options[..], &session].concat());
+    let said = topology.ask("client", "ssh", &[&options[..], &session].concat());
     assert_eq!((&said[..3], said.len()), ("42\n", 200_003), "{}", sshd.log());
     proxy.wait_for("stream finished", 1);
     drop((server, sshd));
     // What OpenSSH says of itself in the clear over one network is not seen here.
     drop(proxy);
-    for capture in house.captures() {
+    for capture in topology.captures() {
         assert!(capture.len() > 200_000);
         assert!(!capture.windows(8).any(|bytes| bytes == b"OpenSSH_"));
     }
@@ -181,37 +182,37 @@ fn can_change_user() -> bool {
 }
 
 /// Waits until somebody listens on a port of the server.
-fn until_listens(house: &House, port: u16) {
+fn until_listens(topology: &Topology, port: u16) {
     let listens = || TcpStream::connect(("127.0.0.1", port)).is_ok();
-    until("a service listens", || house.host("server").run(listens).unwrap());
+    until("a service listens", || topology.host("server").run(listens).unwrap());
 }
 
 pub(crate) fn git_clones() {
     if !there_are(&["git"]) {
         return;
     }
-    let house = House::new();
+    let topology = Topology::new();
     let document = secret(500_000);
-    let nginx = nginx(&house, &document);
-    let path = |name: &str| house.path(name).display().to_string();
+    let nginx = nginx(&topology, &document);
+    let path = |name: &str| topology.path(name).display().to_string();
     let git = |arguments: &[&str]| {
         let place = ["-C", &path(""), "-c", "user.name=a", "-c", "user.email=a@b"];
-        house.ask("server", "git", &[&place, arguments].concat());
+        topology.ask("server", "git", &[&place, arguments].concat());
     };
     git(&["init", "--quiet", "work"]);
-    house.write("work/file", &document);
+    topology.write("work/file", &document);
     git(&["-C", "work", "add", "file"]);
     git(&["-C", "work", "commit", "--quiet", "--message", "file"]);
     git(&["clone", "--quiet", "--bare", "work", "bare"]);
     git(&["-C", "bare", "update-server-info"]);
-    let (server, proxy) = (house.serve(ALL), house.proxy(WEB));
-    let from = format!("http://{}/bare", house.v4("server", "a"));
+    let (server, proxy) = (topology.serve(ALL), topology.proxy(WEB));
+    let from = format!("http://{}/bare", topology.v4("server", "a"));
     let to = path("clone");
-    house.ask("client", "git", &["-c", "http.proxy=", "clone", "--quiet", &from, &to]);
-    assert!(fs::read(house.path("clone/file")).unwrap() == document);
+    topology.ask("client", "git", &["-c", "http.proxy=", "clone", "--quiet", &from, &to]);
+    assert!(fs::read(topology.path("clone/file")).unwrap() == document);
     proxy.wait_for("stream finished", 1);
     drop((nginx, proxy, server));
-    assert_hidden(&house.captures(), &document);
+    assert_hidden(&topology.captures(), &document);
 }
 
 pub(crate) fn rsync_copies() {
@@ -222,24 +223,24 @@ pub(crate) fn rsync_copies() {
         eprintln!("SKIPPED: needs root: rsync changes to a user of its own");
         return;
     }
-    let house = House::new();
+    let topology = Topology::new();
     let document = secret(500_000);
-    let from = house.write("document", &document);
+    let from = topology.write("document", &document);
     let from = from.parent().unwrap().display();
     let config = format!("use chroot = no\nuid = root\ngid = root\n[files]\npath = {from}\n");
-    let config = house.write("rsyncd.conf", config);
+    let config = topology.write("rsyncd.conf", config);
     let arguments = ["--daemon", "--no-detach", "--config", config.to_str().unwrap()];
-    let rsync = house.start("server", "rsync", &arguments);
-    until_listens(&house, 873);
-    let server = house.serve("[\"[::]/0:873\"]");
-    let proxy = house.proxy("intercept = \"tcp dport 873\"");
-    let from = format!("rsync://[{}]/files/document", house.v6("server", "b"));
-    let to = house.path("copy");
-    house.ask("client", "rsync", &[&from, to.to_str().unwrap()]);
+    let rsync = topology.start("server", "rsync", &arguments);
+    until_listens(&topology, 873);
+    let server = topology.serve("[\"[::]/0:873\"]");
+    let proxy = topology.proxy("intercept = \"tcp dport 873\"");
+    let from = format!("rsync://[{}]/files/document", topology.v6("server", "b"));
+    let to = topology.path("copy");
+    topology.ask("client", "rsync", &[&from, to.to_str().unwrap()]);
     assert!(fs::read(to).unwrap() == document);
     proxy.wait_for("stream finished", 1);
     drop((rsync, proxy, server));
-    assert_hidden(&house.captures(), &document);
+    assert_hidden(&topology.captures(), &document);
 }
 
 /// A database.
@@ -247,37 +248,38 @@ pub(crate) fn redis_stores() {
     if !there_are(&["redis-server", "redis-cli"]) {
         return;
     }
-    let house = House::new();
-    let files = house.path("").display().to_string();
+    let topology = Topology::new();
+    let files = topology.path("").display().to_string();
     let arguments = ["--protected-mode", "no", "--save", "", "--dir", &files];
-    let redis = house.start("server", "redis-server", &arguments);
-    until_listens(&house, 6379);
-    let server = house.serve("[\"0.0.0.0/0:6379\"]");
-    let proxy = house.proxy("intercept = \"tcp dport 6379\"");
-    let address = house.v4("server", "a").to_string();
+    let redis = topology.start("server", "redis-server", &arguments);
+    until_listens(&topology, 6379);
+    let server = topology.serve("[\"0.0.0.0/0:6379\"]");
+    let proxy = topology.proxy("intercept = \"tcp dport 6379\"");
+    let address = topology.v4("server", "a").to_string();
     let ask =
-        |words: &[&str]| house.ask("client", "redis-cli", &[&["-h", &address], words].concat());
+        |words: &[&str]| topology.ask("client", "redis-cli", &[&["-h", &address], words].concat());
     // Text, as it is an argument.
     let value: String = std::iter::repeat_with(fastrand::alphanumeric).take(80_000).collect();
     assert_eq!(ask(&["set", "key", &value]), "OK\n");
     assert_eq!(ask(&["get", "key"]), format!("{value}\n"));
     proxy.wait_for("stream finished", 2);
     drop((redis, proxy, server));
-    assert_hidden(&house.captures(), value.as_bytes());
+    assert_hidden(&topology.captures(), value.as_bytes());
 }
 
 pub(crate) fn addresses_of_this_host_are_left_alone() {
-    let house = House::new();
-    let (_server, proxy) = (house.serve(ALL), house.proxy(WEB));
-    let own = house.v4("client", "a");
-    let listener = house.host("client").run(|| TcpListener::bind((own, 80))).unwrap().unwrap();
-    let mut stream = house.host("client").run(|| TcpStream::connect((own, 80))).unwrap().unwrap();
+    let topology = Topology::new();
+    let (_server, proxy) = (topology.serve(ALL), topology.proxy(WEB));
+    let own = topology.v4("client", "a");
+    let listener = topology.host("client").run(|| TcpListener::bind((own, 80))).unwrap().unwrap();
+    let mut stream =
+        topology.host("client").run(|| TcpStream::connect((own, 80))).unwrap().unwrap();
     let mut accepted = listener.accept().unwrap().0;
     stream.write_all(b"hello").unwrap();
     let mut heard = [0; 5];
     accepted.read_exact(&mut heard).unwrap();
     // Nor is one that somebody else makes to a service of this host.
-    let server = house.host("server");
+    let server = topology.host("server");
     let mut stream = server.run(|| TcpStream::connect((own, 80))).unwrap().unwrap();
     let mut accepted = listener.accept().unwrap().0;
     stream.write_all(b"hello").unwrap();
@@ -286,28 +288,29 @@ pub(crate) fn addresses_of_this_host_are_left_alone() {
 }
 
 pub(crate) fn a_connection_to_the_proxy_itself_is_refused() {
-    let house = House::new();
-    let (_server, _proxy) = (house.serve(ALL), house.proxy(WEB));
-    let addresses: [IpAddr; 2] = [house.v4("client", "a").into(), house.v6("client", "a").into()];
+    let topology = Topology::new();
+    let (_server, _proxy) = (topology.serve(ALL), topology.proxy(WEB));
+    let addresses: [IpAddr; 2] =
+        [topology.v4("client", "a").into(), topology.v6("client", "a").into()];
     for (host, address) in ["client", "server"].into_iter().zip(addresses) {
         let error =
-            house.host(host).run(|| TcpStream::connect((address, 522))).unwrap().unwrap_err();
+            topology.host(host).run(|| TcpStream::connect((address, 522))).unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
     }
 }
 
 pub(crate) fn what_the_server_does_not_allow_is_reset() {
-    let house = House::new();
-    let nginx = nginx(&house, b"not for all");
-    let (_server, proxy) = (house.serve("[\"127.0.0.1:80\"]"), house.proxy(WEB));
-    let address = house.v4("server", "a");
-    let error = house.fetch("client", address.into(), "document").unwrap_err();
+    let topology = Topology::new();
+    let nginx = nginx(&topology, b"not for all");
+    let (_server, proxy) = (topology.serve("[\"127.0.0.1:80\"]"), topology.proxy(WEB));
+    let address = topology.v4("server", "a");
+    let error = topology.fetch("client", address.into(), "document").unwrap_err();
     assert!(error.to_string().contains("reset"), "{error}");
     proxy.wait_for("the server does not allow this service", 1);
     drop(nginx);
     // Nobody there, and it is said.
     thread::scope(|scope| {
-        let refused = scope.spawn(|| house.fetch("client", address.into(), "document"));
+        let refused = scope.spawn(|| topology.fetch("client", address.into(), "document"));
         assert!(refused.join().unwrap().is_err());
     });
 }

@@ -1,164 +1,164 @@
 //! The rules: there while they are needed, and not a moment longer.
 
-use crate::house::{House, Program, SUNDER};
+use crate::topology::{Program, SUNDER, Topology};
 
 const WEB: &str =
     "intercept = \"ip daddr 10.0.0.0/8 tcp dport {80, 443}\"\nintercept_from = [\"lan\"]";
 
 /// All that a host's kernel has been told.
-pub(crate) fn told(house: &House, host: &str) -> String {
-    let rules = house.ask(host, "nft", &["-s", "list", "ruleset"]);
-    let policies = house.ask(host, "ip", &["rule"]) + &house.ask(host, "ip", &["-6", "rule"]);
+pub(crate) fn told(topology: &Topology, host: &str) -> String {
+    let rules = topology.ask(host, "nft", &["-s", "list", "ruleset"]);
+    let policies = topology.ask(host, "ip", &["rule"]) + &topology.ask(host, "ip", &["-6", "rule"]);
     rules + &policies
 }
 
 pub(crate) fn they_are_what_is_printed() {
-    let house = House::new();
-    let before = told(&house, "client");
-    let config = house.proxy_toml(WEB);
+    let topology = Topology::new();
+    let before = told(&topology, "client");
+    let config = topology.proxy_toml(WEB);
     let arguments = ["proxy", "--print-rules", "--config", config.to_str().unwrap()];
-    let printed = house.ask("client", SUNDER, &arguments);
-    assert_eq!(told(&house, "client"), before, "printing changes nothing");
+    let printed = topology.ask("client", SUNDER, &arguments);
+    assert_eq!(told(&topology, "client"), before, "printing changes nothing");
     // Another host takes what was printed.
-    let rules = house.write("rules", &printed);
-    house.ask("user", "nft", &["-f", rules.to_str().unwrap()]);
-    let _server = house.serve("[]");
-    let _proxy = house.proxy(WEB);
-    assert_eq!(told(&house, "user"), told(&house, "client"));
+    let rules = topology.write("rules", &printed);
+    topology.ask("user", "nft", &["-f", rules.to_str().unwrap()]);
+    let _server = topology.serve("[]");
+    let _proxy = topology.proxy(WEB);
+    assert_eq!(told(&topology, "user"), told(&topology, "client"));
 }
 
 pub(crate) fn a_stop_removes_them() {
-    let house = House::new();
-    let before = told(&house, "client");
-    let _server = house.serve("[]");
-    let proxy = house.proxy(WEB);
-    assert_ne!(told(&house, "client"), before);
+    let topology = Topology::new();
+    let before = told(&topology, "client");
+    let _server = topology.serve("[]");
+    let proxy = topology.proxy(WEB);
+    assert_ne!(told(&topology, "client"), before);
     proxy.stop();
-    assert_eq!(told(&house, "client"), before);
+    assert_eq!(told(&topology, "client"), before);
 }
 
 pub(crate) fn a_killed_proxy_leaves_none_after_the_next_start() {
-    let house = House::new();
-    let before = told(&house, "client");
-    let _server = house.serve("[]");
-    let proxy = house.proxy(WEB);
-    let installed = told(&house, "client");
+    let topology = Topology::new();
+    let before = told(&topology, "client");
+    let _server = topology.serve("[]");
+    let proxy = topology.proxy(WEB);
+    let installed = told(&topology, "client");
     drop(proxy);
-    assert_eq!(told(&house, "client"), installed, "nobody has removed them yet");
+    assert_eq!(told(&topology, "client"), installed, "nobody has removed them yet");
     // Nothing goes out in the clear meanwhile.
-    assert!(house.fetch("client", house.v4("server", "a").into(), "").is_err());
+    assert!(topology.fetch("client", topology.v4("server", "a").into(), "").is_err());
     // One with another port is told, and leaves them alone: that they refuse may be wanted.
-    let doctor = house.run("client", SUNDER, &["doctor"]).stdout;
+    let doctor = topology.run("client", SUNDER, &["doctor"]).stdout;
     let doctor = String::from_utf8(doctor).unwrap();
     assert!(doctor.contains("nft delete table inet sunder_522"), "{doctor}");
-    let other = house.proxy(&format!("{WEB}\nintercept_port = 6600"));
+    let other = topology.proxy(&format!("{WEB}\nintercept_port = 6600"));
     other.wait_for("nft delete table inet sunder_522", 1);
     other.stop();
-    assert_eq!(told(&house, "client"), installed);
-    let proxy = house.proxy(WEB);
-    assert_eq!(told(&house, "client"), installed, "once, not twice");
+    assert_eq!(told(&topology, "client"), installed);
+    let proxy = topology.proxy(WEB);
+    assert_eq!(told(&topology, "client"), installed, "once, not twice");
     assert!(!proxy.log().contains("nft delete"), "{}", proxy.log());
     proxy.stop();
-    assert_eq!(told(&house, "client"), before);
+    assert_eq!(told(&topology, "client"), before);
 }
 
 /// In one transaction, so at no time is anything out in the clear; or not at all.
 pub(crate) fn a_hangup_changes_them() {
-    let house = House::new();
-    let _server = house.serve("[]");
-    let before = told(&house, "client");
-    let proxy = house.proxy(WEB);
-    let first = told(&house, "client");
-    house.proxy_toml("intercept = \"tcp dport 22\"");
+    let topology = Topology::new();
+    let _server = topology.serve("[]");
+    let before = told(&topology, "client");
+    let proxy = topology.proxy(WEB);
+    let first = told(&topology, "client");
+    topology.proxy_toml("intercept = \"tcp dport 22\"");
     proxy.signal("-HUP");
     proxy.wait_for("the configuration was read again", 1);
-    let second = told(&house, "client");
+    let second = told(&topology, "client");
     assert!(second != first && second.contains("tcp dport 22"), "{second}");
     // What nft does not understand.
-    house.proxy_toml("intercept = \"tcp dport nonsense\"");
+    topology.proxy_toml("intercept = \"tcp dport nonsense\"");
     proxy.signal("-HUP");
     proxy.wait_for("the configuration before stays in force", 1);
-    assert_eq!(told(&house, "client"), second);
+    assert_eq!(told(&topology, "client"), second);
     // Another port.
-    house.proxy_toml("intercept = \"tcp dport 22\"\nintercept_port = 6523");
+    topology.proxy_toml("intercept = \"tcp dport 22\"\nintercept_port = 6523");
     proxy.signal("-HUP");
     proxy.wait_for("the configuration was read again", 2);
-    let rules = house.ask("client", "nft", &["list", "ruleset"]);
+    let rules = topology.ask("client", "nft", &["list", "ruleset"]);
     assert!(rules.contains("sunder_6523") && !rules.contains("sunder_522"), "{rules}");
     // None any more.
-    house.proxy_toml("socks = \"127.0.0.1:1080\"");
+    topology.proxy_toml("socks = \"127.0.0.1:1080\"");
     proxy.signal("-HUP");
     proxy.wait_for("the configuration was read again", 3);
-    assert_eq!(told(&house, "client"), before);
+    assert_eq!(told(&topology, "client"), before);
     proxy.stop();
 }
 
 /// Each has its own.
 pub(crate) fn two_proxies_do_not_remove_each_others() {
-    let house = House::new();
-    let _server = house.serve("[]");
-    let first = house.proxy(WEB);
-    let alone = told(&house, "client");
-    let second = house.proxy("intercept = \"tcp dport 22\"\nintercept_port = 6523");
-    assert_ne!(told(&house, "client"), alone);
+    let topology = Topology::new();
+    let _server = topology.serve("[]");
+    let first = topology.proxy(WEB);
+    let alone = told(&topology, "client");
+    let second = topology.proxy("intercept = \"tcp dport 22\"\nintercept_port = 6523");
+    assert_ne!(told(&topology, "client"), alone);
     second.stop();
-    assert_eq!(told(&house, "client"), alone);
+    assert_eq!(told(&topology, "client"), alone);
     first.stop();
 }
 
 pub(crate) fn channels_that_leave_by_one_interface_are_named() {
-    let house = House::new();
-    let router = house.v4("user", "lan").to_string();
-    house.ask("client", "ip", &["route", "add", "198.51.100.0/24", "via", &router]);
+    let topology = Topology::new();
+    let router = topology.v4("user", "lan").to_string();
+    topology.ask("client", "ip", &["route", "add", "198.51.100.0/24", "via", &router]);
     let said = |servers: [&str; 2]| {
         let channels = servers.map(|server| format!("[[channel]]\nserver = \"{server}:7000\"\n"));
         let config =
-            house.write("two.toml", format!("socks = \"127.0.0.1:0\"\n{}", channels.concat()));
+            topology.write("two.toml", format!("socks = \"127.0.0.1:0\"\n{}", channels.concat()));
         let config = config.to_str().unwrap();
-        let proxy = house.start("client", SUNDER, &["proxy", "--config", config]);
+        let proxy = topology.start("client", SUNDER, &["proxy", "--config", config]);
         proxy.wait_for("listening on", 1);
         proxy.log()
     };
-    let (a, b) = (house.v4("server", "a").to_string(), house.v4("server", "b").to_string());
+    let (a, b) = (topology.v4("server", "a").to_string(), topology.v4("server", "b").to_string());
     assert!(!said([&a, &b]).contains("warning: channels"));
     assert!(said([&a, "10.0.0.77"]).contains("channels 1 and 2 are both on a: "));
-    let six = format!("[{}]", house.v6("server", "b"));
+    let six = format!("[{}]", topology.v6("server", "b"));
     assert!(said([&b, &six]).contains("channels 1 and 2 are both on b: "));
     let by_router = said(["198.51.100.1", "198.51.100.2"]);
     assert!(by_router.contains(&format!("both on lan, to {router}: ")), "{by_router}");
 }
 
 /// The end of a proxy that cannot begin.
-fn refused(house: &House, settings: &str) -> String {
-    let config = house.proxy_toml(settings);
+fn refused(topology: &Topology, settings: &str) -> String {
+    let config = topology.proxy_toml(settings);
     let arguments = ["proxy", "--config", config.to_str().unwrap()];
-    let mut proxy: Program = house.start("client", SUNDER, &arguments);
+    let mut proxy: Program = topology.start("client", SUNDER, &arguments);
     assert!(!proxy.ended_well());
     proxy.log()
 }
 
 pub(crate) fn without_the_right_to_it_nothing_is_left() {
-    let house = House::new();
-    let before = told(&house, "client");
-    let config = house.proxy_toml(WEB);
+    let topology = Topology::new();
+    let before = told(&topology, "client");
+    let config = topology.proxy_toml(WEB);
     let as_nobody = ["--bounding-set=-net_admin", "--", SUNDER, "proxy", "--config"];
     let arguments = [&as_nobody[..], &[config.to_str().unwrap()]].concat();
-    let output = house.run("client", "setpriv", &arguments);
+    let output = topology.run("client", "setpriv", &arguments);
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("CAP_NET_ADMIN"), "{said}");
-    assert_eq!(told(&house, "client"), before);
+    assert_eq!(told(&topology, "client"), before);
 }
 
 pub(crate) fn comparisons_that_nft_does_not_know_are_refused() {
-    let house = House::new();
-    let before = told(&house, "client");
-    let said = refused(&house, "intercept = \"tcp dport no-such-service\"");
+    let topology = Topology::new();
+    let before = told(&topology, "client");
+    let said = refused(&topology, "intercept = \"tcp dport no-such-service\"");
     assert!(said.contains("error: nft refuses: "), "{said}");
-    let said = refused(&house, "intercept = \"tcp dport 80; flush ruleset\"");
+    let said = refused(&topology, "intercept = \"tcp dport 80; flush ruleset\"");
     assert!(
         said.contains("line 1: intercept = \"tcp dport 80; flush ruleset\": write what"),
         "{said}"
     );
-    assert_eq!(told(&house, "client"), before);
+    assert_eq!(told(&topology, "client"), before);
 }

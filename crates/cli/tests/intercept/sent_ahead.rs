@@ -8,7 +8,7 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::captures::opened;
-use crate::house::House;
+use crate::topology::Topology;
 
 /// The port that connections go to.
 const TO: u16 = 80;
@@ -21,35 +21,40 @@ const SYN: u8 = 2;
 const ACK: u8 = 16;
 
 pub(crate) fn a_packet_sent_ahead_opens_nothing_in_the_clear() {
-    let house = House::new();
-    let (by_v4, by_v6) = (house.v4("client", "lan"), house.v6("client", "lan"));
-    house.ask("user", "ip", &["route", "add", "default", "via", &by_v4.to_string()]);
-    house.ask("user", "ip", &["-6", "route", "add", "default", "via", &by_v6.to_string()]);
+    let topology = Topology::new();
+    let (by_v4, by_v6) = (topology.v4("client", "lan"), topology.v6("client", "lan"));
+    topology.ask("user", "ip", &["route", "add", "default", "via", &by_v4.to_string()]);
+    topology.ask("user", "ip", &["-6", "route", "add", "default", "via", &by_v6.to_string()]);
     let lan = format!("{}/24", Ipv4Addr::from_bits(by_v4.to_bits() & !0xFF));
-    house.ask("server", "ip", &["route", "add", &lan, "via", &house.v4("client", "a").to_string()]);
+    topology.ask(
+        "server",
+        "ip",
+        &["route", "add", &lan, "via", &topology.v4("client", "a").to_string()],
+    );
     let lan = format!("{}/120", Ipv6Addr::from_bits(by_v6.to_bits() & !0xFF));
-    let router = house.v6("client", "a").to_string();
-    house.ask("server", "ip", &["-6", "route", "add", &lan, "via", &router]);
-    let _server = house.serve("[]");
-    let _proxy = house.proxy("intercept = \"tcp dport 80\"\nintercept_from = [\"lan\"]");
+    let router = topology.v6("client", "a").to_string();
+    topology.ask("server", "ip", &["-6", "route", "add", &lan, "via", &router]);
+    let _server = topology.serve("[]");
+    let _proxy = topology.proxy("intercept = \"tcp dport 80\"\nintercept_from = [\"lan\"]");
     // Neither host says that it knows no such connection, so the kernel goes on taking it for one.
     let silent = "table inet silent {\n\
                   chain out { type filter hook output priority -300; tcp flags & rst == rst drop; }\n\
                   }\n";
-    let silent = house.write("silent", silent);
+    let silent = topology.write("silent", silent);
     for host in ["client", "user"] {
-        house.ask(host, "nft", &["-f", silent.to_str().unwrap()]);
+        topology.ask(host, "nft", &["-f", silent.to_str().unwrap()]);
     }
-    let server: [IpAddr; 2] = [house.v4("server", "a").into(), house.v6("server", "a").into()];
+    let server: [IpAddr; 2] =
+        [topology.v4("server", "a").into(), topology.v6("server", "a").into()];
     for (host, link) in [("client", "a"), ("user", "lan")] {
-        let victim: [IpAddr; 2] = [house.v4(host, link).into(), house.v6(host, link).into()];
+        let victim: [IpAddr; 2] = [topology.v4(host, link).into(), topology.v6(host, link).into()];
         for (server, victim) in server.into_iter().zip(victim) {
             for (flags, port) in AHEAD {
                 let (from, to) = ((server, TO).into(), (victim, port).into());
-                house.host("server").run(|| send(flags, from, to)).unwrap();
+                topology.host("server").run(|| send(flags, from, to)).unwrap();
                 // It takes some milliseconds.
                 thread::sleep(Duration::from_millis(50));
-                let connected = house.host(host).run(|| {
+                let connected = topology.host(host).run(|| {
                     let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
                     socket.bind(&to.into())?;
                     socket.connect_timeout(&from.into(), Duration::from_millis(500))
@@ -59,7 +64,7 @@ pub(crate) fn a_packet_sent_ahead_opens_nothing_in_the_clear() {
             }
         }
     }
-    let opened = opened(&house.captures(), TO);
+    let opened = opened(&topology.captures(), TO);
     assert!(opened.is_empty(), "opened in the clear: {opened:?}");
 }
 

@@ -9,12 +9,12 @@ use std::thread;
 use socket2::{Domain, Socket, Type};
 
 use crate::captures::{CHANNEL_PORT, clear_packets};
-use crate::house::{House, SUNDER, until};
 use crate::matrix::Outcome::{self, Answered, Refused};
 use crate::matrix::{
     ANSWER, CELLS, Cell, Kind, Matrix, PORT, SERVICE, SETTINGS, TIMEOUT, answer, ask,
     assert_nobody, listen, squat, wildcards,
 };
+use crate::topology::{SUNDER, Topology, until};
 
 /// The captures show what goes out in the clear.
 pub(crate) fn without_a_proxy() {
@@ -23,7 +23,7 @@ pub(crate) fn without_a_proxy() {
         assert_eq!(matrix.connect(cell).unwrap(), ANSWER);
     }
     let addresses = CELLS.map(|cell| matrix.address(cell));
-    let clear = clear_packets(&matrix.house.captures(), CHANNEL_PORT);
+    let clear = clear_packets(&matrix.topology.captures(), CHANNEL_PORT);
     assert!(addresses.iter().all(|address| clear[address] >= 4), "{clear:?}");
 }
 
@@ -77,9 +77,9 @@ pub(crate) fn killed_and_its_port_taken_on_loopback() {
 
 pub(crate) fn killed_and_its_port_taken_on_the_lan() {
     let state = "killed, port taken at the addresses that others come to";
-    let house = House::new();
-    let lan = [house.v4("client", "lan").into(), house.v6("client", "lan").into()];
-    drop(house);
+    let topology = Topology::new();
+    let lan = [topology.v4("client", "lan").into(), topology.v6("client", "lan").into()];
+    drop(topology);
     killed_and_its_port_taken(state, &lan.map(|address: IpAddr| (address, PORT).into()), Kind::Own);
 }
 
@@ -109,7 +109,7 @@ pub(crate) fn kept_from_starting() {
         let found = CELLS.map(|cell| (cell, matrix.connect(cell)));
         assert_nobody(&squatters);
         drop(squatters);
-        let doctor = matrix.house.run("client", SUNDER, &["doctor"]).stdout;
+        let doctor = matrix.topology.run("client", SUNDER, &["doctor"]).stdout;
         let doctor = String::from_utf8(doctor).unwrap();
         assert!(doctor.contains("nft delete table inet sunder_6522_refused"), "{doctor}");
         matrix.found(&format!("kept from starting by {squatted}"), [Refused; 4], found);
@@ -121,9 +121,9 @@ pub(crate) fn kept_from_listening_elsewhere() {
     let matrix = Matrix::new();
     let taken = "127.0.0.1:1080";
     let _taken = squat(&matrix, &[taken.parse().unwrap()], Kind::Own);
-    let config = matrix.house.proxy_toml(&format!("socks = \"{taken}\"\n{SETTINGS}"));
+    let config = matrix.topology.proxy_toml(&format!("socks = \"{taken}\"\n{SETTINGS}"));
     let arguments = ["proxy", "--config", config.to_str().unwrap()];
-    let mut proxy = matrix.house.start("client", SUNDER, &arguments);
+    let mut proxy = matrix.topology.start("client", SUNDER, &arguments);
     assert!(!proxy.ended_well());
     proxy.wait_for("cannot listen on 127.0.0.1:1080", 1);
     proxy.wait_for("nft delete table inet sunder_6522_refused", 1);
@@ -140,7 +140,7 @@ pub(crate) fn reloaded() {
         let proxy = matrix.proxy();
         let squatters = if port_is_taken { wildcards(6523).to_vec() } else { Vec::new() };
         let squatters = squat(&matrix, &squatters, Kind::Own);
-        matrix.house.proxy_toml(&other_port);
+        matrix.topology.proxy_toml(&other_port);
         proxy.signal("-HUP");
         let said = ["the configuration was read again", "the configuration before stays in force"];
         proxy.wait_for(said[usize::from(port_is_taken)], 1);
@@ -159,7 +159,7 @@ pub(crate) fn kept_from_starting_for_a_while() {
     drop(squatters);
     let proxy = matrix.proxy();
     assert!(!proxy.log().contains("nft delete"), "{}", proxy.log());
-    let tables = matrix.house.ask("client", "nft", &["list", "tables"]);
+    let tables = matrix.topology.ask("client", "nft", &["list", "tables"]);
     assert_eq!(tables, "table inet sunder_6522\n");
     matrix.expect("started after all", [Answered; 4]);
 }
@@ -168,22 +168,22 @@ pub(crate) fn kept_from_starting_for_a_while() {
 pub(crate) fn started_twice() {
     let matrix = Matrix::new();
     let _proxy = matrix.proxy();
-    let before = matrix.house.ask("client", "nft", &["-s", "list", "ruleset"]);
+    let before = matrix.topology.ask("client", "nft", &["-s", "list", "ruleset"]);
     let log = matrix.failed_start();
     assert!(log.contains("carried by the proxy that runs at this port"), "{log}");
-    assert_eq!(matrix.house.ask("client", "nft", &["-s", "list", "ruleset"]), before);
+    assert_eq!(matrix.topology.ask("client", "nft", &["-s", "list", "ruleset"]), before);
     matrix.expect("started twice", [Answered; 4]);
 }
 
 /// The rules are there, and a listener for one family only.
 fn one_listener(state: &str, address: SocketAddr, expected: [Outcome; 4]) {
     let matrix = Matrix::new();
-    let config = matrix.house.proxy_toml(SETTINGS);
+    let config = matrix.topology.proxy_toml(SETTINGS);
     let arguments = ["proxy", "--print-rules", "--config", config.to_str().unwrap()];
-    let printed = matrix.house.ask("client", SUNDER, &arguments);
-    let rules = matrix.house.write("rules", printed);
-    matrix.house.ask("client", "nft", &["-f", rules.to_str().unwrap()]);
-    let host = matrix.house.host("client");
+    let printed = matrix.topology.ask("client", SUNDER, &arguments);
+    let rules = matrix.topology.write("rules", printed);
+    matrix.topology.ask("client", "nft", &["-f", rules.to_str().unwrap()]);
+    let host = matrix.topology.host("client");
     let listener = host.run(|| listen(address, Kind::Transparent)).unwrap().unwrap();
     thread::spawn(move || listener.incoming().flatten().for_each(answer));
     matrix.expect(state, expected);
@@ -203,9 +203,9 @@ pub(crate) fn without_ipv6_on_loopback() {
     for state in ["lo without IPv6", "lo without IPv6, killed"] {
         let matrix = Matrix::new();
         lose_ipv6_on_loopback(&matrix);
-        let config = matrix.house.proxy_toml(SETTINGS);
+        let config = matrix.topology.proxy_toml(SETTINGS);
         let arguments = ["proxy", "--config", config.to_str().unwrap()];
-        let proxy = matrix.house.start("client", SUNDER, &arguments);
+        let proxy = matrix.topology.start("client", SUNDER, &arguments);
         proxy.wait_for("intercepted", 1);
         proxy.wait_for("lo has no IPv6", 1);
         if state.ends_with("killed") {
@@ -228,10 +228,10 @@ pub(crate) fn ipv6_lost_on_loopback() {
 
 /// Then not even `::1` is the host's own: a default route would lead it out.
 fn lose_ipv6_on_loopback(matrix: &Matrix) {
-    let host = matrix.house.host("client");
+    let host = matrix.topology.host("client");
     host.set("net/ipv6/conf/lo/disable_ipv6", "1").unwrap();
-    let router = matrix.house.v6("server", "a").to_string();
-    matrix.house.ask("client", "ip", &["-6", "route", "add", "default", "via", &router]);
+    let router = matrix.topology.v6("server", "a").to_string();
+    matrix.topology.ask("client", "ip", &["-6", "route", "add", "default", "via", &router]);
 }
 
 /// Applications that insist on an interface, where nothing of this host's own can go.
@@ -240,15 +240,15 @@ pub(crate) fn bound_to_an_interface() {
         let matrix = Matrix::new();
         let proxy = matrix.proxy();
         let proxy = (!state.ends_with("killed")).then_some(proxy);
-        let routers = (matrix.house.v4("server", "a"), matrix.house.v6("server", "a"));
+        let routers = (matrix.topology.v4("server", "a"), matrix.topology.v6("server", "a"));
         let (v4, v6) = (routers.0.to_string(), routers.1.to_string());
-        matrix.house.ask("client", "ip", &["route", "add", "default", "via", &v4]);
-        matrix.house.ask("client", "ip", &["-6", "route", "add", "default", "via", &v6]);
+        matrix.topology.ask("client", "ip", &["route", "add", "default", "via", &v4]);
+        matrix.topology.ask("client", "ip", &["-6", "route", "add", "default", "via", &v6]);
         let connect = |cell: Cell| {
             let address: SocketAddr = (matrix.address(cell), SERVICE).into();
             let Cell(host, link, _) = cell;
             let device = if host == "client" { link } else { "lan" };
-            let connected = matrix.house.host(host).run(|| {
+            let connected = matrix.topology.host(host).run(|| {
                 let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
                 socket.bind_device(Some(device.as_bytes()))?;
                 socket.connect_timeout(&address.into(), TIMEOUT)?;
@@ -278,17 +278,17 @@ fn without(state: &str, killed: bool, delete: impl Fn(&Matrix, &str)) {
 }
 
 fn delete_rules(matrix: &Matrix, family: &str) {
-    while matrix.house.ask("client", "ip", &[family, "rule"]).contains("fwmark") {
-        let rules = matrix.house.ask("client", "ip", &[family, "rule"]);
+    while matrix.topology.ask("client", "ip", &[family, "rule"]).contains("fwmark") {
+        let rules = matrix.topology.ask("client", "ip", &[family, "rule"]);
         let rule = rules.lines().find(|line| line.contains("fwmark")).unwrap();
         let priority = rule.split(':').next().unwrap();
-        matrix.house.ask("client", "ip", &[family, "rule", "del", "priority", priority]);
+        matrix.topology.ask("client", "ip", &[family, "rule", "del", "priority", priority]);
     }
 }
 
 fn delete_routes(matrix: &Matrix, family: &str) {
     let table = (0x534E_0000 + u32::from(PORT)).to_string();
-    matrix.house.run("client", "ip", &[family, "route", "flush", "table", &table]);
+    matrix.topology.run("client", "ip", &[family, "route", "flush", "table", &table]);
 }
 
 pub(crate) fn without_routing_rules() {
@@ -309,8 +309,8 @@ pub(crate) fn untracked() {
                  chain out { type filter hook output priority -300; tcp dport 8080 notrack; }\n\
                  chain pre { type filter hook prerouting priority -300; tcp dport 8080 notrack; }\n\
                  }\n";
-    let rules = matrix.house.write("rules", rules);
-    matrix.house.ask("client", "nft", &["-f", rules.to_str().unwrap()]);
+    let rules = matrix.topology.write("rules", rules);
+    matrix.topology.ask("client", "nft", &["-f", rules.to_str().unwrap()]);
     matrix.expect("untracked", [Refused; 4]);
 }
 
@@ -324,16 +324,16 @@ pub(crate) fn restored() {
     ] {
         let matrix = Matrix::new();
         let proxy = matrix.proxy();
-        let rules = || matrix.house.run("client", "nft", &["-s", "list", "ruleset"]).stdout;
+        let rules = || matrix.topology.run("client", "nft", &["-s", "list", "ruleset"]).stdout;
         let before = rules();
         let words: Vec<&str> = change.split(' ').collect();
         for times in 1..3 {
-            matrix.house.ask("client", "nft", &words);
+            matrix.topology.ask("client", "nft", &words);
             proxy.wait_for("which are restored", times);
             assert_eq!(rules(), before, "{change}");
         }
-        let variable = format!("RUNTIME_DIRECTORY={}", matrix.house.path("").display());
-        let status = matrix.house.ask("client", "env", &[&variable, SUNDER, "status"]);
+        let variable = format!("RUNTIME_DIRECTORY={}", matrix.topology.path("").display());
+        let status = matrix.topology.ask("client", "env", &[&variable, SUNDER, "status"]);
         let told = "interception: at port 6522, rules removed by another program and restored: 2";
         assert!(status.contains(told), "{status}");
         matrix.expect(&format!("{change}, and restored"), [Answered; 4]);
@@ -345,7 +345,7 @@ fn connections(matrix: &Matrix) -> [(Cell, TcpStream); 4] {
     CELLS.map(|cell| {
         let address: SocketAddr = (matrix.address(cell), SERVICE).into();
         let connect = || TcpStream::connect_timeout(&address, TIMEOUT);
-        (cell, matrix.house.host(cell.0).run(connect).unwrap().unwrap())
+        (cell, matrix.topology.host(cell.0).run(connect).unwrap().unwrap())
     })
 }
 
@@ -357,7 +357,7 @@ pub(crate) fn killed_with_connections_under_way() {
         let streams = connections(&matrix);
         until("all four are carried", || matrix.reached.load(Ordering::Relaxed) == 4);
         if state.ends_with("no connection") {
-            let host = matrix.house.host("client");
+            let host = matrix.topology.host("client");
             host.set("net/netfilter/nf_conntrack_tcp_loose", "0").unwrap();
         }
         drop(proxy);
@@ -371,7 +371,7 @@ pub(crate) fn killed_with_connections_under_way() {
 
 /// The kernel forgets what it knows of connections when a host's tracking is off for a moment.
 fn forget_connections(matrix: &Matrix) {
-    let host = matrix.house.host("client");
+    let host = matrix.topology.host("client");
     let path = "net/netfilter/nf_conntrack_tcp_timeout_";
     for state in ["established", "close_wait", "fin_wait", "close", "last_ack", "time_wait"] {
         host.set(&format!("{path}{state}"), "0").unwrap();
@@ -388,7 +388,7 @@ pub(crate) fn begun_before_the_proxy() {
         refused += usize::from(ask(&mut stream).is_err());
     }
     assert_eq!(refused, 4);
-    let captures = matrix.house.captures();
+    let captures = matrix.topology.captures();
     for capture in captures {
         assert!(!capture.windows(5).any(|bytes| bytes == b"hello"), "in the clear");
     }
@@ -399,15 +399,15 @@ pub(crate) fn begun_before_the_proxy() {
 pub(crate) fn answers_are_left_alone() {
     let matrix = Matrix::new();
     let settings = "intercept = \"ip daddr 10.0.0.0/8\"\nintercept_from = [\"lan\"]";
-    let _proxy = matrix.house.proxy(settings);
+    let _proxy = matrix.topology.proxy(settings);
     for host in ["client", "user"] {
         let any = "0.0.0.0:9000".parse().unwrap();
-        let service = matrix.house.host(host).run(|| listen(any, Kind::Own)).unwrap().unwrap();
+        let service = matrix.topology.host(host).run(|| listen(any, Kind::Own)).unwrap().unwrap();
         thread::spawn(move || service.incoming().flatten().for_each(answer));
         let link = if host == "client" { "a" } else { "lan" };
-        let address: SocketAddr = (matrix.house.v4(host, link), 9000).into();
+        let address: SocketAddr = (matrix.topology.v4(host, link), 9000).into();
         let connect = || TcpStream::connect_timeout(&address, TIMEOUT);
-        let mut stream = matrix.house.host("server").run(connect).unwrap().unwrap();
+        let mut stream = matrix.topology.host("server").run(connect).unwrap().unwrap();
         assert_eq!(ask(&mut stream).unwrap(), ANSWER, "{host}");
     }
 }
@@ -416,28 +416,28 @@ pub(crate) fn answers_are_left_alone() {
 /// way of this host, nor what they send to its port.
 pub(crate) fn others_are_not_served_unasked() {
     let matrix = Matrix::new();
-    let host = matrix.house.host("client");
+    let host = matrix.topology.host("client");
     host.set("net/ipv4/ip_forward", "0").unwrap();
     host.set("net/ipv6/conf/all/forwarding", "0").unwrap();
     let rules = "table inet other {\n\
          chain forward { type filter hook forward priority 0; policy drop; }\n\
          }\n";
-    let rules = matrix.house.write("rules", rules);
-    matrix.house.ask("client", "nft", &["-f", rules.to_str().unwrap()]);
-    let proxy = matrix.house.proxy("intercept = \"tcp dport 8080\"\nintercept_port = 6522");
+    let rules = matrix.topology.write("rules", rules);
+    matrix.topology.ask("client", "nft", &["-f", rules.to_str().unwrap()]);
+    let proxy = matrix.topology.proxy("intercept = \"tcp dport 8080\"\nintercept_port = 6522");
     for cell in &CELLS[2..] {
         matrix.connect(*cell).unwrap_err();
     }
     let port = |address: IpAddr| SocketAddr::from((address, PORT));
     for address in
-        [matrix.house.v4("client", "lan").into(), matrix.house.v6("client", "lan").into()]
+        [matrix.topology.v4("client", "lan").into(), matrix.topology.v6("client", "lan").into()]
     {
         let connect = || TcpStream::connect_timeout(&port(address), TIMEOUT);
-        let error = matrix.house.host("user").run(connect).unwrap().unwrap_err();
+        let error = matrix.topology.host("user").run(connect).unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
     }
     assert!(!proxy.log().contains("stream"), "{}", proxy.log());
     assert_eq!(matrix.reached.load(Ordering::Relaxed), 0);
-    let found: BTreeMap<_, _> = clear_packets(&matrix.house.captures(), CHANNEL_PORT);
+    let found: BTreeMap<_, _> = clear_packets(&matrix.topology.captures(), CHANNEL_PORT);
     assert!(found.is_empty(), "{found:?}");
 }

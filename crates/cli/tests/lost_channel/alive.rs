@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::scene::{End, NO_POOL, Scene, Service, TOPOLOGY, until};
+use crate::testbed::{End, NO_POOL, Service, TOPOLOGY, Testbed, until};
 
 /// How long it is looked, in seconds, if the environment says nothing.
 const SECONDS: u64 = 25;
@@ -15,23 +15,23 @@ fn time() -> Duration {
 }
 
 /// No end has taken a channel for lost.
-fn nothing_was_lost(scene: &Scene) {
+fn nothing_was_lost(testbed: &Testbed) {
     for end in End::BOTH {
-        let log = scene.log(end);
+        let log = testbed.log(end);
         assert!(!log.contains(" is lost"), "{end:?}: {log}");
-        let status = scene.status(end).unwrap();
+        let status = testbed.status(end).unwrap();
         assert!(status.channels.iter().all(|channel| channel.peers_down == 0), "{status:?}");
     }
 }
 
 /// Downloads for a while, and begins streams now and then.
 fn download(topology: &str, settings: &str) {
-    let scene = Scene::start(topology, [settings, ""], Service::Pours);
-    let download = scene.download();
+    let testbed = Testbed::start(topology, [settings, ""], Service::Pours);
+    let download = testbed.download();
     let begin = Instant::now();
     while begin.elapsed() < time() {
         thread::sleep(Duration::from_secs(1));
-        nothing_was_lost(&scene);
+        nothing_was_lost(&testbed);
     }
     assert!(download.end().is_none(), "{:?}", download.end());
     println!("{} kbit/s", download.bytes() / (125 * begin.elapsed().as_secs()));
@@ -52,27 +52,27 @@ pub(crate) fn a_full_queue_of_five_seconds_is_not_a_loss() {
 }
 
 pub(crate) fn an_application_that_does_not_read_is_no_loss() {
-    let scene = Scene::start(TOPOLOGY, ["", ""], Service::Pours);
-    let (stream, code) = scene.ask();
+    let testbed = Testbed::start(TOPOLOGY, ["", ""], Service::Pours);
+    let (stream, code) = testbed.ask();
     assert_eq!(code, 0);
-    stands_still(&scene);
+    stands_still(&testbed);
     drop(stream);
 }
 
 pub(crate) fn a_service_that_does_not_read_is_no_loss() {
-    let scene = Scene::start(TOPOLOGY, [NO_POOL, ""], Service::Waits);
-    let (mut stream, code) = scene.ask();
+    let testbed = Testbed::start(TOPOLOGY, [NO_POOL, ""], Service::Waits);
+    let (mut stream, code) = testbed.ask();
     assert_eq!(code, 0);
     stream.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
     until("nothing more is taken", || std::io::Write::write(&mut stream, &[0; 10_000]).is_err());
-    stands_still(&scene);
+    stands_still(&testbed);
 }
 
-fn stands_still(scene: &Scene) {
+fn stands_still(testbed: &Testbed) {
     let begin = Instant::now();
     while begin.elapsed() < time() {
         thread::sleep(Duration::from_secs(1));
-        nothing_was_lost(scene);
+        nothing_was_lost(testbed);
     }
-    assert_eq!(scene.status(End::Client).unwrap().streams.under_way, 1);
+    assert_eq!(testbed.status(End::Client).unwrap().streams.under_way, 1);
 }

@@ -2,7 +2,7 @@
 
 use lab::Direction;
 
-use crate::scene::{End, FAULTY, LINKS, Scene};
+use crate::testbed::{End, FAULTY, LINKS, Testbed};
 
 /// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,31 +64,31 @@ impl Fault {
     }
 
     /// Has it happen.
-    pub(crate) fn happen(self, scene: &mut Scene) {
-        let drop = |scene: &Scene, end, hook: &str, matches: &str| {
+    pub(crate) fn happen(self, testbed: &mut Testbed) {
+        let drop = |testbed: &Testbed, end, hook: &str, matches: &str| {
             let text = format!(
                 "table inet fault_{hook} {{ chain drops {{ type filter hook {hook} priority 0; {matches} \"{FAULTY}\" \
                  drop; }}; }}"
             );
-            scene.host(end).run(|| {
+            testbed.host(end).run(|| {
                 let mut nft = std::process::Command::new("nft");
                 nft.arg(&text).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
                 assert!(nft.status().unwrap().success(), "{text}");
             })
         };
         match self {
-            Self::LinkDown(end) => scene.run(end, "ip", &format!("link set dev {FAULTY} down")),
-            Self::Wire(directions) => scene.cut(FAULTY, directions, true),
-            Self::DropIn(end) => drop(scene, end, "input", "iifname").unwrap(),
-            Self::DropOut(end) => drop(scene, end, "output", "oifname").unwrap(),
+            Self::LinkDown(end) => testbed.run(end, "ip", &format!("link set dev {FAULTY} down")),
+            Self::Wire(directions) => testbed.cut(FAULTY, directions, true),
+            Self::DropIn(end) => drop(testbed, end, "input", "iifname").unwrap(),
+            Self::DropOut(end) => drop(testbed, end, "output", "oifname").unwrap(),
             Self::DropAll(end) => {
-                drop(scene, end, "input", "iifname").unwrap();
-                drop(scene, end, "output", "oifname").unwrap();
+                drop(testbed, end, "input", "iifname").unwrap();
+                drop(testbed, end, "output", "oifname").unwrap();
             }
-            Self::Killed(end) => scene.kill(end),
+            Self::Killed(end) => testbed.kill(end),
             Self::HostDown => {
                 for link in LINKS {
-                    scene.cut(link, &Direction::BOTH, true);
+                    testbed.cut(link, &Direction::BOTH, true);
                 }
             }
         }

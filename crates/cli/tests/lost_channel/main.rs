@@ -9,7 +9,7 @@ mod alive;
 mod faults;
 mod matrix;
 mod policy;
-mod scene;
+mod testbed;
 
 use std::process::ExitCode;
 

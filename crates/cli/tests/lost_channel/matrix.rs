@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use micss::status::ChannelState;
 
 use crate::faults::Fault;
-use crate::scene::{Download, End, Scene, Service, TOPOLOGY, until};
+use crate::testbed::{Download, End, Service, TOPOLOGY, Testbed, until};
 
 /// How soon either end is to name the channel.
 const SOON: Duration = Duration::from_secs(3);
@@ -70,21 +70,21 @@ fn play(fault: Fault) -> Seen {
 fn attempt(fault: Fault) -> Seen {
     let settings = format!("lost_channel_timeout_s = {}", WAIT.as_secs());
     let serve = format!("{settings}\nmin_channels = 3");
-    let mut scene = Scene::start(TOPOLOGY, [&settings, &serve], Service::Speaks);
-    let download = scene.download();
+    let mut testbed = Testbed::start(TOPOLOGY, [&settings, &serve], Service::Speaks);
+    let download = testbed.download();
     for end in End::BOTH {
         for place in 0..3 {
-            let is_up = || scene.channel(end, place).unwrap().state == ChannelState::Up;
+            let is_up = || testbed.channel(end, place).unwrap().state == ChannelState::Up;
             until("all channels are up", is_up);
-            assert!(scene.page(end, &[]).contains("  up "), "{}", scene.page(end, &[]));
+            assert!(testbed.page(end, &[]).contains("  up "), "{}", testbed.page(end, &[]));
         }
     }
     let begin = Instant::now();
-    fault.happen(&mut scene);
-    let seen = observe(fault, &scene, &download, begin);
+    fault.happen(&mut testbed);
+    let seen = observe(fault, &testbed, &download, begin);
     for end in ends(fault) {
         // The streams' ends and the channel's loss name no other channel.
-        let log = scene.log(end);
+        let log = testbed.log(end);
         for other in (0..3).filter(|place| !fault.channels().contains(place)) {
             assert!(!log.contains(&format!("channel {}", other + 1)), "{end:?}: {log}");
         }
@@ -97,9 +97,9 @@ fn ends(fault: Fault) -> Vec<End> {
     End::BOTH.into_iter().filter(|end| fault != Fault::Killed(*end)).collect()
 }
 
-fn observe(fault: Fault, scene: &Scene, download: &Download, begin: Instant) -> Seen {
+fn observe(fault: Fault, testbed: &Testbed, download: &Download, begin: Instant) -> Seen {
     let named = thread::scope(|scope| {
-        let watch = |end| move || names(fault, scene, end, begin);
+        let watch = |end| move || names(fault, testbed, end, begin);
         let watched = ends(fault).into_iter().map(|end| (end, scope.spawn(watch(end))));
         let watched: Vec<_> = watched.collect();
         let mut named = [None, None];
@@ -109,7 +109,7 @@ fn observe(fault: Fault, scene: &Scene, download: &Download, begin: Instant) -> 
         named
     });
     let asked = Instant::now();
-    let (_, code) = scene.ask();
+    let (_, code) = testbed.ask();
     assert_ne!(code, 0, "a new stream fails");
     let failed = Some(asked.elapsed());
     until("the download ends", || download.end().is_some());
@@ -127,21 +127,22 @@ fn observe(fault: Fault, scene: &Scene, download: &Download, begin: Instant) -> 
                             && line.contains(" is lost: ")
                     })
             };
-            until(&format!("the {own:?} says why the download ended: {}", scene.log(own)), || {
-                scene.log(own).lines().any(is_named)
-            });
+            until(
+                &format!("the {own:?} says why the download ended: {}", testbed.log(own)),
+                || testbed.log(own).lines().any(is_named),
+            );
         }
     }
     Seen { named, ended: end - begin, failed }
 }
 
 /// When an end's log, status and metrics name all channels that are lost.
-fn names(fault: Fault, scene: &Scene, end: End, begin: Instant) -> [Duration; 3] {
+fn names(fault: Fault, testbed: &Testbed, end: End, begin: Instant) -> [Duration; 3] {
     let all = |is_named: &dyn Fn(usize) -> bool| fault.channels().iter().all(|p| is_named(*p));
     let (mut log, mut status) = (None, None);
     until(&format!("{end:?} names the channel, {fault:?}"), || {
         if log.is_none() {
-            let text = scene.log(end);
+            let text = testbed.log(end);
             let says = |place: usize| {
                 let name = format!("channel {} (", place + 1);
                 text.lines()
@@ -151,18 +152,18 @@ fn names(fault: Fault, scene: &Scene, end: End, begin: Instant) -> [Duration; 3]
         }
         if status.is_none() {
             let is_down = |place: usize| {
-                let channel = scene.channel(end, place);
+                let channel = testbed.channel(end, place);
                 channel.is_some_and(|c| c.state == ChannelState::Down && c.state_s.is_some())
             };
             status = all(&is_down).then(|| begin.elapsed());
         }
         log.is_some() && status.is_some()
     });
-    let page = scene.page(end, &[]);
+    let page = testbed.page(end, &[]);
     let lines = |place: usize| page.contains(&format!("channel {} (", place + 1));
     assert!(page.contains("  DOWN ") && all(&lines), "{page}");
     let has_zero = |place: usize| {
-        let metrics = scene.page(end, &["--metrics"]);
+        let metrics = testbed.page(end, &["--metrics"]);
         let label = format!("channel=\"{}\"", place + 1);
         metrics.lines().any(|line| {
             line.starts_with("sunder_channel_up{") && line.contains(&label) && line.ends_with("} 0")

@@ -23,13 +23,13 @@ const SECONDS: u64 = 6;
 const APPLICATIONS: u64 = 24;
 
 /// The most that an application says, in bytes.
-const MOST: u64 = 200_000;
+const MAX_LEN: u64 = 200_000;
 
 /// One connection in so many of the channel in the middle meets a fault.
 const FAULTY: u64 = 10;
 
 /// How long streams may take to be over when all applications have gone.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What a process holds.
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +67,8 @@ async fn relay(server: SocketAddr, random: u64) -> SocketAddr {
     tokio::spawn(async move {
         let mut random = fastrand::Rng::with_seed(random);
         while let Ok((client, _)) = listener.accept().await {
-            let fault = (random.u64(..FAULTY) == 0).then(|| (random.u64(1..MOST), random.u8(..3)));
+            let fault =
+                (random.u64(..FAULTY) == 0).then(|| (random.u64(1..MAX_LEN), random.u8(..3)));
             tokio::spawn(async move {
                 // Either end may break it off.
                 let _ = carry(client, server, fault).await;
@@ -149,7 +150,7 @@ async fn stream(
     if replies[..4] != [5, 0, 5, 0] {
         return Err(io::ErrorKind::ConnectionRefused.into());
     }
-    let len = usize::try_from(random.u64(..MOST)).unwrap();
+    let len = usize::try_from(random.u64(..MAX_LEN)).unwrap();
     let (said, mut heard) = (vec![random.u8(..); len], Vec::new());
     if random.u8(..20) == 0 {
         stream.write_all(&said).await?;
@@ -217,7 +218,7 @@ async fn nothing_is_left_of_streams_that_come_and_go() {
     // What stays are connections that wait for a stream, and no more of them than are kept: 64 sets.
     let (bound, since) = (64 * 3 + 40, Instant::now());
     while processes.iter().any(|process| Held::by(process).files > bound) {
-        assert!(since.elapsed() < PATIENCE, "{:?}", processes.map(Held::by));
+        assert!(since.elapsed() < WAIT_TIMEOUT, "{:?}", processes.map(Held::by));
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use crate::processes::{Service, pattern};
 
 /// How long a service may take until it listens.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A service on loopback, and a proxy that leads there by SOCKS5 and by a forward.
 struct Reached {
@@ -60,7 +60,7 @@ fn reach(start: impl FnOnce(SocketAddr, &Path) -> Command) -> Reached {
     let mut command = start(service, place.path());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let started = Started(command.spawn().unwrap());
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_TIMEOUT;
     while TcpStream::connect(service).is_err() {
         assert!(Instant::now() < deadline, "{command:?} does not listen");
         thread::sleep(Duration::from_millis(5));

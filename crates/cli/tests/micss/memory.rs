@@ -27,7 +27,7 @@ const MUCH: usize = 64 << 10;
 const BOUND_KIB: u64 = 256;
 
 /// How long streams may take to give back what they need no more.
-const PATIENCE: Duration = Duration::from_secs(20);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The buffers of this test's own sockets, in bytes: what it does not measure need not be large.
 const BUFFER: u32 = 16 << 10;
@@ -143,7 +143,7 @@ impl Measured<'_> {
                 );
                 return;
             }
-            assert!(started.elapsed() < PATIENCE, "{state}: {serve} and {proxy} KiB a stream");
+            assert!(started.elapsed() < WAIT_TIMEOUT, "{state}: {serve} and {proxy} KiB a stream");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::{NamedTempFile, TempDir};
 
 /// How long anything may take before the test has failed.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// `sunder serve` or `sunder proxy`, killed when dropped.
 pub(crate) struct Service {
@@ -58,7 +58,7 @@ impl Service {
 
     /// Has it say where it listens, in so many places.
     pub(crate) fn hear_listening(&mut self, listeners: usize) {
-        let line = |_| self.output.recv_timeout(PATIENCE).expect("a line for each listener");
+        let line = |_| self.output.recv_timeout(WAIT_TIMEOUT).expect("a line for each listener");
         let address = |line: String| line.strip_prefix("listening on ").unwrap().to_owned();
         self.listening = (0..listeners).map(line).map(address).collect();
     }
@@ -89,7 +89,7 @@ impl Service {
     /// Waits until its log has a line with this text, and returns the line.
     pub(crate) fn wait_for(&self, text: &str) -> String {
         loop {
-            let line = self.log.recv_timeout(PATIENCE);
+            let line = self.log.recv_timeout(WAIT_TIMEOUT);
             let line = line.unwrap_or_else(|_| panic!("\"{text}\" is not in the log"));
             if line.contains(text) {
                 return line;

@@ -25,7 +25,7 @@ const RATE: u64 = 2000;
 const AT_A_TIME: usize = 16;
 
 /// How long an attacker waits for anything.
-const PATIENCE: Duration = Duration::from_secs(10);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Where attackers are.
 #[derive(Clone, Copy, Debug)]
@@ -232,7 +232,7 @@ impl Attacker {
             let cookie: [u8; 16] = message[8..].try_into().expect("16 bytes");
             Ok((stream, Cookie::new(cookie)))
         };
-        tokio::time::timeout(PATIENCE, greeted).await?
+        tokio::time::timeout(WAIT_TIMEOUT, greeted).await?
     }
 
     /// A request, and of a record as long as may be all shares but the last.

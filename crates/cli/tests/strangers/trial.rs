@@ -17,7 +17,7 @@ use crate::attack::{Attack, Attackers, Sources, Victim};
 use crate::processes::{SERVE, Service, web_server};
 
 /// How long a request of an honest client may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long an honest client waits between two requests.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -108,7 +108,7 @@ async fn request(proxy: SocketAddr, service: SocketAddr) -> Result<(), String> {
         stream.read_to_end(&mut answer).await?;
         Ok::<_, std::io::Error>(if answer.len() > ANSWER { Ok(()) } else { Err("short".into()) })
     };
-    match timeout(PATIENCE, exchange).await {
+    match timeout(WAIT_TIMEOUT, exchange).await {
         Ok(result) => result.map_err(|error| error.to_string())?,
         Err(_) => Err("no answer in time".into()),
     }

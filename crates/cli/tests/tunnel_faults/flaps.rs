@@ -20,12 +20,12 @@ const FLAPS: usize = 12;
 const USED: Duration = Duration::from_secs(2);
 
 /// How long a link fails at least, how much longer at most, and how long there is peace after it is used again.
-const SHORTEST: Duration = Duration::from_millis(20);
-const LONGEST: Duration = Duration::from_millis(1500);
-const MOST_PEACE: Duration = Duration::from_millis(300);
+const MIN_FAULT: Duration = Duration::from_millis(20);
+const MAX_FAULT: Duration = Duration::from_millis(1500);
+const MAX_PAUSE: Duration = Duration::from_millis(300);
 
 /// How often it is looked what to do.
-const LOOK: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// More datagrams than control messages in the time in which a link is used again.
 const MANY: u64 = 50;
@@ -83,8 +83,8 @@ fn flap(topology: &str, links: &[&'static str], settings: &str, spare: usize) {
     in_one_of_three(|| {
         seed += 1;
         let network = network(topology);
-        let ways = over(&network, links);
-        let pair = Pair::start(network, settings, &ways);
+        let channels = over(&network, links);
+        let pair = Pair::start(network, settings, &channels);
         let (client, server) = (pair.host("client"), pair.host("server"));
         let there = Stream::start(client, server, (SERVER, 9000), Pace::LIGHT);
         let back = Stream::start(server, client, (CLIENT, 9000), Pace::LIGHT);
@@ -154,10 +154,10 @@ impl<'a> Flapping<'a> {
                 begun += 1;
                 let manner = MANNERS[self.rng.usize(..MANNERS.len())];
                 self.set(link, Some(manner));
-                let until = now + SHORTEST + LONGEST.mul_f64(self.rng.f64());
+                let until = now + MIN_FAULT + MAX_FAULT.mul_f64(self.rng.f64());
                 self.links[link].1 = State::Failed { manner, until };
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL_INTERVAL);
         }
         for times in unused.values_mut() {
             times.sort_unstable();
@@ -180,7 +180,7 @@ impl<'a> Flapping<'a> {
                 if crossed.iter().zip(now_crossed).any(|(before, now)| now <= before + MANY) {
                     return None;
                 }
-                let until = now + MOST_PEACE.mul_f64(self.rng.f64());
+                let until = now + MAX_PAUSE.mul_f64(self.rng.f64());
                 self.links[link].1 = State::Used { until };
                 Some((manner, now.saturating_sub(since)))
             }
@@ -188,10 +188,10 @@ impl<'a> Flapping<'a> {
         }
     }
 
-    /// How many packets have crossed a link, each way.
+    /// How many packets have crossed a link, each direction.
     fn crossed(&self, link: usize) -> [u64; 2] {
         let link = self.pair.network().link(self.links[link].0).unwrap();
-        Direction::BOTH.map(|way| link.counts(way).delivered)
+        Direction::BOTH.map(|direction| link.counts(direction).delivered)
     }
 
     /// Has a link fail, or come back.
@@ -202,17 +202,17 @@ impl<'a> Flapping<'a> {
             State::Used { .. } | State::Back { .. } => None,
         };
         let [there, back] = Direction::BOTH;
-        let ways: &[Direction] = match manner.or(before) {
+        let directions: &[Direction] = match manner.or(before) {
             Some(Manner::Silent) => &[there, back],
             Some(Manner::SilentThere) => &[there],
             Some(Manner::SilentBack) => &[back],
             Some(Manner::Down) | None => &[],
         };
         let network = self.pair.network();
-        for way in ways {
-            let usual = network.conditions(name, *way).unwrap();
+        for direction in directions {
+            let usual = network.conditions(name, *direction).unwrap();
             let loss = if manner.is_some() { 1.0 } else { usual.loss };
-            network.link(name).unwrap().set(*way, Conditions { loss, ..usual }).unwrap();
+            network.link(name).unwrap().set(*direction, Conditions { loss, ..usual }).unwrap();
         }
         if manner.or(before) == Some(Manner::Down) {
             let state = if manner.is_some() { "down" } else { "up" };

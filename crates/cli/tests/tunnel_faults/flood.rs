@@ -31,8 +31,8 @@ const HEADERS: usize = 28;
 const WHOLE: usize = 1500 - HEADERS;
 
 /// How many datagrams the kernel cuts from one, and how many bytes that has.
-const MOST_CUT: usize = 64;
-const LONGEST: usize = 65_507;
+const MAX_SEGMENTS: usize = 64;
+const MAX_LEN: usize = 65_507;
 
 /// A sender that was held up for longer does not make up for it.
 const LATE: Duration = Duration::from_millis(5);
@@ -86,7 +86,7 @@ fn runs(socket: &UdpSocket, datagrams: &[Vec<u8>]) -> io::Result<Vec<Run>> {
         return Ok(datagrams.iter().map(|one| Run { bytes: one.clone(), count: 1 }).collect());
     }
     set(socket, libc::SOL_UDP, libc::UDP_SEGMENT, length)?;
-    let many = datagrams.chunks(MOST_CUT.min(LONGEST / length));
+    let many = datagrams.chunks(MAX_SEGMENTS.min(MAX_LEN / length));
     Ok(many.map(|many| Run { bytes: many.concat(), count: many.len() }).collect())
 }
 

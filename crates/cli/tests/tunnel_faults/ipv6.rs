@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::thread;
 
-use crate::pair::{PORT, Pair, SERVER, THREE_LINKS, Way, network};
+use crate::pair::{Channel, PORT, Pair, SERVER, THREE_LINKS, network};
 use crate::stream::{Pace, Stream};
 
 /// The server's address in the tunnel.
@@ -18,13 +18,13 @@ pub(crate) fn a_tunnel_over_ipv6_carries_both() {
     }
     let with = |host: &str, text: &str| text.replace(host, &format!("{host}\nipv6 = true"));
     let network = network(&with("[hosts.client]", &with("[hosts.server]", THREE_LINKS)));
-    let way = |link: &str| {
+    let channel = |link: &str| {
         let address = format!("[fd00::{}]:{PORT}", network.address("server", link).unwrap());
         let server = address.parse().unwrap();
-        Way::new(server, server)
+        Channel::new(server, server)
     };
-    let ways = ["a", "b", "c"].map(way);
-    let pair = Pair::start(network, "kappa = 2\nmu = 3", &ways);
+    let channels = ["a", "b", "c"].map(channel);
+    let pair = Pair::start(network, "kappa = 2\nmu = 3", &channels);
     let (client, server) = (pair.host("client"), pair.host("server"));
     for address in [SERVER_6, SERVER] {
         let stream = Stream::start(client, server, (address, 9000), Pace::LIGHT);

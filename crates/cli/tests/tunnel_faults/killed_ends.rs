@@ -17,8 +17,8 @@ pub(crate) fn a_killed_client_comes_back_at_once() {
 /// Kills an end and starts it again. Packets cross again in so much time.
 fn killed(end: &'static str, most: Duration) {
     let network = network(THREE_LINKS);
-    let ways = over(&network, &["a", "b", "c"]);
-    let mut pair = Pair::start(network, "kappa = 2\nmu = 3", &ways);
+    let channels = over(&network, &["a", "b", "c"]);
+    let mut pair = Pair::start(network, "kappa = 2\nmu = 3", &channels);
     let stream =
         Stream::start(pair.host("client"), pair.host("server"), (SERVER, 9000), Pace::LIGHT);
     stream.wait_for(300);

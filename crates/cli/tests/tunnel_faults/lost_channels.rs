@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use lab::{Conditions, Direction, Link, LinkOptions, Network};
 
-use crate::pair::{PORT, Pair, SERVER, THREE_LINKS, Way, in_one_of_three, network, over, until};
+use crate::pair::{
+    Channel, PORT, Pair, SERVER, THREE_LINKS, in_one_of_three, network, over, until,
+};
 use crate::stream::{Pace, Stream};
 
 /// How long an outage and its end may be felt.
@@ -23,8 +25,8 @@ pub(crate) fn a_lost_channel_is_not_missed_where_two_are_enough() {
 /// The log names the channel, each way, and says that packets need fewer shares than were asked for.
 pub(crate) fn a_lost_channel_is_logged() {
     let network = network(THREE_LINKS);
-    let ways = over(&network, &["a", "b", "c"]);
-    let pair = Pair::start(network, "kappa = 3\nmu = 3\nmin_threshold = 2", &ways);
+    let channels = over(&network, &["a", "b", "c"]);
+    let pair = Pair::start(network, "kappa = 3\nmu = 3\nmin_threshold = 2", &channels);
     pair.wait_for_states("client", 1, ["up", "up"]);
     set_loss(&pair, Some(1.0));
     for end in ["client", "server"] {
@@ -61,9 +63,9 @@ pub(crate) fn a_device_that_comes_back_is_used_again() {
     let network = network(THREE_LINKS);
     let modem = plug_in(&network);
     let server = SocketAddr::new(addresses[1].into(), PORT);
-    let way = Way { device: Some(MODEM), ..Way::new(server, server) };
-    let ways = [over(&network, &["a"]), vec![way]].concat();
-    let pair = Pair::start(network, "kappa = 1\nmu = 2", &ways);
+    let channel = Channel { device: Some(MODEM), ..Channel::new(server, server) };
+    let channels = [over(&network, &["a"]), vec![channel]].concat();
+    let pair = Pair::start(network, "kappa = 1\nmu = 2", &channels);
     pair.wait_for_states("client", 1, ["up", "up"]);
     modem.cut().unwrap();
     pair.wait_for_states("client", 1, ["down", "down"]);
@@ -74,8 +76,8 @@ pub(crate) fn a_device_that_comes_back_is_used_again() {
 /// Cuts a channel and mends it. Packets go on; of a thousand a second so many may be lost.
 fn cut_and_mend(settings: &str, most_lost: usize) {
     let network = network(THREE_LINKS);
-    let ways = over(&network, &["a", "b", "c"]);
-    let pair = Pair::start(network, settings, &ways);
+    let channels = over(&network, &["a", "b", "c"]);
+    let pair = Pair::start(network, settings, &channels);
     let stream =
         Stream::start(pair.host("client"), pair.host("server"), (SERVER, 9000), Pace::LIGHT);
     stream.wait_for(300);
@@ -108,9 +110,9 @@ fn cut_and_mend(settings: &str, most_lost: usize) {
 
 /// Has the second channel lose packets both ways, or only as many as it was to.
 fn set_loss(pair: &Pair, loss: Option<f64>) {
-    for way in Direction::BOTH {
-        let usual = pair.network().conditions("b", way).unwrap();
+    for direction in Direction::BOTH {
+        let usual = pair.network().conditions("b", direction).unwrap();
         let now = Conditions { loss: loss.unwrap_or(usual.loss), ..usual };
-        pair.network().link("b").unwrap().set(way, now).unwrap();
+        pair.network().link("b").unwrap().set(direction, now).unwrap();
     }
 }

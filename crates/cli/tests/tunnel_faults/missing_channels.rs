@@ -19,8 +19,8 @@ const USED: Duration = Duration::from_secs(2);
 
 pub(crate) fn a_server_that_restarts_while_a_link_is_down_is_found_again() {
     let network = network(THREE_LINKS);
-    let ways = over(&network, &["a", "b", "c"]);
-    let mut pair = Pair::start(network, TWO_OF_THREE, &ways);
+    let channels = over(&network, &["a", "b", "c"]);
+    let mut pair = Pair::start(network, TWO_OF_THREE, &channels);
     let stream =
         Stream::start(pair.host("client"), pair.host("server"), (SERVER, 9000), Pace::LIGHT);
     stream.wait_for(300);
@@ -44,9 +44,9 @@ pub(crate) fn a_tunnel_begins_with_any_two_of_three() {
     for (missing, link) in ["a", "b", "c"].into_iter().enumerate() {
         in_one_of_three(|| {
             let network = network(THREE_LINKS);
-            let ways = over(&network, &["a", "b", "c"]);
+            let channels = over(&network, &["a", "b", "c"]);
             set_loss(&network, link, Some(1.0));
-            let pair = Pair::start(network, TWO_OF_THREE, &ways);
+            let pair = Pair::start(network, TWO_OF_THREE, &channels);
             until("the ends are associated", || pair.status("server").associated);
             for end in ["client", "server"] {
                 is_without(&pair, end, missing);
@@ -98,9 +98,9 @@ fn joins(pair: &Pair, stream: &Stream, link: &str, channel: usize) -> Result<(),
 
 /// Has a link lose packets both ways, or only as many as it was to.
 fn set_loss(network: &Network, link: &str, loss: Option<f64>) {
-    for way in Direction::BOTH {
-        let usual = network.conditions(link, way).unwrap();
+    for direction in Direction::BOTH {
+        let usual = network.conditions(link, direction).unwrap();
         let now = Conditions { loss: loss.unwrap_or(usual.loss), ..usual };
-        network.link(link).unwrap().set(way, now).unwrap();
+        network.link(link).unwrap().set(direction, now).unwrap();
     }
 }

@@ -37,17 +37,17 @@ pub(crate) const CLIENT: &str = "10.9.0.2";
 pub(crate) const SERVER: &str = "10.9.0.1";
 
 /// How long something may take that has no time of its own.
-const PATIENCE: Duration = Duration::from_secs(20);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How often it is looked whether something has happened.
-const LOOK: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Waits until something has happened.
 pub(crate) fn until(what: &str, mut has_happened: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_TIMEOUT;
     while !has_happened() {
-        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
-        thread::sleep(LOOK);
+        assert!(Instant::now() < deadline, "not within {WAIT_TIMEOUT:?}: {what}");
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn in_one_of_three(mut attempt: impl FnMut() -> Result<(), String>) {
 
 /// Where a channel is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Way {
+pub(crate) struct Channel {
     /// Where the server listens.
     pub(crate) listen: SocketAddr,
     /// Where the client takes it to be.
@@ -76,7 +76,7 @@ pub(crate) struct Way {
     pub(crate) device: Option<&'static str>,
 }
 
-impl Way {
+impl Channel {
     /// Of 100 Mbit/s, over whatever device leads there.
     pub(crate) fn new(listen: SocketAddr, server: SocketAddr) -> Self {
         Self { listen, server, rate_mbit: 100, device: None }
@@ -104,29 +104,34 @@ pub(crate) fn network(topology: &str) -> Network {
     Network::new(&trial, Place { seed: 1, files: nowhere, results: nowhere, number: 1 }).unwrap()
 }
 
-/// The ways over links between client and server.
-pub(crate) fn over(network: &Network, links: &[&str]) -> Vec<Way> {
-    let way = |link: &&str| {
+/// The channels over links between client and server.
+pub(crate) fn over(network: &Network, links: &[&str]) -> Vec<Channel> {
+    let channel = |link: &&str| {
         let server = SocketAddr::new(network.address("server", link).unwrap().into(), PORT);
-        Way::new(server, server)
+        Channel::new(server, server)
     };
-    links.iter().map(way).collect()
+    links.iter().map(channel).collect()
 }
 
 impl Pair {
-    /// Starts both ends of a tunnel over these ways, with these settings of the top level in TOML.
-    pub(crate) fn start(network: Network, settings: &str, ways: &[Way]) -> Self {
-        Self::start_unlike(network, [settings, settings], ways)
+    /// Starts both ends of a tunnel over these channels, with these settings of the top level in TOML.
+    pub(crate) fn start(network: Network, settings: &str, channels: &[Channel]) -> Self {
+        Self::start_unlike(network, [settings, settings], channels)
     }
 
     /// The same with settings for the client, and others for the server.
-    pub(crate) fn start_unlike(network: Network, settings: [&str; 2], ways: &[Way]) -> Self {
+    pub(crate) fn start_unlike(
+        network: Network,
+        settings: [&str; 2],
+        channels: &[Channel],
+    ) -> Self {
         let place = tempfile::tempdir_in(sandbox::SCRATCH).unwrap();
         for (end, settings) in ["client", "server"].into_iter().zip(settings) {
             let directory = place.path().join(end);
             fs::create_dir(&directory).unwrap();
             fs::write(directory.join("key"), "5e".repeat(32)).unwrap();
-            fs::write(directory.join("tunnel.toml"), configuration(end, settings, ways)).unwrap();
+            fs::write(directory.join("tunnel.toml"), configuration(end, settings, channels))
+                .unwrap();
         }
         let mut pair = Self { ends: BTreeMap::new(), network, place };
         pair.start_end("server");
@@ -233,12 +238,12 @@ impl Drop for End {
 }
 
 /// The configuration of an end. Over IPv6 it has IPv6 inside, too.
-fn configuration(end: &str, settings: &str, ways: &[Way]) -> String {
+fn configuration(end: &str, settings: &str, channels: &[Channel]) -> String {
     let (own, number) = if end == "client" { (CLIENT, 2) } else { (SERVER, 1) };
     let own_ipv6 = format!(", \"fd09::{number}/64\"");
-    let own_ipv6 = if ways[0].listen.is_ipv6() { &own_ipv6 } else { "" };
+    let own_ipv6 = if channels[0].listen.is_ipv6() { &own_ipv6 } else { "" };
     let mut text = format!("{settings}\nkey = \"key\"\naddresses = [\"{own}/24\"{own_ipv6}]\n");
-    for Way { listen, server, rate_mbit, device } in ways {
+    for Channel { listen, server, rate_mbit, device } in channels {
         let address = if end == "client" {
             let device =
                 device.map(|device| format!("\ndevice = \"{device}\"")).unwrap_or_default();

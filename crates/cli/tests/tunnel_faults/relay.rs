@@ -33,13 +33,13 @@ struct Shared {
 }
 
 /// How often it is looked whether to stop, or whether another socket faces the server.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Relay {
     /// Passes on what comes to `at` to the server, and what comes back from there to the last sender.
     pub(crate) fn start(host: &Host, at: SocketAddr, server: SocketAddr) -> Self {
         let inner = host.run(|| UdpSocket::bind(at)).unwrap().unwrap();
-        inner.set_read_timeout(Some(LOOK)).unwrap();
+        inner.set_read_timeout(Some(POLL_INTERVAL)).unwrap();
         let shared = Arc::new(Shared {
             stops: AtomicBool::new(false),
             tampers_there: AtomicBool::new(false),
@@ -80,7 +80,7 @@ impl Relay {
     /// and to the client. It passes on what comes to that address, too.
     pub(crate) fn copy_from(&self, host: &Host, own: SocketAddr, server: SocketAddr) {
         let socket = host.run(|| UdpSocket::bind(own)).unwrap().unwrap();
-        socket.set_read_timeout(Some(LOOK)).unwrap();
+        socket.set_read_timeout(Some(POLL_INTERVAL)).unwrap();
         *self.shared.thief.lock().unwrap() = Some((Arc::new(socket), server));
     }
 
@@ -113,7 +113,7 @@ impl Drop for Relay {
 /// A socket that faces the server.
 fn outer(host: &Host) -> UdpSocket {
     let socket = host.run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))).unwrap().unwrap();
-    socket.set_read_timeout(Some(LOOK)).unwrap();
+    socket.set_read_timeout(Some(POLL_INTERVAL)).unwrap();
     socket
 }
 
@@ -153,7 +153,7 @@ impl Shared {
     /// Notes what comes to the other address, and passes it on to the client in the server's name.
     fn steal(&self, datagram: &mut Datagram) {
         let thief = self.thief.lock().unwrap().as_ref().map(|(socket, _)| Arc::clone(socket));
-        let Some(thief) = thief else { return thread::sleep(LOOK) };
+        let Some(thief) = thief else { return thread::sleep(POLL_INTERVAL) };
         let Ok(length) = thief.recv(&mut datagram.bytes) else { return };
         self.stolen.lock().unwrap().extend(datagram.bytes.first());
         let client = *self.client.lock().unwrap();

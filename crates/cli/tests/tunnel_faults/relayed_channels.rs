@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use crate::pair::{
-    CLIENT, PORT, Pair, SERVER, THREE_LINKS, Way, in_one_of_three, network, over, until,
+    CLIENT, Channel, PORT, Pair, SERVER, THREE_LINKS, in_one_of_three, network, over, until,
 };
 use crate::relay::Relay;
 use crate::stream::{Pace, Stream};
@@ -22,10 +22,10 @@ fn with_relay(settings: &str) -> (Pair, Relay) {
     let network = network(&format!("{THREE_LINKS}{BESIDE}"));
     let address =
         |host: &str, link: &str| SocketAddr::new(network.address(host, link).unwrap().into(), PORT);
-    let way = Way::new(address("server", "e"), address("relay", "d"));
-    let relay = Relay::start(network.host("relay").unwrap(), way.server, way.listen);
-    let ways = [over(&network, &["a", "b"]), vec![way]].concat();
-    (Pair::start(network, settings, &ways), relay)
+    let channel = Channel::new(address("server", "e"), address("relay", "d"));
+    let relay = Relay::start(network.host("relay").unwrap(), channel.server, channel.listen);
+    let channels = [over(&network, &["a", "b"]), vec![channel]].concat();
+    (Pair::start(network, settings, &channels), relay)
 }
 
 pub(crate) fn a_channel_that_tampers_is_found_out() {

@@ -1,6 +1,6 @@
 //! Small packets share a symbol where channels are the bottleneck.
 
-use crate::pair::{Pair, SERVER, Way, in_one_of_three, network, over};
+use crate::pair::{Channel, Pair, SERVER, in_one_of_three, network, over};
 use crate::stream::{Pace, Stream};
 
 /// One channel that carries 2,232 such datagrams a second if each has a symbol of its own: with headers of
@@ -17,9 +17,11 @@ const SMALL: Pace = Pace { rate: 3000.0, length: 40 };
 
 pub(crate) fn small_packets_share_the_headers() {
     let network = network(ONE_LINK);
-    let ways: Vec<Way> =
-        over(&network, &["a"]).into_iter().map(|way| Way { rate_mbit: 2, ..way }).collect();
-    let pair = Pair::start(network, "kappa = 1\nmu = 1", &ways);
+    let channels: Vec<Channel> = over(&network, &["a"])
+        .into_iter()
+        .map(|channel| Channel { rate_mbit: 2, ..channel })
+        .collect();
+    let pair = Pair::start(network, "kappa = 1\nmu = 1", &channels);
     let stream = Stream::start(pair.host("client"), pair.host("server"), (SERVER, 9000), SMALL);
     stream.wait_for(1000);
     in_one_of_three(|| {

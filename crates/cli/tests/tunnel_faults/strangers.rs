@@ -4,7 +4,7 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use crate::flood::{Capture, Flood};
-use crate::pair::{Pair, SERVER, THREE_LINKS, Way, in_one_of_three, network, over, until};
+use crate::pair::{Channel, Pair, SERVER, THREE_LINKS, in_one_of_three, network, over, until};
 use crate::stream::{Pace, Stream};
 
 /// A third host, joined to the server.
@@ -129,13 +129,14 @@ pub(crate) fn a_flood_costs_less_than_a_tenth() {
 /// may send.
 fn with_stranger() -> (Pair, Vec<Kind>) {
     let network = network(&format!("{THREE_LINKS}{STRANGER}"));
-    let way = |(way, port): (Way, u16)| {
+    let channel = |(channel, port): (Channel, u16)| {
         let listen = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port);
-        Way::new(listen, SocketAddr::new(way.server.ip(), port))
+        Channel::new(listen, SocketAddr::new(channel.server.ip(), port))
     };
-    let ways: Vec<Way> = over(&network, &["a", "b", "c"]).into_iter().zip(PORTS).map(way).collect();
+    let channels: Vec<Channel> =
+        over(&network, &["a", "b", "c"]).into_iter().zip(PORTS).map(channel).collect();
     let mut capture = Capture::start(network.host("server").unwrap()).unwrap();
-    let pair = Pair::start(network, "kappa = 3\nmu = 3", &ways);
+    let pair = Pair::start(network, "kappa = 3\nmu = 3", &channels);
     let kinds = kinds(&captured(&pair, &mut capture));
     (pair, kinds)
 }

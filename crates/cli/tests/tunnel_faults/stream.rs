@@ -59,7 +59,7 @@ const LATE: Duration = Duration::from_millis(5);
 const SETTLED: Duration = Duration::from_millis(300);
 
 /// How often a receiver looks whether it is to stop.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Stream {
     /// Starts a stream to an address and port of the host `to`.
@@ -71,7 +71,7 @@ impl Stream {
         let receiver = to.run(|| UdpSocket::bind((any, port))).unwrap().unwrap();
         // As much as the system allows.
         let _ = SockRef::from(&receiver).set_recv_buffer_size(4 << 20);
-        receiver.set_read_timeout(Some(LOOK)).unwrap();
+        receiver.set_read_timeout(Some(POLL_INTERVAL)).unwrap();
         let sender = from.run(|| UdpSocket::bind((any, 0))).unwrap().unwrap();
         let shared = Arc::new(Shared {
             start: Instant::now(),

@@ -9,7 +9,7 @@ use lab::Host;
 
 use crate::flood::Capture;
 use crate::pair::{
-    CLIENT, PORT, Pair, SERVER, THREE_LINKS, Way, in_one_of_three, network, over, until,
+    CLIENT, Channel, PORT, Pair, SERVER, THREE_LINKS, in_one_of_three, network, over, until,
 };
 use crate::relay::Relay;
 use crate::stream::{Pace, Stream};
@@ -50,12 +50,13 @@ const HEADER: usize = 12;
 /// A tunnel whose server is reached at every link's address, with a port for each channel.
 fn start(roaming: bool) -> Pair {
     let network = network(&format!("{THREE_LINKS}{ATTACKER}"));
-    let way = |(way, port): (Way, u16)| {
+    let channel = |(channel, port): (Channel, u16)| {
         let listen = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port);
-        Way::new(listen, SocketAddr::new(way.server.ip(), port))
+        Channel::new(listen, SocketAddr::new(channel.server.ip(), port))
     };
-    let ways: Vec<Way> = over(&network, &["a", "b", "c"]).into_iter().zip(PORTS).map(way).collect();
-    Pair::start_unlike(network, [SETTINGS, if roaming { ROAMING } else { SETTINGS }], &ways)
+    let channels: Vec<Channel> =
+        over(&network, &["a", "b", "c"]).into_iter().zip(PORTS).map(channel).collect();
+    Pair::start_unlike(network, [SETTINGS, if roaming { ROAMING } else { SETTINGS }], &channels)
 }
 
 /// What somebody sends who is told the tokens and numbers of the second channel as they come, and reads the
@@ -235,12 +236,12 @@ fn start_over_attacker(roaming: bool) -> (Pair, Relay, SocketAddr) {
         |host: &str, link: &str| SocketAddr::new(network.address(host, link).unwrap().into(), PORT);
     let listen = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), PORT + 1);
     let at = |link: &str| SocketAddr::new(address("server", link).ip(), PORT + 1);
-    let way = Way::new(listen, address("attacker", "d"));
-    let relay = Relay::start(network.host("attacker").unwrap(), way.server, at("e"));
+    let channel = Channel::new(listen, address("attacker", "d"));
+    let relay = Relay::start(network.host("attacker").unwrap(), channel.server, at("e"));
     let other = at("f");
-    let ways = [over(&network, &["a", "b"]), vec![way]].concat();
+    let channels = [over(&network, &["a", "b"]), vec![channel]].concat();
     let settings = [SETTINGS, if roaming { ROAMING } else { SETTINGS }];
-    (Pair::start_unlike(network, settings, &ways), relay, other)
+    (Pair::start_unlike(network, settings, &channels), relay, other)
 }
 
 /// The attacker reads the third channel as it is used, and has all that crosses it arrive first from an address

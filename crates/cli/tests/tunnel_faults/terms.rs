@@ -7,9 +7,9 @@ use crate::stream::{Pace, Stream};
 pub(crate) fn a_client_may_want_a_higher_floor() {
     for scheduler in ["planned", "dynamic"] {
         let network = network(THREE_LINKS);
-        let ways = over(&network, &["a", "b", "c"]);
+        let channels = over(&network, &["a", "b", "c"]);
         let server = format!("kappa = 1.5\nmu = 1.5\nscheduler = \"{scheduler}\"");
-        let pair = Pair::start_unlike(network, ["kappa = 2\nmu = 3", &server], &ways);
+        let pair = Pair::start_unlike(network, ["kappa = 2\nmu = 3", &server], &channels);
         let stream =
             Stream::start(pair.host("client"), pair.host("server"), (SERVER, 9000), Pace::LIGHT);
         stream.wait_for(300);

@@ -42,24 +42,24 @@ both = {}
 pub(crate) const CHANNELS: [&str; 3] = ["a", "b", "c"];
 
 /// How long something may take that has no time of its own.
-const PATIENCE: Duration = Duration::from_secs(20);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Waits until something has happened.
 pub(crate) fn until(what: &str, mut has_happened: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_TIMEOUT;
     while !has_happened() {
-        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
+        assert!(Instant::now() < deadline, "not within {WAIT_TIMEOUT:?}: {what}");
         thread::sleep(Duration::from_millis(2));
     }
 }
 
 /// Hosts, links, and a directory for files.
-pub(crate) struct House {
+pub(crate) struct Topology {
     network: Network,
     place: TempDir,
 }
 
-impl House {
+impl Topology {
     pub(crate) fn new() -> Self {
         let place = tempfile::tempdir_in(sandbox::SCRATCH).unwrap();
         // Programs that change to another user are to reach it, too.
@@ -192,7 +192,7 @@ impl Program {
     /// Waits until a program has said this in so many lines.
     pub(crate) fn wait_for(&self, what: &str, lines: usize) {
         let said = || self.log().lines().filter(|line| line.contains(what)).count() >= lines;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_TIMEOUT;
         while !said() {
             assert!(Instant::now() < deadline, "it does not say \"{what}\", but: {}", self.log());
             thread::sleep(Duration::from_millis(2));

@@ -40,17 +40,17 @@ pub(crate) const FAULTY: &str = "b";
 pub(crate) const NO_POOL: &str = "[pool]\nsize = 0\nkeep = 0\n";
 
 /// How long something may take that has no time of its own.
-const PATIENCE: Duration = Duration::from_secs(20);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How often it is looked whether something has happened.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Waits until something has happened. Returns when it was seen.
 pub(crate) fn until(what: &str, mut has_happened: impl FnMut() -> bool) -> Instant {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_TIMEOUT;
     while !has_happened() {
-        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
-        thread::sleep(LOOK);
+        assert!(Instant::now() < deadline, "not within {WAIT_TIMEOUT:?}: {what}");
+        thread::sleep(POLL_INTERVAL);
     }
     Instant::now()
 }
@@ -81,7 +81,7 @@ impl End {
 }
 
 /// Hosts, links, and both ends of streams.
-pub(crate) struct Scene {
+pub(crate) struct Testbed {
     // First: they are killed before their hosts go.
     ends: [Option<Process>; 2],
     network: Network,
@@ -111,7 +111,7 @@ pub(crate) enum Service {
     Waits,
 }
 
-impl Scene {
+impl Testbed {
     /// Starts both ends, with these settings of the top level of either; the client's may be [`NO_POOL`].
     pub(crate) fn start(topology: &str, [proxy, serve]: [&str; 2], service: Service) -> Self {
         // A table stands behind the channels.
@@ -133,10 +133,10 @@ impl Scene {
         let text = format!("socks = \"127.0.0.1:1080\"\n{proxy}\n{channels}{pool}");
         fs::write(place.path().join("proxy.toml"), text).unwrap();
         let socks = SocketAddr::from(([127, 0, 0, 1], 1080));
-        let mut scene = Self { ends: [None, None], network, place, socks, service };
-        scene.start_end(End::Server);
-        scene.start_end(End::Client);
-        scene
+        let mut testbed = Self { ends: [None, None], network, place, socks, service };
+        testbed.start_end(End::Server);
+        testbed.start_end(End::Client);
+        testbed
     }
 
     /// Starts an end, and waits until it listens.
@@ -179,11 +179,11 @@ impl Scene {
 
     /// Has a link lose everything in these directions, or nothing any more.
     pub(crate) fn cut(&self, link: &str, directions: &[Direction], is_cut: bool) {
-        for &way in directions {
-            let usual = self.network.conditions(link, way).unwrap();
+        for &direction in directions {
+            let usual = self.network.conditions(link, direction).unwrap();
             let loss = if is_cut { 1.0 } else { usual.loss };
             let link = self.network.link(link).unwrap();
-            link.set(way, Conditions { loss, ..usual }).unwrap();
+            link.set(direction, Conditions { loss, ..usual }).unwrap();
         }
     }
 
