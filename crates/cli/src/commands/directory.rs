@@ -122,7 +122,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 fn list(arguments: &List) -> Result<(), Failure> {
     let config = arguments.place.load()?;
-    let file = arguments.place.beside().join(&config.file);
+    let file = arguments.place.config_dir().join(&config.file);
     // Looking makes no file, which would be of whoever looks.
     let entries = if file.exists() { entries(&file)? } else { Vec::new() };
     if arguments.json {
@@ -170,10 +170,11 @@ pub(crate) fn warn_of_exposed(keys: &[PathBuf]) {
 fn refresh(arguments: &Refresh) -> Result<(), Failure> {
     let Refresh { place, peers } = arguments;
     let config = place.load()?;
-    let beside = place.beside();
-    warn_of_exposed(&config.key_files(beside));
-    let directory = Directory::open(&config, beside).map_err(|error| refused(&error))?;
-    let peers = if peers.is_empty() { learnt(&beside.join(&config.file))? } else { peers.clone() };
+    let config_dir = place.config_dir();
+    warn_of_exposed(&config.key_files(config_dir));
+    let directory = Directory::open(&config, config_dir).map_err(|error| refused(&error))?;
+    let peers =
+        if peers.is_empty() { learnt(&config_dir.join(&config.file))? } else { peers.clone() };
     if peers.is_empty() {
         return console::print_line("no peers were learnt yet: name those to ask");
     }
@@ -198,13 +199,13 @@ impl Place {
     }
 
     /// The directory that the configuration is in.
-    fn beside(&self) -> &Path {
+    fn config_dir(&self) -> &Path {
         self.config.parent().unwrap_or(Path::new(""))
     }
 
     /// The database, and its name.
     fn open(&self) -> Result<(PathBuf, Store), Failure> {
-        let file = self.beside().join(self.load()?.file);
+        let file = self.config_dir().join(self.load()?.file);
         let store = Store::open(&file).map_err(|error| failed(&file, &error))?;
         Ok((file, store))
     }

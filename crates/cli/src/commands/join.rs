@@ -15,11 +15,11 @@ use zeroize::Zeroizing;
 use crate::commands::split::scheme_name;
 use crate::console;
 use crate::failure::Failure;
-use crate::input::{Input, is_dash};
-use crate::names::original_name;
-use crate::output::{self, Output};
 use crate::progress::Progress;
-use crate::share::{ShareFile, Shares, Wrong};
+use crate::share_files::input::{Input, is_dash};
+use crate::share_files::names::original_name;
+use crate::share_files::output::{self, Output};
+use crate::share_files::share::{ShareFile, Shares, Wrong};
 
 /// Joins K or more shares to the file that was split.
 ///

@@ -11,10 +11,10 @@ use zeroize::Zeroizing;
 
 use crate::console;
 use crate::failure::Failure;
-use crate::input::{Input, is_dash};
-use crate::names::share_name;
-use crate::output::{self, Output};
 use crate::progress::Progress;
+use crate::share_files::input::{Input, is_dash};
+use crate::share_files::names::share_name;
+use crate::share_files::output::{self, Output};
 
 /// Splits a file into M shares, any K of which give it back, while K - 1 say nothing about it but
 /// its length.

@@ -2,7 +2,8 @@
 //!
 //! Where the system can, a file has no name at all until then (`O_TMPFILE`), so nothing is left
 //! behind however the command ends. Elsewhere it has a temporary name in the same directory, which
-//! is removed when the command fails or is interrupted; only `kill -9` and a power failure leave it.
+//! is removed when the command fails or is interrupted; only `kill -9` and a power failure leave
+//! it.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -11,8 +12,8 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempPath;
 
+use super::interrupt;
 use crate::failure::Failure;
-use crate::interrupt;
 
 /// A file that is being written. Readable and writable by its owner only.
 pub(crate) struct Output {
@@ -63,8 +64,8 @@ impl Output {
 }
 
 /// Gives complete files their names, once all are safely on the disk. Either all are there
-/// afterwards, or none is, unless the machine stops or the command is killed (`SIGKILL`) in between.
-/// Another signal that comes while they are being named ends the command when all are.
+/// afterwards, or none is, unless the machine stops or the command is killed (`SIGKILL`) in
+/// between. Another signal that comes while they are being named ends the command when all are.
 ///
 /// # Errors
 /// When writing fails, or something has taken one of the names meanwhile.

@@ -8,8 +8,8 @@ use serde::Serialize;
 use sharing::file::{Disagreement, HEADER_LEN, Header, PROTECTED_LEN, Split, agree};
 use zeroize::Zeroizing;
 
+use super::input::Input;
 use crate::failure::Failure;
-use crate::input::Input;
 
 /// A file that is not right, and why.
 #[derive(Serialize)]
@@ -286,8 +286,12 @@ fn groups(files: &[ShareFile]) -> String {
 
 /// The files' names, or those of the first few.
 fn names<'a>(files: impl Iterator<Item = &'a ShareFile>) -> String {
-    const MOST: usize = 4;
+    const MAX_SHOWN: usize = 4;
     let names: Vec<String> = files.map(|file| file.path().display().to_string()).collect();
-    let shown = names[..names.len().min(MOST)].join(", ");
-    if names.len() > MOST { format!("{shown} and {} more", names.len() - MOST) } else { shown }
+    let shown = names[..names.len().min(MAX_SHOWN)].join(", ");
+    if names.len() > MAX_SHOWN {
+        format!("{shown} and {} more", names.len() - MAX_SHOWN)
+    } else {
+        shown
+    }
 }
