@@ -118,9 +118,9 @@ impl Experiment {
         let sweep = Sweep::new(&content.sweep)?;
         let mut points = Vec::new();
         for combination in sweep.combinations(MAX_TRIALS / repetitions)? {
-            let said = combination.said();
+            let values = combination.describe();
             let point = Point::new(&content, &sweep, combination);
-            points.push(point.map_err(|problem| problem.with(&said))?);
+            points.push(point.map_err(|problem| problem.with(&values))?);
         }
         let metrics = metrics(&content, &points)?;
         let keys = sweep.keys();

@@ -94,10 +94,10 @@ fn start(trial: &Trial, network: &Network, files: &Path) -> Result<Vec<Program>,
         let output = files.join(format!(".program-{i}.log"));
         let mut program = Program::start(host, &plan.run, &output, None).map_err(failed)?;
         if let Some(port) = plan.listens {
-            program.wait_until_it_listens(host, port).map_err(failed)?;
+            program.wait_for_port(host, port).map_err(failed)?;
         }
         if let Some(text) = &plan.says {
-            program.wait_until_it_says(text).map_err(failed)?;
+            program.wait_for_output(text).map_err(failed)?;
         }
         programs.push(program);
     }
@@ -147,7 +147,7 @@ fn run(plan: &MeasurePlan, host: &Host, files: &Path) -> Result<String, TrialErr
     match status {
         Some(status) if status.success() => program.output().map_err(failed),
         Some(status) => Err(failed(program.failure(status))),
-        None => Err(failed(program.complaint(&format!("took longer than {timeout_s} s")))),
+        None => Err(failed(program.error_with_output(&format!("took longer than {timeout_s} s")))),
     }
 }
 

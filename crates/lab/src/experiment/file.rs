@@ -70,9 +70,9 @@ impl File {
 
     /// Checks what does not depend on what is varied.
     pub(crate) fn check(&self) -> Result<(), Problem> {
-        for (key, said) in [("about", Some(self.about.as_str())), ("paper", self.paper.as_deref())]
+        for (key, line) in [("about", Some(self.about.as_str())), ("paper", self.paper.as_deref())]
         {
-            if said.is_some_and(|said| said.contains(char::is_control)) {
+            if line.is_some_and(|line| line.contains(char::is_control)) {
                 return Err(Problem::new(
                     key,
                     "has several lines or is no plain text; write one line",
@@ -127,9 +127,9 @@ fn in_plain_words(message: &str) -> String {
 fn syntax(text: &str, error: &toml::de::Error) -> Problem {
     let at = error.span().map_or(0, |span| span.start);
     let line = text.get(..at).unwrap_or_default().matches('\n').count() + 1;
-    let said = error.span().and_then(|span| text.get(span)).unwrap_or_default();
-    let said = if said.is_empty() { String::new() } else { format!(" ({said})") };
-    Problem::new(format!("line {line}"), format!("{}{said}; this is not TOML", error.message()))
+    let found = error.span().and_then(|span| text.get(span)).unwrap_or_default();
+    let found = if found.is_empty() { String::new() } else { format!(" ({found})") };
+    Problem::new(format!("line {line}"), format!("{}{found}; this is not TOML", error.message()))
 }
 
 fn thrice() -> usize {

@@ -31,16 +31,16 @@ pub struct Status {
 }
 
 /// Performs the trials that have not been performed yet, in a [sandbox](crate::sandbox), and writes
-/// the results to the directory `out`. `told` hears of each trial before it begins.
+/// the results to the directory `out`. `progress` is called before each trial.
 ///
 /// # Errors
 /// When a trial fails, results cannot be written, or `out` has those of another experiment.
 pub fn run(
     experiment: &Experiment,
     out: &Path,
-    told: impl FnMut(&Status),
+    progress: impl FnMut(&Status),
 ) -> Result<Results, RunError> {
-    run_with(experiment, out, told, |trial, place| {
+    run_with(experiment, out, progress, |trial, place| {
         let cleared = clear(place.files);
         cleared.map_err(|error| {
             TrialError(format!("cannot make {}: {error}", place.files.display()))
@@ -56,7 +56,7 @@ pub fn run(
 pub fn run_with(
     experiment: &Experiment,
     out: &Path,
-    mut told: impl FnMut(&Status),
+    mut progress: impl FnMut(&Status),
     mut perform: impl FnMut(&Trial, Place<'_>) -> Result<Measured, TrialError>,
 ) -> Result<Results, RunError> {
     fs::create_dir_all(out).map_err(|error| RunError::Writing(out.to_owned(), error))?;
@@ -66,11 +66,12 @@ pub fn run_with(
     while let Some(number) = experiment.next(&journal.records) {
         let (repetition, point) = experiment.trial(number);
         let attempts = journal.records.get(number).map_or(0, |record| record.attempts) + 1;
-        let said = experiment.said(number);
-        let again = || format!("{said}, again: attempt {attempts} of {}", experiment.attempts);
-        let name = if attempts > 1 { again() } else { said.clone() };
+        let trial_name = experiment.describe(number);
+        let again =
+            || format!("{trial_name}, again: attempt {attempts} of {}", experiment.attempts);
+        let name = if attempts > 1 { again() } else { trial_name.clone() };
         let done = journal.records.len() - experiment.left(&journal.records);
-        told(&Status { done, total, now: Some(name.clone()) });
+        progress(&Status { done, total, now: Some(name.clone()) });
         let place = Place {
             seed: experiment.seed_of(repetition),
             files: &files,
@@ -92,7 +93,7 @@ pub fn run_with(
         record.judge(experiment.keep_late);
         journal.append(number, record)?;
     }
-    told(&Status { done: total, total, now: None });
+    progress(&Status { done: total, total, now: None });
     let results = Results::new(experiment, journal);
     results.write(experiment, out)?;
     Ok(results)
@@ -118,10 +119,10 @@ fn finite(measured: Measured) -> Result<Measured, TrialError> {
 
 impl Experiment {
     /// The trial of a number from 0, for a person.
-    fn said(&self, number: usize) -> String {
+    fn describe(&self, number: usize) -> String {
         let (repetition, point) = self.trial(number);
         let which = format!("trial {} of {}", number + 1, self.trials());
-        let mut parts = vec![point.combination.said()];
+        let mut parts = vec![point.combination.describe()];
         if self.repetitions > 1 {
             parts.push(format!("repetition {}", repetition + 1));
         }

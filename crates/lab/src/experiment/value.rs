@@ -38,6 +38,6 @@ pub(crate) fn written(number: f64) -> String {
 }
 
 /// The value as a person is told it.
-pub(crate) fn said(value: &Value) -> String {
+pub(crate) fn display(value: &Value) -> String {
     text(value).unwrap_or_else(|| value.to_string())
 }

@@ -76,7 +76,7 @@ impl Program {
     }
 
     /// Waits until a TCP port is open on the host.
-    pub(crate) fn wait_until_it_listens(&mut self, host: &Host, port: u16) -> Result<(), String> {
+    pub(crate) fn wait_for_port(&mut self, host: &Host, port: u16) -> Result<(), String> {
         let listens = |_: &Self| {
             is_open(host, port)
                 .map_err(|error| format!("cannot see {}'s ports: {error}", host.name()))
@@ -85,10 +85,10 @@ impl Program {
     }
 
     /// Waits until it has printed a text.
-    pub(crate) fn wait_until_it_says(&mut self, text: &str) -> Result<(), String> {
+    pub(crate) fn wait_for_output(&mut self, text: &str) -> Result<(), String> {
         let mut search = Search { text, searched: 0, kept: Vec::new() };
         let says = |program: &Self| {
-            search.goes_on(&program.output).map_err(|error| program.unreadable(&error))
+            search.advance(&program.output).map_err(|error| program.unreadable(&error))
         };
         self.wait_until(says, &format!("say \"{text}\""))
     }
@@ -107,10 +107,12 @@ impl Program {
                 return Ok(());
             }
             if let Some(status) = ended {
-                return Err(self.complaint(&format!("ended ({status}) and did not {expected}")));
+                return Err(
+                    self.error_with_output(&format!("ended ({status}) and did not {expected}"))
+                );
             }
             if Instant::now() > deadline {
-                return Err(self.complaint(&format!("did not {expected} within 20 s")));
+                return Err(self.error_with_output(&format!("did not {expected} within 20 s")));
             }
         }
     }
@@ -155,9 +157,8 @@ impl Program {
     pub(crate) fn check(&mut self) -> Result<(), String> {
         self.check_length()?;
         match self.child.try_wait() {
-            Ok(Some(status)) if !status.success() => {
-                Err(self.complaint(&format!("{} during the measurement", ending(status))))
-            }
+            Ok(Some(status)) if !status.success() => Err(self
+                .error_with_output(&format!("{} during the measurement", describe_status(status)))),
             _ => Ok(()),
         }
     }
@@ -168,23 +169,23 @@ impl Program {
     }
 
     /// What went wrong, in one line, with the last line that the program printed.
-    pub(crate) fn complaint(&self, what: &str) -> String {
+    pub(crate) fn error_with_output(&self, what: &str) -> String {
         let printed = tail(&self.output);
         let last = printed.lines().rev().map(str::trim).find(|line| !line.is_empty());
-        self.said(what, last.unwrap_or_default())
+        self.with_output(what, last.unwrap_or_default())
     }
 
-    /// How it failed, in one line, with the end of what it said about errors, or else printed.
+    /// How it failed, in one line, with the end of its standard error, or else of its output.
     pub(crate) fn failure(&self, status: ExitStatus) -> String {
-        let errors = self.errors.as_ref().map(tail).filter(|said| !said.trim().is_empty());
-        let said = errors.unwrap_or_else(|| tail(&self.output));
-        self.said(&ending(status), &end_of(&said))
+        let errors = self.errors.as_ref().map(tail).filter(|text| !text.trim().is_empty());
+        let text = errors.unwrap_or_else(|| tail(&self.output));
+        self.with_output(&describe_status(status), &end_of(&text))
     }
 
-    /// What went wrong, with what the program said, if it said something.
-    fn said(&self, what: &str, said: &str) -> String {
-        let colon = if said.is_empty() { "" } else { ": " };
-        format!("{} {what}{colon}{said}", self.name)
+    /// What went wrong, with the end of the output, if there is any.
+    fn with_output(&self, what: &str, text: &str) -> String {
+        let colon = if text.is_empty() { "" } else { ": " };
+        format!("{} {what}{colon}{text}", self.name)
     }
 
     fn unreadable(&self, error: &io::Error) -> String {
@@ -202,17 +203,17 @@ impl Drop for Program {
     }
 }
 
-/// The end of what a program said, in one line.
-pub(crate) fn end_of(said: &str) -> String {
-    let letters = said.char_indices().rev().take(MAX_TAIL_LEN);
-    let said = &said[letters.last().map_or(0, |(place, _)| place)..];
-    let mut words: Vec<&str> = said.split_whitespace().rev().take(30).collect();
+/// The end of a program's output, in one line.
+pub(crate) fn end_of(text: &str) -> String {
+    let letters = text.char_indices().rev().take(MAX_TAIL_LEN);
+    let text = &text[letters.last().map_or(0, |(place, _)| place)..];
+    let mut words: Vec<&str> = text.split_whitespace().rev().take(30).collect();
     words.reverse();
     words.join(" ")
 }
 
 /// How a program ended, for a person.
-fn ending(status: ExitStatus) -> String {
+fn describe_status(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("failed with exit code {code}"),
         (None, Some(signal)) => format!("was ended by signal {signal}"),
@@ -247,7 +248,7 @@ struct Search<'a> {
 
 impl Search<'_> {
     /// Searches what has come, and returns whether the text is there by now.
-    fn goes_on(&mut self, file: &File) -> io::Result<bool> {
+    fn advance(&mut self, file: &File) -> io::Result<bool> {
         // Not what comes meanwhile: that may be without end.
         let length = file.metadata()?.len();
         let mut piece = vec![0; 1 << 16];
@@ -310,10 +311,10 @@ mod tests {
             let (before, after) = printed.as_bytes().split_at(cut);
             file.write_all(before).unwrap();
             let whole = cut >= printed.len() - 4;
-            assert_eq!(search.goes_on(&file).unwrap(), whole, "{cut}");
+            assert_eq!(search.advance(&file).unwrap(), whole, "{cut}");
             assert!(search.kept.len() < text.len() || whole);
             file.write_all(after).unwrap();
-            assert!(search.goes_on(&file).unwrap() || whole, "{cut}");
+            assert!(search.advance(&file).unwrap() || whole, "{cut}");
         }
     }
 

@@ -7,7 +7,7 @@ use toml::Value;
 
 use super::sweep::{Combination, Sweep};
 use crate::experiment::error::Problem;
-use crate::experiment::value::said;
+use crate::experiment::value::display;
 use crate::experiment::{Metric, Point};
 
 /// A graph, as the file has it.
@@ -87,13 +87,13 @@ impl Plot {
         for Point { combination, .. } in points.iter().filter(|point| self.shows(point)) {
             let Some(x) = self.x(combination) else {
                 let what = format!("{} is not always a number from 0 on; name another key", self.x);
-                return Err(Problem::new(format!("{key}.x"), what).with(&combination.said()));
+                return Err(Problem::new(format!("{key}.x"), what).with(&combination.describe()));
             };
-            let [panel, line] = self.panel_and_line(combination).map(|value| value.map(said));
+            let [panel, line] = self.panel_and_line(combination).map(|value| value.map(display));
             if !taken.insert((panel, line, x.to_bits())) {
                 let what = "has several points in one place; name what else differs in lines or each, \
                             or choose one with where";
-                return Err(Problem::new(key, what).with(&combination.said()));
+                return Err(Problem::new(key, what).with(&combination.describe()));
             }
         }
         if taken.is_empty() {

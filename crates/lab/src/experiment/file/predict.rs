@@ -7,7 +7,7 @@ use super::sweep::Combination;
 use crate::channel_model::DATAGRAM_HEADERS;
 use crate::experiment::Metric;
 use crate::experiment::error::Problem;
-use crate::experiment::value::{number, said};
+use crate::experiment::value::{display, number};
 use crate::link::Conditions;
 use crate::trial::{LinkPlan, Trial};
 
@@ -19,7 +19,7 @@ struct Predictor {
     /// The keys that it needs, swept or set.
     needs: &'static [Parameter],
     /// What it says of a trial; `None` where it does not know.
-    says: fn(&Trial, &Combination) -> Option<f64>,
+    predict: fn(&Trial, &Combination) -> Option<f64>,
 }
 
 /// A number that a predictor needs.
@@ -59,31 +59,31 @@ const SHARING: [Parameter; 3] = [
 ];
 
 const PREDICTORS: [Predictor; 11] = [
-    Predictor { name: "slowest-channel", unit: "Mbit/s", needs: &[], says: slowest_channel },
-    Predictor { name: "tcp", unit: "Mbit/s", needs: &[], says: tcp },
-    Predictor { name: "datagrams", unit: "Mbit/s", needs: &[BITRATE], says: datagrams },
-    Predictor { name: "lost-datagrams", unit: "", needs: &[BITRATE], says: lost_datagrams },
-    Predictor { name: "optimal-rate", unit: "Mbit/s", needs: &[MU], says: optimal::rate },
-    Predictor { name: "optimal-loss", unit: "", needs: &SHARING, says: optimal::loss },
-    Predictor { name: "optimal-delay", unit: "ms", needs: &SHARING, says: optimal::delay },
-    Predictor { name: "requests", unit: "requests/s", needs: &REQUESTS, says: requests },
+    Predictor { name: "slowest-channel", unit: "Mbit/s", needs: &[], predict: slowest_channel },
+    Predictor { name: "tcp", unit: "Mbit/s", needs: &[], predict: tcp },
+    Predictor { name: "datagrams", unit: "Mbit/s", needs: &[BITRATE], predict: datagrams },
+    Predictor { name: "lost-datagrams", unit: "", needs: &[BITRATE], predict: lost_datagrams },
+    Predictor { name: "optimal-rate", unit: "Mbit/s", needs: &[MU], predict: optimal::rate },
+    Predictor { name: "optimal-loss", unit: "", needs: &SHARING, predict: optimal::loss },
+    Predictor { name: "optimal-delay", unit: "ms", needs: &SHARING, predict: optimal::delay },
+    Predictor { name: "requests", unit: "requests/s", needs: &REQUESTS, predict: requests },
     Predictor {
         name: "requested-rate",
         unit: "Mbit/s",
         needs: &[],
-        says: |trial, _| forward(trial)?.rate_mbit,
+        predict: |trial, _| forward(trial)?.rate_mbit,
     },
     Predictor {
         name: "requested-delay",
         unit: "ms",
         needs: &[],
-        says: |trial, _| Some(forward(trial)?.delay_ms),
+        predict: |trial, _| Some(forward(trial)?.delay_ms),
     },
     Predictor {
         name: "requested-loss",
         unit: "",
         needs: &[],
-        says: |trial, _| Some(forward(trial)?.loss),
+        predict: |trial, _| Some(forward(trial)?.loss),
     },
 ];
 
@@ -107,7 +107,7 @@ impl Parameter {
             return Ok(());
         }
         let end = if most.is_finite() { format!("to {most}") } else { String::from("on") };
-        Err(format!("needs a number from {least} {end} as {name}, not {}", said(value)))
+        Err(format!("needs a number from {least} {end} as {name}, not {}", display(value)))
     }
 }
 
@@ -150,8 +150,8 @@ pub(crate) fn all(
                 Problem::new(format!("predict.{value}"), format!("{name} {what}"))
             })?;
         }
-        let says = (predictor.says)(trial, combination).filter(|number| number.is_finite());
-        predictions.extend(says.map(|number| (value.clone(), number)));
+        let number = (predictor.predict)(trial, combination).filter(|number| number.is_finite());
+        predictions.extend(number.map(|number| (value.clone(), number)));
     }
     Ok(predictions)
 }

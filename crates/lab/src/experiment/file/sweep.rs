@@ -7,7 +7,7 @@ use toml::{Table, Value};
 
 use super::range::Range;
 use crate::experiment::error::Problem;
-use crate::experiment::value::{is_same, number, said, text};
+use crate::experiment::value::{display, is_same, number, text};
 
 /// What is varied.
 #[derive(Debug)]
@@ -160,7 +160,7 @@ impl Key {
         }
         for (i, choice) in values.iter().enumerate() {
             if values[..i].iter().any(|other| is_same(&other.value, &choice.value)) {
-                let what = format!("has {} twice; leave one out", said(&choice.value));
+                let what = format!("has {} twice; leave one out", display(&choice.value));
                 return Err(Problem::new(at, what));
             }
         }
@@ -198,8 +198,9 @@ impl Key {
         if choices.iter().any(|choice| is_same(&choice.value, value)) {
             return Ok(());
         }
-        let values: Vec<String> = choices.iter().map(|choice| said(&choice.value)).collect();
-        let what = format!("{} is not swept; {} is {}", said(value), self.name, values.join(", "));
+        let values: Vec<String> = choices.iter().map(|choice| display(&choice.value)).collect();
+        let what =
+            format!("{} is not swept; {} is {}", display(value), self.name, values.join(", "));
         Err(Problem::new(at, what))
     }
 }
@@ -228,7 +229,7 @@ impl Choice {
 impl Combination {
     fn with(mut self, name: &str, choice: &Choice) -> Self {
         self.swept.insert(name.to_owned(), choice.value.clone());
-        self.sets.push((format!("sweep.{name}.{}", said(&choice.value)), choice.sets.clone()));
+        self.sets.push((format!("sweep.{name}.{}", display(&choice.value)), choice.sets.clone()));
         self
     }
 
@@ -251,8 +252,8 @@ impl Combination {
     }
 
     /// The swept keys and their values, for a person.
-    pub(crate) fn said(&self) -> String {
-        let each = self.swept.iter().map(|(key, value)| format!("{key} = {}", said(value)));
+    pub(crate) fn describe(&self) -> String {
+        let each = self.swept.iter().map(|(key, value)| format!("{key} = {}", display(value)));
         each.collect::<Vec<String>>().join(", ")
     }
 }

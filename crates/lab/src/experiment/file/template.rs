@@ -127,8 +127,8 @@ impl Scope {
         }
     }
 
-    fn fill_text(&self, said: &str) -> Result<Value, String> {
-        let pieces = pieces(said)?;
+    fn fill_text(&self, text: &str) -> Result<Value, String> {
+        let pieces = pieces(text)?;
         if let [Piece::Placeholder(name)] = pieces[..] {
             return self.value(name).cloned();
         }
@@ -187,9 +187,9 @@ fn addresses(file: &File) -> Result<Vec<(String, Value)>, Problem> {
 }
 
 /// The parts of a text with placeholders.
-fn pieces(said: &str) -> Result<Vec<Piece<'_>>, String> {
+fn pieces(text: &str) -> Result<Vec<Piece<'_>>, String> {
     let mut pieces = Vec::new();
-    let mut rest = said;
+    let mut rest = text;
     while let Some(at) = rest.find(['{', '}']) {
         let (before, braces) = rest.split_at(at);
         if !before.is_empty() {

@@ -6,7 +6,7 @@ use toml::Value;
 use super::results::Results;
 use crate::experiment::file::plot::Plot;
 use crate::experiment::statistic::Spread;
-use crate::experiment::value::said;
+use crate::experiment::value::display;
 use crate::experiment::{Experiment, Metric};
 
 /// A point on a graph: its panel, its line, its place, what was measured and what the model says.
@@ -36,7 +36,7 @@ impl Plot {
             let curves = curves(&lines, &dots);
             let y = Axis::from_zero(&self.y_label(results), curves.iter().flat_map(Curve::values));
             let each = self.each.as_ref().zip(panel);
-            let title = each.map(|(key, value)| format!("{key} = {}", said(value)));
+            let title = each.map(|(key, value)| format!("{key} = {}", display(value)));
             Panel { title: title.unwrap_or_default(), x: x.clone(), y, curves }
         });
         let legend = self.lines.as_ref().map(|key| format!("{key}:")).unwrap_or_default();
@@ -86,7 +86,7 @@ fn curves(lines: &[Option<&Value>], dots: &[&Dot<'_>]) -> Vec<Curve> {
     let measured = each().flat_map(|(colour, line)| measured(line, colour, of(line)));
     let predicted = each().map(|(colour, line)| predicted(line, colour, of(line)));
     let mut predicted: Vec<Curve> = predicted.collect();
-    // What is the same for all lines is said once.
+    // What is the same for all lines is shown once.
     if predicted.len() > 1 && predicted.iter().all(|curve| curve.points == predicted[0].points) {
         predicted.truncate(1);
         predicted[0].name = String::from("predicted");
@@ -108,7 +108,7 @@ fn measured<'a>(
         let spreads = part.iter().filter_map(|dot| Some((dot.x, dot.measured?)));
         let (points, spread) =
             spreads.map(|(x, spread)| ((x, spread.middle), (spread.low, spread.high))).unzip();
-        let name = line.map_or_else(|| String::from("measured"), said);
+        let name = line.map_or_else(|| String::from("measured"), display);
         Curve {
             name,
             colour: Colour::Nth(colour),
@@ -127,7 +127,7 @@ fn predicted<'a>(
     dots: impl Iterator<Item = &'a Dot<'a>>,
 ) -> Curve {
     let points = dots.filter_map(|dot| Some((dot.x, dot.predicted?))).collect();
-    let name = line.map(|line| format!("{}, ", said(line))).unwrap_or_default() + "predicted";
+    let name = line.map(|line| format!("{}, ", display(line))).unwrap_or_default() + "predicted";
     let (colour, marks) = (Colour::Nth(colour), Marks::None);
     Curve { name, colour, points, spread: Vec::new(), marks, dashed: true }
 }

@@ -50,6 +50,6 @@ fn field(path: &str, name: &str) -> Option<String> {
     fields.find(|(of, _)| of.trim() == name).map(|(_, said)| said.trim().to_owned())
 }
 
-fn known(said: Option<String>) -> String {
-    said.map_or_else(|| String::from("unknown"), |said| said.trim().to_owned())
+fn known(value: Option<String>) -> String {
+    value.map_or_else(|| String::from("unknown"), |value| value.trim().to_owned())
 }

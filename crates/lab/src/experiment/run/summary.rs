@@ -4,7 +4,7 @@ use toml::Table;
 
 use super::results::Results;
 use crate::experiment::statistic::Spread;
-use crate::experiment::value::said;
+use crate::experiment::value::display;
 
 /// A point: what was varied, and what it gave.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,6 +49,6 @@ impl Results {
 impl Summary<'_> {
     /// The values of the swept keys, as text.
     pub fn settings(&self) -> impl Iterator<Item = String> {
-        self.point.values().map(said)
+        self.point.values().map(display)
     }
 }

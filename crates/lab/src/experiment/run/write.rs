@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::results::Results;
 use crate::experiment::error::RunError;
-use crate::experiment::value::said;
+use crate::experiment::value::display;
 use crate::experiment::{Experiment, Metric, columns};
 
 impl Results {
@@ -42,7 +42,7 @@ impl Results {
             let number = |number: Option<&f64>| number.map(f64::to_string).unwrap_or_default();
             let mut row = vec![trial.repetition.to_string()];
             row.extend(
-                self.keys.iter().map(|key| trial.point.get(key).map(said).unwrap_or_default()),
+                self.keys.iter().map(|key| trial.point.get(key).map(display).unwrap_or_default()),
             );
             for Metric { name, .. } in &self.values {
                 row.push(number(trial.values.get(name)));
