@@ -23,7 +23,7 @@ use sha2::{Digest, Sha256};
 use toml::Table;
 
 pub use built_in::built_in;
-pub use error::{ExperimentError, RunError};
+pub use error::{ExperimentError, ResultsError, RunError};
 pub use run::journal::Record;
 pub use run::machine::Machine;
 pub use run::results::Results;

@@ -442,8 +442,15 @@ fn results_of_earlier_are_judged_again() {
     again.write(&experiment(TEXT), out.path()).unwrap();
     assert!(read(&out, "results.csv").ends_with(",1.5,0,1,true\n"));
     let other = TEXT.replace("100.5", "101");
-    assert!(Results::read(&experiment(&other), old.as_bytes()).unwrap_err().contains("points"));
-    assert!(Results::read(&experiment(TEXT), b"{}").unwrap_err().contains("no results"));
+    assert!(
+        Results::read(&experiment(&other), old.as_bytes())
+            .unwrap_err()
+            .to_string()
+            .contains("points")
+    );
+    assert!(
+        Results::read(&experiment(TEXT), b"{}").unwrap_err().to_string().contains("no results")
+    );
 }
 
 /// The only trial of a text.

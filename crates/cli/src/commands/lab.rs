@@ -209,7 +209,8 @@ fn draw(arguments: &Draw) -> Result<(), Failure> {
     let path = out.join("results.json");
     let wrong = |what: String| Failure::Usage(format!("{}: {what}", path.display()));
     let document = fs::read(&path).map_err(|error| wrong(error.to_string()))?;
-    let results = Results::read(&experiment, &document).map_err(wrong)?;
+    let results = Results::read(&experiment, &document);
+    let results = results.map_err(|error| wrong(error.to_string()))?;
     results.write(&experiment, &out).map_err(|error| stopped(&error, 0))?;
     report::results(&results, &out)
 }

@@ -27,6 +27,17 @@ pub(crate) struct Problem {
     what: String,
 }
 
+/// Why a document is not the results of an experiment.
+#[derive(Debug, Error)]
+pub enum ResultsError {
+    /// It is not a document of results.
+    #[error("these are no results: {0}")]
+    Malformed(#[from] serde_json::Error),
+    /// Its points are not those of the experiment with this name.
+    #[error("these results are not of the points of {0}")]
+    OtherPoints(String),
+}
+
 /// Why a run has stopped. Trials that were done are in the journal.
 #[derive(Debug, Error)]
 pub enum RunError {

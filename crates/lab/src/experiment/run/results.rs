@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::journal::{Journal, Record};
 use super::machine::Machine;
+use crate::experiment::error::ResultsError;
 use crate::experiment::statistic::Statistic;
 use crate::experiment::{Experiment, Metric, Point};
 
@@ -64,9 +65,8 @@ impl Results {
     ///
     /// # Errors
     /// When it is no such document, or not of this experiment's points.
-    pub fn read(experiment: &Experiment, document: &[u8]) -> Result<Self, String> {
-        let read = serde_json::from_slice(document);
-        let mut results: Self = read.map_err(|error| format!("these are no results: {error}"))?;
+    pub fn read(experiment: &Experiment, document: &[u8]) -> Result<Self, ResultsError> {
+        let mut results: Self = serde_json::from_slice(document)?;
         let points = experiment.points.iter().cycle();
         let is_of = |(trial, point): (&Record, &Point)| {
             trial.point == *point.swept()
@@ -74,7 +74,7 @@ impl Results {
         };
         let whole = results.repetitions * experiment.points.len();
         if results.trials.len() != whole || !results.trials.iter().zip(points).all(is_of) {
-            return Err(format!("these results are not of the points of {}", experiment.name));
+            return Err(ResultsError::OtherPoints(experiment.name.clone()));
         }
         results.trials.iter_mut().for_each(|trial| trial.judge(experiment.keep_late));
         results.invalid = invalid(&results.trials);
