@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 use remicss::wire::control::Message;
-use remicss::wire::datagram::{HEADER_LEN, Header, Kind, nearest};
+use remicss::wire::datagram::{HEADER_LEN, Header, Kind, expand_sequence};
 use remicss::wire::path::PathDatagram;
 use remicss::wire::handshake::Datagram;
 use remicss::wire::keys::{Direction, Points};
 use remicss::recv::deliver::{ControlShare, Deliver};
-use remicss::recv::receiver::{Limits, Receiver};
+use remicss::recv::receiver::{ReceiverLimits, Receiver};
 use remicss::wire::tokens::{ShareTokens, TokenKey};
 
 /// Nobody knows the points, so nothing but chance makes a tag.
@@ -38,11 +38,11 @@ fuzz_target!(|input: Vec<(u8, u8, Vec<u8>)>| {
     // Of a channel that there is not as well.
     let mut share_tokens = ShareTokens::new(&tokens, 4);
     let direction = Direction { channels: 3, tokens: tokens.clone(), points: Some(points) };
-    let limits = Limits {
+    let limits = ReceiverLimits {
         window: 1 << 10,
         share_bytes: 1 << 17,
         held_bytes: 1 << 17,
-        ..Limits::default()
+        ..ReceiverLimits::default()
     };
     let mut receiver = Receiver::new(&direction, 1, limits);
     let mut now = Duration::ZERO;
@@ -60,7 +60,7 @@ fuzz_target!(|input: Vec<(u8, u8, Vec<u8>)>| {
         if let Ok((header, _)) = Header::parse(&bytes) {
             assert_eq!(header.encode()[..], bytes[..HEADER_LEN]);
             // With the token that it needs to be looked at.
-            let number = nearest(receiver.highest(), header.sequence);
+            let number = expand_sequence(receiver.highest(), header.sequence);
             let header = Header::new(header.kind, header.threshold, number, channel, &mut share_tokens);
             bytes[..HEADER_LEN].copy_from_slice(&header.encode());
         }

@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use remicss::recv::deliver::{ControlShare, Deliver};
-use remicss::recv::receiver::{Limits, Receiver};
+use remicss::recv::receiver::{Receiver, ReceiverLimits};
 use remicss::wire::datagram::{Header, Kind};
 use remicss::wire::keys::{Direction, Points};
 use remicss::wire::symbol::Tagger;
@@ -68,7 +68,7 @@ fn row(name: &str, case: Case) {
     let points = Points::new(&std::array::from_fn(|k| [u8::try_from(k).expect("16") + 1; 8]));
     let tokens = TokenKey::new(&[7; 16]);
     let keys = Direction { channels: case.m.into(), tokens, points: Some(points) };
-    let mut receiver = Receiver::new(&keys, case.k, Limits::default());
+    let mut receiver = Receiver::new(&keys, case.k, ReceiverLimits::default());
     if case.waits {
         receiver.set_window(Duration::from_secs(1));
     }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use model::{Schedule, Subset, Threshold};
 use remicss::send::batch::Batch;
-use remicss::send::pace::Pace;
-use remicss::send::schedule::{Dynamic, Planned, Scheduler};
+use remicss::send::pacer::Pacer;
+use remicss::send::schedule::{DynamicScheduler, PlannedScheduler, Scheduler};
 use remicss::send::sender::Sender;
 use remicss::wire::datagram::Kind;
 use remicss::wire::keys::{Direction, Points};
@@ -30,9 +30,9 @@ fn main() {
     );
     for (k, m) in [(1, 1), (2, 3), (3, 5)] {
         let threshold = Threshold::new(k, Subset::first(m)).expect("valid");
-        let planned = || Box::new(Planned::new(&Schedule::constant(threshold), &[]));
+        let planned = || Box::new(PlannedScheduler::new(&Schedule::constant(threshold), &[]));
         let (kappa, mu) = (small(k), small(m));
-        let dynamic = Box::new(Dynamic::new(kappa, mu).expect("valid"));
+        let dynamic = Box::new(DynamicScheduler::new(kappa, mu).expect("valid"));
         // A rate that is never reached: what keeping it costs.
         let rate = Some(1_000_000_000_000);
         let times = [
@@ -51,9 +51,9 @@ fn main() {
 fn measure(n: usize, scheduler: Box<dyn Scheduler>, rate: Option<u64>, has_tag: bool) -> f64 {
     let points = has_tag.then(|| Points::new(&[[7; 8]; 16]));
     let direction = Direction { channels: n, tokens: TokenKey::new(&[7; 16]), points };
-    let paces = vec![Pace::new(rate, 1500, 28); n];
+    let pacers = vec![Pacer::new(rate, 1500, 28); n];
     let generator = Generator::seeded().expect("random bytes");
-    let mut sender = Sender::new(&direction, 1, paces, scheduler, generator).expect("valid");
+    let mut sender = Sender::new(&direction, 1, pacers, scheduler, generator).expect("valid");
     let mut batches: Vec<Batch> = (0..n).map(|_| Batch::default()).collect();
     let packet = [0x5A; PACKET];
     let start = Instant::now();

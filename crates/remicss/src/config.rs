@@ -1,4 +1,4 @@
-//! What an end of a tunnel is told, read from TOML and checked in full.
+//! The configuration of one end of a tunnel, read from TOML and checked in full.
 
 mod error;
 mod parse;
@@ -7,4 +7,4 @@ mod tests;
 mod types;
 
 pub use error::ConfigError;
-pub use types::{Channel, Choice, Config, End, Goal, Order};
+pub use types::{Channel, Config, End, PacketOrder, PlanObjective, SchedulerKind};

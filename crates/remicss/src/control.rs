@@ -1,16 +1,17 @@
-//! What the ends tell each other about the channels, and what follows from it.
+//! What an end knows about its peer and the channels: the handshake, the estimates, the paths and
+//! the peer's addresses.
 //!
 //! The bytes are in `docs/protocols/remicss.md`, section "Control messages". A
-//! [`Message`](crate::wire::control::Message) says when control shares of the other end came on each
-//! channel, and what had come there before. The [`Monitor`](monitor::Monitor) puts that together with
-//! what was sent: loss, delay and rate of each channel.
+//! [`Message`](crate::wire::control::Message) says when control shares of the other end arrived on
+//! each channel, and how many datagrams had arrived there before. The [`Monitor`](monitor::Monitor)
+//! combines this with what was sent, and estimates loss, delay and rate of each channel.
 
 pub mod estimate;
 pub mod handshake;
 pub mod incoming;
 pub mod monitor;
+pub mod mtu_discovery;
 pub mod outgoing;
-pub(crate) mod paths;
+pub(crate) mod path_manager;
 pub mod peer_address;
-pub mod probe;
-pub mod strangers;
+pub mod unverified;

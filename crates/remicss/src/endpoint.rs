@@ -1,8 +1,8 @@
-//! One end of a tunnel, without threads, sockets or a device: the half that receives, the half that
-//! sends, and what both know.
+//! One end of a tunnel, without threads, sockets or a device: the receiving half, the sending half,
+//! and the state that both share.
 
-pub mod common;
 pub mod event;
 pub mod inbound;
 pub mod outbound;
 pub mod settings;
+pub mod shared_state;

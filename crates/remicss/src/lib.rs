@@ -13,8 +13,8 @@
 //! - [`endpoint`]: the two halves of one end;
 //! - [`tunnel`]: threads, sockets and the device.
 //!
-//! All but the last are state machines: bytes and the time come in, bytes and timers go out. Time is
-//! a [`Duration`](std::time::Duration) since any epoch the caller keeps to.
+//! All but the last are state machines: bytes and the time come in, bytes and timers go out. Time
+//! is a [`Duration`](std::time::Duration) since any epoch the caller keeps to.
 
 pub mod config;
 pub mod control;

@@ -1,10 +1,10 @@
 //! The receiving side: shares come in, packets go out in the order of their flows.
 
-mod bits;
-mod blame;
+mod byte_ring;
+mod channel_bits;
 pub mod deliver;
-mod log;
-mod numbers;
+mod fault_tracker;
 pub mod reassembly;
 pub mod receiver;
-pub mod release;
+pub mod reorder_buffer;
+mod sequence_window;

@@ -1,8 +1,8 @@
 //! The sending side: packets come in, shares of them go out on the channels.
 
 pub mod batch;
-pub mod pace;
+pub(crate) mod codel_queue;
+pub mod pacer;
 pub mod plan;
-pub(crate) mod queue;
 pub mod schedule;
 pub mod sender;

@@ -1,122 +1,124 @@
-//! What an end of a tunnel tells about itself: one JSON document, for people and scripts.
+//! The status of one end of a tunnel: one JSON document, for people and scripts.
 
 use serde::{Deserialize, Serialize};
 
-/// What an end is doing.
+/// The status of one end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// The tunnel's device.
     pub device: String,
-    /// How long it has run, in seconds.
+    /// The time since the start, in seconds.
     pub uptime_s: f64,
     /// Whether the ends are associated.
     pub associated: bool,
-    /// What was achieved: means since the association.
+    /// Measured means since the association began.
     pub achieved: Achieved,
-    /// What the model says of the plan in force; nothing if none is.
+    /// The model's values for the current plan; absent if there is none.
     pub predicted: Option<Predicted>,
     /// The channels, in the configuration's order.
     pub channels: Vec<Channel>,
-    /// Symbols that waited for those of their flow that were sent before.
+    /// Symbols that waited in the reorder buffer.
     pub waited: Waited,
-    /// What was not passed on, by reason.
+    /// Dropped packets and datagrams, by reason.
     pub dropped: Dropped,
 }
 
-/// How symbols left that had to wait.
+/// Symbols that waited in the reorder buffer, by the reason for which they left it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Waited {
-    /// The longest that one may wait now, in ms.
+    /// The current reorder window, in ms.
     pub window_ms: f64,
-    /// Behind the one that they waited for.
+    /// Released after the symbol that they waited for.
     pub in_order: u64,
-    /// Because the one that they waited for was known to be lost.
+    /// Released because the symbol that they waited for was known to be lost.
     pub after_loss: u64,
-    /// Because they had waited for as long as the window.
+    /// Released at the end of the window.
     pub after_time: u64,
-    /// To make room for others.
+    /// Released early to make room for others.
     pub for_room: u64,
 }
 
-/// What was achieved.
+/// Measured values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Achieved {
-    /// The mean threshold of what was sent. Nothing if nothing was sent.
+    /// The mean threshold of the symbols that were sent. Absent if none were.
     pub kappa: Option<f64>,
-    /// The mean multiplicity, in the same way.
+    /// Their mean multiplicity.
     pub mu: Option<f64>,
-    /// What the thresholds and channels that were used for what was sent give by the model, with
-    /// channels as they are measured now: the proportion of packets that an adversary learns. Nothing
-    /// if nothing was sent, or no risk is configured.
+    /// The proportion of packets that an adversary learns: the model's value for the thresholds and
+    /// channels that were used, with the current estimates of the channels. Absent if nothing was
+    /// sent, or no risk is configured.
     pub risk: Option<f64>,
-    /// In the same way, the proportion of this end's packets that are lost.
+    /// The proportion of this end's packets that are lost, by the model as above.
     pub loss_out: Option<f64>,
-    /// In the same way, the mean delay of those that arrive, in ms.
+    /// The mean delay of those that arrive, in ms, by the model as above.
     pub delay_ms: Option<f64>,
-    /// Symbols that were sent.
+    /// Symbols sent.
     pub sent_symbols: u64,
     /// The bytes of packets in them.
     pub sent_bytes: u64,
-    /// Symbols that were received, verified.
+    /// Symbols received and verified.
     pub received_symbols: u64,
     /// The bytes of packets in them.
     pub received_bytes: u64,
-    /// The proportion of the peer's symbols that did not come, as counted. Nothing if none came.
+    /// The proportion of the peer's symbols that did not arrive, as counted. Absent if none
+    /// arrived.
     pub loss_in: Option<f64>,
 }
 
-/// What the model says of what this end sends by the plan of now.
+/// The model's values for what this end sends by the current plan.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Predicted {
     /// The mean threshold.
     pub kappa: f64,
     /// The mean multiplicity.
     pub mu: f64,
-    /// The proportion of packets that an adversary learns. Nothing if no risk is configured.
+    /// The proportion of packets that an adversary learns. Absent if no risk is configured.
     pub risk: Option<f64>,
-    /// The proportion that is lost.
+    /// The proportion of packets that are lost.
     pub loss_out: f64,
-    /// The mean delay of what arrives, in ms.
+    /// The mean delay of the packets that arrive, in ms.
     pub delay_ms: f64,
-    /// The highest rate, in Mbit/s of the channels' IP packets: shares of one each.
+    /// The highest rate, in Mbit/s of IP packets on the channels.
     pub rate_mbit: f64,
 }
 
-/// A channel.
+/// The status of one channel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Channel {
-    /// `up`, `down` or `quarantine`: what the peer says of what this end sends; or `missing` from the
-    /// association. Nothing without a peer.
+    /// The state for what this end sends, as the peer reports it: `up`, `down` or `quarantine`; or
+    /// `missing` from the association. Absent without a peer.
     pub state_out: Option<String>,
-    /// The same for what arrives here, as this end sees it.
+    /// The state for what this end receives, as it sees it.
     pub state_in: Option<String>,
-    /// How long it has been missing from the association, in seconds, if it is.
+    /// The time since which it is missing from the association, in seconds.
     pub missing_s: Option<f64>,
-    /// The risk as configured. Nothing if none is at any channel.
+    /// The configured risk. Absent if no channel has one.
     pub risk: Option<f64>,
-    /// What this end takes it to carry, in Mbit/s. Nothing without a peer.
+    /// The estimated rate, in Mbit/s. Absent without a peer.
     pub rate_mbit: Option<f64>,
-    /// Where that is from: `set` in the configuration, `measured`, the `guess` to start with, or `at least`
-    /// where so much was carried, and nobody knows whether that is all.
+    /// The source of the rate: `set` in the configuration, `measured`, the initial `guess`, or `at
+    /// least` if this rate was carried and no bottleneck is known.
     pub rate_from: Option<String>,
-    /// The proportion of datagrams that are lost on the way to the peer, once it was measured.
+    /// The proportion of datagrams that are lost on the way to the peer. Absent until it was
+    /// measured.
     pub loss_out: Option<f64>,
-    /// The delay in ms, once it was measured: half the round trip over the fastest channels, and how
-    /// much later the peer receives on this one.
+    /// The delay in ms: half the round trip over the fastest channels, plus this channel's delay
+    /// behind the fastest. Absent until it was measured.
     pub delay_ms: Option<f64>,
-    /// Datagrams that were sent.
+    /// Datagrams sent.
     pub sent: u64,
     /// Their bytes, as IP packets.
     pub sent_bytes: u64,
-    /// Datagrams that the kernel did not take.
+    /// Datagrams that the kernel refused.
     pub refused: u64,
-    /// Datagrams that were received.
+    /// Datagrams received.
     pub received: u64,
-    /// Their bytes, as UDP's payload.
+    /// Their bytes, as UDP payload.
     pub received_bytes: u64,
-    /// Shares that were wrong, for all that is known.
+    /// Shares that were found to be wrong.
     pub wrong: u64,
-    /// Where the peer is. Nothing without a peer.
+    /// The peer's address. Absent without a peer.
     pub peer: Option<String>,
     /// Datagrams from other addresses, since the start.
     pub wrong_source: u64,
@@ -124,32 +126,32 @@ pub struct Channel {
     pub wrong_token: u64,
 }
 
-/// What was not passed on.
+/// Dropped packets and datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dropped {
     /// Packets while there was no association.
     pub unconnected: u64,
     /// Packets for which fewer channels were up than the privacy floor.
     pub below_floor: u64,
-    /// Packets that were too long.
+    /// Packets that exceed the MTU.
     pub too_long: u64,
-    /// Packets, or several of one connection, for which the channels were too slow.
+    /// Packets or superpackets that the queue dropped, because the channels were too slow.
     pub queued: u64,
     /// Datagrams from other addresses than the peer's, on all channels.
     pub wrong_source: u64,
-    /// Datagrams with wrong tokens, on all channels: of others than the peer, or of an association that
-    /// is over.
+    /// Datagrams with wrong tokens, on all channels: not from the peer, or from an association that
+    /// has ended.
     pub wrong_token: u64,
-    /// Datagrams that were none, or had a threshold below the floor.
+    /// Malformed datagrams and packets, and shares with a threshold below the floor.
     pub malformed: u64,
-    /// Datagrams that came twice.
+    /// Duplicate datagrams.
     pub duplicate: u64,
-    /// Symbols whose tag did not fit, and that no other shares gave back.
+    /// Symbols whose tag did not match, and that could not be recovered from other shares.
     pub tampered: u64,
-    /// Shares that were not joined, as too many joins had failed of late.
+    /// Shares that were not joined, because too many joins had failed recently.
     pub unjoined: u64,
-    /// Packets whose source is none that the peer may use.
+    /// Packets whose source address the peer may not use.
     pub not_allowed: u64,
-    /// Packets that the tunnel's device did not take.
+    /// Packets that the tunnel's device refused.
     pub undelivered: u64,
 }

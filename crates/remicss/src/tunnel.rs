@@ -1,4 +1,4 @@
-//! One end of a tunnel at work: a TUN device, a UDP socket a channel, and three threads.
+//! One end of a tunnel: a TUN device, a UDP socket for each channel, and three threads.
 //!
 //! ```text
 //! device ─▶ sending ─▶ channels          channels ─▶ receiving ─▶ device
@@ -6,16 +6,17 @@
 //!              └───────────────── planning ◀───────────┘
 //! ```
 //!
-//! The shell of the protocol's rooms: it moves bytes and decides nothing that they could.
+//! This is the driver of [`endpoint`](crate::endpoint): it moves bytes and makes no protocol
+//! decision.
 
+mod allowed_sources;
 mod planning;
 mod receiving;
 mod sending;
 mod shared;
-mod sources;
-mod telling;
+mod status_source;
 mod udp;
-mod wake;
+mod waker;
 
 use std::io;
 use std::net::SocketAddr;
@@ -29,120 +30,124 @@ use sharing::keyed::TAG_LEN;
 use tun::Device;
 use tun::interface::Interface;
 
-use crate::config::{Config, End, Order};
-use crate::control::handshake::{Peer, SharedKey};
-use crate::control::probe::MOST_MTU;
+use crate::config::{Config, End, PacketOrder};
+use crate::control::handshake::{ClientIdentity, SharedKey};
+use crate::control::mtu_discovery::MAX_MTU;
 use crate::endpoint::inbound::Inbound;
-use crate::endpoint::outbound::Means;
-use crate::endpoint::settings::{KeyLimits, Role, Settings};
-use crate::recv::receiver::Limits;
-use crate::send::plan::Aim;
-use crate::tunnel::sources::Sources;
+use crate::endpoint::outbound::SenderConfig;
+use crate::endpoint::settings::{EndpointSettings, KeyLimits, Role};
+use crate::recv::receiver::ReceiverLimits;
+use crate::send::plan::PlanGoal;
+use crate::tunnel::allowed_sources::AllowedSources;
 use crate::tunnel::udp::{Channel, Place};
 use crate::wire::datagram::HEADER_LEN;
 use crate::wire::terms::Terms;
-use planning::Planning;
-use receiving::Receiving;
-use sending::{Command, Sending};
+use planning::PlanningThread;
+use receiving::ReceivingThread;
+use sending::{Command, SendingThread};
 use shared::Clock;
-pub use telling::Teller;
-use wake::Wake;
+pub use status_source::StatusSource;
+use waker::Waker;
 
-/// How many packets or superpackets the device keeps for the sending thread.
+/// The length of the device's queue, in packets or superpackets.
 const DEVICE_QUEUE: u32 = 500;
 
-/// One end of a tunnel, set up.
+/// One end of a tunnel, ready to run.
 pub struct Tunnel {
     device: Arc<Device>,
-    sending: Sending,
-    receiving: Receiving,
-    planning: Planning,
-    teller: Teller,
+    sending: SendingThread,
+    receiving: ReceivingThread,
+    planning: PlanningThread,
+    status_source: StatusSource,
     stopper: Stopper,
 }
 
-/// Stops a tunnel.
+/// Stops a tunnel that runs.
 #[derive(Clone)]
 pub struct Stopper {
     stops: Arc<AtomicBool>,
-    wake_receiving: Wake,
-    wake_sending: Wake,
+    receiving_waker: Waker,
+    sending_waker: Waker,
     sending: mpsc::Sender<Command>,
 }
 
 impl Tunnel {
-    /// Makes the device and binds the channels. Nothing is sent before [`Self::run`].
+    /// Creates the device and binds the channels. Nothing is sent before [`Self::run`].
     ///
     /// # Errors
     /// One line: what cannot be had, and what to do.
     pub fn open(config: &Config, key: Option<SharedKey>) -> Result<Self, String> {
         let clock = Clock(Instant::now());
         let channels = bind(config)?;
-        let means = means(config);
+        let sender_config = sender_config(config);
         let overhead = HEADER_LEN + 1 + if config.tamper_code { TAG_LEN } else { 0 };
-        let room = means.mtus.iter().zip(&means.headers).map(|(mtu, headers)| mtu - headers);
-        let found = room.min().unwrap_or(0) - overhead;
+        let lengths = sender_config
+            .mtus
+            .iter()
+            .zip(&sender_config.headers)
+            .map(|(mtu, headers)| mtu - headers);
+        let found = lengths.min().unwrap_or(0) - overhead;
         let mtu = config.mtu.map_or(found, |mtu| usize::from(mtu).min(found));
-        let inbound = inbound(config, key, &means, clock)?;
+        let inbound = inbound(config, key, &sender_config, clock)?;
         let device = Arc::new(make_device(config, mtu)?);
 
-        let wake = || Wake::new().map_err(|error| error.to_string());
-        let (wake_sending, wake_receiving) = (wake()?, wake()?);
+        let waker = || Waker::new().map_err(|error| error.to_string());
+        let (sending_waker, receiving_waker) = (waker()?, waker()?);
         let (to_sending, commands) = mpsc::channel();
         let (to_planning, requests) = mpsc::channel();
         let stopper = Stopper {
             stops: Arc::default(),
-            wake_receiving: wake_receiving.clone(),
-            wake_sending: wake_sending.clone(),
+            receiving_waker: receiving_waker.clone(),
+            sending_waker: sending_waker.clone(),
             sending: to_sending.clone(),
         };
-        let sending = Sending {
+        let sending = SendingThread {
             device: Arc::clone(&device),
             channels: channels.clone(),
             commands,
-            wake: wake_sending.clone(),
+            waker: sending_waker.clone(),
             clock,
-            common: Arc::default(),
+            shared: Arc::default(),
             counts: Arc::default(),
             mtu,
         };
-        let planning = Planning {
-            aim: aim(config),
+        let planning = PlanningThread {
+            goal: goal(config),
             choice: config.scheduler,
             rng: config.rng,
-            means,
+            sender_config,
             requests,
             sending: to_sending.clone(),
-            wake_sending: wake_sending.clone(),
+            sending_waker: sending_waker.clone(),
             predicted: Arc::default(),
         };
-        let receiving = Receiving {
+        let receiving = ReceivingThread {
             device: Arc::clone(&device),
             channels,
             inbound,
-            wake: wake_receiving,
+            waker: receiving_waker,
             clock,
-            common: Arc::clone(&sending.common),
+            shared: Arc::clone(&sending.shared),
             counts: Arc::default(),
             sending: to_sending,
-            wake_sending,
+            sending_waker,
             planning: to_planning,
             mtu,
             overhead,
             risks: config.channels.iter().map(|channel| channel.risk).collect(),
-            sources: Sources::new(&config.allowed, config.addresses.iter().map(IpNet::addr)),
+            sources: AllowedSources::new(&config.allowed, config.addresses.iter().map(IpNet::addr)),
             stops: Arc::clone(&stopper.stops),
         };
-        let teller = Teller {
+        let status_source = StatusSource {
             device: device.name().to_owned(),
             clock,
             risks: receiving.risks.clone(),
-            common: Arc::clone(&sending.common),
+            shared: Arc::clone(&sending.shared),
             sending: Arc::clone(&sending.counts),
             receiving: Arc::clone(&receiving.counts),
             predicted: Arc::clone(&planning.predicted),
         };
-        Ok(Self { device, sending, receiving, planning, teller, stopper })
+        Ok(Self { device, sending, receiving, planning, status_source, stopper })
     }
 
     /// The device's name.
@@ -150,12 +155,12 @@ impl Tunnel {
         self.device.name()
     }
 
-    /// What tells how it is.
-    pub fn teller(&self) -> Teller {
-        self.teller.clone()
+    /// The source of its status.
+    pub fn status_source(&self) -> StatusSource {
+        self.status_source.clone()
     }
 
-    /// What stops it.
+    /// The handle that stops it.
     pub fn stopper(&self) -> Stopper {
         self.stopper.clone()
     }
@@ -168,7 +173,7 @@ impl Tunnel {
     /// # Panics
     /// When a thread cannot be started, or has panicked.
     pub fn run(self) -> Result<(), String> {
-        let Self { sending, receiving, planning, stopper, teller: _, device: _ } = self;
+        let Self { sending, receiving, planning, stopper, status_source: _, device: _ } = self;
         let start = |name: &str| thread::Builder::new().name(name.into());
         let planner = start("planning").spawn(move || planning.run()).expect("a thread");
         let receiver = start("receiving").spawn(move || receiving.run()).expect("a thread");
@@ -181,13 +186,13 @@ impl Tunnel {
 }
 
 impl Stopper {
-    /// Ends the tunnel that runs.
+    /// Stops the tunnel.
     pub fn stop(&self) {
         self.stops.store(true, Ordering::Relaxed);
-        self.wake_receiving.wake();
-        // It has ended if it does not listen.
+        self.receiving_waker.wake();
+        // If nobody receives, it has ended.
         let _ = self.sending.send(Command::Stop);
-        self.wake_sending.wake();
+        self.sending_waker.wake();
     }
 }
 
@@ -206,20 +211,27 @@ fn bind(config: &Config) -> Result<Vec<Channel>, String> {
 fn inbound(
     config: &Config,
     key: Option<SharedKey>,
-    means: &Means,
+    sender_config: &SenderConfig,
     clock: Clock,
 ) -> Result<Inbound, String> {
     let n = u8::try_from(config.channels.len()).unwrap_or(u8::MAX);
     let terms = Terms::new(n, config.min_threshold, config.tamper_code)
-        .and_then(|terms| terms.with_least(config.min_channels))
+        .and_then(|terms| terms.with_min_channels(config.min_channels))
         .map_err(|error| error.to_string())?;
-    let settings = Settings {
+    let settings = EndpointSettings {
         terms,
-        limits: Limits { share_bytes: config.reassembly_bytes, ..Limits::default() },
-        rates_bps: means.rates_bps.clone(),
-        headers: means.headers.iter().map(|len| u16::try_from(*len).unwrap_or(48)).collect(),
+        limits: ReceiverLimits {
+            share_bytes: config.reassembly_bytes,
+            ..ReceiverLimits::default()
+        },
+        rates_bps: sender_config.rates_bps.clone(),
+        headers: sender_config
+            .headers
+            .iter()
+            .map(|len| u16::try_from(*len).unwrap_or(48))
+            .collect(),
         key_limits: KeyLimits::default(),
-        keeps_order: config.order == Order::Auto,
+        keeps_order: config.order == PacketOrder::Auto,
         is_roaming: config.roaming,
     };
     let generator = config.rng.generator().map_err(|error| error.to_string())?;
@@ -227,21 +239,21 @@ fn inbound(
     Inbound::new(role, settings, generator, clock.now()).map_err(|error| error.to_string())
 }
 
-fn aim(config: &Config) -> Aim {
-    Aim {
+fn goal(config: &Config) -> PlanGoal {
+    PlanGoal {
         kappa: config.kappa,
         mu: config.mu,
         objective: config.objective.into(),
         floor: config.min_threshold,
-        keeps_order: config.order == Order::Auto,
+        keeps_order: config.order == PacketOrder::Auto,
     }
 }
 
-fn means(config: &Config) -> Means {
+fn sender_config(config: &Config) -> SenderConfig {
     let headers = |channel: &crate::config::Channel| if channel.local.is_ipv4() { 28 } else { 48 };
-    Means {
+    SenderConfig {
         rates_bps: config.channels.iter().map(|channel| channel.rate_bps).collect(),
-        mtus: vec![usize::from(MOST_MTU); config.channels.len()],
+        mtus: vec![usize::from(MAX_MTU); config.channels.len()],
         headers: config.channels.iter().map(headers).collect(),
     }
 }
@@ -274,9 +286,11 @@ fn role(config: &Config, key: Option<SharedKey>) -> Result<Role, String> {
         config.channels.iter().map(|channel| channel.peer).collect();
     match (config.end, peers, key) {
         (End::Client, Some(servers), key) => Ok(Role::Client { servers, key }),
-        (End::Server, Some(clients), None) => Ok(Role::Server(Peer::Addresses(clients))),
-        (End::Server, Some(clients), Some(key)) => Ok(Role::Server(Peer::Both(clients, key))),
-        (End::Server, None, Some(key)) => Ok(Role::Server(Peer::Key(key))),
+        (End::Server, Some(clients), None) => Ok(Role::Server(ClientIdentity::Addresses(clients))),
+        (End::Server, Some(clients), Some(key)) => {
+            Ok(Role::Server(ClientIdentity::Both(clients, key)))
+        }
+        (End::Server, None, Some(key)) => Ok(Role::Server(ClientIdentity::Key(key))),
         (End::Client, None, _) | (End::Server, None, None) => {
             Err("neither the peer's addresses nor a shared key are given".into())
         }

@@ -5,15 +5,15 @@
 //! Whatever happens, nothing is delivered that was not sent, and nothing twice; and once the faults
 //! stop, packets come through again. `SUNDER_SEEDS=N` runs more seeds, `SUNDER_SEED=S` one.
 
-mod world;
+mod scenario;
 
 use std::env;
 use std::thread;
 use std::time::Duration;
 
 use remicss::endpoint::settings::KeyLimits;
+use scenario::Scenario;
 use sim::Rng;
-use world::World;
 
 /// How many operations a run has.
 const OPERATIONS: u64 = 60;
@@ -23,39 +23,43 @@ fn run(seed: u64) {
     let channels = [1, 2, 3, 4][rng.index(4)];
     let floor = [1, 2, 3, 4][rng.index(channels.into())];
     let least = floor + u8::try_from(rng.index(usize::from(channels - floor) + 1)).unwrap();
-    let mut world = World::new(channels, floor, least, &mut rng);
+    let mut scenario = Scenario::new(channels, floor, least, &mut rng);
     for _ in 0..OPERATIONS {
         match rng.index(17) {
-            0..4 => world.send(rng.index(2), 1 + rng.index(40), &mut rng),
-            4..7 => world.advance(Duration::from_micros(rng.below(200_000)), &mut rng),
-            7 => world.line(&mut rng).loss = [0, 1, 30, 100][rng.index(4)],
-            8 => world.line(&mut rng).duplicate = [0, 50][rng.index(2)],
+            0..4 => scenario.send(rng.index(2), 1 + rng.index(40), &mut rng),
+            4..7 => scenario.advance(Duration::from_micros(rng.below(200_000)), &mut rng),
+            7 => scenario.line(&mut rng).loss = [0, 1, 30, 100][rng.index(4)],
+            8 => scenario.line(&mut rng).duplicate = [0, 50][rng.index(2)],
             9 => {
                 let delay = Duration::from_micros(rng.below(100_000));
-                world.line(&mut rng).jitter = delay;
+                scenario.line(&mut rng).jitter = delay;
             }
-            10 => world.tamper(&mut rng),
-            11 => world.invent(&mut rng),
-            12 => world.restart(rng.index(2), &mut rng),
-            13..15 => world.copy(&mut rng),
-            15 => world.move_client(&mut rng),
-            _ => world.jump(rng.index(2), Duration::from_secs(rng.below(100))),
+            10 => scenario.tamper(&mut rng),
+            11 => scenario.invent(&mut rng),
+            12 => scenario.restart(rng.index(2), &mut rng),
+            13..15 => scenario.copy(&mut rng),
+            15 => scenario.move_client(&mut rng),
+            _ => scenario.jump(rng.index(2), Duration::from_secs(rng.below(100))),
         }
     }
-    world.end_faults();
-    for kind in world.stolen() {
+    scenario.end_faults();
+    for kind in scenario.stolen() {
         // A Cookie or Confirm, where a Hello or List was sent on; or a challenge.
         assert!([5, 9, 11].contains(kind), "seed {seed}: kind {kind} was sent elsewhere");
     }
     // Longer than it takes to hold a peer for gone, and to be let out of quarantine.
-    world.advance(Duration::from_secs(75), &mut rng);
-    assert_eq!(world.members(0), usize::from(channels), "seed {seed}: not all channels are used");
+    scenario.advance(Duration::from_secs(75), &mut rng);
+    assert_eq!(
+        scenario.members(0),
+        usize::from(channels),
+        "seed {seed}: not all channels are used"
+    );
     for from in 0..2 {
-        let before = world.delivered(1 - from);
-        world.send(from, 20, &mut rng);
-        world.advance(Duration::from_secs(2), &mut rng);
+        let before = scenario.delivered(1 - from);
+        scenario.send(from, 20, &mut rng);
+        scenario.advance(Duration::from_secs(2), &mut rng);
         assert_eq!(
-            world.delivered(1 - from) - before,
+            scenario.delivered(1 - from) - before,
             20,
             "seed {seed}: not recovered, from {from}"
         );
@@ -83,32 +87,32 @@ fn whatever_happens_nothing_wrong_comes_out_and_it_recovers() {
 fn a_channel_that_joins_costs_no_packet() {
     for seed in 0..60 {
         let mut rng = Rng::new(seed);
-        let mut world = World::new(3, 2, 2, &mut rng);
-        world.set_dials(2.0, 3.0);
-        world.line(&mut rng).jitter = Duration::from_millis(rng.below(30));
+        let mut scenario = Scenario::new(3, 2, 2, &mut rng);
+        scenario.set_dials(2.0, 3.0);
+        scenario.line(&mut rng).jitter = Duration::from_millis(rng.below(30));
         let missing = rng.index(3);
-        world.set_off(missing, true);
-        world.advance(Duration::from_secs(2), &mut rng);
-        assert_eq!([world.members(0), world.members(1)], [2, 2], "seed {seed}");
+        scenario.set_off(missing, true);
+        scenario.advance(Duration::from_secs(2), &mut rng);
+        assert_eq!([scenario.members(0), scenario.members(1)], [2, 2], "seed {seed}");
         let mut back = None;
         for step in 0..4_000 {
             if step == 500 {
-                world.set_off(missing, false);
-                back = Some(world.now());
+                scenario.set_off(missing, false);
+                back = Some(scenario.now());
             }
             if let Some(since) = back
-                && [world.members(0), world.members(1)] == [3, 3]
+                && [scenario.members(0), scenario.members(1)] == [3, 3]
             {
-                let took = world.now().saturating_sub(since);
+                let took = scenario.now().saturating_sub(since);
                 assert!(took < Duration::from_secs(2), "seed {seed}: it joined after {took:?}");
                 back = None;
             }
-            world.send(step % 2, 1, &mut rng);
-            world.advance(Duration::from_millis(1), &mut rng);
+            scenario.send(step % 2, 1, &mut rng);
+            scenario.advance(Duration::from_millis(1), &mut rng);
         }
         assert_eq!(back, None, "seed {seed}: it has not joined");
-        world.advance(Duration::from_secs(2), &mut rng);
-        assert_eq!([world.delivered(0), world.delivered(1)], [2_000; 2], "seed {seed}");
+        scenario.advance(Duration::from_secs(2), &mut rng);
+        assert_eq!([scenario.delivered(0), scenario.delivered(1)], [2_000; 2], "seed {seed}");
     }
 }
 
@@ -118,21 +122,21 @@ fn a_channel_that_joins_costs_no_packet() {
 fn new_keys_cost_no_packet() {
     for seed in 0..40 {
         let mut rng = Rng::new(seed);
-        let mut world = World::new(3, 2, 2, &mut rng);
-        world.set_dials(2.0, 3.0);
+        let mut scenario = Scenario::new(3, 2, 2, &mut rng);
+        scenario.set_dials(2.0, 3.0);
         let limits = KeyLimits { age: Duration::from_millis(1_500), ..KeyLimits::default() };
-        world.set_key_limits([limits; 2], &mut rng);
-        world.line(&mut rng).jitter = Duration::from_millis(rng.below(30));
+        scenario.set_key_limits([limits; 2], &mut rng);
+        scenario.line(&mut rng).jitter = Duration::from_millis(rng.below(30));
         for step in 0..4_000 {
             if step == 0 {
-                world.advance(Duration::from_secs(1), &mut rng);
+                scenario.advance(Duration::from_secs(1), &mut rng);
             }
-            world.send(step % 2, 1, &mut rng);
-            world.advance(Duration::from_millis(1), &mut rng);
+            scenario.send(step % 2, 1, &mut rng);
+            scenario.advance(Duration::from_millis(1), &mut rng);
         }
-        world.advance(Duration::from_millis(500), &mut rng);
-        assert_eq!([world.delivered(0), world.delivered(1)], [2_000; 2], "seed {seed}");
-        let associations = [world.associations(0), world.associations(1)];
+        scenario.advance(Duration::from_millis(500), &mut rng);
+        assert_eq!([scenario.delivered(0), scenario.delivered(1)], [2_000; 2], "seed {seed}");
+        let associations = [scenario.associations(0), scenario.associations(1)];
         assert!(associations.iter().all(|count| (3..=5).contains(count)), "{associations:?}");
     }
 }
@@ -142,23 +146,23 @@ fn new_keys_cost_no_packet() {
 fn an_end_that_sees_wrong_shares_has_new_keys_made() {
     for end in 0..2 {
         let mut rng = Rng::new(end as u64);
-        let mut world = World::new(2, 1, 2, &mut rng);
-        world.set_dials(2.0, 2.0);
+        let mut scenario = Scenario::new(2, 1, 2, &mut rng);
+        scenario.set_dials(2.0, 2.0);
         let few = KeyLimits { failures: 8, ..KeyLimits::default() };
         let mut limits = [KeyLimits::default(); 2];
         limits[end] = few;
-        world.set_key_limits(limits, &mut rng);
-        world.advance(Duration::from_secs(2), &mut rng);
-        assert_eq!([world.associations(0), world.associations(1)], [1; 2]);
-        world.tamper_with(1 - end, 0);
+        scenario.set_key_limits(limits, &mut rng);
+        scenario.advance(Duration::from_secs(2), &mut rng);
+        assert_eq!([scenario.associations(0), scenario.associations(1)], [1; 2]);
+        scenario.tamper_with(1 - end, 0);
         for _ in 0..400 {
-            world.send(1 - end, 1, &mut rng);
-            world.advance(Duration::from_millis(5), &mut rng);
+            scenario.send(1 - end, 1, &mut rng);
+            scenario.advance(Duration::from_millis(5), &mut rng);
         }
-        world.end_faults();
-        world.advance(Duration::from_secs(2), &mut rng);
+        scenario.end_faults();
+        scenario.advance(Duration::from_secs(2), &mut rng);
         for end in 0..2 {
-            assert!(world.associations(end) > 1, "the keys are still the old ones");
+            assert!(scenario.associations(end) > 1, "the keys are still the old ones");
         }
     }
 }

@@ -62,8 +62,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 async fn carry(tunnel: Tunnel) -> Result<(), Failure> {
     let signals = StopSignals::listen()?;
     console::print_line(&format!("device {}", tunnel.device()))?;
-    let (stopper, teller) = (tunnel.stopper(), tunnel.teller());
-    let _telling = telling::tell(move || Told::Tunnel(Box::new(teller.status())));
+    let (stopper, status) = (tunnel.stopper(), tunnel.status_source());
+    let _telling = telling::tell(move || Told::Tunnel(Box::new(status.status())));
     let carrying = tokio::task::spawn_blocking(|| tunnel.run());
     let ended = daemon::until_stopped(signals, carrying, || stopper.stop()).await?;
     ended.map_err(|panic| Failure::Failed(panic.to_string()))?.map_err(Failure::Failed)

@@ -1,32 +1,32 @@
-//! Why a configuration is none.
+//! Configuration errors.
 
 use thiserror::Error;
 
 use crate::wire::datagram::MAX_CHANNELS;
 
-/// Why a configuration is none.
+/// Configuration errors.
 #[derive(Debug, Error)]
 pub enum ConfigError {
-    /// It is not TOML, or lacks a key, or has one that is unknown or of the wrong type.
+    /// The text is not TOML, or a key is missing, unknown or of the wrong type.
     #[error("{}", said(.0))]
     Toml(#[from] toml::de::Error),
-    /// No channels, or too many.
+    /// There are no channels, or too many.
     #[error("{found} channels: give 1 to {MAX_CHANNELS}")]
     Channels {
-        /// How many there are.
+        /// Their number.
         found: usize,
     },
-    /// It is not clear which end this is.
+    /// The channels do not agree on which end this is.
     #[error(
         "channel {number} has {found}: give every channel `server` (at the end that connects) or every channel `listen` (at the other)"
     )]
     End {
         /// The channel, counted from 1.
         number: usize,
-        /// What it has.
+        /// Which keys it has.
         found: &'static str,
     },
-    /// Keys that do not go together.
+    /// Keys that exclude each other.
     #[error("{0}")]
     Conflict(String),
     /// A number is out of its range.
@@ -36,12 +36,12 @@ pub enum ConfigError {
         key: &'static str,
         /// Its value.
         found: f64,
-        /// What is possible.
+        /// The range.
         range: String,
     },
 }
 
-/// TOML's message in one line, and in words for people.
+/// TOML's message on one line, without names of Rust types.
 fn said(error: &toml::de::Error) -> String {
     let mut message = error.message().replace('\n', " ");
     if message.starts_with("unknown field") && message.contains("expected one of `server`") {

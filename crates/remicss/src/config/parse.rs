@@ -1,4 +1,4 @@
-//! A configuration from its text.
+//! Parses and checks a configuration.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -9,19 +9,19 @@ use serde::{Deserialize, Deserializer, de};
 use sharing::Rng;
 
 use super::error::ConfigError;
-use super::types::{Channel, Choice, Config, End, Goal, Order};
+use super::types::{Channel, Config, End, PacketOrder, PlanObjective, SchedulerKind};
 use crate::wire::datagram::MAX_CHANNELS;
 
-/// What the file has.
+/// The file's keys.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Raw {
     kappa: f64,
     mu: f64,
     #[serde(default)]
-    objective: Goal,
+    objective: PlanObjective,
     #[serde(default)]
-    scheduler: Choice,
+    scheduler: SchedulerKind,
     min_threshold: Option<i64>,
     min_channels: Option<i64>,
     #[serde(default = "yes")]
@@ -29,7 +29,7 @@ struct Raw {
     #[serde(default)]
     rng: Rng,
     #[serde(default)]
-    order: Order,
+    order: PacketOrder,
     reassembly_mib: Option<i64>,
     key: Option<PathBuf>,
     #[serde(default)]
@@ -70,7 +70,8 @@ impl Config {
     /// Reads a configuration.
     ///
     /// # Errors
-    /// When it is not one: what is wrong, and what is possible.
+    /// If the text is not a valid configuration. The message says what is wrong and what is
+    /// possible.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
         let raw: Raw = toml::from_str(text)?;
         let n = raw.channel.len();
@@ -80,10 +81,10 @@ impl Config {
         let end = end(&raw.channel)?;
         let channels =
             raw.channel.into_iter().map(RawChannel::checked).collect::<Result<Vec<_>, _>>()?;
-        distinct(end, &channels)?;
+        check_addresses(end, &channels)?;
         let most = channels.iter().map(|_| 1.0).sum();
-        dial("kappa", raw.kappa, 1.0, most)?;
-        dial("mu", raw.mu, raw.kappa, most)?;
+        mean("kappa", raw.kappa, 1.0, most)?;
+        mean("mu", raw.mu, raw.kappa, most)?;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 16")]
         let whole_kappa = raw.kappa as u8;
         let floor = raw.min_threshold.unwrap_or(whole_kappa.into());
@@ -100,8 +101,8 @@ impl Config {
                 format!("device = \"{device}\" is no name of a device: give 1 to 15 letters");
             return Err(ConfigError::Conflict(name));
         }
-        known_client(&channels, raw.key.is_some())?;
-        may_roam(raw.roaming, end, &channels)?;
+        check_client(&channels, raw.key.is_some())?;
+        check_roaming(raw.roaming, end, &channels)?;
         let allowed = raw.allowed.unwrap_or_else(|| {
             let own = raw.addresses.iter().map(IpNet::trunc);
             own.chain(raw.routes.iter().copied()).collect()
@@ -130,7 +131,7 @@ impl Config {
     }
 }
 
-/// Which end the channels make it.
+/// Which end the channels' keys say that this is.
 fn end(channels: &[RawChannel]) -> Result<End, ConfigError> {
     let server = channels[0].listen.is_some();
     for (i, channel) in channels.iter().enumerate() {
@@ -147,8 +148,8 @@ fn end(channels: &[RawChannel]) -> Result<End, ConfigError> {
     Ok(if server { End::Server } else { End::Client })
 }
 
-/// Refuses channels that the system would not tell apart.
-fn distinct(end: End, channels: &[Channel]) -> Result<(), ConfigError> {
+/// Rejects channels that would receive each other's datagrams.
+fn check_addresses(end: End, channels: &[Channel]) -> Result<(), ConfigError> {
     // 0.0.0.0 is every IPv4 address, and [::] every address.
     let covers = |any: SocketAddr, other: SocketAddr| {
         any.ip().is_unspecified() && (any.is_ipv6() || other.is_ipv4())
@@ -172,9 +173,9 @@ fn distinct(end: End, channels: &[Channel]) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Refuses a server that anyone could be the client of, or that looks as if it knew addresses and does
-/// not look at them.
-fn known_client(channels: &[Channel], has_key: bool) -> Result<(), ConfigError> {
+/// Rejects a server that would accept anyone as its client, and one that has the client's address
+/// for some channels only.
+fn check_client(channels: &[Channel], has_key: bool) -> Result<(), ConfigError> {
     let known = channels.iter().filter(|channel| channel.peer.is_some()).count();
     let conflict = match known {
         0 if !has_key => {
@@ -190,8 +191,8 @@ fn known_client(channels: &[Channel], has_key: bool) -> Result<(), ConfigError> 
     Err(ConfigError::Conflict(conflict.into()))
 }
 
-/// Refuses a client that roams where its addresses are given, and a server that does.
-fn may_roam(roaming: bool, end: End, channels: &[Channel]) -> Result<(), ConfigError> {
+/// Rejects `roaming` at a client, and at a server that has its client's addresses.
+fn check_roaming(roaming: bool, end: End, channels: &[Channel]) -> Result<(), ConfigError> {
     let conflict = match end {
         End::Client if roaming => {
             "`roaming` goes with `listen`, at the other end: it says that the client's addresses may change"
@@ -231,7 +232,7 @@ impl RawChannel {
             }
             (None, None) => unreachable!("the end is known"),
         };
-        // A client has any port.
+        // The client's port is not known.
         let peer = self.server.or(self.client.map(|client| SocketAddr::new(client, 0)));
         if peer.is_some_and(|peer| peer.is_ipv4() != local.is_ipv4()) {
             return conflict("a channel's two addresses must both be IPv4, or both IPv6");
@@ -249,8 +250,8 @@ fn within(key: &'static str, found: f64, least: f64, most: f64) -> Result<(), Co
     Err(ConfigError::Range { key, found, range: format!("{least} to {most}") })
 }
 
-/// A mean of thresholds or of channels.
-fn dial(key: &'static str, found: f64, least: f64, most: f64) -> Result<(), ConfigError> {
+/// Checks a mean of thresholds or of channels.
+fn mean(key: &'static str, found: f64, least: f64, most: f64) -> Result<(), ConfigError> {
     let more = if found > most { ", or more channels" } else { "" };
     within(key, found, least, most).map_err(|_| {
         let range = format!("{least} to {most}{more}");
@@ -258,7 +259,7 @@ fn dial(key: &'static str, found: f64, least: f64, most: f64) -> Result<(), Conf
     })
 }
 
-/// A whole number within its range.
+/// Checks an integer.
 fn whole<T: Copy + Into<f64> + TryFrom<i64>>(
     key: &'static str,
     found: i64,
@@ -270,7 +271,7 @@ fn whole<T: Copy + Into<f64> + TryFrom<i64>>(
     Ok(T::try_from(found).unwrap_or(most))
 }
 
-/// An address from its text.
+/// Parses an address.
 fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<IpAddr>, D::Error> {
     parsed(
         deserializer,
@@ -278,7 +279,7 @@ fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<IpAddr>,
     )
 }
 
-/// An address and a port from their text.
+/// Parses an address and a port.
 fn socket<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
     parsed(
         deserializer,
@@ -295,14 +296,14 @@ fn parsed<'de, T: FromStr, D: Deserializer<'de>>(
     text.parse().map(Some).map_err(refuse)
 }
 
-/// A list of texts.
+/// A list of strings.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "give a list, as in [\"10.9.0.2/24\"]")]
 enum Texts {
     List(Vec<String>),
 }
 
-/// Networks from their texts.
+/// Parses networks, which may have host bits.
 fn networks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpNet>, D::Error> {
     let Texts::List(texts) = Texts::deserialize(deserializer)?;
     let network = |text: String| {
@@ -312,7 +313,7 @@ fn networks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpNet>, D:
     texts.into_iter().map(network).collect()
 }
 
-/// Networks, and no addresses in them.
+/// Parses networks without host bits.
 fn routes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpNet>, D::Error> {
     let networks = networks(deserializer)?;
     match networks.iter().find(|route| route.trunc() != **route) {

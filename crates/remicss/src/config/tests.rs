@@ -1,4 +1,4 @@
-//! What is read, and what is refused.
+//! Accepted and rejected configurations.
 
 use super::*;
 

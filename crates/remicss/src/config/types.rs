@@ -11,7 +11,7 @@ use sharing::Rng;
 /// How the threshold and the channels of each symbol are chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Choice {
+pub enum SchedulerKind {
     /// By the model's best schedule at full rate (IV-D, IV-E).
     #[default]
     Planned,
@@ -19,91 +19,92 @@ pub enum Choice {
     Dynamic,
 }
 
-/// What the schedule is to make best, at kappa, mu and full rate.
+/// What the schedule minimises, at kappa, mu and full rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Goal {
-    /// The least risk.
+pub enum PlanObjective {
+    /// The risk.
     #[default]
     Privacy,
-    /// The least loss.
+    /// The loss.
     Loss,
-    /// The least delay.
+    /// The delay.
     Delay,
 }
 
-impl From<Goal> for Objective {
-    fn from(goal: Goal) -> Self {
+impl From<PlanObjective> for Objective {
+    fn from(goal: PlanObjective) -> Self {
         match goal {
-            Goal::Privacy => Self::Risk,
-            Goal::Loss => Self::Loss,
-            Goal::Delay => Self::Delay,
+            PlanObjective::Privacy => Self::Risk,
+            PlanObjective::Loss => Self::Loss,
+            PlanObjective::Delay => Self::Delay,
         }
     }
 }
 
-/// Whether packets wait for those of their flow that were sent before.
+/// Whether packets are delivered in the order in which they were sent, within their flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Order {
-    /// As long as the channels' delays differ.
+pub enum PacketOrder {
+    /// They are, with a reorder window that follows the spread of the channels' delays.
     #[default]
     Auto,
-    /// Never.
+    /// They are not.
     Off,
 }
 
-/// One channel.
+/// The configuration of one channel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Channel {
-    /// The local address. At a client port 0, and an unspecified address where none was given.
+    /// The local address. At a client the port is 0, and the address is unspecified if none is
+    /// configured.
     pub local: SocketAddr,
-    /// The peer's address. At a client the server's; at a server the client's, where it is fixed, with
-    /// port 0.
+    /// The peer's address. At a client: the server's. At a server: the client's, with port 0, if it
+    /// is configured.
     pub peer: Option<SocketAddr>,
-    /// The network device to use.
+    /// The network device to bind to.
     pub device: Option<String>,
-    /// The probability that somebody listens: z.
+    /// The probability z that an adversary reads the channel, 0 to 1.
     pub risk: f64,
-    /// What it carries of IP packets, in bit/s: r. Measured where it is not given.
+    /// The rate r in bit/s of IP packets. It is measured if it is not configured.
     pub rate_bps: Option<u64>,
 }
 
 /// Which end this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The end that starts.
+    /// The end that connects.
     Client,
-    /// The end that is found at known addresses.
+    /// The end that listens.
     Server,
 }
 
-/// What an end is told.
+/// The configuration of one end.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Which end it is.
     pub end: End,
     /// The channels, 1 to [`MAX_CHANNELS`](crate::MAX_CHANNELS), in the same order at both ends.
     pub channels: Vec<Channel>,
-    /// The mean threshold.
+    /// The mean threshold, 1 to the number of channels.
     pub kappa: f64,
-    /// The mean multiplicity.
+    /// The mean multiplicity, kappa to the number of channels.
     pub mu: f64,
-    /// What the schedule makes best.
-    pub objective: Goal,
+    /// What the schedule minimises.
+    pub objective: PlanObjective,
     /// How symbols' thresholds are chosen.
-    pub scheduler: Choice,
-    /// The privacy floor: no symbol has a lower threshold.
+    pub scheduler: SchedulerKind,
+    /// The privacy floor f: no symbol is sent with a lower threshold.
     pub min_threshold: u8,
-    /// How many channels must work, at least, for the tunnel to begin.
+    /// The number of channels that must work for the tunnel to start.
     pub min_channels: u8,
     /// Whether symbols have a tag.
     pub tamper_code: bool,
     /// Where random shares come from.
     pub rng: Rng,
-    /// Whether packets wait for those before them.
-    pub order: Order,
-    /// How much memory shares wait in for others of their symbol, for each channel, in bytes.
+    /// Whether packets are kept in order.
+    pub order: PacketOrder,
+    /// The memory for shares that wait for others of their symbol, in bytes for each channel.
     pub reassembly_bytes: usize,
     /// The file with the key that is shared with the peer.
     pub key: Option<PathBuf>,
@@ -113,10 +114,10 @@ pub struct Config {
     pub device: String,
     /// The device's own addresses.
     pub addresses: Vec<IpNet>,
-    /// What is reached through the tunnel, besides its own networks.
+    /// The networks that are reached through the tunnel, besides those of its addresses.
     pub routes: Vec<IpNet>,
-    /// What the peer's packets may have as their source.
+    /// The networks that the peer may use as source addresses.
     pub allowed: Vec<IpNet>,
-    /// The device's MTU. Found where it is not given.
+    /// The device's MTU in bytes. It is discovered if it is not configured.
     pub mtu: Option<u16>,
 }

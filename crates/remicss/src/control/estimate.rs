@@ -1,63 +1,64 @@
-//! What a channel is like, from what is measured of it: loss, delay, rate, and whether it is up.
+//! Estimates of a channel: loss, delay, rate and state.
 //!
-//! The filters are small and know nothing of each other: [`Sliding`] keeps the last ten seconds,
-//! [`Loss`] counts, [`Learner`] finds a rate that nobody configured, and [`Changes`] says when all
-//! of it has changed enough for another plan.
+//! The estimators are independent of each other: [`SlidingWindow`] keeps the values of the last ten
+//! seconds, [`LossEstimator`] counts, [`RateEstimator`] learns a rate that is not configured, and
+//! [`ChangeDetector`] says when estimates have changed enough for a new plan.
 
 mod loss;
-mod prober;
+mod probe_cycle;
 mod rate;
-mod sliding;
+mod sliding_window;
 
 use model::{Channel, ChannelError, DELAYS_MS};
 
-use crate::wire::control::State;
+use crate::wire::control::ChannelState;
 use crate::wire::datagram::FULL_PACKET_BITS;
 
-pub use loss::Loss;
-pub use prober::{Phase, Prober, Verdict};
-pub use rate::{FIRST_RATE_BPS, Interval, Learner, Source};
-pub use sliding::Sliding;
+pub use loss::LossEstimator;
+pub use probe_cycle::{Phase, ProbeCycle, ProbeResult};
+pub use rate::{INITIAL_RATE_BPS, Interval, RateEstimator, RateSource};
+pub use sliding_window::SlidingWindow;
 
-/// The highest loss that a plan is made with. Beyond it a channel is hardly there.
-const MOST_LOSS: f64 = 0.99;
+/// The maximum loss in a plan.
+const MAX_LOSS: f64 = 0.99;
 
-/// A delay that differs by less, in milliseconds, is the same.
-const SAME_DELAY_MS: f64 = 0.5;
+/// Delays that differ by less, in milliseconds, are equal.
+const DELAY_TOLERANCE_MS: f64 = 0.5;
 
-/// A loss that differs by less is the same.
-const SAME_LOSS: f64 = 0.001;
+/// Losses that differ by less are equal.
+const LOSS_TOLERANCE: f64 = 0.001;
 
-/// A rate that differs by a smaller part is the same.
-const SAME_RATE: f64 = 0.02;
+/// Rates that differ by a smaller part are equal.
+const RATE_TOLERANCE: f64 = 0.02;
 
-/// By how many standard deviations a loss must differ to be another.
-const SIGNIFICANT: f64 = 3.0;
+/// Losses that differ by fewer standard deviations are equal.
+const SIGNIFICANT_DEVIATIONS: f64 = 3.0;
 
-/// What one direction of a channel is like.
+/// The estimates of one direction of a channel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     /// The proportion of datagrams that are lost, 0 to 1.
     pub loss: f64,
-    /// Of how many datagrams the loss was measured.
+    /// The number of datagrams by which the loss was measured.
     pub measured: u64,
-    /// How long a datagram takes, in milliseconds. What is faster than the floor-th fastest channel
-    /// counts as fast as that: no symbol is complete earlier.
+    /// The delay of a datagram, in milliseconds. A channel that is faster than the floor-th fastest
+    /// counts as fast as that one: no symbol is complete earlier.
     pub delay_ms: f64,
-    /// How many bits of IP packets to plan with for a second: what it carries, or what is to be tried.
+    /// The rate to plan with, in bit/s of IP packets: what the channel carries, or what is to be
+    /// tried.
     pub rate_bps: u64,
-    /// How many it is known to carry, as far as `source` says.
+    /// The known rate, in bit/s of IP packets: see `source`.
     pub known_bps: u64,
-    /// Where that is from.
-    pub source: Source,
-    /// Whether it can be used.
-    pub state: State,
+    /// The source of the known rate.
+    pub source: RateSource,
+    /// The state.
+    pub state: ChannelState,
 }
 
 impl Estimate {
-    /// The channel of the model (III-B), with a `risk` z that cannot be measured. Its rate is in
-    /// Mbit/s, and its delay that of a full packet: what was measured was so with short ones, which
-    /// take no time to be sent.
+    /// The channel of the model (III-B), with a `risk` z, which cannot be measured. Its rate is in
+    /// Mbit/s, and its delay is that of a full packet: the measured delay is that of short ones,
+    /// whose sending time is negligible.
     ///
     /// # Errors
     /// If the risk is not within 0 to 1, or the rate is zero.
@@ -65,22 +66,22 @@ impl Estimate {
     pub fn channel(&self, risk: f64) -> Result<Channel, ChannelError> {
         let sending_ms = 1e3 * FULL_PACKET_BITS / self.rate_bps as f64;
         let delay_ms = (self.delay_ms + sending_ms).clamp(*DELAYS_MS.start(), *DELAYS_MS.end());
-        Channel::new(risk, self.loss.clamp(0.0, MOST_LOSS), delay_ms, self.rate_bps as f64 / 1e6)
+        Channel::new(risk, self.loss.clamp(0.0, MAX_LOSS), delay_ms, self.rate_bps as f64 / 1e6)
     }
 }
 
-/// Tells when estimates have changed so much that the plan is to be solved again.
+/// Detects when estimates have changed so much that a new plan is needed.
 #[derive(Clone, Debug, Default)]
-pub struct Changes {
-    /// The estimates that the plan was last solved with.
+pub struct ChangeDetector {
+    /// The estimates of the last plan.
     planned: Vec<Estimate>,
 }
 
-impl Changes {
-    /// True the first time, and when something is another than the last time this was true: a state,
-    /// a rate by a fiftieth, or a loss or delay by a tenth. A difference that is small in itself, or that chance
-    /// alone would make, is none.
-    pub fn notice(&mut self, now: &[Estimate]) -> bool {
+impl ChangeDetector {
+    /// True the first time, and when something has changed since this was last true: a state, a
+    /// rate by a fiftieth, or a loss or delay by a tenth. Differences that are small, or not
+    /// significant, do not count.
+    pub fn has_changed(&mut self, now: &[Estimate]) -> bool {
         let same = self.planned.len() == now.len()
             && self.planned.iter().zip(now).all(|(planned, now)| is_same(planned, now));
         if !same {
@@ -93,16 +94,16 @@ impl Changes {
 #[expect(clippy::cast_precision_loss, reason = "rates and counts are far below 2^53")]
 fn is_same(planned: &Estimate, now: &Estimate) -> bool {
     let differs = |a: f64, b: f64, least: f64| (a - b).abs() > least.max(a.abs() / 10.0);
-    // Proportions are fixed: one channel that is given too much holds all others back.
+    // Proportions are fixed: a channel that is given too much limits all others.
     let (planned_bps, now_bps) = (planned.rate_bps as f64, now.rate_bps as f64);
-    let is_same_rate = (planned_bps - now_bps).abs() <= SAME_RATE * planned_bps;
+    let is_same_rate = (planned_bps - now_bps).abs() <= RATE_TOLERANCE * planned_bps;
     let loss = planned.loss.max(now.loss);
-    // What was planned with may have been measured of few datagrams, or none: now it may be known better.
+    // The last plan may rest on few measured datagrams, or none.
     let count = now.measured.max(1) as f64;
-    let chance = SIGNIFICANT * (loss * (1.0 - loss) / count).sqrt();
+    let chance = SIGNIFICANT_DEVIATIONS * (loss * (1.0 - loss) / count).sqrt();
     planned.state == now.state
-        && !differs(planned.loss, now.loss, chance.max(SAME_LOSS))
-        && !differs(planned.delay_ms, now.delay_ms, SAME_DELAY_MS)
+        && !differs(planned.loss, now.loss, chance.max(LOSS_TOLERANCE))
+        && !differs(planned.delay_ms, now.delay_ms, DELAY_TOLERANCE_MS)
         && is_same_rate
 }
 
@@ -116,14 +117,14 @@ mod tests {
         delay_ms: 20.0,
         rate_bps: 50_000_000,
         known_bps: 50_000_000,
-        source: Source::Measured,
-        state: State::Up,
+        source: RateSource::Measured,
+        state: ChannelState::Up,
     };
 
     fn is_noticed(now: Estimate) -> bool {
-        let mut changes = Changes::default();
-        assert!(changes.notice(&[PLANNED]), "there is no plan yet");
-        changes.notice(&[now])
+        let mut changes = ChangeDetector::default();
+        assert!(changes.has_changed(&[PLANNED]), "there is no plan yet");
+        changes.has_changed(&[now])
     }
 
     #[test]
@@ -136,7 +137,7 @@ mod tests {
         assert!(is_noticed(Estimate { delay_ms: 22.1, ..PLANNED }));
         assert!(!is_noticed(Estimate { loss: 0.0219, ..PLANNED }));
         assert!(is_noticed(Estimate { loss: 0.0221, ..PLANNED }));
-        assert!(is_noticed(Estimate { state: State::Down, ..PLANNED }));
+        assert!(is_noticed(Estimate { state: ChannelState::Down, ..PLANNED }));
     }
 
     #[test]
@@ -145,26 +146,28 @@ mod tests {
         // Three standard deviations of 1,000 datagrams are 1.5 %.
         assert!(!is_noticed(Estimate { loss: 0.030, ..few }));
         assert!(is_noticed(Estimate { loss: 0.040, ..few }));
-        let mut changes = Changes::default();
+        let mut changes = ChangeDetector::default();
         let fast = Estimate { delay_ms: 0.1, loss: 0.0, ..PLANNED };
-        changes.notice(&[fast]);
-        assert!(!changes.notice(&[Estimate { delay_ms: 0.5, loss: 0.0005, ..fast }]));
+        changes.has_changed(&[fast]);
+        assert!(!changes.has_changed(&[Estimate { delay_ms: 0.5, loss: 0.0005, ..fast }]));
     }
 
     #[test]
     fn a_loss_that_was_not_known_is_noticed_once_it_is() {
-        let mut changes = Changes::default();
-        changes.notice(&[Estimate { loss: 0.0, measured: 0, ..PLANNED }]);
-        assert!(!changes.notice(&[Estimate { loss: 0.05, measured: 20, ..PLANNED }]));
-        assert!(changes.notice(&[Estimate { loss: 0.05, measured: 1_000, ..PLANNED }]));
+        let mut changes = ChangeDetector::default();
+        changes.has_changed(&[Estimate { loss: 0.0, measured: 0, ..PLANNED }]);
+        assert!(!changes.has_changed(&[Estimate { loss: 0.05, measured: 20, ..PLANNED }]));
+        assert!(changes.has_changed(&[Estimate { loss: 0.05, measured: 1_000, ..PLANNED }]));
     }
 
     #[test]
     fn small_steps_add_up() {
-        let mut changes = Changes::default();
-        changes.notice(&[PLANNED]);
+        let mut changes = ChangeDetector::default();
+        changes.has_changed(&[PLANNED]);
         let noticed: Vec<bool> = (1..=4)
-            .map(|step| changes.notice(&[Estimate { delay_ms: 20.0 + f64::from(step), ..PLANNED }]))
+            .map(|step| {
+                changes.has_changed(&[Estimate { delay_ms: 20.0 + f64::from(step), ..PLANNED }])
+            })
             .collect();
         assert_eq!(noticed, [false, false, true, false]);
     }

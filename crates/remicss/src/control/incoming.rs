@@ -1,66 +1,67 @@
-//! The channels as they bring: when control shares came, which channels are down, and how far their
-//! delays are apart.
+//! The incoming direction of the channels: arrivals of control shares, channels that are down, and
+//! the spread of delays.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use model::Subset;
 
-use crate::control::estimate::Sliding;
-use crate::wire::control::{Arrival, MAX_ARRIVALS, Message, Report, State};
+use crate::control::estimate::SlidingWindow;
+use crate::wire::control::{Arrival, ChannelState, MAX_ARRIVALS, Message, Report};
 
-/// How long a channel has to be silent to be down, and how many messages others have to bring.
-const SILENCE: Duration = Duration::from_millis(300);
-const MISSED: u32 = 4;
+/// A channel is down after this time without datagrams, if this number of messages has verified
+/// without it.
+const DOWN_TIMEOUT: Duration = Duration::from_millis(300);
+const MAX_MISSED: u32 = 4;
 
-/// How many messages others have to bring for it to be down if it is not silent, but brings nothing that
-/// is right.
-const WRONG: u32 = 16;
+/// A channel that is not silent, but delivers nothing that is right, is down after this number of
+/// messages.
+const MAX_MISSED_IF_NOT_SILENT: u32 = 16;
 
-/// How many messages are remembered for their later shares: six seconds of them. Shares that come later
-/// still are not told of.
-const HEARD: usize = 64;
+/// The number of messages that are remembered for their later shares: six seconds of them. Even
+/// later shares are not reported.
+const MAX_REMEMBERED: usize = 64;
 
-/// The longest that packets wait for earlier ones.
-const MOST_WINDOW: Duration = Duration::from_millis(200);
+/// The maximum reorder window.
+const MAX_REORDER_WINDOW: Duration = Duration::from_millis(200);
 
-/// What has come on one channel so far.
+/// Counts of what has arrived on one channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Came {
-    /// Datagrams with right tokens: the peer sent them, and what they carry may be wrong.
+pub struct ArrivalCounts {
+    /// Datagrams with right tokens: the peer sent them, but their shares may be wrong.
     pub datagrams: u64,
     /// Shares that are known to be right.
     pub right: u64,
 }
 
-/// What comes in.
+/// The state of the incoming direction.
 #[derive(Clone, Debug)]
 pub(super) struct Incoming {
     channels: Vec<Channel>,
-    /// The messages that verified, the newest last.
-    heard: VecDeque<Heard>,
-    /// How long messages took until they verified, in µs, by two clocks.
-    transit: Sliding,
-    heard_at: Duration,
+    /// The verified messages, the newest last.
+    heard: VecDeque<ReceivedMessage>,
+    /// The time from sending to verification of messages, in µs, with the offset of the two clocks.
+    transit: SlidingWindow,
+    last_message_at: Duration,
 }
 
 #[derive(Clone, Debug)]
 struct Channel {
-    /// Arrivals that were not told of yet.
-    arrivals: VecDeque<Share>,
-    /// How long shares took, in µs, by two clocks.
-    transit: Sliding,
-    /// What has come so far, and when there was last more.
-    came: Came,
-    came_at: Duration,
-    /// How many messages have verified since the last right share.
+    /// Arrivals that were not reported yet.
+    arrivals: VecDeque<ArrivedShare>,
+    /// The time from sending to arrival of shares, in µs, with the offset of the two clocks.
+    transit: SlidingWindow,
+    /// The counts so far, and when they last increased.
+    arrived: ArrivalCounts,
+    arrived_at: Duration,
+    /// The number of messages that have verified since the last right share.
     missed: u32,
     is_down: bool,
 }
 
-/// A control share that came.
+/// A control share that has arrived.
 #[derive(Clone, Copy, Debug)]
-struct Share {
+struct ArrivedShare {
     /// The message's number.
     number: u32,
     received: u64,
@@ -68,7 +69,7 @@ struct Share {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Heard {
+struct ReceivedMessage {
     symbol: u64,
     number: u32,
     sent_us: u64,
@@ -79,28 +80,28 @@ impl Incoming {
     pub(super) fn new(channels: usize, now: Duration) -> Self {
         let channel = Channel {
             arrivals: VecDeque::new(),
-            transit: Sliding::default(),
-            came: Came::default(),
-            came_at: now,
+            transit: SlidingWindow::default(),
+            arrived: ArrivalCounts::default(),
+            arrived_at: now,
             missed: 0,
             is_down: false,
         };
         Self {
             channels: vec![channel; channels],
             heard: VecDeque::new(),
-            transit: Sliding::default(),
-            heard_at: now,
+            transit: SlidingWindow::default(),
+            last_message_at: now,
         }
     }
 
-    /// Says which channels are in the association. Nothing comes on the others.
+    /// Sets the members of the association. Nothing arrives on other channels.
     pub(super) fn set_members(&mut self, members: Subset) {
         for (index, channel) in self.channels.iter_mut().enumerate() {
             channel.is_down = !members.contains(index);
         }
     }
 
-    /// A right share of a message that has verified came, after so many datagrams on its channel.
+    /// A right share of a verified message has arrived, after `received` datagrams on its channel.
     pub(super) fn handle_share(
         &mut self,
         symbol: u64,
@@ -121,90 +122,90 @@ impl Incoming {
     /// A message has verified.
     pub(super) fn handle_message(&mut self, symbol: u64, message: &Message, now: Duration) {
         let (number, sent_us) = (message.number, message.sent_us);
-        let heard = Heard { symbol, number, sent_us, at: now };
-        self.heard_at = now;
+        let heard = ReceivedMessage { symbol, number, sent_us, at: now };
+        self.last_message_at = now;
         self.transit.push(now, heard.transit(now));
-        push_bounded(&mut self.heard, heard, HEARD);
+        push_bounded(&mut self.heard, heard, MAX_REMEMBERED);
         for channel in &mut self.channels {
             channel.missed = channel.missed.saturating_add(1);
         }
     }
 
-    /// Looks at what has come on each channel.
-    pub(super) fn look(&mut self, came: &[Came], now: Duration) {
-        for (channel, came) in self.channels.iter_mut().zip(came) {
-            if came.right > channel.came.right {
+    /// Updates the channels with the counts of what has arrived.
+    pub(super) fn update(&mut self, arrived: &[ArrivalCounts], now: Duration) {
+        for (channel, arrived) in self.channels.iter_mut().zip(arrived) {
+            if arrived.right > channel.arrived.right {
                 channel.hear(now);
             }
-            if came.datagrams > channel.came.datagrams {
-                channel.came_at = now;
+            if arrived.datagrams > channel.arrived.datagrams {
+                channel.arrived_at = now;
             }
-            channel.came = *came;
-            let is_silent = now.saturating_sub(channel.came_at) >= SILENCE;
-            let missed = if is_silent { MISSED } else { WRONG };
+            channel.arrived = *arrived;
+            let is_silent = now.saturating_sub(channel.arrived_at) >= DOWN_TIMEOUT;
+            let missed = if is_silent { MAX_MISSED } else { MAX_MISSED_IF_NOT_SILENT };
             channel.is_down |= channel.missed >= missed;
         }
     }
 
     /// Each channel's state.
-    pub(super) fn states(&self, quarantined: Subset) -> impl Iterator<Item = State> {
+    pub(super) fn states(&self, quarantined: Subset) -> impl Iterator<Item = ChannelState> {
         self.channels.iter().enumerate().map(move |(index, channel)| {
             if channel.is_down {
-                State::Down
+                ChannelState::Down
             } else if quarantined.contains(index) {
-                State::Quarantine
+                ChannelState::Quarantine
             } else {
-                State::Up
+                ChannelState::Up
             }
         })
     }
 
-    /// What to tell the other end, once.
+    /// The reports for the other end, each arrival once.
     pub(super) fn take_reports(&mut self, quarantined: Subset, now: Duration) -> Vec<Report> {
-        let states: Vec<State> = self.states(quarantined).collect();
+        let states: Vec<ChannelState> = self.states(quarantined).collect();
         let channels = self.channels.iter_mut().zip(states);
         channels.map(|(channel, state)| channel.take_report(state, now)).collect()
     }
 
-    /// How long to wait for packets that were sent earlier: from the fastest message of ten seconds
-    /// to the slowest share on a channel that is up, and a quarter more, as only messages are
-    /// measured. As long as nothing is known, the most that is allowed.
-    pub(super) fn window(&self, now: Duration) -> Duration {
+    /// The reorder window: from the fastest message in ten seconds to the slowest share on a
+    /// channel that is up, and a quarter more, as only messages are measured. The maximum, until
+    /// there is a measurement.
+    pub(super) fn reorder_window(&self, now: Duration) -> Duration {
         let slowest = self.channels.iter().filter(|channel| !channel.is_down);
-        let slowest = slowest.filter_map(|channel| channel.transit.most(now)).max();
-        let (Some(fastest), Some(slowest)) = (self.transit.least(now), slowest) else {
-            return MOST_WINDOW;
+        let slowest = slowest.filter_map(|channel| channel.transit.max(now)).max();
+        let (Some(fastest), Some(slowest)) = (self.transit.min(now), slowest) else {
+            return MAX_REORDER_WINDOW;
         };
         let spread = u64::try_from(slowest.saturating_sub(fastest)).unwrap_or(0);
-        MOST_WINDOW.min(Duration::from_micros(spread.saturating_add(spread / 4)))
+        MAX_REORDER_WINDOW.min(Duration::from_micros(spread.saturating_add(spread / 4)))
     }
 
-    /// When a message last verified, or the beginning.
-    pub(super) fn heard_at(&self) -> Duration {
-        self.heard_at
+    /// When a message last verified, or the start.
+    pub(super) fn last_message_at(&self) -> Duration {
+        self.last_message_at
     }
 }
 
 impl Channel {
-    /// A right share has come.
+    /// A right share has arrived.
     fn hear(&mut self, at: Duration) {
-        self.came_at = self.came_at.max(at);
+        self.arrived_at = self.arrived_at.max(at);
         self.missed = 0;
         self.is_down = false;
     }
 
-    /// A share of a verified message has come. What came before the message verified counts as having
-    /// come then: no symbol is complete earlier.
-    fn arrive(&mut self, heard: Heard, received: u64, at: Duration) {
+    /// A share of a verified message has arrived. If it arrived before the message verified, it
+    /// counts as arriving then: no symbol is complete earlier.
+    fn arrive(&mut self, heard: ReceivedMessage, received: u64, at: Duration) {
         let at = at.max(heard.at);
         self.transit.push(at, heard.transit(at));
         if self.arrivals.back().is_none_or(|last| last.number < heard.number) {
-            let arrival = Share { number: heard.number, received, at };
+            let arrival = ArrivedShare { number: heard.number, received, at };
             push_bounded(&mut self.arrivals, arrival, MAX_ARRIVALS);
         }
     }
 
-    fn take_report(&mut self, state: State, now: Duration) -> Report {
+    fn take_report(&mut self, state: ChannelState, now: Duration) -> Report {
         #[expect(clippy::cast_possible_truncation, reason = "the low bits are meant")]
         let arrivals = self.arrivals.drain(..).map(|share| Arrival {
             number: share.number,
@@ -215,8 +216,8 @@ impl Channel {
     }
 }
 
-impl Heard {
-    /// How long it took until `at`, in µs, up to what the two clocks differ by.
+impl ReceivedMessage {
+    /// The time from sending to `at`, in µs, with the offset of the two clocks.
     fn transit(&self, at: Duration) -> i64 {
         micros(at) - i64::try_from(self.sent_us).unwrap_or(i64::MAX)
     }

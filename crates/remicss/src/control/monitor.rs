@@ -1,80 +1,80 @@
-//! What one end knows of the channels, in both directions.
+//! The monitor of all channels, in both directions.
 
 use std::time::Duration;
 
 use model::Subset;
 
-use super::incoming::{Came, Incoming, micros};
-use super::outgoing::{Outgoing, Totals};
+use super::incoming::{ArrivalCounts, Incoming, micros};
+use super::outgoing::{Outgoing, SentCounts};
 use crate::control::estimate::Estimate;
-use crate::send::pace::Limit;
-use crate::wire::control::{ControlError, LATEST_US, Message, State};
+use crate::send::pacer::RateLimit;
+use crate::wire::control::{ChannelState, ControlError, LATEST_US, Message};
 
-/// How often messages are sent: ten times a second, or fewer where that would take more than a
-/// thousandth of the slowest channel's rate, but not fewer than five.
-const SHORTEST: Duration = Duration::from_millis(100);
-const LONGEST: Duration = Duration::from_millis(200);
-const PART_OF_RATE: u64 = 1_000;
+/// The interval of messages: 100 ms, or longer if that would use more than a thousandth of the
+/// slowest channel's rate, but at most 200 ms.
+const MIN_REPORT_INTERVAL: Duration = Duration::from_millis(100);
+const MAX_REPORT_INTERVAL: Duration = Duration::from_millis(200);
+const RATE_DIVISOR: u64 = 1_000;
 
-/// Messages do not follow each other faster, whatever changes.
-const AT_ONCE: Duration = Duration::from_millis(10);
+/// The minimum interval of messages after a change.
+const MIN_MESSAGE_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How long nothing has to verify for the peer to be held for gone.
-const GONE: Duration = Duration::from_secs(3);
+/// The peer is considered gone after this time without a verified message.
+const PEER_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// After so long without packets either way an end is at rest, unless the other is awake: what it
-/// measures then is of use to nobody, and the channels may be paid for by the byte.
-const REST_AFTER: Duration = Duration::from_secs(10);
+/// After this time without packets in either direction an end is idle, unless the other is active:
+/// measurements are not needed then, and channels may be paid for by the byte.
+const IDLE_AFTER: Duration = Duration::from_secs(10);
 
-/// How often it sends messages then, which keeps the ways through address translators open, and how
-/// long nothing has to verify then.
-const AT_REST: Duration = Duration::from_secs(3);
-const GONE_AT_REST: Duration = Duration::from_secs(12);
+/// The interval of messages when idle, which keeps mappings of address translators alive, and the
+/// time after which the peer is considered gone then.
+const IDLE_REPORT_INTERVAL: Duration = Duration::from_secs(3);
+const IDLE_PEER_TIMEOUT: Duration = Duration::from_secs(12);
 
-/// What one end knows of the channels: it takes what the sender and the receiver count and what the
-/// other end reports, and gives estimates, paces and the release window.
+/// Monitors the channels: from the counts of sender and receiver and from the other end's reports
+/// it computes estimates, rate limits and the reorder window.
 #[derive(Clone, Debug)]
 pub struct Monitor {
     incoming: Incoming,
     outgoing: Outgoing,
     channels: usize,
-    /// The states that the other end was last told.
-    told: Vec<State>,
-    /// And whether packets cross here.
-    told_awake: bool,
-    told_at: Option<Duration>,
-    /// When the next message is due, or at rest when to look for packets again.
+    /// The states that were last reported to the other end.
+    reported: Vec<ChannelState>,
+    /// Whether this end was active, as last reported.
+    reported_active: bool,
+    reported_at: Option<Duration>,
+    /// When the next message is due, or when idle, when to check for packets again.
     due: Duration,
     activity: Activity,
-    /// Whether this end wants new keys, and whether the other does.
+    /// Whether this end requests new keys, and whether the other end does.
     wants_keys: bool,
     peer_wants_keys: bool,
 }
 
-/// Whether packets cross the tunnel.
+/// Whether packets are sent or received.
 #[derive(Clone, Debug)]
 struct Activity {
-    /// How many were sent and have come here, as symbols, and when there was last a new one.
+    /// The number of symbols of packets that were sent and received, and when it last increased.
     packets: u64,
     last: Duration,
-    /// Whether that was of late, and since when.
-    is_awake: bool,
+    /// Whether that was recently, and since when.
+    is_active: bool,
     since: Duration,
-    /// Whether the other end is awake, as its newest message says.
-    peer_is_awake: bool,
+    /// Whether the other end is active, by its newest message.
+    peer_is_active: bool,
 }
 
 impl Monitor {
-    /// A monitor of channels, each with the rate in bit/s of IP packets that was configured for what
-    /// this end sends, or `None` if it is to be learnt. The first message is due at once.
+    /// A monitor of channels, each with the configured rate of what this end sends, in bit/s of IP
+    /// packets, or `None` if it is to be learnt. The first message is due at once.
     pub fn new(rates_bps: &[Option<u64>], now: Duration) -> Self {
         Self {
             incoming: Incoming::new(rates_bps.len(), now),
             outgoing: Outgoing::new(rates_bps, now),
             channels: rates_bps.len(),
-            told: vec![State::Up; rates_bps.len()],
-            told_awake: true,
-            told_at: None,
+            reported: vec![ChannelState::Up; rates_bps.len()],
+            reported_active: true,
+            reported_at: None,
             due: now,
             activity: Activity::new(now),
             wants_keys: false,
@@ -82,38 +82,38 @@ impl Monitor {
         }
     }
 
-    /// Says that this end wants new keys. The other end is told with the next message.
+    /// Requests new keys. The next message reports it to the other end.
     pub fn want_keys(&mut self) {
         self.wants_keys = true;
     }
 
-    /// Whether one of the ends wants new keys.
+    /// Whether one of the ends requests new keys.
     pub fn wants_keys(&self) -> bool {
         self.wants_keys || self.peer_wants_keys
     }
 
-    /// Says which channels are in the association. The others are down, and stay so.
+    /// Sets the members of the association. Other channels are down.
     pub fn set_members(&mut self, members: Subset) {
         self.incoming.set_members(members);
         self.outgoing.set_members(members);
-        self.told = self.incoming.states(Subset::EMPTY).collect();
+        self.reported = self.incoming.states(Subset::EMPTY).collect();
     }
 
-    /// Takes over what an association before has learnt of the rates.
-    pub fn learn_from(&mut self, before: &Self) {
-        self.outgoing.learn_from(&before.outgoing);
+    /// Takes over the learnt rates of the previous association.
+    pub fn inherit_rates(&mut self, before: &Self) {
+        self.outgoing.inherit_rates(&before.outgoing);
     }
 
-    /// A right share of control symbol `symbol`, whose message was handled before, came at a time on a
-    /// channel on which `received` datagrams had come before it. At most one for a channel and symbol.
+    /// A right share of control symbol `symbol`, whose message was handled before, has arrived on a
+    /// channel, after `received` datagrams. At most one is given for a channel and symbol.
     pub fn handle_share(&mut self, symbol: u64, channel: usize, received: u64, at: Duration) {
         self.incoming.handle_share(symbol, channel, received, at);
     }
 
-    /// The message in control symbol `symbol`, which has verified.
+    /// Handles the message in control symbol `symbol`, which has verified.
     ///
     /// # Errors
-    /// If the bytes are no message for as many channels. Nothing has changed then.
+    /// If the bytes are not a message for this number of channels. Nothing changes then.
     pub fn handle_message(
         &mut self,
         symbol: u64,
@@ -127,140 +127,141 @@ impl Monitor {
         }
         self.incoming.handle_message(symbol, &message, now);
         if self.outgoing.handle_message(&message, now) {
-            self.activity.peer_is_awake = message.is_awake;
+            self.activity.peer_is_active = message.is_active;
             self.peer_wants_keys = message.wants_keys;
         }
         Ok(())
     }
 
-    /// The next message, if it is due: every 100 to 200 ms, or every 3 s if neither end has sent or
-    /// received packets for 10 s, or at once if that, or a channel's state, is another than the other end
-    /// was told. It is to be sent on all channels now. `sent` is what was sent on each channel before it,
-    /// `came` what has come on each, `quarantined` are the channels whose shares are
-    /// not used, and `packets` is how many symbols of packets were sent and have verified.
+    /// The next message, if it is due: every 100 to 200 ms; every 3 s if neither end has sent or
+    /// received packets for 10 s; at once if this, or a channel's state, has changed since the last
+    /// report. It must be sent on all channels now. `sent` counts what was sent on each channel
+    /// before it, `arrived` what has arrived on each, `quarantined` are the channels whose shares
+    /// are not used, and `packets` is the number of symbols of packets that were sent or have
+    /// verified.
     pub fn poll_message(
         &mut self,
         now: Duration,
-        sent: &[Totals],
-        came: &[Came],
+        sent: &[SentCounts],
+        arrived: &[ArrivalCounts],
         quarantined: Subset,
         packets: u64,
     ) -> Option<Vec<u8>> {
-        self.incoming.look(came, now);
-        let states: Vec<State> = self.incoming.states(quarantined).collect();
+        self.incoming.update(arrived, now);
+        let states: Vec<ChannelState> = self.incoming.states(quarantined).collect();
         self.activity.notice(packets, now);
-        let is_within = |time| self.told_at.is_some_and(|at| now < at.saturating_add(time));
-        let waits = now < self.due || (self.rests(now) && is_within(AT_REST));
+        let is_within = |time| self.reported_at.is_some_and(|at| now < at.saturating_add(time));
+        let waits = now < self.due || (self.is_idle(now) && is_within(IDLE_REPORT_INTERVAL));
         let interval = self.interval();
         if now >= self.due {
             self.due = now.saturating_add(interval);
         }
-        let is_awake = self.activity.is_awake;
-        let is_news = states != self.told || is_awake != self.told_awake;
-        if is_within(AT_ONCE) || (waits && !is_news) {
+        let is_active = self.activity.is_active;
+        let has_changed = states != self.reported || is_active != self.reported_active;
+        if is_within(MIN_MESSAGE_INTERVAL) || (waits && !has_changed) {
             return None;
         }
-        (self.told, self.told_awake, self.told_at) = (states, is_awake, Some(now));
+        (self.reported, self.reported_active, self.reported_at) = (states, is_active, Some(now));
         self.due = now.saturating_add(interval);
         let message = Message {
             number: self.outgoing.send(now, sent, interval),
             sent_us: micros(now).unsigned_abs().min(LATEST_US - 1),
-            is_awake,
+            is_active,
             wants_keys: self.wants_keys,
             reports: self.incoming.take_reports(quarantined, now),
         };
         Some(message.encode())
     }
 
-    /// When to call [`Self::poll_message`] next, at the latest, also at rest. After a share that was the
-    /// first on a channel for long it may have something to say at once.
+    /// When to call [`Self::poll_message`] next, at the latest, also when idle. When a channel is
+    /// up again, a message may be due at once.
     pub fn poll_timeout(&self) -> Duration {
         self.due
     }
 
-    /// What the channels are like for what this end sends, as far as the other end has reported. A
-    /// channel of which nothing is known has no loss, no delay, and is up.
+    /// The estimates of the outgoing direction, from the other end's reports. Initially a channel
+    /// has no loss, no delay, and is up.
     pub fn estimates(&self, now: Duration) -> Vec<Estimate> {
         self.outgoing.estimates(now)
     }
 
-    /// How fast to send on a channel for now. Changes with every message if it is learnt. `None` if there
-    /// is no such channel.
-    pub fn limit(&self, channel: usize) -> Option<Limit> {
+    /// The current rate limit of a channel. It changes with every message if it is learnt. `None`
+    /// if there is no such channel.
+    pub fn limit(&self, channel: usize) -> Option<RateLimit> {
         self.outgoing.limit(channel)
     }
 
-    /// How long packets had better wait for those that were sent before: the spread of the channels'
-    /// delays and their variation in ten seconds, at most 200 ms.
-    pub fn release_window(&self, now: Duration) -> Duration {
-        self.incoming.window(now)
+    /// The reorder window: the spread of the channels' delays and their variation in ten seconds,
+    /// at most 200 ms.
+    pub fn reorder_window(&self, now: Duration) -> Duration {
+        self.incoming.reorder_window(now)
     }
 
-    /// The channels' states for what comes from the other end, as far as [`Self::poll_message`] has
-    /// looked.
-    pub fn incoming(&self, quarantined: Subset) -> Vec<State> {
+    /// The states of the incoming direction, as of the last [`Self::poll_message`].
+    pub fn incoming(&self, quarantined: Subset) -> Vec<ChannelState> {
         self.incoming.states(quarantined).collect()
     }
 
     /// The channels that are up among [`Self::incoming`].
     pub fn up(&self, quarantined: Subset) -> Subset {
         let states = self.incoming.states(quarantined).enumerate();
-        states.filter(|(_, state)| *state == State::Up).map(|(channel, _)| channel).collect()
+        states.filter(|(_, state)| *state == ChannelState::Up).map(|(channel, _)| channel).collect()
     }
 
-    /// The channels that are up either way, as far as this end knows.
+    /// The channels that are up in both directions, as far as this end knows.
     pub fn up_both_ways(&self, now: Duration) -> Subset {
         let estimates = self.estimates(now);
         let up = self.up(Subset::EMPTY);
-        up.iter().filter(|channel| estimates[*channel].state == State::Up).collect()
+        up.iter().filter(|channel| estimates[*channel].state == ChannelState::Up).collect()
     }
 
-    /// True if no message has verified for 3 s, or for 12 s at rest: the other end does not have this
-    /// association.
+    /// Whether no message has verified for 3 s, or for 12 s when idle: the other end does not have
+    /// this association.
     pub fn is_peer_gone(&self, now: Duration) -> bool {
         now >= self.gone_at()
     }
 
-    /// When that will be so, if no message verifies before.
+    /// When the peer will be considered gone, if no message verifies before.
     pub fn gone_at(&self) -> Duration {
-        let heard_at = self.incoming.heard_at();
-        if self.activity.is_awake {
-            // It hears of that with the next message, and speaks as often from then on.
-            heard_at.max(self.activity.since).saturating_add(GONE)
+        let heard_at = self.incoming.last_message_at();
+        if self.activity.is_active {
+            // The peer learns of the activity with the next message, and sends as often from then
+            // on.
+            heard_at.max(self.activity.since).saturating_add(PEER_TIMEOUT)
         } else {
-            heard_at.saturating_add(GONE_AT_REST)
+            heard_at.saturating_add(IDLE_PEER_TIMEOUT)
         }
     }
 
-    /// Whether no packets cross, neither here nor, for all that was heard, at the other end.
-    fn rests(&self, now: Duration) -> bool {
-        let is_heard = now < self.incoming.heard_at().saturating_add(GONE);
-        !(self.activity.is_awake || self.activity.peer_is_awake && is_heard)
+    /// Whether this end is idle and, as far as is known, the other end, too.
+    fn is_idle(&self, now: Duration) -> bool {
+        let is_heard = now < self.incoming.last_message_at().saturating_add(PEER_TIMEOUT);
+        !(self.activity.is_active || self.activity.peer_is_active && is_heard)
     }
 
     fn interval(&self) -> Duration {
-        // With IP, UDP, the share's header, what is inside the sharing, and one arrival a channel.
+        // With IP, UDP, the share's header, the overhead in the symbol, and one arrival a channel.
         let bits = 8 * (28 + 12 + 9 + 13 + 13 * self.channels as u64);
         let slowest = self.outgoing.slowest_bps().max(1);
-        let nanos = bits.saturating_mul(PART_OF_RATE * 1_000_000_000) / slowest;
-        Duration::from_nanos(nanos).clamp(SHORTEST, LONGEST)
+        let nanos = bits.saturating_mul(RATE_DIVISOR * 1_000_000_000) / slowest;
+        Duration::from_nanos(nanos).clamp(MIN_REPORT_INTERVAL, MAX_REPORT_INTERVAL)
     }
 }
 
 impl Activity {
     fn new(now: Duration) -> Self {
-        Self { packets: 0, last: now, is_awake: true, since: now, peer_is_awake: false }
+        Self { packets: 0, last: now, is_active: true, since: now, peer_is_active: false }
     }
 
-    /// So many packets have crossed by now.
+    /// Updates the number of packets.
     fn notice(&mut self, packets: u64, now: Duration) {
         if packets > self.packets {
             (self.packets, self.last) = (packets, now);
         }
-        let is_awake = now < self.last.saturating_add(REST_AFTER);
-        if is_awake && !self.is_awake {
+        let is_active = now < self.last.saturating_add(IDLE_AFTER);
+        if is_active && !self.is_active {
             self.since = now;
         }
-        self.is_awake = is_awake;
+        self.is_active = is_active;
     }
 }

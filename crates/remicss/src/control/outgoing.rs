@@ -1,4 +1,4 @@
-//! The channels as they are sent on: what the other end reports, put together with what was sent.
+//! The outgoing direction of the channels: combines the other end's reports with what was sent.
 
 use std::array;
 use std::collections::VecDeque;
@@ -7,78 +7,80 @@ use std::time::Duration;
 use model::Subset;
 
 use super::incoming::micros;
-use crate::control::estimate::{Estimate, Interval, Learner, Loss, Phase, Prober, Sliding, Source};
-use crate::send::pace::Limit;
-use crate::wire::control::{Arrival, Message, State};
+use crate::control::estimate::{
+    Estimate, Interval, LossEstimator, Phase, ProbeCycle, RateEstimator, RateSource, SlidingWindow,
+};
+use crate::send::pacer::RateLimit;
+use crate::wire::control::{Arrival, ChannelState, Message};
 use crate::wire::datagram::MAX_CHANNELS;
 
-/// How many bytes of IP packets may leave at once on a channel whose bottleneck is not known, so that what
-/// an idle tunnel is given in one piece waits for no estimate: some 90 full packets.
-const BURST: usize = 128 << 10;
+/// The bytes of IP packets that may leave at once on a channel without a known bottleneck, so that
+/// a first burst in an idle tunnel does not wait for an estimate: about 90 full packets.
+const INITIAL_BURST: usize = 128 << 10;
 
-/// How many messages are remembered for what is reported of them: more than 6 s of them.
-const SENT: usize = 64;
+/// The number of messages that are remembered until they are reported on: more than 6 s of them.
+const MAX_SENT_MESSAGES: usize = 64;
 
-/// What was sent on one channel so far.
+/// Counts of what was sent on one channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// Datagrams, those with control shares included.
+pub struct SentCounts {
+    /// Datagrams, including those with control shares.
     pub datagrams: u64,
     /// Their bytes, as IP packets.
     pub bytes: u64,
 }
 
-/// What goes out.
+/// The state of the outgoing direction.
 #[derive(Clone, Debug)]
 pub(super) struct Outgoing {
     channels: Vec<Channel>,
-    /// Messages that were sent, with consecutive numbers, the newest last.
-    sent: VecDeque<Sent>,
+    /// The messages that were sent, with consecutive numbers, the newest last.
+    sent: VecDeque<SentMessage>,
     /// The number of the newest message from the other end.
     newest: u32,
-    /// Least round trips, by the fastest channels either way, in µs.
-    round_trips: Sliding,
-    prober: Prober,
-    /// When the prober's interval began, and what had been sent then.
+    /// Round trips over the fastest channels of each direction, in µs.
+    round_trips: SlidingWindow,
+    prober: ProbeCycle,
+    /// When the current interval of the probe cycle began, and what had been sent by then.
     began: Duration,
-    began_with: [Totals; MAX_CHANNELS],
+    began_with: [SentCounts; MAX_CHANNELS],
 }
 
 #[derive(Clone, Debug)]
 struct Channel {
-    state: State,
+    state: ChannelState,
     rate: Rate,
-    loss: Loss,
-    /// How much later shares came than on the fastest channel, in µs.
-    distance: Sliding,
-    last: Option<Point>,
+    loss: LossEstimator,
+    /// The delay of shares behind the fastest channel, in µs.
+    lag: SlidingWindow,
+    last: Option<ShareReport>,
 }
 
 #[derive(Clone, Debug)]
 enum Rate {
     Configured(u64),
-    Learnt(Learner),
+    Learnt(RateEstimator),
 }
 
 /// A message that was sent, and what had been sent on each channel before it.
 #[derive(Clone, Debug)]
-struct Sent {
+struct SentMessage {
     number: u32,
     at: Duration,
-    totals: [Totals; MAX_CHANNELS],
-    /// The prober's turns before and after it.
-    turns: (u64, u64),
-    /// When its first share came, in µs of the other end's clock, as far as is known.
+    totals: [SentCounts; MAX_CHANNELS],
+    /// The numbers of the phases before and after it.
+    phase_numbers: (u64, u64),
+    /// When its first known share arrived, in µs of the other end's clock.
     first_us: i64,
 }
 
-/// A control share that came, as both ends know it.
+/// A control share that has arrived, as both ends know it.
 #[derive(Clone, Copy, Debug)]
-struct Point {
+struct ShareReport {
     number: u32,
     sent_at: Duration,
-    totals: Totals,
-    turns: (u64, u64),
+    totals: SentCounts,
+    phase_numbers: (u64, u64),
     arrived_us: i64,
     received: u32,
 }
@@ -86,60 +88,67 @@ struct Point {
 impl Outgoing {
     pub(super) fn new(rates: &[Option<u64>], now: Duration) -> Self {
         let channel = |rate: &Option<u64>| Channel {
-            state: State::Up,
-            rate: rate.map_or_else(|| Rate::Learnt(Learner::new()), Rate::Configured),
-            loss: Loss::new(now),
-            distance: Sliding::default(),
+            state: ChannelState::Up,
+            rate: rate.map_or_else(|| Rate::Learnt(RateEstimator::new()), Rate::Configured),
+            loss: LossEstimator::new(now),
+            lag: SlidingWindow::default(),
             last: None,
         };
         Self {
             channels: rates.iter().map(channel).collect(),
             sent: VecDeque::new(),
             newest: 0,
-            round_trips: Sliding::default(),
-            prober: Prober::new(),
+            round_trips: SlidingWindow::default(),
+            prober: ProbeCycle::new(),
             began: now,
-            began_with: [Totals::default(); MAX_CHANNELS],
+            began_with: [SentCounts::default(); MAX_CHANNELS],
         }
     }
 
-    /// Says which channels are in the association. Nothing is sent on the others.
+    /// Sets the members of the association. Nothing is sent on other channels.
     pub(super) fn set_members(&mut self, members: Subset) {
         for (index, channel) in self.channels.iter_mut().enumerate() {
-            channel.state = if members.contains(index) { State::Up } else { State::Down };
+            channel.state =
+                if members.contains(index) { ChannelState::Up } else { ChannelState::Down };
         }
     }
 
-    /// Takes over the rates, of which some were learnt before.
-    pub(super) fn learn_from(&mut self, before: &Self) {
+    /// Takes over the rates of the previous association.
+    pub(super) fn inherit_rates(&mut self, before: &Self) {
         for (channel, before) in self.channels.iter_mut().zip(&before.channels) {
             channel.rate = before.rate.clone();
         }
-        // Rates know its turns.
+        // Rates refer to its phase numbers.
         self.prober = before.prober.clone();
     }
 
-    /// A message is about to be sent, after all that `totals` counts: returns its number. The
-    /// messages before it were sent about every `interval`.
-    pub(super) fn send(&mut self, now: Duration, totals: &[Totals], interval: Duration) -> u32 {
+    /// Records a message that is about to be sent, and returns its number. `totals` counts what was
+    /// sent before it, and `interval` is the usual interval of messages.
+    pub(super) fn send(&mut self, now: Duration, totals: &[SentCounts], interval: Duration) -> u32 {
         let totals = array::from_fn(|index| totals.get(index).copied().unwrap_or_default());
-        let before = self.prober.turn();
+        let before = self.prober.phase_number();
         let passed = now.saturating_sub(self.began);
-        // A message out of turn does not cut a phase short.
+        // An additional message does not shorten a phase.
         if passed >= interval * 4 / 5 {
             self.prober.advance(self.is_busy(&totals, passed));
             (self.began, self.began_with) = (now, totals);
         }
         let number = self.sent.back().map_or(1, |last| last.number.saturating_add(1));
-        if self.sent.len() >= SENT {
+        if self.sent.len() >= MAX_SENT_MESSAGES {
             self.sent.pop_front();
         }
-        let turns = (before, self.prober.turn());
-        self.sent.push_back(Sent { number, at: now, totals, turns, first_us: i64::MAX });
+        let phase_numbers = (before, self.prober.phase_number());
+        self.sent.push_back(SentMessage {
+            number,
+            at: now,
+            totals,
+            phase_numbers,
+            first_us: i64::MAX,
+        });
         number
     }
 
-    /// The other end reports. Returns whether that is its newest message.
+    /// Handles a report of the other end. Returns whether it is its newest message.
     pub(super) fn handle_message(&mut self, message: &Message, now: Duration) -> bool {
         let is_newest = message.number > self.newest;
         self.newest = self.newest.max(message.number);
@@ -157,17 +166,17 @@ impl Outgoing {
     }
 
     pub(super) fn estimates(&self, now: Duration) -> Vec<Estimate> {
-        let half_us = self.round_trips.least(now).unwrap_or(0) / 2;
-        // Where all channels' paces change together, their proportions stay.
+        let half_us = self.round_trips.min(now).unwrap_or(0) / 2;
+        // If the rates of all channels change together, their proportions stay.
         let phase = if self.channels.iter().all(Channel::is_probed) {
             Phase::Cruise
         } else {
-            Prober::phase(self.prober.turn())
+            ProbeCycle::phase(self.prober.phase_number())
         };
         let estimate = |channel: &Channel| Estimate {
             loss: channel.loss.value(),
             measured: channel.loss.measured(),
-            delay_ms: milliseconds(half_us + channel.distance.median(now).unwrap_or(0)),
+            delay_ms: milliseconds(half_us + channel.lag.median(now).unwrap_or(0)),
             rate_bps: channel.rate.pace_bps(phase),
             known_bps: channel.rate.known_bps(),
             source: channel.rate.source(),
@@ -176,18 +185,18 @@ impl Outgoing {
         self.channels.iter().map(estimate).collect()
     }
 
-    pub(super) fn limit(&self, channel: usize) -> Option<Limit> {
+    pub(super) fn limit(&self, channel: usize) -> Option<RateLimit> {
         let rate = &self.channels.get(channel)?.rate;
-        let rate_bps = rate.pace_bps(Prober::phase(self.prober.turn()));
-        Some(Limit { rate_bps, burst: rate.burst() })
+        let rate_bps = rate.pace_bps(ProbeCycle::phase(self.prober.phase_number()));
+        Some(RateLimit { rate_bps, burst: rate.burst() })
     }
 
     pub(super) fn slowest_bps(&self) -> u64 {
         self.channels.iter().map(|channel| channel.rate.known_bps()).min().unwrap_or(u64::MAX)
     }
 
-    fn is_busy(&self, totals: &[Totals], passed: Duration) -> bool {
-        let phase = Prober::phase(self.prober.turn());
+    fn is_busy(&self, totals: &[SentCounts], passed: Duration) -> bool {
+        let phase = ProbeCycle::phase(self.prober.phase_number());
         self.channels.iter().enumerate().any(|(index, channel)| match &channel.rate {
             Rate::Learnt(learner) if learner.is_probed() => {
                 let bytes = totals[index].bytes.saturating_sub(self.began_with[index].bytes);
@@ -197,7 +206,7 @@ impl Outgoing {
         })
     }
 
-    /// Notes when the first share of each message came, which is what the others are compared with.
+    /// Records when the first share of each message arrived, with which the others are compared.
     fn find_first(&mut self, message: &Message) {
         for arrival in message.reports.iter().flat_map(|report| &report.arrivals) {
             if let Some(place) = self.place_of(arrival.number) {
@@ -211,27 +220,27 @@ impl Outgoing {
         let Some(place) = self.place_of(arrival.number) else {
             return;
         };
-        let Sent { number, at, totals, turns, first_us } = self.sent[place];
+        let SentMessage { number, at, totals, phase_numbers, first_us } = self.sent[place];
         let channel = &mut self.channels[index];
         if channel.last.is_some_and(|last| last.number >= number) {
             return;
         }
         let arrived_us = arrived_us(message, arrival);
-        channel.distance.push(now, arrived_us - first_us);
+        channel.lag.push(now, arrived_us - first_us);
         let round_trip = micros(now) - micros(at) - i64::from(arrival.age_us);
         self.round_trips.push(now, round_trip.max(0));
 
-        let point = Point {
+        let point = ShareReport {
             number,
             sent_at: at,
             totals: totals[index],
-            turns,
+            phase_numbers,
             arrived_us,
             received: arrival.received,
         };
-        // What is lost while a channel is down says nothing about the channel.
+        // Losses while a channel is down do not count.
         if let Some(last) = channel.last.replace(point)
-            && channel.state != State::Down
+            && channel.state != ChannelState::Down
         {
             channel.measure(last, point, &mut self.prober, now);
         }
@@ -259,36 +268,42 @@ impl Rate {
         }
     }
 
-    fn source(&self) -> Source {
+    fn source(&self) -> RateSource {
         match self {
-            Self::Configured(_) => Source::Configured,
+            Self::Configured(_) => RateSource::Configured,
             Self::Learnt(learner) => learner.source(),
         }
     }
 
-    /// How many bytes may leave at once at least.
+    /// The minimum number of bytes that may leave at once.
     fn burst(&self) -> usize {
         match self {
-            Self::Learnt(learner) if learner.is_unlimited() => BURST,
+            Self::Learnt(learner) if learner.is_unlimited() => INITIAL_BURST,
             _ => 0,
         }
     }
 }
 
 impl Channel {
-    /// Whether its pace follows the prober's phases.
+    /// Whether it follows the phases of the probe cycle.
     fn is_probed(&self) -> bool {
         matches!(&self.rate, Rate::Learnt(learner) if learner.is_probed())
     }
 
-    fn set_state(&mut self, state: State) {
-        if state == State::Down {
+    fn set_state(&mut self, state: ChannelState) {
+        if state == ChannelState::Down {
             self.last = None;
         }
         self.state = state;
     }
 
-    fn measure(&mut self, from: Point, to: Point, prober: &mut Prober, now: Duration) {
+    fn measure(
+        &mut self,
+        from: ShareReport,
+        to: ShareReport,
+        prober: &mut ProbeCycle,
+        now: Duration,
+    ) {
         let interval = Interval {
             sent: to.totals.datagrams.saturating_sub(from.totals.datagrams),
             sent_bytes: to.totals.bytes.saturating_sub(from.totals.bytes),
@@ -298,12 +313,12 @@ impl Channel {
             messages: to.number.saturating_sub(from.number).into(),
         };
         self.loss.add(now, interval.sent, interval.received.min(interval.sent));
-        let last = to.turns.0;
-        let turn = (from.turns.1 == last).then_some(last);
+        let last = to.phase_numbers.0;
+        let phase_number = (from.phase_numbers.1 == last).then_some(last);
         if let Rate::Learnt(learner) = &mut self.rate
-            && let Some(verdict) = learner.handle(turn, interval)
+            && let Some(result) = learner.handle(phase_number, interval)
         {
-            prober.handle_verdict(last, verdict);
+            prober.handle_result(last, result);
         }
     }
 }

@@ -1,67 +1,67 @@
-//! Where a channel's peer is, and when that changes.
+//! The peer's address on a channel, and the validation of a new one.
 //!
-//! Nothing is sent to an address but to the one that the handshake went to, until the peer has shown that
-//! it is at another: by a right share of a control symbol that came from there, later than any from the
-//! old address, and by the answer to a challenge, from there, while the old address does not answer. So
-//! whoever sends on what they caught, from an address of their own, gets challenges and nothing else, as
-//! long as the peer hears what is sent to where it is.
+//! Datagrams are sent only to the address of the handshake, until the peer has shown that it is at
+//! another one: by a right share of a control symbol from there, with a higher number than any from
+//! the old address, and by the answer to a challenge, from there, while the old address does not
+//! answer. So an attacker that forwards captured datagrams from its own address receives only
+//! challenges, as long as the peer receives what is sent to its address.
 
 use std::fmt::{self, Display, Formatter};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// How often an address is challenged at most, and how long after each other.
+/// The maximum number of challenges to an address, and their interval.
 pub const MAX_CHALLENGES: usize = 3;
-const INTERVAL: Duration = Duration::from_millis(300);
+const CHALLENGE_INTERVAL: Duration = Duration::from_millis(300);
 
-/// How long the old address has to answer at least: all challenges are sent by then. And twice as long as
-/// the new one took.
-const GRACE: Duration = Duration::from_millis(700);
+/// The minimum timeout of the old address: all challenges are sent by then. It also has at least
+/// twice the time that the new address took.
+const OLD_ADDRESS_TIMEOUT: Duration = Duration::from_millis(700);
 
-/// How long the new address has to answer.
-const TIMEOUT: Duration = Duration::from_secs(3);
+/// The timeout of the new address.
+const NEW_ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long after the beginning of a validation there is no other, and how long after a failure none of
-/// the same address.
-const PAUSE: Duration = Duration::from_secs(1);
-const PAUSE_SAME: Duration = Duration::from_secs(10);
+/// The minimum interval of validations, and the time after a failure in which the same address is
+/// not validated again.
+const VALIDATION_INTERVAL: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How long it is not told again that an address was refused.
-const SILENCE: Duration = Duration::from_secs(60);
+/// The minimum interval of reports that an address was rejected.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// To which addresses a channel's peer may move.
+/// To which addresses the peer may move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mobility {
-    /// To none.
+    /// None.
     Fixed,
-    /// To other ports of the same IP address, as when an address translator has forgotten it.
+    /// Other ports of the same IP address, for example when a NAT has dropped its mapping.
     Port,
-    /// To any.
+    /// Any.
     Any,
 }
 
-/// Where a channel's peer is.
+/// The peer's address on a channel.
 #[derive(Clone, Debug)]
 pub struct PeerAddress {
     current: SocketAddr,
     mobility: Mobility,
-    /// The number of the newest right control share that came from there.
-    newest: u64,
+    /// The highest number of a right control share from there.
+    highest: u64,
     validation: Option<Validation>,
-    /// Before this there is no other validation, and none of this address.
+    /// When the next validation may start.
     pause_until: Duration,
     failed: Option<(SocketAddr, Duration)>,
-    silent_until: Duration,
+    quiet_until: Duration,
 }
 
-/// An address that the peer may have moved to.
+/// The validation of an address that the peer may have moved to.
 #[derive(Clone, Debug)]
 struct Validation {
     to: SocketAddr,
-    /// The number of the control share that came from there.
+    /// The number of the control share from there.
     number: u64,
     began: Duration,
-    /// What was sent to the new address and to the old one.
+    /// The challenges to the new address and to the old one.
     sent: [Challenges; 2],
     /// When the new address answered.
     answered_at: Option<Duration>,
@@ -75,36 +75,35 @@ struct Challenges {
     next_at: Duration,
 }
 
-/// What came of a validation.
+/// The result of a validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Validated {
-    /// The peer is at this address now.
+pub enum ValidationResult {
+    /// The peer has moved to this address.
     Moved(SocketAddr),
-    /// It is where it was, and somebody else at this address, or it does not hear there. This is told
-    /// once a minute.
-    Refused(SocketAddr, Refusal),
+    /// The peer has not moved to this address. This is reported once a minute.
+    Refused(SocketAddr, ValidationFailure),
 }
 
-/// Why an address was not taken for the peer's.
+/// Why an address was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum ValidationFailure {
     /// It did not answer.
     NoAnswer,
-    /// The peer still answers at the old one.
+    /// The old address still answers.
     OldAnswers,
 }
 
-/// Whether two addresses are the same: IPv4 addresses have two forms.
+/// Whether two addresses are the same. IPv4 addresses may be mapped to IPv6.
 pub fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
     is_same_ip(one, other) && one.port() == other.port()
 }
 
-/// Whether the IP addresses are the same, whatever the ports are.
+/// Whether two IP addresses are the same. Ports are not compared.
 pub fn is_same_ip(one: SocketAddr, other: SocketAddr) -> bool {
     one.ip() == other.ip() || one.ip().to_canonical() == other.ip().to_canonical()
 }
 
-impl Display for Refusal {
+impl Display for ValidationFailure {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::NoAnswer => {
@@ -120,7 +119,7 @@ impl Display for Refusal {
 }
 
 impl Mobility {
-    /// Whether a peer that is at one address may move to another, or is there already.
+    /// Whether a peer at address `current` may be at, or move to, address `other`.
     pub fn allows(self, current: SocketAddr, other: SocketAddr) -> bool {
         match self {
             Self::Fixed => is_same(current, other),
@@ -131,66 +130,71 @@ impl Mobility {
 }
 
 impl PeerAddress {
-    /// A peer that the handshake went to at this address.
+    /// The address of the handshake.
     pub fn new(current: SocketAddr, mobility: Mobility) -> Self {
         Self {
             current,
             mobility,
-            newest: 0,
+            highest: 0,
             validation: None,
             pause_until: Duration::ZERO,
             failed: None,
-            silent_until: Duration::ZERO,
+            quiet_until: Duration::ZERO,
         }
     }
 
-    /// Where to send to.
+    /// The address to send to.
     pub fn current(&self) -> SocketAddr {
         self.current
     }
 
-    /// Whether a share may come from an address. What comes from others is not looked at.
-    pub fn may_be_at(&self, from: SocketAddr) -> bool {
+    /// Whether shares are accepted from an address.
+    pub fn allows(&self, from: SocketAddr) -> bool {
         self.mobility.allows(self.current, from)
     }
 
-    /// Whether a probe, a challenge or an answer may come from an address.
+    /// Whether an address is the current one, or under validation.
     pub fn is_known(&self, from: SocketAddr) -> bool {
         let new = self.validation.as_ref().map(|validation| validation.to);
         [Some(self.current), new].into_iter().flatten().any(|known| is_same(known, from))
     }
 
-    /// A right share of control symbol `number` came from an address, and its channel is not in
-    /// quarantine.
+    /// A right share of control symbol `number` has arrived from an address, on a channel that is
+    /// not in quarantine.
     pub fn handle_share(&mut self, from: SocketAddr, number: u64, now: Duration) {
         if is_same(self.current, from) {
-            self.newest = self.newest.max(number);
+            self.highest = self.highest.max(number);
             // It has sent from the old address after it sent from the new one.
             self.validation.take_if(|validation| validation.number < number);
             return;
         }
         let has_failed =
             self.failed.is_some_and(|(failed, until)| is_same(failed, from) && now < until);
-        let is_wanted = self.validation.is_none() && self.may_be_at(from) && !has_failed;
-        if is_wanted && number > self.newest && now >= self.pause_until {
-            self.pause_until = now.saturating_add(PAUSE);
+        let is_wanted = self.validation.is_none() && self.allows(from) && !has_failed;
+        if is_wanted && number > self.highest && now >= self.pause_until {
+            self.pause_until = now.saturating_add(VALIDATION_INTERVAL);
             let sent = [0, 1].map(|_| Challenges { ids: Vec::new(), next_at: now });
             let (to, began, answered_at) = (from, now, None);
             self.validation = Some(Validation { to, number, began, sent, answered_at });
         }
     }
 
-    /// Its channel is in quarantine: it moves nowhere.
-    pub fn stay(&mut self) {
+    /// Cancels a validation, because the channel is in quarantine.
+    pub fn cancel_validation(&mut self) {
         self.validation = None;
     }
 
-    /// The answer to the challenge with an identifier came from an address.
-    pub fn handle_answer(&mut self, from: SocketAddr, id: u64, now: Duration) -> Option<Validated> {
+    /// The answer to the challenge with identifier `id` has arrived from an address.
+    pub fn handle_answer(
+        &mut self,
+        from: SocketAddr,
+        id: u64,
+        now: Duration,
+    ) -> Option<ValidationResult> {
         let validation = self.validation.as_mut()?;
         let [new, old] = &validation.sent;
         if is_same(self.current, from) && old.ids.contains(&id) {
-            return self.refuse(Refusal::OldAnswers, now);
+            return self.refuse(ValidationFailure::OldAnswers, now);
         }
         if is_same(validation.to, from) && new.ids.contains(&id) {
             validation.answered_at.get_or_insert(now);
@@ -198,16 +202,16 @@ impl PeerAddress {
         self.handle_timeout(now)
     }
 
-    /// Decides when it is time to.
-    pub fn handle_timeout(&mut self, now: Duration) -> Option<Validated> {
+    /// Ends a validation that has timed out.
+    pub fn handle_timeout(&mut self, now: Duration) -> Option<ValidationResult> {
         if now < self.validation.as_ref()?.decided_at() {
             return None;
         }
         let Some(validation) = self.validation.take_if(|it| it.answered_at.is_some()) else {
-            return self.refuse(Refusal::NoAnswer, now);
+            return self.refuse(ValidationFailure::NoAnswer, now);
         };
-        (self.current, self.newest) = (validation.to, validation.number);
-        Some(Validated::Moved(validation.to))
+        (self.current, self.highest) = (validation.to, validation.number);
+        Some(ValidationResult::Moved(validation.to))
     }
 
     /// When to call [`Self::handle_timeout`] and [`Self::poll_challenge`] next.
@@ -217,8 +221,8 @@ impl PeerAddress {
         Some(challenge.unwrap_or(Duration::MAX).min(validation.decided_at()))
     }
 
-    /// A challenge to send now: where to, and its identifier, of the random bytes that are given. Ask
-    /// until there is none.
+    /// The next challenge to send now: the address and the identifier, which is drawn from
+    /// `random`. Call it until it returns `None`.
     pub fn poll_challenge(
         &mut self,
         now: Duration,
@@ -229,42 +233,42 @@ impl PeerAddress {
         if now < at {
             return None;
         }
-        // Also if there are no random bytes now: otherwise it would be due at once, for ever.
+        // Also if the random source fails: otherwise it would stay due.
         let sent = &mut validation.sent[which];
-        sent.next_at = now.saturating_add(INTERVAL);
+        sent.next_at = now.saturating_add(CHALLENGE_INTERVAL);
         let id = random()?;
         sent.ids.push(id);
         Some(([validation.to, self.current][which], id))
     }
 
-    fn refuse(&mut self, why: Refusal, now: Duration) -> Option<Validated> {
+    fn refuse(&mut self, reason: ValidationFailure, now: Duration) -> Option<ValidationResult> {
         let to = self.validation.take()?.to;
-        self.failed = Some((to, now.saturating_add(PAUSE_SAME)));
-        let is_told = now >= self.silent_until;
+        self.failed = Some((to, now.saturating_add(RETRY_INTERVAL)));
+        let is_told = now >= self.quiet_until;
         if is_told {
-            self.silent_until = now.saturating_add(SILENCE);
+            self.quiet_until = now.saturating_add(LOG_INTERVAL);
         }
-        is_told.then_some(Validated::Refused(to, why))
+        is_told.then_some(ValidationResult::Refused(to, reason))
     }
 }
 
 impl Validation {
-    /// Whom to challenge next, and when.
+    /// The address (0 the new one, 1 the old one) to challenge next, and when.
     fn next_challenge(&self) -> Option<(usize, Duration)> {
         let due = |which: usize| {
             let Challenges { ids, next_at } = &self.sent[which];
             let is_left = ids.len() < MAX_CHALLENGES && (which == 1 || self.answered_at.is_none());
             is_left.then_some((*next_at, which))
         };
-        // The old one first: it is the one that has to be in time.
+        // The old one first: its answer must be in time.
         [1, 0].into_iter().filter_map(due).min_by_key(|(at, _)| *at).map(|(at, which)| (which, at))
     }
 
-    /// When it is known what comes of it, if nothing else happens.
+    /// When it ends, if nothing else happens.
     fn decided_at(&self) -> Duration {
-        let after = self.answered_at.map_or(TIMEOUT, |at| {
+        let after = self.answered_at.map_or(NEW_ADDRESS_TIMEOUT, |at| {
             let took = at.saturating_sub(self.began);
-            GRACE.max(took.saturating_mul(2)).min(TIMEOUT)
+            OLD_ADDRESS_TIMEOUT.max(took.saturating_mul(2)).min(NEW_ADDRESS_TIMEOUT)
         });
         self.began.saturating_add(after)
     }
@@ -303,7 +307,7 @@ mod tests {
         began: Duration,
         new_answers: Option<Duration>,
         old_answers: Option<Duration>,
-    ) -> (Option<Validated>, Duration, [usize; 2]) {
+    ) -> (Option<ValidationResult>, Duration, [usize; 2]) {
         let (mut ids, mut sent, mut answers) = (0, [0; 2], Vec::new());
         let mut now = began;
         for _ in 0..100 {
@@ -345,7 +349,7 @@ mod tests {
             peer.handle_share(to, 11, 2 * MS);
             assert_eq!(peer.current(), old(), "not before it is validated");
             let (decided, took, [new, _]) = run(&mut peer, 2 * MS, Some(30 * MS), None);
-            assert_eq!((decided, took), (Some(Validated::Moved(to)), GRACE));
+            assert_eq!((decided, took), (Some(ValidationResult::Moved(to)), OLD_ADDRESS_TIMEOUT));
             assert_eq!((peer.current(), new), (to, 1), "one that has answered is asked no more");
             assert_eq!(peer.poll_timeout(), None);
         }
@@ -360,7 +364,7 @@ mod tests {
         ];
         for (mobility, to) in cases {
             let mut peer = peer(mobility);
-            assert!(!peer.may_be_at(to) && peer.may_be_at(old()));
+            assert!(!peer.allows(to) && peer.allows(old()));
             peer.handle_share(to, 11, MS);
             assert_eq!((peer.poll_timeout(), peer.is_known(to)), (None, false));
         }
@@ -371,10 +375,10 @@ mod tests {
         let mut peer = peer(Mobility::Any);
         peer.handle_share(other(1), 11, MS);
         let (decided, took, sent) = run(&mut peer, MS, None, None);
-        assert_eq!(decided, Some(Validated::Refused(other(1), Refusal::NoAnswer)));
-        assert_eq!((took, sent, peer.current()), (TIMEOUT, [3, 3], old()));
+        assert_eq!(decided, Some(ValidationResult::Refused(other(1), ValidationFailure::NoAnswer)));
+        assert_eq!((took, sent, peer.current()), (NEW_ADDRESS_TIMEOUT, [3, 3], old()));
         // The same is not tried again at once, another is.
-        let now = MS + TIMEOUT;
+        let now = MS + NEW_ADDRESS_TIMEOUT;
         peer.handle_share(other(1), 12, now);
         assert_eq!(peer.poll_timeout(), None);
         peer.handle_share(other(2), 13, now);
@@ -387,7 +391,10 @@ mod tests {
         let mut peer = peer(Mobility::Any);
         peer.handle_share(other(1), 11, MS);
         let (decided, took, _) = run(&mut peer, MS, Some(5 * MS), Some(200 * MS));
-        assert_eq!(decided, Some(Validated::Refused(other(1), Refusal::OldAnswers)));
+        assert_eq!(
+            decided,
+            Some(ValidationResult::Refused(other(1), ValidationFailure::OldAnswers))
+        );
         assert_eq!((took, peer.current()), (200 * MS, old()));
     }
 
@@ -396,7 +403,10 @@ mod tests {
         let mut peer = peer(Mobility::Any);
         peer.handle_share(other(1), 11, MS);
         let (decided, ..) = run(&mut peer, MS, Some(600 * MS), Some(1100 * MS));
-        assert_eq!(decided, Some(Validated::Refused(other(1), Refusal::OldAnswers)));
+        assert_eq!(
+            decided,
+            Some(ValidationResult::Refused(other(1), ValidationFailure::OldAnswers))
+        );
     }
 
     #[test]
@@ -416,7 +426,7 @@ mod tests {
     fn a_channel_in_quarantine_moves_nowhere() {
         let mut peer = peer(Mobility::Any);
         peer.handle_share(other(1), 11, MS);
-        peer.stay();
+        peer.cancel_validation();
         assert_eq!((peer.poll_timeout(), peer.is_known(other(1))), (None, false));
     }
 
@@ -431,11 +441,11 @@ mod tests {
             assert_eq!(peer.handle_answer(from, id, MS), None);
         }
         let (decided, ..) = run(&mut peer, MS, None, None);
-        assert_eq!(decided, Some(Validated::Refused(other(1), Refusal::NoAnswer)));
+        assert_eq!(decided, Some(ValidationResult::Refused(other(1), ValidationFailure::NoAnswer)));
     }
 
-    /// Whoever has shares come from many addresses has one challenge sent each 300 ms at most to any, three
-    /// to each, and does not fill the log.
+    /// Whoever has shares come from many addresses has one challenge sent each 300 ms at most to
+    /// any, three to each, and does not fill the log.
     #[test]
     fn challenges_and_lines_are_few() {
         let mut peer = peer(Mobility::Any);
@@ -445,7 +455,7 @@ mod tests {
             peer.handle_share(other(1 + u16::try_from(step % 1000).unwrap()), step.into(), now);
             for (to, _) in challenges(&mut peer, now, &mut ids) {
                 let before = last.iter().rev().find(|(address, _)| *address == to);
-                assert!(before.is_none_or(|(_, at)| now >= *at + INTERVAL));
+                assert!(before.is_none_or(|(_, at)| now >= *at + CHALLENGE_INTERVAL));
                 last.push((to, now));
             }
             told += u32::from(peer.handle_timeout(now).is_some());

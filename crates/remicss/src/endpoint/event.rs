@@ -1,59 +1,59 @@
-//! What happens at an end, and where its packets go.
+//! The events of an end, and the sink of its packets.
 
 use std::net::SocketAddr;
 
 use crate::control::handshake::{ClientFailure, ServerRefusal};
-use crate::control::peer_address::Refusal;
-use crate::control::strangers::StrangersReport;
+use crate::control::peer_address::ValidationFailure;
+use crate::control::unverified::UnverifiedReport;
 use crate::wire::datagram::Kind;
 use crate::wire::keys::Keys;
 
-/// What has happened.
+/// An event of the receiving half.
 #[derive(Debug)]
 pub enum Event {
-    /// There is an association: send under these keys, to these addresses.
+    /// There is a new association: send under these keys, to these addresses.
     Associated {
-        /// What this end holds.
+        /// The keys.
         keys: Keys,
         /// The peer's address on each channel.
         peers: Vec<SocketAddr>,
     },
-    /// The peer has another address on a channel, and has shown that it is there.
+    /// The peer has moved to another address on a channel, which was validated.
     Moved {
         /// The channel's index.
         channel: usize,
         /// The address.
         to: SocketAddr,
     },
-    /// Shares of the peer's came from another address, and it has not shown that it is there.
-    NotMoved {
+    /// Shares of the peer arrived from another address, whose validation failed.
+    MoveRejected {
         /// The channel's index.
         channel: usize,
         /// The address.
         to: SocketAddr,
-        /// Why it is not taken for the peer's.
-        why: Refusal,
+        /// Why it was rejected.
+        reason: ValidationFailure,
     },
-    /// Others than the peer send to a channel.
-    Strangers(StrangersReport),
-    /// All channels carry datagrams of this length, as UDP's payload, as far as it is known of them.
-    Room(usize),
-    /// Nothing has come from the peer for too long.
+    /// Datagrams arrived that are not from the peer.
+    UnverifiedDatagrams(UnverifiedReport),
+    /// All channels with a known MTU carry datagrams of this length, as UDP payload.
+    MaxDatagramLen(usize),
+    /// The peer is gone: no message has verified for too long.
     Gone,
-    /// A handshake has failed. A client tries again.
+    /// A handshake has failed. The client tries again.
     Failed(ClientFailure),
-    /// Someone was refused.
+    /// The server has refused a client.
     Refused {
-        /// The channel's index, if it is one channel's matter.
+        /// The channel's index, if it concerns one channel.
         channel: Option<usize>,
         /// Why.
         reason: ServerRefusal,
     },
 }
 
-/// Where packets go.
-pub trait Packets {
-    /// Takes IP packets of a symbol, whose own lengths say where the next begins. `kind` says whether
-    /// their transport checksums are complete.
+/// Takes the received packets.
+pub trait PacketSink {
+    /// Takes the IP packets of a symbol, each of whose own length gives the start of the next.
+    /// `kind` says whether their transport checksums are complete.
     fn take(&mut self, kind: Kind, packets: &[u8]);
 }

@@ -1,9 +1,8 @@
-//! The half of an end that receives: the handshake, the shares of the association, and when to start
-//! again.
+//! The receiving half of an end: the handshake, the shares of the association, and restarts.
 
-mod connecting;
 mod delivery;
-mod renewal;
+mod key_renewal;
+mod reconnecting;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -12,55 +11,55 @@ use std::time::Duration;
 use model::Subset;
 use sharing::Generator;
 
-use crate::control::handshake::{Client, ClientEvent, PeerError, Server, ServerEvent};
-use crate::control::incoming::Came;
+use crate::control::handshake::{Client, ClientEvent, Server, ServerError, ServerEvent};
+use crate::control::incoming::ArrivalCounts;
 use crate::control::monitor::Monitor;
-use crate::control::paths::Paths;
-use crate::control::peer_address::{Mobility, PeerAddress, Validated, is_same};
-use crate::control::strangers::{Strange, Strangers};
-use crate::endpoint::common::Common;
-use crate::endpoint::event::{Event, Packets};
-use crate::endpoint::settings::{Role, Settings};
+use crate::control::path_manager::PathManager;
+use crate::control::peer_address::{Mobility, PeerAddress, ValidationResult, is_same};
+use crate::control::unverified::{UnverifiedCounts, UnverifiedDatagrams};
+use crate::endpoint::event::{Event, PacketSink};
+use crate::endpoint::settings::{EndpointSettings, Role};
+use crate::endpoint::shared_state::SharedState;
 use crate::recv::deliver::ControlShare;
-use crate::recv::receiver::{Counts, Received, Receiver, Taken};
+use crate::recv::receiver::{ChannelCounts, Receiver, ReceiverCounts, ShareOutcome};
 use crate::wire::datagram::Class;
 use crate::wire::keys::Keys;
 use crate::wire::path::{PathError, PathKind};
 use crate::wire::tokens::KeyId;
-use connecting::Connecting;
-use delivery::{Delivery, Note};
-use renewal::Renewal;
+use delivery::{Delivery, MonitorNote};
+use key_renewal::KeyRenewal;
+use reconnecting::ReconnectingClient;
 
-/// How long what was sent under the keys of before is still taken after others have come: the peer goes on
-/// with them until it has heard of the others, and has planned with them.
-const OVERLAP: Duration = Duration::from_secs(5);
+/// How long symbols under the old keys are still accepted after new keys: the peer uses the old
+/// ones until it has the new ones and a plan for them.
+const OLD_KEYS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The half of an end that receives.
+/// The receiving half of an end.
 pub struct Inbound {
-    settings: Settings,
+    settings: EndpointSettings,
     handshake: Handshake,
     generator: Generator,
-    /// What symbols are received with, once there is an association.
+    /// The receiver of the current association.
     current: Option<Receiver>,
-    /// Whether it is new, and the monitor still the one before's.
-    is_fresh: bool,
-    /// When the peer is held for gone, if nothing comes from it before.
+    /// Whether it is new, and the monitor still that of the previous one.
+    is_new: bool,
+    /// When the peer is considered gone, if no message verifies before.
     gone_at: Option<Duration>,
     /// At a server: an association of which no symbol has verified yet.
     next: Option<Next>,
-    /// What symbols under the keys of before are received with, until they are over.
+    /// The receiver of the previous association, and until when it is used.
     previous: Option<(Receiver, Duration)>,
-    /// The channels that are in the association of now.
+    /// The members of the current association.
     members: Subset,
-    renewal: Renewal,
-    /// Where the peer is, on each channel; nothing if there is no association.
+    renewal: KeyRenewal,
+    /// The peer's address on each channel; empty without an association.
     peers: Vec<PeerAddress>,
-    strangers: Strangers,
-    /// How long the channels' packets may be.
-    paths: Option<Paths>,
-    /// Which keys this end sends with.
+    unverified: UnverifiedDatagrams,
+    /// MTU discovery and challenges.
+    paths: Option<PathManager>,
+    /// The identifier of the keys with which this end sends.
     key_id: Option<KeyId>,
-    notes: Vec<Note>,
+    notes: Vec<MonitorNote>,
     events: VecDeque<Event>,
 }
 
@@ -72,26 +71,26 @@ struct Next {
 }
 
 enum Handshake {
-    Client(Box<Connecting>),
+    Client(Box<ReconnectingClient>),
     Server(Box<Server>),
 }
 
 impl Inbound {
-    /// An end that begins now.
+    /// An end that starts now.
     ///
     /// # Errors
-    /// When there are not as many addresses as channels, or no random bytes.
+    /// If the number of addresses is not that of the channels, or the random source fails.
     pub fn new(
         role: Role,
-        settings: Settings,
+        settings: EndpointSettings,
         mut generator: Generator,
         now: Duration,
-    ) -> Result<Self, PeerError> {
+    ) -> Result<Self, ServerError> {
         let terms = settings.terms;
         let n = usize::from(terms.channels());
         let handshake = match role {
             Role::Client { servers, key } => {
-                Handshake::Client(Box::new(Connecting::new(servers, key, now)))
+                Handshake::Client(Box::new(ReconnectingClient::new(servers, key, now)))
             }
             Role::Server(peer) => {
                 Handshake::Server(Box::new(Server::new(terms, peer, &mut generator)?))
@@ -104,32 +103,32 @@ impl Inbound {
             next: None,
             previous: None,
             members: Subset::EMPTY,
-            renewal: Renewal::new(settings.key_limits),
+            renewal: KeyRenewal::new(settings.key_limits),
             settings,
             peers: Vec::new(),
-            strangers: Strangers::new(n),
+            unverified: UnverifiedDatagrams::new(n),
             paths: None,
             key_id: None,
-            is_fresh: false,
+            is_new: false,
             gone_at: None,
             notes: Vec::new(),
             events: VecDeque::new(),
         })
     }
 
-    /// Takes a datagram that came on a channel. One from an address that the peer cannot have is counted,
-    /// and not looked at.
+    /// Handles a datagram that arrived on a channel. Datagrams from addresses that the peer cannot
+    /// have are only counted.
     pub fn handle_datagram(
         &mut self,
         channel: usize,
         from: SocketAddr,
         bytes: &[u8],
         now: Duration,
-        packets: &mut impl Packets,
+        packets: &mut impl PacketSink,
     ) {
         let class = Class::of(bytes);
         if !self.admits(channel, from, class, bytes) {
-            return self.strangers.count_wrong_source(channel, from);
+            return self.unverified.count_wrong_source(channel, from);
         }
         match class {
             Some(Class::Share) => self.handle_share(channel, from, bytes, now, packets),
@@ -148,8 +147,8 @@ impl Inbound {
         }
     }
 
-    /// Whether a datagram may come from an address: of a share, any that the peer may have moved to; of
-    /// others, those that are known.
+    /// Whether a datagram is accepted from an address: a share from any address that the peer may
+    /// have moved to, others from known addresses.
     fn admits(&self, channel: usize, from: SocketAddr, class: Option<Class>, bytes: &[u8]) -> bool {
         let server = match &self.handshake {
             Handshake::Client(connecting) => {
@@ -162,9 +161,9 @@ impl Inbound {
         }
         let Some(peer) = self.peers.get(channel) else { return true };
         let may_be_next =
-            || self.next.as_ref().is_some_and(|next| next.peers[channel].may_be_at(from));
+            || self.next.as_ref().is_some_and(|next| next.peers[channel].allows(from));
         match class {
-            Some(Class::Share) => peer.may_be_at(from) || may_be_next(),
+            Some(Class::Share) => peer.allows(from) || may_be_next(),
             Some(Class::Path) if bytes[0] >> 4 == PathKind::ChallengeAnswer as u8 => {
                 peer.is_known(from)
             }
@@ -179,13 +178,13 @@ impl Inbound {
         from: SocketAddr,
         bytes: &[u8],
         now: Duration,
-        packets: &mut impl Packets,
+        packets: &mut impl PacketSink,
     ) {
         let taken = if let Some(next) = &mut self.next
-            && next.peers[channel].may_be_at(from)
-            && next.receiver.recognises(channel, bytes)
+            && next.peers[channel].allows(from)
+            && next.receiver.has_valid_token(channel, bytes)
         {
-            // What the monitor of the association before makes of its numbers would be nonsense.
+            // The notes are for the new association's monitor.
             let mut notes = Vec::new();
             let mut deliver = Delivery { packets, notes: &mut notes, at: now };
             let taken = next.receiver.handle_share(channel, from, bytes, now, &mut deliver);
@@ -194,29 +193,29 @@ impl Inbound {
             }
             taken
         } else if let Some((previous, _)) = &mut self.previous
-            && self.peers[channel].may_be_at(from)
-            && previous.recognises(channel, bytes)
+            && self.peers[channel].allows(from)
+            && previous.has_valid_token(channel, bytes)
         {
-            // Its packets are as good as ever; what its control messages say is out of date.
+            // Its packets are delivered; its control messages are outdated.
             let mut notes = Vec::new();
             let mut deliver = Delivery { packets, notes: &mut notes, at: now };
             previous.handle_share(channel, from, bytes, now, &mut deliver)
         } else if let Some(current) = &mut self.current
-            && self.peers[channel].may_be_at(from)
+            && self.peers[channel].allows(from)
         {
             let mut deliver = Delivery { packets, notes: &mut self.notes, at: now };
             current.handle_share(channel, from, bytes, now, &mut deliver)
         } else if self.next.is_some() {
-            Taken::WrongToken
+            ShareOutcome::WrongToken
         } else {
             return;
         };
-        if taken == Taken::WrongToken {
-            self.strangers.count_wrong_token(channel, from, now);
+        if taken == ShareOutcome::WrongToken {
+            self.unverified.count_wrong_token(channel, from, now);
         }
     }
 
-    /// A probe, a challenge or an answer came on a channel. Answers go to where the peer is known to be.
+    /// A path datagram has arrived on a channel. Answers are sent to the peer's current address.
     fn handle_path_datagram(
         &mut self,
         channel: usize,
@@ -231,26 +230,26 @@ impl Inbound {
                 let validated = self.peers[channel].handle_answer(from, id, now);
                 self.follow_validation(channel, validated);
             }
-            Err(PathError::Token) => self.strangers.count_wrong_token(channel, from, now),
+            Err(PathError::Token) => self.unverified.count_wrong_token(channel, from, now),
         }
     }
 
-    fn follow_validation(&mut self, channel: usize, validated: Option<Validated>) {
+    fn follow_validation(&mut self, channel: usize, validated: Option<ValidationResult>) {
         self.events.extend(validated.map(|validated| match validated {
-            Validated::Moved(to) => Event::Moved { channel, to },
-            Validated::Refused(to, why) => Event::NotMoved { channel, to, why },
+            ValidationResult::Moved(to) => Event::Moved { channel, to },
+            ValidationResult::Refused(to, reason) => Event::MoveRejected { channel, to, reason },
         }));
     }
 
-    /// The client's first symbol has verified: this association is the one.
-    fn take_next(&mut self, notes: Vec<Note>, now: Duration) {
+    /// The client's first symbol has verified: the next association becomes the current one.
+    fn take_next(&mut self, notes: Vec<MonitorNote>, now: Duration) {
         if let Some(Next { receiver, keys, peers }) = self.next.take() {
             self.associate(receiver, keys, peers, now);
             self.notes = notes;
         }
     }
 
-    /// Goes over to another association. What comes under the keys of before is taken for a while.
+    /// Switches to another association. Symbols under the old keys are accepted for a while.
     fn associate(
         &mut self,
         next: Receiver,
@@ -258,17 +257,17 @@ impl Inbound {
         mut peers: Vec<PeerAddress>,
         now: Duration,
     ) {
-        let until = now.saturating_add(OVERLAP);
+        let until = now.saturating_add(OLD_KEYS_TIMEOUT);
         self.previous = self.current.replace(next).map(|receiver| (receiver, until));
-        self.is_fresh = true;
+        self.is_new = true;
         self.notes.clear();
         self.members = keys.members;
         self.renewal.begin(now);
         self.key_id = Some(keys.outgoing.tokens.id());
         let (outgoing, incoming) = (keys.outgoing.tokens.clone(), keys.incoming.tokens.clone());
-        self.paths = Some(Paths::new(outgoing, incoming, &self.settings.headers));
-        self.strangers.begin(now);
-        // The sender of before may still use channels that are not in.
+        self.paths = Some(PathManager::new(outgoing, incoming, &self.settings.headers));
+        self.unverified.begin(now);
+        // The old sender may still use channels that are not members.
         for (channel, before) in self.peers.drain(..).enumerate() {
             if !keys.members.contains(channel) {
                 peers[channel] = before;
@@ -278,8 +277,8 @@ impl Inbound {
         self.events.push_back(Event::Associated { keys, peers: self.peers() });
     }
 
-    /// The channels that are to be in another association, if there is one: those that are not in it, or all if
-    /// its keys have had their time.
+    /// The channels for which a new association is needed, if there is one: those that are not
+    /// members, or all if its keys must be renewed.
     fn missing(&self, now: Duration) -> Subset {
         let all = 0..self.peers.len();
         if self.current.is_some() && self.renewal.is_due(now) {
@@ -290,57 +289,65 @@ impl Inbound {
         all.filter(is_missing).collect()
     }
 
-    /// The kernel refused a datagram of this end on a channel, as it is too long for the device.
+    /// The kernel refused a datagram of this end on a channel, because it is too long for the
+    /// device.
     pub fn handle_refusal(&mut self, channel: usize, bytes: &[u8], now: Duration) {
         if let Some(paths) = &mut self.paths {
             paths.handle_refusal(channel, bytes, now);
         }
     }
 
-    /// Does what is due, and tells `common` what was noted since. To be called after datagrams, and
-    /// when [`Self::poll_timeout`] says. Returns whether the channels may be others than before.
-    pub fn tend(&mut self, common: &mut Common, now: Duration, packets: &mut impl Packets) -> bool {
+    /// Does what is due, and updates `shared`. Must be called after datagrams, and at
+    /// [`Self::poll_timeout`]. Returns whether the channels may have changed.
+    pub fn handle_timeout(
+        &mut self,
+        shared: &mut SharedState,
+        now: Duration,
+        packets: &mut impl PacketSink,
+    ) -> bool {
         self.follow_handshake(now);
-        let is_fresh = std::mem::take(&mut self.is_fresh);
-        if let Some(key_id) = self.key_id.filter(|_| is_fresh) {
+        let is_new = std::mem::take(&mut self.is_new);
+        if let Some(key_id) = self.key_id.filter(|_| is_new) {
             let monitor = Monitor::new(&self.settings.rates_bps, now);
             let channels = self.settings.terms.channels().into();
-            common.begin(monitor, key_id, channels, self.members, now);
+            shared.begin(monitor, key_id, channels, self.members, now);
         }
-        let has_heard = self.tell(common);
+        let has_message = self.tell(shared);
         for channel in 0..self.peers.len() {
             let validated = self.peers[channel].handle_timeout(now);
             self.follow_validation(channel, validated);
         }
-        if let Some(room) = self.paths.as_mut().and_then(Paths::poll_room) {
-            self.events.push_back(Event::Room(room));
+        if let Some(max_datagram_len) =
+            self.paths.as_mut().and_then(PathManager::poll_max_datagram_len)
+        {
+            self.events.push_back(Event::MaxDatagramLen(max_datagram_len));
         }
         let peers = &self.peers;
         let peer = |channel: usize| peers.get(channel).map(PeerAddress::current);
-        let report = self.strangers.poll_report(now, peer);
-        self.events.extend(report.map(Event::Strangers));
+        let report = self.unverified.poll_report(now, peer);
+        self.events.extend(report.map(Event::UnverifiedDatagrams));
         self.tend_previous(now, packets);
         let Some(receiver) = &mut self.current else { return false };
         let mut deliver = Delivery { packets, notes: &mut self.notes, at: now };
         receiver.handle_timeout(now, &mut deliver);
-        for (channel, came) in common.came.iter_mut().enumerate() {
-            let Received { datagrams, right, .. } = receiver.received(channel);
-            *came = Came { datagrams, right };
+        for (channel, arrived) in shared.arrived.iter_mut().enumerate() {
+            let ChannelCounts { datagrams, right, .. } = receiver.received(channel);
+            *arrived = ArrivalCounts { datagrams, right };
         }
-        common.quarantined = receiver.quarantined();
-        common.quarantined.iter().for_each(|channel| self.peers[channel].stay());
+        shared.quarantined = receiver.quarantined();
+        shared.quarantined.iter().for_each(|channel| self.peers[channel].cancel_validation());
         let counts = receiver.counts();
-        common.packets = counts.symbols - counts.controls;
-        if let Some(monitor) = &mut common.monitor {
+        shared.packets = counts.symbols - counts.controls;
+        if let Some(monitor) = &mut shared.monitor {
             if self.renewal.are_too_many(counts.reassembled.failures) {
                 monitor.want_keys();
             }
             if monitor.wants_keys() {
                 self.renewal.want();
             }
-            let window = monitor.release_window(now);
+            let window = monitor.reorder_window(now);
             receiver.set_window(if self.settings.keeps_order { window } else { Duration::ZERO });
-            // Those in quarantine among them: the receiver knows.
+            // Including those in quarantine, which the receiver knows.
             receiver.set_up(monitor.up(Subset::EMPTY));
             self.gone_at = Some(monitor.gone_at());
             if let Handshake::Client(connecting) = &mut self.handshake
@@ -349,14 +356,14 @@ impl Inbound {
                 client.set_needed(monitor.up_both_ways(now), now);
             }
             if monitor.is_peer_gone(now) {
-                self.lose_peer(common, now);
+                self.lose_peer(shared, now);
             }
         }
-        is_fresh || has_heard
+        is_new || has_message
     }
 
-    /// Delivers what the association before has still to deliver, until it is over.
-    fn tend_previous(&mut self, now: Duration, packets: &mut impl Packets) {
+    /// Delivers the remaining symbols of the previous association, and ends it.
+    fn tend_previous(&mut self, now: Duration, packets: &mut impl PacketSink) {
         if let Some((previous, until)) = &mut self.previous {
             let mut notes = Vec::new();
             let mut deliver = Delivery { packets, notes: &mut notes, at: now };
@@ -367,7 +374,7 @@ impl Inbound {
         }
     }
 
-    /// When to call [`Self::tend`] next, if nothing comes before.
+    /// When to call [`Self::handle_timeout`] next, if nothing comes before.
     pub fn poll_timeout(&self) -> Option<Duration> {
         let handshake = match &self.handshake {
             Handshake::Client(connecting) => {
@@ -384,14 +391,14 @@ impl Inbound {
             previous.flat_map(|(old, until)| [old.poll_timeout(), Some(*until)]).flatten();
         let release = self.current.as_ref().and_then(Receiver::poll_timeout).into_iter();
         let release = release.chain(previous);
-        let probe = self.paths.as_ref().and_then(Paths::poll_timeout);
+        let probe = self.paths.as_ref().and_then(PathManager::poll_timeout);
         let validations = self.peers.iter().filter_map(PeerAddress::poll_timeout);
         let own = handshake.into_iter().chain(release).chain(probe).chain(self.gone_at);
         own.chain(validations).min()
     }
 
-    /// The next datagram to send now: the channel's index, where to, and its bytes. Ask until there
-    /// is none.
+    /// The next datagram to send now: the channel's index, the address, and the bytes. Call it
+    /// until it returns `None`.
     pub fn poll_transmit(&mut self, now: Duration) -> Option<(usize, SocketAddr, Vec<u8>)> {
         if let Some(paths) = &mut self.paths {
             let generator = &mut self.generator;
@@ -416,34 +423,34 @@ impl Inbound {
         }
     }
 
-    /// What has happened, until there is nothing.
+    /// The next event. Call it until it returns `None`.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// What was received so far under the keys of now, and on each channel.
-    pub fn counts(&self) -> Option<(Counts, Vec<Received>)> {
+    /// Counts under the current keys, in all and for each channel.
+    pub fn counts(&self) -> Option<(ReceiverCounts, Vec<ChannelCounts>)> {
         let receiver = self.current.as_ref()?;
         let channels = 0..usize::from(self.settings.terms.channels());
         Some((receiver.counts(), channels.map(|channel| receiver.received(channel)).collect()))
     }
 
-    /// What strangers have sent to each channel since the beginning.
-    pub fn strangers(&self) -> Vec<Strange> {
-        self.strangers.counts()
+    /// Counts of datagrams that were not from the peer, for each channel since the start.
+    pub fn unverified(&self) -> Vec<UnverifiedCounts> {
+        self.unverified.counts()
     }
 
-    /// Where the peer is on each channel; nothing if there is no association.
+    /// The peer's address on each channel; empty without an association.
     pub fn peers(&self) -> Vec<SocketAddr> {
         self.peers.iter().map(PeerAddress::current).collect()
     }
 
-    /// The highest number of a symbol that has verified under the keys of now.
+    /// The highest number of a verified symbol under the current keys.
     pub fn highest(&self) -> u64 {
         self.current.as_ref().map_or(0, Receiver::highest)
     }
 
-    /// Starts a client that is due, and does what has come of a handshake.
+    /// Starts a client that is due, and handles results of the handshake.
     fn follow_handshake(&mut self, now: Duration) {
         let (terms, missing, is_alone) =
             (self.settings.terms, self.missing(now), self.current.is_none());
@@ -461,7 +468,7 @@ impl Inbound {
                         let peers = addresses(&connecting.servers, Mobility::Fixed);
                         let receiver =
                             Receiver::new(&keys.incoming, keys.floor, self.settings.limits)
-                                .over(keys.members);
+                                .with_members(keys.members);
                         self.associate(receiver, keys, peers, now);
                     }
                     Some(ClientEvent::Failed(failure)) => {
@@ -478,7 +485,7 @@ impl Inbound {
                         ServerEvent::Associated { keys, addresses: clients } => {
                             let receiver =
                                 Receiver::new(&keys.incoming, keys.floor, self.settings.limits)
-                                    .over(keys.members);
+                                    .with_members(keys.members);
                             let is_roaming = self.settings.is_roaming;
                             let mobility = if is_roaming { Mobility::Any } else { Mobility::Port };
                             let peers = addresses(&clients, mobility);
@@ -493,14 +500,21 @@ impl Inbound {
         }
     }
 
-    /// Tells the monitor what came of control symbols, and the others where their shares came from.
-    /// Returns whether a message has come.
-    fn tell(&mut self, common: &mut Common) -> bool {
-        let Some(monitor) = &mut common.monitor else { return false };
-        let mut has_heard = false;
+    /// Passes the notes to the monitor, the paths and the peer addresses. Returns whether a message
+    /// has arrived.
+    fn tell(&mut self, shared: &mut SharedState) -> bool {
+        let Some(monitor) = &mut shared.monitor else { return false };
+        let mut has_message = false;
         for note in self.notes.drain(..) {
             match note {
-                Note::Share(ControlShare { number, channel, before, at, from, is_quarantined }) => {
+                MonitorNote::Share(ControlShare {
+                    number,
+                    channel,
+                    before,
+                    at,
+                    from,
+                    is_quarantined,
+                }) => {
                     monitor.handle_share(number, channel, before, at);
                     if let Some(paths) = &mut self.paths {
                         paths.handle_share(channel, at);
@@ -509,24 +523,25 @@ impl Inbound {
                         self.peers[channel].handle_share(from, number, at);
                     }
                 }
-                Note::Message { number, bytes, at } => {
-                    // The tag fits, so the peer speaks another version. It will be held for gone.
+                MonitorNote::Message { number, bytes, at } => {
+                    // The tag matches, so the peer uses another version. It will be considered
+                    // gone.
                     let _ = monitor.handle_message(number, &bytes, at);
-                    has_heard = true;
+                    has_message = true;
                 }
             }
         }
-        has_heard
+        has_message
     }
 
-    /// The peer does not answer. A client starts again; a server waits for one that does.
-    fn lose_peer(&mut self, common: &mut Common, now: Duration) {
+    /// The peer is gone. A client starts again; a server waits for a client.
+    fn lose_peer(&mut self, shared: &mut SharedState, now: Duration) {
         self.current = None;
         self.previous = None;
         self.gone_at = None;
         self.paths = None;
         self.peers.clear();
-        common.monitor = None;
+        shared.monitor = None;
         if let Handshake::Client(connecting) = &mut self.handshake {
             (connecting.client, connecting.start_at) = (None, now);
         }
@@ -534,7 +549,7 @@ impl Inbound {
     }
 }
 
-/// A peer that the handshake went to at these addresses.
+/// The peer's addresses after a handshake.
 fn addresses(addresses: &[SocketAddr], mobility: Mobility) -> Vec<PeerAddress> {
     addresses.iter().map(|address| PeerAddress::new(*address, mobility)).collect()
 }

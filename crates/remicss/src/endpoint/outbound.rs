@@ -1,25 +1,25 @@
-//! The half of an end that sends: symbols at the scheduler's choice, control messages when they are
-//! due.
+//! The sending half of an end: symbols with the scheduler's thresholds, and control messages when
+//! they are due.
 
 use std::time::Duration;
 
 use model::{Subset, Threshold};
 use sharing::Generator;
 
-use crate::control::outgoing::Totals;
-use crate::endpoint::common::Common;
+use crate::control::outgoing::SentCounts;
+use crate::endpoint::shared_state::SharedState;
 use crate::send::batch::Batch;
-use crate::send::pace::Pace;
+use crate::send::pacer::Pacer;
 use crate::send::schedule::Scheduler;
-use crate::send::sender::{Counts, NotSent, Sender, SenderError, Sent};
+use crate::send::sender::{SendError, Sender, SenderCounts, SenderError, Sent};
 use crate::wire::datagram::Kind;
 use crate::wire::keys::Keys;
 
-/// What the half that receives, or the planner, wants of the half that sends.
-pub enum Order {
-    /// Send under these keys from now on.
+/// An update of the sending half, from the receiving half or the planner.
+pub enum SenderUpdate {
+    /// Send with this sender from now on.
     Associate(Box<Sender>),
-    /// Choose thresholds so from now on, over channels that are up.
+    /// Use this scheduler from now on, over the channels that are up.
     Schedule {
         /// The scheduler.
         scheduler: Box<dyn Scheduler>,
@@ -32,25 +32,25 @@ pub enum Order {
     Dissociate,
 }
 
-/// The half of an end that sends.
+/// The sending half of an end.
 #[derive(Default)]
 pub struct Outbound {
     sender: Option<Sender>,
-    /// How many bytes a datagram has at most, where that is known.
-    room: Option<usize>,
+    /// The maximum length of a datagram, once it is known.
+    max_datagram_len: Option<usize>,
 }
 
-/// What a sender is made of, besides its keys.
-pub struct Means {
-    /// The rates of the channels in bit/s of IP packets, as far as they are known.
+/// The configuration of a sender, besides its keys.
+pub struct SenderConfig {
+    /// The known rates of the channels in bit/s of IP packets.
     pub rates_bps: Vec<Option<u64>>,
-    /// The longest IP packet on each channel.
+    /// The MTU of each channel, in bytes.
     pub mtus: Vec<usize>,
-    /// The length of IP's and UDP's headers on each channel.
+    /// The length of the headers of IP and UDP on each channel.
     pub headers: Vec<usize>,
 }
 
-impl Means {
+impl SenderConfig {
     /// A sender under the keys of an association.
     ///
     /// # Errors
@@ -62,10 +62,10 @@ impl Means {
         generator: Generator,
     ) -> Result<Sender, SenderError> {
         let channels = self.rates_bps.iter().zip(&self.mtus).zip(&self.headers);
-        let paces = channels.map(|((rate, mtu), headers)| Pace::new(*rate, *mtu, *headers));
+        let pacers = channels.map(|((rate, mtu), headers)| Pacer::new(*rate, *mtu, *headers));
         let (outgoing, floor) = (&keys.outgoing, keys.floor);
-        let sender = Sender::new(outgoing, floor, paces.collect(), scheduler, generator)?;
-        let mut sender = sender.over(keys.members);
+        let sender = Sender::new(outgoing, floor, pacers.collect(), scheduler, generator)?;
+        let mut sender = sender.with_members(keys.members);
         let longest = self.mtus.iter().zip(&self.headers).map(|(mtu, headers)| mtu - headers);
         sender.set_max_datagram_len(longest.min().unwrap_or(0));
         Ok(sender)
@@ -73,43 +73,43 @@ impl Means {
 }
 
 impl Outbound {
-    /// Does what is ordered.
-    pub fn handle_order(&mut self, order: Order) {
-        match (order, &mut self.sender) {
-            (Order::Associate(mut sender), before) => {
-                if let Some(room) = self.room {
-                    sender.set_max_datagram_len(room);
+    /// Applies an update.
+    pub fn handle_update(&mut self, update: SenderUpdate) {
+        match (update, &mut self.sender) {
+            (SenderUpdate::Associate(mut sender), before) => {
+                if let Some(max_datagram_len) = self.max_datagram_len {
+                    sender.set_max_datagram_len(max_datagram_len);
                 }
-                // Where one association follows another, no packet is lost in between.
+                // No packet is lost between two associations.
                 if let Some(before) = before {
-                    sender.adopt(before);
+                    sender.take_symbol_of(before);
                 }
                 self.sender = Some(*sender);
             }
-            (Order::Schedule { scheduler, up }, Some(sender)) => {
+            (SenderUpdate::Schedule { scheduler, up }, Some(sender)) => {
                 sender.set_up(up);
-                // It was planned for the floor.
+                // The plan respects the floor.
                 let _ = sender.set_scheduler(scheduler);
             }
-            (Order::Hold, Some(sender)) => sender.set_up(Subset::EMPTY),
-            (Order::Dissociate, _) => self.sender = None,
-            // There is nobody to send to.
-            (Order::Schedule { .. } | Order::Hold, None) => {}
+            (SenderUpdate::Hold, Some(sender)) => sender.set_up(Subset::EMPTY),
+            (SenderUpdate::Dissociate, _) => self.sender = None,
+            // There is no peer.
+            (SenderUpdate::Schedule { .. } | SenderUpdate::Hold, None) => {}
         }
     }
 
-    /// Begins a symbol, to which the caller appends packets. `None` if there is no association: then
-    /// packets are dropped.
+    /// Begins a symbol, to which the caller appends packets. `None` if there is no association:
+    /// then packets are dropped.
     pub fn begin(&mut self) -> Option<&mut Vec<u8>> {
         self.sender.as_mut().map(Sender::begin)
     }
 
-    /// The symbol under way, and how many more bytes fit it; `None` if there is none.
+    /// The current symbol, and the number of bytes that still fit; `None` if there is none.
     pub fn symbol(&mut self) -> Option<(&mut Vec<u8>, usize)> {
         self.sender.as_mut().and_then(Sender::symbol)
     }
 
-    /// Sends the symbol under way: see [`Sender::finish`].
+    /// Sends the current symbol: see [`Sender::finish`].
     ///
     /// # Errors
     /// As there.
@@ -119,35 +119,35 @@ impl Outbound {
         flow: u16,
         now: Duration,
         batches: &mut [Batch],
-    ) -> Result<Sent, NotSent> {
+    ) -> Result<Sent, SendError> {
         self.sender
             .as_mut()
-            .map_or(Err(NotSent::Nothing), |sender| sender.finish(kind, flow, now, batches))
+            .map_or(Err(SendError::Nothing), |sender| sender.finish(kind, flow, now, batches))
     }
 
-    /// Sends a control message if one is due, and goes on at the rates that the monitor says.
-    /// Returns when to be called again, at the latest; `None` if there is nothing to be done before
-    /// the next order.
-    pub fn tend(
+    /// Sends a control message if one is due, and then updates the rate limits. Returns when to
+    /// call it next, at the latest; `None` if nothing is due before the next update.
+    pub fn handle_timeout(
         &mut self,
-        common: &mut Common,
+        shared: &mut SharedState,
         now: Duration,
         batches: &mut [Batch],
     ) -> Option<Duration> {
-        // The sender of the association before this one has nothing to say about it.
+        // The sender may still be that of the previous association.
         let sender =
-            self.sender.as_mut().filter(|sender| Some(sender.key_id()) == common.key_id)?;
-        let monitor = common.monitor.as_mut()?;
+            self.sender.as_mut().filter(|sender| Some(sender.key_id()) == shared.key_id)?;
+        let monitor = shared.monitor.as_mut()?;
         let counts = sender.counts();
         let totals = counts.datagrams.iter().zip(&counts.ip_bytes);
-        let totals: Vec<Totals> = totals
+        let totals: Vec<SentCounts> = totals
             .take(batches.len())
-            .map(|(datagrams, bytes)| Totals { datagrams: *datagrams, bytes: *bytes })
+            .map(|(datagrams, bytes)| SentCounts { datagrams: *datagrams, bytes: *bytes })
             .collect();
-        let packets = counts.symbols + common.packets;
-        let message = monitor.poll_message(now, &totals, &common.came, common.quarantined, packets);
+        let packets = counts.symbols + shared.packets;
+        let message =
+            monitor.poll_message(now, &totals, &shared.arrived, shared.quarantined, packets);
         if let Some(message) = message {
-            // A message that is not sent is one that was lost.
+            // A message that cannot be sent counts as lost.
             let _ = sender.control(&message, now, batches);
             for channel in 0..batches.len() {
                 sender.set_limit(channel, monitor.limit(channel), now);
@@ -156,28 +156,28 @@ impl Outbound {
         Some(monitor.poll_timeout())
     }
 
-    /// Sets how many bytes a datagram has at most, as UDP's payload.
-    pub fn set_room(&mut self, datagram: usize) {
-        self.room = Some(datagram);
+    /// Sets the maximum length of a datagram, as UDP payload.
+    pub fn set_max_datagram_len(&mut self, datagram: usize) {
+        self.max_datagram_len = Some(datagram);
         if let Some(sender) = &mut self.sender {
             sender.set_max_datagram_len(datagram);
         }
     }
 
-    /// There is nothing left to send for now.
+    /// Says that there is nothing to send.
     pub fn rest(&mut self) {
         if let Some(sender) = &mut self.sender {
             sender.rest();
         }
     }
 
-    /// What was done so far under the keys of now.
-    pub fn counts(&self) -> Option<&Counts> {
+    /// Counts under the current keys.
+    pub fn counts(&self) -> Option<&SenderCounts> {
         self.sender.as_ref().map(Sender::counts)
     }
 
-    /// How often each threshold was used under the keys of now: see [`Sender::uses`].
-    pub fn uses(&self) -> Vec<(Threshold, u64)> {
-        self.sender.iter().flat_map(Sender::uses).collect()
+    /// The number of uses of each threshold under the current keys: see [`Sender::threshold_uses`].
+    pub fn threshold_uses(&self) -> Vec<(Threshold, u64)> {
+        self.sender.iter().flat_map(Sender::threshold_uses).collect()
     }
 }

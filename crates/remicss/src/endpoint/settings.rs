@@ -1,55 +1,55 @@
-//! What an end is to do.
+//! The settings of an end.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::control::handshake::{Peer, SharedKey};
-use crate::recv::receiver::Limits;
+use crate::control::handshake::{ClientIdentity, SharedKey};
+use crate::recv::receiver::ReceiverLimits;
 use crate::wire::terms::Terms;
 
-/// Which end this is, and what it knows of the other.
+/// Which end this is, and what it knows of its peer.
 pub enum Role {
-    /// It connects to these addresses, one a channel.
+    /// The client connects to these addresses, one for each channel.
     Client {
         /// The server's addresses.
         servers: Vec<SocketAddr>,
-        /// The key that both ends have.
+        /// The pre-shared key.
         key: Option<SharedKey>,
     },
-    /// It is connected to.
-    Server(Peer),
+    /// The server.
+    Server(ClientIdentity),
 }
 
-/// What an end is to do, whichever it is.
+/// The settings of either end.
 #[derive(Clone, Debug)]
-pub struct Settings {
-    /// What the ends must agree on.
+pub struct EndpointSettings {
+    /// The terms of an association.
     pub terms: Terms,
-    /// What it may use.
-    pub limits: Limits,
-    /// The channels' rates in bit/s of IP packets, as far as they are configured.
+    /// The limits of a receiver.
+    pub limits: ReceiverLimits,
+    /// The channels' configured rates in bit/s of IP packets.
     pub rates_bps: Vec<Option<u64>>,
-    /// The length of IP's and UDP's headers on each channel: 28, or 48.
+    /// The length of the headers of IP and UDP on each channel: 28 or 48.
     pub headers: Vec<u16>,
-    /// How long keys are used.
+    /// When keys are renewed.
     pub key_limits: KeyLimits,
-    /// Whether packets wait for those of their flow that were sent before.
+    /// Whether packets are kept in order.
     pub keeps_order: bool,
-    /// At a server: whether the client may move to any address while the tunnel runs.
+    /// At a server: whether the client may move to any address.
     pub is_roaming: bool,
 }
 
-/// How long keys are used.
+/// When keys are renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyLimits {
-    /// How old they may be.
+    /// Their maximum age.
     pub age: Duration,
-    /// How many joins may fail under them, at either end.
+    /// The maximum number of failed joins under them, at either end.
     pub failures: u64,
 }
 
 impl Default for KeyLimits {
-    /// An hour, and 2^20 failures, which take 9 minutes where as many joins fail as are tried.
+    /// An hour, and 2^20 failures, which take 9 minutes at the maximum rate of failures.
     fn default() -> Self {
         Self { age: Duration::from_secs(3600), failures: 1 << 20 }
     }

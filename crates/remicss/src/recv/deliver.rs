@@ -1,36 +1,36 @@
-//! What a receiver hands out.
+//! The output of a receiver.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::wire::datagram::Kind;
 
-/// Where a receiver puts what it has received.
+/// Takes what a receiver delivers.
 pub trait Deliver {
-    /// One IP packet or more, whose own lengths say where the next begins, as they were sent. `kind`
-    /// says whether their transport checksums are complete.
+    /// One or more IP packets, each of whose own length gives the start of the next. `kind` says
+    /// whether their transport checksums are complete.
     fn packets(&mut self, kind: Kind, packets: &[u8]);
 
-    /// The control message with a number, verified.
+    /// The verified control message with this number.
     fn control(&mut self, number: u64, message: &[u8]);
 
-    /// A share of a control message that was told came on a channel, and it is right. On each channel
-    /// they are told by rising numbers.
+    /// A right share of a verified control message has arrived on a channel. On each channel they
+    /// are reported in ascending order of their numbers.
     fn control_share(&mut self, share: ControlShare);
 }
 
-/// A share of a control symbol that has verified: it is on the symbol's polynomial.
+/// A right share of a verified control symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ControlShare {
     /// The symbol's number.
     pub number: u64,
     /// The channel's index.
     pub channel: usize,
-    /// How many datagrams had come on the channel before it.
+    /// The number of datagrams received on the channel before it.
     pub before: u64,
-    /// When it came, and where from.
+    /// The time of arrival.
     pub at: Duration,
-    /// See [`Self::at`].
+    /// The source address.
     pub from: SocketAddr,
     /// Whether its channel was in quarantine.
     pub is_quarantined: bool,

@@ -1,15 +1,15 @@
-//! Shares of symbols come in, symbols that are whole go out.
+//! Reassembles symbols from shares.
 //!
-//! A share waits in its own channel's part of the memory until there are k of its symbol. The kth is
-//! joined from where it came. If the tag does not fit, other choices are tried as more shares come,
-//! within bounds, and when one fits the channels whose shares are not on its polynomial are named.
+//! A share waits in its own channel's part of the memory until there are k of its symbol. The kth
+//! share is joined without being copied. If the tag does not match, other subsets are tried as more
+//! shares arrive, within limits. When one matches, faults are attributed to the channels whose
+//! shares are not on its polynomial.
 //!
-//! **Who can be named.** Of s shares whose symbol was verified, up to (s - k + 1) / 2 wrong ones are
-//! named rightly: s shares and the symbol, which is right, are s + 1 values of one polynomial of
-//! degree k - 1. Where more disagree, nobody is named. Channels that lie together and are more than
-//! that, though fewer than k, can have two wrong shares cancel each other and honest ones look
-//! wrong. So no more channels are ever put in quarantine than can be named rightly (see
-//! `recv/blame.rs`).
+//! **Attribution.** Of s shares whose symbol was verified, up to (s - k + 1) / 2 wrong ones are
+//! attributed correctly: s shares and the symbol, which is right, are s + 1 values of one
+//! polynomial of degree k - 1. If more disagree, no channel is charged. If more channels collude,
+//! though fewer than k, their errors can cancel and honest channels look wrong. So no more channels
+//! are in quarantine than can be attributed correctly (see `recv/fault_tracker.rs`).
 
 pub(super) mod arrival;
 mod search;
@@ -20,63 +20,64 @@ use std::time::Duration;
 
 use zeroize::Zeroize;
 
-use crate::recv::bits::bits;
-use crate::recv::blame::Blame;
-use crate::recv::numbers::Numbers;
+use crate::recv::channel_bits::bits;
+use crate::recv::fault_tracker::FaultTracker;
+use crate::recv::sequence_window::SequenceWindow;
 use crate::wire::datagram::Header;
-use crate::wire::symbol::{Inside, MAX_SYMBOL_LEN, Tagger};
+use crate::wire::symbol::{MAX_SYMBOL_LEN, SymbolContents, Tagger};
 use arrival::Arrival;
-use search::Search;
-use shares::{Shares, Survey};
+use search::JoinSearch;
+use shares::{ShareStore, Survey};
 
-/// One in so many symbols, in the mean, is kept when it is done, to compare with what comes of it late.
-const COMPARED: u64 = 64;
+/// On average, one symbol in this many is kept after it is verified, to be compared with its late
+/// shares.
+const COMPARISON_INTERVAL: u64 = 64;
 
-/// A symbol that is whole.
-pub(crate) struct Completed<'a> {
-    pub(crate) inside: Inside<'a>,
+/// A verified symbol.
+pub(crate) struct CompletedSymbol<'a> {
+    pub(crate) contents: SymbolContents<'a>,
     /// The channels whose shares are known to be right: bit i for channel i.
     pub(crate) right: u16,
 }
 
-/// What became of shares and their symbols.
+/// Counts of shares and their symbols.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reassembled {
-    /// Shares that were too old when others of their symbol came.
+pub struct ReassemblyCounts {
+    /// Shares that were too old when others of their symbol arrived.
     pub expired: u64,
-    /// Shares whose bytes had given way to later ones.
+    /// Shares that were overwritten by later ones.
     pub evicted: u64,
-    /// Symbols whose tag did not fit the first k shares.
+    /// Symbols whose tag did not match with the first k shares.
     pub tampered: u64,
-    /// Those of them that other shares gave back.
+    /// Those of them that were recovered from other shares.
     pub corrected: u64,
-    /// Symbols that came of their shares although some were wrong, but too many to be named.
+    /// Symbols that were recovered, but with too many wrong shares to attribute faults.
     pub unattributed: u64,
-    /// Joins, those that the tag did not fit among them.
+    /// All joins.
     pub joins: u64,
-    /// Joins that the tag did not fit: attempts at it, for all that is known.
+    /// Joins whose tag did not match: each may be an attempt at a forgery.
     pub failures: u64,
-    /// Shares that would have completed their symbols, but were not joined since too many joins had failed
-    /// of late.
+    /// Shares that would have completed their symbols, but were not joined, because too many joins
+    /// had failed recently.
     pub unjoined: u64,
 }
 
-/// Puts shares together.
+/// Reassembles symbols.
 pub(crate) struct Reassembly {
-    shares: Shares,
-    search: Search,
-    /// Where a symbol is joined.
+    shares: ShareStore,
+    search: JoinSearch,
+    /// The buffer in which a symbol is joined.
     symbol: Box<[u8]>,
-    /// Where others are, to compare.
+    /// The buffer for comparisons.
     scratch: Box<[u8]>,
-    sample: Sample,
-    counts: Reassembled,
+    sample: ComparisonSampler,
+    counts: ReassemblyCounts,
 }
 
 impl Reassembly {
-    /// For so many channels, the shares of `span` symbols, a power of two, `log_bytes` of them on each
-    /// channel, none of them older than `patience`, and so many failures a second. From `seed` follows
-    /// which symbols late shares are compared with: no single channel must know it.
+    /// For the shares of `span` symbols (a power of two) on each channel, `log_bytes` bytes of
+    /// them, none older than `max_age`, with a limit of failed joins a second. `seed` determines
+    /// which symbols late shares are compared with. It must be secret from any single channel.
     pub(crate) fn new(
         channels: usize,
         span: usize,
@@ -86,31 +87,31 @@ impl Reassembly {
         seed: u64,
     ) -> Self {
         Self {
-            shares: Shares::new(channels, span, log_bytes, patience),
-            search: Search::new(failures_per_second),
+            shares: ShareStore::new(channels, span, log_bytes, patience),
+            search: JoinSearch::new(failures_per_second),
             symbol: vec![0; MAX_SYMBOL_LEN].into(),
             scratch: vec![0; MAX_SYMBOL_LEN].into(),
-            sample: Sample { seed, taken: 0, left: COMPARED },
-            counts: Reassembled::default(),
+            sample: ComparisonSampler { seed, taken: 0, left: COMPARISON_INTERVAL },
+            counts: ReassemblyCounts::default(),
         }
     }
 
-    pub(crate) fn counts(&self) -> Reassembled {
+    pub(crate) fn counts(&self) -> ReassemblyCounts {
         self.counts
     }
 
-    /// Notes that a channel brought a share of a number. Returns false if it did so before.
+    /// Records a share of a number on a channel. Returns false for a duplicate.
     pub(crate) fn note(&mut self, channel: usize, number: u64, now: Duration) -> bool {
         self.shares.note(channel, number, now)
     }
 
-    /// Keeps a share that was noted, of a symbol that is not verified yet, to be compared with it when it
-    /// is: its channel is in quarantine, and nothing is made of what it brings. Returns whether it is
-    /// known to be right already.
-    pub(crate) fn set_aside(
+    /// Keeps a recorded share of a symbol that is not verified yet, to be compared with it later:
+    /// its channel is in quarantine, and its shares are not joined. Returns whether it is already
+    /// known to be right.
+    pub(crate) fn keep_for_comparison(
         &mut self,
         arrival: &Arrival<'_>,
-        verified: &Numbers,
+        verified: &SequenceWindow,
         tagger: &Tagger,
     ) -> bool {
         if arrival.header.threshold == 1 {
@@ -120,22 +121,22 @@ impl Reassembly {
         false
     }
 
-    /// Takes a share that was noted, of a symbol that is not verified yet. Returns the symbol if that
-    /// completes it and its tag fits.
+    /// Takes a recorded share of a symbol that is not verified yet. Returns the symbol if this
+    /// share completes it and its tag matches.
     pub(crate) fn complete<'a>(
         &'a mut self,
         arrival: &Arrival<'a>,
-        verified: &Numbers,
+        verified: &SequenceWindow,
         tagger: &Tagger,
-        blame: &mut Blame,
-    ) -> Option<Completed<'a>> {
+        fault_tracker: &mut FaultTracker,
+    ) -> Option<CompletedSymbol<'a>> {
         if arrival.header.threshold == 1 {
-            return self.open(arrival, tagger, blame);
+            return self.open(arrival, tagger, fault_tracker);
         }
         let survey = self.shares.survey(arrival);
         self.counts.expired += u64::from(survey.expired);
         self.counts.evicted += u64::from(survey.evicted);
-        let usable = survey.alike & !blame.excluded();
+        let usable = survey.alike & !fault_tracker.quarantined();
         if usable.count_ones() + 1 < u32::from(arrival.header.threshold) {
             self.shares.keep(arrival, 0, verified);
             return None;
@@ -145,9 +146,9 @@ impl Reassembly {
         let found = self.search.find(
             &group,
             arrival,
-            (survey.tried, blame.suspects()),
+            (survey.tried, fault_tracker.candidates()),
             symbol,
-            |channel| blame.faults(channel),
+            |channel| fault_tracker.faults(channel),
             |symbol| fits(tagger, &arrival.header, symbol),
         );
         let (trials, is_found) = (u64::from(found.trials), found.members.is_some());
@@ -161,35 +162,35 @@ impl Reassembly {
             return None;
         };
         self.counts.corrected += u64::from(!is_first);
-        let right = self.judge(arrival, &survey, members, tagger, blame);
-        if self.sample.takes_next() || arrival.is_control() {
+        let right = self.attribute_faults(arrival, &survey, members, tagger, fault_tracker);
+        if self.sample.selects_next() || arrival.is_control() {
             self.shares.keep(arrival, 0, verified);
             self.shares.preserve(arrival.number, members);
         }
         let symbol = &self.symbol[..arrival.share.len()];
         let (&previous, content) = symbol[..symbol.len() - tagger.tag_len()].split_first()?;
-        Some(Completed { inside: Inside { previous, content }, right })
+        Some(CompletedSymbol { contents: SymbolContents { previous, content }, right })
     }
 
-    /// Compares a share that was noted with those of its symbol, which is done, if enough were kept: of
-    /// control symbols they always are, for as long as shares are used. Returns whether it is right, if that
-    /// is known.
+    /// Compares a recorded share with those of its verified symbol, if enough of these were kept.
+    /// Of control symbols they always are, for the maximum age of shares. Returns whether it is
+    /// right, if that is known.
     pub(crate) fn compare(
         &mut self,
         arrival: &Arrival<'_>,
         tagger: &Tagger,
-        blame: &mut Blame,
+        fault_tracker: &mut FaultTracker,
     ) -> Option<bool> {
         if arrival.header.threshold == 1 {
             let agrees = arrival.is_control().then(|| fits(tagger, &arrival.header, arrival.share));
-            return Self::note_fault(arrival, agrees, blame);
+            return Self::note_fault(arrival, agrees, fault_tracker);
         }
         let Survey { alike, .. } = self.shares.survey(arrival);
-        // One less is what every symbol leaves behind.
+        // Every symbol leaves one less behind.
         if alike.count_ones() < u32::from(arrival.header.threshold) {
             return None;
         }
-        // Any threshold's worth of them: they were all verified.
+        // Any k of them: they were all verified.
         let members = bits(alike).take(usize::from(arrival.header.threshold));
         let members = members.fold(0, |set, channel| set | 1 << channel);
         let accept = |symbol: &[u8]| fits(tagger, &arrival.header, symbol);
@@ -197,44 +198,49 @@ impl Reassembly {
         let scratch = &mut self.scratch[..arrival.share.len()];
         let (channel, now) = (arrival.channel, arrival.now);
         let needed = (now, arrival.is_control());
-        let agrees = self.search.agrees(&group, (members, channel), needed, scratch, accept);
-        Self::note_fault(arrival, agrees, blame)
+        let agrees = self.search.is_consistent(&group, (members, channel), needed, scratch, accept);
+        Self::note_fault(arrival, agrees, fault_tracker)
     }
 
-    /// Notes it if a share does not agree with its symbol. One in quarantine is not judged again.
-    fn note_fault(arrival: &Arrival<'_>, agrees: Option<bool>, blame: &mut Blame) -> Option<bool> {
-        if agrees == Some(false) && blame.excluded() >> arrival.channel & 1 == 0 {
-            blame.fault(arrival.channel, arrival.now);
+    /// Records a fault if a share does not agree with its symbol, unless its channel is in
+    /// quarantine.
+    fn note_fault(
+        arrival: &Arrival<'_>,
+        agrees: Option<bool>,
+        fault_tracker: &mut FaultTracker,
+    ) -> Option<bool> {
+        if agrees == Some(false) && fault_tracker.quarantined() >> arrival.channel & 1 == 0 {
+            fault_tracker.record_fault(arrival.channel, arrival.now);
         }
         agrees
     }
 
-    /// Takes a share that is a symbol by itself, and is not copied.
+    /// Takes a share that is a whole symbol (k = 1), without copying it.
     fn open<'a>(
         &mut self,
         arrival: &Arrival<'a>,
         tagger: &Tagger,
-        blame: &mut Blame,
-    ) -> Option<Completed<'a>> {
+        fault_tracker: &mut FaultTracker,
+    ) -> Option<CompletedSymbol<'a>> {
         let Header { kind, threshold, sequence, .. } = arrival.header;
         let opened = tagger.open(kind, threshold, sequence, arrival.share);
-        let Ok(inside) = opened else {
+        let Ok(contents) = opened else {
             self.counts.tampered += 1;
-            blame.fault(arrival.channel, arrival.now);
+            fault_tracker.record_fault(arrival.channel, arrival.now);
             return None;
         };
-        Some(Completed { inside, right: 1 << arrival.channel })
+        Some(CompletedSymbol { contents, right: 1 << arrival.channel })
     }
 
-    /// Names the channels whose shares of a symbol disagree with `members`, which gave it. Returns those
-    /// whose shares agree.
-    fn judge(
+    /// Records faults of the channels whose shares of a symbol disagree with those of `members`,
+    /// from which it was joined. Returns the channels whose shares agree.
+    fn attribute_faults(
         &mut self,
         arrival: &Arrival<'_>,
         survey: &Survey,
         members: u16,
         tagger: &Tagger,
-        blame: &mut Blame,
+        fault_tracker: &mut FaultTracker,
     ) -> u16 {
         let others = (survey.alike | 1 << arrival.channel) & !members;
         if others | survey.unlike == 0 {
@@ -246,44 +252,44 @@ impl Reassembly {
         let needed = (arrival.now, arrival.is_control());
         let (mut right, mut wrong, mut is_judged) = (members, survey.unlike, true);
         for channel in bits(others) {
-            match self.search.agrees(&group, (members, channel), needed, scratch, accept) {
+            match self.search.is_consistent(&group, (members, channel), needed, scratch, accept) {
                 Some(true) => right |= 1 << channel,
                 Some(false) => wrong |= 1 << channel,
                 None => is_judged = false,
             }
         }
-        // Those in quarantine are not judged again for what is not used.
-        let heard = !blame.excluded();
+        // Channels in quarantine are not charged for shares that are not used.
+        let heard = !fault_tracker.quarantined();
         let shares = ((survey.alike | survey.unlike) & heard).count_ones() + 1;
         let most = (shares - u32::from(arrival.header.threshold)).div_ceil(2);
         let wrong = wrong & heard;
         if is_judged && wrong.count_ones() <= most {
-            bits(wrong).for_each(|channel| blame.fault(channel, arrival.now));
+            bits(wrong).for_each(|channel| fault_tracker.record_fault(channel, arrival.now));
         } else {
             self.counts.unattributed += 1;
         }
-        self.shares.forget_but(arrival.number, members);
+        self.shares.forget_except(arrival.number, members);
         right
     }
 }
 
-/// Which symbols are kept when they are done.
-struct Sample {
+/// Selects the symbols that are kept for comparison.
+struct ComparisonSampler {
     seed: u64,
     taken: u64,
-    /// How many symbols until the next.
+    /// The number of symbols until the next one.
     left: u64,
 }
 
-impl Sample {
-    fn takes_next(&mut self) -> bool {
+impl ComparisonSampler {
+    fn selects_next(&mut self) -> bool {
         self.left -= 1;
         let takes = self.left == 0;
         if takes {
             let mut hasher = DefaultHasher::new();
             (self.seed, self.taken).hash(&mut hasher);
             self.taken += 1;
-            self.left = 1 + hasher.finish() % (2 * COMPARED - 1);
+            self.left = 1 + hasher.finish() % (2 * COMPARISON_INTERVAL - 1);
         }
         takes
     }
@@ -296,7 +302,7 @@ impl Drop for Reassembly {
     }
 }
 
-/// Whether a symbol's tag fits.
+/// Whether a symbol's tag matches.
 fn fits(tagger: &Tagger, header: &Header, symbol: &[u8]) -> bool {
     tagger.open(header.kind, header.threshold, header.sequence, symbol).is_ok()
 }

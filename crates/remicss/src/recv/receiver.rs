@@ -1,16 +1,17 @@
-//! The receiving end: datagrams of all channels in, packets in the order of their flows out.
+//! The receiver: takes datagrams from all channels and delivers packets in the order of their
+//! flows.
 //!
 //! ```text
 //! header, token ─▶ number ─▶ duplicate? done? ─▶ reassembly ─▶ tag ─▶ release ─▶ packets
 //! ```
 //!
-//! The window of numbers moves with verified symbols only. Behind the highest verified number, as many
-//! are remembered as it is long; ahead of it there is no bound, since each channel has entries and
-//! bytes of its own: one that makes up numbers overwrites what it brought itself, and when all have
-//! gone far ahead after an outage, the first symbol that is verified takes the window along.
+//! The window of numbers advances with verified symbols only. Its length is the number of numbers
+//! that are remembered behind the highest verified one. There is no bound ahead, since each channel
+//! has its own entries and bytes: a channel that invents numbers overwrites only its own shares,
+//! and after an outage the first symbol that verifies advances the window.
 //!
-//! Nothing is allocated for a datagram, but for the weights of each set of channels that is joined for
-//! the first time.
+//! No memory is allocated for a datagram, except for the weights of a set of channels that is
+//! joined for the first time.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -18,40 +19,42 @@ use std::time::Duration;
 
 use model::Subset;
 
-use crate::recv::bits::bits;
-use crate::recv::blame::Blame;
+use crate::recv::channel_bits::bits;
 use crate::recv::deliver::{ControlShare, Deliver};
-use crate::recv::numbers::Numbers;
+use crate::recv::fault_tracker::FaultTracker;
 use crate::recv::reassembly::arrival::Arrival;
-use crate::recv::reassembly::{Completed, Reassembled, Reassembly};
-use crate::recv::release::{Release, Released, Symbol};
-use crate::wire::datagram::{Header, Kind, MAX_CHANNELS, nearest};
+use crate::recv::reassembly::{CompletedSymbol, Reassembly, ReassemblyCounts};
+use crate::recv::reorder_buffer::{ReorderBuffer, ReorderCounts, VerifiedSymbol};
+use crate::recv::sequence_window::SequenceWindow;
+use crate::wire::datagram::{Header, Kind, MAX_CHANNELS, expand_sequence};
 use crate::wire::keys::Direction;
-use crate::wire::symbol::{Inside, MAX_SYMBOL_LEN, Tagger};
+use crate::wire::symbol::{MAX_SYMBOL_LEN, SymbolContents, Tagger};
 use crate::wire::tokens::ShareTokens;
 
-/// What a receiver may use.
+/// The limits of a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// How many symbols a share may be behind the last ones, or channels ahead of each other. Rounded
-    /// up to a power of two from 2^10 to 2^24. Each takes 16 bytes a channel, and 8 more.
+pub struct ReceiverLimits {
+    /// The number of symbols by which a share may be behind the latest, or a channel ahead of
+    /// others. Rounded up to a power of two from 2^10 to 2^24. Each symbol takes 16 bytes a
+    /// channel, and 8 more.
     pub window: usize,
-    /// How many bytes of shares wait for others on each channel. Rounded up to a power of two from
-    /// 128 KiB to 1 GiB; 256 KiB come on top.
+    /// The bytes of shares that wait for others, for each channel. Rounded up to a power of two
+    /// from 128 KiB to 1 GiB; 256 KiB are added.
     pub share_bytes: usize,
-    /// How old a share may be when it is joined.
+    /// The maximum age of a share that is joined.
     pub share_age: Duration,
-    /// How many bytes of packets wait for others of their flow. Rounded as `share_bytes`. Takes half
-    /// as much again.
+    /// The bytes of packets in the reorder buffer. Rounded as `share_bytes`. Takes half as much
+    /// memory again.
     pub held_bytes: usize,
-    /// How many joins a second may fail, in the long run; ten times as many at a time. Each is an attempt at
-    /// the tag.
+    /// The number of joins a second that may fail in the long run; ten times as many may fail at
+    /// once. Each is an attempt at a forgery.
     pub failures_per_second: u32,
 }
 
-impl Default for Limits {
-    /// 2^17 symbols: 131 ms at a million a second. 16 MiB a channel: 134 ms at 1 Gbit/s. 1 s, 8 MiB,
-    /// and 2,000 failures, with which a year of attack forges a tag with a probability below 2^-20.
+impl Default for ReceiverLimits {
+    /// 2^17 symbols: 131 ms at a million a second. 16 MiB a channel: 134 ms at 1 Gbit/s. 1 s, 8
+    /// MiB, and 2,000 failures, with which a year of attack forges a tag with a probability below
+    /// 2^-20.
     fn default() -> Self {
         Self {
             window: 1 << 17,
@@ -63,105 +66,106 @@ impl Default for Limits {
     }
 }
 
-/// What a receiver has done so far.
+/// Counts of what a receiver has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct ReceiverCounts {
     /// Verified symbols.
     pub symbols: u64,
     /// Those of them that were control messages.
     pub controls: u64,
     /// The bytes of packets and control messages in them.
     pub bytes: u64,
-    /// Datagrams that were no shares, or too long.
+    /// Datagrams that are not shares, or too long.
     pub malformed: u64,
-    /// Those whose token was wrong.
+    /// Those with a wrong token.
     pub wrong_token: u64,
     /// Those whose threshold was below the floor or above the number of channels.
     pub forbidden: u64,
-    /// Shares whose channel had brought one of the same number.
+    /// Shares of a number of which the same channel had delivered one.
     pub duplicate: u64,
-    /// Shares of numbers that are behind the window.
+    /// Shares of numbers behind the window.
     pub outside: u64,
     /// Shares of symbols that were verified already.
     pub late: u64,
     /// Shares that were not used because their channel was in quarantine.
     pub quarantined: u64,
-    /// What became of the others.
-    pub reassembled: Reassembled,
-    /// How symbols left that had to wait.
-    pub released: Released,
+    /// The results of the others.
+    pub reassembled: ReassemblyCounts,
+    /// Symbols that waited in the reorder buffer.
+    pub released: ReorderCounts,
 }
 
-/// What came on one channel so far.
+/// Counts of one channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Received {
-    /// Datagrams with right tokens, each number once: the peer sent them there, and what they carry is
-    /// right or wrong.
+pub struct ChannelCounts {
+    /// Datagrams with right tokens, each number once. The peer sent their headers; the shares may
+    /// be wrong.
     pub datagrams: u64,
-    /// Their bytes, headers of UDP and IP not counted.
+    /// Their bytes, without the headers of UDP and IP.
     pub bytes: u64,
-    /// Shares that are known to be right: by them a symbol was verified, or they were compared with it.
+    /// Shares that are known to be right: a symbol was verified by them, or they agreed when they
+    /// were compared.
     pub right: u64,
-    /// Shares that were wrong, for all that is known.
+    /// Shares that were found to be wrong.
     pub faults: u64,
 }
 
-/// How many control shares of a channel wait for their symbol to be verified. Each channel has its own,
-/// so that one which brings shares of no symbol forgets no other's.
-const EARLY: usize = 8;
+/// The maximum number of control shares of a channel that wait for their symbol to verify. Each
+/// channel has its own queue, so shares of no symbol on one channel evict none of another.
+const MAX_EARLY_SHARES: usize = 8;
 
-/// What came of a datagram.
+/// The result of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
-    /// The peer sent it on this channel, as far as its header says; or it is malformed.
-    Known,
-    /// Its token is wrong: somebody else did, or it is of another association.
+pub enum ShareOutcome {
+    /// Its token is right, or it is malformed.
+    Processed,
+    /// Its token is wrong: it is not from the peer, or from another association.
     WrongToken,
 }
 
 /// The control shares of one channel.
 #[derive(Clone, Debug, Default)]
-struct Controls {
-    early: VecDeque<Early>,
-    /// The number of the last one that was told.
+struct ControlShares {
+    early: VecDeque<EarlyShare>,
+    /// The number of the last one that was reported.
     last: u64,
 }
 
 /// A control share whose symbol is not verified yet.
 #[derive(Clone, Copy, Debug)]
-struct Early {
+struct EarlyShare {
     share: ControlShare,
     is_right: bool,
 }
 
-/// The receiving end of one direction of an association.
+/// The receiver of one direction of an association.
 pub struct Receiver {
     channels: usize,
-    /// Those that are in the association.
+    /// The members of the association.
     members: Subset,
     tokens: ShareTokens,
     floor: u8,
     tagger: Tagger,
-    verified: Numbers,
+    verified: SequenceWindow,
     reassembly: Reassembly,
-    blame: Blame,
-    release: Release,
-    received: Vec<Received>,
-    controls: Vec<Controls>,
-    counts: Counts,
+    fault_tracker: FaultTracker,
+    reorder_buffer: ReorderBuffer,
+    received: Vec<ChannelCounts>,
+    controls: Vec<ControlShares>,
+    counts: ReceiverCounts,
 }
 
 impl Receiver {
-    /// A receiver of what is sent under `keys`, with a privacy floor: nothing of a lower threshold is
-    /// delivered. All channels are up, and the release window is zero.
+    /// A receiver with these keys and a privacy floor: nothing with a lower threshold is delivered.
+    /// All channels are up, and the reorder window is zero.
     ///
     /// # Panics
     /// Unless there are 1 to [`MAX_CHANNELS`] channels, and 1 <= `floor` <= n.
-    pub fn new(keys: &Direction, floor: u8, limits: Limits) -> Self {
+    pub fn new(keys: &Direction, floor: u8, limits: ReceiverLimits) -> Self {
         let n = keys.channels;
         assert!((1..=MAX_CHANNELS).contains(&n), "1 to 16 channels");
         assert!((1..=n).contains(&usize::from(floor)), "1 <= f <= n");
-        let Limits { share_bytes, share_age, held_bytes, failures_per_second, .. } = limits;
+        let ReceiverLimits { share_bytes, share_age, held_bytes, failures_per_second, .. } = limits;
         let window = limits.window.clamp(1 << 10, 1 << 24).next_power_of_two();
         Self {
             channels: n,
@@ -169,7 +173,7 @@ impl Receiver {
             members: Subset::first(n),
             floor,
             tagger: Tagger::new(keys.points.as_ref()),
-            verified: Numbers::new(window),
+            verified: SequenceWindow::new(window),
             reassembly: Reassembly::new(
                 n,
                 window,
@@ -178,31 +182,31 @@ impl Receiver {
                 failures_per_second,
                 keys.tokens.seed(),
             ),
-            blame: Blame::new(n, floor),
-            release: Release::new(n, window, held_bytes),
-            received: vec![Received::default(); n],
-            controls: vec![Controls::default(); n],
-            counts: Counts::default(),
+            fault_tracker: FaultTracker::new(n, floor),
+            reorder_buffer: ReorderBuffer::new(n, window, held_bytes),
+            received: vec![ChannelCounts::default(); n],
+            controls: vec![ControlShares::default(); n],
+            counts: ReceiverCounts::default(),
         }
     }
 
-    /// The same where only these channels are in the association. What comes on others is a stranger's.
+    /// The same, but only these channels are members. Datagrams on others count as having a wrong
+    /// token.
     #[must_use]
-    pub fn over(mut self, members: Subset) -> Self {
+    pub fn with_members(mut self, members: Subset) -> Self {
         self.members = members;
         self.set_up(members);
         self
     }
 
-    /// Whether a datagram is a share whose token is right, so that it belongs here and not to another
-    /// association of the same peers.
-    pub fn recognises(&mut self, channel: usize, datagram: &[u8]) -> bool {
+    /// Whether a datagram is a share with a right token, that is, of this association.
+    pub fn has_valid_token(&mut self, channel: usize, datagram: &[u8]) -> bool {
         let header = Header::parse(datagram);
-        header.is_ok_and(|(header, _)| self.proven_number(channel, header).is_some())
+        header.is_ok_and(|(header, _)| self.verified_number(channel, header).is_some())
     }
 
-    /// Takes a datagram that came on a channel from an address. Whatever it is, nothing but verified
-    /// symbols come out, and nothing else than a wrong token's count changes if its token is wrong.
+    /// Handles a datagram that arrived on a channel from an address. Only verified symbols are
+    /// delivered, and if the token is wrong, only a count changes.
     pub fn handle_share(
         &mut self,
         channel: usize,
@@ -210,14 +214,14 @@ impl Receiver {
         datagram: &[u8],
         now: Duration,
         deliver: &mut impl Deliver,
-    ) -> Taken {
+    ) -> ShareOutcome {
         let arrival = match self.admit(channel, datagram, now) {
             Ok(arrival) => arrival,
             Err(taken) => return taken,
         };
         let Arrival { number, header, .. } = arrival;
-        self.blame.update(now);
-        let is_quarantined = self.blame.excluded() >> channel & 1 == 1;
+        self.fault_tracker.end_quarantines(now);
+        let is_quarantined = self.fault_tracker.quarantined() >> channel & 1 == 1;
         self.counts.quarantined += u64::from(is_quarantined);
         let before = self.received[channel].datagrams - 1;
         let share = ControlShare { number, channel, before, at: now, from, is_quarantined };
@@ -225,56 +229,65 @@ impl Receiver {
         if self.verified.contains(number) {
             self.counts.late += u64::from(!is_quarantined);
             if is_control || !is_quarantined {
-                let agrees = self.reassembly.compare(&arrival, &self.tagger, &mut self.blame);
+                let agrees =
+                    self.reassembly.compare(&arrival, &self.tagger, &mut self.fault_tracker);
                 if agrees == Some(true) {
-                    self.tell_right(share, is_control, deliver);
+                    self.report_right(share, is_control, deliver);
                 }
             }
         } else if is_quarantined {
             if is_control {
-                let is_right = self.reassembly.set_aside(&arrival, &self.verified, &self.tagger);
-                self.controls[channel].keep(Early { share, is_right });
+                let is_right =
+                    self.reassembly.keep_for_comparison(&arrival, &self.verified, &self.tagger);
+                self.controls[channel].keep(EarlyShare { share, is_right });
             }
         } else {
             if is_control {
-                self.controls[channel].keep(Early { share, is_right: false });
+                self.controls[channel].keep(EarlyShare { share, is_right: false });
             }
-            let completed =
-                self.reassembly.complete(&arrival, &self.verified, &self.tagger, &mut self.blame);
-            if let Some(Completed { inside: Inside { previous, content }, right }) = completed {
+            let completed = self.reassembly.complete(
+                &arrival,
+                &self.verified,
+                &self.tagger,
+                &mut self.fault_tracker,
+            );
+            if let Some(CompletedSymbol { contents: SymbolContents { previous, content }, right }) =
+                completed
+            {
                 self.counts.symbols += 1;
                 self.counts.bytes += content.len() as u64;
                 self.verified.insert(number);
                 if is_control {
                     self.counts.controls += 1;
                     deliver.control(number, content);
-                    self.tell_early(number, right, deliver);
+                    self.report_early(number, right, deliver);
                 } else {
-                    let symbol = Symbol { number, previous, kind: header.kind, packets: content };
-                    self.release.take(symbol, now, &self.verified, deliver);
+                    let symbol =
+                        VerifiedSymbol { number, previous, kind: header.kind, packets: content };
+                    self.reorder_buffer.insert(symbol, now, &self.verified, deliver);
                     bits(right).for_each(|channel| self.received[channel].right += 1);
                 }
             }
         }
-        // The token says that the peer has sent this number here, whatever was made of the share.
-        self.release.note(channel, number);
-        self.release.handle_losses(self.blame.heard(), &self.verified, deliver);
-        Taken::Known
+        // The token shows that the peer has sent this number here, whatever happened to the share.
+        self.reorder_buffer.record_arrival(channel, number);
+        self.reorder_buffer.handle_losses(self.fault_tracker.active(), &self.verified, deliver);
+        ShareOutcome::Processed
     }
 
-    /// Tells of the shares of a control symbol that came before it was verified, on the channels that are
-    /// right.
-    fn tell_early(&mut self, number: u64, right: u16, deliver: &mut impl Deliver) {
+    /// Reports the shares of a control symbol that arrived before it verified, on the channels in
+    /// `right`.
+    fn report_early(&mut self, number: u64, right: u16, deliver: &mut impl Deliver) {
         for channel in 0..self.channels {
             let early = self.controls[channel].take(number);
             if let Some(early) = early.filter(|early| early.is_right || right >> channel & 1 == 1) {
-                self.tell_right(early.share, true, deliver);
+                self.report_right(early.share, true, deliver);
             }
         }
     }
 
-    /// A share is right.
-    fn tell_right(&mut self, share: ControlShare, is_control: bool, deliver: &mut impl Deliver) {
+    /// Reports a share that is right.
+    fn report_right(&mut self, share: ControlShare, is_control: bool, deliver: &mut impl Deliver) {
         self.received[share.channel].right += 1;
         let last = &mut self.controls[share.channel].last;
         if is_control && share.number > *last {
@@ -283,45 +296,46 @@ impl Receiver {
         }
     }
 
-    /// When [`Self::handle_timeout`] wants to be called, if nothing happens before.
+    /// When to call [`Self::handle_timeout`] next, if nothing happens before.
     pub fn poll_timeout(&self) -> Option<Duration> {
-        self.release.timeout()
+        self.reorder_buffer.poll_timeout()
     }
 
-    /// Delivers what has waited for as long as the window, and ends quarantines.
+    /// Delivers symbols that have waited for the reorder window, and ends quarantines.
     pub fn handle_timeout(&mut self, now: Duration, deliver: &mut impl Deliver) {
-        self.blame.update(now);
-        self.release.handle_timeout(now, &self.verified, deliver);
+        self.fault_tracker.end_quarantines(now);
+        self.reorder_buffer.handle_timeout(now, &self.verified, deliver);
     }
 
-    /// Says how long a symbol may wait for those of its flow that were sent before it. Zero: never.
+    /// Sets the reorder window: how long a symbol may wait for earlier ones of its flow. With zero,
+    /// none waits.
     pub fn set_window(&mut self, window: Duration) {
-        self.release.set_window(window);
+        self.reorder_buffer.set_window(window);
     }
 
-    /// Says which channels are up, be they in quarantine or not: what did not come on any of them is
-    /// lost.
+    /// Sets the channels that are up, in quarantine or not. A symbol that arrives on none of them
+    /// is lost.
     pub fn set_up(&mut self, up: Subset) {
         let known = up.iter().filter(|&channel| channel < self.channels);
-        self.blame.set_up(known.fold(0, |set, channel| set | 1 << channel));
+        self.fault_tracker.set_up(known.fold(0, |set, channel| set | 1 << channel));
     }
 
     /// The channels in quarantine, as of the last call that had a time.
     pub fn quarantined(&self) -> Subset {
-        bits(self.blame.excluded()).collect()
+        bits(self.fault_tracker.quarantined()).collect()
     }
 
-    /// The highest number of a verified symbol; 0 if there is none. What was sent up to there and is
-    /// not among [`Counts::symbols`] is lost or on its way.
+    /// The highest number of a verified symbol; 0 if there is none. Symbols up to it that are not
+    /// among [`ReceiverCounts::symbols`] are lost or in flight.
     pub fn highest(&self) -> u64 {
         self.verified.highest()
     }
 
-    /// What it has done so far.
-    pub fn counts(&self) -> Counts {
-        Counts {
+    /// Counts of what it has done.
+    pub fn counts(&self) -> ReceiverCounts {
+        ReceiverCounts {
             reassembled: self.reassembly.counts(),
-            released: self.release.counts(),
+            released: self.reorder_buffer.counts(),
             ..self.counts
         }
     }
@@ -330,67 +344,67 @@ impl Receiver {
     ///
     /// # Panics
     /// If there is no such channel.
-    pub fn received(&self, channel: usize) -> Received {
-        Received { faults: self.blame.faults(channel), ..self.received[channel] }
+    pub fn received(&self, channel: usize) -> ChannelCounts {
+        ChannelCounts { faults: self.fault_tracker.faults(channel), ..self.received[channel] }
     }
 
-    /// The share in a datagram, unless that is nothing to be looked at.
+    /// Checks a datagram before any other work.
     fn admit<'a>(
         &mut self,
         channel: usize,
         datagram: &'a [u8],
         now: Duration,
-    ) -> Result<Arrival<'a>, Taken> {
+    ) -> Result<Arrival<'a>, ShareOutcome> {
         if channel >= self.channels {
-            return Err(Taken::Known);
+            return Err(ShareOutcome::Processed);
         }
         let Some((header, share)) =
             Header::parse(datagram).ok().filter(|(_, share)| share.len() <= MAX_SYMBOL_LEN)
         else {
             self.counts.malformed += 1;
-            return Err(Taken::Known);
+            return Err(ShareOutcome::Processed);
         };
-        let Some(number) = self.proven_number(channel, header) else {
+        let Some(number) = self.verified_number(channel, header) else {
             self.counts.wrong_token += 1;
-            return Err(Taken::WrongToken);
+            return Err(ShareOutcome::WrongToken);
         };
         if header.threshold < self.floor || usize::from(header.threshold) > self.members.len() {
             self.counts.forbidden += 1;
-            return Err(Taken::Known);
+            return Err(ShareOutcome::Processed);
         }
         let is_outside = number < self.verified.oldest();
         if !is_outside && !self.reassembly.note(channel, number, now) {
             self.counts.duplicate += 1;
-            return Err(Taken::Known);
+            return Err(ShareOutcome::Processed);
         }
         if is_outside {
             self.counts.outside += 1;
-            return Err(Taken::Known);
+            return Err(ShareOutcome::Processed);
         }
         self.received[channel].datagrams += 1;
         self.received[channel].bytes += datagram.len() as u64;
         Ok(Arrival { channel, number, header, share, now })
     }
 
-    /// The number of the symbol that a header is of, if its token is right: the peer has sent a share
-    /// of that number on this channel.
-    fn proven_number(&mut self, channel: usize, header: Header) -> Option<u64> {
-        let number = nearest(self.verified.highest(), header.sequence);
+    /// The number of the symbol, if the header's token is right: then the peer has sent a share of
+    /// this number on this channel.
+    fn verified_number(&mut self, channel: usize, header: Header) -> Option<u64> {
+        let number = expand_sequence(self.verified.highest(), header.sequence);
         let is_right = self.members.contains(channel)
             && self.tokens.token(channel, header.first(), number) == header.token;
         is_right.then_some(number)
     }
 }
 
-impl Controls {
-    fn keep(&mut self, early: Early) {
-        if self.early.len() >= EARLY {
+impl ControlShares {
+    fn keep(&mut self, early: EarlyShare) {
+        if self.early.len() >= MAX_EARLY_SHARES {
             self.early.pop_front();
         }
         self.early.push_back(early);
     }
 
-    fn take(&mut self, number: u64) -> Option<Early> {
+    fn take(&mut self, number: u64) -> Option<EarlyShare> {
         let place = self.early.iter().position(|early| early.share.number == number)?;
         self.early.remove(place)
     }

@@ -1,54 +1,54 @@
 //! The datagrams that wait to be sent on one channel.
 //!
-//! They lie back to back in one buffer, as the kernel wants them: it cuts a run of datagrams of one
-//! length itself (`UDP_SEGMENT`, GSO), the last of which may be shorter. A share is written here
-//! once, and sent from here.
+//! They are stored back to back in one buffer, as generic segmentation offload needs them (GSO,
+//! `UDP_SEGMENT`): the kernel splits a run of datagrams of one length, the last of which may be
+//! shorter. A share is written here once, and sent from here.
 
 use zeroize::Zeroizing;
 
-/// How many datagrams a run has at most. Linux takes no more.
+/// The maximum number of datagrams in a run. Linux accepts no more.
 const MAX_SEGMENTS: usize = 64;
 
-/// How many bytes a run has at most: the longest UDP datagram of IPv4.
+/// The maximum length of a run in bytes: the longest UDP datagram of IPv4.
 const MAX_RUN_LEN: usize = 65_507;
 
-/// A batch is full from this many bytes on: four runs of the longest.
+/// A batch is full at this number of bytes: four runs of the maximum length.
 const FULL_LEN: usize = 1 << 18;
 
-/// A batch is full from this many runs on, which is where every datagram has another length.
+/// A batch is full at this number of runs, if datagrams have many different lengths.
 const FULL_RUNS: usize = 1 << 10;
 
-/// Datagrams that wait on one channel. Its memory stays its own when it is cleared, is bounded if
-/// nobody reserves in a batch that [is full](Self::is_full), and is wiped in the end.
+/// Datagrams that wait to be sent on one channel. Its memory is kept when it is cleared, is bounded
+/// if nothing is reserved in a batch that [is full](Self::is_full), and is wiped on drop.
 pub struct Batch {
-    /// Never shortened, so that what is reserved need not be filled with zeros each time.
+    /// Never shortened, so that reserved bytes are not zeroed each time.
     bytes: Zeroizing<Vec<u8>>,
-    /// How many of the bytes are datagrams.
+    /// The number of bytes that are datagrams.
     used: usize,
     runs: Vec<Run>,
 }
 
-/// Datagrams that are sent in one go.
+/// Datagrams of one length, sent as one message with GSO.
 #[derive(Clone, Copy)]
 struct Run {
     start: usize,
     len: usize,
-    /// How long each datagram is but the last.
+    /// The length of each datagram except the last.
     segment: usize,
 }
 
 impl Default for Batch {
     fn default() -> Self {
-        // As much as it ever takes: memory that grows leaves copies behind. The system gives it when it
-        // is first written to.
+        // Its maximum: memory that grows leaves copies behind. The system allocates pages when they
+        // are first written.
         let bytes = Zeroizing::new(Vec::with_capacity(FULL_LEN + MAX_RUN_LEN));
         Self { bytes, used: 0, runs: Vec::new() }
     }
 }
 
 impl Batch {
-    /// Adds a datagram of `len` bytes, which the caller fills. They hold anything before. Nothing is
-    /// added if `len` is 0.
+    /// Adds a datagram of `len` bytes, which the caller must fill: their initial content is
+    /// unspecified. Nothing is added if `len` is 0.
     pub fn reserve(&mut self, len: usize) -> &mut [u8] {
         let start = self.used;
         self.used += len;
@@ -63,7 +63,7 @@ impl Batch {
         &mut self.bytes[start..self.used]
     }
 
-    /// Takes back the datagram that was reserved last.
+    /// Removes the datagram that was reserved last.
     pub fn withdraw(&mut self) {
         if let Some(run) = self.runs.last_mut() {
             let len = (run.len - 1) % run.segment + 1;
@@ -85,19 +85,19 @@ impl Batch {
         self.used == 0
     }
 
-    /// Whether it is time to send: nothing more should be reserved.
+    /// Whether it is full: nothing more should be reserved before it is sent.
     pub fn is_full(&self) -> bool {
         self.used >= FULL_LEN || self.runs.len() >= FULL_RUNS
     }
 
-    /// The datagrams in their order, as runs: the bytes, and the length of each datagram but the
-    /// last, which may be shorter. A run has at most 64 datagrams, and 65,507 bytes unless it is one
+    /// The datagrams in order, as runs: the bytes, and the length of each datagram except the last,
+    /// which may be shorter. A run has at most 64 datagrams and 65,507 bytes, unless it is a single
     /// longer datagram.
     pub fn runs(&self) -> impl Iterator<Item = (&[u8], usize)> {
         self.runs.iter().map(|run| (&self.bytes[run.start..run.start + run.len], run.segment))
     }
 
-    /// Forgets all datagrams.
+    /// Removes all datagrams.
     pub fn clear(&mut self) {
         self.used = 0;
         self.runs.clear();
@@ -105,7 +105,7 @@ impl Batch {
 }
 
 impl Run {
-    /// Whether a datagram of this length can be its next.
+    /// Whether a datagram of this length can be appended.
     fn takes(&self, len: usize) -> bool {
         let is_open = self.len.is_multiple_of(self.segment);
         is_open

@@ -1,44 +1,44 @@
-//! The best schedule for what the channels are like now.
+//! The optimal schedule for the current channels.
 
 use model::{
     Averages, Channel, ChannelSet, Need, Objective, PlanError, Schedule, Subset, Threshold,
 };
 use thiserror::Error;
 
-/// What a tunnel is for: the two dials, and what its schedule makes best.
+/// The goal of a plan: kappa, mu, and what the schedule minimises.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Aim {
+pub struct PlanGoal {
     /// The mean threshold.
     pub kappa: f64,
     /// The mean multiplicity.
     pub mu: f64,
-    /// What is made best at full rate; what is left open by it is decided by risk, loss and delay in
-    /// this order.
+    /// What is optimised at full rate. Ties are decided by risk, loss and delay, in this order.
     pub objective: Objective,
-    /// The privacy floor: the least threshold of any symbol.
+    /// The privacy floor: the minimum threshold of any symbol.
     pub floor: u8,
-    /// Whether packets will wait for those of their flow that were sent before. Then channels that
-    /// others would have to wait for too long are left out, where that costs nothing but rate.
+    /// Whether packets are kept in order. If they are, channels that are much slower than others
+    /// are left out, where this costs nothing but rate.
     pub keeps_order: bool,
 }
 
-/// Delays that differ by less, in ms, go together whatever their ratio: what TCP allows itself for
-/// superpackets bridges it. Over two channels of 50 Mbit/s with delays of 0.1 and 2.5 ms, one connection
-/// (BBR) gets 93 Mbit/s, and 45 if only one of them is used; with 0.1 and 4.7 ms at 300 Mbit/s, 557.
-const SAME_DELAY_MS: f64 = 5.0;
+/// Delays that differ by less, in ms, are similar whatever their ratio: TCP's allowance for
+/// superpackets bridges the difference. Over two channels of 50 Mbit/s with delays of 0.1 and 2.5
+/// ms, one connection (BBR) gets 93 Mbit/s, and 45 if only one of them is used; with 0.1 and 4.7 ms
+/// at 300 Mbit/s, 557.
+const SIMILAR_DELAY_MS: f64 = 5.0;
 
-/// A schedule, and what it promises.
+/// A schedule and its averages.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The schedule, over channels that are up.
     pub schedule: Schedule,
-    /// What the model says of it.
+    /// The model's averages for it.
     pub averages: Averages,
 }
 
-/// There is no plan.
+/// Why there is no plan.
 #[derive(Clone, Debug, PartialEq, Error)]
-pub enum NoPlan {
+pub enum PlanningError {
     /// Fewer channels are up than the privacy floor.
     #[error("{up} channels are up, and the privacy floor is {floor}")]
     BelowFloor {
@@ -47,69 +47,71 @@ pub enum NoPlan {
         /// The floor.
         floor: usize,
     },
-    /// The model has none.
+    /// The model has no plan.
     #[error(transparent)]
     Model(#[from] PlanError),
 }
 
-impl Aim {
-    /// The best schedule at full rate over those of `channels` that are up. Where fewer are up than
-    /// kappa and mu need, they are lowered as far as they must; the floor is not.
+impl PlanGoal {
+    /// The best schedule at full rate over those of `channels` that are up. If fewer are up than
+    /// kappa and mu need, kappa and mu are lowered as far as necessary, but not below the floor.
     ///
     /// # Errors
     /// If fewer are up than the floor.
     ///
     /// # Panics
     /// If there are more than [`model::MAX_CHANNELS`] channels.
-    pub fn plan(&self, channels: &[Channel], up: Subset) -> Result<Plan, NoPlan> {
+    pub fn plan(&self, channels: &[Channel], up: Subset) -> Result<Plan, PlanningError> {
         let up: Subset = up.iter().filter(|channel| *channel < channels.len()).collect();
         let floor = usize::from(self.floor).max(1);
         if up.len() < floor {
-            return Err(NoPlan::BelowFloor { up: up.len(), floor });
+            return Err(PlanningError::BelowFloor { up: up.len(), floor });
         }
         let plan = self.plan_over(channels, up)?;
-        let better = self.company(channels, up).and_then(|company| {
-            let better = self.plan_over(channels, company).ok()?;
-            let is_as_good = self.cost(&better.averages) <= self.cost(&plan.averages) + SAME_COST;
+        let better = self.delay_group(channels, up).and_then(|delay_group| {
+            let better = self.plan_over(channels, delay_group).ok()?;
+            let is_as_good =
+                self.cost(&better.averages) <= self.cost(&plan.averages) + COST_TOLERANCE;
             is_as_good.then_some(better)
         });
         Ok(better.unwrap_or(plan))
     }
 
-    /// The same where the ends have agreed on a privacy floor, which may be above this end's own: the
-    /// dials are not below it then.
+    /// The same with the privacy floor on which the ends agreed, which may be above this end's own.
+    /// kappa and mu are raised to it.
     #[must_use]
-    pub fn agreed(self, floor: u8) -> Self {
+    pub fn with_floor(self, floor: u8) -> Self {
         let kappa = self.kappa.max(floor.into());
         Self { floor, kappa, mu: self.mu.max(kappa), ..self }
     }
 
-    /// The channels whose delays go together best, if those are not all: none takes more than twice as
-    /// long as the fastest, or some milliseconds longer, and of such companies they carry the most.
+    /// The group of channels with similar delays that has the highest rate, unless it includes all
+    /// channels: no delay in a group is more than twice that of its fastest channel, or more than
+    /// some milliseconds longer.
     ///
-    /// A flow that is kept in order takes as long as the slowest of its channels. TCP takes the
-    /// least round trip that it has seen for the path's own, and BBR keeps no more under way than
-    /// twice what fits into that: if packets that wait take more than twice as long, it sends ever
-    /// less. A slow channel so costs more than it carries.
-    fn company(&self, channels: &[Channel], up: Subset) -> Option<Subset> {
+    /// A flow that is kept in order has the delay of its slowest channel. TCP assumes the lowest
+    /// round trip that it has measured, and BBR keeps no more in flight than twice what fits into
+    /// it: if packets in order take more than twice as long, BBR slows down without end. So a slow
+    /// channel costs more than it carries.
+    fn delay_group(&self, channels: &[Channel], up: Subset) -> Option<Subset> {
         if !self.keeps_order {
             return None;
         }
         let delay = |channel: usize| channels[channel].delay_ms();
-        let companies = up.iter().map(|fastest| {
-            let most = delay(fastest) + delay(fastest).max(SAME_DELAY_MS);
-            let goes_along = |other: &usize| (delay(fastest)..=most).contains(&delay(*other));
-            up.iter().filter(goes_along).collect::<Subset>()
+        let delay_groups = up.iter().map(|fastest| {
+            let most = delay(fastest) + delay(fastest).max(SIMILAR_DELAY_MS);
+            let is_similar = |other: &usize| (delay(fastest)..=most).contains(&delay(*other));
+            up.iter().filter(is_similar).collect::<Subset>()
         });
-        let rated = companies.filter_map(|company| {
-            let set = set(channels, company);
-            Some((company, set.best_rate(self.mu)?))
+        let rated = delay_groups.filter_map(|delay_group| {
+            let set = set(channels, delay_group);
+            Some((delay_group, set.best_rate(self.mu)?))
         });
         let best = rated.max_by(|(_, one), (_, other)| one.total_cmp(other));
-        best.map(|(company, _)| company).filter(|company| *company != up)
+        best.map(|(delay_group, _)| delay_group).filter(|delay_group| *delay_group != up)
     }
 
-    /// What the objective makes small.
+    /// The value that the objective minimises.
     fn cost(&self, averages: &Averages) -> f64 {
         match self.objective {
             Objective::Risk => averages.risk,
@@ -120,11 +122,12 @@ impl Aim {
         }
     }
 
-    fn plan_over(&self, channels: &[Channel], these: Subset) -> Result<Plan, NoPlan> {
-        let places: Vec<usize> = these.iter().collect();
-        let set = set(channels, these);
+    fn plan_over(&self, channels: &[Channel], subset: Subset) -> Result<Plan, PlanningError> {
+        let places: Vec<usize> = subset.iter().collect();
+        let set = set(channels, subset);
         let need = self.need(places.len(), usize::from(self.floor).max(1));
-        // The objectives after the first are a matter of taste, and not worth having no plan for.
+        // The objectives after the first only break ties. If there is no plan with them, the first
+        // one is enough.
         let plan = set.plan(&need).or_else(|_| {
             set.plan(&Need { objectives: need.objectives[..1].to_vec(), ..need.clone() })
         })?;
@@ -154,12 +157,12 @@ impl Aim {
     }
 }
 
-/// Costs that differ by less are the same.
-const SAME_COST: f64 = 1e-9;
+/// Costs that differ by less are equal.
+const COST_TOLERANCE: f64 = 1e-9;
 
-/// Some of the channels, as a set of their own.
-fn set(channels: &[Channel], these: Subset) -> ChannelSet {
-    ChannelSet::new(these.iter().map(|channel| channels[channel]).collect())
+/// A subset of the channels, as a set of its own.
+fn set(channels: &[Channel], subset: Subset) -> ChannelSet {
+    ChannelSet::new(subset.iter().map(|channel| channels[channel]).collect())
         .expect("at least one channel, and not too many")
 }
 
@@ -172,13 +175,13 @@ mod tests {
         [5.0, 20.0, 60.0, 65.0, 100.0].map(channel).to_vec()
     }
 
-    fn aim(kappa: f64, mu: f64, floor: u8) -> Aim {
-        Aim { kappa, mu, objective: Objective::Risk, floor, keeps_order: true }
+    fn goal(kappa: f64, mu: f64, floor: u8) -> PlanGoal {
+        PlanGoal { kappa, mu, objective: Objective::Risk, floor, keeps_order: true }
     }
 
     #[test]
     fn with_all_channels_it_is_the_models_plan() {
-        let plan = aim(2.0, 3.0, 2).plan(&channels(), Subset::first(5)).unwrap();
+        let plan = goal(2.0, 3.0, 2).plan(&channels(), Subset::first(5)).unwrap();
         let set = ChannelSet::new(channels()).unwrap();
         assert!((plan.averages.rate - set.best_rate(3.0).unwrap()).abs() < 1e-9);
         assert!((plan.averages.kappa - 2.0).abs() < 1e-9 && (plan.averages.mu - 3.0).abs() < 1e-9);
@@ -188,7 +191,7 @@ mod tests {
     #[test]
     fn channels_that_are_down_have_no_share() {
         let up = Subset::first(5).iter().filter(|channel| *channel != 2).collect();
-        let plan = aim(2.0, 3.0, 2).plan(&channels(), up).unwrap();
+        let plan = goal(2.0, 3.0, 2).plan(&channels(), up).unwrap();
         assert!(plan.schedule.use_of(2).abs() < 1e-12);
         assert!((plan.averages.mu - 3.0).abs() < 1e-9);
     }
@@ -196,17 +199,17 @@ mod tests {
     #[test]
     fn dials_give_way_to_what_is_up_and_the_floor_does_not() {
         let up: Subset = [1, 4].into_iter().collect();
-        let plan = aim(2.5, 4.0, 2).plan(&channels(), up).unwrap();
+        let plan = goal(2.5, 4.0, 2).plan(&channels(), up).unwrap();
         assert!((plan.averages.kappa - 2.0).abs() < 1e-9 && (plan.averages.mu - 2.0).abs() < 1e-9);
-        let refused = aim(2.5, 4.0, 2).plan(&channels(), Subset::first(1));
-        assert_eq!(refused.unwrap_err(), NoPlan::BelowFloor { up: 1, floor: 2 });
+        let refused = goal(2.5, 4.0, 2).plan(&channels(), Subset::first(1));
+        assert_eq!(refused.unwrap_err(), PlanningError::BelowFloor { up: 1, floor: 2 });
     }
 
     #[test]
     fn dials_are_not_below_a_floor_that_was_agreed() {
-        let dials = |aim: Aim| (aim.kappa, aim.mu, aim.floor);
-        assert_eq!(dials(aim(1.5, 1.5, 1).agreed(2)), (2.0, 2.0, 2));
-        assert_eq!(dials(aim(2.5, 3.0, 2).agreed(2)), (2.5, 3.0, 2));
+        let means = |goal: PlanGoal| (goal.kappa, goal.mu, goal.floor);
+        assert_eq!(means(goal(1.5, 1.5, 1).with_floor(2)), (2.0, 2.0, 2));
+        assert_eq!(means(goal(2.5, 3.0, 2).with_floor(2)), (2.5, 3.0, 2));
     }
 
     #[test]
@@ -215,26 +218,27 @@ mod tests {
             let channel = |i: usize| Channel::new(risks[i], 0.0, delays[i], rates[i]).unwrap();
             [channel(0), channel(1)]
         };
-        let used = |aim: Aim, channels: &[Channel]| {
-            let plan = aim.plan(channels, Subset::first(2)).unwrap();
+        let used = |goal: PlanGoal, channels: &[Channel]| {
+            let plan = goal.plan(channels, Subset::first(2)).unwrap();
             [0, 1].map(|channel| plan.schedule.use_of(channel) > 0.0)
         };
         let same = [0.1, 0.1];
         let fibre_and_mobile = pair([5.0, 40.0], [300.0, 30.0], same);
-        assert_eq!(used(aim(1.0, 1.0, 1), &fibre_and_mobile), [true, false]);
-        let unordered = Aim { keeps_order: false, ..aim(1.0, 1.0, 1) };
+        assert_eq!(used(goal(1.0, 1.0, 1), &fibre_and_mobile), [true, false]);
+        let unordered = PlanGoal { keeps_order: false, ..goal(1.0, 1.0, 1) };
         assert_eq!(used(unordered, &fibre_and_mobile), [true, true]);
         // The slow one carries more.
-        assert_eq!(used(aim(1.0, 1.0, 1), &pair([5.0, 40.0], [30.0, 300.0], same)), [false, true]);
+        assert_eq!(used(goal(1.0, 1.0, 1), &pair([5.0, 40.0], [30.0, 300.0], same)), [false, true]);
         // Twice as long is not too long.
-        assert_eq!(used(aim(1.0, 1.0, 1), &pair([20.0, 40.0], [50.0, 50.0], same)), [true, true]);
-        // Nor are some milliseconds, of which most may be a full packet's sending on a slow channel.
-        assert_eq!(used(aim(1.0, 1.0, 1), &pair([0.2, 5.1], [50.0, 20.0], same)), [true, true]);
-        assert_eq!(used(aim(1.0, 1.0, 1), &pair([0.2, 5.3], [50.0, 20.0], same)), [true, false]);
+        assert_eq!(used(goal(1.0, 1.0, 1), &pair([20.0, 40.0], [50.0, 50.0], same)), [true, true]);
+        // Nor are some milliseconds, of which most may be a full packet's sending on a slow
+        // channel.
+        assert_eq!(used(goal(1.0, 1.0, 1), &pair([0.2, 5.1], [50.0, 20.0], same)), [true, true]);
+        assert_eq!(used(goal(1.0, 1.0, 1), &pair([0.2, 5.3], [50.0, 20.0], same)), [true, false]);
         // Both are needed.
-        assert_eq!(used(aim(2.0, 2.0, 2), &fibre_and_mobile), [true, true]);
+        assert_eq!(used(goal(2.0, 2.0, 2), &fibre_and_mobile), [true, true]);
         // It would be less private.
         let watched = pair([5.0, 40.0], [300.0, 30.0], [0.5, 0.1]);
-        assert_eq!(used(aim(1.0, 1.0, 1), &watched), [true, true]);
+        assert_eq!(used(goal(1.0, 1.0, 1), &watched), [true, true]);
     }
 }

@@ -1,9 +1,9 @@
-//! Which threshold (k, M) each symbol is sent with.
+//! Schedulers, which choose the threshold (k, M) of each symbol.
 
 mod dynamic;
 mod planned;
 mod scheduler;
 
-pub use dynamic::{Dynamic, MeansError};
-pub use planned::Planned;
+pub use dynamic::{DynamicScheduler, MeanThresholdError};
+pub use planned::PlannedScheduler;
 pub use scheduler::{Readiness, Scheduler};

@@ -1,4 +1,5 @@
-//! The thread that plans: the best schedule for what the channels are like now, beside the fast path.
+//! The planning thread: computes the optimal schedule for the current channels, outside the fast
+//! path.
 
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex};
@@ -9,95 +10,97 @@ use tracing::{info, warn};
 
 use super::sending::Command;
 use super::shared::lock;
-use super::wake::Wake;
-use crate::config::Choice;
-use crate::endpoint::common::Situation;
-use crate::endpoint::outbound::{Means, Order};
-use crate::send::plan::{Aim, NoPlan, Plan};
-use crate::send::schedule::{Dynamic, Planned, Scheduler};
+use super::waker::Waker;
+use crate::config::SchedulerKind;
+use crate::endpoint::outbound::{SenderConfig, SenderUpdate};
+use crate::endpoint::shared_state::ChannelSnapshot;
+use crate::send::plan::{Plan, PlanGoal, PlanningError};
+use crate::send::schedule::{DynamicScheduler, PlannedScheduler, Scheduler};
 use crate::wire::keys::Keys;
 
-/// A plan is told of again when its rate is so many times as high or low: rates that are learnt change
-/// with each probe.
-const TOLD_AGAIN: f64 = 2.0;
+/// A plan is logged again when its rate has changed by this factor: learnt rates change with each
+/// probe.
+const LOG_RATE_FACTOR: f64 = 2.0;
 
-/// By how much a plan's kappa may be below what was asked for, as it is rounded.
-const ROUNDED: f64 = 1e-6;
+/// The rounding error of a plan's kappa.
+const KAPPA_TOLERANCE: f64 = 1e-6;
 
-/// What a plan is wanted for.
+/// A request for a plan.
 pub(super) struct Request {
-    /// The keys of an association that begins.
-    pub(super) begins: Option<Keys>,
-    pub(super) situation: Situation,
+    /// The keys of a new association.
+    pub(super) keys: Option<Keys>,
+    pub(super) snapshot: ChannelSnapshot,
 }
 
-/// What the thread works with.
-pub(super) struct Planning {
-    pub(super) aim: Aim,
-    pub(super) choice: Choice,
+/// The state of the thread.
+pub(super) struct PlanningThread {
+    pub(super) goal: PlanGoal,
+    pub(super) choice: SchedulerKind,
     pub(super) rng: Rng,
-    pub(super) means: Means,
+    pub(super) sender_config: SenderConfig,
     pub(super) requests: Receiver<Request>,
     pub(super) sending: Sender<Command>,
-    pub(super) wake_sending: Wake,
-    /// What the model says of the plan in force.
+    pub(super) sending_waker: Waker,
+    /// The model's averages of the current plan.
     pub(super) predicted: Arc<Mutex<Option<Averages>>>,
 }
 
-impl Planning {
-    /// Plans until nobody asks any more.
+impl PlanningThread {
+    /// Handles requests until the channel is closed.
     pub(super) fn run(self) {
-        let mut aim = self.aim;
-        let mut told = None;
+        let mut goal = self.goal;
+        let mut logged = None;
         while let Ok(mut request) = self.requests.recv() {
-            // Only the last situation counts.
+            // Only the latest snapshot counts.
             while let Ok(later) = self.requests.try_recv() {
-                let begins = later.begins.or(request.begins);
-                request = Request { begins, situation: later.situation };
+                let keys = later.keys.or(request.keys);
+                request = Request { keys, snapshot: later.snapshot };
             }
-            if let Some(keys) = &request.begins {
-                aim = self.aim.agreed(keys.floor);
+            if let Some(keys) = &request.keys {
+                goal = self.goal.with_floor(keys.floor);
             }
-            let planned = aim.plan(&request.situation.channels, request.situation.up);
+            let planned = goal.plan(&request.snapshot.channels, request.snapshot.up);
             *lock(&self.predicted) = planned.as_ref().ok().map(|plan| plan.averages);
-            match self.order(aim, request, planned, &mut told) {
-                Ok(order) => {
-                    // Whoever does not listen any more needs no orders.
-                    let _ = self.sending.send(Command::Order(order));
-                    self.wake_sending.wake();
+            match self.update(goal, request, planned, &mut logged) {
+                Ok(update) => {
+                    // If nobody receives, the tunnel stops.
+                    let _ = self.sending.send(Command::Update(update));
+                    self.sending_waker.wake();
                 }
                 Err(what) => warn!("{what}"),
             }
         }
     }
 
-    fn order(
+    fn update(
         &self,
-        aim: Aim,
+        goal: PlanGoal,
         request: Request,
-        planned: Result<Plan, NoPlan>,
-        told: &mut Option<(Subset, f64)>,
-    ) -> Result<Order, String> {
-        let up = request.situation.up;
+        planned: Result<Plan, PlanningError>,
+        logged: &mut Option<(Subset, f64)>,
+    ) -> Result<SenderUpdate, String> {
+        let up = request.snapshot.up;
         let plan = match planned {
             Ok(plan) => plan,
-            Err(error) if request.begins.is_none() => {
+            Err(error) if request.keys.is_none() => {
                 warn!("nothing is sent: {error}");
-                return Ok(Order::Hold);
+                return Ok(SenderUpdate::Hold);
             }
             Err(error) => return Err(error.to_string()),
         };
-        tell(aim, &request, &plan.averages, told);
-        let scheduler = self.scheduler(aim, &plan, &request.situation.channels)?;
-        let Some(keys) = request.begins else { return Ok(Order::Schedule { scheduler, up }) };
+        log(goal, &request, &plan.averages, logged);
+        let scheduler = self.scheduler(goal, &plan, &request.snapshot.channels)?;
+        let Some(keys) = request.keys else { return Ok(SenderUpdate::Schedule { scheduler, up }) };
         let generator = self.rng.generator().map_err(|error| error.to_string())?;
-        let sender = self.means.sender(&keys, scheduler, generator);
-        sender.map(|sender| Order::Associate(Box::new(sender))).map_err(|error| error.to_string())
+        let sender = self.sender_config.sender(&keys, scheduler, generator);
+        sender
+            .map(|sender| SenderUpdate::Associate(Box::new(sender)))
+            .map_err(|error| error.to_string())
     }
 
     fn scheduler(
         &self,
-        aim: Aim,
+        goal: PlanGoal,
         plan: &Plan,
         channels: &[Channel],
     ) -> Result<Box<dyn Scheduler>, String> {
@@ -105,28 +108,29 @@ impl Planning {
         let random = generator.array().map_err(|error| error.to_string())?;
         let random = u64::from_le_bytes(random);
         match self.choice {
-            Choice::Planned => {
-                Ok(Box::new(Planned::new(&plan.schedule, channels).starting_at(random)))
-            }
-            Choice::Dynamic => {
-                let dynamic = Dynamic::new(aim.kappa, aim.mu).map_err(|error| error.to_string())?;
-                Ok(Box::new(dynamic.starting_at(random)))
+            SchedulerKind::Planned => Ok(Box::new(
+                PlannedScheduler::new(&plan.schedule, channels).with_random_start(random),
+            )),
+            SchedulerKind::Dynamic => {
+                let dynamic = DynamicScheduler::new(goal.kappa, goal.mu)
+                    .map_err(|error| error.to_string())?;
+                Ok(Box::new(dynamic.with_random_start(random)))
             }
         }
     }
 }
 
-/// Logs what a plan promises, unless it was told of one that is much the same.
-fn tell(aim: Aim, request: &Request, averages: &Averages, told: &mut Option<(Subset, f64)>) {
-    let Situation { channels, up } = &request.situation;
-    let is_told = told.is_some_and(|(told, rate)| {
+/// Logs a plan's averages, unless a similar plan was logged last.
+fn log(goal: PlanGoal, request: &Request, averages: &Averages, logged: &mut Option<(Subset, f64)>) {
+    let ChannelSnapshot { channels, up } = &request.snapshot;
+    let is_logged = logged.is_some_and(|(logged, rate)| {
         let times = averages.rate / rate;
-        told == *up && (1.0 / TOLD_AGAIN..TOLD_AGAIN).contains(&times)
+        logged == *up && (1.0 / LOG_RATE_FACTOR..LOG_RATE_FACTOR).contains(&times)
     });
-    if is_told && request.begins.is_none() {
+    if is_logged && request.keys.is_none() {
         return;
     }
-    *told = Some((*up, averages.rate));
+    *logged = Some((*up, averages.rate));
     let has_risks = channels.iter().any(|channel| channel.risk() > 0.0);
     let risk = if has_risks { format!("risk {:.3}, ", averages.risk) } else { String::new() };
     let line = format!(
@@ -137,8 +141,8 @@ fn tell(aim: Aim, request: &Request, averages: &Averages, told: &mut Option<(Sub
         averages.delay_ms,
         averages.rate
     );
-    if averages.kappa < aim.kappa - ROUNDED {
-        let (up, all, kappa) = (up.len(), channels.len(), aim.kappa);
+    if averages.kappa < goal.kappa - KAPPA_TOLERANCE {
+        let (up, all, kappa) = (up.len(), channels.len(), goal.kappa);
         warn!("{line}: only {up} of {all} channels are up, too few for kappa = {kappa}");
     } else {
         info!("{line}");

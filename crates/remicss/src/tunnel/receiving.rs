@@ -1,5 +1,5 @@
-//! The thread that receives: shares from the channels, packets to the device. It also does what the
-//! handshake needs.
+//! The receiving thread: shares from the channels, packets to the device. It also runs the
+//! handshake.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -19,90 +19,90 @@ use zeroize::Zeroizing;
 use super::planning::Request;
 use super::sending::Command;
 use super::shared::{Clock, lock};
-use super::wake::Wake;
-use crate::control::strangers::Strange;
-use crate::endpoint::common::Common;
-use crate::endpoint::event::{Event, Packets};
+use super::waker::Waker;
+use crate::control::unverified::UnverifiedCounts;
+use crate::endpoint::event::{Event, PacketSink};
 use crate::endpoint::inbound::Inbound;
-use crate::endpoint::outbound::Order;
-use crate::recv::receiver::{Counts, Received};
-use crate::tunnel::sources::Sources;
+use crate::endpoint::outbound::SenderUpdate;
+use crate::endpoint::shared_state::SharedState;
+use crate::recv::receiver::{ChannelCounts, ReceiverCounts};
+use crate::tunnel::allowed_sources::AllowedSources;
 use crate::tunnel::udp::{Channel, Inbox};
-use crate::wire::control::State;
+use crate::wire::control::ChannelState;
 use crate::wire::datagram::Kind;
 use crate::wire::keys::Keys;
 
-/// How often a channel that has more is read before the others have their turn.
-const TURNS: usize = 4;
+/// The maximum number of reads of a channel before the others are read.
+const MAX_READS: usize = 4;
 
-/// What the thread works with.
-pub(super) struct Receiving {
+/// The state of the thread.
+pub(super) struct ReceivingThread {
     pub(super) device: Arc<Device>,
     pub(super) channels: Vec<Channel>,
     pub(super) inbound: Inbound,
-    pub(super) wake: Wake,
+    pub(super) waker: Waker,
     pub(super) clock: Clock,
-    pub(super) common: Arc<Mutex<Common>>,
+    pub(super) shared: Arc<Mutex<SharedState>>,
     pub(super) counts: Arc<Mutex<ReceivingCounts>>,
     pub(super) sending: Sender<Command>,
-    pub(super) wake_sending: Wake,
+    pub(super) sending_waker: Waker,
     pub(super) planning: Sender<Request>,
-    /// The tunnel's MTU, and what is added to a packet to be a datagram.
+    /// The tunnel's MTU, and the overhead of a datagram over its packet.
     pub(super) mtu: usize,
     pub(super) overhead: usize,
     /// The channels' risks.
     pub(super) risks: Vec<f64>,
-    /// What the peer's packets may have as their source.
-    pub(super) sources: Sources,
+    /// The source addresses that the peer may use.
+    pub(super) sources: AllowedSources,
     pub(super) stops: Arc<AtomicBool>,
 }
 
-/// What the thread has done.
+/// Counts of the thread.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReceivingCounts {
-    /// Of the association of now.
-    pub(super) receiver: Counts,
+    /// Of the current association.
+    pub(super) receiver: ReceiverCounts,
     /// The highest number of a symbol that has verified.
     pub(super) highest: u64,
-    /// And of each of its channels.
-    pub(super) channels: Vec<Received>,
-    /// Where the peer is on each channel, if there is one.
+    /// Of each of its channels.
+    pub(super) channels: Vec<ChannelCounts>,
+    /// The peer's address on each channel, if there is a peer.
     pub(super) peers: Vec<SocketAddr>,
-    /// What strangers have sent to each channel, since the beginning.
-    pub(super) strangers: Vec<Strange>,
-    /// Packets that were not passed on, as they were none.
+    /// Counts of datagrams that were not from the peer, for each channel since the start.
+    pub(super) unverified: Vec<UnverifiedCounts>,
+    /// Malformed packets.
     pub(super) malformed: u64,
-    /// Packets that were not passed on, as the peer may not send in the name of their source.
+    /// Packets whose source address the peer may not use.
     pub(super) not_allowed: u64,
-    /// Packets that the device did not take.
+    /// Packets that the device refused.
     pub(super) refused: u64,
     /// Whether there is an association.
     pub(super) is_associated: bool,
 }
 
-impl Receiving {
-    /// Receives until it is told to stop.
+impl ReceivingThread {
+    /// Receives until it is stopped.
     pub(super) fn run(mut self) {
         let mut inbox = Inbox::new();
-        let mut arena = Arena::new(self.sources.clone());
+        let mut arena = PacketBuffer::new(self.sources.clone());
         let mut merges_udp = self.device.cuts_udp();
         while !self.stops.load(Ordering::Relaxed) {
             let now = self.clock.now();
-            let patience = self.inbound.poll_timeout().map(|at| at.saturating_sub(now));
+            let timeout = self.inbound.poll_timeout().map(|at| at.saturating_sub(now));
             let sources: Vec<BorrowedFd<'_>> = self.channels.iter().map(AsFd::as_fd).collect();
-            let ready = self.wake.wait(&sources, patience);
+            let ready = self.waker.wait(&sources, timeout);
             for channel in (0..ready.len()).filter(|channel| ready[*channel]) {
                 self.receive(channel, &mut inbox, &mut arena);
             }
-            self.tend(&mut arena);
+            self.handle_timeout(&mut arena);
             arena.write(&self.device, &mut merges_udp, &self.counts);
-            arena.foreign.tell(self.clock.now());
+            arena.foreign.log(self.clock.now());
         }
     }
 
-    /// Takes what has come on a channel.
-    fn receive(&mut self, channel: usize, inbox: &mut Inbox, arena: &mut Arena) {
-        for _ in 0..TURNS {
+    /// Reads the datagrams of a channel.
+    fn receive(&mut self, channel: usize, inbox: &mut Inbox, arena: &mut PacketBuffer) {
+        for _ in 0..MAX_READS {
             let more = match inbox.receive(&self.channels[channel]) {
                 Ok(more) => more,
                 Err(error) => {
@@ -120,35 +120,35 @@ impl Receiving {
         }
     }
 
-    /// Does what is due, and tells the others.
-    fn tend(&mut self, arena: &mut Arena) {
+    /// Does what is due, and informs the other threads.
+    fn handle_timeout(&mut self, arena: &mut PacketBuffer) {
         let now = self.clock.now();
-        let mut common = lock(&self.common);
-        let has_heard = self.inbound.tend(&mut common, now, arena);
-        let situation = has_heard.then(|| common.poll_situation(&self.risks, now)).flatten();
-        let changes = if has_heard { common.poll_changes(now) } else { Vec::new() };
-        drop(common);
+        let mut shared = lock(&self.shared);
+        let has_news = self.inbound.handle_timeout(&mut shared, now, arena);
+        let snapshot = has_news.then(|| shared.poll_snapshot(&self.risks, now)).flatten();
+        let changes = if has_news { shared.poll_changes(now) } else { Vec::new() };
+        drop(shared);
         while let Some((channel, to, bytes)) = self.inbound.poll_transmit(now) {
             if !self.channels[channel].send_one(&bytes, to) {
                 self.inbound.handle_refusal(channel, &bytes, now);
             }
         }
-        let mut begins = None;
+        let mut keys = None;
         while let Some(event) = self.inbound.poll_event() {
-            begins = self.follow(event).or(begins);
+            keys = self.handle_event(event).or(keys);
         }
         for change in changes {
             match change.now {
-                State::Up => info!("{change}"),
-                State::Down | State::Quarantine => warn!("{change}"),
+                ChannelState::Up => info!("{change}"),
+                ChannelState::Down | ChannelState::Quarantine => warn!("{change}"),
             }
         }
-        if let Some(situation) = situation {
-            // If the planner is gone, this thread is about to end, too.
-            let _ = self.planning.send(Request { begins, situation });
+        if let Some(snapshot) = snapshot {
+            // If the planner has ended, this thread is about to end, too.
+            let _ = self.planning.send(Request { keys, snapshot });
         }
         let mut counts = lock(&self.counts);
-        counts.strangers = self.inbound.strangers();
+        counts.unverified = self.inbound.unverified();
         counts.peers = self.inbound.peers();
         if let Some((receiver, channels)) = self.inbound.counts() {
             (counts.receiver, counts.channels) = (receiver, channels);
@@ -156,9 +156,9 @@ impl Receiving {
         }
     }
 
-    /// All channels carry datagrams of this length. The device's MTU is only ever lowered, since what
-    /// is under way may be as long as it was.
-    fn set_room(&mut self, datagram: usize) {
+    /// All channels carry datagrams of this length. The device's MTU is only lowered, since packets
+    /// in flight may have the old length.
+    fn set_max_datagram_len(&mut self, datagram: usize) {
         let mtu = datagram.saturating_sub(self.overhead);
         if mtu >= self.mtu {
             debug!("the channels carry datagrams of {datagram} bytes");
@@ -166,19 +166,19 @@ impl Receiving {
         }
         info!("the channels carry datagrams of {datagram} bytes: the tunnel's MTU is {mtu} now");
         self.mtu = mtu;
-        let _ = self.sending.send(Command::Room { datagram, mtu });
-        self.wake_sending.wake();
+        let _ = self.sending.send(Command::MaxDatagramLen { datagram, mtu });
+        self.sending_waker.wake();
         let mtu = u32::try_from(mtu).unwrap_or(u32::MAX);
         if let Err(error) = tun::interface::set_mtu(self.device.name(), mtu) {
             warn!("cannot set the MTU of {}: {error}", self.device.name());
         }
     }
 
-    /// Does what an event asks for. Returns the keys of an association that begins.
-    fn follow(&mut self, event: Event) -> Option<Keys> {
+    /// Handles an event. Returns the keys of a new association.
+    fn handle_event(&mut self, event: Event) -> Option<Keys> {
         match event {
             Event::Associated { keys, peers } => {
-                tell_members(keys.members, peers.len());
+                log_members(keys.members, peers.len());
                 lock(&self.counts).is_associated = true;
                 let _ = self.sending.send(Command::Peers(peers));
                 return Some(keys);
@@ -186,17 +186,17 @@ impl Receiving {
             Event::Moved { channel, to } => {
                 info!("channel {}: the peer is at {to} now", channel + 1);
                 let _ = self.sending.send(Command::Peer { channel, to });
-                self.wake_sending.wake();
+                self.sending_waker.wake();
             }
-            Event::NotMoved { channel, to, why } => {
-                warn!("channel {}: the peer's shares came from {to}, {why}", channel + 1);
+            Event::MoveRejected { channel, to, reason } => {
+                warn!("channel {}: the peer's shares came from {to}, {reason}", channel + 1);
             }
-            Event::Strangers(report) => warn!("{report}"),
-            Event::Room(datagram) => self.set_room(datagram),
+            Event::UnverifiedDatagrams(report) => warn!("{report}"),
+            Event::MaxDatagramLen(datagram) => self.set_max_datagram_len(datagram),
             Event::Gone => {
                 lock(&self.counts).is_associated = false;
-                let _ = self.sending.send(Command::Order(Order::Dissociate));
-                self.wake_sending.wake();
+                let _ = self.sending.send(Command::Update(SenderUpdate::Dissociate));
+                self.sending_waker.wake();
                 warn!("the peer does not answer");
             }
             Event::Failed(failure) => warn!("{failure}; trying again"),
@@ -209,11 +209,11 @@ impl Receiving {
     }
 }
 
-/// How often it is said that the peer sends in others' names.
-const TELL_EVERY: Duration = Duration::from_secs(60);
+/// The minimum interval of the warning about source addresses.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Says over which channels the ends are associated.
-fn tell_members(members: Subset, channels: usize) {
+/// Logs the members of an association.
+fn log_members(members: Subset, channels: usize) {
     let missing = (0..channels).filter(|channel| !members.contains(*channel));
     let missing: Vec<String> = missing.map(|channel| (channel + 1).to_string()).collect();
     if missing.is_empty() {
@@ -229,41 +229,41 @@ fn tell_members(members: Subset, channels: usize) {
     }
 }
 
-/// Packets that were received and not written yet.
-struct Arena {
+/// Received packets that are not written yet.
+struct PacketBuffer {
     bytes: Zeroizing<Vec<u8>>,
     packets: Vec<(Range<usize>, Checksum)>,
     malformed: u64,
-    sources: Sources,
-    foreign: Foreign,
+    sources: AllowedSources,
+    foreign: ForeignSources,
 }
 
-/// Packets that were dropped because of their source.
+/// Packets that were dropped because of their source address.
 #[derive(Default)]
-struct Foreign {
+struct ForeignSources {
     count: u64,
-    /// How many of them are in the counts, and how many have been told of, when.
+    /// How many of them are in the counts, and how many were logged, when.
     counted: u64,
-    told: u64,
-    told_at: Option<Duration>,
-    /// The source of the last.
+    logged: u64,
+    logged_at: Option<Duration>,
+    /// The source address of the last one.
     last: Option<IpAddr>,
 }
 
-impl Foreign {
-    fn tell(&mut self, now: Duration) {
-        let is_due = self.told_at.is_none_or(|at| now >= at.saturating_add(TELL_EVERY));
-        let (true, Some(last)) = (is_due && self.count > self.told, self.last) else { return };
+impl ForeignSources {
+    fn log(&mut self, now: Duration) {
+        let is_due = self.logged_at.is_none_or(|at| now >= at.saturating_add(LOG_INTERVAL));
+        let (true, Some(last)) = (is_due && self.count > self.logged, self.last) else { return };
         warn!(
             "dropped {} packets of the peer that were not from one of its addresses, the last from {last}: if \
              that is the peer's, or behind it, add its network to `allowed`, or to `routes`",
-            self.count - self.told
+            self.count - self.logged
         );
-        (self.told, self.told_at) = (self.count, Some(now));
+        (self.logged, self.logged_at) = (self.count, Some(now));
     }
 }
 
-impl Packets for Arena {
+impl PacketSink for PacketBuffer {
     fn take(&mut self, kind: Kind, packets: &[u8]) {
         let checksum = match kind {
             Kind::PartialPacket => Checksum::Partial,
@@ -286,18 +286,18 @@ impl Packets for Arena {
     }
 }
 
-impl Arena {
-    fn new(sources: Sources) -> Self {
+impl PacketBuffer {
+    fn new(sources: AllowedSources) -> Self {
         Self {
             bytes: Zeroizing::default(),
             packets: Vec::new(),
             malformed: 0,
             sources,
-            foreign: Foreign::default(),
+            foreign: ForeignSources::default(),
         }
     }
 
-    /// Writes all packets to the device, as few as they can be.
+    /// Writes all packets to the device, coalesced into superpackets.
     fn write(&mut self, device: &Device, merges_udp: &mut bool, counts: &Mutex<ReceivingCounts>) {
         let foreign = self.foreign.count - self.foreign.counted;
         if self.packets.is_empty() && self.malformed == 0 && foreign == 0 {

@@ -1,4 +1,4 @@
-//! The thread that sends: packets from the device, shares to the channels.
+//! The sending thread: packets from the device, shares to the channels.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -14,97 +14,97 @@ use tun::{Checksum, Device, LONGEST, Segments};
 use zeroize::Zeroizing;
 
 use super::shared::{Clock, lock};
-use super::wake::Wake;
-use crate::endpoint::common::Common;
-use crate::endpoint::outbound::{Order, Outbound};
+use super::waker::Waker;
+use crate::endpoint::outbound::{Outbound, SenderUpdate};
+use crate::endpoint::shared_state::SharedState;
 use crate::send::batch::Batch;
-use crate::send::queue::{self, Queue};
-use crate::send::sender::{Counts, NotSent};
+use crate::send::codel_queue::{self, CoDelQueue};
+use crate::send::sender::{SendError, SenderCounts};
 use crate::tunnel::udp::Channel;
 use crate::wire::datagram::Kind;
 
-/// What this thread is told.
+/// A command to this thread.
 pub(super) enum Command {
-    /// For the protocol.
-    Order(Order),
-    /// Where each channel leads.
+    /// For the sending half.
+    Update(SenderUpdate),
+    /// The peer's address on each channel.
     Peers(Vec<SocketAddr>),
-    /// Where a channel leads now.
+    /// The peer's new address on a channel.
     Peer { channel: usize, to: SocketAddr },
-    /// The longest datagram that all channels carry, and the longest packet of the device, in bytes.
-    Room { datagram: usize, mtu: usize },
+    /// The maximum length of a datagram on all channels, and the device's MTU, in bytes.
+    MaxDatagramLen { datagram: usize, mtu: usize },
     /// End.
     Stop,
 }
 
-/// How much longer than until its channels are ready a symbol waits, so that whole runs of datagrams
-/// leave at once. The sender makes up for it.
-const GATHER: Duration = Duration::from_micros(300);
+/// How much longer a symbol waits after its channels are ready, so that datagrams are sent in runs.
+/// The sender makes up for it.
+const GATHER_DELAY: Duration = Duration::from_micros(300);
 
-/// How often to look for an association while there is none. Orders wake the thread anyway.
-const UNASSOCIATED: Duration = Duration::from_millis(100);
+/// The poll interval without an association. Commands wake the thread anyway.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A batch with as many bytes is sent at once: two runs.
-const ENOUGH: usize = 128 << 10;
+/// A batch with this number of bytes is sent at once: two runs.
+const FLUSH_LEN: usize = 128 << 10;
 
-/// What the thread works with.
-pub(super) struct Sending {
+/// The state of the thread.
+pub(super) struct SendingThread {
     pub(super) device: Arc<Device>,
     pub(super) channels: Vec<Channel>,
     pub(super) commands: Receiver<Command>,
-    pub(super) wake: Wake,
+    pub(super) waker: Waker,
     pub(super) clock: Clock,
-    pub(super) common: Arc<Mutex<Common>>,
+    pub(super) shared: Arc<Mutex<SharedState>>,
     pub(super) counts: Arc<Mutex<SendingCounts>>,
     pub(super) mtu: usize,
 }
 
-/// What the thread has done.
+/// Counts of the thread.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SendingCounts {
-    /// Of the association of now.
-    pub(super) sender: Counts,
-    /// How many of its symbols each threshold was used for, some tenths of a second ago.
+    /// Of the current association.
+    pub(super) sender: SenderCounts,
+    /// The number of its symbols for each threshold, a few tenths of a second ago.
     pub(super) uses: Vec<(Threshold, u64)>,
-    /// Datagrams that the kernel did not take, on each channel.
+    /// Datagrams that the kernel refused, on each channel.
     pub(super) refused: Vec<u64>,
-    /// Packets that were dropped as there was no association.
+    /// Packets that were dropped without an association.
     pub(super) unconnected: u64,
-    /// Packets or superpackets that were dropped as too many waited for the channels.
+    /// Packets or superpackets that the queue dropped.
     pub(super) queued: u64,
 }
 
-/// The thread at work.
-struct Work {
-    means: Sending,
+/// The loop of the thread.
+struct SendLoop {
+    thread: SendingThread,
     outbound: Outbound,
     peers: Vec<SocketAddr>,
     batches: Vec<Batch>,
-    /// What was fetched from the device while channels were busy.
-    queue: Queue,
-    /// Where frames are read to while another is being sent.
+    /// Frames that were read while channels were busy.
+    queue: CoDelQueue,
+    /// The buffer for frames that are read while another is sent.
     frame: Zeroizing<Vec<u8>>,
     /// When the next control message is due.
     due: Duration,
     is_over: bool,
 }
 
-impl Sending {
-    /// Sends until it is told to stop.
+impl SendingThread {
+    /// Sends until it is stopped.
     ///
     /// # Errors
-    /// When the device fails.
+    /// If the device fails.
     pub(super) fn run(self) -> Result<(), String> {
         // By default the kernel wakes a thread up to 50 µs late, which for a fast channel is much.
         let _ = set_current_timer_slack(std::num::NonZero::new(1));
         let batches = self.channels.iter().map(|_| Batch::default()).collect();
         lock(&self.counts).refused = vec![0; self.channels.len()];
-        let work = Work {
-            means: self,
+        let work = SendLoop {
+            thread: self,
             outbound: Outbound::default(),
             peers: Vec::new(),
             batches,
-            queue: Queue::default(),
+            queue: CoDelQueue::default(),
             frame: Zeroizing::new(vec![0; LONGEST]),
             due: Duration::ZERO,
             is_over: false,
@@ -113,14 +113,14 @@ impl Sending {
     }
 }
 
-impl Work {
+impl SendLoop {
     fn run(mut self) -> Result<(), String> {
         let mut frame = Zeroizing::new(vec![0; LONGEST]);
         while !self.is_over {
-            let now = self.tend();
+            let now = self.handle_timeout();
             if let Some(next) = self.queue.pop(now) {
-                self.count_dropped(next.dropped + u64::from(next.drops_first));
-                self.send(&next.frame, usize::from(next.drops_first), now)?;
+                self.count_dropped(next.dropped_frames + u64::from(next.drop_first_packet));
+                self.send(&next.frame, usize::from(next.drop_first_packet), now)?;
             } else if let Some(length) = self.read(&mut frame)? {
                 self.send(&frame[..length], 0, now)?;
             } else {
@@ -132,11 +132,11 @@ impl Work {
 
     /// Reads a frame from the device, if it has one, and returns its length.
     fn read(&self, frame: &mut [u8]) -> Result<Option<usize>, String> {
-        match self.means.device.read(frame) {
+        match self.thread.device.read(frame) {
             Ok(length) => Ok(Some(length)),
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
             Err(error) => {
-                let name = self.means.device.name();
+                let name = self.thread.device.name();
                 Err(match error.raw_os_error() {
                     Some(libc::EBADFD) => format!("the device {name} was deleted"),
                     _ => format!("cannot read from {name}: {error}"),
@@ -145,39 +145,39 @@ impl Work {
         }
     }
 
-    /// Does what was ordered and what is due. Returns the time, which takes as long to look up as a token to
-    /// make.
-    fn tend(&mut self) -> Duration {
-        while let Ok(command) = self.means.commands.try_recv() {
+    /// Handles commands and does what is due. Returns the time, since reading the clock takes as
+    /// long as computing a token.
+    fn handle_timeout(&mut self) -> Duration {
+        while let Ok(command) = self.thread.commands.try_recv() {
             match command {
-                Command::Order(order) => self.outbound.handle_order(order),
+                Command::Update(update) => self.outbound.handle_update(update),
                 Command::Peers(peers) => {
                     self.peers = peers;
                     self.due = Duration::ZERO;
                 }
                 Command::Peer { channel, to } => self.peers[channel] = to,
-                Command::Room { datagram, mtu } => {
-                    self.outbound.set_room(datagram);
-                    self.means.mtu = mtu;
+                Command::MaxDatagramLen { datagram, mtu } => {
+                    self.outbound.set_max_datagram_len(datagram);
+                    self.thread.mtu = mtu;
                 }
                 Command::Stop => self.is_over = true,
             }
         }
-        let now = self.means.clock.now();
+        let now = self.thread.clock.now();
         if now < self.due {
             return now;
         }
-        let mut common = lock(&self.means.common);
-        let next = self.outbound.tend(&mut common, now, &mut self.batches);
-        drop(common);
-        self.due = next.unwrap_or(now + UNASSOCIATED);
-        lock(&self.means.counts).uses = self.outbound.uses();
+        let mut shared = lock(&self.thread.shared);
+        let next = self.outbound.handle_timeout(&mut shared, now, &mut self.batches);
+        drop(shared);
+        self.due = next.unwrap_or(now + POLL_INTERVAL);
+        lock(&self.thread.counts).uses = self.outbound.threshold_uses();
         self.flush();
         now
     }
 
-    /// Sends a frame's packets from the one with this index on, each as a symbol. The last one takes
-    /// along what waits behind it.
+    /// Sends a frame's packets from index `first`, each as a symbol. The last symbol includes
+    /// packets from the queue.
     fn send(&mut self, frame: &[u8], first: usize, now: Duration) -> Result<(), String> {
         let Some(segments) = Segments::parse(frame) else { return Ok(()) };
         let checksum = segments.checksum();
@@ -185,16 +185,16 @@ impl Work {
             Checksum::Complete => Kind::Packet,
             Checksum::Partial => Kind::PartialPacket,
         };
-        let mtu = self.means.mtu;
-        let longest = now + queue::LONGEST;
+        let mtu = self.thread.mtu;
+        let longest = now + codel_queue::MAX_WAIT;
         for index in first..segments.count() {
-            // One superpacket may have thousands of segments, if somebody means it to.
-            if index % 64 == 63 && self.means.clock.now() > longest {
+            // A superpacket may have thousands of segments.
+            if index % 64 == 63 && self.thread.clock.now() > longest {
                 self.count_dropped(1);
                 break;
             }
             let Some(symbol) = self.outbound.begin() else {
-                lock(&self.means.counts).unconnected += (segments.count() - index) as u64;
+                lock(&self.thread.counts).unconnected += (segments.count() - index) as u64;
                 return Ok(());
             };
             let packet = append(&segments, index, mtu, symbol);
@@ -204,58 +204,58 @@ impl Work {
             }
             self.finish(kind, flow)?;
         }
-        if self.batches.iter().any(|batch| batch.len() >= ENOUGH) {
+        if self.batches.iter().any(|batch| batch.len() >= FLUSH_LEN) {
             self.flush();
         }
         Ok(())
     }
 
-    /// Adds small packets that wait to the symbol under way, which has one of their flow. So small
-    /// packets share the headers where channels are the bottleneck; and where they are not, nothing
-    /// waits, and nothing is waited for.
+    /// Adds queued packets of the same flow to the current symbol. So small packets share headers
+    /// when channels are the bottleneck. Otherwise the queue is empty, and no packet waits for
+    /// others.
     fn take_along(&mut self, checksum: Checksum, to: u16) {
         if self.queue.is_empty() {
             return;
         }
-        let now = self.means.clock.now();
-        while let Some((symbol, room)) = self.outbound.symbol() {
+        let now = self.thread.clock.now();
+        while let Some((symbol, max_len)) = self.outbound.symbol() {
             let fits = |frame: &[u8]| {
                 Segments::parse(frame).is_some_and(|segments| {
                     let packet = segments.packet();
                     segments.count() == 1
-                        && packet.len() <= room
+                        && packet.len() <= max_len
                         && packet_len(packet) == Some(packet.len())
                         && segments.checksum() == checksum
                         && flow(packet) == to
                 })
             };
             let Some(next) = self.queue.pop_if(now, fits) else { return };
-            if next.drops_first {
+            if next.drop_first_packet {
                 self.count_dropped(1);
             } else if let Some(segments) = Segments::parse(&next.frame) {
-                append(&segments, 0, self.means.mtu, symbol);
+                append(&segments, 0, self.thread.mtu, symbol);
             }
         }
     }
 
-    /// Counts packets or superpackets that waited for too long.
+    /// Counts packets or superpackets that the queue dropped.
     fn count_dropped(&self, dropped: u64) {
         if dropped > 0 {
-            lock(&self.means.counts).queued += dropped;
+            lock(&self.thread.counts).queued += dropped;
         }
     }
 
-    /// Sends the symbol under way, when its channels are ready.
+    /// Sends the current symbol, when its channels are ready.
     fn finish(&mut self, kind: Kind, flow: u16) -> Result<(), String> {
         while !self.is_over {
-            let now = self.means.clock.now();
+            let now = self.thread.clock.now();
             match self.outbound.finish(kind, flow, now, &mut self.batches) {
-                Err(NotSent::Wait(until)) => {
+                Err(SendError::Wait(until)) => {
                     self.flush();
                     self.wait(until)?;
-                    self.tend();
+                    self.handle_timeout();
                 }
-                Err(NotSent::Full) => self.flush(),
+                Err(SendError::Full) => self.flush(),
                 // It was sent, or dropped and counted.
                 Ok(_) | Err(_) => return Ok(()),
             }
@@ -263,23 +263,23 @@ impl Work {
         Ok(())
     }
 
-    /// Waits for busy channels, and for a little longer, and fetches what comes meanwhile. Ends early
-    /// if there are orders.
+    /// Waits for busy channels, and [`GATHER_DELAY`] longer, and reads frames meanwhile. Ends early
+    /// if there are commands.
     fn wait(&mut self, until: Duration) -> Result<(), String> {
-        let mut now = self.means.clock.now();
+        let mut now = self.thread.clock.now();
         if until <= now {
             return Ok(());
         }
-        let end = (until + GATHER).min(self.due);
+        let end = (until + GATHER_DELAY).min(self.due);
         while now < end {
-            let device = [self.means.device.as_fd()];
+            let device = [self.thread.device.as_fd()];
             let sources = if self.queue.is_full() { &[][..] } else { &device };
-            if !self.means.wake.wait(sources, Some(end.saturating_sub(now))).contains(&true) {
+            if !self.thread.waker.wait(sources, Some(end.saturating_sub(now))).contains(&true) {
                 break;
             }
             let mut frame = std::mem::take(&mut self.frame);
             let length = self.read(&mut frame)?;
-            now = self.means.clock.now();
+            now = self.thread.clock.now();
             if let Some(length) = length {
                 self.queue.push(Zeroizing::new(frame[..length].to_vec()), now);
             }
@@ -288,23 +288,23 @@ impl Work {
         Ok(())
     }
 
-    /// Waits for packets or orders.
+    /// Waits for packets or commands.
     fn rest(&mut self) {
         self.flush();
         self.outbound.rest();
-        let patience = self.due.saturating_sub(self.means.clock.now());
-        self.means.wake.wait(&[self.means.device.as_fd()], Some(patience));
+        let timeout = self.due.saturating_sub(self.thread.clock.now());
+        self.thread.waker.wait(&[self.thread.device.as_fd()], Some(timeout));
     }
 
-    /// Sends what waits in the batches.
+    /// Sends the batches.
     fn flush(&mut self) {
-        let mut counts = lock(&self.means.counts);
+        let mut counts = lock(&self.thread.counts);
         for (index, batch) in self.batches.iter_mut().enumerate() {
             if batch.is_empty() {
                 continue;
             }
             if let Some(peer) = self.peers.get(index) {
-                let sent = self.means.channels[index].send(batch, *peer);
+                let sent = self.thread.channels[index].send(batch, *peer);
                 counts.refused[index] += sent.refused as u64;
             }
             batch.clear();
@@ -315,7 +315,7 @@ impl Work {
     }
 }
 
-/// Appends a segment to a symbol, its MSS within the tunnel's MTU, and returns it.
+/// Appends a segment to a symbol, with its MSS clamped to the tunnel's MTU, and returns it.
 fn append<'a>(
     segments: &Segments<'_>,
     index: usize,

@@ -1,4 +1,4 @@
-//! What all threads use.
+//! Helpers of all threads.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

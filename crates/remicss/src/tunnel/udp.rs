@@ -1,14 +1,14 @@
-//! A channel's UDP socket: many datagrams a system call.
+//! UDP sockets that send and receive many datagrams in one system call.
 //!
-//! One datagram a call costs the kernel as much as 40 that it cuts itself (`UDP_SEGMENT`, GSO), so a
-//! batch goes out as runs of datagrams of one size, all runs in one `sendmmsg`; and what arrives comes
-//! as runs again (`UDP_GRO`), many of them in one `recvmmsg`. A kernel or device that refuses to cut
-//! is noticed, and the same datagrams are sent one by one.
+//! A datagram in a call of its own costs the kernel as much as 40 datagrams that it splits itself
+//! (generic segmentation offload, GSO, `UDP_SEGMENT`). So a batch is sent as runs of datagrams of
+//! one length, all runs in one `sendmmsg`, and received as runs (GRO, `UDP_GRO`), many of them in
+//! one `recvmmsg`. If the kernel or device does not support GSO, the same datagrams are sent one by
+//! one.
 //!
-//! Nothing waits here: one thread serves all channels, and the others are not to stand still because one
-//! has no room. A channel whose device is slower than it is paced loses what does not fit, as in
-//! any full queue. The peer's reports show it as loss. A rate is learnt from that; one that is configured
-//! stays, and so does the loss.
+//! No call blocks: one thread serves all sockets, and none must wait for another. If the device is
+//! slower than the pacer, datagrams that do not fit into the socket's buffer are refused, as in any
+//! full queue.
 
 // No safe interface knows `sendmmsg` and `recvmmsg` with control messages in buffers that are kept.
 #![allow(unsafe_code)]
@@ -25,59 +25,59 @@ use zeroize::Zeroizing;
 
 use crate::send::batch::Batch;
 
-/// How much room is asked for what comes, in bytes: 10 MB are 50 ms of 1.6 Gbit/s.
+/// The size of the receive buffer, in bytes: 10 MB are 50 ms at 1.6 Gbit/s.
 const RECEIVE_BUFFER: usize = 10 << 20;
 
-/// How much room is asked for what goes, in bytes. The kernel gives twice as much, and a full packet takes
-/// half as much again as it has: it is enough for a full batch. What is more only waits where a device is
-/// slow, and comes too late to be of use.
+/// The size of the send buffer, in bytes. The kernel doubles it, and a full packet takes one and a
+/// half times its length, so a full batch fits. A larger buffer would only add delay if a device is
+/// slow.
 const SEND_BUFFER: usize = 256 << 10;
 
-/// How many messages one receive takes, each of up to 64 KiB of datagrams.
+/// The maximum number of messages in one receive call, each of up to 64 KiB of datagrams.
 const MESSAGES: usize = 16;
 
-/// How many runs one send hands over.
+/// The maximum number of runs in one send call.
 const RUNS: usize = 64;
 
-/// The most that a message has: the longest UDP payload.
+/// The maximum length of a message: the longest UDP payload.
 const LONGEST: usize = 65_535;
 
-/// The room for one control message with a number in it, in units that align it.
+/// The size of the buffer for one control message with a number, in `u64`s, which align it.
 const CONTROL: usize = 4;
 
-/// Where a channel's socket is bound.
+/// The address and device to which a socket is bound.
 #[derive(Clone, Debug)]
 pub(crate) struct Place<'a> {
     /// The local address; port 0 is any.
     pub(crate) local: SocketAddr,
-    /// The network device, if it matters.
+    /// The network device, if any.
     pub(crate) device: Option<&'a str>,
 }
 
-/// A channel's socket. A clone is the same socket, for another thread.
+/// A UDP socket. Clones are the same socket, for other threads.
 #[derive(Clone, Debug)]
 pub(crate) struct Channel {
     socket: Arc<UdpSocket>,
     /// The network device that it is bound to.
     device: Option<Arc<str>>,
-    /// Whether the kernel cuts runs.
+    /// Whether GSO is supported.
     cuts: bool,
 }
 
-/// What became of a batch.
+/// The result of sending a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sent {
-    /// Datagrams that the kernel took.
+    /// Datagrams that the kernel accepted.
     pub(crate) datagrams: usize,
-    /// Those that it did not.
+    /// Datagrams that it refused.
     pub(crate) refused: usize,
 }
 
 impl Channel {
-    /// Binds a socket that does not block. Its datagrams are never fragmented.
+    /// Binds a non-blocking socket, whose datagrams are never fragmented.
     ///
     /// # Errors
-    /// When the address or device cannot be used.
+    /// If the address or device cannot be used.
     pub(crate) fn bind(place: &Place<'_>) -> io::Result<Self> {
         let socket =
             Socket::new(Domain::for_address(place.local), Type::DGRAM, Some(Protocol::UDP))?;
@@ -87,8 +87,8 @@ impl Channel {
         socket.bind(&place.local.into())?;
         socket.set_nonblocking(true)?;
         size_buffers(&socket);
-        // "Don't fragment", and longer than the device's MTU nothing. What the kernel knows of a path
-        // does not count: a forged ICMP message is enough to tell it.
+        // "Don't fragment", limited by the device's MTU only. The kernel's path MTU is not used,
+        // since a forged ICMP message can change it.
         let (level, name, value) = match place.local {
             SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE),
             SocketAddr::V6(_) => {
@@ -96,21 +96,21 @@ impl Channel {
             }
         };
         set_option(&socket, level, name, value)?;
-        // Older kernels give datagrams one by one, which is as right.
+        // Older kernels deliver datagrams one by one, which works, too.
         let _ = set_option(&socket, libc::SOL_UDP, libc::UDP_GRO, 1);
         let device = place.device.map(Arc::from);
         Ok(Self { socket: Arc::new(socket.into()), device, cuts: true })
     }
 
-    /// Sends one datagram. False if it is too long for the device. Whatever else keeps it from leaving,
-    /// it is lost, as datagrams are.
+    /// Sends one datagram. Returns false if it is too long for the device. After any other error it
+    /// is lost.
     pub(crate) fn send_one(&self, datagram: &[u8], to: SocketAddr) -> bool {
         let error = self.socket.send_to(datagram, to).err().and_then(|error| error.raw_os_error());
         self.bind_again(error);
         error != Some(libc::EMSGSIZE)
     }
 
-    /// Sends a batch, without waiting: what finds no room is refused.
+    /// Sends a batch without blocking: datagrams that do not fit into the buffer are refused.
     pub(crate) fn send(&mut self, batch: &Batch, to: SocketAddr) -> Sent {
         let (to, to_len) = raw_address(to);
         let mut failure = None;
@@ -121,12 +121,13 @@ impl Channel {
         Sent { datagrams, refused: batch.runs().map(count).sum::<usize>() - datagrams }
     }
 
-    /// Binds to the device again if an error says that there is none: the kernel binds to the one that
-    /// had the name then, and a modem that comes back is another. What was to be sent is lost.
+    /// Binds to the device again if an error says that it is gone: the kernel binds to a device,
+    /// not a name, and a modem that is plugged in again is another device. The datagrams of this
+    /// call are lost.
     fn bind_again(&self, error: Option<libc::c_int>) {
         let is_gone = matches!(error, Some(libc::ENODEV | libc::ENXIO | libc::ENETUNREACH));
         if let Some(device) = self.device.as_ref().filter(|_| is_gone) {
-            // As long as it is not back, that fails, too.
+            // While the device is gone, this fails, too.
             let _ = SockRef::from(&*self.socket).bind_device(Some(device.as_bytes()));
         }
     }
@@ -138,9 +139,9 @@ impl AsFd for Channel {
     }
 }
 
-/// Hands over runs, many at once; and datagrams one by one if the kernel does not cut, which `cuts`
-/// says from then on. Returns how many datagrams the kernel took. `hand_over` returns how many runs it
-/// took, or the error at the first of them.
+/// Sends runs, many at once, or single datagrams without GSO. Clears `cuts` if GSO is not
+/// supported. Returns the number of datagrams that the kernel accepted. `hand_over` returns the
+/// number of runs that it accepted, or the error of the first one.
 fn send_runs<'a>(
     mut runs: impl Iterator<Item = (&'a [u8], usize)>,
     cuts: &mut bool,
@@ -175,9 +176,10 @@ fn send_runs<'a>(
                     datagrams += rest[..taken].iter().copied().map(count).sum::<usize>();
                     rest = &rest[taken..];
                 }
-                // There will be no more room for what comes after it in the batch.
+                // The rest of the batch does not fit either.
                 Err(error) if is_full(error) => return datagrams,
-                // EIO is what a device says that cannot do checksums, and EINVAL an old kernel.
+                // EIO is the error of a device without checksum offload, and EINVAL of an old
+                // kernel.
                 Err(libc::EIO | libc::EINVAL) if bytes.len() > size => *cuts = false,
                 Err(_) => rest = &rest[1..],
             }
@@ -185,17 +187,18 @@ fn send_runs<'a>(
     }
 }
 
-/// How many datagrams a run has.
+/// The number of datagrams in a run.
 fn count((bytes, size): (&[u8], usize)) -> usize {
     bytes.len().div_ceil(size)
 }
 
-/// Whether an error says that the socket or the device has no room.
+/// Whether an error says that a buffer of socket or device is full.
 fn is_full(error: libc::c_int) -> bool {
     matches!(error, libc::EAGAIN | libc::ENOBUFS)
 }
 
-/// Hands runs to the kernel. Returns how many it took, or the error at the first of them.
+/// Sends runs in one system call. Returns the number that the kernel accepted, or the error of the
+/// first one.
 fn hand_over(
     socket: &UdpSocket,
     runs: &[(&[u8], usize)],
@@ -233,14 +236,14 @@ fn hand_over(
     }
 }
 
-/// Room for what one receive brings.
+/// The buffers of a receive call.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     bytes: Zeroizing<Box<[u8]>>,
     messages: Vec<Message>,
 }
 
-/// Datagrams of one size, the last of which may be shorter, from one sender.
+/// Datagrams of one length, the last of which may be shorter, from one sender.
 #[derive(Clone, Copy, Debug)]
 struct Message {
     length: usize,
@@ -249,17 +252,17 @@ struct Message {
 }
 
 impl Inbox {
-    /// An empty one.
+    /// Empty buffers.
     pub(crate) fn new() -> Self {
         let bytes = vec![0; MESSAGES * LONGEST].into_boxed_slice();
         Self { bytes: Zeroizing::new(bytes), messages: Vec::with_capacity(MESSAGES) }
     }
 
-    /// Takes what has arrived on a channel, and forgets what was here. Returns whether there may be
-    /// more.
+    /// Receives what has arrived on a socket, in place of the previous datagrams. Returns whether
+    /// there may be more.
     ///
     /// # Errors
-    /// When the socket fails. That nothing has arrived is no error.
+    /// If the socket fails. It is not an error if nothing has arrived.
     pub(crate) fn receive(&mut self, channel: &Channel) -> io::Result<bool> {
         self.messages.clear();
         // SAFETY: all-zero bytes are valid values of these C structures.
@@ -296,7 +299,7 @@ impl Inbox {
             let error = io::Error::last_os_error();
             return match error.raw_os_error() {
                 Some(libc::EAGAIN) => Ok(false),
-                // What a router says about a datagram that was sent earlier ends nothing.
+                // An ICMP error for an earlier datagram is ignored.
                 Some(libc::EINTR | libc::ECONNREFUSED | libc::EHOSTUNREACH | libc::ENETUNREACH) => {
                     Ok(true)
                 }
@@ -312,8 +315,8 @@ impl Inbox {
         Ok(received == MESSAGES)
     }
 
-    /// The datagrams that the last receive brought, in order, each with its sender. What claims to come
-    /// from port 0 is left out: nothing can be sent there.
+    /// The datagrams of the last receive in order, each with its sender. Datagrams from port 0 are
+    /// skipped, since they cannot be answered.
     pub(crate) fn datagrams(&self) -> impl Iterator<Item = (SocketAddr, &[u8])> {
         let messages = self.messages.iter().zip(self.bytes.chunks_exact(LONGEST));
         let from_somewhere = messages.filter(|(message, _)| message.from.port() != 0);
@@ -323,10 +326,10 @@ impl Inbox {
     }
 }
 
-/// Who a datagram without an address is from.
+/// The sender of a datagram without an address.
 const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
-/// Asks for buffers of the right size: past the system's limit where that is allowed, else up to it.
+/// Sets the buffer sizes: beyond the system's limit if that is permitted, else up to it.
 fn size_buffers(socket: &Socket) {
     let force = |name, size: usize| {
         set_option(socket, libc::SOL_SOCKET, name, libc::c_int::try_from(size).expect("some MB"))
@@ -362,7 +365,7 @@ fn length_of<T>() -> libc::socklen_t {
     libc::socklen_t::try_from(size_of::<T>()).expect("a small structure")
 }
 
-/// Tells the kernel to cut a message into datagrams of `size` bytes.
+/// Adds the control message for GSO with datagrams of `size` bytes.
 fn put_segment_size(header: &mut libc::msghdr, control: &mut [u64; CONTROL], size: usize) {
     let size = u16::try_from(size).expect("a datagram's length");
     header.msg_control = control.as_mut_ptr().cast();
@@ -379,10 +382,10 @@ fn put_segment_size(header: &mut libc::msghdr, control: &mut [u64; CONTROL], siz
     }
 }
 
-/// The length of the datagrams that the kernel put together, if it did.
+/// The length of the datagrams that the kernel coalesced, if it did.
 fn segment_size(header: &libc::msghdr) -> Option<usize> {
-    // SAFETY: the kernel filled the control buffer and its length, and the buffer is still there; the
-    // macros stay within that length. An `int` is read only where the message says it has one.
+    // SAFETY: the kernel filled the control buffer and its length, and the buffer is still there;
+    // the macros stay within that length. An `int` is read only where the message says it has one.
     unsafe {
         let mut next = libc::CMSG_FIRSTHDR(header);
         while let Some(message) = next.as_ref() {
@@ -399,7 +402,7 @@ fn segment_size(header: &libc::msghdr) -> Option<usize> {
     None
 }
 
-/// An address as the kernel wants it, and its length.
+/// An address in the kernel's format, and its length.
 fn raw_address(address: SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
     let address = socket2::SockAddr::from(address);
     // SAFETY: all-zero bytes are a valid `sockaddr_storage`.
@@ -414,7 +417,7 @@ fn raw_address(address: SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t)
     (storage, length)
 }
 
-/// The address that the kernel gave.
+/// An address from the kernel's format.
 fn address_of(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
     match libc::c_int::from(storage.ss_family) {
         libc::AF_INET => {
@@ -499,9 +502,9 @@ mod tests {
         assert_eq!(receive_all(&to, 2).len(), 2);
     }
 
-    /// What becomes of a batch of three runs, of 40, 1 and 30 datagrams, when the kernel answers each
-    /// call as `answer` says, which is told how many runs were handed over, and how many datagrams the
-    /// first has. Gives that, whether runs were cut at the end, and how many calls there were.
+    /// Sends a batch of three runs, of 40, 1 and 30 datagrams. `answer` gives the kernel's result
+    /// for a number of runs, and of datagrams in the first one. Returns the accepted datagrams,
+    /// whether GSO is still used, and the number of calls.
     fn send_to(
         mut answer: impl FnMut(usize, usize) -> Result<usize, libc::c_int>,
     ) -> (usize, bool, usize) {
@@ -519,7 +522,7 @@ mod tests {
         assert_eq!(send_to(|runs, _| Ok(runs)), (71, true, 1));
         for full in [libc::EAGAIN, libc::ENOBUFS] {
             assert_eq!(send_to(|_, _| Err(full)), (0, true, 1));
-            // There is room for the first run.
+            // The first run fits.
             let one = |runs, _| if runs == 3 { Ok(1) } else { Err(full) };
             assert_eq!(send_to(one), (40, true, 2));
         }
@@ -530,7 +533,7 @@ mod tests {
         for error in [libc::EIO, libc::EINVAL] {
             let uncut = |_, datagrams: usize| if datagrams > 1 { Err(error) } else { Ok(1) };
             assert_eq!(send_to(uncut), (71, false, 1 + 71));
-            // There is room for ten.
+            // Ten datagrams fit.
             let mut room = 10;
             let few = |_, datagrams| {
                 if datagrams > 1 {
@@ -541,7 +544,7 @@ mod tests {
             };
             assert_eq!(send_to(few), (10, false, 1 + 11));
         }
-        // What is too long is alone refused.
+        // Only the run that is too long is refused.
         let long = |_, datagrams| if datagrams == 40 { Err(libc::EMSGSIZE) } else { Ok(1) };
         assert_eq!(send_to(long), (31, true, 3));
     }

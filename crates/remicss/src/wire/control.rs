@@ -20,53 +20,53 @@ use thiserror::Error;
 
 use crate::wire::datagram::MAX_CHANNELS;
 
-/// How many arrivals are told of for a channel, at most. As a rule there is one new one.
+/// The maximum number of arrivals reported for a channel. Usually there is one.
 pub const MAX_ARRIVALS: usize = 3;
 
-/// The latest time of sending. Later ones would leave no room for arithmetic.
+/// Times of sending are below this, so that differences do not overflow.
 pub(crate) const LATEST_US: u64 = 1 << 62;
 
-/// The bit beside n of an end that is awake.
-const AWAKE: u8 = 0x80;
+/// The bit beside n: the sender is active.
+const ACTIVE: u8 = 0x80;
 
-/// The bit beside n of an end that wants new keys.
+/// The bit beside n: the sender requests new keys.
 const WANTS_KEYS: u8 = 0x40;
 
-/// Whether a channel can be used, as the end that receives on it sees it.
+/// The state of a channel, as the end that receives on it sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum State {
-    /// It brings shares.
+pub enum ChannelState {
+    /// Shares arrive on it.
     #[default]
     Up = 0,
-    /// It has brought nothing for a while, and others have.
+    /// Nothing has arrived on it for a while, and on others something has.
     Down = 1,
-    /// It has brought too many wrong shares, and what it brings is not used.
+    /// Too many wrong shares have arrived on it, so its shares are not used.
     Quarantine = 2,
 }
 
-/// What one end tells the other.
+/// A control message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Counts an end's messages, from 1.
+    /// The number of the message, counted from 1 at each end.
     pub number: u32,
-    /// When it was sent, in µs of the sender's clock, below 2^62.
+    /// The time of sending, in µs of the sender's clock, below 2^62.
     pub sent_us: u64,
-    /// Whether the sender has sent or received packets of late.
-    pub is_awake: bool,
-    /// Whether the sender wants new keys, since it has seen too many wrong shares under these.
+    /// Whether the sender has sent or received packets recently.
+    pub is_active: bool,
+    /// Whether the sender requests new keys, because too many joins have failed under these.
     pub wants_keys: bool,
-    /// Of each channel, 1 to [`MAX_CHANNELS`].
+    /// One report for each channel, 1 to [`MAX_CHANNELS`].
     pub reports: Vec<Report>,
 }
 
-/// What one end tells of a channel on which it receives.
+/// The report on a channel, from the end that receives on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Whether it can be used.
-    pub state: State,
-    /// The control shares that have come since the last message, the oldest first: at most
-    /// [`MAX_ARRIVALS`] of them.
+    /// The channel's state.
+    pub state: ChannelState,
+    /// The control shares that have arrived since the last message, the oldest first, at most
+    /// [`MAX_ARRIVALS`].
     pub arrivals: Vec<Arrival>,
 }
 
@@ -75,45 +75,45 @@ pub struct Report {
 pub struct Arrival {
     /// The message's number, from 1.
     pub number: u32,
-    /// How long before the message that tells of it, in µs.
+    /// The time from the arrival to the sending of this message, in µs.
     pub age_us: u32,
-    /// How many datagrams had come on the channel before it, modulo 2^32.
+    /// The number of datagrams received on the channel before it, modulo 2^32.
     pub received: u32,
 }
 
-/// Bytes are no control message.
+/// Bytes that are not a control message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ControlError {
-    /// Too few of them, or too many.
+    /// Too few bytes, or too many.
     #[error("a control message of {0} bytes is none")]
     Length(usize),
-    /// A message or arrival without number.
+    /// A message or arrival with the number 0.
     #[error("a message has the number 0")]
     Number,
-    /// A time that no clock shows.
+    /// A time of sending of 2^62 µs or later.
     #[error("a message from the end of time")]
     Time,
-    /// Another number of channels.
+    /// A wrong number of channels.
     #[error("a control message for {0} channels")]
     Channels(u8),
-    /// A state that is none, or too many arrivals.
+    /// An unknown state, or too many arrivals.
     #[error("a channel in the state {0:#04x}")]
-    State(u8),
+    ChannelState(u8),
 }
 
 impl Message {
-    /// The message that `bytes` are.
+    /// Parses a message.
     ///
     /// # Errors
-    /// If they are not exactly one.
+    /// If the bytes are not exactly one message.
     pub fn parse(bytes: &[u8]) -> Result<Self, ControlError> {
         let too_short = ControlError::Length(bytes.len());
         let mut rest = bytes;
         let number = u32::from_be_bytes(take(&mut rest).ok_or(too_short)?);
         let sent_us = u64::from_be_bytes(take(&mut rest).ok_or(too_short)?);
         let [n] = take(&mut rest).ok_or(too_short)?;
-        let (is_awake, wants_keys) = (n & AWAKE != 0, n & WANTS_KEYS != 0);
-        let n = n & !(AWAKE | WANTS_KEYS);
+        let (is_active, wants_keys) = (n & ACTIVE != 0, n & WANTS_KEYS != 0);
+        let n = n & !(ACTIVE | WANTS_KEYS);
         if number == 0 {
             return Err(ControlError::Number);
         }
@@ -126,7 +126,7 @@ impl Message {
         let mut reports = Vec::with_capacity(usize::from(n));
         for _ in 0..n {
             let [first] = take(&mut rest).ok_or(too_short)?;
-            let (state, count) = parse_state(first).ok_or(ControlError::State(first))?;
+            let (state, count) = parse_state(first).ok_or(ControlError::ChannelState(first))?;
             let arrivals = (0..count).map(|_| take_arrival(&mut rest).ok_or(too_short));
             let arrivals = arrivals.collect::<Result<Vec<_>, _>>()?;
             if arrivals.iter().any(|arrival| arrival.number == 0) {
@@ -135,7 +135,7 @@ impl Message {
             reports.push(Report { state, arrivals });
         }
         if rest.is_empty() {
-            Ok(Self { number, sent_us, is_awake, wants_keys, reports })
+            Ok(Self { number, sent_us, is_active, wants_keys, reports })
         } else {
             Err(too_short)
         }
@@ -150,9 +150,9 @@ impl Message {
         let mut bytes = Vec::new();
         bytes.extend(self.number.to_be_bytes());
         bytes.extend(self.sent_us.to_be_bytes());
-        let awake = if self.is_awake { AWAKE } else { 0 };
+        let active = if self.is_active { ACTIVE } else { 0 };
         let wants_keys = if self.wants_keys { WANTS_KEYS } else { 0 };
-        bytes.push(low(self.reports.len()) | awake | wants_keys);
+        bytes.push(low(self.reports.len()) | active | wants_keys);
         for report in &self.reports {
             assert!(report.arrivals.len() <= MAX_ARRIVALS, "3 arrivals at most");
             bytes.push((report.state as u8) << 4 | low(report.arrivals.len()));
@@ -166,11 +166,11 @@ impl Message {
     }
 }
 
-fn parse_state(byte: u8) -> Option<(State, usize)> {
+fn parse_state(byte: u8) -> Option<(ChannelState, usize)> {
     let state = match byte >> 4 {
-        0 => State::Up,
-        1 => State::Down,
-        2 => State::Quarantine,
+        0 => ChannelState::Up,
+        1 => ChannelState::Down,
+        2 => ChannelState::Quarantine,
         _ => return None,
     };
     let count = usize::from(byte & 0x0f);
@@ -204,10 +204,10 @@ mod tests {
     fn message() -> Message {
         let arrivals = vec![Arrival { number: 7, age_us: 0x0102_0304, received: 9 }];
         let reports = vec![
-            Report { state: State::Up, arrivals },
-            Report { state: State::Quarantine, arrivals: Vec::new() },
+            Report { state: ChannelState::Up, arrivals },
+            Report { state: ChannelState::Quarantine, arrivals: Vec::new() },
         ];
-        Message { number: 5, sent_us: 1000, is_awake: true, wants_keys: false, reports }
+        Message { number: 5, sent_us: 1000, is_active: true, wants_keys: false, reports }
     }
 
     #[test]
@@ -218,14 +218,14 @@ mod tests {
             &[0x20],
         ];
         assert_eq!(message().encode(), expected.concat());
-        let wants = Message { wants_keys: true, is_awake: false, ..message() };
+        let wants = Message { wants_keys: true, is_active: false, ..message() };
         assert_eq!(wants.encode()[12], 0x42);
     }
 
     #[test]
     fn the_longest_fits_everywhere() {
         let arrival = Arrival { number: 1, age_us: 1, received: 1 };
-        let report = Report { state: State::Up, arrivals: vec![arrival; MAX_ARRIVALS] };
+        let report = Report { state: ChannelState::Up, arrivals: vec![arrival; MAX_ARRIVALS] };
         let longest = Message { reports: vec![report; MAX_CHANNELS], ..message() };
         assert_eq!(longest.encode().len(), 605);
     }
@@ -242,8 +242,8 @@ mod tests {
         assert_eq!(changed(4, 0x40), ControlError::Time);
         assert_eq!(changed(12, 0), ControlError::Channels(0));
         assert_eq!(changed(12, 17), ControlError::Channels(17));
-        assert_eq!(changed(13, 0x31), ControlError::State(0x31));
-        assert_eq!(changed(13, 0x04), ControlError::State(0x04));
+        assert_eq!(changed(13, 0x31), ControlError::ChannelState(0x31));
+        assert_eq!(changed(13, 0x04), ControlError::ChannelState(0x04));
         let bytes = message().encode();
         for len in 0..bytes.len() {
             assert_eq!(Message::parse(&bytes[..len]), Err(ControlError::Length(len)));
@@ -254,21 +254,21 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_parsed_is_what_was_written(
-            number in 1_u32.., sent_us in 0..LATEST_US, is_awake: bool, wants_keys: bool,
+            number in 1_u32.., sent_us in 0..LATEST_US, is_active: bool, wants_keys: bool,
             reports in prop::collection::vec(
                 (0_usize..3, prop::collection::vec((1_u32.., any::<u32>(), any::<u32>()), 0..=3)),
                 1..=16,
             ),
         ) {
             let reports = reports.into_iter().map(|(state, arrivals)| Report {
-                state: [State::Up, State::Down, State::Quarantine][state],
+                state: [ChannelState::Up, ChannelState::Down, ChannelState::Quarantine][state],
                 arrivals: arrivals
                     .into_iter()
                     .map(|(number, age_us, received)| Arrival { number, age_us, received })
                     .collect(),
             });
             let reports = reports.collect();
-            let message = Message { number, sent_us, is_awake, wants_keys, reports };
+            let message = Message { number, sent_us, is_active, wants_keys, reports };
             prop_assert_eq!(Message::parse(&message.encode()), Ok(message));
         }
 

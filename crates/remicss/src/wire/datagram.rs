@@ -4,43 +4,44 @@ use thiserror::Error;
 
 use crate::wire::tokens::{ShareTokens, TOKEN_LEN, Token};
 
-/// The most channels: a threshold fits into half a byte.
+/// The maximum number of channels: a threshold fits into half a byte.
 pub const MAX_CHANNELS: usize = 16;
 
-/// How long a full packet is, in bits.
+/// The length of a full packet, in bits.
 pub const FULL_PACKET_BITS: f64 = 12_000.0;
 
 /// The length of a share's header, in bytes.
 pub const HEADER_LEN: usize = 4 + TOKEN_LEN;
 
-/// How many bits of a symbol's number are sent.
+/// The number of bits of a symbol's number that are sent.
 pub const SEQUENCE_BITS: u32 = 24;
 
-/// What the shares of a symbol say about what is in it.
+/// What a symbol contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
     /// IP packets whose checksums are complete.
     Packet = 0,
-    /// IP packets whose transport checksum is still to be done: its field has the pseudo-header's sum.
+    /// IP packets whose transport checksum is still to be computed: its field has the
+    /// pseudo-header's sum.
     PartialPacket = 1,
     /// A control message.
     Control = 2,
 }
 
-/// What a datagram is, as its first byte says.
+/// The class of a datagram, by its first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// A share of a symbol.
     Share,
-    /// One about the path: a probe of its MTU, a challenge, or the answer to one of these.
+    /// A path datagram: a probe of the MTU, a challenge, or the answer to one of them.
     Path,
     /// A datagram of the handshake.
     Handshake,
 }
 
 impl Class {
-    /// What a datagram is. `None` if it is nothing known.
+    /// The class of a datagram. `None` if it is unknown.
     pub fn of(datagram: &[u8]) -> Option<Self> {
         match datagram.first()? >> 4 {
             0..=2 => Some(Self::Share),
@@ -54,9 +55,9 @@ impl Class {
 /// The header of a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What is shared.
+    /// The content of the symbol.
     pub kind: Kind,
-    /// How many shares give the symbol back: k, from 1 to [`MAX_CHANNELS`].
+    /// The threshold k, from 1 to [`MAX_CHANNELS`].
     pub threshold: u8,
     /// The low [`SEQUENCE_BITS`] bits of the symbol's number.
     pub sequence: u32,
@@ -64,13 +65,13 @@ pub struct Header {
     pub token: Token,
 }
 
-/// Bytes are no share.
+/// Bytes that are not a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum HeaderError {
-    /// They are too few for a header and a byte of share.
+    /// Too few bytes for a header and a byte of share.
     #[error("a share of {0} bytes is too short")]
     Length(usize),
-    /// The kind is that of no share.
+    /// Not the kind of a share.
     #[error("kind {0} is no share's")]
     Kind(u8),
 }
@@ -108,10 +109,10 @@ impl Header {
         bytes
     }
 
-    /// The header and the share of a datagram.
+    /// Parses a datagram into header and share.
     ///
     /// # Errors
-    /// If it is too short, or of another kind.
+    /// If it is too short, or not a share.
     pub fn parse(datagram: &[u8]) -> Result<(Self, &[u8]), HeaderError> {
         let too_short = HeaderError::Length(datagram.len());
         let (header, share) = datagram.split_first_chunk::<HEADER_LEN>().ok_or(too_short)?;
@@ -140,21 +141,21 @@ pub fn first(kind: Kind, threshold: u8) -> u8 {
     (kind as u8) << 4 | (threshold - 1)
 }
 
-/// What is sent of a symbol's number.
+/// The bits of a symbol's number that are sent.
 pub fn sequence(number: u64) -> u32 {
     #[expect(clippy::cast_possible_truncation, reason = "the low bits are meant")]
     let low = number as u32;
     low & (u32::MAX >> (32 - SEQUENCE_BITS))
 }
 
-/// The number of which `sequence` is sent that is nearest to `near`.
-pub fn nearest(near: u64, sequence: u32) -> u64 {
-    // The difference as a number with a sign, of as many bits as are sent.
+/// The number nearest to `near` whose low bits are `sequence`.
+pub fn expand_sequence(near: u64, sequence: u32) -> u64 {
+    // The difference as a signed number of `SEQUENCE_BITS` bits.
     let unused = 32 - SEQUENCE_BITS;
     let distance = sequence.wrapping_sub(self::sequence(near)) << unused;
     let distance = i64::from(distance.cast_signed() >> unused);
     let number = near.wrapping_add_signed(distance);
-    // Nothing comes before number 0.
+    // There are no numbers below 0.
     if distance < 0 && number > near { number.wrapping_add(1 << SEQUENCE_BITS) } else { number }
 }
 
@@ -193,7 +194,7 @@ mod tests {
         #[test]
         fn numbers_are_found_again(near: u64, step in -0x80_0000_i64..0x80_0000) {
             if let Some(number) = near.checked_add_signed(step) {
-                prop_assert_eq!(nearest(near, sequence(number)), number);
+                prop_assert_eq!(expand_sequence(near, sequence(number)), number);
             }
         }
     }

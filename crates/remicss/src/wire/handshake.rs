@@ -1,7 +1,7 @@
 //! The four datagrams of the handshake and their bytes.
 //!
-//! A [`Datagram`] that exists is well formed, but for its proof, which is checked on the bytes (see
-//! `control/handshake/proof.rs`). Its encoding is the only one it has.
+//! A [`Datagram`] is well formed, except for its proof, which is verified on the bytes (see
+//! `control/handshake/proof.rs`). It has exactly one encoding.
 //!
 //! | offset | length | field |
 //! |---|---|---|
@@ -26,17 +26,17 @@ use crate::wire::tokens::TOKEN_KEY_LEN;
 /// The length of a nonce, in bytes.
 const NONCE_LEN: usize = 8;
 
-/// Where a datagram has its proof.
+/// The position of the proof in a datagram.
 pub(crate) const PROOF: Range<usize> = 1 + NONCE_LEN..1 + NONCE_LEN + 32;
 
 /// The length of an association message's header.
 const ASSOCIATION_HEADER: usize = association::HEADER_LEN;
 
-/// The length of a Hello and of a Cookie: who sends the first in another's name has no more sent
-/// there than they sent themselves.
+/// The length of a Hello and of a Cookie. They are equal, so that a Hello with a forged source
+/// address causes no amplification.
 const HELLO_LEN: usize = PROOF.end + ASSOCIATION_HEADER + COOKIE_LEN;
 
-/// The length of the longest datagram of the handshake: a List of all channels there can be.
+/// The maximum length of a handshake datagram: a List of 16 channels.
 const MAX_LEN: usize = LIST_HEAD + COOKIE_LEN * MAX_CHANNELS;
 
 /// The length of a List without its cookies.
@@ -56,17 +56,17 @@ pub(crate) const POINTS_LEN: usize = MAX_CHANNELS * POINT_LEN;
 /// The length of one direction's points and token key, in bytes.
 pub(crate) const DIRECTION_LEN: usize = POINTS_LEN + TOKEN_KEY_LEN;
 
-/// The length of what is shared, and so of each share, in bytes.
+/// The length of the shared secret, and of each key share, in bytes.
 pub(crate) const SECRET_LEN: usize = 2 * DIRECTION_LEN + tamper::OVERHEAD;
 
-/// What a client asks a server for.
+/// The datagrams that a server answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     Hello,
     List,
 }
 
-/// What a client marks one handshake on one channel with: answers have it too.
+/// The client's random identifier of one handshake on one channel, which answers repeat.
 #[derive(Clone, Copy)]
 pub struct Nonce([u8; NONCE_LEN]);
 
@@ -79,53 +79,53 @@ pub struct KeyShare(pub(crate) Box<[u8; SECRET_LEN]>);
 pub struct Datagram {
     /// The channel's nonce.
     pub nonce: Nonce,
-    /// Which of the four, and what is in it.
+    /// The kind and the content.
     pub body: Body,
 }
 
-/// What is in a datagram of the handshake.
+/// The content of a handshake datagram.
 #[derive(Debug)]
 pub enum Body {
-    /// Client to server: a cookie is wanted.
+    /// Client to server: requests a cookie.
     Hello,
     /// Server to client: the channel's cookie.
     Cookie {
-        /// The server's name for the channel in this handshake.
+        /// The cookie.
         cookie: Cookie,
     },
-    /// Client to server: all cookies, the same on each channel, and a share of the points.
+    /// Client to server: all members' cookies, and this channel's key share.
     List {
         /// The share.
         key_share: KeyShare,
         /// The cookies and the terms.
         list: List,
     },
-    /// Server to client: the list, which has come on all channels.
+    /// Server to client: confirms the list, which has arrived on all members.
     Confirm {
         /// The list.
         list: List,
     },
 }
 
-/// Bytes are no datagram of the handshake.
+/// Bytes that are not a handshake datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum DatagramError {
-    /// They are too few or too many.
+    /// Too few bytes, or too many.
     #[error("a datagram of {0} bytes is none of the handshake's")]
     Length(usize),
-    /// The kind is that of no handshake's datagram.
+    /// Not the kind of a handshake datagram.
     #[error("kind {0} is none of the handshake's")]
     Kind(u8),
-    /// A version that this end does not speak.
+    /// An unknown version.
     #[error("version {0} of the handshake is not spoken here")]
     Version(u8),
-    /// A Hello with something behind its proof.
+    /// The padding of a Hello is not zero.
     #[error("a Hello's padding is not zeros")]
     Padding,
-    /// What is inside is no message of an association.
+    /// The body is not an association message.
     #[error(transparent)]
     Association(#[from] MessageError),
-    /// What is inside is another message of the association than belongs there.
+    /// The body is the wrong association message.
     #[error("the association's message is not the one that belongs here")]
     WrongMessage,
 }
@@ -157,14 +157,14 @@ impl fmt::Debug for Nonce {
 }
 
 impl KeyShare {
-    /// A share of these bytes.
+    /// A key share with these bytes.
     pub fn new(bytes: &[u8; SECRET_LEN]) -> Self {
         let mut share = Self::zeros();
         share.0.copy_from_slice(bytes);
         share
     }
 
-    /// Nothing's share, to be filled in place: what is moved leaves a copy behind.
+    /// A key share of zeros, to be filled in place: moving it would leave a copy behind.
     pub(crate) fn zeros() -> Self {
         Self(Box::new([0; SECRET_LEN]))
     }
@@ -173,7 +173,7 @@ impl KeyShare {
         &self.0
     }
 
-    /// Adds another share to this one. Both together say what the sum says.
+    /// Adds another key share to this one (XOR).
     pub(crate) fn add(&mut self, other: &Self) {
         self.0.iter_mut().zip(other.0.iter()).for_each(|(byte, other)| *byte ^= other);
     }
@@ -186,10 +186,10 @@ impl fmt::Debug for KeyShare {
 }
 
 impl Datagram {
-    /// The datagram that `bytes` are. Whether its proof is right is another question.
+    /// Parses a datagram. The proof is not verified.
     ///
     /// # Errors
-    /// If they are not exactly one well-formed datagram.
+    /// If the bytes are not exactly one well-formed datagram.
     pub fn parse(bytes: &[u8]) -> Result<Self, DatagramError> {
         let wrong_length = DatagramError::Length(bytes.len());
         let Some((head, body)) = bytes.split_at_checked(PROOF.end) else {
@@ -252,8 +252,8 @@ impl Body {
 }
 
 impl Request {
-    /// What bytes claim to be, if they are as long as that. Cheaper than to parse them, or to look at
-    /// their proof.
+    /// The request that the bytes appear to be, by kind and length. Cheaper than to parse them or
+    /// to verify the proof.
     pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
         let first = *bytes.first()?;
         if first & 0x0f != VERSION {

@@ -1,4 +1,5 @@
-//! What the two ends hold together after the handshake: points for the tag, and keys for the tokens.
+//! The secrets that both ends share after the handshake: points for the tags, and keys for the
+//! tokens.
 
 use std::fmt;
 
@@ -18,7 +19,7 @@ pub struct Points(Box<[[u8; POINT_LEN]; MAX_CHANNELS]>);
 impl Points {
     /// Points of random bytes.
     pub fn new(random: &[[u8; POINT_LEN]; MAX_CHANNELS]) -> Self {
-        // A box of a copy would leave the copy on the stack.
+        // To box a copy would leave the copy on the stack.
         let mut points = Self(Box::new([[0; POINT_LEN]; MAX_CHANNELS]));
         points.0.copy_from_slice(random);
         points
@@ -27,7 +28,7 @@ impl Points {
     /// The point of a threshold k, from 1 to [`MAX_CHANNELS`].
     ///
     /// # Panics
-    /// If it is outside that.
+    /// If it is outside this range.
     pub fn of(&self, threshold: u8) -> [u8; POINT_LEN] {
         self.0[usize::from(threshold) - 1]
     }
@@ -39,26 +40,26 @@ impl fmt::Debug for Points {
     }
 }
 
-/// What one direction of an association needs at either end.
+/// The keys of one direction of an association.
 #[derive(Clone, Debug)]
 pub struct Direction {
     /// The number of channels: n.
     pub channels: usize,
-    /// What makes the tokens of its datagrams.
+    /// The key of its tokens.
     pub tokens: TokenKey,
-    /// The points of the tag; `None` if the ends agreed to do without it.
+    /// The points of the tags; `None` if the ends agreed on no tags.
     pub points: Option<Points>,
 }
 
-/// What an end holds after the handshake.
+/// The keys of one end after the handshake.
 #[derive(Clone, Debug)]
 pub struct Keys {
-    /// For what it sends.
+    /// The direction in which it sends.
     pub outgoing: Direction,
-    /// For what it receives.
+    /// The direction in which it receives.
     pub incoming: Direction,
-    /// The privacy floor f: no symbol has a lower threshold, either way.
+    /// The privacy floor f: no symbol of either direction has a lower threshold.
     pub floor: u8,
-    /// The channels that are in the association. Nothing is sent or taken on others.
+    /// The channels of the association. Nothing is sent on others, or accepted from them.
     pub members: Subset,
 }

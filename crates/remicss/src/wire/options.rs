@@ -1,5 +1,5 @@
-//! What the option bits of the association's terms say: how many channels the tunnel has, which of them
-//! are in the association, and whether symbols have tags.
+//! The option bits of the association's terms: the number of channels, which of them are members,
+//! and whether symbols have tags.
 //!
 //! | bits | meaning |
 //! |---|---|
@@ -7,8 +7,8 @@
 //! | 8 to 12 | n, the number of channels that are configured |
 //! | 16 to 31 | the channels that are in: bit 16 + i for channel i |
 //!
-//! All others are 0. The association binds them like all of its terms, so both ends agree on which
-//! channels are in.
+//! All others are 0. The association binds them like all of its terms, so both ends agree on the
+//! members.
 
 use model::Subset;
 
@@ -19,27 +19,27 @@ const CHANNELS_SHIFT: u32 = 8;
 const CHANNELS: u32 = 0x1f << CHANNELS_SHIFT;
 const MEMBERS_SHIFT: u32 = 16;
 
-/// What the option bits say.
+/// The decoded option bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Options {
     /// Whether symbols have tags.
     pub(crate) tags: bool,
-    /// How many channels are configured: n.
+    /// The number n of configured channels.
     pub(crate) channels: u8,
-    /// Those of them that are in the association.
+    /// The members of the association.
     pub(crate) members: Subset,
 }
 
 impl Options {
-    /// The bits.
+    /// Encodes the options.
     pub(crate) fn encode(self) -> u32 {
         let members = self.members.iter().fold(0, |bits, channel| bits | 1 << channel);
         let tags = if self.tags { 0 } else { NO_TAGS };
         tags | u32::from(self.channels) << CHANNELS_SHIFT | members << MEMBERS_SHIFT
     }
 
-    /// What the bits say, if they say something: no bit has another meaning, and the members are among
-    /// the channels.
+    /// Decodes option bits. `None` if an unknown bit is set, or the members are not among the
+    /// channels.
     pub(crate) fn parse(bits: u32) -> Option<Self> {
         let channels = u8::try_from((bits & CHANNELS) >> CHANNELS_SHIFT).ok()?;
         let members = bits >> MEMBERS_SHIFT;

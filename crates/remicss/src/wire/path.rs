@@ -1,4 +1,4 @@
-//! Datagrams about a path: probes of its MTU, challenges to an address, and the answers to both.
+//! Path datagrams: probes of the path MTU, challenges to an address, and the answers to both.
 //!
 //! | offset | length | field |
 //! |---|---|---|
@@ -10,40 +10,40 @@
 
 use thiserror::Error;
 
-use crate::wire::tokens::{Stamp, TOKEN_LEN, Token, TokenKey};
+use crate::wire::tokens::{PathTokenInput, TOKEN_LEN, Token, TokenKey};
 
-/// The length of all of them but probes, in bytes.
+/// The length of all path datagrams except probes, in bytes.
 const LEN: usize = 11 + TOKEN_LEN;
 
-/// A datagram about a path, as it was sealed for its channel.
+/// The content of a path datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathDatagram {
-    /// What it is.
+    /// The kind.
     pub kind: PathKind,
-    /// What an answer has from what it answers.
+    /// The identifier, which an answer copies.
     pub id: u64,
-    /// The length of the probe as UDP's payload; 0 for challenges.
+    /// The length of the probe as UDP payload; 0 for challenges.
     pub length: u16,
 }
 
-/// What a datagram about a path is.
+/// The kind of a path datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum PathKind {
-    /// Does this length arrive?
+    /// Asks whether a datagram of this length arrives.
     Probe = 3,
-    /// It did.
+    /// The answer to a probe.
     ProbeAnswer = 4,
-    /// Is the peer at this address?
+    /// Asks whether the peer is at this address.
     Challenge = 5,
-    /// It is.
+    /// The answer to a challenge.
     ChallengeAnswer = 6,
 }
 
-/// Bytes are no datagram about a path.
+/// Bytes that are not a path datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum PathError {
-    /// They are not formed as one.
+    /// They are malformed.
     #[error("{0} bytes are no datagram about a path")]
     Malformed(usize),
     /// The token is wrong: the peer did not send it on this channel.
@@ -52,10 +52,10 @@ pub enum PathError {
 }
 
 impl PathDatagram {
-    /// The length of the datagram, if there is one.
+    /// The minimum length of a path datagram, in bytes.
     pub const MIN_LEN: usize = LEN;
 
-    /// The bytes to be sent on a channel.
+    /// Encodes it, with the token for a channel.
     pub fn seal(self, tokens: &TokenKey, channel: usize) -> Vec<u8> {
         let mut bytes = vec![self.first()];
         bytes.extend(self.id.to_be_bytes());
@@ -67,10 +67,10 @@ impl PathDatagram {
         bytes
     }
 
-    /// The datagram that came on a channel.
+    /// Parses a datagram that arrived on a channel, and checks its token.
     ///
     /// # Errors
-    /// If its form or its token is wrong.
+    /// If it is malformed or its token is wrong.
     pub fn open(bytes: &[u8], tokens: &TokenKey, channel: usize) -> Result<Self, PathError> {
         let malformed = PathError::Malformed(bytes.len());
         let (header, rest) = bytes.split_first_chunk::<LEN>().ok_or(malformed)?;
@@ -94,7 +94,7 @@ impl PathDatagram {
         Ok(datagram)
     }
 
-    /// What answers it; `None` if it is an answer.
+    /// The answer to it; `None` if it is an answer.
     #[must_use]
     pub fn answer(self) -> Option<Self> {
         let kind = match self.kind {
@@ -109,13 +109,13 @@ impl PathDatagram {
         (self.kind as u8) << 4
     }
 
-    fn stamp(self, channel: usize) -> Stamp {
-        Stamp { first: self.first(), channel, length: self.length, id: self.id }
+    fn stamp(self, channel: usize) -> PathTokenInput {
+        PathTokenInput { first: self.first(), channel, length: self.length, id: self.id }
     }
 }
 
 impl PathKind {
-    /// The kind that a datagram's first byte says.
+    /// The kind of a datagram with this first byte.
     pub fn of(first: u8) -> Option<Self> {
         match first {
             0x30 => Some(Self::Probe),

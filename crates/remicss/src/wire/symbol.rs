@@ -1,10 +1,10 @@
-//! What is inside the sharing: a symbol's layout, and the tag that says that nobody changed it.
+//! The layout of a symbol, and its authentication tag.
 //!
 //! ```text
 //! previous (1) | packets, or a control message | tag (8)
 //! ```
 //!
-//! Promise and proof are in `docs/protocols/remicss.md`, "The tag".
+//! The guarantee and its proof are in `docs/protocols/remicss.md`, "The tag".
 
 use sharing::keyed::{Hash, TAG_LEN};
 use thiserror::Error;
@@ -13,41 +13,41 @@ use crate::wire::datagram::Kind;
 use crate::wire::datagram::MAX_CHANNELS;
 use crate::wire::keys::Points;
 
-/// The longest symbol without its tag, in bytes: its length is 16 bits under the tag.
+/// The maximum length of a symbol without its tag, in bytes: the tag covers a length of 16 bits.
 pub const MAX_SYMBOL_LEN: usize = 65_535;
 
-/// What a symbol holds.
+/// The contents of a symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Inside<'a> {
-    /// How many numbers before this one its flow's last symbol was; 0 if none that matters, 255 for
-    /// 255 or more.
+pub struct SymbolContents<'a> {
+    /// The distance to the number of the flow's previous symbol; 0 if there is none that matters,
+    /// 255 for 255 or more.
     pub previous: u8,
-    /// IP packets, one behind the other, or a control message.
+    /// One or more IP packets, or a control message.
     pub content: &'a [u8],
 }
 
-/// A symbol is not what was sent under this kind, threshold and sequence, or none at all.
+/// The symbol was not sent with this kind, threshold and sequence, or is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the symbol's tag does not fit")]
 pub struct Tampered;
 
-/// Makes and checks the tags of one direction, each threshold's at a point of its own. Without
-/// points there are no tags.
+/// Computes and verifies the tags of one direction, with a separate point for each threshold.
+/// Without points there are no tags.
 pub struct Tagger(Option<Vec<Hash>>);
 
 impl Tagger {
-    /// For the points of a direction.
+    /// A tagger with the points of a direction.
     pub fn new(points: Option<&Points>) -> Self {
         let thresholds = (1..).take(MAX_CHANNELS);
         Self(points.map(|points| thresholds.map(|k| Hash::new(points.of(k))).collect()))
     }
 
-    /// How many bytes a tag takes: 8, or 0 if there are none.
+    /// The length of a tag in bytes: 8, or 0 without tags.
     pub fn tag_len(&self) -> usize {
         if self.0.is_some() { TAG_LEN } else { 0 }
     }
 
-    /// Appends the tag to a symbol, which has its first byte and its content.
+    /// Appends the tag to a symbol, which consists of its first byte and its content.
     ///
     /// # Panics
     /// If the symbol is longer than [`MAX_SYMBOL_LEN`], or the threshold not from 1 to
@@ -60,18 +60,17 @@ impl Tagger {
         symbol.extend_from_slice(&tag);
     }
 
-    /// What a joined symbol holds.
+    /// Verifies a joined symbol and returns its contents.
     ///
     /// # Errors
-    /// If its tag does not fit kind, threshold, sequence and bytes, or it is too short or too long
-    /// for any.
+    /// If its tag does not match kind, threshold, sequence and bytes, or its length is impossible.
     pub fn open<'a>(
         &self,
         kind: Kind,
         threshold: u8,
         sequence: u32,
         symbol: &'a [u8],
-    ) -> Result<Inside<'a>, Tampered> {
+    ) -> Result<SymbolContents<'a>, Tampered> {
         let message = match &self.0 {
             None => symbol,
             Some(hashes) => {
@@ -83,11 +82,12 @@ impl Tagger {
             }
         };
         let (&previous, content) = message.split_first().ok_or(Tampered)?;
-        Ok(Inside { previous, content })
+        Ok(SymbolContents { previous, content })
     }
 }
 
-/// The block B: all that the tag covers beside the bytes. `None` if the symbol is too long.
+/// The block B, which holds what the tag covers besides the bytes. `None` if the symbol is too
+/// long.
 fn last_block(len: usize, kind: Kind, threshold: u8, sequence: u32) -> Option<u64> {
     let len = u16::try_from(len).ok()?;
     Some(
@@ -134,8 +134,8 @@ mod tests {
         let mut symbol = vec![7, 1, 2];
         none.seal(Kind::Packet, 1, 5, &mut symbol);
         assert_eq!((symbol.len(), none.tag_len()), (3, 0));
-        let inside = Inside { previous: 7, content: &[1, 2][..] };
-        assert_eq!(none.open(Kind::Packet, 1, 5, &symbol), Ok(inside));
+        let contents = SymbolContents { previous: 7, content: &[1, 2][..] };
+        assert_eq!(none.open(Kind::Packet, 1, 5, &symbol), Ok(contents));
         assert_eq!(none.open(Kind::Packet, 1, 5, &[]), Err(Tampered));
     }
 
@@ -165,8 +165,8 @@ mod tests {
             let tagger = Tagger::new(Some(&points()));
             let mut symbol = [&[9][..], &content].concat();
             tagger.seal(kind, threshold, sequence, &mut symbol);
-            let inside = Inside { previous: 9, content: &content };
-            prop_assert_eq!(tagger.open(kind, threshold, sequence, &symbol), Ok(inside));
+            let contents = SymbolContents { previous: 9, content: &content };
+            prop_assert_eq!(tagger.open(kind, threshold, sequence, &symbol), Ok(contents));
             let header = (kind, threshold, sequence);
             for (kind, threshold, sequence) in [
                 (other_kind, threshold, sequence),

@@ -1,4 +1,4 @@
-//! What the ends agree on in the handshake.
+//! The terms on which the ends agree in the handshake.
 
 use association::{Protocol, Scheme};
 use model::Subset;
@@ -7,34 +7,36 @@ use thiserror::Error;
 use crate::wire::datagram::MAX_CHANNELS;
 use crate::wire::options::Options;
 
-/// What the ends agree on: 1 <= floor <= least <= channels <= [`MAX_CHANNELS`].
+/// The terms of an association: 1 <= floor <= least <= channels <= [`MAX_CHANNELS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     channels: u8,
     floor: u8,
     tags: bool,
-    least: u8,
+    min_channels: u8,
 }
 
-/// There can be no such terms.
+/// Invalid terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum TermsError {
     /// Too many channels, or none.
     #[error("{0} channels are not 1 to {MAX_CHANNELS}")]
     Channels(u8),
-    /// The privacy floor is no threshold.
+    /// The privacy floor is not a possible threshold.
     #[error("the privacy floor {floor} is not 1 to {channels}, the number of channels")]
     Floor {
-        /// The floor asked for.
+        /// The requested floor.
         floor: u8,
         /// The number of channels.
         channels: u8,
     },
-    /// Fewer channels than the floor, or more than there are, cannot be the least to begin with.
-    #[error("{least} channels to begin with are not {floor} (the privacy floor) to {channels}")]
-    Least {
-        /// The number asked for.
-        least: u8,
+    /// The minimum number of channels is below the floor, or above the number of channels.
+    #[error(
+        "{min_channels} channels to begin with are not {floor} (the privacy floor) to {channels}"
+    )]
+    MinChannels {
+        /// The requested number.
+        min_channels: u8,
         /// The floor.
         floor: u8,
         /// The number of channels.
@@ -43,8 +45,8 @@ pub enum TermsError {
 }
 
 impl Terms {
-    /// Terms for so many channels, all of which are needed to begin, with no symbol of a threshold below
-    /// `floor`, and `tags` inside symbols that show changes.
+    /// Terms for `channels` channels, all of which are needed to start, a privacy floor, and
+    /// symbols with or without `tags`.
     ///
     /// # Errors
     /// Unless 1 <= floor <= channels <= [`MAX_CHANNELS`].
@@ -55,22 +57,22 @@ impl Terms {
         if !(1..=channels).contains(&floor) {
             return Err(TermsError::Floor { floor, channels });
         }
-        Ok(Self { channels, floor, tags, least: channels })
+        Ok(Self { channels, floor, tags, min_channels: channels })
     }
 
-    /// The same where an association may begin with `least` channels.
+    /// The same, but an association may start with `min_channels` channels.
     ///
     /// # Errors
     /// Unless floor <= least <= channels.
-    pub fn with_least(self, least: u8) -> Result<Self, TermsError> {
+    pub fn with_min_channels(self, min_channels: u8) -> Result<Self, TermsError> {
         let Self { floor, channels, .. } = self;
-        if !(floor..=channels).contains(&least) {
-            return Err(TermsError::Least { least, floor, channels });
+        if !(floor..=channels).contains(&min_channels) {
+            return Err(TermsError::MinChannels { min_channels, floor, channels });
         }
-        Ok(Self { least, ..self })
+        Ok(Self { min_channels, ..self })
     }
 
-    /// How many channels there are: n.
+    /// The number n of channels.
     pub fn channels(self) -> u8 {
         self.channels
     }
@@ -80,14 +82,14 @@ impl Terms {
         self.floor
     }
 
-    /// True if symbols have tags.
+    /// Whether symbols have tags.
     pub fn tags(self) -> bool {
         self.tags
     }
 
-    /// How many channels an association must have, at least, to begin.
-    pub fn least(self) -> u8 {
-        self.least
+    /// The minimum number of members of an association.
+    pub fn min_channels(self) -> u8 {
+        self.min_channels
     }
 
     /// All channels.
@@ -95,7 +97,8 @@ impl Terms {
         Subset::first(self.channels.into())
     }
 
-    /// As the association of these members has them, of which there are at least as many as the floor.
+    /// The terms of an association with these members, of which there are at least as many as the
+    /// floor.
     pub(crate) fn wire(self, members: Subset) -> association::Terms {
         let count = u8::try_from(members.len()).expect("at most 16 channels");
         let options = Options { tags: self.tags, channels: self.channels, members };
@@ -123,10 +126,11 @@ mod tests {
         assert!(Terms::new(1, 1, true).is_ok());
         assert!(Terms::new(16, 16, false).is_ok());
         let terms = Terms::new(4, 2, true).unwrap();
-        let least = |least| TermsError::Least { least, floor: 2, channels: 4 };
-        assert_eq!(terms.least(), 4);
-        assert_eq!(terms.with_least(1), Err(least(1)));
-        assert_eq!(terms.with_least(5), Err(least(5)));
-        assert_eq!(terms.with_least(2).map(Terms::least), Ok(2));
+        let min_channels =
+            |min_channels| TermsError::MinChannels { min_channels, floor: 2, channels: 4 };
+        assert_eq!(terms.min_channels(), 4);
+        assert_eq!(terms.with_min_channels(1), Err(min_channels(1)));
+        assert_eq!(terms.with_min_channels(5), Err(min_channels(5)));
+        assert_eq!(terms.with_min_channels(2).map(Terms::min_channels), Ok(2));
     }
 }

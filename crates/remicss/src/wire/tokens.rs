@@ -1,8 +1,8 @@
-//! Tokens: what shows that the peer sent a datagram with this header on this channel.
+//! Tokens: they show that the peer sent a datagram with this header on this channel.
 //!
-//! Whoever does not have the key can tell no token from random, whichever others they have seen: of other
-//! channels, of earlier datagrams, of the same number under another first byte. Nothing but availability and
-//! addresses rests on them: secrecy and integrity of packets do not.
+//! Without the key, a token cannot be distinguished from random bytes, whatever other tokens are
+//! known: of other channels, of earlier datagrams, of the same number with another first byte.
+//! Availability and addresses rest on tokens; secrecy and integrity of packets do not.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,65 +15,65 @@ use zeroize::Zeroizing;
 /// The length of a token, in bytes.
 pub const TOKEN_LEN: usize = 8;
 
-/// The length of the key of a direction's tokens, in bytes.
+/// The length of a token key, in bytes.
 pub const TOKEN_KEY_LEN: usize = 16;
 
-/// For how many numbers, one after the other, the tokens of a channel's shares are prepared at once: one block
-/// takes as long as several side by side.
+/// The number of consecutive symbol numbers for which a channel's tokens are prepared at once:
+/// several blocks take hardly longer than one.
 const RUN: usize = 8;
 
-/// The first byte of a block for shares: theirs comes in afterwards.
+/// The first byte of a block for shares. The share's own first byte is used afterwards.
 const SHARE: u8 = 0;
 
-/// The first byte of a block that is no datagram's: what else is made of a key.
+/// The first byte of a block from which other values are derived; no datagram has it.
 const NO_DATAGRAM: u8 = 0xff;
 
 /// The token of one datagram.
 #[derive(Clone, Copy, Default)]
 pub struct Token([u8; TOKEN_LEN]);
 
-/// What the token of a datagram about a path is made for.
+/// The fields that the token of a path datagram covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamp {
-    /// The first byte of the datagram, which is that of no share.
+pub struct PathTokenInput {
+    /// The first byte of the datagram.
     pub first: u8,
     /// The channel's index.
     pub channel: usize,
-    /// The length that it names.
+    /// Its length field.
     pub length: u16,
     /// Its identifier.
     pub id: u64,
 }
 
-/// Makes the tokens of one direction of an association: the key of AES-128. Secret: it is shared over all
-/// channels as the points are, so whoever is on fewer does not have it.
+/// The AES-128 key of the tokens of one direction of an association. Secret: it is shared over all
+/// channels like the points, so an attacker on fewer channels does not have it.
 #[derive(Clone)]
 pub struct TokenKey {
-    /// In one place, however often this is cloned. Wiped in the end.
+    /// One copy for all clones, wiped when the last one is dropped.
     cipher: Arc<Aes128>,
     id: KeyId,
 }
 
-/// Tells token keys apart. It says nothing about the key.
+/// Identifies a token key without revealing it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyId([u8; TOKEN_LEN]);
 
-/// Makes the tokens of shares, in runs of 8 numbers a channel.
+/// Computes the tokens of shares, eight numbers of a channel at a time.
 pub struct ShareTokens {
     key: TokenKey,
     runs: Vec<Run>,
 }
 
-/// What tokens are made of for numbers one after the other.
+/// Prepared values for consecutive numbers.
 struct Run {
-    /// The first of the numbers, a multiple of [`RUN`]; another number if there is nothing yet.
+    /// The first of the numbers, a multiple of [`RUN`]; `u64::MAX` if nothing is prepared.
     start: u64,
-    /// Of the block of each, the two halves.
+    /// The two halves of each number's encrypted block.
     halves: Zeroizing<[[u64; 2]; RUN]>,
 }
 
 impl Token {
-    /// A token that a datagram has.
+    /// A token with these bytes.
     pub fn new(bytes: [u8; TOKEN_LEN]) -> Self {
         Self(bytes)
     }
@@ -107,21 +107,21 @@ impl TokenKey {
         key
     }
 
-    /// The token of a datagram about a path.
+    /// The token of a path datagram.
     ///
     /// # Panics
     /// If the channel is above 255.
-    pub fn token(&self, stamp: Stamp) -> Token {
-        let Stamp { first, channel, length, id } = stamp;
+    pub fn token(&self, stamp: PathTokenInput) -> Token {
+        let PathTokenInput { first, channel, length, id } = stamp;
         Token(self.encrypted(block(first, channel, length, id)))
     }
 
-    /// What tells this key from others.
+    /// The key's identifier.
     pub fn id(&self) -> KeyId {
         self.id
     }
 
-    /// A number that only those know who have the key.
+    /// A pseudorandom number derived from the key.
     pub(crate) fn seed(&self) -> u64 {
         u64::from_be_bytes(self.derived(1))
     }
@@ -130,7 +130,7 @@ impl TokenKey {
         self.encrypted(block(NO_DATAGRAM, 0, 0, number))
     }
 
-    /// The first bytes of what a block is encrypted to.
+    /// The first bytes of the encrypted block.
     fn encrypted(&self, mut block: Block) -> [u8; TOKEN_LEN] {
         self.cipher.encrypt_block(&mut block);
         *block.first_chunk().expect("a block is longer than a token")
@@ -144,16 +144,18 @@ impl fmt::Debug for TokenKey {
 }
 
 impl ShareTokens {
-    /// The tokens of shares on so many channels.
+    /// Tokens for shares on the given number of channels.
     pub fn new(key: &TokenKey, channels: usize) -> Self {
         let run = || Run { start: u64::MAX, halves: Zeroizing::default() };
         Self { key: key.clone(), runs: (0..channels).map(|_| run()).collect() }
     }
 
-    /// The token of the share of a symbol with this number on a channel. Fast where numbers rise.
+    /// The token of the share of a symbol with this number on a channel. Fast for ascending
+    /// numbers.
     ///
-    /// A number has one share on a channel, with one first byte f. Of its block's halves a and b, the token is
-    /// a + f·b modulo 2^64, so that the token of any other first byte is unknown to whoever has this one.
+    /// A number has one share on a channel, with one first byte f. The token is a + f·b modulo
+    /// 2^64, with a and b the halves of its encrypted block. So this token does not reveal the
+    /// token of another first byte.
     ///
     /// # Panics
     /// If there is no such channel.
@@ -168,7 +170,7 @@ impl ShareTokens {
         Token(a.wrapping_add(b.wrapping_mul(first.into())).to_be_bytes())
     }
 
-    /// Which key they are made with.
+    /// The identifier of the key.
     pub fn id(&self) -> KeyId {
         self.key.id
     }
@@ -193,7 +195,7 @@ impl Run {
     }
 }
 
-/// What is encrypted.
+/// The block that is encrypted for a token.
 fn block(first: u8, channel: usize, length: u16, number: u64) -> Block {
     let mut bytes = [0; 16];
     bytes[0] = first;
@@ -209,8 +211,8 @@ mod tests {
 
     use super::*;
 
-    const STAMP: Stamp =
-        Stamp { first: 0x31, channel: 2, length: 0x0A0B, id: 0x0102_0304_0506_0708 };
+    const STAMP: PathTokenInput =
+        PathTokenInput { first: 0x31, channel: 2, length: 0x0A0B, id: 0x0102_0304_0506_0708 };
 
     fn byte(number: usize) -> u8 {
         u8::try_from(number).unwrap()
@@ -226,7 +228,7 @@ mod tests {
 
     #[test]
     fn blocks_are_as_specified() {
-        let Stamp { first, channel, length, id } = STAMP;
+        let PathTokenInput { first, channel, length, id } = STAMP;
         let bytes: [u8; 16] = block(first, channel, length, id).into();
         assert_eq!(bytes, [0x31, 2, 0x0A, 0x0B, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
     }
@@ -238,10 +240,10 @@ mod tests {
         assert_eq!(key.token(STAMP), token);
         assert_ne!(TokenKey::new(&[8; 16]).token(STAMP), token);
         for other in [
-            Stamp { first: 0x32, ..STAMP },
-            Stamp { channel: 1, ..STAMP },
-            Stamp { length: 1, ..STAMP },
-            Stamp { id: STAMP.id + 1, ..STAMP },
+            PathTokenInput { first: 0x32, ..STAMP },
+            PathTokenInput { channel: 1, ..STAMP },
+            PathTokenInput { length: 1, ..STAMP },
+            PathTokenInput { id: STAMP.id + 1, ..STAMP },
         ] {
             assert_ne!(key.token(other), token);
         }

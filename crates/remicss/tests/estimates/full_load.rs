@@ -9,20 +9,20 @@ use std::time::Duration;
 
 use model::{Channel, ChannelSet, Objective, Subset};
 use remicss::MAX_CHANNELS;
-use remicss::control::estimate::Source;
+use remicss::control::estimate::RateSource;
 use remicss::control::monitor::Monitor;
-use remicss::endpoint::common::Common;
-use remicss::endpoint::outbound::Means;
+use remicss::endpoint::outbound::SenderConfig;
+use remicss::endpoint::shared_state::SharedState;
 use remicss::send::batch::Batch;
-use remicss::send::plan::Aim;
-use remicss::send::schedule::Planned;
-use remicss::send::sender::{NotSent, Sender};
+use remicss::send::plan::PlanGoal;
+use remicss::send::schedule::PlannedScheduler;
+use remicss::send::sender::{SendError, Sender};
 use remicss::wire::datagram::{HEADER_LEN, Kind};
 use remicss::wire::keys::{Direction, Keys, Points};
 use remicss::wire::tokens::{TOKEN_KEY_LEN, TokenKey};
 use sharing::Generator;
 
-use crate::world::{Path, World};
+use crate::scenario::{Path, Scenario};
 
 /// What is offered, in bit/s of IP packets on a channel, where the channels would carry more.
 const OFFERED_BPS: u64 = 800_000_000;
@@ -40,13 +40,13 @@ const PLANNING: Duration = Duration::from_millis(3);
 
 /// A tunnel of which one end sends as much as it can.
 struct Tunnel {
-    world: World,
+    scenario: Scenario,
     /// Has the sending end's monitor while it is asked for a plan.
-    common: Common,
-    aim: Aim,
+    shared: SharedState,
+    goal: PlanGoal,
     sender: Sender,
     batches: Vec<Batch>,
-    next: Option<(Duration, Planned)>,
+    next: Option<(Duration, PlannedScheduler)>,
     /// What is offered, in symbols in 1,000 s, and what of it is left to send.
     offered: u64,
     credit: u64,
@@ -56,15 +56,18 @@ struct Tunnel {
 
 impl Tunnel {
     fn new(paths: &[Path], rates: &[Option<u64>], kappa: f64, mu: f64) -> Self {
-        let world = World::new(paths, rates);
+        let scenario = Scenario::new(paths, rates);
         let n = paths.len();
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 16")]
         let floor = kappa as u8;
-        let aim = Aim { kappa, mu, objective: Objective::Loss, floor, keeps_order: false };
+        let goal = PlanGoal { kappa, mu, objective: Objective::Loss, floor, keeps_order: false };
         let channels = vec![Channel::new(0.0, 0.0, 1.0, 10.0).unwrap(); n];
-        let plan = aim.plan(&channels, Subset::first(n)).unwrap();
-        let means =
-            Means { rates_bps: rates.to_vec(), mtus: vec![FULL; n], headers: vec![HEADERS; n] };
+        let plan = goal.plan(&channels, Subset::first(n)).unwrap();
+        let means = SenderConfig {
+            rates_bps: rates.to_vec(),
+            mtus: vec![FULL; n],
+            headers: vec![HEADERS; n],
+        };
         let direction = Direction {
             channels: n,
             tokens: TokenKey::new(&[0; TOKEN_KEY_LEN]),
@@ -78,17 +81,17 @@ impl Tunnel {
         };
         let sender = means.sender(
             &keys,
-            Box::new(Planned::new(&plan.schedule, &channels)),
+            Box::new(PlannedScheduler::new(&plan.schedule, &channels)),
             Generator::seeded().unwrap(),
         );
         let mut sender = sender.unwrap();
         for channel in 0..n {
-            sender.set_limit(channel, world.ends[0].monitor.limit(channel), Duration::ZERO);
+            sender.set_limit(channel, scenario.ends[0].monitor.limit(channel), Duration::ZERO);
         }
         Self {
-            world,
-            common: Common::default(),
-            aim,
+            scenario,
+            shared: SharedState::default(),
+            goal,
             sender,
             batches: (0..n).map(|_| Batch::default()).collect(),
             next: None,
@@ -103,9 +106,9 @@ impl Tunnel {
     #[expect(clippy::cast_precision_loss, reason = "numbers are small")]
     fn run(&mut self, time: Duration) -> (f64, f64) {
         let (sent, delivered) = (self.sent, self.delivered);
-        let until = self.world.now + time;
-        while self.world.now < until {
-            self.world.step();
+        let until = self.scenario.now + time;
+        while self.scenario.now < until {
+            self.scenario.step();
             self.plan();
             self.send();
         }
@@ -114,23 +117,23 @@ impl Tunnel {
     }
 
     fn plan(&mut self) {
-        let now = self.world.now;
+        let now = self.scenario.now;
         if let Some((_, planned)) = self.next.take_if(|(at, _)| *at <= now) {
             self.sender.set_scheduler(Box::new(planned)).unwrap();
         }
-        let monitor = &mut self.world.ends[0].monitor;
+        let monitor = &mut self.scenario.ends[0].monitor;
         for channel in 0..self.batches.len() {
             self.sender.set_limit(channel, monitor.limit(channel), now);
         }
         let risks = vec![0.0; self.batches.len()];
         let monitor = std::mem::replace(monitor, Monitor::new(&[], now));
-        self.common.monitor = Some(monitor);
-        let situation = self.common.poll_situation(&risks, now);
-        self.world.ends[0].monitor = self.common.monitor.take().unwrap();
-        if let Some(situation) = situation {
-            let plan = self.aim.plan(&situation.channels, situation.up).unwrap();
-            let planned = Planned::new(&plan.schedule, &situation.channels);
-            let planned = planned.starting_at(self.world.rng.below(u64::MAX));
+        self.shared.monitor = Some(monitor);
+        let snapshot = self.shared.poll_snapshot(&risks, now);
+        self.scenario.ends[0].monitor = self.shared.monitor.take().unwrap();
+        if let Some(snapshot) = snapshot {
+            let plan = self.goal.plan(&snapshot.channels, snapshot.up).unwrap();
+            let planned = PlannedScheduler::new(&plan.schedule, &snapshot.channels);
+            let planned = planned.with_random_start(self.scenario.rng.below(u64::MAX));
             self.next = Some((now + PLANNING, planned));
         }
     }
@@ -138,19 +141,20 @@ impl Tunnel {
     fn send(&mut self) {
         // So many a millisecond, in thousandths.
         self.credit = (self.credit + self.offered).min(20 * self.offered);
-        let now = self.world.now;
+        let now = self.scenario.now;
         while self.credit >= 1000 {
             self.sender.begin().extend_from_slice(&[0; CONTENT]);
             match self.sender.finish(Kind::Packet, 0, now, &mut self.batches) {
                 Ok(sent) => {
                     self.credit -= 1000;
                     let channels = sent.threshold.channels().iter();
-                    let arrive =
-                        channels.filter(|channel| self.world.send(*channel, FULL as u64)).count();
+                    let arrive = channels
+                        .filter(|channel| self.scenario.send(*channel, FULL as u64))
+                        .count();
                     self.sent += 1;
                     self.delivered += u64::from(arrive >= sent.threshold.k());
                 }
-                Err(NotSent::Wait(_)) => break,
+                Err(SendError::Wait(_)) => break,
                 Err(error) => panic!("{error}"),
             }
             self.batches.iter_mut().for_each(Batch::clear);
@@ -194,7 +198,7 @@ impl Point {
         let rate = ChannelSet::new(channels.clone()).unwrap().best_rate(self.dials.1).unwrap();
         let sent = (1e6 * rate).min(OFFERED_BPS as f64) / (8.0 * FULL as f64);
         let tunnel = self.tunnel();
-        let plan = tunnel.aim.plan(&channels, Subset::first(3)).unwrap();
+        let plan = tunnel.goal.plan(&channels, Subset::first(3)).unwrap();
         (sent, sent * (1.0 - plan.averages.loss))
     }
 }
@@ -282,14 +286,14 @@ fn one_known_rate_holds_back_no_other() {
     assert!(outcome.seconds[1..].iter().all(|part| *part > 0.99), "{outcome}");
     let mut tunnel = point.tunnel();
     tunnel.run(Duration::from_secs(5));
-    let estimates = tunnel.world.estimates();
-    let known: Vec<(Source, u64)> = estimates
+    let estimates = tunnel.scenario.estimates();
+    let known: Vec<(RateSource, u64)> = estimates
         .iter()
         .map(|estimate| (estimate.source, estimate.known_bps / 1_000_000))
         .collect();
-    assert_eq!(known[2], (Source::Configured, 50));
+    assert_eq!(known[2], (RateSource::Configured, 50));
     for (source, mbps) in &known[..2] {
-        assert_eq!(*source, Source::AtLeast);
+        assert_eq!(*source, RateSource::AtLeast);
         assert!((49..=51).contains(mbps), "{known:?}");
     }
 }
@@ -312,7 +316,7 @@ fn a_burst_on_an_idle_tunnel_waits_for_no_guess() {
         let mut count = 0;
         loop {
             tunnel.sender.begin().extend_from_slice(&[0; CONTENT]);
-            let now = tunnel.world.now;
+            let now = tunnel.scenario.now;
             if tunnel.sender.finish(Kind::Packet, 0, now, &mut tunnel.batches).is_err() {
                 return count;
             }
@@ -349,7 +353,7 @@ fn a_rate_that_rises_is_found_beside_a_known_one() {
     let mut tunnel = point.tunnel();
     tunnel.run(Duration::from_secs(10));
     for channel in 0..2 {
-        tunnel.world.set(channel, |path| path.rate_bps = 200_000_000);
+        tunnel.scenario.set(channel, |path| path.rate_bps = 200_000_000);
     }
     tunnel.run(Duration::from_secs(12));
     let (_, best) = Point { mbps: [200, 200, 50], ..point }.best();

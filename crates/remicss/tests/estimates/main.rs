@@ -1,20 +1,20 @@
 //! Two ends that measure channels: over simulated bottlenecks with queues, delays and random loss.
 
 mod full_load;
-mod world;
+mod scenario;
 
 use std::time::Duration;
 
 use model::Subset;
 use proptest::prelude::*;
-use remicss::control::estimate::{FIRST_RATE_BPS, Source};
-use remicss::control::incoming::Came;
+use remicss::control::estimate::{INITIAL_RATE_BPS, RateSource};
+use remicss::control::incoming::ArrivalCounts;
 use remicss::control::monitor::Monitor;
-use remicss::control::outgoing::Totals;
-use remicss::wire::control::State;
+use remicss::control::outgoing::SentCounts;
+use remicss::wire::control::ChannelState;
 use remicss::wire::control::{Arrival, Message, Report};
 
-use world::{MS, Path, World};
+use scenario::{MS, Path, Scenario};
 
 /// A packet every 60 ms.
 const TRICKLE_BPS: u64 = 200_000;
@@ -41,30 +41,30 @@ fn learn(mbps: u64, path: Path) {
     let name = format!("{mbps} Mbit/s, queue {:?}, {} ‰, {:?}", path.queue, path.lost, path.delay);
     // An interval on a slow channel is few packets, and chance has its part.
     let (good, loss) = if mbps < 10 { (0.75..=1.1, 0.1) } else { (0.88..=1.05, 0.04) };
-    let mut world = World::new(&[path], &[None]);
-    world.run(seconds(8));
+    let mut scenario = Scenario::new(&[path], &[None]);
+    scenario.run(seconds(8));
     for _ in 0..8 {
-        world.run(seconds(1));
-        let part = world.part(0);
-        assert!(good.contains(&part), "{name}: {part} at {:?}", world.now);
+        scenario.run(seconds(1));
+        let part = scenario.part(0);
+        assert!(good.contains(&part), "{name}: {part} at {:?}", scenario.now);
     }
     // What was lost before the rate was known is forgotten, and a queue that probes fill is empty for
     // most of the time, but for two or three packets.
     let queued = f64::max(5.0, 3.0 * 12.0 / mbps as f64);
-    world.run(seconds(20));
-    let estimate = world.estimates()[0];
+    scenario.run(seconds(20));
+    let estimate = scenario.estimates()[0];
     assert!(estimate.delay_ms < path.delay.as_secs_f64() * 1e3 + queued, "{name}: {estimate:?}");
     assert!(estimate.loss < path.lost as f64 / 1000.0 + loss, "{name}: {estimate:?}");
 }
 
 #[test]
 fn a_rate_follows_the_bottleneck() {
-    let mut world = World::new(&[Path::new(100, 30, 10, 10)], &[None]);
-    world.run(seconds(10));
+    let mut scenario = Scenario::new(&[Path::new(100, 30, 10, 10)], &[None]);
+    scenario.run(seconds(10));
     for (mbps, time) in [(20, 3), (200, 10), (50, 3), (60, 8)] {
-        world.set(0, |path| path.rate_bps = mbps * 1_000_000);
-        world.run(seconds(time));
-        let part = world.part(0);
+        scenario.set(0, |path| path.rate_bps = mbps * 1_000_000);
+        scenario.run(seconds(time));
+        let part = scenario.part(0);
         assert!((0.9..=1.05).contains(&part), "{mbps} Mbit/s: {part}");
     }
 }
@@ -75,14 +75,14 @@ fn a_rate_follows_the_bottleneck() {
 fn a_policed_rate_is_learnt() {
     for (mbps, burst_ms) in [(20, 24), (20, 5), (100, 24), (400, 10)] {
         let path = Path { is_policed: true, ..Path::new(mbps, burst_ms, 0, 10) };
-        let mut world = World::new(&[path], &[None]);
-        world.run(seconds(8));
+        let mut scenario = Scenario::new(&[path], &[None]);
+        scenario.run(seconds(8));
         for _ in 0..20 {
-            world.run(seconds(1));
-            let part = world.part(0);
+            scenario.run(seconds(1));
+            let part = scenario.part(0);
             assert!((0.9..=1.3).contains(&part), "{mbps} Mbit/s, {burst_ms} ms: {part}");
         }
-        let loss = world.estimates()[0].loss;
+        let loss = scenario.estimates()[0].loss;
         assert!(loss < 0.1, "{mbps} Mbit/s, {burst_ms} ms: {loss}");
     }
 }
@@ -91,27 +91,27 @@ fn a_policed_rate_is_learnt() {
 #[test]
 fn a_rate_that_has_fallen_is_noticed_without_full_load() {
     for demand_mbps in [50, 60, 70] {
-        let mut world = World::new(&[Path::new(80, 30, 0, 10)], &[None]);
-        world.run(seconds(8));
-        world.demand_bps = demand_mbps * 1_000_000;
-        world.run(seconds(5));
-        assert!(world.part(0) > 0.9);
-        world.set(0, |path| path.rate_bps = 20_000_000);
-        world.run(seconds(5));
-        let part = world.part(0);
+        let mut scenario = Scenario::new(&[Path::new(80, 30, 0, 10)], &[None]);
+        scenario.run(seconds(8));
+        scenario.demand_bps = demand_mbps * 1_000_000;
+        scenario.run(seconds(5));
+        assert!(scenario.part(0) > 0.9);
+        scenario.set(0, |path| path.rate_bps = 20_000_000);
+        scenario.run(seconds(5));
+        let part = scenario.part(0);
         assert!((0.85..=1.1).contains(&part), "{demand_mbps} Mbit/s wanted: {part}");
     }
 }
 
 #[test]
 fn random_loss_that_comes_and_goes_does_not_lower_a_rate() {
-    let mut world = World::new(&[Path::new(50, 30, 0, 10)], &[None]);
-    world.run(seconds(8));
+    let mut scenario = Scenario::new(&[Path::new(50, 30, 0, 10)], &[None]);
+    scenario.run(seconds(8));
     for lost in [50, 0, 50, 10, 100] {
-        world.set(0, |path| path.lost = lost);
+        scenario.set(0, |path| path.lost = lost);
         for _ in 0..8 {
-            world.run(seconds(1));
-            let part = world.part(0);
+            scenario.run(seconds(1));
+            let part = scenario.part(0);
             assert!((0.85..=1.05).contains(&part), "{lost} ‰: {part}");
         }
     }
@@ -120,39 +120,40 @@ fn random_loss_that_comes_and_goes_does_not_lower_a_rate() {
 #[test]
 fn unequal_channels_each_get_their_rate() {
     let paths = [Path::new(300, 30, 0, 5), Path::new(30, 30, 10, 40), Path::new(3, 100, 0, 20)];
-    let mut world = World::new(&paths, &[None; 3]);
-    world.run(seconds(12));
+    let mut scenario = Scenario::new(&paths, &[None; 3]);
+    scenario.run(seconds(12));
     for channel in 0..3 {
-        let part = world.part(channel);
+        let part = scenario.part(channel);
         assert!((0.9..=1.05).contains(&part), "channel {channel}: {part}");
     }
 }
 
 #[test]
 fn without_traffic_nothing_is_learnt_and_nothing_forgotten() {
-    let mut world = World::new(&[Path::new(100, 30, 0, 10)], &[None]);
-    world.demand_bps = 1_000_000;
-    world.run(seconds(10));
-    let guess = world.estimates()[0];
-    assert_eq!((guess.known_bps, guess.source), (FIRST_RATE_BPS, Source::Guess));
-    world.demand_bps = u64::MAX;
-    world.run(seconds(8));
-    world.demand_bps = 1_000_000;
-    world.run(seconds(1));
-    let learnt = world.estimates()[0].rate_bps;
-    assert!((0.9..=1.05).contains(&world.part(0)));
-    world.run(seconds(60));
-    assert_eq!(world.estimates()[0].rate_bps, learnt);
+    let mut scenario = Scenario::new(&[Path::new(100, 30, 0, 10)], &[None]);
+    scenario.demand_bps = 1_000_000;
+    scenario.run(seconds(10));
+    let guess = scenario.estimates()[0];
+    assert_eq!((guess.known_bps, guess.source), (INITIAL_RATE_BPS, RateSource::Guess));
+    scenario.demand_bps = u64::MAX;
+    scenario.run(seconds(8));
+    scenario.demand_bps = 1_000_000;
+    scenario.run(seconds(1));
+    let learnt = scenario.estimates()[0].rate_bps;
+    assert!((0.9..=1.05).contains(&scenario.part(0)));
+    scenario.run(seconds(60));
+    assert_eq!(scenario.estimates()[0].rate_bps, learnt);
 }
 
 #[test]
 fn a_configured_rate_stays_and_loss_and_delay_are_measured() {
     let paths = [Path::new(100, 30, 20, 5), Path::new(50, 30, 0, 20), Path::new(50, 30, 100, 60)];
     for floor in 1..=3 {
-        let mut world = World::new(&paths, &[Some(40_000_000), Some(20_000_000), Some(10_000_000)]);
-        world.floor = floor;
-        world.run(seconds(12));
-        let estimates = world.estimates();
+        let mut scenario =
+            Scenario::new(&paths, &[Some(40_000_000), Some(20_000_000), Some(10_000_000)]);
+        scenario.floor = floor;
+        scenario.run(seconds(12));
+        let estimates = scenario.estimates();
         let rates: Vec<u64> = estimates.iter().map(|estimate| estimate.rate_bps).collect();
         assert_eq!(rates, [40_000_000, 20_000_000, 10_000_000]);
         // What is faster than the floor-th counts as fast as it.
@@ -161,7 +162,7 @@ fn a_configured_rate_stays_and_loss_and_delay_are_measured() {
             assert!((estimate.delay_ms - delay).abs() < 2.0, "{estimate:?}, not {delay} ms");
             assert!((estimate.loss - lost).abs() < 0.01, "{estimate:?}, not {lost}");
         }
-        let window = world.ends[1].monitor.release_window(world.now);
+        let window = scenario.ends[1].monitor.reorder_window(scenario.now);
         let spread = (60.0 - delays[0]) * 1.25;
         assert!((window.as_secs_f64() * 1e3 - spread).abs() < 4.0, "{window:?}, not {spread} ms");
     }
@@ -171,23 +172,23 @@ fn a_configured_rate_stays_and_loss_and_delay_are_measured() {
 fn a_channel_that_dies_is_down_within_a_second_and_up_again_at_once() {
     for busy in [true, false] {
         let paths = [Path::new(100, 30, 10, 10), Path::new(100, 30, 10, 40)];
-        let mut world = World::new(&paths, &[Some(20_000_000); 2]);
-        world.demand_bps = if busy { u64::MAX } else { TRICKLE_BPS };
-        world.run(seconds(7));
-        let before = world.estimates()[1];
-        assert_eq!(before.state, State::Up);
+        let mut scenario = Scenario::new(&paths, &[Some(20_000_000); 2]);
+        scenario.demand_bps = if busy { u64::MAX } else { TRICKLE_BPS };
+        scenario.run(seconds(7));
+        let before = scenario.estimates()[1];
+        assert_eq!(before.state, ChannelState::Up);
         for _ in 0..3 {
-            world.set(1, |path| path.is_cut = true);
-            world.run(MS * 850);
-            assert_eq!(world.estimates()[1].state, State::Down);
-            assert_eq!(world.estimates()[0].state, State::Up);
-            world.run(seconds(2));
-            world.set(1, |path| path.is_cut = false);
-            world.run(MS * 350);
-            assert_eq!(world.estimates()[1].state, State::Up);
-            world.run(seconds(2));
+            scenario.set(1, |path| path.is_cut = true);
+            scenario.run(MS * 850);
+            assert_eq!(scenario.estimates()[1].state, ChannelState::Down);
+            assert_eq!(scenario.estimates()[0].state, ChannelState::Up);
+            scenario.run(seconds(2));
+            scenario.set(1, |path| path.is_cut = false);
+            scenario.run(MS * 350);
+            assert_eq!(scenario.estimates()[1].state, ChannelState::Up);
+            scenario.run(seconds(2));
         }
-        let after = world.estimates()[1];
+        let after = scenario.estimates()[1];
         assert!((after.loss - before.loss).abs() < 0.03, "{before:?}, then {after:?}");
     }
 }
@@ -195,24 +196,24 @@ fn a_channel_that_dies_is_down_within_a_second_and_up_again_at_once() {
 #[test]
 fn random_loss_brings_no_channel_down() {
     let paths = [Path::new(100, 30, 50, 10), Path::new(100, 30, 50, 10)];
-    let mut world = World::new(&paths, &[Some(20_000_000); 2]);
-    world.demand_bps = TRICKLE_BPS;
+    let mut scenario = Scenario::new(&paths, &[Some(20_000_000); 2]);
+    scenario.demand_bps = TRICKLE_BPS;
     for _ in 0..600 {
-        world.run(MS * 100);
-        assert!(world.estimates().iter().all(|estimate| estimate.state == State::Up));
+        scenario.run(MS * 100);
+        assert!(scenario.estimates().iter().all(|estimate| estimate.state == ChannelState::Up));
     }
 }
 
 #[test]
 fn a_peer_that_is_silent_for_three_seconds_is_gone() {
-    let mut world = World::new(&[Path::new(100, 30, 0, 10)], &[None]);
-    world.run(seconds(10));
-    assert!(!world.ends[0].monitor.is_peer_gone(world.now));
-    world.set(0, |path| path.is_cut = true);
-    world.run(MS * 2900);
-    assert!(!world.ends[0].monitor.is_peer_gone(world.now));
-    world.run(MS * 300);
-    assert!(world.ends[0].monitor.is_peer_gone(world.now));
+    let mut scenario = Scenario::new(&[Path::new(100, 30, 0, 10)], &[None]);
+    scenario.run(seconds(10));
+    assert!(!scenario.ends[0].monitor.is_peer_gone(scenario.now));
+    scenario.set(0, |path| path.is_cut = true);
+    scenario.run(MS * 2900);
+    assert!(!scenario.ends[0].monitor.is_peer_gone(scenario.now));
+    scenario.run(MS * 300);
+    assert!(scenario.ends[0].monitor.is_peer_gone(scenario.now));
 }
 
 /// An end that has nothing to send for long says little, keeps what it knows, and is as quick as ever
@@ -220,97 +221,98 @@ fn a_peer_that_is_silent_for_three_seconds_is_gone() {
 #[test]
 fn little_is_sent_at_rest() {
     let paths = [Path::new(100, 30, 10, 10), Path::new(100, 30, 10, 40)];
-    let mut world = World::new(&paths, &[Some(20_000_000); 2]);
-    world.demand_bps = TRICKLE_BPS;
-    world.run(seconds(12));
-    let before = world.estimates();
+    let mut scenario = Scenario::new(&paths, &[Some(20_000_000); 2]);
+    scenario.demand_bps = TRICKLE_BPS;
+    scenario.run(seconds(12));
+    let before = scenario.estimates();
 
-    world.demand_bps = 0;
-    world.run(seconds(11));
-    let messages = |world: &World| [0, 1].map(|end: usize| world.ends[end].symbols);
-    let began = messages(&world);
-    world.run(seconds(60));
-    let sent = [0, 1].map(|end| messages(&world)[end] - began[end]);
+    scenario.demand_bps = 0;
+    scenario.run(seconds(11));
+    let messages = |scenario: &Scenario| [0, 1].map(|end: usize| scenario.ends[end].symbols);
+    let began = messages(&scenario);
+    scenario.run(seconds(60));
+    let sent = [0, 1].map(|end| messages(&scenario)[end] - began[end]);
     assert!(sent.iter().all(|sent| (19..=21).contains(sent)), "{sent:?}");
-    for (before, after) in before.iter().zip(world.estimates()) {
-        assert_eq!(after.state, State::Up);
+    for (before, after) in before.iter().zip(scenario.estimates()) {
+        assert_eq!(after.state, ChannelState::Up);
         assert!((after.delay_ms - before.delay_ms).abs() < 1.0, "{before:?}, then {after:?}");
     }
 
     // Both ends notice the packets, whoever sends them.
-    world.demand_bps = TRICKLE_BPS;
-    let began = messages(&world);
-    world.run(seconds(1));
-    let sent = [0, 1].map(|end| messages(&world)[end] - began[end]);
+    scenario.demand_bps = TRICKLE_BPS;
+    let began = messages(&scenario);
+    scenario.run(seconds(1));
+    let sent = [0, 1].map(|end| messages(&scenario)[end] - began[end]);
     assert!(sent.iter().all(|sent| *sent >= 7), "{sent:?}");
-    world.set(1, |path| path.is_cut = true);
-    world.run(MS * 850);
-    assert_eq!(world.estimates()[1].state, State::Down);
+    scenario.set(1, |path| path.is_cut = true);
+    scenario.run(MS * 850);
+    assert_eq!(scenario.estimates()[1].state, ChannelState::Down);
 }
 
 /// One end has sent a packet of which nothing came, or has been brought datagrams that are none: the
 /// other still rests, and is not held for gone.
 #[test]
 fn ends_that_do_not_rest_together_stay_together() {
-    let mut world = World::new(&[Path::new(100, 30, 0, 10)], &[Some(20_000_000)]);
-    world.demand_bps = 0;
-    world.run(seconds(20));
-    let mut began = world.ends[1].symbols;
+    let mut scenario = Scenario::new(&[Path::new(100, 30, 0, 10)], &[Some(20_000_000)]);
+    scenario.demand_bps = 0;
+    scenario.run(seconds(20));
+    let mut began = scenario.ends[1].symbols;
     for step in 0..20 {
         if step % 2 == 0 {
-            world.ends[0].packets += 1;
+            scenario.ends[0].packets += 1;
         } else {
-            world.ends[1].received[0].datagrams += 1;
+            scenario.ends[1].received[0].datagrams += 1;
         }
         for _ in 0..90 {
-            world.run(MS * 100);
-            let gone = [0, 1].map(|end: usize| world.ends[end].monitor.is_peer_gone(world.now));
-            assert_eq!(gone, [false, false], "{:?}", world.now);
+            scenario.run(MS * 100);
+            let gone =
+                [0, 1].map(|end: usize| scenario.ends[end].monitor.is_peer_gone(scenario.now));
+            assert_eq!(gone, [false, false], "{:?}", scenario.now);
         }
         if step == 0 {
-            assert!(world.ends[1].symbols > began + 50, "it is woken by messages");
-            began = world.ends[1].symbols;
+            assert!(scenario.ends[1].symbols > began + 50, "it is woken by messages");
+            began = scenario.ends[1].symbols;
         }
     }
-    world.run(seconds(20));
-    let before = world.ends[1].symbols;
-    world.ends[1].received[0].datagrams += 1;
-    world.run(seconds(9));
-    assert!(world.ends[1].symbols <= before + 4, "datagrams that are no packets wake nobody");
+    scenario.run(seconds(20));
+    let before = scenario.ends[1].symbols;
+    scenario.ends[1].received[0].datagrams += 1;
+    scenario.run(seconds(9));
+    assert!(scenario.ends[1].symbols <= before + 4, "datagrams that are no packets wake nobody");
 }
 
 /// At rest it takes longer to notice that the peer is gone, but not when there are packets again.
 #[test]
 fn a_peer_that_is_gone_is_noticed_at_rest_and_after_it() {
     for wakes in [false, true] {
-        let mut world = World::new(&[Path::new(100, 30, 0, 10)], &[Some(20_000_000)]);
-        world.demand_bps = 0;
-        world.run(seconds(20));
-        world.set(0, |path| path.is_cut = true);
-        world.run(seconds(8));
-        assert!(!world.ends[0].monitor.is_peer_gone(world.now));
+        let mut scenario = Scenario::new(&[Path::new(100, 30, 0, 10)], &[Some(20_000_000)]);
+        scenario.demand_bps = 0;
+        scenario.run(seconds(20));
+        scenario.set(0, |path| path.is_cut = true);
+        scenario.run(seconds(8));
+        assert!(!scenario.ends[0].monitor.is_peer_gone(scenario.now));
         if wakes {
-            world.demand_bps = TRICKLE_BPS;
-            world.run(MS * 2500);
-            assert!(!world.ends[0].monitor.is_peer_gone(world.now));
-            world.run(MS * 800);
+            scenario.demand_bps = TRICKLE_BPS;
+            scenario.run(MS * 2500);
+            assert!(!scenario.ends[0].monitor.is_peer_gone(scenario.now));
+            scenario.run(MS * 800);
         } else {
-            world.run(MS * 4100);
+            scenario.run(MS * 4100);
         }
-        assert!(world.ends[0].monitor.is_peer_gone(world.now));
+        assert!(scenario.ends[0].monitor.is_peer_gone(scenario.now));
     }
 }
 
 #[test]
 fn a_quarantine_is_told_at_once() {
     let mut monitor = Monitor::new(&[None; 2], Duration::ZERO);
-    let (sent, received) = ([Totals::default(); 2], [Came::default(); 2]);
+    let (sent, received) = ([SentCounts::default(); 2], [ArrivalCounts::default(); 2]);
     let mut poll = |now, quarantined| monitor.poll_message(now, &sent, &received, quarantined, 0);
     assert!(poll(Duration::ZERO, Subset::EMPTY).is_some());
     assert!(poll(MS * 20, Subset::EMPTY).is_none());
     let message = poll(MS * 20, Subset::EMPTY.with(1)).unwrap();
     let states = Message::parse(&message).unwrap().reports.into_iter().map(|report| report.state);
-    assert_eq!(states.collect::<Vec<_>>(), [State::Up, State::Quarantine]);
+    assert_eq!(states.collect::<Vec<_>>(), [ChannelState::Up, ChannelState::Quarantine]);
     assert!(poll(MS * 25, Subset::EMPTY).is_none(), "not faster than every 10 ms");
     assert!(poll(MS * 30, Subset::EMPTY).is_some());
 }
@@ -321,10 +323,10 @@ fn a_quarantine_is_told_at_once() {
 fn control_takes_little() {
     for mbps in [5, 20, 100] {
         let paths = [Path::new(mbps, 30, 0, 10); 5];
-        let mut world = World::new(&paths, &[Some(mbps * 1_000_000); 5]);
-        world.ends[1].monitor = Monitor::new(&[Some(mbps * 1_000_000); 5], Duration::ZERO);
-        world.run(seconds(10));
-        let part = world.ends[0].control_bytes as f64 * 8.0 / 10.0 / (mbps as f64 * 1e6);
+        let mut scenario = Scenario::new(&paths, &[Some(mbps * 1_000_000); 5]);
+        scenario.ends[1].monitor = Monitor::new(&[Some(mbps * 1_000_000); 5], Duration::ZERO);
+        scenario.run(seconds(10));
+        let part = scenario.ends[0].control_bytes as f64 * 8.0 / 10.0 / (mbps as f64 * 1e6);
         assert!(part < 0.0011, "{mbps} Mbit/s: {part}");
     }
 }
@@ -334,7 +336,7 @@ fn control_takes_little() {
 fn a_channel_that_lies_about_time_harms_itself_only() {
     let paths = [Path::new(100, 30, 0, 10), Path::new(100, 30, 0, 30), Path::new(100, 30, 0, 5)];
     let rates = [Some(20_000_000); 3];
-    let (mut honest, mut lied) = (World::new(&paths, &rates), World::new(&paths, &rates));
+    let (mut honest, mut lied) = (Scenario::new(&paths, &rates), Scenario::new(&paths, &rates));
     honest.run(seconds(5));
     for _ in 0..500 {
         for ahead in 1..20 {
@@ -349,12 +351,16 @@ fn a_channel_that_lies_about_time_harms_itself_only() {
         assert!((one.delay_ms - other.delay_ms).abs() < 1.0, "{one:?}, {other:?}");
         assert_eq!((one.loss, one.state), (other.loss, other.state));
     }
-    let window = |world: &World| world.ends[1].monitor.release_window(world.now);
+    let window = |scenario: &Scenario| scenario.ends[1].monitor.reorder_window(scenario.now);
     assert!(window(&lied) <= window(&honest) + MS);
 }
 
 fn reports() -> impl Strategy<Value = Vec<Report>> {
-    let state = prop_oneof![Just(State::Up), Just(State::Down), Just(State::Quarantine)];
+    let state = prop_oneof![
+        Just(ChannelState::Up),
+        Just(ChannelState::Down),
+        Just(ChannelState::Quarantine)
+    ];
     let arrival = (1_u32..200, any::<u32>(), any::<u32>())
         .prop_map(|(number, age_us, received)| Arrival { number, age_us, received });
     let report = (state, prop::collection::vec(arrival, 0..=3))
@@ -379,20 +385,20 @@ proptest! {
         let mut now = Duration::ZERO;
         for (micros, (number, sent_us, reports), (count, symbol), channel) in steps {
             now += Duration::from_micros(micros);
-            let totals = Totals { datagrams: count, bytes: count };
-            let came = [count, symbol].map(|count| Came { datagrams: count, right: count });
-            monitor.poll_message(now, &[totals; 2], &came, Subset::EMPTY, count);
+            let totals = SentCounts { datagrams: count, bytes: count };
+            let arrived = [count, symbol].map(|count| ArrivalCounts { datagrams: count, right: count });
+            monitor.poll_message(now, &[totals; 2], &arrived, Subset::EMPTY, count);
             monitor.handle_share(symbol % 10, channel, count, now);
-            let is_awake = number % 2 == 0;
+            let is_active = number % 2 == 0;
             let (number, sent_us) = (number.max(1), sent_us >> 2);
-            let message = Message { number, sent_us, is_awake, wants_keys: false, reports };
+            let message = Message { number, sent_us, is_active, wants_keys: false, reports };
             monitor.handle_message(symbol % 10, &message.encode(), now).unwrap();
             for estimate in monitor.estimates(now) {
                 prop_assert!((0.0..=1.0).contains(&estimate.loss));
                 prop_assert!(estimate.delay_ms.is_finite() && estimate.delay_ms >= 0.0);
                 prop_assert!(estimate.channel(0.5).is_ok());
             }
-            prop_assert!(monitor.release_window(now) <= MS * 200);
+            prop_assert!(monitor.reorder_window(now) <= MS * 200);
             prop_assert!(monitor.limit(0).unwrap().rate_bps > 0);
             prop_assert!(monitor.poll_timeout() <= now + MS * 200);
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use model::Subset;
 use sim::Rng;
 
-use crate::world::address;
+use crate::scenario::address;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {

@@ -3,15 +3,15 @@
 
 mod adversary;
 mod quorum;
-mod world;
+mod scenario;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use proptest::prelude::*;
 use remicss::control::handshake::{
-    ANSWERS_PER_SECOND, Client, ClientEvent, ClientFailure, PATIENCE, Peer, REPEAT, Server,
-    ServerEvent, ServerRefusal, SharedKey, TermsDiffer,
+    ANSWERS_PER_SECOND, Client, ClientEvent, ClientFailure, ClientIdentity, HANDSHAKE_TIMEOUT,
+    RETRY_INTERVAL, Server, ServerEvent, ServerRefusal, SharedKey, TermsMismatch,
 };
 use remicss::wire::handshake::Datagram;
 use remicss::wire::keys::Keys;
@@ -20,7 +20,7 @@ use sharing::Generator;
 use sim::Rng;
 
 use adversary::Adversary;
-use world::{Outcome, World, address, keys_agree};
+use scenario::{Outcome, Scenario, address, keys_agree};
 
 const NOW: Duration = Duration::from_secs(1000);
 
@@ -32,15 +32,15 @@ fn key(byte: u8) -> SharedKey {
     SharedKey::new(&[byte; 32])
 }
 
-fn peer(n: u8) -> Peer {
-    Peer::Addresses((0..n.into()).map(|channel| address(0, channel)).collect())
+fn peer(n: u8) -> ClientIdentity {
+    ClientIdentity::Addresses((0..n.into()).map(|channel| address(0, channel)).collect())
 }
 
 fn client(terms: Terms, key: Option<SharedKey>, now: Duration) -> Client {
     Client::new(terms, key, &mut Generator::seeded().unwrap(), now).unwrap()
 }
 
-fn server(terms: Terms, peer: Peer) -> Server {
+fn server(terms: Terms, peer: ClientIdentity) -> Server {
     Server::new(terms, peer, &mut Generator::seeded().unwrap()).unwrap()
 }
 
@@ -108,7 +108,7 @@ fn refusals(server: &mut Server) -> Vec<ServerRefusal> {
 
 #[test]
 fn both_ends_get_the_same_in_two_round_trips() {
-    let peers = |n| [peer(n), Peer::Key(key(1))];
+    let peers = |n| [peer(n), ClientIdentity::Key(key(1))];
     for n in [1, 2, 5, 16] {
         for (peer, key) in peers(n).into_iter().zip([None, Some(key(1))]) {
             let terms = Terms::new(n, n.div_ceil(2), true).unwrap();
@@ -141,8 +141,8 @@ fn without_tags_there_are_no_points() {
 fn loss_repetition_and_lateness_only_take_longer() {
     for seed in 0..2_000 {
         let n = 1 + u8::try_from(seed % 5).unwrap();
-        let mut world = World::new(seed, n, None);
-        assert_eq!(world.run(), Outcome::Completed, "seed {seed}");
+        let mut scenario = Scenario::new(seed, n, None);
+        assert_eq!(scenario.run(), Outcome::Completed, "seed {seed}");
     }
 }
 
@@ -151,13 +151,13 @@ fn an_attacker_on_all_channels_but_one_excludes_nothing() {
     let (mut completed, mut server_only, mut neither, mut changed) = (0, 0, 0, 0);
     for seed in 0..10_000 {
         let n = 2 + u8::try_from(seed % 4).unwrap();
-        let mut world = World::new(seed, n, Some(Adversary::new(seed ^ 0x5eed, n)));
-        match world.run() {
+        let mut scenario = Scenario::new(seed, n, Some(Adversary::new(seed ^ 0x5eed, n)));
+        match scenario.run() {
             Outcome::Completed => completed += 1,
             Outcome::ServerOnly => server_only += 1,
             Outcome::Neither => neither += 1,
         }
-        changed += u32::from(world.saw(ServerRefusal::KeyShares));
+        changed += u32::from(scenario.saw(ServerRefusal::KeyShares));
     }
     println!("{completed} completed, {server_only} at the server only, {neither} neither");
     println!("changed key shares were noticed in {changed}");
@@ -224,7 +224,7 @@ fn a_server_that_starts_again_has_the_client_do_so() {
     let mut new = server(terms(3), peer(3));
     let event = finish(&mut first, &mut new, NOW + Duration::from_secs(1));
     assert_eq!(failure(&event), &ClientFailure::NoConfirm { channels: vec![0, 1, 2], members: 3 });
-    let later = NOW + PATIENCE;
+    let later = NOW + HANDSHAKE_TIMEOUT;
     let event = finish(&mut client(terms(3), None, later), &mut new, later);
     assert!(matches!(event, ClientEvent::Associated(_)));
 }
@@ -241,8 +241,11 @@ fn a_failure_says_where() {
         }
         now = client.poll_timeout().unwrap();
     };
-    assert_eq!(now, NOW + PATIENCE);
-    assert_eq!(failure(&event), &ClientFailure::NoAnswer { channels: vec![1], least: 3, all: 3 });
+    assert_eq!(now, NOW + HANDSHAKE_TIMEOUT);
+    assert_eq!(
+        failure(&event),
+        &ClientFailure::NoAnswer { channels: vec![1], min_channels: 3, all: 3 }
+    );
     let said = failure(&event).to_string();
     assert!(said.starts_with("the server does not answer on channel 2: "), "{said}");
 }
@@ -256,10 +259,13 @@ fn ends_that_are_set_up_differently_do_not_meet() {
         refusals(&mut server)[0]
     };
     let three = |floor, tags| Terms::new(3, floor, tags).unwrap();
-    assert_eq!(differ(three(1, true), three(2, true)), ServerRefusal::Terms(TermsDiffer::Floor(1)));
-    assert_eq!(differ(three(1, true), three(1, false)), ServerRefusal::Terms(TermsDiffer::Tags));
-    assert_eq!(differ(three(1, false), three(1, true)), ServerRefusal::Terms(TermsDiffer::Tags));
-    assert_eq!(differ(terms(2), terms(3)), ServerRefusal::Terms(TermsDiffer::Channels(2)));
+    assert_eq!(
+        differ(three(1, true), three(2, true)),
+        ServerRefusal::Terms(TermsMismatch::Floor(1))
+    );
+    assert_eq!(differ(three(1, true), three(1, false)), ServerRefusal::Terms(TermsMismatch::Tags));
+    assert_eq!(differ(three(1, false), three(1, true)), ServerRefusal::Terms(TermsMismatch::Tags));
+    assert_eq!(differ(terms(2), terms(3)), ServerRefusal::Terms(TermsMismatch::Channels(2)));
     // More privacy than the server asks for is welcome.
     let (mut client, mut server) = (client(three(3, true), None, NOW), server(terms(3), peer(3)));
     assert!(matches!(finish(&mut client, &mut server, NOW), ClientEvent::Associated(_)));
@@ -268,9 +274,11 @@ fn ends_that_are_set_up_differently_do_not_meet() {
 
 #[test]
 fn only_who_has_the_key_is_answered() {
-    for (theirs, ours) in
-        [(Peer::Key(key(1)), Some(key(2))), (Peer::Key(key(1)), None), (peer(2), Some(key(1)))]
-    {
+    for (theirs, ours) in [
+        (ClientIdentity::Key(key(1)), Some(key(2))),
+        (ClientIdentity::Key(key(1)), None),
+        (peer(2), Some(key(1))),
+    ] {
         let (mut client, mut server) = (client(terms(2), ours, NOW), server(terms(2), theirs));
         let (channel, hello) = client.poll_transmit(NOW).unwrap();
         server.handle_datagram(channel, address(0, channel), &hello, NOW);
@@ -282,7 +290,8 @@ fn only_who_has_the_key_is_answered() {
 
 #[test]
 fn only_the_configured_addresses_are_answered() {
-    let mut server = server(terms(2), Peer::Both(vec![address(0, 0), address(0, 1)], key(1)));
+    let mut server =
+        server(terms(2), ClientIdentity::Both(vec![address(0, 0), address(0, 1)], key(1)));
     let mut client = client(terms(2), Some(key(1)), NOW);
     let (channel, hello) = client.poll_transmit(NOW).unwrap();
     for from in [address(1, channel), address(0, 1 - channel)] {
@@ -298,7 +307,7 @@ fn only_the_configured_addresses_are_answered() {
 #[test]
 fn strangers_are_nothing_to_keep() {
     let mut rng = Rng::new(1);
-    let mut server = server(terms(2), Peer::Key(key(1)));
+    let mut server = server(terms(2), ClientIdentity::Key(key(1)));
     let mut honest = client(terms(2), Some(key(1)), NOW);
     // One true Hello, overheard, from everywhere: more than is looked at.
     let (channel, hello) = honest.poll_transmit(NOW).unwrap();
@@ -323,7 +332,7 @@ fn strangers_are_nothing_to_keep() {
 #[test]
 fn a_flood_leaves_a_client_its_chance_whenever_it_asks() {
     let mut rng = Rng::new(1);
-    let mut server = server(terms(2), Peer::Key(key(1)));
+    let mut server = server(terms(2), ClientIdentity::Key(key(1)));
     let (channel, hello) = client(terms(2), Some(key(1)), NOW).poll_transmit(NOW).unwrap();
     // Five times as many as are looked at; the client asks as regularly as its patience has it.
     let mut answered = 0;
@@ -364,7 +373,7 @@ fn what_is_no_request_takes_nobodys_turn() {
     });
     let of_kind = |kind| said.iter().find(|bytes| bytes[0] >> 4 == kind).unwrap();
     let (hello, cookie, list) = (of_kind(8), of_kind(9), of_kind(10));
-    let later = NOW + REPEAT;
+    let later = NOW + RETRY_INTERVAL;
     for _ in 0..ANSWERS_PER_SECOND {
         for bytes in [&hello[1..], &hello[..64], cookie, &list[..350], &[&list[..], &[0]].concat()]
         {
@@ -421,7 +430,7 @@ fn a_reason_is_told_once_a_minute_on_a_channel() {
             told.extend(refusals(&mut server));
         }
     }
-    assert_eq!(told, [ServerRefusal::Terms(TermsDiffer::Floor(1)); 5]);
+    assert_eq!(told, [ServerRefusal::Terms(TermsMismatch::Floor(1)); 5]);
     // Others are told at once.
     let now = NOW + Duration::from_secs(242);
     let low = lists(&mut server, three(1, true), now);
@@ -429,7 +438,7 @@ fn a_reason_is_told_once_a_minute_on_a_channel() {
     server.handle_datagram(0, address(0, 0), &low[0], now);
     server.handle_datagram(0, address(0, 0), &untagged[0], now);
     server.handle_datagram(1, address(0, 1), &low[1], now);
-    let expected = [TermsDiffer::Tags, TermsDiffer::Floor(1)].map(ServerRefusal::Terms);
+    let expected = [TermsMismatch::Tags, TermsMismatch::Floor(1)].map(ServerRefusal::Terms);
     assert_eq!(refusals(&mut server), expected);
 }
 
@@ -462,7 +471,7 @@ fn a_client_that_starts_again_and_again_is_not_locked_out() {
     }
     let event = finish(&mut client(terms(3), None, now), &mut server, now);
     assert!(matches!(event, ClientEvent::Associated(_)));
-    server.handle_timeout(now + PATIENCE * 2);
+    server.handle_timeout(now + HANDSHAKE_TIMEOUT * 2);
     assert_eq!(server.poll_timeout(), None, "nothing is kept");
 }
 
@@ -490,7 +499,7 @@ fn a_hello_that_is_answered_twice_harms_nothing() {
 #[test]
 fn time_that_goes_back_harms_nothing() {
     let (mut client, mut server) = (client(terms(2), None, NOW), server(terms(2), peer(2)));
-    server.handle_timeout(NOW + PATIENCE * 100);
+    server.handle_timeout(NOW + HANDSHAKE_TIMEOUT * 100);
     assert!(matches!(finish(&mut client, &mut server, NOW), ClientEvent::Associated(_)));
     server.handle_timeout(Duration::MAX);
     assert_eq!(server.poll_timeout(), None);

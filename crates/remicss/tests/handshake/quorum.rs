@@ -6,7 +6,7 @@ use super::*;
 
 /// Of three channels two are enough.
 fn two_of_three() -> Terms {
-    terms(3).with_least(2).unwrap()
+    terms(3).with_min_channels(2).unwrap()
 }
 
 fn set(channels: &[usize]) -> Subset {
@@ -59,7 +59,7 @@ fn any_two_of_three_are_enough_and_a_third_is_waited_for_a_second() {
     let late = NOW + Duration::from_millis(700);
     let (event, at) =
         run(&mut client, &mut server, NOW, |channel, now| channel != 1 || now >= late);
-    assert_eq!((members(event, &mut server), at), (set(&[0, 1, 2]), NOW + 3 * REPEAT));
+    assert_eq!((members(event, &mut server), at), (set(&[0, 1, 2]), NOW + 3 * RETRY_INTERVAL));
 }
 
 #[test]
@@ -67,8 +67,8 @@ fn fewer_than_enough_are_not() {
     let terms = two_of_three();
     let (mut client, mut server) = (client(terms, None, NOW), server(terms, peer(3)));
     let (event, at) = run(&mut client, &mut server, NOW, |channel, _| channel == 2);
-    assert_eq!(at, NOW + PATIENCE);
-    let expected = ClientFailure::NoAnswer { channels: vec![0, 1], least: 2, all: 3 };
+    assert_eq!(at, NOW + HANDSHAKE_TIMEOUT);
+    let expected = ClientFailure::NoAnswer { channels: vec![0, 1], min_channels: 2, all: 3 };
     assert_eq!(failure(&event), &expected);
 }
 
@@ -78,11 +78,11 @@ fn each_end_insists_on_its_own_number() {
     let (mut client, mut server) = (client(terms, None, NOW), server(self::terms(3), peer(3)));
     let (event, _) = run(&mut client, &mut server, NOW, |channel, _| channel != 0);
     assert_eq!(failure(&event), &ClientFailure::NoConfirm { channels: vec![1, 2], members: 2 });
-    assert_eq!(refusals(&mut server)[0], ServerRefusal::Terms(TermsDiffer::TooFew(2)));
+    assert_eq!(refusals(&mut server)[0], ServerRefusal::Terms(TermsMismatch::TooFew(2)));
     let (mut strict, mut server) =
         (super::client(self::terms(3), None, NOW), super::server(terms, peer(3)));
     let (event, _) = run(&mut strict, &mut server, NOW, |channel, _| channel != 0);
-    let expected = ClientFailure::NoAnswer { channels: vec![0], least: 3, all: 3 };
+    let expected = ClientFailure::NoAnswer { channels: vec![0], min_channels: 3, all: 3 };
     assert_eq!(failure(&event), &expected);
     // Where all work they meet.
     let (event, at) =
@@ -108,11 +108,11 @@ fn a_member_that_does_not_confirm_is_given_up_soon() {
     };
     assert_eq!(now, NOW + Duration::from_secs(3));
     assert!(matches!(failure(&event), ClientFailure::NoConfirm { .. }));
-    let mut second = client(terms, None, now).leaving_out(set(&[1]));
+    let mut second = client(terms, None, now).without(set(&[1]));
     let (event, at) = run(&mut second, &mut server, now, |_, _| true);
     assert_eq!((members(event, &mut server), at), (set(&[0, 2]), now));
     // No more are left out than can be spared.
-    let mut third = client(terms, None, now).leaving_out(set(&[0, 1]));
+    let mut third = client(terms, None, now).without(set(&[0, 1]));
     let (event, _) = run(&mut third, &mut server, now, |_, _| true);
     assert_eq!(members(event, &mut server), set(&[0, 1, 2]));
 }
@@ -195,17 +195,17 @@ fn whoever_holds_fewer_channels_than_are_needed_excludes_nothing() {
         let mut rng = Rng::new(seed ^ 0xc4a7);
         let n = 3 + u8::try_from(seed % 3).unwrap();
         let least = 2 + u8::try_from(rng.index(usize::from(n) - 2)).unwrap();
-        let terms = terms(n).with_least(least).unwrap();
+        let terms = terms(n).with_min_channels(least).unwrap();
         let count = 1 + rng.index(usize::from(least) - 1);
         let held: Subset = std::iter::repeat_with(|| rng.index(n.into())).take(count).collect();
-        let mut world = World::of(seed, terms, Some(Adversary::on(held, n, rng)));
-        world.cut_channels();
-        match world.run() {
+        let mut scenario = Scenario::of(seed, terms, Some(Adversary::on(held, n, rng)));
+        scenario.cut_channels();
+        match scenario.run() {
             Outcome::Completed => completed += 1,
             Outcome::ServerOnly => server_only += 1,
             Outcome::Neither => neither += 1,
         }
-        fewer += u32::from(world.members().is_some_and(|members| members < n.into()));
+        fewer += u32::from(scenario.members().is_some_and(|members| members < n.into()));
     }
     println!("{completed} completed, {fewer} of them over some channels");
     println!("{server_only} at the server only, {neither} neither");

@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 
-use remicss::recv::receiver::{Limits, Received};
+use remicss::recv::receiver::{ChannelCounts, ReceiverLimits};
 use remicss::wire::datagram::HEADER_LEN;
 use sharing::Splitter;
 use sim::Rng;
 
-use crate::world::{MS, World, content, packet, small};
+use crate::scenario::{MS, Scenario, content, packet, small};
 
 #[test]
 fn a_channel_that_lies_is_named_and_the_others_lose_nothing() {
@@ -20,16 +20,16 @@ fn a_channel_that_lies_is_named_and_the_others_lose_nothing() {
     for (k, n) in [(1, 2), (1, 3), (2, 3), (3, 4), (2, 5), (3, 5)] {
         for liar in 0..n {
             for (way, lie) in ways.iter().enumerate() {
-                let mut world = World::new(n, k);
+                let mut scenario = Scenario::new(n, k);
                 let mut number = 0;
-                while world.quarantined().is_empty() && number < 3000 {
-                    world.send(number, k, |channel, datagram| {
+                while scenario.quarantined().is_empty() && number < 3000 {
+                    scenario.send(number, k, |channel, datagram| {
                         if channel == liar {
                             lie(datagram);
                         }
                     });
                     number += 1;
-                    assert_eq!(world.out.packets.len() as u64, number, "none is lost");
+                    assert_eq!(scenario.out.packets.len() as u64, number, "none is lost");
                 }
                 let comes_in_time = liar < usize::from(k);
                 if k > 1 && way >= 2 && !comes_in_time {
@@ -40,21 +40,21 @@ fn a_channel_that_lies_is_named_and_the_others_lose_nothing() {
                     // The symbol is there before.
                     continue;
                 }
-                assert_eq!(world.quarantined(), [liar], "way {way}, k = {k}, n = {n}");
-                let named = (0..n).filter(|&i| world.receiver.received(i).faults > 0);
+                assert_eq!(scenario.quarantined(), [liar], "way {way}, k = {k}, n = {n}");
+                let named = (0..n).filter(|&i| scenario.receiver.received(i).faults > 0);
                 assert_eq!(named.collect::<Vec<_>>(), [liar]);
                 // From now on it costs nothing.
-                let before = world.receiver.counts().reassembled.joins;
+                let before = scenario.receiver.counts().reassembled.joins;
                 for number in number..number + 100 {
-                    world.send(number, k, |channel, datagram| {
+                    scenario.send(number, k, |channel, datagram| {
                         if channel == liar {
                             lie(datagram);
                         }
                     });
                 }
-                let joins = world.receiver.counts().reassembled.joins - before;
+                let joins = scenario.receiver.counts().reassembled.joins - before;
                 assert_eq!(joins, if k == 1 { 0 } else { 100 });
-                assert_eq!(world.out.packets.len() as u64, number + 100);
+                assert_eq!(scenario.out.packets.len() as u64, number + 100);
             }
         }
     }
@@ -65,41 +65,41 @@ fn a_channel_that_lies_is_named_and_the_others_lose_nothing() {
 #[test]
 fn a_header_that_was_changed_is_a_strangers() {
     for place in 0..HEADER_LEN {
-        let mut world = World::new(3, 2);
+        let mut scenario = Scenario::new(3, 2);
         for number in 0..100 {
-            world.send(number, 2, |channel, datagram| {
+            scenario.send(number, 2, |channel, datagram| {
                 if channel == 0 {
                     datagram[place] ^= 1;
                 }
             });
         }
-        let counts = world.receiver.counts();
+        let counts = scenario.receiver.counts();
         assert_eq!((counts.symbols, counts.wrong_token), (100, 100), "byte {place}");
-        assert_eq!(world.receiver.received(0), Received::default());
-        assert!(world.quarantined().is_empty());
+        assert_eq!(scenario.receiver.received(0), ChannelCounts::default());
+        assert!(scenario.quarantined().is_empty());
     }
 }
 
 #[test]
 fn where_no_share_is_over_nobody_is_named() {
-    let mut world = World::new(3, 3);
+    let mut scenario = Scenario::new(3, 3);
     for number in 0..100 {
-        world.send(number, 3, |channel, datagram| {
+        scenario.send(number, 3, |channel, datagram| {
             if channel == 1 {
                 datagram[HEADER_LEN] ^= 1;
             }
         });
     }
-    let counts = world.receiver.counts();
+    let counts = scenario.receiver.counts();
     assert_eq!((counts.symbols, counts.reassembled.tampered), (0, 100));
-    assert!((0..3).all(|i| world.receiver.received(i).faults == 0));
+    assert!((0..3).all(|i| scenario.receiver.received(i).faults == 0));
 }
 
 /// Two channels of five add wrong shares that cancel each other in what is joined, so that honest
 /// ones disagree with it. With k = 3 that is beyond what can be named rightly.
 #[test]
 fn channels_that_conspire_get_at_most_one_honest_one_into_quarantine() {
-    let mut world = World::new(5, 3);
+    let mut scenario = Scenario::new(5, 3);
     // A polynomial that is zero at 0 and at x = 3.
     let splitter = Splitter::at(3, &[3, 1, 2]).unwrap();
     for number in 0..20_000 {
@@ -107,7 +107,7 @@ fn channels_that_conspire_get_at_most_one_honest_one_into_quarantine() {
         let mut errors = [vec![0; len], vec![0xA5; len], vec![0; len]];
         let mut views: Vec<&mut [u8]> = errors.iter_mut().map(Vec::as_mut_slice).collect();
         splitter.danger_split_given_random_shares(&vec![0; len], &mut views).unwrap();
-        world.send(number, 3, |channel, datagram| {
+        scenario.send(number, 3, |channel, datagram| {
             if let 0 | 1 = channel {
                 datagram[HEADER_LEN..]
                     .iter_mut()
@@ -115,30 +115,30 @@ fn channels_that_conspire_get_at_most_one_honest_one_into_quarantine() {
                     .for_each(|(a, b)| *a ^= b);
             }
         });
-        assert!(world.quarantined().len() <= 1);
+        assert!(scenario.quarantined().len() <= 1);
     }
-    assert!(world.receiver.received(3).faults > 0, "the attack works so far");
-    assert_eq!(world.out.packets.len(), 20_000);
+    assert!(scenario.receiver.received(3).faults > 0, "the attack works so far");
+    assert_eq!(scenario.out.packets.len(), 20_000);
 }
 
 #[test]
 fn a_channel_that_lies_late_is_found_among_the_others_leavings() {
-    let mut world = World::new(3, 2);
+    let mut scenario = Scenario::new(3, 2);
     let content = [9; 1000];
     // Some 400 symbols behind, so that the others' shares have given way where they are not kept.
     let mut late = VecDeque::new();
     for number in 0..4000 {
-        let mut datagrams = world.datagrams(packet(number, 2, &[0, 1, 2], &content));
-        world.arrive(0, &datagrams[0]);
-        world.arrive(1, &datagrams[1]);
+        let mut datagrams = scenario.datagrams(packet(number, 2, &[0, 1, 2], &content));
+        scenario.arrive(0, &datagrams[0]);
+        scenario.arrive(1, &datagrams[1]);
         datagrams[2][500] ^= 1;
         late.push_back(datagrams.remove(2));
         if late.len() > 400 {
-            world.arrive(2, &late.pop_front().unwrap());
+            scenario.arrive(2, &late.pop_front().unwrap());
         }
     }
-    assert_eq!(world.quarantined(), [2]);
-    assert_eq!(world.receiver.counts().symbols, 4000);
+    assert_eq!(scenario.quarantined(), [2]);
+    assert_eq!(scenario.receiver.counts().symbols, 4000);
 }
 
 #[test]
@@ -152,65 +152,72 @@ fn who_lies_without_being_found_costs_no_more_work_than_the_budget() {
         }
     };
     // Three of seven are more than can be named.
-    let mut world = World::with(7, 4, true, Limits { failures_per_second: 50, ..small() });
-    (0..2000).for_each(|number| world.send(number, 4, lie(3)));
+    let mut scenario =
+        Scenario::with(7, 4, true, ReceiverLimits { failures_per_second: 50, ..small() });
+    (0..2000).for_each(|number| scenario.send(number, 4, lie(3)));
     // The first of a symbol count, too.
-    let counts = world.receiver.counts().reassembled;
+    let counts = scenario.receiver.counts().reassembled;
     assert!((25..=50).contains(&counts.failures), "{counts:?}");
     assert!(counts.unjoined > 1900, "{counts:?}");
-    assert!(world.receiver.counts().symbols > 1900, "those that never failed together are joined");
-    world.now += 1000 * MS;
-    (2000..3000).for_each(|number| world.send(number, 4, lie(0)));
-    assert!(world.receiver.counts().symbols >= 1000);
-    let mut world = World::with(7, 4, true, Limits { failures_per_second: 50_000, ..small() });
-    (0..100).for_each(|number| world.send(number, 4, lie(3)));
-    let counts = world.receiver.counts();
+    assert!(
+        scenario.receiver.counts().symbols > 1900,
+        "those that never failed together are joined"
+    );
+    scenario.now += 1000 * MS;
+    (2000..3000).for_each(|number| scenario.send(number, 4, lie(0)));
+    assert!(scenario.receiver.counts().symbols >= 1000);
+    let mut scenario =
+        Scenario::with(7, 4, true, ReceiverLimits { failures_per_second: 50_000, ..small() });
+    (0..100).for_each(|number| scenario.send(number, 4, lie(3)));
+    let counts = scenario.receiver.counts();
     assert_eq!((counts.symbols, counts.reassembled.unattributed), (100, 100));
-    assert!((0..7).all(|channel| world.receiver.received(channel).faults == 0));
+    assert!((0..7).all(|channel| scenario.receiver.received(channel).faults == 0));
     // Seven of sixteen are more than can be looked for.
-    let limits = Limits { failures_per_second: u32::MAX, ..small() };
-    let mut world = World::with(16, 8, true, limits);
-    (0..10).for_each(|number| world.send(number, 8, lie(7)));
-    let joins = world.receiver.counts().reassembled.joins;
+    let limits = ReceiverLimits { failures_per_second: u32::MAX, ..small() };
+    let mut scenario = Scenario::with(16, 8, true, limits);
+    (0..10).for_each(|number| scenario.send(number, 8, lie(7)));
+    let joins = scenario.receiver.counts().reassembled.joins;
     assert!(joins <= 10 * 65, "{joins}");
 }
 
 /// Where all shares are needed a liar cannot be named, and each symbol's first join is an attempt at its tag.
 #[test]
 fn first_joins_count_as_attempts() {
-    let mut world = World::with(3, 3, true, Limits { failures_per_second: 50, ..small() });
+    let mut scenario =
+        Scenario::with(3, 3, true, ReceiverLimits { failures_per_second: 50, ..small() });
     let lie = |channel: usize, datagram: &mut Vec<u8>| {
         if channel == 2 {
             datagram[HEADER_LEN] ^= 1;
         }
     };
     for number in 0..10_000 {
-        world.now += MS;
-        world.send(number, 3, lie);
+        scenario.now += MS;
+        scenario.send(number, 3, lie);
     }
     // Ten seconds', and what there is at first.
-    let failures = world.receiver.counts().reassembled.failures;
+    let failures = scenario.receiver.counts().reassembled.failures;
     assert!((500..=600).contains(&failures), "{failures}");
-    world.now += 1000 * MS;
-    let before = world.receiver.counts().symbols;
-    (10_000..12_000).for_each(|number| world.send(number, 3, |_, _| {}));
-    assert_eq!(world.receiver.counts().symbols, before + 2000, "what is right costs nothing");
+    scenario.now += 1000 * MS;
+    let before = scenario.receiver.counts().symbols;
+    (10_000..12_000).for_each(|number| scenario.send(number, 3, |_, _| {}));
+    assert_eq!(scenario.receiver.counts().symbols, before + 2000, "what is right costs nothing");
 }
 
 #[test]
 fn one_that_lies_while_another_is_in_quarantine_costs_no_symbols() {
-    let mut world = World::with(4, 2, true, Limits { failures_per_second: 50, ..small() });
+    let mut scenario =
+        Scenario::with(4, 2, true, ReceiverLimits { failures_per_second: 50, ..small() });
     for liar in [0, 1] {
         for _ in 0..1000 {
-            let number = world.receiver.counts().symbols;
-            world.send(number, 2, |channel, datagram| {
+            let number = scenario.receiver.counts().symbols;
+            scenario.send(number, 2, |channel, datagram| {
                 if channel <= liar {
                     datagram[HEADER_LEN] ^= 1;
                 }
             });
-            assert_eq!(world.receiver.counts().symbols, number + 1, "none is lost");
+            assert_eq!(scenario.receiver.counts().symbols, number + 1, "none is lost");
         }
-        assert_eq!(world.quarantined(), [0], "no more than one");
+        assert_eq!(scenario.quarantined(), [0], "no more than one");
     }
 }
 
@@ -218,20 +225,21 @@ fn one_that_lies_while_another_is_in_quarantine_costs_no_symbols() {
 /// share of, and no others.
 #[test]
 fn one_that_cannot_be_named_costs_its_own_symbols_only() {
-    let mut world = World::with(3, 2, true, Limits { failures_per_second: 50, ..small() });
+    let mut scenario =
+        Scenario::with(3, 2, true, ReceiverLimits { failures_per_second: 50, ..small() });
     let mut others = 0;
     for number in 0..10_000 {
-        world.now += MS;
+        scenario.now += MS;
         let channels = [[0, 1], [0, 2], [1, 2]][number as usize % 3];
-        let datagrams = world.datagrams(packet(number, 2, &channels, &[9; 100]));
+        let datagrams = scenario.datagrams(packet(number, 2, &channels, &[9; 100]));
         others += u64::from(channels[0] != 0);
         for (channel, mut datagram) in channels.into_iter().zip(datagrams) {
             if channel == 0 {
                 datagram[HEADER_LEN] ^= 1;
             }
-            world.arrive(channel, &datagram);
+            scenario.arrive(channel, &datagram);
         }
     }
-    assert!(world.quarantined().is_empty(), "nobody can be named");
-    assert_eq!(world.receiver.counts().symbols, others, "{:?}", world.receiver.counts());
+    assert!(scenario.quarantined().is_empty(), "nobody can be named");
+    assert_eq!(scenario.receiver.counts().symbols, others, "{:?}", scenario.receiver.counts());
 }

@@ -2,7 +2,7 @@
 
 #![allow(clippy::cast_possible_truncation)] // Few symbols, and low bits that are meant.
 
+mod conditions;
 mod datagrams;
 mod lies;
-mod weather;
-mod world;
+mod scenario;

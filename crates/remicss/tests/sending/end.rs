@@ -5,9 +5,9 @@ use std::time::Duration;
 use model::{Channel, ChannelSet, Need, Objective, Schedule, Subset, Threshold};
 use remicss::MAX_CHANNELS;
 use remicss::send::batch::Batch;
-use remicss::send::pace::Pace;
-use remicss::send::schedule::{Dynamic, Planned, Scheduler};
-use remicss::send::sender::{NotSent, Sender, SenderError, Sent};
+use remicss::send::pacer::Pacer;
+use remicss::send::schedule::{DynamicScheduler, PlannedScheduler, Scheduler};
+use remicss::send::sender::{SendError, Sender, SenderError, Sent};
 use remicss::wire::datagram::{HEADER_LEN, Header, Kind};
 use remicss::wire::keys::{Direction, Points};
 use remicss::wire::symbol::{Tagger, Tampered};
@@ -29,8 +29,8 @@ pub(crate) fn direction(n: usize) -> Direction {
 }
 
 /// The pace of so many bit/s, after the headroom.
-pub(crate) fn pace(rate_bps: Option<u64>) -> Pace {
-    Pace::new(rate_bps.map(|rate| rate * 2000 / 1999), 1500, OUTER)
+pub(crate) fn pacer(rate_bps: Option<u64>) -> Pacer {
+    Pacer::new(rate_bps.map(|rate| rate * 2000 / 1999), 1500, OUTER)
 }
 
 pub(crate) fn sender_at(
@@ -38,17 +38,17 @@ pub(crate) fn sender_at(
     rates: &[Option<u64>],
     scheduler: Box<dyn Scheduler>,
 ) -> Result<Sender, SenderError> {
-    let paces = rates.iter().copied().map(pace).collect();
+    let pacers = rates.iter().copied().map(pacer).collect();
     let generator = Generator::seeded().unwrap();
-    Sender::new(&direction(rates.len()), floor, paces, scheduler, generator)
+    Sender::new(&direction(rates.len()), floor, pacers, scheduler, generator)
 }
 
 pub(crate) fn constant(threshold: Threshold) -> Box<dyn Scheduler> {
-    Box::new(Planned::new(&Schedule::constant(threshold), &[]))
+    Box::new(PlannedScheduler::new(&Schedule::constant(threshold), &[]))
 }
 
 pub(crate) fn dynamic(kappa: f64, mu: f64) -> Box<dyn Scheduler> {
-    Box::new(Dynamic::new(kappa, mu).unwrap())
+    Box::new(DynamicScheduler::new(kappa, mu).unwrap())
 }
 
 pub(crate) fn subset(bits: u32) -> Subset {
@@ -79,8 +79,8 @@ pub(crate) fn open(shares: &[(usize, Vec<u8>)]) -> Result<(Header, u8, Vec<u8>),
     let mut symbol = vec![0; bytes[0].len()];
     Joiner::new(sharing).join(&coordinates, &bytes, &mut symbol).unwrap();
     let tagger = Tagger::new(Some(&points()));
-    let inside = tagger.open(header.kind, header.threshold, header.sequence, &symbol)?;
-    Ok((header, inside.previous, inside.content.to_vec()))
+    let contents = tagger.open(header.kind, header.threshold, header.sequence, &symbol)?;
+    Ok((header, contents.previous, contents.content.to_vec()))
 }
 
 /// The one datagram of each channel that has one.
@@ -98,7 +98,7 @@ pub(crate) fn send(
     content: &[u8],
     now: Duration,
     batches: &mut [Batch],
-) -> Result<Sent, NotSent> {
+) -> Result<Sent, SendError> {
     sender.begin().extend_from_slice(content);
     sender.finish(Kind::Packet, 0, now, batches)
 }
@@ -120,7 +120,7 @@ pub(crate) fn need(kappa: f64, mu: f64, min_k: usize) -> Need {
 pub(crate) fn diverse_plan(kappa: f64, mu: f64, floor: u8) -> Box<dyn Scheduler> {
     let set = channels(&DIVERSE);
     let plan = set.plan(&need(kappa, mu, usize::from(floor))).unwrap();
-    Box::new(Planned::new(&plan.schedule, set.channels()))
+    Box::new(PlannedScheduler::new(&plan.schedule, set.channels()))
 }
 
 pub(crate) fn sender_of(rates: &[f64], scheduler: Box<dyn Scheduler>) -> Sender {

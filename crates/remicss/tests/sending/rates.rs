@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use model::{Channel, ChannelSet, Need, Objective, Subset, Threshold};
 use remicss::send::batch::Batch;
-use remicss::send::schedule::Planned;
-use remicss::send::sender::{NotSent, Sender};
+use remicss::send::schedule::PlannedScheduler;
+use remicss::send::sender::{SendError, Sender};
 use remicss::wire::datagram::Kind;
 use sim::Rng;
 
@@ -27,7 +27,7 @@ fn saturate(
             start = now;
         }
         sender.begin().extend_from_slice(&packet);
-        while let Err(NotSent::Wait(until)) = sender.finish(Kind::Packet, 0, now, &mut batches) {
+        while let Err(SendError::Wait(until)) = sender.finish(Kind::Packet, 0, now, &mut batches) {
             assert!(until > now);
             now = until + late();
         }
@@ -44,7 +44,7 @@ fn a_plan_has_its_rate() {
         let set = channels(&rates);
         for (kappa, mu) in grid(0.3) {
             let plan = set.plan(&need(kappa, mu, 1)).unwrap();
-            let planned = Planned::new(&plan.schedule, set.channels());
+            let planned = PlannedScheduler::new(&plan.schedule, set.channels());
             let mut sender = sender_of(&rates, Box::new(planned));
             let took = saturate(&mut sender, 5, (1000, 10_000), || Duration::ZERO);
             let part = 10_000.0 * 12_000.0 / took.as_secs_f64() / (plan.averages.rate * 1e6);
@@ -82,7 +82,7 @@ fn a_plan_has_its_rate_whatever_its_speed() {
         let set = delayed(faster);
         for (kappa, mu) in [(1.0, 3.3), (2.0, 2.6), (2.0, 3.1), (2.0, 3.4), (3.0, 3.4)] {
             let plan = set.plan(&least_delay(kappa, mu)).unwrap();
-            let planned = Planned::new(&plan.schedule, set.channels());
+            let planned = PlannedScheduler::new(&plan.schedule, set.channels());
             let mut sender = sender_of(&DIVERSE.map(|rate| faster * rate), Box::new(planned));
             let took = saturate(&mut sender, 5, (1000, 20_000), || Duration::ZERO);
             let part = 20_000.0 * 12_000.0 / took.as_secs_f64() / (plan.averages.rate * 1e6);
@@ -97,19 +97,20 @@ fn a_plan_has_its_rate_whatever_its_speed() {
 fn delay_at_full_rate(kappa: f64, mu: f64) -> (f64, f64, f64) {
     let (set, sending) = (delayed(1.0), DIVERSE.map(|rate| 12.0 / rate));
     let plan = set.plan(&least_delay(kappa, mu)).unwrap();
-    let mut sender = sender_of(&DIVERSE, Box::new(Planned::new(&plan.schedule, set.channels())));
+    let mut sender =
+        sender_of(&DIVERSE, Box::new(PlannedScheduler::new(&plan.schedule, set.channels())));
 
     let between = 12.0 / (0.995 * plan.averages.rate);
     let packet = [0; 1500 - OVERHEAD];
     let (mut free, mut sum, mut batches) = ([0.0; 5], 0.0, batches(5));
     for i in 0..8000 {
-        let came = 1.0 + f64::from(i) * between;
+        let arrived = 1.0 + f64::from(i) * between;
         sender.begin().extend_from_slice(&packet);
-        let mut now = Duration::from_secs_f64(came / 1e3);
+        let mut now = Duration::from_secs_f64(arrived / 1e3);
         let sent = loop {
             match sender.finish(Kind::Packet, 0, now, &mut batches) {
                 Ok(sent) => break sent,
-                Err(NotSent::Wait(until)) => now = until,
+                Err(SendError::Wait(until)) => now = until,
                 Err(error) => panic!("{error}"),
             }
         };
@@ -121,7 +122,7 @@ fn delay_at_full_rate(kappa: f64, mu: f64) -> (f64, f64, f64) {
         let mut arrivals: Vec<f64> = sent.threshold.channels().iter().map(arrival).collect();
         arrivals.sort_by(f64::total_cmp);
         if i >= 2000 {
-            sum += arrivals[sent.threshold.k() - 1] - came;
+            sum += arrivals[sent.threshold.k() - 1] - arrived;
         }
     }
     (sum / 6000.0, plan.averages.delay_ms, between)

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use remicss::MAX_CHANNELS;
-use remicss::send::pace::Limit;
-use remicss::send::sender::{NotSent, Sent};
+use remicss::send::pacer::RateLimit;
+use remicss::send::sender::{SendError, Sent};
 use remicss::wire::datagram::Kind;
 
 use crate::end::*;
@@ -67,7 +67,7 @@ proptest! {
                     continue;
                 }
                 Step::Rate { channel, rate_bps } => {
-                    let limit = rate_bps.map(|rate_bps| Limit { rate_bps, burst: 0 });
+                    let limit = rate_bps.map(|rate_bps| RateLimit { rate_bps, burst: 0 });
                     sender.set_limit(channel, limit, now);
                     continue;
                 }
@@ -91,7 +91,7 @@ proptest! {
                     let (header, ..) = open(&all[..threshold.k()]).unwrap();
                     prop_assert_eq!(u64::from(header.sequence), number);
                 }
-                Err(NotSent::Wait(until)) => prop_assert!(until > now && all.is_empty()),
+                Err(SendError::Wait(until)) => prop_assert!(until > now && all.is_empty()),
                 Err(_) => prop_assert!(all.is_empty()),
             }
         }

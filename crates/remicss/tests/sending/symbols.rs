@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use model::{Schedule, Subset, Threshold};
 use proptest::prelude::*;
-use remicss::send::schedule::{Planned, Scheduler};
-use remicss::send::sender::{MAX_DATAGRAM_LEN, NotSent, Sender, SenderError, Sent};
+use remicss::send::schedule::{PlannedScheduler, Scheduler};
+use remicss::send::sender::{MAX_DATAGRAM_LEN, SendError, Sender, SenderError, Sent};
 use remicss::wire::datagram::{HEADER_LEN, Header, Kind};
 use remicss::wire::symbol::Tampered;
 use remicss::wire::tokens::ShareTokens;
@@ -69,7 +69,7 @@ proptest! {
             let all = shares(&mut batches);
             if up.len() < usize::from(floor) {
                 dropped += 1;
-                prop_assert!(matches!(sent, Err(NotSent::BelowFloor)));
+                prop_assert!(matches!(sent, Err(SendError::BelowFloor)));
                 prop_assert!(all.is_empty());
             } else {
                 let threshold = sent.unwrap().threshold;
@@ -101,7 +101,7 @@ fn numbers_and_previous_ones_go_on() {
     // One that is dropped has no number, and is nobody's previous one.
     sender.set_up(Subset::EMPTY);
     let nowhere = &mut self::batches(2);
-    assert!(matches!(send(&mut sender, b"", MS, nowhere), Err(NotSent::BelowFloor)));
+    assert!(matches!(send(&mut sender, b"", MS, nowhere), Err(SendError::BelowFloor)));
     sender.set_up(Subset::first(2));
     assert_eq!(previous(&mut sender, 5, MS, 4), 1);
     for number in 5..304 {
@@ -143,8 +143,8 @@ fn a_symbol_that_waits_is_sent_by_the_next_sender() {
     take(&mut batches);
     let two = subset(0b101);
     let constant = constant(Threshold::new(2, two).unwrap());
-    let mut next = sender_at(2, &[None; 3], constant).unwrap().over(two);
-    next.adopt(&mut before);
+    let mut next = sender_at(2, &[None; 3], constant).unwrap().with_members(two);
+    next.take_symbol_of(&mut before);
     let sent = next.finish(Kind::Packet, 0, MS, &mut batches).unwrap();
     assert_eq!((sent.number, sent.threshold.channels()), (1, two));
     assert_eq!(open(&shares(&mut batches)).unwrap().2, long);
@@ -155,7 +155,7 @@ fn a_symbol_that_waits_is_sent_by_the_next_sender() {
 fn nothing_is_sent_on_a_channel_that_is_not_in_the_association() {
     let all = Threshold::new(2, Subset::first(3)).unwrap();
     let two = subset(0b110);
-    let mut sender = sender_at(2, &[None; 3], constant(all)).unwrap().over(two);
+    let mut sender = sender_at(2, &[None; 3], constant(all)).unwrap().with_members(two);
     let mut batches = batches(3);
     // Whatever is said to be up.
     sender.set_up(Subset::first(3));
@@ -173,21 +173,21 @@ fn what_cannot_be_sent_is_dropped_and_counted() {
     let mut batches = batches(1);
     let mut finish =
         |sender: &mut Sender| sender.finish(Kind::Packet, 0, MS, &mut batches).map(|_| ());
-    assert!(matches!(finish(&mut sender), Err(NotSent::Nothing)));
+    assert!(matches!(finish(&mut sender), Err(SendError::Nothing)));
     let longest = MAX_DATAGRAM_LEN - HEADER_LEN - 9;
     sender.begin().resize(1 + longest + 1, 0);
-    assert!(matches!(finish(&mut sender), Err(NotSent::TooLong(65_508))));
-    assert!(matches!(finish(&mut sender), Err(NotSent::Nothing)));
+    assert!(matches!(finish(&mut sender), Err(SendError::TooLong(65_508))));
+    assert!(matches!(finish(&mut sender), Err(SendError::Nothing)));
     sender.begin().resize(1 + longest, 0);
     finish(&mut sender).unwrap();
     sender.set_max_datagram_len(1000);
     sender.begin().resize(1 + 1000 - HEADER_LEN - 8, 0);
-    assert!(matches!(finish(&mut sender), Err(NotSent::TooLong(1001))));
+    assert!(matches!(finish(&mut sender), Err(SendError::TooLong(1001))));
     sender.begin().resize(1000 - HEADER_LEN - 8, 0);
     finish(&mut sender).unwrap();
     // A caller that takes away the first byte.
     sender.begin().clear();
-    assert!(matches!(finish(&mut sender), Err(NotSent::Nothing)));
+    assert!(matches!(finish(&mut sender), Err(SendError::Nothing)));
     let counts = sender.counts();
     assert_eq!((counts.too_long, counts.symbols), (2, 2));
     assert_eq!(counts.bytes, (longest + 1000 - HEADER_LEN - 9) as u64);
@@ -201,8 +201,8 @@ fn a_full_batch_keeps_the_symbol() {
     while !batches[1].is_full() {
         batches[1].reserve(9000);
     }
-    assert!(matches!(send(&mut sender, b"kept", MS, &mut batches), Err(NotSent::Full)));
-    assert!(matches!(sender.control(b"", MS, &mut batches), Err(NotSent::Full)));
+    assert!(matches!(send(&mut sender, b"kept", MS, &mut batches), Err(SendError::Full)));
+    assert!(matches!(sender.control(b"", MS, &mut batches), Err(SendError::Full)));
     assert!(batches[0].is_empty());
     batches[1].clear();
     sender.finish(Kind::Packet, 0, MS, &mut batches).unwrap();
@@ -230,7 +230,7 @@ fn control_goes_everywhere_at_once_and_is_paid_for() {
         send(&mut sender, &packet, MS, &mut batches).unwrap();
         shares(&mut batches);
     }
-    let Err(NotSent::Wait(until)) = send(&mut sender, &packet, MS, &mut batches) else {
+    let Err(SendError::Wait(until)) = send(&mut sender, &packet, MS, &mut batches) else {
         panic!("channel 0 has to wait");
     };
     assert_eq!(until, MS + Duration::from_nanos((2 * 55 * 8 * 1000_u64).div_ceil(12)));
@@ -242,7 +242,7 @@ fn control_goes_everywhere_at_once_and_is_paid_for() {
     assert_eq!((counts.k_sum, counts.m_sum), (4, 4));
     assert!(matches!(
         sender.control(&vec![0; 1 << 16], MS, &mut batches),
-        Err(NotSent::TooLong(_))
+        Err(SendError::TooLong(_))
     ));
 }
 
@@ -252,7 +252,7 @@ fn a_symbol_waits_as_long_as_it_must_and_no_longer() {
     let each = |channel| Threshold::new(1, Subset::EMPTY.with(channel)).unwrap();
     let schedule = Schedule::new([(each(0), 0.5), (each(1), 0.5)]).unwrap();
     let rates = [Some(12_000_000), Some(6_000_000)];
-    let mut sender = sender_at(1, &rates, Box::new(Planned::new(&schedule, &[]))).unwrap();
+    let mut sender = sender_at(1, &rates, Box::new(PlannedScheduler::new(&schedule, &[]))).unwrap();
     let mut batches = batches(2);
     let packet = vec![0; 1500 - OVERHEAD];
     for _ in 0..6 {
@@ -264,12 +264,12 @@ fn a_symbol_waits_as_long_as_it_must_and_no_longer() {
     for i in 0..100_u32 {
         sender.begin().extend_from_slice(&packet);
         while let Err(error) = sender.finish(Kind::Packet, 0, now, &mut batches) {
-            let NotSent::Wait(until) = error else { panic!("{error}") };
+            let SendError::Wait(until) = error else { panic!("{error}") };
             // Whoever asks too early is told the same, and nothing is drawn anew.
             let early = until.saturating_sub(Duration::from_nanos(1));
             for now in [now, early] {
                 let again = sender.finish(Kind::Packet, 0, now, &mut batches);
-                assert!(matches!(again, Err(NotSent::Wait(same)) if same == until));
+                assert!(matches!(again, Err(SendError::Wait(same)) if same == until));
             }
             now = until;
         }
@@ -290,7 +290,7 @@ fn senders_that_cannot_be_are_refused() {
     assert_eq!(error(2, 3), None);
     assert_eq!(error(0, 16), None);
     for n in [0, 17] {
-        let channels = SenderError::Channels { channels: n, paces: n };
+        let channels = SenderError::Channels { channels: n, pacers: n };
         assert_eq!(error(1, n), Some(channels));
     }
     assert!(matches!(error(3, 3), Some(SenderError::Floor { floor: 3, most: 2, .. })));

@@ -1,15 +1,15 @@
-//! How much of what was sent is lost.
+//! The loss estimator.
 
 use std::time::Duration;
 
-/// The loss is that of so many datagrams at least, and of so long a time, once there were.
-const DATAGRAMS: u64 = 1_000;
-const SPAN: Duration = Duration::from_secs(5);
+/// The minimum number of datagrams, and the minimum time, of a window.
+const MIN_DATAGRAMS: u64 = 1_000;
+const MIN_WINDOW: Duration = Duration::from_secs(5);
 
-/// Counts of what was sent and arrived, between one and two windows of at least 1,000 datagrams and
-/// 5 s back.
+/// Counts sent and received datagrams over the last one to two windows, each of at least 1,000
+/// datagrams and 5 s.
 #[derive(Clone, Debug, Default)]
-pub struct Loss {
+pub struct LossEstimator {
     older: Window,
     newer: Window,
 }
@@ -21,25 +21,25 @@ struct Window {
     received: u64,
 }
 
-impl Loss {
-    /// Nothing was measured yet.
+impl LossEstimator {
+    /// An estimator without measurements.
     pub fn new(now: Duration) -> Self {
         let window = Window { began: now, ..Window::default() };
         Self { older: window, newer: window }
     }
 
-    /// Of `sent` datagrams more, `received` arrived. Where datagrams overtake one another the second
-    /// may be the larger one now and then.
+    /// Adds `sent` datagrams, of which `received` arrived. With reordering, `received` may
+    /// sometimes be larger.
     pub fn add(&mut self, now: Duration, sent: u64, received: u64) {
         self.newer.sent = self.newer.sent.saturating_add(sent);
         self.newer.received = self.newer.received.saturating_add(received);
-        if self.newer.sent >= DATAGRAMS && now.saturating_sub(self.newer.began) >= SPAN {
+        if self.newer.sent >= MIN_DATAGRAMS && now.saturating_sub(self.newer.began) >= MIN_WINDOW {
             self.older = self.newer;
             self.newer = Window { began: now, ..Window::default() };
         }
     }
 
-    /// The proportion that was lost, 0 to 1.
+    /// The proportion of lost datagrams, 0 to 1.
     #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
     pub fn value(&self) -> f64 {
         let sent = self.measured();
@@ -47,7 +47,7 @@ impl Loss {
         sent.saturating_sub(received) as f64 / sent.max(1) as f64
     }
 
-    /// Of how many datagrams.
+    /// The number of datagrams that were measured.
     pub fn measured(&self) -> u64 {
         self.older.sent.saturating_add(self.newer.sent)
     }
@@ -59,11 +59,11 @@ mod tests {
 
     #[test]
     fn the_loss_is_that_of_the_last_windows() {
-        let mut loss = Loss::new(Duration::ZERO);
+        let mut loss = LossEstimator::new(Duration::ZERO);
         assert_eq!(loss.measured(), 0);
         assert!(loss.value() < 1e-12);
         let mut second = 0;
-        let mut run = |loss: &mut Loss, seconds: u64, received: u64| {
+        let mut run = |loss: &mut LossEstimator, seconds: u64, received: u64| {
             for _ in 0..seconds {
                 second += 1;
                 loss.add(Duration::from_secs(second), 1_000, received);
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn slow_channels_are_measured_for_longer() {
-        let mut loss = Loss::new(Duration::ZERO);
+        let mut loss = LossEstimator::new(Duration::ZERO);
         for second in 1..=1_000 {
             loss.add(Duration::from_secs(second), 10, if second % 2 == 0 { 9 } else { 10 });
         }
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn more_arrivals_than_datagrams_are_no_gain() {
-        let mut loss = Loss::new(Duration::ZERO);
+        let mut loss = LossEstimator::new(Duration::ZERO);
         loss.add(Duration::ZERO, 10, 12);
         assert!(loss.value() < 1e-12);
         loss.add(Duration::ZERO, u64::MAX, u64::MAX);

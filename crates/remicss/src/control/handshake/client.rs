@@ -1,12 +1,12 @@
-//! The client's end of one handshake.
+//! The client of one handshake.
 //!
-//! It collects cookies until enough channels have one, and then shares the points over exactly these: the
-//! *members*. From there on all members are needed. A client that has an association already may extend it
-//! so: it asks on the channels that are missing from it, and begins the rest when one of them answers.
+//! It collects cookies until enough channels have one, and then shares the points over exactly
+//! these, the *members*. From then on all members are needed. A client that has an association may
+//! extend it: it sends Hello on the missing channels, and starts the rest when one of them answers.
 //!
-//! Datagrams whose nonce or proof is not right, and those that are no answer to a client, are as good
-//! as lost: only who sees a channel, and has the key if there is one, can make the handshake fail.
-//! After a failure, or when the peer is gone, a new client is made; nothing of the old one is used.
+//! Datagrams with a wrong nonce or proof, or that are no answers, are ignored: only an attacker
+//! that reads a channel, and has the key if there is one, can make the handshake fail. After a
+//! failure, or when the peer is gone, a new client is created, which uses nothing of the old one.
 
 use std::time::Duration;
 
@@ -19,18 +19,19 @@ use thiserror::Error;
 use super::proof::{is_proven, prove};
 use super::secrets::{self, SecretPair};
 use super::timing::{
-    CONFIRM_PATIENCE, EXTEND_PATIENCE, KNOCK, KNOCK_PATIENCE, PATIENCE, REPEAT, START_PATIENCE,
+    CONFIRM_TIMEOUT, EXTEND_COLLECT_TIMEOUT, HANDSHAKE_TIMEOUT, MISSING_POLL_INTERVAL,
+    MISSING_POLL_TIMEOUT, RETRY_INTERVAL, START_COLLECT_TIMEOUT,
 };
 use crate::wire::handshake::{Body, Datagram, KeyShare, Nonce};
 use crate::wire::keys::Keys;
 use crate::wire::terms::Terms;
 
-/// What came of a handshake.
+/// The result of a handshake.
 #[derive(Debug)]
 pub enum ClientEvent {
     /// Both ends have the keys, and symbols may be sent.
     Associated(Keys),
-    /// It failed. Nothing was agreed that a server would use without hearing from this client.
+    /// It failed. A server does not use its association before it receives a symbol of this client.
     Failed(ClientFailure),
 }
 
@@ -38,28 +39,28 @@ pub enum ClientEvent {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ClientFailure {
-    /// The server has not been heard on any channel.
+    /// The server has not answered on any channel.
     #[error(
         "the server does not answer on any channel: check that it runs, that its ports are open, and \
          that key and order of channels are the same at both ends"
     )]
     Silent,
-    /// The server has not been heard on these channels, but on others.
+    /// The server has not answered on these channels, but on others.
     #[error(
         "the server does not answer on {}: {} must work, in the same order at both ends, for an \
          association to begin",
         listed(.channels),
-        needed(*.least, *.all)
+        needed(*.min_channels, *.all)
     )]
     NoAnswer {
         /// The channels' indices.
         channels: Vec<usize>,
-        /// How many channels must answer, of how many.
-        least: u8,
-        /// How many there are.
+        /// The number of channels that must answer.
+        min_channels: u8,
+        /// The number of channels.
         all: u8,
     },
-    /// The server was heard on all members, but did not confirm on these.
+    /// The server has answered on all members, but not confirmed on these.
     #[error(
         "the server answers, but does not confirm on {}: its settings differ, which its log tells, \
          or datagrams were lost or changed",
@@ -68,46 +69,45 @@ pub enum ClientFailure {
     NoConfirm {
         /// The channels' indices.
         channels: Vec<usize>,
-        /// How many channels it was to confirm on.
+        /// The number of members.
         members: usize,
     },
-    /// Somebody said what no server says.
+    /// A message violated the protocol.
     #[error(transparent)]
     Association(#[from] ClientAbort),
 }
 
-/// The client's end of one handshake.
+/// The client of one handshake.
 #[derive(Debug)]
 pub struct Client {
     terms: Terms,
     key: Option<SharedKey>,
     channels: Vec<Channel>,
     secrets: SecretPair,
-    goal: Goal,
+    sets: ChannelSets,
     phase: Phase,
     began: Duration,
     event: Option<ClientEvent>,
 }
 
-/// Which channels the members are to be.
+/// The channels from which the members are selected.
 #[derive(Clone, Copy, Debug)]
-struct Goal {
-    /// The channels that may be among them.
+struct ChannelSets {
+    /// The channels that may be members.
     tried: Subset,
-    /// Where an association is extended: the channels that are missing from it, one of which must be among
-    /// them.
+    /// If an association is extended: its missing channels, one of which must be a member.
     missing: Subset,
-    /// And those that must be all.
+    /// And the channels that must all be members.
     needed: Subset,
 }
 
 #[derive(Debug)]
 enum Phase {
-    /// Cookies are missing. Enough are there since then.
+    /// Cookies are missing, and there have been enough since this time.
     Collecting {
         enough_since: Option<Duration>,
     },
-    /// The list was sent on these channels.
+    /// The List was sent on these channels.
     Confirming {
         members: Subset,
         association: association::Client,
@@ -119,24 +119,24 @@ enum Phase {
 struct Channel {
     nonce: Nonce,
     key_share: KeyShare,
-    /// The server's name for it, once that has come.
+    /// The server's cookie, once it has arrived.
     cookie: Option<Cookie>,
     is_confirmed: bool,
     send_at: Duration,
 }
 
 impl Client {
-    /// A client that begins now. With a `key`, both ends prove that they have it.
+    /// A client that starts now. With a `key`, both ends prove that they have it.
     ///
     /// # Errors
-    /// When there are no random bytes.
+    /// If the random source fails.
     pub fn new(
         terms: Terms,
         key: Option<SharedKey>,
         generator: &mut Generator,
         now: Duration,
     ) -> Result<Self, RandomError> {
-        let (secrets, key_shares) = secrets::deal(terms.channels(), generator)?;
+        let (secrets, key_shares) = secrets::split_secrets(terms.channels(), generator)?;
         let mut channels = Vec::with_capacity(key_shares.len());
         for key_share in key_shares {
             let nonce = Nonce::new(generator.array()?);
@@ -153,7 +153,7 @@ impl Client {
             key,
             channels,
             secrets,
-            goal: Goal { tried: terms.all(), missing: Subset::EMPTY, needed: Subset::EMPTY },
+            sets: ChannelSets { tried: terms.all(), missing: Subset::EMPTY, needed: Subset::EMPTY },
             phase: Phase::Collecting { enough_since: None },
             began: now,
             event: None,
@@ -162,36 +162,36 @@ impl Client {
 
     /// The same without these channels, as long as enough are left.
     #[must_use]
-    pub fn leaving_out(mut self, channels: Subset) -> Self {
-        let tried: Subset = self.goal.tried.iter().filter(|i| !channels.contains(*i)).collect();
-        if tried.len() >= usize::from(self.terms.least()) {
-            self.goal.tried = tried;
+    pub fn without(mut self, channels: Subset) -> Self {
+        let tried: Subset = self.sets.tried.iter().filter(|i| !channels.contains(*i)).collect();
+        if tried.len() >= usize::from(self.terms.min_channels()) {
+            self.sets.tried = tried;
         }
         self
     }
 
-    /// The same to extend an association that these channels are missing from: one of them will be among the
-    /// members, or there is no other association.
+    /// The same, to extend an association that these channels are missing from: one of them must be
+    /// a member.
     #[must_use]
     pub fn extending(mut self, missing: Subset) -> Self {
-        self.goal.missing = missing;
+        self.sets.missing = missing;
         self
     }
 
-    /// Says which channels of the association that is extended are up: without them it is not.
+    /// Sets the channels of the extended association that are up: all of them must be members.
     pub fn set_needed(&mut self, channels: Subset, now: Duration) {
-        self.goal.needed = channels;
+        self.sets.needed = channels;
         self.advance(now);
     }
 
     /// Whether it extends an association.
     pub fn extends(&self) -> bool {
-        !self.goal.missing.is_empty()
+        !self.sets.missing.is_empty()
     }
 
-    /// A datagram of the handshake came on a channel.
+    /// Handles a handshake datagram that arrived on a channel.
     pub fn handle_datagram(&mut self, channel: usize, bytes: &[u8], now: Duration) {
-        if !self.goal.tried.contains(channel) {
+        if !self.sets.tried.contains(channel) {
             return;
         }
         let Some(known) = self.channels.get_mut(channel) else { return };
@@ -200,7 +200,7 @@ impl Client {
             return;
         }
         match (datagram.body, &mut self.phase) {
-            // The same Hello has another cookie in the server's next period. The first is kept.
+            // The server's cookie changes with its period. The first one is kept.
             (Body::Cookie { cookie }, Phase::Collecting { .. }) => {
                 known.cookie.get_or_insert(cookie);
             }
@@ -214,7 +214,7 @@ impl Client {
         self.advance(now);
     }
 
-    /// Gives up if it has taken too long, and goes on without channels that have taken too long.
+    /// Fails at the deadline, and continues without channels that have not answered in time.
     pub fn handle_timeout(&mut self, now: Duration) {
         if let Phase::Confirming { association, .. } = &mut self.phase {
             association.handle_timeout(now);
@@ -225,12 +225,13 @@ impl Client {
         }
     }
 
-    /// The next datagram to send now, and the channel's index. Ask until there is none.
+    /// The next datagram to send now, and the channel's index. Call it until it returns `None`.
     pub fn poll_transmit(&mut self, now: Duration) -> Option<(usize, Vec<u8>)> {
         let due = |channel: &usize| self.channels[*channel].send_at <= now;
-        let index = (0..self.channels.len()).filter(due).find(|&index| self.is_waiting(index))?;
-        let is_knocking = self.extends() && !self.is_answered();
-        let repeat = if is_knocking { KNOCK } else { REPEAT };
+        let index =
+            (0..self.channels.len()).filter(due).find(|&index| self.is_unanswered(index))?;
+        let is_polling = self.extends() && !self.is_answered();
+        let repeat = if is_polling { MISSING_POLL_INTERVAL } else { RETRY_INTERVAL };
         self.channels[index].send_at = now.saturating_add(repeat);
         Some((index, self.datagram(index)))
     }
@@ -240,18 +241,19 @@ impl Client {
     pub fn poll_timeout(&self) -> Option<Duration> {
         let deadline = match &self.phase {
             Phase::Collecting { enough_since } => {
-                let patience = enough_since.map(|since| since.saturating_add(self.patience()));
-                patience.map_or(self.deadline(), |patience| patience.min(self.deadline()))
+                let timeout =
+                    enough_since.map(|since| since.saturating_add(self.collect_timeout()));
+                timeout.map_or(self.deadline(), |timeout| timeout.min(self.deadline()))
             }
             Phase::Confirming { association, .. } => association.poll_timeout()?,
             Phase::Over => return None,
         };
-        let waiting = (0..self.channels.len()).filter(|&index| self.is_waiting(index));
-        let repeats = waiting.map(|index| self.channels[index].send_at);
+        let pending = (0..self.channels.len()).filter(|&index| self.is_unanswered(index));
+        let repeats = pending.map(|index| self.channels[index].send_at);
         Some(repeats.fold(deadline, Duration::min))
     }
 
-    /// What came of the handshake, once.
+    /// The result of the handshake, once.
     pub fn poll_event(&mut self) -> Option<ClientEvent> {
         self.event.take()
     }
@@ -259,38 +261,43 @@ impl Client {
     /// The channels that have answered.
     fn answered(&self) -> Subset {
         let answered = |channel: &usize| self.channels[*channel].cookie.is_some();
-        self.goal.tried.iter().filter(answered).collect()
+        self.sets.tried.iter().filter(answered).collect()
     }
 
-    /// Whether one of the channels that are missing has answered.
+    /// Whether one of the missing channels has answered.
     fn is_answered(&self) -> bool {
-        self.goal.missing.iter().any(|channel| self.answered().contains(channel))
+        self.sets.missing.iter().any(|channel| self.answered().contains(channel))
     }
 
-    /// Whether those that have answered are enough.
+    /// Whether the channels that have answered suffice.
     fn is_enough(&self) -> bool {
         let answered = self.answered();
-        answered.len() >= usize::from(self.terms.least())
-            && answered.includes(self.goal.needed)
+        answered.len() >= usize::from(self.terms.min_channels())
+            && answered.includes(self.sets.needed)
             && (!self.extends() || self.is_answered())
     }
 
-    fn patience(&self) -> Duration {
-        if self.extends() { EXTEND_PATIENCE } else { START_PATIENCE }
+    fn collect_timeout(&self) -> Duration {
+        if self.extends() { EXTEND_COLLECT_TIMEOUT } else { START_COLLECT_TIMEOUT }
     }
 
-    /// Until when cookies are collected.
+    /// The deadline for collecting cookies.
     fn deadline(&self) -> Duration {
-        self.began.saturating_add(if self.extends() { KNOCK_PATIENCE } else { PATIENCE })
+        self.began.saturating_add(if self.extends() {
+            MISSING_POLL_TIMEOUT
+        } else {
+            HANDSHAKE_TIMEOUT
+        })
     }
 
-    /// Goes as far as it can now.
+    /// Advances the handshake as far as possible.
     fn advance(&mut self, now: Duration) {
         let (is_enough, answered) = (self.is_enough(), self.answered());
         if let Phase::Collecting { enough_since } = &mut self.phase {
             *enough_since = is_enough.then(|| enough_since.unwrap_or(now));
             if let Some(since) = *enough_since
-                && (answered == self.goal.tried || since.saturating_add(self.patience()) <= now)
+                && (answered == self.sets.tried
+                    || since.saturating_add(self.collect_timeout()) <= now)
             {
                 self.send_list(answered, now);
             }
@@ -300,7 +307,7 @@ impl Client {
         {
             let members = *members;
             match event {
-                // The list is due on all members.
+                // The List is due on all members.
                 Association::Transmit { .. } => {
                     members.iter().for_each(|channel| self.channels[channel].send_at = now);
                 }
@@ -314,18 +321,18 @@ impl Client {
         }
     }
 
-    /// From here on these channels are the association, and all of them are needed.
+    /// Sends the List on these channels, the members. From then on all of them are needed.
     fn send_list(&mut self, members: Subset, now: Duration) {
-        // Nobody has seen the shares of the others: what they say is said by one of the members' from now
-        // on, so that all members', and no fewer, say the points.
+        // The shares of the other channels were not sent to anyone. They are added to the share of
+        // the first member, so that all members' shares, and no fewer, give the secrets.
         let first = members.iter().next().expect("a floor is one channel at least");
         for left_out in self.terms.all().iter().filter(|channel| !members.contains(*channel)) {
             let share = self.channels[left_out].key_share.clone();
             self.channels[first].key_share.add(&share);
         }
-        let most = self.began.saturating_add(PATIENCE);
-        let has_choice = self.terms.least() < self.terms.channels();
-        let soon = if has_choice { now.saturating_add(CONFIRM_PATIENCE) } else { most };
+        let most = self.began.saturating_add(HANDSHAKE_TIMEOUT);
+        let has_choice = self.terms.min_channels() < self.terms.channels();
+        let soon = if has_choice { now.saturating_add(CONFIRM_TIMEOUT) } else { most };
         let mut association = association::Client::new(self.terms.wire(members), soon.min(most));
         for (place, channel) in members.iter().enumerate() {
             if let Some(cookie) = self.channels[channel].cookie {
@@ -340,14 +347,14 @@ impl Client {
         self.event = Some(event);
     }
 
-    /// True if a channel has something that was not answered.
-    fn is_waiting(&self, channel: usize) -> bool {
+    /// Whether a channel has a datagram that was not answered.
+    fn is_unanswered(&self, channel: usize) -> bool {
         match &self.phase {
             Phase::Collecting { .. } => {
                 let is_asked =
-                    !self.extends() || self.is_answered() || self.goal.missing.contains(channel);
+                    !self.extends() || self.is_answered() || self.sets.missing.contains(channel);
                 is_asked
-                    && self.goal.tried.contains(channel)
+                    && self.sets.tried.contains(channel)
                     && self.channels[channel].cookie.is_none()
             }
             Phase::Confirming { members, association } => {
@@ -389,9 +396,9 @@ impl Client {
         if answered.is_empty() {
             return ClientFailure::Silent;
         }
-        let silent = self.goal.tried.iter().filter(|channel| !answered.contains(*channel));
-        let (least, all) = (self.terms.least(), self.terms.channels());
-        ClientFailure::NoAnswer { channels: silent.collect(), least, all }
+        let silent = self.sets.tried.iter().filter(|channel| !answered.contains(*channel));
+        let (min_channels, all) = (self.terms.min_channels(), self.terms.channels());
+        ClientFailure::NoAnswer { channels: silent.collect(), min_channels, all }
     }
 
     fn failure(&self, members: Subset, mut reason: ClientAbort) -> ClientFailure {
@@ -403,7 +410,7 @@ impl Client {
                 members: members.len(),
             };
         }
-        // The association counts the members.
+        // The association's index counts the members.
         if let Some(place) = reason.channel_mut() {
             *place = members.iter().nth(*place).unwrap_or(*place);
         }
@@ -411,17 +418,21 @@ impl Client {
     }
 }
 
-/// The place of a channel among the members, if it is one.
+/// The position of a channel among the members, if it is one.
 fn place(members: Subset, channel: usize) -> Option<usize> {
     members.iter().position(|member| member == channel)
 }
 
-/// How many channels must answer.
-fn needed(least: u8, all: u8) -> String {
-    if least == all { "all channels".into() } else { format!("{least} of {all} channels") }
+/// The number of channels that must answer, as text.
+fn needed(min_channels: u8, all: u8) -> String {
+    if min_channels == all {
+        "all channels".into()
+    } else {
+        format!("{min_channels} of {all} channels")
+    }
 }
 
-/// Channels for a person to read, who counts from 1.
+/// A list of channels for messages, counted from 1.
 fn listed(channels: &[usize]) -> String {
     let numbers: Vec<String> = channels.iter().map(|index| (index + 1).to_string()).collect();
     let plural = if numbers.len() == 1 { "" } else { "s" };
@@ -434,7 +445,8 @@ mod tests {
 
     #[test]
     fn a_person_reads_of_channels_from_1() {
-        let no_answer = |least| ClientFailure::NoAnswer { channels: vec![0, 2], least, all: 3 };
+        let no_answer =
+            |min_channels| ClientFailure::NoAnswer { channels: vec![0, 2], min_channels, all: 3 };
         let said = no_answer(3).to_string();
         assert!(said.contains("not answer on channels 1, 3: all channels must work, "), "{said}");
         let said = no_answer(2).to_string();

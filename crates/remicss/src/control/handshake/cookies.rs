@@ -1,10 +1,10 @@
-//! A server's cookies: made of its secret, so that nothing is kept for whoever asks.
+//! A server's stateless cookies, derived from its secret.
 //!
-//! A cookie is the first half of HMAC-SHA-256 under a secret of the server's over the channel, the address and the
-//! nonce that it is for, and the time in periods of [`PATIENCE`]. So whoever shows one has received
-//! it there, in this period or the last. To the association it is a cookie like any: it does not come
-//! twice for two connections. That nobody can tell the next one is not what its promises rest on;
-//! it is what keeps strangers from the server's memory.
+//! A cookie is the first half of HMAC-SHA-256 under the server's secret over the channel, the
+//! address, the nonce, and the time in periods of [`HANDSHAKE_TIMEOUT`]. So a sender with a cookie
+//! has received it at this address, in this period or the last. Cookies of different connections
+//! differ, as the association requires. Its guarantees do not rest on unpredictable cookies; these
+//! only protect the server's memory.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -17,18 +17,18 @@ use sharing::{Generator, RandomError};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-use super::timing::PATIENCE;
+use super::timing::HANDSHAKE_TIMEOUT;
 use crate::wire::handshake::Nonce;
 
-/// How long a cookie is good for, at most.
-pub(super) const LIFETIME: Duration = PATIENCE.saturating_mul(2);
+/// The maximum lifetime of a cookie.
+pub(super) const LIFETIME: Duration = HANDSHAKE_TIMEOUT.saturating_mul(2);
 
-/// Makes cookies and knows its own again.
+/// Computes and verifies cookies.
 pub(super) struct Cookies {
     code: Hmac<Sha256>,
 }
 
-/// Whose cookie it is.
+/// The holder of a cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Holder {
     pub(super) channel: usize,
@@ -37,10 +37,10 @@ pub(super) struct Holder {
 }
 
 impl Cookies {
-    /// Of a fresh secret.
+    /// Draws a new secret.
     ///
     /// # Errors
-    /// When there are no random bytes.
+    /// If the random source fails.
     pub(super) fn new(generator: &mut Generator) -> Result<Self, RandomError> {
         let mut secret = Zeroizing::new([0; 32]);
         generator.fill(&mut *secret)?;
@@ -53,8 +53,8 @@ impl Cookies {
         self.make_in(holder, period(now))
     }
 
-    /// Whether a cookie is the holder's and still good.
-    pub(super) fn recognises(&self, holder: Holder, cookie: &Cookie, now: Duration) -> bool {
+    /// Whether a cookie is the holder's and still valid.
+    pub(super) fn has_valid_token(&self, holder: Holder, cookie: &Cookie, now: Duration) -> bool {
         let current = period(now);
         let periods = [Some(current), current.checked_sub(1)].into_iter().flatten();
         let mut own = periods.map(|period| self.make_in(holder, period));
@@ -90,7 +90,7 @@ impl fmt::Debug for Cookies {
 }
 
 fn period(now: Duration) -> u64 {
-    now.as_secs() / PATIENCE.as_secs()
+    now.as_secs() / HANDSHAKE_TIMEOUT.as_secs()
 }
 
 #[cfg(test)]
@@ -108,9 +108,9 @@ mod tests {
     fn a_cookie_is_good_for_its_holder_and_for_a_while() {
         let cookies = Cookies::new(&mut Generator::seeded().unwrap()).unwrap();
         let cookie = cookies.make(holder(), NOW);
-        let good = |holder, now| cookies.recognises(holder, &cookie, now);
+        let good = |holder, now| cookies.has_valid_token(holder, &cookie, now);
         assert!(good(holder(), NOW));
-        assert!(good(holder(), NOW + PATIENCE));
+        assert!(good(holder(), NOW + HANDSHAKE_TIMEOUT));
         assert!(!good(holder(), NOW + LIFETIME));
         assert!(!good(Holder { channel: 3, ..holder() }, NOW));
         assert!(!good(Holder { nonce: Nonce::new([2; 8]), ..holder() }, NOW));
@@ -124,6 +124,6 @@ mod tests {
         let mut generator = Generator::seeded().unwrap();
         let [one, other] = [(); 2].map(|()| Cookies::new(&mut generator).unwrap());
         let cookie = one.make(holder(), NOW);
-        assert!(!other.recognises(holder(), &cookie, NOW));
+        assert!(!other.has_valid_token(holder(), &cookie, NOW));
     }
 }

@@ -1,14 +1,14 @@
-//! The proof of a datagram: that it comes from an end that has the shared key, for this channel.
+//! The proof of a datagram: it comes from an end that has the shared key, for this channel.
 //!
-//! HMAC-SHA-256 over a byte with the channel's index and all of the datagram but the proof. Where
-//! there is no key it is zeros, and then nothing else passes: ends of which only one has a key do
-//! not get past their first datagram.
+//! HMAC-SHA-256 over a byte with the channel's index and all of the datagram except the proof.
+//! Without a key it is zeros, and anything else is rejected: if only one end has a key, the first
+//! datagram is rejected.
 
 use keys::SharedKey;
 
 use crate::wire::handshake::PROOF;
 
-/// Puts the proof into a datagram, which has zeros in its place.
+/// Writes the proof into a datagram.
 pub(super) fn prove(key: Option<&SharedKey>, channel: usize, datagram: &mut [u8]) {
     if let Some(key) = key {
         let proof = key.authenticate(&proven(&[index(channel)], datagram));
@@ -16,7 +16,7 @@ pub(super) fn prove(key: Option<&SharedKey>, channel: usize, datagram: &mut [u8]
     }
 }
 
-/// True if a datagram's proof is right. Takes as long for any wrong one.
+/// Whether a datagram's proof is right, in constant time.
 pub(super) fn is_proven(key: Option<&SharedKey>, channel: usize, datagram: &[u8]) -> bool {
     let Some(proof) = datagram.get(PROOF) else {
         return false;

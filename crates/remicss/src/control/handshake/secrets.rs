@@ -1,10 +1,10 @@
-//! The points and token keys of both directions on their way from client to server: shared over all
-//! channels.
+//! The points and token keys of both directions, shared over all channels from client to server.
 //!
-//! They are shared n-of-n (XOR), so whoever does not read all channels knows nothing about them. The
-//! sharing alone would let an attacker on one channel add a difference of its choice to any point of
-//! the server's, and tags at points that differ by a known amount are not independent. So the tamper
-//! code (`sharing::tamper`) is shared with them: the server notices any change, but for one in 2^123.
+//! They are shared n-of-n (XOR), so an attacker that does not read all channels knows nothing about
+//! them. With the sharing alone, an attacker on one channel could add a difference of its choice to
+//! any point of the server's, and tags at points with a known difference are not independent. So
+//! the tamper code (`sharing::tamper`) is shared with them: the server detects any change, except
+//! with probability 2^-123.
 
 use sharing::tamper::{self, Tampered};
 use sharing::{Generator, RandomError, wipe_stack};
@@ -27,11 +27,11 @@ pub(super) struct Secrets {
     tokens: TokenKey,
 }
 
-/// Draws secrets and shares them over `channels`, of which there is at least one.
+/// Draws secrets and splits them over `channels` channels, at least one.
 ///
 /// # Errors
-/// When there are no random bytes.
-pub(super) fn deal(
+/// If the random source fails.
+pub(super) fn split_secrets(
     channels: u8,
     generator: &mut Generator,
 ) -> Result<(SecretPair, Vec<KeyShare>), RandomError> {
@@ -42,7 +42,7 @@ pub(super) fn deal(
     let pair = SecretPair::of(&secret);
     wipe_stack();
 
-    // All shares but the last are random, and the last is what is missing.
+    // All shares except the last are random, and the last is the rest.
     let mut shares = Vec::with_capacity(usize::from(channels));
     for _ in 1..channels {
         let mut share = KeyShare::zeros();
@@ -54,11 +54,11 @@ pub(super) fn deal(
     Ok((pair, shares))
 }
 
-/// The secrets of which these are all the shares.
+/// Joins all shares of the secrets.
 ///
 /// # Errors
-/// When a share was changed.
-pub(super) fn collect<'a>(
+/// If a share was changed.
+pub(super) fn join_secrets<'a>(
     shares: impl Iterator<Item = &'a KeyShare>,
 ) -> Result<SecretPair, Tampered> {
     let mut secret = KeyShare::zeros();
@@ -89,7 +89,7 @@ impl SecretPair {
 }
 
 impl Secrets {
-    /// What an end needs of them over so many channels, with or without tags.
+    /// The keys of the direction, for a number of channels, with or without tags.
     pub(super) fn direction(&self, channels: u8, tags: bool) -> Direction {
         Direction {
             channels: channels.into(),
@@ -113,14 +113,14 @@ mod tests {
     fn all_shares_give_the_points() {
         let mut generator = Generator::seeded().unwrap();
         for n in 1..=16 {
-            let (dealt, shares) = deal(n, &mut generator).unwrap();
+            let (split, shares) = split_secrets(n, &mut generator).unwrap();
             assert_eq!(shares.len(), usize::from(n));
-            let collected = collect(shares.iter()).unwrap();
-            assert_eq!(all(&collected), all(&dealt));
+            let collected = join_secrets(shares.iter()).unwrap();
+            assert_eq!(all(&collected), all(&split));
             let ids = |pair: &SecretPair| [pair.to_server.tokens.id(), pair.to_client.tokens.id()];
-            assert_eq!(ids(&collected), ids(&dealt));
-            assert_ne!(ids(&dealt)[0], ids(&dealt)[1]);
-            let mut distinct = all(&dealt);
+            assert_eq!(ids(&collected), ids(&split));
+            assert_ne!(ids(&split)[0], ids(&split)[1]);
+            let mut distinct = all(&split);
             distinct.sort_unstable();
             distinct.dedup();
             assert_eq!(distinct.len(), 32, "no point comes twice");
@@ -129,12 +129,12 @@ mod tests {
 
     #[test]
     fn any_change_to_a_share_shows() {
-        let (_, shares) = deal(3, &mut Generator::seeded().unwrap()).unwrap();
+        let (_, shares) = split_secrets(3, &mut Generator::seeded().unwrap()).unwrap();
         for place in 0..SECRET_LEN {
             let mut changed = shares.clone();
             changed[place % 3].0[place] ^= 1 << (place % 8);
-            assert!(collect(changed.iter()).is_err(), "byte {place}");
+            assert!(join_secrets(changed.iter()).is_err(), "byte {place}");
         }
-        assert!(collect(shares[..2].iter()).is_err(), "one is missing");
+        assert!(join_secrets(shares[..2].iter()).is_err(), "one is missing");
     }
 }

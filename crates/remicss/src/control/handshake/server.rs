@@ -1,12 +1,13 @@
-//! The server's end: answers whoever may be the client, and associates n channels whose lists agree.
+//! The server of all handshakes: answers datagrams that may be the client's, and associates
+//! channels whose Lists agree.
 //!
-//! A Hello costs no memory: its cookie is computed, and nothing is kept. A List is looked at if its
-//! own cookie is one that this server sent to that address, on that channel, a little while ago. Then
-//! it waits for the others, which the association of the crate `association` judges. The tables are
-//! bounded for each channel, so whoever fills a channel's harms that channel.
+//! A Hello needs no memory: its cookie is computed, and no state is kept. A List is accepted if its
+//! own cookie is one that this server has recently sent to that address on that channel. Then it
+//! waits for the others, which the crate `association` checks. The tables are bounded for each
+//! channel, so an attacker that fills a channel's table affects only that channel.
 //!
-//! Cookies are used up by an association, for as long as they are good. So its lists, played again,
-//! are answered with the Confirm and nothing more.
+//! An association's cookies count as used for their lifetime. So replayed Lists are only answered
+//! with the Confirm.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -24,60 +25,60 @@ use thiserror::Error;
 use super::cookies::{Cookies, Holder, LIFETIME};
 use super::proof::{is_proven, prove};
 use super::secrets::{self, SecretPair};
-use super::timing::{ANSWERS_PER_SECOND, PATIENCE};
+use super::timing::{ANSWERS_PER_SECOND, HANDSHAKE_TIMEOUT};
 use crate::control::peer_address::{is_same, is_same_ip};
 use crate::wire::handshake::{Body, Datagram, KeyShare, Request};
 use crate::wire::keys::Keys;
 use crate::wire::options::Options;
 use crate::wire::terms::Terms;
 
-/// How many lists wait on one channel, at most. A client that starts again and again has ten or so
-/// there before the first times out.
-const MAX_WAITING: usize = 64;
+/// The maximum number of Lists that wait on one channel. A client that restarts repeatedly has
+/// about ten before the first times out.
+const MAX_PENDING: usize = 64;
 
-/// How many associations are remembered for the cookies that they used up. No more are made while
-/// there are as many.
+/// The maximum number of associations whose used cookies are remembered. While there are as many,
+/// no more are made.
 const MAX_RECENT: usize = 64;
 
-/// How many answers wait to be taken on one channel, and how many refusals. Further ones are lost, as
-/// datagrams are.
+/// The maximum number of queued answers on one channel, and of queued refusals. Further ones are
+/// dropped.
 const MAX_QUEUED: usize = 256;
 
-/// How many different reasons are told for refusals on one channel, at most, and how long none of them
-/// is told again: anyone who can send from the client's address has some told.
-const MAX_TOLD: usize = 16;
-const SILENCE: Duration = Duration::from_secs(60);
+/// The maximum number of different refusals that are reported on one channel, and the interval in
+/// which none is reported again: anyone who can send from the client's address can cause them.
+const MAX_LOGGED: usize = 16;
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The time for one datagram, and how much of it is kept while none come.
-const ANSWER: Duration = Duration::from_nanos(1_000_000_000 / ANSWERS_PER_SECOND as u64);
-const BURST: Duration = Duration::from_millis(10);
+/// The time for one datagram, and the maximum burst, as time.
+const ANSWER_INTERVAL: Duration = Duration::from_nanos(1_000_000_000 / ANSWERS_PER_SECOND as u64);
+const MAX_BURST: Duration = Duration::from_millis(10);
 
-/// The address of nobody: of channels that are not in an association.
+/// The address on channels that are not members.
 const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
-/// Who the client is.
+/// How the client is identified.
 #[derive(Clone, Debug)]
-pub enum Peer {
-    /// Whoever sends from these addresses, one a channel; port 0 is any.
+pub enum ClientIdentity {
+    /// By its addresses, one for each channel; port 0 is any.
     Addresses(Vec<SocketAddr>),
-    /// Whoever has the key, from anywhere.
+    /// By the key, at any address.
     Key(SharedKey),
-    /// Whoever has the key and sends from these addresses, one a channel.
+    /// By the key and its addresses, one for each channel.
     Both(Vec<SocketAddr>, SharedKey),
 }
 
-/// A server cannot be set up so.
+/// Why a server cannot be created.
 #[derive(Clone, Copy, Debug, Error)]
-pub enum PeerError {
-    /// Not as many addresses as channels.
+pub enum ServerError {
+    /// The number of addresses is not that of the channels.
     #[error("{addresses} addresses of the client for {channels} channels")]
     Addresses {
-        /// How many there are.
+        /// The number of addresses.
         addresses: usize,
-        /// How many channels there are.
+        /// The number of channels.
         channels: u8,
     },
-    /// There were no random bytes.
+    /// The random source failed.
     #[error(transparent)]
     Random(#[from] RandomError),
 }
@@ -87,26 +88,26 @@ pub enum PeerError {
 pub struct Reply {
     /// The channel's index.
     pub channel: usize,
-    /// Where to.
+    /// The address to send to.
     pub to: SocketAddr,
     /// The datagram.
     pub bytes: Vec<u8>,
 }
 
-/// What a server has to tell.
+/// The events of a server.
 #[derive(Debug)]
 pub enum ServerEvent {
-    /// A client has come, or come again. Until a symbol under these keys verifies, it may be one that
-    /// has given up since, and an association that there is goes on.
+    /// A client has associated, or associated again. It may have given up since, so an existing
+    /// association continues until a symbol under these keys verifies.
     Associated {
-        /// What both ends hold.
+        /// The keys.
         keys: Keys,
-        /// The client's address on each channel, all zeros on those that are not in.
+        /// The client's address on each channel, all zeros on channels that are not members.
         addresses: Vec<SocketAddr>,
     },
-    /// A list could not be taken. The same reason is told once a second on a channel, at most.
+    /// A List was refused. The same reason is reported at most once a minute on a channel.
     Refused {
-        /// The channel's index, if it is one channel's matter.
+        /// The channel's index, if it concerns one channel.
         channel: Option<usize>,
         /// Why.
         reason: ServerRefusal,
@@ -117,56 +118,56 @@ pub enum ServerEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ServerRefusal {
-    /// Its terms are others than this server's.
+    /// Its terms differ from this server's.
     #[error("the client has {0}")]
-    Terms(TermsDiffer),
-    /// Lists do not fit together, or did not come in time.
+    Terms(TermsMismatch),
+    /// The Lists do not agree, or did not arrive in time.
     #[error(transparent)]
     Association(#[from] ServerAbort),
-    /// A share of the points was changed on its way.
+    /// A key share was changed.
     #[error("a share of the points was changed on its way")]
     KeyShares,
-    /// There is no room for another handshake.
+    /// There are too many handshakes.
     #[error("there are too many handshakes")]
     TooMany,
 }
 
-/// What is different about a client's terms.
+/// The difference between a client's terms and the server's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum TermsDiffer {
+pub enum TermsMismatch {
     /// The number of channels.
     #[error("{0} channels, and this end another number")]
     Channels(u8),
-    /// Fewer channels that work than this server begins with.
+    /// Fewer members than this server requires.
     #[error("{0} channels that work, and this end begins with no fewer than its `min_channels`")]
     TooFew(u8),
     /// A floor below this server's.
     #[error("a `min_threshold` of {0}, below this end's")]
     Floor(u8),
-    /// One end has tags and the other has none.
+    /// One end has tags and the other does not.
     #[error("another `tamper_code`")]
     Tags,
-    /// Another protocol altogether.
+    /// Another protocol or sharing scheme.
     #[error("another protocol or sharing scheme")]
     Protocol,
 }
 
-/// The server's end of all handshakes.
+/// The server of all handshakes.
 #[derive(Debug)]
 pub struct Server {
     terms: Terms,
-    peer: Peer,
+    peer: ClientIdentity,
     cookies: Cookies,
     channels: Vec<Channel>,
     association: Association,
     /// Lists that wait for the others, by their own cookie.
-    waiting: HashMap<[u8; COOKIE_LEN], Waiting>,
+    pending: HashMap<[u8; COOKIE_LEN], PendingList>,
     /// The own cookie of each connection of the association.
     connections: HashMap<ConnectionId, [u8; COOKIE_LEN]>,
     opened: u64,
     recent: VecDeque<Recent>,
-    /// Why all channels' lists together were refused.
-    told: Told,
+    /// The refusals that concern all channels.
+    refusals: RefusalLog,
     replies: VecDeque<Reply>,
     events: VecDeque<ServerEvent>,
     now: Duration,
@@ -174,65 +175,69 @@ pub struct Server {
 
 #[derive(Debug, Default)]
 struct Channel {
-    waiting: usize,
-    hellos: Budget,
-    lists: Budget,
-    /// How many of the replies are its own.
+    pending: usize,
+    hellos: RateLimiter,
+    lists: RateLimiter,
+    /// The number of queued replies on this channel.
     replies: usize,
-    told: Told,
+    refusals: RefusalLog,
 }
 
-/// How much of the time that there is for datagrams is spent. It comes evenly: with so many for each
-/// tenth of a second, whoever has the first of them has all, and a client that repeats itself as
-/// regularly would be too late each time.
+/// A rate limiter that allows datagrams at regular intervals. With a number for each tenth of a
+/// second, an attacker could use up each tenth at its start, and a client that repeats at the same
+/// interval would always be too late.
 #[derive(Debug, Default)]
-struct Budget {
+struct RateLimiter {
     spent: Duration,
 }
 
-/// What was told a little while ago, and when.
+/// The refusals that were reported recently, and when.
 #[derive(Debug, Default)]
-struct Told(Vec<(ServerRefusal, Duration)>);
+struct RefusalLog(Vec<(ServerRefusal, Duration)>);
 
-/// A list that came on one channel, and waits for the others.
+/// A List that has arrived on one channel, and waits for the others.
 #[derive(Debug)]
-struct Waiting {
+struct PendingList {
     connection: ConnectionId,
     holder: Holder,
     key_share: KeyShare,
     list: List,
 }
 
-/// An association whose cookies may still be good.
+/// An association whose cookies may still be valid.
 #[derive(Debug)]
 struct Recent {
     list: List,
-    /// Each member's, in the list's order.
+    /// The members' holders, in the List's order.
     holders: Vec<Holder>,
     until: Duration,
 }
 
 impl Server {
-    /// A server that agrees to these terms, or to a higher floor, with this peer.
+    /// A server that accepts these terms, or a higher floor, from this client.
     ///
     /// # Errors
-    /// Unless there is an address for each channel, or when there are no random bytes.
-    pub fn new(terms: Terms, peer: Peer, generator: &mut Generator) -> Result<Self, PeerError> {
+    /// Unless there is an address for each channel, or if the random source fails.
+    pub fn new(
+        terms: Terms,
+        peer: ClientIdentity,
+        generator: &mut Generator,
+    ) -> Result<Self, ServerError> {
         let channels = terms.channels();
         if let Some(addresses) = peer.addresses()
             && addresses.len() != usize::from(channels)
         {
-            return Err(PeerError::Addresses { addresses: addresses.len(), channels });
+            return Err(ServerError::Addresses { addresses: addresses.len(), channels });
         }
         let acceptable = Acceptable {
             protocols: vec![Protocol::ReMicssDatagrams],
             schemes: vec![Scheme::Shamir],
             min_threshold: terms.floor(),
             max_channels: channels,
-            // Which of them is looked at before.
+            // Options are checked before.
             options: u32::MAX,
         };
-        let max_pending = MAX_WAITING * usize::from(channels);
+        let max_pending = MAX_PENDING * usize::from(channels);
         Ok(Self {
             terms,
             peer,
@@ -240,27 +245,27 @@ impl Server {
             channels: (0..channels).map(|_| Channel::default()).collect(),
             association: Association::new(ServerConfig {
                 max_pending,
-                timeout: PATIENCE,
+                timeout: HANDSHAKE_TIMEOUT,
                 patience: None,
                 acceptable,
             }),
-            waiting: HashMap::new(),
+            pending: HashMap::new(),
             connections: HashMap::new(),
             opened: 0,
             recent: VecDeque::new(),
-            told: Told::default(),
+            refusals: RefusalLog::default(),
             replies: VecDeque::new(),
             events: VecDeque::new(),
             now: Duration::ZERO,
         })
     }
 
-    /// Whether the client may send from an address on a channel, as far as its addresses are configured.
+    /// Whether the configured addresses allow the client to send from an address on a channel.
     pub fn may_send_from(&self, channel: usize, from: SocketAddr) -> bool {
         channel < self.channels.len() && self.peer.may_send_from(channel, from)
     }
 
-    /// A datagram of the handshake came on a channel.
+    /// Handles a handshake datagram that arrived on a channel.
     pub fn handle_datagram(
         &mut self,
         channel: usize,
@@ -272,8 +277,8 @@ impl Server {
         let Some(known) = self.channels.get_mut(channel) else {
             return;
         };
-        // The cheapest question comes first, and the proof before the budget: who has no key uses up
-        // nobody's.
+        // The cheapest check comes first, and the proof before the rate limit: a sender without the
+        // key does not use it up.
         let budget = match Request::of(bytes) {
             Some(Request::Hello) => &mut known.hellos,
             Some(Request::List) => &mut known.lists,
@@ -296,7 +301,7 @@ impl Server {
         }
     }
 
-    /// Gives up what has waited for too long. Time that goes back stands still.
+    /// Removes what has timed out. Time does not go backwards.
     pub fn handle_timeout(&mut self, now: Duration) {
         self.now = self.now.max(now);
         while self.recent.front().is_some_and(|recent| recent.until <= self.now) {
@@ -312,14 +317,14 @@ impl Server {
         self.association.poll_timeout().into_iter().chain(recent).min()
     }
 
-    /// The next datagram to send. Ask until there is none.
+    /// The next datagram to send. Call it until it returns `None`.
     pub fn poll_transmit(&mut self) -> Option<Reply> {
         let reply = self.replies.pop_front()?;
         self.channels[reply.channel].replies -= 1;
         Some(reply)
     }
 
-    /// What there is to tell, until there is nothing.
+    /// The next event. Call it until it returns `None`.
     pub fn poll_event(&mut self) -> Option<ServerEvent> {
         self.events.pop_front()
     }
@@ -340,19 +345,19 @@ impl Server {
             }
             return;
         }
-        if let Some(known) = self.waiting.get(own.as_bytes()) {
-            // A second, different list is as good as lost.
+        if let Some(known) = self.pending.get(own.as_bytes()) {
+            // A second, different List is ignored.
             if known.holder != holder || !known.list.matches(&list) {
                 return;
             }
         } else {
-            if !self.cookies.recognises(holder, &own, self.now) {
+            if !self.cookies.has_valid_token(holder, &own, self.now) {
                 return;
             }
             if let Err(reason) = self.check(holder.channel, &list) {
                 return self.refuse(Some(holder.channel), reason);
             }
-            let new = Waiting {
+            let new = PendingList {
                 connection: ConnectionId(self.opened),
                 holder,
                 key_share,
@@ -363,69 +368,71 @@ impl Server {
         self.deliver(&list);
     }
 
-    /// Whether a list whose cookie is right can be taken in.
+    /// Whether a List with a valid cookie can be accepted.
     fn check(&self, channel: usize, list: &List) -> Result<(), ServerRefusal> {
         self.compare(list.terms()).map_err(ServerRefusal::Terms)?;
-        if self.channels[channel].waiting >= MAX_WAITING || self.recent.len() >= MAX_RECENT {
+        if self.channels[channel].pending >= MAX_PENDING || self.recent.len() >= MAX_RECENT {
             return Err(ServerRefusal::TooMany);
         }
         Ok(())
     }
 
-    fn compare(&self, theirs: association::Terms) -> Result<(), TermsDiffer> {
+    fn compare(&self, theirs: association::Terms) -> Result<(), TermsMismatch> {
         let is_known =
             theirs.protocol() == Protocol::ReMicssDatagrams && theirs.scheme() == Scheme::Shamir;
         let options = Options::parse(theirs.options()).filter(|_| is_known);
         let Some(Options { tags, channels, members }) = options else {
-            return Err(TermsDiffer::Protocol);
+            return Err(TermsMismatch::Protocol);
         };
         if members.len() != usize::from(theirs.channels()) {
-            Err(TermsDiffer::Protocol)
+            Err(TermsMismatch::Protocol)
         } else if channels != self.terms.channels() {
-            Err(TermsDiffer::Channels(channels))
+            Err(TermsMismatch::Channels(channels))
         } else if theirs.threshold() < self.terms.floor() {
-            Err(TermsDiffer::Floor(theirs.threshold()))
+            Err(TermsMismatch::Floor(theirs.threshold()))
         } else if tags != self.terms.tags() {
-            Err(TermsDiffer::Tags)
-        } else if theirs.channels() < self.terms.least() {
-            Err(TermsDiffer::TooFew(theirs.channels()))
+            Err(TermsMismatch::Tags)
+        } else if theirs.channels() < self.terms.min_channels() {
+            Err(TermsMismatch::TooFew(theirs.channels()))
         } else {
             Ok(())
         }
     }
 
-    fn open(&mut self, own: Cookie, new: Waiting) {
-        // It is not full, as no channel's part of it is, and neither name nor cookie is in it.
+    fn open(&mut self, own: Cookie, new: PendingList) {
+        // It is not full, as no channel's part of it is, and neither identifier nor cookie is in
+        // it.
         if self.association.open(new.connection, own, self.now).is_ok() {
             self.opened += 1;
-            self.channels[new.holder.channel].waiting += 1;
+            self.channels[new.holder.channel].pending += 1;
             self.connections.insert(new.connection, *own.as_bytes());
-            self.waiting.insert(*own.as_bytes(), new);
+            self.pending.insert(*own.as_bytes(), new);
         }
     }
 
-    /// Tells the association of a list once all connections that it names are waiting: those that
-    /// have brought the same one. Before that it would take the list for a lie.
+    /// Passes a List to the association once all connections that it names are pending, for those
+    /// that have delivered the same List. Before that, the association would reject it.
     fn deliver(&mut self, list: &List) {
-        let named = list.cookies().iter().map(|cookie| self.waiting.get(cookie.as_bytes()));
-        let Some(named) = named.collect::<Option<Vec<&Waiting>>>() else {
+        let named = list.cookies().iter().map(|cookie| self.pending.get(cookie.as_bytes()));
+        let Some(named) = named.collect::<Option<Vec<&PendingList>>>() else {
             return;
         };
-        let same = named.iter().filter(|waiting| waiting.list.matches(list));
-        let connections: Vec<_> = same.map(|waiting| waiting.connection).collect();
+        let same = named.iter().filter(|pending| pending.list.matches(list));
+        let connections: Vec<_> = same.map(|pending| pending.connection).collect();
         for connection in connections {
-            // One that was given up because of another's list has nothing more to say.
+            // A connection that was aborted because of another's List is ignored.
             let message = Message::List(list.clone());
             let _ = self.association.handle_message(connection, &message, self.now);
         }
         self.follow();
     }
 
-    /// Does what the association says.
+    /// Handles the association's events.
     fn follow(&mut self) {
         while let Some(event) = self.association.poll_event() {
             match event {
-                // Cookies are sent before there is a connection, Confirms once the points are right.
+                // Cookies are sent before there is a connection, Confirms once the key shares are
+                // verified.
                 AssociationEvent::Transmit { .. } => {}
                 AssociationEvent::Aborted { id, reason } => {
                     if let Some(gone) = self.close(id) {
@@ -434,28 +441,29 @@ impl Server {
                 }
                 AssociationEvent::Associated { list, connections } => {
                     let members = connections.into_iter().flatten();
-                    let members: Vec<Waiting> = members.filter_map(|id| self.close(id)).collect();
+                    let members: Vec<PendingList> =
+                        members.filter_map(|id| self.close(id)).collect();
                     self.associate(list, &members);
                 }
             }
         }
     }
 
-    fn close(&mut self, id: ConnectionId) -> Option<Waiting> {
-        let gone = self.waiting.remove(&self.connections.remove(&id)?)?;
-        self.channels[gone.holder.channel].waiting -= 1;
+    fn close(&mut self, id: ConnectionId) -> Option<PendingList> {
+        let gone = self.pending.remove(&self.connections.remove(&id)?)?;
+        self.channels[gone.holder.channel].pending -= 1;
         Some(gone)
     }
 
-    /// All channels that a list names have brought it. `members` are in its order.
-    fn associate(&mut self, list: List, members: &[Waiting]) {
+    /// All channels that a List names have delivered it. `members` are in its order.
+    fn associate(&mut self, list: List, members: &[PendingList]) {
         let shares = members.iter().map(|member| &member.key_share);
-        let Ok(secrets) = secrets::collect(shares) else {
+        let Ok(secrets) = secrets::join_secrets(shares) else {
             return self.refuse(None, ServerRefusal::KeyShares);
         };
         let holders: Vec<Holder> = members.iter().map(|member| member.holder).collect();
-        // It is never lost, or a client that is confirmed would be associated alone. There are only as
-        // many as are remembered. What is lost of the Confirms is sent when the List comes again.
+        // This event must not be lost, or a confirmed client would be associated alone. There are
+        // at most `MAX_RECENT`. Lost Confirms are sent again when the List is repeated.
         self.events.push_back(ServerEvent::Associated {
             keys: self.keys(&list, members, &secrets),
             addresses: self.addresses(members),
@@ -467,7 +475,7 @@ impl Server {
         self.recent.push_back(Recent { list, holders, until });
     }
 
-    fn keys(&self, list: &List, members: &[Waiting], secrets: &SecretPair) -> Keys {
+    fn keys(&self, list: &List, members: &[PendingList], secrets: &SecretPair) -> Keys {
         let (channels, tags) = (self.terms.channels(), self.terms.tags());
         Keys {
             outgoing: secrets.to_client.direction(channels, tags),
@@ -477,10 +485,10 @@ impl Server {
         }
     }
 
-    /// Where each member's client is, at its channel's place.
-    fn addresses(&self, members: &[Waiting]) -> Vec<SocketAddr> {
+    /// The client's address for each channel.
+    fn addresses(&self, members: &[PendingList]) -> Vec<SocketAddr> {
         let mut addresses = vec![NOBODY; self.channels.len()];
-        for Waiting { holder, .. } in members {
+        for PendingList { holder, .. } in members {
             addresses[holder.channel] = holder.address;
         }
         addresses
@@ -497,14 +505,15 @@ impl Server {
     }
 
     fn refuse(&mut self, channel: Option<usize>, reason: ServerRefusal) {
-        let told = channel.map_or(&mut self.told, |channel| &mut self.channels[channel].told);
-        if self.events.len() < MAX_QUEUED && told.is_news(reason, self.now) {
+        let refusals =
+            channel.map_or(&mut self.refusals, |channel| &mut self.channels[channel].refusals);
+        if self.events.len() < MAX_QUEUED && refusals.is_due(reason, self.now) {
             self.events.push_back(ServerEvent::Refused { channel, reason });
         }
     }
 }
 
-impl Peer {
+impl ClientIdentity {
     fn key(&self) -> Option<&SharedKey> {
         match self {
             Self::Addresses(_) => None,
@@ -527,20 +536,21 @@ impl Peer {
     }
 }
 
-impl Budget {
+impl RateLimiter {
     fn take(&mut self, now: Duration) -> bool {
-        let spent = self.spent.max(now.saturating_sub(BURST));
+        let spent = self.spent.max(now.saturating_sub(MAX_BURST));
         let is_enough = spent <= now;
-        self.spent = if is_enough { spent.saturating_add(ANSWER) } else { spent };
+        self.spent = if is_enough { spent.saturating_add(ANSWER_INTERVAL) } else { spent };
         is_enough
     }
 }
 
-impl Told {
-    /// Whether a reason is to be told now.
-    fn is_news(&mut self, reason: ServerRefusal, now: Duration) -> bool {
-        self.0.retain(|(_, since)| now.saturating_sub(*since) < SILENCE);
-        let is_news = self.0.len() < MAX_TOLD && self.0.iter().all(|(told, _)| *told != reason);
+impl RefusalLog {
+    /// Whether a refusal is to be reported now. Records it if so.
+    fn is_due(&mut self, reason: ServerRefusal, now: Duration) -> bool {
+        self.0.retain(|(_, since)| now.saturating_sub(*since) < LOG_INTERVAL);
+        let is_news =
+            self.0.len() < MAX_LOGGED && self.0.iter().all(|(refusals, _)| *refusals != reason);
         if is_news {
             self.0.push((reason, now));
         }
@@ -555,7 +565,7 @@ impl Recent {
     }
 }
 
-/// The channels that a list is for; none if its terms are not a tunnel's, or name more or fewer than it has
+/// The members of a List; none if its terms are not a tunnel's, or their number is not that of its
 /// cookies.
 fn members(list: &List) -> Subset {
     let members = Options::parse(list.terms().options()).map(|options| options.members);

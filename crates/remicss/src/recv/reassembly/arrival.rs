@@ -1,10 +1,10 @@
-//! A share that has come.
+//! A share that has arrived.
 
 use std::time::Duration;
 
 use crate::wire::datagram::{Header, Kind};
 
-/// A share that has come.
+/// A share that has arrived.
 #[derive(Clone, Copy)]
 pub(crate) struct Arrival<'a> {
     pub(crate) channel: usize,

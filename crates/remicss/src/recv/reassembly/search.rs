@@ -1,4 +1,4 @@
-//! Joins shares, and tries others where some are wrong.
+//! Joins shares, and tries other subsets if some are wrong.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -6,23 +6,23 @@ use std::time::Duration;
 use sharing::{Joiner, Sharing};
 
 use super::arrival::Arrival;
-use crate::recv::bits::bits;
+use crate::recv::channel_bits::bits;
 use crate::wire::datagram::MAX_CHANNELS;
 
-/// How many joins are tried for one symbol, the first not counted. That is every choice of shares
-/// where there are no more than 7.
-const TRIALS: u32 = 64;
+/// The maximum number of joins for one symbol, after the first. It covers every subset of up to 7
+/// shares.
+const MAX_TRIALS: u32 = 64;
 
-/// Shares of one symbol, of the same header and length.
-pub(super) struct Group<'a> {
+/// Shares of one symbol, with the same header and length.
+pub(super) struct ShareGroup<'a> {
     threshold: u8,
     /// Bit i for channel i.
     present: u16,
     shares: [&'a [u8]; MAX_CHANNELS],
 }
 
-impl<'a> Group<'a> {
-    /// No shares yet, of which a threshold of 1 to [`MAX_CHANNELS`] will be joined.
+impl<'a> ShareGroup<'a> {
+    /// An empty group for a threshold of 1 to [`MAX_CHANNELS`].
     pub(super) fn new(threshold: u8) -> Self {
         Self { threshold, present: 0, shares: [&[]; MAX_CHANNELS] }
     }
@@ -34,66 +34,69 @@ impl<'a> Group<'a> {
     }
 }
 
-/// What came of a search.
-pub(super) struct Found {
-    /// The channels whose shares made up a symbol that was accepted.
+/// The result of a search.
+pub(super) struct SearchResult {
+    /// The channels whose shares gave an accepted symbol.
     pub(super) members: Option<u16>,
-    /// How many joins were tried. None if too many have failed of late.
+    /// The number of joins. 0 if too many have failed recently.
     pub(super) trials: u8,
 }
 
 /// Joins shares.
-pub(super) struct Search {
+pub(super) struct JoinSearch {
     /// By threshold, from 1.
     joiners: Vec<Joiner>,
-    /// For joins that fail.
-    failures: Budget,
-    /// When shares of these channels were last joined in vain.
+    /// The budget of failed joins.
+    failures: FailureBudget,
+    /// When a join of the shares of these channels last failed.
     failed: HashMap<u16, Duration>,
-    /// For comparisons, which deliver nothing, whatever comes of them.
-    comparisons: Budget,
+    /// The budget of comparisons, which deliver nothing.
+    comparisons: FailureBudget,
 }
 
-/// How many comparisons there may be for each join that may fail.
-const COMPARISONS: u32 = 10;
+/// The number of comparisons allowed for each allowed failure.
+const COMPARISONS_PER_FAILURE: u32 = 10;
 
-/// For how long channels are not joined whose shares were joined in vain, while many joins have failed of late.
-const PAUSE: Duration = Duration::from_secs(1);
+/// For how long a set of channels is not joined after its join failed, while the budget is low.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How many sets of channels that failed are remembered, before those are forgotten whose pause is over.
-const REMEMBERED: usize = 4096;
+/// The number of remembered failed sets at which old ones are removed.
+const MAX_FAILED_SETS: usize = 4096;
 
-impl Search {
-    /// A search of which so many joins a second may fail.
+impl JoinSearch {
+    /// A search with a limit of failed joins a second.
     pub(super) fn new(failures_per_second: u32) -> Self {
         let most = u8::try_from(MAX_CHANNELS).expect("16");
         let sharings = (1..=most).map(|k| Sharing::shamir(k, most).expect("1 <= k <= m"));
         Self {
             joiners: sharings.map(Joiner::new).collect(),
-            failures: Budget::new(failures_per_second),
+            failures: FailureBudget::new(failures_per_second),
             failed: HashMap::new(),
-            comparisons: Budget::new(failures_per_second.saturating_mul(COMPARISONS)),
+            comparisons: FailureBudget::new(
+                failures_per_second.saturating_mul(COMPARISONS_PER_FAILURE),
+            ),
         }
     }
 
-    /// Joins a share with others of its group into `symbol`, until the symbol is accepted. Shares come
-    /// the sooner the fewer `faults` their channels have. While many joins have failed of late, those of
-    /// `suspects` are not joined at all, and no channels that have failed together within a second: who
-    /// spoils shares so uses up its own attempts, and not those of channels that it is not among. `tried` says how many joins of the others were tried before.
+    /// Joins a share with others of its group into `symbol`, until the symbol is accepted. Channels
+    /// with fewer `faults` are tried first. While the budget is low, shares of `candidates` are not
+    /// joined, and no set of channels whose join failed within the last second. So a channel that
+    /// spoils shares uses up the attempts of the sets that include it, and not of others. `tried`
+    /// is the number of earlier joins of the others.
     pub(super) fn find(
         &mut self,
-        group: &Group<'_>,
+        group: &ShareGroup<'_>,
         arrival: &Arrival<'_>,
-        (tried, suspects): (u32, u16),
+        (tried, candidates): (u32, u16),
         symbol: &mut [u8],
         faults: impl Fn(usize) -> u64,
         accept: impl Fn(&[u8]) -> bool,
-    ) -> Found {
+    ) -> SearchResult {
         let newest = 1 << arrival.channel;
         let is_low = self.failures.is_low(arrival.now);
-        let avoided = if is_low { suspects } else { 0 };
+        let avoided = if is_low { candidates } else { 0 };
         if newest & avoided != 0 {
-            return Found { members: None, trials: 0 };
+            return SearchResult { members: None, trials: 0 };
         }
         let mut order = [0; MAX_CHANNELS];
         let mut count = 0;
@@ -106,10 +109,10 @@ impl Search {
             order[..count].sort_by_key(|&channel| faults(channel));
         }
         let mut trials = 0;
-        // Those that are passed over count, too: there may be thousands.
-        for chosen in choices(count, others).take(TRIALS as usize + 1) {
+        // Skipped subsets count, too: there may be thousands.
+        for chosen in choices(count, others).take(MAX_TRIALS as usize + 1) {
             let trial = tried + u32::from(trials);
-            if trial > TRIALS || !self.failures.has_left(arrival.now) {
+            if trial > MAX_TRIALS || !self.failures.has_left(arrival.now) {
                 break;
             }
             let members = bits(chosen).fold(newest, |set, i| set | 1 << order[i]);
@@ -118,32 +121,31 @@ impl Search {
             }
             trials += 1;
             if self.join(group, members, symbol) && accept(symbol) {
-                return Found { members: Some(members), trials };
+                return SearchResult { members: Some(members), trials };
             }
             self.failures.spend();
             self.note_failure(members, arrival.now);
         }
-        Found { members: None, trials }
+        SearchResult { members: None, trials }
     }
 
-    /// Whether shares of these channels were joined in vain within a second.
+    /// Whether a join of the shares of these channels failed within the last second.
     fn has_failed(&self, members: u16, now: Duration) -> bool {
-        self.failed.get(&members).is_some_and(|at| now.saturating_sub(*at) < PAUSE)
+        self.failed.get(&members).is_some_and(|at| now.saturating_sub(*at) < RETRY_INTERVAL)
     }
 
     fn note_failure(&mut self, members: u16, now: Duration) {
-        if self.failed.len() >= REMEMBERED {
-            self.failed.retain(|_, at| now.saturating_sub(*at) < PAUSE);
+        if self.failed.len() >= MAX_FAILED_SETS {
+            self.failed.retain(|_, at| now.saturating_sub(*at) < RETRY_INTERVAL);
         }
         self.failed.insert(members, now);
     }
 
     /// Whether a channel's share is on the polynomial of `members`: in the place of one of them, it
-    /// gives an accepted symbol too. `None` if there were too many trials of late, and `is_needed` is
-    /// not set.
-    pub(super) fn agrees(
+    /// gives an accepted symbol too. `None` if the budget is used up, and `is_needed` is not set.
+    pub(super) fn is_consistent(
         &mut self,
-        group: &Group<'_>,
+        group: &ShareGroup<'_>,
         (members, channel): (u16, usize),
         (now, is_needed): (Duration, bool),
         scratch: &mut [u8],
@@ -158,7 +160,7 @@ impl Search {
     }
 
     /// Joins the shares of `members`, as many as the threshold.
-    fn join(&mut self, group: &Group<'_>, members: u16, symbol: &mut [u8]) -> bool {
+    fn join(&mut self, group: &ShareGroup<'_>, members: u16, symbol: &mut [u8]) -> bool {
         let mut coordinates = [0; MAX_CHANNELS];
         let mut shares: [&[u8]; MAX_CHANNELS] = [&[]; MAX_CHANNELS];
         let mut x = 0;
@@ -178,7 +180,8 @@ fn coordinate(channel: usize) -> u8 {
     channel as u8 + 1
 }
 
-/// All ways to choose `k` of `n`, at most 16, as sets of bits. Those of the first come first.
+/// All subsets of size `k` of `n` elements (at most 16), as bits. Subsets of the first elements
+/// come first.
 fn choices(n: usize, k: usize) -> impl Iterator<Item = u16> {
     let first: u32 = (1 << k) - 1;
     let next = |&set: &u32| {
@@ -191,24 +194,24 @@ fn choices(n: usize, k: usize) -> impl Iterator<Item = u16> {
     sets.take_while(move |set| set >> n == 0).filter_map(|set| u16::try_from(set).ok())
 }
 
-/// For how many seconds' failures there is room, when there were none for as long.
-const BURST_S: u32 = 10;
+/// The size of the budget, in seconds of its rate.
+const BURST_SECONDS: u32 = 10;
 
-/// Allows so many failures a second, and a burst of ten times as many, but not at the beginning: who has
-/// associations begin anew gets no more by it than a second's.
+/// Allows a number of failures a second, and a burst of ten times as many, but initially only of
+/// one second: an attacker that forces new associations gets no more than that.
 ///
-/// Each join that fails is an attempt at the tag. All of them count, the first of a symbol among them, and
-/// what succeeds costs nothing.
-struct Budget {
+/// Each join that fails may be an attempt at a forgery. All of them count, including the first of a
+/// symbol. Joins that succeed do not count.
+struct FailureBudget {
     per_second: u32,
     /// After how many nanoseconds there is one more, rounded down.
     interval_ns: u128,
     left: u32,
-    /// Until when what came is counted in `left`; `None` before the first question.
+    /// The time up to which `left` was refilled; `None` before the first use.
     since: Option<Duration>,
 }
 
-impl Budget {
+impl FailureBudget {
     fn new(per_second: u32) -> Self {
         let interval_ns = 1_000_000_000 / u128::from(per_second.max(1));
         Self { per_second, interval_ns, left: per_second, since: None }
@@ -223,14 +226,14 @@ impl Budget {
         self.left = self.left.saturating_sub(1);
     }
 
-    /// Whether what is left is kept for those who have done no wrong.
+    /// Whether the rest is reserved for channels without faults.
     fn is_low(&mut self, now: Duration) -> bool {
         self.fill(now);
         self.left <= self.per_second / 2
     }
 
     fn fill(&mut self, now: Duration) {
-        let most = self.per_second.saturating_mul(BURST_S);
+        let most = self.per_second.saturating_mul(BURST_SECONDS);
         let since = *self.since.get_or_insert(now);
         if self.left == most {
             self.since = Some(since.max(now));
@@ -246,7 +249,7 @@ impl Budget {
         if left >= u128::from(most) {
             (self.left, self.since) = (most, Some(now));
         } else if whole > 0 {
-            // What is less than one more stays where it is.
+            // The fraction of the next one is kept.
             let used = u64::try_from(whole * second / per_second).unwrap_or(u64::MAX);
             self.left = u32::try_from(left).unwrap_or(most);
             self.since = Some(since.saturating_add(Duration::from_nanos(used)));
@@ -265,14 +268,14 @@ mod tests {
         assert_eq!(choices(16, 8).count(), 12_870);
         assert_eq!(choices(15, 15).collect::<Vec<_>>(), [0x7fff]);
         assert_eq!(choices(2, 3).count(), 0);
-        assert!((2..=7).all(|k| choices(7, k).count() <= TRIALS as usize));
+        assert!((2..=7).all(|k| choices(7, k).count() <= MAX_TRIALS as usize));
     }
 
     #[test]
     fn a_budget_fills_up_evenly_and_for_ten_seconds_at_most() {
         let ms = Duration::from_millis;
-        let mut budget = Budget::new(2);
-        let takes = |budget: &mut Budget, at: u64| {
+        let mut budget = FailureBudget::new(2);
+        let takes = |budget: &mut FailureBudget, at: u64| {
             let has_left = budget.has_left(ms(at));
             budget.spend();
             has_left
@@ -282,15 +285,15 @@ mod tests {
         assert!(!takes(&mut budget, 100), "time that goes back gives nothing");
         let burst = (0..100).take_while(|_| takes(&mut budget, 60_000)).count();
         assert_eq!(burst, 20);
-        assert!(!Budget::new(0).has_left(ms(60_000)));
-        // However late the association is that it begins with.
-        let mut late = Budget::new(2);
+        assert!(!FailureBudget::new(0).has_left(ms(60_000)));
+        // Whenever the association began.
+        let mut late = FailureBudget::new(2);
         assert_eq!((0..100).take_while(|_| takes(&mut late, 3_600_000)).count(), 2);
     }
 
     #[test]
     fn over_a_long_time_no_more_fails_than_is_allowed() {
-        let mut budget = Budget::new(2000);
+        let mut budget = FailureBudget::new(2000);
         let mut failed = 0;
         for us in (0..60_000_000).step_by(37) {
             if budget.has_left(Duration::from_micros(us)) {

@@ -1,66 +1,66 @@
-//! Which shares came of which symbol, and the bytes of those that wait for others.
+//! The shares of recent symbols, and the bytes of those that wait for others.
 //!
-//! Each channel has entries and bytes of its own, so what one brings takes no room from the others'.
+//! Each channel has its own entries and bytes, so a channel takes no memory from others.
 //!
-//! Most shares wait for no longer than the others of their symbol take to be read from their sockets.
-//! So bytes are written to a short log first, which stays in the processor's cache, and those that are
-//! still waited for when it gives way move on to a long one.
+//! Most shares wait only until the others of their symbol are read from their sockets. So bytes are
+//! first written to a short log, which stays in the cache. Those that are still needed when they
+//! would be overwritten move to a long log.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::arrival::Arrival;
-use super::search::Group;
-use crate::recv::bits::bits;
-use crate::recv::log::{Log, Place};
-use crate::recv::numbers::Numbers;
+use super::search::ShareGroup;
+use crate::recv::byte_ring::{ByteRing, RingPosition};
+use crate::recv::channel_bits::bits;
+use crate::recv::sequence_window::SequenceWindow;
 
-/// How long the short log of a channel is, in bytes.
-const SHORT: usize = 1 << 18;
+/// The length of a channel's short log, in bytes.
+const SHORT_LOG_LEN: usize = 1 << 18;
 
-/// The shares of the symbols of late.
-pub(super) struct Shares {
-    /// One entry a channel for each number: a ring by number.
+/// The shares of recent symbols.
+pub(super) struct ShareStore {
+    /// One entry for each channel and number: a ring by number.
     entries: Box<[Entry]>,
-    /// How many numbers that is. A power of two.
+    /// The number of numbers, a power of two.
     span: u64,
-    stores: Vec<Store>,
-    /// How old a share may be that is joined, in ms.
-    patience_ms: u32,
+    stores: Vec<ChannelLog>,
+    /// The maximum age of a share that is joined, in ms.
+    max_age_ms: u32,
 }
 
-/// The share that a channel brought last of all those whose numbers belong here.
+/// The latest share on a channel of all numbers with this place in the ring.
 #[derive(Clone, Copy, Default)]
 struct Entry {
-    /// Which of those numbers it has, counted from 1; 0 if none came yet.
-    turn: u32,
-    place: Place,
+    /// Which of these numbers it has, counted from 1; 0 if there is none.
+    generation: u32,
+    place: RingPosition,
     arrived_ms: u32,
-    /// Its length, 0 if its bytes were not kept.
+    /// Its length; 0 if its bytes were not kept.
     len: u16,
     /// The datagram's first byte: kind and threshold.
     first: u8,
-    /// How many joins were tried when it came, in vain.
+    /// The number of failed joins when it arrived.
     tried: u8,
-    /// Which log the place is in.
+    /// Whether the position is in the long log.
     is_long: bool,
 }
 
 /// The bytes of one channel's shares.
-struct Store {
-    short: Log,
-    /// What is in the short log: numbers and places.
-    recent: VecDeque<(u64, Place)>,
-    long: Log,
+struct ChannelLog {
+    short: ByteRing,
+    /// The numbers and positions in the short log.
+    recent: VecDeque<(u64, RingPosition)>,
+    long: ByteRing,
 }
 
-impl Store {
-    fn log(&self, entry: &Entry) -> &Log {
+impl ChannelLog {
+    fn log(&self, entry: &Entry) -> &ByteRing {
         if entry.is_long { &self.long } else { &self.short }
     }
 
     /// Moves a share from the short log to the long one.
-    fn move_on(&mut self, entry: &mut Entry) {
+    fn move_to_long_log(&mut self, entry: &mut Entry) {
         if !entry.is_long
             && let Some(share) = self.short.piece(entry.place, usize::from(entry.len))
         {
@@ -70,56 +70,58 @@ impl Store {
     }
 }
 
-/// What is there for a share to be joined with. Sets of channels have bit i for channel i.
+/// The shares with which a share could be joined. Sets of channels have bit i for channel i.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Survey {
     /// The channels whose shares of this symbol have the same header and length.
     pub(super) alike: u16,
-    /// Those whose shares have another.
+    /// Those whose shares have a different header or length.
     pub(super) unlike: u16,
-    /// How many joins of those were tried, in vain.
+    /// The number of failed joins of these.
     pub(super) tried: u32,
-    /// How many shares were too old, and are from now on not there.
+    /// The number of shares that were too old, and were removed.
     pub(super) expired: u32,
-    /// How many had their bytes overwritten.
+    /// The number of shares that were overwritten.
     pub(super) evicted: u32,
 }
 
-impl Shares {
-    /// Room for the shares of `span` symbols, a power of two, and `log_bytes` on each channel.
+impl ShareStore {
+    /// Memory for the shares of `span` symbols (a power of two), and `log_bytes` bytes on each
+    /// channel.
     pub(super) fn new(channels: usize, span: usize, log_bytes: usize, patience: Duration) -> Self {
-        let store = |_| Store {
-            short: Log::new(SHORT),
-            recent: VecDeque::with_capacity(Log::most_pieces(SHORT)),
-            long: Log::new(log_bytes),
+        let store = |_| ChannelLog {
+            short: ByteRing::new(SHORT_LOG_LEN),
+            recent: VecDeque::with_capacity(ByteRing::max_pieces(SHORT_LOG_LEN)),
+            long: ByteRing::new(log_bytes),
         };
         Self {
             entries: vec![Entry::default(); span * channels].into(),
             span: span as u64,
             stores: (0..channels).map(store).collect(),
-            patience_ms: milliseconds(patience),
+            max_age_ms: milliseconds(patience),
         }
     }
 
-    /// Notes that a channel brought a share of a number. Returns false if it did so before, however long
-    /// ago: nobody makes up numbers, as each has its token, but anyone can send one again.
+    /// Records a share of a number on a channel. Returns false for a duplicate, however old: tokens
+    /// prevent invented numbers, but anyone can replay one.
     pub(super) fn note(&mut self, channel: usize, number: u64, now: Duration) -> bool {
-        let (turn, arrived_ms) = (self.turn(number), milliseconds(now));
+        let (generation, arrived_ms) = (self.generation(number), milliseconds(now));
         let entry = &mut self.row(number)[channel];
-        let is_new = entry.turn != turn;
+        let is_new = entry.generation != generation;
         if is_new {
-            *entry = Entry { turn, arrived_ms, ..Entry::default() };
+            *entry = Entry { generation, arrived_ms, ..Entry::default() };
         }
         is_new
     }
 
-    /// Keeps the bytes of a share that was noted. What gives way is forgotten if it is `verified`.
-    pub(super) fn keep(&mut self, arrival: &Arrival<'_>, tried: u8, verified: &Numbers) {
+    /// Keeps the bytes of a recorded share. Overwritten shares move to the long log, unless their
+    /// symbol is `verified`.
+    pub(super) fn keep(&mut self, arrival: &Arrival<'_>, tried: u8, verified: &SequenceWindow) {
         self.make_room(arrival, verified);
-        let turn = self.turn(arrival.number);
+        let generation = self.generation(arrival.number);
         let store = &mut self.stores[arrival.channel];
         let entry = Entry {
-            turn,
+            generation,
             place: store.short.push(arrival.share),
             arrived_ms: milliseconds(arrival.now),
             len: arrival.len(),
@@ -131,43 +133,43 @@ impl Shares {
         self.row(arrival.number)[arrival.channel] = entry;
     }
 
-    /// Moves a symbol's shares on the channels in `members` on to the long log.
+    /// Moves a symbol's shares on the channels in `members` to the long log.
     pub(super) fn preserve(&mut self, number: u64, members: u16) {
         let start = self.start(number);
         for channel in bits(members) {
-            self.stores[channel].move_on(&mut self.entries[start + channel]);
+            self.stores[channel].move_to_long_log(&mut self.entries[start + channel]);
         }
     }
 
     /// Makes room for a share in its channel's short log.
-    fn make_room(&mut self, arrival: &Arrival<'_>, verified: &Numbers) {
+    fn make_room(&mut self, arrival: &Arrival<'_>, verified: &SequenceWindow) {
         let channel = arrival.channel;
         while let Some(&(number, place)) = self.stores[channel].recent.front()
             && !self.stores[channel].short.would_hold(place, arrival.share.len())
         {
-            let (turn, start) = (self.turn(number), self.start(number));
+            let (generation, start) = (self.generation(number), self.start(number));
             let store = &mut self.stores[channel];
             store.recent.pop_front();
             let entry = &mut self.entries[start + channel];
-            if entry.turn == turn && entry.len > 0 && !verified.contains(number) {
-                store.move_on(entry);
+            if entry.generation == generation && entry.len > 0 && !verified.contains(number) {
+                store.move_to_long_log(entry);
             }
         }
     }
 
-    /// Which shares of its symbol there are beside one.
+    /// The other shares of a share's symbol.
     pub(super) fn survey(&mut self, arrival: &Arrival<'_>) -> Survey {
-        let (turn, now) = (self.turn(arrival.number), milliseconds(arrival.now));
+        let (generation, now) = (self.generation(arrival.number), milliseconds(arrival.now));
         let (first, len) = (arrival.first(), arrival.len());
         let start = self.start(arrival.number);
         let row = &mut self.entries[start..start + self.stores.len()];
         let mut found = Survey::default();
         for (channel, (entry, store)) in row.iter_mut().zip(&self.stores).enumerate() {
             let bit = 1 << channel;
-            if entry.turn != turn || entry.len == 0 {
+            if entry.generation != generation || entry.len == 0 {
                 continue;
             }
-            if now.wrapping_sub(entry.arrived_ms) > self.patience_ms {
+            if now.wrapping_sub(entry.arrived_ms) > self.max_age_ms {
                 entry.len = 0;
                 found.expired += 1;
             } else if !store.log(entry).holds(entry.place) {
@@ -184,9 +186,9 @@ impl Shares {
     }
 
     /// A share and those on the channels in `alike`.
-    pub(super) fn group<'a>(&'a self, arrival: &Arrival<'a>, alike: u16) -> Group<'a> {
+    pub(super) fn group<'a>(&'a self, arrival: &Arrival<'a>, alike: u16) -> ShareGroup<'a> {
         let start = self.start(arrival.number);
-        let mut group = Group::new(arrival.header.threshold);
+        let mut group = ShareGroup::new(arrival.header.threshold);
         group.add(arrival.channel, arrival.share);
         for channel in bits(alike) {
             let entry = &self.entries[start + channel];
@@ -198,11 +200,11 @@ impl Shares {
         group
     }
 
-    /// Forgets the bytes of a symbol's shares but for those on the channels in `members`.
-    pub(super) fn forget_but(&mut self, number: u64, members: u16) {
-        let turn = self.turn(number);
+    /// Removes the bytes of a symbol's shares, except those on the channels in `members`.
+    pub(super) fn forget_except(&mut self, number: u64, members: u16) {
+        let generation = self.generation(number);
         for (channel, entry) in self.row(number).iter_mut().enumerate() {
-            if entry.turn == turn && members >> channel & 1 == 0 {
+            if entry.generation == generation && members >> channel & 1 == 0 {
                 entry.len = 0;
             }
         }
@@ -220,12 +222,12 @@ impl Shares {
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "turns meet again after 2^32 of them")]
-    fn turn(&self, number: u64) -> u32 {
+    fn generation(&self, number: u64) -> u32 {
         ((number >> self.span.trailing_zeros()) as u32).wrapping_add(1)
     }
 }
 
-/// A time in ms, from which differences of up to 49 days can be told.
+/// A time in ms, modulo 49 days.
 #[expect(clippy::cast_possible_truncation, reason = "the low bits are meant")]
 fn milliseconds(time: Duration) -> u32 {
     time.as_millis() as u32

@@ -1,5 +1,5 @@
-//! The paper's own scheduler (V): k and m are drawn, and the first m channels that are ready are
-//! used.
+//! The paper's dynamic scheduler (V): k and m are drawn, and the first m channels that are ready
+//! are used.
 
 use std::time::Duration;
 
@@ -9,67 +9,68 @@ use thiserror::Error;
 use super::scheduler::{Readiness, Scheduler};
 use crate::wire::datagram::MAX_CHANNELS;
 
-/// The golden ratio's fraction, times 2^64. Its multiples are spread as evenly as those of any
-/// number, and visit each 64-bit number once before any comes again, as it is odd.
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+/// The fractional part of the golden ratio, times 2^64. Its multiples are as evenly distributed as
+/// those of any number. It is odd, so they take each 64-bit value once before they repeat.
+const GOLDEN_RATIO_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Thresholds of given means, over the channels that became ready first.
+/// Thresholds with given means, over the channels that became ready first.
 ///
-/// A symbol's k is kappa rounded down or up, and its m is mu rounded down or up. *One* number u from
-/// 0 to 1 decides on both: k is rounded up where u is below the fraction of kappa, and m where it is
-/// below that of mu. So both means are exact. And k <= m: where kappa and mu lie between the same two
-/// whole numbers, the fraction of kappa is not above that of mu, so m is rounded up whenever k is;
-/// and elsewhere kappa rounded up is not above mu rounded down. The numbers u are not random but low
-/// in discrepancy: even a short run has the means.
+/// A symbol's k is kappa rounded down or up, and its m is mu rounded down or up. *One* number u
+/// from 0 to 1 decides both: k is rounded up where u is below the fraction of kappa, and m where it
+/// is below that of mu. So both means are exact. And k <= m: where kappa and mu lie between the
+/// same two whole numbers, the fraction of kappa is not above that of mu, so m is rounded up
+/// whenever k is; and elsewhere kappa rounded up is not above mu rounded down. The numbers u are a
+/// low-discrepancy sequence, so even a short sequence of symbols has the means.
 ///
-/// Where fewer channels than m or k are up, their number is taken instead.
+/// If fewer channels than m or k are up, their number is used instead.
 #[derive(Clone, Debug)]
-pub struct Dynamic {
+pub struct DynamicScheduler {
     k: Mean,
     m: Mean,
     /// u, times 2^64.
     position: u64,
-    /// All channels in the order in which they became ready: those used last come last, and are
-    /// sorted in where they become ready later than others.
+    /// All channels in the order in which they became ready, those used most recently last.
     order: [usize; MAX_CHANNELS],
 }
 
-/// The means cannot be had.
+/// Invalid means.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 #[error("not 1 <= kappa <= mu <= {MAX_CHANNELS}: kappa = {kappa}, mu = {mu}")]
-pub struct MeansError {
+pub struct MeanThresholdError {
     kappa: f64,
     mu: f64,
 }
 
-impl Dynamic {
+impl DynamicScheduler {
     /// Symbols whose k is `kappa` on average and whose m is `mu`.
     ///
     /// # Errors
     /// Unless 1 <= kappa <= mu <= [`MAX_CHANNELS`].
     #[expect(clippy::cast_precision_loss, reason = "16")]
-    pub fn new(kappa: f64, mu: f64) -> Result<Self, MeansError> {
+    pub fn new(kappa: f64, mu: f64) -> Result<Self, MeanThresholdError> {
         if !(1.0 <= kappa && kappa <= mu && mu <= MAX_CHANNELS as f64) {
-            return Err(MeansError { kappa, mu });
+            return Err(MeanThresholdError { kappa, mu });
         }
         let order = std::array::from_fn(|channel| channel);
         Ok(Self { k: Mean::new(kappa), m: Mean::new(mu), position: 0, order })
     }
 
-    /// The same from another place of the sequence: see [`super::planned::Planned::starting_at`].
+    /// The same, starting at a random position of the sequence: see
+    /// [`super::planned::PlannedScheduler::with_random_start`].
     #[must_use]
-    pub fn starting_at(self, random: u64) -> Self {
+    pub fn with_random_start(self, random: u64) -> Self {
         Self { position: random, ..self }
     }
 }
 
-impl Scheduler for Dynamic {
+impl Scheduler for DynamicScheduler {
     fn next_threshold(&mut self, up: Subset, channels: &dyn Readiness) -> Option<Threshold> {
-        self.position = self.position.wrapping_add(GOLDEN);
+        self.position = self.position.wrapping_add(GOLDEN_RATIO_STEP);
         let (k, m) = (self.k.rounded(self.position), self.m.rounded(self.position));
         let mut ready = [Duration::ZERO; MAX_CHANNELS];
         up.iter().for_each(|channel| ready[channel] = channels.ready_at(channel));
-        // Stable, so that of those ready since the same moment the one that waits longest is first.
+        // The sort is stable: of channels that are ready since the same time, the one that has
+        // waited longest is first.
         self.order.sort_by_key(|channel| ready[*channel]);
         let first = self.order.iter().copied().filter(|channel| up.contains(*channel));
         let chosen: Subset = first.take(m).collect();
@@ -77,7 +78,7 @@ impl Scheduler for Dynamic {
         Threshold::new(k.min(chosen.len()), chosen).ok()
     }
 
-    fn least_k(&self) -> usize {
+    fn min_k(&self) -> usize {
         self.k.whole
     }
 }
@@ -85,9 +86,9 @@ impl Scheduler for Dynamic {
 /// A mean of whole numbers.
 #[derive(Clone, Copy, Debug)]
 struct Mean {
-    /// It, rounded down.
+    /// The mean, rounded down.
     whole: usize,
-    /// The rest of it, times 2^64.
+    /// Its fractional part, times 2^64.
     fraction: u64,
 }
 
@@ -101,7 +102,7 @@ impl Mean {
         Self { whole: mean as usize, fraction: (mean.fract() * 2_f64.powi(64)) as u64 }
     }
 
-    /// Rounded up where `position` is below the fraction.
+    /// The mean rounded up if `position` is below the fraction, else down.
     fn rounded(self, position: u64) -> usize {
         self.whole + usize::from(position < self.fraction)
     }
@@ -139,13 +140,13 @@ mod tests {
             (1.0, f64::NAN),
             (1.0, f64::INFINITY),
         ] {
-            assert!(Dynamic::new(kappa, mu).is_err(), "{kappa}, {mu}");
+            assert!(DynamicScheduler::new(kappa, mu).is_err(), "{kappa}, {mu}");
         }
     }
 
     #[test]
     fn the_first_that_are_ready_are_used() {
-        let mut dynamic = Dynamic::new(1.0, 2.0).unwrap();
+        let mut dynamic = DynamicScheduler::new(1.0, 2.0).unwrap();
         let ready = [40, 10, 30, 20].map(ready);
         let mut next = |up: Subset| dynamic.next_threshold(up, &ready).unwrap().channels();
         assert_eq!(next(Subset::first(4)), [1, 3].into_iter().collect());
@@ -156,7 +157,7 @@ mod tests {
 
     #[test]
     fn channels_that_are_always_ready_take_turns() {
-        let mut dynamic = Dynamic::new(1.0, 2.0).unwrap();
+        let mut dynamic = DynamicScheduler::new(1.0, 2.0).unwrap();
         let mut uses = [0; 5];
         for _ in 0..100 {
             let threshold = dynamic.next_threshold(Subset::first(5), &READY).unwrap();
@@ -168,12 +169,12 @@ mod tests {
     proptest! {
         #[test]
         fn both_means_are_kept((kappa, mu) in means(), symbols in 1..3000_u32) {
-            let mut dynamic = Dynamic::new(kappa, mu).unwrap();
+            let mut dynamic = DynamicScheduler::new(kappa, mu).unwrap();
             let (mut k, mut m) = (0, 0);
             for _ in 0..symbols {
                 let all = Subset::first(MAX_CHANNELS);
                 let threshold = dynamic.next_threshold(all, &READY).unwrap();
-                prop_assert!(threshold.k() >= dynamic.least_k());
+                prop_assert!(threshold.k() >= dynamic.min_k());
                 prop_assert!((kappa.floor()..=kappa.ceil()).contains(&(threshold.k() as f64)));
                 prop_assert!((mu.floor()..=mu.ceil()).contains(&(threshold.m() as f64)));
                 k += threshold.k();
@@ -186,7 +187,7 @@ mod tests {
         #[test]
         fn fewer_channels_mean_fewer_shares((kappa, mu) in means(), up in 1..1_u32 << 16) {
             let up: Subset = (0..16).filter(|c| up >> c & 1 == 1).collect();
-            let mut dynamic = Dynamic::new(kappa, mu).unwrap();
+            let mut dynamic = DynamicScheduler::new(kappa, mu).unwrap();
             for _ in 0..20 {
                 let threshold = dynamic.next_threshold(up, &READY).unwrap();
                 prop_assert!(up.includes(threshold.channels()));

@@ -5,98 +5,100 @@ use model::{Channel, Schedule, Subset, Threshold};
 use super::scheduler::{Readiness, Scheduler};
 use crate::wire::datagram::FULL_PACKET_BITS;
 
-/// A schedule of the model (IV), dealt out evenly, and each symbol to channels that are idle.
+/// A schedule of the model (IV), with thresholds evenly distributed over time, and idle channels
+/// preferred.
 ///
-/// With each symbol every threshold is given its part of it as *credit*, and the one that is used pays
-/// one symbol. Were the one with most credit next, thresholds would come as evenly as they can. But
-/// symbols whose channels are busy arrive late, and at full rate channels are. So the next one is that
-/// with most credit less the price of its lateness: of how much later than otherwise the last of the k
-/// channels brings its share that bring theirs first. What is late today has more credit tomorrow, so
-/// proportions are exact in the long run (drift plus penalty: M. J. Neely, "Stochastic Network
-/// Optimization", 2010), and no threshold is ever used more than 6 symbols ahead of its part.
+/// With every symbol, each threshold gains its proportion of a symbol as *credit*, and the one that
+/// is used pays one symbol. To use the one with the most credit would distribute thresholds as
+/// evenly as possible. But symbols whose channels are busy arrive late, and at full rate channels
+/// are busy. So the next threshold is that with the most credit less a penalty for its lateness:
+/// how much later its kth fastest share arrives because channels are busy. A threshold that is
+/// passed over gains credit, so proportions are exact in the long run (drift plus penalty: M. J.
+/// Neely, "Stochastic Network Optimization", 2010), and no threshold is used more than 6 symbols
+/// ahead of its proportion.
 ///
-/// Until there is a new plan after a channel went down, a symbol that was to use it is sent with the
-/// same k over the rest of its channels, and where they are fewer than k, over those beside them that
-/// are ready the soonest. Only if fewer than k channels are up does k become their number.
+/// After a channel has gone down, and until there is a new plan, a symbol that was to use it is
+/// sent with the same k over the rest of its channels, and if these are fewer than k, also over
+/// those that are ready soonest. Only if fewer than k channels are up is k reduced to their number.
 #[derive(Clone, Debug)]
-pub struct Planned {
-    entries: Vec<Entry>,
-    /// Symbols of credit for a nanosecond of lateness.
-    price: f64,
+pub struct PlannedScheduler {
+    entries: Vec<PlanEntry>,
+    /// The penalty for a nanosecond of lateness, in symbols of credit.
+    penalty: f64,
 }
 
-/// How much credit it is worth that a symbol is not late by as long as one takes at full rate.
+/// The penalty, in symbols of credit, for a lateness of the time that one symbol takes at full
+/// rate.
 ///
-/// Whole packets do not come as evenly as the model's symbols. At the paper's Delayed setup (VI) and
-/// 99.5 % of the highest rate, with packets that come evenly, NN of 105 plans are more than 5 % above
-/// their delay if nothing is paid, NN at a price of 1, 16 at 2 and NN at 3 (`a_plan_has_its_delay`, in
-/// tests/sending/rates.rs). The more is paid, the further counts stray from their parts.
-const PRICE_OF_A_SYMBOL: f64 = 2.0;
+/// Whole packets are not as evenly distributed as the model's symbols. With the paper's Delayed
+/// setup (VI), at 99.5 % of the highest rate and with evenly spaced packets, 16 of 105 plans are
+/// more than 5 % above their delay (`a_plan_has_its_delay`, in tests/sending/rates.rs). A higher
+/// penalty lets counts deviate further from their proportions.
+const LATENESS_PENALTY: f64 = 2.0;
 
-/// The highest price of a lateness, in symbols: about as many in a row has a threshold that pays less
-/// than others. If those are more than a channel's bucket holds, others stand idle meanwhile: without a
-/// highest price some plans lose a third of their rate, with 16 and a shallow bucket 8 %
+/// The maximum penalty, in symbols: about as many symbols in a row use a threshold with a lower
+/// penalty. If they are more than a channel's bucket holds, other channels are idle meanwhile:
+/// without a maximum some plans lose a third of their rate, with 16 and a shallow bucket 8 %
 /// (`a_plan_has_its_rate_whatever_its_speed`).
-const HIGHEST_PRICE: f64 = 4.0;
+const MAX_PENALTY: f64 = 4.0;
 
 /// A threshold of the plan.
 #[derive(Clone, Debug)]
-struct Entry {
+struct PlanEntry {
     threshold: Threshold,
-    /// Its part of all symbols.
-    part: f64,
-    /// How many more symbols it should have been used for.
+    /// Its proportion of all symbols.
+    proportion: f64,
+    /// The number of symbols by which its use is behind its proportion.
     credit: f64,
-    /// The k channels that bring their shares first if none is busy, and how long each may be busy
-    /// before the symbol is late by it, in ns.
+    /// The k fastest channels if none is busy, and how long each may be busy before it delays the
+    /// symbol, in ns.
     first: Vec<(usize, f64)>,
 }
 
-impl Planned {
-    /// The thresholds of a schedule over `channels`, each where the schedule has it, with the delays of
-    /// full packets. Of channels that are not there nothing is known: then what is busy does not
-    /// matter.
+impl PlannedScheduler {
+    /// The thresholds of a schedule over `channels`, which have the schedule's indices and the
+    /// delays of full packets. Without an entry for a channel, its delay counts as 0.
     pub fn new(schedule: &Schedule, channels: &[Channel]) -> Self {
-        let entry = |(threshold, part): &(Threshold, f64)| Entry {
+        let entry = |(threshold, proportion): &(Threshold, f64)| PlanEntry {
             threshold: *threshold,
-            part: *part,
+            proportion: *proportion,
             credit: 0.0,
             first: first(*threshold, channels),
         };
-        // At full rate, a channel sends what it is given of one symbol while the next comes.
+        // At full rate, a channel sends its share of one symbol in the time of one symbol.
         let slots = channels.iter().enumerate();
         let slots = slots.map(|(index, channel)| schedule.use_of(index) * sending_ns(channel));
         let slot = slots.fold(0.0, f64::max);
-        let price = if slot > 0.0 { PRICE_OF_A_SYMBOL / slot } else { 0.0 };
-        Self { entries: schedule.entries().iter().map(entry).collect(), price }
+        let penalty = if slot > 0.0 { LATENESS_PENALTY / slot } else { 0.0 };
+        Self { entries: schedule.entries().iter().map(entry).collect(), penalty }
     }
 
-    /// The same from another place of the sequence, by a random number. A channel that goes down and
-    /// comes back brings a new plan each time, and were the first symbol always the same, whoever makes
-    /// it do so before each symbol would choose them all.
+    /// The same, starting at a random position of the sequence. A channel that goes down and up
+    /// causes a new plan each time. If the first symbol were always the same, an attacker that
+    /// interrupts a channel before each symbol would choose all thresholds.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "53 bits are exact")]
-    pub fn starting_at(mut self, random: u64) -> Self {
+    pub fn with_random_start(mut self, random: u64) -> Self {
         let mut place = (random >> 11) as f64 / 2_f64.powi(53);
         for entry in &mut self.entries {
-            let is_first = (0.0..entry.part).contains(&place);
-            place -= entry.part;
-            entry.credit = f64::from(u8::from(is_first)) - entry.part;
+            let is_first = (0.0..entry.proportion).contains(&place);
+            place -= entry.proportion;
+            entry.credit = f64::from(u8::from(is_first)) - entry.proportion;
         }
         self
     }
 
-    /// Whose turn it is.
+    /// Selects the next threshold and charges it.
     fn next_planned(&mut self, channels: &dyn Readiness) -> Threshold {
         if let [only] = &self.entries[..] {
             return only.threshold;
         }
         let (mut next, mut most) = (0, f64::NEG_INFINITY);
         for (index, entry) in self.entries.iter_mut().enumerate() {
-            entry.credit += entry.part;
-            let price = (self.price * entry.lateness_ns(channels)).min(HIGHEST_PRICE);
-            if entry.credit - price > most {
-                (next, most) = (index, entry.credit - price);
+            entry.credit += entry.proportion;
+            let penalty = (self.penalty * entry.lateness_ns(channels)).min(MAX_PENALTY);
+            if entry.credit - penalty > most {
+                (next, most) = (index, entry.credit - penalty);
             }
         }
         self.entries[next].credit -= 1.0;
@@ -104,29 +106,33 @@ impl Planned {
     }
 }
 
-impl Scheduler for Planned {
+impl Scheduler for PlannedScheduler {
     fn next_threshold(&mut self, up: Subset, channels: &dyn Readiness) -> Option<Threshold> {
         let planned = self.next_planned(channels);
-        if up.includes(planned.channels()) { Some(planned) } else { fit(planned, up, channels) }
+        if up.includes(planned.channels()) {
+            Some(planned)
+        } else {
+            nearest_available(planned, up, channels)
+        }
     }
 
-    fn least_k(&self) -> usize {
+    fn min_k(&self) -> usize {
         self.entries.iter().map(|entry| entry.threshold.k()).min().unwrap_or(0)
     }
 }
 
-impl Entry {
-    /// How much later a symbol would arrive than if no channel were busy.
+impl PlanEntry {
+    /// How much later a symbol arrives than if no channel were busy, in ns.
     #[expect(clippy::cast_precision_loss, reason = "a channel is busy for days at most")]
     fn lateness_ns(&self, channels: &dyn Readiness) -> f64 {
         let late =
-            |(channel, spare): &(usize, f64)| channels.busy_for(*channel).as_nanos() as f64 - spare;
+            |(channel, slack): &(usize, f64)| channels.busy_for(*channel).as_nanos() as f64 - slack;
         self.first.iter().map(late).fold(0.0, f64::max)
     }
 }
 
-/// The k channels of a threshold that bring a full packet's share first, and how much earlier than the
-/// last of them each does, in ns.
+/// The k fastest channels of a threshold for the share of a full packet, and how much earlier than
+/// the last of them each one is, in ns.
 fn first(threshold: Threshold, channels: &[Channel]) -> Vec<(usize, f64)> {
     let arrival =
         |index: usize| (index, channels.get(index).map_or(0.0, |channel| 1e6 * channel.delay_ms()));
@@ -137,13 +143,17 @@ fn first(threshold: Threshold, channels: &[Channel]) -> Vec<(usize, f64)> {
     first.iter().map(|(index, arrival)| (*index, last - arrival)).collect()
 }
 
-/// How long a channel takes to send a full packet, its rate being in Mbit/s.
+/// The time in which a channel sends a full packet, in ns.
 fn sending_ns(channel: &Channel) -> f64 {
     1e3 * FULL_PACKET_BITS / channel.rate()
 }
 
-/// What comes nearest to a threshold with the channels that are up.
-fn fit(planned: Threshold, up: Subset, channels: &dyn Readiness) -> Option<Threshold> {
+/// The threshold nearest to a planned one with the channels that are up.
+fn nearest_available(
+    planned: Threshold,
+    up: Subset,
+    channels: &dyn Readiness,
+) -> Option<Threshold> {
     let mut used: Subset = up.iter().filter(|c| planned.channels().contains(*c)).collect();
     while used.len() < planned.k() {
         let others = up.iter().filter(|c| !used.contains(*c));
@@ -195,8 +205,8 @@ mod tests {
     fn proportions_are_those_of_the_plan() {
         let (often, seldom) = (threshold(2, &[0, 1, 2]), threshold(1, &[3]));
         let schedule = Schedule::new([(often, 0.75), (seldom, 0.25)]).unwrap();
-        let mut planned = Planned::new(&schedule, &[]);
-        assert_eq!(planned.least_k(), 1);
+        let mut planned = PlannedScheduler::new(&schedule, &[]);
+        assert_eq!(planned.min_k(), 1);
         for _ in 0..1000 {
             let four: Vec<Threshold> =
                 (0..4).filter_map(|_| planned.next_threshold(Subset::first(4), &IDLE)).collect();
@@ -210,7 +220,7 @@ mod tests {
         let (often, seldom) = (threshold(2, &[0, 1, 2]), threshold(1, &[3]));
         let schedule = Schedule::new([(often, 0.75), (seldom, 0.25)]).unwrap();
         let first = |random: u64| {
-            let mut planned = Planned::new(&schedule, &[]).starting_at(random);
+            let mut planned = PlannedScheduler::new(&schedule, &[]).with_random_start(random);
             let forty: Vec<Threshold> =
                 (0..40).filter_map(|_| planned.next_threshold(Subset::first(4), &IDLE)).collect();
             let count = forty.iter().filter(|threshold| **threshold == seldom).count();
@@ -226,10 +236,10 @@ mod tests {
     fn what_is_idle_goes_before_what_is_busy() {
         let (one, other) = (threshold(1, &[0]), threshold(1, &[1]));
         let schedule = Schedule::new([(one, 0.5), (other, 0.5)]).unwrap();
-        let mut planned = Planned::new(&schedule, &channels(&[1.0, 1.0]));
+        let mut planned = PlannedScheduler::new(&schedule, &channels(&[1.0, 1.0]));
         let mut next = |us: [u64; 2]| planned.next_threshold(Subset::first(2), &busy(&us)).unwrap();
-        // A symbol takes half a millisecond at full rate, so that lateness costs four symbols for each.
-        // It would be the other's turn in the second place.
+        // A symbol takes half a millisecond at full rate, so that lateness costs four symbols for
+        // each. It would be the other's turn in the second place.
         assert_eq!([next([0, 0]), next([0, 300]), next([0, 300])], [one, one, other]);
         // What is never idle is used all the same.
         let used = (0..1000).filter(|_| next([0, 1_000_000]) == other).count();
@@ -240,7 +250,7 @@ mod tests {
     fn only_what_makes_a_symbol_late_matters() {
         let lateness = |k, us: [u64; 3]| {
             let only = Schedule::constant(threshold(k, &[0, 1, 2]));
-            let planned = Planned::new(&only, &channels(&[1.0, 5.0, 9.0]));
+            let planned = PlannedScheduler::new(&only, &channels(&[1.0, 5.0, 9.0]));
             let late = planned.entries[0].lateness_ns(&busy(&us)) / 1e3;
             late.round() as u64
         };
@@ -255,36 +265,37 @@ mod tests {
     fn channels_that_are_down_are_made_up_for() {
         let ready = |ms| Fixed { ready_at: Duration::from_millis(ms), ..IDLE[0] };
         let ready = [3, 9, 5, 1].map(ready);
-        let fit =
-            |k, channels: &[usize], up: &[usize]| fit(threshold(k, channels), set(up), &ready);
+        let nearest_available = |k, channels: &[usize], up: &[usize]| {
+            nearest_available(threshold(k, channels), set(up), &ready)
+        };
         // Enough remain.
-        assert_eq!(fit(2, &[0, 1, 2], &[1, 2, 3]), Some(threshold(2, &[1, 2])));
+        assert_eq!(nearest_available(2, &[0, 1, 2], &[1, 2, 3]), Some(threshold(2, &[1, 2])));
         // One is missing, and channel 2 is ready before channel 1.
-        assert_eq!(fit(2, &[0, 3], &[0, 1, 2]), Some(threshold(2, &[0, 2])));
-        assert_eq!(fit(3, &[0, 1, 2], &[0, 3]), Some(threshold(2, &[0, 3])));
-        assert_eq!(fit(3, &[0, 1, 2], &[]), None);
+        assert_eq!(nearest_available(2, &[0, 3], &[0, 1, 2]), Some(threshold(2, &[0, 2])));
+        assert_eq!(nearest_available(3, &[0, 1, 2], &[0, 3]), Some(threshold(2, &[0, 3])));
+        assert_eq!(nearest_available(3, &[0, 1, 2], &[]), None);
     }
 
     proptest! {
         /// Whatever is busy.
         #[test]
         fn no_threshold_strays_far_from_its_part(
-            parts in prop::collection::vec(0.01..1.0_f64, 1..=8),
+            proportions in prop::collection::vec(0.01..1.0_f64, 1..=8),
             times in prop::collection::vec(prop::collection::vec(0..1000_u64, 8), 1..50),
         ) {
-            let whole: f64 = parts.iter().sum();
-            let entries = parts.iter().enumerate();
-            let entries = entries.map(|(i, part)| (threshold(1, &[i]), part / whole));
+            let whole: f64 = proportions.iter().sum();
+            let entries = proportions.iter().enumerate();
+            let entries = entries.map(|(i, proportion)| (threshold(1, &[i]), proportion / whole));
             let schedule = Schedule::new(entries).unwrap();
-            let mut planned = Planned::new(&schedule, &channels(&[1.0; 8]));
+            let mut planned = PlannedScheduler::new(&schedule, &channels(&[1.0; 8]));
             let mut counts = [0.0; 8];
             for (symbols, times) in times.iter().cycle().take(2000).enumerate() {
                 let next = planned.next_threshold(Subset::first(8), &busy(times)).unwrap();
                 counts[next.channels().iter().next().unwrap()] += 1.0;
-                for (i, part) in parts.iter().enumerate() {
-                    let ahead = counts[i] - (symbols + 1) as f64 * part / whole;
-                    prop_assert!(ahead < HIGHEST_PRICE + 1.0);
-                    let behind = (parts.len() - 1) as f64 * (HIGHEST_PRICE + 1.0);
+                for (i, proportion) in proportions.iter().enumerate() {
+                    let ahead = counts[i] - (symbols + 1) as f64 * proportion / whole;
+                    prop_assert!(ahead < MAX_PENALTY + 1.0);
+                    let behind = (proportions.len() - 1) as f64 * (MAX_PENALTY + 1.0);
                     prop_assert!(-ahead < behind + 1e-9);
                 }
             }
@@ -298,7 +309,7 @@ mod tests {
             let (wanted, up) = (subset(wanted), subset(up));
             let k = k.min(wanted.len());
             let schedule = Schedule::constant(Threshold::new(k, wanted).unwrap());
-            let given = Planned::new(&schedule, &[]).next_threshold(up, &IDLE);
+            let given = PlannedScheduler::new(&schedule, &[]).next_threshold(up, &IDLE);
             let Some(given) = given else {
                 prop_assert!(up.is_empty());
                 return Ok(());

@@ -4,26 +4,25 @@ use std::time::Duration;
 
 use model::{Subset, Threshold};
 
-/// Chooses a threshold for one symbol after the other. Knows no privacy floor: the sender refuses
-/// what is below it.
+/// Chooses the threshold of each symbol. The privacy floor is enforced by the sender.
 pub trait Scheduler: Send {
     /// The threshold of the next symbol, over channels of `up` only; `None` if none is up.
     ///
-    /// The scheduler need not take `channels` into account: the symbol waits until all of its channels
-    /// are ready.
+    /// The scheduler need not take `channels` into account: the symbol waits until all of its
+    /// channels are ready.
     fn next_threshold(&mut self, up: Subset, channels: &dyn Readiness) -> Option<Threshold>;
 
-    /// The least k of all symbols, as long as enough channels are up.
-    fn least_k(&self) -> usize;
+    /// The minimum k of all symbols, as long as enough channels are up.
+    fn min_k(&self) -> usize;
 }
 
 /// When channels can take a symbol's share, and when they will have sent those before it. Computed
 /// only for the channels that a scheduler asks for. Zero for a channel that does not exist.
 pub trait Readiness {
-    /// From this time on a channel can take the share, which may be past or to come.
+    /// The time from which a channel can take the share, in the past or in the future.
     fn ready_at(&self, channel: usize) -> Duration;
 
-    /// For so long from now on a channel is busy with what it was given.
+    /// How much longer a channel is busy with the datagrams that it was given.
     fn busy_for(&self, channel: usize) -> Duration;
 }
 

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use remicss::recv::receiver::Limits;
-use remicss::wire::datagram::nearest;
+use remicss::recv::receiver::ReceiverLimits;
+use remicss::wire::datagram::expand_sequence;
 use sim::Rng;
 
-use crate::world::{MS, Symbol, World, content, header, packet, small};
+use crate::scenario::{MS, Scenario, Symbol, content, header, packet, small};
 
 /// What crosses channels that lose, delay, repeat and change.
 #[derive(Clone, Debug)]
@@ -48,9 +48,9 @@ proptest! {
         let Weather { seed, n, k, loss_percent, repeat_percent, liars, window } = weather;
         let mut rng = Rng::new(seed);
         // Enough trials for all, and no quarantine.
-        let limits = Limits { failures_per_second: u32::MAX, ..small() };
-        let mut world = World::with(n, k, true, limits);
-        world.receiver.set_window(window);
+        let limits = ReceiverLimits { failures_per_second: u32::MAX, ..small() };
+        let mut scenario = Scenario::with(n, k, true, limits);
+        scenario.receiver.set_window(window);
         let mut flying: BTreeMap<(Duration, u64), (usize, Vec<u8>)> = BTreeMap::new();
         let mut expected = BTreeSet::new();
         let mut sent = BTreeSet::new();
@@ -63,7 +63,7 @@ proptest! {
             let previous = [0, 1, 2, 200, 255][rng.index(5)];
             let symbol = Symbol { previous, ..packet(number, k, &channels, &content) };
             let mut good = 0;
-            for (&i, datagram) in channels.iter().zip(world.datagrams(symbol)) {
+            for (&i, datagram) in channels.iter().zip(scenario.datagrams(symbol)) {
                 if i < liars {
                     // At most 15 in 10 s, so that it is heard to the end.
                     let mut datagram = datagram;
@@ -95,22 +95,22 @@ proptest! {
             sent.insert(content);
         }
         for ((at, _), (channel, datagram)) in flying {
-            world.now = at;
-            while let Some(due) = world.receiver.poll_timeout().filter(|&due| due <= at) {
-                world.receiver.handle_timeout(due, &mut world.out);
+            scenario.now = at;
+            while let Some(due) = scenario.receiver.poll_timeout().filter(|&due| due <= at) {
+                scenario.receiver.handle_timeout(due, &mut scenario.out);
             }
-            world.arrive(channel, &datagram);
+            scenario.arrive(channel, &datagram);
         }
-        while let Some(due) = world.receiver.poll_timeout() {
-            world.receiver.handle_timeout(due, &mut world.out);
+        while let Some(due) = scenario.receiver.poll_timeout() {
+            scenario.receiver.handle_timeout(due, &mut scenario.out);
         }
         let out: Vec<Vec<u8>> =
-            world.out.packets.iter().map(|(_, packets)| packets.clone()).collect();
+            scenario.out.packets.iter().map(|(_, packets)| packets.clone()).collect();
         let set: BTreeSet<Vec<u8>> = out.iter().cloned().collect();
         prop_assert_eq!(set.len(), out.len(), "each once");
         prop_assert!(set.is_subset(&sent));
         prop_assert!(expected.is_subset(&set), "{} of {}", set.len(), expected.len());
-        prop_assert!(world.quarantined().is_empty());
+        prop_assert!(scenario.quarantined().is_empty());
     }
 
     #[test]
@@ -118,8 +118,8 @@ proptest! {
         seed: u64, flows in 1..400_usize, spread_ms in 0..60_u64,
     ) {
         let mut rng = Rng::new(seed);
-        let mut world = World::with(2, 1, true, Limits { held_bytes: 1 << 20, ..small() });
-        world.receiver.set_window(MS * (spread_ms as u32 + 1));
+        let mut scenario = Scenario::with(2, 1, true, ReceiverLimits { held_bytes: 1 << 20, ..small() });
+        scenario.receiver.set_window(MS * (spread_ms as u32 + 1));
         let mut last: HashMap<usize, u64> = HashMap::new();
         let mut flying: BTreeMap<(Duration, u64), (usize, Vec<u8>)> = BTreeMap::new();
         let count = 900_u64;
@@ -134,25 +134,25 @@ proptest! {
                 previous: previous as u8,
                 ..packet(number, 1, &channels, &content)
             };
-            let datagram = world.datagrams(symbol).remove(0);
+            let datagram = scenario.datagrams(symbol).remove(0);
             let at = MS * number as u32 / 10 + MS * (channel as u32 * spread_ms as u32);
             flying.insert((at, number), (channel, datagram));
         }
         for ((at, _), (channel, datagram)) in flying {
-            world.now = at;
-            world.receiver.handle_timeout(at, &mut world.out);
-            world.arrive(channel, &datagram);
+            scenario.now = at;
+            scenario.receiver.handle_timeout(at, &mut scenario.out);
+            scenario.arrive(channel, &datagram);
         }
-        world.receiver.handle_timeout(Duration::MAX, &mut world.out);
-        prop_assert_eq!(world.out.packets.len() as u64, count);
+        scenario.receiver.handle_timeout(Duration::MAX, &mut scenario.out);
+        prop_assert_eq!(scenario.out.packets.len() as u64, count);
         let mut latest: HashMap<&[u8], &[u8]> = HashMap::new();
-        for (_, packet) in &world.out.packets {
+        for (_, packet) in &scenario.out.packets {
             let (flow, number) = packet.split_at(8);
             if let Some(before) = latest.insert(flow, number) {
                 prop_assert!(before < number, "a flow is out of order");
             }
         }
-        prop_assert_eq!(world.receiver.counts().released.for_room, 0);
+        prop_assert_eq!(scenario.receiver.counts().released.for_room, 0);
     }
 
     #[test]
@@ -161,18 +161,18 @@ proptest! {
             (0..4_usize, 0..=40_u8, any::<[u8; 4]>(), 0..80_usize, any::<u8>(), 0..3000_u64), 0..200),
         near in prop::option::of(0..200_u32),
     ) {
-        let mut world = World::new(4, 2);
-        world.receiver.set_window(5 * MS);
+        let mut scenario = Scenario::new(4, 2);
+        scenario.receiver.set_window(5 * MS);
         for (channel, first, sequence, len, byte, wait_ms) in datagrams {
-            world.now += MS * wait_ms as u32 / 100;
+            scenario.now += MS * wait_ms as u32 / 100;
             let sequence = near.map_or(sequence, |near| (near % 20 + u32::from(sequence[0] % 20)).to_be_bytes());
             let sequence = u32::from_be_bytes(sequence) & 0xff_ffff;
-            let number = nearest(world.receiver.highest(), sequence);
-            let header = header(&world.keys, first, channel, number);
+            let number = expand_sequence(scenario.receiver.highest(), sequence);
+            let header = header(&scenario.keys, first, channel, number);
             let datagram = [&header[..], &vec![byte; len]].concat();
-            world.arrive(channel, &datagram);
-            world.receiver.handle_timeout(world.now, &mut world.out);
+            scenario.arrive(channel, &datagram);
+            scenario.receiver.handle_timeout(scenario.now, &mut scenario.out);
         }
-        prop_assert!(world.out.packets.is_empty() && world.out.controls.is_empty());
+        prop_assert!(scenario.out.packets.is_empty() && scenario.out.controls.is_empty());
     }
 }

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use remicss::recv::deliver::{ControlShare, Deliver};
-use remicss::recv::receiver::{Limits, Receiver};
+use remicss::recv::receiver::{Receiver, ReceiverLimits};
 use remicss::wire::datagram::{HEADER_LEN, Kind, first, sequence};
 use remicss::wire::keys::{Direction, Points};
 use remicss::wire::symbol::Tagger;
@@ -15,7 +15,7 @@ use sharing::{Generator, Splitter};
 pub(crate) const MS: Duration = Duration::from_millis(1);
 
 /// Both ends of a direction.
-pub(crate) struct World {
+pub(crate) struct Scenario {
     pub(crate) keys: Direction,
     tagger: Tagger,
     generator: Generator,
@@ -62,12 +62,12 @@ impl Deliver for Sink {
     }
 }
 
-impl World {
+impl Scenario {
     pub(crate) fn new(n: usize, floor: u8) -> Self {
         Self::with(n, floor, true, small())
     }
 
-    pub(crate) fn with(n: usize, floor: u8, tags: bool, limits: Limits) -> Self {
+    pub(crate) fn with(n: usize, floor: u8, tags: bool, limits: ReceiverLimits) -> Self {
         let byte = |i: usize| u8::try_from(i).unwrap();
         let keys = Direction {
             channels: n,
@@ -139,8 +139,13 @@ pub(crate) fn header(keys: &Direction, first: u8, channel: usize, number: u64) -
 }
 
 /// Small, so that bounds are met.
-pub(crate) fn small() -> Limits {
-    Limits { window: 1 << 10, share_bytes: 1 << 17, held_bytes: 1 << 17, ..Limits::default() }
+pub(crate) fn small() -> ReceiverLimits {
+    ReceiverLimits {
+        window: 1 << 10,
+        share_bytes: 1 << 17,
+        held_bytes: 1 << 17,
+        ..ReceiverLimits::default()
+    }
 }
 
 pub(crate) fn packet<'a>(

@@ -1,6 +1,6 @@
 //! Sets of channels as bits.
 
-/// The channels of a set that has bit i for channel i, ascending.
+/// The channels of a set, ascending. The set has bit i for channel i.
 pub(crate) fn bits(mut set: u16) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let lowest = set.trailing_zeros() as usize;

@@ -1,20 +1,21 @@
-//! Which source addresses the peer's packets may have.
+//! The source addresses that the peer's packets may have.
 //!
-//! The association says who the peer is, and nothing about who it speaks for: without this, whoever has the
-//! peer's key could send packets in the name of any host to this one and, where it forwards, behind it.
+//! The association identifies the peer; this limits the source addresses that it may use. Without
+//! it, the peer could send packets with the source address of any host to this one and, if it
+//! forwards, to hosts behind it.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use tun::ip::source;
 
-/// The link-local addresses of IPv6, which are of the device's own network and lead nowhere else. The
-/// kernel speaks from one whenever a device goes up.
+/// The link-local addresses of IPv6, which are valid on the device's own network only. The kernel
+/// sends from one when a device goes up.
 const LINK_LOCAL: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10);
 
-/// Sets of addresses, looked up in some nanoseconds whatever they are.
+/// Sets of addresses with fast lookup.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sources {
+pub(super) struct AllowedSources {
     v4: Ranges<u32>,
     v6: Ranges<u128>,
 }
@@ -23,8 +24,8 @@ pub(super) struct Sources {
 #[derive(Clone, Debug, Default)]
 struct Ranges<T>(Vec<(T, T)>);
 
-impl Sources {
-    /// The addresses of these networks and link-local ones, but none of `own`, which are this end's.
+impl AllowedSources {
+    /// The addresses of these networks and link-local ones, except `own`, which are this end's.
     pub(super) fn new(networks: &[IpNet], own: impl IntoIterator<Item = IpAddr>) -> Self {
         let (mut v4, mut v6) = (Vec::new(), vec![LINK_LOCAL]);
         for network in networks {
@@ -60,7 +61,7 @@ impl Sources {
         sources
     }
 
-    /// Whether a packet's source is one of them. What is no IP packet has none.
+    /// Whether a packet's source address is allowed. False for anything that is not an IP packet.
     pub(super) fn allows(&self, packet: &[u8]) -> bool {
         match source(packet) {
             Some(IpAddr::V4(address)) => self.v4.contains(address.into()),
@@ -76,7 +77,7 @@ impl<T: Copy + Ord> Ranges<T> {
         behind > 0 && number <= self.0[behind - 1].1
     }
 
-    /// Takes out a number. `add` adds to one, if that is possible.
+    /// Removes a number. `add` adds to a number, unless it overflows.
     fn remove(&mut self, number: T, add: impl Fn(T, i8) -> Option<T>) {
         let Some(place) =
             self.0.iter().position(|(first, last)| *first <= number && number <= *last)
@@ -123,7 +124,7 @@ mod tests {
         }
     }
 
-    fn allows(sources: &Sources, address: &str) -> bool {
+    fn allows(sources: &AllowedSources, address: &str) -> bool {
         sources.allows(&from(address.parse().unwrap()))
     }
 
@@ -131,7 +132,7 @@ mod tests {
     fn networks_are_allowed_and_nothing_beside_them() {
         let nets = networks(&["10.9.0.2/24", "10.8.0.0/16", "fd00::2/64", "10.8.128.0/17"]);
         let own = ["10.9.0.2".parse().unwrap(), "fd00::2".parse().unwrap()];
-        let sources = Sources::new(&nets, own);
+        let sources = AllowedSources::new(&nets, own);
         for good in
             ["10.9.0.1", "10.9.0.0", "10.9.0.255", "10.8.0.0", "10.8.255.255", "fd00::1", "fe80::1"]
         {
@@ -159,7 +160,7 @@ mod tests {
     fn everything_is_allowed_but_what_is_our_own() {
         let own = ["0.0.0.0", "255.255.255.255", "::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"];
         let own = own.map(|address| address.parse().unwrap());
-        let sources = Sources::new(&networks(&["0.0.0.0/0", "::/0"]), own);
+        let sources = AllowedSources::new(&networks(&["0.0.0.0/0", "::/0"]), own);
         assert!(own.iter().all(|address| !sources.allows(&from(*address))));
         for good in ["0.0.0.1", "192.0.2.1", "255.255.255.254", "::1", "2001:db8::1"] {
             assert!(allows(&sources, good), "{good}");
@@ -168,7 +169,7 @@ mod tests {
 
     #[test]
     fn without_networks_only_links_speak() {
-        let sources = Sources::new(&[], []);
+        let sources = AllowedSources::new(&[], []);
         assert!(allows(&sources, "fe80::1") && !allows(&sources, "10.9.0.1"));
     }
 
@@ -183,7 +184,7 @@ mod tests {
                 .map(|(address, len)| Ipv4Net::new(address.into(), len).unwrap().into())
                 .collect();
             let own: Vec<IpAddr> = own.iter().filter_map(|i| nets.get(*i)).map(IpNet::addr).collect();
-            let sources = Sources::new(&nets, own.iter().copied());
+            let sources = AllowedSources::new(&nets, own.iter().copied());
             for net in &nets {
                 let IpNet::V4(net) = net else { continue };
                 for around in [net.network(), net.addr(), net.broadcast()] {

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use model::Subset;
 use remicss::control::estimate::Estimate;
-use remicss::control::incoming::Came;
+use remicss::control::incoming::ArrivalCounts;
 use remicss::control::monitor::Monitor;
-use remicss::control::outgoing::Totals;
+use remicss::control::outgoing::SentCounts;
 use sim::Rng;
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
@@ -75,8 +75,8 @@ pub(crate) struct Share(usize, u64, Duration);
 pub(crate) struct End {
     pub(crate) monitor: Monitor,
     pub(crate) links: Vec<Link>,
-    pub(crate) sent: Vec<Totals>,
-    pub(crate) received: Vec<Came>,
+    pub(crate) sent: Vec<SentCounts>,
+    pub(crate) received: Vec<ArrivalCounts>,
     pub(crate) credit: Vec<u64>,
     pub(crate) symbols: u64,
     /// Datagrams of packets that were sent and have come.
@@ -93,8 +93,8 @@ impl End {
         Self {
             monitor: Monitor::new(rates, Duration::ZERO),
             links: paths.iter().map(link).collect(),
-            sent: vec![Totals::default(); paths.len()],
-            received: vec![Came::default(); paths.len()],
+            sent: vec![SentCounts::default(); paths.len()],
+            received: vec![ArrivalCounts::default(); paths.len()],
             credit: vec![0; paths.len()],
             symbols: 0,
             packets: 0,
@@ -135,8 +135,8 @@ impl End {
     /// Sends packets at the pace, or slower, for a millisecond.
     pub(crate) fn send_packets(&mut self, rng: &mut Rng, now: Duration, demand_bps: u64) {
         for index in 0..self.links.len() {
-            let pace = self.monitor.limit(index).unwrap().rate_bps.min(demand_bps);
-            self.credit[index] += pace / 1000;
+            let pacer = self.monitor.limit(index).unwrap().rate_bps.min(demand_bps);
+            self.credit[index] += pacer / 1000;
             while self.credit[index] >= PACKET * 8 {
                 self.credit[index] -= PACKET * 8;
                 self.send(rng, now, index, PACKET, None);
@@ -145,7 +145,7 @@ impl End {
     }
 }
 
-pub(crate) struct World {
+pub(crate) struct Scenario {
     pub(crate) rng: Rng,
     pub(crate) now: Duration,
     /// Packets go from the first to the second.
@@ -154,7 +154,7 @@ pub(crate) struct World {
     pub(crate) demand_bps: u64,
 }
 
-impl World {
+impl Scenario {
     /// The way back is like the way there, but as wide as needed and without loss.
     pub(crate) fn new(paths: &[Path], rates: &[Option<u64>]) -> Self {
         let back: Vec<Path> =
@@ -197,10 +197,10 @@ impl World {
             && at <= self.now
         {
             let (_, control) = self.ends[from].links[index].flying.pop_front().unwrap();
-            let came = &mut self.ends[to].received[index];
-            let before = came.datagrams;
-            came.datagrams += 1;
-            came.right += 1;
+            let arrived = &mut self.ends[to].received[index];
+            let before = arrived.datagrams;
+            arrived.datagrams += 1;
+            arrived.right += 1;
             let Some(symbol) = control else {
                 self.ends[to].packets += 1;
                 continue;

@@ -1,52 +1,52 @@
-//! How long the packets of all channels may be: a search on each, and answers to the peer's.
+//! Path datagrams of all channels: MTU discovery, challenges, and answers to the peer.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::control::probe::Search;
+use crate::control::mtu_discovery::PathMtuDiscovery;
 use crate::wire::path::{PathDatagram, PathError, PathKind};
 use crate::wire::tokens::TokenKey;
 
-/// How many answers of each kind wait to be sent on each channel. The oldest give way, and are lost, as datagrams
-/// are: whoever sends old probes again takes nothing from other channels, nor the answer from a challenge.
+/// The maximum number of answers of each kind that wait to be sent on a channel. The oldest are
+/// evicted. So replayed probes do not suppress answers on other channels, or answers to challenges.
 const MAX_ANSWERS: usize = 8;
 
-/// The searches on all channels.
-pub(crate) struct Paths {
-    searches: Vec<Search>,
-    /// What makes the tokens of what goes out and of what comes in.
+/// The path datagrams of all channels.
+pub(crate) struct PathManager {
+    discoveries: Vec<PathMtuDiscovery>,
+    /// The token keys of both directions.
     outgoing: TokenKey,
     incoming: TokenKey,
     answers: VecDeque<(usize, PathDatagram)>,
-    /// What was told last.
-    room: Option<usize>,
+    /// The last result of [`Self::poll_max_datagram_len`].
+    max_datagram_len: Option<usize>,
 }
 
-impl Paths {
-    /// Searches on channels with these headers of IP and UDP.
+impl PathManager {
+    /// `headers` is the length of the headers of IP and UDP on each channel.
     pub(crate) fn new(outgoing: TokenKey, incoming: TokenKey, headers: &[u16]) -> Self {
-        let searches = headers.iter().map(|headers| Search::new(*headers)).collect();
-        Self { searches, outgoing, incoming, answers: VecDeque::new(), room: None }
+        let discoveries = headers.iter().map(|headers| PathMtuDiscovery::new(*headers)).collect();
+        Self { discoveries, outgoing, incoming, answers: VecDeque::new(), max_datagram_len: None }
     }
 
-    /// A datagram about a path came on a channel.
+    /// Handles a path datagram that arrived on a channel.
     ///
-    /// Returns the identifier of the challenge that it answers, if it does.
+    /// Returns the identifier of the challenge that it answers, if it answers one.
     ///
     /// # Errors
-    /// If it is not the peer's. Nothing has changed then.
+    /// If it is not from the peer. Nothing changes then.
     pub(crate) fn handle_datagram(
         &mut self,
         channel: usize,
         bytes: &[u8],
         now: Duration,
     ) -> Result<Option<u64>, PathError> {
-        let Some(search) = self.searches.get_mut(channel) else { return Ok(None) };
+        let Some(discovery) = self.discoveries.get_mut(channel) else { return Ok(None) };
         let datagram = PathDatagram::open(bytes, &self.incoming, channel)?;
         match datagram.answer() {
             Some(answer) => self.queue(channel, answer),
             None if datagram.kind == PathKind::ChallengeAnswer => return Ok(Some(datagram.id)),
-            None => search.handle_answer(datagram, now),
+            None => discovery.handle_answer(datagram, now),
         }
         Ok(None)
     }
@@ -69,38 +69,41 @@ impl Paths {
         PathDatagram { kind, id, length: 0 }.seal(&self.outgoing, channel)
     }
 
-    /// A right control share came on a channel.
+    /// A right control share has arrived on a channel.
     pub(crate) fn handle_share(&mut self, channel: usize, now: Duration) {
-        if let Some(search) = self.searches.get_mut(channel) {
-            search.handle_share(now);
+        if let Some(discovery) = self.discoveries.get_mut(channel) {
+            discovery.handle_share(now);
         }
     }
 
-    /// The kernel refused a datagram on a channel, as it is too long for the device.
+    /// The kernel refused a datagram on a channel, because it is too long for the device.
     pub(crate) fn handle_refusal(&mut self, channel: usize, bytes: &[u8], now: Duration) {
         let is_probe = bytes.first().copied().and_then(PathKind::of) == Some(PathKind::Probe);
-        if let Some(search) = self.searches.get_mut(channel).filter(|_| is_probe) {
-            search.handle_refusal(bytes.len(), now);
+        if let Some(discovery) = self.discoveries.get_mut(channel).filter(|_| is_probe) {
+            discovery.handle_refusal(bytes.len(), now);
         }
     }
 
     pub(crate) fn poll_transmit(&mut self, now: Duration) -> Option<(usize, Vec<u8>)> {
         let (channel, datagram) = self.answers.pop_front().or_else(|| {
-            let mut searches = self.searches.iter_mut().enumerate();
-            searches.find_map(|(channel, search)| Some((channel, search.poll_transmit(now)?)))
+            let mut discoveries = self.discoveries.iter_mut().enumerate();
+            discoveries
+                .find_map(|(channel, discovery)| Some((channel, discovery.poll_transmit(now)?)))
         })?;
         Some((channel, datagram.seal(&self.outgoing, channel)))
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Duration> {
-        self.searches.iter().filter_map(Search::poll_timeout).min()
+        self.discoveries.iter().filter_map(PathMtuDiscovery::poll_timeout).min()
     }
 
-    /// The longest datagram of all channels of which it is known, as UDP's payload, whenever it is
-    /// another. A channel that is off does not keep it from the others.
-    pub(crate) fn poll_room(&mut self) -> Option<usize> {
-        let room = self.searches.iter().filter_map(Search::room).min()?;
-        (self.room.replace(room) != Some(room)).then_some(room)
+    /// The maximum length of a datagram on all channels with a known MTU, as UDP payload, when it
+    /// has changed. A channel that does not work does not affect the others.
+    pub(crate) fn poll_max_datagram_len(&mut self) -> Option<usize> {
+        let max_datagram_len =
+            self.discoveries.iter().filter_map(PathMtuDiscovery::max_datagram_len).min()?;
+        (self.max_datagram_len.replace(max_datagram_len) != Some(max_datagram_len))
+            .then_some(max_datagram_len)
     }
 }
 
@@ -110,18 +113,18 @@ mod tests {
 
     const HEADERS: [u16; 3] = [28, 28, 48];
 
-    fn pair() -> (Paths, Paths) {
+    fn pair() -> (PathManager, PathManager) {
         let (there, back) = (TokenKey::new(&[1; 16]), TokenKey::new(&[2; 16]));
-        let mut one = Paths::new(there.clone(), back.clone(), &HEADERS);
+        let mut one = PathManager::new(there.clone(), back.clone(), &HEADERS);
         for channel in 0..3 {
             one.handle_share(channel, Duration::ZERO);
         }
-        (one, Paths::new(back, there, &HEADERS))
+        (one, PathManager::new(back, there, &HEADERS))
     }
 
-    /// Has one end search, over channels that carry packets of so many bytes, until it rests.
-    fn run(one: &mut Paths, other: &mut Paths, carried: [usize; 3]) -> Vec<usize> {
-        let (mut now, mut rooms) = (Duration::ZERO, Vec::new());
+    /// Lets one end search, over channels with these MTUs, until it is done.
+    fn run(one: &mut PathManager, other: &mut PathManager, carried: [usize; 3]) -> Vec<usize> {
+        let (mut now, mut lengths) = (Duration::ZERO, Vec::new());
         loop {
             while let Some((channel, probe)) = one.poll_transmit(now) {
                 if probe.len() + usize::from(HEADERS[channel]) <= carried[channel] {
@@ -129,11 +132,11 @@ mod tests {
                     let answer = other.poll_transmit(now).unwrap();
                     one.handle_datagram(answer.0, &answer.1, now).unwrap();
                 }
-                rooms.extend(one.poll_room());
+                lengths.extend(one.poll_max_datagram_len());
             }
             match one.poll_timeout() {
                 Some(at) if at < Duration::from_secs(60) => now = at,
-                _ => return rooms,
+                _ => return lengths,
             }
         }
     }
@@ -141,8 +144,8 @@ mod tests {
     #[test]
     fn the_room_is_that_of_the_channel_with_the_least() {
         let (mut one, mut other) = pair();
-        let rooms = run(&mut one, &mut other, [1500, 1460, 1500]);
-        assert_eq!(*rooms.last().unwrap(), 1432);
+        let lengths = run(&mut one, &mut other, [1500, 1460, 1500]);
+        assert_eq!(*lengths.last().unwrap(), 1432);
         let (mut one, mut other) = pair();
         assert_eq!(*run(&mut one, &mut other, [1500; 3]).last().unwrap(), 1452);
     }
@@ -150,9 +153,9 @@ mod tests {
     #[test]
     fn a_channel_that_is_off_lowers_nothing_and_holds_up_nothing() {
         let (mut one, mut other) = pair();
-        let rooms = run(&mut one, &mut other, [1460, 0, 1500]);
-        assert_eq!(*rooms.last().unwrap(), 1432);
-        assert!(rooms.iter().all(|room| *room >= 1432), "{rooms:?}");
+        let lengths = run(&mut one, &mut other, [1460, 0, 1500]);
+        assert_eq!(*lengths.last().unwrap(), 1432);
+        assert!(lengths.iter().all(|max_datagram_len| *max_datagram_len >= 1432), "{lengths:?}");
         let (mut one, mut other) = pair();
         assert!(run(&mut one, &mut other, [0; 3]).is_empty());
     }
@@ -161,7 +164,10 @@ mod tests {
     fn who_does_not_search_answers() {
         let (mut one, mut other) = pair();
         assert_eq!(*run(&mut one, &mut other, [1400; 3]).last().unwrap(), 1352);
-        assert_eq!((other.poll_transmit(Duration::ZERO), other.poll_room()), (None, None));
+        assert_eq!(
+            (other.poll_transmit(Duration::ZERO), other.poll_max_datagram_len()),
+            (None, None)
+        );
     }
 
     #[test]
@@ -176,7 +182,7 @@ mod tests {
         let answer = PathDatagram { kind: PathKind::ProbeAnswer, id: 0, length: 1472 };
         let made_up = answer.seal(&TokenKey::new(&[3; 16]), channel);
         assert_eq!(one.handle_datagram(channel, &made_up, Duration::ZERO), Err(PathError::Token));
-        assert_eq!(one.poll_room(), None);
+        assert_eq!(one.poll_max_datagram_len(), None);
     }
 
     #[test]
@@ -189,8 +195,8 @@ mod tests {
                 one.handle_refusal(channel, bytes, Duration::ZERO);
             }
         }
-        let rooms = run(&mut one, &mut other, [1500; 3]);
-        assert!(rooms.iter().all(|room| *room >= 1452), "{rooms:?}");
+        let lengths = run(&mut one, &mut other, [1500; 3]);
+        assert!(lengths.iter().all(|max_datagram_len| *max_datagram_len >= 1452), "{lengths:?}");
     }
 
     #[test]

@@ -1,68 +1,69 @@
-//! What the two halves of an end know together, which channels' states are others than before, and when
-//! the schedule has to be planned anew.
+//! The state that both halves of an end share; changes of channels' states; when a new plan is
+//! needed.
 
 use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
 use model::{Channel, Subset};
 
-use crate::control::estimate::{Changes, Estimate};
-use crate::control::incoming::Came;
+use crate::control::estimate::{ChangeDetector, Estimate};
+use crate::control::incoming::ArrivalCounts;
 use crate::control::monitor::Monitor;
-use crate::wire::control::State;
+use crate::wire::control::ChannelState;
 use crate::wire::tokens::KeyId;
 
-/// What both halves know.
+/// The shared state of both halves.
 #[derive(Default)]
-pub struct Common {
-    /// What is measured; `None` while there is no association.
+pub struct SharedState {
+    /// The monitor; `None` without an association.
     pub monitor: Option<Monitor>,
-    /// Which keys this end sends with, by which its senders are told from those of before.
+    /// The identifier of the keys with which this end sends, which distinguishes its sender from
+    /// older ones.
     pub key_id: Option<KeyId>,
-    /// How many symbols of packets have verified.
+    /// The number of verified symbols of packets.
     pub packets: u64,
-    /// What has come on each channel.
-    pub came: Vec<Came>,
+    /// Counts of what has arrived on each channel.
+    pub arrived: Vec<ArrivalCounts>,
     /// The channels whose shares are not used.
     pub quarantined: Subset,
     /// Since when each channel is missing from the association, if it is.
     pub missing: Vec<Option<Duration>>,
-    changes: Changes,
+    changes: ChangeDetector,
     states: States,
 }
 
-/// The channels' states, each way.
+/// The channels' states in both directions.
 #[derive(Debug, Default)]
 struct States {
-    incoming: Vec<State>,
-    outgoing: Vec<State>,
+    incoming: Vec<ChannelState>,
+    outgoing: Vec<ChannelState>,
 }
 
-/// A channel whose state is another than before. Its text is a line for the log.
+/// A change of a channel's state. Its text is a line for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct StateChange {
     /// The channel's index.
     pub channel: usize,
-    /// Whether this end has seen it, in what it receives; if not, the peer has, and said so.
+    /// Whether it is the incoming direction, as this end sees it, or the outgoing one, as the peer
+    /// reports it.
     pub is_incoming: bool,
-    /// What the state was.
-    pub before: State,
-    /// What it is.
-    pub now: State,
+    /// The old state.
+    pub before: ChannelState,
+    /// The new state.
+    pub now: ChannelState,
 }
 
-/// What a plan is to be made for.
+/// The channels for which a plan is made.
 #[derive(Clone, Debug)]
-pub struct Situation {
+pub struct ChannelSnapshot {
     /// The channels, with rates in Mbit/s.
     pub channels: Vec<Channel>,
     /// Those that are up.
     pub up: Subset,
 }
 
-impl Common {
-    /// Begins anew with an association of these members, of so many channels. What was learnt of rates is
-    /// still good.
+impl SharedState {
+    /// Starts an association with these members of `channels` channels. Learnt rates are kept.
     pub fn begin(
         &mut self,
         mut monitor: Monitor,
@@ -73,31 +74,32 @@ impl Common {
     ) {
         monitor.set_members(members);
         if let Some(before) = &self.monitor {
-            monitor.learn_from(before);
+            monitor.inherit_rates(before);
         }
         let since = |channel| self.missing.get(channel).copied().flatten().unwrap_or(now);
         let missing = |channel| (!members.contains(channel)).then(|| since(channel));
         *self = Self {
             missing: (0..channels).map(missing).collect(),
-            came: vec![Came::default(); channels],
+            arrived: vec![ArrivalCounts::default(); channels],
             states: States::of(channels, members),
             monitor: Some(monitor),
             key_id: Some(key_id),
             packets: 0,
             quarantined: Subset::EMPTY,
-            changes: Changes::default(),
+            changes: ChangeDetector::default(),
         };
     }
 
-    /// What to plan for, if that is something else than last time. `risks` are the channels' z.
-    pub fn poll_situation(&mut self, risks: &[f64], now: Duration) -> Option<Situation> {
+    /// The channels to plan for, if they have changed since the last time. `risks` are the
+    /// channels' z.
+    pub fn poll_snapshot(&mut self, risks: &[f64], now: Duration) -> Option<ChannelSnapshot> {
         let estimates = self.monitor.as_ref()?.estimates(now);
-        self.changes.notice(&estimates).then(|| Situation::new(&estimates, risks))
+        self.changes.has_changed(&estimates).then(|| ChannelSnapshot::new(&estimates, risks))
     }
 
-    /// The states that are others than when this was last asked, or than up if the association is new.
-    /// Without one, there are none.
-    pub fn poll_changes(&mut self, now: Duration) -> Vec<Change> {
+    /// The changes of states since the last call, or from up if the association is new. None
+    /// without an association.
+    pub fn poll_changes(&mut self, now: Duration) -> Vec<StateChange> {
         let Some(monitor) = &self.monitor else { return Vec::new() };
         let outgoing = monitor.estimates(now).iter().map(|estimate| estimate.state).collect();
         let states = States { incoming: monitor.incoming(self.quarantined), outgoing };
@@ -108,52 +110,56 @@ impl Common {
 }
 
 impl States {
-    /// Of so many channels, the members are up, and nothing is to be said of the others.
+    /// The initial states of `channels` channels: members are up.
     fn of(channels: usize, members: Subset) -> Self {
-        let state = |channel| if members.contains(channel) { State::Up } else { State::Down };
-        let states: Vec<State> = (0..channels).map(state).collect();
+        let state =
+            |channel| if members.contains(channel) { ChannelState::Up } else { ChannelState::Down };
+        let states: Vec<ChannelState> = (0..channels).map(state).collect();
         Self { incoming: states.clone(), outgoing: states }
     }
 
-    /// What is another `now`, what this end sees before what the peer says.
-    fn changes(&self, now: &Self) -> Vec<Change> {
-        let changes = |is_incoming: bool, before: &[State], now: &[State]| {
+    /// The changes to `now`, those of the incoming direction first.
+    fn changes(&self, now: &Self) -> Vec<StateChange> {
+        let changes = |is_incoming: bool, before: &[ChannelState], now: &[ChannelState]| {
             let pairs = before.iter().copied().zip(now.iter().copied()).enumerate();
-            let change = |(channel, (before, now))| Change { channel, is_incoming, before, now };
+            let change =
+                |(channel, (before, now))| StateChange { channel, is_incoming, before, now };
             pairs.map(change).filter(|change| change.before != change.now).collect()
         };
-        let incoming: Vec<Change> = changes(true, &self.incoming, &now.incoming);
+        let incoming: Vec<StateChange> = changes(true, &self.incoming, &now.incoming);
         [incoming, changes(false, &self.outgoing, &now.outgoing)].concat()
     }
 }
 
-impl Display for Change {
+impl Display for StateChange {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         let what = match (self.is_incoming, self.now, self.before) {
-            (true, State::Down, _) => "nothing arrives from the peer",
-            (true, State::Quarantine, _) => "in quarantine, as shares were changed on it",
-            (true, State::Up, State::Quarantine) => "no longer in quarantine",
-            (true, State::Up, _) => "the peer's datagrams arrive again",
-            (false, State::Down, _) => "the peer receives nothing",
-            (false, State::Quarantine, _) => {
+            (true, ChannelState::Down, _) => "nothing arrives from the peer",
+            (true, ChannelState::Quarantine, _) => "in quarantine, as shares were changed on it",
+            (true, ChannelState::Up, ChannelState::Quarantine) => "no longer in quarantine",
+            (true, ChannelState::Up, _) => "the peer's datagrams arrive again",
+            (false, ChannelState::Down, _) => "the peer receives nothing",
+            (false, ChannelState::Quarantine, _) => {
                 "in quarantine at the peer, as shares were changed on it"
             }
-            (false, State::Up, State::Quarantine) => "no longer in quarantine at the peer",
-            (false, State::Up, _) => "the peer receives again",
+            (false, ChannelState::Up, ChannelState::Quarantine) => {
+                "no longer in quarantine at the peer"
+            }
+            (false, ChannelState::Up, _) => "the peer receives again",
         };
         write!(formatter, "channel {}: {what}", self.channel + 1)
     }
 }
 
-impl Situation {
-    /// Channels of these estimates and risks.
+impl ChannelSnapshot {
+    /// The channels with these estimates and risks.
     pub(crate) fn new(estimates: &[Estimate], risks: &[f64]) -> Self {
         let channel = |(estimate, risk): (&Estimate, &f64)| {
-            // A channel that carries nothing has no use for a rate, but needs one.
+            // The model requires a rate above 0.
             let estimate = Estimate { rate_bps: estimate.rate_bps.max(1), ..*estimate };
             estimate.channel(*risk).expect("a risk that was checked, and a rate")
         };
-        let is_up = |(_, estimate): &(usize, &Estimate)| estimate.state == State::Up;
+        let is_up = |(_, estimate): &(usize, &Estimate)| estimate.state == ChannelState::Up;
         Self {
             channels: estimates.iter().zip(risks).map(channel).collect(),
             up: estimates.iter().enumerate().filter(is_up).map(|(channel, _)| channel).collect(),
@@ -166,13 +172,13 @@ mod tests {
     use super::*;
     use crate::wire::tokens::TokenKey;
 
-    const UP: State = State::Up;
-    const DOWN: State = State::Down;
-    const QUARANTINE: State = State::Quarantine;
+    const UP: ChannelState = ChannelState::Up;
+    const DOWN: ChannelState = ChannelState::Down;
+    const QUARANTINE: ChannelState = ChannelState::Quarantine;
 
     /// The lines of the log from one state of three channels, coming in and going out, to another.
-    fn lines(before: [[State; 3]; 2], now: [[State; 3]; 2]) -> Vec<String> {
-        let states = |[incoming, outgoing]: [[State; 3]; 2]| States {
+    fn lines(before: [[ChannelState; 3]; 2], now: [[ChannelState; 3]; 2]) -> Vec<String> {
+        let states = |[incoming, outgoing]: [[ChannelState; 3]; 2]| States {
             incoming: incoming.to_vec(),
             outgoing: outgoing.to_vec(),
         };
@@ -224,23 +230,23 @@ mod tests {
 
     #[test]
     fn an_association_begins_with_all_channels_up() {
-        let mut common = Common::default();
-        assert_eq!(common.poll_changes(Duration::ZERO), []);
-        let begin = |common: &mut Common| {
+        let mut shared = SharedState::default();
+        assert_eq!(shared.poll_changes(Duration::ZERO), []);
+        let begin = |shared: &mut SharedState| {
             let monitor = Monitor::new(&[None, None], Duration::ZERO);
             let id = TokenKey::new(&[0; 16]).id();
-            common.begin(monitor, id, 2, Subset::first(2), Duration::ZERO);
+            shared.begin(monitor, id, 2, Subset::first(2), Duration::ZERO);
         };
-        begin(&mut common);
-        assert_eq!(common.poll_changes(Duration::ZERO), []);
-        common.quarantined = Subset::EMPTY.with(1);
+        begin(&mut shared);
+        assert_eq!(shared.poll_changes(Duration::ZERO), []);
+        shared.quarantined = Subset::EMPTY.with(1);
         let (channel, is_incoming) = (1, true);
-        let change = Change { channel, is_incoming, before: UP, now: QUARANTINE };
-        assert_eq!(common.poll_changes(Duration::ZERO), [change]);
-        assert_eq!(common.poll_changes(Duration::ZERO), [], "it is said once");
-        begin(&mut common);
-        assert_eq!(common.poll_changes(Duration::ZERO), [], "the next knows nothing of it");
-        common.monitor = None;
-        assert_eq!(common.poll_changes(Duration::ZERO), [], "nobody is there");
+        let change = StateChange { channel, is_incoming, before: UP, now: QUARANTINE };
+        assert_eq!(shared.poll_changes(Duration::ZERO), [change]);
+        assert_eq!(shared.poll_changes(Duration::ZERO), [], "it is said once");
+        begin(&mut shared);
+        assert_eq!(shared.poll_changes(Duration::ZERO), [], "the next knows nothing of it");
+        shared.monitor = None;
+        assert_eq!(shared.poll_changes(Duration::ZERO), [], "nobody is there");
     }
 }

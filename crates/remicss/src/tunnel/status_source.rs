@@ -1,4 +1,4 @@
-//! What an end tells about itself.
+//! The source of the status.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,32 +8,32 @@ use model::{Averages, ChannelSet, Schedule, Threshold};
 use super::receiving::ReceivingCounts;
 use super::sending::SendingCounts;
 use super::shared::{Clock, lock};
-use crate::control::estimate::{Estimate, Source};
-use crate::endpoint::common::{Common, Situation};
-use crate::recv::reassembly::Reassembled;
-use crate::recv::release::Released;
+use crate::control::estimate::{Estimate, RateSource};
+use crate::endpoint::shared_state::{ChannelSnapshot, SharedState};
+use crate::recv::reassembly::ReassemblyCounts;
+use crate::recv::reorder_buffer::ReorderCounts;
 use crate::status::{Achieved, Channel, Dropped, Predicted, Status, Waited};
-use crate::wire::control::State;
+use crate::wire::control::ChannelState;
 
-/// Tells how a tunnel is, at any time. A clone tells of the same.
+/// Reports the status of a tunnel at any time. Clones report on the same tunnel.
 #[derive(Clone)]
-pub struct Teller {
+pub struct StatusSource {
     pub(super) device: String,
     pub(super) clock: Clock,
     pub(super) risks: Vec<f64>,
-    pub(super) common: Arc<Mutex<Common>>,
+    pub(super) shared: Arc<Mutex<SharedState>>,
     pub(super) sending: Arc<Mutex<SendingCounts>>,
     pub(super) receiving: Arc<Mutex<ReceivingCounts>>,
     pub(super) predicted: Arc<Mutex<Option<Averages>>>,
 }
 
-impl Teller {
-    /// What the tunnel is doing now.
+impl StatusSource {
+    /// The current status.
     pub fn status(&self) -> Status {
         let now = self.clock.now();
         let sending = lock(&self.sending).clone();
         let receiving = lock(&self.receiving).clone();
-        // The plan for a peer that is gone is none.
+        // Without a peer there is no plan.
         let predicted = lock(&self.predicted).filter(|_| receiving.is_associated);
         Status {
             device: self.device.clone(),
@@ -55,9 +55,9 @@ impl Teller {
     }
 
     fn waited(&self, now: Duration, receiving: &ReceivingCounts) -> Waited {
-        let common = lock(&self.common);
-        let window = common.monitor.as_ref().map(|monitor| monitor.release_window(now));
-        let Released { in_order, after_loss, after_time, for_room, .. } =
+        let shared = lock(&self.shared);
+        let window = shared.monitor.as_ref().map(|monitor| monitor.reorder_window(now));
+        let ReorderCounts { in_order, after_loss, after_time, for_room, .. } =
             receiving.receiver.released;
         let window_ms = 1000.0 * window.unwrap_or_default().as_secs_f64();
         Waited { window_ms, in_order, after_loss, after_time, for_room }
@@ -86,11 +86,11 @@ impl Teller {
         }
     }
 
-    /// What the model says of thresholds that were used so often.
+    /// The model's averages for thresholds with these numbers of uses.
     #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
     fn modelled(&self, now: Duration, uses: &[(Threshold, u64)]) -> Option<Averages> {
-        let estimates = lock(&self.common).monitor.as_ref()?.estimates(now);
-        let channels = Situation::new(&estimates, &self.risks).channels;
+        let estimates = lock(&self.shared).monitor.as_ref()?.estimates(now);
+        let channels = ChannelSnapshot::new(&estimates, &self.risks).channels;
         let symbols: u64 = uses.iter().map(|(_, symbols)| symbols).sum();
         let parts =
             uses.iter().map(|(threshold, part)| (*threshold, *part as f64 / symbols as f64));
@@ -103,20 +103,20 @@ impl Teller {
         sending: &SendingCounts,
         receiving: &ReceivingCounts,
     ) -> Vec<Channel> {
-        let common = lock(&self.common);
-        let missing = if common.monitor.is_some() { common.missing.clone() } else { Vec::new() };
-        let known: Vec<Known> = common.monitor.as_ref().map_or_else(Vec::new, |monitor| {
-            let states = monitor.incoming(common.quarantined).into_iter();
+        let shared = lock(&self.shared);
+        let missing = if shared.monitor.is_some() { shared.missing.clone() } else { Vec::new() };
+        let known: Vec<Known> = shared.monitor.as_ref().map_or_else(Vec::new, |monitor| {
+            let states = monitor.incoming(shared.quarantined).into_iter();
             let known = |(estimate, incoming)| Known { estimate, incoming };
             monitor.estimates(now).into_iter().zip(states).map(known).collect()
         });
-        drop(common);
+        drop(shared);
         let channel = |(index, risk): (usize, &f64)| {
             let missing = missing.get(index).copied().flatten();
             let state = |state| if missing.is_some() { "missing" } else { name(state) };
             let known = known.get(index);
             let received = receiving.channels.get(index).copied().unwrap_or_default();
-            let strange = receiving.strangers.get(index).copied().unwrap_or_default();
+            let strange = receiving.unverified.get(index).copied().unwrap_or_default();
             // Loss and delay are measured by the same messages.
             let measured =
                 known.map(|known| known.estimate).filter(|estimate| estimate.measured > 0);
@@ -143,33 +143,33 @@ impl Teller {
         self.risks.iter().enumerate().map(channel).collect()
     }
 
-    /// A risk, if any is configured.
+    /// A risk, if any channel has one configured.
     fn if_known(&self, risk: f64) -> Option<f64> {
         self.risks.iter().any(|risk| *risk > 0.0).then_some(risk)
     }
 }
 
-/// What is known of a channel while there is an association.
+/// What is known of a channel during an association.
 struct Known {
     estimate: Estimate,
-    incoming: State,
+    incoming: ChannelState,
 }
 
-/// Where a rate is from, as it is told.
-fn source(source: Source) -> &'static str {
+/// The name of a rate's source.
+fn source(source: RateSource) -> &'static str {
     match source {
-        Source::Configured => "set",
-        Source::Guess => "guess",
-        Source::AtLeast => "at least",
-        Source::Measured => "measured",
+        RateSource::Configured => "set",
+        RateSource::Guess => "guess",
+        RateSource::AtLeast => "at least",
+        RateSource::Measured => "measured",
     }
 }
 
-fn name(state: State) -> &'static str {
+fn name(state: ChannelState) -> &'static str {
     match state {
-        State::Up => "up",
-        State::Down => "down",
-        State::Quarantine => "quarantine",
+        ChannelState::Up => "up",
+        ChannelState::Down => "down",
+        ChannelState::Quarantine => "quarantine",
     }
 }
 
@@ -178,7 +178,7 @@ fn mbit(rate_bps: u64) -> f64 {
     rate_bps as f64 / 1e6
 }
 
-/// How many of `all`, if there are any.
+/// The proportion of `count` in `all`, if that is not 0.
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
 fn part(count: u64, all: u64) -> Option<f64> {
     (all > 0).then(|| count as f64 / all as f64)
@@ -186,14 +186,14 @@ fn part(count: u64, all: u64) -> Option<f64> {
 
 fn dropped(sending: &SendingCounts, receiving: &ReceivingCounts) -> Dropped {
     let (sender, receiver) = (&sending.sender, &receiving.receiver);
-    let Reassembled { tampered, corrected, unjoined, .. } = receiver.reassembled;
+    let ReassemblyCounts { tampered, corrected, unjoined, .. } = receiver.reassembled;
     Dropped {
         unconnected: sending.unconnected,
         below_floor: sender.below_floor,
         too_long: sender.too_long,
         queued: sending.queued,
-        wrong_source: receiving.strangers.iter().map(|strange| strange.wrong_source).sum(),
-        wrong_token: receiving.strangers.iter().map(|strange| strange.wrong_token).sum(),
+        wrong_source: receiving.unverified.iter().map(|strange| strange.wrong_source).sum(),
+        wrong_token: receiving.unverified.iter().map(|strange| strange.wrong_token).sum(),
         malformed: receiver.malformed + receiver.forbidden + receiving.malformed,
         duplicate: receiver.duplicate,
         tampered: tampered.saturating_sub(corrected),

@@ -1,4 +1,4 @@
-//! The values of the last ten seconds: the least, the most, the median.
+//! Minimum, maximum and median of the values of the last ten seconds.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -6,19 +6,19 @@ use std::time::Duration;
 /// How long a value counts.
 const SPAN: Duration = Duration::from_secs(10);
 
-/// How many values are kept, at most: of more, the oldest go. Ten a second come as a rule.
-const MOST: usize = 128;
+/// The maximum number of values; beyond it, the oldest are removed. Usually there are ten a second.
+const MAX_VALUES: usize = 128;
 
-/// Values and when they came.
+/// Values and their times.
 #[derive(Clone, Debug, Default)]
-pub struct Sliding {
+pub struct SlidingWindow {
     values: VecDeque<(Duration, i64)>,
 }
 
-impl Sliding {
-    /// A value came. Times do not go back.
+impl SlidingWindow {
+    /// Adds a value. Times must not decrease.
     pub fn push(&mut self, now: Duration, value: i64) {
-        while self.values.len() >= MOST
+        while self.values.len() >= MAX_VALUES
             || self.values.front().is_some_and(|front| is_old(front, now))
         {
             self.values.pop_front();
@@ -26,13 +26,13 @@ impl Sliding {
         self.values.push_back((now, value));
     }
 
-    /// The least of the last ten seconds.
-    pub fn least(&self, now: Duration) -> Option<i64> {
+    /// The minimum of the last ten seconds.
+    pub fn min(&self, now: Duration) -> Option<i64> {
         self.recent(now).min()
     }
 
-    /// The most of the last ten seconds.
-    pub fn most(&self, now: Duration) -> Option<i64> {
+    /// The maximum of the last ten seconds.
+    pub fn max(&self, now: Duration) -> Option<i64> {
         self.recent(now).max()
     }
 
@@ -62,14 +62,14 @@ mod tests {
 
     #[test]
     fn values_count_for_ten_seconds() {
-        let mut sliding = Sliding::default();
-        assert_eq!((sliding.least(at(0)), sliding.median(at(0))), (None, None));
+        let mut sliding = SlidingWindow::default();
+        assert_eq!((sliding.min(at(0)), sliding.median(at(0))), (None, None));
         for (second, value) in [(0, 7), (1, -3), (2, 100), (9, 5)] {
             sliding.push(at(second), value);
         }
         let now = |second| {
             let now = at(second);
-            (sliding.least(now), sliding.median(now), sliding.most(now))
+            (sliding.min(now), sliding.median(now), sliding.max(now))
         };
         assert_eq!(now(10), (Some(-3), Some(5), Some(100)));
         assert_eq!(now(11), (Some(-3), Some(5), Some(100)));
@@ -80,9 +80,9 @@ mod tests {
 
     #[test]
     fn memory_is_bounded() {
-        let mut sliding = Sliding::default();
+        let mut sliding = SlidingWindow::default();
         (0..10_000).for_each(|value| sliding.push(at(1), value));
-        assert_eq!(sliding.values.len(), MOST);
-        assert_eq!((sliding.least(at(1)), sliding.most(at(1))), (Some(9_872), Some(9_999)));
+        assert_eq!(sliding.values.len(), MAX_VALUES);
+        assert_eq!((sliding.min(at(1)), sliding.max(at(1))), (Some(9_872), Some(9_999)));
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use model::Subset;
 use remicss::MAX_CHANNELS;
 use remicss::control::handshake::{
-    Client, ClientEvent, Peer, Server, ServerEvent, ServerRefusal, SharedKey,
+    Client, ClientEvent, ClientIdentity, Server, ServerEvent, ServerRefusal, SharedKey,
 };
 use remicss::wire::keys::{Direction, Keys, POINT_LEN};
 use remicss::wire::terms::Terms;
@@ -43,7 +43,7 @@ struct Flying {
     bytes: Vec<u8>,
 }
 
-pub(crate) struct World {
+pub(crate) struct Scenario {
     rng: Rng,
     now: Duration,
     n: usize,
@@ -85,7 +85,7 @@ fn generator() -> Generator {
     Generator::seeded().unwrap()
 }
 
-impl World {
+impl Scenario {
     pub(crate) fn new(seed: u64, n: u8, adversary: Option<Adversary>) -> Self {
         Self::of(seed, Terms::new(n, 1, true).unwrap(), adversary)
     }
@@ -96,7 +96,7 @@ impl World {
         let n = terms.channels();
         let addresses = (0..n.into()).map(|channel| address(0, channel)).collect();
         let key = rng.chance(50).then(|| SharedKey::new(&[7; 32]));
-        let peer = key.clone().map_or(Peer::Addresses(addresses), Peer::Key);
+        let peer = key.clone().map_or(ClientIdentity::Addresses(addresses), ClientIdentity::Key);
         // Anywhere within the period that cookies are counted in.
         let now = Duration::from_millis(1_000_000 + rng.below(10_000));
         Self {
@@ -148,7 +148,7 @@ impl World {
                 let key = self.key.clone();
                 let client = Client::new(self.terms, key, &mut generator(), self.now).unwrap();
                 let channel = self.rng.index(self.n);
-                self.client = client.leaving_out(Subset::EMPTY.with(channel));
+                self.client = client.without(Subset::EMPTY.with(channel));
                 self.shares.push(vec![None; self.n]);
             }
             while self.client.poll_timeout().is_some() {
@@ -219,8 +219,8 @@ impl World {
             return self.launch_lossy(channel, way, address, &bytes);
         };
         if !adversary.holds(channel) {
-            let strangers = way == Way::ToClient && address.ip() != crate::address(0, 0).ip();
-            if !strangers {
+            let unverified = way == Way::ToClient && address.ip() != crate::address(0, 0).ip();
+            if !unverified {
                 self.launch(channel, way, address, bytes);
             }
             for act in self.adversary.as_mut().unwrap().inject() {
@@ -269,7 +269,10 @@ impl World {
             assert!(dealt.contains(&points), "the server has points that no client has");
             assert!(!seen.contains(&points), "one handshake was associated twice");
             seen.push(points);
-            assert!(keys.members.len() >= usize::from(self.terms.least()), "too few channels");
+            assert!(
+                keys.members.len() >= usize::from(self.terms.min_channels()),
+                "too few channels"
+            );
             let is_honest = |channel: &usize| {
                 self.adversary.as_ref().is_none_or(|adversary| !adversary.holds(*channel))
             };

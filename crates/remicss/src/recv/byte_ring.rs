@@ -1,48 +1,48 @@
-//! A ring of bytes in which what came last is kept, and what came first gives way.
+//! A ring buffer of byte strings, in which the oldest are overwritten.
 
 use zeroize::Zeroize;
 
-/// What a piece's length is rounded up to, in bytes. With places of 32 bits, one means something
-/// else only after 256 GiB.
+/// Lengths are rounded up to this number of bytes. With positions of 32 bits, a position is reused
+/// after 256 GiB.
 const UNIT: usize = 64;
 
-/// The least capacity, in bytes: any datagram fits.
-const LEAST: usize = 1 << 17;
+/// The minimum capacity, in bytes: any datagram fits.
+const MIN_CAPACITY: usize = 1 << 17;
 
-/// The greatest, in bytes.
-const MOST: usize = 1 << 30;
+/// The maximum capacity, in bytes.
+const MAX_CAPACITY: usize = 1 << 30;
 
-/// Pieces of bytes in the order in which they came. Wiped when it is dropped.
-pub(crate) struct Log {
+/// A ring of byte strings, wiped on drop.
+pub(crate) struct ByteRing {
     bytes: Box<[u8]>,
-    /// Where the next piece is put, in units, as if there were no end.
+    /// The position of the next piece, in units, not reduced modulo the capacity.
     head: u32,
-    /// How many of the bytes have ever been written to.
+    /// The number of bytes that have ever been written.
     used: usize,
 }
 
-/// Where in a [`Log`] a piece is.
+/// The position of a piece in a [`ByteRing`].
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Place(u32);
+pub(crate) struct RingPosition(u32);
 
-impl Log {
-    /// A log of a capacity in bytes, rounded up to a power of two from 128 KiB to 1 GiB. Takes its
-    /// memory now, or as the system has it, when it is first written to.
+impl ByteRing {
+    /// A ring with a capacity in bytes, rounded up to a power of two from 128 KiB to 1 GiB. The
+    /// system allocates its pages when they are first written.
     pub(crate) fn new(capacity: usize) -> Self {
-        let capacity = capacity.clamp(LEAST, MOST).next_power_of_two();
+        let capacity = capacity.clamp(MIN_CAPACITY, MAX_CAPACITY).next_power_of_two();
         Self { bytes: vec![0; capacity].into(), head: 0, used: 0 }
     }
 
-    /// How many pieces there can be at most in a log of a capacity.
-    pub(crate) fn most_pieces(capacity: usize) -> usize {
+    /// The maximum number of pieces in a ring of this capacity.
+    pub(crate) fn max_pieces(capacity: usize) -> usize {
         capacity / UNIT
     }
 
-    /// Adds a piece, of 64 KiB at most.
+    /// Adds a piece of at most 64 KiB.
     ///
     /// # Panics
-    /// If it is longer than the log is.
-    pub(crate) fn push(&mut self, piece: &[u8]) -> Place {
+    /// If it is longer than the ring.
+    pub(crate) fn push(&mut self, piece: &[u8]) -> RingPosition {
         let place = self.next(piece.len());
         let start = self.start(place);
         let end = start + piece.len();
@@ -52,24 +52,24 @@ impl Log {
         place
     }
 
-    /// The piece of a length at a place, unless others have taken its room.
-    pub(crate) fn piece(&self, place: Place, len: usize) -> Option<&[u8]> {
+    /// The piece with this position and length, unless it was overwritten.
+    pub(crate) fn piece(&self, place: RingPosition, len: usize) -> Option<&[u8]> {
         let start = self.start(place);
         self.holds(place).then(|| self.bytes.get(start..start + len)).flatten()
     }
 
-    /// Whether the piece at a place is still there.
-    pub(crate) fn holds(&self, place: Place) -> bool {
+    /// Whether the piece at a position is still there.
+    pub(crate) fn holds(&self, place: RingPosition) -> bool {
         self.head.wrapping_sub(place.0) <= self.units()
     }
 
-    /// Whether the piece at a place will still be there when another of a length has been added.
-    pub(crate) fn would_hold(&self, place: Place, len: usize) -> bool {
+    /// Whether the piece at a position will still be there after a piece of length `len` is added.
+    pub(crate) fn would_hold(&self, place: RingPosition, len: usize) -> bool {
         let head = self.next(len).0.wrapping_add(units(len));
         self.holds(place) && head.wrapping_sub(place.0) <= self.units()
     }
 
-    /// Goes on at the beginning, where the first piece was. For when no piece is needed any more.
+    /// Continues at the start of the memory. For use when no piece is needed any more.
     pub(crate) fn rewind(&mut self) {
         let behind = self.head % self.units();
         if behind > 0 {
@@ -77,28 +77,29 @@ impl Log {
         }
     }
 
-    /// Where the next piece goes: at the beginning if it does not fit before the end.
-    fn next(&self, len: usize) -> Place {
+    /// The position of the next piece: at the start of the memory if it does not fit before its
+    /// end.
+    fn next(&self, len: usize) -> RingPosition {
         let left = self.units() - self.head % self.units();
-        Place(if units(len) > left { self.head.wrapping_add(left) } else { self.head })
+        RingPosition(if units(len) > left { self.head.wrapping_add(left) } else { self.head })
     }
 
-    fn start(&self, place: Place) -> usize {
+    fn start(&self, place: RingPosition) -> usize {
         (place.0 % self.units()) as usize * UNIT
     }
 
-    /// The capacity.
+    /// The capacity in units.
     fn units(&self) -> u32 {
         units(self.bytes.len())
     }
 }
 
-/// How many units so many bytes take.
+/// The number of units for this number of bytes.
 fn units(bytes: usize) -> u32 {
     u32::try_from(bytes.div_ceil(UNIT)).expect("a log has less than 2^32 units")
 }
 
-impl Drop for Log {
+impl Drop for ByteRing {
     fn drop(&mut self) {
         self.bytes[..self.used].zeroize();
     }
@@ -112,13 +113,13 @@ mod tests {
 
     #[test]
     fn the_oldest_give_way() {
-        let mut log = Log::new(1);
-        let pieces = [1, 2, 3].map(|byte| vec![byte; LEAST / 2]);
+        let mut log = ByteRing::new(1);
+        let pieces = [1, 2, 3].map(|byte| vec![byte; MIN_CAPACITY / 2]);
         let places = pieces.each_ref().map(|piece| log.push(piece));
-        assert_eq!(log.piece(places[0], LEAST / 2), None);
-        assert_eq!(log.piece(places[1], LEAST / 2), Some(&pieces[1][..]));
-        assert_eq!(log.piece(places[2], LEAST / 2), Some(&pieces[2][..]));
-        assert!(log.would_hold(places[2], LEAST / 2) && !log.would_hold(places[1], 1));
+        assert_eq!(log.piece(places[0], MIN_CAPACITY / 2), None);
+        assert_eq!(log.piece(places[1], MIN_CAPACITY / 2), Some(&pieces[1][..]));
+        assert_eq!(log.piece(places[2], MIN_CAPACITY / 2), Some(&pieces[2][..]));
+        assert!(log.would_hold(places[2], MIN_CAPACITY / 2) && !log.would_hold(places[1], 1));
     }
 
     proptest! {
@@ -127,9 +128,9 @@ mod tests {
             lens in prop::collection::vec(1..65_000_usize, 1..60),
             start: u32,
         ) {
-            let mut log = Log::new(LEAST);
+            let mut log = ByteRing::new(MIN_CAPACITY);
             log.head = start;
-            let mut pieces: Vec<(Place, Vec<u8>)> = Vec::new();
+            let mut pieces: Vec<(RingPosition, Vec<u8>)> = Vec::new();
             for (i, len) in lens.into_iter().enumerate() {
                 let piece = vec![i.to_le_bytes()[0]; len];
                 let kept: Vec<bool> =

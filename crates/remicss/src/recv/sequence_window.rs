@@ -1,18 +1,18 @@
-//! Which numbers are in a set, from the highest in it back to some way behind.
+//! A sliding window of numbers: which of the latest are in the set.
 
-/// How many numbers a word has a bit for.
+/// The number of bits of a word.
 const BITS: u64 = u64::BITS as u64;
 
-/// A set of numbers that remembers the latest ones and counts all older ones in.
-pub(crate) struct Numbers {
-    /// A ring, by number, of a power of two. Words ahead of the highest number's hold what is long past.
+/// A set of numbers that remembers the latest ones. All older numbers count as being in it.
+pub(crate) struct SequenceWindow {
+    /// A ring, by number, of a power of two. Words ahead of the highest number's are stale.
     words: Box<[u64]>,
     highest: u64,
 }
 
-impl Numbers {
-    /// The empty set, which will remember the last `span` numbers and up to 63 less. `span` is rounded
-    /// up to a power of two.
+impl SequenceWindow {
+    /// An empty set that remembers the last `span` numbers, or up to 63 fewer. `span` is rounded up
+    /// to a power of two.
     pub(crate) fn new(span: usize) -> Self {
         Self { words: vec![0; span.div_ceil(64).max(2).next_power_of_two()].into(), highest: 0 }
     }
@@ -27,13 +27,13 @@ impl Numbers {
         (self.highest / BITS + 1).saturating_sub(self.words.len() as u64) * BITS
     }
 
-    /// Whether a number is in the set, or too far behind to tell.
+    /// Whether a number is in the set, or older than the window.
     pub(crate) fn contains(&self, number: u64) -> bool {
         number < self.oldest()
             || number <= self.highest && self.words[self.word(number)] >> (number % BITS) & 1 == 1
     }
 
-    /// Puts a number into the set.
+    /// Adds a number to the set.
     pub(crate) fn insert(&mut self, number: u64) {
         if number < self.oldest() {
             return;
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn what_is_far_behind_counts_as_in() {
-        let mut numbers = Numbers::new(128);
+        let mut numbers = SequenceWindow::new(128);
         assert!(!numbers.contains(0));
         numbers.insert(0);
         numbers.insert(1000);
@@ -83,7 +83,7 @@ mod tests {
     proptest! {
         #[test]
         fn it_is_the_set_that_it_says(steps in prop::collection::vec(-300_i64..400, 1..300)) {
-            let mut numbers = Numbers::new(256);
+            let mut numbers = SequenceWindow::new(256);
             let mut reference = BTreeSet::new();
             let mut at = 0_u64;
             for step in steps {

@@ -5,19 +5,19 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use model::Objective;
-use remicss::control::handshake::{Peer, SharedKey};
+use remicss::control::handshake::{ClientIdentity, SharedKey};
 use remicss::control::monitor::Monitor;
-use remicss::endpoint::common::Common;
-use remicss::endpoint::event::{Event, Packets};
+use remicss::endpoint::event::{Event, PacketSink};
 use remicss::endpoint::inbound::Inbound;
-use remicss::endpoint::outbound::{Means, Order, Outbound};
+use remicss::endpoint::outbound::{Outbound, SenderConfig, SenderUpdate};
 use remicss::endpoint::settings::KeyLimits;
-use remicss::endpoint::settings::{Role, Settings};
-use remicss::recv::receiver::Limits;
+use remicss::endpoint::settings::{EndpointSettings, Role};
+use remicss::endpoint::shared_state::SharedState;
+use remicss::recv::receiver::ReceiverLimits;
 use remicss::send::batch::Batch;
-use remicss::send::plan::Aim;
-use remicss::send::schedule::Planned;
-use remicss::send::sender::NotSent;
+use remicss::send::plan::PlanGoal;
+use remicss::send::schedule::PlannedScheduler;
+use remicss::send::sender::SendError;
 use remicss::wire::datagram::Kind;
 use remicss::wire::keys::Keys;
 use remicss::wire::terms::Terms;
@@ -33,10 +33,10 @@ const STEP: Duration = Duration::from_millis(50);
 const MOST_UNDER_WAY: usize = 20_000;
 
 /// Two ends and what is between them.
-pub(crate) struct World {
+pub(crate) struct Scenario {
     terms: Terms,
     key_limits: KeyLimits,
-    aim: Aim,
+    goal: PlanGoal,
     now: Duration,
     ends: [End; 2],
     /// One direction of one channel each: first those from the client.
@@ -79,7 +79,7 @@ struct Datagram {
 struct End {
     inbound: Inbound,
     outbound: Outbound,
-    common: Common,
+    shared: SharedState,
     batches: Vec<Batch>,
     received: Received,
     associations: usize,
@@ -95,7 +95,7 @@ struct End {
 #[derive(Default)]
 struct Received(Vec<Vec<u8>>);
 
-impl Packets for Received {
+impl PacketSink for Received {
     fn take(&mut self, kind: Kind, packets: &[u8]) {
         assert_eq!(kind, Kind::Packet);
         self.0.push(packets.to_vec());
@@ -118,16 +118,21 @@ fn client_at(channel: usize, moves: u8) -> SocketAddr {
     SocketAddr::from(([198, 51, 100, moves], port))
 }
 
-impl World {
+impl Scenario {
     /// A client and a server that have just started, and begin with `least` channels.
     pub(crate) fn new(channels: u8, floor: u8, least: u8, rng: &mut Rng) -> Self {
-        let terms = Terms::new(channels, floor, true).unwrap().with_least(least).unwrap();
+        let terms = Terms::new(channels, floor, true).unwrap().with_min_channels(least).unwrap();
         let spread = |rng: &mut Rng| f64::from(rng.bytes::<1>()[0]) / 255.0;
         let (least, most) = (f64::from(floor), f64::from(channels));
         let kappa = least + spread(rng) * (most - least);
         let mu = kappa + spread(rng) * (most - kappa);
-        let aim =
-            Aim { kappa, mu, objective: Objective::Risk, floor: terms.floor(), keeps_order: true };
+        let goal = PlanGoal {
+            kappa,
+            mu,
+            objective: Objective::Risk,
+            floor: terms.floor(),
+            keeps_order: true,
+        };
         let line = |rng: &mut Rng| Line {
             delay: Duration::from_micros(rng.below(40_000)),
             ..Line::default()
@@ -135,7 +140,7 @@ impl World {
         Self {
             terms,
             key_limits: KeyLimits::default(),
-            aim,
+            goal,
             now: Duration::ZERO,
             ends: [0, 1].map(|end| End::new(end, terms, KeyLimits::default(), Duration::ZERO)),
             lines: (0..2 * usize::from(channels)).map(|_| line(rng)).collect(),
@@ -233,14 +238,14 @@ impl World {
 
     /// What ends send with.
     pub(crate) fn set_dials(&mut self, kappa: f64, mu: f64) {
-        (self.aim.kappa, self.aim.mu) = (kappa, mu);
+        (self.goal.kappa, self.goal.mu) = (kappa, mu);
     }
 
     /// Over how many channels an end is associated.
     pub(crate) fn members(&self, end: usize) -> usize {
-        let common = &self.ends[end].common;
-        let missing = common.missing.iter().flatten().count();
-        common.monitor.as_ref().map_or(0, |_| common.missing.len() - missing)
+        let shared = &self.ends[end].shared;
+        let missing = shared.missing.iter().flatten().count();
+        shared.monitor.as_ref().map_or(0, |_| shared.missing.len() - missing)
     }
 
     /// The time.
@@ -309,7 +314,7 @@ impl World {
 
     /// An end does all it has to do now.
     fn work(&mut self, index: usize, rng: &mut Rng) {
-        let outgoing = self.ends[index].work(self.now, &self.aim);
+        let outgoing = self.ends[index].work(self.now, &self.goal);
         for (channel, to, bytes) in outgoing {
             let line = index * self.ends[index].batches.len() + channel;
             if index != CLIENT && to != client_at(channel, self.moves[channel]) {
@@ -395,15 +400,15 @@ impl End {
             let servers = (0..n).map(|channel| address(1, channel)).collect();
             Role::Client { servers, key: Some(key) }
         } else {
-            Role::Server(Peer::Key(key))
+            Role::Server(ClientIdentity::Key(key))
         };
-        let limits = Limits {
+        let limits = ReceiverLimits {
             window: 1 << 10,
             share_bytes: 1 << 17,
             held_bytes: 1 << 17,
-            ..Limits::default()
+            ..ReceiverLimits::default()
         };
-        let settings = Settings {
+        let settings = EndpointSettings {
             terms,
             limits,
             rates_bps: vec![Some(10_000_000); n],
@@ -416,7 +421,7 @@ impl End {
         Self {
             inbound: Inbound::new(role, settings, generator, now).unwrap(),
             outbound: Outbound::default(),
-            common: Common::default(),
+            shared: SharedState::default(),
             batches: (0..n).map(|_| Batch::default()).collect(),
             received: Received::default(),
             associations: 0,
@@ -428,18 +433,18 @@ impl End {
 
     /// When it has something to do, in the world's time.
     fn timeout(&self, now: Duration) -> Option<Duration> {
-        let due = self.common.monitor.as_ref().map(Monitor::poll_timeout);
+        let due = self.shared.monitor.as_ref().map(Monitor::poll_timeout);
         let next = self.inbound.poll_timeout().into_iter().chain(due).min()?;
         Some(next.saturating_sub(self.ahead).max(now + Duration::from_micros(100)))
     }
 
     /// Does all it has to do now. Returns what it sends, with the channels' indices and where to.
-    fn work(&mut self, now: Duration, aim: &Aim) -> Vec<(usize, SocketAddr, Vec<u8>)> {
+    fn work(&mut self, now: Duration, goal: &PlanGoal) -> Vec<(usize, SocketAddr, Vec<u8>)> {
         let now = now + self.ahead;
         let mut sent = Vec::new();
         let risks = vec![0.1; self.batches.len()];
-        let has_heard = self.inbound.tend(&mut self.common, now, &mut self.received);
-        if let Some(monitor) = &self.common.monitor {
+        let has_heard = self.inbound.handle_timeout(&mut self.shared, now, &mut self.received);
+        if let Some(monitor) = &self.shared.monitor {
             // The halves have a thread each: nobody wakes this one for the other's timers.
             let wakes = self.inbound.poll_timeout();
             assert!(wakes.is_some_and(|at| at <= monitor.gone_at()), "a peer's silence is noticed");
@@ -453,24 +458,24 @@ impl End {
                     self.associations += 1;
                 }
                 Event::Moved { channel, to } => self.peers[channel] = to,
-                Event::Gone => self.outbound.handle_order(Order::Dissociate),
+                Event::Gone => self.outbound.handle_update(SenderUpdate::Dissociate),
                 _ => {}
             }
         }
-        if has_heard && let Some(situation) = self.common.poll_situation(&risks, now) {
-            let order = match aim.plan(&situation.channels, situation.up) {
+        if has_heard && let Some(snapshot) = self.shared.poll_snapshot(&risks, now) {
+            let order = match goal.plan(&snapshot.channels, snapshot.up) {
                 Ok(plan) => {
-                    let planned = Planned::new(&plan.schedule, &situation.channels);
-                    self.order(begins, Box::new(planned), situation.up)
+                    let planned = PlannedScheduler::new(&plan.schedule, &snapshot.channels);
+                    self.order(begins, Box::new(planned), snapshot.up)
                 }
-                Err(_) => Order::Hold,
+                Err(_) => SenderUpdate::Hold,
             };
-            self.outbound.handle_order(order);
+            self.outbound.handle_update(order);
         }
         while let Some(datagram) = self.inbound.poll_transmit(now) {
             sent.push(datagram);
         }
-        self.outbound.tend(&mut self.common, now, &mut self.batches);
+        self.outbound.handle_timeout(&mut self.shared, now, &mut self.batches);
         self.send_queue(now);
         for (channel, batch) in self.batches.iter_mut().enumerate() {
             for (bytes, size) in batch.runs() {
@@ -482,17 +487,22 @@ impl End {
         sent
     }
 
-    fn order(&self, begins: Option<Keys>, scheduler: Box<Planned>, up: model::Subset) -> Order {
+    fn order(
+        &self,
+        begins: Option<Keys>,
+        scheduler: Box<PlannedScheduler>,
+        up: model::Subset,
+    ) -> SenderUpdate {
         let n = self.batches.len();
-        let means = Means {
+        let means = SenderConfig {
             rates_bps: vec![Some(10_000_000); n],
             mtus: vec![1500; n],
             headers: vec![28; n],
         };
-        let Some(keys) = begins else { return Order::Schedule { scheduler, up } };
+        let Some(keys) = begins else { return SenderUpdate::Schedule { scheduler, up } };
         let generator = Generator::seeded().unwrap();
         let sender = means.sender(&keys, scheduler, generator).unwrap();
-        Order::Associate(Box::new(sender))
+        SenderUpdate::Associate(Box::new(sender))
     }
 
     /// Sends what waits, as fast as the pace allows; what there is no association for is dropped.
@@ -500,7 +510,7 @@ impl End {
         while let Some(packet) = self.queue.pop() {
             let Some(symbol) = self.outbound.begin() else { continue };
             symbol.extend_from_slice(&packet);
-            if let Err(NotSent::Wait(_)) =
+            if let Err(SendError::Wait(_)) =
                 self.outbound.finish(Kind::Packet, 1, now, &mut self.batches)
             {
                 self.queue.push(packet);

@@ -1,4 +1,4 @@
-//! From a symbol to datagrams, one in each channel's batch.
+//! Encodes a symbol as datagrams, one in each channel's batch.
 
 use model::Threshold;
 use sharing::{Generator, SplitError, Splitter};
@@ -10,42 +10,43 @@ use crate::wire::keys::Direction;
 use crate::wire::symbol::Tagger;
 use crate::wire::tokens::ShareTokens;
 
-/// How many splitters are kept. Only the first m that are ready of very many channels are more.
+/// The maximum number of cached splitters. Only the dynamic scheduler over many channels exceeds
+/// it.
 const MAX_SPLITTERS: usize = 1024;
 
-/// Seals symbols and splits them, straight into the batches.
-pub(super) struct Sharer {
+/// Appends tags to symbols and splits them directly into the batches.
+pub(super) struct SymbolEncoder {
     tokens: ShareTokens,
     tagger: Tagger,
-    splitters: Splitters,
+    splitters: SplitterCache,
     generator: Generator,
 }
 
-impl Sharer {
+impl SymbolEncoder {
     pub(super) fn new(direction: &Direction, generator: Generator) -> Self {
         Self {
             tokens: ShareTokens::new(&direction.tokens, direction.channels),
             tagger: Tagger::new(direction.points.as_ref()),
-            splitters: Splitters(Vec::new()),
+            splitters: SplitterCache(Vec::new()),
             generator,
         }
     }
 
-    /// What makes the tokens.
+    /// The token generator.
     pub(super) fn tokens(&self) -> &ShareTokens {
         &self.tokens
     }
 
-    /// How long the datagrams of a symbol are that is not sealed yet.
+    /// The length of the datagrams of a symbol that has no tag yet.
     pub(super) fn datagram_len(&self, symbol: &[u8]) -> usize {
         HEADER_LEN + symbol.len() + self.tagger.tag_len()
     }
 
-    /// Seals a symbol, and adds a share to the batch of each channel of the threshold.
+    /// Appends the tag to a symbol, and adds a share to the batch of each channel of the threshold.
     ///
     /// # Errors
-    /// If there are no random bytes. Nothing is added then.
-    pub(super) fn share(
+    /// If the random source fails. Nothing is added then.
+    pub(super) fn encode(
         &mut self,
         kind: Kind,
         threshold: Threshold,
@@ -65,7 +66,7 @@ impl Sharer {
             head.copy_from_slice(&header.encode());
             *share = body;
         }
-        let used = self.splitters.of(threshold);
+        let used = self.splitters.get_or_insert(threshold);
         let split = used.splitter.split(symbol, &mut shares[..threshold.m()], &mut self.generator);
         match split {
             Ok(()) => used.symbols += u64::from(kind != Kind::Control),
@@ -75,24 +76,24 @@ impl Sharer {
     }
 
     /// How many symbols of packets each threshold was used for.
-    pub(super) fn uses(&self) -> impl Iterator<Item = (Threshold, u64)> {
+    pub(super) fn threshold_uses(&self) -> impl Iterator<Item = (Threshold, u64)> {
         self.splitters.0.iter().map(|used| (used.threshold, used.symbols))
     }
 }
 
-/// The thresholds that were used, in their order.
-struct Splitters(Vec<Used>);
+/// The thresholds that were used, sorted.
+struct SplitterCache(Vec<ThresholdUse>);
 
 /// A threshold that was used.
-struct Used {
+struct ThresholdUse {
     threshold: Threshold,
     splitter: Splitter,
-    /// For how many symbols of packets.
+    /// The number of symbols of packets.
     symbols: u64,
 }
 
-impl Splitters {
-    fn of(&mut self, threshold: Threshold) -> &mut Used {
+impl SplitterCache {
+    fn get_or_insert(&mut self, threshold: Threshold) -> &mut ThresholdUse {
         let place = match self.0.binary_search_by_key(&threshold, |used| used.threshold) {
             Ok(place) => place,
             Err(place) => {
@@ -100,7 +101,7 @@ impl Splitters {
                     self.0.clear();
                 }
                 let place = place.min(self.0.len());
-                let used = Used { threshold, splitter: splitter(threshold), symbols: 0 };
+                let used = ThresholdUse { threshold, splitter: splitter(threshold), symbols: 0 };
                 self.0.insert(place, used);
                 place
             }
@@ -109,7 +110,7 @@ impl Splitters {
     }
 }
 
-/// Channel i has the share at i + 1.
+/// Channel i has the share at coordinate i + 1.
 fn splitter(threshold: Threshold) -> Splitter {
     let coordinates: Vec<u8> = threshold.channels().iter().map(|i| byte(i) + 1).collect();
     Splitter::at(byte(threshold.k()), &coordinates).expect("1 <= k <= m, and no channel twice")
