@@ -10,49 +10,125 @@ mod proxy;
 mod serve;
 mod split;
 mod status;
+mod streams;
 mod tunnel;
 
 use clap::Subcommand;
+use serde::{Deserialize, Serialize};
+use service::memory;
+use service::metrics::Exposition;
+use service::status::ServiceStatus;
 
+use crate::daemon::Daemon;
 use crate::failure::Failure;
-use crate::memory;
 
-#[derive(Subcommand)]
-pub(crate) enum Command {
-    Split(split::Arguments),
-    Join(join::Arguments),
-    Serve(serve::Arguments),
-    Proxy(proxy::Arguments),
-    Plan(plan::Arguments),
-    Demo(demo::Arguments),
-    Lab(lab::Arguments),
-    Directory(directory::Arguments),
-    Tunnel(tunnel::Arguments),
-    Status(status::Arguments),
-    Doctor(doctor::Arguments),
+/// Defines the subcommands, each with its module, and for those that keep running the type that
+/// implements [`Daemon`].
+macro_rules! commands {
+    ($($command:ident($module:ident $(, $daemon:ident)?),)*) => {
+        #[derive(Subcommand)]
+        pub(crate) enum Command {
+            $($command($module::Arguments),)*
+        }
+
+        impl Command {
+            fn run(&self) -> Result<(), Failure> {
+                match self {
+                    $(Self::$command(arguments) => $module::run(arguments),)*
+                }
+            }
+        }
+
+        daemons! { $($($module::$daemon as $daemon,)?)* }
+    };
+}
+
+macro_rules! daemons {
+    ($($module:ident::$daemon:ident as $name:ident,)*) => {
+        /// What a daemon that runs on this host says about itself.
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(tag = "kind", rename_all = "lowercase")]
+        enum DaemonStatus {
+            $($name(Box<<$module::$daemon as Daemon>::Status>),)*
+        }
+
+        impl DaemonStatus {
+            /// The name of its command.
+            fn kind(&self) -> &'static str {
+                match self {
+                    $(Self::$name(_) => $module::$daemon::NAME,)*
+                }
+            }
+
+            /// See [`ServiceStatus::name`].
+            fn name(&self) -> &str {
+                match self {
+                    $(Self::$name(status) => status.name(),)*
+                }
+            }
+
+            /// See [`ServiceStatus::uptime_s`].
+            fn uptime_s(&self) -> f64 {
+                match self {
+                    $(Self::$name(status) => status.uptime_s(),)*
+                }
+            }
+
+            /// See [`ServiceStatus::take_name_of`].
+            fn take_name_of(&mut self, socket: &std::path::Path) {
+                let kind = self.kind();
+                match self {
+                    $(Self::$name(status) => status.take_name_of(kind, socket),)*
+                }
+            }
+
+            /// Adds its metrics.
+            fn expose(&self, exposition: &mut Exposition) {
+                match self {
+                    $(Self::$name(status) => status.expose(self.kind(), exposition),)*
+                }
+            }
+
+            /// What `sunder status` shows of it, with the rates since `before`.
+            fn page(&self, before: Option<&Self>) -> String {
+                match (self, before) {
+                    $((Self::$name(now), before) => {
+                        let before = match before {
+                            Some(Self::$name(before)) => Some(&**before),
+                            _ => None,
+                        };
+                        $module::$daemon::page(now, before)
+                    })*
+                }
+            }
+        }
+    };
+}
+
+// In the order of --help.
+commands! {
+    Split(split),
+    Join(join),
+    Serve(serve, Serve),
+    Proxy(proxy, Proxy),
+    Plan(plan),
+    Demo(demo),
+    Lab(lab),
+    Directory(directory),
+    Tunnel(tunnel, Tunnel),
+    Status(status),
+    Doctor(doctor),
 }
 
 /// Runs a subcommand.
 ///
 /// # Errors
 /// As the subcommand.
-pub(crate) fn run(command: Command) -> Result<(), Failure> {
+pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     memory::forbid_core_files();
     // The laboratory and the files of `split` and `join` need more of /proc/self than is left then.
     if !matches!(command, Command::Split(_) | Command::Join(_) | Command::Lab(_)) {
         memory::hide();
     }
-    match command {
-        Command::Split(arguments) => split::run(&arguments),
-        Command::Join(arguments) => join::run(&arguments),
-        Command::Serve(arguments) => serve::run(&arguments),
-        Command::Proxy(arguments) => proxy::run(&arguments),
-        Command::Plan(arguments) => plan::run(&arguments),
-        Command::Demo(arguments) => demo::run(&arguments),
-        Command::Lab(arguments) => lab::run(&arguments),
-        Command::Directory(arguments) => directory::run(&arguments),
-        Command::Tunnel(arguments) => tunnel::run(&arguments),
-        Command::Status(arguments) => status::run(&arguments),
-        Command::Doctor(arguments) => doctor::run(&arguments),
-    }
+    command.run()
 }

@@ -1,24 +1,18 @@
-//! What the commands that keep running have in common: how they read their configuration, what
-//! they ask of the system, their log, and how they stop.
+//! What the commands that keep running have in common: how they read their configuration, and what
+//! they give to other commands.
 
 use std::fs::File;
-use std::io::{self, ErrorKind, IsTerminal, Read};
+use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
-use rustix::process::{Resource, Rlimit, getpid, getrlimit, kill_process, setrlimit};
-use tokio::runtime::Runtime;
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tracing::{info, warn};
-use tracing_subscriber::EnvFilter;
+use keys::trusted::TrustedFolder;
+use service::status::{ServiceStatus, StatusSocket};
 
 use crate::console;
 use crate::failure::Failure;
 
 /// The longest configuration. Whoever names a disk by mistake is told so before memory runs out.
 const MAX_CONFIG: u64 = 1 << 20;
-
-/// Descriptors that a process needs besides those of its streams.
-const SPARE_FILES: usize = 64;
 
 /// Reads the configuration of `sunder COMMAND`.
 ///
@@ -190,197 +184,33 @@ impl Place {
     }
 }
 
+/// A command that keeps running, with what `sunder status` and `sunder doctor` need of it.
+pub(crate) trait Daemon {
+    /// The command's name.
+    const NAME: &'static str;
+    /// What it says about itself at its status socket.
+    type Status: ServiceStatus;
+
+    /// What `sunder status` shows of it, with the rates since `before`.
+    fn page(now: &Self::Status, before: Option<&Self::Status>) -> String;
+}
+
+/// Answers at the status socket of a daemon, until what it returns is dropped.
+pub(crate) fn answer_status<D: Daemon>(
+    status: impl Fn() -> D::Status + Send + 'static,
+) -> Option<StatusSocket> {
+    let check =
+        |directory: &Path| TrustedFolder::new(directory).map(drop).map_err(io::Error::other);
+    StatusSocket::open(D::NAME, check, status)
+}
+
 /// Runs a service to its end, with its log on standard error.
 ///
 /// # Errors
 /// When the service fails, or cannot begin.
 pub(crate) fn run(service: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
-    start_log()?;
-    let runtime = runtime()?;
-    let result = runtime.block_on(service);
-    // A name that is still being looked up must not hold up the end.
-    runtime.shutdown_background();
-    result
-}
-
-/// A runtime with a thread for each processor.
-///
-/// # Errors
-/// When the system gives no threads.
-pub(crate) fn runtime() -> Result<Runtime, Failure> {
-    Runtime::new().map_err(|error| Failure::Failed(format!("cannot start threads: {error}")))
-}
-
-fn start_log() -> Result<(), Failure> {
-    let levels = std::env::var("RUST_LOG").unwrap_or_default();
-    let levels = if levels.is_empty() { "info" } else { &levels };
-    let filter = EnvFilter::try_new(levels).map_err(|error| {
-        let error = error.to_string().replace('\n', " ");
-        Failure::Usage(format!("RUST_LOG={levels}: {error}; RUST_LOG=debug shows more than usual"))
-    })?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(console::wants_colour(&io::stderr()))
-        .with_writer(io::stderr)
-        .init();
-    Ok(())
-}
-
-/// What of a configuration takes descriptors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Files {
-    /// The most streams.
-    pub(crate) streams: usize,
-    /// How many descriptors each takes: one a channel and one for the application.
-    pub(crate) each: usize,
-    /// The connections that wait for a stream.
-    pub(crate) waiting: usize,
-}
-
-impl Files {
-    /// Lets this process have as many descriptors as the system allows. If that is not enough, returns what
-    /// is possible, and warns if streams are fewer.
-    pub(crate) fn budget(self) -> Self {
-        let Some(limit) = raise_open_files() else { return self };
-        let possible = self.within(usize::try_from(limit).unwrap_or(usize::MAX));
-        if possible.streams < self.streams {
-            warn!(
-                "{} streams need {} open files, but the system allows {limit}: {} streams are \
-                 possible; lower max_streams, or raise the limit (LimitNOFILE= in a unit of systemd, \
-                 or ulimit -Hn)",
-                self.streams,
-                self.needed(),
-                possible.streams
-            );
-        }
-        possible
-    }
-
-    fn needed(self) -> usize {
-        self.streams.saturating_mul(self.each).saturating_add(self.waiting + SPARE_FILES)
-    }
-
-    /// A quarter of the descriptors is enough for those that wait.
-    fn within(self, limit: usize) -> Self {
-        if self.needed() <= limit {
-            return self;
-        }
-        let waiting = self.waiting.min(limit / 4).max(1);
-        let left = limit.saturating_sub(waiting + SPARE_FILES);
-        Self { streams: self.streams.min(left / self.each).max(1), waiting, ..self }
-    }
-}
-
-/// Raises the limit of open files as far as it goes without privileges. Returns it, if there is
-/// one.
-pub(crate) fn raise_open_files() -> Option<u64> {
-    let limits = getrlimit(Resource::Nofile);
-    if limits.current == limits.maximum {
-        return limits.current;
-    }
-    let raised = Rlimit { current: limits.maximum, maximum: limits.maximum };
-    // Where that is not allowed, what there was has to do.
-    if setrlimit(Resource::Nofile, raised).is_ok() { limits.maximum } else { limits.current }
-}
-
-/// The signals by which a person or the system asks a service to stop.
-pub(crate) struct StopSignals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl StopSignals {
-    /// From here on, these signals no longer end the process by themselves.
-    ///
-    /// # Errors
-    /// When the system refuses.
-    pub(crate) fn listen() -> Result<Self, Failure> {
-        let listen = |kind| {
-            signal(kind)
-                .map_err(|error| Failure::Failed(format!("cannot wait for signals: {error}")))
-        };
-        let (interrupt, terminate) =
-            (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
-        Ok(Self { interrupt, terminate })
-    }
-
-    /// Waits for the next of them.
-    pub(crate) async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
-}
-
-/// Runs a service until a signal comes, and then, told to `stop`, as long as it needs to do so in good
-/// order; a second signal breaks it off. Returns what it returns.
-///
-/// # Errors
-/// When it was broken off.
-pub(crate) async fn until_stopped<T>(
-    mut signals: StopSignals,
-    service: impl Future<Output = T>,
-    stop: impl FnOnce(),
-) -> Result<T, Failure> {
-    tokio::pin!(service);
-    tokio::select! {
-        ended = &mut service => return Ok(ended),
-        () = signals.next() => {}
-    }
-    info!("stopping: what is under way may finish for a few seconds; a second signal ends it");
-    stop();
-    tokio::select! {
-        ended = &mut service => {
-            info!("stopped");
-            Ok(ended)
-        }
-        () = signals.next() => {
-            let message = "stopped by a second signal; what was under way was broken off";
-            Err(Failure::Failed(message.into()))
-        }
-    }
-}
-
-/// Has a service load its configuration again whenever SIGHUP comes, on a thread that may wait, and take it.
-/// What does not work is logged, and what was in force stays so. If SIGHUP comes because its terminal has
-/// closed, the service is to stop.
-pub(crate) fn reload_on_hangup<T: Send + 'static, F>(
-    mut hangup: Signal,
-    load: impl Fn() -> Result<T, Failure> + Clone + Send + 'static,
-    take: impl Fn(T) -> F + Send + 'static,
-) where
-    F: Future<Output = io::Result<()>> + Send,
-{
-    let had_terminal = io::stderr().is_terminal();
-    tokio::spawn(async move {
-        while hangup.recv().await.is_some() {
-            if had_terminal && !io::stderr().is_terminal() {
-                // The stop that this causes is in good order.
-                let _ = kill_process(getpid(), rustix::process::Signal::TERM);
-                return;
-            }
-            let loaded = tokio::task::spawn_blocking(load.clone()).await;
-            let taken = match loaded {
-                Ok(Ok(config)) => take(config).await.map_err(|error| error.to_string()),
-                Ok(Err(failure)) => Err(failure.message().to_owned()),
-                Err(panic) => Err(panic.to_string()),
-            };
-            match taken {
-                Ok(()) => info!("the configuration was read again, and is in force"),
-                Err(error) => warn!("the configuration before stays in force: {error}"),
-            }
-        }
-    });
-}
-
-/// From here on, SIGHUP does not end the process by itself.
-///
-/// # Errors
-/// When the system refuses.
-pub(crate) fn hangups() -> Result<Signal, Failure> {
-    let failed = |error| Failure::Failed(format!("cannot wait for signals: {error}"));
-    signal(SignalKind::hangup()).map_err(failed)
+    service::log::start(console::wants_colour(&io::stderr()))?;
+    service::run(service)
 }
 
 #[cfg(test)]
@@ -447,17 +277,6 @@ pub(crate) mod tests {
         assert_eq!(invalid, "x.toml, line 4: source: invalid IP address syntax");
         let missing = said("socks = \"127.0.0.1:0\"\n\n[[channel]]\n", ClientConfig::from_toml);
         assert_eq!(missing, "x.toml, line 3: missing field `server`");
-    }
-
-    #[test]
-    fn streams_fit_the_open_files() {
-        let wanted = Files { streams: 4096, each: 4, waiting: 8192 };
-        assert_eq!(wanted.within(4096 * 4 + 8192 + SPARE_FILES), wanted);
-        for limit in [64, 256, 1024, 4096, 20_000] {
-            let possible = wanted.within(limit);
-            assert!(possible.streams >= 1 && possible.streams < wanted.streams, "{possible:?}");
-            assert!(possible.needed() <= limit.max(SPARE_FILES + 32), "{limit}: {possible:?}");
-        }
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! Why a command did not do its job, and the exit code that says so.
 
+use std::fmt;
 use std::io;
 use std::path::Path;
+
+use service::ServiceError;
 
 /// Why a command did not do its job: one line for a person, which says what was wrong, where, and
 /// what to do.
@@ -15,6 +18,21 @@ pub(crate) enum Failure {
     Refused(String),
     /// Whoever reads standard output has closed it: exit code 1, and nobody is to be told.
     Unread,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.message())
+    }
+}
+
+impl From<ServiceError> for Failure {
+    fn from(error: ServiceError) -> Self {
+        match error {
+            ServiceError::Levels { .. } => Self::Usage(error.to_string()),
+            _ => Self::Failed(error.to_string()),
+        }
+    }
 }
 
 impl Failure {

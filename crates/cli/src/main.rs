@@ -6,12 +6,10 @@ mod console;
 mod daemon;
 mod failure;
 mod listeners;
-mod memory;
 mod numbers;
 mod progress;
 mod share_files;
 mod table;
-mod telling;
 mod uplinks;
 
 use std::process::ExitCode;
@@ -35,7 +33,7 @@ const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong usage or input, 
 
 fn main() -> ExitCode {
     match Cli::try_parse() {
-        Ok(cli) => exit_code(commands::run(cli.command)),
+        Ok(cli) => exit_code(commands::run(&cli.command)),
         Err(error) if error.use_stderr() && !is_help(&error) => exit_code(Err(usage(&error))),
         Err(help) => {
             // If nobody reads the help, nothing is lost.

@@ -15,7 +15,6 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 
-use crate::daemon;
 use crate::failure::Failure;
 use examine::{Capture, Finding, examine};
 use report::Report;
@@ -73,7 +72,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 fn channels(arguments: &Arguments) -> Result<(), Failure> {
     let source = Arc::new(prepare(arguments)?);
-    let runtime = daemon::runtime()?;
+    let runtime = service::runtime()?;
     let mut transfer = runtime.block_on(transfer(Arc::clone(&source)))?;
     runtime.shutdown_background();
 

@@ -180,7 +180,7 @@ fn refresh(arguments: &Refresh) -> Result<(), Failure> {
     }
     // A proxy that runs here must not intercept this; only who has the right to that can say so.
     let mark = rustix::process::geteuid().is_root().then_some(OWN_MARK);
-    let runtime = daemon::runtime()?;
+    let runtime = service::runtime()?;
     let mut worst = None;
     for peer in peers {
         match runtime.block_on(directory.refresh(peer, mark)) {

@@ -7,16 +7,19 @@ use std::path::{Path, PathBuf};
 use micss::client::Client;
 use micss::config::{Channel, ClientConfig, PoolConfig, Remote};
 use micss::intercept;
+use service::limits::Files;
+use service::signals::{self, StopSignals};
+use service::status::name_of;
 use tokio::sync::oneshot;
 use tracing::warn;
 use tun::way::Way;
 
 use crate::commands::directory::warn_of_exposed;
+use crate::commands::streams::{self, Named};
 use crate::console;
-use crate::daemon::{self, Files, StopSignals};
+use crate::daemon::{self, Daemon};
 use crate::failure::Failure;
 use crate::listeners::open_to_all;
-use crate::telling::{self, Named, Told};
 use crate::uplinks::{Uplink, shared, way};
 
 /// A complete configuration, shown by `--help`.
@@ -40,6 +43,18 @@ pub(crate) struct Arguments {
     /// Print the nftables rules for what is to be intercepted, and do nothing
     #[arg(long)]
     print_rules: bool,
+}
+
+/// The daemon.
+pub(crate) struct Proxy;
+
+impl Daemon for Proxy {
+    const NAME: &'static str = "proxy";
+    type Status = Named;
+
+    fn page(now: &Named, before: Option<&Named>) -> String {
+        streams::page(Self::NAME, now, before)
+    }
 }
 
 fn help() -> String {
@@ -72,7 +87,7 @@ fn print_rules(config: &ClientConfig) -> Result<(), Failure> {
 }
 
 async fn carry(path: PathBuf, config: ClientConfig) -> Result<(), Failure> {
-    let (signals, hangups) = (StopSignals::listen()?, daemon::hangups()?);
+    let (signals, hangups) = (StopSignals::listen()?, signals::hangups()?);
     let failed = |error: io::Error| Failure::Failed(error.to_string());
     let config = within_limits(config);
     let purposes = entrances(&config);
@@ -84,9 +99,9 @@ async fn carry(path: PathBuf, config: ClientConfig) -> Result<(), Failure> {
              start it again, or nft delete table inet {table}"
         );
     }
-    let (handle, name) = (client.handle(), telling::name_of(&path));
-    let told = move || Told::Proxy(Named { name: name.clone(), status: handle.status() });
-    let _telling = telling::tell(told);
+    let (handle, name) = (client.handle(), name_of(&path));
+    let status = move || Named { name: name.clone(), status: handle.status() };
+    let _socket = daemon::answer_status::<Proxy>(status);
     let handle = client.handle();
     let take = move |config| {
         let handle = handle.clone();
@@ -99,10 +114,10 @@ async fn carry(path: PathBuf, config: ClientConfig) -> Result<(), Failure> {
             Ok(())
         }
     };
-    daemon::reload_on_hangup(hangups, move || load(&path), take);
+    signals::reload_on_hangup(hangups, move || load(&path), take);
     let (stop, stopped) = oneshot::channel::<()>();
     let carrying = client.run(async { _ = stopped.await });
-    daemon::until_stopped(signals, carrying, || drop(stop)).await
+    Ok(signals::until_stopped(signals, carrying, || drop(stop)).await?)
 }
 
 fn print_listening(addresses: &[SocketAddr], entrances: &[String]) -> Result<(), Failure> {

@@ -6,14 +6,17 @@ use std::path::{Path, PathBuf};
 
 use micss::config::ServerConfig;
 use micss::server::Server;
+use service::limits::Files;
+use service::signals::{self, StopSignals};
+use service::status::name_of;
 use tokio::sync::oneshot;
 
 use crate::commands::directory::warn_of_exposed;
+use crate::commands::streams::{self, Named};
 use crate::console;
-use crate::daemon::{self, Files, StopSignals};
+use crate::daemon::{self, Daemon};
 use crate::failure::Failure;
 use crate::listeners::open_to_all;
-use crate::telling::{self, Named, Told};
 
 /// A complete configuration, shown by `--help`.
 const EXAMPLE: &str = include_str!("serve.toml");
@@ -31,6 +34,18 @@ pub(crate) struct Arguments {
     /// The configuration, in TOML
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
+}
+
+/// The daemon.
+pub(crate) struct Serve;
+
+impl Daemon for Serve {
+    const NAME: &'static str = "serve";
+    type Status = Named;
+
+    fn page(now: &Named, before: Option<&Named>) -> String {
+        streams::page(Self::NAME, now, before)
+    }
 }
 
 fn help() -> String {
@@ -63,7 +78,7 @@ fn load(path: &Path) -> Result<ServerConfig, Failure> {
 }
 
 async fn serve(path: PathBuf, config: ServerConfig) -> Result<(), Failure> {
-    let (signals, hangups) = (StopSignals::listen()?, daemon::hangups()?);
+    let (signals, hangups) = (StopSignals::listen()?, signals::hangups()?);
     let failed = |error: io::Error| Failure::Failed(error.to_string());
     let server = Server::bind(within_limits(config)).await.map_err(failed)?;
     print_listening(&server.local_addresses().map_err(failed)?)?;
@@ -75,9 +90,9 @@ async fn serve(path: PathBuf, config: ServerConfig) -> Result<(), Failure> {
             console::print_line(&format!("directory: public_key = \"{key}\""))?;
         }
     }
-    let (handle, name) = (server.handle(), telling::name_of(&path));
-    let told = move || Told::Serve(Named { name: name.clone(), status: handle.status() });
-    let _telling = telling::tell(told);
+    let (handle, name) = (server.handle(), name_of(&path));
+    let status = move || Named { name: name.clone(), status: handle.status() };
+    let _socket = daemon::answer_status::<Serve>(status);
     let handle = server.handle();
     let take = move |config| {
         let handle = handle.clone();
@@ -88,10 +103,10 @@ async fn serve(path: PathBuf, config: ServerConfig) -> Result<(), Failure> {
             Ok(())
         }
     };
-    daemon::reload_on_hangup(hangups, move || load(&path), take);
+    signals::reload_on_hangup(hangups, move || load(&path), take);
     let (stop, stopped) = oneshot::channel::<()>();
     let serving = server.run(async { _ = stopped.await });
-    daemon::until_stopped(signals, serving, || drop(stop)).await
+    Ok(signals::until_stopped(signals, serving, || drop(stop)).await?)
 }
 
 /// What the configuration allows, and has to be limited by other means.

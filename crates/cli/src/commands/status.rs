@@ -1,9 +1,6 @@
 //! `sunder status`: what runs on this host, and how its channels are.
 
-mod metrics;
 mod scrape;
-mod streams;
-mod tunnel;
 
 use std::fs;
 use std::io::IsTerminal;
@@ -13,15 +10,16 @@ use std::thread;
 use std::time::Duration;
 
 use keys::trusted::{TrustError, TrustedFolder};
+use service::metrics::Exposition;
+use service::status::directory;
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::DaemonStatus;
 use crate::console;
-use crate::daemon;
 use crate::failure::Failure;
-use crate::telling::{Told, directory};
 
 /// Shows what runs here: proxies, servers and tunnels, and how each of their channels is.
 #[derive(clap::Args)]
@@ -63,7 +61,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 const MAX_ANSWER: u64 = 1 << 20;
 
 /// What is not known.
-const UNKNOWN: &str = "–";
+pub(super) const UNKNOWN: &str = "–";
 
 /// Shows what runs.
 ///
@@ -73,13 +71,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(address) = arguments.listen {
         return scrape::serve(address);
     }
-    let runtime = daemon::runtime()?;
+    let runtime = service::runtime()?;
     let mut before = runtime.block_on(ask_all())?;
     if arguments.json {
         return console::print_json(&before);
     }
     if arguments.metrics {
-        return console::print(metrics::text(&before).trim_end().as_bytes());
+        return console::print(metrics(&before).trim_end().as_bytes());
     }
     console::print(pages(&before, None).as_bytes())?;
     if !arguments.watch {
@@ -97,7 +95,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// Asks everyone who runs here, all at the same time: one that does not answer hides no other.
-async fn ask_all() -> Result<Vec<Told>, Failure> {
+async fn ask_all() -> Result<Vec<DaemonStatus>, Failure> {
     let nothing = |why: &str| Failure::Failed(format!("nothing runs here: {why}"));
     let directory = directory().ok_or_else(|| nothing("RUNTIME_DIRECTORY is not set"))?;
     let shown = directory.display();
@@ -118,7 +116,7 @@ async fn ask_all() -> Result<Vec<Told>, Failure> {
     }
     let mut answers = asking.join_all().await;
     answers.sort_by_key(|(place, _)| *place);
-    let answers: Vec<Told> = answers.into_iter().filter_map(|(_, told)| told).collect();
+    let answers: Vec<DaemonStatus> = answers.into_iter().filter_map(|(_, told)| told).collect();
     if answers.is_empty() {
         Err(nothing(&format!("nobody answers in {shown}")))
     } else {
@@ -148,7 +146,7 @@ fn sockets(
 }
 
 /// Asks whoever listens at a socket in this folder, if it is somebody who is trusted there.
-async fn ask(path: &Path, folder: &TrustedFolder) -> Option<Told> {
+async fn ask(path: &Path, folder: &TrustedFolder) -> Option<DaemonStatus> {
     let stream = UnixStream::connect(path).await.ok()?;
     let user = stream.peer_cred().ok()?.uid();
     if !folder.trusts(user) {
@@ -160,26 +158,29 @@ async fn ask(path: &Path, folder: &TrustedFolder) -> Option<Told> {
     }
     let mut text = String::new();
     stream.take(MAX_ANSWER).read_to_string(&mut text).await.ok()?;
-    serde_json::from_str(&text).ok().map(|told: Told| told.named_by(path))
+    let mut told: DaemonStatus = serde_json::from_str(&text).ok()?;
+    told.take_name_of(path);
+    Some(told)
+}
+
+/// The metrics of all that run, as Prometheus reads them.
+fn metrics(all: &[DaemonStatus]) -> String {
+    let mut exposition = Exposition::default();
+    for daemon in all {
+        daemon.expose(&mut exposition);
+    }
+    exposition.text()
 }
 
 /// All that run, with the rates since `before`.
-fn pages(now: &[Told], before: Option<&[Told]>) -> String {
-    let page = |told: &Told| {
+fn pages(now: &[DaemonStatus], before: Option<&[DaemonStatus]>) -> String {
+    let page = |told: &DaemonStatus| {
         let before = before
             .into_iter()
             .flatten()
             .find(|other| (other.kind(), other.name()) == (told.kind(), told.name()));
         let before = before.filter(|before| before.uptime_s() < told.uptime_s());
-        match (told, before) {
-            (Told::Tunnel(now), Some(Told::Tunnel(before))) => tunnel::page(now, Some(before)),
-            (Told::Tunnel(now), _) => tunnel::page(now, None),
-            (Told::Proxy(now), Some(Told::Proxy(before)))
-            | (Told::Serve(now), Some(Told::Serve(before))) => {
-                streams::page(told.kind(), now, Some(&before.status))
-            }
-            (Told::Proxy(now) | Told::Serve(now), _) => streams::page(told.kind(), now, None),
-        }
+        told.page(before)
     };
     let pages = now.iter().map(page).collect::<Vec<_>>().join("\n\n");
     // A terminal may obey what a service says.
@@ -187,13 +188,13 @@ fn pages(now: &[Told], before: Option<&[Told]>) -> String {
 }
 
 /// A number, if it is known.
-fn said(number: Option<f64>, digits: usize, unit: &str) -> String {
+pub(super) fn said(number: Option<f64>, digits: usize, unit: &str) -> String {
     number.map_or_else(|| UNKNOWN.to_owned(), |number| format!("{number:.digits$}{unit}"))
 }
 
 /// How fast a count of bytes at a time in seconds has grown since before, in Mbit/s.
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-fn rate(now: (f64, u64), before: Option<(f64, u64)>) -> Option<f64> {
+pub(super) fn rate(now: (f64, u64), before: Option<(f64, u64)>) -> Option<f64> {
     let (since, bytes) = before?;
     Some(now.1.saturating_sub(bytes) as f64 * 8e-6 / (now.0 - since))
 }

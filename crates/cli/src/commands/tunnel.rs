@@ -1,17 +1,23 @@
 //! `sunder tunnel`: one end of a ReMICSS tunnel.
 
+mod metrics;
+mod page;
+
 use std::path::{Path, PathBuf};
 
 use keys::SharedKey;
 use keys::file::exposure;
 use remicss::config::{Channel, Config, End};
-use remicss::tunnel::Tunnel;
+use remicss::tunnel::Tunnel as Running;
+use serde::{Deserialize, Serialize};
+use service::metrics::Metric;
+use service::signals::{self, StopSignals};
+use service::status::ServiceStatus;
 use tun::way::Way;
 
 use crate::console;
-use crate::daemon::{self, StopSignals};
+use crate::daemon::{self, Daemon};
 use crate::failure::Failure;
-use crate::telling::{self, Told};
 use crate::uplinks::{Uplink, shared, way};
 
 /// A complete configuration for either end, shown by `--help`.
@@ -31,6 +37,39 @@ pub(crate) struct Arguments {
     /// The configuration, in TOML
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
+}
+
+/// The daemon.
+pub(crate) struct Tunnel;
+
+/// What an end of a tunnel says about itself. It is called by its device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Status(remicss::status::Status);
+
+impl Daemon for Tunnel {
+    const NAME: &'static str = "tunnel";
+    type Status = Status;
+
+    fn page(now: &Status, before: Option<&Status>) -> String {
+        page::page(&now.0, before.map(|before| &before.0))
+    }
+}
+
+impl ServiceStatus for Status {
+    const METRICS: &'static [Metric<Self>] = metrics::METRICS;
+
+    fn name(&self) -> &str {
+        &self.0.device
+    }
+
+    fn set_name(&mut self, name: String) {
+        self.0.device = name;
+    }
+
+    fn uptime_s(&self) -> f64 {
+        self.0.uptime_s
+    }
 }
 
 fn help() -> String {
@@ -55,17 +94,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     for risk in risks(&config, way).into_iter().chain(shown) {
         console::warning(&risk);
     }
-    let tunnel = Tunnel::open(&config, key).map_err(Failure::Failed)?;
+    let tunnel = Running::open(&config, key).map_err(Failure::Failed)?;
     daemon::run(carry(tunnel))
 }
 
-async fn carry(tunnel: Tunnel) -> Result<(), Failure> {
+async fn carry(tunnel: Running) -> Result<(), Failure> {
     let signals = StopSignals::listen()?;
     console::print_line(&format!("device {}", tunnel.device()))?;
-    let (stopper, status) = (tunnel.stopper(), tunnel.status_source());
-    let _telling = telling::tell(move || Told::Tunnel(Box::new(status.status())));
+    let (stopper, source) = (tunnel.stopper(), tunnel.status_source());
+    let _socket = daemon::answer_status::<Tunnel>(move || Status(source.status()));
     let carrying = tokio::task::spawn_blocking(|| tunnel.run());
-    let ended = daemon::until_stopped(signals, carrying, || stopper.stop()).await?;
+    let ended = signals::until_stopped(signals, carrying, || stopper.stop()).await?;
     ended.map_err(|panic| Failure::Failed(panic.to_string()))?.map_err(Failure::Failed)
 }
 

@@ -152,7 +152,6 @@ mod tests {
     use association::Cookie;
 
     use super::*;
-    use crate::daemon;
 
     /// What comes of connecting to somebody who says this, and then closes.
     fn answer(said: &'static [u8]) -> Answer {
@@ -163,7 +162,7 @@ mod tests {
             stream.write_all(said).unwrap();
         });
         let channel = Channel { server, source: None, device: None };
-        let answer = daemon::runtime().unwrap().block_on(ask(&channel));
+        let answer = service::runtime().unwrap().block_on(ask(&channel));
         speaker.join().unwrap();
         answer
     }
@@ -184,7 +183,7 @@ mod tests {
     fn who_does_not_listen_refuses() {
         let server = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let channel = Channel { server, source: None, device: None };
-        let answers = daemon::runtime().unwrap().block_on(ask_all(vec![channel.clone(), channel]));
+        let answers = service::runtime().unwrap().block_on(ask_all(vec![channel.clone(), channel]));
         for answer in answers {
             let finding = answer.finding("channel 1", server);
             assert!(finding.message.contains("refuses the connection"), "{finding:?}");

@@ -6,13 +6,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use micss::intercept::{self, Intercept};
+use service::limits::Files;
 use sharing::Generator;
 use sharing::kernels::Kernel;
 
 use super::finding::{Finding, Level};
 use super::links;
-use crate::daemon::Files;
-use crate::telling;
 
 /// What a proxy with three channels takes that is told nothing else.
 const USUAL: Files = Files { streams: 4096, each: 4, waiting: 192 };
@@ -179,7 +178,7 @@ fn vectors(kernel: Kernel) -> Finding {
 
 /// Whether `sunder status` will find what runs.
 fn status_directory() -> Finding {
-    let Some(directory) = telling::directory() else {
+    let Some(directory) = service::status::directory() else {
         let fix = "set RUNTIME_DIRECTORY to a directory of yours, for sunder status too";
         let what = "there is none, so nothing that runs can be seen";
         return Finding::new(Level::Note, "status directory", what, fix);

@@ -10,7 +10,6 @@ use super::greeting::{Answer, ask_all};
 use super::risk::risk;
 use super::{files, host, links, listeners};
 use crate::commands::proxy::{most_channels, risks, within_limits};
-use crate::daemon;
 use crate::failure::Failure;
 use crate::uplinks::{Uplink, way};
 
@@ -80,7 +79,7 @@ fn channels(config: &ClientConfig) -> Result<Vec<Finding>, Failure> {
         }
         findings.extend(own);
     }
-    let runtime = daemon::runtime()?;
+    let runtime = service::runtime()?;
     let answers = runtime.block_on(ask_all(usable.clone()));
     runtime.shutdown_background();
     let goes_on = |remote: &Remote| {

@@ -16,7 +16,6 @@ use super::greeting::{Answer, ask};
 use super::risk::risk;
 use super::{host, listeners};
 use crate::commands::serve::{risks as open_listeners, within_limits};
-use crate::daemon;
 use crate::failure::Failure;
 
 /// How long a name may take to be looked up.
@@ -27,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// # Errors
 /// When the system gives no threads to find out.
 pub(crate) fn findings(config: &ServerConfig) -> Result<Vec<Finding>, Failure> {
-    let runtime = daemon::runtime()?;
+    let runtime = service::runtime()?;
     let mut findings = risks(config);
     findings.extend(open_listeners(config).iter().map(|said| risk(said)));
     let places = config.listen.iter().enumerate();

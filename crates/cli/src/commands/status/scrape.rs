@@ -12,13 +12,13 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use micss::limiter::ConnectionLimiter;
+use service::accept::RoundRobin;
+use service::connection_limiter::ConnectionLimiter;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::{ask_all, metrics};
 use crate::console;
-use crate::daemon;
 use crate::failure::Failure;
 use crate::listeners::open_to_all;
 
@@ -48,21 +48,18 @@ pub(super) fn serve(address: SocketAddr) -> Result<(), Failure> {
     if let Some(warning) = open_to_all("metrics", [address]) {
         console::warning(&warning);
     }
-    daemon::runtime()?.block_on(async {
+    service::runtime()?.block_on(async {
         let cannot = |error| Failure::Failed(format!("cannot listen on {address}: {error}"));
         let listener = TcpListener::bind(address).await.map_err(cannot)?;
         let address = listener.local_addr().map_err(cannot)?;
         console::print_line(&format!("listening on {address}: http://{address}{PATH}"))?;
         let mut scrapes = ConnectionLimiter::new(MAX_SCRAPES, MAX_SCRAPES_OF_SOURCE);
+        let (listeners, mut turn) = ([listener], RoundRobin::default());
         loop {
             tokio::select! {
-                accepted = listener.accept() => match accepted {
-                    Ok((stream, peer)) => {
-                        scrapes.spawn(peer.ip(), answer(stream));
-                    }
-                    // Too many open files, usually.
-                    Err(_) => sleep(Duration::from_millis(100)).await,
-                },
+                (_, stream, peer) = turn.accept(&listeners) => {
+                    scrapes.spawn(peer.ip(), answer(stream));
+                }
                 () = scrapes.join_next() => {}
             }
         }
@@ -122,7 +119,7 @@ fn names_an_address<T>(request: &Request<T>) -> bool {
 
 async fn scrape() -> Response<Full<Bytes>> {
     // That nothing runs is an answer.
-    let text = metrics::text(&ask_all().await.unwrap_or_default());
+    let text = metrics(&ask_all().await.unwrap_or_default());
     let mut response = Response::new(Full::from(text));
     response.headers_mut().insert(CONTENT_TYPE, FORMAT);
     response

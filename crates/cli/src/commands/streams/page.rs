@@ -2,9 +2,9 @@
 
 use micss::status::{Channel, ChannelState, Interception, Limits, Status, Streams};
 
-use super::{UNKNOWN, rate, said};
+use super::Named;
+use crate::commands::status::{UNKNOWN, rate, said};
 use crate::table::{Side, aligned};
-use crate::telling::Named;
 
 /// The columns of channels.
 const COLUMNS: [(&str, Side); 12] = [
@@ -23,7 +23,8 @@ const COLUMNS: [(&str, Side); 12] = [
 ];
 
 /// One proxy or server, with the rates since `before`.
-pub(super) fn page(kind: &str, now: &Named, before: Option<&Status>) -> String {
+pub(crate) fn page(kind: &str, now: &Named, before: Option<&Named>) -> String {
+    let before = before.map(|before| &before.status);
     let Named { name, status } = now;
     let running = format!("{kind} {name}  running for {:.0} s", status.uptime_s);
     let channels = aligned(&COLUMNS.map(|(_, side)| side), &channels(status, before));
@@ -196,7 +197,7 @@ mod tests {
 
     #[test]
     fn rates_are_what_has_grown() {
-        let before = one().status;
+        let before = one();
         let mut now = one();
         now.status.uptime_s = 3.0;
         now.status.streams = Streams { under_way: 2, tampered: 1, ..Streams::default() };

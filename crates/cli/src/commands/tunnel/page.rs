@@ -2,7 +2,7 @@
 
 use remicss::status::{Channel, Dropped, Status};
 
-use super::{UNKNOWN, rate as rate_of, said};
+use crate::commands::status::{UNKNOWN, rate as rate_of, said};
 use crate::table::{Side, aligned};
 
 /// A tunnel, with the rates since `before`.

@@ -1,0 +1,233 @@
+//! The metrics of a proxy or a server of streams.
+
+use std::fmt::Display;
+
+use micss::status::{Channel, ChannelState, Interception, Limits};
+use service::metrics::{Metric, Samples, counter, gauge};
+
+use super::Named;
+
+/// The table of them.
+pub(super) const METRICS: &[Metric<Named>] = &[
+    gauge("sunder_streams", "Streams that have begun and are not over.", |named, samples| {
+        samples.add(&[], named.status.streams.under_way);
+    }),
+    counter("sunder_streams_total", "Streams that are over.", |named, samples| {
+        let streams = &named.status.streams;
+        for (end, count) in [
+            ("finished", streams.finished),
+            ("refused", streams.refused),
+            ("broken", streams.broken),
+            ("tampered", streams.tampered),
+            ("over_limit", streams.over_limit),
+        ] {
+            samples.add(&[("end", &end)], count);
+        }
+    }),
+    gauge("sunder_waiting_connections", "Connections without an open stream.", |named, samples| {
+        of_limits(named, samples, |limits| limits.waiting);
+    }),
+    gauge(
+        "sunder_waiting_connections_max",
+        "How many of these may be: max_waiting.",
+        |named, samples| of_limits(named, samples, |limits| limits.max_waiting),
+    ),
+    gauge("sunder_streams_max", "How many streams may be open: max_streams.", |named, samples| {
+        of_limits(named, samples, |limits| limits.max_streams);
+    }),
+    gauge(
+        "sunder_record_memory_bytes",
+        "What is set aside for records of open streams.",
+        |named, samples| of_limits(named, samples, |limits| limits.memory_bytes),
+    ),
+    gauge(
+        "sunder_record_memory_max_bytes",
+        "How much that may be: max_memory_mib.",
+        |named, samples| of_limits(named, samples, |limits| limits.max_memory_bytes),
+    ),
+    counter(
+        "sunder_waiting_evicted_total",
+        "Connections closed to make room for others without an open stream.",
+        |named, samples| of_limits(named, samples, |limits| limits.waiting_evicted),
+    ),
+    counter(
+        "sunder_unopened_evicted_total",
+        "Streams among them whose request was not verified yet.",
+        |named, samples| of_limits(named, samples, |limits| limits.unopened_evicted),
+    ),
+    counter(
+        "sunder_turned_away_total",
+        "Connections whose client asked for other terms than the server's.",
+        |named, samples| of_limits(named, samples, |limits| limits.turned_away),
+    ),
+    counter(
+        "sunder_streams_evicted_total",
+        "Open streams that were ended to make room for those of other sources.",
+        |named, samples| of_limits(named, samples, |limits| limits.streams_evicted),
+    ),
+    counter(
+        "sunder_record_memory_denied_total",
+        "How often there was no memory for a stream or its long records.",
+        |named, samples| of_limits(named, samples, |limits| limits.out_of_memory),
+    ),
+    gauge(
+        "sunder_interception_in_force",
+        "Whether the rules of interception are in force.",
+        |named, samples| of_interception(named, samples, |it| u64::from(it.in_force)),
+    ),
+    counter(
+        "sunder_interception_restored_total",
+        "How often another program had removed or changed them.",
+        |named, samples| of_interception(named, samples, |it| it.restored),
+    ),
+    gauge(
+        "sunder_channel_up",
+        "Whether the other end answers; at a server, any that has streams.",
+        |named, samples| {
+            let up = |channel: &Channel| match channel.state {
+                ChannelState::Unknown => None,
+                state => Some(u8::from(state == ChannelState::Up)),
+            };
+            of_channels(named, samples, up);
+        },
+    ),
+    gauge(
+        "sunder_channel_state_seconds",
+        "For how long it has been up or down.",
+        |named, samples| of_channels(named, samples, |channel| channel.state_s),
+    ),
+    gauge(
+        "sunder_channel_peers",
+        "Clients' addresses that have streams on it.",
+        |named, samples| of_servers_channels(named, samples, |channel| channel.peers),
+    ),
+    gauge("sunder_channel_peers_down", "Those of them that do not answer.", |named, samples| {
+        of_servers_channels(named, samples, |channel| channel.peers_down);
+    }),
+    gauge("sunder_channel_ready", "Connections that wait for a stream.", |named, samples| {
+        of_channels(named, samples, |channel| Some(channel.ready));
+    }),
+    counter("sunder_channel_connections_total", "Connections that were made.", |named, samples| {
+        of_channels(named, samples, |channel| Some(channel.connected));
+    }),
+    counter(
+        "sunder_channel_connect_failures_total",
+        "Connections that could not be made.",
+        |named, samples| of_channels(named, samples, |channel| Some(channel.unconnected)),
+    ),
+    counter("sunder_channel_sent_bytes_total", "Bytes that were sent.", |named, samples| {
+        of_channels(named, samples, |channel| Some(channel.sent_bytes));
+    }),
+    counter(
+        "sunder_channel_received_bytes_total",
+        "Bytes that were received.",
+        |named, samples| {
+            of_channels(named, samples, |channel| Some(channel.received_bytes));
+        },
+    ),
+    counter(
+        "sunder_channel_waited_seconds_total",
+        "How long streams have waited for this channel while another had brought more.",
+        |named, samples| of_channels(named, samples, |channel| Some(channel.waited_s)),
+    ),
+    counter("sunder_channel_broken_total", "Streams that it broke off under.", |named, samples| {
+        of_channels(named, samples, |channel| Some(channel.broken));
+    }),
+    counter(
+        "sunder_channel_tampered_total",
+        "How often it was found to carry other bytes than were sent.",
+        |named, samples| of_channels(named, samples, |channel| Some(channel.tampered)),
+    ),
+    gauge("sunder_channel_round_trip_seconds", "How long a round trip took.", |named, samples| {
+        of_channels(named, samples, |channel| channel.rtt_ms.map(|ms| ms / 1e3));
+    }),
+];
+
+/// A sample of a server's limits.
+fn of_limits(named: &Named, samples: &mut Samples<'_>, value: fn(&Limits) -> u64) {
+    samples.add_known(&[], named.status.limits.as_ref().map(value));
+}
+
+/// A sample of a client's interception.
+fn of_interception(named: &Named, samples: &mut Samples<'_>, value: fn(&Interception) -> u64) {
+    samples.add_known(&[], named.status.interception.as_ref().map(value));
+}
+
+/// A sample for each channel of which the value is known.
+fn of_channels<T: Display>(
+    named: &Named,
+    samples: &mut Samples<'_>,
+    value: impl Fn(&Channel) -> Option<T>,
+) {
+    for (index, channel) in named.status.channels.iter().enumerate() {
+        let labels: [(_, &dyn Display); 2] =
+            [("channel", &(index + 1)), ("server", &channel.server)];
+        samples.add_known(&labels, value(channel));
+    }
+}
+
+/// A sample for each channel, at a server: it is known by its limits.
+fn of_servers_channels(named: &Named, samples: &mut Samples<'_>, value: fn(&Channel) -> u64) {
+    if named.status.limits.is_some() {
+        of_channels(named, samples, |channel| Some(value(channel)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use micss::status::{Status, Streams};
+    use service::metrics::Exposition;
+    use service::status::ServiceStatus;
+
+    use super::*;
+
+    #[test]
+    fn samples_of_a_metric_stand_together() {
+        let channel = Channel {
+            server: "[fd00::1]:6522".into(),
+            state: ChannelState::Down,
+            state_s: Some(2.5),
+            why: Some("no answer".into()),
+            peers: 0,
+            peers_down: 0,
+            lost: Vec::new(),
+            ready: 4,
+            connected: 10,
+            unconnected: 1,
+            sent_bytes: 12_345_678_901,
+            received_bytes: 0,
+            rtt_ms: Some(12.5),
+            waited_s: 0.25,
+            broken: 0,
+            tampered: 0,
+        };
+        let (streams, channels) = (Streams::default(), vec![channel]);
+        let limits = Some(Limits { waiting_evicted: 17, ..Limits::default() });
+        let status = Status { uptime_s: 1.5, streams, limits, interception: None, channels };
+        let one = Named { name: "a \"b\"".into(), status };
+        let mut exposition = Exposition::default();
+        one.expose("proxy", &mut exposition);
+        one.expose("serve", &mut exposition);
+        let text = exposition.text();
+        let expected = "# HELP sunder_uptime_seconds How long it has run.\n\
+             # TYPE sunder_uptime_seconds gauge\n\
+             sunder_uptime_seconds{service=\"proxy\",name=\"a \\\"b\\\"\"} 1.5\n\
+             sunder_uptime_seconds{service=\"serve\",name=\"a \\\"b\\\"\"} 1.5\n";
+        assert!(text.starts_with(expected), "{text}");
+        let line = "sunder_channel_sent_bytes_total{service=\"proxy\",name=\"a \\\"b\\\"\",\
+             channel=\"1\",server=\"[fd00::1]:6522\"} 12345678901\n";
+        assert!(text.contains(line), "{text}");
+        let line = "sunder_waiting_evicted_total{service=\"serve\",name=\"a \\\"b\\\"\"} 17\n";
+        assert!(text.contains(line), "{text}");
+        for (metric, value) in [("up", "0"), ("state_seconds", "2.5")] {
+            let line = format!(
+                "\nsunder_channel_{metric}{{service=\"serve\",name=\"a \\\"b\\\"\",channel=\"1\",\
+                 server=\"[fd00::1]:6522\"}} {value}\n"
+            );
+            assert!(text.contains(&line), "{text}");
+        }
+        for line in text.lines().filter(|line| line.starts_with("# TYPE")) {
+            assert_eq!(text.matches(line).count(), 1, "{line}");
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! The metrics of a tunnel.
+
+use std::fmt::Display;
+
+use remicss::status::Channel;
+use service::metrics::{Metric, Samples, counter, gauge};
+
+use super::Status;
+
+/// The table of them.
+pub(super) const METRICS: &[Metric<Status>] = &[
+    gauge("sunder_tunnel_associated", "Whether there is a peer.", |status, samples| {
+        samples.add(&[], u8::from(status.0.associated));
+    }),
+    counter(
+        "sunder_tunnel_symbols_total",
+        "Packets, or several of one connection in one.",
+        |status, samples| {
+            let achieved = &status.0.achieved;
+            both_ways(samples, achieved.sent_symbols, achieved.received_symbols);
+        },
+    ),
+    counter("sunder_tunnel_bytes_total", "The bytes of packets.", |status, samples| {
+        let achieved = &status.0.achieved;
+        both_ways(samples, achieved.sent_bytes, achieved.received_bytes);
+    }),
+    gauge("sunder_tunnel_kappa", "The mean threshold.", |status, samples| {
+        let predicted = status.0.predicted.map(|predicted| predicted.kappa);
+        modelled(samples, status.0.achieved.kappa, predicted);
+    }),
+    gauge("sunder_tunnel_mu", "The mean multiplicity.", |status, samples| {
+        let predicted = status.0.predicted.map(|predicted| predicted.mu);
+        modelled(samples, status.0.achieved.mu, predicted);
+    }),
+    gauge(
+        "sunder_tunnel_risk",
+        "The proportion of packets that an adversary learns.",
+        |status, samples| {
+            let predicted = status.0.predicted.and_then(|predicted| predicted.risk);
+            modelled(samples, status.0.achieved.risk, predicted);
+        },
+    ),
+    counter("sunder_tunnel_dropped_total", "What was not passed on.", |status, samples| {
+        let dropped = &status.0.dropped;
+        for (reason, count) in [
+            ("unconnected", dropped.unconnected),
+            ("below_floor", dropped.below_floor),
+            ("too_long", dropped.too_long),
+            ("queued", dropped.queued),
+            ("wrong_source", dropped.wrong_source),
+            ("wrong_token", dropped.wrong_token),
+            ("malformed", dropped.malformed),
+            ("duplicate", dropped.duplicate),
+            ("tampered", dropped.tampered),
+            ("unjoined", dropped.unjoined),
+            ("not_allowed", dropped.not_allowed),
+            ("undelivered", dropped.undelivered),
+        ] {
+            samples.add(&[("reason", &reason)], count);
+        }
+    }),
+    gauge("sunder_tunnel_channel_up", "Whether it is used.", |status, samples| {
+        for (number, channel) in numbered(status) {
+            for (direction, state) in [("out", &channel.state_out), ("in", &channel.state_in)] {
+                let labels: [(_, &dyn Display); 2] =
+                    [("channel", &number), ("direction", &direction)];
+                samples.add(&labels, u8::from(state.as_deref() == Some("up")));
+            }
+        }
+    }),
+    gauge(
+        "sunder_tunnel_channel_missing_seconds",
+        "How long it has been missing from the association; 0 if it is in.",
+        |status, samples| {
+            // Without a peer, no channel has a state.
+            let missing = |channel: &Channel| {
+                channel.state_in.as_ref().map(|_| channel.missing_s.unwrap_or_default())
+            };
+            of_channels(status, samples, missing);
+        },
+    ),
+    counter(
+        "sunder_tunnel_channel_sent_bytes_total",
+        "Bytes that were sent.",
+        |status, samples| of_channels(status, samples, |channel| Some(channel.sent_bytes)),
+    ),
+    counter(
+        "sunder_tunnel_channel_received_bytes_total",
+        "Bytes that were received.",
+        |status, samples| of_channels(status, samples, |channel| Some(channel.received_bytes)),
+    ),
+    counter(
+        "sunder_tunnel_channel_tampered_total",
+        "How often it was found to carry other bytes than were sent.",
+        |status, samples| of_channels(status, samples, |channel| Some(channel.wrong)),
+    ),
+    counter(
+        "sunder_tunnel_channel_wrong_source_total",
+        "Datagrams from other addresses than the peer's.",
+        |status, samples| of_channels(status, samples, |channel| Some(channel.wrong_source)),
+    ),
+    counter(
+        "sunder_tunnel_channel_wrong_token_total",
+        "Datagrams with wrong tokens.",
+        |status, samples| of_channels(status, samples, |channel| Some(channel.wrong_token)),
+    ),
+    gauge("sunder_tunnel_channel_rate_bits_per_second", "The rate in bit/s.", |status, samples| {
+        of_channels(status, samples, |channel| channel.rate_mbit.map(|rate| rate * 1e6));
+    }),
+    gauge(
+        "sunder_tunnel_channel_loss",
+        "The proportion lost on the way out.",
+        |status, samples| of_channels(status, samples, |channel| channel.loss_out),
+    ),
+    gauge("sunder_tunnel_channel_delay_seconds", "The delay.", |status, samples| {
+        of_channels(status, samples, |channel| channel.delay_ms.map(|ms| ms / 1e3));
+    }),
+];
+
+fn both_ways(samples: &mut Samples<'_>, out: u64, r#in: u64) {
+    samples.add(&[("direction", &"out")], out);
+    samples.add(&[("direction", &"in")], r#in);
+}
+
+fn modelled(samples: &mut Samples<'_>, achieved: Option<f64>, predicted: Option<f64>) {
+    samples.add_known(&[("from", &"achieved")], achieved);
+    samples.add_known(&[("from", &"predicted")], predicted);
+}
+
+fn numbered(status: &Status) -> impl Iterator<Item = (usize, &Channel)> {
+    status.0.channels.iter().enumerate().map(|(index, channel)| (index + 1, channel))
+}
+
+/// A sample for each channel of which the value is known.
+fn of_channels<T: Display>(
+    status: &Status,
+    samples: &mut Samples<'_>,
+    value: fn(&Channel) -> Option<T>,
+) {
+    for (number, channel) in numbered(status) {
+        samples.add_known(&[("channel", &number)], value(channel));
+    }
+}

@@ -1,0 +1,224 @@
+//! Reads a configuration in TOML, and returns all its problems at once.
+//!
+//! A configuration lists the [`Keys`] that it may have, each with an example. [`read`] walks the
+//! text's tables with them: a [`Table`] reports the keys that are unknown or missing, a [`Value`]
+//! what it cannot be, and the caller what does not fit together. Whatever is wrong becomes a
+//! [`Problem`] with its place in the text and its fix, and reading goes on. What is not TOML is
+//! reported too, and does not hide what is wrong elsewhere.
+//!
+//! The spans are those of the `toml` crate's parser. `toml::Spanned` in types that derive
+//! `Deserialize` was weighed: serde stops at the first error.
+//!
+//! ```
+//! use service::config::{Keys, Problems, key, read};
+//!
+//! struct Echo {
+//!     port: u16,
+//!     greeting: Option<String>,
+//! }
+//!
+//! const KEYS: Keys = Keys(&[&[key("", "port", "7"), key("", "greeting", "\"hello\"")]]);
+//!
+//! fn parse(text: &str) -> Result<Echo, Problems> {
+//!     read(text, KEYS, |table| {
+//!         let port = table.require("port").and_then(|port| port.whole_in(1..=65_535));
+//!         let greeting = table.get("greeting").and_then(|greeting| greeting.text());
+//!         Some(Echo { port: port?, greeting: greeting.map(str::to_owned) })
+//!     })
+//! }
+//!
+//! let echo = parse("port = 7").unwrap();
+//! assert_eq!((echo.port, echo.greeting), (7, None));
+//!
+//! let text = "prot = 0\ngreeting = 1\n";
+//! let problems = parse(text).err().unwrap();
+//! let said: Vec<String> = problems
+//!     .iter()
+//!     .map(|problem| {
+//!         let line = problem.line(text).unwrap();
+//!         format!("line {line}, {}: {} -> {}", problem.key, problem.what, problem.fix)
+//!     })
+//!     .collect();
+//! assert_eq!(
+//!     said,
+//!     [
+//!         "line 1, prot: unknown key `prot` -> write `port`",
+//!         "line 1, port: port = 0 -> give 1 to 65535",
+//!         "line 2, greeting: invalid type: integer `1`, expected a string -> \
+//!          write it as in: greeting = \"hello\"",
+//!     ]
+//! );
+//! ```
+
+mod file;
+mod keys;
+mod path;
+mod syntax;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::ops::Range;
+
+pub use file::{FileError, read_file};
+pub use keys::{Key, Keys, key};
+pub use path::KeyPath;
+pub use table::{Table, Value};
+
+use table::Context;
+
+/// One thing that is wrong in a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Where it is in the text, in bytes. Nothing if it is about the whole.
+    pub span: Option<Range<usize>>,
+    /// The key that it is about. Empty if it is about the whole.
+    pub key: KeyPath,
+    /// What is wrong.
+    pub what: String,
+    /// What to do.
+    pub fix: String,
+    /// Both in one line.
+    summary: String,
+}
+
+impl Problem {
+    /// A problem of the whole.
+    pub fn new(what: impl Into<String>, fix: impl Into<String>) -> Self {
+        let (what, fix) = (what.into(), fix.into());
+        let summary = format!("{what}: {fix}");
+        Self { span: None, key: KeyPath::default(), what, fix, summary }
+    }
+
+    /// The same, at this place.
+    pub(crate) fn at(self, span: Option<Range<usize>>, key: KeyPath) -> Self {
+        Self { span, key, ..self }
+    }
+
+    /// The same, with another summary.
+    #[must_use]
+    pub fn summarized(self, summary: impl Into<String>) -> Self {
+        Self { summary: summary.into(), ..self }
+    }
+
+    /// The number of its line in the text, counted from 1.
+    pub fn line(&self, text: &str) -> Option<usize> {
+        let start = self.span.as_ref()?.start;
+        Some(1 + text.get(..start).unwrap_or(text).matches('\n').count())
+    }
+
+    /// One line for a person, without the name of the file: the place, what is wrong, and what to do
+    /// unless that is only an example.
+    pub fn in_one_line(&self, text: &str) -> String {
+        let Some(number) = self.line(text) else { return format!(": {self}") };
+        let line = text.lines().nth(number - 1).unwrap_or_default();
+        let key = line.split_once('=').map(|(key, _)| key.trim());
+        let key = key.filter(|key| !self.summary.contains(key));
+        let key = key.map(|key| format!("{key}: ")).unwrap_or_default();
+        format!(", line {number}: {key}{self}")
+    }
+}
+
+/// What is wrong and what to do, without the place.
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.summary)
+    }
+}
+
+/// All that is wrong in a configuration, in the order of its text; what is about the whole comes
+/// last. There is at least one problem.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problems(Vec<Problem>);
+
+impl Problems {
+    /// The one that comes first.
+    pub fn first(&self) -> &Problem {
+        &self.0[0]
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> std::slice::Iter<'_, Problem> {
+        self.0.iter()
+    }
+}
+
+impl IntoIterator for Problems {
+    type Item = Problem;
+    type IntoIter = std::vec::IntoIter<Problem>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a Problems {
+    type Item = &'a Problem;
+    type IntoIter = std::slice::Iter<'a, Problem>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
+
+/// The first problem.
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.first().fmt(f)
+    }
+}
+
+impl std::error::Error for Problems {}
+
+/// Reads a configuration that may have these keys. `read` returns nothing only where a problem was
+/// reported.
+///
+/// # Errors
+/// When there are problems.
+pub fn read<T>(
+    text: &str,
+    keys: Keys,
+    read: impl FnOnce(&Table<'_>) -> Option<T>,
+) -> Result<T, Problems> {
+    read_all(text, keys, true, read)
+}
+
+/// The same for a part of a configuration: keys of its outermost table that are unknown belong to
+/// others.
+///
+/// # Errors
+/// When there are problems.
+pub fn read_part<T>(
+    text: &str,
+    keys: Keys,
+    read: impl FnOnce(&Table<'_>) -> Option<T>,
+) -> Result<T, Problems> {
+    read_all(text, keys, false, read)
+}
+
+fn read_all<T>(
+    text: &str,
+    keys: Keys,
+    is_whole: bool,
+    read: impl FnOnce(&Table<'_>) -> Option<T>,
+) -> Result<T, Problems> {
+    let (mut problems, rest) = syntax::check(text, keys);
+    let mut config = None;
+    if let Some(rest) = rest
+        && let Ok(document) = toml::de::DeTable::parse(&rest.text)
+    {
+        let context = Context::new(keys, rest.lost);
+        config = read(&Table::outermost(&context, document.get_ref(), is_whole));
+        problems.extend(context.into_problems());
+    }
+    match config {
+        Some(config) if problems.is_empty() => return Ok(config),
+        None if problems.is_empty() => {
+            problems.push(Problem::new("it cannot be read", "begin with the command's example"));
+        }
+        _ => {}
+    }
+    problems.sort_by_key(|problem| problem.span.as_ref().map_or(usize::MAX, |span| span.start));
+    Err(Problems(problems))
+}

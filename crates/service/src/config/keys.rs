@@ -1,0 +1,125 @@
+//! The keys that a configuration may have, with an example of each.
+
+use strsim::damerau_levenshtein;
+use toml::de::{DeTable, DeValue};
+
+use super::KeyPath;
+
+/// A key of a configuration.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Key {
+    /// The tables that it stands in, as in `peer.channel`; empty for the outermost.
+    table: &'static str,
+    /// Its name.
+    pub name: &'static str,
+    /// A value for it, as TOML.
+    pub example: &'static str,
+}
+
+/// A key of a table, as `peer.channel`, or of the outermost, which has an empty name. `example` is
+/// a value, as TOML.
+pub const fn key(table: &'static str, name: &'static str, example: &'static str) -> Key {
+    Key { table, name, example }
+}
+
+/// All keys of a configuration, in lists for its parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keys(pub &'static [&'static [Key]]);
+
+impl Keys {
+    /// All keys.
+    pub fn iter(self) -> impl Iterator<Item = &'static Key> {
+        self.0.iter().copied().flatten()
+    }
+
+    /// The key of this name in a table.
+    pub fn known(self, table: &str, name: &str) -> Option<&'static Key> {
+        self.iter().find(|key| key.table == table && key.name == name)
+    }
+
+    /// The key of this name in any table, the outermost first.
+    pub fn known_anywhere(self, name: &str) -> Option<&'static Key> {
+        self.known("", name).or_else(|| self.iter().find(|key| key.name == name))
+    }
+
+    /// The key of a table that a misspelt one is most like, if it is like any.
+    pub fn nearest(self, table: &str, name: &str) -> Option<&'static Key> {
+        let distance = |key: &&Key| damerau_levenshtein(key.name, name);
+        let is_near = |key: &&'static Key| {
+            distance(key) <= 1 + name.len() / 5 && distance(key) < key.name.len()
+        };
+        self.of_table(table).filter(is_near).min_by_key(|key| distance(key))
+    }
+
+    /// The names of a table's keys.
+    pub fn names(self, table: &str) -> Vec<&'static str> {
+        self.of_table(table).map(|key| key.name).collect()
+    }
+
+    fn of_table(self, table: &str) -> impl Iterator<Item = &'static Key> {
+        self.iter().filter(move |key| key.table == table)
+    }
+
+    /// How much the keys of a text speak for a configuration with these keys: 4 for each that it
+    /// may have, 1 for each misspelt one. The text need not be all TOML.
+    pub fn likeness(self, text: &str) -> usize {
+        let (document, _) = DeTable::parse_recoverable(text);
+        self.likeness_of_table(document.get_ref(), &KeyPath::default())
+    }
+
+    fn likeness_of_table(self, table: &DeTable<'_>, path: &KeyPath) -> usize {
+        let entries = table.iter().map(|(name, value)| {
+            let own = match self.known(&path.dotted(), name.get_ref()) {
+                Some(_) => 4,
+                None => usize::from(self.nearest(&path.dotted(), name.get_ref()).is_some()),
+            };
+            own + self.likeness_of_value(value.get_ref(), &path.key(name.get_ref()))
+        });
+        entries.sum()
+    }
+
+    fn likeness_of_value(self, value: &DeValue<'_>, path: &KeyPath) -> usize {
+        match value {
+            DeValue::Table(table) => self.likeness_of_table(table, path),
+            DeValue::Array(list) => {
+                list.iter().map(|value| self.likeness_of_value(value.get_ref(), path)).sum()
+            }
+            _ => 0,
+        }
+    }
+
+    /// What to do about a key that is unknown where it stands.
+    pub fn advice(self, table: &str, name: &str) -> String {
+        if let Some(elsewhere) = self.known_anywhere(name) {
+            return if elsewhere.table.is_empty() {
+                "put it above the first [[...]]: it is a setting of the whole".to_owned()
+            } else {
+                format!("put it below a {}", self.head(elsewhere.table))
+            };
+        }
+        match self.nearest(table, name) {
+            Some(meant) => format!("write `{}`", meant.name),
+            None => format!("take it out; what can stand here: {}", self.names(table).join(", ")),
+        }
+    }
+
+    /// The head of a table.
+    pub(super) fn head(self, table: &str) -> String {
+        let (around, last) = table.rsplit_once('.').unwrap_or(("", table));
+        let is_list = self.known(around, last).is_some_and(|key| key.example.starts_with("[{"));
+        if is_list { format!("[[{table}]]") } else { format!("[{table}]") }
+    }
+}
+
+impl Key {
+    /// How to write it: `threshold = 2`, or the head of a table and what stands below.
+    pub fn written(&self) -> String {
+        let Self { name, example, .. } = self;
+        let within = |open, close| example.strip_prefix(open)?.strip_suffix(close);
+        match (within("[{ ", " }]"), within("{ ", " }")) {
+            (Some(inner), _) => format!("[[{name}]] with {inner}"),
+            (None, Some(inner)) => format!("[{name}] with {inner}"),
+            (None, None) => format!("{name} = {example}"),
+        }
+    }
+}

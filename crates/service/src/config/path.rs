@@ -1,0 +1,90 @@
+//! The way to a value in a TOML document.
+
+use std::fmt;
+
+/// One step of the way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Step {
+    /// Into a table.
+    Key(String),
+    /// Into a list.
+    Index(usize),
+}
+
+/// The way to a value in a document. It is empty for the document itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyPath(Vec<Step>);
+
+impl KeyPath {
+    /// On to what a table has under this name.
+    #[must_use]
+    pub fn key(&self, name: &str) -> Self {
+        self.step(Step::Key(name.to_owned()))
+    }
+
+    /// On to what a list has at this index.
+    #[must_use]
+    pub fn index(&self, index: usize) -> Self {
+        self.step(Step::Index(index))
+    }
+
+    fn step(&self, step: Step) -> Self {
+        Self(self.0.iter().cloned().chain([step]).collect())
+    }
+
+    /// Whether it is the document itself.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The last key.
+    pub fn name(&self) -> &str {
+        self.keys().last().unwrap_or_default()
+    }
+
+    /// The names of the tables that the last key stands in, as in `peer.channel`; empty for the
+    /// outermost.
+    pub fn table(&self) -> String {
+        let keys: Vec<&str> = self.keys().collect();
+        keys.split_last().map(|(_, before)| before.join(".")).unwrap_or_default()
+    }
+
+    /// All keys, without indices, as in `peer.channel`.
+    pub(super) fn dotted(&self) -> String {
+        self.keys().collect::<Vec<_>>().join(".")
+    }
+
+    fn keys(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter_map(|step| match step {
+            Step::Key(name) => Some(name.as_str()),
+            Step::Index(_) => None,
+        })
+    }
+}
+
+/// As a person would say it, counted from 1: `channel 2, server`.
+impl fmt::Display for KeyPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, step) in self.0.iter().enumerate() {
+            match step {
+                Step::Key(name) if place == 0 => f.write_str(name)?,
+                Step::Key(name) => write!(f, ", {name}")?,
+                Step::Index(index) => write!(f, " {}", index + 1)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_said() {
+        let size = KeyPath::default().key("channel").index(1).key("pool").key("size");
+        assert_eq!(size.to_string(), "channel 2, pool, size");
+        assert_eq!((size.name(), size.table()), ("size", "channel.pool".to_owned()));
+        assert_eq!(KeyPath::default().key("list").index(1).name(), "list");
+    }
+}

@@ -1,0 +1,64 @@
+//! What of a configuration is not TOML.
+
+use std::collections::BTreeMap;
+
+use toml::de::{DeTable, Error};
+
+use super::{KeyPath, Keys, Problem};
+
+/// A text in which the lines that are not TOML are blank.
+pub(super) struct Rest {
+    pub(super) text: String,
+    /// The keys in those lines.
+    pub(super) lost: Vec<String>,
+}
+
+/// The problems of what is not TOML; and the rest, if something can be said of that.
+pub(super) fn check(text: &str, keys: Keys) -> (Vec<Problem>, Option<Rest>) {
+    let (_, errors) = DeTable::parse_recoverable(text);
+    let lines: Vec<&str> = text.lines().collect();
+    // What comes after the first error in a line is what comes of it.
+    let mut wrong: BTreeMap<usize, &Error> = BTreeMap::new();
+    for error in &errors {
+        let start = error.span().unwrap_or_default().start;
+        let line = text.get(..start).unwrap_or(text).matches('\n').count();
+        wrong.entry(line.min(lines.len().saturating_sub(1))).or_insert(error);
+    }
+    let (mut problems, mut lost, mut rest) = (Vec::new(), Vec::new(), String::new());
+    let mut start = 0;
+    for (number, line) in text.split_inclusive('\n').enumerate() {
+        match wrong.get(&number) {
+            Some(error) => {
+                let key = key_in(line);
+                let span = start..start + line.trim_end().len();
+                let path =
+                    if key.is_empty() { KeyPath::default() } else { KeyPath::default().key(key) };
+                problems.push(problem(error, key, keys).at(Some(span), path));
+                lost.push(key.to_owned());
+                // Spans in the rest are those in the text.
+                rest.extend(line.bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' }));
+            }
+            None => rest.push_str(line),
+        }
+        start += line.len();
+    }
+    // It cannot be known which table the lines below a wrong head belong to.
+    let has_lost_head = lost.iter().any(|key| key.starts_with('['));
+    let is_rest = !has_lost_head && DeTable::parse(&rest).is_ok();
+    (problems, is_rest.then_some(Rest { text: rest, lost }))
+}
+
+/// The key that a line gives a value, or what the line has in its place.
+fn key_in(line: &str) -> &str {
+    line.split_once('=').map_or(line, |(key, _)| key).trim()
+}
+
+fn problem(error: &Error, key: &str, keys: Keys) -> Problem {
+    let message = error.message().replace('\n', " ");
+    let fix = match keys.known_anywhere(key) {
+        _ if message.starts_with("duplicate key") => "leave one of them".to_owned(),
+        Some(key) => format!("write it as in: {}", key.written()),
+        None => "write KEY = VALUE, with texts in \"quotes\" and lists in [brackets]".to_owned(),
+    };
+    Problem::new(message.clone(), fix).summarized(message)
+}

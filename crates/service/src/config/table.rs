@@ -1,0 +1,364 @@
+//! Tables and values of a configuration, which report what is wrong with them.
+
+use std::cell::RefCell;
+use std::fmt::Display;
+use std::ops::{Range, RangeInclusive};
+use std::str::FromStr;
+
+use serde::de::Unexpected;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::{KeyPath, Keys, Problem};
+
+/// What all tables and values of one configuration share.
+pub(super) struct Context {
+    keys: Keys,
+    /// Keys that stand in lines which are not TOML.
+    lost: Vec<String>,
+    problems: RefCell<Vec<Problem>>,
+}
+
+impl Context {
+    pub(super) fn new(keys: Keys, lost: Vec<String>) -> Self {
+        Self { keys, lost, problems: RefCell::default() }
+    }
+
+    pub(super) fn into_problems(self) -> Vec<Problem> {
+        self.problems.into_inner()
+    }
+
+    fn report(&self, problem: Problem) {
+        self.problems.borrow_mut().push(problem);
+    }
+
+    fn is_lost(&self, name: &str) -> bool {
+        self.lost.iter().any(|lost| lost == name)
+    }
+}
+
+/// A table. Its keys that are unknown are reported when it is first seen; a misspelt key is read as
+/// the one that was probably meant.
+pub struct Table<'a> {
+    context: &'a Context,
+    path: KeyPath,
+    /// Nothing for the outermost.
+    span: Option<Range<usize>>,
+    values: Vec<(&'static str, Value<'a>)>,
+}
+
+impl<'a> Table<'a> {
+    /// The document itself. `is_whole` says whether its unknown keys are to be reported.
+    pub(super) fn outermost(
+        context: &'a Context,
+        document: &'a DeTable<'a>,
+        is_whole: bool,
+    ) -> Self {
+        Self::new(context, KeyPath::default(), None, document, is_whole)
+    }
+
+    fn new(
+        context: &'a Context,
+        path: KeyPath,
+        span: Option<Range<usize>>,
+        table: &'a DeTable<'a>,
+        is_whole: bool,
+    ) -> Self {
+        let (keys, name) = (context.keys, path.dotted());
+        let mut values: Vec<(&'static str, Value<'a>)> = Vec::new();
+        let mut unknown = Vec::new();
+        for (key, value) in table {
+            let key_span = key.span();
+            let span = key_span.start..key_span.end.max(value.span().end);
+            let value = |name: &str| Value { context, path: path.key(name), span, content: value };
+            match keys.known(&name, key.get_ref()) {
+                Some(known) => values.push((known.name, value(known.name))),
+                None => unknown.push((key.get_ref(), value(key.get_ref()))),
+            }
+        }
+        for (found, value) in unknown.into_iter().filter(|_| is_whole) {
+            value.context.report(
+                unknown_key(keys, &name, found).at(Some(value.span.clone()), value.path.clone()),
+            );
+            let meant = match keys.known_anywhere(found) {
+                Some(_) => None,
+                None => keys.nearest(&name, found).map(|key| key.name),
+            };
+            if let Some(meant) = meant.filter(|meant| values.iter().all(|(name, _)| name != meant))
+            {
+                values.push((meant, Value { path: path.key(meant), ..value }));
+            }
+        }
+        Self { context, path, span, values }
+    }
+
+    /// The value of a key, if it has one.
+    pub fn get(&self, name: &str) -> Option<Value<'a>> {
+        debug_assert!(
+            self.context.keys.known(&self.path.dotted(), name).is_some(),
+            "{}: {name} is not among the keys",
+            self.path
+        );
+        self.values.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone())
+    }
+
+    /// The value of a key that must have one. If it has none, that is reported.
+    pub fn require(&self, name: &str) -> Option<Value<'a>> {
+        let value = self.get(name);
+        if value.is_none() && !self.context.is_lost(name) {
+            let key = self.context.keys.known(&self.path.dotted(), name);
+            let fix = key.map(|key| format!("add {}", key.written())).unwrap_or_default();
+            let problem = Problem::new(format!("`{name}` is missing"), fix);
+            self.report(problem.summarized(format!("missing field `{name}`")));
+        }
+        value
+    }
+
+    /// Whether a key has a value, or had one in a line that is not TOML.
+    pub fn has(&self, name: &str) -> bool {
+        self.get(name).is_some() || self.context.is_lost(name)
+    }
+
+    /// How many values a list has; 0 if there is none.
+    pub fn count(&self, name: &str) -> usize {
+        self.get(name).and_then(|list| list.count()).unwrap_or_default()
+    }
+
+    /// The tables of a list that may be missing: `[[name]]`.
+    pub fn tables(&self, name: &str) -> Vec<Self> {
+        let values = self.get(name).and_then(|list| list.list()).unwrap_or_default();
+        values.iter().filter_map(Value::table).collect()
+    }
+
+    /// Reports what is wrong with the table, and what to do.
+    pub fn refuse(&self, what: impl Into<String>, fix: impl Into<String>) {
+        self.report(Problem::new(what, fix));
+    }
+
+    /// Reports a problem of the table.
+    pub fn report(&self, problem: Problem) {
+        self.context.report(problem.at(self.span.clone(), self.path.clone()));
+    }
+
+    /// Reports a problem of one of its keys, which may be missing.
+    pub fn report_key(&self, name: &str, problem: Problem) {
+        match self.get(name) {
+            Some(value) => value.report(problem),
+            None => self.context.report(problem.at(self.span.clone(), self.path.key(name))),
+        }
+    }
+}
+
+fn unknown_key(keys: Keys, table: &str, name: &str) -> Problem {
+    let names: Vec<String> = keys.names(table).iter().map(|name| format!("`{name}`")).collect();
+    let expected = match &names[..] {
+        [] => "there are no fields".to_owned(),
+        [one] => format!("expected {one}"),
+        [one, other] => format!("expected {one} or {other}"),
+        _ => format!("expected one of {}", names.join(", ")),
+    };
+    let mut summary = format!("unknown field `{name}`, {expected}");
+    if !table.is_empty() && keys.known("", name).is_some() {
+        summary += "; settings of the whole stand above the first ";
+        summary += &keys.head(table);
+    }
+    Problem::new(format!("unknown key `{name}`"), keys.advice(table, name)).summarized(summary)
+}
+
+/// A value: of a key, or in a list.
+#[derive(Clone)]
+pub struct Value<'a> {
+    context: &'a Context,
+    path: KeyPath,
+    span: Range<usize>,
+    content: &'a Spanned<DeValue<'a>>,
+}
+
+impl<'a> Value<'a> {
+    /// The way to it.
+    pub fn path(&self) -> &KeyPath {
+        &self.path
+    }
+
+    /// A text.
+    pub fn text(&self) -> Option<&'a str> {
+        match self.content.get_ref() {
+            DeValue::String(text) => Some(text),
+            _ => self.mistyped("a string"),
+        }
+    }
+
+    /// What a text means. What it cannot be is reported in the words of its error.
+    pub fn parsed<T: FromStr<Err: Display>>(&self) -> Option<T> {
+        let parsed = self.text()?.parse::<T>();
+        parsed.map_err(|error| self.report(self.like_example(error.to_string()))).ok()
+    }
+
+    /// What a text means. What it cannot be is reported with this fix.
+    pub fn parsed_or<T: FromStr>(&self, fix: &str) -> Option<T> {
+        let text = self.text()?;
+        text.parse().map_err(|_| self.refuse(format!("\"{text}\""), fix)).ok()
+    }
+
+    /// True or false.
+    pub fn flag(&self) -> Option<bool> {
+        match self.content.get_ref() {
+            DeValue::Boolean(flag) => Some(*flag),
+            _ => self.mistyped("a boolean"),
+        }
+    }
+
+    /// One of some texts, each with what it means.
+    pub fn choice<T: Copy>(&self, choices: &[(&str, T)]) -> Option<T> {
+        let text = self.text()?;
+        let chosen = choices.iter().find(|(name, _)| *name == text).map(|(_, choice)| *choice);
+        if chosen.is_none() {
+            let names = |quote: char| -> Vec<String> {
+                choices.iter().map(|(name, _)| format!("{quote}{name}{quote}")).collect()
+            };
+            let fix = format!("write one of {}", any_of(&names('"')));
+            let problem = Problem::new(format!("unknown value `{text}`"), fix);
+            let expected = any_of(&names('`'));
+            self.report(
+                problem.summarized(format!("unknown variant `{text}`, expected {expected}")),
+            );
+        }
+        chosen
+    }
+
+    /// A whole number in this range.
+    pub fn whole_in<T: TryFrom<i64>>(&self, range: RangeInclusive<i64>) -> Option<T> {
+        let range_text = format!("{} to {}", range.start(), range.end());
+        self.whole_of(range, &range_text)
+    }
+
+    /// A whole number in this range, which is explained so to a person.
+    pub fn whole_of<T: TryFrom<i64>>(
+        &self,
+        range: RangeInclusive<i64>,
+        explained: &str,
+    ) -> Option<T> {
+        let DeValue::Integer(found) = self.content.get_ref() else {
+            return self.mistyped("a whole number");
+        };
+        let number = i64::from_str_radix(found.as_str(), found.radix()).ok();
+        let number = number.filter(|number| range.contains(number));
+        let number = number.and_then(|number| T::try_from(number).ok());
+        if number.is_none() {
+            self.out_of_range(found, explained);
+        }
+        number
+    }
+
+    /// A number, whole or not.
+    pub fn number(&self) -> Option<f64> {
+        match self.content.get_ref() {
+            DeValue::Float(number) => number.as_str().parse().ok(),
+            DeValue::Integer(number) if number.radix() == 10 => number.as_str().parse().ok(),
+            DeValue::Integer(number) => {
+                #[expect(clippy::cast_precision_loss, reason = "as serde reads it")]
+                let float = |number| number as f64;
+                i64::from_str_radix(number.as_str(), number.radix()).ok().map(float)
+            }
+            _ => self.mistyped("a number"),
+        }
+    }
+
+    /// The values of a list.
+    pub fn list(&self) -> Option<Vec<Self>> {
+        let DeValue::Array(list) = self.content.get_ref() else {
+            if self.content.get_ref().is_table() {
+                let name = self.path.name();
+                let problem = self.like_example("invalid type: map, expected a list".into());
+                let summary = format!("write [[{name}]], with two brackets");
+                self.report(problem.summarized(summary));
+                return None;
+            }
+            let key = self.context.keys.known(&self.path.table(), self.path.name());
+            let example = key.map_or("[...]", |key| key.example);
+            let summary = format!("give a list, as in {example}");
+            self.report(self.of_type("a list").summarized(summary));
+            return None;
+        };
+        let element = |(index, value): (usize, &'a Spanned<DeValue<'a>>)| Self {
+            context: self.context,
+            path: self.path.index(index),
+            span: value.span(),
+            content: value,
+        };
+        Some(list.iter().enumerate().map(element).collect())
+    }
+
+    /// How many values a list has. Nothing if it is none, which [`Value::list`] reports.
+    pub fn count(&self) -> Option<usize> {
+        self.content.get_ref().as_array().map(|list| list.len())
+    }
+
+    /// A table.
+    pub fn table(&self) -> Option<Table<'a>> {
+        let DeValue::Table(table) = self.content.get_ref() else {
+            return self.mistyped("a table");
+        };
+        let span = Some(self.span.clone());
+        Some(Table::new(self.context, self.path.clone(), span, table, true))
+    }
+
+    /// Reports that a number is out of its range, which is explained to a person.
+    pub fn out_of_range(&self, found: impl Display, range: &str) {
+        self.refuse(format!("{} = {found}", self.path.name()), format!("give {range}"));
+    }
+
+    /// Reports what is wrong with it, and what to do.
+    pub fn refuse(&self, what: impl Into<String>, fix: impl Into<String>) {
+        self.report(Problem::new(what, fix));
+    }
+
+    /// Reports a problem of it.
+    pub fn report(&self, problem: Problem) {
+        self.context.report(problem.at(Some(self.span.clone()), self.path.clone()));
+    }
+
+    /// A problem of which the fix is the key's example, and the summary only says what is wrong.
+    fn like_example(&self, what: String) -> Problem {
+        let key = self.context.keys.known(&self.path.table(), self.path.name());
+        let example = key.map(|key| format!("write it as in: {}", key.written()));
+        let fix = example.unwrap_or_else(|| "write what the command's example has".into());
+        Problem::new(what.clone(), fix).summarized(what)
+    }
+
+    /// Reports that it is of another type than it has to be.
+    fn mistyped<T>(&self, expected: &str) -> Option<T> {
+        self.report(self.of_type(expected));
+        None
+    }
+
+    /// The problem of a value that is of another type than it has to be.
+    fn of_type(&self, expected: &str) -> Problem {
+        let found = match self.content.get_ref() {
+            DeValue::String(text) => Unexpected::Str(text),
+            DeValue::Integer(number) => {
+                match i64::from_str_radix(number.as_str(), number.radix()) {
+                    Ok(number) => Unexpected::Signed(number),
+                    Err(_) => Unexpected::Other("a large integer"),
+                }
+            }
+            DeValue::Float(number) => match number.as_str().parse() {
+                Ok(number) => Unexpected::Float(number),
+                Err(_) => Unexpected::Other("a floating point number"),
+            },
+            DeValue::Boolean(flag) => Unexpected::Bool(*flag),
+            DeValue::Datetime(_) => Unexpected::Other("a date"),
+            DeValue::Array(_) => Unexpected::Seq,
+            DeValue::Table(_) => Unexpected::Map,
+        };
+        self.like_example(format!("invalid type: {found}, expected {expected}"))
+    }
+}
+
+/// `a`, or `a or b`, or `one of a, b, c`, without the first words.
+fn any_of(names: &[String]) -> String {
+    match names {
+        [one, other] => format!("{one} or {other}"),
+        _ => names.join(", "),
+    }
+}

@@ -1,0 +1,111 @@
+//! What every long-running command shares, whatever its protocol.
+//!
+//! - [`config`]: reads a configuration and returns all its problems at once, each with its place
+//!   and its fix.
+//! - [`log`]: the log on standard error, and [`log::LogRateLimiter`].
+//! - [`signals`]: stops on SIGINT or SIGTERM, loads the configuration again on SIGHUP.
+//! - [`reload`]: hands a new configuration to a task that runs.
+//! - [`limits`]: the limit of open files, and how streams share it.
+//! - [`memory`]: keeps the memory of the process from core files and debuggers.
+//! - [`accept`]: the accept loop, fair among several listeners; [`connection_limiter`]: how many
+//!   connections are served at a time.
+//! - [`status`]: the status socket; [`metrics`]: the same status as Prometheus reads it.
+//!
+//! A command gives its status as a type that implements [`status::ServiceStatus`], with its
+//! metrics as a table:
+//!
+//! ```
+//! use serde::{Deserialize, Serialize};
+//! use service::metrics::{Exposition, Metric, gauge};
+//! use service::status::ServiceStatus;
+//!
+//! #[derive(Serialize, Deserialize)]
+//! struct Echo {
+//!     name: String,
+//!     uptime_s: f64,
+//!     connections: u64,
+//! }
+//!
+//! impl ServiceStatus for Echo {
+//!     const METRICS: &'static [Metric<Self>] = &[gauge(
+//!         "echo_connections",
+//!         "Open connections.",
+//!         |echo, samples| samples.add(&[], echo.connections),
+//!     )];
+//!
+//!     fn name(&self) -> &str {
+//!         &self.name
+//!     }
+//!
+//!     fn set_name(&mut self, name: String) {
+//!         self.name = name;
+//!     }
+//!
+//!     fn uptime_s(&self) -> f64 {
+//!         self.uptime_s
+//!     }
+//! }
+//!
+//! let echo = Echo { name: "office".into(), uptime_s: 2.5, connections: 3 };
+//! let mut exposition = Exposition::default();
+//! echo.expose("echo", &mut exposition);
+//! let last = exposition.text().lines().last().map(str::to_owned);
+//! assert_eq!(last.as_deref(), Some("echo_connections{service=\"echo\",name=\"office\"} 3"));
+//! ```
+
+pub mod accept;
+pub mod config;
+pub mod connection_limiter;
+pub mod limits;
+pub mod log;
+pub mod memory;
+pub mod metrics;
+pub mod reload;
+pub mod signals;
+pub mod status;
+
+use std::io;
+
+use tokio::runtime::Runtime;
+
+/// Why a service cannot start, or did not stop in order.
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceError {
+    /// `RUST_LOG` is not a filter of the log.
+    #[error("RUST_LOG={levels}: {reason}; RUST_LOG=debug shows more than usual")]
+    Levels {
+        /// Its value.
+        levels: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The system gives no threads.
+    #[error("cannot start threads: {0}")]
+    Threads(io::Error),
+    /// The system does not deliver signals.
+    #[error("cannot wait for signals: {0}")]
+    Signals(io::Error),
+    /// A second signal came while the service was stopping.
+    #[error("stopped by a second signal; what was under way was broken off")]
+    Interrupted,
+}
+
+/// A runtime with a thread for each processor.
+///
+/// # Errors
+/// When the system gives no threads.
+pub fn runtime() -> Result<Runtime, ServiceError> {
+    Runtime::new().map_err(ServiceError::Threads)
+}
+
+/// Runs a service to its end on a runtime of its own. Does not wait for blocking tasks that are
+/// left, as a name that is still being looked up.
+///
+/// # Errors
+/// When the service fails, or the system gives no threads.
+pub fn run<T, E: From<ServiceError>>(service: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+    let runtime = runtime()?;
+    let result = runtime.block_on(service);
+    runtime.shutdown_background();
+    result
+}

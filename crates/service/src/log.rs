@@ -1,0 +1,91 @@
+//! The log, and how often one event is logged.
+
+use std::io;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tracing_subscriber::EnvFilter;
+
+use crate::ServiceError;
+
+/// The period of a [`LogRateLimiter`].
+const PERIOD: Duration = Duration::from_secs(10);
+
+/// Starts the log on standard error, filtered by `RUST_LOG`; `info` where that is not set.
+///
+/// # Errors
+/// When `RUST_LOG` is not a filter.
+///
+/// # Panics
+/// When the process has a log already.
+pub fn start(coloured: bool) -> Result<(), ServiceError> {
+    let levels = std::env::var("RUST_LOG").unwrap_or_default();
+    let levels = if levels.is_empty() { "info".to_owned() } else { levels };
+    let filter = EnvFilter::try_new(&levels).map_err(|error| {
+        let reason = error.to_string().replace('\n', " ");
+        ServiceError::Levels { levels, reason }
+    })?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(coloured)
+        .with_writer(io::stderr)
+        .init();
+    Ok(())
+}
+
+/// Limits how often an event is logged, so that a flood of it does not flood the log: so many times
+/// in 10 s. Events that are not logged are counted.
+#[derive(Debug, Default)]
+pub struct LogRateLimiter {
+    /// When the period began.
+    since: Option<Instant>,
+    /// How many events of this period were logged.
+    logged: u32,
+    /// How many events came since the last one that was logged.
+    unlogged: u64,
+}
+
+impl LogRateLimiter {
+    /// Takes an event of which one is logged in a period. If this one is to be logged, returns how
+    /// many events came since the one logged last, this one included.
+    pub fn happened(&mut self) -> Option<u64> {
+        self.happened_of(1)
+    }
+
+    /// The same for an event of which `max` are logged in a period.
+    pub fn happened_of(&mut self, max: u32) -> Option<u64> {
+        self.unlogged += 1;
+        if self.since.is_none_or(|since| since.elapsed() >= PERIOD) {
+            (self.since, self.logged) = (Some(Instant::now()), 0);
+        }
+        if self.logged >= max {
+            return None;
+        }
+        self.logged += 1;
+        Some(std::mem::take(&mut self.unlogged))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn all_is_counted_and_little_said() {
+        let mut limiter = LogRateLimiter::default();
+        assert_eq!(limiter.happened(), Some(1));
+        assert_eq!((0..5).filter_map(|_| limiter.happened()).count(), 0);
+        tokio::time::advance(PERIOD).await;
+        assert_eq!(limiter.happened(), Some(6));
+        assert_eq!(limiter.happened(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_does_not_come_in_floods_is_said_each_time() {
+        let mut limiter = LogRateLimiter::default();
+        assert_eq!((0..100).filter_map(|_| limiter.happened_of(16)).sum::<u64>(), 16);
+        tokio::time::advance(PERIOD).await;
+        assert_eq!(limiter.happened_of(16), Some(85));
+        assert_eq!(limiter.happened_of(16), Some(1));
+    }
+}

@@ -1,0 +1,111 @@
+//! The metrics of a service: a table with a row for each, and the text that Prometheus reads.
+
+use std::fmt::{Display, Write};
+
+/// One row of a service's table of metrics: how it is named and explained, and its samples in a
+/// status `S`.
+#[derive(Debug)]
+pub struct Metric<S> {
+    name: &'static str,
+    kind: &'static str,
+    help: &'static str,
+    samples: fn(&S, &mut Samples<'_>),
+}
+
+/// A metric that may fall.
+pub const fn gauge<S>(
+    name: &'static str,
+    help: &'static str,
+    samples: fn(&S, &mut Samples<'_>),
+) -> Metric<S> {
+    Metric { name, kind: "gauge", help, samples }
+}
+
+/// A metric that only grows; by custom its name ends in `_total`.
+pub const fn counter<S>(
+    name: &'static str,
+    help: &'static str,
+    samples: fn(&S, &mut Samples<'_>),
+) -> Metric<S> {
+    Metric { name, kind: "counter", help, samples }
+}
+
+/// Takes the samples of one metric of one service.
+#[derive(Debug)]
+pub struct Samples<'a> {
+    name: &'static str,
+    /// The labels that all samples of the service have.
+    labels: &'a str,
+    text: &'a mut String,
+}
+
+impl Samples<'_> {
+    /// Adds a sample with these labels.
+    pub fn add(&mut self, labels: &[(&str, &dyn Display)], value: impl Display) {
+        let Self { name, labels: own, text } = self;
+        let _ = write!(text, "{name}{{{own}");
+        for (label, value) in labels {
+            let _ = write!(text, ",{label}=\"{}\"", escaped(&value.to_string()));
+        }
+        let _ = writeln!(text, "}} {value}");
+    }
+
+    /// Adds a sample with these labels, if there is a value.
+    pub fn add_known(&mut self, labels: &[(&str, &dyn Display)], value: Option<impl Display>) {
+        if let Some(value) = value {
+            self.add(labels, value);
+        }
+    }
+}
+
+/// The metrics of several services in Prometheus's text format. The samples of a metric stand
+/// together, in the order of the first sample of each.
+#[derive(Debug, Default)]
+pub struct Exposition(Vec<Family>);
+
+#[derive(Debug)]
+struct Family {
+    name: &'static str,
+    kind: &'static str,
+    help: &'static str,
+    samples: String,
+}
+
+impl Exposition {
+    /// Adds the samples of these metrics in the status of a service, with the labels `service`, which
+    /// is its kind, and `name`.
+    pub fn add<S>(&mut self, kind: &str, name: &str, metrics: &[Metric<S>], status: &S) {
+        let labels = format!("service=\"{kind}\",name=\"{}\"", escaped(name));
+        for metric in metrics {
+            let mut text = String::new();
+            let mut samples = Samples { name: metric.name, labels: &labels, text: &mut text };
+            (metric.samples)(status, &mut samples);
+            if !text.is_empty() {
+                self.family(metric).samples.push_str(&text);
+            }
+        }
+    }
+
+    fn family<S>(&mut self, metric: &Metric<S>) -> &mut Family {
+        let Metric { name, kind, help, .. } = *metric;
+        let known = self.0.iter().position(|family| family.name == name);
+        let index = known.unwrap_or_else(|| {
+            self.0.push(Family { name, kind, help, samples: String::new() });
+            self.0.len() - 1
+        });
+        &mut self.0[index]
+    }
+
+    /// The text.
+    pub fn text(&self) -> String {
+        let family = |Family { name, kind, help, samples }: &Family| {
+            format!("# HELP {name} {help}\n# TYPE {name} {kind}\n{samples}")
+        };
+        self.0.iter().map(family).collect()
+    }
+}
+
+/// A label's value.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}

@@ -1,0 +1,104 @@
+//! Stops a service on SIGINT or SIGTERM, and loads its configuration again on SIGHUP.
+
+use std::fmt::Display;
+use std::io::{self, IsTerminal};
+
+use rustix::process::{getpid, kill_process};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing::{info, warn};
+
+use crate::ServiceError;
+
+/// The signals by which a person or the system stops a service.
+#[derive(Debug)]
+pub struct StopSignals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl StopSignals {
+    /// From here on, these signals no longer end the process by themselves.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn listen() -> Result<Self, ServiceError> {
+        let interrupt = listen(SignalKind::interrupt())?;
+        Ok(Self { interrupt, terminate: listen(SignalKind::terminate())? })
+    }
+
+    /// Waits for the next of them.
+    pub async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// From here on, SIGHUP does not end the process by itself.
+///
+/// # Errors
+/// When the system refuses.
+pub fn hangups() -> Result<Signal, ServiceError> {
+    listen(SignalKind::hangup())
+}
+
+fn listen(kind: SignalKind) -> Result<Signal, ServiceError> {
+    signal(kind).map_err(ServiceError::Signals)
+}
+
+/// Runs a service until a signal comes; then calls `stop` and waits for the service to end. A second
+/// signal breaks it off. Returns what the service returns.
+///
+/// # Errors
+/// When it was broken off.
+pub async fn until_stopped<T>(
+    mut signals: StopSignals,
+    service: impl Future<Output = T>,
+    stop: impl FnOnce(),
+) -> Result<T, ServiceError> {
+    tokio::pin!(service);
+    tokio::select! {
+        ended = &mut service => return Ok(ended),
+        () = signals.next() => {}
+    }
+    info!("stopping: what is under way may finish for a few seconds; a second signal ends it");
+    stop();
+    tokio::select! {
+        ended = &mut service => {
+            info!("stopped");
+            Ok(ended)
+        }
+        () = signals.next() => Err(ServiceError::Interrupted),
+    }
+}
+
+/// On each SIGHUP, calls `load` on a thread that may block, and `take` with the configuration that
+/// it returns. If either fails, logs that, and the configuration before stays in force. If SIGHUP
+/// comes because the terminal has closed, sends SIGTERM to this process, so that it stops in order.
+pub fn reload_on_hangup<T: Send + 'static, E: Display + Send + 'static, F>(
+    mut hangup: Signal,
+    load: impl Fn() -> Result<T, E> + Clone + Send + 'static,
+    take: impl Fn(T) -> F + Send + 'static,
+) where
+    F: Future<Output = io::Result<()>> + Send,
+{
+    let had_terminal = io::stderr().is_terminal();
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            if had_terminal && !io::stderr().is_terminal() {
+                let _ = kill_process(getpid(), rustix::process::Signal::TERM);
+                return;
+            }
+            let taken = match tokio::task::spawn_blocking(load.clone()).await {
+                Ok(Ok(config)) => take(config).await.map_err(|error| error.to_string()),
+                Ok(Err(error)) => Err(error.to_string()),
+                Err(panic) => Err(panic.to_string()),
+            };
+            match taken {
+                Ok(()) => info!("the configuration was read again, and is in force"),
+                Err(error) => warn!("the configuration before stays in force: {error}"),
+            }
+        }
+    });
+}

@@ -1,0 +1,218 @@
+//! The status socket: answers whoever connects to it with one JSON document that says what the
+//! process does.
+//!
+//! The document has the key `kind`, which is the command's name, and the keys of the command's own
+//! [`ServiceStatus`]. Sockets are in one [`directory`], named `KIND-NAME.sock`.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::Mode;
+use rustix::process::umask;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixListener;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tracing::warn;
+
+use crate::accept::RoundRobin;
+use crate::metrics::{Exposition, Metric, gauge};
+
+/// How long a client of the socket may take to read the answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What a service says about itself. It is written and read as JSON.
+pub trait ServiceStatus: Serialize + DeserializeOwned + 'static {
+    /// Its metrics, besides how long it has run.
+    const METRICS: &'static [Metric<Self>];
+
+    /// What it is called, unique among those of its kind: by its configuration, or its device.
+    fn name(&self) -> &str;
+
+    /// Calls it by another name.
+    fn set_name(&mut self, name: String);
+
+    /// How long it has run, in seconds.
+    fn uptime_s(&self) -> f64;
+
+    /// Adds its metrics, those that all services have first.
+    fn expose(&self, kind: &str, exposition: &mut Exposition) {
+        let uptime =
+            gauge("sunder_uptime_seconds", "How long it has run.", |status: &Self, samples| {
+                samples.add(&[], status.uptime_s());
+            });
+        exposition.add(kind, self.name(), &[uptime], self);
+        exposition.add(kind, self.name(), Self::METRICS, self);
+    }
+
+    /// Gives it the name of its socket, which is another one where two would have the same.
+    fn take_name_of(&mut self, kind: &str, socket: &Path) {
+        let stem = socket.file_stem().unwrap_or_default().to_string_lossy();
+        if let Some(name) = stem.strip_prefix(&format!("{kind}-")) {
+            self.set_name(name.to_owned());
+        }
+    }
+}
+
+/// The document that a socket answers with.
+#[derive(Serialize)]
+struct Document<'a, S> {
+    kind: &'a str,
+    #[serde(flatten)]
+    status: S,
+}
+
+/// What a service is called that has this configuration: the file's name without its ending.
+pub fn name_of(config: &Path) -> String {
+    config.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// The directory of status sockets: `$RUNTIME_DIRECTORY` (systemd's), or `/run/sunder` for root, or
+/// `sunder` in `$XDG_RUNTIME_DIR`.
+pub fn directory() -> Option<PathBuf> {
+    if let Some(given) = std::env::var_os("RUNTIME_DIRECTORY") {
+        return Some(given.into());
+    }
+    if rustix::process::geteuid().is_root() {
+        return Some("/run/sunder".into());
+    }
+    std::env::var_os("XDG_RUNTIME_DIR").map(|given| Path::new(&given).join("sunder"))
+}
+
+/// A status socket. It is removed when this is dropped.
+#[derive(Debug)]
+pub struct StatusSocket {
+    path: PathBuf,
+    task: JoinHandle<()>,
+}
+
+impl Drop for StatusSocket {
+    fn drop(&mut self) {
+        self.task.abort();
+        // If it cannot be removed, nobody answers at it.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+impl StatusSocket {
+    /// Answers at a socket for a service of this kind, until it is dropped. Must be called in a
+    /// runtime. Where there can be no socket, logs that and returns nothing: the service runs
+    /// without it. `check` fails for a directory in which others can put a socket in the place of
+    /// this one: they would answer for the service.
+    pub fn open<S: ServiceStatus>(
+        kind: &'static str,
+        check: impl FnOnce(&Path) -> io::Result<()>,
+        status: impl Fn() -> S + Send + 'static,
+    ) -> Option<Self> {
+        let (listener, path) = match bind(&format!("{kind}-{}", status().name()), check) {
+            Ok(bound) => bound,
+            Err(error) => {
+                warn!("`sunder status` will not see this: {error}");
+                return None;
+            }
+        };
+        let task = tokio::spawn(async move {
+            let (listeners, mut turn) = ([listener], RoundRobin::default());
+            loop {
+                let (_, mut stream, _) = turn.accept(&listeners).await;
+                let mut text =
+                    serde_json::to_vec(&Document { kind, status: status() }).unwrap_or_default();
+                text.push(b'\n');
+                // A client that does not wait for the answer does not want it.
+                let _ = timeout(ANSWER_TIMEOUT, stream.write_all(&text)).await;
+            }
+        });
+        Some(Self { path, task })
+    }
+}
+
+fn bind(
+    name: &str,
+    check: impl FnOnce(&Path) -> io::Result<()>,
+) -> io::Result<(UnixListener, PathBuf)> {
+    let missing = || io::Error::other("there is no directory for it: set RUNTIME_DIRECTORY");
+    let directory = directory().ok_or_else(missing)?;
+    DirBuilder::new().recursive(true).mode(0o755).create(&directory)?;
+    check(&directory)?;
+    let mut path = directory.join(format!("{name}.sock"));
+    if StdUnixStream::connect(&path).is_ok() {
+        // Another service has this name, as in another network namespace.
+        path = directory.join(format!("{name}-{}.sock", std::process::id()));
+    }
+    // A socket that does not answer is left from before.
+    let _ = fs::remove_file(&path);
+    Ok((listen(&path)?, path))
+}
+
+/// Listens at a socket that only its owner can connect to, from the first moment on.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    let before = umask(Mode::from_raw_mode(0o177));
+    let listener = UnixListener::bind(path);
+    umask(before);
+    listener
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    struct Named {
+        name: String,
+        streams: u64,
+    }
+
+    impl ServiceStatus for Named {
+        const METRICS: &'static [Metric<Self>] = &[];
+
+        fn name(&self) -> &str {
+            &self.name
+        }
+
+        fn set_name(&mut self, name: String) {
+            self.name = name;
+        }
+
+        fn uptime_s(&self) -> f64 {
+            0.0
+        }
+    }
+
+    #[tokio::test]
+    async fn a_socket_is_its_owners_alone() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("x.sock");
+        let _listener = listen(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_document_names_its_kind_first() {
+        let status = Named { name: "office".into(), streams: u64::MAX };
+        let text = serde_json::to_string(&Document { kind: "proxy", status }).unwrap();
+        let expected = r#"{"kind":"proxy","name":"office","streams":18446744073709551615}"#;
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn two_of_one_name_are_told_apart_by_their_sockets() {
+        let name = |socket: &str| {
+            let mut status = Named { name: "office".into(), streams: 0 };
+            status.take_name_of("proxy", Path::new(socket));
+            status.name
+        };
+        assert_eq!(name("/run/sunder/proxy-office.sock"), "office");
+        assert_eq!(name("/run/sunder/proxy-office-42.sock"), "office-42");
+        assert_eq!(name("/run/sunder/serve-x.sock"), "office", "another kind's");
+    }
+}
