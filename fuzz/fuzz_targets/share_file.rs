@@ -3,7 +3,7 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use sharing::file::{Decoder, Encoder, HEADER_LEN, Header, SEGMENT_LEN, agree};
+use sharing::file::{Decoder, Encoder, HEADER_LEN, Header, SEGMENT_LEN, select_split};
 use sharing::{Generator, Sharing, tamper};
 
 #[derive(Arbitrary, Debug)]
@@ -24,7 +24,7 @@ fuzz_target!(|input: Input| {
     for header in &parsed {
         assert_eq!(Header::parse(&header.encode()), Ok(*header));
     }
-    let _ = agree(&parsed);
+    let _ = select_split(&parsed);
     split_change_and_join(&input);
 });
 

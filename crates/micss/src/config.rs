@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
-use sharing::Rng;
+use sharing::RandomSource;
 
 use crate::MAX_CHANNELS;
 use crate::allow::Allowed;
@@ -103,7 +103,7 @@ pub struct ClientConfig {
     /// Whether changes are detected.
     pub integrity: Integrity,
     /// Where random shares come from.
-    pub rng: Rng,
+    pub rng: RandomSource,
     /// The most streams at a time.
     pub max_streams: usize,
     /// The connections that are kept ready.
@@ -142,7 +142,7 @@ pub struct ServerConfig {
     /// The least that is accepted: with `None`, clients may leave the tamper code out.
     pub integrity: Integrity,
     /// Where random shares come from.
-    pub rng: Rng,
+    pub rng: RandomSource,
     /// The fewest channels that a stream may need, and that give everything away.
     pub min_channels: u8,
     /// The most streams at a time.
@@ -253,7 +253,7 @@ struct RawClient {
     #[serde(default)]
     integrity: Integrity,
     #[serde(default)]
-    rng: Rng,
+    rng: RandomSource,
     max_streams: Option<usize>,
     #[serde(default)]
     on_lost_channel: OnLostChannel,
@@ -315,7 +315,7 @@ struct RawServer {
     #[serde(default)]
     integrity: Integrity,
     #[serde(default)]
-    rng: Rng,
+    rng: RandomSource,
     min_channels: Option<u8>,
     max_channels: Option<u8>,
     max_streams: Option<usize>,

@@ -14,7 +14,7 @@
 
 mod header;
 
-pub use header::{Disagreement, HEADER_LEN, Header, HeaderError, Id, Split, agree};
+pub use header::{HEADER_LEN, Header, HeaderError, SelectError, Split, SplitId, select_split};
 
 use header::{MAGIC, parameters};
 
@@ -31,7 +31,7 @@ pub const PROTECTED_LEN: usize = tamper::OVERHEAD + SEGMENT_LEN;
 const CONTEXT_LEN: usize = MAGIC.len() + 4 + 16 + 8;
 
 /// What is under the tamper code of a segment besides its bytes.
-fn context(sharing: Sharing, id: Id, index: u64) -> [u8; CONTEXT_LEN] {
+fn context(sharing: Sharing, id: SplitId, index: u64) -> [u8; CONTEXT_LEN] {
     let mut bytes = [0; CONTEXT_LEN];
     bytes[..8].copy_from_slice(&MAGIC);
     bytes[8..12].copy_from_slice(&parameters(sharing));
@@ -60,7 +60,7 @@ pub enum EncodeError {
 /// Turns the segments of one secret into shares of them, in order.
 pub struct Encoder {
     splitter: Splitter,
-    id: Id,
+    id: SplitId,
     segments: u64,
     length: u64,
     ended: bool,
@@ -73,7 +73,7 @@ impl Encoder {
     /// When there are no random bytes for the identifier.
     pub fn new(sharing: Sharing, generator: &mut Generator) -> Result<Self, RandomError> {
         let splitter = Splitter::new(sharing);
-        Ok(Self { splitter, id: Id(generator.array()?), segments: 0, length: 0, ended: false })
+        Ok(Self { splitter, id: SplitId(generator.array()?), segments: 0, length: 0, ended: false })
     }
 
     /// Turns the next segment into shares, which are in the order of their coordinates and each as
@@ -234,7 +234,7 @@ mod tests {
     fn decode(files: &[&[u8]]) -> Result<(Vec<u8>, Vec<u8>), DecodeError> {
         let headers: Vec<Header> = files.iter().map(|file| Header::parse(file).unwrap()).collect();
         let coordinates: Vec<u8> = headers.iter().map(Header::x).collect();
-        let mut decoder = Decoder::new(agree(&headers).unwrap());
+        let mut decoder = Decoder::new(select_split(&headers).unwrap());
         let (mut secret, mut wrong, mut at) = (Vec::new(), Vec::new(), HEADER_LEN);
         while let Some(len) = decoder.next_len() {
             let shares: Option<Vec<&[u8]>> = files.iter().map(|f| f.get(at..at + len)).collect();
@@ -334,7 +334,7 @@ mod tests {
             length in any::<u64>(),
             bodies in vec(vec(any::<u8>(), 0..200), 1..4),
         ) {
-            let split = Split::new(Sharing::shamir(2, 3).unwrap(), Id([1; 16]), length);
+            let split = Split::new(Sharing::shamir(2, 3).unwrap(), SplitId([1; 16]), length);
             let mut decoder = Decoder::new(split);
             let coordinates: Vec<u8> = (1..).take(bodies.len()).collect();
             let shares: Vec<&[u8]> = bodies.iter().map(Vec::as_slice).collect();

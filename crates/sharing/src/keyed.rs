@@ -44,7 +44,7 @@ use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 pub use crate::tamper::Tampered;
-pub use kernel::Kernel;
+pub use kernel::HashKernel;
 
 /// The length of the secret point, in bytes.
 pub const POINT_LEN: usize = 8;
@@ -59,17 +59,17 @@ const BLOCK: usize = 8;
 const GROUP: usize = 256;
 
 /// The keyed hash at one point. Wiped on drop. May be shared between threads.
-pub struct Hash {
+pub struct KeyedHash {
     /// The powers of the point, from the highest to the point itself.
     powers: Box<Zeroizing<[u64; GROUP + 1]>>,
-    kernel: Kernel,
+    kernel: HashKernel,
 }
 
-impl Hash {
+impl KeyedHash {
     /// The hash at a point of uniformly random bytes. Computes its powers, which takes longer than
     /// hashing a packet does.
     pub fn new(point: [u8; POINT_LEN]) -> Self {
-        let kernel = Kernel::best();
+        let kernel = HashKernel::best();
         let point = u64::from_le_bytes(point);
         let mut powers = Box::new(Zeroizing::new([0; GROUP + 1]));
         let mut power = point;
@@ -85,8 +85,8 @@ impl Hash {
     /// # Panics
     /// When the processor lacks it.
     #[must_use]
-    pub fn with_kernel(mut self, kernel: Kernel) -> Self {
-        assert!(Kernel::available().contains(&kernel), "this processor lacks {kernel}");
+    pub fn with_kernel(mut self, kernel: HashKernel) -> Self {
+        assert!(HashKernel::available().contains(&kernel), "this processor lacks {kernel}");
         self.kernel = kernel;
         self
     }
@@ -120,9 +120,9 @@ impl Hash {
     }
 }
 
-impl fmt::Debug for Hash {
+impl fmt::Debug for KeyedHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hash").finish_non_exhaustive()
+        f.debug_struct("KeyedHash").finish_non_exhaustive()
     }
 }
 
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn every_kernel_multiplies_as_defined() {
-        for kernel in Kernel::available() {
+        for kernel in HashKernel::available() {
             for a in numbers() {
                 for b in numbers() {
                     let product = reduce(kernel.multiply(a, b));
@@ -188,7 +188,7 @@ mod tests {
     fn every_kernel_sums_alike() {
         let bytes: Vec<u8> = numbers().into_iter().flat_map(u64::to_le_bytes).collect();
         let powers = numbers();
-        for kernel in Kernel::available() {
+        for kernel in HashKernel::available() {
             for len in 0..bytes.len() {
                 let powers = &powers[..len.div_ceil(BLOCK)];
                 let block =
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn powers_are_in_order() {
         let point = 0x0123_4567_89AB_CDEF_u64;
-        let hash = Hash::new(point.to_le_bytes());
+        let hash = KeyedHash::new(point.to_le_bytes());
         assert_eq!(hash.powers[GROUP], point);
         for pair in hash.powers.windows(2) {
             assert_eq!(pair[0], by_definition(pair[1], point));

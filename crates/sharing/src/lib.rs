@@ -24,7 +24,7 @@ mod split;
 pub mod tamper;
 mod wipe;
 
-pub use random::{Generator, RandomError, Rng};
+pub use random::{Generator, RandomError, RandomSource};
 pub use split::{CoordinatesError, JoinError, Joiner, SplitError, Splitter, Subset};
 pub use wipe::wipe_stack;
 

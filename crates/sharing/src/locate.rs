@@ -89,7 +89,7 @@ pub fn correct(
     secret: &mut [u8],
 ) -> Result<Vec<u8>, LocateError> {
     let mut locator = Locator::new(sharing);
-    locator.take(coordinates, shares, secret.len())?;
+    locator.begin(coordinates, shares, secret.len())?;
     match locator.correct(shares, secret) {
         Ok(()) => Ok(locator.wrong()),
         Err(error) => {
@@ -169,14 +169,14 @@ impl Locator {
         secret: &mut [u8],
         mut accept: impl FnMut(&[u8]) -> bool,
     ) -> Result<Vec<u8>, LocateError> {
-        self.take(coordinates, shares, secret.len())?;
+        self.begin(coordinates, shares, secret.len())?;
         if !self.search(shares, secret, &mut accept)? {
             secret.fill(0);
             return Err(LocateError::NoneAccepted);
         }
         let wrong = self.wrong();
         if wrong.len() >= self.threshold() {
-            self.refuse_rival(&wrong, shares, secret, accept)?;
+            self.check_for_rival(&wrong, shares, secret, accept)?;
         }
         for (&x, &count) in self.coordinates.iter().zip(&self.counts) {
             self.faults[usize::from(x)] += count;
@@ -185,7 +185,7 @@ impl Locator {
     }
 
     /// Checks the arguments and begins a call.
-    fn take(
+    fn begin(
         &mut self,
         coordinates: &[u8],
         shares: &[&[u8]],
@@ -269,7 +269,7 @@ impl Locator {
 
     /// Refuses if the shares at the coordinates `wrong`, all of which disagree with `secret`, have
     /// an accepted secret of their own.
-    fn refuse_rival(
+    fn check_for_rival(
         &self,
         wrong: &[u8],
         shares: &[&[u8]],
@@ -281,7 +281,7 @@ impl Locator {
         let rivals: Vec<&[u8]> = rivals.into_iter().map(|(_, &share)| share).collect();
         let mut other = Zeroizing::new(vec![0; secret.len()]);
         let mut locator = Self::new(self.sharing);
-        locator.take(wrong, &rivals, secret.len())?;
+        locator.begin(wrong, &rivals, secret.len())?;
         let accept_other =
             |candidate: &[u8]| !bool::from(candidate.ct_eq(secret)) && accept(candidate);
         if !locator.search(&rivals, &mut other, accept_other)? {
@@ -313,7 +313,7 @@ impl Locator {
         secret: &mut [u8],
     ) -> Result<(), LocateError> {
         let (bound, len, k) = (self.bound(), secret.len(), self.threshold());
-        self.believe(trusted);
+        self.set_basis(trusted);
         let Some(basis) = &mut self.basis else { return Ok(()) };
         if basis.interpolate(shares, start, secret) {
             return Ok(());
@@ -344,7 +344,7 @@ impl Locator {
     }
 
     /// Makes `members` the basis, unless they are it already.
-    fn believe(&mut self, mut members: Vec<usize>) {
+    fn set_basis(&mut self, mut members: Vec<usize>) {
         members.sort_unstable();
         if self.basis.as_ref().is_none_or(|basis| basis.members() != members) {
             self.basis = Some(Basis::new(self.sharing, &self.coordinates, members));
@@ -357,7 +357,7 @@ impl Locator {
 
     /// Counts the errors of the shares that are not on the polynomial through `members`.
     fn count_disagreeing(&mut self, members: Vec<usize>, shares: &[&[u8]]) {
-        self.believe(members);
+        self.set_basis(members);
         let Some(basis) = &mut self.basis else { return };
         let len = shares[0].len();
         let mut secret = Zeroizing::new([0; CHUNK]);

@@ -4,7 +4,7 @@
 //! keystream of AES-128 in counter mode under a key and a starting counter from the operating
 //! system; or it is the *operating system's* source itself, asked for every byte.
 //!
-//! A key is replaced after [`KEY_BUDGET`] bytes, whenever the system's clock has ticked (1 to 10 ms), and in the
+//! A key is replaced after [`MAX_BYTES_PER_KEY`] bytes, whenever the system's clock has ticked (1 to 10 ms), and in the
 //! child after the C library's `fork`. Bytes that come twice are what must not be: two secrets under the same
 //! random shares give away how they differ. A virtual machine that is copied or restored while it runs has the
 //! same key in each copy, so each may repeat what another makes, but only until the next tick after it goes on;
@@ -28,7 +28,7 @@ use keystream::{Keystream, SEED_LEN};
 
 /// How many bytes a seeded generator makes under one key, in blocks of 16: 16 MiB. A distinguisher's
 /// advantage over 2^20 blocks of a 128-bit permutation is below 2^-88.
-pub const KEY_BUDGET: u64 = 1 << 24;
+pub const MAX_BYTES_PER_KEY: u64 = 1 << 24;
 
 /// The operating system gave no random bytes. Nothing can be shared without them.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
@@ -38,7 +38,7 @@ pub struct RandomError(#[from] getrandom::Error);
 /// Which source of random bytes a configuration asks for, as its `rng`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Rng {
+pub enum RandomSource {
     /// [`Generator::seeded`].
     #[default]
     Seeded,
@@ -46,7 +46,7 @@ pub enum Rng {
     Os,
 }
 
-impl Rng {
+impl RandomSource {
     /// A generator of this kind.
     ///
     /// # Errors
@@ -113,27 +113,32 @@ struct Seeded {
     keystream: Keystream,
     /// How many bytes may still be made with the key.
     remaining: u64,
-    /// The value of [`FORKS`] when the key was drawn.
+    /// The value of [`FORK_COUNT`] when the key was drawn.
     forks: u64,
     /// The time when the key was drawn.
-    tick: Tick,
+    drawn_at: CoarseTime,
 }
 
 impl Seeded {
     /// One that draws its key before it makes the first byte.
     fn unkeyed() -> Self {
         count_forks();
-        Self { keystream: Keystream::unkeyed(), remaining: 0, forks: 0, tick: Tick::now() }
+        Self {
+            keystream: Keystream::unkeyed(),
+            remaining: 0,
+            forks: 0,
+            drawn_at: CoarseTime::now(),
+        }
     }
 
     /// Draws another key, in place: one that is moved would leave a copy behind.
     fn rekey(&mut self) -> Result<(), RandomError> {
         // Read first: a fork or a tick between the two then replaces a key too many, never one too few.
-        (self.forks, self.tick) = (FORKS.load(Ordering::Relaxed), Tick::now());
+        (self.forks, self.drawn_at) = (FORK_COUNT.load(Ordering::Relaxed), CoarseTime::now());
         let mut seed = Zeroizing::new([0u8; SEED_LEN]);
         getrandom::fill(&mut *seed)?;
         self.keystream.rekey(&seed);
-        self.remaining = KEY_BUDGET;
+        self.remaining = MAX_BYTES_PER_KEY;
         Ok(())
     }
 
@@ -142,8 +147,8 @@ impl Seeded {
             // Whole blocks are used up, be they given out or not.
             let len = chunk.len().next_multiple_of(16) as u64;
             if self.remaining < len
-                || self.forks != FORKS.load(Ordering::Relaxed)
-                || self.tick != Tick::now()
+                || self.forks != FORK_COUNT.load(Ordering::Relaxed)
+                || self.drawn_at != CoarseTime::now()
             {
                 // Should it fail, nothing is made with the old one.
                 self.remaining = 0;
@@ -158,9 +163,9 @@ impl Seeded {
 
 /// A time of the system's clock, as coarse as it is cheap: it changes every 1 to 10 ms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Tick(i64, i64);
+struct CoarseTime(i64, i64);
 
-impl Tick {
+impl CoarseTime {
     /// In 6 ns, where the exact time takes 25.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     #[allow(unsafe_code)]
@@ -190,14 +195,14 @@ impl std::fmt::Debug for Seeded {
 }
 
 /// How often this process and its ancestors forked since [`count_forks`] was first called.
-static FORKS: AtomicU64 = AtomicU64::new(0);
+static FORK_COUNT: AtomicU64 = AtomicU64::new(0);
 
 /// Has every child of a `fork` count it, so that no generator goes on with its parent's key.
 #[cfg(unix)]
 #[allow(unsafe_code)]
 fn count_forks() {
     extern "C" fn count() {
-        FORKS.fetch_add(1, Ordering::Relaxed);
+        FORK_COUNT.fetch_add(1, Ordering::Relaxed);
     }
     static REGISTERED: Once = Once::new();
     REGISTERED.call_once(|| {
@@ -218,9 +223,9 @@ mod tests {
     /// A generator that keeps its key for the time of a test: `None` if the clock ticked meanwhile.
     fn within_a_tick<T>(seeded: &mut Seeded, test: impl FnOnce(&mut Seeded) -> T) -> Option<T> {
         seeded.rekey().unwrap();
-        let before = seeded.tick;
+        let before = seeded.drawn_at;
         let result = test(seeded);
-        (before == Tick::now()).then_some(result)
+        (before == CoarseTime::now()).then_some(result)
     }
 
     #[test]
@@ -229,7 +234,7 @@ mod tests {
         let mut seeded = Seeded::unkeyed();
         let mut remaining = |lengths: &[usize]| loop {
             let remaining = within_a_tick(&mut seeded, |seeded| {
-                assert_eq!(seeded.remaining, KEY_BUDGET);
+                assert_eq!(seeded.remaining, MAX_BYTES_PER_KEY);
                 seeded.remaining = left;
                 for len in lengths {
                     seeded.fill(&mut bytes[..*len]).unwrap();
@@ -241,7 +246,7 @@ mod tests {
             }
         };
         assert_eq!(remaining(&[4096]), 0, "all that is left is the key's");
-        assert_eq!(remaining(&[4096, 100]), KEY_BUDGET - 112, "the next byte is another's");
+        assert_eq!(remaining(&[4096, 100]), MAX_BYTES_PER_KEY - 112, "the next byte is another's");
         assert_eq!(remaining(&[100, 1, 1]), left - 112 - 32, "a byte takes a block");
     }
 
@@ -253,8 +258,8 @@ mod tests {
             let mut seeded = Seeded::unkeyed();
             seeded.rekey().unwrap();
             seeded.keystream.rekey(&seed);
-            let drawn = seeded.tick;
-            while Tick::now() == drawn {
+            let drawn = seeded.drawn_at;
+            while CoarseTime::now() == drawn {
                 std::thread::yield_now();
             }
             let mut bytes = [0; 32];

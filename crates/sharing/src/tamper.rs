@@ -39,7 +39,7 @@ use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 use crate::{Generator, RandomError};
-use hash::Hash;
+use hash::BlockHash;
 
 /// How many bytes the code adds to a message: the random point and the tag.
 pub const OVERHEAD: usize = 2 * BLOCK;
@@ -52,7 +52,7 @@ const ONE: [u8; BLOCK] = [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xC2];
 
 /// From how many bytes on a message pays for the powers of the point that [`wide`] needs.
 #[cfg(target_arch = "x86_64")]
-const WIDE_FROM: usize = 512;
+const MIN_WIDE_LEN: usize = 512;
 
 /// A message, or its point or tag, was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -101,7 +101,7 @@ pub fn verify(code: &[u8; OVERHEAD], parts: &[&[u8]]) -> Result<(), Tampered> {
 fn tag(point: &[u8; BLOCK], parts: &[&[u8]]) -> [u8; BLOCK] {
     let len: usize = parts.iter().map(|part| part.len()).sum();
     #[cfg(target_arch = "x86_64")]
-    if len >= WIDE_FROM
+    if len >= MIN_WIDE_LEN
         && let Some(hash) = wide::Wide::new(point)
     {
         return tag_by(hash, parts, len);
@@ -110,7 +110,7 @@ fn tag(point: &[u8; BLOCK], parts: &[&[u8]]) -> [u8; BLOCK] {
 }
 
 /// Computes the tag of `len` bytes with a hash at the point.
-fn tag_by(mut hash: impl Hash, parts: &[&[u8]], len: usize) -> [u8; BLOCK] {
+fn tag_by(mut hash: impl BlockHash, parts: &[&[u8]], len: usize) -> [u8; BLOCK] {
     // The highest power comes first, and the coefficient of x^(d+1) is zero.
     hash.update(&[ONE, [0; BLOCK]]);
     let mut blocks = Blocks { hash, block: Zeroizing::new([0; BLOCK]), filled: 0 };
@@ -133,7 +133,7 @@ struct Blocks<H> {
     filled: usize,
 }
 
-impl<H: Hash> Blocks<H> {
+impl<H: BlockHash> Blocks<H> {
     /// Whole blocks go to the hash straight from the piece.
     fn add(&mut self, piece: &[u8]) {
         let missing = (BLOCK - self.filled) % BLOCK;
@@ -187,7 +187,7 @@ mod tests {
 
     fn polyval(point: &[u8; BLOCK], blocks: &[[u8; BLOCK]]) -> [u8; BLOCK] {
         let mut hash = Polyval::new(point.into());
-        Hash::update(&mut hash, blocks);
+        BlockHash::update(&mut hash, blocks);
         hash.finish()
     }
 

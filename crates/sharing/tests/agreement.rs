@@ -8,20 +8,20 @@ use sharing::{
 
 mod textbook;
 use textbook::{
-    Dice, coordinates, evaluate, name, sharings, split, split_by, split_given, subsets,
+    TestRng, coordinates, evaluate, name, sharings, split, split_by, split_given, subsets,
 };
 
 /// Given the first `k - 1` values of a random polynomial, our split yields all the others.
 #[test]
 fn the_systematic_split_is_the_textbooks() {
-    let mut dice = Dice::new(1);
+    let mut rng = TestRng::new(1);
     let large = [(2, 255), (3, 200), (128, 255), (254, 255), (255, 255)];
     let large = large.map(|(k, m)| Sharing::shamir(k, m).unwrap());
     let small = sharings(8).into_iter().filter(|sharing| sharing.scheme() == Scheme::Shamir);
     for sharing in small.chain(large) {
         let (k, m) = (usize::from(sharing.threshold()), sharing.shares());
         // One polynomial a byte; the secrets are the constant coefficients.
-        let polynomials: Vec<Vec<u8>> = (0..67).map(|_| dice.bytes(k)).collect();
+        let polynomials: Vec<Vec<u8>> = (0..67).map(|_| rng.bytes(k)).collect();
         let secret: Vec<u8> = polynomials.iter().map(|polynomial| polynomial[0]).collect();
         let share = |x| polynomials.iter().map(|polynomial| evaluate(polynomial, x)).collect();
         let expected: Vec<Vec<u8>> = (1..=m).map(share).collect();
@@ -37,12 +37,12 @@ fn the_systematic_split_is_the_textbooks() {
 /// The same at coordinates of the caller's choice, and any `k` of the shares join.
 #[test]
 fn the_split_at_any_coordinates_is_the_textbooks() {
-    let mut dice = Dice::new(5);
+    let mut rng = TestRng::new(5);
     for round in 0..300 {
-        let m = 1 + dice.below(if round < 280 { 16 } else { 255 });
-        let k = 1 + dice.below(m);
-        let at = coordinates(&dice.choose(m, 255));
-        let polynomials: Vec<Vec<u8>> = (0..67).map(|_| dice.bytes(k)).collect();
+        let m = 1 + rng.below(if round < 280 { 16 } else { 255 });
+        let k = 1 + rng.below(m);
+        let at = coordinates(&rng.choose(m, 255));
+        let polynomials: Vec<Vec<u8>> = (0..67).map(|_| rng.bytes(k)).collect();
         let secret: Vec<u8> = polynomials.iter().map(|polynomial| polynomial[0]).collect();
         let share = |&x| polynomials.iter().map(|polynomial| evaluate(polynomial, x)).collect();
         let expected: Vec<Vec<u8>> = at.iter().map(share).collect();
@@ -50,7 +50,7 @@ fn the_split_at_any_coordinates_is_the_textbooks() {
         let splitter = Splitter::at(k8, &at).unwrap();
         assert_eq!(split_by(&splitter, &secret, &expected[..k - 1]), expected, "{k} of {at:?}");
 
-        let subset = dice.choose(k, m);
+        let subset = rng.choose(k, m);
         let (places, views): (Vec<u8>, Vec<&[u8]>) =
             subset.iter().map(|&i| (at[i], expected[i].as_slice())).unzip();
         assert_eq!(join(Sharing::shamir(k8, 255).unwrap(), &places, &views), secret);
@@ -99,14 +99,14 @@ fn another_librarys_vector() {
 /// All subsets of all sharings with `m <= 8`, all lengths to 200 between them.
 #[test]
 fn every_subset_joins() {
-    let mut dice = Dice::new(2);
+    let mut rng = TestRng::new(2);
     for (i, sharing) in sharings(8).into_iter().cycle().take(603).enumerate() {
-        let secret = dice.bytes(i % 201);
+        let secret = rng.bytes(i % 201);
         let shares = split(sharing, &secret);
         let mut joiner = Joiner::new(sharing);
         for mut subset in subsets(shares.len(), usize::from(sharing.threshold())) {
             // In any order.
-            let turn = dice.below(subset.len());
+            let turn = rng.below(subset.len());
             subset.rotate_left(turn);
             let views: Vec<&[u8]> = subset.iter().map(|&i| shares[i].as_slice()).collect();
             let mut joined = vec![0; secret.len()];
@@ -118,19 +118,19 @@ fn every_subset_joins() {
 
 #[test]
 fn large_sharings_join() {
-    let mut dice = Dice::new(3);
+    let mut rng = TestRng::new(3);
     for (k, m) in [(1, 255), (2, 255), (17, 40), (128, 255), (255, 255)] {
         let sharing = Sharing::shamir(k, m).unwrap();
-        let secret = dice.bytes(1000);
+        let secret = rng.bytes(1000);
         let shares = split(sharing, &secret);
         for _ in 0..10 {
-            let subset = dice.choose(usize::from(k), usize::from(m));
+            let subset = rng.choose(usize::from(k), usize::from(m));
             let views: Vec<&[u8]> = subset.iter().map(|&i| shares[i].as_slice()).collect();
             assert_eq!(join(sharing, &coordinates(&subset), &views), secret, "{}", name(sharing));
         }
     }
     let xor = Sharing::xor(255).unwrap();
-    let secret = dice.bytes(1000);
+    let secret = rng.bytes(1000);
     let shares = split(xor, &secret);
     let views: Vec<&[u8]> = shares.iter().map(Vec::as_slice).collect();
     assert_eq!(join(xor, &coordinates(&(0..255).collect::<Vec<_>>()), &views), secret);
@@ -139,10 +139,10 @@ fn large_sharings_join() {
 /// Every kernel makes the same shares of a buffer that is larger than any cache of the first level.
 #[test]
 fn every_kernel_splits_and_joins_alike() {
-    let mut dice = Dice::new(4);
+    let mut rng = TestRng::new(4);
     let sharing = Sharing::shamir(3, 9).unwrap();
-    let secret = dice.bytes(300_001);
-    let random = [dice.bytes(secret.len()), dice.bytes(secret.len())];
+    let secret = rng.bytes(300_001);
+    let random = [rng.bytes(secret.len()), rng.bytes(secret.len())];
     let expected = split_given(sharing, &secret, &random);
     for kernel in Kernel::available() {
         let mut shares = random.to_vec();

@@ -72,7 +72,7 @@ proptest! {
         last in any::<u64>(),
         tag in any::<[u8; keyed::TAG_LEN]>(),
     ) {
-        let right = keyed::Hash::new(point).verify(&message, last, tag);
+        let right = keyed::KeyedHash::new(point).verify(&message, last, tag);
         prop_assert_eq!(right, Err(tamper::Tampered));
     }
 }

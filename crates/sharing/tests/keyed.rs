@@ -1,10 +1,10 @@
 //! The keyed hash is what its documentation says, and its promise is as tight as it says: for each
 //! change there are points at which it fits, and whoever sees tags finds the point.
 
-use sharing::keyed::{Hash, Kernel, Tampered};
+use sharing::keyed::{HashKernel, KeyedHash, Tampered};
 
 mod textbook;
-use textbook::Dice;
+use textbook::TestRng;
 
 /// The product modulo x^64 + x^4 + x^3 + x + 1 as in a textbook: multiply, then divide.
 fn multiply(a: u64, b: u64) -> u64 {
@@ -44,8 +44,8 @@ fn documented_tag(point: u64, message: &[u8], last: u64) -> [u8; 8] {
     coefficients.fold(0, |value, m| multiply(value ^ m, point)).to_le_bytes()
 }
 
-fn hash(point: u64) -> Hash {
-    Hash::new(point.to_le_bytes())
+fn hash(point: u64) -> KeyedHash {
+    KeyedHash::new(point.to_le_bytes())
 }
 
 /// Computed by another program, which adds up all powers one by one.
@@ -58,8 +58,9 @@ fn known_answers() {
         (b"any random bytes", 0x348D_5C86_C178_5221),
         (&counting, 0x8E87_AC48_A5AD_F06E),
     ];
-    for kernel in Kernel::available() {
-        let hash = Hash::new([0x01, 0x23, 0x45, 0x67, 0x89, 0xAB, 0xCD, 0xEF]).with_kernel(kernel);
+    for kernel in HashKernel::available() {
+        let hash =
+            KeyedHash::new([0x01, 0x23, 0x45, 0x67, 0x89, 0xAB, 0xCD, 0xEF]).with_kernel(kernel);
         for (message, tag) in cases {
             let last = 0x0500_0000_0203_0000 | message.len() as u64;
             assert_eq!(hash.tag(message, last), u64::to_be_bytes(tag), "{kernel}");
@@ -70,14 +71,14 @@ fn known_answers() {
 /// All lengths around those at which something changes, at every alignment.
 #[test]
 fn every_kernel_gives_the_documented_tag() {
-    let mut dice = Dice::new(1);
-    let message = dice.bytes(70_000);
-    for kernel in Kernel::available() {
-        let point = block(&dice.bytes(8));
+    let mut rng = TestRng::new(1);
+    let message = rng.bytes(70_000);
+    for kernel in HashKernel::available() {
+        let point = block(&rng.bytes(8));
         let hash = hash(point).with_kernel(kernel);
         let edges = [1400, 2048, 4096, 65_535].into_iter().flat_map(|len| len - 9..len + 10);
         for len in (0..400).chain(edges) {
-            let (message, last) = (&message[len % 67..][..len], block(&dice.bytes(8)));
+            let (message, last) = (&message[len % 67..][..len], block(&rng.bytes(8)));
             let tag = documented_tag(point, message, last);
             assert_eq!(hash.tag(message, last), tag, "{kernel}, {len} bytes");
             assert_eq!(hash.verify(message, last, tag), Ok(()), "{kernel}, {len} bytes");
@@ -87,9 +88,9 @@ fn every_kernel_gives_the_documented_tag() {
 
 #[test]
 fn every_bit_counts() {
-    let mut dice = Dice::new(2);
-    let hash = hash(block(&dice.bytes(8)));
-    let (mut message, last) = (dice.bytes(203), block(&dice.bytes(8)));
+    let mut rng = TestRng::new(2);
+    let hash = hash(block(&rng.bytes(8)));
+    let (mut message, last) = (rng.bytes(203), block(&rng.bytes(8)));
     let tag = hash.tag(&message, last);
     for bit in 0..8 * message.len() {
         message[bit / 8] ^= 1 << (bit % 8);
@@ -116,12 +117,12 @@ fn zeros_at_the_end_of_a_block_do_not_count() {
 /// points, and at no other that is tried.
 #[test]
 fn a_change_fits_at_as_many_points_as_the_theorem_says() {
-    let mut dice = Dice::new(3);
+    let mut rng = TestRng::new(3);
     for d in [1, 2, 5, 20] {
-        let (message, last) = (dice.bytes(8 * d), block(&dice.bytes(8)));
+        let (message, last) = (rng.bytes(8 * d), block(&rng.bytes(8)));
         // The change is the polynomial with these roots. The last block is not the attacker's to
         // change, so the coefficient of r must vanish: the inverses of the roots add up to zero.
-        let mut roots: Vec<u64> = (0..d).map(|_| block(&dice.bytes(8))).collect();
+        let mut roots: Vec<u64> = (0..d).map(|_| block(&rng.bytes(8))).collect();
         roots.push(invert(roots.iter().fold(0, |sum, &root| sum ^ invert(root))));
         let change = polynomial(&roots);
         assert_eq!((change.len(), change[1]), (d + 2, 0));
@@ -137,7 +138,7 @@ fn a_change_fits_at_as_many_points_as_the_theorem_says() {
             roots.iter().all(|&root| fits(root)),
             "{d} blocks: every root is a point that fits"
         );
-        assert!((0..1000).all(|_| !fits(block(&dice.bytes(8)))), "{d} blocks: and no other");
+        assert!((0..1000).all(|_| !fits(block(&rng.bytes(8)))), "{d} blocks: and no other");
     }
 }
 
@@ -157,11 +158,11 @@ fn polynomial(roots: &[u64]) -> Vec<u64> {
 /// one block, so that the polynomial is a square: `tag + tag' = (m + m') r^2`.
 #[test]
 fn whoever_sees_tags_finds_the_point() {
-    let mut dice = Dice::new(4);
-    let point = block(&dice.bytes(8));
+    let mut rng = TestRng::new(4);
+    let point = block(&rng.bytes(8));
     let (hash, last) = (hash(point), 0x0301_0010);
-    let one = dice.bytes(16);
-    let other = [&one[..8], &dice.bytes(8)].concat();
+    let one = rng.bytes(16);
+    let other = [&one[..8], &rng.bytes(8)].concat();
     let tags = [&one, &other].map(|message| u64::from_le_bytes(hash.tag(message, last)));
 
     let square = multiply(tags[0] ^ tags[1], invert(block(&one[8..]) ^ block(&other[8..])));

@@ -8,31 +8,31 @@ use sharing::locate::{LocateError, correct, correct_with};
 use sharing::{JoinError, Sharing};
 
 mod textbook;
-use textbook::{Dice, coordinates, name, sharings, split, subsets};
+use textbook::{TestRng, coordinates, name, sharings, split, subsets};
 
 fn views(shares: &[Vec<u8>]) -> Vec<&[u8]> {
     shares.iter().map(Vec::as_slice).collect()
 }
 
 /// Makes a whole share wrong, with no byte left right.
-fn spoil(share: &mut [u8], dice: &mut Dice) {
+fn spoil(share: &mut [u8], rng: &mut TestRng) {
     for byte in share {
-        *byte ^= 1 + dice.byte() % 255;
+        *byte ^= 1 + rng.byte() % 255;
     }
 }
 
 /// Every sharing with `m <= 7`, every set of up to `e` wholly wrong shares, named exactly.
 #[test]
 fn wholly_wrong_shares_are_named() {
-    let mut dice = Dice::new(1);
+    let mut rng = TestRng::new(1);
     for sharing in sharings(7) {
-        let secret = dice.bytes(70);
+        let secret = rng.bytes(70);
         let right = split(sharing, &secret);
         let (s, k) = (right.len(), usize::from(sharing.threshold()));
         for wrong in (0..=(s - k) / 2).flat_map(|w| subsets(s, w)) {
             let mut shares = right.clone();
             for &i in &wrong {
-                spoil(&mut shares[i], &mut dice);
+                spoil(&mut shares[i], &mut rng);
             }
             let all = coordinates(&(0..s).collect::<Vec<_>>());
             let mut joined = vec![0; secret.len()];
@@ -45,15 +45,15 @@ fn wholly_wrong_shares_are_named() {
 /// With a judge, up to `s - k`: every sharing with `m <= 7` and every set of wrong shares.
 #[test]
 fn with_a_judge_k_right_shares_are_enough() {
-    let mut dice = Dice::new(2);
+    let mut rng = TestRng::new(2);
     for sharing in sharings(7) {
-        let secret = dice.bytes(40);
+        let secret = rng.bytes(40);
         let right = split(sharing, &secret);
         let (s, k) = (right.len(), usize::from(sharing.threshold()));
         for wrong in (0..=s - k).flat_map(|w| subsets(s, w)) {
             let mut shares = right.clone();
             for &i in &wrong {
-                spoil(&mut shares[i], &mut dice);
+                spoil(&mut shares[i], &mut rng);
             }
             let all = coordinates(&(0..s).collect::<Vec<_>>());
             let mut joined = vec![0; secret.len()];
@@ -67,13 +67,13 @@ fn with_a_judge_k_right_shares_are_enough() {
 /// Too many for anyone: an error, and nothing left in the buffer.
 #[test]
 fn fewer_than_k_right_shares_are_an_error() {
-    let mut dice = Dice::new(3);
+    let mut rng = TestRng::new(3);
     for sharing in sharings(6) {
-        let secret = dice.bytes(40);
+        let secret = rng.bytes(40);
         let mut shares = split(sharing, &secret);
         let (s, k) = (shares.len(), usize::from(sharing.threshold()));
-        for i in dice.choose(s - k + 1, s) {
-            spoil(&mut shares[i], &mut dice);
+        for i in rng.choose(s - k + 1, s) {
+            spoil(&mut shares[i], &mut rng);
         }
         let all = coordinates(&(0..s).collect::<Vec<_>>());
         let mut joined = vec![7; secret.len()];
@@ -99,17 +99,17 @@ fn one_share_more_than_k_detects() {
 /// Many shares, the largest decoder, and lengths across chunks.
 #[test]
 fn large_sharings() {
-    let mut dice = Dice::new(4);
+    let mut rng = TestRng::new(4);
     for (k, m, len) in
         [(1, 255, 300), (2, 255, 300), (128, 255, 40), (200, 255, 40), (253, 255, 90)]
     {
         let sharing = Sharing::shamir(k, m).unwrap();
-        let secret = dice.bytes(len);
+        let secret = rng.bytes(len);
         let mut shares = split(sharing, &secret);
         let (s, k) = (usize::from(m), usize::from(k));
-        let mut wrong = dice.choose((s - k) / 2, s);
+        let mut wrong = rng.choose((s - k) / 2, s);
         for &i in &wrong {
-            spoil(&mut shares[i], &mut dice);
+            spoil(&mut shares[i], &mut rng);
         }
         wrong.sort_unstable();
         let all = coordinates(&(0..s).collect::<Vec<_>>());
@@ -199,13 +199,13 @@ proptest! {
 
     #[test]
     fn scattered_errors(scene in scenes()) {
-        let mut dice = Dice::new(scene.seed);
+        let mut rng = TestRng::new(scene.seed);
         let sharing = Sharing::shamir(scene.k, scene.m).unwrap();
-        let secret = dice.bytes(scene.len);
+        let secret = rng.bytes(scene.len);
         let all = split(sharing, &secret);
-        let present = dice.choose(scene.s, all.len());
+        let present = rng.choose(scene.s, all.len());
         let mut shares: Vec<Vec<u8>> = present.iter().map(|&i| all[i].clone()).collect();
-        let wrong = scatter(&mut shares, scene.most, &mut dice);
+        let wrong = scatter(&mut shares, scene.most, &mut rng);
         let present = coordinates(&present);
         let wrong: Vec<u8> = wrong.iter().map(|&i| present[i]).collect();
 
@@ -232,18 +232,18 @@ proptest! {
 }
 
 /// Spoils up to `most` shares at each of a few bytes or runs of bytes. Returns which were, in order.
-fn scatter(shares: &mut [Vec<u8>], most: usize, dice: &mut Dice) -> BTreeSet<usize> {
+fn scatter(shares: &mut [Vec<u8>], most: usize, rng: &mut TestRng) -> BTreeSet<usize> {
     let len = shares[0].len();
     let mut wrong = BTreeSet::new();
-    let mut at = dice.below(len);
+    let mut at = rng.below(len);
     while most > 0 && at < len {
-        let run = [1, 1, 3, 100, len][dice.below(5)].min(len - at);
-        let count = 1 + dice.below(most);
-        for i in dice.choose(count, shares.len()) {
-            spoil(&mut shares[i][at..at + run], dice);
+        let run = [1, 1, 3, 100, len][rng.below(5)].min(len - at);
+        let count = 1 + rng.below(most);
+        for i in rng.choose(count, shares.len()) {
+            spoil(&mut shares[i][at..at + run], rng);
             wrong.insert(i);
         }
-        at += run + dice.below(400);
+        at += run + rng.below(400);
     }
     wrong
 }

@@ -9,7 +9,7 @@ use sharing::{Sharing, Splitter};
 
 mod textbook;
 use textbook::{
-    Dice, coordinates, invert, multiply, name, sharings, split_by, split_given, subsets,
+    TestRng, coordinates, invert, multiply, name, sharings, split_by, split_given, subsets,
 };
 
 /// Every `(k - 1)`-subset, every secret, all `256^(k-1)` values of the random bytes, for `k <= 3`.
@@ -75,11 +75,11 @@ fn one_to_one_by_rank() {
 /// The same at coordinates of the caller's choice.
 #[test]
 fn one_to_one_by_rank_at_any_coordinates() {
-    let mut dice = Dice::new(3);
+    let mut rng = TestRng::new(3);
     for _ in 0..300 {
-        let m = 1 + dice.below(8);
-        let k = 1 + dice.below(m);
-        let at = coordinates(&dice.choose(m, 255));
+        let m = 1 + rng.below(8);
+        let k = 1 + rng.below(m);
+        let at = coordinates(&rng.choose(m, 255));
         let matrix = matrix_of(&Splitter::at(u8::try_from(k).unwrap(), &at).unwrap());
         for subset in subsets(m, k - 1) {
             let rows = subset.iter().map(|&i| matrix[i][1..].to_vec()).collect();
@@ -91,13 +91,13 @@ fn one_to_one_by_rank_at_any_coordinates() {
 /// And some subsets of the largest sharings.
 #[test]
 fn one_to_one_by_rank_when_large() {
-    let mut dice = Dice::new(1);
+    let mut rng = TestRng::new(1);
     for (k, m) in [(2, 255), (100, 255), (255, 255)] {
         let sharing = Sharing::shamir(k, m).unwrap();
         let matrix = matrix_of(&Splitter::new(sharing));
         let count = usize::from(k) - 1;
         for _ in 0..10 {
-            let subset = dice.choose(count, usize::from(m));
+            let subset = rng.choose(count, usize::from(m));
             let rows = subset.iter().map(|&i| matrix[i][1..].to_vec()).collect();
             assert_eq!(rank(rows), count, "{}, shares {subset:?}", name(sharing));
         }
@@ -113,9 +113,9 @@ fn matrix_of(splitter: &Splitter) -> Vec<Vec<u8>> {
     let random: Vec<Vec<u8>> = (1..k).map(unit).collect();
     let matrix = split_by(splitter, &unit(0), &random);
 
-    let mut dice = Dice::new(2);
-    let secret = dice.bytes(1000);
-    let random: Vec<Vec<u8>> = (1..k).map(|_| dice.bytes(secret.len())).collect();
+    let mut rng = TestRng::new(2);
+    let secret = rng.bytes(1000);
+    let random: Vec<Vec<u8>> = (1..k).map(|_| rng.bytes(secret.len())).collect();
     let shares = split_by(splitter, &secret, &random);
     for (share, row) in shares.iter().zip(&matrix) {
         for (p, &found) in share.iter().enumerate() {

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use sharing::{Generator, Joiner, Sharing, Splitter, tamper};
 
 mod textbook;
-use textbook::{Dice, invert, multiply, name};
+use textbook::{TestRng, invert, multiply, name};
 
 /// The room for a message in a record: a length of one byte, the room, and then the check.
 const ROOM: usize = 112;
@@ -23,7 +23,7 @@ trait Check {
     fn verify(&self, check: &[u8], message: &[u8]) -> bool;
 
     /// What to add to the check of `old` to make it that of `new`, as far as one can know.
-    fn craft(&self, old: &[u8], new: &[u8], dice: &mut Dice) -> Vec<u8>;
+    fn craft(&self, old: &[u8], new: &[u8], rng: &mut TestRng) -> Vec<u8>;
 }
 
 struct Code(Generator);
@@ -38,9 +38,9 @@ impl Check for Code {
     }
 
     /// The point is unknown, so it is guessed; half the time it is changed as well.
-    fn craft(&self, old: &[u8], new: &[u8], dice: &mut Dice) -> Vec<u8> {
-        let guess: [u8; 16] = dice.bytes(16).try_into().unwrap();
-        let moved = if dice.below(2) == 0 { [0; 16] } else { dice.bytes(16).try_into().unwrap() };
+    fn craft(&self, old: &[u8], new: &[u8], rng: &mut TestRng) -> Vec<u8> {
+        let guess: [u8; 16] = rng.bytes(16).try_into().unwrap();
+        let moved = if rng.below(2) == 0 { [0; 16] } else { rng.bytes(16).try_into().unwrap() };
         let tag = add(&documented_tag(&add(&guess, &moved), new), &documented_tag(&guess, old));
         [moved, tag].concat()
     }
@@ -57,7 +57,7 @@ impl Check for PlainHash {
         Sha256::digest(message).as_slice() == check
     }
 
-    fn craft(&self, old: &[u8], new: &[u8], _: &mut Dice) -> Vec<u8> {
+    fn craft(&self, old: &[u8], new: &[u8], _: &mut TestRng) -> Vec<u8> {
         let (old, new) = (Sha256::digest(old), Sha256::digest(new));
         old.iter().zip(&new).map(|(a, b)| a ^ b).collect()
     }
@@ -83,10 +83,10 @@ fn documented_tag(point: &[u8; 16], message: &[u8]) -> [u8; 16] {
 
 #[test]
 fn the_documented_tag_is_accepted() {
-    let mut dice = Dice::new(1);
+    let mut rng = TestRng::new(1);
     for len in (0..200).chain([1408, 70_000]) {
-        let message = dice.bytes(len);
-        let point: [u8; 16] = dice.bytes(16).try_into().unwrap();
+        let message = rng.bytes(len);
+        let point: [u8; 16] = rng.bytes(16).try_into().unwrap();
         let code = [point, documented_tag(&point, &message)].concat();
         assert_eq!(tamper::verify(&code.try_into().unwrap(), &[&message]), Ok(()), "{len} bytes");
     }
@@ -116,15 +116,15 @@ const CHANGES: [Change; 6] = [
 
 impl Change {
     /// The changed message, which differs from the message.
-    fn apply(self, message: &[u8], dice: &mut Dice) -> Vec<u8> {
+    fn apply(self, message: &[u8], rng: &mut TestRng) -> Vec<u8> {
         let mut new = message.to_vec();
         match self {
-            Self::FlipBit => new[dice.below(message.len())] ^= 1 << dice.below(8),
-            Self::Replace => new = dice.bytes(message.len()),
+            Self::FlipBit => new[rng.below(message.len())] ^= 1 << rng.below(8),
+            Self::Replace => new = rng.bytes(message.len()),
             Self::SwapHalves => new.rotate_left(message.len() / 2),
             Self::SwapBlocks => new.chunks_exact_mut(32).for_each(|pair| pair.rotate_left(16)),
-            Self::Shorten => new.truncate(message.len() - [1, 16, 32][dice.below(3)]),
-            Self::Lengthen => new.resize(message.len() + [1, 16, 32][dice.below(3)], 0),
+            Self::Shorten => new.truncate(message.len() - [1, 16, 32][rng.below(3)]),
+            Self::Lengthen => new.resize(message.len() + [1, 16, 32][rng.below(3)], 0),
         }
         if new == message {
             new[0] ^= 1;
@@ -153,14 +153,14 @@ struct Target<'a, C> {
 }
 
 impl<'a, C: Check> Target<'a, C> {
-    fn new(sharing: Sharing, dice: &mut Dice, check: &'a mut C) -> Self {
+    fn new(sharing: Sharing, rng: &mut TestRng, check: &'a mut C) -> Self {
         let (k, m) = (usize::from(sharing.threshold()), usize::from(sharing.shares()));
         Self {
             splitter: Splitter::new(sharing),
             joiner: Joiner::new(sharing),
             generator: Generator::seeded().unwrap(),
-            joined: textbook::coordinates(&dice.choose(k, m)),
-            held: dice.below(k),
+            joined: textbook::coordinates(&rng.choose(k, m)),
+            held: rng.below(k),
             check,
         }
     }
@@ -200,17 +200,17 @@ impl<'a, C: Check> Target<'a, C> {
         others.fold(1, |weight, &other| multiply(weight, multiply(other, invert(other ^ x))))
     }
 
-    fn attempt(&mut self, change: Change, forgery: Forgery, dice: &mut Dice) -> Attempt {
+    fn attempt(&mut self, change: Change, forgery: Forgery, rng: &mut TestRng) -> Attempt {
         // Two or more blocks; half the messages are zeros, to which a length is all there is.
-        let len = 33 + dice.below(ROOM - 64);
-        let message = if dice.below(2) == 0 { vec![0; len] } else { dice.bytes(len) };
-        let new = change.apply(&message, dice);
+        let len = 33 + rng.below(ROOM - 64);
+        let message = if rng.below(2) == 0 { vec![0; len] } else { rng.bytes(len) };
+        let new = change.apply(&message, rng);
         let payload: Vec<u8> =
             room(&message).iter().zip(room(&new)).map(|(&old, new)| old ^ new).collect();
         let check = match forgery {
             Forgery::None => vec![],
-            Forgery::Random => dice.bytes(32),
-            Forgery::Crafted => self.check.craft(&message, &new, dice),
+            Forgery::Random => rng.bytes(32),
+            Forgery::Crafted => self.check.craft(&message, &new, rng),
         };
         match self.deliver(&message, &[payload, check].concat()) {
             None => Attempt::Reported,
@@ -247,16 +247,16 @@ fn targets() -> Vec<Sharing> {
 
 #[test]
 fn a_million_attempts_are_all_reported() {
-    let mut dice = Dice::new(2);
+    let mut rng = TestRng::new(2);
     let mut code = Code(Generator::seeded().unwrap());
     let mut attempts = 0;
     while attempts < 1_000_000 {
         for sharing in targets() {
-            let mut target = Target::new(sharing, &mut dice, &mut code);
+            let mut target = Target::new(sharing, &mut rng, &mut code);
             for change in CHANGES {
                 for forgery in [Forgery::None, Forgery::Random, Forgery::Crafted] {
                     for _ in 0..25 {
-                        let outcome = target.attempt(change, forgery, &mut dice);
+                        let outcome = target.attempt(change, forgery, &mut rng);
                         let what = format_args!("{}: {change:?}, {forgery:?}", name(sharing));
                         assert_eq!(outcome, Attempt::Reported, "{what}");
                         attempts += 1;
@@ -273,12 +273,12 @@ fn a_million_attempts_are_all_reported() {
 /// adding that to one share is enough. SHA-256 is broken every time, without a guess.
 #[test]
 fn the_same_attack_on_a_plain_hash_always_succeeds() {
-    let mut dice = Dice::new(3);
+    let mut rng = TestRng::new(3);
     for sharing in targets() {
         let mut hash = PlainHash;
-        let mut target = Target::new(sharing, &mut dice, &mut hash);
+        let mut target = Target::new(sharing, &mut rng, &mut hash);
         for change in CHANGES.into_iter().cycle().take(600) {
-            let outcome = target.attempt(change, Forgery::Crafted, &mut dice);
+            let outcome = target.attempt(change, Forgery::Crafted, &mut rng);
             assert_eq!(outcome, Attempt::Succeeded, "{}: {change:?}", name(sharing));
         }
     }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use serde::Serialize;
-use sharing::file::{Disagreement, HEADER_LEN, Header, PROTECTED_LEN, Split, agree};
+use sharing::file::{HEADER_LEN, Header, PROTECTED_LEN, SelectError, Split, select_split};
 use zeroize::Zeroizing;
 
 use super::input::Input;
@@ -60,7 +60,8 @@ impl Shares {
             }
         }
         let headers: Vec<Header> = candidates.iter().map(|file| file.header).collect();
-        let split = agree(&headers).map_err(|error| explain(error, &candidates, &strangers))?;
+        let split =
+            select_split(&headers).map_err(|error| explain(error, &candidates, &strangers))?;
         let (files, others): (Vec<_>, Vec<_>) =
             candidates.into_iter().partition(|file| file.header.split() == split);
         strangers.extend(
@@ -237,27 +238,27 @@ fn refuse_twins(inputs: &[Input]) -> Result<(), Failure> {
 }
 
 /// Says why these files cannot be joined.
-fn explain(error: Disagreement, files: &[ShareFile], strangers: &[Wrong]) -> Failure {
+fn explain(error: SelectError, files: &[ShareFile], strangers: &[Wrong]) -> Failure {
     let message = match error {
-        Disagreement::Nothing => "there is no share to join".to_owned(),
-        Disagreement::TooFew { needed, found } => format!(
+        SelectError::NoShares => "there is no share to join".to_owned(),
+        SelectError::TooFew { needed, found } => format!(
             "too few shares: {found} of the {needed} that are needed; give {} more",
             needed - found
         ),
-        Disagreement::Twice(x) => {
+        SelectError::Duplicate(x) => {
             let names = names(files.iter().filter(|file| file.x() == x));
             format!(
                 "{names} both say that they are share {x}: copies, or changed; give one of them"
             )
         }
-        Disagreement::Mixed { majority: Some(split) } => {
+        SelectError::MixedSplits { majority: Some(split) } => {
             let names = names(files.iter().filter(|file| file.header.split() != split));
             format!(
                 "the shares do not belong together: unlike most, {names} comes from another split, \
                  or its header was changed; leave it out, and give enough of the others"
             )
         }
-        Disagreement::Mixed { majority: None } => format!(
+        SelectError::MixedSplits { majority: None } => format!(
             "the shares do not belong together: {}; nothing here tells which are the true ones; \
              give enough shares of one split, and no others",
             groups(files)

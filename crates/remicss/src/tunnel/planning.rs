@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex};
 
 use model::{Averages, Channel, Subset};
-use sharing::Rng;
+use sharing::RandomSource;
 use tracing::{info, warn};
 
 use super::sending::Command;

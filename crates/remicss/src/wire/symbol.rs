@@ -6,7 +6,7 @@
 //!
 //! The guarantee and its proof are in `docs/protocols/remicss.md`, "The tag".
 
-use sharing::keyed::{Hash, TAG_LEN};
+use sharing::keyed::{KeyedHash, TAG_LEN};
 use thiserror::Error;
 
 use crate::wire::datagram::Kind;
@@ -39,7 +39,7 @@ impl Tagger {
     /// A tagger with the points of a direction.
     pub fn new(points: Option<&Points>) -> Self {
         let thresholds = (1..).take(MAX_CHANNELS);
-        Self(points.map(|points| thresholds.map(|k| Hash::new(points.of(k))).collect()))
+        Self(points.map(|points| thresholds.map(|k| KeyedHash::new(points.of(k))).collect()))
     }
 
     /// The length of a tag in bytes: 8, or 0 without tags.

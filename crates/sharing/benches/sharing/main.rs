@@ -167,10 +167,11 @@ fn tamper_code(stopwatch: Stopwatch) {
 
 fn keyed_hash(stopwatch: Stopwatch) {
     println!("\nKeyed hash: ns for a tag, by kernel; \"new\" is a new point's powers");
-    let kernels = keyed::Kernel::available();
+    let kernels = keyed::HashKernel::available();
     println!("{:>7}{}", "bytes", cells(kernels.iter()));
-    let hashes = kernels.into_iter().map(|kernel| keyed::Hash::new([0xA5; 8]).with_kernel(kernel));
-    let hashes: Vec<keyed::Hash> = hashes.collect();
+    let hashes =
+        kernels.into_iter().map(|kernel| keyed::KeyedHash::new([0xA5; 8]).with_kernel(kernel));
+    let hashes: Vec<keyed::KeyedHash> = hashes.collect();
     for len in [40, 100, 1400, LENGTHS[0], 9000, 65_535] {
         let message = vec![0x5A; len];
         let tasks: Vec<usize> = (0..hashes.len()).collect();
@@ -186,7 +187,7 @@ fn keyed_hash(stopwatch: Stopwatch) {
     }
     let speeds = stopwatch.compare(1, &[()], |(), times| {
         for _ in 0..times {
-            std::hint::black_box(keyed::Hash::new(std::hint::black_box([0xA5; 8])));
+            std::hint::black_box(keyed::KeyedHash::new(std::hint::black_box([0xA5; 8])));
         }
     });
     println!("{:>7}{}", "new", cells([format!("{:.0}", 1.0 / speeds[0])]));

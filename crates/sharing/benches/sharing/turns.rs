@@ -18,10 +18,10 @@ pub(crate) fn print(stopwatch: Stopwatch) {
         let mut joiner = Joiner::new(Sharing::shamir(k, m).expect("valid"));
         let buffers = vec![vec![0x5A; len]; k.into()];
         let shares: Vec<&[u8]> = buffers.iter().map(Vec::as_slice).collect();
-        let (mut secret, mut dice) = (vec![0; len], sim::Rng::new(1));
+        let (mut secret, mut rng) = (vec![0; len], sim::Rng::new(1));
         let speeds = stopwatch.compare(1, &[true, false], |by_joiner, times| {
             for _ in 0..times {
-                let i = dice.index(subsets.len());
+                let i = rng.index(subsets.len());
                 let joined = if by_joiner {
                     joiner.join(&coordinates[i], &shares, &mut secret)
                 } else {

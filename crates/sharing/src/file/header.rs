@@ -17,9 +17,9 @@ const VERSION: u8 = 1;
 
 /// The random identifier of a split: no two have the same. Shown as 32 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Id(pub(super) [u8; 16]);
+pub struct SplitId(pub(super) [u8; 16]);
 
-impl fmt::Display for Id {
+impl fmt::Display for SplitId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
@@ -29,13 +29,13 @@ impl fmt::Display for Id {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Split {
     sharing: Sharing,
-    id: Id,
+    id: SplitId,
     length: u64,
 }
 
 impl Split {
     /// What the shares of a secret of this length have in common.
-    pub(super) fn new(sharing: Sharing, id: Id, length: u64) -> Self {
+    pub(super) fn new(sharing: Sharing, id: SplitId, length: u64) -> Self {
         Self { sharing, id, length }
     }
 
@@ -45,7 +45,7 @@ impl Split {
     }
 
     /// The identifier.
-    pub fn id(&self) -> Id {
+    pub fn id(&self) -> SplitId {
         self.id
     }
 
@@ -82,10 +82,10 @@ pub struct Header {
 pub enum HeaderError {
     /// Fewer bytes than a header has.
     #[error("too short for a share file")]
-    Short,
+    TooShort,
     /// It begins otherwise.
     #[error("not a share file")]
-    Foreign,
+    BadMagic,
     /// A version that is not known here.
     #[error("unknown version {0} of the format")]
     Version(u8),
@@ -133,12 +133,12 @@ impl Header {
     /// # Errors
     /// When that is not the header of a share file, or one that cannot be.
     pub fn parse(bytes: &[u8]) -> Result<Self, HeaderError> {
-        let bytes = bytes.first_chunk::<HEADER_LEN>().ok_or(HeaderError::Short)?;
+        let bytes = bytes.first_chunk::<HEADER_LEN>().ok_or(HeaderError::TooShort)?;
         let [version, scheme, k, m, x] = field(bytes, 8);
-        let id = Id(field(bytes, 13));
+        let id = SplitId(field(bytes, 13));
         let length = u64::from_be_bytes(field(bytes, 29));
         if field(bytes, 0) != MAGIC {
-            return Err(HeaderError::Foreign);
+            return Err(HeaderError::BadMagic);
         }
         if version != VERSION {
             return Err(HeaderError::Version(version));
@@ -173,10 +173,10 @@ fn scheme_of(number: u8) -> Option<Scheme> {
 
 /// Some headers name no split that can be joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Disagreement {
+pub enum SelectError {
     /// There is no header at all.
     #[error("there is no share")]
-    Nothing,
+    NoShares,
     /// All are of one split, but fewer than it needs.
     #[error("{found} shares, where {needed} are needed")]
     TooFew {
@@ -187,11 +187,11 @@ pub enum Disagreement {
     },
     /// Two say that they are the same share of the same split.
     #[error("two say that they are share {0}")]
-    Twice(u8),
+    Duplicate(u8),
     /// They are of different splits, and no split has shares enough, or so many are of others that
     /// those might be the true ones.
     #[error("the shares are of different splits")]
-    Mixed {
+    MixedSplits {
         /// The split of more than half of them, if there are fewer others than its threshold.
         majority: Option<Split>,
     },
@@ -207,38 +207,34 @@ pub enum Disagreement {
 ///
 /// # Errors
 /// When no split has shares enough, too many are of others, or a share of it came twice.
-pub fn agree(headers: &[Header]) -> Result<Split, Disagreement> {
+pub fn select_split(headers: &[Header]) -> Result<Split, SelectError> {
     let needed = headers.iter().map(|header| usize::from(header.split.sharing.threshold())).max();
-    let needed = needed.ok_or(Disagreement::Nothing)?;
+    let needed = needed.ok_or(SelectError::NoShares)?;
     let size = |split| headers.iter().filter(|header| header.split == split).count();
     // Of equals any will do: either none of them has enough, or the others are too many.
     let largest = headers.iter().map(|header| header.split).max_by_key(|&split| size(split));
-    let split = largest.ok_or(Disagreement::Nothing)?;
+    let split = largest.ok_or(SelectError::NoShares)?;
     let found = size(split);
 
     if found == headers.len() {
-        reject_twins(headers, split)?;
-        return if found < needed {
-            Err(Disagreement::TooFew { needed, found })
-        } else {
-            Ok(split)
-        };
+        reject_duplicates(headers, split)?;
+        return if found < needed { Err(SelectError::TooFew { needed, found }) } else { Ok(split) };
     }
     let many_others = headers.len() - found >= usize::from(split.sharing.threshold());
     if found < needed || many_others {
         let majority = (2 * found > headers.len() && !many_others).then_some(split);
-        return Err(Disagreement::Mixed { majority });
+        return Err(SelectError::MixedSplits { majority });
     }
-    reject_twins(headers, split)?;
+    reject_duplicates(headers, split)?;
     Ok(split)
 }
 
 /// Refuses two headers of `split` with the same coordinate.
-fn reject_twins(headers: &[Header], split: Split) -> Result<(), Disagreement> {
+fn reject_duplicates(headers: &[Header], split: Split) -> Result<(), SelectError> {
     let mut seen = [false; 256];
     for header in headers.iter().filter(|header| header.split == split) {
         if std::mem::replace(&mut seen[usize::from(header.x)], true) {
-            return Err(Disagreement::Twice(header.x));
+            return Err(SelectError::Duplicate(header.x));
         }
     }
     Ok(())
@@ -252,7 +248,7 @@ mod tests {
     use super::*;
 
     fn split_of(k: u8, m: u8, id: u8) -> Split {
-        Split { sharing: Sharing::shamir(k, m).unwrap(), id: Id([id; 16]), length: 5 }
+        Split { sharing: Sharing::shamir(k, m).unwrap(), id: SplitId([id; 16]), length: 5 }
     }
 
     fn headers(split: Split, coordinates: &[u8]) -> Vec<Header> {
@@ -278,8 +274,8 @@ mod tests {
             bytes[at] = byte;
             Header::parse(&bytes).unwrap_err()
         };
-        assert_eq!(Header::parse(&good[..36]), Err(HeaderError::Short));
-        assert_eq!(with(4, b'\n'), HeaderError::Foreign);
+        assert_eq!(Header::parse(&good[..36]), Err(HeaderError::TooShort));
+        assert_eq!(with(4, b'\n'), HeaderError::BadMagic);
         assert_eq!(with(8, 2), HeaderError::Version(2));
         assert_eq!(with(9, 3), HeaderError::Scheme(3));
         assert_eq!(with(9, 1), HeaderError::Sharing(SharingError::XorNeedsAll { k: 2, m: 3 }));
@@ -293,13 +289,15 @@ mod tests {
         let (two, other, five) = (split_of(2, 3, 1), split_of(2, 3, 2), split_of(5, 9, 3));
         let one = split_of(1, 3, 4);
         let given = |groups: &[(Split, &[u8])]| {
-            agree(&groups.iter().flat_map(|&(split, xs)| headers(split, xs)).collect::<Vec<_>>())
+            select_split(
+                &groups.iter().flat_map(|&(split, xs)| headers(split, xs)).collect::<Vec<_>>(),
+            )
         };
-        let mixed = |majority| Err(Disagreement::Mixed { majority });
-        assert_eq!(given(&[]), Err(Disagreement::Nothing));
-        assert_eq!(given(&[(two, &[3])]), Err(Disagreement::TooFew { needed: 2, found: 1 }));
+        let mixed = |majority| Err(SelectError::MixedSplits { majority });
+        assert_eq!(given(&[]), Err(SelectError::NoShares));
+        assert_eq!(given(&[(two, &[3])]), Err(SelectError::TooFew { needed: 2, found: 1 }));
         assert_eq!(given(&[(two, &[3, 1])]), Ok(two));
-        assert_eq!(given(&[(two, &[3, 3])]), Err(Disagreement::Twice(3)));
+        assert_eq!(given(&[(two, &[3, 3])]), Err(SelectError::Duplicate(3)));
         assert_eq!(given(&[(two, &[1]), (other, &[2])]), mixed(None));
         assert_eq!(given(&[(two, &[1, 3]), (other, &[2])]), Ok(two));
         assert_eq!(given(&[(other, &[2]), (two, &[1, 3])]), Ok(two));
@@ -318,7 +316,7 @@ mod tests {
                 let forged = headers(split_of(k, 6, 9), &[4, 5, 6]);
                 let shares: Vec<u8> = (1..=true_shares).collect();
                 let all = [headers(honest, &shares), forged].concat();
-                assert!(agree(&all).is_err());
+                assert!(select_split(&all).is_err());
             }
         }
     }

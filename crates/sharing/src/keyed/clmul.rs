@@ -8,7 +8,7 @@ use std::arch::x86_64::{
 use super::BLOCK;
 use super::portable::short_block;
 
-/// Does what [`super::Kernel::sum`] says.
+/// Does what [`super::HashKernel::sum`] says.
 #[target_feature(enable = "pclmulqdq")]
 pub(super) fn sum(message: &[u8], powers: &[u64]) -> u128 {
     let (blocks, rest) = message.as_chunks::<BLOCK>();

@@ -15,7 +15,7 @@ use super::{clmul, wide};
 /// An instruction set for which there is a kernel of the keyed hash. All give the same tags, in time
 /// that depends on the length only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kernel {
+pub enum HashKernel {
     /// Carry-less multiplication of eight blocks at a time, with AVX-512.
     #[cfg(target_arch = "x86_64")]
     Wide,
@@ -29,7 +29,7 @@ pub enum Kernel {
     Portable,
 }
 
-impl Kernel {
+impl HashKernel {
     /// Returns the kernels that this processor can run, fastest first. Never empty.
     pub fn available() -> Vec<Self> {
         #[cfg(target_arch = "x86_64")]
@@ -50,7 +50,7 @@ impl Kernel {
 
     /// Returns the fastest kernel of this processor; detected once.
     pub(super) fn best() -> Self {
-        static BEST: OnceLock<Kernel> = OnceLock::new();
+        static BEST: OnceLock<HashKernel> = OnceLock::new();
         *BEST.get_or_init(|| Self::available()[0])
     }
 
@@ -89,7 +89,7 @@ impl Kernel {
     }
 }
 
-impl fmt::Display for Kernel {
+impl fmt::Display for HashKernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             #[cfg(target_arch = "x86_64")]

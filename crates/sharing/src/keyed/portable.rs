@@ -8,7 +8,7 @@ const HOLES: u128 = 0x1111_1111_1111_1111_1111_1111_1111_1111;
 /// So many bits of a factor can be multiplied with holes: every fourth of them, that is 15.
 const SAFE: u32 = 60;
 
-/// Does what [`super::Kernel::sum`] says.
+/// Does what [`super::HashKernel::sum`] says.
 pub(super) fn sum(message: &[u8], powers: &[u64]) -> u128 {
     let (blocks, rest) = message.as_chunks::<BLOCK>();
     let (powers, last) = powers.split_at(blocks.len());

@@ -13,7 +13,7 @@ use super::clmul::number;
 /// How many blocks a vector holds.
 const LANES: usize = 8;
 
-/// Does what [`super::Kernel::sum`] says.
+/// Does what [`super::HashKernel::sum`] says.
 #[target_feature(enable = "vpclmulqdq,avx512f,avx512bw")]
 pub(super) fn sum(message: &[u8], powers: &[u64]) -> u128 {
     let (vectors, rest) = message.as_chunks::<{ LANES * BLOCK }>();

@@ -7,7 +7,7 @@ use polyval::{Block, Polyval};
 use super::BLOCK;
 
 /// A hash in progress.
-pub(super) trait Hash {
+pub(super) trait BlockHash {
     /// Takes the next coefficients.
     fn update(&mut self, blocks: &[[u8; BLOCK]]);
 
@@ -17,7 +17,7 @@ pub(super) trait Hash {
 
 /// For every processor: carry-less multiplication where there is any, and a constant-time
 /// replacement where there is none.
-impl Hash for Polyval {
+impl BlockHash for Polyval {
     fn update(&mut self, blocks: &[[u8; BLOCK]]) {
         UniversalHash::update(self, Block::cast_slice_from_core(blocks));
     }
@@ -35,7 +35,7 @@ mod tests {
         std::array::from_fn(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).unwrap())
     }
 
-    fn hash(mut hash: impl Hash, blocks: &[[u8; BLOCK]], piece: usize) -> [u8; BLOCK] {
+    fn hash(mut hash: impl BlockHash, blocks: &[[u8; BLOCK]], piece: usize) -> [u8; BLOCK] {
         blocks.chunks(piece).for_each(|piece| hash.update(piece));
         hash.finish()
     }

@@ -15,7 +15,7 @@ use std::arch::x86_64::{
 };
 
 use super::BLOCK;
-use super::hash::Hash;
+use super::hash::BlockHash;
 
 /// How many vectors are multiplied before the sum of the products is reduced. Each step waits for
 /// the one before it, but only to reduce; at this number the multiplications take longer.
@@ -39,7 +39,7 @@ impl Wide {
     }
 }
 
-impl Hash for Wide {
+impl BlockHash for Wide {
     fn update(&mut self, blocks: &[[u8; BLOCK]]) {
         // SAFETY: a value of this type exists only where the instructions do.
         self.sum = unsafe { update(self.sum, &self.powers, blocks) };

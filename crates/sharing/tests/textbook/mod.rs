@@ -96,9 +96,9 @@ pub(crate) fn split_by(splitter: &Splitter, secret: &[u8], random: &[Vec<u8>]) -
 }
 
 /// A fixed generator for the tests' own choices, with draws of the shapes that they need.
-pub(crate) struct Dice(sim::Rng);
+pub(crate) struct TestRng(sim::Rng);
 
-impl Dice {
+impl TestRng {
     pub(crate) fn new(seed: u64) -> Self {
         Self(sim::Rng::new(seed))
     }
