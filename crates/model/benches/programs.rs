@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use model::{Channel, ChannelSet, Need, Objective, Plan};
+use model::{ChannelModel, ChannelSet, Objective, Plan, PlanRequest};
 use sim::Rng;
 
 const OBJECTIVES: [(&str, Objective); 3] =
@@ -49,23 +49,23 @@ impl Case {
     fn random(n: usize, rng: &mut Rng) -> Self {
         let count = f64::from(u8::try_from(n).unwrap_or(u8::MAX));
         let channels = (0..n).map(|_| {
-            Channel::new(unit(rng), 0.1 * unit(rng), 100.0 * unit(rng), 1.0 + 99.0 * unit(rng))
+            ChannelModel::new(unit(rng), 0.1 * unit(rng), 100.0 * unit(rng), 1.0 + 99.0 * unit(rng))
         });
-        let channels = channels.collect::<Result<Vec<Channel>, _>>().expect("within range");
+        let channels = channels.collect::<Result<Vec<ChannelModel>, _>>().expect("within range");
         let kappa = 1.0 + unit(rng) * (count - 1.0);
         let mu = kappa + unit(rng) * (count - kappa);
         Self { set: ChannelSet::new(channels).expect("few channels"), kappa, mu }
     }
 
     fn solve(&self, objective: Objective) -> Plan {
-        let need = Need {
+        let request = PlanRequest {
             kappa: Some(self.kappa),
             mu: Some(self.mu),
             full_rate: true,
             objectives: vec![objective],
-            ..Need::default()
+            ..PlanRequest::default()
         };
-        self.set.plan(&need).expect("there is a schedule for every kappa and mu")
+        self.set.plan(&request).expect("there is a schedule for every kappa and mu")
     }
 }
 

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use thiserror::Error;
 
-use crate::{MAX_CHANNELS, MAX_GROUPS, Subset};
+use crate::{ChannelSubset, MAX_CHANNELS, MAX_GROUPS};
 
 /// The rates a channel can have. Wide enough for any unit; the ends keep the arithmetic exact.
 pub const RATES: RangeInclusive<f64> = 1e-6..=1e9;
@@ -14,7 +14,7 @@ pub const DELAYS_MS: RangeInclusive<f64> = 0.0..=86_400_000.0;
 
 /// One channel: the quadruple (z, l, d, r) of III-B.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Channel {
+pub struct ChannelModel {
     risk: f64,
     loss: f64,
     delay_ms: f64,
@@ -38,7 +38,7 @@ pub enum ChannelError {
     Rate(f64),
 }
 
-impl Channel {
+impl ChannelModel {
     /// A channel on which an adversary sees a share with probability `risk` (z, 0 to 1), which
     /// loses a share with probability `loss` (l, 0 to less than 1), delivers it after `delay_ms`
     /// (d, in [`DELAYS_MS`]) if it is not lost, and carries `rate` shares in a unit of time (r, in
@@ -88,15 +88,15 @@ impl Channel {
 /// lost at once; beyond that each channel has its own z and l. (The paper assumes disjoint channels;
 /// this is what becomes of its formulas where they are not.)
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Group {
-    channels: Subset,
+pub struct SharedRiskGroup {
+    channels: ChannelSubset,
     risk: f64,
     loss: f64,
 }
 
-impl Group {
+impl SharedRiskGroup {
     /// The channels that share this fate.
-    pub fn channels(&self) -> Subset {
+    pub fn channels(&self) -> ChannelSubset {
         self.channels
     }
 
@@ -114,7 +114,7 @@ impl Group {
     ///
     /// # Errors
     /// If it has fewer channels, or one of the probabilities is outside its range.
-    pub fn new(channels: Subset, risk: f64, loss: f64) -> Result<Self, SetError> {
+    pub fn new(channels: ChannelSubset, risk: f64, loss: f64) -> Result<Self, SetError> {
         if channels.len() < 2 {
             return Err(SetError::SmallGroup);
         }
@@ -157,21 +157,21 @@ pub enum SetError {
 /// What groups can do: one outcome of all their draws, its probability, and each channel's own
 /// probability in it, which is 1 for the channels of a group that was struck.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct World {
+pub(crate) struct Scenario {
     pub(crate) probability: f64,
-    /// Each channel's z or l in this world.
+    /// Each channel's z or l in this scenario.
     pub(crate) hit: Vec<f64>,
 }
 
 /// The set C of channels between two hosts, n of them (III-B).
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChannelSet {
-    channels: Vec<Channel>,
-    groups: Vec<Group>,
+    channels: Vec<ChannelModel>,
+    groups: Vec<SharedRiskGroup>,
     /// The channels by delay, the fastest first.
     by_delay: Vec<usize>,
-    risk_worlds: Vec<World>,
-    loss_worlds: Vec<World>,
+    risk_scenarios: Vec<Scenario>,
+    loss_scenarios: Vec<Scenario>,
 }
 
 impl ChannelSet {
@@ -179,7 +179,7 @@ impl ChannelSet {
     ///
     /// # Errors
     /// If there is none, or there are more than [`MAX_CHANNELS`].
-    pub fn new(channels: Vec<Channel>) -> Result<Self, SetError> {
+    pub fn new(channels: Vec<ChannelModel>) -> Result<Self, SetError> {
         Self::with_groups(channels, Vec::new())
     }
 
@@ -188,7 +188,10 @@ impl ChannelSet {
     /// # Errors
     /// If there is no channel, there are more than [`MAX_CHANNELS`] or more than [`MAX_GROUPS`]
     /// groups, or a group has a channel that the set has not.
-    pub fn with_groups(channels: Vec<Channel>, groups: Vec<Group>) -> Result<Self, SetError> {
+    pub fn with_groups(
+        channels: Vec<ChannelModel>,
+        groups: Vec<SharedRiskGroup>,
+    ) -> Result<Self, SetError> {
         if channels.is_empty() {
             return Err(SetError::Empty);
         }
@@ -204,24 +207,30 @@ impl ChannelSet {
         }
         let mut by_delay: Vec<usize> = (0..channels.len()).collect();
         by_delay.sort_by(|a, b| channels[*a].delay_ms.total_cmp(&channels[*b].delay_ms));
-        let risks = channels.iter().map(Channel::risk).collect();
-        let losses = channels.iter().map(Channel::loss).collect();
+        let risks = channels.iter().map(ChannelModel::risk).collect();
+        let losses = channels.iter().map(ChannelModel::loss).collect();
         Ok(Self {
             by_delay,
-            risk_worlds: worlds(risks, groups.iter().map(|group| (group.channels, group.risk))),
-            loss_worlds: worlds(losses, groups.iter().map(|group| (group.channels, group.loss))),
+            risk_scenarios: scenarios(
+                risks,
+                groups.iter().map(|group| (group.channels, group.risk)),
+            ),
+            loss_scenarios: scenarios(
+                losses,
+                groups.iter().map(|group| (group.channels, group.loss)),
+            ),
             channels,
             groups,
         })
     }
 
     /// The channels, in the order given.
-    pub fn channels(&self) -> &[Channel] {
+    pub fn channels(&self) -> &[ChannelModel] {
         &self.channels
     }
 
     /// The groups that share a fate.
-    pub fn groups(&self) -> &[Group] {
+    pub fn groups(&self) -> &[SharedRiskGroup] {
         &self.groups
     }
 
@@ -232,8 +241,8 @@ impl ChannelSet {
     }
 
     /// All channels, as a subset: C.
-    pub fn all(&self) -> Subset {
-        Subset::first(self.len())
+    pub fn all(&self) -> ChannelSubset {
+        ChannelSubset::first(self.len())
     }
 
     /// The channels' indices, the fastest first.
@@ -242,32 +251,32 @@ impl ChannelSet {
     }
 
     /// What groups can do to secrecy.
-    pub(crate) fn risk_worlds(&self) -> &[World] {
-        &self.risk_worlds
+    pub(crate) fn risk_scenarios(&self) -> &[Scenario] {
+        &self.risk_scenarios
     }
 
     /// What groups can do to delivery.
-    pub(crate) fn loss_worlds(&self) -> &[World] {
-        &self.loss_worlds
+    pub(crate) fn loss_scenarios(&self) -> &[Scenario] {
+        &self.loss_scenarios
     }
 }
 
 /// Every outcome of the groups' independent draws that is possible; without groups, one.
-fn worlds(own: Vec<f64>, groups: impl Iterator<Item = (Subset, f64)>) -> Vec<World> {
-    let mut worlds = vec![World { probability: 1.0, hit: own }];
+fn scenarios(own: Vec<f64>, groups: impl Iterator<Item = (ChannelSubset, f64)>) -> Vec<Scenario> {
+    let mut scenarios = vec![Scenario { probability: 1.0, hit: own }];
     for (channels, probability) in groups.filter(|(_, probability)| *probability > 0.0) {
-        let struck = worlds.iter().map(|world| {
-            let mut struck = world.clone();
+        let struck = scenarios.iter().map(|scenario| {
+            let mut struck = scenario.clone();
             struck.probability *= probability;
             channels.iter().for_each(|channel| struck.hit[channel] = 1.0);
             struck
         });
-        let struck: Vec<World> = struck.collect();
-        for world in &mut worlds {
-            world.probability *= 1.0 - probability;
+        let struck: Vec<Scenario> = struck.collect();
+        for scenario in &mut scenarios {
+            scenario.probability *= 1.0 - probability;
         }
-        worlds.extend(struck);
+        scenarios.extend(struck);
     }
-    worlds.retain(|world| world.probability > 0.0);
-    worlds
+    scenarios.retain(|scenario| scenario.probability > 0.0);
+    scenarios
 }

@@ -1,24 +1,24 @@
-//! Pricing: the thresholds of least reduced cost, by one walk over all sets of channels.
+//! Pricing: the selections of least reduced cost, by one walk over all sets of channels.
 //!
 //! The walk adds channels in order of their delay, so that each set is another one and one channel
 //! more, and its distributions are those of the other and one draw more ([`add_draw`]): O(n) work a
 //! set for all k together, and memory for one path. For 20 channels that is a million sets.
 
-use crate::channel::World;
+use crate::channel::Scenario;
 use crate::program::ReducedCost;
 use crate::properties::{Properties, add_draw, mean_delay};
-use crate::{ChannelSet, MAX_CHANNELS, Subset, Threshold};
+use crate::{ChannelSet, ChannelSubset, MAX_CHANNELS, ShareSelection};
 
 /// A variable of a program.
 #[derive(Clone, Debug)]
 pub(crate) struct Column {
-    pub(crate) threshold: Threshold,
+    pub(crate) selection: ShareSelection,
     pub(crate) properties: Properties,
 }
 
 impl Column {
-    pub(crate) fn new(set: &ChannelSet, threshold: Threshold) -> Self {
-        Self { threshold, properties: set.properties(threshold) }
+    pub(crate) fn new(set: &ChannelSet, selection: ShareSelection) -> Self {
+        Self { selection, properties: set.properties(selection) }
     }
 }
 
@@ -28,12 +28,12 @@ type Count = [f64; MAX_CHANNELS + 1];
 /// What the walk knows of a set of channels.
 #[derive(Clone)]
 struct Node {
-    channels: Subset,
+    channels: ChannelSubset,
     /// The part of the reduced cost that depends on the channels alone.
     cost: f64,
-    /// For each world, how many shares are seen.
+    /// For each scenario, how many shares are seen.
     seen: Vec<Count>,
-    /// For each world, how many shares arrive.
+    /// For each scenario, how many shares arrive.
     arrived: Vec<Count>,
     /// At k - 1, the probability that k shares arrive.
     delivered: [f64; MAX_CHANNELS],
@@ -54,7 +54,7 @@ pub(crate) enum Unit {
     Rate,
 }
 
-/// Finds the thresholds of least reduced cost, among those of at least some k and m.
+/// Finds the selections of least reduced cost, among those of at least some k and m.
 pub(crate) struct Pricing<'a> {
     set: &'a ChannelSet,
     min_k: usize,
@@ -63,18 +63,18 @@ pub(crate) struct Pricing<'a> {
     /// The nodes from the empty set to that which the walk is at.
     path: Vec<Node>,
     /// For each m and k, the least reduced cost so far and its channels.
-    best: Vec<[(f64, Subset); MAX_CHANNELS + 1]>,
+    best: Vec<[(f64, ChannelSubset); MAX_CHANNELS + 1]>,
 }
 
-const NONE: (f64, Subset) = (f64::INFINITY, Subset::EMPTY);
+const NONE: (f64, ChannelSubset) = (f64::INFINITY, ChannelSubset::EMPTY);
 
 impl<'a> Pricing<'a> {
     pub(crate) fn new(set: &'a ChannelSet, min_k: usize, min_m: usize, unit: Unit) -> Self {
         let root = Node {
-            channels: Subset::EMPTY,
+            channels: ChannelSubset::EMPTY,
             cost: 0.0,
-            seen: set.risk_worlds().iter().map(nothing_yet).collect(),
-            arrived: set.loss_worlds().iter().map(nothing_yet).collect(),
+            seen: set.risk_scenarios().iter().map(nothing_yet).collect(),
+            arrived: set.loss_scenarios().iter().map(nothing_yet).collect(),
             delivered: [0.0; MAX_CHANNELS],
             delayed: [0.0; MAX_CHANNELS],
             slowest_ms: 0.0,
@@ -83,15 +83,16 @@ impl<'a> Pricing<'a> {
         Self { set, min_k, min_m, unit, path: vec![root; set.len() + 1], best }
     }
 
-    /// The threshold of least reduced cost for each k and m, the least of all first.
-    pub(crate) fn best(&mut self, cost: &ReducedCost) -> Vec<(Threshold, f64)> {
+    /// The selection of least reduced cost for each k and m, the least of all first.
+    pub(crate) fn best(&mut self, cost: &ReducedCost) -> Vec<(ShareSelection, f64)> {
         self.best.fill([NONE; MAX_CHANNELS + 1]);
         self.path[0].cost = cost.constant;
         self.walk(cost, 0, 0);
         let by_k = self.best.iter().flat_map(|row| row.iter().enumerate());
-        let thresholds = by_k
-            .filter_map(|(k, (cost, channels))| Some((Threshold::new(k, *channels).ok()?, *cost)));
-        let mut found: Vec<(Threshold, f64)> = thresholds.collect();
+        let selections = by_k.filter_map(|(k, (cost, channels))| {
+            Some((ShareSelection::new(k, *channels).ok()?, *cost))
+        });
+        let mut found: Vec<(ShareSelection, f64)> = selections.collect();
         found.sort_by(|a, b| a.1.total_cmp(&b.1));
         found
     }
@@ -136,15 +137,21 @@ impl Node {
         self.channels = from.channels.with(channel);
         self.cost = from.cost + cost.channels[channel];
         if weights.risk != 0.0 {
-            let worlds = set.risk_worlds().iter().zip(&from.seen);
-            for (seen, (world, before)) in self.seen.iter_mut().zip(worlds) {
-                draw_one_more(seen, before, m, world.hit[channel], 1.0 - world.hit[channel]);
+            let scenarios = set.risk_scenarios().iter().zip(&from.seen);
+            for (seen, (scenario, before)) in self.seen.iter_mut().zip(scenarios) {
+                draw_one_more(seen, before, m, scenario.hit[channel], 1.0 - scenario.hit[channel]);
             }
         }
         if weights.loss != 0.0 || weights.needs_delivery() {
-            let worlds = set.loss_worlds().iter().zip(&from.arrived);
-            for (arrived, (world, before)) in self.arrived.iter_mut().zip(worlds) {
-                draw_one_more(arrived, before, m, 1.0 - world.hit[channel], world.hit[channel]);
+            let scenarios = set.loss_scenarios().iter().zip(&from.arrived);
+            for (arrived, (scenario, before)) in self.arrived.iter_mut().zip(scenarios) {
+                draw_one_more(
+                    arrived,
+                    before,
+                    m,
+                    1.0 - scenario.hit[channel],
+                    scenario.hit[channel],
+                );
             }
         }
         if weights.needs_delivery() {
@@ -157,8 +164,8 @@ impl Node {
         self.slowest_ms = set.channels()[channel].delay_ms();
         self.delivered[..m].copy_from_slice(&from.delivered[..m]);
         self.delayed[..m].copy_from_slice(&from.delayed[..m]);
-        for (world, before) in set.loss_worlds().iter().zip(&from.arrived) {
-            let arrives = 1.0 - world.hit[channel];
+        for (scenario, before) in set.loss_scenarios().iter().zip(&from.arrived) {
+            let arrives = 1.0 - scenario.hit[channel];
             let sums = self.delivered.iter_mut().zip(&mut self.delayed).take(m);
             for ((delivered, delayed), before) in sums.zip(before) {
                 *delivered += before * arrives;
@@ -203,9 +210,9 @@ impl Node {
 }
 
 /// No channel, so for certain no share.
-fn nothing_yet(world: &World) -> Count {
+fn nothing_yet(scenario: &Scenario) -> Count {
     let mut count = [0.0; MAX_CHANNELS + 1];
-    count[0] = world.probability;
+    count[0] = scenario.probability;
     count
 }
 

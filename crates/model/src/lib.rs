@@ -1,5 +1,5 @@
 //! The channel model: what privacy, loss, delay and rate a set of channels gives, and the best
-//! schedule for a stated need.
+//! schedule for a stated request.
 //!
 //! It follows Pohly and McDaniel, "Modeling Privacy and Tradeoffs in Multichannel Secret
 //! Sharing Protocols" (DSN 2016); section numbers in this crate are that paper's, and docs/model.md
@@ -7,24 +7,24 @@
 //! arguments.
 //!
 //! ```
-//! use model::{Channel, ChannelSet, Need, Objective};
+//! use model::{ChannelModel, ChannelSet, PlanRequest, Objective};
 //!
 //! // Risk, loss, delay in ms, rate.
-//! let fibre = Channel::new(0.1, 0.001, 5.0, 100.0)?;
-//! let mobile = Channel::new(0.2, 0.02, 40.0, 50.0)?;
-//! let radio = Channel::new(0.05, 0.01, 15.0, 20.0)?;
+//! let fibre = ChannelModel::new(0.1, 0.001, 5.0, 100.0)?;
+//! let mobile = ChannelModel::new(0.2, 0.02, 40.0, 50.0)?;
+//! let radio = ChannelModel::new(0.05, 0.01, 15.0, 20.0)?;
 //! let set = ChannelSet::new(vec![fibre, mobile, radio])?;
 //!
 //! // Two shares a symbol at least to read it, three sent for half of the symbols: what is the
 //! // least risk at the highest rate?
-//! let need = Need {
+//! let request = PlanRequest {
 //!     kappa: Some(2.0),
 //!     mu: Some(2.5),
 //!     full_rate: true,
 //!     objectives: vec![Objective::Risk],
-//!     ..Need::default()
+//!     ..PlanRequest::default()
 //! };
-//! let plan = set.plan(&need.limited())?;
+//! let plan = set.plan(&request.limited())?;
 //! assert!((plan.averages.rate - 40.0).abs() < 1e-9);
 //! assert!(plan.averages.risk < 0.03);
 //! assert!(plan.optima[0].gap < 1e-9);
@@ -33,29 +33,31 @@
 
 mod channel;
 mod columns;
-mod double;
-mod front;
+mod double_double;
 mod limited;
 mod master;
-mod need;
+mod pareto;
 mod plan;
 mod program;
 mod properties;
 mod rate;
+mod request;
 pub mod sample;
 mod schedule;
 mod sensitivity;
 pub mod simulate;
 mod subset;
 
-pub use channel::{Channel, ChannelError, ChannelSet, DELAYS_MS, Group, RATES, SetError};
-pub use front::Front;
-pub use need::{Bound, Need, NeedError, Objective};
+pub use channel::{
+    ChannelError, ChannelModel, ChannelSet, DELAYS_MS, RATES, SetError, SharedRiskGroup,
+};
+pub use pareto::ParetoFront;
 pub use plan::{Certificate, Plan, PlanError};
 pub use properties::Properties;
+pub use request::{Bound, Objective, PlanRequest, PlanRequestError};
 pub use schedule::{Averages, Schedule, ScheduleError};
-pub use sensitivity::{IMPROVEMENT, Quantity, Sensitivity};
-pub use subset::{Subset, Threshold, ThresholdError};
+pub use sensitivity::{Quantity, SENSITIVITY_STEP, Sensitivity};
+pub use subset::{ChannelSubset, ShareSelection, ShareSelectionError};
 
 /// The most channels that a plan can be made for.
 pub const MAX_CHANNELS: usize = 20;

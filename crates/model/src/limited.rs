@@ -1,6 +1,6 @@
 //! Schedules made directly, without a program: Theorem 5, and a schedule at the optimal rate.
 
-use crate::{ChannelSet, Schedule, Subset, Threshold};
+use crate::{ChannelSet, ChannelSubset, Schedule, ShareSelection};
 
 impl ChannelSet {
     /// A schedule of mean threshold `kappa` and mean multiplicity `mu` in which no symbol has
@@ -29,7 +29,7 @@ impl ChannelSet {
 }
 
 /// What rounding leaves between two ends that are one, for up to 20 channels.
-const SLIVER: f64 = 1e-13;
+const MIN_ARC: f64 = 1e-13;
 
 /// A schedule in which channel i carries a share of a proportion `uses[i]` of the symbols, whose sum
 /// is `mu`; the mean threshold is `kappa`, and k and m are the means rounded down or up.
@@ -50,12 +50,13 @@ fn from_uses(kappa: f64, mu: f64, uses: &[f64]) -> Option<Schedule> {
     let arcs = cuts
         .windows(2)
         .map(|cut| (wound_over(f64::midpoint(cut[0], cut[1]), &ends), cut[1] - cut[0]));
-    // Only a sliver can have one channel more or less, and it must not: its threshold would be one
+    // Only a sliver can have one channel more or less, and it must not: its selection would be one
     // that was asked never to be used.
     let sizes = mu.floor()..=mu.ceil();
-    let is_arc =
-        |channels: Subset, length| length > SLIVER && sizes.contains(&(channels.len() as f64));
-    let mut arcs: Vec<(Subset, f64)> =
+    let is_arc = |channels: ChannelSubset, length| {
+        length > MIN_ARC && sizes.contains(&(channels.len() as f64))
+    };
+    let mut arcs: Vec<(ChannelSubset, f64)> =
         arcs.filter(|(channels, length)| is_arc(*channels, *length)).collect();
     arcs.sort_by_key(|(channels, _)| std::cmp::Reverse(channels.len()));
 
@@ -65,8 +66,8 @@ fn from_uses(kappa: f64, mu: f64, uses: &[f64]) -> Option<Schedule> {
         let at_high = more.min(length);
         more -= at_high;
         for (k, p) in [(low + 1.0, at_high), (low, length - at_high)] {
-            if p > SLIVER {
-                entries.push((threshold(k, channels)?, p));
+            if p > MIN_ARC {
+                entries.push((selection(k, channels)?, p));
             }
         }
     }
@@ -74,7 +75,7 @@ fn from_uses(kappa: f64, mu: f64, uses: &[f64]) -> Option<Schedule> {
 }
 
 /// The channels of which a part lies over `point` of the circle; `ends` is where each one ends.
-fn wound_over(point: f64, ends: &[f64]) -> Subset {
+fn wound_over(point: f64, ends: &[f64]) -> ChannelSubset {
     let covers = |i: &usize| {
         let start = if *i == 0 { 0.0 } else { ends[i - 1] };
         // The first pass over the point that is not before the start.
@@ -84,9 +85,9 @@ fn wound_over(point: f64, ends: &[f64]) -> Subset {
     (0..ends.len()).filter(covers).collect()
 }
 
-/// The threshold for the whole number `k`, but no more than there are channels: where mu is whole but
+/// The selection for the whole number `k`, but no more than there are channels: where mu is whole but
 /// for rounding, so may kappa be.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to n")]
-fn threshold(k: f64, channels: Subset) -> Option<Threshold> {
-    Threshold::new((k as usize).min(channels.len()), channels).ok()
+fn selection(k: f64, channels: ChannelSubset) -> Option<ShareSelection> {
+    ShareSelection::new((k as usize).min(channels.len()), channels).ok()
 }

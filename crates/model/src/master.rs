@@ -1,5 +1,5 @@
 //! The master program of column generation, over the columns there are: the simplex method with the
-//! inverse of the basis, in numbers of twice the usual precision ([`Double`]).
+//! inverse of the basis, in numbers of twice the usual precision ([`DoubleDouble`]).
 //!
 //! Risks of 1e-15 stand beside risks of 1 here, and proportions of 1e-12 beside 1/2: in `f64` both
 //! would be rounding. Why no library's solver: docs/model.md.
@@ -7,7 +7,7 @@
 use thiserror::Error;
 
 use crate::columns::Column;
-use crate::double::Double;
+use crate::double_double::DoubleDouble;
 use crate::program::{Linear, Program, Relation, Row};
 
 /// Why a program was not solved.
@@ -27,13 +27,13 @@ const MAX_PIVOTS: usize = 100_000;
 
 /// A reduced cost of less than this part of the terms that it is the sum of is 0: in the search with
 /// `f64`, and in the one that decides.
-const NO_COST: (f64, f64) = (1e-9, 1e-22);
+const COST_TOLERANCE: (f64, f64) = (1e-9, 1e-22);
 
 /// A pivot of less than this part of the largest in its column is 0.
-const NO_PIVOT: f64 = 1e-20;
+const MIN_PIVOT: f64 = 1e-20;
 
 /// Ratios that differ by less than this, relative and as numbers, are one.
-const TIED: (f64, f64) = (1e-22, 1e-30);
+const RATIO_TOLERANCE: (f64, f64) = (1e-22, 1e-30);
 
 /// A variable of the master program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,20 +43,20 @@ enum Variable {
     /// What a row of [`Relation::AtMost`] leaves.
     Slack(usize),
     /// What a row of [`Relation::Equal`] is short of. It costs the limit.
-    Missing(usize),
+    Shortfall(usize),
     /// What a row is over. It costs the limit.
-    Excess(usize),
+    Surplus(usize),
 }
 
 /// The program over a pool of columns that grows.
-pub(crate) struct Master<'a> {
+pub(crate) struct MasterProgram<'a> {
     objective: &'a Linear,
     rows: &'a [Row],
     pool: Vec<Pooled>,
     basis: Vec<Variable>,
-    inverse: Vec<Vec<Double>>,
+    inverse: Vec<Vec<DoubleDouble>>,
     /// How much there is of each variable of the basis.
-    amounts: Vec<Double>,
+    amounts: Vec<DoubleDouble>,
     /// The unit of costs.
     scale: f64,
     /// What breaking a row costs, in that unit.
@@ -66,22 +66,24 @@ pub(crate) struct Master<'a> {
 /// A column with its coefficients, in a unit of its own in which the largest is 1.
 struct Pooled {
     column: Column,
-    coefficients: Vec<Double>,
+    coefficients: Vec<DoubleDouble>,
     nearest: Vec<f64>,
     cost: f64,
     unit: f64,
 }
 
-impl<'a> Master<'a> {
+impl<'a> MasterProgram<'a> {
     /// The program without any column.
     pub(crate) fn new(program: &'a Program) -> Self {
         let rows = &program.rows;
         let basis = rows.iter().enumerate().map(|(i, row)| match row.relation {
-            Relation::Equal => Variable::Missing(i),
+            Relation::Equal => Variable::Shortfall(i),
             Relation::AtMost => Variable::Slack(i),
         });
-        let unit_row =
-            |i| (0..rows.len()).map(move |j| if i == j { Double::ONE } else { Double::ZERO });
+        let unit_row = |i| {
+            (0..rows.len())
+                .map(move |j| if i == j { DoubleDouble::ONE } else { DoubleDouble::ZERO })
+        };
         Self {
             objective: &program.objective,
             rows,
@@ -101,18 +103,19 @@ impl<'a> Master<'a> {
 
     /// Whether this column is among them.
     pub(crate) fn contains(&self, column: &Column) -> bool {
-        self.pool.iter().any(|pooled| pooled.column.threshold == column.threshold)
+        self.pool.iter().any(|pooled| pooled.column.selection == column.selection)
     }
 
     /// One column more.
     pub(crate) fn push(&mut self, column: Column) {
         let coefficients = self.rows.iter().map(|row| row.left.of(&column));
-        let coefficients: Vec<Double> = coefficients.collect();
+        let coefficients: Vec<DoubleDouble> = coefficients.collect();
         let most = coefficients.iter().map(|value| value.nearest().abs()).fold(0.0, f64::max);
         // A power of two, so that nothing is rounded.
         let unit = if most > 0.0 { most.log2().floor().exp2() } else { 1.0 };
-        let by = Double::from(1.0 / unit);
-        let coefficients: Vec<Double> = coefficients.into_iter().map(|value| value * by).collect();
+        let by = DoubleDouble::from(1.0 / unit);
+        let coefficients: Vec<DoubleDouble> =
+            coefficients.into_iter().map(|value| value * by).collect();
         let nearest = coefficients.iter().map(|value| value.nearest()).collect();
         let cost = self.objective.of(&column).nearest() / unit;
         self.pool.push(Pooled { column, coefficients, nearest, cost, unit });
@@ -160,16 +163,17 @@ impl<'a> Master<'a> {
     }
 
     /// By how much the solution breaks rows, in sum.
-    pub(crate) fn broken(&self) -> f64 {
+    pub(crate) fn infeasibility(&self) -> f64 {
         let basic = self.basis.iter().zip(&self.amounts);
-        let broken = basic
-            .filter(|(variable, _)| matches!(variable, Variable::Missing(_) | Variable::Excess(_)));
+        let broken = basic.filter(|(variable, _)| {
+            matches!(variable, Variable::Shortfall(_) | Variable::Surplus(_))
+        });
         broken.map(|(_, amount)| amount.nearest()).sum()
     }
 
     /// Prices in `f64`, with the sign that makes them proof of a bound, which rounding and a limit of 0
     /// can take from them: what a row of [`Relation::AtMost`] leaves is worth something or nothing.
-    fn nearest(&self, prices: &[Double]) -> Vec<f64> {
+    fn nearest(&self, prices: &[DoubleDouble]) -> Vec<f64> {
         let pairs = self.rows.iter().zip(prices);
         let nearest = pairs.map(|(row, price)| match row.relation {
             Relation::Equal => price.nearest(),
@@ -178,24 +182,25 @@ impl<'a> Master<'a> {
         nearest.collect()
     }
 
-    fn prices(&self, limit: f64) -> Vec<Double> {
-        let mut prices = vec![Double::ZERO; self.rows.len()];
+    fn prices(&self, limit: f64) -> Vec<DoubleDouble> {
+        let mut prices = vec![DoubleDouble::ZERO; self.rows.len()];
         for (variable, row) in self.basis.iter().zip(&self.inverse) {
             let cost = match variable {
                 Variable::Column(place) => self.pool[*place].cost / self.scale,
                 Variable::Slack(_) => 0.0,
-                Variable::Missing(_) | Variable::Excess(_) => limit,
+                Variable::Shortfall(_) | Variable::Surplus(_) => limit,
             };
             if cost != 0.0 {
                 let terms = prices.iter_mut().zip(row);
-                terms.for_each(|(price, value)| *price = *price + Double::from(cost) * *value);
+                terms
+                    .for_each(|(price, value)| *price = *price + DoubleDouble::from(cost) * *value);
             }
         }
         prices
     }
 
     /// The variable of the least reduced cost, if it is below 0.
-    fn entering(&self, prices: &[Double]) -> Option<Variable> {
+    fn entering(&self, prices: &[DoubleDouble]) -> Option<Variable> {
         let nearest: Vec<f64> = prices.iter().map(|price| price.nearest()).collect();
         let columns = self.pool.iter().enumerate().filter_map(|(place, pooled)| {
             let (mut reduced, mut size) =
@@ -205,16 +210,16 @@ impl<'a> Master<'a> {
                 reduced -= term;
                 size += term.abs();
             }
-            (reduced < -NO_COST.0 * size).then_some((Variable::Column(place), reduced))
+            (reduced < -COST_TOLERANCE.0 * size).then_some((Variable::Column(place), reduced))
         });
         let rows = self.rows.iter().zip(prices).enumerate().flat_map(|(i, (row, price))| {
-            let limit = Double::from(self.limit);
+            let limit = DoubleDouble::from(self.limit);
             let other = match row.relation {
-                Relation::Equal => (Variable::Missing(i), limit - *price),
+                Relation::Equal => (Variable::Shortfall(i), limit - *price),
                 Relation::AtMost => (Variable::Slack(i), -*price),
             };
-            let least = -NO_COST.1 * self.limit;
-            let both = [other, (Variable::Excess(i), limit + *price)];
+            let least = -COST_TOLERANCE.1 * self.limit;
+            let both = [other, (Variable::Surplus(i), limit + *price)];
             let both = both.map(|(variable, reduced)| (variable, reduced.nearest()));
             both.into_iter().filter(move |(_, reduced)| *reduced < least)
         });
@@ -224,17 +229,17 @@ impl<'a> Master<'a> {
     }
 
     /// The same for columns, where `f64` sees none.
-    fn entering_exactly(&self, prices: &[Double]) -> Option<Variable> {
+    fn entering_exactly(&self, prices: &[DoubleDouble]) -> Option<Variable> {
         let columns = self.pool.iter().enumerate().filter_map(|(place, pooled)| {
             let cost = pooled.cost / self.scale;
-            let (mut reduced, mut size) = (Double::from(cost), cost.abs());
+            let (mut reduced, mut size) = (DoubleDouble::from(cost), cost.abs());
             for (price, coefficient) in prices.iter().zip(&pooled.coefficients) {
                 let term = *price * *coefficient;
                 reduced = reduced - term;
                 size += term.nearest().abs();
             }
             let reduced = reduced.nearest();
-            (reduced < -NO_COST.1 * size).then_some((Variable::Column(place), reduced))
+            (reduced < -COST_TOLERANCE.1 * size).then_some((Variable::Column(place), reduced))
         });
         let candidates = columns.filter(|(variable, _)| !self.basis.contains(variable));
         candidates.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(variable, _)| variable)
@@ -242,24 +247,26 @@ impl<'a> Master<'a> {
 
     /// The inverse of the basis times the variable's column: what of each basic variable a unit of it
     /// takes the place of.
-    fn in_basis(&self, variable: Variable) -> Vec<Double> {
-        let row = |inverse: &Vec<Double>| match variable {
+    fn in_basis(&self, variable: Variable) -> Vec<DoubleDouble> {
+        let row = |inverse: &Vec<DoubleDouble>| match variable {
             Variable::Column(place) => {
                 let terms = inverse.iter().zip(&self.pool[place].coefficients);
-                let terms = terms.filter(|(_, coefficient)| **coefficient != Double::ZERO);
-                terms.fold(Double::ZERO, |sum, (value, coefficient)| sum + *value * *coefficient)
+                let terms = terms.filter(|(_, coefficient)| **coefficient != DoubleDouble::ZERO);
+                terms.fold(DoubleDouble::ZERO, |sum, (value, coefficient)| {
+                    sum + *value * *coefficient
+                })
             }
-            Variable::Slack(i) | Variable::Missing(i) => inverse[i],
-            Variable::Excess(i) => -inverse[i],
+            Variable::Slack(i) | Variable::Shortfall(i) => inverse[i],
+            Variable::Surplus(i) => -inverse[i],
         };
         self.inverse.iter().map(row).collect()
     }
 
     /// The place in the basis that runs out first; of those that do at once, which is common here,
     /// the lexicographically first, so that no basis comes twice.
-    fn leaving(&self, column: &[Double]) -> Option<usize> {
+    fn leaving(&self, column: &[DoubleDouble]) -> Option<usize> {
         let most = column.iter().fold(0.0, |most: f64, value| most.max(value.nearest().abs()));
-        let places = (0..column.len()).filter(|i| column[*i].nearest() > NO_PIVOT * most);
+        let places = (0..column.len()).filter(|i| column[*i].nearest() > MIN_PIVOT * most);
         places.reduce(|first, other| {
             let ratios = |i: usize| {
                 let row = std::iter::once(&self.amounts[i]).chain(&self.inverse[i]);
@@ -267,7 +274,10 @@ impl<'a> Master<'a> {
             };
             for (a, b) in ratios(first).zip(ratios(other)) {
                 let apart = (a - b).abs().nearest();
-                if apart > TIED.0 * a.abs().nearest().max(b.abs().nearest()) + TIED.1 {
+                if apart
+                    > RATIO_TOLERANCE.0 * a.abs().nearest().max(b.abs().nearest())
+                        + RATIO_TOLERANCE.1
+                {
                     return if a < b { first } else { other };
                 }
             }
@@ -275,12 +285,13 @@ impl<'a> Master<'a> {
         })
     }
 
-    fn pivot(&mut self, leaving: usize, entering: Variable, column: &[Double]) {
+    fn pivot(&mut self, leaving: usize, entering: Variable, column: &[DoubleDouble]) {
         let by = column[leaving];
         let amount = self.amounts[leaving] / by;
-        let row: Vec<Double> = self.inverse[leaving].iter().map(|value| *value / by).collect();
+        let row: Vec<DoubleDouble> =
+            self.inverse[leaving].iter().map(|value| *value / by).collect();
         for (i, factor) in column.iter().enumerate() {
-            if i != leaving && *factor != Double::ZERO {
+            if i != leaving && *factor != DoubleDouble::ZERO {
                 self.amounts[i] = self.amounts[i] - *factor * amount;
                 let values = self.inverse[i].iter_mut().zip(&row);
                 values.for_each(|(value, of_row)| *value = *value - *factor * *of_row);

@@ -1,4 +1,4 @@
-//! The best schedule for a need: which programs to solve, in which order, and whom to blame where
+//! The best schedule for a request: which programs to solve, in which order, and whom to blame where
 //! there is none.
 //!
 //! Every program here has a feasible point that is written down and not searched for: the limited
@@ -10,43 +10,43 @@
 use thiserror::Error;
 
 use crate::columns::{Column, Unit};
-use crate::double::Double;
+use crate::double_double::DoubleDouble;
 use crate::master::MasterError;
-use crate::need::{Bound, Need, NeedError, Objective};
 use crate::program::{Linear, Optimum, Program, ROUNDING, Relation, Row, Weights};
-use crate::{Averages, Channel, ChannelSet, Schedule, Threshold};
+use crate::request::{Bound, Objective, PlanRequest, PlanRequestError};
+use crate::{Averages, ChannelModel, ChannelSet, Schedule, ShareSelection};
 
 /// How far a value may be beyond a bound, relative to it, to count as within: what rounding costs.
-const SLACK: f64 = 1e-9;
+const RELATIVE_TOLERANCE: f64 = 1e-9;
 
 /// And absolute, where a bound is 0: a probability that is none.
-const NOTHING: f64 = 1e-30;
+const ABSOLUTE_TOLERANCE: f64 = 1e-30;
 
 /// Bounds, and optima, that are smaller than this part of the largest value there is are kept to
 /// within a millionth of this.
-const LEAST_UNIT: f64 = 1e-8;
+const MIN_UNIT: f64 = 1e-8;
 
 /// A proportion that is left by rounding, and used for nothing.
-const DEBRIS: f64 = 1e-18;
+const MIN_PROPORTION: f64 = 1e-18;
 
 /// By how much bounds are relaxed, so that rounding in them leaves the schedules that just keep them:
-/// a few units in the last place, of `f64` and of [`Double`].
+/// a few units in the last place, of `f64` and of [`DoubleDouble`].
 const RELAXED: (f64, f64) = (1e-15, 1e-28);
 
 /// What the product of small probabilities is at most where it is too small for a number.
-const UNDERFLOW: f64 = 1e-300;
+const MIN_GAP: f64 = 1e-300;
 
 /// How far a row may be off in the end: rows are of order 1, bounds in units of themselves.
-const CHECKED: f64 = 1e-6;
+const ROW_TOLERANCE: f64 = 1e-6;
 
-/// The best schedule for a need.
+/// The best schedule for a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// The schedule.
     pub schedule: Schedule,
     /// Its averages on the channels it was made for.
     pub averages: Averages,
-    /// For each objective of the need, how good it is and how much better it could be at most.
+    /// For each objective of the request, how good it is and how much better it could be at most.
     pub optima: Vec<Certificate>,
 }
 
@@ -57,12 +57,12 @@ pub struct Certificate {
     pub objective: Objective,
     /// The property's value.
     pub value: f64,
-    /// No schedule for the need is better by more than this: the duality gap, in the property's unit.
+    /// No schedule for the request is better by more than this: the duality gap, in the property's unit.
     /// All rounding is in it, that of the proof too.
     pub gap: f64,
-    /// How often all thresholds were priced.
+    /// How often all selections were priced.
     pub rounds: usize,
-    /// How many thresholds took part in the end.
+    /// How many selections took part in the end.
     pub columns: usize,
 }
 
@@ -71,7 +71,7 @@ impl Certificate {
     fn new(objective: Objective, value: f64, optimum: &Optimum) -> Self {
         // The program makes the rate's negative least.
         let minimised = if objective == Objective::Rate { -value } else { value };
-        let gap = (minimised - optimum.bound).max(0.0) + ROUNDING * value.abs() + UNDERFLOW;
+        let gap = (minimised - optimum.bound).max(0.0) + ROUNDING * value.abs() + MIN_GAP;
         Self { objective, value, gap, rounds: optimum.rounds, columns: optimum.pool }
     }
 }
@@ -79,9 +79,9 @@ impl Certificate {
 /// Why there is no plan.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum PlanError {
-    /// The need itself is wrong.
+    /// The request itself is wrong.
     #[error(transparent)]
-    Need(#[from] NeedError),
+    PlanRequest(#[from] PlanRequestError),
     /// No schedule keeps this bound, and those before it in the order risk, loss, delay after the
     /// rate.
     #[error("{}", infeasible(*bound, *wanted, *best))]
@@ -93,7 +93,7 @@ pub enum PlanError {
         /// The best there is, with everything else that was asked for before it.
         best: f64,
     },
-    /// The solver failed, which is a fault of ours and not of the need.
+    /// The solver failed, which is a fault of ours and not of the request.
     #[error("no exact plan was found: {0}; leave out bounds or channels of extremely small values")]
     Solver(String),
 }
@@ -119,19 +119,19 @@ impl From<MasterError> for PlanError {
 }
 
 impl ChannelSet {
-    /// The best schedule for `need`: feasible, and best in its objectives in their order. Without
+    /// The best schedule for `request`: feasible, and best in its objectives in their order. Without
     /// objectives, any feasible one.
     ///
     /// # Errors
-    /// If the need contradicts itself or the channels, or no schedule keeps its bounds: then the
+    /// If the request contradicts itself or the channels, or no schedule keeps its bounds: then the
     /// bound to blame is named, with the best value there is.
-    pub fn plan(&self, need: &Need) -> Result<Plan, PlanError> {
-        need.check(self)?;
-        let need = need.rounded();
-        let mut planner = Planner::new(self, &need)?;
-        planner.keep_bounds(&need)?;
+    pub fn plan(&self, request: &PlanRequest) -> Result<Plan, PlanError> {
+        request.check(self)?;
+        let request = request.rounded();
+        let mut planner = Planner::new(self, &request)?;
+        planner.keep_bounds(&request)?;
         let mut optima = Vec::new();
-        for objective in &need.objectives {
+        for objective in &request.objectives {
             optima.push((*objective, planner.optimise(*objective)));
         }
         planner.check()?;
@@ -158,74 +158,76 @@ struct Planner<'a> {
 impl<'a> Planner<'a> {
     /// Kappa, mu and the rate.
     #[expect(clippy::cast_precision_loss, reason = "k and m are small")]
-    fn new(set: &'a ChannelSet, need: &Need) -> Result<Self, PlanError> {
+    fn new(set: &'a ChannelSet, request: &PlanRequest) -> Result<Self, PlanError> {
         let mut rows = Vec::new();
-        if let Some(kappa) = need.kappa {
+        if let Some(kappa) = request.kappa {
             rows.push(equal_zero(Linear {
-                k: Double::ONE,
+                k: DoubleDouble::ONE,
                 constant: (-kappa).into(),
                 ..Linear::default()
             }));
         }
-        if let Some(mu) = need.mu {
+        if let Some(mu) = request.mu {
             rows.push(equal_zero(Linear {
-                m: Double::ONE,
+                m: DoubleDouble::ONE,
                 constant: (-mu).into(),
                 ..Linear::default()
             }));
         }
         // What is free is as low as can be: that leaves the most rate.
-        let kappa = need.kappa.unwrap_or(need.min_k as f64);
-        let mu = need.mu.unwrap_or(kappa.max(need.min_m as f64));
+        let kappa = request.kappa.unwrap_or(request.min_k as f64);
+        let mu = request.mu.unwrap_or(kappa.max(request.min_m as f64));
         let no_start = || PlanError::Solver(String::from("there is no schedule to start from"));
         let schedule = set.limited_schedule_at_best_rate(kappa, mu).ok_or_else(no_start)?;
         let best = set.best_rate(mu).ok_or_else(no_start)?;
-        let (min_k, min_m) = (need.min_k, need.min_m);
+        let (min_k, min_m) = (request.min_k, request.min_m);
         let mut planner = Self { set, rows, min_k, min_m, least_rate: 0.0, schedule };
-        if let Some(wanted) = need.min_rate.filter(|rate| *rate > best * (1.0 + SLACK)) {
+        if let Some(wanted) =
+            request.min_rate.filter(|rate| *rate > best * (1.0 + RELATIVE_TOLERANCE))
+        {
             return Err(PlanError::Infeasible { bound: Bound::MinRate, wanted, best });
         }
-        if need.full_rate {
+        if request.full_rate {
             planner.keep_rate(set.best_rate_exactly(mu));
-        } else if let Some(rate) = need.min_rate {
-            planner.keep_rate(Double::from(rate).min(set.best_rate_exactly(mu)));
+        } else if let Some(rate) = request.min_rate {
+            planner.keep_rate(DoubleDouble::from(rate).min(set.best_rate_exactly(mu)));
         }
         Ok(planner)
     }
 
     /// No channel carries more than its rate when `rate` symbols are sent (IV-D; at `R_C(mu)` these
     /// inequalities and mu leave only the paper's equalities).
-    fn keep_rate(&mut self, rate: Double) {
+    fn keep_rate(&mut self, rate: DoubleDouble) {
         self.least_rate = self.least_rate.max(rate.nearest());
         for (i, channel) in self.set.channels().iter().enumerate() {
-            let own = Double::from(channel.rate());
+            let own = DoubleDouble::from(channel.rate());
             if own < rate {
                 let mut left = use_of(self.set, i);
-                left.constant = -(own / rate) * (Double::ONE + Double::from(RELAXED.1));
+                left.constant = -(own / rate) * (DoubleDouble::ONE + DoubleDouble::from(RELAXED.1));
                 self.rows.push(at_most_zero(left));
             }
         }
     }
 
     /// Risk, loss and delay, one after the other.
-    fn keep_bounds(&mut self, need: &Need) -> Result<(), PlanError> {
+    fn keep_bounds(&mut self, request: &PlanRequest) -> Result<(), PlanError> {
         let bounds = [
-            (Bound::MaxRisk, need.max_risk, Objective::Risk),
-            (Bound::MaxLoss, need.max_loss, Objective::Loss),
-            (Bound::MaxDelay, need.max_delay_ms, Objective::Delay),
-            (Bound::MaxDeliveredDelay, need.max_delivered_delay_ms, Objective::DeliveredDelay),
+            (Bound::MaxRisk, request.max_risk, Objective::Risk),
+            (Bound::MaxLoss, request.max_loss, Objective::Loss),
+            (Bound::MaxDelay, request.max_delay_ms, Objective::Delay),
+            (Bound::MaxDeliveredDelay, request.max_delivered_delay_ms, Objective::DeliveredDelay),
         ];
         for (bound, wanted, objective) in bounds {
             let Some(wanted) = wanted else { continue };
             if self.value(objective) > wanted {
                 self.minimise(objective)?;
                 let best = self.value(objective);
-                if best > wanted * (1.0 + SLACK) + NOTHING {
+                if best > wanted * (1.0 + RELATIVE_TOLERANCE) + ABSOLUTE_TOLERANCE {
                     return Err(PlanError::Infeasible { bound, wanted, best });
                 }
             }
             let kept = wanted.max(self.value(objective));
-            self.keep_at_most(objective, kept, kept.max(LEAST_UNIT * self.largest(objective)));
+            self.keep_at_most(objective, kept, kept.max(MIN_UNIT * self.largest(objective)));
         }
         Ok(())
     }
@@ -246,12 +248,12 @@ impl<'a> Planner<'a> {
         });
         let value = self.value(objective);
         match objective {
-            Objective::Rate => self.keep_rate((value * (1.0 - SLACK)).into()),
+            Objective::Rate => self.keep_rate((value * (1.0 - RELATIVE_TOLERANCE)).into()),
             _ => {
                 self.keep_at_most(
                     objective,
-                    value * (1.0 + SLACK) + NOTHING,
-                    value.max(LEAST_UNIT * self.largest(objective)),
+                    value * (1.0 + RELATIVE_TOLERANCE) + ABSOLUTE_TOLERANCE,
+                    value.max(MIN_UNIT * self.largest(objective)),
                 );
             }
         }
@@ -265,7 +267,7 @@ impl<'a> Planner<'a> {
         let (norm, unit) = if objective == Objective::DeliveredDelay {
             (weighted(Weights { delivered: 1.0, ..Weights::default() }), Unit::Delivered)
         } else {
-            (Linear { constant: Double::ONE, ..Linear::default() }, Unit::Sent)
+            (Linear { constant: DoubleDouble::ONE, ..Linear::default() }, Unit::Sent)
         };
         let mut rows = self.rows.clone();
         rows.push(Row { left: norm, relation: Relation::Equal, right: 1.0 });
@@ -302,11 +304,11 @@ impl<'a> Planner<'a> {
         unit: Unit,
     ) -> Result<Optimum, PlanError> {
         let program = Program { objective, rows, min_k: self.min_k, min_m: self.min_m, unit };
-        let start: Vec<Threshold> = self.schedule.entries().iter().map(|(t, _)| *t).collect();
+        let start: Vec<ShareSelection> = self.schedule.entries().iter().map(|(t, _)| *t).collect();
         let optimum = program.solve(self.set, start)?;
         let sum: f64 = optimum.columns.iter().map(|(_, q)| q).sum();
-        let entries = optimum.columns.iter().map(|(threshold, q)| (*threshold, q / sum));
-        let entries = entries.filter(|(_, p)| *p > DEBRIS);
+        let entries = optimum.columns.iter().map(|(selection, q)| (*selection, q / sum));
+        let entries = entries.filter(|(_, p)| *p > MIN_PROPORTION);
         self.schedule =
             Schedule::new(entries).map_err(|error| PlanError::Solver(error.to_string()))?;
         Ok(optimum)
@@ -317,8 +319,8 @@ impl<'a> Planner<'a> {
     fn check(&self) -> Result<(), PlanError> {
         let refused = |reason: &str| Err(PlanError::Solver(reason.to_owned()));
         let entries = self.schedule.entries().iter();
-        let below = |t: &Threshold| t.k() < self.min_k || t.m() < self.min_m;
-        if entries.clone().any(|(threshold, _)| below(threshold)) {
+        let below = |t: &ShareSelection| t.k() < self.min_k || t.m() < self.min_m;
+        if entries.clone().any(|(selection, _)| below(selection)) {
             return refused("a symbol is below the limits");
         }
         let columns: Vec<_> = entries.map(|(t, p)| (Column::new(self.set, *t), p)).collect();
@@ -326,10 +328,10 @@ impl<'a> Planner<'a> {
             let sum: f64 =
                 columns.iter().map(|(column, p)| *p * row.left.of(column).nearest()).sum();
             let off = if row.relation == Relation::Equal { sum.abs() } else { sum };
-            off <= CHECKED
+            off <= ROW_TOLERANCE
         };
         // In a row of the rate, a slow channel's part can be as small as what is tolerated.
-        let is_fast = self.value(Objective::Rate) >= self.least_rate * (1.0 - CHECKED);
+        let is_fast = self.value(Objective::Rate) >= self.least_rate * (1.0 - ROW_TOLERANCE);
         if is_fast && self.rows.iter().all(is_kept) {
             Ok(())
         } else {
@@ -349,12 +351,12 @@ impl<'a> Planner<'a> {
         self.rows.push(at_most_zero(left.times(1.0 / unit)));
     }
 
-    /// The largest value that a property has for any threshold.
+    /// The largest value that a property has for any selection.
     fn largest(&self, objective: Objective) -> f64 {
         match objective {
             Objective::Risk | Objective::Loss | Objective::Rate => 1.0,
             Objective::Delay | Objective::DeliveredDelay => {
-                let delays = self.set.channels().iter().map(Channel::delay_ms);
+                let delays = self.set.channels().iter().map(ChannelModel::delay_ms);
                 delays.fold(1e-3, f64::max)
             }
         }
@@ -372,7 +374,7 @@ fn linear(objective: Objective) -> Linear {
         Objective::Loss => weighted(Weights { loss: 1.0, ..none }),
         Objective::Delay => weighted(Weights { delay_ms: 1.0, ..none }),
         Objective::DeliveredDelay => weighted(Weights { delivered_delay_ms: 1.0, ..none }),
-        Objective::Rate => Linear { constant: -Double::ONE, ..Linear::default() },
+        Objective::Rate => Linear { constant: -DoubleDouble::ONE, ..Linear::default() },
     }
 }
 
@@ -381,7 +383,7 @@ fn weighted(properties: Weights) -> Linear {
 }
 
 fn use_of(set: &ChannelSet, channel: usize) -> Linear {
-    let used = |i| if i == channel { Double::ONE } else { Double::ZERO };
+    let used = |i| if i == channel { DoubleDouble::ONE } else { DoubleDouble::ZERO };
     Linear { channels: (0..set.len()).map(used).collect(), ..Linear::default() }
 }
 

@@ -1,31 +1,31 @@
 //! Linear programs over schedules (IV-B, IV-D, IV-E), and their solution by column generation.
 //!
-//! A program has one variable q(k, M) >= 0 for each threshold: far too many to write down, n 2^(n-1)
+//! A program has one variable q(k, M) >= 0 for each selection: far too many to write down, n 2^(n-1)
 //! of them, in few rows. So it starts from a few, and alternates: the master program over the columns
 //! there are gives a price (dual value) to each row; pricing ([`Pricing`]) looks through every
-//! threshold for those that would lower the objective at these prices. When there is none, the
+//! selection for those that would lower the objective at these prices. When there is none, the
 //! solution is optimal over all of them, and what pricing found is the proof: the prices and the
 //! least reduced cost give a lower bound on every solution, whatever rounding was in the solver.
 //! Rounding in the proof itself is bounded, and taken off ([`ROUNDING`]).
 
 use crate::columns::{Column, Pricing, Unit};
-use crate::double::Double;
-use crate::master::{Master, MasterError};
-use crate::{ChannelSet, Threshold};
+use crate::double_double::DoubleDouble;
+use crate::master::{MasterError, MasterProgram};
+use crate::{ChannelSet, ShareSelection};
 
-/// A linear function of a threshold: a coefficient for each quantity that a program deals in. What
+/// A linear function of a selection: a coefficient for each quantity that a program deals in. What
 /// is exact, all but the properties, stays so.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Linear {
-    pub(crate) constant: Double,
-    pub(crate) k: Double,
-    pub(crate) m: Double,
+    pub(crate) constant: DoubleDouble,
+    pub(crate) k: DoubleDouble,
+    pub(crate) m: DoubleDouble,
     /// For each channel, whether it is in M; empty where none matters.
-    pub(crate) channels: Vec<Double>,
+    pub(crate) channels: Vec<DoubleDouble>,
     pub(crate) properties: Weights,
 }
 
-/// A coefficient for each property of a threshold.
+/// A coefficient for each property of a selection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Weights {
     pub(crate) risk: f64,
@@ -40,13 +40,13 @@ pub(crate) struct Weights {
 impl Linear {
     /// The function's value for a column.
     #[expect(clippy::cast_precision_loss, reason = "k and m are small")]
-    pub(crate) fn of(&self, column: &Column) -> Double {
-        let Column { threshold, properties } = column;
+    pub(crate) fn of(&self, column: &Column) -> DoubleDouble {
+        let Column { selection, properties } = column;
         let used = self.channels.iter().enumerate();
-        let used = used.filter(|(i, _)| threshold.channels().contains(*i)).map(|(_, w)| *w);
+        let used = used.filter(|(i, _)| selection.channels().contains(*i)).map(|(_, w)| *w);
         let sum = used.fold(self.constant, |sum, weight| sum + weight);
         let counted =
-            self.k * (threshold.k() as f64).into() + self.m * (threshold.m() as f64).into();
+            self.k * (selection.k() as f64).into() + self.m * (selection.m() as f64).into();
         let weights = self.properties;
         let terms = [
             (weights.risk, properties.risk),
@@ -55,12 +55,12 @@ impl Linear {
             (weights.delivered_delay_ms, properties.delivered_delay_ms()),
             (weights.delivered, properties.delivered),
         ];
-        terms.into_iter().fold(sum + counted, |sum, (a, b)| sum + Double::from(a) * b.into())
+        terms.into_iter().fold(sum + counted, |sum, (a, b)| sum + DoubleDouble::from(a) * b.into())
     }
 
     /// The same in another unit.
     pub(crate) fn times(mut self, factor: f64) -> Self {
-        let by = Double::from(factor);
+        let by = DoubleDouble::from(factor);
         (self.constant, self.k, self.m) = (self.constant * by, self.k * by, self.m * by);
         self.channels.iter_mut().for_each(|weight| *weight = *weight * by);
         self.properties = Weights::default().plus(self.properties, factor);
@@ -97,7 +97,7 @@ impl Weights {
     }
 }
 
-/// A lower bound on the reduced cost of every threshold, as a linear function of it.
+/// A lower bound on the reduced cost of every selection, as a linear function of it.
 #[derive(Clone, Debug)]
 pub(crate) struct ReducedCost {
     pub(crate) constant: f64,
@@ -124,7 +124,7 @@ pub(crate) struct Row {
     pub(crate) right: f64,
 }
 
-/// Minimise the sum of q times `objective`, subject to `rows`, over all thresholds with at least
+/// Minimise the sum of q times `objective`, subject to `rows`, over all selections with at least
 /// `min_k` and `min_m`.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
@@ -139,8 +139,8 @@ pub(crate) struct Program {
 /// The solution of a program.
 #[derive(Clone, Debug)]
 pub(crate) struct Optimum {
-    /// The thresholds with q > 0.
-    pub(crate) columns: Vec<(Threshold, f64)>,
+    /// The selections with q > 0.
+    pub(crate) columns: Vec<(ShareSelection, f64)>,
     /// The objective.
     pub(crate) value: f64,
     /// No solution's objective is lower than this.
@@ -153,50 +153,50 @@ pub(crate) struct Optimum {
 const MAX_ROUNDS: usize = 1000;
 
 /// A column of no less reduced cost than this, in units of the value, would not lower it.
-const NO_BETTER: f64 = -1e-10;
+const REDUCED_COST_TOLERANCE: f64 = -1e-10;
 
 /// The gap at which a program is solved, relative to its value.
-const GAP: f64 = 1e-9;
+const GAP_TOLERANCE: f64 = 1e-9;
 
 /// The first and the last limit to prices, in units of the value.
-const LIMITS: (f64, f64) = (1e3, 1e18);
+const PRICE_LIMITS: (f64, f64) = (1e3, 1e18);
 
 /// The most that a solution may break rows by, in sum: rows are of order 1.
-const BROKEN: f64 = 1e-20;
+const MAX_INFEASIBILITY: f64 = 1e-20;
 
 /// By how much less than it is the coefficient of a property is taken in a reduced cost, relative to
 /// the terms that it is the sum of. That is more than rounding can amount to in a property (250
-/// roundings at most, for 20 channels and 16 worlds) and in a coefficient (50), of 1.1e-16 each.
+/// roundings at most, for 20 channels and 16 scenarios) and in a coefficient (50), of 1.1e-16 each.
 pub(crate) const ROUNDING: f64 = 1e-13;
 
 /// The same for what is exact until the terms are summed up (30 roundings).
 const SUMMING: f64 = 1e-14;
 
 impl Program {
-    /// Solves it, from `start`, the thresholds of a feasible solution.
+    /// Solves it, from `start`, the selections of a feasible solution.
     ///
     /// # Errors
     /// If the solver fails.
     pub(crate) fn solve(
         &self,
         set: &ChannelSet,
-        start: impl IntoIterator<Item = Threshold>,
+        start: impl IntoIterator<Item = ShareSelection>,
     ) -> Result<Optimum, MasterError> {
-        let mut master = Master::new(self);
+        let mut master = MasterProgram::new(self);
         let start = start.into_iter().filter(|t| t.k() >= self.min_k && t.m() >= self.min_m);
-        start.for_each(|threshold| master.push(Column::new(set, threshold)));
+        start.for_each(|selection| master.push(Column::new(set, selection)));
         let mut pricing = Pricing::new(set, self.min_k, self.min_m, self.unit);
         // No property is negative; only the rate is made high.
         let mut bound = if self.unit == Unit::Rate { f64::NEG_INFINITY } else { 0.0 };
         // The unit that costs are in, so that tolerances are relative to the value.
         let mut scale = 1.0;
-        let mut limit = LIMITS.0;
+        let mut limit = PRICE_LIMITS.0;
         // What the last limit led to.
         let mut before = None;
         for rounds in 1..=MAX_ROUNDS {
             let prices = match master.solve(scale, limit) {
                 // What a column earns can be more than breaking the rows costs.
-                Err(MasterError::Unbounded) if limit < LIMITS.1 => {
+                Err(MasterError::Unbounded) if limit < PRICE_LIMITS.1 => {
                     limit *= 100.0;
                     continue;
                 }
@@ -204,12 +204,12 @@ impl Program {
             };
             let better = pricing.best(&self.reduced_cost(set, &prices, scale));
             bound = bound.max(self.bound(&prices, scale, &better));
-            if add_better(&mut master, set, &better) {
+            if add_improving(&mut master, set, &better) {
                 continue;
             }
             let value = master.value();
-            let is_kept = master.broken() <= BROKEN;
-            let is_near = |bound: f64| is_kept && value - bound <= GAP * value.abs();
+            let is_kept = master.infeasibility() <= MAX_INFEASIBILITY;
+            let is_near = |bound: f64| is_kept && value - bound <= GAP_TOLERANCE * value.abs();
             let is_limited = prices.iter().any(|price| price.abs() > 0.99 * limit);
             if !is_near(bound) && is_limited {
                 // A row that follows from the others has any price, and the least rounds the least.
@@ -219,10 +219,14 @@ impl Program {
             }
             if is_kept && !is_near(bound) && value != 0.0 && value.abs() < scale / 4.0 {
                 (scale, before) = (value.abs(), None);
-            } else if !is_near(bound) && is_limited && limit < LIMITS.1 && before != Some(value) {
+            } else if !is_near(bound)
+                && is_limited
+                && limit < PRICE_LIMITS.1
+                && before != Some(value)
+            {
                 (limit, before) = (100.0 * limit, is_kept.then_some(value));
             } else if is_kept {
-                let columns = master.solution().map(|(column, q)| (column.threshold, q)).collect();
+                let columns = master.solution().map(|(column, q)| (column.selection, q)).collect();
                 return Ok(Optimum { columns, value, bound, rounds, pool: master.len() });
             } else {
                 return Err(MasterError::Infeasible);
@@ -232,15 +236,15 @@ impl Program {
     }
 
     /// What reduced costs are at least at these prices, for costs in units of `scale`, whatever
-    /// rounding was in them and in the properties of a threshold. As none of a threshold's quantities
+    /// rounding was in them and in the properties of a selection. As none of a selection's quantities
     /// is negative, lower coefficients are enough for that.
     fn reduced_cost(&self, set: &ChannelSet, prices: &[f64], scale: f64) -> ReducedCost {
-        let (mut constant, mut k) = (Double::ZERO, Double::ZERO);
-        let mut channels = vec![Double::ZERO; set.len()];
+        let (mut constant, mut k) = (DoubleDouble::ZERO, DoubleDouble::ZERO);
+        let mut channels = vec![DoubleDouble::ZERO; set.len()];
         let (mut properties, mut sizes) = (Weights::default(), Weights::default());
         let rows = self.rows.iter().zip(prices).map(|(row, price)| (&row.left, -price));
         for (linear, factor) in rows.chain([(&self.objective, 1.0 / scale)]) {
-            let by = Double::from(factor);
+            let by = DoubleDouble::from(factor);
             constant = constant + by * linear.constant;
             k = k + by * linear.k;
             for (i, weight) in channels.iter_mut().enumerate() {
@@ -250,7 +254,7 @@ impl Program {
             properties = properties.plus(linear.properties, factor);
             sizes = sizes.plus(linear.properties.sizes(), factor.abs());
         }
-        let lower = |value: Double| value.nearest() - SUMMING * value.nearest().abs();
+        let lower = |value: DoubleDouble| value.nearest() - SUMMING * value.nearest().abs();
         ReducedCost {
             constant: lower(constant),
             k: lower(k),
@@ -261,7 +265,7 @@ impl Program {
 
     /// What every solution's objective is at least, by these prices and the least reduced cost that
     /// they leave (weak duality).
-    fn bound(&self, prices: &[f64], scale: f64, found: &[(Threshold, f64)]) -> f64 {
+    fn bound(&self, prices: &[f64], scale: f64, found: &[(ShareSelection, f64)]) -> f64 {
         let least = found.first().map_or(0.0, |(_, cost)| cost.min(0.0));
         let paid = self.rows.iter().zip(prices).map(|(row, price)| row.right * price);
         let paid: f64 = paid.map(|paid| paid - ROUNDING * paid.abs()).sum();
@@ -277,10 +281,14 @@ impl Program {
 }
 
 /// Adds to the pool what would lower the value and is not in it; whether there was any.
-fn add_better(master: &mut Master, set: &ChannelSet, found: &[(Threshold, f64)]) -> bool {
+fn add_improving(
+    master: &mut MasterProgram,
+    set: &ChannelSet,
+    found: &[(ShareSelection, f64)],
+) -> bool {
     let before = master.len();
-    for (threshold, _) in found.iter().filter(|(_, cost)| *cost < NO_BETTER) {
-        let column = Column::new(set, *threshold);
+    for (selection, _) in found.iter().filter(|(_, cost)| *cost < REDUCED_COST_TOLERANCE) {
+        let column = Column::new(set, *selection);
         if !master.contains(&column) {
             master.push(column);
         }

@@ -4,7 +4,7 @@
 //! probabilities, a Poisson binomial. It is built up channel by channel from sums of products of
 //! probabilities, never from a difference, so that a risk of 1e-15 is as exact as one of 0.5.
 
-use crate::{ChannelSet, MAX_CHANNELS, Threshold};
+use crate::{ChannelSet, MAX_CHANNELS, ShareSelection};
 
 /// Risk, loss and delay of one symbol sent with a given k and M.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,51 +31,52 @@ impl ChannelSet {
     /// Risk, loss and delay of a symbol of which any k of the shares on M are enough. O(|M| k).
     ///
     /// Channels of M that this set does not have are seen by nobody and deliver nothing.
-    pub fn properties(&self, threshold: Threshold) -> Properties {
-        let (delivered, delay_ms) = self.delivery(threshold);
+    pub fn properties(&self, selection: ShareSelection) -> Properties {
+        let (delivered, delay_ms) = self.delivery(selection);
         Properties {
-            risk: self.subset_risk(threshold),
-            loss: self.subset_loss(threshold),
+            risk: self.subset_risk(selection),
+            loss: self.subset_loss(selection),
             delay_ms,
             delivered,
         }
     }
 
     /// z(k, M): the probability that an adversary sees at least k of the shares.
-    pub fn subset_risk(&self, threshold: Threshold) -> f64 {
-        let worlds = self.risk_worlds().iter();
-        let risk = worlds.map(|world| {
-            world.probability * at_least(threshold.k(), chosen(&world.hit, threshold))
+    pub fn subset_risk(&self, selection: ShareSelection) -> f64 {
+        let scenarios = self.risk_scenarios().iter();
+        let risk = scenarios.map(|scenario| {
+            scenario.probability * at_least(selection.k(), chosen(&scenario.hit, selection))
         });
         risk.sum::<f64>().min(1.0)
     }
 
     /// l(k, M): the probability that fewer than k of the shares arrive.
-    pub fn subset_loss(&self, threshold: Threshold) -> f64 {
+    pub fn subset_loss(&self, selection: ShareSelection) -> f64 {
         // Fewer than k of m arrive when more than m - k are lost.
-        let fatal = threshold.m() - threshold.k() + 1;
-        let worlds = self.loss_worlds().iter();
-        let loss =
-            worlds.map(|world| world.probability * at_least(fatal, chosen(&world.hit, threshold)));
+        let fatal = selection.m() - selection.k() + 1;
+        let scenarios = self.loss_scenarios().iter();
+        let loss = scenarios.map(|scenario| {
+            scenario.probability * at_least(fatal, chosen(&scenario.hit, selection))
+        });
         loss.sum::<f64>().min(1.0)
     }
 
     /// d(k, M): the expected time until the kth share arrives, in milliseconds, if it does.
-    pub fn subset_delay_ms(&self, threshold: Threshold) -> f64 {
-        self.delivery(threshold).1
+    pub fn subset_delay_ms(&self, selection: ShareSelection) -> f64 {
+        self.delivery(selection).1
     }
 
     /// The probability that k shares arrive, and the expected time until then if they do.
-    fn delivery(&self, threshold: Threshold) -> (f64, f64) {
-        let k = threshold.k();
+    fn delivery(&self, selection: ShareSelection) -> (f64, f64) {
+        let k = selection.k();
         let (mut delivered, mut weighted, mut slowest) = (0.0, 0.0, 0.0);
-        for world in self.loss_worlds() {
+        for scenario in self.loss_scenarios() {
             // The kth share to arrive comes from a channel when k - 1 of the faster ones delivered.
             let mut arrived = [0.0; MAX_CHANNELS + 1];
-            arrived[0] = world.probability;
-            let members = self.by_delay().iter().filter(|i| threshold.channels().contains(**i));
+            arrived[0] = scenario.probability;
+            let members = self.by_delay().iter().filter(|i| selection.channels().contains(**i));
             for (before, &channel) in members.enumerate() {
-                let lost = world.hit[channel];
+                let lost = scenario.hit[channel];
                 slowest = self.channels()[channel].delay_ms();
                 let last = arrived[k - 1] * (1.0 - lost);
                 delivered += last;
@@ -87,9 +88,9 @@ impl ChannelSet {
     }
 }
 
-/// The probabilities of the channels that the threshold uses.
-fn chosen(hit: &[f64], threshold: Threshold) -> impl Iterator<Item = f64> {
-    let used = hit.iter().enumerate().filter(move |(i, _)| threshold.channels().contains(*i));
+/// The probabilities of the channels that the selection uses.
+fn chosen(hit: &[f64], selection: ShareSelection) -> impl Iterator<Item = f64> {
+    let used = hit.iter().enumerate().filter(move |(i, _)| selection.channels().contains(*i));
     used.map(|(_, probability)| *probability)
 }
 

@@ -3,8 +3,8 @@
 //! A rate counts source symbols in a unit of time; the mean multiplicity mu says how many shares
 //! each of them is sent as.
 
-use crate::double::Double;
-use crate::{Channel, ChannelSet, Subset};
+use crate::double_double::DoubleDouble;
+use crate::{ChannelModel, ChannelSet, ChannelSubset};
 
 impl ChannelSet {
     /// `R_C` for a mean multiplicity `mu`: the most symbols that can be sent in a unit of time
@@ -20,13 +20,14 @@ impl ChannelSet {
     }
 
     /// The same for a `mu` that there is, not rounded to an `f64`.
-    pub(crate) fn best_rate_exactly(&self, mu: f64) -> Double {
-        let surplus = Double::from(mu) - self.count().into();
-        let (mut sum, mut size, mut best) = (Double::ZERO, Double::ZERO, f64::INFINITY.into());
+    pub(crate) fn best_rate_exactly(&self, mu: f64) -> DoubleDouble {
+        let surplus = DoubleDouble::from(mu) - self.count().into();
+        let (mut sum, mut size, mut best) =
+            (DoubleDouble::ZERO, DoubleDouble::ZERO, f64::INFINITY.into());
         for rate in self.ascending_rates() {
-            (sum, size) = (sum + rate.into(), size + Double::ONE);
-            if surplus + size > Double::ZERO {
-                best = Double::min(best, sum / (surplus + size));
+            (sum, size) = (sum + rate.into(), size + DoubleDouble::ONE);
+            if surplus + size > DoubleDouble::ZERO {
+                best = DoubleDouble::min(best, sum / (surplus + size));
             }
         }
         best
@@ -53,13 +54,13 @@ impl ChannelSet {
 
     /// The largest mean multiplicity at which every channel can be used to the full (Theorem 2).
     pub fn full_use_limit(&self) -> f64 {
-        let fastest = self.channels().iter().map(Channel::rate).fold(0.0, f64::max);
+        let fastest = self.channels().iter().map(ChannelModel::rate).fold(0.0, f64::max);
         (self.total_rate() / fastest).clamp(1.0, self.count())
     }
 
     /// A, the channels that are used to the full at the optimal rate for `mu` (Definition 1): more
     /// than n - mu of them (Corollary 2). `None` unless 1 <= mu <= n.
-    pub fn fully_used(&self, mu: f64) -> Option<Subset> {
+    pub fn fully_used(&self, mu: f64) -> Option<ChannelSubset> {
         let best = self.best_rate(mu)?;
         // Rounding must not take out a channel whose rate is R_C.
         let limit = best * (1.0 + 4.0 * f64::EPSILON);
@@ -76,7 +77,7 @@ impl ChannelSet {
 
     /// The rate of all channels together: `R_C` at mu = 1.
     pub fn total_rate(&self) -> f64 {
-        self.channels().iter().map(Channel::rate).sum()
+        self.channels().iter().map(ChannelModel::rate).sum()
     }
 
     /// The mean multiplicities there can be: 1 to n.
@@ -90,7 +91,7 @@ impl ChannelSet {
     }
 
     fn ascending_rates(&self) -> Vec<f64> {
-        let mut rates: Vec<f64> = self.channels().iter().map(Channel::rate).collect();
+        let mut rates: Vec<f64> = self.channels().iter().map(ChannelModel::rate).collect();
         rates.sort_by(f64::total_cmp);
         rates
     }

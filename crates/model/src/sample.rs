@@ -1,22 +1,22 @@
-//! Which threshold (k, M) each symbol is sent with, drawn from a [`Schedule`] (III-C).
+//! Which selection (k, M) each symbol is sent with, drawn from a [`Schedule`] (III-C).
 //!
-//! [`Independent`] draws as the paper does, each symbol on its own. [`LowDiscrepancy`] deals the
-//! thresholds out so evenly that no count is ever a whole symbol away from its share.
+//! [`ScheduleSampler`] draws as the paper does, each symbol on its own. [`LowDiscrepancy`] deals the
+//! selections out so evenly that no count is ever a whole symbol away from its share.
 //!
 //! Both hold the proportions as whole numbers of 2^-52. A proportion is thereby exact to 2^-52; one
 //! that is smaller still is raised to 2^-52, at the cost of the largest.
 
-use crate::{Schedule, Threshold};
+use crate::{Schedule, ShareSelection};
 
 /// What the weights of a schedule's entries sum to: 2^52.
 const WHOLE: u64 = 1 << WHOLE_BITS;
 const WHOLE_BITS: u32 = 52;
 
-/// Independent draws from a schedule, as in III-C, by Vose's alias method (1991): a draw is one
+/// ScheduleSampler draws from a schedule, as in III-C, by Vose's alias method (1991): a draw is one
 /// multiplication, one comparison and two look-ups, however many entries the schedule has.
 #[derive(Clone, Debug)]
-pub struct Independent {
-    thresholds: Vec<Threshold>,
+pub struct ScheduleSampler {
+    selections: Vec<ShareSelection>,
     columns: Vec<Column>,
 }
 
@@ -28,19 +28,19 @@ struct Column {
     other: usize,
 }
 
-impl Independent {
+impl ScheduleSampler {
     /// Draws from `schedule`.
     pub fn new(schedule: &Schedule) -> Self {
-        Self { thresholds: thresholds(schedule), columns: alias_table(&weights(schedule)) }
+        Self { selections: selections(schedule), columns: alias_table(&weights(schedule)) }
     }
 
-    /// The threshold that 64 bits choose. Each comes with its proportion in the schedule, to 2^-52,
-    /// if `random` is uniform over all 64-bit numbers; equal bits give equal thresholds.
-    pub fn draw(&self, random: u64) -> Threshold {
-        self.thresholds[self.draw_index(random)]
+    /// The selection that 64 bits choose. Each comes with its proportion in the schedule, to 2^-52,
+    /// if `random` is uniform over all 64-bit numbers; equal bits give equal selections.
+    pub fn draw(&self, random: u64) -> ShareSelection {
+        self.selections[self.draw_index(random)]
     }
 
-    /// Like [`Self::draw`], but gives the threshold's place in [`Schedule::entries`].
+    /// Like [`Self::draw`], but gives the selection's place in [`Schedule::entries`].
     #[expect(clippy::cast_possible_truncation, reason = "the halves of the product")]
     pub(crate) fn draw_index(&self, random: u64) -> usize {
         // The product's high half is uniform over the columns, and its low half is how far into the
@@ -52,13 +52,13 @@ impl Independent {
     }
 }
 
-/// A fixed sequence of a schedule's thresholds in which, after every t symbols and for ever, the
-/// count of each threshold is strictly within one of p t, with p its proportion to 2^-52. The
+/// A fixed sequence of a schedule's selections in which, after every t symbols and for ever, the
+/// count of each selection is strictly within one of p t, with p its proportion to 2^-52. The
 /// averages of even a short run are then those of the schedule; independent draws are off by about
 /// the square root of t. Whoever knows the schedule also knows the sequence.
 ///
 /// This is the chairman assignment problem (Tijdeman 1980), solved as in proportionate progress
-/// (Baruah et al. 1996). With uses and symbols both numbered from 0, the ith use of a threshold may
+/// (Baruah et al. 1996). With uses and symbols both numbered from 0, the ith use of a selection may
 /// not come before symbol floor(i / p), and must come before symbol ceil((i + 1) / p): within these
 /// windows the count is p t rounded down or up. Of the uses whose window is open the one that closes
 /// first is next. Since the proportions sum to 1 this misses no window.
@@ -66,23 +66,23 @@ impl Independent {
 /// A symbol costs one scan over the schedule's entries, a comparison or two for each, without
 /// allocation, division or floating point. That does not grow with the number of symbols, and a best
 /// schedule has at most a few more entries than there are channels; a schedule of very many entries
-/// is better served by [`Independent`].
+/// is better served by [`ScheduleSampler`].
 #[derive(Clone, Debug)]
 pub struct LowDiscrepancy {
-    thresholds: Vec<Threshold>,
+    selections: Vec<ShareSelection>,
     quotas: Quotas,
 }
 
 impl LowDiscrepancy {
     /// The sequence for `schedule`, from its start.
     pub fn new(schedule: &Schedule) -> Self {
-        Self { thresholds: thresholds(schedule), quotas: Quotas::new(&weights(schedule)) }
+        Self { selections: selections(schedule), quotas: Quotas::new(&weights(schedule)) }
     }
 
-    /// The threshold of the next symbol. After 2^52 symbols the sequence starts again, with every
+    /// The selection of the next symbol. After 2^52 symbols the sequence starts again, with every
     /// count exact, so that there is no number of symbols it is not good for.
-    pub fn next_threshold(&mut self) -> Threshold {
-        self.thresholds[self.quotas.next_index()]
+    pub fn next_selection(&mut self) -> ShareSelection {
+        self.selections[self.quotas.next_index()]
     }
 }
 
@@ -167,8 +167,8 @@ impl Window {
     }
 }
 
-fn thresholds(schedule: &Schedule) -> Vec<Threshold> {
-    schedule.entries().iter().map(|(threshold, _)| *threshold).collect()
+fn selections(schedule: &Schedule) -> Vec<ShareSelection> {
+    schedule.entries().iter().map(|(selection, _)| *selection).collect()
 }
 
 /// The proportions in units of 1 / [`WHOLE`]: at least 1 each, and [`WHOLE`] in sum.
@@ -196,7 +196,7 @@ fn weights(schedule: &Schedule) -> Vec<u64> {
         *weight = 1;
         raised += 1;
     }
-    // There are fewer than 2^25 thresholds, so that the largest has far more than it gives.
+    // There are fewer than 2^25 selections, so that the largest has far more than it gives.
     if let Some(largest) = weights.iter_mut().max() {
         *largest -= raised;
     }
@@ -235,14 +235,15 @@ mod tests {
     use sim::Rng;
 
     use super::*;
-    use crate::Subset;
+    use crate::ChannelSubset;
 
-    /// A schedule of as many different thresholds as there are `parts`, in these proportions.
+    /// A schedule of as many different selections as there are `parts`, in these proportions.
     fn schedule(parts: &[f64]) -> Schedule {
         let total: f64 = parts.iter().sum();
         let entries = parts.iter().enumerate().map(|(i, part)| {
-            let channels = (0..6).filter(|channel| (i + 1) >> channel & 1 == 1).collect::<Subset>();
-            (Threshold::new(1 + i % channels.len(), channels).unwrap(), part / total)
+            let channels =
+                (0..6).filter(|channel| (i + 1) >> channel & 1 == 1).collect::<ChannelSubset>();
+            (ShareSelection::new(1 + i % channels.len(), channels).unwrap(), part / total)
         });
         Schedule::new(entries).unwrap()
     }
@@ -262,8 +263,8 @@ mod tests {
         ]
     }
 
-    fn place(schedule: &Schedule, threshold: Threshold) -> usize {
-        schedule.entries().iter().position(|(t, _)| *t == threshold).expect("is in the schedule")
+    fn place(schedule: &Schedule, selection: ShareSelection) -> usize {
+        schedule.entries().iter().position(|(t, _)| *t == selection).expect("is in the schedule")
     }
 
     proptest! {
@@ -305,7 +306,7 @@ mod tests {
             let mut sequence = LowDiscrepancy::new(&schedule);
             let mut counts = vec![0_u64; weights.len()];
             for t in 1..=3000_u64 {
-                counts[place(&schedule, sequence.next_threshold())] += 1;
+                counts[place(&schedule, sequence.next_selection())] += 1;
                 for ((count, weight), (_, p)) in counts.iter().zip(&weights).zip(schedule.entries()) {
                     let used = u128::from(*count) * u128::from(WHOLE);
                     let quota = u128::from(*weight) * u128::from(t);
@@ -321,17 +322,17 @@ mod tests {
             let mut sequence = LowDiscrepancy::new(&schedule);
             let (mut k, mut m) = (0.0, 0.0);
             for _ in 0..symbols {
-                let threshold = sequence.next_threshold();
-                k += threshold.k() as f64;
-                m += threshold.m() as f64;
+                let selection = sequence.next_selection();
+                k += selection.k() as f64;
+                m += selection.m() as f64;
             }
             // Each count is off by less than one, and all of them by nothing together.
             let (mut quota_k, mut quota_m, mut slack_k, mut slack_m) = (0.0, 0.0, 1e-9, 1e-9);
-            for (threshold, p) in schedule.entries() {
-                quota_k += p * f64::from(symbols) * threshold.k() as f64;
-                quota_m += p * f64::from(symbols) * threshold.m() as f64;
-                slack_k += threshold.k() as f64 - 1.0;
-                slack_m += threshold.m() as f64 - 1.0;
+            for (selection, p) in schedule.entries() {
+                quota_k += p * f64::from(symbols) * selection.k() as f64;
+                quota_m += p * f64::from(symbols) * selection.m() as f64;
+                slack_k += selection.k() as f64 - 1.0;
+                slack_m += selection.m() as f64 - 1.0;
             }
             prop_assert!((k - quota_k).abs() <= slack_k);
             prop_assert!((m - quota_m).abs() <= slack_m);
@@ -369,7 +370,7 @@ mod tests {
     fn draws_come_with_their_frequencies() {
         const DRAWS: u32 = 1_000_000;
         let schedule = schedule(&[0.4, 0.3, 0.001, 0.199, 0.05, 0.05]);
-        let independent = Independent::new(&schedule);
+        let independent = ScheduleSampler::new(&schedule);
         let mut rng = Rng::new(11);
         let mut counts = [0.0; 6];
         for _ in 0..DRAWS {
@@ -388,7 +389,7 @@ mod tests {
     fn the_ends_of_the_random_numbers_are_good() {
         for n in 1..=25 {
             let schedule = schedule(&vec![1.0; n]);
-            let independent = Independent::new(&schedule);
+            let independent = ScheduleSampler::new(&schedule);
             assert_eq!(independent.draw(0), independent.draw(0));
             assert!(independent.draw_index(0) < n);
             assert!(independent.draw_index(u64::MAX) < n);
@@ -397,13 +398,13 @@ mod tests {
 
     #[test]
     fn one_entry_is_always_the_next() {
-        let only = Threshold::new(2, Subset::first(3)).unwrap();
+        let only = ShareSelection::new(2, ChannelSubset::first(3)).unwrap();
         let schedule = Schedule::constant(only);
-        let independent = Independent::new(&schedule);
+        let independent = ScheduleSampler::new(&schedule);
         let mut sequence = LowDiscrepancy::new(&schedule);
         for random in [0, 1, 1 << 63, u64::MAX] {
             assert_eq!(independent.draw(random), only);
-            assert_eq!(sequence.next_threshold(), only);
+            assert_eq!(sequence.next_selection(), only);
         }
     }
 

@@ -2,16 +2,16 @@
 
 use thiserror::Error;
 
-use crate::{ChannelSet, Threshold};
+use crate::{ChannelSet, ShareSelection};
 
 /// How far the probabilities given for a schedule may be from 1 in sum.
 const TOLERANCE: f64 = 1e-9;
 
-/// A share schedule p(k, M): each threshold with the proportion of symbols it is used for. The
+/// A share schedule p(k, M): each selection with the proportion of symbols it is used for. The
 /// proportions are positive and sum to 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schedule {
-    entries: Vec<(Threshold, f64)>,
+    entries: Vec<(ShareSelection, f64)>,
 }
 
 /// Why there is no such schedule.
@@ -47,14 +47,16 @@ pub struct Averages {
 }
 
 impl Schedule {
-    /// A schedule of the thresholds in `entries`, each with its proportion of symbols. Entries of
-    /// proportion 0 are left out, equal thresholds are added up, and the proportions are scaled to
+    /// A schedule of the selections in `entries`, each with its proportion of symbols. Entries of
+    /// proportion 0 are left out, equal selections are added up, and the proportions are scaled to
     /// sum to 1 exactly.
     ///
     /// # Errors
     /// If a proportion is not within 0 to 1, or they do not sum to 1 within 1e-9.
-    pub fn new(entries: impl IntoIterator<Item = (Threshold, f64)>) -> Result<Self, ScheduleError> {
-        let mut entries: Vec<(Threshold, f64)> = entries.into_iter().collect();
+    pub fn new(
+        entries: impl IntoIterator<Item = (ShareSelection, f64)>,
+    ) -> Result<Self, ScheduleError> {
+        let mut entries: Vec<(ShareSelection, f64)> = entries.into_iter().collect();
         let outside = |p: &f64| !(0.0..=1.0 + TOLERANCE).contains(p);
         if let Some(p) = entries.iter().map(|(_, p)| *p).find(outside) {
             return Err(ScheduleError::Proportion(p));
@@ -64,7 +66,7 @@ impl Schedule {
             return Err(ScheduleError::Sum(sum));
         }
         entries.retain(|(_, p)| *p > 0.0);
-        entries.sort_by_key(|(threshold, _)| *threshold);
+        entries.sort_by_key(|(selection, _)| *selection);
         entries.dedup_by(|later, kept| {
             let equal = later.0 == kept.0;
             kept.1 += if equal { later.1 } else { 0.0 };
@@ -76,20 +78,20 @@ impl Schedule {
         Ok(Self { entries })
     }
 
-    /// One threshold for every symbol.
-    pub fn constant(threshold: Threshold) -> Self {
-        Self { entries: vec![(threshold, 1.0)] }
+    /// One selection for every symbol.
+    pub fn constant(selection: ShareSelection) -> Self {
+        Self { entries: vec![(selection, 1.0)] }
     }
 
-    /// The thresholds with their proportions, ordered by k and then by channels.
-    pub fn entries(&self) -> &[(Threshold, f64)] {
+    /// The selections with their proportions, ordered by k and then by channels.
+    pub fn entries(&self) -> &[(ShareSelection, f64)] {
         &self.entries
     }
 
     /// The proportion of symbols that have a share on `channel`.
     pub fn use_of(&self, channel: usize) -> f64 {
         let using =
-            self.entries.iter().filter(|(threshold, _)| threshold.channels().contains(channel));
+            self.entries.iter().filter(|(selection, _)| selection.channels().contains(channel));
         // Not `sum`, which is -0 of nothing.
         using.fold(0.0, |used, (_, p)| used + p)
     }
@@ -99,10 +101,10 @@ impl Schedule {
     pub fn averages(&self, set: &ChannelSet) -> Averages {
         let (mut kappa, mut mu, mut risk, mut loss, mut delay_ms) = (0.0, 0.0, 0.0, 0.0, 0.0);
         let (mut delivered, mut weighted) = (0.0, 0.0);
-        for &(threshold, p) in &self.entries {
-            let properties = set.properties(threshold);
-            kappa += p * threshold.k() as f64;
-            mu += p * threshold.m() as f64;
+        for &(selection, p) in &self.entries {
+            let properties = set.properties(selection);
+            kappa += p * selection.k() as f64;
+            mu += p * selection.m() as f64;
             risk += p * properties.risk;
             loss += p * properties.loss;
             delay_ms += p * properties.delay_ms;

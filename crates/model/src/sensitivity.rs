@@ -1,11 +1,11 @@
 //! Which channel's risk, loss, delay or rate changes the answer most.
 
-use crate::need::{Need, Objective};
 use crate::plan::PlanError;
-use crate::{Channel, ChannelSet};
+use crate::request::{Objective, PlanRequest};
+use crate::{ChannelModel, ChannelSet};
 
 /// By how much a quantity is made better to see what it changes: a tenth.
-pub const IMPROVEMENT: f64 = 0.1;
+pub const SENSITIVITY_STEP: f64 = 0.1;
 
 /// A quantity of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,13 +32,13 @@ pub struct Sensitivity {
     pub channel: usize,
     /// Which of its quantities.
     pub quantity: Quantity,
-    /// The best value of the need's first objective, were this quantity better by a tenth: risk,
+    /// The best value of the request's first objective, were this quantity better by a tenth: risk,
     /// loss and delay lower, the rate higher. An error if there were no plan then.
     pub value: Result<f64, PlanError>,
 }
 
 impl ChannelSet {
-    /// The best value of the need's first objective (the rate, if it has none) were one quantity of
+    /// The best value of the request's first objective (the rate, if it has none) were one quantity of
     /// one channel a tenth better, for each channel and quantity in turn. The plan is made anew each
     /// time, so the answer holds for that step and not only for a vanishing one.
     ///
@@ -46,14 +46,14 @@ impl ChannelSet {
     /// more.
     pub fn sensitivities(
         &self,
-        need: &Need,
+        request: &PlanRequest,
     ) -> impl ExactSizeIterator<Item = Sensitivity> + use<'_> {
-        let objective = need.objectives.first().copied().unwrap_or(Objective::Rate);
-        let need = Need { objectives: vec![objective], ..need.clone() };
+        let objective = request.objectives.first().copied().unwrap_or(Objective::Rate);
+        let request = PlanRequest { objectives: vec![objective], ..request.clone() };
         (0..4 * self.len()).map(move |place| {
             let (channel, quantity) = (place / 4, Quantity::ALL[place % 4]);
             let better = self.with_better(channel, quantity);
-            let value = better.plan(&need).map(|plan| plan.averages.of(objective));
+            let value = better.plan(&request).map(|plan| plan.averages.of(objective));
             Sensitivity { channel, quantity, value }
         })
     }
@@ -63,11 +63,14 @@ impl ChannelSet {
         let mut channels = self.channels().to_vec();
         let old = channels[channel];
         let less = |value: f64, of: Quantity| {
-            if of == quantity { value * (1.0 - IMPROVEMENT) } else { value }
+            if of == quantity { value * (1.0 - SENSITIVITY_STEP) } else { value }
         };
-        let rate =
-            if quantity == Quantity::Rate { old.rate() * (1.0 + IMPROVEMENT) } else { old.rate() };
-        let better = Channel::new(
+        let rate = if quantity == Quantity::Rate {
+            old.rate() * (1.0 + SENSITIVITY_STEP)
+        } else {
+            old.rate()
+        };
+        let better = ChannelModel::new(
             less(old.risk(), Quantity::Risk),
             less(old.loss(), Quantity::Loss),
             less(old.delay_ms(), Quantity::Delay),

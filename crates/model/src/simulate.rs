@@ -1,11 +1,11 @@
 //! A Monte-Carlo simulation of the single-symbol process (III-C), as a check of the formulas of
 //! IV-A: it knows only what befalls each share, and shares no code with them.
 
-use crate::sample::Independent;
-use crate::{ChannelSet, Group, MAX_CHANNELS, Schedule, Subset, Threshold};
+use crate::sample::ScheduleSampler;
+use crate::{ChannelSet, ChannelSubset, MAX_CHANNELS, Schedule, ShareSelection, SharedRiskGroup};
 
 /// How many standard deviations each side of the mean hold 99% of a normal distribution.
-const DEVIATIONS: f64 = 2.575_829_303_548_901;
+const NORMAL_QUANTILE: f64 = 2.575_829_303_548_901;
 
 /// How far, relative to it, a mean can be off by rounding alone. It keeps the interval of a delay
 /// that never varies from excluding the same delay computed in another order.
@@ -13,15 +13,15 @@ const ROUNDING: f64 = 1e-12;
 
 /// Symbols sent one by one, and what became of them.
 ///
-/// For each a threshold is drawn, then what befalls each group of channels that share a fate, then
+/// For each a selection is drawn, then what befalls each group of channels that share a fate, then
 /// what befalls each share. An adversary learns the symbol by seeing at least k shares; it is lost
 /// if fewer than k arrive, and else takes as long as the kth share to arrive. Channels of a
-/// threshold that the set does not have are seen by nobody and deliver nothing.
+/// selection that the set does not have are seen by nobody and deliver nothing.
 #[derive(Clone, Debug)]
 pub struct Simulation<'a> {
     set: &'a ChannelSet,
     schedule: &'a Schedule,
-    thresholds: Independent,
+    selections: ScheduleSampler,
     symbols: u64,
     learnt: u64,
     /// The delays of all symbols that arrived, in milliseconds.
@@ -68,7 +68,7 @@ impl<'a> Simulation<'a> {
         Self {
             set,
             schedule,
-            thresholds: Independent::new(schedule),
+            selections: ScheduleSampler::new(schedule),
             symbols: 0,
             learnt: 0,
             delivered: Moments::default(),
@@ -80,11 +80,11 @@ impl<'a> Simulation<'a> {
     /// numbers and independent of the others. Many short runs are the same as one long one.
     pub fn run(&mut self, symbols: u64, random: &mut impl FnMut() -> u64) {
         for _ in 0..symbols {
-            let index = self.thresholds.draw_index(random());
-            let (threshold, _) = self.schedule.entries()[index];
+            let index = self.selections.draw_index(random());
+            let (selection, _) = self.schedule.entries()[index];
             self.symbols += 1;
-            self.learnt += u64::from(is_learnt(self.set, threshold, random));
-            if let Some(delay_ms) = delay_ms(self.set, threshold, random) {
+            self.learnt += u64::from(is_learnt(self.set, selection, random));
+            if let Some(delay_ms) = delay_ms(self.set, selection, random) {
                 self.delivered.add(delay_ms);
                 self.by_entry[index].add(delay_ms);
             }
@@ -125,10 +125,10 @@ impl Estimate {
             return Self { mean: 0.5, low: 0.0, high: 1.0 };
         }
         let (n, mean) = (draws as f64, hits as f64 / draws as f64);
-        let square = DEVIATIONS * DEVIATIONS / n;
+        let square = NORMAL_QUANTILE * NORMAL_QUANTILE / n;
         let centre = (mean + square / 2.0) / (1.0 + square);
         let variance = mean * (1.0 - mean) / n + square / (4.0 * n);
-        let half = DEVIATIONS * variance.sqrt() / (1.0 + square);
+        let half = NORMAL_QUANTILE * variance.sqrt() / (1.0 + square);
         // The ends are 0 and 1 exactly where nothing or everything was hit; rounding must not keep
         // them from it.
         let low = if hits == 0 { 0.0 } else { (centre - half).max(0.0) };
@@ -144,7 +144,7 @@ impl Estimate {
             mean += weight * moments.mean;
             variance += weight * weight * moments.variance_of_mean()?;
         }
-        let half = DEVIATIONS * variance.sqrt() + ROUNDING * mean;
+        let half = NORMAL_QUANTILE * variance.sqrt() + ROUNDING * mean;
         Some(Self { mean, low: (mean - half).max(0.0), high: mean + half })
     }
 }
@@ -176,30 +176,34 @@ impl Moments {
 }
 
 /// Whether an adversary sees enough shares of one symbol.
-fn is_learnt(set: &ChannelSet, threshold: Threshold, random: &mut impl FnMut() -> u64) -> bool {
-    let struck = struck(set.groups(), Group::risk, random);
+fn is_learnt(
+    set: &ChannelSet,
+    selection: ShareSelection,
+    random: &mut impl FnMut() -> u64,
+) -> bool {
+    let struck = struck(set.groups(), SharedRiskGroup::risk, random);
     let mut seen = 0;
     for (index, channel) in set.channels().iter().enumerate() {
-        if threshold.channels().contains(index) {
+        if selection.channels().contains(index) {
             // The channel's own draw comes on top of the groups', whatever these were.
             let own = happens(channel.risk(), random);
             seen += usize::from(own || struck.contains(index));
         }
     }
-    seen >= threshold.k()
+    seen >= selection.k()
 }
 
 /// How long one symbol takes, in milliseconds; None if it is lost.
 fn delay_ms(
     set: &ChannelSet,
-    threshold: Threshold,
+    selection: ShareSelection,
     random: &mut impl FnMut() -> u64,
 ) -> Option<f64> {
-    let struck = struck(set.groups(), Group::loss, random);
+    let struck = struck(set.groups(), SharedRiskGroup::loss, random);
     let mut delays = [0.0; MAX_CHANNELS];
     let mut arrived = 0;
     for (index, channel) in set.channels().iter().enumerate() {
-        if threshold.channels().contains(index) {
+        if selection.channels().contains(index) {
             let own = happens(channel.loss(), random);
             if !own && !struck.contains(index) {
                 delays[arrived] = channel.delay_ms();
@@ -209,15 +213,15 @@ fn delay_ms(
     }
     let delays = &mut delays[..arrived];
     delays.sort_unstable_by(f64::total_cmp);
-    delays.get(threshold.k() - 1).copied()
+    delays.get(selection.k() - 1).copied()
 }
 
 /// The channels of all groups that were struck. Whether one is says nothing about the others.
 fn struck(
-    groups: &[Group],
-    probability: impl Fn(&Group) -> f64,
+    groups: &[SharedRiskGroup],
+    probability: impl Fn(&SharedRiskGroup) -> f64,
     random: &mut impl FnMut() -> u64,
-) -> Subset {
+) -> ChannelSubset {
     let struck = groups.iter().filter(|group| happens(probability(group), random));
     struck.flat_map(|group| group.channels().iter()).collect()
 }
@@ -234,14 +238,14 @@ mod tests {
     use sim::Rng;
 
     use super::*;
-    use crate::Channel;
+    use crate::ChannelModel;
 
     fn near(a: f64, b: f64) -> bool {
         (a - b).abs() < 1e-4
     }
 
-    fn threshold(k: usize, channels: &[usize]) -> Threshold {
-        Threshold::new(k, channels.iter().copied().collect()).unwrap()
+    fn selection(k: usize, channels: &[usize]) -> ShareSelection {
+        ShareSelection::new(k, channels.iter().copied().collect()).unwrap()
     }
 
     /// A fraction of 1 as random bits.
@@ -258,10 +262,10 @@ mod tests {
 
     #[test]
     fn one_channel_by_hand() {
-        let set = ChannelSet::new(vec![Channel::new(0.5, 0.25, 10.0, 1.0).unwrap()]).unwrap();
-        let schedule = Schedule::constant(threshold(1, &[0]));
+        let set = ChannelSet::new(vec![ChannelModel::new(0.5, 0.25, 10.0, 1.0).unwrap()]).unwrap();
+        let schedule = Schedule::constant(selection(1, &[0]));
         let mut simulation = Simulation::new(&set, &schedule);
-        // Per symbol the threshold's draw, the risk's and the loss's.
+        // Per symbol the selection's draw, the risk's and the loss's.
         let script = [0.9, 0.49, 0.26, 0.0, 0.51, 0.24, 0.5, 0.0, 0.99, 0.1, 0.99, 0.25];
         let mut script = script.into_iter().map(bits);
         simulation.run(4, &mut || script.next().unwrap());
@@ -278,13 +282,13 @@ mod tests {
     #[test]
     fn two_channels_of_one_fate_by_hand() {
         let channels = vec![
-            Channel::new(0.5, 0.5, 1.0, 1.0).unwrap(),
-            Channel::new(0.2, 0.0, 10.0, 1.0).unwrap(),
+            ChannelModel::new(0.5, 0.5, 1.0, 1.0).unwrap(),
+            ChannelModel::new(0.2, 0.0, 10.0, 1.0).unwrap(),
         ];
-        let group = Group::new(Subset::first(2), 0.1, 0.2).unwrap();
+        let group = SharedRiskGroup::new(ChannelSubset::first(2), 0.1, 0.2).unwrap();
         let set = ChannelSet::with_groups(channels, vec![group]).unwrap();
         let schedule =
-            Schedule::new([(threshold(1, &[0, 1]), 0.5), (threshold(2, &[0, 1]), 0.5)]).unwrap();
+            Schedule::new([(selection(1, &[0, 1]), 0.5), (selection(2, &[0, 1]), 0.5)]).unwrap();
         let mut simulation = Simulation::new(&set, &schedule);
         let mut rng = Rng::new(1);
         simulation.run(200_000, &mut || rng.next_u64());
@@ -301,10 +305,10 @@ mod tests {
 
     #[test]
     fn without_evidence_nothing_is_claimed() {
-        let set = ChannelSet::new(vec![Channel::new(0.0, 0.0, 3.0, 1.0).unwrap()]).unwrap();
+        let set = ChannelSet::new(vec![ChannelModel::new(0.0, 0.0, 3.0, 1.0).unwrap()]).unwrap();
         // The second entry needs a channel that there is not.
         let schedule =
-            Schedule::new([(threshold(1, &[0]), 0.5), (threshold(2, &[0, 7]), 0.5)]).unwrap();
+            Schedule::new([(selection(1, &[0]), 0.5), (selection(2, &[0, 7]), 0.5)]).unwrap();
         let mut simulation = Simulation::new(&set, &schedule);
         let none = simulation.estimates();
         assert!(none.risk.contains(0.0) && none.risk.contains(1.0));
@@ -320,9 +324,9 @@ mod tests {
 
     #[test]
     fn certainties_are_certain() {
-        let channels = vec![Channel::new(1.0, 0.0, 0.0, 1.0).unwrap(); MAX_CHANNELS];
+        let channels = vec![ChannelModel::new(1.0, 0.0, 0.0, 1.0).unwrap(); MAX_CHANNELS];
         let set = ChannelSet::new(channels).unwrap();
-        let all = Threshold::new(MAX_CHANNELS, set.all()).unwrap();
+        let all = ShareSelection::new(MAX_CHANNELS, set.all()).unwrap();
         let schedule = Schedule::constant(all);
         for random in [0, u64::MAX] {
             let mut simulation = Simulation::new(&set, &schedule);
@@ -382,7 +386,7 @@ mod tests {
                 let estimate = estimate.expect("enough symbols arrive");
                 compared += 1;
                 missed += usize::from(!estimate.contains(formula));
-                let wide = widened(estimate, 5.0 / DEVIATIONS);
+                let wide = widened(estimate, 5.0 / NORMAL_QUANTILE);
                 assert!(wide.contains(formula), "seed {seed}: {formula} is not in {wide:?}");
             }
         }
@@ -394,13 +398,14 @@ mod tests {
     fn random_set(rng: &mut Rng, n: usize, grouped: bool) -> ChannelSet {
         let channel = |rng: &mut Rng| {
             let (risk, loss) = (0.05 + 0.5 * unit(rng), 0.02 + 0.4 * unit(rng));
-            Channel::new(risk, loss, 200.0 * unit(rng), 1.0).unwrap()
+            ChannelModel::new(risk, loss, 200.0 * unit(rng), 1.0).unwrap()
         };
         let channels = (0..n).map(|_| channel(rng)).collect();
-        let group =
-            |rng: &mut Rng, members| Group::new(members, 0.3 * unit(rng), 0.3 * unit(rng)).unwrap();
+        let group = |rng: &mut Rng, members| {
+            SharedRiskGroup::new(members, 0.3 * unit(rng), 0.3 * unit(rng)).unwrap()
+        };
         // Two groups that overlap.
-        let members = [Subset::first(2), (1..n).collect(), Subset::first(n)];
+        let members = [ChannelSubset::first(2), (1..n).collect(), ChannelSubset::first(n)];
         let members = members.into_iter().filter(|members| grouped && members.len() > 1).take(2);
         let groups = members.map(|members| group(rng, members)).collect();
         ChannelSet::with_groups(channels, groups).unwrap()
@@ -410,12 +415,13 @@ mod tests {
     fn random_schedule(rng: &mut Rng, n: usize) -> Schedule {
         let entries = (0..=rng.index(5)).map(|_| {
             let first = rng.index(n);
-            let channels =
-                (0..n).filter(|channel| *channel == first || rng.chance(60)).collect::<Subset>();
+            let channels = (0..n)
+                .filter(|channel| *channel == first || rng.chance(60))
+                .collect::<ChannelSubset>();
             let k = 1 + rng.index(channels.len());
-            (Threshold::new(k, channels).unwrap(), 0.2 + unit(rng))
+            (ShareSelection::new(k, channels).unwrap(), 0.2 + unit(rng))
         });
-        let entries: Vec<(Threshold, f64)> = entries.collect();
+        let entries: Vec<(ShareSelection, f64)> = entries.collect();
         let total: f64 = entries.iter().map(|(_, part)| part).sum();
         Schedule::new(entries.into_iter().map(|(t, part)| (t, part / total))).unwrap()
     }

@@ -1,4 +1,4 @@
-//! Sets of channels, and a threshold over one: the pair (k, M) of the paper's III-C.
+//! Sets of channels, and a selection of shares over one: the pair (k, M) of the paper's III-C.
 
 use thiserror::Error;
 
@@ -6,9 +6,9 @@ use crate::MAX_CHANNELS;
 
 /// A set M of channels of a [`crate::ChannelSet`], by index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Subset(u32);
+pub struct ChannelSubset(u32);
 
-impl Subset {
+impl ChannelSubset {
     /// No channel.
     pub const EMPTY: Self = Self(0);
 
@@ -49,7 +49,7 @@ impl Subset {
     }
 }
 
-impl FromIterator<usize> for Subset {
+impl FromIterator<usize> for ChannelSubset {
     fn from_iter<I: IntoIterator<Item = usize>>(channels: I) -> Self {
         channels.into_iter().fold(Self::EMPTY, Self::with)
     }
@@ -58,27 +58,27 @@ impl FromIterator<usize> for Subset {
 /// How one symbol is sent: shares on each channel of M, any k of which give it back (III-C). The
 /// paper's set of all of these is the calligraphic M.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Threshold {
+pub struct ShareSelection {
     k: usize,
-    channels: Subset,
+    channels: ChannelSubset,
 }
 
-/// Why there is no such threshold.
+/// Why there is no such selection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("a threshold of {k} is not within 1 to {m}, the number of channels used")]
-pub struct ThresholdError {
+pub struct ShareSelectionError {
     k: usize,
     m: usize,
 }
 
-impl Threshold {
+impl ShareSelection {
     /// `k` of the channels in `channels`.
     ///
     /// # Errors
     /// Unless 1 <= k <= |M|.
-    pub fn new(k: usize, channels: Subset) -> Result<Self, ThresholdError> {
+    pub fn new(k: usize, channels: ChannelSubset) -> Result<Self, ShareSelectionError> {
         let m = channels.len();
-        if k < 1 || k > m { Err(ThresholdError { k, m }) } else { Ok(Self { k, channels }) }
+        if k < 1 || k > m { Err(ShareSelectionError { k, m }) } else { Ok(Self { k, channels }) }
     }
 
     /// How many shares give the symbol back: k.
@@ -92,7 +92,7 @@ impl Threshold {
     }
 
     /// The channels that carry one share each: M.
-    pub fn channels(self) -> Subset {
+    pub fn channels(self) -> ChannelSubset {
         self.channels
     }
 }

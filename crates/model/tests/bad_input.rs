@@ -3,15 +3,16 @@
 use std::error::Error;
 
 use model::{
-    Channel, ChannelError, ChannelSet, Group, MAX_CHANNELS, MAX_GROUPS, Need, NeedError, Objective,
-    PlanError, Schedule, ScheduleError, SetError, Subset, Threshold,
+    ChannelError, ChannelModel, ChannelSet, ChannelSubset, MAX_CHANNELS, MAX_GROUPS, Objective,
+    PlanError, PlanRequest, PlanRequestError, Schedule, ScheduleError, SetError, ShareSelection,
+    SharedRiskGroup,
 };
 
 /// What no probability, time or rate is.
 const NO_NUMBERS: [f64; 4] = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0];
 
-fn good() -> Channel {
-    Channel::new(0.5, 0.5, 1.0, 1.0).unwrap()
+fn good() -> ChannelModel {
+    ChannelModel::new(0.5, 0.5, 1.0, 1.0).unwrap()
 }
 
 fn three() -> ChannelSet {
@@ -45,15 +46,15 @@ macro_rules! assert_refused {
 #[test]
 fn channels_out_of_range() {
     for bad in NO_NUMBERS.into_iter().chain([-1e-9, 1.0 + f64::EPSILON, 2.0]) {
-        assert_refused!(Channel::new(bad, 0.0, 1.0, 1.0), ChannelError::Risk, bad);
-        assert_refused!(Channel::new(0.0, bad, 1.0, 1.0), ChannelError::Loss, bad);
+        assert_refused!(ChannelModel::new(bad, 0.0, 1.0, 1.0), ChannelError::Risk, bad);
+        assert_refused!(ChannelModel::new(0.0, bad, 1.0, 1.0), ChannelError::Loss, bad);
     }
-    assert_refused!(Channel::new(0.0, 1.0, 1.0, 1.0), ChannelError::Loss, 1.0);
+    assert_refused!(ChannelModel::new(0.0, 1.0, 1.0, 1.0), ChannelError::Loss, 1.0);
     for bad in NO_NUMBERS.into_iter().chain([86_400_001.0]) {
-        assert_refused!(Channel::new(0.0, 0.0, bad, 1.0), ChannelError::Delay, bad);
+        assert_refused!(ChannelModel::new(0.0, 0.0, bad, 1.0), ChannelError::Delay, bad);
     }
     for bad in NO_NUMBERS.into_iter().chain([0.0, 9e-7, 1.1e9]) {
-        assert_refused!(Channel::new(0.0, 0.0, 1.0, bad), ChannelError::Rate, bad);
+        assert_refused!(ChannelModel::new(0.0, 0.0, 1.0, bad), ChannelError::Rate, bad);
     }
 }
 
@@ -64,7 +65,7 @@ fn channels_at_the_ends_of_the_ranges() {
         for loss in [0.0, f64::MIN_POSITIVE, below_1] {
             for delay_ms in [0.0, 86_400_000.0] {
                 for rate in [1e-6, 1e9] {
-                    Channel::new(risk, loss, delay_ms, rate).unwrap();
+                    ChannelModel::new(risk, loss, delay_ms, rate).unwrap();
                 }
             }
         }
@@ -73,14 +74,14 @@ fn channels_at_the_ends_of_the_ranges() {
 
 #[test]
 fn groups_out_of_range() {
-    let two = Subset::first(2);
+    let two = ChannelSubset::first(2);
     for bad in NO_NUMBERS.into_iter().chain([1.5]) {
-        assert_refused!(Group::new(two, bad, 0.0), SetError::GroupRisk, bad);
-        assert_refused!(Group::new(two, 0.0, bad), SetError::GroupLoss, bad);
+        assert_refused!(SharedRiskGroup::new(two, bad, 0.0), SetError::GroupRisk, bad);
+        assert_refused!(SharedRiskGroup::new(two, 0.0, bad), SetError::GroupLoss, bad);
     }
-    assert_refused!(Group::new(two, 0.0, 1.0), SetError::GroupLoss, 1.0);
-    for few in [Subset::EMPTY, Subset::first(1), Subset::EMPTY.with(7)] {
-        assert_eq!(Group::new(few, 0.0, 0.0), Err(SetError::SmallGroup));
+    assert_refused!(SharedRiskGroup::new(two, 0.0, 1.0), SetError::GroupLoss, 1.0);
+    for few in [ChannelSubset::EMPTY, ChannelSubset::first(1), ChannelSubset::EMPTY.with(7)] {
+        assert_eq!(SharedRiskGroup::new(few, 0.0, 0.0), Err(SetError::SmallGroup));
     }
     assert_line(&SetError::SmallGroup, "at least two");
 }
@@ -95,7 +96,7 @@ fn sets_too_small_or_too_large() {
     }
     ChannelSet::new(vec![good(); MAX_CHANNELS]).unwrap();
 
-    let group = Group::new(Subset::first(3), 0.1, 0.1).unwrap();
+    let group = SharedRiskGroup::new(ChannelSubset::first(3), 0.1, 0.1).unwrap();
     let too_many = SetError::TooManyGroups(MAX_GROUPS + 1);
     let groups = vec![group; MAX_GROUPS + 1];
     assert_eq!(ChannelSet::with_groups(vec![good(); 3], groups), Err(too_many));
@@ -108,19 +109,19 @@ fn sets_too_small_or_too_large() {
 #[test]
 fn thresholds_and_subsets_that_cannot_be() {
     for (k, m) in [(0, 0), (1, 0), (0, 3), (4, 3), (usize::MAX, 3)] {
-        let error = Threshold::new(k, Subset::first(m)).unwrap_err();
+        let error = ShareSelection::new(k, ChannelSubset::first(m)).unwrap_err();
         assert_line(&error, &k.to_string());
     }
     // There is no channel beyond the last; it is left out.
-    assert_eq!(Subset::first(64).len(), MAX_CHANNELS);
-    assert_eq!(Subset::EMPTY.with(MAX_CHANNELS), Subset::EMPTY);
-    assert_eq!(Subset::EMPTY.with(64), Subset::EMPTY);
-    assert!(!Subset::first(64).contains(64));
+    assert_eq!(ChannelSubset::first(64).len(), MAX_CHANNELS);
+    assert_eq!(ChannelSubset::EMPTY.with(MAX_CHANNELS), ChannelSubset::EMPTY);
+    assert_eq!(ChannelSubset::EMPTY.with(64), ChannelSubset::EMPTY);
+    assert!(!ChannelSubset::first(64).contains(64));
 }
 
 #[test]
 fn schedules_that_are_none() {
-    let one = Threshold::new(1, Subset::first(1)).unwrap();
+    let one = ShareSelection::new(1, ChannelSubset::first(1)).unwrap();
     for bad in NO_NUMBERS.into_iter().chain([1.5]) {
         assert_refused!(Schedule::new([(one, bad)]), ScheduleError::Proportion, bad);
     }
@@ -130,76 +131,89 @@ fn schedules_that_are_none() {
     assert!(matches!(Schedule::new([]), Err(ScheduleError::Sum(_))));
 }
 
-fn refusal(need: &Need) -> NeedError {
-    match three().plan(need) {
-        Err(PlanError::Need(error)) => {
-            // The plan's error says what the need's does and no more.
-            assert_eq!(PlanError::Need(error).to_string(), error.to_string());
+fn refusal(request: &PlanRequest) -> PlanRequestError {
+    match three().plan(request) {
+        Err(PlanError::Request(error)) => {
+            // The plan's error says what the request's does and no more.
+            assert_eq!(PlanError::Request(error).to_string(), error.to_string());
             error
         }
-        other => panic!("{need:?}: {other:?}"),
+        other => panic!("{request:?}: {other:?}"),
     }
 }
 
 #[test]
 fn kappa_and_mu_that_cannot_be() {
     for bad in NO_NUMBERS.into_iter().chain([0.0, 1.0 - f64::EPSILON]) {
-        let need = Need { kappa: Some(bad), ..Need::default() };
-        assert_refused!(Err::<(), _>(refusal(&need)), NeedError::Kappa, bad);
-        let need = Need { mu: Some(bad), ..Need::default() };
-        assert_refused!(Err::<(), _>(refusal(&need)), NeedError::Mu, bad);
+        let request = PlanRequest { kappa: Some(bad), ..PlanRequest::default() };
+        assert_refused!(Err::<(), _>(refusal(&request)), PlanRequestError::Kappa, bad);
+        let request = PlanRequest { mu: Some(bad), ..PlanRequest::default() };
+        assert_refused!(Err::<(), _>(refusal(&request)), PlanRequestError::Mu, bad);
     }
-    let crossed = NeedError::KappaAboveMu { kappa: 2.5, mu: 2.0 };
-    assert_eq!(refusal(&Need { kappa: Some(2.5), mu: Some(2.0), ..Need::default() }), crossed);
+    let crossed = PlanRequestError::KappaAboveMu { kappa: 2.5, mu: 2.0 };
+    assert_eq!(
+        refusal(&PlanRequest { kappa: Some(2.5), mu: Some(2.0), ..PlanRequest::default() }),
+        crossed
+    );
     assert_line(&crossed, "2.5");
     for kappa in [None, Some(2.0), Some(3.5)] {
-        let error = refusal(&Need { kappa, mu: Some(3.5), ..Need::default() });
-        assert_eq!(error, NeedError::TooFewChannels { name: "mu", value: 3.5, n: 3 });
+        let error = refusal(&PlanRequest { kappa, mu: Some(3.5), ..PlanRequest::default() });
+        assert_eq!(error, PlanRequestError::TooFewChannels { name: "mu", value: 3.5, n: 3 });
         assert_line(&error, "3.5");
     }
-    let error = refusal(&Need { kappa: Some(4.0), ..Need::default() });
-    assert_eq!(error, NeedError::TooFewChannels { name: "kappa", value: 4.0, n: 3 });
-    let error = refusal(&Need { full_rate: true, ..Need::default() });
-    assert_eq!(error, NeedError::FullRateWithoutMu);
+    let error = refusal(&PlanRequest { kappa: Some(4.0), ..PlanRequest::default() });
+    assert_eq!(error, PlanRequestError::TooFewChannels { name: "kappa", value: 4.0, n: 3 });
+    let error = refusal(&PlanRequest { full_rate: true, ..PlanRequest::default() });
+    assert_eq!(error, PlanRequestError::FullRateWithoutMu);
     assert_line(&error, "mu");
 }
 
 #[test]
 fn least_thresholds_and_multiplicities_that_cannot_be() {
     for min_k in [0, 4, usize::MAX] {
-        let error = refusal(&Need { min_k, ..Need::default() });
-        assert_eq!(error, NeedError::MinK { min_k });
+        let error = refusal(&PlanRequest { min_k, ..PlanRequest::default() });
+        assert_eq!(error, PlanRequestError::MinK { min_k });
         assert_line(&error, &min_k.to_string());
     }
     for min_m in [0, 4, usize::MAX] {
-        let error = refusal(&Need { min_m, ..Need::default() });
-        assert_eq!(error, NeedError::MinM { min_m });
+        let error = refusal(&PlanRequest { min_m, ..PlanRequest::default() });
+        assert_eq!(error, PlanRequestError::MinM { min_m });
         assert_line(&error, &min_m.to_string());
     }
-    let need = Need { kappa: Some(1.5), mu: Some(2.5), ..Need::default() };
-    assert_eq!(refusal(&Need { min_k: 2, ..need.clone() }), NeedError::MinK { min_k: 2 });
-    assert_eq!(refusal(&Need { min_m: 3, ..need.clone() }), NeedError::MinM { min_m: 3 });
+    let request = PlanRequest { kappa: Some(1.5), mu: Some(2.5), ..PlanRequest::default() };
+    assert_eq!(
+        refusal(&PlanRequest { min_k: 2, ..request.clone() }),
+        PlanRequestError::MinK { min_k: 2 }
+    );
+    assert_eq!(
+        refusal(&PlanRequest { min_m: 3, ..request.clone() }),
+        PlanRequestError::MinM { min_m: 3 }
+    );
     // No mean of m is below that of k, so a least threshold above mu contradicts it.
-    let need = Need { mu: Some(2.5), min_k: 3, ..Need::default() };
-    assert_eq!(refusal(&need), NeedError::MinK { min_k: 3 });
+    let request = PlanRequest { mu: Some(2.5), min_k: 3, ..PlanRequest::default() };
+    assert_eq!(refusal(&request), PlanRequestError::MinK { min_k: 3 });
 }
 
 #[test]
 fn bounds_that_cannot_be() {
-    type Set = fn(&mut Need, f64);
+    type Set = fn(&mut PlanRequest, f64);
     let bounds: [(&str, Set, bool); 5] = [
-        ("risk", |need, value| need.max_risk = Some(value), true),
-        ("loss", |need, value| need.max_loss = Some(value), true),
-        ("delay", |need, value| need.max_delay_ms = Some(value), false),
-        ("delay of what arrives", |need, value| need.max_delivered_delay_ms = Some(value), false),
-        ("rate", |need, value| need.min_rate = Some(value), false),
+        ("risk", |request, value| request.max_risk = Some(value), true),
+        ("loss", |request, value| request.max_loss = Some(value), true),
+        ("delay", |request, value| request.max_delay_ms = Some(value), false),
+        (
+            "delay of what arrives",
+            |request, value| request.max_delivered_delay_ms = Some(value),
+            false,
+        ),
+        ("rate", |request, value| request.min_rate = Some(value), false),
     ];
     for (name, set, is_probability) in bounds {
         for bad in NO_NUMBERS.into_iter().chain(is_probability.then_some(1.5)) {
-            let mut need = Need::default();
-            set(&mut need, bad);
-            match refusal(&need) {
-                error @ NeedError::Bound(of, held) => {
+            let mut request = PlanRequest::default();
+            set(&mut request, bad);
+            match refusal(&request) {
+                error @ PlanRequestError::Bound(of, held) => {
                     assert_eq!((of, held.to_bits()), (name, bad.to_bits()));
                     assert_line(&error, name);
                 }
@@ -212,12 +226,13 @@ fn bounds_that_cannot_be() {
 /// What cannot be had is said in one line too, with what can.
 #[test]
 fn bounds_that_no_schedule_keeps() {
-    let need = Need { max_risk: Some(0.1), ..Need::default() };
+    let request = PlanRequest { max_risk: Some(0.1), ..PlanRequest::default() };
     // All three shares are seen with probability 1/8.
-    let error = three().plan(&need).unwrap_err();
+    let error = three().plan(&request).unwrap_err();
     assert_line(&error, "0.125");
     assert_line(&error, "risk");
-    let error = three().plan(&Need { min_rate: Some(4.0), ..Need::default() }).unwrap_err();
+    let error =
+        three().plan(&PlanRequest { min_rate: Some(4.0), ..PlanRequest::default() }).unwrap_err();
     assert_line(&error, "rate");
     assert!(matches!(error, PlanError::Infeasible { best, .. } if (best - 3.0).abs() < 1e-9));
 }
@@ -246,11 +261,11 @@ fn extreme_channels_have_plans() {
     let below_1 = 1.0 - f64::EPSILON / 2.0;
     let extreme = [(1.0, below_1, 86_400_000.0, 1e-6), (0.0, below_1, 0.0, 1e9)];
     let channels = extreme.into_iter().cycle().take(6);
-    let channels = channels.map(|(z, l, d, r)| Channel::new(z, l, d, r).unwrap());
+    let channels = channels.map(|(z, l, d, r)| ChannelModel::new(z, l, d, r).unwrap());
     let set = ChannelSet::new(channels.collect()).unwrap();
     for objective in [Objective::Risk, Objective::Loss, Objective::Delay, Objective::Rate] {
-        let need = Need { objectives: vec![objective], ..Need::default() };
-        let averages = set.plan(&need).unwrap().averages;
+        let request = PlanRequest { objectives: vec![objective], ..PlanRequest::default() };
+        let averages = set.plan(&request).unwrap().averages;
         for value in [averages.risk, averages.loss, averages.delay_ms, averages.rate] {
             assert!(value.is_finite() && value >= 0.0, "{objective:?}: {averages:?}");
         }

@@ -1,6 +1,6 @@
 //! Plans agree with the paper's linear programs, written out in full and solved by the textbook.
 
-use model::{Bound, ChannelSet, Need, Objective, Plan, PlanError};
+use model::{Bound, ChannelSet, Objective, Plan, PlanError, PlanRequest};
 use sim::Rng;
 
 mod textbook;
@@ -14,16 +14,16 @@ fn sizes(count: usize) -> impl Iterator<Item = usize> {
     [1, 2, 3, 4, 4, 5, 5, 6, 6, 6].into_iter().cycle().take(count)
 }
 
-/// The need with each of the full rate and the limitation asked for or not.
-fn variants(need: &Need) -> [Need; 4] {
-    let full = Need { full_rate: true, ..need.clone() };
-    [need.clone(), need.clone().limited(), full.clone(), full.limited()]
+/// The request with each of the full rate and the limitation asked for or not.
+fn variants(request: &PlanRequest) -> [PlanRequest; 4] {
+    let full = PlanRequest { full_rate: true, ..request.clone() };
+    [request.clone(), request.clone().limited(), full.clone(), full.limited()]
 }
 
 /// A plan is what it claims to be and keeps what was asked of it, the bounds aside.
-fn check_plan(set: &ChannelSet, need: &Need, plan: &Plan) {
+fn check_plan(set: &ChannelSet, request: &PlanRequest, plan: &Plan) {
     let ours = averages(set, &plan.schedule);
-    let case = || format!("{set:?}\n{need:?}\n{plan:?}\n{ours:?}");
+    let case = || format!("{set:?}\n{request:?}\n{plan:?}\n{ours:?}");
     for objective in [Objective::DeliveredDelay, Objective::Rate].into_iter().chain(AVERAGES) {
         assert!(
             agree(ours.of(objective), plan.averages.of(objective)),
@@ -33,18 +33,19 @@ fn check_plan(set: &ChannelSet, need: &Need, plan: &Plan) {
     }
     assert!(agree(plan.averages.kappa, ours.kappa), "{}", case());
     assert!(agree(plan.averages.mu, ours.mu), "{}", case());
-    assert!(need.kappa.is_none_or(|kappa| agree(kappa, ours.kappa)), "{}", case());
-    assert!(need.mu.is_none_or(|mu| agree(mu, ours.mu)), "{}", case());
+    assert!(request.kappa.is_none_or(|kappa| agree(kappa, ours.kappa)), "{}", case());
+    assert!(request.mu.is_none_or(|mu| agree(mu, ours.mu)), "{}", case());
     let sum: f64 = plan.schedule.entries().iter().map(|(_, p)| p).sum();
     assert!(agree(sum, 1.0), "{}", case());
-    for (threshold, p) in plan.schedule.entries() {
+    for (selection, p) in plan.schedule.entries() {
         assert!(
-            *p > 0.0 && threshold.k() >= need.min_k && threshold.m() >= need.min_m,
+            *p > 0.0 && selection.k() >= request.min_k && selection.m() >= request.min_m,
             "{}",
             case()
         );
     }
-    let rate = if need.full_rate { need.mu.map(|mu| best_rate(set, mu)) } else { need.min_rate };
+    let rate =
+        if request.full_rate { request.mu.map(|mu| best_rate(set, mu)) } else { request.min_rate };
     if let Some(rate) = rate {
         for (i, channel) in set.channels().iter().enumerate() {
             let carried = plan.schedule.use_of(i) * rate;
@@ -53,26 +54,27 @@ fn check_plan(set: &ChannelSet, need: &Need, plan: &Plan) {
     }
 }
 
-/// Plans for `need` in each of `objectives` and compares them with the textbook's optima.
-fn compare(set: &ChannelSet, all: &[Column], need: &Need, objectives: &[Objective]) {
-    let programs = Programs::new(set, all, need);
+/// Plans for `request` in each of `objectives` and compares them with the textbook's optima.
+fn compare(set: &ChannelSet, all: &[Column], request: &PlanRequest, objectives: &[Objective]) {
+    let programs = Programs::new(set, all, request);
     for objective in objectives {
-        let need = Need { objectives: vec![*objective], ..need.clone() };
+        let request = PlanRequest { objectives: vec![*objective], ..request.clone() };
         let best = programs.best(*objective).expect("Theorem 5");
-        let plan = set.plan(&need).unwrap_or_else(|error| panic!("{error}\n{set:?}\n{need:?}"));
-        check_plan(set, &need, &plan);
+        let plan =
+            set.plan(&request).unwrap_or_else(|error| panic!("{error}\n{set:?}\n{request:?}"));
+        check_plan(set, &request, &plan);
         let value = plan.averages.of(*objective);
-        assert!(agree(value, best), "{value} is not {best}: {set:?}\n{need:?}\n{plan:?}");
+        assert!(agree(value, best), "{value} is not {best}: {set:?}\n{request:?}\n{plan:?}");
         let certificate = plan.optima[0];
         assert!(
             agree(certificate.value, value) && certificate.gap >= 0.0,
-            "{set:?}\n{need:?}\n{plan:?}"
+            "{set:?}\n{request:?}\n{plan:?}"
         );
         // Whatever the gap is said to be, it must be true.
         let gap = (value - best).abs();
         assert!(
             gap <= certificate.gap + 1e-9 * value.abs().max(1.0),
-            "{set:?}\n{need:?}\n{plan:?}"
+            "{set:?}\n{request:?}\n{plan:?}"
         );
     }
 }
@@ -84,9 +86,9 @@ fn plans_are_the_textbooks_optima() {
         let set = mixed_set(&mut rng, n);
         let all = columns(&set);
         let (kappa, mu) = means(&mut rng, n);
-        let need = Need { kappa: Some(kappa), mu: Some(mu), ..Need::default() };
-        for need in variants(&need) {
-            compare(&set, &all, &need, &AVERAGES);
+        let request = PlanRequest { kappa: Some(kappa), mu: Some(mu), ..PlanRequest::default() };
+        for request in variants(&request) {
+            compare(&set, &all, &request, &AVERAGES);
         }
     }
 }
@@ -98,17 +100,17 @@ fn plans_with_kappa_or_mu_free_are_the_textbooks_optima() {
         let set = mixed_set(&mut rng, n);
         let all = columns(&set);
         let (kappa, mu) = means(&mut rng, n);
-        let free = Need::default();
-        let needs = [
-            Need { kappa: Some(kappa), ..free.clone() },
-            Need { mu: Some(mu), ..free.clone() },
-            Need { mu: Some(mu), full_rate: true, ..free.clone() },
-            Need { min_k: 1 + rng.index(n), min_m: 1 + rng.index(n), ..free.clone() },
+        let free = PlanRequest::default();
+        let requests = [
+            PlanRequest { kappa: Some(kappa), ..free.clone() },
+            PlanRequest { mu: Some(mu), ..free.clone() },
+            PlanRequest { mu: Some(mu), full_rate: true, ..free.clone() },
+            PlanRequest { min_k: 1 + rng.index(n), min_m: 1 + rng.index(n), ..free.clone() },
             free,
         ];
-        for need in needs {
-            compare(&set, &all, &need.clone().limited(), &AVERAGES);
-            compare(&set, &all, &need, &[Objective::Rate, Objective::DeliveredDelay]);
+        for request in requests {
+            compare(&set, &all, &request.clone().limited(), &AVERAGES);
+            compare(&set, &all, &request, &[Objective::Rate, Objective::DeliveredDelay]);
         }
     }
 }
@@ -120,10 +122,10 @@ fn plans_for_groups_are_the_textbooks_optima() {
         let set = grouped_set(&mut rng, n);
         let all = columns(&set);
         let (kappa, mu) = means(&mut rng, n);
-        let need = Need { kappa: Some(kappa), mu: Some(mu), ..Need::default() };
-        for need in variants(&need) {
-            compare(&set, &all, &need, &AVERAGES);
-            compare(&set, &all, &need, &[Objective::DeliveredDelay]);
+        let request = PlanRequest { kappa: Some(kappa), mu: Some(mu), ..PlanRequest::default() };
+        for request in variants(&request) {
+            compare(&set, &all, &request, &AVERAGES);
+            compare(&set, &all, &request, &[Objective::DeliveredDelay]);
         }
     }
 }
@@ -135,9 +137,9 @@ fn the_delay_of_what_arrives_is_the_textbooks() {
         let set = mixed_set(&mut rng, n);
         let all = columns(&set);
         let (kappa, mu) = means(&mut rng, n);
-        let need = Need { kappa: Some(kappa), mu: Some(mu), ..Need::default() };
-        for need in variants(&need) {
-            compare(&set, &all, &need, &[Objective::DeliveredDelay]);
+        let request = PlanRequest { kappa: Some(kappa), mu: Some(mu), ..PlanRequest::default() };
+        for request in variants(&request) {
+            compare(&set, &all, &request, &[Objective::DeliveredDelay]);
         }
     }
 }
@@ -145,7 +147,7 @@ fn the_delay_of_what_arrives_is_the_textbooks() {
 /// A bound for each property or none, from what cannot be had to what is no bound; and what the
 /// textbook makes of them one after the other.
 struct Bounds {
-    need: Need,
+    request: PlanRequest,
     programs: Programs,
     /// The bound that cannot be kept, and the best value there is.
     broken: Option<(Bound, f64)>,
@@ -155,18 +157,20 @@ impl Bounds {
     /// `None` if some bound is so near to the best there is that rounding decides.
     fn draw(rng: &mut Rng, set: &ChannelSet, all: &[Column]) -> Option<Self> {
         let (kappa, mu) = means(rng, set.len());
-        let mut need = Need { kappa: Some(kappa), mu: Some(mu), ..Need::default() };
+        let mut request =
+            PlanRequest { kappa: Some(kappa), mu: Some(mu), ..PlanRequest::default() };
         match rng.below(4) {
-            0 => need.kappa = None,
-            1 => need.mu = None,
-            _ => need = need.limited(),
+            0 => request.kappa = None,
+            1 => request.mu = None,
+            _ => request = request.limited(),
         }
-        let mut bounds = Self { programs: Programs::new(set, all, &need), need, broken: None };
+        let mut bounds =
+            Self { programs: Programs::new(set, all, &request), request, broken: None };
         let loose = bounds.programs.clone();
         if rng.chance(50) {
             let best = bounds.programs.best(Objective::Rate)?;
             let wanted = best * (0.5 + 0.6 * fraction(rng));
-            bounds.need.min_rate = Some(wanted);
+            bounds.request.min_rate = Some(wanted);
             bounds.keep(Bound::MinRate, best, wanted)?;
         }
         for (bound, objective) in [
@@ -181,10 +185,10 @@ impl Bounds {
             // Around what would be the best without the other bounds.
             let wanted = loose.best(objective)? * (0.9 + 0.8 * fraction(rng));
             match bound {
-                Bound::MaxRisk => bounds.need.max_risk = Some(wanted.min(1.0)),
-                Bound::MaxLoss => bounds.need.max_loss = Some(wanted.min(1.0)),
-                Bound::MaxDelay => bounds.need.max_delay_ms = Some(wanted),
-                _ => bounds.need.max_delivered_delay_ms = Some(wanted),
+                Bound::MaxRisk => bounds.request.max_risk = Some(wanted.min(1.0)),
+                Bound::MaxLoss => bounds.request.max_loss = Some(wanted.min(1.0)),
+                Bound::MaxDelay => bounds.request.max_delay_ms = Some(wanted),
+                _ => bounds.request.max_delivered_delay_ms = Some(wanted),
             }
             if bounds.broken.is_none() {
                 let best = bounds.programs.best(objective)?;
@@ -221,17 +225,17 @@ fn bounds_are_kept_or_blamed_as_the_textbook_does() {
         let Some(bounds) = Bounds::draw(&mut rng, &set, &all) else { continue };
         let last = [Objective::DeliveredDelay, Objective::Rate];
         for objective in AVERAGES.into_iter().chain(last) {
-            let need = Need { objectives: vec![objective], ..bounds.need.clone() };
-            let case = || format!("{set:?}\n{need:?}");
-            match (set.plan(&need), bounds.broken) {
+            let request = PlanRequest { objectives: vec![objective], ..bounds.request.clone() };
+            let case = || format!("{set:?}\n{request:?}");
+            match (set.plan(&request), bounds.broken) {
                 (Ok(plan), None) => {
-                    check_plan(&set, &need, &plan);
+                    check_plan(&set, &request, &plan);
                     let averages = plan.averages;
                     for (most, value) in [
-                        (need.max_risk, averages.risk),
-                        (need.max_loss, averages.loss),
-                        (need.max_delay_ms, averages.delay_ms),
-                        (need.max_delivered_delay_ms, averages.delivered_delay_ms),
+                        (request.max_risk, averages.risk),
+                        (request.max_loss, averages.loss),
+                        (request.max_delay_ms, averages.delay_ms),
+                        (request.max_delivered_delay_ms, averages.delivered_delay_ms),
                     ] {
                         assert!(most.is_none_or(|most| value <= most * (1.0 + 1e-9)), "{}", case());
                     }
@@ -265,8 +269,9 @@ fn the_highest_rate_within_bounds_is_the_textbooks() {
     for n in sizes(100) {
         let set = common_set(&mut rng, n);
         let all = columns(&set);
-        let mut need = Need { objectives: vec![Objective::Rate], ..Need::default() };
-        let mut programs = Programs::new(&set, &all, &need);
+        let mut request =
+            PlanRequest { objectives: vec![Objective::Rate], ..PlanRequest::default() };
+        let mut programs = Programs::new(&set, &all, &request);
         for objective in [Objective::Risk, Objective::Loss] {
             // Clearly within what can be had after the bounds before.
             let least = programs.best(objective).unwrap();
@@ -274,14 +279,15 @@ fn the_highest_rate_within_bounds_is_the_textbooks() {
             let bound = least + (0.05 + 0.5 * fraction(&mut rng)) * (most - least);
             programs.keep_at_most(objective, bound);
             match objective {
-                Objective::Risk => need.max_risk = Some(bound),
-                _ => need.max_loss = Some(bound),
+                Objective::Risk => request.max_risk = Some(bound),
+                _ => request.max_loss = Some(bound),
             }
         }
         let best = programs.best(Objective::Rate).unwrap();
-        let plan = set.plan(&need).unwrap_or_else(|error| panic!("{error}: {set:?}\n{need:?}"));
-        check_plan(&set, &need, &plan);
-        assert!(agree_to(1e-8, plan.averages.rate, best), "{best}: {set:?}\n{need:?}\n{plan:?}");
+        let plan =
+            set.plan(&request).unwrap_or_else(|error| panic!("{error}: {set:?}\n{request:?}"));
+        check_plan(&set, &request, &plan);
+        assert!(agree_to(1e-8, plan.averages.rate, best), "{best}: {set:?}\n{request:?}\n{plan:?}");
     }
 }
 
@@ -295,22 +301,23 @@ fn the_second_objective_decides_among_the_best_in_the_first() {
         let set = tied_set(&mut rng, n);
         let all = columns(&set);
         let (kappa, mu) = means(&mut rng, n);
-        let need = Need {
+        let request = PlanRequest {
             kappa: Some(kappa),
             mu: Some(mu).filter(|_| rng.chance(50)),
             objectives: vec![Objective::Risk, Objective::Loss],
-            ..Need::default()
+            ..PlanRequest::default()
         };
-        let programs = Programs::new(&set, &all, &need);
+        let programs = Programs::new(&set, &all, &request);
         let risk = programs.best(Objective::Risk).unwrap();
-        let plan = set.plan(&need).unwrap_or_else(|error| panic!("{error}: {set:?}\n{need:?}"));
-        check_plan(&set, &need, &plan);
+        let plan =
+            set.plan(&request).unwrap_or_else(|error| panic!("{error}: {set:?}\n{request:?}"));
+        check_plan(&set, &request, &plan);
         let within = |slack: f64| {
             let mut programs = programs.clone();
             programs.keep_at_most(Objective::Risk, risk + slack);
             programs.best(Objective::Loss)
         };
-        let case = || format!("{risk} {set:?}\n{need:?}\n{plan:?}");
+        let case = || format!("{risk} {set:?}\n{request:?}\n{plan:?}");
         assert!(agree(plan.averages.risk, risk), "{}", case());
         let lowest = within(1e-8 * risk + 1e-10).unwrap();
         assert!(plan.averages.loss >= lowest - 1e-6, "{lowest}: {}", case());

@@ -1,7 +1,7 @@
 //! No gap is below the error: plans for channels of extreme numbers against the optimum in exact
 //! arithmetic.
 
-use model::{Channel, ChannelSet, Need, Objective, PlanError};
+use model::{ChannelModel, ChannelSet, Objective, PlanError, PlanRequest};
 use num_rational::BigRational;
 use num_traits::{Signed, ToPrimitive, Zero};
 use sim::Rng;
@@ -37,10 +37,10 @@ fn no_gap_is_below_the_error() {
         let n = 1 + rng.index(4);
         let set = extreme_set(&mut rng, n);
         let all = columns(&set);
-        let need = extreme_need(&mut rng, &set);
+        let request = extreme_need(&mut rng, &set);
         for objective in OBJECTIVES {
-            let need = Need { objectives: vec![objective], ..need.clone() };
-            seen.compare(&set, &need, objective, best(&set, &all, &need, objective));
+            let request = PlanRequest { objectives: vec![objective], ..request.clone() };
+            seen.compare(&set, &request, objective, best(&set, &all, &request, objective));
         }
     }
     println!("{sets} sets: {seen:?}");
@@ -57,14 +57,18 @@ fn a_row_that_leaves_something_has_no_price_for_it() {
         (0.999_999_902_108_109_5, 0.999_999_999_996_302_7, 0.001, 0.032_790_384_672_393_83),
         (0.999_999_999_982_298_5, 0.224, 0.0, 0.000_305_022_550_195_360_6),
     ];
-    let channels = channels.map(|(z, l, d, r)| Channel::new(z, l, d, r).unwrap());
+    let channels = channels.map(|(z, l, d, r)| ChannelModel::new(z, l, d, r).unwrap());
     let set = ChannelSet::new(channels.to_vec()).unwrap();
-    let need = Need { mu: Some(2.0), min_rate: Some(0.018_538_985_990_497), ..Need::default() };
+    let request = PlanRequest {
+        mu: Some(2.0),
+        min_rate: Some(0.018_538_985_990_497),
+        ..PlanRequest::default()
+    };
     let all = columns(&set);
     let mut seen = Seen::default();
     for objective in OBJECTIVES {
-        let need = Need { objectives: vec![objective], ..need.clone() };
-        seen.compare(&set, &need, objective, best(&set, &all, &need, objective));
+        let request = PlanRequest { objectives: vec![objective], ..request.clone() };
+        seen.compare(&set, &request, objective, best(&set, &all, &request, objective));
     }
     assert!(seen.plans == OBJECTIVES.len() && seen.error < 1e-12, "{seen:?}");
 }
@@ -73,7 +77,7 @@ fn a_row_that_leaves_something_has_no_price_for_it() {
 #[derive(Debug, Default)]
 struct Seen {
     plans: usize,
-    /// No schedule meets the need, and the plan says so.
+    /// No schedule meets the request, and the plan says so.
     infeasible: usize,
     /// The plan says so, or the opposite, where rounding decides.
     within_rounding: usize,
@@ -92,12 +96,12 @@ impl Seen {
     fn compare(
         &mut self,
         set: &ChannelSet,
-        need: &Need,
+        request: &PlanRequest,
         objective: Objective,
         optimum: Option<BigRational>,
     ) {
-        let case = || format!("{set:?}\n{need:?}");
-        let (plan, optimum) = match (set.plan(need), optimum) {
+        let case = || format!("{set:?}\n{request:?}");
+        let (plan, optimum) = match (set.plan(request), optimum) {
             (Ok(plan), Some(optimum)) => (plan, optimum),
             (Err(PlanError::Infeasible { .. }), None) => {
                 self.infeasible += 1;
@@ -125,7 +129,7 @@ impl Seen {
         let sign = if objective == Objective::Rate { -1.0 } else { 1.0 };
         let error = (&achieved - &optimum) * exact(sign);
         // A bound is kept to within rounding, which can make the value better than the optimum.
-        let is_bounded = need.max_risk.is_some() || need.max_loss.is_some();
+        let is_bounded = request.max_risk.is_some() || request.max_loss.is_some();
         let error = if is_bounded { error } else { error.abs() };
         let gap = exact(certificate.gap);
         let number = |value: &BigRational| value.to_f64().unwrap();
@@ -141,7 +145,7 @@ impl Seen {
         // What is told of it is true too.
         let told = (exact(certificate.value) - &achieved) * exact(sign);
         assert!(told.to_f64().unwrap().abs() <= certificate.gap, "{}", case());
-        check_means(set, need, &plan.schedule);
+        check_means(set, request, &plan.schedule);
         self.plans += 1;
         if optimum.is_zero() {
             return;
@@ -157,14 +161,14 @@ impl Seen {
 }
 
 /// Kappa, mu and the rate are what was asked for.
-fn check_means(set: &ChannelSet, need: &Need, schedule: &model::Schedule) {
+fn check_means(set: &ChannelSet, request: &PlanRequest, schedule: &model::Schedule) {
     let found = schedule.averages(set);
-    for (mean, value) in [(need.kappa, found.kappa), (need.mu, found.mu)] {
-        assert!(mean.is_none_or(|mean| (mean - value).abs() < OFF), "{set:?}\n{need:?}");
+    for (mean, value) in [(request.kappa, found.kappa), (request.mu, found.mu)] {
+        assert!(mean.is_none_or(|mean| (mean - value).abs() < OFF), "{set:?}\n{request:?}");
     }
-    if let Some(mu) = need.mu.filter(|_| need.full_rate) {
+    if let Some(mu) = request.mu.filter(|_| request.full_rate) {
         let most = best_rate(set, &exact(mu)).to_f64().unwrap();
-        assert!(found.rate >= most * (1.0 - OFF), "{set:?}\n{need:?}");
+        assert!(found.rate >= most * (1.0 - OFF), "{set:?}\n{request:?}");
     }
 }
 
@@ -173,7 +177,7 @@ fn extreme_set(rng: &mut Rng, n: usize) -> ChannelSet {
     let channels = (0..n).map(|_| {
         let risk = if rng.chance(5) { 1.0 } else { probability(rng) };
         let delay_ms = if rng.chance(20) { 0.0 } else { 1e6 * decades(rng, 9.0) };
-        Channel::new(risk, probability(rng), delay_ms, 1e6 * decades(rng, 12.0))
+        ChannelModel::new(risk, probability(rng), delay_ms, 1e6 * decades(rng, 12.0))
     });
     ChannelSet::new(channels.collect::<Result<_, _>>().unwrap()).unwrap()
 }
@@ -192,21 +196,21 @@ fn probability(rng: &mut Rng) -> f64 {
     }
 }
 
-fn extreme_need(rng: &mut Rng, set: &ChannelSet) -> Need {
+fn extreme_need(rng: &mut Rng, set: &ChannelSet) -> PlanRequest {
     let n = f64::from(u32::try_from(set.len()).unwrap());
     let mu = mean(rng, 1.0, n);
     let kappa = if rng.chance(20) { mu } else { mean(rng, 1.0, mu) };
-    let need = Need {
+    let request = PlanRequest {
         kappa: Some(kappa).filter(|_| rng.chance(80)),
         mu: Some(mu).filter(|_| rng.chance(80)),
-        ..Need::default()
+        ..PlanRequest::default()
     };
-    let mut need = if rng.chance(50) { need.limited() } else { need };
-    need.full_rate = need.mu.is_some() && rng.chance(50);
-    need.min_rate = Some(set.best_rate(mu).unwrap() * fraction(rng)).filter(|_| rng.chance(30));
-    need.max_risk = Some(decades(rng, 15.0)).filter(|_| rng.chance(15));
-    need.max_loss = Some(decades(rng, 15.0)).filter(|_| rng.chance(15));
-    need
+    let mut request = if rng.chance(50) { request.limited() } else { request };
+    request.full_rate = request.mu.is_some() && rng.chance(50);
+    request.min_rate = Some(set.best_rate(mu).unwrap() * fraction(rng)).filter(|_| rng.chance(30));
+    request.max_risk = Some(decades(rng, 15.0)).filter(|_| rng.chance(15));
+    request.max_loss = Some(decades(rng, 15.0)).filter(|_| rng.chance(15));
+    request
 }
 
 /// A mean from `low` to `high`: anywhere, whole, or next to a whole number.

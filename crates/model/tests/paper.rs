@@ -1,6 +1,8 @@
 //! What the paper itself says of sets of channels: Figure 2, its experiments, examples, corollaries.
 
-use model::{Channel, ChannelSet, Need, Objective, Schedule, Subset, Threshold};
+use model::{
+    ChannelModel, ChannelSet, ChannelSubset, Objective, PlanRequest, Schedule, ShareSelection,
+};
 use sim::Rng;
 
 mod textbook;
@@ -9,17 +11,17 @@ use textbook::{agree_to, best_rate, number};
 
 /// Channels of which only the rates matter.
 fn of_rates(rates: &[f64]) -> ChannelSet {
-    let channels = rates.iter().map(|rate| Channel::new(0.5, 0.0, 1.0, *rate).unwrap());
+    let channels = rates.iter().map(|rate| ChannelModel::new(0.5, 0.0, 1.0, *rate).unwrap());
     ChannelSet::new(channels.collect()).unwrap()
 }
 
 fn of(channels: &[(f64, f64, f64, f64)]) -> ChannelSet {
-    let channels = channels.iter().map(|&(z, l, d, r)| Channel::new(z, l, d, r).unwrap());
+    let channels = channels.iter().map(|&(z, l, d, r)| ChannelModel::new(z, l, d, r).unwrap());
     ChannelSet::new(channels.collect()).unwrap()
 }
 
-fn threshold(k: usize, channels: impl IntoIterator<Item = usize>) -> Threshold {
-    Threshold::new(k, channels.into_iter().collect()).unwrap()
+fn selection(k: usize, channels: impl IntoIterator<Item = usize>) -> ShareSelection {
+    ShareSelection::new(k, channels.into_iter().collect()).unwrap()
 }
 
 /// `R_C` at each mu is the fraction given, and what Theorem 4 gives over every set S.
@@ -43,7 +45,7 @@ fn figure_2() {
     // As mu rises fewer symbols are sent, and from 15/8 on the fastest channel has rate left.
     assert!(agree_to(1e-15, set.full_use_limit(), limit));
     assert_eq!(set.fully_used(limit), Some(set.all()));
-    assert_eq!(set.fully_used(limit + 1e-9), Some(Subset::first(2)));
+    assert_eq!(set.fully_used(limit + 1e-9), Some(ChannelSubset::first(2)));
     assert_eq!(set.used_rates(2.0), Some(vec![3.0, 4.0, 7.0]));
     assert_eq!(set.used_rates(3.0), Some(vec![3.0, 3.0, 3.0]));
 }
@@ -86,14 +88,15 @@ fn theorem_4_needs_no_subsets() {
 fn the_example_of_a_limited_schedule() {
     let set = of(&[(0.0, 0.0, 2.0, 1.0), (0.0, 0.0, 9.0, 1.0), (0.0, 0.0, 10.0, 1.0)]);
     let objectives = vec![Objective::Delay];
-    let need = Need { kappa: Some(2.0), mu: Some(3.0), objectives, ..Need::default() };
-    let free = set.plan(&need).unwrap();
+    let request =
+        PlanRequest { kappa: Some(2.0), mu: Some(3.0), objectives, ..PlanRequest::default() };
+    let free = set.plan(&request).unwrap();
     assert!(agree_to(1e-12, free.averages.delay_ms, 6.0));
-    let half_and_half = [(threshold(1, 0..3), 0.5), (threshold(3, 0..3), 0.5)];
+    let half_and_half = [(selection(1, 0..3), 0.5), (selection(3, 0..3), 0.5)];
     assert_eq!(free.schedule, Schedule::new(half_and_half).unwrap());
-    let limited = set.plan(&need.limited()).unwrap();
+    let limited = set.plan(&request.limited()).unwrap();
     assert!(agree_to(1e-12, limited.averages.delay_ms, 9.0));
-    assert_eq!(limited.schedule, Schedule::constant(threshold(2, 0..3)));
+    assert_eq!(limited.schedule, Schedule::constant(selection(2, 0..3)));
 }
 
 #[test]
@@ -131,14 +134,14 @@ fn the_best_values_are_the_closed_formulas() {
     for n in (1..=10).cycle().take(300) {
         let set = mixed_set(&mut rng, n);
         let channels = set.channels();
-        let every = set.properties(threshold(n, 0..n));
-        let any = set.properties(threshold(1, 0..n));
-        let z: f64 = channels.iter().map(Channel::risk).product();
-        let l: f64 = channels.iter().map(Channel::loss).product();
+        let every = set.properties(selection(n, 0..n));
+        let any = set.properties(selection(1, 0..n));
+        let z: f64 = channels.iter().map(ChannelModel::risk).product();
+        let l: f64 = channels.iter().map(ChannelModel::loss).product();
         assert!((every.risk - z).abs() <= 1e-13 * z, "{} is not {z}: {set:?}", every.risk);
         assert!((any.loss - l).abs() <= 1e-13 * l, "{} is not {l}: {set:?}", any.loss);
 
-        let mut by_delay: Vec<&Channel> = channels.iter().collect();
+        let mut by_delay: Vec<&ChannelModel> = channels.iter().collect();
         by_delay.sort_by(|a, b| a.delay_ms().total_cmp(&b.delay_ms()));
         let (mut sum, mut all_lost) = (0.0, 1.0);
         for channel in by_delay {
@@ -155,7 +158,7 @@ fn the_best_values_are_the_closed_formulas() {
 fn without_loss_the_best_delay_is_the_fastest_channels() {
     let set = of(&[(0.1, 0.0, 7.0, 1.0), (0.2, 0.0, 3.0, 1.0), (0.3, 0.0, 5.0, 1.0)]);
     for (k, delay_ms) in [(1, 3.0), (2, 5.0), (3, 7.0)] {
-        assert_eq!(set.properties(threshold(k, 0..3)).delay_ms.to_bits(), f64::to_bits(delay_ms));
+        assert_eq!(set.properties(selection(k, 0..3)).delay_ms.to_bits(), f64::to_bits(delay_ms));
     }
 }
 
@@ -166,12 +169,12 @@ fn without_loss_the_best_delay_is_the_fastest_channels() {
 fn more_channels_can_raise_the_delay() {
     let set = of(&[(0.0, 0.5, 1.0, 1.0), (0.0, 0.0, 100.0, 1.0)]);
     let delay_ms =
-        |channels: &[usize]| set.properties(threshold(1, channels.iter().copied())).delay_ms;
+        |channels: &[usize]| set.properties(selection(1, channels.iter().copied())).delay_ms;
     // 1 in half of the cases, 100 in the others.
     assert!(agree_to(1e-15, delay_ms(&[0, 1]), 50.5));
     assert!(agree_to(1e-15, delay_ms(&[0]), 1.0));
-    let need = Need { objectives: vec![Objective::Delay], ..Need::default() };
-    assert!(agree_to(1e-12, set.plan(&need).unwrap().averages.delay_ms, 1.0));
+    let request = PlanRequest { objectives: vec![Objective::Delay], ..PlanRequest::default() };
+    assert!(agree_to(1e-12, set.plan(&request).unwrap().averages.delay_ms, 1.0));
 }
 
 /// IV-C: at mu = 1 each channel has the part of the symbols that is its part of the rate.
@@ -179,7 +182,7 @@ fn more_channels_can_raise_the_delay() {
 fn the_highest_rate_of_all_and_its_schedule() {
     let rates = [5.0, 20.0, 60.0, 65.0, 100.0];
     let set = of_rates(&rates);
-    let entries = rates.iter().enumerate().map(|(i, rate)| (threshold(1, [i]), rate / 250.0));
+    let entries = rates.iter().enumerate().map(|(i, rate)| (selection(1, [i]), rate / 250.0));
     let papers = Schedule::new(entries).unwrap();
     assert!(agree_to(1e-14, papers.rate(&set), 250.0));
     assert!(agree_to(1e-14, set.total_rate(), 250.0));
@@ -190,7 +193,9 @@ fn the_highest_rate_of_all_and_its_schedule() {
         assert_eq!(ours, theirs);
         assert!((p - q).abs() < 1e-14, "{ours:?}: {p} is not {q}");
     }
-    let plan = set.plan(&Need { objectives: vec![Objective::Rate], ..Need::default() }).unwrap();
+    let plan = set
+        .plan(&PlanRequest { objectives: vec![Objective::Rate], ..PlanRequest::default() })
+        .unwrap();
     assert!(agree_to(1e-9, plan.averages.rate, 250.0));
     assert!(agree_to(1e-9, plan.averages.mu, 1.0));
 }

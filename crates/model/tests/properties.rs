@@ -1,22 +1,24 @@
 //! What the paper says holds for every set of channels: the monotonicity of its formulas, its
 //! theorems both ways round, and what an optimum is at least.
 
-use model::{Channel, ChannelSet, Need, Objective, Schedule, Subset, Threshold};
+use model::{
+    ChannelModel, ChannelSet, ChannelSubset, Objective, PlanRequest, Schedule, ShareSelection,
+};
 use proptest::prelude::*;
 
 mod textbook;
-use textbook::{agree, agree_to, number, thresholds};
+use textbook::{agree, agree_to, number, selections};
 
 /// Ends and tiny values come up often enough to meet.
 fn probability(most: f64) -> impl Strategy<Value = f64> {
     prop_oneof![1 => Just(0.0), 1 => Just(1e-6), 1 => Just(most), 4 => 0.0..most]
 }
 
-fn channel() -> impl Strategy<Value = Channel> {
+fn channel() -> impl Strategy<Value = ChannelModel> {
     let delay_ms = prop_oneof![1 => Just(0.0), 1 => Just(10.0), 3 => 0.0..300.0];
     let rate = prop_oneof![1 => Just(1.0), 1 => Just(100.0), 3 => 1.0..1000.0];
     let values = (probability(1.0), probability(0.95), delay_ms, rate);
-    values.prop_map(|(z, l, d, r)| Channel::new(z, l, d, r).unwrap())
+    values.prop_map(|(z, l, d, r)| ChannelModel::new(z, l, d, r).unwrap())
 }
 
 fn set(most: usize) -> impl Strategy<Value = ChannelSet> {
@@ -40,8 +42,8 @@ fn set_and_means(most: usize) -> impl Strategy<Value = (ChannelSet, f64, f64)> {
     })
 }
 
-fn threshold(k: usize, channels: Subset) -> Threshold {
-    Threshold::new(k, channels).unwrap()
+fn selection(k: usize, channels: ChannelSubset) -> ShareSelection {
+    ShareSelection::new(k, channels).unwrap()
 }
 
 /// What rounding may put between two probabilities, relative to them.
@@ -59,16 +61,16 @@ fn check_limited(
     let averages = schedule.averages(set);
     prop_assert!(agree_to(1e-12, averages.kappa, kappa), "{} is not {kappa}", averages.kappa);
     prop_assert!(agree_to(1e-12, averages.mu, mu), "{} is not {mu}", averages.mu);
-    for (threshold, p) in schedule.entries() {
-        let (k, m) = (number(threshold.k()), number(threshold.m()));
+    for (selection, p) in schedule.entries() {
+        let (k, m) = (number(selection.k()), number(selection.m()));
         prop_assert!(k >= kappa.floor() && k <= kappa.ceil(), "k {k} of {p} for {kappa} {mu}");
         prop_assert!(m >= mu.floor() && m <= mu.ceil(), "m {m} of {p} for {kappa} {mu}");
     }
     Ok(())
 }
 
-fn need(kappa: f64, mu: f64, objectives: Vec<Objective>) -> Need {
-    Need { kappa: Some(kappa), mu: Some(mu), objectives, ..Need::default() }
+fn request(kappa: f64, mu: f64, objectives: Vec<Objective>) -> PlanRequest {
+    PlanRequest { kappa: Some(kappa), mu: Some(mu), objectives, ..PlanRequest::default() }
 }
 
 fn config(cases: u32) -> ProptestConfig {
@@ -80,18 +82,18 @@ proptest! {
 
     #[test]
     fn risk_and_loss_go_with_k_and_m(set in set(7)) {
-        for small in thresholds(set.len()) {
+        for small in selections(set.len()) {
             let (k, m) = (small.k(), small.channels());
             let one = set.properties(small);
             prop_assert!((0.0..=1.0).contains(&one.risk) && (0.0..=1.0).contains(&one.loss));
             prop_assert!((one.delivered + one.loss - 1.0).abs() < 1e-12);
             if k < m.len() {
-                let next = set.properties(threshold(k + 1, m));
+                let next = set.properties(selection(k + 1, m));
                 prop_assert!(at_most(next.risk, one.risk), "z({}) > z({k}) on {m:?}", k + 1);
                 prop_assert!(at_most(one.loss, next.loss), "l({}) < l({k}) on {m:?}", k + 1);
             }
             for more in (0..set.len()).filter(|i| !m.contains(*i)) {
-                let wider = set.properties(threshold(k, m.with(more)));
+                let wider = set.properties(selection(k, m.with(more)));
                 prop_assert!(at_most(one.risk, wider.risk), "z({k}) falls with {more} on {m:?}");
                 prop_assert!(at_most(wider.loss, one.loss), "l({k}) rises with {more} on {m:?}");
             }
@@ -102,25 +104,25 @@ proptest! {
     /// the symbols that arrive, and for a larger k these are others.
     #[test]
     fn delay_rises_with_k(set in set(7)) {
-        for small in thresholds(set.len()) {
+        for small in selections(set.len()) {
             let (k, m) = (small.k(), small.channels());
             let delay_ms = set.subset_delay_ms(small);
             let delays: Vec<f64> = m.iter().map(|i| set.channels()[i].delay_ms()).collect();
             let most = delays.iter().copied().fold(0.0, f64::max);
             let least = delays.into_iter().fold(f64::INFINITY, f64::min);
             prop_assert!(at_most(least, delay_ms) && at_most(delay_ms, most));
-            prop_assert!(at_most(set.subset_delay_ms(threshold(1, m)), delay_ms), "{small:?}");
+            prop_assert!(at_most(set.subset_delay_ms(selection(1, m)), delay_ms), "{small:?}");
             if k < m.len() {
-                prop_assert!(at_most(delay_ms, set.subset_delay_ms(threshold(k + 1, m))), "{small:?}");
+                prop_assert!(at_most(delay_ms, set.subset_delay_ms(selection(k + 1, m))), "{small:?}");
             }
         }
     }
 
     #[test]
     fn all_channels_give_the_least_risk_and_loss(set in set(7)) {
-        let risk = set.subset_risk(threshold(set.len(), set.all()));
-        let loss = set.subset_loss(threshold(1, set.all()));
-        for other in thresholds(set.len()) {
+        let risk = set.subset_risk(selection(set.len(), set.all()));
+        let loss = set.subset_loss(selection(1, set.all()));
+        for other in selections(set.len()) {
             prop_assert!(at_most(risk, set.subset_risk(other)), "{other:?}");
             prop_assert!(at_most(loss, set.subset_loss(other)), "{other:?}");
         }
@@ -133,7 +135,7 @@ proptest! {
         prop_assert!(at_most(set.assured_rate(mu).unwrap(), high), "Theorem 1 at {mu}");
         prop_assert!(at_most(high, set.total_rate() / mu), "more than all channels carry at {mu}");
         // Theorem 1's rate is that of the channel of rank ceil(mu).
-        let mut rates: Vec<f64> = set.channels().iter().map(Channel::rate).collect();
+        let mut rates: Vec<f64> = set.channels().iter().map(ChannelModel::rate).collect();
         rates.sort_by(|a, b| b.total_cmp(a));
         let rank = (1..=rates.len()).find(|rank| number(*rank) >= mu).unwrap();
         prop_assert_eq!(set.assured_rate(mu).unwrap().to_bits(), rates[rank - 1].to_bits());
@@ -171,7 +173,7 @@ proptest! {
             prop_assert!((back - mu).abs() <= 1e-12 * mu, "{mu} gives {best} gives {back}");
         }
         // Below the slowest channel's rate mu is n, whatever the rate.
-        let rates = set.channels().iter().map(Channel::rate);
+        let rates = set.channels().iter().map(ChannelModel::rate);
         let (slowest, total) = (rates.fold(f64::INFINITY, f64::min), set.total_rate());
         let rate = slowest + part * (total - slowest);
         let mu = set.multiplicity_at(rate).unwrap();
@@ -217,9 +219,9 @@ proptest! {
     #[test]
     fn what_is_asked_for_has_its_price((set, kappa, mu) in set_and_means(6)) {
         for objective in [Objective::Risk, Objective::Loss, Objective::Delay] {
-            let free = need(kappa, mu, vec![objective]);
-            let full = Need { full_rate: true, ..free.clone() };
-            let value = |need: &Need| set.plan(need).unwrap().averages.of(objective);
+            let free = request(kappa, mu, vec![objective]);
+            let full = PlanRequest { full_rate: true, ..free.clone() };
+            let value = |request: &PlanRequest| set.plan(request).unwrap().averages.of(objective);
             let values = [&free, &full, &free.clone().limited(), &full.clone().limited()].map(value);
             let [free, full, limited, both] = values;
             let no_better = |a: f64, b: f64| a >= b - 1e-9 * b.max(1.0);
@@ -232,8 +234,8 @@ proptest! {
     #[test]
     fn fronts_are_monotone_between_lexicographic_optima((set, kappa, mu) in set_and_means(5)) {
         for (first, second) in [(Objective::Risk, Objective::Loss), (Objective::Loss, Objective::Delay)] {
-            let need = need(kappa, mu, Vec::new());
-            let front = set.front(&need, first, second, 5).unwrap();
+            let request = request(kappa, mu, Vec::new());
+            let front = set.front(&request, first, second, 5).unwrap();
             let points = front.map(|plan| plan.unwrap().averages).collect::<Vec<_>>();
             for pair in points.windows(2) {
                 let values = (pair[0].of(first), pair[1].of(first), pair[0].of(second), pair[1].of(second));
@@ -242,7 +244,7 @@ proptest! {
             }
             for (end, order) in [(points.first(), vec![first, second]), (points.last(), vec![second, first])] {
                 // Where there is one point, it is best in both.
-                let best = set.plan(&Need { objectives: order, ..need.clone() }).unwrap().averages;
+                let best = set.plan(&PlanRequest { objectives: order, ..request.clone() }).unwrap().averages;
                 for objective in [first, second] {
                     let (end, best) = (end.unwrap().of(objective), best.of(objective));
                     prop_assert!(agree_to(1e-7, end, best), "{objective:?}: {end} is not {best}");
@@ -258,16 +260,17 @@ proptest! {
 fn rounding_leaves_no_symbol_below_the_limits() {
     let ten = vec![1.0; 10];
     for (rates, kappa, mu) in [(vec![3.0, 1.0, 1.0, 1.0], 1.0, 3.0), (ten, 3.0, 3.0)] {
-        let channels = rates.iter().map(|rate| Channel::new(0.1, 0.1, 1.0, *rate).unwrap());
+        let channels = rates.iter().map(|rate| ChannelModel::new(0.1, 0.1, 1.0, *rate).unwrap());
         let set = ChannelSet::new(channels.collect()).unwrap();
         let schedule = set.limited_schedule_at_best_rate(kappa, mu).unwrap();
         check_limited(&schedule, &set, kappa, mu).unwrap();
         for objective in [Objective::Risk, Objective::Loss] {
-            let need = Need { full_rate: true, ..need(kappa, mu, vec![objective]).limited() };
-            let plan = set.plan(&need).unwrap();
-            for (threshold, p) in plan.schedule.entries() {
-                let kept = threshold.k() >= need.min_k && threshold.m() >= need.min_m;
-                assert!(kept, "{threshold:?} for {p} of the symbols: {need:?}");
+            let request =
+                PlanRequest { full_rate: true, ..request(kappa, mu, vec![objective]).limited() };
+            let plan = set.plan(&request).unwrap();
+            for (selection, p) in plan.schedule.entries() {
+                let kept = selection.k() >= request.min_k && selection.m() >= request.min_m;
+                assert!(kept, "{selection:?} for {p} of the symbols: {request:?}");
             }
         }
     }
@@ -277,20 +280,20 @@ fn rounding_leaves_no_symbol_below_the_limits() {
 #[test]
 fn tiny_risks_and_losses_are_exact() {
     let close = |a: f64, b: f64| (a - b).abs() <= 1e-12 * b;
-    let small = Channel::new(1e-3, 1e-3, 1.0, 1.0).unwrap();
+    let small = ChannelModel::new(1e-3, 1e-3, 1.0, 1.0).unwrap();
     let five = ChannelSet::new(vec![small; 5]).unwrap();
-    let all = five.properties(threshold(5, five.all()));
+    let all = five.properties(selection(5, five.all()));
     assert!(close(all.risk, 1e-15), "{}", all.risk);
-    let any = five.properties(threshold(1, five.all()));
+    let any = five.properties(selection(1, five.all()));
     assert!(close(any.loss, 1e-15), "{}", any.loss);
     // At least 4 of 5: 5 p^4 (1 - p) + p^5.
     let four = 5.0 * 1e-12 * 0.999 + 1e-15;
-    assert!(close(five.subset_risk(threshold(4, five.all())), four));
-    assert!(close(five.subset_loss(threshold(2, five.all())), four));
+    assert!(close(five.subset_risk(selection(4, five.all())), four));
+    assert!(close(five.subset_loss(selection(2, five.all())), four));
     // And what is left for delivery where nearly all is lost: 20 channels of 1e-6.
-    let lossy = Channel::new(1e-6, 1.0 - 1e-6, 1.0, 1.0).unwrap();
+    let lossy = ChannelModel::new(1e-6, 1.0 - 1e-6, 1.0, 1.0).unwrap();
     let twenty = ChannelSet::new(vec![lossy; 20]).unwrap();
-    let every = twenty.properties(threshold(20, twenty.all()));
+    let every = twenty.properties(selection(20, twenty.all()));
     assert!(close(every.risk, 1e-120), "{}", every.risk);
     // The loss itself is rounded to a number near 1, so the delivery is only as exact as that.
     assert!((every.delivered / 1e-120 - 1.0).abs() < 1e-8, "{}", every.delivered);

@@ -14,7 +14,7 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use model::{Need, Objective};
+use model::{Objective, PlanRequest};
 
 use crate::console;
 use crate::failure::Failure;
@@ -168,8 +168,8 @@ impl Arguments {
     }
 
     /// What is asked for. Bounds alone ask for the highest rate.
-    fn need(&self) -> Need {
-        let need = Need {
+    fn need(&self) -> PlanRequest {
+        let need = PlanRequest {
             kappa: self.kappa,
             mu: self.mu,
             full_rate: self.full_rate,
@@ -178,7 +178,7 @@ impl Arguments {
             max_delay_ms: self.max_delay,
             min_rate: self.min_rate,
             objectives: self.objectives.iter().map(|name| name.objective()).collect(),
-            ..Need::default()
+            ..PlanRequest::default()
         };
         let bounds = [self.max_risk, self.max_loss, self.max_delay, self.min_rate];
         let mut need = if self.limited { need.limited() } else { need };
@@ -188,7 +188,7 @@ impl Arguments {
         need
     }
 
-    fn plot(&self, channels: &Channels, need: &Need) -> Result<String, Failure> {
+    fn plot(&self, channels: &Channels, need: &PlanRequest) -> Result<String, Failure> {
         match self.front {
             Some((first, second)) => plot::front(&channels.set, need, first, second),
             None => plot::properties(&channels.set, &channels.names),

@@ -4,7 +4,9 @@
 
 pub(crate) mod simplex;
 
-use model::{Channel, ChannelSet, Need, Objective, Schedule, Subset, Threshold};
+use model::{
+    ChannelModel, ChannelSet, ChannelSubset, Objective, PlanRequest, Schedule, ShareSelection,
+};
 use num_rational::BigRational;
 use num_traits::{One, Zero};
 
@@ -22,7 +24,7 @@ fn whole(value: usize) -> BigRational {
 /// One (k, M) with its properties.
 #[derive(Clone, Debug)]
 pub(crate) struct Column {
-    pub(crate) threshold: Threshold,
+    pub(crate) selection: ShareSelection,
     risk: BigRational,
     loss: BigRational,
     delivered: BigRational,
@@ -31,9 +33,9 @@ pub(crate) struct Column {
 }
 
 impl Column {
-    pub(crate) fn new(set: &ChannelSet, threshold: Threshold) -> Self {
-        let mut members: Vec<Channel> =
-            threshold.channels().iter().map(|i| set.channels()[i]).collect();
+    pub(crate) fn new(set: &ChannelSet, selection: ShareSelection) -> Self {
+        let mut members: Vec<ChannelModel> =
+            selection.channels().iter().map(|i| set.channels()[i]).collect();
         members.sort_by(|a, b| a.delay_ms().total_cmp(&b.delay_ms()));
         let (mut risk, mut loss) = (BigRational::zero(), BigRational::zero());
         let (mut delivered, mut delayed_ms) = (BigRational::zero(), BigRational::zero());
@@ -49,7 +51,7 @@ impl Column {
             }
             let [seen, arrived] = probability;
             let mut places = (0..members.len()).filter(|place| is_chosen(*place));
-            match places.nth(threshold.k() - 1) {
+            match places.nth(selection.k() - 1) {
                 Some(last) => {
                     risk += seen;
                     delayed_ms += &arrived * exact(members[last].delay_ms());
@@ -58,7 +60,7 @@ impl Column {
                 None => loss += arrived,
             }
         }
-        Self { threshold, risk, loss, delivered, delayed_ms }
+        Self { selection, risk, loss, delivered, delayed_ms }
     }
 
     /// What the mean over symbols sent is the schedule's average of.
@@ -72,7 +74,7 @@ impl Column {
     }
 
     fn uses(&self, channel: usize) -> BigRational {
-        whole(usize::from(self.threshold.channels().contains(channel)))
+        whole(usize::from(self.selection.channels().contains(channel)))
     }
 }
 
@@ -80,17 +82,18 @@ impl Column {
 pub(crate) fn columns(set: &ChannelSet) -> Vec<Column> {
     let subsets = (1..1_usize << set.len()).map(|bits| {
         let members = (0..set.len()).filter(move |i| bits >> i & 1 == 1);
-        members.collect::<Subset>()
+        members.collect::<ChannelSubset>()
     });
-    let thresholds = subsets.flat_map(|members| {
-        (1..=members.len()).map(move |k| Threshold::new(k, members).expect("k is within 1 to m"))
+    let selections = subsets.flat_map(|members| {
+        (1..=members.len())
+            .map(move |k| ShareSelection::new(k, members).expect("k is within 1 to m"))
     });
-    thresholds.map(|threshold| Column::new(set, threshold)).collect()
+    selections.map(|selection| Column::new(set, selection)).collect()
 }
 
 /// `R_C(mu)`: Theorem 4 over every number of the slowest channels.
 pub(crate) fn best_rate(set: &ChannelSet, mu: &BigRational) -> BigRational {
-    let mut rates: Vec<f64> = set.channels().iter().map(Channel::rate).collect();
+    let mut rates: Vec<f64> = set.channels().iter().map(ChannelModel::rate).collect();
     rates.sort_by(f64::total_cmp);
     let mut sum = BigRational::zero();
     let quotients = rates.iter().enumerate().filter_map(|(place, rate)| {
@@ -125,16 +128,17 @@ pub(crate) fn average(set: &ChannelSet, schedule: &Schedule, objective: Objectiv
     }
 }
 
-/// The best value of `objective` for the need's kappa, mu, rate, limits and bounds on risk and loss;
+/// The best value of `objective` for the request's kappa, mu, rate, limits and bounds on risk and loss;
 /// `None` if no schedule meets them.
 pub(crate) fn best(
     set: &ChannelSet,
     all: &[Column],
-    need: &Need,
+    request: &PlanRequest,
     objective: Objective,
 ) -> Option<BigRational> {
-    let is_kept =
-        |column: &&Column| column.threshold.k() >= need.min_k && column.threshold.m() >= need.min_m;
+    let is_kept = |column: &&Column| {
+        column.selection.k() >= request.min_k && column.selection.m() >= request.min_m
+    };
     let columns: Vec<&Column> = all.iter().filter(is_kept).collect();
     let row = |left: &dyn Fn(&Column) -> BigRational, relation, right| Row {
         left: columns.iter().map(|column| left(column)).collect(),
@@ -144,23 +148,23 @@ pub(crate) fn best(
     // Homogeneous rows, so that they are the same for every multiple of the proportions.
     let zero = BigRational::zero;
     let mut rows = Vec::new();
-    if let Some(kappa) = need.kappa.map(exact) {
-        rows.push(row(&|c| whole(c.threshold.k()) - &kappa, Relation::Equal, zero()));
+    if let Some(kappa) = request.kappa.map(exact) {
+        rows.push(row(&|c| whole(c.selection.k()) - &kappa, Relation::Equal, zero()));
     }
-    if let Some(mu) = need.mu.map(exact) {
-        rows.push(row(&|c| whole(c.threshold.m()) - &mu, Relation::Equal, zero()));
+    if let Some(mu) = request.mu.map(exact) {
+        rows.push(row(&|c| whole(c.selection.m()) - &mu, Relation::Equal, zero()));
     }
-    let full_rate = need.mu.filter(|_| need.full_rate).map(|mu| best_rate(set, &exact(mu)));
-    for rate in full_rate.into_iter().chain(need.min_rate.map(exact)) {
+    let full_rate = request.mu.filter(|_| request.full_rate).map(|mu| best_rate(set, &exact(mu)));
+    for rate in full_rate.into_iter().chain(request.min_rate.map(exact)) {
         for (i, channel) in set.channels().iter().enumerate() {
             let most = exact(channel.rate()) / &rate;
             rows.push(row(&|c| c.uses(i) - &most, Relation::AtMost, zero()));
         }
     }
-    if let Some(most) = need.max_risk.map(exact) {
+    if let Some(most) = request.max_risk.map(exact) {
         rows.push(row(&|c| &c.risk - &most, Relation::AtMost, zero()));
     }
-    if let Some(most) = need.max_loss.map(exact) {
+    if let Some(most) = request.max_loss.map(exact) {
         rows.push(row(&|c| &c.loss - &most, Relation::AtMost, zero()));
     }
     let costs = |of: &dyn Fn(&Column) -> BigRational| -> Vec<BigRational> {

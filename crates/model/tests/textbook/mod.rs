@@ -6,7 +6,9 @@
 pub(crate) mod sets;
 pub(crate) mod simplex;
 
-use model::{Averages, ChannelSet, Need, Objective, Schedule, Subset, Threshold};
+use model::{
+    Averages, ChannelSet, ChannelSubset, Objective, PlanRequest, Schedule, ShareSelection,
+};
 use simplex::{Answer, Relation, Row, dot};
 
 /// A count as a number to reckon with.
@@ -37,7 +39,7 @@ pub(crate) fn splits(members: &[usize]) -> Vec<(Vec<usize>, Vec<usize>)> {
 
 /// The groups' outcomes: which of them are struck, 2^g of them, with the outcome's probability and
 /// the channels' probabilities in it.
-fn outcomes(own: &[f64], groups: &[(Subset, f64)]) -> Vec<(f64, Vec<f64>)> {
+fn outcomes(own: &[f64], groups: &[(ChannelSubset, f64)]) -> Vec<(f64, Vec<f64>)> {
     let places: Vec<usize> = (0..groups.len()).collect();
     let outcomes = splits(&places).into_iter().map(|(struck, spared)| {
         let struck_too: f64 = struck.iter().map(|g| groups[*g].1).product();
@@ -56,24 +58,24 @@ fn exactly(p: &[f64], inside: &[usize], outside: &[usize]) -> f64 {
 }
 
 fn risks(set: &ChannelSet) -> Vec<(f64, Vec<f64>)> {
-    let own: Vec<f64> = set.channels().iter().map(model::Channel::risk).collect();
+    let own: Vec<f64> = set.channels().iter().map(model::ChannelModel::risk).collect();
     let groups = set.groups().iter().map(|group| (group.channels(), group.risk()));
     outcomes(&own, &groups.collect::<Vec<_>>())
 }
 
 fn losses(set: &ChannelSet) -> Vec<(f64, Vec<f64>)> {
-    let own: Vec<f64> = set.channels().iter().map(model::Channel::loss).collect();
+    let own: Vec<f64> = set.channels().iter().map(model::ChannelModel::loss).collect();
     let groups = set.groups().iter().map(|group| (group.channels(), group.loss()));
     outcomes(&own, &groups.collect::<Vec<_>>())
 }
 
 /// z(k, M): the sum over the K of at least k members.
-pub(crate) fn subset_risk(set: &ChannelSet, threshold: Threshold) -> f64 {
-    let members: Vec<usize> = threshold.channels().iter().collect();
+pub(crate) fn subset_risk(set: &ChannelSet, selection: ShareSelection) -> f64 {
+    let members: Vec<usize> = selection.channels().iter().collect();
     let mut risk = 0.0;
     for (probability, z) in risks(set) {
         for (seen, unseen) in
-            splits(&members).iter().filter(|(seen, _)| seen.len() >= threshold.k())
+            splits(&members).iter().filter(|(seen, _)| seen.len() >= selection.k())
         {
             risk += probability * exactly(&z, seen, unseen);
         }
@@ -82,11 +84,11 @@ pub(crate) fn subset_risk(set: &ChannelSet, threshold: Threshold) -> f64 {
 }
 
 /// l(k, M): the sum over the K of fewer than k members, those that arrive.
-pub(crate) fn subset_loss(set: &ChannelSet, threshold: Threshold) -> f64 {
-    let members: Vec<usize> = threshold.channels().iter().collect();
+pub(crate) fn subset_loss(set: &ChannelSet, selection: ShareSelection) -> f64 {
+    let members: Vec<usize> = selection.channels().iter().collect();
     let mut loss = 0.0;
     for (probability, l) in losses(set) {
-        for (arrived, lost) in splits(&members).iter().filter(|(k, _)| k.len() < threshold.k()) {
+        for (arrived, lost) in splits(&members).iter().filter(|(k, _)| k.len() < selection.k()) {
             loss += probability * exactly(&l, lost, arrived);
         }
     }
@@ -95,17 +97,17 @@ pub(crate) fn subset_loss(set: &ChannelSet, threshold: Threshold) -> f64 {
 
 /// 1 - l(k, M), and (1 - l(k, M)) d(k, M), which is the paper's sum over the K of at least k
 /// members.
-pub(crate) fn delivery(set: &ChannelSet, threshold: Threshold) -> (f64, f64) {
-    let members: Vec<usize> = threshold.channels().iter().collect();
+pub(crate) fn delivery(set: &ChannelSet, selection: ShareSelection) -> (f64, f64) {
+    let members: Vec<usize> = selection.channels().iter().collect();
     let (mut delivered, mut delayed) = (0.0, 0.0);
     for (probability, l) in losses(set) {
-        for (arrived, lost) in splits(&members).iter().filter(|(k, _)| k.len() >= threshold.k()) {
+        for (arrived, lost) in splits(&members).iter().filter(|(k, _)| k.len() >= selection.k()) {
             let p = probability * exactly(&l, lost, arrived);
             let mut delays: Vec<f64> =
                 arrived.iter().map(|i| set.channels()[*i].delay_ms()).collect();
             delays.sort_by(f64::total_cmp);
             delivered += p;
-            delayed += p * delays[threshold.k() - 1];
+            delayed += p * delays[selection.k() - 1];
         }
     }
     (delivered, delayed)
@@ -114,7 +116,7 @@ pub(crate) fn delivery(set: &ChannelSet, threshold: Threshold) -> (f64, f64) {
 /// One (k, M) with its properties: a variable of the paper's programs.
 #[derive(Clone, Debug)]
 pub(crate) struct Column {
-    pub(crate) threshold: Threshold,
+    pub(crate) selection: ShareSelection,
     pub(crate) risk: f64,
     pub(crate) loss: f64,
     pub(crate) delay_ms: f64,
@@ -123,12 +125,12 @@ pub(crate) struct Column {
 }
 
 impl Column {
-    pub(crate) fn new(set: &ChannelSet, threshold: Threshold) -> Self {
-        let (delivered, delayed_ms) = delivery(set, threshold);
+    pub(crate) fn new(set: &ChannelSet, selection: ShareSelection) -> Self {
+        let (delivered, delayed_ms) = delivery(set, selection);
         Self {
-            threshold,
-            risk: subset_risk(set, threshold),
-            loss: subset_loss(set, threshold),
+            selection,
+            risk: subset_risk(set, selection),
+            loss: subset_loss(set, selection),
             delay_ms: delayed_ms / delivered,
             delivered,
             delayed_ms,
@@ -147,19 +149,19 @@ impl Column {
 }
 
 /// The calligraphic M: every (k, M).
-pub(crate) fn thresholds(n: usize) -> Vec<Threshold> {
+pub(crate) fn selections(n: usize) -> Vec<ShareSelection> {
     let channels: Vec<usize> = (0..n).collect();
     let subsets = splits(&channels).into_iter().map(|(members, _)| members);
-    let thresholds = subsets.flat_map(|members| {
+    let selections = subsets.flat_map(|members| {
         let m = members.len();
-        (1..=m).map(move |k| Threshold::new(k, members.iter().copied().collect()).unwrap())
+        (1..=m).map(move |k| ShareSelection::new(k, members.iter().copied().collect()).unwrap())
     });
-    thresholds.collect()
+    selections.collect()
 }
 
 /// The columns of every (k, M) on `set`.
 pub(crate) fn columns(set: &ChannelSet) -> Vec<Column> {
-    thresholds(set.len()).into_iter().map(|threshold| Column::new(set, threshold)).collect()
+    selections(set.len()).into_iter().map(|selection| Column::new(set, selection)).collect()
 }
 
 /// Theorem 4 over every set S.
@@ -177,16 +179,16 @@ pub(crate) fn best_rate(set: &ChannelSet, mu: f64) -> f64 {
 /// The averages of a schedule, by the formulas.
 pub(crate) fn averages(set: &ChannelSet, schedule: &Schedule) -> Averages {
     let columns: Vec<Column> =
-        schedule.entries().iter().map(|(threshold, _)| Column::new(set, *threshold)).collect();
+        schedule.entries().iter().map(|(selection, _)| Column::new(set, *selection)).collect();
     let weights: Vec<f64> = schedule.entries().iter().map(|(_, p)| *p).collect();
     let mean =
         |of: &dyn Fn(&Column) -> f64| dot(&columns.iter().map(of).collect::<Vec<_>>(), &weights);
     let uses = (0..set.len())
-        .map(|i| mean(&|column| if column.threshold.channels().contains(i) { 1.0 } else { 0.0 }));
+        .map(|i| mean(&|column| if column.selection.channels().contains(i) { 1.0 } else { 0.0 }));
     let rates = set.channels().iter().zip(uses).map(|(channel, used)| channel.rate() / used);
     Averages {
-        kappa: mean(&|column| number(column.threshold.k())),
-        mu: mean(&|column| number(column.threshold.m())),
+        kappa: mean(&|column| number(column.selection.k())),
+        mu: mean(&|column| number(column.selection.m())),
         risk: mean(&|column| column.risk),
         loss: mean(&|column| column.loss),
         delay_ms: mean(&|column| column.delay_ms),
@@ -205,22 +207,22 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// The rows of IV-B for the need's kappa and mu, those of IV-D if it asks for the full rate,
-    /// over the (k, M) that IV-E leaves. The need's bounds are left out.
-    pub(crate) fn new(set: &ChannelSet, all: &[Column], need: &Need) -> Self {
+    /// The rows of IV-B for the request's kappa and mu, those of IV-D if it asks for the full rate,
+    /// over the (k, M) that IV-E leaves. The request's bounds are left out.
+    pub(crate) fn new(set: &ChannelSet, all: &[Column], request: &PlanRequest) -> Self {
         let kept = |column: &&Column| {
-            column.threshold.k() >= need.min_k && column.threshold.m() >= need.min_m
+            column.selection.k() >= request.min_k && column.selection.m() >= request.min_m
         };
         let columns = all.iter().filter(kept).cloned().collect();
-        let rates = set.channels().iter().map(model::Channel::rate).collect();
+        let rates = set.channels().iter().map(model::ChannelModel::rate).collect();
         let mut programs = Self { rates, columns, rows: Vec::new() };
-        if let Some(kappa) = need.kappa {
-            programs.add(Relation::Equal, 0.0, |column| number(column.threshold.k()) - kappa);
+        if let Some(kappa) = request.kappa {
+            programs.add(Relation::Equal, 0.0, |column| number(column.selection.k()) - kappa);
         }
-        if let Some(mu) = need.mu {
-            programs.add(Relation::Equal, 0.0, |column| number(column.threshold.m()) - mu);
+        if let Some(mu) = request.mu {
+            programs.add(Relation::Equal, 0.0, |column| number(column.selection.m()) - mu);
         }
-        if let (true, Some(mu)) = (need.full_rate, need.mu) {
+        if let (true, Some(mu)) = (request.full_rate, request.mu) {
             let best = best_rate(set, mu);
             for i in 0..set.len() {
                 let share = f64::min(programs.rates[i] / best, 1.0);
@@ -304,7 +306,7 @@ impl Programs {
 }
 
 fn uses(column: &Column, channel: usize) -> f64 {
-    if column.threshold.channels().contains(channel) { 1.0 } else { 0.0 }
+    if column.selection.channels().contains(channel) { 1.0 } else { 0.0 }
 }
 
 fn solve(costs: &[f64], rows: &[Row]) -> Option<f64> {

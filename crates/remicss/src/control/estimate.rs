@@ -9,7 +9,7 @@ mod probe_cycle;
 mod rate;
 mod sliding_window;
 
-use model::{Channel, ChannelError, DELAYS_MS};
+use model::{ChannelError, ChannelModel, DELAYS_MS};
 
 use crate::wire::control::ChannelState;
 use crate::wire::datagram::FULL_PACKET_BITS;
@@ -63,7 +63,7 @@ impl Estimate {
     /// # Errors
     /// If the risk is not within 0 to 1, or the rate is zero.
     #[expect(clippy::cast_precision_loss, reason = "rates are far below 2^53")]
-    pub fn channel(&self, risk: f64) -> Result<Channel, ChannelError> {
+    pub fn channel(&self, risk: f64) -> Result<ChannelModel, ChannelError> {
         let sending_ms = 1e3 * FULL_PACKET_BITS / self.rate_bps as f64;
         let delay_ms = (self.delay_ms + sending_ms).clamp(*DELAYS_MS.start(), *DELAYS_MS.end());
         Channel::new(risk, self.loss.clamp(0.0, MAX_LOSS), delay_ms, self.rate_bps as f64 / 1e6)

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use model::Subset;
+use model::ChannelSubset;
 
 use crate::control::estimate::SlidingWindow;
 use crate::wire::control::{Arrival, ChannelState, MAX_ARRIVALS, Message, Report};

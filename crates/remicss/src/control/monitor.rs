@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use model::Subset;
+use model::ChannelSubset;
 
 use super::incoming::{ArrivalCounts, Incoming, micros};
 use super::outgoing::{Outgoing, SentCounts};
@@ -203,7 +203,7 @@ impl Monitor {
     }
 
     /// The channels that are up among [`Self::incoming`].
-    pub fn up(&self, quarantined: Subset) -> Subset {
+    pub fn up(&self, quarantined: ChannelSubset) -> ChannelSubset {
         let states = self.incoming.states(quarantined).enumerate();
         states.filter(|(_, state)| *state == ChannelState::Up).map(|(channel, _)| channel).collect()
     }

@@ -4,7 +4,7 @@ use std::array;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use model::Subset;
+use model::ChannelSubset;
 
 use super::incoming::micros;
 use crate::control::estimate::{

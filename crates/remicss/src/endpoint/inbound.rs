@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use model::Subset;
+use model::ChannelSubset;
 use sharing::Generator;
 
 use crate::control::handshake::{Client, ClientEvent, Server, ServerError, ServerEvent};

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use model::{Subset, Threshold};
+use model::{ChannelSubset, ShareSelection};
 use sharing::Generator;
 
 use crate::control::outgoing::SentCounts;
@@ -24,7 +24,7 @@ pub enum SenderUpdate {
         /// The scheduler.
         scheduler: Box<dyn Scheduler>,
         /// The channels that are up.
-        up: Subset,
+        up: ChannelSubset,
     },
     /// Fewer channels are up than the privacy floor: send nothing.
     Hold,

@@ -4,7 +4,7 @@
 use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
-use model::{Channel, Subset};
+use model::{ChannelModel, ChannelSubset};
 
 use crate::control::estimate::{ChangeDetector, Estimate};
 use crate::control::incoming::ArrivalCounts;
@@ -25,7 +25,7 @@ pub struct SharedState {
     /// Counts of what has arrived on each channel.
     pub arrived: Vec<ArrivalCounts>,
     /// The channels whose shares are not used.
-    pub quarantined: Subset,
+    pub quarantined: ChannelSubset,
     /// Since when each channel is missing from the association, if it is.
     pub missing: Vec<Option<Duration>>,
     changes: ChangeDetector,
@@ -57,9 +57,9 @@ pub struct StateChange {
 #[derive(Clone, Debug)]
 pub struct ChannelSnapshot {
     /// The channels, with rates in Mbit/s.
-    pub channels: Vec<Channel>,
+    pub channels: Vec<ChannelModel>,
     /// Those that are up.
-    pub up: Subset,
+    pub up: ChannelSubset,
 }
 
 impl SharedState {
@@ -69,7 +69,7 @@ impl SharedState {
         mut monitor: Monitor,
         key_id: KeyId,
         channels: usize,
-        members: Subset,
+        members: ChannelSubset,
         now: Duration,
     ) {
         monitor.set_members(members);

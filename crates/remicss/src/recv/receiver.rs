@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use model::Subset;
+use model::ChannelSubset;
 
 use crate::recv::channel_bits::bits;
 use crate::recv::deliver::{ControlShare, Deliver};
@@ -170,7 +170,7 @@ impl Receiver {
         Self {
             channels: n,
             tokens: ShareTokens::new(&keys.tokens, keys.channels),
-            members: Subset::first(n),
+            members: ChannelSubset::first(n),
             floor,
             tagger: Tagger::new(keys.points.as_ref()),
             verified: SequenceWindow::new(window),

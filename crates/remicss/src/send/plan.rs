@@ -1,7 +1,8 @@
 //! The optimal schedule for the current channels.
 
 use model::{
-    Averages, Channel, ChannelSet, Need, Objective, PlanError, Schedule, Subset, Threshold,
+    Averages, ChannelModel, ChannelSet, ChannelSubset, Objective, PlanError, PlanRequest, Schedule,
+    ShareSelection,
 };
 use thiserror::Error;
 
@@ -129,30 +130,30 @@ impl PlanGoal {
         // The objectives after the first only break ties. If there is no plan with them, the first
         // one is enough.
         let plan = set.plan(&need).or_else(|_| {
-            set.plan(&Need { objectives: need.objectives[..1].to_vec(), ..need.clone() })
+            set.plan(&PlanRequest { objectives: need.objectives[..1].to_vec(), ..need.clone() })
         })?;
         let entries = plan.schedule.entries().iter().map(|(threshold, p)| {
             let channels = threshold.channels().iter().map(|channel| places[channel]).collect();
-            (Threshold::new(threshold.k(), channels).expect("as many channels as before"), *p)
+            (ShareSelection::new(threshold.k(), channels).expect("as many channels as before"), *p)
         });
         let schedule = Schedule::new(entries).expect("the same proportions as before");
         Ok(Plan { schedule, averages: plan.averages })
     }
 
     #[expect(clippy::cast_precision_loss, reason = "16 at most")]
-    fn need(&self, n: usize, floor: usize) -> Need {
+    fn need(&self, n: usize, floor: usize) -> PlanRequest {
         let mu = self.mu.min(n as f64);
         let kappa = self.kappa.min(mu).max(floor as f64);
         let mut objectives = vec![self.objective];
         let others = [Objective::Risk, Objective::Loss, Objective::Delay];
         objectives.extend(others.into_iter().filter(|other| *other != self.objective));
-        Need {
+        PlanRequest {
             kappa: Some(kappa),
             mu: Some(mu.max(kappa)),
             full_rate: true,
             min_k: floor,
             objectives,
-            ..Need::default()
+            ..PlanRequest::default()
         }
     }
 }
@@ -170,8 +171,8 @@ fn set(channels: &[Channel], subset: Subset) -> ChannelSet {
 mod tests {
     use super::*;
 
-    fn channels() -> Vec<Channel> {
-        let channel = |rate| Channel::new(0.1, 0.01, 1.0, rate).unwrap();
+    fn channels() -> Vec<ChannelModel> {
+        let channel = |rate| ChannelModel::new(0.1, 0.01, 1.0, rate).unwrap();
         [5.0, 20.0, 60.0, 65.0, 100.0].map(channel).to_vec()
     }
 
@@ -215,7 +216,7 @@ mod tests {
     #[test]
     fn a_channel_that_others_would_wait_for_is_left_out_where_it_costs_nothing_but_rate() {
         let pair = |delays: [f64; 2], rates: [f64; 2], risks: [f64; 2]| {
-            let channel = |i: usize| Channel::new(risks[i], 0.0, delays[i], rates[i]).unwrap();
+            let channel = |i: usize| ChannelModel::new(risks[i], 0.0, delays[i], rates[i]).unwrap();
             [channel(0), channel(1)]
         };
         let used = |goal: PlanGoal, channels: &[Channel]| {

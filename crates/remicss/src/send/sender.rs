@@ -11,7 +11,7 @@ mod flows;
 
 use std::time::Duration;
 
-use model::{Subset, Threshold};
+use model::{ChannelSubset, ShareSelection};
 use sharing::{Generator, SplitError};
 use thiserror::Error;
 use zeroize::Zeroizing;
@@ -170,8 +170,8 @@ impl Sender {
             pacers,
             scheduler,
             floor,
-            members: Subset::first(n),
-            up: Subset::first(n),
+            members: ChannelSubset::first(n),
+            up: ChannelSubset::first(n),
             max_datagram_len: MAX_DATAGRAM_LEN,
             symbol: Zeroizing::new(Vec::with_capacity(MAX_DATAGRAM_LEN)),
             selected: None,
@@ -293,7 +293,7 @@ impl Sender {
         if batches.iter().any(Batch::is_full) {
             return Err(SendError::Full);
         }
-        let threshold = Threshold::new(self.floor, self.members)
+        let threshold = ShareSelection::new(self.floor, self.members)
             .expect("the floor is not above the number of members");
         let number = self.next_number;
         self.encoder.encode(Kind::Control, threshold, number, &mut self.control, batches)?;
@@ -382,7 +382,7 @@ impl Sender {
     fn encode_symbol(
         &mut self,
         kind: Kind,
-        threshold: Threshold,
+        threshold: ShareSelection,
         batches: &mut [Batch],
     ) -> Result<(), SplitError> {
         let bytes = self.symbol.len() - 1;

@@ -4,7 +4,7 @@
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex};
 
-use model::{Averages, Channel, Subset};
+use model::{Averages, ChannelModel, ChannelSubset};
 use sharing::RandomSource;
 use tracing::{info, warn};
 
@@ -102,7 +102,7 @@ impl PlanningThread {
         &self,
         goal: PlanGoal,
         plan: &Plan,
-        channels: &[Channel],
+        channels: &[ChannelModel],
     ) -> Result<Box<dyn Scheduler>, String> {
         let mut generator = self.rng.generator().map_err(|error| error.to_string())?;
         let random = generator.array().map_err(|error| error.to_string())?;

@@ -10,7 +10,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use model::Subset;
+use model::ChannelSubset;
 use tracing::{debug, info, warn};
 use tun::ip::{packet_len, source};
 use tun::{Checksum, Coalescer, Device, Superpacket};

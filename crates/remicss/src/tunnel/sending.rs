@@ -7,7 +7,7 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use model::Threshold;
+use model::ShareSelection;
 use rustix::thread::set_current_timer_slack;
 use tun::ip::{clamp_mss, flow, packet_len};
 use tun::{Checksum, Device, LONGEST, Segments};

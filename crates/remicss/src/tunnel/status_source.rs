@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use model::{Averages, ChannelSet, Schedule, Threshold};
+use model::{Averages, ChannelSet, Schedule, ShareSelection};
 
 use super::receiving::ReceivingCounts;
 use super::sending::SendingCounts;

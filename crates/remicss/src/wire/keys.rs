@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use model::Subset;
+use model::ChannelSubset;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use crate::wire::datagram::MAX_CHANNELS;

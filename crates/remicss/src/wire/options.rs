@@ -10,7 +10,7 @@
 //! All others are 0. The association binds them like all of its terms, so both ends agree on the
 //! members.
 
-use model::Subset;
+use model::ChannelSubset;
 
 use crate::wire::datagram::MAX_CHANNELS;
 
@@ -43,11 +43,11 @@ impl Options {
     pub(crate) fn parse(bits: u32) -> Option<Self> {
         let channels = u8::try_from((bits & CHANNELS) >> CHANNELS_SHIFT).ok()?;
         let members = bits >> MEMBERS_SHIFT;
-        let members: Subset = (0..MAX_CHANNELS).filter(|i| members >> i & 1 == 1).collect();
+        let members: ChannelSubset = (0..MAX_CHANNELS).filter(|i| members >> i & 1 == 1).collect();
         let options = Self { tags: bits & NO_TAGS == 0, channels, members };
         let is_one = options.encode() == bits
             && (1..=MAX_CHANNELS).contains(&usize::from(channels))
-            && Subset::first(channels.into()).includes(members);
+            && ChannelSubset::first(channels.into()).includes(members);
         is_one.then_some(options)
     }
 }
@@ -62,7 +62,7 @@ mod tests {
         let options = Options { tags: false, channels: 3, members };
         assert_eq!(options.encode(), 0x0005_0301);
         assert_eq!(Options::parse(0x0005_0301), Some(options));
-        let all = Options { tags: true, channels: 16, members: Subset::first(16) };
+        let all = Options { tags: true, channels: 16, members: ChannelSubset::first(16) };
         assert_eq!(all.encode(), 0xffff_1000);
         assert_eq!(Options::parse(0xffff_1000), Some(all));
     }

@@ -7,7 +7,7 @@ use std::num::NonZero;
 use std::thread;
 use std::time::Duration;
 
-use model::{Channel, ChannelSet, Objective, Subset};
+use model::{ChannelModel, ChannelSet, ChannelSubset, Objective};
 use remicss::MAX_CHANNELS;
 use remicss::control::estimate::RateSource;
 use remicss::control::monitor::Monitor;
@@ -77,7 +77,7 @@ impl Tunnel {
             outgoing: direction.clone(),
             incoming: direction,
             floor,
-            members: Subset::first(n),
+            members: ChannelSubset::first(n),
         };
         let sender = means.sender(
             &keys,
@@ -193,8 +193,8 @@ impl Point {
     #[expect(clippy::cast_precision_loss, reason = "numbers are small")]
     fn best(&self) -> (f64, f64) {
         let lost = self.lost as f64 / 1000.0;
-        let channels: Vec<Channel> =
-            self.mbps.map(|mbps| Channel::new(0.0, lost, 1.0, mbps as f64).unwrap()).to_vec();
+        let channels: Vec<ChannelModel> =
+            self.mbps.map(|mbps| ChannelModel::new(0.0, lost, 1.0, mbps as f64).unwrap()).to_vec();
         let rate = ChannelSet::new(channels.clone()).unwrap().best_rate(self.dials.1).unwrap();
         let sent = (1e6 * rate).min(OFFERED_BPS as f64) / (8.0 * FULL as f64);
         let tunnel = self.tunnel();

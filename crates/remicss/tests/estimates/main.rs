@@ -5,7 +5,7 @@ mod scenario;
 
 use std::time::Duration;
 
-use model::Subset;
+use model::ChannelSubset;
 use proptest::prelude::*;
 use remicss::control::estimate::{INITIAL_RATE_BPS, RateSource};
 use remicss::control::incoming::ArrivalCounts;
@@ -308,9 +308,9 @@ fn a_quarantine_is_told_at_once() {
     let mut monitor = Monitor::new(&[None; 2], Duration::ZERO);
     let (sent, received) = ([SentCounts::default(); 2], [ArrivalCounts::default(); 2]);
     let mut poll = |now, quarantined| monitor.poll_message(now, &sent, &received, quarantined, 0);
-    assert!(poll(Duration::ZERO, Subset::EMPTY).is_some());
-    assert!(poll(MS * 20, Subset::EMPTY).is_none());
-    let message = poll(MS * 20, Subset::EMPTY.with(1)).unwrap();
+    assert!(poll(Duration::ZERO, ChannelSubset::EMPTY).is_some());
+    assert!(poll(MS * 20, ChannelSubset::EMPTY).is_none());
+    let message = poll(MS * 20, ChannelSubset::EMPTY.with(1)).unwrap();
     let states = Message::parse(&message).unwrap().reports.into_iter().map(|report| report.state);
     assert_eq!(states.collect::<Vec<_>>(), [ChannelState::Up, ChannelState::Quarantine]);
     assert!(poll(MS * 25, Subset::EMPTY).is_none(), "not faster than every 10 ms");

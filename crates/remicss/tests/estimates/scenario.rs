@@ -119,7 +119,8 @@ impl End {
 
     pub(crate) fn send_control(&mut self, rng: &mut Rng, now: Duration) {
         let (sent, received) = (&self.sent, &self.received);
-        let message = self.monitor.poll_message(now, sent, received, Subset::EMPTY, self.packets);
+        let message =
+            self.monitor.poll_message(now, sent, received, ChannelSubset::EMPTY, self.packets);
         let Some(message) = message else {
             return;
         };

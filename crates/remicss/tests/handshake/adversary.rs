@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use model::Subset;
+use model::ChannelSubset;
 use sim::Rng;
 
 use crate::scenario::address;
@@ -27,7 +27,7 @@ pub(crate) struct Act {
 pub(crate) struct Adversary {
     rng: Rng,
     channels: usize,
-    held: Subset,
+    held: ChannelSubset,
     /// Of 100 datagrams, to how many it does something.
     percent: u64,
     /// The kind that it never lets through.
@@ -45,7 +45,7 @@ impl Adversary {
     }
 
     /// On these of so many channels.
-    pub(crate) fn on(held: Subset, n: u8, mut rng: Rng) -> Self {
+    pub(crate) fn on(held: ChannelSubset, n: u8, mut rng: Rng) -> Self {
         let percent = *rng.pick(&[3, 10, 30, 100]).unwrap();
         let wall = rng.pick(&[None, None, None, None, None, None, Some(10), Some(11)]).unwrap();
         Self { channels: n.into(), held, percent, wall: *wall, archive: Vec::new(), rng }

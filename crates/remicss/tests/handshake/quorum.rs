@@ -1,6 +1,6 @@
 //! Associations that begin with the channels that answer, and are extended by those that come later.
 
-use model::Subset;
+use model::ChannelSubset;
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn two_of_three() -> Terms {
     terms(3).with_min_channels(2).unwrap()
 }
 
-fn set(channels: &[usize]) -> Subset {
+fn set(channels: &[usize]) -> ChannelSubset {
     channels.iter().copied().collect()
 }
 
@@ -31,7 +31,7 @@ fn run(
     }
 }
 
-fn members(event: ClientEvent, server: &mut Server) -> Subset {
+fn members(event: ClientEvent, server: &mut Server) -> ChannelSubset {
     let ClientEvent::Associated(ours) = event else { panic!("{event:?}") };
     let (theirs, addresses) = associated(server).unwrap();
     assert!(keys_agree(&ours, &theirs));
@@ -50,7 +50,7 @@ fn any_two_of_three_are_enough_and_a_third_is_waited_for_a_second() {
         let works = |channel, _| channel != missing;
         let (event, at) = run(&mut client, &mut server, NOW, works);
         assert_eq!(at, NOW + Duration::from_secs(1));
-        let others: Subset = (0..3).filter(|channel| *channel != missing).collect();
+        let others: ChannelSubset = (0..3).filter(|channel| *channel != missing).collect();
         assert_eq!(members(event, &mut server), others);
     }
     // It is in if it answers in time, and nobody waits for it then.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
-use model::Subset;
+use model::ChannelSubset;
 use remicss::MAX_CHANNELS;
 use remicss::control::handshake::{
     Client, ClientEvent, ClientIdentity, Server, ServerEvent, ServerRefusal, SharedKey,

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use model::{Channel, ChannelSet, Need, Objective, Schedule, Subset, Threshold};
+use model::{
+    ChannelModel, ChannelSet, ChannelSubset, Objective, PlanRequest, Schedule, ShareSelection,
+};
 use remicss::MAX_CHANNELS;
 use remicss::send::batch::Batch;
 use remicss::send::pacer::Pacer;
@@ -51,7 +53,7 @@ pub(crate) fn dynamic(kappa: f64, mu: f64) -> Box<dyn Scheduler> {
     Box::new(DynamicScheduler::new(kappa, mu).unwrap())
 }
 
-pub(crate) fn subset(bits: u32) -> Subset {
+pub(crate) fn subset(bits: u32) -> ChannelSubset {
     (0..MAX_CHANNELS).filter(|channel| bits >> channel & 1 == 1).collect()
 }
 
@@ -108,13 +110,20 @@ pub(crate) const DIVERSE: [f64; 5] = [5.0, 20.0, 60.0, 65.0, 100.0];
 pub(crate) const LOSSES: [f64; 5] = [0.01, 0.005, 0.01, 0.02, 0.03];
 
 pub(crate) fn channels(rates: &[f64]) -> ChannelSet {
-    let channel = |(&rate, &loss)| Channel::new(0.1, loss, 1.0, rate).unwrap();
+    let channel = |(&rate, &loss)| ChannelModel::new(0.1, loss, 1.0, rate).unwrap();
     ChannelSet::new(rates.iter().zip(&LOSSES).map(channel).collect()).unwrap()
 }
 
-pub(crate) fn need(kappa: f64, mu: f64, min_k: usize) -> Need {
+pub(crate) fn need(kappa: f64, mu: f64, min_k: usize) -> PlanRequest {
     let objectives = vec![Objective::Loss];
-    Need { kappa: Some(kappa), mu: Some(mu), full_rate: true, min_k, objectives, ..Need::default() }
+    PlanRequest {
+        kappa: Some(kappa),
+        mu: Some(mu),
+        full_rate: true,
+        min_k,
+        objectives,
+        ..PlanRequest::default()
+    }
 }
 
 pub(crate) fn diverse_plan(kappa: f64, mu: f64, floor: u8) -> Box<dyn Scheduler> {

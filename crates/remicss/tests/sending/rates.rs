@@ -66,13 +66,13 @@ const DELAYS: [f64; 5] = [2.5, 0.25, 12.5, 5.0, 0.5];
 fn delayed(faster: f64) -> ChannelSet {
     let channel = |(rate, delay): (&f64, f64)| {
         let rate = faster * rate;
-        Channel::new(0.1, 0.0, delay + 12.0 / rate, rate).unwrap()
+        ChannelModel::new(0.1, 0.0, delay + 12.0 / rate, rate).unwrap()
     };
     ChannelSet::new(DIVERSE.iter().zip(DELAYS).map(channel).collect()).unwrap()
 }
 
-fn least_delay(kappa: f64, mu: f64) -> Need {
-    Need { objectives: vec![Objective::Delay], ..need(kappa, mu, 1) }
+fn least_delay(kappa: f64, mu: f64) -> PlanRequest {
+    PlanRequest { objectives: vec![Objective::Delay], ..need(kappa, mu, 1) }
 }
 
 /// What is paid for less delay is not paid in rate, however long a packet takes beside the bucket.
@@ -168,7 +168,7 @@ fn lateness_is_made_up_for() {
 #[test]
 fn a_rest_is_not_made_up_for() {
     let at_once = |rests: bool| {
-        let threshold = Threshold::new(1, Subset::first(1)).unwrap();
+        let threshold = ShareSelection::new(1, ChannelSubset::first(1)).unwrap();
         let mut sender = sender_of(&[120.0], constant(threshold));
         saturate(&mut sender, 1, (0, 100), || Duration::ZERO);
         if rests {

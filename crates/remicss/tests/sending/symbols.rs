@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use model::{Schedule, Subset, Threshold};
+use model::{ChannelSubset, Schedule, ShareSelection};
 use proptest::prelude::*;
 use remicss::send::schedule::{PlannedScheduler, Scheduler};
 use remicss::send::sender::{MAX_DATAGRAM_LEN, SendError, Sender, SenderError, Sent};
@@ -20,8 +20,8 @@ proptest! {
         content in prop::collection::vec(any::<u8>(), 0..200),
         is_partial: bool, seed: u64,
     ) {
-        let channels = subset(u32::from(bits)).iter().filter(|c| *c < n).collect::<Subset>().with(0);
-        let threshold = Threshold::new(k.min(channels.len()), channels).unwrap();
+        let channels = subset(u32::from(bits)).iter().filter(|c| *c < n).collect::<ChannelSubset>().with(0);
+        let threshold = ShareSelection::new(k.min(channels.len()), channels).unwrap();
         let mut sender = sender_at(1, &vec![None; n], constant(threshold)).unwrap();
         let mut batches = batches(n);
         let kind = if is_partial { Kind::PartialPacket } else { Kind::Packet };
@@ -30,7 +30,7 @@ proptest! {
         prop_assert_eq!(sent, Sent { number: 1, threshold });
 
         let mut all = shares(&mut batches);
-        prop_assert_eq!(all.iter().map(|(channel, _)| *channel).collect::<Subset>(), channels);
+        prop_assert_eq!(all.iter().map(|(channel, _)| *channel).collect::<ChannelSubset>(), channels);
         let mut tokens = ShareTokens::new(&direction(n).tokens, n);
         for (channel, datagram) in &all {
             prop_assert_eq!(datagram.len(), HEADER_LEN + 1 + content.len() + 8);
@@ -87,7 +87,7 @@ proptest! {
 
 #[test]
 fn numbers_and_previous_ones_go_on() {
-    let threshold = Threshold::new(2, Subset::first(2)).unwrap();
+    let threshold = ShareSelection::new(2, ChannelSubset::first(2)).unwrap();
     let mut sender = sender_at(2, &[None; 2], constant(threshold)).unwrap();
     let mut batches = batches(2);
     let mut previous = |sender: &mut Sender, flow, now, number| {
@@ -99,7 +99,7 @@ fn numbers_and_previous_ones_go_on() {
     assert_eq!(previous(&mut sender, 6, MS, 2), 0);
     assert_eq!(previous(&mut sender, 5, MS, 3), 2);
     // One that is dropped has no number, and is nobody's previous one.
-    sender.set_up(Subset::EMPTY);
+    sender.set_up(ChannelSubset::EMPTY);
     let nowhere = &mut self::batches(2);
     assert!(matches!(send(&mut sender, b"", MS, nowhere), Err(SendError::BelowFloor)));
     sender.set_up(Subset::first(2));
@@ -113,7 +113,7 @@ fn numbers_and_previous_ones_go_on() {
 
 #[test]
 fn a_symbol_takes_more_until_it_is_full() {
-    let threshold = Threshold::new(1, Subset::first(1)).unwrap();
+    let threshold = ShareSelection::new(1, ChannelSubset::first(1)).unwrap();
     let mut sender = sender_at(0, &[None], constant(threshold)).unwrap();
     let mut batches = batches(1);
     assert!(sender.symbol().is_none());
@@ -135,7 +135,7 @@ fn a_symbol_takes_more_until_it_is_full() {
 /// Where an association follows another.
 #[test]
 fn a_symbol_that_waits_is_sent_by_the_next_sender() {
-    let all = Threshold::new(2, Subset::first(3)).unwrap();
+    let all = ShareSelection::new(2, ChannelSubset::first(3)).unwrap();
     let mut before = sender_at(2, &[Some(1_000); 3], constant(all)).unwrap();
     let mut batches = batches(3);
     let long = [7; 1_000];
@@ -153,12 +153,12 @@ fn a_symbol_that_waits_is_sent_by_the_next_sender() {
 
 #[test]
 fn nothing_is_sent_on_a_channel_that_is_not_in_the_association() {
-    let all = Threshold::new(2, Subset::first(3)).unwrap();
+    let all = ShareSelection::new(2, ChannelSubset::first(3)).unwrap();
     let two = subset(0b110);
     let mut sender = sender_at(2, &[None; 3], constant(all)).unwrap().with_members(two);
     let mut batches = batches(3);
     // Whatever is said to be up.
-    sender.set_up(Subset::first(3));
+    sender.set_up(ChannelSubset::first(3));
     let packet = send(&mut sender, b"a", MS, &mut batches).unwrap();
     let control = sender.control(b"b", MS, &mut batches).unwrap();
     assert_eq!([packet, control].map(|sent| sent.threshold.channels()), [two; 2]);
@@ -168,7 +168,7 @@ fn nothing_is_sent_on_a_channel_that_is_not_in_the_association() {
 
 #[test]
 fn what_cannot_be_sent_is_dropped_and_counted() {
-    let threshold = Threshold::new(1, Subset::first(1)).unwrap();
+    let threshold = ShareSelection::new(1, ChannelSubset::first(1)).unwrap();
     let mut sender = sender_at(0, &[None], constant(threshold)).unwrap();
     let mut batches = batches(1);
     let mut finish =
@@ -195,7 +195,7 @@ fn what_cannot_be_sent_is_dropped_and_counted() {
 
 #[test]
 fn a_full_batch_keeps_the_symbol() {
-    let threshold = Threshold::new(1, Subset::first(2)).unwrap();
+    let threshold = ShareSelection::new(1, ChannelSubset::first(2)).unwrap();
     let mut sender = sender_at(1, &[None; 2], constant(threshold)).unwrap();
     let mut batches = batches(2);
     while !batches[1].is_full() {
@@ -211,14 +211,14 @@ fn a_full_batch_keeps_the_symbol() {
 
 #[test]
 fn control_goes_everywhere_at_once_and_is_paid_for() {
-    let threshold = Threshold::new(2, Subset::first(2)).unwrap();
+    let threshold = ShareSelection::new(2, ChannelSubset::first(2)).unwrap();
     let rates = [Some(12_000_000), None, None];
     let mut sender = sender_at(2, &rates, constant(threshold)).unwrap();
     let mut batches = batches(3);
-    sender.set_up(Subset::first(2));
+    sender.set_up(ChannelSubset::first(2));
     for number in 1..=2 {
         let sent = sender.control(b"report", MS, &mut batches).unwrap();
-        assert_eq!(sent.threshold, Threshold::new(2, Subset::first(3)).unwrap());
+        assert_eq!(sent.threshold, ShareSelection::new(2, ChannelSubset::first(3)).unwrap());
         assert_eq!(sent.number, number);
         let all = shares(&mut batches);
         let (header, previous, content) = open(&[all[2].clone(), all[0].clone()]).unwrap();
@@ -249,7 +249,7 @@ fn control_goes_everywhere_at_once_and_is_paid_for() {
 #[test]
 fn a_symbol_waits_as_long_as_it_must_and_no_longer() {
     // Uses channels 0 and 1 in turn.
-    let each = |channel| Threshold::new(1, Subset::EMPTY.with(channel)).unwrap();
+    let each = |channel| ShareSelection::new(1, ChannelSubset::EMPTY.with(channel)).unwrap();
     let schedule = Schedule::new([(each(0), 0.5), (each(1), 0.5)]).unwrap();
     let rates = [Some(12_000_000), Some(6_000_000)];
     let mut sender = sender_at(1, &rates, Box::new(PlannedScheduler::new(&schedule, &[]))).unwrap();
@@ -285,7 +285,7 @@ fn a_symbol_waits_as_long_as_it_must_and_no_longer() {
 
 #[test]
 fn senders_that_cannot_be_are_refused() {
-    let threshold = Threshold::new(2, Subset::first(3)).unwrap();
+    let threshold = ShareSelection::new(2, ChannelSubset::first(3)).unwrap();
     let error = |floor, n| sender_at(floor, &vec![None; n], constant(threshold)).err();
     assert_eq!(error(2, 3), None);
     assert_eq!(error(0, 16), None);

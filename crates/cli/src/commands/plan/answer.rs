@@ -1,7 +1,8 @@
 //! What is found out: a schedule, or how good each property can be, or both.
 
 use model::{
-    Averages, ChannelSet, Need, Objective, PlanError, Quantity, Schedule, Sensitivity, Threshold,
+    Averages, ChannelSet, Objective, PlanError, PlanRequest, Quantity, Schedule, Sensitivity,
+    ShareSelection,
 };
 
 use super::refusal::refuse;
@@ -10,7 +11,7 @@ use crate::progress::Progress;
 
 /// What is found out for a need.
 pub(super) struct Answer {
-    pub(super) need: Need,
+    pub(super) need: PlanRequest,
     /// A schedule, if one was asked for or kappa and mu are known.
     pub(super) made: Option<Made>,
     /// How good each property can be, if nothing is to be made best.
@@ -72,7 +73,7 @@ impl Answer {
     ///
     /// # Errors
     /// When the need is wrong, or no schedule keeps its bounds.
-    pub(super) fn find(set: &ChannelSet, need: &Need) -> Result<Self, Failure> {
+    pub(super) fn find(set: &ChannelSet, need: &PlanRequest) -> Result<Self, Failure> {
         let (made, overview) = if need.objectives.is_empty() {
             // The overview first: it checks the need.
             let overview = Overview::find(set, need).map_err(refuse)?;
@@ -94,21 +95,21 @@ impl Answer {
 }
 
 impl Made {
-    fn best(set: &ChannelSet, need: &Need) -> Result<Self, PlanError> {
+    fn best(set: &ChannelSet, need: &PlanRequest) -> Result<Self, PlanError> {
         let plan = set.plan(need)?;
         let gap = plan.optima.first().map(|certificate| certificate.gap);
         Ok(Self { schedule: plan.schedule, averages: plan.averages, gap })
     }
 
     /// A schedule of the highest rate at kappa and mu, if both are known.
-    fn at_best_rate(set: &ChannelSet, need: &Need) -> Option<Self> {
+    fn at_best_rate(set: &ChannelSet, need: &PlanRequest) -> Option<Self> {
         let schedule = set.limited_schedule_at_best_rate(need.kappa?, need.mu?)?;
         Some(Self { averages: schedule.averages(set), schedule, gap: None })
     }
 
     /// The part of each channel's rate that is used, in the channels' order.
     pub(super) fn utilisation(&self, set: &ChannelSet) -> Vec<f64> {
-        let used = |(i, channel): (usize, &model::Channel)| {
+        let used = |(i, channel): (usize, &model::ChannelModel)| {
             (self.schedule.use_of(i) * self.averages.rate / channel.rate()).min(1.0)
         };
         set.channels().iter().enumerate().map(used).collect()
@@ -116,9 +117,9 @@ impl Made {
 }
 
 impl Overview {
-    fn find(set: &ChannelSet, need: &Need) -> Result<Self, PlanError> {
+    fn find(set: &ChannelSet, need: &PlanRequest) -> Result<Self, PlanError> {
         let free = need.kappa.is_none() && need.mu.is_none();
-        let full_rate = need.mu.map(|_| Need { full_rate: true, ..need.clone() });
+        let full_rate = need.mu.map(|_| PlanRequest { full_rate: true, ..need.clone() });
         let programs = Best::PROGRAMS * if full_rate.is_some() { 2 } else { 1 };
         let progress = Progress::steps(programs);
         Ok(Self {
@@ -134,7 +135,7 @@ impl Overview {
 
 /// The delay of a share on every channel, the first of which is enough: d(1, C).
 fn first_of_all(set: &ChannelSet) -> Option<f64> {
-    let threshold = Threshold::new(1, set.all()).ok()?;
+    let threshold = ShareSelection::new(1, set.all()).ok()?;
     Some(set.subset_delay_ms(threshold))
 }
 
@@ -142,9 +143,9 @@ impl Best {
     /// How many programs are solved for it.
     const PROGRAMS: u64 = 5;
 
-    fn find(set: &ChannelSet, need: &Need, progress: &Progress) -> Result<Self, PlanError> {
+    fn find(set: &ChannelSet, need: &PlanRequest, progress: &Progress) -> Result<Self, PlanError> {
         let best = |objective| {
-            let need = Need { objectives: vec![objective], ..need.clone() };
+            let need = PlanRequest { objectives: vec![objective], ..need.clone() };
             let plan = set.plan(&need)?;
             progress.advance(1);
             Ok::<f64, PlanError>(plan.averages.of(objective))
@@ -160,9 +161,9 @@ impl Best {
 }
 
 impl Effects {
-    fn find(set: &ChannelSet, need: &Need) -> Result<Self, PlanError> {
+    fn find(set: &ChannelSet, need: &PlanRequest) -> Result<Self, PlanError> {
         let objective = need.objectives.first().copied().unwrap_or(Objective::Rate);
-        let now = Need { objectives: vec![objective], ..need.clone() };
+        let now = PlanRequest { objectives: vec![objective], ..need.clone() };
         let now = set.plan(&now)?.averages.of(objective);
         let sensitivities = set.sensitivities(need);
         let progress = Progress::steps(sensitivities.len() as u64);

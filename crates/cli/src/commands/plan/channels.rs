@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use model::{Channel, ChannelSet, Group, Subset};
+use model::{ChannelModel, ChannelSet, ChannelSubset, SharedRiskGroup};
 use serde::Deserialize;
 
 use crate::daemon::{self, TomlMistake};
@@ -25,7 +25,7 @@ pub(super) struct Channels {
 pub(super) struct NamedChannel {
     /// Its place, counted from 1, if there is none.
     name: Option<String>,
-    channel: Channel,
+    channel: ChannelModel,
 }
 
 /// Channels that share a fate, as they are told.
@@ -138,7 +138,7 @@ impl TryFrom<RawChannel> for NamedChannel {
     type Error = String;
 
     fn try_from(raw: RawChannel) -> Result<Self, String> {
-        let channel = Channel::new(raw.risk, raw.loss, raw.delay_ms, raw.rate)
+        let channel = ChannelModel::new(raw.risk, raw.loss, raw.delay_ms, raw.rate)
             .map_err(|error| error.to_string())?;
         match raw.name {
             Some(name) if !is_name(&name) => Err(format!(
@@ -168,8 +168,8 @@ impl NamedGroup {
         Ok(group)
     }
 
-    fn resolve(&self, names: &[String]) -> Result<Group, String> {
-        let mut members = Subset::EMPTY;
+    fn resolve(&self, names: &[String]) -> Result<SharedRiskGroup, String> {
+        let mut members = ChannelSubset::EMPTY;
         for channel in &self.channels {
             let place = names.iter().position(|name| name == channel).ok_or_else(|| {
                 format!(
@@ -181,7 +181,7 @@ impl NamedGroup {
             }
             members = members.with(place);
         }
-        Group::new(members, self.risk, self.loss).map_err(|error| error.to_string())
+        SharedRiskGroup::new(members, self.risk, self.loss).map_err(|error| error.to_string())
     }
 }
 
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn keys_come_in_any_order() {
         let told = NamedChannel::parse("name=a fibre, r=5,d=2.5,l=0.01,z=0.1").unwrap();
-        assert_eq!(told.channel, Channel::new(0.1, 0.01, 2.5, 5.0).unwrap());
+        assert_eq!(told.channel, ChannelModel::new(0.1, 0.01, 2.5, 5.0).unwrap());
         assert_eq!(told.name.as_deref(), Some("a fibre"));
     }
 

@@ -1,7 +1,7 @@
 //! Graphs of what channels give, as SVG: their properties over kappa and mu, and Pareto fronts.
 
 use chart::{Axis, Chart, Colour, Curve, Marks, Panel};
-use model::{ChannelSet, Need, Objective};
+use model::{ChannelSet, Objective, PlanRequest};
 
 use super::refusal::refuse;
 use crate::failure::Failure;
@@ -48,7 +48,7 @@ pub(super) fn properties(set: &ChannelSet, names: &[String]) -> Result<String, F
 /// The Pareto front of two properties under a need: one SVG document.
 pub(super) fn front(
     set: &ChannelSet,
-    need: &Need,
+    need: &PlanRequest,
     first: Objective,
     second: Objective,
 ) -> Result<String, Failure> {
@@ -98,12 +98,12 @@ fn least(set: &ChannelSet) -> Result<Vec<Least>, Failure> {
         for mu in mus {
             let mut least = [0.0; 3];
             for (value, objective) in least.iter_mut().zip(OBJECTIVES) {
-                let need = Need {
+                let need = PlanRequest {
                     kappa: Some(f64::from(kappa)),
                     mu: Some(mu),
                     full_rate: true,
                     objectives: vec![objective],
-                    ..Need::default()
+                    ..PlanRequest::default()
                 };
                 *value = set.plan(&need).map_err(refuse)?.averages.of(objective);
             }
@@ -186,12 +186,13 @@ fn unit(objective: Objective) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use model::Channel;
+    use model::ChannelModel;
 
     use super::*;
 
     fn set(channels: &[[f64; 4]]) -> ChannelSet {
-        let channels = channels.iter().map(|[z, l, d, r]| Channel::new(*z, *l, *d, *r).unwrap());
+        let channels =
+            channels.iter().map(|[z, l, d, r]| ChannelModel::new(*z, *l, *d, *r).unwrap());
         ChannelSet::new(channels.collect()).unwrap()
     }
 
@@ -277,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_front_has_its_points_and_units() {
-        let need = Need { kappa: Some(2.0), ..Need::default() };
+        let need = PlanRequest { kappa: Some(2.0), ..PlanRequest::default() };
         let svg = front(&paper(), &need, Objective::Risk, Objective::Rate).unwrap();
         assert_well_formed(&svg);
         assert_eq!(elements(&svg, "<polyline", "#0072B2"), 1);
@@ -288,14 +289,14 @@ mod tests {
         }
         // One channel leaves one point.
         let one = set(&[[0.0, 0.0, 0.0, 1.0]]);
-        let svg = front(&one, &Need::default(), Objective::Loss, Objective::Delay).unwrap();
+        let svg = front(&one, &PlanRequest::default(), Objective::Loss, Objective::Delay).unwrap();
         assert_well_formed(&svg);
         assert_eq!(elements(&svg, "<circle", "#0072B2"), 1);
     }
 
     #[test]
     fn a_front_that_cannot_be_is_refused() {
-        let need = Need { min_rate: Some(1e3), ..Need::default() };
+        let need = PlanRequest { min_rate: Some(1e3), ..PlanRequest::default() };
         let refused = front(&paper(), &need, Objective::Risk, Objective::Delay);
         assert_eq!(refused.unwrap_err().code(), 2);
     }

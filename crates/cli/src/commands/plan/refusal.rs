@@ -1,6 +1,6 @@
 //! Why there is no plan, in the words of the command line.
 
-use model::{Bound, NeedError, PlanError};
+use model::{Bound, PlanError, PlanRequestError};
 
 use crate::failure::Failure;
 use crate::numbers::{rounded_down, rounded_up};
@@ -8,12 +8,12 @@ use crate::numbers::{rounded_down, rounded_up};
 /// What is wrong: which option, and what would be possible.
 pub(super) fn refuse(error: PlanError) -> Failure {
     match error {
-        PlanError::Need(NeedError::Bound(name, value)) => Failure::Usage(format!(
+        PlanError::Request(PlanRequestError::Bound(name, value)) => Failure::Usage(format!(
             "{} {value} is not within its range; give {}",
             option(name),
             range(name)
         )),
-        PlanError::Need(error) => Failure::Usage(error.to_string()),
+        PlanError::Request(error) => Failure::Usage(error.to_string()),
         PlanError::Infeasible { bound, wanted, best } => {
             Failure::Usage(infeasible(bound, wanted, best))
         }

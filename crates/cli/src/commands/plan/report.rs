@@ -3,7 +3,7 @@
 use std::io;
 
 use model::simulate::{Estimate, Estimates};
-use model::{Need, Objective};
+use model::{Objective, PlanRequest};
 
 use super::answer::{Answer, Best, Made, Overview};
 use super::channels::Channels;
@@ -61,7 +61,7 @@ fn case(probability: f64) -> String {
 }
 
 /// What else was asked for.
-fn conditions(need: &Need) -> String {
+fn conditions(need: &PlanRequest) -> String {
     let mut conditions = Vec::new();
     let mut add = |value: Option<f64>, words: &dyn Fn(String) -> String| {
         conditions.extend(value.map(|value| words(short(value))));

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use association::{ClientAbort, ClientEvent as Association, Cookie, Message};
 use keys::SharedKey;
-use model::Subset;
+use model::ChannelSubset;
 use sharing::{Generator, RandomError};
 use thiserror::Error;
 
@@ -109,7 +109,7 @@ enum Phase {
     },
     /// The List was sent on these channels.
     Confirming {
-        members: Subset,
+        members: ChannelSubset,
         association: association::Client,
     },
     Over,
@@ -259,7 +259,7 @@ impl Client {
     }
 
     /// The channels that have answered.
-    fn answered(&self) -> Subset {
+    fn answered(&self) -> ChannelSubset {
         let answered = |channel: &usize| self.channels[*channel].cookie.is_some();
         self.sets.tried.iter().filter(answered).collect()
     }
@@ -381,7 +381,7 @@ impl Client {
         bytes
     }
 
-    fn keys(&self, members: Subset) -> Keys {
+    fn keys(&self, members: ChannelSubset) -> Keys {
         let (channels, tags) = (self.terms.channels(), self.terms.tags());
         Keys {
             outgoing: self.secrets.to_server.direction(channels, tags),
@@ -401,7 +401,7 @@ impl Client {
         ClientFailure::NoAnswer { channels: silent.collect(), min_channels, all }
     }
 
-    fn failure(&self, members: Subset, mut reason: ClientAbort) -> ClientFailure {
+    fn failure(&self, members: ChannelSubset, mut reason: ClientAbort) -> ClientFailure {
         if reason == ClientAbort::TimedOut {
             let unconfirmed =
                 members.iter().filter(|&channel| !self.channels[channel].is_confirmed);

@@ -18,7 +18,7 @@ use association::{
     Server as Association, ServerAbort, ServerConfig, ServerEvent as AssociationEvent,
 };
 use keys::SharedKey;
-use model::Subset;
+use model::ChannelSubset;
 use sharing::{Generator, RandomError};
 use thiserror::Error;
 
@@ -567,7 +567,7 @@ impl Recent {
 
 /// The members of a List; none if its terms are not a tunnel's, or their number is not that of its
 /// cookies.
-fn members(list: &List) -> Subset {
+fn members(list: &List) -> ChannelSubset {
     let members = Options::parse(list.terms().options()).map(|options| options.members);
     members.filter(|members| members.len() == list.cookies().len()).unwrap_or_default()
 }

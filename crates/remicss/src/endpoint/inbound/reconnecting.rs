@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use model::Subset;
+use model::ChannelSubset;
 use sharing::Generator;
 
 use crate::control::handshake::{Client, ClientFailure, SharedKey};
@@ -49,7 +49,7 @@ impl ReconnectingClient {
     pub(super) fn start(
         &mut self,
         terms: Terms,
-        missing: Subset,
+        missing: ChannelSubset,
         generator: &mut Generator,
         now: Duration,
     ) {
@@ -99,7 +99,7 @@ fn channels_to_leave_out(
     generator: &mut Generator,
 ) -> Subset {
     let (all, members) = match failure {
-        ClientFailure::Silent | ClientFailure::NoAnswer { .. } => return Subset::EMPTY,
+        ClientFailure::Silent | ClientFailure::NoAnswer { .. } => return ChannelSubset::EMPTY,
         ClientFailure::NoConfirm { channels, members } => (channels.clone(), *members),
         ClientFailure::Association(reason) => {
             return reason.clone().channel_mut().map(|channel| *channel).into_iter().collect();

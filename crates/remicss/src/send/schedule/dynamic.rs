@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use model::{Subset, Threshold};
+use model::{ChannelSubset, ShareSelection};
 use thiserror::Error;
 
 use super::scheduler::{Readiness, Scheduler};
@@ -73,9 +73,9 @@ impl Scheduler for DynamicScheduler {
         // waited longest is first.
         self.order.sort_by_key(|channel| ready[*channel]);
         let first = self.order.iter().copied().filter(|channel| up.contains(*channel));
-        let chosen: Subset = first.take(m).collect();
+        let chosen: ChannelSubset = first.take(m).collect();
         self.order.sort_by_key(|channel| chosen.contains(*channel));
-        Threshold::new(k.min(chosen.len()), chosen).ok()
+        ShareSelection::new(k.min(chosen.len()), chosen).ok()
     }
 
     fn min_k(&self) -> usize {
@@ -148,11 +148,14 @@ mod tests {
     fn the_first_that_are_ready_are_used() {
         let mut dynamic = DynamicScheduler::new(1.0, 2.0).unwrap();
         let ready = [40, 10, 30, 20].map(ready);
-        let mut next = |up: Subset| dynamic.next_threshold(up, &ready).unwrap().channels();
-        assert_eq!(next(Subset::first(4)), [1, 3].into_iter().collect());
-        assert_eq!(next(Subset::EMPTY.with(0).with(2).with(3)), [3, 2].into_iter().collect());
-        assert_eq!(next(Subset::EMPTY.with(0)), Subset::EMPTY.with(0));
-        assert_eq!(dynamic.next_threshold(Subset::EMPTY, &ready), None);
+        let mut next = |up: ChannelSubset| dynamic.next_threshold(up, &ready).unwrap().channels();
+        assert_eq!(next(ChannelSubset::first(4)), [1, 3].into_iter().collect());
+        assert_eq!(
+            next(ChannelSubset::EMPTY.with(0).with(2).with(3)),
+            [3, 2].into_iter().collect()
+        );
+        assert_eq!(next(ChannelSubset::EMPTY.with(0)), ChannelSubset::EMPTY.with(0));
+        assert_eq!(dynamic.next_threshold(ChannelSubset::EMPTY, &ready), None);
     }
 
     #[test]
@@ -160,7 +163,7 @@ mod tests {
         let mut dynamic = DynamicScheduler::new(1.0, 2.0).unwrap();
         let mut uses = [0; 5];
         for _ in 0..100 {
-            let threshold = dynamic.next_threshold(Subset::first(5), &READY).unwrap();
+            let threshold = dynamic.next_threshold(ChannelSubset::first(5), &READY).unwrap();
             threshold.channels().iter().for_each(|channel| uses[channel] += 1);
         }
         assert_eq!(uses, [40; 5]);
@@ -172,7 +175,7 @@ mod tests {
             let mut dynamic = DynamicScheduler::new(kappa, mu).unwrap();
             let (mut k, mut m) = (0, 0);
             for _ in 0..symbols {
-                let all = Subset::first(MAX_CHANNELS);
+                let all = ChannelSubset::first(MAX_CHANNELS);
                 let threshold = dynamic.next_threshold(all, &READY).unwrap();
                 prop_assert!(threshold.k() >= dynamic.min_k());
                 prop_assert!((kappa.floor()..=kappa.ceil()).contains(&(threshold.k() as f64)));

@@ -1,6 +1,6 @@
 //! Thresholds in the proportions of a plan.
 
-use model::{Channel, Schedule, Subset, Threshold};
+use model::{ChannelModel, ChannelSubset, Schedule, ShareSelection};
 
 use super::scheduler::{Readiness, Scheduler};
 use crate::wire::datagram::FULL_PACKET_BITS;
@@ -161,7 +161,7 @@ fn nearest_available(
         let Some(soonest) = soonest else { break };
         used = used.with(soonest);
     }
-    Threshold::new(planned.k().min(used.len()), used).ok()
+    ShareSelection::new(planned.k().min(used.len()), used).ok()
 }
 
 #[cfg(test)]
@@ -183,17 +183,17 @@ mod tests {
     const IDLE: [Fixed; MAX_CHANNELS] =
         [Fixed { ready_at: Duration::ZERO, busy_for: Duration::ZERO }; MAX_CHANNELS];
 
-    fn set(channels: &[usize]) -> Subset {
+    fn set(channels: &[usize]) -> ChannelSubset {
         channels.iter().copied().collect()
     }
 
-    fn threshold(k: usize, channels: &[usize]) -> Threshold {
-        Threshold::new(k, set(channels)).unwrap()
+    fn threshold(k: usize, channels: &[usize]) -> ShareSelection {
+        ShareSelection::new(k, set(channels)).unwrap()
     }
 
     /// Channels of 12 Mbit/s, on which a packet takes a millisecond, with delays in ms.
-    fn channels(delays: &[f64]) -> Vec<Channel> {
-        delays.iter().map(|delay| Channel::new(0.0, 0.0, *delay, 12.0).unwrap()).collect()
+    fn channels(delays: &[f64]) -> Vec<ChannelModel> {
+        delays.iter().map(|delay| ChannelModel::new(0.0, 0.0, *delay, 12.0).unwrap()).collect()
     }
 
     fn busy(us: &[u64]) -> Vec<Fixed> {
@@ -208,8 +208,9 @@ mod tests {
         let mut planned = PlannedScheduler::new(&schedule, &[]);
         assert_eq!(planned.min_k(), 1);
         for _ in 0..1000 {
-            let four: Vec<Threshold> =
-                (0..4).filter_map(|_| planned.next_threshold(Subset::first(4), &IDLE)).collect();
+            let four: Vec<ShareSelection> = (0..4)
+                .filter_map(|_| planned.next_threshold(ChannelSubset::first(4), &IDLE))
+                .collect();
             assert_eq!(four.iter().filter(|threshold| **threshold == seldom).count(), 1);
             assert_eq!(four.iter().filter(|threshold| **threshold == often).count(), 3);
         }
@@ -227,7 +228,7 @@ mod tests {
             assert!((9..=11).contains(&count));
             forty[0]
         };
-        let firsts: Vec<Threshold> = (0..16).map(|i| first(i << 60)).collect();
+        let firsts: Vec<ShareSelection> = (0..16).map(|i| first(i << 60)).collect();
         assert_eq!(firsts.iter().filter(|first| **first == seldom).count(), 4);
         assert_eq!(first(u64::MAX), firsts[15]);
     }
@@ -290,7 +291,7 @@ mod tests {
             let mut planned = PlannedScheduler::new(&schedule, &channels(&[1.0; 8]));
             let mut counts = [0.0; 8];
             for (symbols, times) in times.iter().cycle().take(2000).enumerate() {
-                let next = planned.next_threshold(Subset::first(8), &busy(times)).unwrap();
+                let next = planned.next_threshold(ChannelSubset::first(8), &busy(times)).unwrap();
                 counts[next.channels().iter().next().unwrap()] += 1.0;
                 for (i, proportion) in proportions.iter().enumerate() {
                     let ahead = counts[i] - (symbols + 1) as f64 * proportion / whole;
@@ -305,7 +306,7 @@ mod tests {
         fn no_more_is_given_up_than_must_be(
             wanted in 1..1_u32 << 16, k in 1..=16_usize, up in 0..1_u32 << 16,
         ) {
-            let subset = |bits: u32| (0..16).filter(|c| bits >> c & 1 == 1).collect::<Subset>();
+            let subset = |bits: u32| (0..16).filter(|c| bits >> c & 1 == 1).collect::<ChannelSubset>();
             let (wanted, up) = (subset(wanted), subset(up));
             let k = k.min(wanted.len());
             let schedule = Schedule::constant(Threshold::new(k, wanted).unwrap());

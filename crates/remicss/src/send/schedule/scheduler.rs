@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use model::{Subset, Threshold};
+use model::{ChannelSubset, ShareSelection};
 
 /// Chooses the threshold of each symbol. The privacy floor is enforced by the sender.
 pub trait Scheduler: Send {

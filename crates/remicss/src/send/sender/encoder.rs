@@ -1,6 +1,6 @@
 //! Encodes a symbol as datagrams, one in each channel's batch.
 
-use model::Threshold;
+use model::ShareSelection;
 use sharing::{Generator, SplitError, Splitter};
 
 use crate::send::batch::Batch;
@@ -49,7 +49,7 @@ impl SymbolEncoder {
     pub(super) fn encode(
         &mut self,
         kind: Kind,
-        threshold: Threshold,
+        threshold: ShareSelection,
         number: u64,
         symbol: &mut Vec<u8>,
         batches: &mut [Batch],

@@ -1,19 +1,19 @@
 //! Pareto fronts: what a better value of one property costs in another.
 
-use crate::need::{Need, Objective};
 use crate::plan::{Plan, PlanError};
+use crate::request::{Objective, PlanRequest};
 use crate::{Averages, ChannelSet};
 
-/// Plans along the Pareto front of two properties under a need, from the one that is best in the
+/// Plans along the Pareto front of two properties under a request, from the one that is best in the
 /// first property to the one that is best in the second; none is worse than another in both.
 ///
 /// The ends are lexicographic: best in one, and among those in the other. Between them the first
 /// property is bound to evenly spaced values and the second made best. It is an iterator, since each
 /// point is a program of its own: whoever waits can be told how far it is.
 #[derive(Debug)]
-pub struct Front<'a> {
+pub struct ParetoFront<'a> {
     set: &'a ChannelSet,
-    need: Need,
+    request: PlanRequest,
     first: Objective,
     second: Objective,
     /// The first property's values at the two ends.
@@ -27,26 +27,26 @@ pub struct Front<'a> {
 
 impl ChannelSet {
     /// The Pareto front of `first` and `second` in `points` plans, two at least; fewer if one plan
-    /// is best in both. The need's own objectives are not used, its bounds and kappa and mu are.
+    /// is best in both. The request's own objectives are not used, its bounds and kappa and mu are.
     ///
     /// # Errors
     /// If there is no plan at all: see [`ChannelSet::plan`].
     pub fn front(
         &self,
-        need: &Need,
+        request: &PlanRequest,
         first: Objective,
         second: Objective,
         points: usize,
-    ) -> Result<Front<'_>, PlanError> {
-        let best = |objectives| self.plan(&Need { objectives, ..need.clone() });
+    ) -> Result<ParetoFront<'_>, PlanError> {
+        let best = |objectives| self.plan(&PlanRequest { objectives, ..request.clone() });
         let best_first = best(vec![first, second])?;
         let best_second = best(vec![second, first])?;
         let ends = (best_first.averages.of(first), best_second.averages.of(first));
         // Where the ends are one, so is all between.
         let apart = (ends.1 - ends.0).abs() > 1e-8 * ends.0.abs().max(ends.1.abs());
-        Ok(Front {
+        Ok(ParetoFront {
             set: self,
-            need: need.clone(),
+            request: request.clone(),
             first,
             second,
             ends,
@@ -58,20 +58,20 @@ impl ChannelSet {
     }
 }
 
-impl Front<'_> {
+impl ParetoFront<'_> {
     /// The plan that is best in the second property while the first is at its `place`-th value.
     #[expect(clippy::cast_precision_loss, reason = "there are few points")]
     fn between(&self, place: usize) -> Result<Plan, PlanError> {
         let part = place as f64 / (self.points - 1) as f64;
         let value = self.ends.0 + part * (self.ends.1 - self.ends.0);
-        let mut need = self.need.clone();
-        need.bind(self.first, value);
-        need.objectives = vec![self.second];
-        self.set.plan(&need)
+        let mut request = self.request.clone();
+        request.bind(self.first, value);
+        request.objectives = vec![self.second];
+        self.set.plan(&request)
     }
 }
 
-impl Iterator for Front<'_> {
+impl Iterator for ParetoFront<'_> {
     type Item = Result<Plan, PlanError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -94,7 +94,7 @@ impl Iterator for Front<'_> {
     }
 }
 
-impl ExactSizeIterator for Front<'_> {}
+impl ExactSizeIterator for ParetoFront<'_> {}
 
 impl Averages {
     /// The average that `objective` is about.

@@ -5,9 +5,9 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 
 /// The sum of its two parts, the second no more than half a unit in the last place of the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
-pub(crate) struct Double(f64, f64);
+pub(crate) struct DoubleDouble(f64, f64);
 
-impl Double {
+impl DoubleDouble {
     pub(crate) const ZERO: Self = Self(0.0, 0.0);
     pub(crate) const ONE: Self = Self(1.0, 0.0);
 
@@ -25,13 +25,13 @@ impl Double {
     }
 }
 
-impl From<f64> for Double {
+impl From<f64> for DoubleDouble {
     fn from(value: f64) -> Self {
         Self(value, 0.0)
     }
 }
 
-impl Add for Double {
+impl Add for DoubleDouble {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
@@ -43,7 +43,7 @@ impl Add for Double {
     }
 }
 
-impl Neg for Double {
+impl Neg for DoubleDouble {
     type Output = Self;
 
     fn neg(self) -> Self {
@@ -51,7 +51,7 @@ impl Neg for Double {
     }
 }
 
-impl Sub for Double {
+impl Sub for DoubleDouble {
     type Output = Self;
 
     fn sub(self, other: Self) -> Self {
@@ -59,7 +59,7 @@ impl Sub for Double {
     }
 }
 
-impl Mul for Double {
+impl Mul for DoubleDouble {
     type Output = Self;
 
     fn mul(self, other: Self) -> Self {
@@ -69,7 +69,7 @@ impl Mul for Double {
     }
 }
 
-impl Div for Double {
+impl Div for DoubleDouble {
     type Output = Self;
 
     fn div(self, by: Self) -> Self {
@@ -116,13 +116,13 @@ mod tests {
 
     #[test]
     fn what_f64_rounds_away_is_kept() {
-        let (one, tiny) = (Double::ONE, Double::from(1e-25));
+        let (one, tiny) = (DoubleDouble::ONE, DoubleDouble::from(1e-25));
         assert_eq!((one + tiny) - one, tiny);
-        let third = one / Double::from(3.0);
-        assert!((third * Double::from(3.0) - one).abs().nearest() < 1e-31);
+        let third = one / DoubleDouble::from(3.0);
+        assert!((third * DoubleDouble::from(3.0) - one).abs().nearest() < 1e-31);
         // (1 + e)^2 = 1 + 2 e + e^2, of which f64 has not the last.
-        let near = one + Double::from(f64::EPSILON);
-        let square = Double::from(f64::EPSILON * f64::EPSILON);
-        assert_eq!(near * near - one - Double::from(2.0 * f64::EPSILON), square);
+        let near = one + DoubleDouble::from(f64::EPSILON);
+        let square = DoubleDouble::from(f64::EPSILON * f64::EPSILON);
+        assert_eq!(near * near - one - DoubleDouble::from(2.0 * f64::EPSILON), square);
     }
 }

@@ -34,9 +34,9 @@ pub enum Bound {
     MinRate,
 }
 
-/// What a schedule is needed for. [`Need::default`] asks for nothing.
+/// What a schedule is needed for. [`PlanRequest::default`] asks for nothing.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Need {
+pub struct PlanRequest {
     /// The mean threshold, 1 to mu; free if `None`.
     pub kappa: Option<f64>,
     /// The mean multiplicity, kappa to n; free if `None`.
@@ -63,7 +63,7 @@ pub struct Need {
     pub objectives: Vec<Objective>,
 }
 
-impl Default for Need {
+impl Default for PlanRequest {
     fn default() -> Self {
         Self {
             kappa: None,
@@ -81,9 +81,9 @@ impl Default for Need {
     }
 }
 
-/// What is wrong with a need, whatever the channels are good for.
+/// What is wrong with a request, whatever the channels are good for.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
-pub enum NeedError {
+pub enum PlanRequestError {
     /// kappa is not a number from 1 on.
     #[error("kappa = {0} is not a number from 1 on")]
     Kappa(f64),
@@ -128,7 +128,7 @@ pub enum NeedError {
     Bound(&'static str, f64),
 }
 
-impl Need {
+impl PlanRequest {
     /// The schedules of IV-E: no symbol has k below floor(kappa) or m below floor(mu). Without
     /// kappa or mu, nothing.
     #[must_use]
@@ -163,33 +163,33 @@ impl Need {
 
     /// Checks what can be checked without a program.
     #[expect(clippy::cast_precision_loss, reason = "k, m and n are small")]
-    pub(crate) fn check(&self, set: &ChannelSet) -> Result<(), NeedError> {
+    pub(crate) fn check(&self, set: &ChannelSet) -> Result<(), PlanRequestError> {
         let n = set.len();
         if let Some(kappa) = self.kappa.filter(|kappa| !(*kappa >= 1.0 && kappa.is_finite())) {
-            return Err(NeedError::Kappa(kappa));
+            return Err(PlanRequestError::Kappa(kappa));
         }
         if let Some(mu) = self.mu.filter(|mu| !(*mu >= 1.0 && mu.is_finite())) {
-            return Err(NeedError::Mu(mu));
+            return Err(PlanRequestError::Mu(mu));
         }
         if let (Some(kappa), Some(mu)) = (self.kappa, self.mu)
             && kappa > mu
         {
-            return Err(NeedError::KappaAboveMu { kappa, mu });
+            return Err(PlanRequestError::KappaAboveMu { kappa, mu });
         }
         for (name, value) in [("mu", self.mu), ("kappa", self.kappa)] {
             if let Some(value) = value.filter(|value| *value > n as f64) {
-                return Err(NeedError::TooFewChannels { name, value, n });
+                return Err(PlanRequestError::TooFewChannels { name, value, n });
             }
         }
         if self.full_rate && self.mu.is_none() {
-            return Err(NeedError::FullRateWithoutMu);
+            return Err(PlanRequestError::FullRateWithoutMu);
         }
         let most_k = self.kappa.or(self.mu).unwrap_or(n as f64);
         if self.min_k < 1 || self.min_k as f64 > most_k {
-            return Err(NeedError::MinK { min_k: self.min_k });
+            return Err(PlanRequestError::MinK { min_k: self.min_k });
         }
         if self.min_m < 1 || self.min_m as f64 > self.mu.unwrap_or(n as f64) {
-            return Err(NeedError::MinM { min_m: self.min_m });
+            return Err(PlanRequestError::MinM { min_m: self.min_m });
         }
         let bounds = [
             ("risk", self.max_risk, 1.0),
@@ -200,7 +200,7 @@ impl Need {
         ];
         for (name, value, most) in bounds {
             if let Some(value) = value.filter(|value| !(0.0..=most).contains(value)) {
-                return Err(NeedError::Bound(name, value));
+                return Err(PlanRequestError::Bound(name, value));
             }
         }
         Ok(())
