@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use arbitrary::Arbitrary;
 use association::{
-    Acceptable, COOKIE_LEN, Client, ClientEvent, ConnectionId, Cookie, List, Message, Protocol,
-    Scheme, Server, ServerConfig, ServerEvent, Terms,
+    TermsPolicy, COOKIE_LEN, Client, ClientEvent, ConnectionId, Cookie, List, Message, Protocol,
+    SharingScheme, HandshakeServer, HandshakeConfig, ServerEvent, Terms,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -33,16 +33,16 @@ enum Step {
 const N: u8 = 3;
 
 fuzz_target!(|steps: Vec<Step>| {
-    let mut house = House::new();
+    let mut harness = Harness::new();
     for step in steps {
-        house.take(step);
-        house.check();
+        harness.take(step);
+        harness.check();
     }
 });
 
-struct House {
+struct Harness {
     now: Duration,
-    server: Server,
+    server: HandshakeServer,
     client: Client,
     /// The list that the client sent.
     sent: Option<List>,
@@ -50,24 +50,24 @@ struct House {
     answers: [Vec<u8>; N as usize],
 }
 
-impl House {
+impl Harness {
     fn new() -> Self {
-        let acceptable = Acceptable {
+        let policy = TermsPolicy {
             protocols: vec![Protocol::MicssStream],
-            schemes: vec![Scheme::Xor, Scheme::Shamir],
+            schemes: vec![SharingScheme::Xor, SharingScheme::Shamir],
             min_threshold: 2,
             max_channels: 5,
             options: 1,
         };
         let timeout = Duration::from_secs(10);
-        let terms = Terms::new(Protocol::MicssStream, Scheme::Xor, N, N, 0).unwrap();
+        let terms = Terms::new(Protocol::MicssStream, SharingScheme::Xor, N, N, 0).unwrap();
         Self {
             now: Duration::ZERO,
-            server: Server::new(ServerConfig {
+            server: HandshakeServer::new(HandshakeConfig {
                 max_pending: 16,
                 timeout,
-                patience: Some(Duration::from_secs(2)),
-                acceptable,
+                quorum_timeout: Some(Duration::from_secs(2)),
+                policy,
             }),
             client: Client::new(terms, Duration::from_secs(100)),
             sent: None,
@@ -80,7 +80,7 @@ impl House {
             Step::Bytes { id, bytes } => self.to_server(id, &bytes),
             Step::List { id, named, k, options, change } => {
                 let n = named.len() as u8;
-                let terms = Terms::new(Protocol::MicssStream, Scheme::Shamir, k, n, options.into());
+                let terms = Terms::new(Protocol::MicssStream, SharingScheme::Shamir, k, n, options.into());
                 let cookies = named.into_iter().map(cookie).collect();
                 if let Ok(list) = terms.map(|terms| List::new(terms, cookies))
                     && let Ok(list) = list

@@ -10,7 +10,7 @@ use subtle::ConstantTimeEq;
 use thiserror::Error;
 
 use crate::framer::Framer;
-use crate::message::{Cookie, Kind, List, ListError, Message, MessageError, list_body_len};
+use crate::message::{Cookie, List, ListError, Message, MessageError, MessageKind, list_body_len};
 use crate::terms::Terms;
 
 /// Why a client gave up.
@@ -31,7 +31,7 @@ pub enum ClientAbort {
         /// The channel's index.
         channel: usize,
         /// The message's kind.
-        kind: Kind,
+        kind: MessageKind,
     },
     /// Bytes after a channel's cookie, before the list was sent.
     #[error("channel {}: bytes after the cookie and before the list", .channel + 1)]
@@ -236,9 +236,9 @@ impl Client {
             Phase::CollectingCookies if channel.cookie.is_some() => {
                 return nothing_more(index, bytes);
             }
-            Phase::CollectingCookies => Kind::Cookie,
+            Phase::CollectingCookies => MessageKind::Cookie,
             Phase::AwaitingConfirms(_) if channel.confirmed => return Ok(bytes),
-            Phase::AwaitingConfirms(_) => Kind::Confirm,
+            Phase::AwaitingConfirms(_) => MessageKind::Confirm,
         };
         let (message, rest) = channel
             .framer
@@ -250,7 +250,7 @@ impl Client {
         if message.kind() != expected {
             return Err(ClientAbort::Unexpected { channel: index, kind: message.kind() });
         }
-        if expected == Kind::Cookie {
+        if expected == MessageKind::Cookie {
             // Looked at before the cookie counts: the last one would set the lists free.
             nothing_more(index, rest)?;
         }

@@ -66,7 +66,7 @@ impl std::fmt::Debug for PartialMessage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{COOKIE_LEN, Cookie, Kind};
+    use crate::message::{COOKIE_LEN, Cookie, MessageKind};
 
     fn cookie() -> Vec<u8> {
         Message::Cookie(Cookie::new([7; COOKIE_LEN])).encode()
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn refuses_a_long_body_from_the_header_alone() {
         let error = Framer::new(72).push(b"SNDR\x01\x02\x00\x68").unwrap_err();
-        assert_eq!(error, MessageError::BodyLength { kind: Kind::List, body_len: 104 });
+        assert_eq!(error, MessageError::BodyLength { kind: MessageKind::List, body_len: 104 });
     }
 
     #[test]

@@ -13,7 +13,7 @@
 //!
 //! Everything here is a pure state machine: no socket, no clock, no randomness. Time is a
 //! [`Duration`](std::time::Duration) since any epoch the caller keeps to; cookies come in as fresh
-//! random bytes. Over streams feed [`Client::handle_bytes`] and [`Server::handle_bytes`], which
+//! random bytes. Over streams feed [`Client::handle_bytes`] and [`HandshakeServer::handle_bytes`], which
 //! give back what is the transport's. Over datagrams feed the `handle_message` of both, which take a
 //! message's identical duplicate without harm, and repeat what `outgoing` gives until it is
 //! answered.
@@ -26,8 +26,11 @@ mod table;
 mod terms;
 
 pub use client::{Client, ClientAbort, ClientEvent};
-pub use message::{COOKIE_LEN, Cookie, HEADER_LEN, Kind, List, ListError, Message, MessageError};
-pub use server::{
-    Acceptable, ConnectionId, NotPending, OpenError, Server, ServerAbort, ServerConfig, ServerEvent,
+pub use message::{
+    COOKIE_LEN, Cookie, HEADER_LEN, List, ListError, Message, MessageError, MessageKind,
 };
-pub use terms::{Protocol, Scheme, Terms, TermsError};
+pub use server::{
+    ConnectionId, HandshakeConfig, HandshakeServer, NotPending, OpenError, ServerAbort,
+    ServerEvent, TermsPolicy,
+};
+pub use terms::{Protocol, SharingScheme, Terms, TermsError};

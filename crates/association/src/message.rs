@@ -142,7 +142,7 @@ pub(crate) fn list_body_len(channels: u8) -> usize {
 /// Which of the three messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Kind {
+pub enum MessageKind {
     /// Server to client: this connection's cookie.
     Cookie = 1,
     /// Client to server: all connections' cookies, the same on each channel.
@@ -161,14 +161,14 @@ pub enum MessageError {
     /// A version that this end does not speak.
     #[error("unknown version {0}")]
     Version(u8),
-    /// A kind that is not one of [`Kind`].
+    /// A kind that is not one of [`MessageKind`].
     #[error("unknown kind of message {0}")]
     UnknownKind(u8),
     /// A body longer or shorter than this kind of message can have, or than this end allows.
     #[error("a {kind:?} cannot have a body of {body_len} bytes here")]
     BodyLength {
         /// The kind of message.
-        kind: Kind,
+        kind: MessageKind,
         /// The length its header says.
         body_len: usize,
     },
@@ -228,22 +228,22 @@ impl Message {
     }
 
     /// Which of the three it is.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> MessageKind {
         match self {
-            Self::Cookie(_) => Kind::Cookie,
-            Self::List(_) => Kind::List,
-            Self::Confirm(_) => Kind::Confirm,
+            Self::Cookie(_) => MessageKind::Cookie,
+            Self::List(_) => MessageKind::List,
+            Self::Confirm(_) => MessageKind::Confirm,
         }
     }
 
-    pub(crate) fn parse_body(kind: Kind, body: &[u8]) -> Result<Self, MessageError> {
+    pub(crate) fn parse_body(kind: MessageKind, body: &[u8]) -> Result<Self, MessageError> {
         match kind {
-            Kind::Cookie => {
+            MessageKind::Cookie => {
                 let wrong_length = MessageError::BodyLength { kind, body_len: body.len() };
                 Ok(Self::Cookie(Cookie(body.try_into().map_err(|_| wrong_length)?)))
             }
-            Kind::List => Ok(Self::List(List::parse(body)?)),
-            Kind::Confirm => Ok(Self::Confirm(List::parse(body)?)),
+            MessageKind::List => Ok(Self::List(List::parse(body)?)),
+            MessageKind::Confirm => Ok(Self::Confirm(List::parse(body)?)),
         }
     }
 }
@@ -251,7 +251,7 @@ impl Message {
 /// The first eight bytes of a message: everything needed to know how many more to wait for.
 #[derive(Clone, Copy)]
 pub(crate) struct Header {
-    pub(crate) kind: Kind,
+    pub(crate) kind: MessageKind,
     pub(crate) body_len: usize,
 }
 
@@ -265,9 +265,9 @@ impl Header {
             return Err(MessageError::Version(version));
         }
         let kind = match kind {
-            1 => Kind::Cookie,
-            2 => Kind::List,
-            3 => Kind::Confirm,
+            1 => MessageKind::Cookie,
+            2 => MessageKind::List,
+            3 => MessageKind::Confirm,
             other => return Err(MessageError::UnknownKind(other)),
         };
         let body_len = usize::from(u16::from_be_bytes([len0, len1]));
@@ -285,10 +285,10 @@ impl Header {
     }
 }
 
-fn can_have_body(kind: Kind, body_len: usize) -> bool {
+fn can_have_body(kind: MessageKind, body_len: usize) -> bool {
     match kind {
-        Kind::Cookie => body_len == COOKIE_LEN,
-        Kind::List | Kind::Confirm => {
+        MessageKind::Cookie => body_len == COOKIE_LEN,
+        MessageKind::List | MessageKind::Confirm => {
             (list_body_len(1)..=list_body_len(u8::MAX)).contains(&body_len)
                 && (body_len - TERMS_LEN).is_multiple_of(COOKIE_LEN)
         }
@@ -298,10 +298,11 @@ fn can_have_body(kind: Kind, body_len: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Protocol, Scheme};
+    use crate::{Protocol, SharingScheme};
 
     fn list() -> List {
-        let terms = Terms::new(Protocol::MicssStream, Scheme::Xor, 2, 2, 0x0102_0304).unwrap();
+        let terms =
+            Terms::new(Protocol::MicssStream, SharingScheme::Xor, 2, 2, 0x0102_0304).unwrap();
         List::new(terms, vec![Cookie([0xaa; COOKIE_LEN]), Cookie([0xbb; COOKIE_LEN])]).unwrap()
     }
 

@@ -10,9 +10,9 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::framer::Framer;
-use crate::message::{Cookie, Kind, List, Message, MessageError, list_body_len};
-use crate::table::{Pending, Table};
-use crate::terms::{Protocol, Scheme, Terms};
+use crate::message::{Cookie, List, Message, MessageError, MessageKind, list_body_len};
+use crate::table::{PendingConnection, PendingTable};
+use crate::terms::{Protocol, SharingScheme, Terms};
 
 /// The caller's name for a connection. Never to be used again for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,11 +20,11 @@ pub struct ConnectionId(pub u64);
 
 /// Which terms a server agrees to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Acceptable {
+pub struct TermsPolicy {
     /// What it runs.
     pub protocols: Vec<Protocol>,
     /// The sharing schemes it knows.
-    pub schemes: Vec<Scheme>,
+    pub schemes: Vec<SharingScheme>,
     /// The least threshold k it settles for. With 1, any single channel gives all secrets away.
     pub min_threshold: u8,
     /// The most channels n it allows. Bounds the memory and work for one list.
@@ -33,7 +33,7 @@ pub struct Acceptable {
     pub options: u32,
 }
 
-impl Acceptable {
+impl TermsPolicy {
     fn includes(&self, terms: Terms) -> bool {
         self.protocols.contains(&terms.protocol())
             && self.schemes.contains(&terms.scheme())
@@ -45,16 +45,16 @@ impl Acceptable {
 
 /// What a server is set up with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServerConfig {
+pub struct HandshakeConfig {
     /// The most connections that may be waiting at any time.
     pub max_pending: usize,
     /// How long one may wait.
     pub timeout: Duration,
     /// How long those of a [quorum](Terms::quorum) that have the same list wait for the others that it names.
     /// Nothing: for as long as it takes, and all are needed.
-    pub patience: Option<Duration>,
+    pub quorum_timeout: Option<Duration>,
     /// The terms it agrees to.
-    pub acceptable: Acceptable,
+    pub policy: TermsPolicy,
 }
 
 /// Why a connection was not taken into the table. It is to be closed.
@@ -90,7 +90,7 @@ pub enum ServerAbort {
     Message(#[from] MessageError),
     /// A message that only a server sends.
     #[error("unexpected {0:?}")]
-    Unexpected(Kind),
+    Unexpected(MessageKind),
     /// Its list changed between two datagrams.
     #[error("a second, different list")]
     ChangedList,
@@ -151,21 +151,21 @@ pub enum ServerEvent {
 
 /// The server's end of all its handshakes.
 #[derive(Debug)]
-pub struct Server {
-    config: ServerConfig,
-    table: Table,
+pub struct HandshakeServer {
+    config: HandshakeConfig,
+    table: PendingTable,
     events: VecDeque<ServerEvent>,
 }
 
-impl Server {
+impl HandshakeServer {
     /// A server with no connections.
-    pub fn new(config: ServerConfig) -> Self {
-        Self { config, table: Table::default(), events: VecDeque::new() }
+    pub fn new(config: HandshakeConfig) -> Self {
+        Self { config, table: PendingTable::default(), events: VecDeque::new() }
     }
 
     /// From here on, does as this says. Connections that wait keep their deadlines, and lists that it has
     /// agreed to stay agreed.
-    pub fn reconfigure(&mut self, config: ServerConfig) {
+    pub fn reconfigure(&mut self, config: HandshakeConfig) {
         self.config = config;
     }
 
@@ -181,10 +181,10 @@ impl Server {
     ) -> Result<(), OpenError> {
         self.handle_timeout(now);
         self.check_open(id, &cookie)?;
-        let pending = Pending {
+        let pending = PendingConnection {
             cookie,
             deadline: now.saturating_add(self.config.timeout),
-            framer: Framer::new(list_body_len(self.config.acceptable.max_channels)),
+            framer: Framer::new(list_body_len(self.config.policy.max_channels)),
             delivered: None,
             named_by: BTreeSet::new(),
         };
@@ -217,7 +217,7 @@ impl Server {
         match pending.framer.push(bytes) {
             Ok((None, rest)) => Ok(rest),
             Ok((Some(message), rest)) => {
-                self.judge(id, message, now);
+                self.handle_parsed(id, message, now);
                 Ok(rest)
             }
             Err(reason) => {
@@ -242,7 +242,7 @@ impl Server {
         if !self.table.contains(id) {
             return Err(NotPending(id));
         }
-        self.judge(id, message.clone(), now);
+        self.handle_parsed(id, message.clone(), now);
         Ok(())
     }
 
@@ -254,7 +254,7 @@ impl Server {
     /// Gives up the connections whose time has run out, and associates those that have waited long enough for
     /// others.
     pub fn handle_timeout(&mut self, now: Duration) {
-        while let Some(id) = self.table.take_patient(now) {
+        while let Some(id) = self.table.take_quorum_deadline(now) {
             self.associate_if_ready(id);
         }
         while let Some((deadline, id)) = self.table.next_deadline()
@@ -267,7 +267,7 @@ impl Server {
     /// When to call [`handle_timeout`](Self::handle_timeout) next.
     pub fn poll_timeout(&self) -> Option<Duration> {
         let deadline = self.table.next_deadline().map(|(deadline, _)| deadline);
-        deadline.into_iter().chain(self.table.next_patience()).min()
+        deadline.into_iter().chain(self.table.next_quorum_deadline()).min()
     }
 
     /// What to do next, until `None`.
@@ -286,9 +286,9 @@ impl Server {
 
     /// Until when a connection waits for others that it can do without: when to call
     /// [`handle_timeout`](Self::handle_timeout) for it. Nothing if there are none, or it has waited so long.
-    pub fn patience(&self, id: ConnectionId) -> Option<Duration> {
+    pub fn quorum_deadline(&self, id: ConnectionId) -> Option<Duration> {
         let delivered = self.table.get(id)?.delivered.as_ref()?;
-        delivered.patience.filter(|_| !delivered.is_over)
+        delivered.quorum_deadline.filter(|_| !delivered.quorum_timed_out)
     }
 
     /// How many connections are waiting.
@@ -310,7 +310,7 @@ impl Server {
         Ok(())
     }
 
-    fn judge(&mut self, id: ConnectionId, message: Message, now: Duration) {
+    fn handle_parsed(&mut self, id: ConnectionId, message: Message, now: Duration) {
         if let Err(reason) = self.read_message(id, message, now) {
             self.abort(id, reason);
         }
@@ -339,8 +339,8 @@ impl Server {
     }
 
     /// All that can be said of a list without looking at other connections.
-    fn check_list(&self, own: &Pending, list: &List) -> Result<(), ServerAbort> {
-        if !self.config.acceptable.includes(list.terms()) {
+    fn check_list(&self, own: &PendingConnection, list: &List) -> Result<(), ServerAbort> {
+        if !self.config.policy.includes(list.terms()) {
             return Err(ServerAbort::Terms);
         }
         // Cookies in a list are distinct, so its own is there exactly once.
@@ -353,12 +353,12 @@ impl Server {
         list: List,
         now: Duration,
     ) -> Result<(), ServerAbort> {
-        let list = self.table.known(list);
+        let list = self.table.intern(list);
         self.check_others(&list)?;
         let needs_all = self.needed(list.terms()) == list.cookies().len();
-        let patience = self.config.patience.filter(|_| !needs_all);
-        let patience = patience.map(|patience| now.saturating_add(patience));
-        for other in self.table.deliver(id, &list, patience) {
+        let timeout = self.config.quorum_timeout.filter(|_| !needs_all);
+        let deadline = timeout.map(|timeout| now.saturating_add(timeout));
+        for other in self.table.deliver(id, &list, deadline) {
             if self.can_complete(other) {
                 self.associate_if_ready(other);
             } else {
@@ -371,18 +371,18 @@ impl Server {
 
     /// How many connections must have delivered the same list.
     fn needed(&self, terms: Terms) -> usize {
-        let may_be_fewer = self.config.patience.is_some();
+        let may_be_fewer = self.config.quorum_timeout.is_some();
         usize::from(if may_be_fewer { terms.quorum() } else { terms.channels() })
     }
 
     /// Whether enough of the connections that a list names may deliver it.
     fn check_others(&self, list: &List) -> Result<(), ServerAbort> {
-        let (needed, standing) = (self.needed(list.terms()), self.table.standing(list));
-        if standing.delivered.len() - standing.unknown < needed {
+        let (needed, status) = (self.needed(list.terms()), self.table.status(list));
+        if status.delivered.len() - status.unknown < needed {
             return Err(ServerAbort::UnknownCookie);
         }
-        match standing.dissenter {
-            Some(peer) if standing.possible() < needed => Err(ServerAbort::PeerDisagrees { peer }),
+        match status.disagreeing {
+            Some(peer) if status.possible() < needed => Err(ServerAbort::PeerDisagrees { peer }),
             _ => Ok(()),
         }
     }
@@ -396,10 +396,10 @@ impl Server {
     /// more, or enough have waited for them.
     fn associate_if_ready(&mut self, id: ConnectionId) {
         let Some(list) = self.table.list(id).cloned() else { return };
-        let (needed, standing) = (self.needed(list.terms()), self.table.standing(&list));
-        let is_complete = standing.awaited == 0 && standing.here() >= needed;
-        if is_complete || standing.patient >= needed {
-            self.associate(list, standing.delivered);
+        let (needed, status) = (self.needed(list.terms()), self.table.status(&list));
+        let is_complete = status.awaited == 0 && status.delivered_count() >= needed;
+        if is_complete || status.timed_out >= needed {
+            self.associate(list, status.delivered);
         }
     }
 
@@ -414,22 +414,22 @@ impl Server {
 
     /// Gives a connection up, and with it those whose lists cannot do without it.
     fn abort(&mut self, id: ConnectionId, reason: ServerAbort) {
-        let mut dying = VecDeque::from([(id, reason)]);
-        let mut shaken = Vec::new();
-        while let Some((id, reason)) = dying.pop_front() {
+        let mut aborting = VecDeque::from([(id, reason)]);
+        let mut affected = Vec::new();
+        while let Some((id, reason)) = aborting.pop_front() {
             let Some(gone) = self.table.remove(id) else {
                 continue;
             };
             for other in gone.named_by {
                 if self.can_complete(other) {
-                    shaken.push(other);
+                    affected.push(other);
                 } else {
-                    dying.push_back((other, ServerAbort::PeerGone { peer: id }));
+                    aborting.push_back((other, ServerAbort::PeerGone { peer: id }));
                 }
             }
             self.events.push_back(ServerEvent::Aborted { id, reason });
         }
-        for other in shaken {
+        for other in affected {
             self.associate_if_ready(other);
         }
     }

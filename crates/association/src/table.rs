@@ -18,7 +18,7 @@ use crate::server::ConnectionId;
 
 /// One connection that waits for its list, or for the others' of its list.
 #[derive(Debug)]
-pub(crate) struct Pending {
+pub(crate) struct PendingConnection {
     pub(crate) cookie: Cookie,
     pub(crate) deadline: Duration,
     pub(crate) framer: Framer,
@@ -33,51 +33,51 @@ pub(crate) struct Pending {
 pub(crate) struct Delivered {
     pub(crate) list: List,
     /// Until when it waits for the others, if there are any that it can do without.
-    pub(crate) patience: Option<Duration>,
+    pub(crate) quorum_deadline: Option<Duration>,
     /// It has waited so long.
-    pub(crate) is_over: bool,
+    pub(crate) quorum_timed_out: bool,
 }
 
 /// All pending connections.
 #[derive(Debug, Default)]
-pub(crate) struct Table {
-    pending: HashMap<ConnectionId, Pending>,
+pub(crate) struct PendingTable {
+    pending: HashMap<ConnectionId, PendingConnection>,
     /// Looked up with cookies that clients made up. The map's keyed hash keeps the time that takes
     /// from telling them how close they came.
     by_cookie: HashMap<[u8; COOKIE_LEN], ConnectionId>,
     deadlines: BTreeSet<(Duration, ConnectionId)>,
     /// Until when connections wait for others.
-    patience: BTreeSet<(Duration, ConnectionId)>,
+    quorum_deadlines: BTreeSet<(Duration, ConnectionId)>,
 }
 
 /// How the connections that a list names stand to it.
 #[derive(Debug, Default)]
-pub(crate) struct Standing {
+pub(crate) struct ListStatus {
     /// Those that have delivered it, each at its place.
     pub(crate) delivered: Vec<Option<ConnectionId>>,
     /// How many have delivered none yet.
     pub(crate) awaited: usize,
     /// One that has delivered another.
-    pub(crate) dissenter: Option<ConnectionId>,
+    pub(crate) disagreeing: Option<ConnectionId>,
     /// How many are not waiting.
     pub(crate) unknown: usize,
     /// How many of those that have delivered it have waited long enough for the others.
-    pub(crate) patient: usize,
+    pub(crate) timed_out: usize,
 }
 
-impl Standing {
+impl ListStatus {
     /// How many have delivered it.
-    pub(crate) fn here(&self) -> usize {
+    pub(crate) fn delivered_count(&self) -> usize {
         self.delivered.iter().flatten().count()
     }
 
     /// How many have delivered it or may.
     pub(crate) fn possible(&self) -> usize {
-        self.here() + self.awaited
+        self.delivered_count() + self.awaited
     }
 }
 
-impl Table {
+impl PendingTable {
     pub(crate) fn len(&self) -> usize {
         self.pending.len()
     }
@@ -90,11 +90,11 @@ impl Table {
         self.by_cookie.contains_key(cookie.as_bytes())
     }
 
-    pub(crate) fn get(&self, id: ConnectionId) -> Option<&Pending> {
+    pub(crate) fn get(&self, id: ConnectionId) -> Option<&PendingConnection> {
         self.pending.get(&id)
     }
 
-    pub(crate) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Pending> {
+    pub(crate) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut PendingConnection> {
         self.pending.get_mut(&id)
     }
 
@@ -108,30 +108,30 @@ impl Table {
     }
 
     /// When the next connection has waited long enough for others.
-    pub(crate) fn next_patience(&self) -> Option<Duration> {
-        self.patience.first().map(|&(at, _)| at)
+    pub(crate) fn next_quorum_deadline(&self) -> Option<Duration> {
+        self.quorum_deadlines.first().map(|&(at, _)| at)
     }
 
     /// The next connection that has waited long enough for others by now.
-    pub(crate) fn take_patient(&mut self, now: Duration) -> Option<ConnectionId> {
-        let &(at, id) = self.patience.first().filter(|(at, _)| *at <= now)?;
-        self.patience.remove(&(at, id));
-        self.pending.get_mut(&id)?.delivered.as_mut()?.is_over = true;
+    pub(crate) fn take_quorum_deadline(&mut self, now: Duration) -> Option<ConnectionId> {
+        let &(at, id) = self.quorum_deadlines.first().filter(|(at, _)| *at <= now)?;
+        self.quorum_deadlines.remove(&(at, id));
+        self.pending.get_mut(&id)?.delivered.as_mut()?.quorum_timed_out = true;
         Some(id)
     }
 
-    pub(crate) fn insert(&mut self, id: ConnectionId, pending: Pending) {
+    pub(crate) fn insert(&mut self, id: ConnectionId, pending: PendingConnection) {
         self.by_cookie.insert(*pending.cookie.as_bytes(), id);
         self.deadlines.insert((pending.deadline, id));
         self.pending.insert(id, pending);
     }
 
-    pub(crate) fn remove(&mut self, id: ConnectionId) -> Option<Pending> {
+    pub(crate) fn remove(&mut self, id: ConnectionId) -> Option<PendingConnection> {
         let gone = self.pending.remove(&id)?;
         self.by_cookie.remove(gone.cookie.as_bytes());
         self.deadlines.remove(&(gone.deadline, id));
-        if let Some(Delivered { list, patience, .. }) = &gone.delivered {
-            patience.map(|at| self.patience.remove(&(at, id)));
+        if let Some(Delivered { list, quorum_deadline, .. }) = &gone.delivered {
+            quorum_deadline.map(|at| self.quorum_deadlines.remove(&(at, id)));
             for peer in self.named_in(list).flatten().collect::<Vec<_>>() {
                 if let Some(peer) = self.pending.get_mut(&peer) {
                     peer.named_by.remove(&id);
@@ -149,7 +149,7 @@ impl Table {
     /// A list in place of a new one: the same as one of the connections that it names has delivered, if one
     /// has. Of two that agree, each names the other's connection, so afterwards it is enough to ask which
     /// lists are clones.
-    pub(crate) fn known(&self, new: List) -> List {
+    pub(crate) fn intern(&self, new: List) -> List {
         let known = {
             let mut delivered = self.named_in(&new).flatten().filter_map(|peer| self.list(peer));
             delivered.find(|list| list.matches(&new)).cloned()
@@ -158,32 +158,32 @@ impl Table {
     }
 
     /// How the connections that a list names stand to it.
-    pub(crate) fn standing(&self, list: &List) -> Standing {
-        let mut standing = Standing::default();
+    pub(crate) fn status(&self, list: &List) -> ListStatus {
+        let mut status = ListStatus::default();
         for named in self.named_in(list) {
             let pending = named.and_then(|id| self.get(id));
             let delivered = pending.map(|pending| pending.delivered.as_ref());
             let here = match delivered {
                 None => {
-                    standing.unknown += 1;
+                    status.unknown += 1;
                     None
                 }
                 Some(None) => {
-                    standing.awaited += 1;
+                    status.awaited += 1;
                     None
                 }
                 Some(Some(theirs)) if theirs.list.is_clone_of(list) => {
-                    standing.patient += usize::from(theirs.is_over);
+                    status.timed_out += usize::from(theirs.quorum_timed_out);
                     named
                 }
                 Some(Some(_)) => {
-                    standing.dissenter = standing.dissenter.or(named);
+                    status.disagreeing = status.disagreeing.or(named);
                     None
                 }
             };
-            standing.delivered.push(here);
+            status.delivered.push(here);
         }
-        standing
+        status
     }
 
     /// Keeps a list that a connection has delivered, and gives back those who named it in another.
@@ -191,7 +191,7 @@ impl Table {
         &mut self,
         id: ConnectionId,
         list: &List,
-        patience: Option<Duration>,
+        quorum_deadline: Option<Duration>,
     ) -> Vec<ConnectionId> {
         let others = self.named_in(list).flatten().filter(|&peer| peer != id);
         for peer in others.collect::<Vec<_>>() {
@@ -202,8 +202,9 @@ impl Table {
         let Some(own) = self.pending.get_mut(&id) else {
             return Vec::new();
         };
-        own.delivered = Some(Delivered { list: list.clone(), patience, is_over: false });
-        patience.map(|at| self.patience.insert((at, id)));
+        own.delivered =
+            Some(Delivered { list: list.clone(), quorum_deadline, quorum_timed_out: false });
+        quorum_deadline.map(|at| self.quorum_deadlines.insert((at, id)));
         let named_by = self.pending[&id].named_by.iter().copied();
         let disagrees = |other| self.list(other).is_none_or(|theirs| !theirs.is_clone_of(list));
         named_by.filter(|&other| disagrees(other)).collect()
@@ -213,16 +214,16 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Protocol, Scheme, Terms};
+    use crate::{Protocol, SharingScheme, Terms};
 
     fn id(number: u8) -> ConnectionId {
         ConnectionId(number.into())
     }
 
-    fn table_of(connections: u8) -> Table {
-        let mut table = Table::default();
+    fn table_of(connections: u8) -> PendingTable {
+        let mut table = PendingTable::default();
         for number in 0..connections {
-            let pending = Pending {
+            let pending = PendingConnection {
                 cookie: Cookie::new([number; COOKIE_LEN]),
                 deadline: Duration::ZERO,
                 framer: Framer::new(0),
@@ -236,7 +237,7 @@ mod tests {
 
     fn list(cookies: &[u8]) -> List {
         let n = u8::try_from(cookies.len()).unwrap();
-        let terms = Terms::new(Protocol::MicssStream, Scheme::Xor, n, n, 0).unwrap();
+        let terms = Terms::new(Protocol::MicssStream, SharingScheme::Xor, n, n, 0).unwrap();
         let cookies = cookies.iter().map(|&number| Cookie::new([number; COOKIE_LEN]));
         List::new(terms, cookies.collect()).unwrap()
     }
@@ -251,10 +252,10 @@ mod tests {
         table.remove(id(1)).unwrap();
         assert!(table.get(id(0)).unwrap().named_by.is_empty());
         assert!(table.get(id(2)).unwrap().named_by.is_empty());
-        assert_eq!(table.standing(&list(&[0, 1])).unknown, 1);
+        assert_eq!(table.status(&list(&[0, 1])).unknown, 1);
         table.remove(id(0)).unwrap();
         table.remove(id(2)).unwrap();
         assert_eq!((table.len(), table.by_cookie.len()), (0, 0));
-        assert_eq!((table.deadlines.len(), table.patience.len()), (0, 0));
+        assert_eq!((table.deadlines.len(), table.quorum_deadlines.len()), (0, 0));
     }
 }

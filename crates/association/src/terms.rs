@@ -1,7 +1,7 @@
 //! The terms of an association: what the n channels will carry, and how it is shared over them.
 //!
 //! A [`Terms`] that exists is consistent: the threshold fits the number of channels and the scheme.
-//! Whether it is good enough is for the server to say (see [`Acceptable`](crate::Acceptable)).
+//! Whether it is good enough is for the server to say (see [`TermsPolicy`](crate::TermsPolicy)).
 
 use thiserror::Error;
 
@@ -21,7 +21,7 @@ pub enum Protocol {
 /// How a record becomes n shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Scheme {
+pub enum SharingScheme {
     /// The one-time pad: all n shares are needed.
     Xor = 1,
     /// Shamir's scheme over GF(2^8): any k of the n shares are enough.
@@ -35,7 +35,7 @@ pub enum TermsError {
     /// The protocol's number is not one of [`Protocol`].
     #[error("unknown protocol {0}")]
     UnknownProtocol(u8),
-    /// The scheme's number is not one of [`Scheme`].
+    /// The scheme's number is not one of [`SharingScheme`].
     #[error("unknown sharing scheme {0}")]
     UnknownScheme(u8),
     /// Not 1 <= k <= n.
@@ -60,7 +60,7 @@ pub enum TermsError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Terms {
     protocol: Protocol,
-    scheme: Scheme,
+    scheme: SharingScheme,
     k: u8,
     n: u8,
     options: u32,
@@ -75,7 +75,7 @@ impl Terms {
     /// If not 1 <= k <= n, or if the scheme is XOR and k is not n.
     pub fn new(
         protocol: Protocol,
-        scheme: Scheme,
+        scheme: SharingScheme,
         k: u8,
         n: u8,
         options: u32,
@@ -83,7 +83,7 @@ impl Terms {
         if k == 0 || k > n {
             return Err(TermsError::Threshold { k, n });
         }
-        if scheme == Scheme::Xor && k != n {
+        if scheme == SharingScheme::Xor && k != n {
             return Err(TermsError::XorThreshold { k, n });
         }
         Ok(Self { protocol, scheme, k, n, options })
@@ -95,7 +95,7 @@ impl Terms {
     }
 
     /// How records are shared.
-    pub fn scheme(self) -> Scheme {
+    pub fn scheme(self) -> SharingScheme {
         self.scheme
     }
 
@@ -133,8 +133,8 @@ impl Terms {
             other => return Err(TermsError::UnknownProtocol(other)),
         };
         let scheme = match scheme {
-            1 => Scheme::Xor,
-            2 => Scheme::Shamir,
+            1 => SharingScheme::Xor,
+            2 => SharingScheme::Shamir,
             other => return Err(TermsError::UnknownScheme(other)),
         };
         Self::new(protocol, scheme, k, n, u32::from_be_bytes(options))
@@ -147,8 +147,8 @@ mod tests {
 
     #[test]
     fn thresholds_must_fit() {
-        let shamir = |k, n| Terms::new(Protocol::MicssStream, Scheme::Shamir, k, n, 0);
-        let xor = |k, n| Terms::new(Protocol::MicssStream, Scheme::Xor, k, n, 0);
+        let shamir = |k, n| Terms::new(Protocol::MicssStream, SharingScheme::Shamir, k, n, 0);
+        let xor = |k, n| Terms::new(Protocol::MicssStream, SharingScheme::Xor, k, n, 0);
         assert_eq!(shamir(0, 0), Err(TermsError::Threshold { k: 0, n: 0 }));
         assert_eq!(shamir(0, 3), Err(TermsError::Threshold { k: 0, n: 3 }));
         assert_eq!(shamir(4, 3), Err(TermsError::Threshold { k: 4, n: 3 }));
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn a_quorum_is_a_majority_that_can_join() {
         for (k, n) in (1..=255).flat_map(|n| (1..=n).map(move |k| (k, n))) {
-            let terms = Terms::new(Protocol::MicssStream, Scheme::Shamir, k, n, 0).unwrap();
+            let terms = Terms::new(Protocol::MicssStream, SharingScheme::Shamir, k, n, 0).unwrap();
             let quorum = terms.quorum();
             assert!(quorum >= k && quorum <= n && 2 * u16::from(quorum) > n.into(), "{k} of {n}");
         }

@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use association::{
-    Acceptable, ConnectionId, Cookie, Kind, List, Message, MessageError, OpenError, Protocol,
-    Scheme, Server as Table, ServerAbort, ServerConfig as TableConfig, ServerEvent, Terms,
+    ConnectionId, Cookie, HandshakeConfig as TableConfig, HandshakeServer as Table, List, Message,
+    MessageError, MessageKind, OpenError, Protocol, ServerAbort, ServerEvent, SharingScheme, Terms,
+    TermsPolicy,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -331,7 +332,8 @@ fn is_unfit(terms: Terms) -> bool {
 /// Whether a connection was given up for what its client asks for. A list of more channels than are allowed is
 /// not even read.
 fn is_about_terms(reason: ServerAbort) -> bool {
-    let too_long = |error| matches!(error, MessageError::BodyLength { kind: Kind::List, .. });
+    let too_long =
+        |error| matches!(error, MessageError::BodyLength { kind: MessageKind::List, .. });
     match reason {
         ServerAbort::Terms => true,
         ServerAbort::Message(error) => too_long(error),
@@ -342,9 +344,9 @@ fn is_about_terms(reason: ServerAbort) -> bool {
 /// What the configuration means for the handshake.
 fn table(config: &ServerConfig) -> TableConfig {
     let raw = if config.integrity == Integrity::None { OPTION_NO_RECORDS } else { 0 };
-    let acceptable = Acceptable {
+    let policy = TermsPolicy {
         protocols: vec![Protocol::MicssStream],
-        schemes: vec![Scheme::Xor, Scheme::Shamir],
+        schemes: vec![SharingScheme::Xor, SharingScheme::Shamir],
         min_threshold: config.min_channels,
         max_channels: config.max_channels,
         options: raw | OPTION_ONCE,
@@ -352,8 +354,8 @@ fn table(config: &ServerConfig) -> TableConfig {
     TableConfig {
         max_pending: config.max_waiting,
         timeout: WAITING_TIMEOUT,
-        patience: Some(MOMENT),
-        acceptable,
+        quorum_timeout: Some(MOMENT),
+        policy,
     }
 }
 
@@ -407,7 +409,7 @@ impl Guest<'_> {
     fn read(&self, bytes: &[u8]) -> (Zeroizing<Vec<u8>>, Option<Instant>) {
         let (rest, patience) = self.place.lobby.with(|state, now| {
             let rest = state.table.handle_bytes(self.place.id, bytes, now);
-            (rest, state.table.patience(self.place.id))
+            (rest, state.table.quorum_deadline(self.place.id))
         });
         let rest = Zeroizing::new(rest.unwrap_or(bytes).to_vec());
         (rest, patience.map(|patience| self.place.lobby.epoch + patience))

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use association::{Scheme, Terms};
+use association::{SharingScheme, Terms};
 use sharing::{Generator, Sharing};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
@@ -83,8 +83,8 @@ impl Channels {
         patience: [Duration; 2],
     ) -> Self {
         let sharing = match terms.scheme() {
-            Scheme::Xor => Sharing::xor(terms.channels()),
-            Scheme::Shamir => Sharing::shamir(terms.threshold(), terms.channels()),
+            SharingScheme::Xor => Sharing::xor(terms.channels()),
+            SharingScheme::Shamir => Sharing::shamir(terms.threshold(), terms.channels()),
         };
         let sharing = sharing.expect("terms are consistent");
         let (mut outgoing, mut incoming) =

@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-use association::{COOKIE_LEN, Cookie, Kind, List, Message};
+use association::{COOKIE_LEN, Cookie, List, Message, MessageKind};
 use sim::{Network, Rng};
 
 use crate::forgery::{Forgery, Inks};
-use crate::world::Wire;
+use crate::test_bed::Wire;
 
 /// Messages of a handshake that was over before this one began.
 const OLD_HANDSHAKE: [[u8; COOKIE_LEN]; 3] =
@@ -72,7 +72,7 @@ impl Adversary {
         let old = Forgery::of(OLD_HANDSHAKE.to_vec());
         Self {
             cookies: vec![None; wires.len()],
-            archive: vec![old.encode(Kind::List), old.encode(Kind::Confirm)],
+            archive: vec![old.encode(MessageKind::List), old.encode(MessageKind::Confirm)],
             acted: crosses || matches!(strategy, Strategy::Impersonate(_)),
             rng,
             wires,
@@ -151,7 +151,7 @@ impl Adversary {
             net.inject(self.wires[to].link(up), bytes, self.short());
         } else if self.rng.chance(50) {
             // Its own connection's cookie has come: it uses it at once.
-            let list = self.guess_list(1).encode(Kind::List);
+            let list = self.guess_list(1).encode(MessageKind::List);
             net.inject(self.wires[connection].up, list, self.short());
         }
     }
@@ -185,9 +185,11 @@ impl Adversary {
                 let cookie = cookie.unwrap_or_else(|| self.rng.bytes());
                 Message::Cookie(Cookie::new(cookie)).encode()
             }
-            Ok(Message::List(list)) => self.edited(Forgery::copy(&list), 1).encode(Kind::List),
+            Ok(Message::List(list)) => {
+                self.edited(Forgery::copy(&list), 1).encode(MessageKind::List)
+            }
             Ok(Message::Confirm(list)) => {
-                self.edited(Forgery::copy(&list), 1).encode(Kind::Confirm)
+                self.edited(Forgery::copy(&list), 1).encode(MessageKind::Confirm)
             }
             Err(_) => bytes.to_vec(),
         }
@@ -280,7 +282,7 @@ impl Adversary {
         };
         let (confirm_edits, edits) = (plan.confirm_edits, plan.edits);
         let confirm = self.edited(Forgery::copy(list), confirm_edits);
-        net.inject(self.wires[leg].down, confirm.encode(Kind::Confirm), self.short());
+        net.inject(self.wires[leg].down, confirm.encode(MessageKind::Confirm), self.short());
         let forged = self.edited(Forgery::copy(list), edits);
         self.present(net, &forged);
     }
@@ -295,7 +297,7 @@ impl Adversary {
         }
         let held: Vec<usize> = self.legs.iter().chain(&self.own).copied().collect();
         for connection in held {
-            net.inject(self.wires[connection].up, list.encode(Kind::List), self.short());
+            net.inject(self.wires[connection].up, list.encode(MessageKind::List), self.short());
         }
     }
 

@@ -1,6 +1,6 @@
 //! Lists and confirms as an adversary writes them: well formed or not.
 
-use association::{COOKIE_LEN, Kind, List};
+use association::{COOKIE_LEN, List, MessageKind};
 use sim::Rng;
 
 /// The fields of a List or Confirm, with nothing that keeps them consistent.
@@ -60,7 +60,7 @@ impl Forgery {
     }
 
     /// The message's bytes.
-    pub(crate) fn encode(&self, kind: Kind) -> Vec<u8> {
+    pub(crate) fn encode(&self, kind: MessageKind) -> Vec<u8> {
         let body_len = u16::try_from(8 + COOKIE_LEN * self.cookies.len()).unwrap();
         let mut bytes = b"SNDR\x01".to_vec();
         bytes.push(kind as u8);

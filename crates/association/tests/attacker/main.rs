@@ -1,12 +1,12 @@
 //! The handshake against an attacker on n-1 of n channels, 100,000 seeded runs.
 //!
-//! A failing run prints its seed and n; `World::new(seed, n, ..)` is that run again.
+//! A failing run prints its seed and n; `TestBed::new(seed, n, ..)` is that run again.
 
 mod adversary;
 mod forgery;
-mod world;
+mod test_bed;
 
-use world::{Flaw, Outcome, World};
+use test_bed::{Flaw, Outcome, TestBed};
 
 const ATTACKS_PER_N: u64 = 25_000;
 
@@ -21,7 +21,7 @@ struct Tally {
 }
 
 fn run(seed: u64, n: u8, attacked: bool) -> Outcome {
-    match World::new(seed, n, attacked, Flaw::None).run() {
+    match TestBed::new(seed, n, attacked, Flaw::None).run() {
         Ok(outcome) => outcome,
         Err(violation) => panic!("seed {seed}, n = {n}: {violation}"),
     }
@@ -78,7 +78,7 @@ fn without_an_attacker_it_always_completes() {
 
 /// The violations that a flawed end is caught at, of 2,000 attacks.
 fn violations(flaw: Flaw) -> Vec<String> {
-    let runs = (0..2_000).map(|seed| World::new(seed, 3, true, flaw).run());
+    let runs = (0..2_000).map(|seed| TestBed::new(seed, 3, true, flaw).run());
     runs.filter_map(Result::err).collect()
 }
 

@@ -1,14 +1,14 @@
 //! The client's decisions, one by one, over two channels whose cookies are 0 and 1.
 
 use association::{
-    Client, ClientAbort, ClientEvent, Kind, List, ListError, Message, MessageError, Protocol,
-    Scheme, Terms,
+    Client, ClientAbort, ClientEvent, List, ListError, Message, MessageError, MessageKind,
+    Protocol, SharingScheme, Terms,
 };
 
-use crate::pair::{NOW, PATIENCE, cookie, list, xor};
+use crate::pair::{NOW, TIMEOUT, cookie, list, xor};
 
 fn client() -> Client {
-    Client::new(xor(2), NOW + PATIENCE)
+    Client::new(xor(2), NOW + TIMEOUT)
 }
 
 /// A client that has sent its lists.
@@ -59,7 +59,7 @@ fn completes_and_hands_back_what_follows() {
     assert_eq!(client.handle_bytes(1, &confirm()[30..], NOW), b"");
     assert!(matches!(client.poll_event(), Some(ClientEvent::Associated { .. })));
     // From here on it is the transport's, whatever happens.
-    client.handle_timeout(NOW + PATIENCE);
+    client.handle_timeout(NOW + TIMEOUT);
     client.handle_closed(1);
     assert!(client.poll_event().is_none());
     assert_eq!(client.poll_timeout(), None);
@@ -103,15 +103,15 @@ fn an_abort_takes_back_lists_not_yet_sent() {
 fn messages_out_of_place_abort() {
     let mut early = client();
     early.handle_bytes(1, &confirm(), NOW);
-    expect_abort(early, ClientAbort::Unexpected { channel: 1, kind: Kind::Confirm });
+    expect_abort(early, ClientAbort::Unexpected { channel: 1, kind: MessageKind::Confirm });
 
     let mut repeated = listed();
     greet(&mut repeated, 1, 1);
-    expect_abort(repeated, ClientAbort::Unexpected { channel: 1, kind: Kind::Cookie });
+    expect_abort(repeated, ClientAbort::Unexpected { channel: 1, kind: MessageKind::Cookie });
 
     let mut reflected = listed();
     reflected.handle_bytes(0, &Message::List(list(&[0, 1])).encode(), NOW);
-    expect_abort(reflected, ClientAbort::Unexpected { channel: 0, kind: Kind::List });
+    expect_abort(reflected, ClientAbort::Unexpected { channel: 0, kind: MessageKind::List });
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn another_list_confirmed_aborts_even_after_a_right_one() {
 fn a_longer_confirm_than_the_list_is_refused_by_its_header() {
     let mut client = listed();
     client.handle_bytes(0, b"SNDR\x01\x03\x00\x68", NOW);
-    let source = MessageError::BodyLength { kind: Kind::Confirm, body_len: 0x68 };
+    let source = MessageError::BodyLength { kind: MessageKind::Confirm, body_len: 0x68 };
     expect_abort(client, ClientAbort::Message { channel: 0, source });
 }
 
@@ -143,13 +143,13 @@ fn a_confirmed_channel_that_closes_early_aborts() {
 #[test]
 fn the_deadline_aborts() {
     let mut waiting = listed();
-    assert_eq!(waiting.poll_timeout(), Some(NOW + PATIENCE));
-    waiting.handle_timeout(NOW + PATIENCE);
+    assert_eq!(waiting.poll_timeout(), Some(NOW + TIMEOUT));
+    waiting.handle_timeout(NOW + TIMEOUT);
     expect_abort(waiting, ClientAbort::TimedOut);
 
     let mut late = listed();
     late.handle_bytes(0, &confirm(), NOW);
-    late.handle_bytes(1, &confirm(), NOW + PATIENCE);
+    late.handle_bytes(1, &confirm(), NOW + TIMEOUT);
     expect_abort(late, ClientAbort::TimedOut);
 }
 
@@ -163,10 +163,10 @@ fn a_channel_that_is_not_there_aborts() {
 /// Where two of three are enough, one is given up, and no more; and none before the list is out.
 #[test]
 fn channels_that_are_not_needed_may_be_given_up() {
-    let terms = Terms::new(Protocol::MicssStream, Scheme::Shamir, 2, 3, 0).unwrap();
+    let terms = Terms::new(Protocol::MicssStream, SharingScheme::Shamir, 2, 3, 0).unwrap();
     let list = List::new(terms, [0, 1, 2].map(cookie).into()).unwrap();
     let confirm = Message::Confirm(list).encode();
-    let mut client = Client::new(terms, NOW + PATIENCE);
+    let mut client = Client::new(terms, NOW + TIMEOUT);
     for number in 0..3 {
         assert!(!client.lose(1), "the list is not out");
         greet(&mut client, number.into(), number);

@@ -1,11 +1,11 @@
 //! The handshake where whole messages are lost, repeated and late, but not changed.
 
 use association::{
-    Client, ClientAbort, ClientEvent, List, Message, Server, ServerAbort, ServerEvent,
+    Client, ClientAbort, ClientEvent, HandshakeServer, List, Message, ServerAbort, ServerEvent,
 };
 use sim::Rng;
 
-use crate::pair::{NOW, PATIENCE, cookie, id, list, server, xor};
+use crate::pair::{NOW, TIMEOUT, cookie, id, list, server, xor};
 
 const N: u8 = 3;
 
@@ -13,7 +13,7 @@ const N: u8 = 3;
 struct Lossy {
     rng: Rng,
     client: Client,
-    server: Server,
+    server: HandshakeServer,
     associated: Option<List>,
     completed: bool,
 }
@@ -24,7 +24,7 @@ impl Lossy {
         for channel in 0..N {
             server.open(id(channel.into()), cookie(channel), NOW).unwrap();
         }
-        let client = Client::new(xor(N), NOW + PATIENCE);
+        let client = Client::new(xor(N), NOW + TIMEOUT);
         Self { rng: Rng::new(seed), client, server, associated: None, completed: false }
     }
 
@@ -89,7 +89,7 @@ fn loss_and_repetition_only_take_longer() {
 
 #[test]
 fn a_second_different_cookie_aborts() {
-    let mut client = Client::new(xor(N), NOW + PATIENCE);
+    let mut client = Client::new(xor(N), NOW + TIMEOUT);
     client.handle_message(0, &Message::Cookie(cookie(0)), NOW);
     client.handle_message(0, &Message::Cookie(cookie(0)), NOW);
     assert!(client.poll_event().is_none());

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use association::{
-    Acceptable, COOKIE_LEN, Client, ClientAbort, ClientEvent, ConnectionId, Cookie, List, Message,
-    Protocol, Scheme, Server, ServerAbort, ServerConfig, ServerEvent, Terms,
+    COOKIE_LEN, Client, ClientAbort, ClientEvent, ConnectionId, Cookie, HandshakeConfig,
+    HandshakeServer, List, Message, Protocol, ServerAbort, ServerEvent, SharingScheme, Terms,
+    TermsPolicy,
 };
 
 pub(crate) const NOW: Duration = Duration::from_secs(1000);
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What became of a handshake. The server's connection number is the channel's.
 pub(crate) struct Ended {
@@ -19,14 +20,14 @@ pub(crate) struct Ended {
 
 /// Runs one handshake over n streams, where `tamper` gets every message before its receiver.
 pub(crate) fn run(terms: Terms, mut tamper: impl FnMut(usize, &Message, &mut Vec<u8>)) -> Ended {
-    let mut client = Client::new(terms, NOW + PATIENCE);
+    let mut client = Client::new(terms, NOW + TIMEOUT);
     let mut server = server();
     for channel in 0..terms.channels() {
         server.open(id(channel.into()), cookie(channel), NOW).unwrap();
     }
     let mut ended =
         Ended { client: Err(ClientAbort::TimedOut), server: None, server_aborts: Vec::new() };
-    for now in [NOW, NOW + PATIENCE] {
+    for now in [NOW, NOW + TIMEOUT] {
         client.handle_timeout(now);
         server.handle_timeout(now);
         while exchange(&mut client, &mut server, &mut tamper, &mut ended, now) {}
@@ -37,7 +38,7 @@ pub(crate) fn run(terms: Terms, mut tamper: impl FnMut(usize, &Message, &mut Vec
 /// Handles all events there are; false if there was none.
 fn exchange(
     client: &mut Client,
-    server: &mut Server,
+    server: &mut HandshakeServer,
     tamper: &mut impl FnMut(usize, &Message, &mut Vec<u8>),
     ended: &mut Ended,
     now: Duration,
@@ -78,18 +79,18 @@ fn exchange(
     busy
 }
 
-pub(crate) fn server() -> Server {
-    Server::new(config())
+pub(crate) fn server() -> HandshakeServer {
+    HandshakeServer::new(config())
 }
 
-pub(crate) fn config() -> ServerConfig {
-    ServerConfig {
+pub(crate) fn config() -> HandshakeConfig {
+    HandshakeConfig {
         max_pending: 20_000,
-        timeout: PATIENCE,
-        patience: None,
-        acceptable: Acceptable {
+        timeout: TIMEOUT,
+        quorum_timeout: None,
+        policy: TermsPolicy {
             protocols: vec![Protocol::MicssStream],
-            schemes: vec![Scheme::Xor, Scheme::Shamir],
+            schemes: vec![SharingScheme::Xor, SharingScheme::Shamir],
             min_threshold: 1,
             max_channels: 8,
             options: 0xffff,
@@ -106,7 +107,7 @@ pub(crate) fn cookie(number: u8) -> Cookie {
 }
 
 pub(crate) fn xor(n: u8) -> Terms {
-    Terms::new(Protocol::MicssStream, Scheme::Xor, n, n, 0).unwrap()
+    Terms::new(Protocol::MicssStream, SharingScheme::Xor, n, n, 0).unwrap()
 }
 
 /// The list of the connections that have these cookies.

@@ -4,23 +4,27 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use association::{
-    COOKIE_LEN, ConnectionId, Cookie, List, Message, Protocol, Scheme, Server, ServerAbort,
-    ServerConfig, ServerEvent, Terms,
+    COOKIE_LEN, ConnectionId, Cookie, HandshakeConfig, HandshakeServer, List, Message, Protocol,
+    ServerAbort, ServerEvent, SharingScheme, Terms,
 };
 use sim::Rng;
 
 use crate::pair::{NOW, config, cookie, id};
 use crate::server::{Did, did};
 
-const PATIENCE: Duration = Duration::from_secs(2);
+const QUORUM_TIMEOUT: Duration = Duration::from_secs(2);
 const TIMEOUT: Duration = Duration::from_secs(90);
 
-fn patient() -> Server {
-    Server::new(ServerConfig { patience: Some(PATIENCE), timeout: TIMEOUT, ..config() })
+fn quorum_server() -> HandshakeServer {
+    HandshakeServer::new(HandshakeConfig {
+        quorum_timeout: Some(QUORUM_TIMEOUT),
+        timeout: TIMEOUT,
+        ..config()
+    })
 }
 
-fn open(connections: u8) -> Server {
-    let mut server = patient();
+fn open(connections: u8) -> HandshakeServer {
+    let mut server = quorum_server();
     for number in 0..connections {
         server.open(id(number.into()), cookie(number), NOW).unwrap();
     }
@@ -30,18 +34,18 @@ fn open(connections: u8) -> Server {
 /// The list of the connections that have these cookies.
 fn shamir(k: u8, cookies: &[u8]) -> List {
     let n = u8::try_from(cookies.len()).unwrap();
-    let terms = Terms::new(Protocol::MicssStream, Scheme::Shamir, k, n, 0).unwrap();
+    let terms = Terms::new(Protocol::MicssStream, SharingScheme::Shamir, k, n, 0).unwrap();
     List::new(terms, cookies.iter().copied().map(cookie).collect()).unwrap()
 }
 
 /// Delivers a list so many milliseconds after all began.
-fn deliver(server: &mut Server, connection: u64, list: &List, ms: u64) -> Vec<Did> {
+fn deliver(server: &mut HandshakeServer, connection: u64, list: &List, ms: u64) -> Vec<Did> {
     let bytes = Message::List(list.clone()).encode();
     server.handle_bytes(id(connection), &bytes, NOW + Duration::from_millis(ms)).unwrap();
     did(server)
 }
 
-fn look(server: &mut Server, ms: u64) -> Vec<Did> {
+fn at(server: &mut HandshakeServer, ms: u64) -> Vec<Did> {
     server.handle_timeout(NOW + Duration::from_millis(ms));
     did(server)
 }
@@ -51,17 +55,17 @@ fn associated(connections: &[u64]) -> Vec<Did> {
     confirms.chain([Did::Associate(connections.to_vec())]).collect()
 }
 
-/// The patience counts from the list that completes the quorum, not from the first.
+/// The timeout counts from the list that completes the quorum, not from the first.
 #[test]
 fn a_list_that_does_not_come_is_waited_for_and_then_done_without() {
     let mut server = open(3);
     let list = shamir(2, &[2, 0, 1]);
     assert_eq!(deliver(&mut server, 2, &list, 0), []);
     assert_eq!(deliver(&mut server, 1, &list, 1900), []);
-    assert_eq!(server.poll_timeout(), Some(NOW + PATIENCE));
-    assert_eq!(look(&mut server, 2000), []);
+    assert_eq!(server.poll_timeout(), Some(NOW + QUORUM_TIMEOUT));
+    assert_eq!(at(&mut server, 2000), []);
     assert_eq!(server.poll_timeout(), Some(NOW + Duration::from_millis(3900)));
-    assert_eq!(look(&mut server, 3899), []);
+    assert_eq!(at(&mut server, 3899), []);
     server.handle_timeout(NOW + Duration::from_millis(3900));
     let last = std::iter::from_fn(|| server.poll_event()).last();
     let Some(ServerEvent::Associated { connections, .. }) = last else { panic!("{last:?}") };
@@ -100,7 +104,7 @@ fn all_are_needed_where_all_shares_are() {
     let list = shamir(3, &[0, 1, 2]);
     assert_eq!(deliver(&mut server, 0, &list, 0), []);
     assert_eq!(deliver(&mut server, 1, &list, 0), []);
-    assert_eq!(look(&mut server, 80_000), []);
+    assert_eq!(at(&mut server, 80_000), []);
     assert_eq!(deliver(&mut server, 2, &list, 80_000), associated(&[0, 1, 2]));
 }
 
@@ -111,15 +115,15 @@ fn no_list_is_associated_twice() {
     let list = shamir(2, &[0, 1, 2, 3]);
     assert_eq!(deliver(&mut server, 0, &list, 0), []);
     assert_eq!(deliver(&mut server, 1, &list, 0), []);
-    assert_eq!(look(&mut server, 10_000), []);
+    assert_eq!(at(&mut server, 10_000), []);
     assert_eq!(deliver(&mut server, 2, &list, 10_000), []);
-    assert_eq!(look(&mut server, 12_000), associated(&[0, 1, 2]));
+    assert_eq!(at(&mut server, 12_000), associated(&[0, 1, 2]));
     let late = [Did::Abort(3, ServerAbort::UnknownCookie)];
     assert_eq!(deliver(&mut server, 3, &list, 12_000), late);
 }
 
 /// Lets time pass.
-fn wait(server: &mut Server, until: Duration) {
+fn wait(server: &mut HandshakeServer, until: Duration) {
     while let Some(at) = server.poll_timeout().filter(|at| *at <= until) {
         server.handle_timeout(at);
     }
@@ -148,7 +152,7 @@ impl Siege {
         let mut rng = Rng::new(seed);
         let n = 2 + u8::try_from(rng.below(5)).unwrap();
         let k = 1 + u8::try_from(rng.below(n.into())).unwrap();
-        let terms = Terms::new(Protocol::MicssStream, Scheme::Shamir, k, n, 0).unwrap();
+        let terms = Terms::new(Protocol::MicssStream, SharingScheme::Shamir, k, n, 0).unwrap();
         let connections = n + u8::try_from(rng.below(5)).unwrap();
         let cookies: Vec<Cookie> =
             (0..connections).map(|_| Cookie::new(rng.bytes::<COOKIE_LEN>())).collect();
@@ -173,7 +177,7 @@ impl Siege {
         siege
     }
 
-    /// Something is done at some time, such that honest lists are no further apart than the patience.
+    /// Something is done at some time, such that honest lists are no further apart than the timeout.
     fn plan(&mut self, connection: u64, act: Act) {
         let at = NOW + Duration::from_millis(self.rng.below(1999));
         self.acts.push((at, connection, act));
@@ -199,13 +203,13 @@ impl Siege {
         }
         let k = 1 + u8::try_from(self.rng.below(n)).unwrap();
         let n = u8::try_from(n).unwrap();
-        let terms = Terms::new(Protocol::MicssStream, Scheme::Shamir, k, n, 0).unwrap();
+        let terms = Terms::new(Protocol::MicssStream, SharingScheme::Shamir, k, n, 0).unwrap();
         List::new(terms, cookies).unwrap()
     }
 
     /// Runs until the honest lists have been there for long enough. Returns how many channels were missing.
     fn run(&self) -> usize {
-        let mut server = patient();
+        let mut server = quorum_server();
         for (number, cookie) in self.cookies.iter().enumerate() {
             server.open(id(number as u64), *cookie, NOW).unwrap();
         }
@@ -225,15 +229,15 @@ impl Siege {
         }
         let last = self.acts.iter().filter(|(_, connection, _)| self.honest.contains(connection));
         let last = last.map(|(at, ..)| *at).max().unwrap();
-        wait(&mut server, last + PATIENCE);
-        let missing = self.judge(std::iter::from_fn(|| server.poll_event()));
+        wait(&mut server, last + QUORUM_TIMEOUT);
+        let missing = self.check(std::iter::from_fn(|| server.poll_event()));
         wait(&mut server, NOW + TIMEOUT);
         assert_eq!(server.pending(), 0, "connections are left in the table");
         missing
     }
 
     /// The honest connections are associated together, once, under their list, whatever the others do.
-    fn judge(&self, events: impl Iterator<Item = ServerEvent>) -> usize {
+    fn check(&self, events: impl Iterator<Item = ServerEvent>) -> usize {
         let (mut used, mut missing) = (BTreeSet::new(), None);
         for event in events {
             match event {

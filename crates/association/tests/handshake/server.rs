@@ -1,11 +1,11 @@
 //! The server's decisions, one by one. Connection i has the cookie i.
 
 use association::{
-    COOKIE_LEN, ConnectionId, Cookie, Kind, List, Message, MessageError, NotPending, OpenError,
-    Protocol, Scheme, Server, ServerAbort, ServerEvent, Terms,
+    COOKIE_LEN, ConnectionId, Cookie, HandshakeServer, List, Message, MessageError, MessageKind,
+    NotPending, OpenError, Protocol, ServerAbort, ServerEvent, SharingScheme, Terms,
 };
 
-use crate::pair::{NOW, PATIENCE, config, cookie, id, list, server, xor};
+use crate::pair::{NOW, TIMEOUT, config, cookie, id, list, server, xor};
 
 /// What a server did but greet: confirms, associations and aborts, in order.
 #[derive(Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub(crate) enum Did {
     Abort(u64, ServerAbort),
 }
 
-pub(crate) fn did(server: &mut Server) -> Vec<Did> {
+pub(crate) fn did(server: &mut HandshakeServer) -> Vec<Did> {
     let number = |id: ConnectionId| id.0;
     let events = std::iter::from_fn(|| server.poll_event());
     let done = events.filter_map(|event| match event {
@@ -29,7 +29,7 @@ pub(crate) fn did(server: &mut Server) -> Vec<Did> {
     done.collect()
 }
 
-fn open(connections: u8) -> Server {
+fn open(connections: u8) -> HandshakeServer {
     let mut server = server();
     for number in 0..connections {
         server.open(id(number.into()), cookie(number), NOW).unwrap();
@@ -37,13 +37,13 @@ fn open(connections: u8) -> Server {
     server
 }
 
-fn deliver(server: &mut Server, connection: u64, list: &List) -> Vec<Did> {
+fn deliver(server: &mut HandshakeServer, connection: u64, list: &List) -> Vec<Did> {
     let bytes = Message::List(list.clone()).encode();
     server.handle_bytes(id(connection), &bytes, NOW).unwrap();
     did(server)
 }
 
-fn feed(server: &mut Server, connection: u64, bytes: &[u8]) -> Vec<Did> {
+fn feed(server: &mut HandshakeServer, connection: u64, bytes: &[u8]) -> Vec<Did> {
     server.handle_bytes(id(connection), bytes, NOW).unwrap();
     did(server)
 }
@@ -104,7 +104,7 @@ fn lists_that_differ_in_order_or_terms_disagree() {
     assert_eq!(deliver(&mut server, 1, &list(&[1, 0])), both);
 
     let mut server = open(2);
-    let other_terms = Terms::new(Protocol::MicssStream, Scheme::Xor, 2, 2, 1).unwrap();
+    let other_terms = Terms::new(Protocol::MicssStream, SharingScheme::Xor, 2, 2, 1).unwrap();
     let other = List::new(other_terms, vec![cookie(0), cookie(1)]).unwrap();
     assert_eq!(deliver(&mut server, 0, &list(&[0, 1])), []);
     assert_eq!(deliver(&mut server, 1, &other), both);
@@ -123,18 +123,18 @@ fn unknown_and_associated_cookies_are_refused() {
 fn unacceptable_terms_are_refused() {
     let terms = |scheme, k, n, options| Terms::new(Protocol::MicssStream, scheme, k, n, options);
     let refused = [
-        terms(Scheme::Xor, 3, 3, 0),
-        terms(Scheme::Shamir, 1, 3, 0),
-        terms(Scheme::Shamir, 2, 5, 0),
-        terms(Scheme::Shamir, 2, 3, 0x100),
+        terms(SharingScheme::Xor, 3, 3, 0),
+        terms(SharingScheme::Shamir, 1, 3, 0),
+        terms(SharingScheme::Shamir, 2, 5, 0),
+        terms(SharingScheme::Shamir, 2, 3, 0x100),
     ];
     let mut config = config();
-    config.acceptable.schemes = vec![Scheme::Shamir];
-    config.acceptable.min_threshold = 2;
-    config.acceptable.max_channels = 4;
-    config.acceptable.options = 0xff;
+    config.policy.schemes = vec![SharingScheme::Shamir];
+    config.policy.min_threshold = 2;
+    config.policy.max_channels = 4;
+    config.policy.options = 0xff;
     for terms in refused.map(Result::unwrap) {
-        let mut server = Server::new(config.clone());
+        let mut server = HandshakeServer::new(config.clone());
         server.open(id(0), cookie(0), NOW).unwrap();
         let list = List::new(terms, (0..terms.channels()).map(cookie).collect()).unwrap();
         server.handle_message(id(0), &Message::List(list), NOW).unwrap();
@@ -146,15 +146,16 @@ fn unacceptable_terms_are_refused() {
 fn longer_lists_than_allowed_are_refused_by_their_header() {
     let mut server = open(1);
     let header = b"SNDR\x01\x02\x01\x28";
-    let error = MessageError::BodyLength { kind: Kind::List, body_len: 0x128 };
+    let error = MessageError::BodyLength { kind: MessageKind::List, body_len: 0x128 };
     assert_eq!(feed(&mut server, 0, header), [Did::Abort(0, ServerAbort::Message(error))]);
 }
 
 #[test]
 fn clients_send_lists_only() {
-    for (message, kind) in
-        [(Message::Cookie(cookie(0)), Kind::Cookie), (Message::Confirm(list(&[0])), Kind::Confirm)]
-    {
+    for (message, kind) in [
+        (Message::Cookie(cookie(0)), MessageKind::Cookie),
+        (Message::Confirm(list(&[0])), MessageKind::Confirm),
+    ] {
         let mut server = open(1);
         let unexpected = [Did::Abort(0, ServerAbort::Unexpected(kind))];
         assert_eq!(feed(&mut server, 0, &message.encode()), unexpected);
@@ -194,15 +195,15 @@ fn closing_one_gives_up_those_that_name_it() {
 #[test]
 fn every_connection_has_its_own_deadline() {
     let mut server = server();
-    let later = NOW + PATIENCE / 2;
+    let later = NOW + TIMEOUT / 2;
     server.open(id(0), cookie(0), NOW).unwrap();
     server.open(id(1), cookie(1), later).unwrap();
-    assert_eq!(server.poll_timeout(), Some(NOW + PATIENCE));
-    server.handle_timeout(NOW + PATIENCE);
+    assert_eq!(server.poll_timeout(), Some(NOW + TIMEOUT));
+    server.handle_timeout(NOW + TIMEOUT);
     assert_eq!(did(&mut server), [Did::Abort(0, ServerAbort::TimedOut)]);
-    assert_eq!(server.poll_timeout(), Some(later + PATIENCE));
+    assert_eq!(server.poll_timeout(), Some(later + TIMEOUT));
     // A list that comes too late is too late, even if nobody called for the timeout.
-    let late = server.handle_message(id(1), &Message::List(list(&[1])), later + PATIENCE);
+    let late = server.handle_message(id(1), &Message::List(list(&[1])), later + TIMEOUT);
     assert_eq!(late, Err(NotPending(id(1))));
     assert_eq!(did(&mut server), [Did::Abort(1, ServerAbort::TimedOut)]);
     assert_eq!(server.poll_timeout(), None);
@@ -212,11 +213,11 @@ fn every_connection_has_its_own_deadline() {
 fn the_table_is_bounded() {
     let mut config = config();
     config.max_pending = 1;
-    let mut server = Server::new(config);
+    let mut server = HandshakeServer::new(config);
     server.open(id(0), cookie(0), NOW).unwrap();
     let full = OpenError::TableFull { max_pending: 1 };
     assert_eq!(server.open(id(1), cookie(1), NOW), Err(full));
-    assert_eq!(server.open(id(1), cookie(1), NOW + PATIENCE), Ok(()));
+    assert_eq!(server.open(id(1), cookie(1), NOW + TIMEOUT), Ok(()));
 }
 
 #[test]

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use association::{
-    COOKIE_LEN, Client, Cookie, HEADER_LEN, Kind, List, Message, MessageError, Protocol, Scheme,
-    Terms,
+    COOKIE_LEN, Client, Cookie, HEADER_LEN, List, Message, MessageError, MessageKind, Protocol,
+    SharingScheme, Terms,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::pair::{NOW, PATIENCE, cookie, id, list, run, server, xor};
+use crate::pair::{NOW, TIMEOUT, cookie, id, list, run, server, xor};
 
 #[test]
 fn nothing_changed_completes() {
@@ -24,9 +24,9 @@ fn nothing_changed_completes() {
 #[test]
 fn any_changed_byte_aborts() {
     for n in 1..=3 {
-        for kind in [Kind::Cookie, Kind::List, Kind::Confirm] {
-            let cookies = if kind == Kind::Cookie { 1 } else { usize::from(n) };
-            let terms = if kind == Kind::Cookie { 0 } else { 8 };
+        for kind in [MessageKind::Cookie, MessageKind::List, MessageKind::Confirm] {
+            let cookies = if kind == MessageKind::Cookie { 1 } else { usize::from(n) };
+            let terms = if kind == MessageKind::Cookie { 0 } else { 8 };
             for place in 0..HEADER_LEN + terms + COOKIE_LEN * cookies {
                 for channel in 0..n.into() {
                     (1..=u8::MAX).for_each(|flip| change_one_byte(n, kind, channel, place, flip));
@@ -36,7 +36,7 @@ fn any_changed_byte_aborts() {
     }
 }
 
-fn change_one_byte(n: u8, kind: Kind, channel: usize, place: usize, flip: u8) {
+fn change_one_byte(n: u8, kind: MessageKind, channel: usize, place: usize, flip: u8) {
     let what = format_args!("n = {n}, {kind:?} on {channel}, byte {place} ^ {flip}").to_string();
     let mut changed = 0;
     let ended = run(xor(n), |on, message, bytes| {
@@ -48,13 +48,15 @@ fn change_one_byte(n: u8, kind: Kind, channel: usize, place: usize, flip: u8) {
     assert_eq!(changed, 1, "{what}");
     assert!(ended.client.is_err(), "the client completed: {what}");
     // What the server cannot see: a change after its part is done, or on the only channel.
-    let unseen = kind == Kind::Confirm || n == 1;
+    let unseen = kind == MessageKind::Confirm || n == 1;
     assert!(unseen || ended.server.is_none(), "the server associated: {what}");
 }
 
 #[test]
 fn a_byte_more_is_the_transports_except_after_the_cookie() {
-    for (kind, completes) in [(Kind::Cookie, false), (Kind::List, true), (Kind::Confirm, true)] {
+    for (kind, completes) in
+        [(MessageKind::Cookie, false), (MessageKind::List, true), (MessageKind::Confirm, true)]
+    {
         for channel in 0..3 {
             let ended = run(xor(3), |on, message, bytes| {
                 if on == channel && message.kind() == kind {
@@ -69,7 +71,8 @@ fn a_byte_more_is_the_transports_except_after_the_cookie() {
 
 fn terms() -> impl Strategy<Value = Terms> {
     (1..=u8::MAX, any::<u8>(), any::<bool>(), any::<u32>()).prop_map(|(n, k, xor, options)| {
-        let (scheme, k) = if xor { (Scheme::Xor, n) } else { (Scheme::Shamir, 1 + k % n) };
+        let (scheme, k) =
+            if xor { (SharingScheme::Xor, n) } else { (SharingScheme::Shamir, 1 + k % n) };
         Terms::new(Protocol::MicssStream, scheme, k, n, options).unwrap()
     })
 }
@@ -141,7 +144,7 @@ proptest! {
     fn a_client_takes_any_bytes(
         steps in vec((0..4usize, likely_bytes(), any::<bool>()), 0..12),
     ) {
-        let mut client = Client::new(xor(3), NOW + PATIENCE);
+        let mut client = Client::new(xor(3), NOW + TIMEOUT);
         for (channel, bytes, cut) in steps {
             let middle = if cut { bytes.len() / 2 } else { 0 };
             for piece in [&bytes[..middle], &bytes[middle..]] {
@@ -168,7 +171,7 @@ proptest! {
             now += Duration::from_millis(millis);
             while server.poll_event().is_some() {}
         }
-        server.handle_timeout(now + PATIENCE);
+        server.handle_timeout(now + TIMEOUT);
         prop_assert_eq!((server.pending(), server.poll_timeout()), (0, None));
     }
 }

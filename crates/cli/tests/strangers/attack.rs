@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use association::{Cookie, List, Message, Protocol, Scheme, Terms};
+use association::{Cookie, List, Message, Protocol, SharingScheme, Terms};
 use micss::outgoing::Outgoing;
 use micss::record::{HEADER_LEN, Kind, MAX_OPENING, MAX_PAYLOAD};
 use micss::target::Target;
@@ -202,11 +202,11 @@ impl Attacker {
         let shares = match attack {
             Attack::None | Attack::Wait => return Ok(streams),
             Attack::Associate { channels } => {
-                vec![list(Scheme::Xor, channels, cookies); channels.into()]
+                vec![list(SharingScheme::Xor, channels, cookies); channels.into()]
             }
             Attack::Withhold { channels } => self.withheld(channels, cookies),
             Attack::Search => {
-                let list = list(Scheme::Shamir, 8, cookies);
+                let list = list(SharingScheme::Shamir, 8, cookies);
                 (0..16).map(|_| [list.clone(), ambiguous()].concat()).collect()
             }
         };
@@ -238,7 +238,7 @@ impl Attacker {
     /// A request, and of a record as long as may be all shares but the last.
     fn withheld(&self, channels: u8, cookies: Vec<Cookie>) -> Vec<Vec<u8>> {
         let mut outgoing = Outgoing::new(Sharing::xor(channels).unwrap(), Generator::system());
-        outgoing.precede(list(Scheme::Xor, channels, cookies));
+        outgoing.precede(list(SharingScheme::Xor, channels, cookies));
         outgoing.seal_payload(Kind::Open, &Target::address(self.victim.service).encode()).unwrap();
         let mut shares: Vec<Vec<u8>> =
             (0..channels.into()).map(|channel| take(&mut outgoing, channel)).collect();
@@ -262,7 +262,7 @@ fn take(outgoing: &mut Outgoing, channel: usize) -> Vec<u8> {
     share
 }
 
-fn list(scheme: Scheme, threshold: u8, cookies: Vec<Cookie>) -> Vec<u8> {
+fn list(scheme: SharingScheme, threshold: u8, cookies: Vec<Cookie>) -> Vec<u8> {
     let channels = u8::try_from(cookies.len()).expect("16 at most");
     let terms = Terms::new(Protocol::MicssStream, scheme, threshold, channels, 0).unwrap();
     Message::List(List::new(terms, cookies).unwrap()).encode()

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use association::{Protocol, Scheme, Terms};
+use association::{Protocol, SharingScheme, Terms};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -172,7 +172,7 @@ async fn open(
     let has_records = config.integrity == Integrity::TamperCode;
     let raw = if has_records { 0 } else { OPTION_NO_RECORDS };
     let once = if pool.keeps() { 0 } else { OPTION_ONCE };
-    let scheme = if k < n { Scheme::Shamir } else { Scheme::Xor };
+    let scheme = if k < n { SharingScheme::Shamir } else { SharingScheme::Xor };
     let terms = Terms::new(Protocol::MicssStream, scheme, k, n, raw | once)
         .expect("as many channels as are needed");
     let (opening, list) = Opening::new(terms, &cookies)?;

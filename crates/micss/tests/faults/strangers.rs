@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use association::{Cookie, List, Message, Protocol, Scheme, Terms};
+use association::{Cookie, List, Message, Protocol, SharingScheme, Terms};
 use micss::outgoing::Outgoing;
 use micss::record::Kind;
 use micss::target::Target;
@@ -161,7 +161,7 @@ async fn a_threshold_without_the_code() {
             cookies.push(Cookie::new(cookie));
         }
         let sharing = Sharing::shamir(k, 3).unwrap();
-        let terms = Terms::new(Protocol::MicssStream, Scheme::Shamir, k, 3, 1).unwrap();
+        let terms = Terms::new(Protocol::MicssStream, SharingScheme::Shamir, k, 3, 1).unwrap();
         let mut request = Outgoing::new(sharing, Generator::system());
         request.precede(Message::List(List::new(terms, cookies).unwrap()).encode());
         request.seal_payload(Kind::Open, &Target::address(service).encode()).unwrap();

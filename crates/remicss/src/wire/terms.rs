@@ -104,7 +104,7 @@ impl Terms {
         let options = Options { tags: self.tags, channels: self.channels, members };
         association::Terms::new(
             Protocol::ReMicssDatagrams,
-            Scheme::Shamir,
+            SharingScheme::Shamir,
             self.floor,
             count,
             options.encode(),

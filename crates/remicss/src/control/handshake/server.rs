@@ -14,8 +14,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use association::{
-    Acceptable, COOKIE_LEN, ConnectionId, Cookie, List, Message, Protocol, Scheme,
-    Server as Association, ServerAbort, ServerConfig, ServerEvent as AssociationEvent,
+    COOKIE_LEN, ConnectionId, Cookie, HandshakeConfig, HandshakeServer as Association, List,
+    Message, Protocol, ServerAbort, ServerEvent as AssociationEvent, SharingScheme, TermsPolicy,
 };
 use keys::SharedKey;
 use model::ChannelSubset;
@@ -229,9 +229,9 @@ impl Server {
         {
             return Err(ServerError::Addresses { addresses: addresses.len(), channels });
         }
-        let acceptable = Acceptable {
+        let policy = TermsPolicy {
             protocols: vec![Protocol::ReMicssDatagrams],
-            schemes: vec![Scheme::Shamir],
+            schemes: vec![SharingScheme::Shamir],
             min_threshold: terms.floor(),
             max_channels: channels,
             // Options are checked before.
@@ -243,7 +243,7 @@ impl Server {
             peer,
             cookies: Cookies::new(generator)?,
             channels: (0..channels).map(|_| Channel::default()).collect(),
-            association: Association::new(ServerConfig {
+            association: Association::new(HandshakeConfig {
                 max_pending,
                 timeout: HANDSHAKE_TIMEOUT,
                 patience: None,

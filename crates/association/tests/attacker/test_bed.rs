@@ -6,15 +6,15 @@
 use std::time::Duration;
 
 use association::{
-    Acceptable, Client, ClientEvent, ConnectionId, Cookie, List, Message, Protocol, Scheme, Server,
-    ServerConfig, ServerEvent, Terms,
+    Client, ClientEvent, ConnectionId, Cookie, HandshakeConfig, HandshakeServer, List, Message,
+    Protocol, ServerEvent, SharingScheme, Terms, TermsPolicy,
 };
 use sim::{Event, LinkId, Network, Rng};
 
 use crate::adversary::Adversary;
 
 /// How long either end waits. The adversary's longest delay is longer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A mistake put into one end on purpose, to see that the judge finds it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -61,16 +61,16 @@ struct Association {
     connections: Vec<ConnectionId>,
 }
 
-enum Alarm {
+enum Timer {
     Open(usize),
     ServerDeadline,
     ClientDeadline(usize),
 }
 
-pub(crate) struct World {
-    net: Network<Alarm>,
+pub(crate) struct TestBed {
+    net: Network<Timer>,
     rng: Rng,
-    server: Server,
+    server: HandshakeServer,
     clients: Vec<HonestClient>,
     wires: Vec<Wire>,
     /// The client and channel at the near end of each connection; none for the adversary's own.
@@ -82,14 +82,14 @@ pub(crate) struct World {
     flaw: Flaw,
 }
 
-impl World {
-    /// A world of one victim with `n` channels, up to two other clients and, if `attacked`, an
+impl TestBed {
+    /// A test bed of one victim with `n` channels, up to two other clients and, if `attacked`, an
     /// adversary on all the victim's channels but one.
     pub(crate) fn new(seed: u64, n: u8, attacked: bool, flaw: Flaw) -> Self {
         let mut rng = Rng::new(seed);
-        let mut world = Self {
+        let mut test_bed = Self {
             net: Network::new(rng.next_u64()),
-            server: Server::new(config()),
+            server: HandshakeServer::new(config()),
             clients: Vec::new(),
             wires: Vec::new(),
             owners: Vec::new(),
@@ -100,16 +100,16 @@ impl World {
             flaw,
             rng,
         };
-        world.add_client(n);
-        for _ in 0..world.rng.below(3) {
-            let channels = 1 + u8::try_from(world.rng.below(3)).unwrap();
-            world.add_client(channels);
+        test_bed.add_client(n);
+        for _ in 0..test_bed.rng.below(3) {
+            let channels = 1 + u8::try_from(test_bed.rng.below(3)).unwrap();
+            test_bed.add_client(channels);
         }
-        world.connect_clients();
+        test_bed.connect_clients();
         if attacked {
-            world.add_adversary();
+            test_bed.add_adversary();
         }
-        world
+        test_bed
     }
 
     /// Runs until nothing more happens, and judges what came of it.
@@ -119,19 +119,19 @@ impl World {
             self.settle_server();
             self.settle_clients();
         }
-        self.judge()
+        self.check()
     }
 
     fn add_client(&mut self, n: u8) {
         let index = self.clients.len();
         let terms = random_terms(&mut self.rng, n);
         self.clients.push(HonestClient {
-            client: Client::new(terms, PATIENCE),
+            client: Client::new(terms, TIMEOUT),
             connections: vec![usize::MAX; usize::from(n)],
             sent: None,
             completed: None,
         });
-        self.net.arm(PATIENCE, Alarm::ClientDeadline(index));
+        self.net.arm(TIMEOUT, Timer::ClientDeadline(index));
     }
 
     /// Connects all channels of all clients in an order that says nothing about who is who.
@@ -172,11 +172,11 @@ impl World {
         self.owners.push(owner);
         self.cookies.push(None);
         let at = self.rng.between(Duration::ZERO, Duration::from_millis(40));
-        self.net.arm(at, Alarm::Open(connection));
+        self.net.arm(at, Timer::Open(connection));
         connection
     }
 
-    fn handle(&mut self, event: Event<Alarm>) {
+    fn handle(&mut self, event: Event<Timer>) {
         let now = self.net.now();
         match event {
             Event::Arrived { link, bytes } => match self.place(link) {
@@ -199,9 +199,9 @@ impl World {
                     adversary.intercept_close(&mut self.net, connection, up);
                 }
             }
-            Event::Timer(Alarm::Open(connection)) => self.open(connection),
-            Event::Timer(Alarm::ServerDeadline) => self.server.handle_timeout(now),
-            Event::Timer(Alarm::ClientDeadline(client)) => {
+            Event::Timer(Timer::Open(connection)) => self.open(connection),
+            Event::Timer(Timer::ServerDeadline) => self.server.handle_timeout(now),
+            Event::Timer(Timer::ClientDeadline(client)) => {
                 self.clients[client].client.handle_timeout(now);
             }
         }
@@ -218,7 +218,7 @@ impl World {
         self.cookies[connection] = Some(cookie);
         let now = self.net.now();
         self.server.open(id(connection), cookie, now).expect("the table has room");
-        self.net.arm(now + PATIENCE, Alarm::ServerDeadline);
+        self.net.arm(now + TIMEOUT, Timer::ServerDeadline);
     }
 
     fn bytes_at_server(&mut self, connection: usize, bytes: &[u8]) {
@@ -314,10 +314,10 @@ impl World {
         named.map(|(connection, _)| id(connection)).collect()
     }
 
-    fn judge(&self) -> Result<Outcome, String> {
-        let outcome = self.judge_victim()?;
-        self.judge_associations()?;
-        self.judge_bystanders()?;
+    fn check(&self) -> Result<Outcome, String> {
+        let outcome = self.check_victim()?;
+        self.check_associations()?;
+        self.check_bystanders()?;
         if self.server.pending() != 0 {
             let left = self.server.pending();
             return Err(format!("{left} connections left in the table"));
@@ -327,7 +327,7 @@ impl World {
 
     /// Whoever is associated: every connection is at the place of its cookie, and in no other
     /// association.
-    fn judge_associations(&self) -> Result<(), String> {
+    fn check_associations(&self) -> Result<(), String> {
         let mut seen = std::collections::BTreeSet::new();
         for association in &self.associations {
             if association.connections.len() != association.list.cookies().len() {
@@ -348,7 +348,7 @@ impl World {
     }
 
     /// Clients that are not attacked always complete, whatever goes on next to them.
-    fn judge_bystanders(&self) -> Result<(), String> {
+    fn check_bystanders(&self) -> Result<(), String> {
         let attacked = usize::from(self.adversary.is_some());
         for (index, client) in self.clients.iter().enumerate().skip(attacked) {
             let list = client.completed.as_ref();
@@ -365,13 +365,13 @@ impl World {
     }
 
     /// What the handshake promises whoever has one honest channel.
-    fn judge_victim(&self) -> Result<Outcome, String> {
+    fn check_victim(&self) -> Result<Outcome, String> {
         let victim = &self.clients[0];
         let honest = id(victim.connections[self.honest_channel]);
         let mut holding = None;
         for association in &self.associations {
             if association.connections.contains(&honest) {
-                self.judge_holding(association)?;
+                self.check_holding(association)?;
                 holding = Some(association);
             } else if self.names_honest_cookie(association) {
                 return Err("an association names the honest cookie without its connection".into());
@@ -391,7 +391,7 @@ impl World {
     }
 
     /// An association with the honest connection is the one that the victim asked for.
-    fn judge_holding(&self, association: &Association) -> Result<(), String> {
+    fn check_holding(&self, association: &Association) -> Result<(), String> {
         let victim = &self.clients[0];
         let sent = victim.sent.as_ref().ok_or("associated with no list sent")?;
         if !association.list.matches(sent) {
@@ -424,14 +424,14 @@ fn id(connection: usize) -> ConnectionId {
     ConnectionId(connection as u64)
 }
 
-fn config() -> ServerConfig {
-    ServerConfig {
+fn config() -> HandshakeConfig {
+    HandshakeConfig {
         max_pending: 64,
-        timeout: PATIENCE,
-        patience: None,
-        acceptable: Acceptable {
+        timeout: TIMEOUT,
+        quorum_timeout: None,
+        policy: TermsPolicy {
             protocols: vec![Protocol::MicssStream],
-            schemes: vec![Scheme::Xor, Scheme::Shamir],
+            schemes: vec![SharingScheme::Xor, SharingScheme::Shamir],
             min_threshold: 1,
             max_channels: 8,
             options: 0xff,
@@ -442,10 +442,10 @@ fn config() -> ServerConfig {
 fn random_terms(rng: &mut Rng, n: u8) -> Terms {
     let options = u32::try_from(rng.below(256)).unwrap();
     if rng.chance(50) {
-        return Terms::new(Protocol::MicssStream, Scheme::Xor, n, n, options).unwrap();
+        return Terms::new(Protocol::MicssStream, SharingScheme::Xor, n, n, options).unwrap();
     }
     let k = 1 + u8::try_from(rng.below(u64::from(n))).unwrap();
-    Terms::new(Protocol::MicssStream, Scheme::Shamir, k, n, options).unwrap()
+    Terms::new(Protocol::MicssStream, SharingScheme::Shamir, k, n, options).unwrap()
 }
 
 impl Wire {
