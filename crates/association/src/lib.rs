@@ -30,7 +30,7 @@ pub use message::{
     COOKIE_LEN, Cookie, HEADER_LEN, List, ListError, Message, MessageError, MessageKind,
 };
 pub use server::{
-    ConnectionId, HandshakeConfig, HandshakeServer, NotPending, OpenError, ServerAbort,
-    ServerEvent, TermsPolicy,
+    HandshakeConfig, HandshakeServer, NotPending, OpenError, ServerAbort, ServerEvent, TermsPolicy,
 };
+pub use table::ConnectionId;
 pub use terms::{Protocol, SharingScheme, Terms, TermsError};

@@ -11,12 +11,8 @@ use thiserror::Error;
 
 use crate::framer::Framer;
 use crate::message::{Cookie, List, Message, MessageError, MessageKind, list_body_len};
-use crate::table::{PendingConnection, PendingTable};
+use crate::table::{ConnectionId, PendingConnection, PendingTable};
 use crate::terms::{Protocol, SharingScheme, Terms};
-
-/// The caller's name for a connection. Never to be used again for another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ConnectionId(pub u64);
 
 /// Which terms a server agrees to.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,7 +14,10 @@ use std::time::Duration;
 
 use crate::framer::Framer;
 use crate::message::{COOKIE_LEN, Cookie, List};
-use crate::server::ConnectionId;
+
+/// The caller's name for a connection. Never to be used again for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(pub u64);
 
 /// One connection that waits for its list, or for the others' of its list.
 #[derive(Debug)]
