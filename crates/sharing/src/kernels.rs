@@ -188,11 +188,6 @@ impl Weights {
         self
     }
 
-    /// How many inputs there are.
-    pub(crate) fn columns(&self) -> usize {
-        self.columns
-    }
-
     /// Computes `outputs[r][j] = sum_i self[r][i] * inputs[i][j]` for all bytes `j`, where the
     /// inputs are `first` and then `rest`.
     ///

@@ -25,7 +25,7 @@ pub mod tamper;
 mod wipe;
 
 pub use random::{Generator, RandomError, RandomSource};
-pub use split::{CoordinatesError, JoinError, Joiner, SplitError, Splitter, Subset};
+pub use split::{CoordinatesError, JoinError, Joiner, SplitError, Splitter};
 pub use wipe::wipe_stack;
 
 /// The largest number of shares, `m`: the field has 255 points besides the secret's own.

@@ -255,47 +255,6 @@ impl Joiner {
     }
 }
 
-/// Joins the shares at certain coordinates, whose weights are worked out once. For streams of joins
-/// that take turns with many subsets, where the caller finds the right one sooner than a [`Joiner`]
-/// does, which compares coordinates with those of the subsets used last.
-#[derive(Clone)]
-pub struct Subset {
-    weights: Weights,
-}
-
-impl Subset {
-    /// The shares at these coordinates, as many as the threshold, by Shamir's scheme. How many there
-    /// are besides makes no difference.
-    ///
-    /// # Errors
-    /// When there is no coordinate, or one that is zero or came twice.
-    pub fn at(coordinates: &[u8]) -> Result<Self, CoordinatesError> {
-        let k = count_valid(coordinates)?;
-        let row = secret_weights(Sharing::shamir(k, k)?, coordinates);
-        Ok(Self { weights: Weights::new(coordinates.len(), [row]) })
-    }
-
-    /// Joins the shares, in the order of the coordinates, into `secret`. Any bytes join to something,
-    /// as with [`Joiner::join`].
-    ///
-    /// # Errors
-    /// When the number or a length is wrong; `secret` is then untouched.
-    pub fn join(&self, shares: &[&[u8]], secret: &mut [u8]) -> Result<(), JoinError> {
-        let (expected, found) = (self.weights.columns(), shares.len());
-        if found != expected {
-            return Err(JoinError::WrongCount { expected, found });
-        }
-        if shares.iter().any(|share| share.len() != secret.len()) {
-            return Err(JoinError::WrongLength);
-        }
-        match shares {
-            [share] => secret.copy_from_slice(share),
-            _ => self.weights.apply(shares[0], &shares[1..], &mut [secret]),
-        }
-        Ok(())
-    }
-}
-
 /// The weights with which the shares at `k` distinct coordinates add up to the secret.
 pub(crate) fn secret_weights(sharing: Sharing, coordinates: &[u8]) -> Vec<u8> {
     match sharing.scheme() {

@@ -3,7 +3,6 @@
 use sharing::kernels::Kernel;
 use sharing::{
     CoordinatesError, JoinError, Joiner, Scheme, Sharing, SharingError, SplitError, Splitter,
-    Subset,
 };
 
 mod textbook;
@@ -54,9 +53,6 @@ fn the_split_at_any_coordinates_is_the_textbooks() {
         let (places, views): (Vec<u8>, Vec<&[u8]>) =
             subset.iter().map(|&i| (at[i], expected[i].as_slice())).unzip();
         assert_eq!(join(Sharing::shamir(k8, 255).unwrap(), &places, &views), secret);
-        let mut joined = vec![0; secret.len()];
-        Subset::at(&places).unwrap().join(&views, &mut joined).unwrap();
-        assert_eq!(joined, secret);
     }
 }
 
@@ -181,12 +177,6 @@ fn impossible_coordinates() {
     assert_eq!(error(0, &[]), Some(SharingError::ZeroThreshold.into()));
     let above = SharingError::ThresholdAboveShares { k: 3, m: 2 };
     assert_eq!(error(3, &[4, 5]), Some(above.into()));
-
-    let error = |coordinates: &[u8]| Subset::at(coordinates).err();
-    assert_eq!(error(&[9, 255, 1]), None);
-    assert_eq!(error(&[7, 9, 7]), Some(CoordinatesError::BadCoordinate(7)));
-    assert_eq!(error(&[1; 600]), Some(CoordinatesError::BadCoordinate(1)));
-    assert_eq!(error(&[]), Some(SharingError::ZeroThreshold.into()));
 }
 
 #[test]
@@ -226,10 +216,4 @@ fn wrong_shares_to_join() {
         let found = join(&coordinates, &[&share, &share]);
         assert_eq!(found, Err(JoinError::BadCoordinate(bad)));
     }
-
-    let (subset, mut secret) = (Subset::at(&[3, 1]).unwrap(), [9; 6]);
-    assert_eq!(subset.join(&[&share], &mut secret), count(1));
-    assert_eq!(subset.join(&[&share, &share, &share], &mut secret), count(3));
-    assert_eq!(subset.join(&[&share, &share[1..]], &mut secret), Err(JoinError::WrongLength));
-    assert_eq!(secret, [9; 6], "untouched on failure");
 }

@@ -6,7 +6,6 @@
 mod isal;
 mod point;
 mod stopwatch;
-mod turns;
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -46,7 +45,6 @@ fn main() {
         splits(stopwatch, isal.as_ref(), len);
         joins(stopwatch, isal.as_ref(), len);
     }
-    turns::print(stopwatch);
     tamper_code(stopwatch);
     keyed_hash(stopwatch);
 }
@@ -90,10 +88,8 @@ fn splits(stopwatch: Stopwatch, isal: Option<&Isal>, len: usize) {
 }
 
 fn joins(stopwatch: Stopwatch, isal: Option<&Isal>, len: usize) {
-    println!(
-        "\nJoin {len} bytes: by kernel, by a subset whose weights are at hand, libisal's arithmetic"
-    );
-    println!("{}{:>10}{:>10}{:>9}", kernels_header(), "subset", "libisal", "x");
+    println!("\nJoin {len} bytes: by kernel, libisal's arithmetic");
+    println!("{}{:>10}{:>9}", kernels_header(), "libisal", "x");
     for sharing in sharings() {
         let mut point = Point::new(sharing, len, isal);
         let tasks = point.join_tasks();
@@ -101,9 +97,8 @@ fn joins(stopwatch: Stopwatch, isal: Option<&Isal>, len: usize) {
         let speed = |task| tasks.iter().position(|&t| t == task).map(|i| speeds[i]);
         let (ours, theirs) = (speed(Task::Join(0)), speed(Task::IsalJoin));
         println!(
-            "{}{:>10}{:>10}{:>9}",
+            "{}{:>10}{:>9}",
             kernels_row(sharing, &speeds),
-            figure(speed(Task::JoinSubset)),
             figure(theirs),
             ratio(ours, theirs, GOALS.0)
         );

@@ -1,7 +1,7 @@
 //! One sharing at one length, with its buffers, and all that can be done with them.
 
 use sharing::kernels::Kernel;
-use sharing::{Generator, Joiner, Sharing, Splitter, Subset};
+use sharing::{Generator, Joiner, Sharing, Splitter};
 
 use crate::isal::{Isal, Matrix};
 
@@ -18,8 +18,6 @@ pub(crate) enum Task {
     IsalSystematic,
     /// A join.
     Join(usize),
-    /// A join of a subset whose weights are at hand, by the best kernel.
-    JoinSubset,
     /// The arithmetic of a join.
     IsalJoin,
 }
@@ -65,7 +63,7 @@ impl<'a> Point<'a> {
     }
 
     pub(crate) fn join_tasks(&self) -> Vec<Task> {
-        let ours = (0..self.joiners.len()).map(Task::Join).chain([Task::JoinSubset]);
+        let ours = (0..self.joiners.len()).map(Task::Join);
         ours.chain(self.isal.map(|_| Task::IsalJoin)).collect()
     }
 
@@ -76,7 +74,6 @@ impl<'a> Point<'a> {
             Task::IsalTextbook => self.isal_textbook(times),
             Task::IsalSystematic => self.isal_systematic(times),
             Task::Join(kernel) => self.join(kernel, times),
-            Task::JoinSubset => self.join_subset(times),
             Task::IsalJoin => self.isal_join(times),
         }
     }
@@ -122,17 +119,6 @@ impl<'a> Point<'a> {
         let joiner = &mut self.joiners[kernel];
         for _ in 0..times {
             joiner.join(&coordinates, &shares, self.secret).expect("valid shares");
-        }
-    }
-
-    /// The same shares.
-    fn join_subset(&mut self, times: usize) {
-        let first = self.shares.len() - usize::from(self.sharing.threshold());
-        let coordinates: Vec<u8> = (1..=self.sharing.shares()).skip(first).collect();
-        let shares: Vec<&[u8]> = self.shares[first..].iter().map(|share| &**share).collect();
-        let subset = Subset::at(&coordinates).expect("valid coordinates");
-        for _ in 0..times {
-            subset.join(&shares, self.secret).expect("valid shares");
         }
     }
 
