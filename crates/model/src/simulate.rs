@@ -21,7 +21,7 @@ const ROUNDING: f64 = 1e-12;
 pub struct Simulation<'a> {
     set: &'a ChannelSet,
     schedule: &'a Schedule,
-    selections: ScheduleSampler,
+    sampler: ScheduleSampler,
     symbols: u64,
     learnt: u64,
     /// The delays of all symbols that arrived, in milliseconds.
@@ -68,7 +68,7 @@ impl<'a> Simulation<'a> {
         Self {
             set,
             schedule,
-            selections: ScheduleSampler::new(schedule),
+            sampler: ScheduleSampler::new(schedule),
             symbols: 0,
             learnt: 0,
             delivered: Moments::default(),
@@ -80,7 +80,7 @@ impl<'a> Simulation<'a> {
     /// numbers and independent of the others. Many short runs are the same as one long one.
     pub fn run(&mut self, symbols: u64, random: &mut impl FnMut() -> u64) {
         for _ in 0..symbols {
-            let index = self.selections.draw_index(random());
+            let index = self.sampler.draw(random());
             let (selection, _) = self.schedule.entries()[index];
             self.symbols += 1;
             self.learnt += u64::from(is_learnt(self.set, selection, random));
