@@ -31,35 +31,19 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod channel;
-mod columns;
+mod channels;
 mod double_double;
-mod limited;
-mod master;
-mod pareto;
-mod plan;
-mod program;
-mod properties;
-mod rate;
-mod sample;
-mod schedule;
-mod sensitivity;
+mod planning;
+mod schedules;
 pub mod simulate;
-mod subset;
+mod solver;
 
-pub use channel::{
-    ChannelError, ChannelModel, ChannelSet, DELAYS_MS, RATES, SetError, SharedRiskGroup,
+pub use channels::{
+    ChannelError, ChannelModel, ChannelSet, ChannelSubset, DELAYS_MS, MAX_CHANNELS, MAX_GROUPS,
+    RATES, SetError, ShareSelection, ShareSelectionError, SharedRiskGroup,
 };
-pub use pareto::ParetoFront;
-pub use plan::{Certificate, Plan, PlanError};
-pub use properties::Properties;
-pub use request::{Bound, Objective, PlanRequest, PlanRequestError};
-pub use schedule::{Averages, Schedule, ScheduleError};
-pub use sensitivity::{Quantity, SENSITIVITY_STEP, Sensitivity};
-pub use subset::{ChannelSubset, ShareSelection, ShareSelectionError};
-
-/// The most channels that a plan can be made for.
-pub const MAX_CHANNELS: usize = 20;
-
-/// The most groups of channels that share a fate.
-pub const MAX_GROUPS: usize = 4;
+pub use planning::{
+    Bound, Certificate, Objective, ParetoFront, Plan, PlanError, PlanRequest, PlanRequestError,
+    Quantity, SENSITIVITY_STEP, Sensitivity,
+};
+pub use schedules::{Averages, Properties, Schedule, ScheduleError};

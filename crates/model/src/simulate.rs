@@ -1,8 +1,11 @@
 //! A Monte-Carlo simulation of the single-symbol process (III-C), as a check of the formulas of
 //! IV-A: it knows only what befalls each share, and shares no code with them.
 
-use crate::sample::ScheduleSampler;
-use crate::{ChannelSet, ChannelSubset, MAX_CHANNELS, Schedule, ShareSelection, SharedRiskGroup};
+mod sample;
+
+use crate::channels::{ChannelSet, ChannelSubset, MAX_CHANNELS, ShareSelection, SharedRiskGroup};
+use crate::schedules::Schedule;
+use sample::ScheduleSampler;
 
 /// How many standard deviations each side of the mean hold 99% of a normal distribution.
 const NORMAL_QUANTILE: f64 = 2.575_829_303_548_901;

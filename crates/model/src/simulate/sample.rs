@@ -3,7 +3,7 @@
 //! The proportions are held as whole numbers of 2^-52. A proportion is thereby exact to 2^-52; one
 //! that is smaller still is raised to 2^-52, at the cost of the largest.
 
-use crate::Schedule;
+use crate::schedules::Schedule;
 
 /// What the weights of a schedule's entries sum to: 2^52.
 const WHOLE: u64 = 1 << WHOLE_BITS;

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::{ChannelSet, ShareSelection};
+use crate::channels::{ChannelSet, ShareSelection};
 
 /// How far the probabilities given for a schedule may be from 1 in sum.
 const TOLERANCE: f64 = 1e-9;

@@ -4,7 +4,7 @@
 //! probabilities, a Poisson binomial. It is built up channel by channel from sums of products of
 //! probabilities, never from a difference, so that a risk of 1e-15 is as exact as one of 0.5.
 
-use crate::{ChannelSet, MAX_CHANNELS, ShareSelection};
+use crate::channels::{ChannelSet, MAX_CHANNELS, ShareSelection};
 
 /// Risk, loss and delay of one symbol sent with a given k and M.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -4,23 +4,9 @@
 //! more, and its distributions are those of the other and one draw more ([`add_draw`]): O(n) work a
 //! set for all k together, and memory for one path. For 20 channels that is a million sets.
 
-use crate::channel::Scenario;
-use crate::program::ReducedCost;
-use crate::properties::{Properties, add_draw, mean_delay};
-use crate::{ChannelSet, ChannelSubset, MAX_CHANNELS, ShareSelection};
-
-/// A variable of a program.
-#[derive(Clone, Debug)]
-pub(crate) struct Column {
-    pub(crate) selection: ShareSelection,
-    pub(crate) properties: Properties,
-}
-
-impl Column {
-    pub(crate) fn new(set: &ChannelSet, selection: ShareSelection) -> Self {
-        Self { selection, properties: set.properties(selection) }
-    }
-}
+use super::linear::{ReducedCost, Unit};
+use crate::channels::{ChannelSet, ChannelSubset, MAX_CHANNELS, Scenario, ShareSelection};
+use crate::schedules::{add_draw, mean_delay};
 
 /// The distribution of a number of channels: at j, the probability of j.
 type Count = [f64; MAX_CHANNELS + 1];
@@ -41,17 +27,6 @@ struct Node {
     delayed: [f64; MAX_CHANNELS],
     /// The delay of the slowest channel.
     slowest_ms: f64,
-}
-
-/// What there is one of in all solutions of a program, and reduced costs are for one of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unit {
-    /// A symbol that is sent.
-    Sent,
-    /// A symbol that arrives.
-    Delivered,
-    /// Nothing: the sum of q is what is to be high.
-    Rate,
 }
 
 /// Finds the selections of least reduced cost, among those of at least some k and m.

@@ -2,7 +2,8 @@
 
 use thiserror::Error;
 
-use crate::ChannelSet;
+use crate::channels::ChannelSet;
+use crate::schedules::Averages;
 
 /// A property that a schedule can be made best in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -204,5 +205,18 @@ impl PlanRequest {
             }
         }
         Ok(())
+    }
+}
+
+impl Averages {
+    /// The average that `objective` is about.
+    pub fn of(&self, objective: Objective) -> f64 {
+        match objective {
+            Objective::Risk => self.risk,
+            Objective::Loss => self.loss,
+            Objective::Delay => self.delay_ms,
+            Objective::DeliveredDelay => self.delivered_delay_ms,
+            Objective::Rate => self.rate,
+        }
     }
 }

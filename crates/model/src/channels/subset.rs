@@ -2,7 +2,8 @@
 
 use thiserror::Error;
 
-use crate::MAX_CHANNELS;
+/// The most channels that a plan can be made for.
+pub const MAX_CHANNELS: usize = 20;
 
 /// A set M of channels of a [`crate::ChannelSet`], by index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

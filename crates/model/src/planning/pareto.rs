@@ -1,8 +1,8 @@
 //! Pareto fronts: what a better value of one property costs in another.
 
-use crate::plan::{Plan, PlanError};
-use crate::request::{Objective, PlanRequest};
-use crate::{Averages, ChannelSet};
+use super::plan::{Plan, PlanError};
+use super::request::{Objective, PlanRequest};
+use crate::channels::ChannelSet;
 
 /// Plans along the Pareto front of two properties under a request, from the one that is best in the
 /// first property to the one that is best in the second; none is worse than another in both.
@@ -95,16 +95,3 @@ impl Iterator for ParetoFront<'_> {
 }
 
 impl ExactSizeIterator for ParetoFront<'_> {}
-
-impl Averages {
-    /// The average that `objective` is about.
-    pub fn of(&self, objective: Objective) -> f64 {
-        match objective {
-            Objective::Risk => self.risk,
-            Objective::Loss => self.loss,
-            Objective::Delay => self.delay_ms,
-            Objective::DeliveredDelay => self.delivered_delay_ms,
-            Objective::Rate => self.rate,
-        }
-    }
-}

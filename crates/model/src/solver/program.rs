@@ -8,133 +8,11 @@
 //! least reduced cost give a lower bound on every solution, whatever rounding was in the solver.
 //! Rounding in the proof itself is bounded, and taken off ([`ROUNDING`]).
 
-use crate::columns::{Column, Pricing, Unit};
+use super::linear::{Column, Program, ROUNDING, ReducedCost, Unit, Weights};
+use super::master::{MasterError, MasterProgram};
+use super::pricing::Pricing;
+use crate::channels::{ChannelSet, ShareSelection};
 use crate::double_double::DoubleDouble;
-use crate::master::{MasterError, MasterProgram};
-use crate::{ChannelSet, ShareSelection};
-
-/// A linear function of a selection: a coefficient for each quantity that a program deals in. What
-/// is exact, all but the properties, stays so.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Linear {
-    pub(crate) constant: DoubleDouble,
-    pub(crate) k: DoubleDouble,
-    pub(crate) m: DoubleDouble,
-    /// For each channel, whether it is in M; empty where none matters.
-    pub(crate) channels: Vec<DoubleDouble>,
-    pub(crate) properties: Weights,
-}
-
-/// A coefficient for each property of a selection.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Weights {
-    pub(crate) risk: f64,
-    pub(crate) loss: f64,
-    pub(crate) delay_ms: f64,
-    /// For (1 - l) d, the delay weighted by delivery.
-    pub(crate) delivered_delay_ms: f64,
-    /// For 1 - l.
-    pub(crate) delivered: f64,
-}
-
-impl Linear {
-    /// The function's value for a column.
-    #[expect(clippy::cast_precision_loss, reason = "k and m are small")]
-    pub(crate) fn of(&self, column: &Column) -> DoubleDouble {
-        let Column { selection, properties } = column;
-        let used = self.channels.iter().enumerate();
-        let used = used.filter(|(i, _)| selection.channels().contains(*i)).map(|(_, w)| *w);
-        let sum = used.fold(self.constant, |sum, weight| sum + weight);
-        let counted =
-            self.k * (selection.k() as f64).into() + self.m * (selection.m() as f64).into();
-        let weights = self.properties;
-        let terms = [
-            (weights.risk, properties.risk),
-            (weights.loss, properties.loss),
-            (weights.delay_ms, properties.delay_ms),
-            (weights.delivered_delay_ms, properties.delivered_delay_ms()),
-            (weights.delivered, properties.delivered),
-        ];
-        terms.into_iter().fold(sum + counted, |sum, (a, b)| sum + DoubleDouble::from(a) * b.into())
-    }
-
-    /// The same in another unit.
-    pub(crate) fn times(mut self, factor: f64) -> Self {
-        let by = DoubleDouble::from(factor);
-        (self.constant, self.k, self.m) = (self.constant * by, self.k * by, self.m * by);
-        self.channels.iter_mut().for_each(|weight| *weight = *weight * by);
-        self.properties = Weights::default().plus(self.properties, factor);
-        self
-    }
-}
-
-impl Weights {
-    /// These and `factor` times `other`.
-    pub(crate) fn plus(self, other: Self, factor: f64) -> Self {
-        Self {
-            risk: self.risk + factor * other.risk,
-            loss: self.loss + factor * other.loss,
-            delay_ms: self.delay_ms + factor * other.delay_ms,
-            delivered_delay_ms: self.delivered_delay_ms + factor * other.delivered_delay_ms,
-            delivered: self.delivered + factor * other.delivered,
-        }
-    }
-
-    /// The same with each coefficient positive.
-    fn sizes(self) -> Self {
-        Self {
-            risk: self.risk.abs(),
-            loss: self.loss.abs(),
-            delay_ms: self.delay_ms.abs(),
-            delivered_delay_ms: self.delivered_delay_ms.abs(),
-            delivered: self.delivered.abs(),
-        }
-    }
-
-    /// Whether delivery or a delay has a part in it.
-    pub(crate) fn needs_delivery(self) -> bool {
-        self.delay_ms != 0.0 || self.delivered_delay_ms != 0.0 || self.delivered != 0.0
-    }
-}
-
-/// A lower bound on the reduced cost of every selection, as a linear function of it.
-#[derive(Clone, Debug)]
-pub(crate) struct ReducedCost {
-    pub(crate) constant: f64,
-    pub(crate) k: f64,
-    /// For each channel in M.
-    pub(crate) channels: Vec<f64>,
-    pub(crate) properties: Weights,
-}
-
-/// How a row's left side relates to its right.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Relation {
-    /// The sum of q times the row's function is `right`.
-    Equal,
-    /// It is at most `right`.
-    AtMost,
-}
-
-/// A row of a program: a linear condition on q.
-#[derive(Clone, Debug)]
-pub(crate) struct Row {
-    pub(crate) left: Linear,
-    pub(crate) relation: Relation,
-    pub(crate) right: f64,
-}
-
-/// Minimise the sum of q times `objective`, subject to `rows`, over all selections with at least
-/// `min_k` and `min_m`.
-#[derive(Clone, Debug)]
-pub(crate) struct Program {
-    pub(crate) objective: Linear,
-    pub(crate) rows: Vec<Row>,
-    pub(crate) min_k: usize,
-    pub(crate) min_m: usize,
-    /// What the solutions have one of in all. But for [`Unit::Rate`], the objective is a property.
-    pub(crate) unit: Unit,
-}
 
 /// The solution of a program.
 #[derive(Clone, Debug)]
@@ -164,12 +42,7 @@ const PRICE_LIMITS: (f64, f64) = (1e3, 1e18);
 /// The most that a solution may break rows by, in sum: rows are of order 1.
 const MAX_INFEASIBILITY: f64 = 1e-20;
 
-/// By how much less than it is the coefficient of a property is taken in a reduced cost, relative to
-/// the terms that it is the sum of. That is more than rounding can amount to in a property (250
-/// roundings at most, for 20 channels and 16 scenarios) and in a coefficient (50), of 1.1e-16 each.
-pub(crate) const ROUNDING: f64 = 1e-13;
-
-/// The same for what is exact until the terms are summed up (30 roundings).
+/// As [`ROUNDING`], for what is exact until the terms are summed up (30 roundings).
 const SUMMING: f64 = 1e-14;
 
 impl Program {

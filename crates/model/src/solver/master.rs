@@ -6,9 +6,8 @@
 
 use thiserror::Error;
 
-use crate::columns::Column;
+use super::linear::{Column, Linear, Program, Relation, Row};
 use crate::double_double::DoubleDouble;
-use crate::program::{Linear, Program, Relation, Row};
 
 /// Why a program was not solved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]

@@ -1,8 +1,8 @@
 //! Which channel's risk, loss, delay or rate changes the answer most.
 
-use crate::plan::PlanError;
-use crate::request::{Objective, PlanRequest};
-use crate::{ChannelModel, ChannelSet};
+use super::plan::PlanError;
+use super::request::{Objective, PlanRequest};
+use crate::channels::{ChannelModel, ChannelSet};
 
 /// By how much a quantity is made better to see what it changes: a tenth.
 pub const SENSITIVITY_STEP: f64 = 0.1;

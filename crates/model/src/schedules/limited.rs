@@ -1,6 +1,7 @@
 //! Schedules made directly, without a program: Theorem 5, and a schedule at the optimal rate.
 
-use crate::{ChannelSet, ChannelSubset, Schedule, ShareSelection};
+use super::schedule::Schedule;
+use crate::channels::{ChannelSet, ChannelSubset, ShareSelection};
 
 impl ChannelSet {
     /// A schedule of mean threshold `kappa` and mean multiplicity `mu` in which no symbol has

@@ -2,19 +2,20 @@
 //! there is none.
 //!
 //! Every program here has a feasible point that is written down and not searched for: the limited
-//! schedule at the best rate ([`crate::limited`]). Bounds are then added one by one; before each,
+//! schedule at the best rate ([`ChannelSet::limited_schedule_at_best_rate`]). Bounds are then added one by one; before each,
 //! the property it bounds is made as small as the bounds before it allow. So a bound that cannot be
 //! kept is known by name, and with it the best value there is. No program is unbounded: proportions
 //! sum to 1, and rates to no more than the channels carry.
 
 use thiserror::Error;
 
-use crate::columns::{Column, Unit};
+use super::request::{Bound, Objective, PlanRequest, PlanRequestError};
+use crate::channels::{ChannelModel, ChannelSet, ShareSelection};
 use crate::double_double::DoubleDouble;
-use crate::master::MasterError;
-use crate::program::{Linear, Optimum, Program, ROUNDING, Relation, Row, Weights};
-use crate::request::{Bound, Objective, PlanRequest, PlanRequestError};
-use crate::{Averages, ChannelModel, ChannelSet, Schedule, ShareSelection};
+use crate::schedules::{Averages, Schedule};
+use crate::solver::{
+    Column, Linear, MasterError, Optimum, Program, ROUNDING, Relation, Row, Unit, Weights,
+};
 
 /// How far a value may be beyond a bound, relative to it, to count as within: what rounding costs.
 const RELATIVE_TOLERANCE: f64 = 1e-9;
@@ -81,7 +82,7 @@ impl Certificate {
 pub enum PlanError {
     /// The request itself is wrong.
     #[error(transparent)]
-    PlanRequest(#[from] PlanRequestError),
+    Request(#[from] PlanRequestError),
     /// No schedule keeps this bound, and those before it in the order risk, loss, delay after the
     /// rate.
     #[error("{}", infeasible(*bound, *wanted, *best))]

@@ -3,8 +3,8 @@
 //! A rate counts source symbols in a unit of time; the mean multiplicity mu says how many shares
 //! each of them is sent as.
 
+use crate::channels::{ChannelModel, ChannelSet, ChannelSubset};
 use crate::double_double::DoubleDouble;
-use crate::{ChannelModel, ChannelSet, ChannelSubset};
 
 impl ChannelSet {
     /// `R_C` for a mean multiplicity `mu`: the most symbols that can be sent in a unit of time

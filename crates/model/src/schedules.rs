@@ -1,0 +1,11 @@
+//! Schedules, and what is known of symbols and schedules without a program: properties of one
+//! symbol, averages, the optimal rate, and schedules that are written down directly.
+
+mod limited;
+mod properties;
+mod rate;
+mod schedule;
+
+pub use properties::Properties;
+pub(crate) use properties::{add_draw, mean_delay};
+pub use schedule::{Averages, Schedule, ScheduleError};
