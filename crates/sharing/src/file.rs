@@ -14,15 +14,17 @@
 
 mod header;
 
-pub use header::{HEADER_LEN, Header, HeaderError, SelectError, Split, SplitId, select_split};
+pub use header::{
+    HEADER_LEN, Header, HeaderError, SEGMENT_LEN, SelectError, Split, SplitId, select_split,
+};
 
 use header::{MAGIC, parameters};
 
 use crate::locate::{LocateError, Locator};
-use crate::{Generator, JoinError, Joiner, RandomError, Sharing, SplitError, Splitter, tamper};
-
-/// How many bytes of the secret are in every segment but the last, which has fewer.
-pub const SEGMENT_LEN: usize = 1 << 16;
+use crate::random::{Generator, RandomError};
+use crate::scheme::Sharing;
+use crate::split::{JoinError, Joiner, SplitError, Splitter};
+use crate::tamper;
 
 /// The length of the longest segment with its tamper code: also that of each share of it.
 pub const PROTECTED_LEN: usize = tamper::OVERHEAD + SEGMENT_LEN;

@@ -6,19 +6,13 @@
 //! bytes. None has a branch or a memory address that depends on the buffers' contents.
 #![allow(unsafe_code)]
 
-mod portable;
-mod vector;
-
-#[cfg(target_arch = "x86_64")]
-mod avx2;
-#[cfg(target_arch = "x86_64")]
-mod gfni;
-#[cfg(target_arch = "x86_64")]
-mod gfni512;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+mod portable;
+mod vector;
+mod weight;
 #[cfg(target_arch = "x86_64")]
-mod ssse3;
+mod x86;
 
 #[cfg(target_arch = "aarch64")]
 use std::arch::aarch64;
@@ -28,9 +22,9 @@ use std::fmt;
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
-use crate::MAX_SHARES;
-use crate::field::multiply;
+use crate::scheme::MAX_SHARES;
 use vector::combine;
+use weight::Weight;
 
 /// An instruction set for which there is a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +76,8 @@ impl Kernel {
         *BEST.get_or_init(|| Self::available()[0])
     }
 
-    /// Computes `outputs[r][j] = sum_i weights[r][i] * inputs[i][j]`.
+    /// Computes `outputs[r][j] = sum_i weights[r][i] * inputs[i][j]`; the weights are in the order of
+    /// their rows.
     ///
     /// # Safety
     /// This processor has the kernel's instructions. There are as many pointers as the weights
@@ -90,7 +85,7 @@ impl Kernel {
     /// overlaps any other buffer.
     unsafe fn combine(
         self,
-        weights: &Weights,
+        weights: &[Weight],
         inputs: &[*const u8],
         outputs: &[*mut u8],
         len: usize,
@@ -101,7 +96,7 @@ impl Kernel {
                 #[cfg(target_arch = "x86_64")]
                 Self::Gfni512 => combine::<x86_64::__m512i>(weights, inputs, outputs, len),
                 #[cfg(target_arch = "x86_64")]
-                Self::Gfni => combine::<gfni::Gfni>(weights, inputs, outputs, len),
+                Self::Gfni => combine::<x86::Gfni>(weights, inputs, outputs, len),
                 #[cfg(target_arch = "x86_64")]
                 Self::Avx2 => combine::<x86_64::__m256i>(weights, inputs, outputs, len),
                 #[cfg(target_arch = "x86_64")]
@@ -129,32 +124,6 @@ impl fmt::Display for Kernel {
             Self::Neon => "NEON",
             Self::Portable => "portable",
         })
-    }
-}
-
-/// One public weight, in the forms that the kernels want it in.
-#[derive(Clone, Copy)]
-struct Weight {
-    value: u8,
-    /// The weight in each of eight bytes: what the GFNI kernels multiply by.
-    #[cfg(target_arch = "x86_64")]
-    splat: u64,
-    /// Its products with 0x00, 0x01 .. 0x0F: what the table kernels look low nibbles up in.
-    low: [u8; 16],
-    /// Its products with 0x00, 0x10 .. 0xF0, for the high nibbles.
-    high: [u8; 16],
-}
-
-impl Weight {
-    fn new(value: u8) -> Self {
-        let nibble = |i: usize| u8::try_from(i).expect("a nibble");
-        Self {
-            value,
-            #[cfg(target_arch = "x86_64")]
-            splat: u64::from_ne_bytes([value; 8]),
-            low: std::array::from_fn(|i| multiply(value, nibble(i))),
-            high: std::array::from_fn(|i| multiply(value, nibble(i) << 4)),
-        }
     }
 }
 
@@ -223,7 +192,7 @@ impl Weights {
         unsafe {
             let inputs = std::slice::from_raw_parts(in_pointers.as_ptr().cast(), self.columns);
             let outputs = std::slice::from_raw_parts(out_pointers.as_ptr().cast(), self.rows);
-            self.kernel.combine(self, inputs, outputs, len);
+            self.kernel.combine(&self.entries, inputs, outputs, len);
         }
     }
 }
@@ -231,6 +200,7 @@ impl Weights {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::field::multiply;
 
     /// The same sums by the scalar field, as the reference for every kernel.
     fn reference(rows: &[Vec<u8>], inputs: &[Vec<u8>]) -> Vec<Vec<u8>> {

@@ -44,6 +44,8 @@ use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 pub use crate::tamper::Tampered;
+use portable::BLOCK;
+
 pub use kernel::HashKernel;
 
 /// The length of the secret point, in bytes.
@@ -51,9 +53,6 @@ pub const POINT_LEN: usize = 8;
 
 /// The length of a tag, in bytes.
 pub const TAG_LEN: usize = 8;
-
-/// The length of a block, in bytes.
-const BLOCK: usize = 8;
 
 /// How many blocks are multiplied and added up before the sum is reduced: all of most packets.
 const GROUP: usize = 256;

@@ -26,17 +26,14 @@ use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 use crate::field::multiply;
-use crate::split::check_coordinates;
-use crate::{JoinError, Joiner, Sharing};
-use basis::Basis;
+use crate::scheme::Sharing;
+use crate::split::{JoinError, Joiner, check_coordinates};
+use basis::{Basis, CHUNK};
 use decoder::Code;
 
 /// How many subsets of shares [`correct_with`] tries at most. Where there are fewer, which is so for
 /// `s <= 14` whatever `k` is, it tries them all.
 pub const MAX_TRIALS: usize = 4096;
-
-/// How many bytes of each share are looked at in one go.
-const CHUNK: usize = 4096;
 
 /// Why no secret was found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -9,7 +9,8 @@
 
 use crate::field::lagrange_weights;
 use crate::kernels::{Kernel, Weights};
-use crate::{Generator, RandomError, Scheme, Sharing, SharingError};
+use crate::random::{Generator, RandomError};
+use crate::scheme::{Scheme, Sharing, SharingError};
 
 /// How many subsets of shares a [`Joiner`] remembers the weights of.
 const MAX_CACHED_SUBSETS: usize = 256;

@@ -38,14 +38,13 @@ use polyval::Polyval;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-use crate::{Generator, RandomError};
+use crate::random::{Generator, RandomError};
 use hash::BlockHash;
+
+pub use hash::BLOCK;
 
 /// How many bytes the code adds to a message: the random point and the tag.
 pub const OVERHEAD: usize = 2 * BLOCK;
-
-/// The length of the random point and of the tag, in bytes.
-pub const BLOCK: usize = 16;
 
 /// The one of POLYVAL's product: the coefficient of `x^(d+2)`.
 const ONE: [u8; BLOCK] = [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xC2];

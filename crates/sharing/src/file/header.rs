@@ -2,8 +2,10 @@
 
 use std::fmt;
 
-use super::SEGMENT_LEN;
-use crate::{Scheme, Sharing, SharingError};
+use crate::scheme::{Scheme, Sharing, SharingError};
+
+/// How many bytes of the secret are in every segment but the last, which has fewer.
+pub const SEGMENT_LEN: usize = 1 << 16;
 
 /// The length of a share file's header, in bytes.
 pub const HEADER_LEN: usize = 37;

@@ -1,10 +1,11 @@
 //! The loop that every kernel shares, generic over the vector type.
 //!
-//! A kernel's file gives a [`Vector`], whose method `pass` enables its instructions and calls
-//! [`pass`]. What that needs is inlined into it, so it is compiled once for each instruction set
-//! and number of outputs: small functions, whose loops keep everything in registers.
+//! A kernel is a [`Vector`], which [`impl_vector`] implements by its instructions. The method `pass`
+//! enables them and calls [`pass`]. What that needs is inlined into it, so it is compiled once for
+//! each instruction set and number of outputs: small functions, whose loops keep everything in
+//! registers.
 
-use super::{Weight, Weights};
+use super::weight::Weight;
 
 /// A vector register of bytes, with the operations of a linear combination over GF(2^8).
 ///
@@ -36,6 +37,65 @@ pub(super) trait Vector: Copy {
     );
 }
 
+/// Implements [`Vector`] for a type by expressions in its instructions: the instruction sets that
+/// `pass` enables, how many vectors it takes at a time, and an expression for each other method.
+macro_rules! impl_vector {
+    (
+        $vector:ty, $(features: $features:literal,)? unroll: $unroll:literal,
+        zero: $zero:expr,
+        load($from:ident): $load:expr,
+        store($value:ident, $to:ident): $store:expr,
+        add_product($sum:ident, $factor:ident, $weight:ident): $add_product:expr $(,)?
+    ) => {
+        impl $crate::kernels::vector::Vector for $vector {
+            const BYTES: usize = size_of::<Self>();
+
+            #[inline(always)]
+            unsafe fn zero() -> Self {
+                // SAFETY: the caller's processor has the instructions, here and below.
+                unsafe { $zero }
+            }
+
+            #[inline(always)]
+            unsafe fn load($from: *const u8) -> Self {
+                // SAFETY: the caller's pointer is valid for as many bytes as the vector has.
+                unsafe { $load }
+            }
+
+            #[inline(always)]
+            unsafe fn store(self, $to: *mut u8) {
+                let $value = self;
+                // SAFETY: the caller's pointer is valid for as many bytes as the vector has.
+                unsafe { $store }
+            }
+
+            #[inline(always)]
+            unsafe fn add_product(self, $factor: Self, $weight: &Weight) -> Self {
+                let $sum = self;
+                // SAFETY: arithmetic, and reads of 16 bytes from arrays of 16 bytes.
+                unsafe { $add_product }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn pass<const R: usize>(
+                weights: &[Weight],
+                inputs: &[*const u8],
+                outputs: &[*mut u8],
+                start: usize,
+                end: usize,
+            ) {
+                // SAFETY: the caller's contract, and the instructions are enabled.
+                unsafe {
+                    $crate::kernels::vector::pass::<Self, R, $unroll>(
+                        weights, inputs, outputs, start, end,
+                    );
+                }
+            }
+        }
+    };
+}
+pub(super) use impl_vector;
+
 /// The widest vector of any kernel, in bytes.
 const MAX_BYTES: usize = 64;
 
@@ -52,7 +112,7 @@ const CHUNK: usize = 4096;
 /// # Safety
 /// As `Kernel::combine`.
 pub(super) unsafe fn combine<V: Vector>(
-    weights: &Weights,
+    weights: &[Weight],
     inputs: &[*const u8],
     outputs: &[*mut u8],
     len: usize,
@@ -61,7 +121,7 @@ pub(super) unsafe fn combine<V: Vector>(
     let mut start = 0;
     while start < len {
         let end = len.min(start + chunk);
-        let mut weights = weights.entries.as_slice();
+        let mut weights = weights;
         for outputs in outputs.chunks(ROWS) {
             let (these, others) = weights.split_at(outputs.len() * inputs.len());
             // SAFETY: `start..end` lies within `0..len`, and these weights are these outputs'.

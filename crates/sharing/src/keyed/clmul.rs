@@ -5,10 +5,9 @@ use std::arch::x86_64::{
     __m128i, _mm_clmulepi64_si128, _mm_cvtsi64_si128, _mm_setzero_si128, _mm_xor_si128,
 };
 
-use super::BLOCK;
-use super::portable::short_block;
+use super::portable::{BLOCK, short_block};
 
-/// Does what [`super::HashKernel::sum`] says.
+/// Returns the sum of the products of blocks and powers, not reduced.
 #[target_feature(enable = "pclmulqdq")]
 pub(super) fn sum(message: &[u8], powers: &[u64]) -> u128 {
     let (blocks, rest) = message.as_chunks::<BLOCK>();

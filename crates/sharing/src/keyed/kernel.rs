@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 #[cfg(target_arch = "aarch64")]
 use super::pmull;
-use super::{BLOCK, portable};
+use super::portable::{self, BLOCK};
 #[cfg(target_arch = "x86_64")]
 use super::{clmul, wide};
 

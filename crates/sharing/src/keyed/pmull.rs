@@ -4,10 +4,9 @@ use std::arch::aarch64::{
     uint64x2_t, vdupq_n_u64, veorq_u64, vgetq_lane_u64, vmull_p64, vreinterpretq_u64_p128,
 };
 
-use super::BLOCK;
-use super::portable::short_block;
+use super::portable::{BLOCK, short_block};
 
-/// Does what [`super::HashKernel::sum`] says.
+/// Returns the sum of the products of blocks and powers, not reduced.
 #[target_feature(enable = "neon,aes")]
 pub(super) fn sum(message: &[u8], powers: &[u64]) -> u128 {
     let (blocks, rest) = message.as_chunks::<BLOCK>();

@@ -1,6 +1,7 @@
 //! Carry-less products by ordinary multiplications, in constant time where those are.
 
-use super::BLOCK;
+/// The length of a block, in bytes.
+pub(super) const BLOCK: usize = 8;
 
 /// Every fourth bit.
 const HOLES: u128 = 0x1111_1111_1111_1111_1111_1111_1111_1111;
@@ -8,7 +9,7 @@ const HOLES: u128 = 0x1111_1111_1111_1111_1111_1111_1111_1111;
 /// So many bits of a factor can be multiplied with holes: every fourth of them, that is 15.
 const SAFE: u32 = 60;
 
-/// Does what [`super::HashKernel::sum`] says.
+/// Returns the sum of the products of blocks and powers, not reduced.
 pub(super) fn sum(message: &[u8], powers: &[u64]) -> u128 {
     let (blocks, rest) = message.as_chunks::<BLOCK>();
     let (powers, last) = powers.split_at(blocks.len());

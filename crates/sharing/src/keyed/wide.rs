@@ -7,13 +7,13 @@ use std::arch::x86_64::{
     _mm512_maskz_loadu_epi64, _mm512_xor_si512,
 };
 
-use super::BLOCK;
 use super::clmul::number;
+use super::portable::BLOCK;
 
 /// How many blocks a vector holds.
 const LANES: usize = 8;
 
-/// Does what [`super::HashKernel::sum`] says.
+/// Returns the sum of the products of blocks and powers, not reduced.
 #[target_feature(enable = "vpclmulqdq,avx512f,avx512bw")]
 pub(super) fn sum(message: &[u8], powers: &[u64]) -> u128 {
     let (vectors, rest) = message.as_chunks::<{ LANES * BLOCK }>();

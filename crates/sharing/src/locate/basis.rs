@@ -2,12 +2,14 @@
 
 use zeroize::Zeroizing;
 
-use super::CHUNK;
 use super::decoder::Code;
 use crate::field::lagrange_rows;
 use crate::kernels::Weights;
+use crate::scheme::{Scheme, Sharing};
 use crate::split::secret_weights;
-use crate::{Scheme, Sharing};
+
+/// How many bytes of each share are looked at in one go.
+pub(super) const CHUNK: usize = 4096;
 
 /// `k` shares that are believed, for as long as the others do not contradict them. Shares are
 /// meant by their places in a list.

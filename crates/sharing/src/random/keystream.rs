@@ -10,7 +10,7 @@ use aes::cipher::{BlockCipherEncrypt, KeyInit};
 use aes::{Aes128, Block};
 use zeroize::Zeroizing;
 
-use crate::wipe_stack;
+use crate::wipe::wipe_stack;
 
 /// What a keystream is made from: a key of 16 bytes and a counter of 16.
 pub(super) const SEED_LEN: usize = 32;

@@ -4,7 +4,8 @@
 use polyval::universal_hash::UniversalHash;
 use polyval::{Block, Polyval};
 
-use super::BLOCK;
+/// The length of the random point and of the tag, in bytes.
+pub const BLOCK: usize = 16;
 
 /// A hash in progress.
 pub(super) trait BlockHash {

@@ -14,8 +14,7 @@ use std::arch::x86_64::{
     _mm512_set1_epi64, _mm512_shuffle_epi32, _mm512_xor_si512, _mm512_zextsi128_si512,
 };
 
-use super::BLOCK;
-use super::hash::BlockHash;
+use super::hash::{BLOCK, BlockHash};
 
 /// How many vectors are multiplied before the sum of the products is reduced. Each step waits for
 /// the one before it, but only to reduce; at this number the multiplications take longer.

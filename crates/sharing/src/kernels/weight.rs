@@ -1,0 +1,29 @@
+//! One factor of a linear combination.
+
+use crate::field::multiply;
+
+/// One public weight, in the forms that the kernels want it in.
+#[derive(Clone, Copy)]
+pub(super) struct Weight {
+    pub(super) value: u8,
+    /// The weight in each of eight bytes: what the GFNI kernels multiply by.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) splat: u64,
+    /// Its products with 0x00, 0x01 .. 0x0F: what the table kernels look low nibbles up in.
+    pub(super) low: [u8; 16],
+    /// Its products with 0x00, 0x10 .. 0xF0, for the high nibbles.
+    pub(super) high: [u8; 16],
+}
+
+impl Weight {
+    pub(super) fn new(value: u8) -> Self {
+        let nibble = |i: usize| u8::try_from(i).expect("a nibble");
+        Self {
+            value,
+            #[cfg(target_arch = "x86_64")]
+            splat: u64::from_ne_bytes([value; 8]),
+            low: std::array::from_fn(|i| multiply(value, nibble(i))),
+            high: std::array::from_fn(|i| multiply(value, nibble(i) << 4)),
+        }
+    }
+}
