@@ -7,7 +7,7 @@
 //! arguments.
 //!
 //! ```
-//! use model::{ChannelModel, ChannelSet, PlanRequest, Objective};
+//! use model::{ChannelModel, ChannelSet, Loss, Objective, PlanRequest, Risk};
 //!
 //! // Risk, loss, delay in ms, rate.
 //! let fibre = ChannelModel::new(0.1, 0.001, 5.0, 100.0)?;

@@ -1,15 +1,32 @@
 //! Secret sharing of whole buffers, at the speed of memory.
 //!
-//! A [`Splitter`] turns a secret of any length into `m` shares of the same length, any `k` of
-//! which give it back through a [`Joiner`], while any `k - 1` are uniformly random and say nothing
-//! about it. Two schemes: XOR, where all shares are needed, and Shamir's over GF(2^8). Buffers
-//! are the caller's; splitting does not allocate, nor does joining a subset seen before.
+//! [`Sharing::split`] turns a secret of any length into `m` shares of the same length. Any `k` of
+//! them give it back through [`Sharing::join`]; any `k - 1` are uniformly random and say nothing
+//! about it. There are two schemes: XOR, where all shares are needed, and Shamir's over GF(2^8).
+//!
+//! ```
+//! use sharing::{Generator, Sharing, tamper};
+//!
+//! // Two of three shares are needed, and a changed share is detected.
+//! let mut generator = Generator::seeded()?;
+//! let sharing = Sharing::shamir(2, 3)?;
+//! let sealed = tamper::seal(b"the secret", &mut generator)?;
+//! let shares = sharing.split(&sealed, &mut generator)?;
+//!
+//! let joined = sharing.join(&shares[1..])?;
+//! assert_eq!(tamper::open(&joined)?, b"the secret");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! For streams of secrets there are a [`Splitter`] and a [`Joiner`], which work in the caller's
+//! buffers: splitting does not allocate, nor does joining a subset seen before. Both ways give the
+//! same shares.
 //!
 //! What is promised, and under which assumption:
 //! - Secrecy against whoever has fewer than `k` shares: see [`random`] for what it rests on.
 //! - Nothing about integrity: a changed share gives a changed secret. The [`tamper`] code detects
-//!   that, or for ends that have a key the [`keyed`] hash, and [`locate`] finds the wrong shares when
-//!   there are more than `k`.
+//!   that, or for ends that have a key the [`keyed`] hash, and [`locate`] finds the wrong shares
+//!   when there are more than `k`.
 //! - No branch and no memory address depends on a secret; only lengths do, which are public.
 //!
 //! Implements the schemes of paper 001, III-E (XOR) and paper 000, III-A (k-of-m).
@@ -21,11 +38,13 @@ pub mod keyed;
 pub mod locate;
 pub mod random;
 mod scheme;
+mod share;
 mod split;
 pub mod tamper;
 mod wipe;
 
 pub use random::{Generator, RandomError, RandomSource};
 pub use scheme::{MAX_SHARES, Scheme, Sharing, SharingError};
+pub use share::Share;
 pub use split::{CoordinatesError, JoinError, Joiner, SplitError, Splitter};
 pub use wipe::wipe_stack;

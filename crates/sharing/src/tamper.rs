@@ -96,6 +96,26 @@ pub fn verify(code: &[u8; OVERHEAD], parts: &[&[u8]]) -> Result<(), Tampered> {
     if bool::from(tag(point, parts).ct_eq(expected)) { Ok(()) } else { Err(Tampered) }
 }
 
+/// A message with its code in front of it, in one buffer: what is to be shared. [`open`] checks it.
+///
+/// # Errors
+/// When there are no random bytes.
+pub fn seal(message: &[u8], generator: &mut Generator) -> Result<Zeroizing<Vec<u8>>, RandomError> {
+    let mut code = Zeroizing::new([0; OVERHEAD]);
+    protect_into(&mut code, &[message], generator)?;
+    Ok(Zeroizing::new([&code[..], message].concat()))
+}
+
+/// The message of a buffer that [`seal`] made, if neither it nor its code was changed.
+///
+/// # Errors
+/// When something was changed, or the buffer is too short for a code.
+pub fn open(sealed: &[u8]) -> Result<&[u8], Tampered> {
+    let (code, message) = sealed.split_first_chunk().ok_or(Tampered)?;
+    verify(code, &[message])?;
+    Ok(message)
+}
+
 /// Computes `f(point, parts)`.
 fn tag(point: &[u8; BLOCK], parts: &[&[u8]]) -> [u8; BLOCK] {
     let len: usize = parts.iter().map(|part| part.len()).sum();
@@ -235,6 +255,12 @@ mod tests {
             assert_eq!(verify(&code, &[&message]), Ok(()));
             code[len % OVERHEAD] ^= 0x10;
             assert_eq!(verify(&code, &[&message]), Err(Tampered));
+
+            let mut sealed = seal(&message, &mut generator).unwrap();
+            assert_eq!(open(&sealed), Ok(&message[..]));
+            sealed[len / 2] ^= 1;
+            assert_eq!(open(&sealed), Err(Tampered));
+            assert_eq!(open(&sealed[..len.min(OVERHEAD - 1)]), Err(Tampered));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use sharing::kernels::Kernel;
 use sharing::{
-    CoordinatesError, JoinError, Joiner, Scheme, Sharing, SharingError, SplitError, Splitter,
+    CoordinatesError, JoinError, Joiner, Scheme, Share, Sharing, SharingError, SplitError, Splitter,
 };
 
 mod textbook;
@@ -216,4 +216,33 @@ fn wrong_shares_to_join() {
         let found = join(&coordinates, &[&share, &share]);
         assert_eq!(found, Err(JoinError::BadCoordinate(bad)));
     }
+}
+
+/// The allocating calls: shares carry their coordinates, and join in any order.
+#[test]
+fn shares_join_by_their_coordinates() {
+    let mut generator = sharing::Generator::seeded().unwrap();
+    let secret = b"any bytes at all";
+    for sharing in sharings(5) {
+        let shares = sharing.split(secret, &mut generator).unwrap();
+        let found: Vec<u8> = shares.iter().map(Share::coordinate).collect();
+        assert_eq!(found, (1..=sharing.shares()).collect::<Vec<_>>());
+        for subset in subsets(shares.len(), sharing.threshold().into()) {
+            let chosen = subset.iter().rev().map(|&i| &shares[i]);
+            assert_eq!(sharing.join(chosen).unwrap()[..], secret[..], "{}", name(sharing));
+        }
+        assert_eq!(sharing.join(&shares).unwrap()[..], secret[..], "the first k of all");
+    }
+
+    let sharing = Sharing::shamir(2, 3).unwrap();
+    let shares = sharing.split(secret, &mut generator).unwrap();
+    let error = |shares: &[&Share]| sharing.join(shares.iter().copied()).unwrap_err();
+    assert_eq!(error(&[&shares[0]]), JoinError::WrongCount { expected: 2, found: 1 });
+    assert_eq!(error(&[&shares[1], &shares[1]]), JoinError::BadCoordinate(2));
+    let foreign = Share::new(4, vec![0; secret.len()]).unwrap();
+    assert_eq!(error(&[&shares[0], &foreign]), JoinError::BadCoordinate(4));
+    let short = Share::new(2, vec![0; 3]).unwrap();
+    assert_eq!(error(&[&shares[0], &short]), JoinError::WrongLength);
+    assert_eq!(Share::new(0, vec![]).unwrap_err(), CoordinatesError::BadCoordinate(0));
+    assert_eq!(format!("{short:?}"), "Share 2 of 3 bytes");
 }

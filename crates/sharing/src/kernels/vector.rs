@@ -50,6 +50,7 @@ macro_rules! impl_vector {
         impl $crate::kernels::vector::Vector for $vector {
             const BYTES: usize = size_of::<Self>();
 
+            #[allow(unused_unsafe)] // Ordinary integers need none.
             #[inline(always)]
             unsafe fn zero() -> Self {
                 // SAFETY: the caller's processor has the instructions, here and below.
@@ -69,6 +70,7 @@ macro_rules! impl_vector {
                 unsafe { $store }
             }
 
+            #[allow(unused_unsafe)] // Ordinary integers need none.
             #[inline(always)]
             unsafe fn add_product(self, $factor: Self, $weight: &Weight) -> Self {
                 let $sum = self;
