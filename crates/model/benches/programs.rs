@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use model::{ChannelModel, ChannelSet, Objective, Plan, PlanRequest};
+use model::{ChannelModel, ChannelSet, Loss, Objective, Plan, PlanRequest, Risk};
 use sim::Rng;
 
 const OBJECTIVES: [(&str, Objective); 3] =
@@ -49,7 +49,12 @@ impl Case {
     fn random(n: usize, rng: &mut Rng) -> Self {
         let count = f64::from(u8::try_from(n).unwrap_or(u8::MAX));
         let channels = (0..n).map(|_| {
-            ChannelModel::new(unit(rng), 0.1 * unit(rng), 100.0 * unit(rng), 1.0 + 99.0 * unit(rng))
+            ChannelModel::new(
+                Risk(unit(rng)),
+                Loss(0.1 * unit(rng)),
+                100.0 * unit(rng),
+                1.0 + 99.0 * unit(rng),
+            )
         });
         let channels = channels.collect::<Result<Vec<ChannelModel>, _>>().expect("within range");
         let kappa = 1.0 + unit(rng) * (count - 1.0);

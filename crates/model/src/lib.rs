@@ -10,9 +10,9 @@
 //! use model::{ChannelModel, ChannelSet, Loss, Objective, PlanRequest, Risk};
 //!
 //! // Risk, loss, delay in ms, rate.
-//! let fibre = ChannelModel::new(0.1, 0.001, 5.0, 100.0)?;
-//! let mobile = ChannelModel::new(0.2, 0.02, 40.0, 50.0)?;
-//! let radio = ChannelModel::new(0.05, 0.01, 15.0, 20.0)?;
+//! let fibre = ChannelModel::new(Risk(0.1), Loss(0.001), 5.0, 100.0)?;
+//! let mobile = ChannelModel::new(Risk(0.2), Loss(0.02), 40.0, 50.0)?;
+//! let radio = ChannelModel::new(Risk(0.05), Loss(0.01), 15.0, 20.0)?;
 //! let set = ChannelSet::new(vec![fibre, mobile, radio])?;
 //!
 //! // Two shares a symbol at least to read it, three sent for half of the symbols: what is the
@@ -39,8 +39,8 @@ pub mod simulate;
 mod solver;
 
 pub use channels::{
-    ChannelError, ChannelModel, ChannelSet, ChannelSubset, DELAYS_MS, MAX_CHANNELS, MAX_GROUPS,
-    RATES, SetError, ShareSelection, ShareSelectionError, SharedRiskGroup,
+    ChannelError, ChannelModel, ChannelSet, ChannelSubset, DELAYS_MS, Loss, MAX_CHANNELS,
+    MAX_GROUPS, RATES, Risk, SetError, ShareSelection, ShareSelectionError, SharedRiskGroup,
 };
 pub use planning::{
     Bound, Certificate, Objective, ParetoFront, Plan, PlanError, PlanRequest, PlanRequestError,

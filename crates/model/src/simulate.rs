@@ -241,7 +241,7 @@ mod tests {
     use sim::Rng;
 
     use super::*;
-    use crate::ChannelModel;
+    use crate::channels::{ChannelModel, Loss, Risk};
 
     fn near(a: f64, b: f64) -> bool {
         (a - b).abs() < 1e-4
@@ -265,7 +265,9 @@ mod tests {
 
     #[test]
     fn one_channel_by_hand() {
-        let set = ChannelSet::new(vec![ChannelModel::new(0.5, 0.25, 10.0, 1.0).unwrap()]).unwrap();
+        let set =
+            ChannelSet::new(vec![ChannelModel::new(Risk(0.5), Loss(0.25), 10.0, 1.0).unwrap()])
+                .unwrap();
         let schedule = Schedule::constant(selection(1, &[0]));
         let mut simulation = Simulation::new(&set, &schedule);
         // Per symbol the selection's draw, the risk's and the loss's.
@@ -285,10 +287,10 @@ mod tests {
     #[test]
     fn two_channels_of_one_fate_by_hand() {
         let channels = vec![
-            ChannelModel::new(0.5, 0.5, 1.0, 1.0).unwrap(),
-            ChannelModel::new(0.2, 0.0, 10.0, 1.0).unwrap(),
+            ChannelModel::new(Risk(0.5), Loss(0.5), 1.0, 1.0).unwrap(),
+            ChannelModel::new(Risk(0.2), Loss(0.0), 10.0, 1.0).unwrap(),
         ];
-        let group = SharedRiskGroup::new(ChannelSubset::first(2), 0.1, 0.2).unwrap();
+        let group = SharedRiskGroup::new(ChannelSubset::first(2), Risk(0.1), Loss(0.2)).unwrap();
         let set = ChannelSet::with_groups(channels, vec![group]).unwrap();
         let schedule =
             Schedule::new([(selection(1, &[0, 1]), 0.5), (selection(2, &[0, 1]), 0.5)]).unwrap();
@@ -308,7 +310,8 @@ mod tests {
 
     #[test]
     fn without_evidence_nothing_is_claimed() {
-        let set = ChannelSet::new(vec![ChannelModel::new(0.0, 0.0, 3.0, 1.0).unwrap()]).unwrap();
+        let set = ChannelSet::new(vec![ChannelModel::new(Risk(0.0), Loss(0.0), 3.0, 1.0).unwrap()])
+            .unwrap();
         // The second entry needs a channel that there is not.
         let schedule =
             Schedule::new([(selection(1, &[0]), 0.5), (selection(2, &[0, 7]), 0.5)]).unwrap();
@@ -327,7 +330,8 @@ mod tests {
 
     #[test]
     fn certainties_are_certain() {
-        let channels = vec![ChannelModel::new(1.0, 0.0, 0.0, 1.0).unwrap(); MAX_CHANNELS];
+        let channels =
+            vec![ChannelModel::new(Risk(1.0), Loss(0.0), 0.0, 1.0).unwrap(); MAX_CHANNELS];
         let set = ChannelSet::new(channels).unwrap();
         let all = ShareSelection::new(MAX_CHANNELS, set.all()).unwrap();
         let schedule = Schedule::constant(all);
@@ -401,11 +405,11 @@ mod tests {
     fn random_set(rng: &mut Rng, n: usize, grouped: bool) -> ChannelSet {
         let channel = |rng: &mut Rng| {
             let (risk, loss) = (0.05 + 0.5 * unit(rng), 0.02 + 0.4 * unit(rng));
-            ChannelModel::new(risk, loss, 200.0 * unit(rng), 1.0).unwrap()
+            ChannelModel::new(Risk(risk), Loss(loss), 200.0 * unit(rng), 1.0).unwrap()
         };
         let channels = (0..n).map(|_| channel(rng)).collect();
         let group = |rng: &mut Rng, members| {
-            SharedRiskGroup::new(members, 0.3 * unit(rng), 0.3 * unit(rng)).unwrap()
+            SharedRiskGroup::new(members, Risk(0.3 * unit(rng)), Loss(0.3 * unit(rng))).unwrap()
         };
         // Two groups that overlap.
         let members = [ChannelSubset::first(2), (1..n).collect(), ChannelSubset::first(n)];

@@ -3,16 +3,16 @@
 use std::error::Error;
 
 use model::{
-    ChannelError, ChannelModel, ChannelSet, ChannelSubset, MAX_CHANNELS, MAX_GROUPS, Objective,
-    PlanError, PlanRequest, PlanRequestError, Schedule, ScheduleError, SetError, ShareSelection,
-    SharedRiskGroup,
+    ChannelError, ChannelModel, ChannelSet, ChannelSubset, Loss, MAX_CHANNELS, MAX_GROUPS,
+    Objective, PlanError, PlanRequest, PlanRequestError, Risk, Schedule, ScheduleError, SetError,
+    ShareSelection, SharedRiskGroup,
 };
 
 /// What no probability, time or rate is.
 const NO_NUMBERS: [f64; 4] = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0];
 
 fn good() -> ChannelModel {
-    ChannelModel::new(0.5, 0.5, 1.0, 1.0).unwrap()
+    ChannelModel::new(Risk(0.5), Loss(0.5), 1.0, 1.0).unwrap()
 }
 
 fn three() -> ChannelSet {
@@ -46,15 +46,19 @@ macro_rules! assert_refused {
 #[test]
 fn channels_out_of_range() {
     for bad in NO_NUMBERS.into_iter().chain([-1e-9, 1.0 + f64::EPSILON, 2.0]) {
-        assert_refused!(ChannelModel::new(bad, 0.0, 1.0, 1.0), ChannelError::Risk, bad);
-        assert_refused!(ChannelModel::new(0.0, bad, 1.0, 1.0), ChannelError::Loss, bad);
+        assert_refused!(ChannelModel::new(Risk(bad), Loss(0.0), 1.0, 1.0), ChannelError::Risk, bad);
+        assert_refused!(ChannelModel::new(Risk(0.0), Loss(bad), 1.0, 1.0), ChannelError::Loss, bad);
     }
-    assert_refused!(ChannelModel::new(0.0, 1.0, 1.0, 1.0), ChannelError::Loss, 1.0);
+    assert_refused!(ChannelModel::new(Risk(0.0), Loss(1.0), 1.0, 1.0), ChannelError::Loss, 1.0);
     for bad in NO_NUMBERS.into_iter().chain([86_400_001.0]) {
-        assert_refused!(ChannelModel::new(0.0, 0.0, bad, 1.0), ChannelError::Delay, bad);
+        assert_refused!(
+            ChannelModel::new(Risk(0.0), Loss(0.0), bad, 1.0),
+            ChannelError::Delay,
+            bad
+        );
     }
     for bad in NO_NUMBERS.into_iter().chain([0.0, 9e-7, 1.1e9]) {
-        assert_refused!(ChannelModel::new(0.0, 0.0, 1.0, bad), ChannelError::Rate, bad);
+        assert_refused!(ChannelModel::new(Risk(0.0), Loss(0.0), 1.0, bad), ChannelError::Rate, bad);
     }
 }
 
@@ -65,7 +69,7 @@ fn channels_at_the_ends_of_the_ranges() {
         for loss in [0.0, f64::MIN_POSITIVE, below_1] {
             for delay_ms in [0.0, 86_400_000.0] {
                 for rate in [1e-6, 1e9] {
-                    ChannelModel::new(risk, loss, delay_ms, rate).unwrap();
+                    ChannelModel::new(Risk(risk), Loss(loss), delay_ms, rate).unwrap();
                 }
             }
         }
@@ -76,12 +80,12 @@ fn channels_at_the_ends_of_the_ranges() {
 fn groups_out_of_range() {
     let two = ChannelSubset::first(2);
     for bad in NO_NUMBERS.into_iter().chain([1.5]) {
-        assert_refused!(SharedRiskGroup::new(two, bad, 0.0), SetError::GroupRisk, bad);
-        assert_refused!(SharedRiskGroup::new(two, 0.0, bad), SetError::GroupLoss, bad);
+        assert_refused!(SharedRiskGroup::new(two, Risk(bad), Loss(0.0)), SetError::GroupRisk, bad);
+        assert_refused!(SharedRiskGroup::new(two, Risk(0.0), Loss(bad)), SetError::GroupLoss, bad);
     }
-    assert_refused!(SharedRiskGroup::new(two, 0.0, 1.0), SetError::GroupLoss, 1.0);
+    assert_refused!(SharedRiskGroup::new(two, Risk(0.0), Loss(1.0)), SetError::GroupLoss, 1.0);
     for few in [ChannelSubset::EMPTY, ChannelSubset::first(1), ChannelSubset::EMPTY.with(7)] {
-        assert_eq!(SharedRiskGroup::new(few, 0.0, 0.0), Err(SetError::SmallGroup));
+        assert_eq!(SharedRiskGroup::new(few, Risk(0.0), Loss(0.0)), Err(SetError::SmallGroup));
     }
     assert_line(&SetError::SmallGroup, "at least two");
 }
@@ -96,7 +100,7 @@ fn sets_too_small_or_too_large() {
     }
     ChannelSet::new(vec![good(); MAX_CHANNELS]).unwrap();
 
-    let group = SharedRiskGroup::new(ChannelSubset::first(3), 0.1, 0.1).unwrap();
+    let group = SharedRiskGroup::new(ChannelSubset::first(3), Risk(0.1), Loss(0.1)).unwrap();
     let too_many = SetError::TooManyGroups(MAX_GROUPS + 1);
     let groups = vec![group; MAX_GROUPS + 1];
     assert_eq!(ChannelSet::with_groups(vec![good(); 3], groups), Err(too_many));
@@ -261,7 +265,7 @@ fn extreme_channels_have_plans() {
     let below_1 = 1.0 - f64::EPSILON / 2.0;
     let extreme = [(1.0, below_1, 86_400_000.0, 1e-6), (0.0, below_1, 0.0, 1e9)];
     let channels = extreme.into_iter().cycle().take(6);
-    let channels = channels.map(|(z, l, d, r)| ChannelModel::new(z, l, d, r).unwrap());
+    let channels = channels.map(|(z, l, d, r)| ChannelModel::new(Risk(z), Loss(l), d, r).unwrap());
     let set = ChannelSet::new(channels.collect()).unwrap();
     for objective in [Objective::Risk, Objective::Loss, Objective::Delay, Objective::Rate] {
         let request = PlanRequest { objectives: vec![objective], ..PlanRequest::default() };

@@ -1,7 +1,7 @@
 //! No gap is below the error: plans for channels of extreme numbers against the optimum in exact
 //! arithmetic.
 
-use model::{ChannelModel, ChannelSet, Objective, PlanError, PlanRequest};
+use model::{ChannelModel, ChannelSet, Loss, Objective, PlanError, PlanRequest, Risk};
 use num_rational::BigRational;
 use num_traits::{Signed, ToPrimitive, Zero};
 use sim::Rng;
@@ -57,7 +57,7 @@ fn a_row_that_leaves_something_has_no_price_for_it() {
         (0.999_999_902_108_109_5, 0.999_999_999_996_302_7, 0.001, 0.032_790_384_672_393_83),
         (0.999_999_999_982_298_5, 0.224, 0.0, 0.000_305_022_550_195_360_6),
     ];
-    let channels = channels.map(|(z, l, d, r)| ChannelModel::new(z, l, d, r).unwrap());
+    let channels = channels.map(|(z, l, d, r)| ChannelModel::new(Risk(z), Loss(l), d, r).unwrap());
     let set = ChannelSet::new(channels.to_vec()).unwrap();
     let request = PlanRequest {
         mu: Some(2.0),
@@ -177,7 +177,7 @@ fn extreme_set(rng: &mut Rng, n: usize) -> ChannelSet {
     let channels = (0..n).map(|_| {
         let risk = if rng.chance(5) { 1.0 } else { probability(rng) };
         let delay_ms = if rng.chance(20) { 0.0 } else { 1e6 * decades(rng, 9.0) };
-        ChannelModel::new(risk, probability(rng), delay_ms, 1e6 * decades(rng, 12.0))
+        ChannelModel::new(Risk(risk), Loss(probability(rng)), delay_ms, 1e6 * decades(rng, 12.0))
     });
     ChannelSet::new(channels.collect::<Result<_, _>>().unwrap()).unwrap()
 }

@@ -2,8 +2,8 @@
 //! which rounding is large. A plan that is given out keeps all that was asked, and none is refused.
 
 use model::{
-    Bound, ChannelModel, ChannelSet, ChannelSubset, Objective, Plan, PlanError, PlanRequest,
-    Schedule, ShareSelection, SharedRiskGroup,
+    Bound, ChannelModel, ChannelSet, ChannelSubset, Loss, Objective, Plan, PlanError, PlanRequest,
+    Risk, Schedule, ShareSelection, SharedRiskGroup,
 };
 use sim::Rng;
 
@@ -59,7 +59,12 @@ fn whatever_is_asked_is_kept_or_refused() {
 fn set(rng: &mut Rng, n: usize) -> ChannelSet {
     let channels = (0..n).map(|_| {
         let delay_ms = if rng.chance(20) { 0.0 } else { 1000.0 * decades(rng) };
-        ChannelModel::new(probability(rng), 0.99 * probability(rng), delay_ms, 1e6 * decades(rng))
+        ChannelModel::new(
+            Risk(probability(rng)),
+            Loss(0.99 * probability(rng)),
+            delay_ms,
+            1e6 * decades(rng),
+        )
     });
     let channels = channels.collect::<Result<Vec<ChannelModel>, _>>().unwrap();
     let groups = if n > 1 && rng.chance(30) { 1 + rng.index(3) } else { 0 };
@@ -67,7 +72,8 @@ fn set(rng: &mut Rng, n: usize) -> ChannelSet {
         let mut order: Vec<usize> = (0..n).collect();
         rng.shuffle(&mut order);
         let members: ChannelSubset = order.into_iter().take(2 + rng.index(n - 1)).collect();
-        SharedRiskGroup::new(members, probability(rng), 0.99 * probability(rng)).unwrap()
+        SharedRiskGroup::new(members, Risk(probability(rng)), Loss(0.99 * probability(rng)))
+            .unwrap()
     });
     let groups = groups.collect();
     ChannelSet::with_groups(channels, groups).unwrap()

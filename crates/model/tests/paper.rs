@@ -1,7 +1,8 @@
 //! What the paper itself says of sets of channels: Figure 2, its experiments, examples, corollaries.
 
 use model::{
-    ChannelModel, ChannelSet, ChannelSubset, Objective, PlanRequest, Schedule, ShareSelection,
+    ChannelModel, ChannelSet, ChannelSubset, Loss, Objective, PlanRequest, Risk, Schedule,
+    ShareSelection,
 };
 use sim::Rng;
 
@@ -11,12 +12,14 @@ use textbook::{agree_to, best_rate, number};
 
 /// Channels of which only the rates matter.
 fn of_rates(rates: &[f64]) -> ChannelSet {
-    let channels = rates.iter().map(|rate| ChannelModel::new(0.5, 0.0, 1.0, *rate).unwrap());
+    let channels =
+        rates.iter().map(|rate| ChannelModel::new(Risk(0.5), Loss(0.0), 1.0, *rate).unwrap());
     ChannelSet::new(channels.collect()).unwrap()
 }
 
 fn of(channels: &[(f64, f64, f64, f64)]) -> ChannelSet {
-    let channels = channels.iter().map(|&(z, l, d, r)| ChannelModel::new(z, l, d, r).unwrap());
+    let channels =
+        channels.iter().map(|&(z, l, d, r)| ChannelModel::new(Risk(z), Loss(l), d, r).unwrap());
     ChannelSet::new(channels.collect()).unwrap()
 }
 

@@ -2,7 +2,8 @@
 //! theorems both ways round, and what an optimum is at least.
 
 use model::{
-    ChannelModel, ChannelSet, ChannelSubset, Objective, PlanRequest, Schedule, ShareSelection,
+    ChannelModel, ChannelSet, ChannelSubset, Loss, Objective, PlanRequest, Risk, Schedule,
+    ShareSelection,
 };
 use proptest::prelude::*;
 
@@ -18,7 +19,7 @@ fn channel() -> impl Strategy<Value = ChannelModel> {
     let delay_ms = prop_oneof![1 => Just(0.0), 1 => Just(10.0), 3 => 0.0..300.0];
     let rate = prop_oneof![1 => Just(1.0), 1 => Just(100.0), 3 => 1.0..1000.0];
     let values = (probability(1.0), probability(0.95), delay_ms, rate);
-    values.prop_map(|(z, l, d, r)| ChannelModel::new(z, l, d, r).unwrap())
+    values.prop_map(|(z, l, d, r)| ChannelModel::new(Risk(z), Loss(l), d, r).unwrap())
 }
 
 fn set(most: usize) -> impl Strategy<Value = ChannelSet> {
@@ -260,7 +261,8 @@ proptest! {
 fn rounding_leaves_no_symbol_below_the_limits() {
     let ten = vec![1.0; 10];
     for (rates, kappa, mu) in [(vec![3.0, 1.0, 1.0, 1.0], 1.0, 3.0), (ten, 3.0, 3.0)] {
-        let channels = rates.iter().map(|rate| ChannelModel::new(0.1, 0.1, 1.0, *rate).unwrap());
+        let channels =
+            rates.iter().map(|rate| ChannelModel::new(Risk(0.1), Loss(0.1), 1.0, *rate).unwrap());
         let set = ChannelSet::new(channels.collect()).unwrap();
         let schedule = set.limited_schedule_at_best_rate(kappa, mu).unwrap();
         check_limited(&schedule, &set, kappa, mu).unwrap();
@@ -280,7 +282,7 @@ fn rounding_leaves_no_symbol_below_the_limits() {
 #[test]
 fn tiny_risks_and_losses_are_exact() {
     let close = |a: f64, b: f64| (a - b).abs() <= 1e-12 * b;
-    let small = ChannelModel::new(1e-3, 1e-3, 1.0, 1.0).unwrap();
+    let small = ChannelModel::new(Risk(1e-3), Loss(1e-3), 1.0, 1.0).unwrap();
     let five = ChannelSet::new(vec![small; 5]).unwrap();
     let all = five.properties(selection(5, five.all()));
     assert!(close(all.risk, 1e-15), "{}", all.risk);
@@ -291,7 +293,7 @@ fn tiny_risks_and_losses_are_exact() {
     assert!(close(five.subset_risk(selection(4, five.all())), four));
     assert!(close(five.subset_loss(selection(2, five.all())), four));
     // And what is left for delivery where nearly all is lost: 20 channels of 1e-6.
-    let lossy = ChannelModel::new(1e-6, 1.0 - 1e-6, 1.0, 1.0).unwrap();
+    let lossy = ChannelModel::new(Risk(1e-6), Loss(1.0 - 1e-6), 1.0, 1.0).unwrap();
     let twenty = ChannelSet::new(vec![lossy; 20]).unwrap();
     let every = twenty.properties(selection(20, twenty.all()));
     assert!(close(every.risk, 1e-120), "{}", every.risk);

@@ -10,6 +10,14 @@ pub const RATES: RangeInclusive<f64> = 1e-6..=1e9;
 /// The delays a channel can have, in milliseconds: up to a day.
 pub const DELAYS_MS: RangeInclusive<f64> = 0.0..=86_400_000.0;
 
+/// The probability z that an adversary sees a share: 0 to 1, which is checked where it is used.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct Risk(pub f64);
+
+/// The probability l that a share is lost: 0 to less than 1, which is checked where it is used.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct Loss(pub f64);
+
 /// One channel: the quadruple (z, l, d, r) of III-B.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ChannelModel {
@@ -44,7 +52,8 @@ impl ChannelModel {
     ///
     /// # Errors
     /// If one of them is outside its range, or not a number.
-    pub fn new(risk: f64, loss: f64, delay_ms: f64, rate: f64) -> Result<Self, ChannelError> {
+    pub fn new(risk: Risk, loss: Loss, delay_ms: f64, rate: f64) -> Result<Self, ChannelError> {
+        let (Risk(risk), Loss(loss)) = (risk, loss);
         if !(0.0..=1.0).contains(&risk) {
             return Err(ChannelError::Risk(risk));
         }

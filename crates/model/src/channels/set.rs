@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use super::channel::ChannelModel;
+use super::channel::{ChannelModel, Loss, Risk};
 use super::subset::{ChannelSubset, MAX_CHANNELS};
 
 /// The most groups of channels that share a risk.
@@ -39,7 +39,8 @@ impl SharedRiskGroup {
     ///
     /// # Errors
     /// If it has fewer channels, or one of the probabilities is outside its range.
-    pub fn new(channels: ChannelSubset, risk: f64, loss: f64) -> Result<Self, SetError> {
+    pub fn new(channels: ChannelSubset, risk: Risk, loss: Loss) -> Result<Self, SetError> {
+        let (Risk(risk), Loss(loss)) = (risk, loss);
         if channels.len() < 2 {
             return Err(SetError::SmallGroup);
         }

@@ -1,12 +1,21 @@
 //! Sets of channels, and a selection of shares over one: the pair (k, M) of the paper's III-C.
 
+use std::fmt;
+
 use thiserror::Error;
 
 /// The most channels that a plan can be made for.
 pub const MAX_CHANNELS: usize = 20;
 
 /// A set M of channels of a [`crate::ChannelSet`], by index.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+///
+/// ```
+/// use model::ChannelSubset;
+///
+/// let channels: ChannelSubset = [4, 0, 2].into_iter().collect();
+/// assert_eq!(channels.to_string(), "{0, 2, 4}");
+/// ```
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelSubset(u32);
 
 impl ChannelSubset {
@@ -47,6 +56,19 @@ impl ChannelSubset {
     /// The channels' indices, ascending.
     pub fn iter(self) -> impl Iterator<Item = usize> {
         (0..MAX_CHANNELS).filter(move |channel| self.contains(*channel))
+    }
+}
+
+/// The channels' indices in braces, ascending.
+impl fmt::Display for ChannelSubset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter()).finish()
+    }
+}
+
+impl fmt::Debug for ChannelSubset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

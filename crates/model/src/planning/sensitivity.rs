@@ -2,7 +2,7 @@
 
 use super::plan::PlanError;
 use super::request::{Objective, PlanRequest};
-use crate::channels::{ChannelModel, ChannelSet};
+use crate::channels::{ChannelModel, ChannelSet, Loss, Risk};
 
 /// By how much a quantity is made better to see what it changes: a tenth.
 pub const SENSITIVITY_STEP: f64 = 0.1;
@@ -71,8 +71,8 @@ impl ChannelSet {
             old.rate()
         };
         let better = ChannelModel::new(
-            less(old.risk(), Quantity::Risk),
-            less(old.loss(), Quantity::Loss),
+            Risk(less(old.risk(), Quantity::Risk)),
+            Loss(less(old.loss(), Quantity::Loss)),
             less(old.delay_ms(), Quantity::Delay),
             rate,
         );

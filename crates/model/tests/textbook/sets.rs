@@ -1,6 +1,6 @@
 //! Random sets of channels, and random kappa and mu.
 
-use model::{ChannelModel, ChannelSet, ChannelSubset, SharedRiskGroup};
+use model::{ChannelModel, ChannelSet, ChannelSubset, Loss, Risk, SharedRiskGroup};
 use sim::Rng;
 
 use super::number;
@@ -37,7 +37,7 @@ pub(crate) fn mixed_channel(rng: &mut Rng) -> ChannelModel {
         2 => 1.0 + number(rng.index(1000)),
         _ => 1.0 + 999.0 * fraction(rng),
     };
-    ChannelModel::new(risk, loss, delay_ms, rate).unwrap()
+    ChannelModel::new(Risk(risk), Loss(loss), delay_ms, rate).unwrap()
 }
 
 /// A channel of the kind that networks have, no two alike.
@@ -45,7 +45,7 @@ pub(crate) fn common_channel(rng: &mut Rng) -> ChannelModel {
     let risk = 0.02 + 0.6 * fraction(rng);
     let loss = 0.01 + 0.3 * fraction(rng);
     let delay_ms = 1.0 + 100.0 * fraction(rng);
-    ChannelModel::new(risk, loss, delay_ms, 10.0 + 90.0 * fraction(rng)).unwrap()
+    ChannelModel::new(Risk(risk), Loss(loss), delay_ms, 10.0 + 90.0 * fraction(rng)).unwrap()
 }
 
 pub(crate) fn mixed_set(rng: &mut Rng, n: usize) -> ChannelSet {
@@ -61,7 +61,8 @@ pub(crate) fn tied_set(rng: &mut Rng, n: usize) -> ChannelSet {
     let mut pick = |values: [f64; 3]| values[rng.index(3)];
     let channels = (0..n).map(|_| {
         let (risk, loss) = (pick([0.2, 0.5, 0.8]), pick([0.2, 0.3, 0.5]));
-        ChannelModel::new(risk, loss, pick([1.0, 5.0, 20.0]), pick([10.0, 20.0, 50.0])).unwrap()
+        ChannelModel::new(Risk(risk), Loss(loss), pick([1.0, 5.0, 20.0]), pick([10.0, 20.0, 50.0]))
+            .unwrap()
     });
     ChannelSet::new(channels.collect()).unwrap()
 }
@@ -73,7 +74,8 @@ pub(crate) fn grouped_set(rng: &mut Rng, n: usize) -> ChannelSet {
         let mut order: Vec<usize> = (0..n).collect();
         rng.shuffle(&mut order);
         let members: ChannelSubset = order.into_iter().take(2 + rng.index(n - 1)).collect();
-        SharedRiskGroup::new(members, probability(rng, true), probability(rng, false)).unwrap()
+        SharedRiskGroup::new(members, Risk(probability(rng, true)), Loss(probability(rng, false)))
+            .unwrap()
     });
     ChannelSet::with_groups(channels, groups.collect()).unwrap()
 }

@@ -169,10 +169,12 @@ fn set(channels: &[Channel], subset: Subset) -> ChannelSet {
 
 #[cfg(test)]
 mod tests {
+    use model::{Loss, Risk};
+
     use super::*;
 
     fn channels() -> Vec<ChannelModel> {
-        let channel = |rate| ChannelModel::new(0.1, 0.01, 1.0, rate).unwrap();
+        let channel = |rate| ChannelModel::new(Risk(0.1), Loss(0.01), 1.0, rate).unwrap();
         [5.0, 20.0, 60.0, 65.0, 100.0].map(channel).to_vec()
     }
 
@@ -216,7 +218,9 @@ mod tests {
     #[test]
     fn a_channel_that_others_would_wait_for_is_left_out_where_it_costs_nothing_but_rate() {
         let pair = |delays: [f64; 2], rates: [f64; 2], risks: [f64; 2]| {
-            let channel = |i: usize| ChannelModel::new(risks[i], 0.0, delays[i], rates[i]).unwrap();
+            let channel = |i: usize| {
+                ChannelModel::new(Risk(risks[i]), Loss(0.0), delays[i], rates[i]).unwrap()
+            };
             [channel(0), channel(1)]
         };
         let used = |goal: PlanGoal, channels: &[Channel]| {

@@ -7,7 +7,7 @@ use std::num::NonZero;
 use std::thread;
 use std::time::Duration;
 
-use model::{ChannelModel, ChannelSet, ChannelSubset, Objective};
+use model::{ChannelModel, ChannelSet, ChannelSubset, Loss, Objective, Risk};
 use remicss::MAX_CHANNELS;
 use remicss::control::estimate::RateSource;
 use remicss::control::monitor::Monitor;
@@ -193,8 +193,10 @@ impl Point {
     #[expect(clippy::cast_precision_loss, reason = "numbers are small")]
     fn best(&self) -> (f64, f64) {
         let lost = self.lost as f64 / 1000.0;
-        let channels: Vec<ChannelModel> =
-            self.mbps.map(|mbps| ChannelModel::new(0.0, lost, 1.0, mbps as f64).unwrap()).to_vec();
+        let channels: Vec<ChannelModel> = self
+            .mbps
+            .map(|mbps| ChannelModel::new(Risk(0.0), Loss(lost), 1.0, mbps as f64).unwrap())
+            .to_vec();
         let rate = ChannelSet::new(channels.clone()).unwrap().best_rate(self.dials.1).unwrap();
         let sent = (1e6 * rate).min(OFFERED_BPS as f64) / (8.0 * FULL as f64);
         let tunnel = self.tunnel();

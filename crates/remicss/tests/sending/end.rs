@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use model::{
-    ChannelModel, ChannelSet, ChannelSubset, Objective, PlanRequest, Schedule, ShareSelection,
+    ChannelModel, ChannelSet, ChannelSubset, Loss, Objective, PlanRequest, Risk, Schedule,
+    ShareSelection,
 };
 use remicss::MAX_CHANNELS;
 use remicss::send::batch::Batch;
@@ -110,7 +111,7 @@ pub(crate) const DIVERSE: [f64; 5] = [5.0, 20.0, 60.0, 65.0, 100.0];
 pub(crate) const LOSSES: [f64; 5] = [0.01, 0.005, 0.01, 0.02, 0.03];
 
 pub(crate) fn channels(rates: &[f64]) -> ChannelSet {
-    let channel = |(&rate, &loss)| ChannelModel::new(0.1, loss, 1.0, rate).unwrap();
+    let channel = |(&rate, &loss)| ChannelModel::new(Risk(0.1), Loss(loss), 1.0, rate).unwrap();
     ChannelSet::new(rates.iter().zip(&LOSSES).map(channel).collect()).unwrap()
 }
 

@@ -66,7 +66,7 @@ const DELAYS: [f64; 5] = [2.5, 0.25, 12.5, 5.0, 0.5];
 fn delayed(faster: f64) -> ChannelSet {
     let channel = |(rate, delay): (&f64, f64)| {
         let rate = faster * rate;
-        ChannelModel::new(0.1, 0.0, delay + 12.0 / rate, rate).unwrap()
+        ChannelModel::new(Risk(0.1), Loss(0.0), delay + 12.0 / rate, rate).unwrap()
     };
     ChannelSet::new(DIVERSE.iter().zip(DELAYS).map(channel).collect()).unwrap()
 }

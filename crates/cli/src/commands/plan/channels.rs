@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use model::{ChannelModel, ChannelSet, ChannelSubset, SharedRiskGroup};
+use model::{ChannelModel, ChannelSet, ChannelSubset, Loss, Risk, SharedRiskGroup};
 use serde::Deserialize;
 
 use crate::daemon::{self, TomlMistake};
@@ -138,7 +138,7 @@ impl TryFrom<RawChannel> for NamedChannel {
     type Error = String;
 
     fn try_from(raw: RawChannel) -> Result<Self, String> {
-        let channel = ChannelModel::new(raw.risk, raw.loss, raw.delay_ms, raw.rate)
+        let channel = ChannelModel::new(Risk(raw.risk), Loss(raw.loss), raw.delay_ms, raw.rate)
             .map_err(|error| error.to_string())?;
         match raw.name {
             Some(name) if !is_name(&name) => Err(format!(
@@ -181,7 +181,8 @@ impl NamedGroup {
             }
             members = members.with(place);
         }
-        SharedRiskGroup::new(members, self.risk, self.loss).map_err(|error| error.to_string())
+        SharedRiskGroup::new(members, Risk(self.risk), Loss(self.loss))
+            .map_err(|error| error.to_string())
     }
 }
 
@@ -232,7 +233,7 @@ mod tests {
     #[test]
     fn keys_come_in_any_order() {
         let told = NamedChannel::parse("name=a fibre, r=5,d=2.5,l=0.01,z=0.1").unwrap();
-        assert_eq!(told.channel, ChannelModel::new(0.1, 0.01, 2.5, 5.0).unwrap());
+        assert_eq!(told.channel, ChannelModel::new(Risk(0.1), Loss(0.01), 2.5, 5.0).unwrap());
         assert_eq!(told.name.as_deref(), Some("a fibre"));
     }
 

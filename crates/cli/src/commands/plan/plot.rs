@@ -186,13 +186,14 @@ fn unit(objective: Objective) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use model::ChannelModel;
+    use model::{ChannelModel, Loss, Risk};
 
     use super::*;
 
     fn set(channels: &[[f64; 4]]) -> ChannelSet {
-        let channels =
-            channels.iter().map(|[z, l, d, r]| ChannelModel::new(*z, *l, *d, *r).unwrap());
+        let channels = channels
+            .iter()
+            .map(|[z, l, d, r]| ChannelModel::new(Risk(*z), Loss(*l), *d, *r).unwrap());
         ChannelSet::new(channels.collect()).unwrap()
     }
 

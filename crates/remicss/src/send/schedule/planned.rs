@@ -172,6 +172,8 @@ fn nearest_available(
     reason = "numbers are small"
 )]
 mod tests {
+    use model::{Loss, Risk};
+
     use std::time::Duration;
 
     use proptest::prelude::*;
@@ -193,7 +195,10 @@ mod tests {
 
     /// Channels of 12 Mbit/s, on which a packet takes a millisecond, with delays in ms.
     fn channels(delays: &[f64]) -> Vec<ChannelModel> {
-        delays.iter().map(|delay| ChannelModel::new(0.0, 0.0, *delay, 12.0).unwrap()).collect()
+        delays
+            .iter()
+            .map(|delay| ChannelModel::new(Risk(0.0), Loss(0.0), *delay, 12.0).unwrap())
+            .collect()
     }
 
     fn busy(us: &[u64]) -> Vec<Fixed> {
