@@ -5,7 +5,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use model::{Schedule, Subset, Threshold};
+use model::{ChannelSubset, Schedule, ShareSelection};
 use remicss::send::batch::Batch;
 use remicss::send::pacer::Pacer;
 use remicss::send::schedule::{DynamicScheduler, PlannedScheduler, Scheduler};

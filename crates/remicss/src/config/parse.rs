@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, de};
-use sharing::Rng;
+use sharing::RandomSource;
 
 use super::error::ConfigError;
 use super::types::{Channel, Config, End, PacketOrder, PlanObjective, SchedulerKind};
@@ -27,7 +27,7 @@ struct Raw {
     #[serde(default = "yes")]
     tamper_code: bool,
     #[serde(default)]
-    rng: Rng,
+    rng: RandomSource,
     #[serde(default)]
     order: PacketOrder,
     reassembly_mib: Option<i64>,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use model::Objective;
 use serde::Deserialize;
-use sharing::Rng;
+use sharing::RandomSource;
 
 /// How the threshold and the channels of each symbol are chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]

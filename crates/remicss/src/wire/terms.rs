@@ -1,7 +1,7 @@
 //! The terms on which the ends agree in the handshake.
 
-use association::{Protocol, Scheme};
-use model::Subset;
+use association::{Protocol, SharingScheme};
+use model::ChannelSubset;
 use thiserror::Error;
 
 use crate::wire::datagram::MAX_CHANNELS;
@@ -93,8 +93,8 @@ impl Terms {
     }
 
     /// All channels.
-    pub(crate) fn all(self) -> Subset {
-        Subset::first(self.channels.into())
+    pub(crate) fn all(self) -> ChannelSubset {
+        ChannelSubset::first(self.channels.into())
     }
 
     /// The terms of an association with these members, of which there are at least as many as the

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use model::Subset;
+use model::ChannelSubset;
 use remicss::control::estimate::Estimate;
 use remicss::control::incoming::ArrivalCounts;
 use remicss::control::monitor::Monitor;

@@ -1,6 +1,6 @@
 //! What is taken, what is dropped, and what is counted.
 
-use model::Subset;
+use model::ChannelSubset;
 use remicss::recv::deliver::ControlShare;
 use remicss::recv::receiver::ReceiverLimits;
 use remicss::wire::datagram::{HEADER_LEN, Kind, expand_sequence};

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use model::{Channel, ChannelSet, Need, Objective, Subset, Threshold};
+use model::{
+    ChannelModel, ChannelSet, ChannelSubset, Loss, Objective, PlanRequest, Risk, ShareSelection,
+};
 use remicss::send::batch::Batch;
 use remicss::send::schedule::PlannedScheduler;
 use remicss::send::sender::{SendError, Sender};
