@@ -1,6 +1,6 @@
 //! Emulated links as the channels of the model (000, IV).
 
-use model::{Channel, ChannelSet, Need, Objective};
+use model::{ChannelModel, ChannelSet, Loss, Objective, PlanRequest, Risk};
 
 use crate::trial::LinkPlan;
 
@@ -14,21 +14,21 @@ pub(crate) fn least_delay(channels: &ChannelSet, kappa: f64, mu: f64) -> Option<
 
 /// The channels with other delays, in ms.
 pub(crate) fn with_delays(channels: &ChannelSet, delays: &[f64]) -> Option<ChannelSet> {
-    let channel = |(channel, delay): (&Channel, &f64)| {
-        Channel::new(channel.risk(), channel.loss(), *delay, channel.rate()).ok()
+    let channel = |(channel, delay): (&ChannelModel, &f64)| {
+        ChannelModel::new(Risk(channel.risk()), Loss(channel.loss()), *delay, channel.rate()).ok()
     };
     let channels = channels.channels().iter().zip(delays);
     ChannelSet::new(channels.map(channel).collect::<Option<_>>()?).ok()
 }
 
 /// A plan request at full rate with these means of threshold and multiplicity.
-pub(crate) fn at_full_rate(kappa: f64, mu: f64, objective: Objective) -> Need {
-    Need {
+pub(crate) fn at_full_rate(kappa: f64, mu: f64, objective: Objective) -> PlanRequest {
+    PlanRequest {
         kappa: Some(kappa),
         mu: Some(mu),
         full_rate: true,
         objectives: vec![objective],
-        ..Need::default()
+        ..PlanRequest::default()
     }
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn channels<'a>(links: impl Iterator<Item = &'a LinkPlan>) -> Option<
         let (rate, mtu) = (conditions.rate_mbit?, f64::from(link.mtu));
         let payload = rate * (mtu - DATAGRAM_HEADERS) / mtu;
         let delay_ms = conditions.delay_ms + mtu * 8.0 / (rate * 1000.0);
-        Channel::new(0.0, conditions.loss, delay_ms, payload).ok()
+        ChannelModel::new(Risk(0.0), Loss(conditions.loss), delay_ms, payload).ok()
     };
     ChannelSet::new(links.map(channel).collect::<Option<_>>()?).ok()
 }
