@@ -29,7 +29,7 @@ fn main() {
         "(k,m)", "planned", "dynamic", "no tag", "no pace"
     );
     for (k, m) in [(1, 1), (2, 3), (3, 5)] {
-        let threshold = Threshold::new(k, Subset::first(m)).expect("valid");
+        let threshold = ShareSelection::new(k, ChannelSubset::first(m)).expect("valid");
         let planned = || Box::new(PlannedScheduler::new(&Schedule::constant(threshold), &[]));
         let (kappa, mu) = (small(k), small(m));
         let dynamic = Box::new(DynamicScheduler::new(kappa, mu).expect("valid"));

@@ -101,7 +101,7 @@ pub struct Config {
     /// Whether symbols have a tag.
     pub tamper_code: bool,
     /// Where random shares come from.
-    pub rng: Rng,
+    pub rng: RandomSource,
     /// Whether packets are kept in order.
     pub order: PacketOrder,
     /// The memory for shares that wait for others of their symbol, in bytes for each channel.

@@ -95,7 +95,7 @@ impl Incoming {
     }
 
     /// Sets the members of the association. Nothing arrives on other channels.
-    pub(super) fn set_members(&mut self, members: Subset) {
+    pub(super) fn set_members(&mut self, members: ChannelSubset) {
         for (index, channel) in self.channels.iter_mut().enumerate() {
             channel.is_down = !members.contains(index);
         }
@@ -148,7 +148,7 @@ impl Incoming {
     }
 
     /// Each channel's state.
-    pub(super) fn states(&self, quarantined: Subset) -> impl Iterator<Item = ChannelState> {
+    pub(super) fn states(&self, quarantined: ChannelSubset) -> impl Iterator<Item = ChannelState> {
         self.channels.iter().enumerate().map(move |(index, channel)| {
             if channel.is_down {
                 ChannelState::Down
@@ -161,7 +161,11 @@ impl Incoming {
     }
 
     /// The reports for the other end, each arrival once.
-    pub(super) fn take_reports(&mut self, quarantined: Subset, now: Duration) -> Vec<Report> {
+    pub(super) fn take_reports(
+        &mut self,
+        quarantined: ChannelSubset,
+        now: Duration,
+    ) -> Vec<Report> {
         let states: Vec<ChannelState> = self.states(quarantined).collect();
         let channels = self.channels.iter_mut().zip(states);
         channels.map(|(channel, state)| channel.take_report(state, now)).collect()

@@ -93,10 +93,10 @@ impl Monitor {
     }
 
     /// Sets the members of the association. Other channels are down.
-    pub fn set_members(&mut self, members: Subset) {
+    pub fn set_members(&mut self, members: ChannelSubset) {
         self.incoming.set_members(members);
         self.outgoing.set_members(members);
-        self.reported = self.incoming.states(Subset::EMPTY).collect();
+        self.reported = self.incoming.states(ChannelSubset::EMPTY).collect();
     }
 
     /// Takes over the learnt rates of the previous association.
@@ -144,7 +144,7 @@ impl Monitor {
         now: Duration,
         sent: &[SentCounts],
         arrived: &[ArrivalCounts],
-        quarantined: Subset,
+        quarantined: ChannelSubset,
         packets: u64,
     ) -> Option<Vec<u8>> {
         self.incoming.update(arrived, now);
@@ -198,7 +198,7 @@ impl Monitor {
     }
 
     /// The states of the incoming direction, as of the last [`Self::poll_message`].
-    pub fn incoming(&self, quarantined: Subset) -> Vec<ChannelState> {
+    pub fn incoming(&self, quarantined: ChannelSubset) -> Vec<ChannelState> {
         self.incoming.states(quarantined).collect()
     }
 
@@ -209,9 +209,9 @@ impl Monitor {
     }
 
     /// The channels that are up in both directions, as far as this end knows.
-    pub fn up_both_ways(&self, now: Duration) -> Subset {
+    pub fn up_both_ways(&self, now: Duration) -> ChannelSubset {
         let estimates = self.estimates(now);
-        let up = self.up(Subset::EMPTY);
+        let up = self.up(ChannelSubset::EMPTY);
         up.iter().filter(|channel| estimates[*channel].state == ChannelState::Up).collect()
     }
 

@@ -106,7 +106,7 @@ impl Outgoing {
     }
 
     /// Sets the members of the association. Nothing is sent on other channels.
-    pub(super) fn set_members(&mut self, members: Subset) {
+    pub(super) fn set_members(&mut self, members: ChannelSubset) {
         for (index, channel) in self.channels.iter_mut().enumerate() {
             channel.state =
                 if members.contains(index) { ChannelState::Up } else { ChannelState::Down };

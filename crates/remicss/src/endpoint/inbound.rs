@@ -50,7 +50,7 @@ pub struct Inbound {
     /// The receiver of the previous association, and until when it is used.
     previous: Option<(Receiver, Duration)>,
     /// The members of the current association.
-    members: Subset,
+    members: ChannelSubset,
     renewal: KeyRenewal,
     /// The peer's address on each channel; empty without an association.
     peers: Vec<PeerAddress>,
@@ -102,7 +102,7 @@ impl Inbound {
             current: None,
             next: None,
             previous: None,
-            members: Subset::EMPTY,
+            members: ChannelSubset::EMPTY,
             renewal: KeyRenewal::new(settings.key_limits),
             settings,
             peers: Vec::new(),
@@ -279,7 +279,7 @@ impl Inbound {
 
     /// The channels for which a new association is needed, if there is one: those that are not
     /// members, or all if its keys must be renewed.
-    fn missing(&self, now: Duration) -> Subset {
+    fn missing(&self, now: Duration) -> ChannelSubset {
         let all = 0..self.peers.len();
         if self.current.is_some() && self.renewal.is_due(now) {
             return all.collect();
@@ -348,7 +348,7 @@ impl Inbound {
             let window = monitor.reorder_window(now);
             receiver.set_window(if self.settings.keeps_order { window } else { Duration::ZERO });
             // Including those in quarantine, which the receiver knows.
-            receiver.set_up(monitor.up(Subset::EMPTY));
+            receiver.set_up(monitor.up(ChannelSubset::EMPTY));
             self.gone_at = Some(monitor.gone_at());
             if let Handshake::Client(connecting) = &mut self.handshake
                 && let Some(client) = connecting.client.as_mut().filter(|client| client.extends())

@@ -91,7 +91,7 @@ impl Outbound {
                 // The plan respects the floor.
                 let _ = sender.set_scheduler(scheduler);
             }
-            (SenderUpdate::Hold, Some(sender)) => sender.set_up(Subset::EMPTY),
+            (SenderUpdate::Hold, Some(sender)) => sender.set_up(ChannelSubset::EMPTY),
             (SenderUpdate::Dissociate, _) => self.sender = None,
             // There is no peer.
             (SenderUpdate::Schedule { .. } | SenderUpdate::Hold, None) => {}
@@ -177,7 +177,7 @@ impl Outbound {
     }
 
     /// The number of uses of each threshold under the current keys: see [`Sender::threshold_uses`].
-    pub fn threshold_uses(&self) -> Vec<(Threshold, u64)> {
+    pub fn threshold_uses(&self) -> Vec<(ShareSelection, u64)> {
         self.sender.iter().flat_map(Sender::threshold_uses).collect()
     }
 }

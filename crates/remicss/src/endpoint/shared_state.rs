@@ -85,7 +85,7 @@ impl SharedState {
             monitor: Some(monitor),
             key_id: Some(key_id),
             packets: 0,
-            quarantined: Subset::EMPTY,
+            quarantined: ChannelSubset::EMPTY,
             changes: ChangeDetector::default(),
         };
     }
@@ -111,7 +111,7 @@ impl SharedState {
 
 impl States {
     /// The initial states of `channels` channels: members are up.
-    fn of(channels: usize, members: Subset) -> Self {
+    fn of(channels: usize, members: ChannelSubset) -> Self {
         let state =
             |channel| if members.contains(channel) { ChannelState::Up } else { ChannelState::Down };
         let states: Vec<ChannelState> = (0..channels).map(state).collect();
@@ -235,11 +235,11 @@ mod tests {
         let begin = |shared: &mut SharedState| {
             let monitor = Monitor::new(&[None, None], Duration::ZERO);
             let id = TokenKey::new(&[0; 16]).id();
-            shared.begin(monitor, id, 2, Subset::first(2), Duration::ZERO);
+            shared.begin(monitor, id, 2, ChannelSubset::first(2), Duration::ZERO);
         };
         begin(&mut shared);
         assert_eq!(shared.poll_changes(Duration::ZERO), []);
-        shared.quarantined = Subset::EMPTY.with(1);
+        shared.quarantined = ChannelSubset::EMPTY.with(1);
         let (channel, is_incoming) = (1, true);
         let change = StateChange { channel, is_incoming, before: UP, now: QUARANTINE };
         assert_eq!(shared.poll_changes(Duration::ZERO), [change]);

@@ -142,7 +142,7 @@ struct EarlyShare {
 pub struct Receiver {
     channels: usize,
     /// The members of the association.
-    members: Subset,
+    members: ChannelSubset,
     tokens: ShareTokens,
     floor: u8,
     tagger: Tagger,
@@ -193,7 +193,7 @@ impl Receiver {
     /// The same, but only these channels are members. Datagrams on others count as having a wrong
     /// token.
     #[must_use]
-    pub fn with_members(mut self, members: Subset) -> Self {
+    pub fn with_members(mut self, members: ChannelSubset) -> Self {
         self.members = members;
         self.set_up(members);
         self
@@ -315,13 +315,13 @@ impl Receiver {
 
     /// Sets the channels that are up, in quarantine or not. A symbol that arrives on none of them
     /// is lost.
-    pub fn set_up(&mut self, up: Subset) {
+    pub fn set_up(&mut self, up: ChannelSubset) {
         let known = up.iter().filter(|&channel| channel < self.channels);
         self.fault_tracker.set_up(known.fold(0, |set, channel| set | 1 << channel));
     }
 
     /// The channels in quarantine, as of the last call that had a time.
-    pub fn quarantined(&self) -> Subset {
+    pub fn quarantined(&self) -> ChannelSubset {
         bits(self.fault_tracker.quarantined()).collect()
     }
 

@@ -62,8 +62,8 @@ impl PlanGoal {
     ///
     /// # Panics
     /// If there are more than [`model::MAX_CHANNELS`] channels.
-    pub fn plan(&self, channels: &[Channel], up: Subset) -> Result<Plan, PlanningError> {
-        let up: Subset = up.iter().filter(|channel| *channel < channels.len()).collect();
+    pub fn plan(&self, channels: &[Channel], up: ChannelSubset) -> Result<Plan, PlanningError> {
+        let up: ChannelSubset = up.iter().filter(|channel| *channel < channels.len()).collect();
         let floor = usize::from(self.floor).max(1);
         if up.len() < floor {
             return Err(PlanningError::BelowFloor { up: up.len(), floor });
@@ -94,7 +94,7 @@ impl PlanGoal {
     /// round trip that it has measured, and BBR keeps no more in flight than twice what fits into
     /// it: if packets in order take more than twice as long, BBR slows down without end. So a slow
     /// channel costs more than it carries.
-    fn delay_group(&self, channels: &[Channel], up: Subset) -> Option<Subset> {
+    fn delay_group(&self, channels: &[Channel], up: ChannelSubset) -> Option<ChannelSubset> {
         if !self.keeps_order {
             return None;
         }
@@ -102,7 +102,7 @@ impl PlanGoal {
         let delay_groups = up.iter().map(|fastest| {
             let most = delay(fastest) + delay(fastest).max(SIMILAR_DELAY_MS);
             let is_similar = |other: &usize| (delay(fastest)..=most).contains(&delay(*other));
-            up.iter().filter(is_similar).collect::<Subset>()
+            up.iter().filter(is_similar).collect::<ChannelSubset>()
         });
         let rated = delay_groups.filter_map(|delay_group| {
             let set = set(channels, delay_group);
@@ -123,7 +123,11 @@ impl PlanGoal {
         }
     }
 
-    fn plan_over(&self, channels: &[Channel], subset: Subset) -> Result<Plan, PlanningError> {
+    fn plan_over(
+        &self,
+        channels: &[Channel],
+        subset: ChannelSubset,
+    ) -> Result<Plan, PlanningError> {
         let places: Vec<usize> = subset.iter().collect();
         let set = set(channels, subset);
         let need = self.need(places.len(), usize::from(self.floor).max(1));
@@ -162,7 +166,7 @@ impl PlanGoal {
 const COST_TOLERANCE: f64 = 1e-9;
 
 /// A subset of the channels, as a set of its own.
-fn set(channels: &[Channel], subset: Subset) -> ChannelSet {
+fn set(channels: &[Channel], subset: ChannelSubset) -> ChannelSet {
     ChannelSet::new(subset.iter().map(|channel| channels[channel]).collect())
         .expect("at least one channel, and not too many")
 }
@@ -184,7 +188,7 @@ mod tests {
 
     #[test]
     fn with_all_channels_it_is_the_models_plan() {
-        let plan = goal(2.0, 3.0, 2).plan(&channels(), Subset::first(5)).unwrap();
+        let plan = goal(2.0, 3.0, 2).plan(&channels(), ChannelSubset::first(5)).unwrap();
         let set = ChannelSet::new(channels()).unwrap();
         assert!((plan.averages.rate - set.best_rate(3.0).unwrap()).abs() < 1e-9);
         assert!((plan.averages.kappa - 2.0).abs() < 1e-9 && (plan.averages.mu - 3.0).abs() < 1e-9);
@@ -193,7 +197,7 @@ mod tests {
 
     #[test]
     fn channels_that_are_down_have_no_share() {
-        let up = Subset::first(5).iter().filter(|channel| *channel != 2).collect();
+        let up = ChannelSubset::first(5).iter().filter(|channel| *channel != 2).collect();
         let plan = goal(2.0, 3.0, 2).plan(&channels(), up).unwrap();
         assert!(plan.schedule.use_of(2).abs() < 1e-12);
         assert!((plan.averages.mu - 3.0).abs() < 1e-9);
@@ -201,10 +205,10 @@ mod tests {
 
     #[test]
     fn dials_give_way_to_what_is_up_and_the_floor_does_not() {
-        let up: Subset = [1, 4].into_iter().collect();
+        let up: ChannelSubset = [1, 4].into_iter().collect();
         let plan = goal(2.5, 4.0, 2).plan(&channels(), up).unwrap();
         assert!((plan.averages.kappa - 2.0).abs() < 1e-9 && (plan.averages.mu - 2.0).abs() < 1e-9);
-        let refused = goal(2.5, 4.0, 2).plan(&channels(), Subset::first(1));
+        let refused = goal(2.5, 4.0, 2).plan(&channels(), ChannelSubset::first(1));
         assert_eq!(refused.unwrap_err(), PlanningError::BelowFloor { up: 1, floor: 2 });
     }
 
@@ -224,7 +228,7 @@ mod tests {
             [channel(0), channel(1)]
         };
         let used = |goal: PlanGoal, channels: &[Channel]| {
-            let plan = goal.plan(channels, Subset::first(2)).unwrap();
+            let plan = goal.plan(channels, ChannelSubset::first(2)).unwrap();
             [0, 1].map(|channel| plan.schedule.use_of(channel) > 0.0)
         };
         let same = [0.1, 0.1];

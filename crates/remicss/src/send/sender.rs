@@ -45,14 +45,14 @@ pub struct Sender {
     scheduler: Box<dyn Scheduler>,
     floor: usize,
     /// The members of the association, and those of them that are up.
-    members: Subset,
-    up: Subset,
+    members: ChannelSubset,
+    up: ChannelSubset,
     max_datagram_len: usize,
     /// The current symbol; empty, without even its first byte, if there is none.
     symbol: Zeroizing<Vec<u8>>,
     /// Its threshold, once it is selected. It is not selected again while the symbol waits:
     /// otherwise thresholds that wait longer would be used less often than they are selected.
-    selected: Option<Threshold>,
+    selected: Option<ShareSelection>,
     control: Zeroizing<Vec<u8>>,
     flows: FlowTable,
     next_number: u64,
@@ -67,7 +67,7 @@ pub struct Sent {
     /// Its number.
     pub number: u64,
     /// The threshold that it was sent with.
-    pub threshold: Threshold,
+    pub threshold: ShareSelection,
 }
 
 /// A symbol was not put into the batches.
@@ -186,7 +186,7 @@ impl Sender {
     /// The same, but only these channels are members of the association, at least as many as the
     /// floor. Nothing is sent on others.
     #[must_use]
-    pub fn with_members(mut self, members: Subset) -> Self {
+    pub fn with_members(mut self, members: ChannelSubset) -> Self {
         (self.members, self.up) = (members, members);
         self
     }
@@ -320,7 +320,7 @@ impl Sender {
     }
 
     /// Sets the channels that are up, also for a symbol that waits.
-    pub fn set_up(&mut self, up: Subset) {
+    pub fn set_up(&mut self, up: ChannelSubset) {
         self.up = self.members.iter().filter(|channel| up.contains(*channel)).collect();
         self.selected = None;
     }
@@ -352,13 +352,13 @@ impl Sender {
 
     /// The number of symbols of packets for each threshold, since the start, or since there were
     /// more than a thousand different thresholds.
-    pub fn threshold_uses(&self) -> impl Iterator<Item = (Threshold, u64)> {
+    pub fn threshold_uses(&self) -> impl Iterator<Item = (ShareSelection, u64)> {
         self.encoder.threshold_uses()
     }
 
     /// The next symbol's threshold, unless it is below the floor. *Every symbol of packets passes
     /// here: nothing else enforces the floor.*
-    fn select_threshold(&mut self, len: usize, now: Duration) -> Option<Threshold> {
+    fn select_threshold(&mut self, len: usize, now: Duration) -> Option<ShareSelection> {
         let channels = PacerReadiness { pacers: &self.pacers, len, now };
         let threshold = self.scheduler.next_threshold(self.up, &channels)?;
         let is_allowed = threshold.k() >= self.floor && self.up.includes(threshold.channels());
@@ -366,7 +366,7 @@ impl Sender {
     }
 
     /// When the last of a threshold's channels is ready, and which one it is.
-    fn ready_at(&self, threshold: Threshold, len: usize) -> (Duration, usize) {
+    fn ready_at(&self, threshold: ShareSelection, len: usize) -> (Duration, usize) {
         let channels = threshold.channels().iter();
         let ready = channels.map(|channel| (self.pacers[channel].ready_at(len), channel));
         ready.max().expect("a threshold has a channel")
@@ -402,7 +402,7 @@ impl Sender {
     }
 
     /// Charges a symbol, sent at a time in datagrams of `len` bytes, to the pacers and counts.
-    fn charge(&mut self, threshold: Threshold, time: Duration, len: usize) {
+    fn charge(&mut self, threshold: ShareSelection, time: Duration, len: usize) {
         self.next_number += 1;
         for channel in threshold.channels().iter() {
             self.pacers[channel].take(time, len);

@@ -36,7 +36,7 @@ pub(super) struct Request {
 pub(super) struct PlanningThread {
     pub(super) goal: PlanGoal,
     pub(super) choice: SchedulerKind,
-    pub(super) rng: Rng,
+    pub(super) rng: RandomSource,
     pub(super) sender_config: SenderConfig,
     pub(super) requests: Receiver<Request>,
     pub(super) sending: Sender<Command>,
@@ -77,7 +77,7 @@ impl PlanningThread {
         goal: PlanGoal,
         request: Request,
         planned: Result<Plan, PlanningError>,
-        logged: &mut Option<(Subset, f64)>,
+        logged: &mut Option<(ChannelSubset, f64)>,
     ) -> Result<SenderUpdate, String> {
         let up = request.snapshot.up;
         let plan = match planned {
@@ -121,7 +121,12 @@ impl PlanningThread {
 }
 
 /// Logs a plan's averages, unless a similar plan was logged last.
-fn log(goal: PlanGoal, request: &Request, averages: &Averages, logged: &mut Option<(Subset, f64)>) {
+fn log(
+    goal: PlanGoal,
+    request: &Request,
+    averages: &Averages,
+    logged: &mut Option<(ChannelSubset, f64)>,
+) {
     let ChannelSnapshot { channels, up } = &request.snapshot;
     let is_logged = logged.is_some_and(|(logged, rate)| {
         let times = averages.rate / rate;

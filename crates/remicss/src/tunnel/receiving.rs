@@ -213,7 +213,7 @@ impl ReceivingThread {
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Logs the members of an association.
-fn log_members(members: Subset, channels: usize) {
+fn log_members(members: ChannelSubset, channels: usize) {
     let missing = (0..channels).filter(|channel| !members.contains(*channel));
     let missing: Vec<String> = missing.map(|channel| (channel + 1).to_string()).collect();
     if missing.is_empty() {

@@ -65,7 +65,7 @@ pub(super) struct SendingCounts {
     /// Of the current association.
     pub(super) sender: SenderCounts,
     /// The number of its symbols for each threshold, a few tenths of a second ago.
-    pub(super) uses: Vec<(Threshold, u64)>,
+    pub(super) uses: Vec<(ShareSelection, u64)>,
     /// Datagrams that the kernel refused, on each channel.
     pub(super) refused: Vec<u64>,
     /// Packets that were dropped without an association.

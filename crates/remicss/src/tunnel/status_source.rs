@@ -88,7 +88,7 @@ impl StatusSource {
 
     /// The model's averages for thresholds with these numbers of uses.
     #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-    fn modelled(&self, now: Duration, uses: &[(Threshold, u64)]) -> Option<Averages> {
+    fn modelled(&self, now: Duration, uses: &[(ShareSelection, u64)]) -> Option<Averages> {
         let estimates = lock(&self.shared).monitor.as_ref()?.estimates(now);
         let channels = ChannelSnapshot::new(&estimates, &self.risks).channels;
         let symbols: u64 = uses.iter().map(|(_, symbols)| symbols).sum();

@@ -61,5 +61,5 @@ pub struct Keys {
     /// The privacy floor f: no symbol of either direction has a lower threshold.
     pub floor: u8,
     /// The channels of the association. Nothing is sent on others, or accepted from them.
-    pub members: Subset,
+    pub members: ChannelSubset,
 }

@@ -27,7 +27,7 @@ pub(crate) struct Options {
     /// The number n of configured channels.
     pub(crate) channels: u8,
     /// The members of the association.
-    pub(crate) members: Subset,
+    pub(crate) members: ChannelSubset,
 }
 
 impl Options {

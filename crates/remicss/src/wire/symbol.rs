@@ -33,7 +33,7 @@ pub struct Tampered;
 
 /// Computes and verifies the tags of one direction, with a separate point for each threshold.
 /// Without points there are no tags.
-pub struct Tagger(Option<Vec<Hash>>);
+pub struct Tagger(Option<Vec<KeyedHash>>);
 
 impl Tagger {
     /// A tagger with the points of a direction.

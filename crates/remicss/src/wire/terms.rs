@@ -99,7 +99,7 @@ impl Terms {
 
     /// The terms of an association with these members, of which there are at least as many as the
     /// floor.
-    pub(crate) fn wire(self, members: Subset) -> association::Terms {
+    pub(crate) fn wire(self, members: ChannelSubset) -> association::Terms {
         let count = u8::try_from(members.len()).expect("at most 16 channels");
         let options = Options { tags: self.tags, channels: self.channels, members };
         association::Terms::new(

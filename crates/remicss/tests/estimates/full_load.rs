@@ -61,8 +61,8 @@ impl Tunnel {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 16")]
         let floor = kappa as u8;
         let goal = PlanGoal { kappa, mu, objective: Objective::Loss, floor, keeps_order: false };
-        let channels = vec![Channel::new(0.0, 0.0, 1.0, 10.0).unwrap(); n];
-        let plan = goal.plan(&channels, Subset::first(n)).unwrap();
+        let channels = vec![ChannelModel::new(0.0, 0.0, 1.0, 10.0).unwrap(); n];
+        let plan = goal.plan(&channels, ChannelSubset::first(n)).unwrap();
         let means = SenderConfig {
             rates_bps: rates.to_vec(),
             mtus: vec![FULL; n],
@@ -200,7 +200,7 @@ impl Point {
         let rate = ChannelSet::new(channels.clone()).unwrap().best_rate(self.dials.1).unwrap();
         let sent = (1e6 * rate).min(OFFERED_BPS as f64) / (8.0 * FULL as f64);
         let tunnel = self.tunnel();
-        let plan = tunnel.goal.plan(&channels, Subset::first(3)).unwrap();
+        let plan = tunnel.goal.plan(&channels, ChannelSubset::first(3)).unwrap();
         (sent, sent * (1.0 - plan.averages.loss))
     }
 }

@@ -313,8 +313,8 @@ fn a_quarantine_is_told_at_once() {
     let message = poll(MS * 20, ChannelSubset::EMPTY.with(1)).unwrap();
     let states = Message::parse(&message).unwrap().reports.into_iter().map(|report| report.state);
     assert_eq!(states.collect::<Vec<_>>(), [ChannelState::Up, ChannelState::Quarantine]);
-    assert!(poll(MS * 25, Subset::EMPTY).is_none(), "not faster than every 10 ms");
-    assert!(poll(MS * 30, Subset::EMPTY).is_some());
+    assert!(poll(MS * 25, ChannelSubset::EMPTY).is_none(), "not faster than every 10 ms");
+    assert!(poll(MS * 30, ChannelSubset::EMPTY).is_some());
 }
 
 /// Control messages take about a thousandth of a channel from 5 Mbit/s on.
@@ -387,7 +387,7 @@ proptest! {
             now += Duration::from_micros(micros);
             let totals = SentCounts { datagrams: count, bytes: count };
             let arrived = [count, symbol].map(|count| ArrivalCounts { datagrams: count, right: count });
-            monitor.poll_message(now, &[totals; 2], &arrived, Subset::EMPTY, count);
+            monitor.poll_message(now, &[totals; 2], &arrived, ChannelSubset::EMPTY, count);
             monitor.handle_share(symbol % 10, channel, count, now);
             let is_active = number % 2 == 0;
             let (number, sent_us) = (number.max(1), sent_us >> 2);

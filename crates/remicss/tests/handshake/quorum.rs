@@ -197,7 +197,8 @@ fn whoever_holds_fewer_channels_than_are_needed_excludes_nothing() {
         let least = 2 + u8::try_from(rng.index(usize::from(n) - 2)).unwrap();
         let terms = terms(n).with_min_channels(least).unwrap();
         let count = 1 + rng.index(usize::from(least) - 1);
-        let held: Subset = std::iter::repeat_with(|| rng.index(n.into())).take(count).collect();
+        let held: ChannelSubset =
+            std::iter::repeat_with(|| rng.index(n.into())).take(count).collect();
         let mut scenario = Scenario::of(seed, terms, Some(Adversary::on(held, n, rng)));
         scenario.cut_channels();
         match scenario.run() {

@@ -148,7 +148,7 @@ impl Scenario {
                 let key = self.key.clone();
                 let client = Client::new(self.terms, key, &mut generator(), self.now).unwrap();
                 let channel = self.rng.index(self.n);
-                self.client = client.without(Subset::EMPTY.with(channel));
+                self.client = client.without(ChannelSubset::EMPTY.with(channel));
                 self.shares.push(vec![None; self.n]);
             }
             while self.client.poll_timeout().is_some() {

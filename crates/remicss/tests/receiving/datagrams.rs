@@ -249,7 +249,7 @@ fn a_channel_that_is_down_keeps_nothing_from_being_known_as_lost() {
     assert_eq!(send(&mut scenario, 2, 1), 1);
     assert_eq!(send(&mut scenario, 3, 1), 1);
     assert_eq!(send(&mut scenario, 4, 1), 1);
-    scenario.receiver.set_up([0, 1].into_iter().collect::<Subset>());
+    scenario.receiver.set_up([0, 1].into_iter().collect::<ChannelSubset>());
     assert_eq!(send(&mut scenario, 5, 1), 5);
     assert_eq!(scenario.receiver.poll_timeout(), None);
 }

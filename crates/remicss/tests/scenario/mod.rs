@@ -491,7 +491,7 @@ impl End {
         &self,
         begins: Option<Keys>,
         scheduler: Box<PlannedScheduler>,
-        up: model::Subset,
+        up: model::ChannelSubset,
     ) -> SenderUpdate {
         let n = self.batches.len();
         let means = SenderConfig {

@@ -46,7 +46,7 @@ pub(crate) fn sender_at(
     Sender::new(&direction(rates.len()), floor, pacers, scheduler, generator)
 }
 
-pub(crate) fn constant(threshold: Threshold) -> Box<dyn Scheduler> {
+pub(crate) fn constant(threshold: ShareSelection) -> Box<dyn Scheduler> {
     Box::new(PlannedScheduler::new(&Schedule::constant(threshold), &[]))
 }
 

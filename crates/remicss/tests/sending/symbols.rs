@@ -102,7 +102,7 @@ fn numbers_and_previous_ones_go_on() {
     sender.set_up(ChannelSubset::EMPTY);
     let nowhere = &mut self::batches(2);
     assert!(matches!(send(&mut sender, b"", MS, nowhere), Err(SendError::BelowFloor)));
-    sender.set_up(Subset::first(2));
+    sender.set_up(ChannelSubset::first(2));
     assert_eq!(previous(&mut sender, 5, MS, 4), 1);
     for number in 5..304 {
         assert_eq!(previous(&mut sender, 7, MS, number), u8::from(number > 5));
@@ -142,7 +142,7 @@ fn a_symbol_that_waits_is_sent_by_the_next_sender() {
     while send(&mut before, &long, MS, &mut batches).is_ok() {}
     take(&mut batches);
     let two = subset(0b101);
-    let constant = constant(Threshold::new(2, two).unwrap());
+    let constant = constant(ShareSelection::new(2, two).unwrap());
     let mut next = sender_at(2, &[None; 3], constant).unwrap().with_members(two);
     next.take_symbol_of(&mut before);
     let sent = next.finish(Kind::Packet, 0, MS, &mut batches).unwrap();

@@ -94,11 +94,11 @@ pub struct Client {
 #[derive(Clone, Copy, Debug)]
 struct ChannelSets {
     /// The channels that may be members.
-    tried: Subset,
+    tried: ChannelSubset,
     /// If an association is extended: its missing channels, one of which must be a member.
-    missing: Subset,
+    missing: ChannelSubset,
     /// And the channels that must all be members.
-    needed: Subset,
+    needed: ChannelSubset,
 }
 
 #[derive(Debug)]
@@ -153,7 +153,11 @@ impl Client {
             key,
             channels,
             secrets,
-            sets: ChannelSets { tried: terms.all(), missing: Subset::EMPTY, needed: Subset::EMPTY },
+            sets: ChannelSets {
+                tried: terms.all(),
+                missing: ChannelSubset::EMPTY,
+                needed: ChannelSubset::EMPTY,
+            },
             phase: Phase::Collecting { enough_since: None },
             began: now,
             event: None,
@@ -162,8 +166,9 @@ impl Client {
 
     /// The same without these channels, as long as enough are left.
     #[must_use]
-    pub fn without(mut self, channels: Subset) -> Self {
-        let tried: Subset = self.sets.tried.iter().filter(|i| !channels.contains(*i)).collect();
+    pub fn without(mut self, channels: ChannelSubset) -> Self {
+        let tried: ChannelSubset =
+            self.sets.tried.iter().filter(|i| !channels.contains(*i)).collect();
         if tried.len() >= usize::from(self.terms.min_channels()) {
             self.sets.tried = tried;
         }
@@ -173,13 +178,13 @@ impl Client {
     /// The same, to extend an association that these channels are missing from: one of them must be
     /// a member.
     #[must_use]
-    pub fn extending(mut self, missing: Subset) -> Self {
+    pub fn extending(mut self, missing: ChannelSubset) -> Self {
         self.sets.missing = missing;
         self
     }
 
     /// Sets the channels of the extended association that are up: all of them must be members.
-    pub fn set_needed(&mut self, channels: Subset, now: Duration) {
+    pub fn set_needed(&mut self, channels: ChannelSubset, now: Duration) {
         self.sets.needed = channels;
         self.advance(now);
     }
@@ -322,7 +327,7 @@ impl Client {
     }
 
     /// Sends the List on these channels, the members. From then on all of them are needed.
-    fn send_list(&mut self, members: Subset, now: Duration) {
+    fn send_list(&mut self, members: ChannelSubset, now: Duration) {
         // The shares of the other channels were not sent to anyone. They are added to the share of
         // the first member, so that all members' shares, and no fewer, give the secrets.
         let first = members.iter().next().expect("a floor is one channel at least");
@@ -419,7 +424,7 @@ impl Client {
 }
 
 /// The position of a channel among the members, if it is one.
-fn place(members: Subset, channel: usize) -> Option<usize> {
+fn place(members: ChannelSubset, channel: usize) -> Option<usize> {
     members.iter().position(|member| member == channel)
 }
 

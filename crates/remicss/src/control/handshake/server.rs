@@ -378,8 +378,8 @@ impl Server {
     }
 
     fn compare(&self, theirs: association::Terms) -> Result<(), TermsMismatch> {
-        let is_known =
-            theirs.protocol() == Protocol::ReMicssDatagrams && theirs.scheme() == Scheme::Shamir;
+        let is_known = theirs.protocol() == Protocol::ReMicssDatagrams
+            && theirs.scheme() == SharingScheme::Shamir;
         let options = Options::parse(theirs.options()).filter(|_| is_known);
         let Some(Options { tags, channels, members }) = options else {
             return Err(TermsMismatch::Protocol);

@@ -26,7 +26,7 @@ pub(super) struct ReconnectingClient {
     pub(super) start_at: Duration,
     backoff: Duration,
     /// The channels that the next handshake leaves out, because they did not confirm the last one.
-    left_out: Subset,
+    left_out: ChannelSubset,
     /// Whether it was reported that the association cannot be extended.
     has_reported: bool,
 }
@@ -40,7 +40,7 @@ impl ReconnectingClient {
             client: None,
             start_at: now,
             backoff: MIN_BACKOFF,
-            left_out: Subset::EMPTY,
+            left_out: ChannelSubset::EMPTY,
             has_reported: false,
         }
     }
@@ -62,7 +62,7 @@ impl ReconnectingClient {
     /// The handshake has succeeded.
     pub(super) fn succeed(&mut self) {
         (self.client, self.backoff, self.left_out, self.has_reported) =
-            (None, MIN_BACKOFF, Subset::EMPTY, false);
+            (None, MIN_BACKOFF, ChannelSubset::EMPTY, false);
     }
 
     /// The handshake has failed, and will be tried again. Returns what must be reported.
@@ -97,7 +97,7 @@ fn channels_to_leave_out(
     failure: &ClientFailure,
     terms: Terms,
     generator: &mut Generator,
-) -> Subset {
+) -> ChannelSubset {
     let (all, members) = match failure {
         ClientFailure::Silent | ClientFailure::NoAnswer { .. } => return ChannelSubset::EMPTY,
         ClientFailure::NoConfirm { channels, members } => (channels.clone(), *members),
@@ -106,7 +106,7 @@ fn channels_to_leave_out(
         }
     };
     let spare = members.saturating_sub(terms.min_channels().into());
-    let Ok(random) = generator.array::<{ MAX_CHANNELS + 1 }>() else { return Subset::EMPTY };
+    let Ok(random) = generator.array::<{ MAX_CHANNELS + 1 }>() else { return ChannelSubset::EMPTY };
     let (count, order) = random.split_first().expect("it is longer than that");
     let mut all: Vec<(u8, usize)> = order.iter().copied().zip(all).collect();
     all.sort_unstable();

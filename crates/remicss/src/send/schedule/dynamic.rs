@@ -64,7 +64,11 @@ impl DynamicScheduler {
 }
 
 impl Scheduler for DynamicScheduler {
-    fn next_threshold(&mut self, up: Subset, channels: &dyn Readiness) -> Option<Threshold> {
+    fn next_threshold(
+        &mut self,
+        up: ChannelSubset,
+        channels: &dyn Readiness,
+    ) -> Option<ShareSelection> {
         self.position = self.position.wrapping_add(GOLDEN_RATIO_STEP);
         let (k, m) = (self.k.rounded(self.position), self.m.rounded(self.position));
         let mut ready = [Duration::ZERO; MAX_CHANNELS];
@@ -189,7 +193,7 @@ mod tests {
 
         #[test]
         fn fewer_channels_mean_fewer_shares((kappa, mu) in means(), up in 1..1_u32 << 16) {
-            let up: Subset = (0..16).filter(|c| up >> c & 1 == 1).collect();
+            let up: ChannelSubset = (0..16).filter(|c| up >> c & 1 == 1).collect();
             let mut dynamic = DynamicScheduler::new(kappa, mu).unwrap();
             for _ in 0..20 {
                 let threshold = dynamic.next_threshold(up, &READY).unwrap();

@@ -45,7 +45,7 @@ const MAX_PENALTY: f64 = 4.0;
 /// A threshold of the plan.
 #[derive(Clone, Debug)]
 struct PlanEntry {
-    threshold: Threshold,
+    threshold: ShareSelection,
     /// Its proportion of all symbols.
     proportion: f64,
     /// The number of symbols by which its use is behind its proportion.
@@ -58,8 +58,8 @@ struct PlanEntry {
 impl PlannedScheduler {
     /// The thresholds of a schedule over `channels`, which have the schedule's indices and the
     /// delays of full packets. Without an entry for a channel, its delay counts as 0.
-    pub fn new(schedule: &Schedule, channels: &[Channel]) -> Self {
-        let entry = |(threshold, proportion): &(Threshold, f64)| PlanEntry {
+    pub fn new(schedule: &Schedule, channels: &[ChannelModel]) -> Self {
+        let entry = |(threshold, proportion): &(ShareSelection, f64)| PlanEntry {
             threshold: *threshold,
             proportion: *proportion,
             credit: 0.0,
@@ -89,7 +89,7 @@ impl PlannedScheduler {
     }
 
     /// Selects the next threshold and charges it.
-    fn next_planned(&mut self, channels: &dyn Readiness) -> Threshold {
+    fn next_planned(&mut self, channels: &dyn Readiness) -> ShareSelection {
         if let [only] = &self.entries[..] {
             return only.threshold;
         }
@@ -107,7 +107,11 @@ impl PlannedScheduler {
 }
 
 impl Scheduler for PlannedScheduler {
-    fn next_threshold(&mut self, up: Subset, channels: &dyn Readiness) -> Option<Threshold> {
+    fn next_threshold(
+        &mut self,
+        up: ChannelSubset,
+        channels: &dyn Readiness,
+    ) -> Option<ShareSelection> {
         let planned = self.next_planned(channels);
         if up.includes(planned.channels()) {
             Some(planned)
@@ -133,7 +137,7 @@ impl PlanEntry {
 
 /// The k fastest channels of a threshold for the share of a full packet, and how much earlier than
 /// the last of them each one is, in ns.
-fn first(threshold: Threshold, channels: &[Channel]) -> Vec<(usize, f64)> {
+fn first(threshold: ShareSelection, channels: &[ChannelModel]) -> Vec<(usize, f64)> {
     let arrival =
         |index: usize| (index, channels.get(index).map_or(0.0, |channel| 1e6 * channel.delay_ms()));
     let mut first: Vec<(usize, f64)> = threshold.channels().iter().map(arrival).collect();
@@ -150,11 +154,11 @@ fn sending_ns(channel: &Channel) -> f64 {
 
 /// The threshold nearest to a planned one with the channels that are up.
 fn nearest_available(
-    planned: Threshold,
-    up: Subset,
+    planned: ShareSelection,
+    up: ChannelSubset,
     channels: &dyn Readiness,
-) -> Option<Threshold> {
-    let mut used: Subset = up.iter().filter(|c| planned.channels().contains(*c)).collect();
+) -> Option<ShareSelection> {
+    let mut used: ChannelSubset = up.iter().filter(|c| planned.channels().contains(*c)).collect();
     while used.len() < planned.k() {
         let others = up.iter().filter(|c| !used.contains(*c));
         let soonest = others.min_by_key(|c| channels.ready_at(*c));
@@ -227,8 +231,9 @@ mod tests {
         let schedule = Schedule::new([(often, 0.75), (seldom, 0.25)]).unwrap();
         let first = |random: u64| {
             let mut planned = PlannedScheduler::new(&schedule, &[]).with_random_start(random);
-            let forty: Vec<Threshold> =
-                (0..40).filter_map(|_| planned.next_threshold(Subset::first(4), &IDLE)).collect();
+            let forty: Vec<ShareSelection> = (0..40)
+                .filter_map(|_| planned.next_threshold(ChannelSubset::first(4), &IDLE))
+                .collect();
             let count = forty.iter().filter(|threshold| **threshold == seldom).count();
             assert!((9..=11).contains(&count));
             forty[0]
@@ -243,7 +248,8 @@ mod tests {
         let (one, other) = (threshold(1, &[0]), threshold(1, &[1]));
         let schedule = Schedule::new([(one, 0.5), (other, 0.5)]).unwrap();
         let mut planned = PlannedScheduler::new(&schedule, &channels(&[1.0, 1.0]));
-        let mut next = |us: [u64; 2]| planned.next_threshold(Subset::first(2), &busy(&us)).unwrap();
+        let mut next =
+            |us: [u64; 2]| planned.next_threshold(ChannelSubset::first(2), &busy(&us)).unwrap();
         // A symbol takes half a millisecond at full rate, so that lateness costs four symbols for
         // each. It would be the other's turn in the second place.
         assert_eq!([next([0, 0]), next([0, 300]), next([0, 300])], [one, one, other]);
@@ -314,7 +320,7 @@ mod tests {
             let subset = |bits: u32| (0..16).filter(|c| bits >> c & 1 == 1).collect::<ChannelSubset>();
             let (wanted, up) = (subset(wanted), subset(up));
             let k = k.min(wanted.len());
-            let schedule = Schedule::constant(Threshold::new(k, wanted).unwrap());
+            let schedule = Schedule::constant(ShareSelection::new(k, wanted).unwrap());
             let given = PlannedScheduler::new(&schedule, &[]).next_threshold(up, &IDLE);
             let Some(given) = given else {
                 prop_assert!(up.is_empty());

@@ -10,7 +10,11 @@ pub trait Scheduler: Send {
     ///
     /// The scheduler need not take `channels` into account: the symbol waits until all of its
     /// channels are ready.
-    fn next_threshold(&mut self, up: Subset, channels: &dyn Readiness) -> Option<Threshold>;
+    fn next_threshold(
+        &mut self,
+        up: ChannelSubset,
+        channels: &dyn Readiness,
+    ) -> Option<ShareSelection>;
 
     /// The minimum k of all symbols, as long as enough channels are up.
     fn min_k(&self) -> usize;

@@ -76,7 +76,7 @@ impl SymbolEncoder {
     }
 
     /// How many symbols of packets each threshold was used for.
-    pub(super) fn threshold_uses(&self) -> impl Iterator<Item = (Threshold, u64)> {
+    pub(super) fn threshold_uses(&self) -> impl Iterator<Item = (ShareSelection, u64)> {
         self.splitters.0.iter().map(|used| (used.threshold, used.symbols))
     }
 }
@@ -86,14 +86,14 @@ struct SplitterCache(Vec<ThresholdUse>);
 
 /// A threshold that was used.
 struct ThresholdUse {
-    threshold: Threshold,
+    threshold: ShareSelection,
     splitter: Splitter,
     /// The number of symbols of packets.
     symbols: u64,
 }
 
 impl SplitterCache {
-    fn get_or_insert(&mut self, threshold: Threshold) -> &mut ThresholdUse {
+    fn get_or_insert(&mut self, threshold: ShareSelection) -> &mut ThresholdUse {
         let place = match self.0.binary_search_by_key(&threshold, |used| used.threshold) {
             Ok(place) => place,
             Err(place) => {
@@ -111,7 +111,7 @@ impl SplitterCache {
 }
 
 /// Channel i has the share at coordinate i + 1.
-fn splitter(threshold: Threshold) -> Splitter {
+fn splitter(threshold: ShareSelection) -> Splitter {
     let coordinates: Vec<u8> = threshold.channels().iter().map(|i| byte(i) + 1).collect();
     Splitter::at(byte(threshold.k()), &coordinates).expect("1 <= k <= m, and no channel twice")
 }
