@@ -67,8 +67,8 @@ impl Estimate {
         let sending_ms = 1e3 * FULL_PACKET_BITS / self.rate_bps as f64;
         let delay_ms = (self.delay_ms + sending_ms).clamp(*DELAYS_MS.start(), *DELAYS_MS.end());
         ChannelModel::new(
-            risk,
-            self.loss.clamp(0.0, MAX_LOSS),
+            model::Risk(risk),
+            model::Loss(self.loss.clamp(0.0, MAX_LOSS)),
             delay_ms,
             self.rate_bps as f64 / 1e6,
         )

@@ -62,7 +62,11 @@ impl PlanGoal {
     ///
     /// # Panics
     /// If there are more than [`model::MAX_CHANNELS`] channels.
-    pub fn plan(&self, channels: &[Channel], up: ChannelSubset) -> Result<Plan, PlanningError> {
+    pub fn plan(
+        &self,
+        channels: &[ChannelModel],
+        up: ChannelSubset,
+    ) -> Result<Plan, PlanningError> {
         let up: ChannelSubset = up.iter().filter(|channel| *channel < channels.len()).collect();
         let floor = usize::from(self.floor).max(1);
         if up.len() < floor {
@@ -94,7 +98,7 @@ impl PlanGoal {
     /// round trip that it has measured, and BBR keeps no more in flight than twice what fits into
     /// it: if packets in order take more than twice as long, BBR slows down without end. So a slow
     /// channel costs more than it carries.
-    fn delay_group(&self, channels: &[Channel], up: ChannelSubset) -> Option<ChannelSubset> {
+    fn delay_group(&self, channels: &[ChannelModel], up: ChannelSubset) -> Option<ChannelSubset> {
         if !self.keeps_order {
             return None;
         }
@@ -125,7 +129,7 @@ impl PlanGoal {
 
     fn plan_over(
         &self,
-        channels: &[Channel],
+        channels: &[ChannelModel],
         subset: ChannelSubset,
     ) -> Result<Plan, PlanningError> {
         let places: Vec<usize> = subset.iter().collect();
@@ -166,7 +170,7 @@ impl PlanGoal {
 const COST_TOLERANCE: f64 = 1e-9;
 
 /// A subset of the channels, as a set of its own.
-fn set(channels: &[Channel], subset: ChannelSubset) -> ChannelSet {
+fn set(channels: &[ChannelModel], subset: ChannelSubset) -> ChannelSet {
     ChannelSet::new(subset.iter().map(|channel| channels[channel]).collect())
         .expect("at least one channel, and not too many")
 }
@@ -227,7 +231,7 @@ mod tests {
             };
             [channel(0), channel(1)]
         };
-        let used = |goal: PlanGoal, channels: &[Channel]| {
+        let used = |goal: PlanGoal, channels: &[ChannelModel]| {
             let plan = goal.plan(channels, ChannelSubset::first(2)).unwrap();
             [0, 1].map(|channel| plan.schedule.use_of(channel) > 0.0)
         };

@@ -61,7 +61,7 @@ impl Tunnel {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 16")]
         let floor = kappa as u8;
         let goal = PlanGoal { kappa, mu, objective: Objective::Loss, floor, keeps_order: false };
-        let channels = vec![ChannelModel::new(0.0, 0.0, 1.0, 10.0).unwrap(); n];
+        let channels = vec![ChannelModel::new(Risk(0.0), Loss(0.0), 1.0, 10.0).unwrap(); n];
         let plan = goal.plan(&channels, ChannelSubset::first(n)).unwrap();
         let means = SenderConfig {
             rates_bps: rates.to_vec(),

@@ -246,8 +246,8 @@ impl Server {
             association: Association::new(HandshakeConfig {
                 max_pending,
                 timeout: HANDSHAKE_TIMEOUT,
-                patience: None,
-                acceptable,
+                quorum_timeout: None,
+                policy,
             }),
             pending: HashMap::new(),
             connections: HashMap::new(),

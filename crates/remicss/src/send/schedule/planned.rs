@@ -148,7 +148,7 @@ fn first(threshold: ShareSelection, channels: &[ChannelModel]) -> Vec<(usize, f6
 }
 
 /// The time in which a channel sends a full packet, in ns.
-fn sending_ns(channel: &Channel) -> f64 {
+fn sending_ns(channel: &ChannelModel) -> f64 {
     1e3 * FULL_PACKET_BITS / channel.rate()
 }
 
