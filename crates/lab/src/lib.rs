@@ -5,6 +5,33 @@
 //! - [`Link`]: an emulated wire between two hosts, with rate, delay, loss and more.
 //! - [`Experiment`]: a file that defines what many trials vary, measure and draw.
 //! - [`Trial`]: a network, the programs on it, and what is measured; [`perform`] does so.
+//!
+//! ```
+//! use std::path::Path;
+//!
+//! use lab::Experiment;
+//!
+//! let text = r#"
+//!     about = "Rate of a link"
+//!     [sweep]
+//!     rate = [10, 100]
+//!     [hosts.client]
+//!     [hosts.server]
+//!     [links.a]
+//!     hosts = ["client", "server"]
+//!     both = { rate_mbit = "{rate}", delay_ms = 10 }
+//!     [measure]
+//!     driver = "accuracy"
+//!     options = { delays = 100, rate_s = 1 }
+//!     [measure.values]
+//!     carried = { unit = "Mbit/s" }
+//! "#;
+//! let experiment = Experiment::parse(Path::new("rate.toml"), text)?;
+//! assert_eq!(experiment.trials(), 2);
+//! # Ok::<(), lab::ExperimentError>(())
+//! ```
+//!
+//! In a sandbox, [`experiment::run()`] performs it and writes the results.
 
 #![allow(clippy::cast_precision_loss, reason = "counts and times are far below 2^52")]
 

@@ -8,6 +8,22 @@
 //! - a link may be seized by an attacker, who then gets everything sent on it and decides what, if
 //!   anything, arrives. Reading, changing, dropping, delaying, injecting, swapping, replaying and
 //!   closing all come down to this one power.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use sim::{Event, Network};
+//!
+//! let mut network = Network::<()>::new(7);
+//! let link = network.link(Duration::from_millis(5), Duration::from_millis(20));
+//! network.send_stream(link, b"hello");
+//! let mut received = Vec::new();
+//! while let Some(Event::Arrived { bytes, .. }) = network.next_event() {
+//!     received.extend(bytes);
+//! }
+//! assert_eq!(received, b"hello");
+//! assert!(network.now() <= Duration::from_millis(20));
+//! ```
 
 mod network;
 mod rng;

@@ -1,11 +1,11 @@
-//! What whoever has captured some of a tunnel's channels knows of its packets: everything with k
-//! channels, and with fewer, it should be nothing.
+//! What an eavesdropper learns of a tunnel's packets from captures of some of its channels: all of
+//! them with k channels, and nothing with fewer.
 //!
-//! For every set of channels that is one short of a symbol's threshold the bytes at hand are
-//! compared with the packet's, which are known here from the other captures. If the promise holds,
-//! each share's byte, and what the shares would join to if they were enough, is uniform and
-//! independent of the packet's: their sum with it is uniform as well, which a chi-squared test
-//! looks at.
+//! For every set of channels that is one short of a symbol's threshold, the captured bytes are
+//! compared with those of the packet, which the other captures reveal. If the promise holds, each
+//! byte of a share, and of what the shares would join to if they were enough, is uniform and
+//! independent of the packet's byte. Their XOR is then uniform too, which a chi-squared test
+//! checks.
 
 #![allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 
@@ -18,7 +18,7 @@ use serde::Serialize;
 use sharing::{Joiner, Sharing};
 use tun::ip::packet_len;
 
-/// How many symbols are looked at, at most.
+/// The maximum number of symbols that are examined.
 const MAX_SYMBOLS: usize = 200_000;
 
 /// The tag's length, if there are tags.
@@ -36,7 +36,7 @@ pub(super) struct Captured {
 #[derive(Debug, Default)]
 struct Shares(BTreeMap<usize, Vec<u8>>);
 
-/// A symbol that the captures together give away.
+/// A symbol whose packet the captures together reveal.
 struct Known<'a> {
     shares: &'a Shares,
     /// What was shared: the packet, with what is before and behind it.
@@ -52,7 +52,7 @@ struct Key {
     length: usize,
 }
 
-/// What a set of channels gives away of the symbols of one threshold.
+/// What a set of channels reveals of the symbols of one threshold.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Finding {
     /// The threshold k of the symbols.
@@ -106,7 +106,7 @@ impl Captured {
         }
     }
 
-    /// What every set of k - 1 and of k channels gives away, for each threshold k that was seen.
+    /// What every set of k - 1 and of k channels reveals, for each threshold k that was captured.
     pub(super) fn findings(&self) -> Vec<Finding> {
         let mut by_threshold: BTreeMap<u8, Vec<&Shares>> = BTreeMap::new();
         for (key, shares) in &self.symbols {
@@ -131,7 +131,7 @@ impl Captured {
     }
 }
 
-/// What these channels give away of symbols whose packets are known.
+/// What these channels reveal of symbols whose packets are known.
 fn finding(threshold: u8, channels: &[usize], known: &[Known<'_>]) -> Finding {
     let has_all =
         |known: &&Known<'_>| channels.iter().all(|channel| known.shares.0.contains_key(channel));
