@@ -1,6 +1,7 @@
-//! Two whole ends under random operations: loss, duplicates, reordering, delay, changed and invented
-//! datagrams, channels that die and return, ends that start again, clocks that jump, a client that moves, and
-//! somebody who sends on from an address of their own what they read, before it arrives.
+//! Two whole ends under random operations: loss, duplicates, reordering, delay, changed and
+//! invented datagrams, channels that die and return, ends that start again, clocks that jump, a
+//! client that moves, and somebody who sends on from an address of their own what they read, before
+//! it arrives.
 //!
 //! Whatever happens, nothing is delivered that was not sent, and nothing twice; and once the faults
 //! stop, packets come through again. `SUNDER_SEEDS=N` runs more seeds, `SUNDER_SEED=S` one.
@@ -81,8 +82,8 @@ fn whatever_happens_nothing_wrong_comes_out_and_it_recovers() {
     });
 }
 
-/// A tunnel that needs two of three channels begins with any two, and the third joins without a packet being
-/// lost either way, be it late or not.
+/// A tunnel that needs two of three channels begins with any two, and the third joins without a
+/// packet being lost either way, be it late or not.
 #[test]
 fn a_channel_that_joins_costs_no_packet() {
     for seed in 0..60 {
@@ -116,8 +117,8 @@ fn a_channel_that_joins_costs_no_packet() {
     }
 }
 
-/// Keys that are too old, or under which an end has seen too many wrong shares, are replaced without a packet
-/// being lost either way.
+/// Keys that are too old, or under which an end has seen too many wrong shares, are replaced
+/// without a packet being lost either way.
 #[test]
 fn new_keys_cost_no_packet() {
     for seed in 0..40 {

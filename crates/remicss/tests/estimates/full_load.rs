@@ -1,5 +1,5 @@
-//! Full load over channels whose rates are known or not: schedule, pace and estimates together, over
-//! simulated bottlenecks. `SUNDER_GRID=1` runs the whole grid of channels and dials.
+//! Full load over channels whose rates are known or not: schedule, pace and estimates together,
+//! over simulated bottlenecks. `SUNDER_GRID=1` runs the whole grid of channels and dials.
 
 use std::env;
 use std::fmt::{self, Display, Formatter};
@@ -210,19 +210,20 @@ struct Outcome {
     point: Point,
     /// The part of the best that was delivered in each second.
     seconds: Vec<f64>,
-    /// The part of the symbols that was lost within 5 to 10 s, beyond what the channels lose at best.
+    /// The part of the symbols that was lost within 5 to 10 s, beyond what the channels lose at
+    /// best.
     lost: f64,
 }
 
 impl Outcome {
-    /// The part of the best that was delivered within 6 to 10 s: on a slow channel that loses packets a
-    /// second is a matter of chance.
+    /// The part of the best that was delivered within 6 to 10 s: on a slow channel that loses
+    /// packets a second is a matter of chance.
     fn part(&self) -> f64 {
         self.seconds[6..].iter().sum::<f64>() / 4.0
     }
 
-    /// An interval on a slow channel is some 60 packets: of what one shows that loses a twentieth of them,
-    /// chance has its part.
+    /// An interval on a slow channel is some 60 packets: of what one shows that loses a twentieth
+    /// of them, chance has its part.
     fn is_good(&self) -> bool {
         let point = &self.point;
         let is_rough = point.lost >= 50 && point.mbps[0] < 10 && !point.known[0];
@@ -278,8 +279,8 @@ fn full_load_reaches_the_plan() {
     assert!(bad.is_empty(), "{} of {} points:\n{}", bad.len(), points.len(), bad.join("\n"));
 }
 
-/// The guide's example, on channels that carry more than is offered: a rate is given for one channel only,
-/// and all three carry a share of each packet.
+/// The guide's example, on channels that carry more than is offered: a rate is given for one
+/// channel only, and all three carry a share of each packet.
 #[test]
 fn one_known_rate_holds_back_no_other() {
     let point = Point { mbps: [500, 500, 50], known: [false, false, true], ..POINT };
@@ -310,8 +311,8 @@ fn an_unknown_rate_is_found_within_two_seconds() {
     assert!(outcome.seconds[..5].iter().sum::<f64>() > 4.0, "{outcome}");
 }
 
-/// What an idle tunnel is given at a time leaves at once, unless a rate is configured or a bottleneck was
-/// met.
+/// What an idle tunnel is given at a time leaves at once, unless a rate is configured or a
+/// bottleneck was met.
 #[test]
 fn a_burst_on_an_idle_tunnel_waits_for_no_guess() {
     let at_once = |tunnel: &mut Tunnel| {
@@ -346,8 +347,8 @@ fn a_burst_on_an_idle_tunnel_waits_for_no_guess() {
     assert_eq!(at_once(&mut tunnel), 3);
 }
 
-/// What was lost while others held a channel back comes back with the probes: a known channel must not keep
-/// the others' rates low for ever.
+/// What was lost while others held a channel back comes back with the probes: a known channel must
+/// not keep the others' rates low for ever.
 #[test]
 fn a_rate_that_rises_is_found_beside_a_known_one() {
     let point =

@@ -48,8 +48,8 @@ fn learn(mbps: u64, path: Path) {
         let part = scenario.part(0);
         assert!(good.contains(&part), "{name}: {part} at {:?}", scenario.now);
     }
-    // What was lost before the rate was known is forgotten, and a queue that probes fill is empty for
-    // most of the time, but for two or three packets.
+    // What was lost before the rate was known is forgotten, and a queue that probes fill is empty
+    // for most of the time, but for two or three packets.
     let queued = f64::max(5.0, 3.0 * 12.0 / mbps as f64);
     scenario.run(seconds(20));
     let estimate = scenario.estimates()[0];
@@ -69,8 +69,9 @@ fn a_rate_follows_the_bottleneck() {
     }
 }
 
-/// Many a contract's rate is enforced so: a burst passes at any speed, and all that is too much is lost. A
-/// probe that such a burst lets through is repeated, a quarter above the rate, until it does not.
+/// Many a contract's rate is enforced so: a burst passes at any speed, and all that is too much is
+/// lost. A probe that such a burst lets through is repeated, a quarter above the rate, until it
+/// does not.
 #[test]
 fn a_policed_rate_is_learnt() {
     for (mbps, burst_ms) in [(20, 24), (20, 5), (100, 24), (400, 10)] {
@@ -216,8 +217,8 @@ fn a_peer_that_is_silent_for_three_seconds_is_gone() {
     assert!(scenario.ends[0].monitor.is_peer_gone(scenario.now));
 }
 
-/// An end that has nothing to send for long says little, keeps what it knows, and is as quick as ever
-/// once there are packets again.
+/// An end that has nothing to send for long says little, keeps what it knows, and is as quick as
+/// ever once there are packets again.
 #[test]
 fn little_is_sent_at_rest() {
     let paths = [Path::new(100, 30, 10, 10), Path::new(100, 30, 10, 40)];
@@ -249,8 +250,8 @@ fn little_is_sent_at_rest() {
     assert_eq!(scenario.estimates()[1].state, ChannelState::Down);
 }
 
-/// One end has sent a packet of which nothing came, or has been brought datagrams that are none: the
-/// other still rests, and is not held for gone.
+/// One end has sent a packet of which nothing came, or has been brought datagrams that are none:
+/// the other still rests, and is not held for gone.
 #[test]
 fn ends_that_do_not_rest_together_stay_together() {
     let mut scenario = Scenario::new(&[Path::new(100, 30, 0, 10)], &[Some(20_000_000)]);

@@ -1,5 +1,5 @@
-//! An attacker on some of the channels, who also sends what it likes on the others, but does not read
-//! them: from the client's address and from others.
+//! An attacker on some of the channels, who also sends what it likes on the others, but does not
+//! read them: from the client's address and from others.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Associations that begin with the channels that answer, and are extended by those that come later.
+//! Associations that begin with the channels that answer, and are extended by those that come
+//! later.
 
 use model::ChannelSubset;
 
@@ -13,7 +14,8 @@ fn set(channels: &[usize]) -> ChannelSubset {
     channels.iter().copied().collect()
 }
 
-/// Two ends with these channels that work, from `now` until the client's event. Returns when that was.
+/// Two ends with these channels that work, from `now` until the client's event. Returns when that
+/// was.
 fn run(
     client: &mut Client,
     server: &mut Server,

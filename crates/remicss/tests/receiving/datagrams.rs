@@ -72,8 +72,8 @@ fn what_does_not_belong_is_counted_and_dropped() {
     );
 }
 
-/// What has come once is nothing when it comes again, as it was or changed, however late: it is not counted,
-/// and no fault of the channel's. What was made of it stays.
+/// What has come once is nothing when it comes again, as it was or changed, however late: it is not
+/// counted, and no fault of the channel's. What was made of it stays.
 #[test]
 fn a_datagram_that_comes_again_changes_nothing() {
     for (k, kind) in [(1, Kind::Packet), (1, Kind::Control), (2, Kind::Packet), (2, Kind::Control)]
@@ -254,8 +254,8 @@ fn a_channel_that_is_down_keeps_nothing_from_being_known_as_lost() {
     assert_eq!(scenario.receiver.poll_timeout(), None);
 }
 
-/// Of each control symbol the shares that are right are told, when it has verified, whichever came first;
-/// those that are wrong are not, and those of a channel in quarantine are told as such.
+/// Of each control symbol the shares that are right are told, when it has verified, whichever came
+/// first; those that are wrong are not, and those of a channel in quarantine are told as such.
 #[test]
 fn only_right_control_shares_are_told() {
     let channels = [0, 1, 2, 3];

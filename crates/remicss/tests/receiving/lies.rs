@@ -60,8 +60,8 @@ fn a_channel_that_lies_is_named_and_the_others_lose_nothing() {
     }
 }
 
-/// Who does not have the key can change nothing of a header: what it says is then nobody's word, and no
-/// fault of the channel's.
+/// Who does not have the key can change nothing of a header: what it says is then nobody's word,
+/// and no fault of the channel's.
 #[test]
 fn a_header_that_was_changed_is_a_strangers() {
     for place in 0..HEADER_LEN {
@@ -180,7 +180,8 @@ fn who_lies_without_being_found_costs_no_more_work_than_the_budget() {
     assert!(joins <= 10 * 65, "{joins}");
 }
 
-/// Where all shares are needed a liar cannot be named, and each symbol's first join is an attempt at its tag.
+/// Where all shares are needed a liar cannot be named, and each symbol's first join is an attempt
+/// at its tag.
 #[test]
 fn first_joins_count_as_attempts() {
     let mut scenario =
@@ -221,8 +222,8 @@ fn one_that_lies_while_another_is_in_quarantine_costs_no_symbols() {
     }
 }
 
-/// A channel that spoils symbols of which all shares are needed cannot be named, and costs the symbols that it has a
-/// share of, and no others.
+/// A channel that spoils symbols of which all shares are needed cannot be named, and costs the
+/// symbols that it has a share of, and no others.
 #[test]
 fn one_that_cannot_be_named_costs_its_own_symbols_only() {
     let mut scenario =

@@ -107,7 +107,8 @@ impl Scenario {
         self.receiver.handle_share(channel, from(channel), datagram, self.now, &mut self.out);
     }
 
-    /// Sends a packet with a number and k of all channels, by way of `change`, in the channels' order.
+    /// Sends a packet with a number and k of all channels, by way of `change`, in the channels'
+    /// order.
     pub(crate) fn send(&mut self, number: u64, k: u8, mut change: impl FnMut(usize, &mut Vec<u8>)) {
         let channels: Vec<usize> = (0..self.keys.channels).collect();
         let content = content(number);
@@ -131,7 +132,8 @@ pub(crate) fn from(channel: usize) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, 7000 + channel as u16))
 }
 
-/// The header of a share with this first byte, as the peer would send it, or whoever is told the key.
+/// The header of a share with this first byte, as the peer would send it, or whoever is told the
+/// key.
 pub(crate) fn header(keys: &Direction, first: u8, channel: usize, number: u64) -> [u8; HEADER_LEN] {
     let token = ShareTokens::new(&keys.tokens, keys.channels).token(channel, first, number);
     let [_, s0, s1, s2] = sequence(number).to_be_bytes();

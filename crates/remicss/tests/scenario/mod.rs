@@ -174,7 +174,8 @@ impl Scenario {
         self.moves[channel] = self.moves[channel].wrapping_add(1);
     }
 
-    /// Somebody has what crosses one line arrive first from an address of their own, or nobody does.
+    /// Somebody has what crosses one line arrive first from an address of their own, or nobody
+    /// does.
     pub(crate) fn copy(&mut self, rng: &mut Rng) {
         self.copied = (rng.index(3) > 0).then(|| rng.index(self.lines.len()));
     }
@@ -253,8 +254,8 @@ impl Scenario {
         self.now
     }
 
-    /// A channel changes what crosses it, or stops doing so: one alone, as with k = 1 it could read and
-    /// forge.
+    /// A channel changes what crosses it, or stops doing so: one alone, as with k = 1 it could read
+    /// and forge.
     pub(crate) fn tamper(&mut self, rng: &mut Rng) {
         let changes = rng.index(2) == 0;
         self.lines.iter_mut().for_each(|line| line.changes = false);
@@ -306,8 +307,8 @@ impl Scenario {
         self.copied = None;
     }
 
-    /// How many packets an end has been delivered; all of them were sent by the other, and none came
-    /// twice.
+    /// How many packets an end has been delivered; all of them were sent by the other, and none
+    /// came twice.
     pub(crate) fn delivered(&self, end: usize) -> usize {
         self.ends[end].received.0.len()
     }

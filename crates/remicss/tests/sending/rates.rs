@@ -38,8 +38,8 @@ fn saturate(
     now.saturating_sub(start)
 }
 
-/// The symbols' rate is the model's (IV-C), and so are the shares on each channel, whatever kappa and
-/// mu, on channels that are alike and on those that are not.
+/// The symbols' rate is the model's (IV-C), and so are the shares on each channel, whatever kappa
+/// and mu, on channels that are alike and on those that are not.
 #[test]
 fn a_plan_has_its_rate() {
     for rates in [[100.0; 5], DIVERSE] {
@@ -94,8 +94,8 @@ fn a_plan_has_its_rate_whatever_its_speed() {
 }
 
 /// The mean time from a packet's coming to its arrival, by the shares that are enough for it, where
-/// packets come evenly at 99.5 % of the rate and channels have the delays of the paper's Delayed setup
-/// (VI). With the model's, both in ms, and the time between two packets.
+/// packets come evenly at 99.5 % of the rate and channels have the delays of the paper's Delayed
+/// setup (VI). With the model's, both in ms, and the time between two packets.
 fn delay_at_full_rate(kappa: f64, mu: f64) -> (f64, f64, f64) {
     let (set, sending) = (delayed(1.0), DIVERSE.map(|rate| 12.0 / rate));
     let plan = set.plan(&least_delay(kappa, mu)).unwrap();

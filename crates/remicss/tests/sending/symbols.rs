@@ -46,8 +46,8 @@ proptest! {
         prop_assert_eq!(open(&all[..threshold.k()]), Err(Tampered));
     }
 
-    /// Whatever is up, and whichever scheduler: what leaves is on channels that are up, at the floor
-    /// or above, and otherwise nothing leaves and it is counted.
+    /// Whatever is up, and whichever scheduler: what leaves is on channels that are up, at the
+    /// floor or above, and otherwise nothing leaves and it is counted.
     #[test]
     fn the_floor_is_never_crossed(
         floor in 1..=5_u8, above in 0.0..=1.0, is_planned: bool,
