@@ -6,13 +6,13 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
+use remicss::recv::deliver::{ControlShare, Deliver};
+use remicss::recv::receiver::{Receiver, ReceiverLimits};
 use remicss::wire::control::Message;
 use remicss::wire::datagram::{HEADER_LEN, Header, Kind, expand_sequence};
-use remicss::wire::path::PathDatagram;
 use remicss::wire::handshake::Datagram;
 use remicss::wire::keys::{Direction, Points};
-use remicss::recv::deliver::{ControlShare, Deliver};
-use remicss::recv::receiver::{ReceiverLimits, Receiver};
+use remicss::wire::path::PathDatagram;
 use remicss::wire::tokens::{ShareTokens, TokenKey};
 
 /// Nobody knows the points, so nothing but chance makes a tag.

@@ -6,14 +6,13 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use model::{ChannelSubset, Schedule, ShareSelection};
-use remicss::send::batch::Batch;
-use remicss::send::pacer::Pacer;
 use remicss::send::schedule::{DynamicScheduler, PlannedScheduler, Scheduler};
 use remicss::send::sender::Sender;
 use remicss::wire::datagram::Kind;
 use remicss::wire::keys::{Direction, Points};
 use remicss::wire::tokens::TokenKey;
 use sharing::Generator;
+use udp::{Batch, Pacer};
 
 const PACKET: usize = 1400;
 

@@ -10,7 +10,6 @@ pub mod estimate;
 pub mod handshake;
 pub mod incoming;
 pub mod monitor;
-pub mod mtu_discovery;
 pub mod outgoing;
 pub(crate) mod path_manager;
 pub mod peer_address;

@@ -15,7 +15,6 @@ mod receiving;
 mod sending;
 mod shared;
 mod status_source;
-mod udp;
 mod waker;
 
 use std::io;
@@ -32,14 +31,12 @@ use tun::interface::Interface;
 
 use crate::config::{Config, End, PacketOrder};
 use crate::control::handshake::{ClientIdentity, SharedKey};
-use crate::control::mtu_discovery::MAX_MTU;
 use crate::endpoint::inbound::Inbound;
 use crate::endpoint::outbound::SenderConfig;
 use crate::endpoint::settings::{EndpointSettings, KeyLimits, Role};
 use crate::recv::receiver::ReceiverLimits;
 use crate::send::plan::PlanGoal;
 use crate::tunnel::allowed_sources::AllowedSources;
-use crate::tunnel::udp::{Channel, Place};
 use crate::wire::datagram::HEADER_LEN;
 use crate::wire::terms::Terms;
 use planning::PlanningThread;
@@ -47,6 +44,7 @@ use receiving::ReceivingThread;
 use sending::{Command, SendingThread};
 use shared::Clock;
 pub use status_source::StatusSource;
+use udp::{BindTo, MAX_MTU, Socket};
 use waker::Waker;
 
 /// The length of the device's queue, in packets or superpackets.
@@ -196,10 +194,10 @@ impl Stopper {
     }
 }
 
-fn bind(config: &Config) -> Result<Vec<Channel>, String> {
+fn bind(config: &Config) -> Result<Vec<Socket>, String> {
     let bind = |(index, channel): (usize, &crate::config::Channel)| {
-        let place = Place { local: channel.local, device: channel.device.as_deref() };
-        Channel::bind(&place).map_err(|error| {
+        let place = BindTo { local: channel.local, device: channel.device.as_deref() };
+        Socket::bind(&place).map_err(|error| {
             let device =
                 channel.device.as_ref().map(|name| format!(" on {name}")).unwrap_or_default();
             format!("channel {}: cannot use {}{device}: {error}", index + 1, channel.local)

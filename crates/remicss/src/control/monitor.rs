@@ -7,8 +7,8 @@ use model::ChannelSubset;
 use super::incoming::{ArrivalCounts, Incoming, micros};
 use super::outgoing::{Outgoing, SentCounts};
 use crate::control::estimate::Estimate;
-use crate::send::pacer::RateLimit;
 use crate::wire::control::{ChannelState, ControlError, LATEST_US, Message};
+use udp::RateLimit;
 
 /// The interval of messages: 100 ms, or longer if that would use more than a thousandth of the
 /// slowest channel's rate, but at most 200 ms.

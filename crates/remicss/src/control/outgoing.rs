@@ -10,9 +10,9 @@ use super::incoming::micros;
 use crate::control::estimate::{
     Estimate, Interval, LossEstimator, Phase, ProbeCycle, RateEstimator, RateSource, SlidingWindow,
 };
-use crate::send::pacer::RateLimit;
 use crate::wire::control::{Arrival, ChannelState, Message};
 use crate::wire::datagram::MAX_CHANNELS;
+use udp::RateLimit;
 
 /// The bytes of IP packets that may leave at once on a channel without a known bottleneck, so that
 /// a first burst in an idle tunnel does not wait for an estimate: about 90 full packets.

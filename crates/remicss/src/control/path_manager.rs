@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::control::mtu_discovery::PathMtuDiscovery;
 use crate::wire::path::{PathDatagram, PathError, PathKind};
 use crate::wire::tokens::TokenKey;
+use udp::{PathMtuDiscovery, Probe};
 
 /// The maximum number of answers of each kind that wait to be sent on a channel. The oldest are
 /// evicted. So replayed probes do not suppress answers on other channels, or answers to challenges.
@@ -46,7 +46,9 @@ impl PathManager {
         match datagram.answer() {
             Some(answer) => self.queue(channel, answer),
             None if datagram.kind == PathKind::ChallengeAnswer => return Ok(Some(datagram.id)),
-            None => discovery.handle_answer(datagram, now),
+            None => {
+                discovery.handle_answer(Probe { id: datagram.id, length: datagram.length }, now);
+            }
         }
         Ok(None)
     }
@@ -72,7 +74,7 @@ impl PathManager {
     /// A right control share has arrived on a channel.
     pub(crate) fn handle_share(&mut self, channel: usize, now: Duration) {
         if let Some(discovery) = self.discoveries.get_mut(channel) {
-            discovery.handle_share(now);
+            discovery.handle_activity(now);
         }
     }
 
@@ -87,8 +89,10 @@ impl PathManager {
     pub(crate) fn poll_transmit(&mut self, now: Duration) -> Option<(usize, Vec<u8>)> {
         let (channel, datagram) = self.answers.pop_front().or_else(|| {
             let mut discoveries = self.discoveries.iter_mut().enumerate();
-            discoveries
-                .find_map(|(channel, discovery)| Some((channel, discovery.poll_transmit(now)?)))
+            discoveries.find_map(|(channel, discovery)| {
+                let Probe { id, length } = discovery.poll_transmit(now)?;
+                Some((channel, PathDatagram { kind: PathKind::Probe, id, length }))
+            })
         })?;
         Some((channel, datagram.seal(&self.outgoing, channel)))
     }
@@ -183,6 +187,22 @@ mod tests {
         let made_up = answer.seal(&TokenKey::new(&[3; 16]), channel);
         assert_eq!(one.handle_datagram(channel, &made_up, Duration::ZERO), Err(PathError::Token));
         assert_eq!(one.poll_max_datagram_len(), None);
+    }
+
+    #[test]
+    fn only_probe_answers_count_as_answers_to_probes() {
+        let (mut one, other) = pair();
+        let (channel, probe) = one.poll_transmit(Duration::ZERO).unwrap();
+        let probe = PathDatagram::open(&probe, &other.incoming, channel).unwrap();
+        for kind in [PathKind::ChallengeAnswer, PathKind::Challenge, PathKind::Probe] {
+            let length = if kind == PathKind::Probe { probe.length } else { 0 };
+            let bytes = PathDatagram { kind, length, ..probe }.seal(&other.outgoing, channel);
+            one.handle_datagram(channel, &bytes, Duration::ZERO).unwrap();
+            assert_eq!(one.discoveries[channel].mtu(), None);
+        }
+        let answer = probe.answer().unwrap().seal(&other.outgoing, channel);
+        one.handle_datagram(channel, &answer, Duration::ZERO).unwrap();
+        assert_eq!(one.discoveries[channel].mtu(), Some(1500));
     }
 
     #[test]

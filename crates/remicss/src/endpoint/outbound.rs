@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use model::{ChannelSubset, ShareSelection};
 use sharing::Generator;
+use udp::{Batch, Pacer};
 
 use crate::control::outgoing::SentCounts;
 use crate::endpoint::shared_state::SharedState;
-use crate::send::batch::Batch;
-use crate::send::pacer::Pacer;
 use crate::send::schedule::Scheduler;
 use crate::send::sender::{SendError, Sender, SenderCounts, SenderError, Sent};
 use crate::wire::datagram::Kind;

@@ -16,8 +16,6 @@ use sharing::{Generator, SplitError};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-use crate::send::batch::Batch;
-use crate::send::pacer::{Pacer, RateLimit};
 use crate::send::schedule::{Readiness, Scheduler};
 use crate::wire::datagram::Kind;
 use crate::wire::datagram::MAX_CHANNELS;
@@ -25,6 +23,7 @@ use crate::wire::keys::Direction;
 use crate::wire::tokens::KeyId;
 use encoder::SymbolEncoder;
 use flows::FlowTable;
+use udp::{Batch, Pacer, RateLimit};
 
 /// The maximum length of a datagram: UDP over IPv4.
 pub const MAX_DATAGRAM_LEN: usize = 65_507;

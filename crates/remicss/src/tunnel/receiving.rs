@@ -27,10 +27,10 @@ use crate::endpoint::outbound::SenderUpdate;
 use crate::endpoint::shared_state::SharedState;
 use crate::recv::receiver::{ChannelCounts, ReceiverCounts};
 use crate::tunnel::allowed_sources::AllowedSources;
-use crate::tunnel::udp::{Channel, Inbox};
 use crate::wire::control::ChannelState;
 use crate::wire::datagram::Kind;
 use crate::wire::keys::Keys;
+use udp::{RecvBuffer, Socket};
 
 /// The maximum number of reads of a channel before the others are read.
 const MAX_READS: usize = 4;
@@ -38,7 +38,7 @@ const MAX_READS: usize = 4;
 /// The state of the thread.
 pub(super) struct ReceivingThread {
     pub(super) device: Arc<Device>,
-    pub(super) channels: Vec<Channel>,
+    pub(super) channels: Vec<Socket>,
     pub(super) inbound: Inbound,
     pub(super) waker: Waker,
     pub(super) clock: Clock,
@@ -83,7 +83,7 @@ pub(super) struct ReceivingCounts {
 impl ReceivingThread {
     /// Receives until it is stopped.
     pub(super) fn run(mut self) {
-        let mut inbox = Inbox::new();
+        let mut buffer = RecvBuffer::new();
         let mut arena = PacketBuffer::new(self.sources.clone());
         let mut merges_udp = self.device.cuts_udp();
         while !self.stops.load(Ordering::Relaxed) {
@@ -92,7 +92,7 @@ impl ReceivingThread {
             let sources: Vec<BorrowedFd<'_>> = self.channels.iter().map(AsFd::as_fd).collect();
             let ready = self.waker.wait(&sources, timeout);
             for channel in (0..ready.len()).filter(|channel| ready[*channel]) {
-                self.receive(channel, &mut inbox, &mut arena);
+                self.receive(channel, &mut buffer, &mut arena);
             }
             self.handle_timeout(&mut arena);
             arena.write(&self.device, &mut merges_udp, &self.counts);
@@ -101,9 +101,9 @@ impl ReceivingThread {
     }
 
     /// Reads the datagrams of a channel.
-    fn receive(&mut self, channel: usize, inbox: &mut Inbox, arena: &mut PacketBuffer) {
+    fn receive(&mut self, channel: usize, buffer: &mut RecvBuffer, arena: &mut PacketBuffer) {
         for _ in 0..MAX_READS {
-            let more = match inbox.receive(&self.channels[channel]) {
+            let more = match buffer.receive(&self.channels[channel]) {
                 Ok(more) => more,
                 Err(error) => {
                     debug!("channel {}: {error}", channel + 1);
@@ -111,7 +111,7 @@ impl ReceivingThread {
                 }
             };
             let now = self.clock.now();
-            for (from, datagram) in inbox.datagrams() {
+            for (from, datagram) in buffer.datagrams() {
                 self.inbound.handle_datagram(channel, from, datagram, now, arena);
             }
             if !more {

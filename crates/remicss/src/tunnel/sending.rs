@@ -11,16 +11,15 @@ use model::ShareSelection;
 use rustix::thread::set_current_timer_slack;
 use tun::ip::{clamp_mss, flow, packet_len};
 use tun::{Checksum, Device, LONGEST, Segments};
+use udp::{Batch, Socket};
 use zeroize::Zeroizing;
 
 use super::shared::{Clock, lock};
 use super::waker::Waker;
 use crate::endpoint::outbound::{Outbound, SenderUpdate};
 use crate::endpoint::shared_state::SharedState;
-use crate::send::batch::Batch;
 use crate::send::codel_queue::{self, CoDelQueue};
 use crate::send::sender::{SendError, SenderCounts};
-use crate::tunnel::udp::Channel;
 use crate::wire::datagram::Kind;
 
 /// A command to this thread.
@@ -50,7 +49,7 @@ const FLUSH_LEN: usize = 128 << 10;
 /// The state of the thread.
 pub(super) struct SendingThread {
     pub(super) device: Arc<Device>,
-    pub(super) channels: Vec<Channel>,
+    pub(super) channels: Vec<Socket>,
     pub(super) commands: Receiver<Command>,
     pub(super) waker: Waker,
     pub(super) clock: Clock,

@@ -13,7 +13,6 @@ use remicss::control::estimate::RateSource;
 use remicss::control::monitor::Monitor;
 use remicss::endpoint::outbound::SenderConfig;
 use remicss::endpoint::shared_state::SharedState;
-use remicss::send::batch::Batch;
 use remicss::send::plan::PlanGoal;
 use remicss::send::schedule::PlannedScheduler;
 use remicss::send::sender::{SendError, Sender};
@@ -21,6 +20,7 @@ use remicss::wire::datagram::{HEADER_LEN, Kind};
 use remicss::wire::keys::{Direction, Keys, Points};
 use remicss::wire::tokens::{TOKEN_KEY_LEN, TokenKey};
 use sharing::Generator;
+use udp::Batch;
 
 use crate::scenario::{Path, Scenario};
 

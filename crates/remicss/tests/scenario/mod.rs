@@ -14,7 +14,6 @@ use remicss::endpoint::settings::KeyLimits;
 use remicss::endpoint::settings::{EndpointSettings, Role};
 use remicss::endpoint::shared_state::SharedState;
 use remicss::recv::receiver::ReceiverLimits;
-use remicss::send::batch::Batch;
 use remicss::send::plan::PlanGoal;
 use remicss::send::schedule::PlannedScheduler;
 use remicss::send::sender::SendError;
@@ -23,6 +22,7 @@ use remicss::wire::keys::Keys;
 use remicss::wire::terms::Terms;
 use sharing::Generator;
 use sim::Rng;
+use udp::Batch;
 
 const CLIENT: usize = 0;
 

@@ -7,8 +7,6 @@ use model::{
     ShareSelection,
 };
 use remicss::MAX_CHANNELS;
-use remicss::send::batch::Batch;
-use remicss::send::pacer::Pacer;
 use remicss::send::schedule::{DynamicScheduler, PlannedScheduler, Scheduler};
 use remicss::send::sender::{SendError, Sender, SenderError, Sent};
 use remicss::wire::datagram::{HEADER_LEN, Header, Kind};
@@ -16,6 +14,7 @@ use remicss::wire::keys::{Direction, Points};
 use remicss::wire::symbol::{Tagger, Tampered};
 use remicss::wire::tokens::TokenKey;
 use sharing::{Generator, Joiner, Sharing};
+use udp::{Batch, Pacer};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 

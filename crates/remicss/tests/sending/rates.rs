@@ -5,11 +5,11 @@ use std::time::Duration;
 use model::{
     ChannelModel, ChannelSet, ChannelSubset, Loss, Objective, PlanRequest, Risk, ShareSelection,
 };
-use remicss::send::batch::Batch;
 use remicss::send::schedule::PlannedScheduler;
 use remicss::send::sender::{SendError, Sender};
 use remicss::wire::datagram::Kind;
 use sim::Rng;
+use udp::Batch;
 
 use crate::end::*;
 

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use remicss::MAX_CHANNELS;
-use remicss::send::pacer::RateLimit;
 use remicss::send::sender::{SendError, Sent};
 use remicss::wire::datagram::Kind;
+use udp::RateLimit;
 
 use crate::end::*;
 

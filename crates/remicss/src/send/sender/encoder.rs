@@ -3,12 +3,12 @@
 use model::ShareSelection;
 use sharing::{Generator, SplitError, Splitter};
 
-use crate::send::batch::Batch;
 use crate::wire::datagram::MAX_CHANNELS;
 use crate::wire::datagram::{HEADER_LEN, Header, Kind, sequence};
 use crate::wire::keys::Direction;
 use crate::wire::symbol::Tagger;
 use crate::wire::tokens::ShareTokens;
+use udp::Batch;
 
 /// The maximum number of cached splitters. Only the dynamic scheduler over many channels exceeds
 /// it.

@@ -1,4 +1,4 @@
-//! The pacer of a channel: an exact token bucket.
+//! The pacer of a path: an exact token bucket.
 //!
 //! The bucket keeps the rate although the symbols of a schedule do not use each channel at regular
 //! intervals. With a bucket of two datagrams some schedules miss 0.6 % of their rate, with three

@@ -20,76 +20,79 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr;
 use std::sync::Arc;
 
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Type};
 use zeroize::Zeroizing;
 
-use crate::send::batch::Batch;
+use crate::batch::Batch;
 
 /// The size of the receive buffer, in bytes: 10 MB are 50 ms at 1.6 Gbit/s.
-const RECEIVE_BUFFER: usize = 10 << 20;
+const RECV_BUFFER_LEN: usize = 10 << 20;
 
 /// The size of the send buffer, in bytes. The kernel doubles it, and a full packet takes one and a
 /// half times its length, so a full batch fits. A larger buffer would only add delay if a device is
 /// slow.
-const SEND_BUFFER: usize = 256 << 10;
+const SEND_BUFFER_LEN: usize = 256 << 10;
 
 /// The maximum number of messages in one receive call, each of up to 64 KiB of datagrams.
-const MESSAGES: usize = 16;
+const MAX_MESSAGES: usize = 16;
 
 /// The maximum number of runs in one send call.
-const RUNS: usize = 64;
+const MAX_RUNS: usize = 64;
 
 /// The maximum length of a message: the longest UDP payload.
-const LONGEST: usize = 65_535;
+const MAX_MESSAGE_LEN: usize = 65_535;
 
 /// The size of the buffer for one control message with a number, in `u64`s, which align it.
-const CONTROL: usize = 4;
+const CONTROL_LEN: usize = 4;
 
 /// The address and device to which a socket is bound.
 #[derive(Clone, Debug)]
-pub(crate) struct Place<'a> {
+pub struct BindTo<'a> {
     /// The local address; port 0 is any.
-    pub(crate) local: SocketAddr,
+    pub local: SocketAddr,
     /// The network device, if any.
-    pub(crate) device: Option<&'a str>,
+    pub device: Option<&'a str>,
 }
 
 /// A UDP socket. Clones are the same socket, for other threads.
 #[derive(Clone, Debug)]
-pub(crate) struct Channel {
-    socket: Arc<UdpSocket>,
+pub struct Socket {
+    inner: Arc<UdpSocket>,
     /// The network device that it is bound to.
     device: Option<Arc<str>>,
     /// Whether GSO is supported.
-    cuts: bool,
+    uses_gso: bool,
 }
 
 /// The result of sending a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sent {
+pub struct Sent {
     /// Datagrams that the kernel accepted.
-    pub(crate) datagrams: usize,
+    pub datagrams: usize,
     /// Datagrams that it refused.
-    pub(crate) refused: usize,
+    pub refused: usize,
 }
 
-impl Channel {
+impl Socket {
     /// Binds a non-blocking socket, whose datagrams are never fragmented.
     ///
     /// # Errors
     /// If the address or device cannot be used.
-    pub(crate) fn bind(place: &Place<'_>) -> io::Result<Self> {
-        let socket =
-            Socket::new(Domain::for_address(place.local), Type::DGRAM, Some(Protocol::UDP))?;
-        if let Some(device) = place.device {
+    pub fn bind(to_bind: &BindTo<'_>) -> io::Result<Self> {
+        let socket = socket2::Socket::new(
+            Domain::for_address(to_bind.local),
+            Type::DGRAM,
+            Some(Protocol::UDP),
+        )?;
+        if let Some(device) = to_bind.device {
             socket.bind_device(Some(device.as_bytes()))?;
         }
-        socket.bind(&place.local.into())?;
+        socket.bind(&to_bind.local.into())?;
         socket.set_nonblocking(true)?;
         size_buffers(&socket);
         // "Don't fragment", limited by the device's MTU only. The kernel's path MTU is not used,
         // since a forged ICMP message can change it.
-        let (level, name, value) = match place.local {
+        let (level, name, value) = match to_bind.local {
             SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE),
             SocketAddr::V6(_) => {
                 (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE)
@@ -98,61 +101,70 @@ impl Channel {
         set_option(&socket, level, name, value)?;
         // Older kernels deliver datagrams one by one, which works, too.
         let _ = set_option(&socket, libc::SOL_UDP, libc::UDP_GRO, 1);
-        let device = place.device.map(Arc::from);
-        Ok(Self { socket: Arc::new(socket.into()), device, cuts: true })
+        let device = to_bind.device.map(Arc::from);
+        Ok(Self { inner: Arc::new(socket.into()), device, uses_gso: true })
+    }
+
+    /// The local address.
+    ///
+    /// # Errors
+    /// If the system does not give it.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.inner.local_addr()
     }
 
     /// Sends one datagram. Returns false if it is too long for the device. After any other error it
     /// is lost.
-    pub(crate) fn send_one(&self, datagram: &[u8], to: SocketAddr) -> bool {
-        let error = self.socket.send_to(datagram, to).err().and_then(|error| error.raw_os_error());
-        self.bind_again(error);
+    pub fn send_one(&self, datagram: &[u8], to: SocketAddr) -> bool {
+        let error = self.inner.send_to(datagram, to).err().and_then(|error| error.raw_os_error());
+        self.rebind_device(error);
         error != Some(libc::EMSGSIZE)
     }
 
     /// Sends a batch without blocking: datagrams that do not fit into the buffer are refused.
-    pub(crate) fn send(&mut self, batch: &Batch, to: SocketAddr) -> Sent {
+    pub fn send(&mut self, batch: &Batch, to: SocketAddr) -> Sent {
         let (to, to_len) = raw_address(to);
         let mut failure = None;
-        let datagrams = send_runs(batch.runs(), &mut self.cuts, |runs| {
-            hand_over(&self.socket, runs, &to, to_len).inspect_err(|error| failure = Some(*error))
+        let datagrams = send_runs(batch.runs(), &mut self.uses_gso, |runs| {
+            send_messages(&self.inner, runs, &to, to_len)
+                .inspect_err(|error| failure = Some(*error))
         });
-        self.bind_again(failure);
-        Sent { datagrams, refused: batch.runs().map(count).sum::<usize>() - datagrams }
+        self.rebind_device(failure);
+        Sent { datagrams, refused: batch.runs().map(datagram_count).sum::<usize>() - datagrams }
     }
 
     /// Binds to the device again if an error says that it is gone: the kernel binds to a device,
     /// not a name, and a modem that is plugged in again is another device. The datagrams of this
     /// call are lost.
-    fn bind_again(&self, error: Option<libc::c_int>) {
+    fn rebind_device(&self, error: Option<libc::c_int>) {
         let is_gone = matches!(error, Some(libc::ENODEV | libc::ENXIO | libc::ENETUNREACH));
         if let Some(device) = self.device.as_ref().filter(|_| is_gone) {
             // While the device is gone, this fails, too.
-            let _ = SockRef::from(&*self.socket).bind_device(Some(device.as_bytes()));
+            let _ = SockRef::from(&*self.inner).bind_device(Some(device.as_bytes()));
         }
     }
 }
 
-impl AsFd for Channel {
+impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.inner.as_fd()
     }
 }
 
-/// Sends runs, many at once, or single datagrams without GSO. Clears `cuts` if GSO is not
-/// supported. Returns the number of datagrams that the kernel accepted. `hand_over` returns the
+/// Sends runs, many at once, or single datagrams without GSO. Clears `uses_gso` if GSO is not
+/// supported. Returns the number of datagrams that the kernel accepted. `send_messages` returns the
 /// number of runs that it accepted, or the error of the first one.
 fn send_runs<'a>(
     mut runs: impl Iterator<Item = (&'a [u8], usize)>,
-    cuts: &mut bool,
-    mut hand_over: impl FnMut(&[(&'a [u8], usize)]) -> Result<usize, libc::c_int>,
+    uses_gso: &mut bool,
+    mut send_messages: impl FnMut(&[(&'a [u8], usize)]) -> Result<usize, libc::c_int>,
 ) -> usize {
     let mut datagrams = 0;
     loop {
-        let mut some = [(&[][..], 0); RUNS];
+        let mut some = [(&[][..], 0); MAX_RUNS];
         let mut length = 0;
-        for (place, run) in some.iter_mut().zip(runs.by_ref()) {
-            *place = run;
+        for (to_bind, run) in some.iter_mut().zip(runs.by_ref()) {
+            *to_bind = run;
             length += 1;
         }
         if length == 0 {
@@ -160,9 +172,9 @@ fn send_runs<'a>(
         }
         let mut rest = &some[..length];
         while let Some(&(bytes, size)) = rest.first() {
-            if !*cuts {
+            if !*uses_gso {
                 for datagram in bytes.chunks(size) {
-                    match hand_over(&[(datagram, size)]) {
+                    match send_messages(&[(datagram, size)]) {
                         Ok(taken) => datagrams += taken,
                         Err(error) if is_full(error) => return datagrams,
                         Err(_) => {}
@@ -171,16 +183,16 @@ fn send_runs<'a>(
                 rest = &rest[1..];
                 continue;
             }
-            match hand_over(rest) {
+            match send_messages(rest) {
                 Ok(taken) => {
-                    datagrams += rest[..taken].iter().copied().map(count).sum::<usize>();
+                    datagrams += rest[..taken].iter().copied().map(datagram_count).sum::<usize>();
                     rest = &rest[taken..];
                 }
                 // The rest of the batch does not fit either.
                 Err(error) if is_full(error) => return datagrams,
                 // EIO is the error of a device without checksum offload, and EINVAL of an old
                 // kernel.
-                Err(libc::EIO | libc::EINVAL) if bytes.len() > size => *cuts = false,
+                Err(libc::EIO | libc::EINVAL) if bytes.len() > size => *uses_gso = false,
                 Err(_) => rest = &rest[1..],
             }
         }
@@ -188,7 +200,7 @@ fn send_runs<'a>(
 }
 
 /// The number of datagrams in a run.
-fn count((bytes, size): (&[u8], usize)) -> usize {
+fn datagram_count((bytes, size): (&[u8], usize)) -> usize {
     bytes.len().div_ceil(size)
 }
 
@@ -199,16 +211,16 @@ fn is_full(error: libc::c_int) -> bool {
 
 /// Sends runs in one system call. Returns the number that the kernel accepted, or the error of the
 /// first one.
-fn hand_over(
+fn send_messages(
     socket: &UdpSocket,
     runs: &[(&[u8], usize)],
     to: &libc::sockaddr_storage,
     to_len: libc::socklen_t,
 ) -> Result<usize, libc::c_int> {
     // SAFETY: all-zero bytes are valid values of these C structures: no pointers, no lengths.
-    let mut messages: [libc::mmsghdr; RUNS] = unsafe { mem::zeroed() };
-    let mut slices = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; RUNS];
-    let mut controls = [[0_u64; CONTROL]; RUNS];
+    let mut messages: [libc::mmsghdr; MAX_RUNS] = unsafe { mem::zeroed() };
+    let mut slices = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; MAX_RUNS];
+    let mut controls = [[0_u64; CONTROL_LEN]; MAX_RUNS];
     for (i, (bytes, size)) in runs.iter().enumerate() {
         slices[i].iov_base = bytes.as_ptr().cast_mut().cast();
         slices[i].iov_len = bytes.len();
@@ -218,7 +230,7 @@ fn hand_over(
         header.msg_iov = &raw mut slices[i];
         header.msg_iovlen = 1;
         if bytes.len() > *size {
-            put_segment_size(header, &mut controls[i], *size);
+            set_gso_size(header, &mut controls[i], *size);
         }
     }
     let count = libc::c_uint::try_from(runs.len()).expect("at most RUNS");
@@ -238,7 +250,7 @@ fn hand_over(
 
 /// The buffers of a receive call.
 #[derive(Debug)]
-pub(crate) struct Inbox {
+pub struct RecvBuffer {
     bytes: Zeroizing<Box<[u8]>>,
     messages: Vec<Message>,
 }
@@ -251,11 +263,17 @@ struct Message {
     from: SocketAddr,
 }
 
-impl Inbox {
+impl Default for RecvBuffer {
+    fn default() -> Self {
+        let bytes = vec![0; MAX_MESSAGES * MAX_MESSAGE_LEN].into_boxed_slice();
+        Self { bytes: Zeroizing::new(bytes), messages: Vec::with_capacity(MAX_MESSAGES) }
+    }
+}
+
+impl RecvBuffer {
     /// Empty buffers.
-    pub(crate) fn new() -> Self {
-        let bytes = vec![0; MESSAGES * LONGEST].into_boxed_slice();
-        Self { bytes: Zeroizing::new(bytes), messages: Vec::with_capacity(MESSAGES) }
+    pub fn new() -> Self {
+        Self::default()
     }
 
     /// Receives what has arrived on a socket, in place of the previous datagrams. Returns whether
@@ -263,32 +281,33 @@ impl Inbox {
     ///
     /// # Errors
     /// If the socket fails. It is not an error if nothing has arrived.
-    pub(crate) fn receive(&mut self, channel: &Channel) -> io::Result<bool> {
+    pub fn receive(&mut self, socket: &Socket) -> io::Result<bool> {
         self.messages.clear();
         // SAFETY: all-zero bytes are valid values of these C structures.
         let (mut headers, mut addresses): (
-            [libc::mmsghdr; MESSAGES],
-            [libc::sockaddr_storage; MESSAGES],
+            [libc::mmsghdr; MAX_MESSAGES],
+            [libc::sockaddr_storage; MAX_MESSAGES],
         ) = unsafe { (mem::zeroed(), mem::zeroed()) };
-        let mut slices = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; MESSAGES];
-        let mut controls = [[0_u64; CONTROL]; MESSAGES];
-        for (i, bytes) in self.bytes.chunks_exact_mut(LONGEST).enumerate() {
+        let mut slices = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; MAX_MESSAGES];
+        let mut controls = [[0_u64; CONTROL_LEN]; MAX_MESSAGES];
+        for (i, bytes) in self.bytes.chunks_exact_mut(MAX_MESSAGE_LEN).enumerate() {
             slices[i].iov_base = bytes.as_mut_ptr().cast();
             slices[i].iov_len = bytes.len();
             let header = &mut headers[i].msg_hdr;
             header.msg_name = (&raw mut addresses[i]).cast();
-            header.msg_namelen = length_of::<libc::sockaddr_storage>();
+            header.msg_namelen = socklen_of::<libc::sockaddr_storage>();
             header.msg_iov = &raw mut slices[i];
             header.msg_iovlen = 1;
             header.msg_control = (&raw mut controls[i]).cast();
             header.msg_controllen = size_of_val(&controls[i]) as _;
         }
-        let count = libc::c_uint::try_from(MESSAGES).expect("few");
+        #[expect(clippy::cast_possible_truncation, reason = "it is 16")]
+        let count = MAX_MESSAGES as libc::c_uint;
         // SAFETY: every message points to buffers of the lengths given, which are exclusively
         // borrowed until the call is over; there is no timeout.
         let received = unsafe {
             libc::recvmmsg(
-                channel.socket.as_raw_fd(),
+                socket.inner.as_raw_fd(),
                 headers.as_mut_ptr(),
                 count,
                 libc::MSG_DONTWAIT,
@@ -308,17 +327,17 @@ impl Inbox {
         };
         for (header, address) in headers[..received].iter().zip(&addresses) {
             let length = header.msg_len as usize;
-            let from = address_of(address).unwrap_or(NOBODY);
-            let size = segment_size(&header.msg_hdr).unwrap_or(length).max(1);
+            let from = address_of(address).unwrap_or(UNKNOWN_SENDER);
+            let size = gro_size(&header.msg_hdr).unwrap_or(length).max(1);
             self.messages.push(Message { length, size, from });
         }
-        Ok(received == MESSAGES)
+        Ok(received == MAX_MESSAGES)
     }
 
     /// The datagrams of the last receive in order, each with its sender. Datagrams from port 0 are
     /// skipped, since they cannot be answered.
-    pub(crate) fn datagrams(&self) -> impl Iterator<Item = (SocketAddr, &[u8])> {
-        let messages = self.messages.iter().zip(self.bytes.chunks_exact(LONGEST));
+    pub fn datagrams(&self) -> impl Iterator<Item = (SocketAddr, &[u8])> {
+        let messages = self.messages.iter().zip(self.bytes.chunks_exact(MAX_MESSAGE_LEN));
         let from_somewhere = messages.filter(|(message, _)| message.from.port() != 0);
         from_somewhere.flat_map(|(message, bytes)| {
             bytes[..message.length].chunks(message.size).map(|datagram| (message.from, datagram))
@@ -327,23 +346,23 @@ impl Inbox {
 }
 
 /// The sender of a datagram without an address.
-const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+const UNKNOWN_SENDER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 /// Sets the buffer sizes: beyond the system's limit if that is permitted, else up to it.
-fn size_buffers(socket: &Socket) {
+fn size_buffers(socket: &socket2::Socket) {
     let force = |name, size: usize| {
         set_option(socket, libc::SOL_SOCKET, name, libc::c_int::try_from(size).expect("some MB"))
     };
-    if force(libc::SO_RCVBUFFORCE, RECEIVE_BUFFER).is_err() {
-        let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER);
+    if force(libc::SO_RCVBUFFORCE, RECV_BUFFER_LEN).is_err() {
+        let _ = socket.set_recv_buffer_size(RECV_BUFFER_LEN);
     }
-    if force(libc::SO_SNDBUFFORCE, SEND_BUFFER).is_err() {
-        let _ = socket.set_send_buffer_size(SEND_BUFFER);
+    if force(libc::SO_SNDBUFFORCE, SEND_BUFFER_LEN).is_err() {
+        let _ = socket.set_send_buffer_size(SEND_BUFFER_LEN);
     }
 }
 
 fn set_option(
-    socket: &Socket,
+    socket: &socket2::Socket,
     level: libc::c_int,
     name: libc::c_int,
     value: libc::c_int,
@@ -355,18 +374,18 @@ fn set_option(
             level,
             name,
             (&raw const value).cast(),
-            length_of::<libc::c_int>(),
+            socklen_of::<libc::c_int>(),
         )
     };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-fn length_of<T>() -> libc::socklen_t {
+fn socklen_of<T>() -> libc::socklen_t {
     libc::socklen_t::try_from(size_of::<T>()).expect("a small structure")
 }
 
 /// Adds the control message for GSO with datagrams of `size` bytes.
-fn put_segment_size(header: &mut libc::msghdr, control: &mut [u64; CONTROL], size: usize) {
+fn set_gso_size(header: &mut libc::msghdr, control: &mut [u64; CONTROL_LEN], size: usize) {
     let size = u16::try_from(size).expect("a datagram's length");
     header.msg_control = control.as_mut_ptr().cast();
     header.msg_controllen = size_of_val(control) as _;
@@ -383,7 +402,7 @@ fn put_segment_size(header: &mut libc::msghdr, control: &mut [u64; CONTROL], siz
 }
 
 /// The length of the datagrams that the kernel coalesced, if it did.
-fn segment_size(header: &libc::msghdr) -> Option<usize> {
+fn gro_size(header: &libc::msghdr) -> Option<usize> {
     // SAFETY: the kernel filled the control buffer and its length, and the buffer is still there;
     // the macros stay within that length. An `int` is read only where the message says it has one.
     unsafe {
@@ -442,10 +461,10 @@ mod tests {
     use super::*;
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-    fn pair() -> (Channel, Channel, SocketAddr) {
-        let place = Place { local: "127.0.0.1:0".parse().unwrap(), device: None };
-        let (from, to) = (Channel::bind(&place).unwrap(), Channel::bind(&place).unwrap());
-        let address = to.socket.local_addr().unwrap();
+    fn pair() -> (Socket, Socket, SocketAddr) {
+        let to_bind = BindTo { local: "127.0.0.1:0".parse().unwrap(), device: None };
+        let (from, to) = (Socket::bind(&to_bind).unwrap(), Socket::bind(&to_bind).unwrap());
+        let address = to.inner.local_addr().unwrap();
         (from, to, address)
     }
 
@@ -457,15 +476,15 @@ mod tests {
         batch
     }
 
-    fn receive_all(channel: &Channel, count: usize) -> Vec<Vec<u8>> {
-        let mut inbox = Inbox::new();
+    fn receive_all(socket: &Socket, count: usize) -> Vec<Vec<u8>> {
+        let mut buffer = RecvBuffer::new();
         let mut all = Vec::new();
         while all.len() < count {
-            let mut events = [PollFd::from_borrowed_fd(channel.as_fd(), PollFlags::IN)];
+            let mut events = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)];
             let ten_seconds = Timespec { tv_sec: 10, tv_nsec: 0 };
             assert!(poll(&mut events, Some(&ten_seconds)).unwrap() > 0, "{} came", all.len());
-            inbox.receive(channel).unwrap();
-            all.extend(inbox.datagrams().map(|(_, datagram)| datagram.to_vec()));
+            buffer.receive(socket).unwrap();
+            all.extend(buffer.datagrams().map(|(_, datagram)| datagram.to_vec()));
         }
         all
     }
@@ -475,12 +494,12 @@ mod tests {
         let lengths: Vec<usize> =
             [vec![1400; 150], vec![100, 1400, 1400, 900, 1, 1, 1], vec![60; 130]].concat();
         let batch = batch(&lengths);
-        for cuts in [true, false] {
+        for uses_gso in [true, false] {
             let (mut from, to, address) = pair();
-            from.cuts = cuts;
+            from.uses_gso = uses_gso;
             let sent = from.send(&batch, address);
             assert_eq!(sent, Sent { datagrams: lengths.len(), refused: 0 });
-            assert_eq!(from.cuts, cuts, "loopback cuts");
+            assert_eq!(from.uses_gso, uses_gso, "loopback cuts");
             let received = receive_all(&to, lengths.len());
             for (i, (datagram, &length)) in received.iter().zip(&lengths).enumerate() {
                 assert_eq!(datagram.len(), length, "datagram {i}");
@@ -509,12 +528,12 @@ mod tests {
         mut answer: impl FnMut(usize, usize) -> Result<usize, libc::c_int>,
     ) -> (usize, bool, usize) {
         let batch = batch(&[vec![1400; 40], vec![1401], vec![1402; 30]].concat());
-        let (mut cuts, mut calls) = (true, 0);
-        let taken = send_runs(batch.runs(), &mut cuts, |runs| {
+        let (mut uses_gso, mut calls) = (true, 0);
+        let taken = send_runs(batch.runs(), &mut uses_gso, |runs| {
             calls += 1;
-            answer(runs.len(), count(runs[0]))
+            answer(runs.len(), datagram_count(runs[0]))
         });
-        (taken, cuts, calls)
+        (taken, uses_gso, calls)
     }
 
     #[test]
@@ -552,8 +571,8 @@ mod tests {
     #[test]
     fn a_socket_keeps_as_much_as_is_of_use() {
         let (from, ..) = pair();
-        let kept = SockRef::from(&*from.socket).send_buffer_size().unwrap();
-        assert!(kept <= 2 * SEND_BUFFER, "{kept}");
+        let kept = SockRef::from(&*from.inner).send_buffer_size().unwrap();
+        assert!(kept <= 2 * SEND_BUFFER_LEN, "{kept}");
     }
 
     #[test]
@@ -568,11 +587,11 @@ mod tests {
 
     #[test]
     fn what_comes_from_nowhere_is_left_out() {
-        let mut inbox = Inbox::new();
+        let mut buffer = RecvBuffer::new();
         for (port, count) in [(0, 0), (1, 2)] {
             let from = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
-            inbox.messages = vec![Message { length: 20, size: 10, from }];
-            assert_eq!(inbox.datagrams().count(), count, "port {port}");
+            buffer.messages = vec![Message { length: 20, size: 10, from }];
+            assert_eq!(buffer.datagrams().count(), count, "port {port}");
         }
     }
 

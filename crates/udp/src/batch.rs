@@ -1,8 +1,8 @@
-//! The datagrams that wait to be sent on one channel.
+//! The datagrams that wait to be sent on one socket.
 //!
 //! They are stored back to back in one buffer, as generic segmentation offload needs them (GSO,
 //! `UDP_SEGMENT`): the kernel splits a run of datagrams of one length, the last of which may be
-//! shorter. A share is written here once, and sent from here.
+//! shorter. A datagram is written here once, and sent from here.
 
 use zeroize::Zeroizing;
 
@@ -18,7 +18,7 @@ const FULL_LEN: usize = 1 << 18;
 /// A batch is full at this number of runs, if datagrams have many different lengths.
 const FULL_RUNS: usize = 1 << 10;
 
-/// Datagrams that wait to be sent on one channel. Its memory is kept when it is cleared, is bounded
+/// Datagrams that wait to be sent on one socket. Its memory is kept when it is cleared, is bounded
 /// if nothing is reserved in a batch that [is full](Self::is_full), and is wiped on drop.
 pub struct Batch {
     /// Never shortened, so that reserved bytes are not zeroed each time.

@@ -1,6 +1,6 @@
 //! Path MTU discovery with probes (RFC 8899). The loss of other datagrams does not count.
 //!
-//! The bytes are in `docs/protocols/remicss.md`, section "Path MTU discovery". One end searches for
+//! One end searches for
 //! the direction in which it sends: it sends the probes of [`PathMtuDiscovery::poll_transmit`], the
 //! other end answers, and [`PathMtuDiscovery::handle_answer`] takes that. Lengths of packets are
 //! those of IP packets, headers included.
@@ -9,8 +9,6 @@
 //! probe is too long for the device, the kernel refuses it, and the search continues at once.
 
 use std::time::Duration;
-
-use crate::wire::path::{PathDatagram, PathKind};
 
 /// The MTU that every path is assumed to have: the minimum of IPv6.
 pub const MIN_MTU: u16 = 1280;
@@ -30,6 +28,15 @@ const RAISE_INTERVAL: Duration = Duration::from_secs(600);
 /// The time after which a search that the path did not answer may be repeated.
 const SILENT_RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
+/// A probe, or the answer to one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// The identifier, which an answer copies.
+    pub id: u64,
+    /// The length of the probe as UDP payload, in bytes.
+    pub length: u16,
+}
+
 /// The discovery of one path's MTU, in one direction.
 #[derive(Clone, Debug)]
 pub struct PathMtuDiscovery {
@@ -46,7 +53,7 @@ pub struct PathMtuDiscovery {
     /// When to search again.
     next_start: Duration,
     /// Whether the last search was not answered, or none was started. Then no search starts before
-    /// a share arrives.
+    /// there is activity on the path.
     is_silent: bool,
 }
 
@@ -65,7 +72,7 @@ struct ProbedLength {
 
 impl PathMtuDiscovery {
     /// `headers` is the length of the headers of IP and UDP: 28 bytes, or 48 with IPv6. The search
-    /// starts when the first control share arrives.
+    /// starts at the first [`Self::handle_activity`].
     pub fn new(headers: u16) -> Self {
         Self {
             headers,
@@ -91,7 +98,7 @@ impl PathMtuDiscovery {
     }
 
     /// The next probe, to be sent with "don't fragment". Call it until it returns `None`.
-    pub fn poll_transmit(&mut self, now: Duration) -> Option<PathDatagram> {
+    pub fn poll_transmit(&mut self, now: Duration) -> Option<Probe> {
         if self.probed.is_none() && !self.is_silent && self.next_start <= now {
             self.first_id = self.next_id;
             self.begin(now);
@@ -125,16 +132,13 @@ impl PathMtuDiscovery {
     }
 
     /// Handles an answer. An answer to a probe of an earlier search is ignored. An attacker on the
-    /// channel may still delay answers, or let only probes pass: then packets are lost on this
-    /// channel, or shorter than necessary.
-    pub fn handle_answer(&mut self, answer: PathDatagram, now: Duration) {
-        let is_ours = answer.kind == PathKind::ProbeAnswer
-            && (self.first_id..self.next_id).contains(&answer.id);
-        if !is_ours {
+    /// path may still delay answers, or let only probes pass: then packets are lost there, or
+    /// shorter than necessary.
+    pub fn handle_answer(&mut self, answer: Probe, now: Duration) {
+        if !(self.first_id..self.next_id).contains(&answer.id) {
             return;
         }
-        let length = answer.length;
-        let length = length.saturating_add(self.headers);
+        let length = answer.length.saturating_add(self.headers);
         if length > MAX_MTU {
             return;
         }
@@ -166,8 +170,8 @@ impl PathMtuDiscovery {
         }
     }
 
-    /// A right control share has arrived on the channel: a silent path may work again.
-    pub fn handle_share(&mut self, now: Duration) {
+    /// An authentic datagram of the peer has arrived over the path: a silent path may work again.
+    pub fn handle_activity(&mut self, now: Duration) {
         self.is_silent &= now < self.next_start;
     }
 
@@ -217,10 +221,10 @@ impl PathMtuDiscovery {
         Some(if is_first { MAX_MTU } else { self.low.midpoint(self.high) })
     }
 
-    fn probe(&mut self, length: u16) -> PathDatagram {
+    fn probe(&mut self, length: u16) -> Probe {
         let id = self.next_id;
         self.next_id += 1;
-        PathDatagram { kind: PathKind::Probe, id, length: length.saturating_sub(self.headers) }
+        Probe { id, length: length.saturating_sub(self.headers) }
     }
 
     /// The length of a packet as UDP payload.
@@ -236,12 +240,8 @@ mod tests {
 
     fn discovery() -> PathMtuDiscovery {
         let mut discovery = PathMtuDiscovery::new(28);
-        discovery.handle_share(Duration::ZERO);
+        discovery.handle_activity(Duration::ZERO);
         discovery
-    }
-
-    fn answer(probe: PathDatagram) -> PathDatagram {
-        probe.answer().unwrap()
     }
 
     /// Runs a search over a path. `carries` says which probe arrives. Returns the number of probes
@@ -256,7 +256,7 @@ mod tests {
             while let Some(probe) = discovery.poll_transmit(now) {
                 probes += 1;
                 if carries(usize::from(probe.length) + 28) {
-                    discovery.handle_answer(answer(probe), now);
+                    discovery.handle_answer(probe, now);
                 }
             }
             if discovery.probed.is_none() {
@@ -273,7 +273,7 @@ mod tests {
             (discovery.poll_transmit(PROBE_TIMEOUT), discovery.poll_timeout()),
             (None, None)
         );
-        discovery.handle_share(PROBE_TIMEOUT);
+        discovery.handle_activity(PROBE_TIMEOUT);
         assert_eq!(discovery.poll_timeout(), Some(Duration::ZERO));
         assert!(discovery.poll_transmit(PROBE_TIMEOUT).is_some());
     }
@@ -332,16 +332,16 @@ mod tests {
         run(&mut discovery, Duration::ZERO, |_| false);
         assert_eq!((discovery.mtu(), discovery.poll_timeout()), (None, None), "nothing is known");
         assert_eq!(discovery.poll_transmit(at(1000)), None);
-        discovery.handle_share(at(1000));
+        discovery.handle_activity(at(1000));
         run(&mut discovery, at(1000), |len| len <= 1460);
         assert_eq!(discovery.mtu(), Some(1460));
 
         // The uplink is off when it is time again, and back 9 s later.
         let (probes, took) = run(&mut discovery, at(2000), |_| false);
         assert_eq!((probes, took), (5, 3 * PROBE_TIMEOUT));
-        discovery.handle_share(at(2009));
+        discovery.handle_activity(at(2009));
         assert_eq!((discovery.mtu(), discovery.poll_transmit(at(2009))), (Some(1460), None));
-        discovery.handle_share(at(2011));
+        discovery.handle_activity(at(2011));
         run(&mut discovery, at(2011), |len| len <= 1440);
         assert_eq!(discovery.mtu(), Some(1440));
     }
@@ -373,7 +373,7 @@ mod tests {
                 if length + 28 > device {
                     discovery.handle_refusal(length, Duration::ZERO);
                 } else {
-                    discovery.handle_answer(answer(probe), Duration::ZERO);
+                    discovery.handle_answer(probe, Duration::ZERO);
                 }
             }
             assert_eq!(discovery.mtu(), Some(mtu));
@@ -389,7 +389,7 @@ mod tests {
             discovery.handle_refusal(other, Duration::ZERO);
             assert_eq!(discovery.probed.unwrap().length, MAX_MTU);
         }
-        discovery.handle_answer(answer(probe), Duration::ZERO);
+        discovery.handle_answer(probe, Duration::ZERO);
         assert_eq!(discovery.mtu(), Some(MAX_MTU));
     }
 
@@ -404,7 +404,7 @@ mod tests {
                 now += PROBE_TIMEOUT;
                 while discovery.poll_transmit(now).is_some() {}
             }
-            discovery.handle_answer(answer(first), now);
+            discovery.handle_answer(first, now);
             assert_eq!((discovery.poll_transmit(now), discovery.mtu()), (None, Some(1500)));
         }
     }
@@ -414,14 +414,14 @@ mod tests {
         let mut discovery = discovery();
         let first = discovery.poll_transmit(Duration::ZERO).unwrap();
         let short = discovery.probe(MIN_MTU);
-        discovery.handle_answer(answer(short), Duration::ZERO);
+        discovery.handle_answer(short, Duration::ZERO);
         let mut now = Duration::ZERO;
         for _ in 0..3 {
             now += PROBE_TIMEOUT;
             while discovery.poll_transmit(now).is_some() {}
         }
         assert_eq!(discovery.high, MAX_MTU);
-        discovery.handle_answer(answer(first), now);
+        discovery.handle_answer(first, now);
         assert_eq!((discovery.poll_transmit(now), discovery.mtu()), (None, Some(1500)));
     }
 
@@ -429,24 +429,19 @@ mod tests {
     fn only_answers_to_probes_of_this_search_count() {
         let mut discovery = discovery();
         let early = discovery.poll_transmit(Duration::ZERO).unwrap();
-        for other in [
-            PathDatagram { id: early.id + 1, ..answer(early) },
-            PathDatagram { kind: PathKind::ChallengeAnswer, ..answer(early) },
-            early,
-        ] {
-            discovery.handle_answer(other, Duration::ZERO);
-            assert_eq!(discovery.mtu(), None);
-        }
-        discovery.handle_answer(answer(early), Duration::ZERO);
+        let other = Probe { id: early.id + 1, ..early };
+        discovery.handle_answer(other, Duration::ZERO);
+        assert_eq!(discovery.mtu(), None);
+        discovery.handle_answer(early, Duration::ZERO);
         assert_eq!(discovery.mtu(), Some(1500));
         // The path's MTU has decreased, and somebody replays the old answer.
         let (probes, _) = run(&mut discovery, RAISE_INTERVAL, |len| len <= 1420);
         assert!(probes > 1);
-        discovery.handle_answer(answer(early), RAISE_INTERVAL);
+        discovery.handle_answer(early, RAISE_INTERVAL);
         assert_eq!(discovery.mtu(), Some(1420));
         let mut now = 2 * RAISE_INTERVAL;
         while discovery.poll_transmit(now).is_some() {
-            discovery.handle_answer(answer(early), now);
+            discovery.handle_answer(early, now);
             now += PROBE_TIMEOUT;
         }
         assert_eq!(discovery.mtu(), Some(1420));
@@ -465,8 +460,7 @@ mod tests {
                     prop_assert!((1280 - 28..=1500 - 28).contains(&probe.length));
                 }
                 let id = discovery.first_id;
-                let kind = PathKind::ProbeAnswer;
-                discovery.handle_answer(PathDatagram { kind, id, length }, now);
+                discovery.handle_answer(Probe { id, length }, now);
                 prop_assert!(discovery.mtu().is_none_or(|mtu| (MIN_MTU..=MAX_MTU).contains(&mtu)));
             }
         }

@@ -1,0 +1,43 @@
+//! What a transport over UDP needs below its protocol: sockets that send and receive many datagrams
+//! in one system call, a pacer, and path MTU discovery.
+//!
+//! [`Socket`] and [`RecvBuffer`] are for Linux, with generic segmentation and receive offload (GSO,
+//! GRO) where the kernel and the device support them. [`Batch`] holds the datagrams to send.
+//! [`Pacer`] and [`PathMtuDiscovery`] are state machines without I/O: the time comes in as a
+//! [`Duration`](std::time::Duration) since any epoch that the caller keeps to.
+//!
+//! ```
+//! use udp::{Batch, BindTo, RecvBuffer, Socket};
+//!
+//! # fn main() -> std::io::Result<()> {
+//! let localhost = BindTo { local: ([127, 0, 0, 1], 0).into(), device: None };
+//! let (mut sender, receiver) = (Socket::bind(&localhost)?, Socket::bind(&localhost)?);
+//!
+//! let mut batch = Batch::default();
+//! for number in 0..3 {
+//!     batch.reserve(1200).fill(number);
+//! }
+//! let sent = sender.send(&batch, receiver.local_addr()?);
+//! assert_eq!(sent.datagrams, 3);
+//!
+//! let (mut buffer, mut received) = (RecvBuffer::new(), 0);
+//! while received < 3 {
+//!     buffer.receive(&receiver)?;
+//!     for (from, datagram) in buffer.datagrams() {
+//!         assert_eq!((from, datagram.len()), (sender.local_addr()?, 1200));
+//!         received += 1;
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+mod batch;
+mod mtu_discovery;
+mod pacer;
+mod socket;
+
+pub use batch::Batch;
+pub use mtu_discovery::{MAX_MTU, MIN_MTU, PathMtuDiscovery, Probe};
+pub use pacer::{Pacer, RateLimit};
+pub use socket::{BindTo, RecvBuffer, Sent, Socket};
