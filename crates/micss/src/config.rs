@@ -1,5 +1,7 @@
 //! What a client and a server are told, read from TOML and checked in full.
 
+pub(crate) mod intercept;
+
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZero;
@@ -9,15 +11,15 @@ use std::time::Duration;
 use serde::Deserialize;
 use sharing::RandomSource;
 
+use self::intercept::{Intercept, InterfaceError, MatchingError};
 use crate::MAX_CHANNELS;
-use crate::allow::Allowed;
 use crate::directory;
 use crate::directory::config::{
     ClientDirectory, RawClientDirectory, RawServerDirectory, ServerDirectory,
 };
-use crate::intercept::{Intercept, InterfaceError, MatchingError};
-use crate::on_lost_channel::OnLostChannel;
-use crate::target::Target;
+use crate::protocol::allow::Allowed;
+use crate::protocol::on_lost_channel::OnLostChannel;
+use crate::protocol::target::Target;
 
 /// Whether changes on the channels are detected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -175,7 +177,7 @@ pub enum ConfigError {
         /// Its value.
         text: String,
         /// What is wrong with it.
-        source: crate::target::TargetError,
+        source: crate::protocol::target::TargetError,
     },
     /// No channels, or too many.
     #[error("{found} channels: give 1 to {MAX_CHANNELS}")]

@@ -7,8 +7,8 @@ use association::ClientAbort;
 use sharing::RandomError;
 
 use crate::directory::DirectoryError;
-use crate::record::{Kind, RecordError};
-use crate::target::Refusal;
+use crate::protocol::record::{Kind, RecordError};
+use crate::protocol::target::Refusal;
 
 /// Why a stream did not come about, or did not end well. In every case the application's
 /// connection is reset, never closed as if all had been said.

@@ -18,11 +18,11 @@ use super::config::ServerDirectory;
 use super::credentials::Credential;
 use super::ends::{AnswerError, Asker, Teller};
 use super::message::{ASK_LEN, MAX_REPLY_LEN, Nonce};
-use crate::channel;
 use crate::config::Channel;
-use crate::limiter::ConnectionLimiter;
-use crate::listening::{Listening, Turn, accept, listen};
-use crate::rarely::Rarely;
+use crate::net::limiter::ConnectionLimiter;
+use crate::net::listening::{Listening, Turn, accept, listen};
+use crate::net::rarely::Rarely;
+use crate::net::socket;
 
 /// How long a client waits for an answer, the connection included.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -97,7 +97,7 @@ pub async fn ask(
 /// Sends a question, and returns what comes until the end: a byte too many, at most.
 async fn exchange(server: SocketAddr, mark: Option<u32>, ask: &[u8]) -> io::Result<Vec<u8>> {
     let channel = Channel { server, source: None, device: None };
-    let mut stream = channel::connect(&channel, mark).await?;
+    let mut stream = socket::connect(&channel, mark).await?;
     stream.write_all(ask).await?;
     let mut reply = Vec::with_capacity(MAX_REPLY_LEN + 1);
     stream.take(MAX_REPLY_LEN as u64 + 1).read_to_end(&mut reply).await?;
@@ -423,7 +423,7 @@ pub(super) mod tests {
                 Channel { server: server.address, source: Some(source.into()), device: None };
             let mut silent = Vec::new();
             for _ in 0..=MAX_ASKING {
-                silent.push(channel::connect(&channel, None).await.unwrap());
+                silent.push(socket::connect(&channel, None).await.unwrap());
             }
             // Connections are accepted in their order.
             let learnt = ask(server.address, &shared(1), None).await.unwrap();

@@ -1,0 +1,129 @@
+//! Which connections of applications a client intercepts.
+
+use std::str::FromStr;
+
+/// The longest name of an interface, in bytes.
+const MAX_INTERFACE: usize = 15;
+
+/// Which connections are intercepted, and the port that they come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Intercept {
+    pub(crate) matching: Matching,
+    pub(crate) port: u16,
+    pub(crate) from: Vec<Interface>,
+}
+
+/// What nftables is to compare TCP connections with, as in `tcp dport { 80, 443 }`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Matching(pub(crate) String);
+
+/// The name of an interface by which connections of other hosts come in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface(pub(crate) String);
+
+/// A text could be more than what connections are compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("write what nft compares connections with, as in: tcp dport {{ 80, 443 }}")]
+pub struct MatchingError;
+
+/// A text is no interface's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("name an interface that other hosts' connections come in by, as in: eth0")]
+pub struct InterfaceError;
+
+impl FromStr for Matching {
+    type Err = MatchingError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || " {},.:/-_!=<>&|\"*".contains(c);
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric());
+        let verdicts = ["accept", "drop", "return", "jump", "goto", "redirect", "dnat", "tproxy"];
+        let only_compares = !words.into_iter().any(|word| verdicts.contains(&word));
+        let valid = !text.trim().is_empty() && text.chars().all(is_plain) && braces_match(text);
+        if valid && only_compares { Ok(Self(text.trim().to_owned())) } else { Err(MatchingError) }
+    }
+}
+
+/// Whether every brace that is opened is closed, and none else is.
+fn braces_match(text: &str) -> bool {
+    let open = text.chars().try_fold(0_u32, |open, c| match c {
+        '{' => open.checked_add(1),
+        '}' => open.checked_sub(1),
+        _ => Some(open),
+    });
+    open == Some(0)
+}
+
+impl FromStr for Interface {
+    type Err = InterfaceError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
+        let valid = (1..=MAX_INTERFACE).contains(&text.len()) && text.chars().all(is_plain);
+        // What leaves by `lo` is this host's own, and intercepted already.
+        if valid && text != "lo" { Ok(Self(text.to_owned())) } else { Err(InterfaceError) }
+    }
+}
+
+impl Intercept {
+    /// Connections that match come to this port: those of this host, and of others' those that come in by one
+    /// of the interfaces.
+    pub fn new(matching: Matching, port: u16, from: Vec<Interface>) -> Self {
+        Self { matching, port, from }
+    }
+
+    /// The port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The interfaces by which connections of other hosts come in that are intercepted.
+    pub fn interfaces(&self) -> impl Iterator<Item = &str> {
+        self.from.iter().map(|Interface(name)| name.as_str())
+    }
+
+    /// Whether connections of other hosts are intercepted.
+    pub fn serves_others(&self) -> bool {
+        !self.from.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_comparisons_are_taken() {
+        for text in [
+            "tcp dport {80, 443}",
+            "tcp dport 1-1023 ip daddr != 192.0.2.0/24",
+            "meta skuid \"alice\" tcp dport 22",
+            "ip6 daddr fd00::/8",
+        ] {
+            assert!(text.parse::<Matching>().is_ok(), "{text}");
+        }
+        for text in [
+            "",
+            "  ",
+            "tcp dport 80 accept",
+            "tcp dport 80; flush ruleset",
+            "tcp dport 80\nflush ruleset",
+            "tcp dport 80 } chain x {",
+            "tcp dport { 80",
+            "tcp dport $port",
+            "tcp dport 80 # all",
+        ] {
+            assert_eq!(text.parse::<Matching>(), Err(MatchingError), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn interfaces_are_names_and_no_rules() {
+        for name in ["eth0", "wlan0", "br-lan", "eth0.7", "wg_1"] {
+            assert!(name.parse::<Interface>().is_ok(), "{name}");
+        }
+        for name in ["", "lo", "eth*", "eth0\" accept", "a b", "a/b", "of-sixteen-bytes"] {
+            assert_eq!(name.parse::<Interface>(), Err(InterfaceError), "{name:?}");
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! The driver: sockets, the kernel's rules and counts. It moves bytes between sockets and the
+//! protocol.
+
+pub mod client;
+pub mod intercept;
+pub mod limiter;
+pub(crate) mod listening;
+mod metrics;
+mod paths;
+pub(crate) mod rarely;
+mod reload;
+pub mod server;
+pub(crate) mod socket;
+mod stream;
+mod tcp_info;

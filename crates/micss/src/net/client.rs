@@ -1,0 +1,303 @@
+//! The client's end: takes applications' connections and carries each over all channels.
+
+mod application;
+mod peers;
+mod pool;
+
+use std::future::pending;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
+use tracing::warn;
+
+use self::application::Entrance;
+use self::peers::Peers;
+use crate::config::ClientConfig;
+use crate::net::intercept::{Changes, Installed, Intercept};
+use crate::net::listening::{Listening, Turn, accept, listen};
+use crate::net::metrics::Tally;
+use crate::net::rarely::Rarely;
+use crate::net::reload::{Reload, Reloader, reloads};
+use crate::net::socket::reset;
+use crate::net::stream::relay::drain;
+use crate::status::{Interception, Status};
+
+/// How long rules are not looked at again, so that a program that changes many takes little of the time here.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// After how long it is tried again to restore rules.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// A client that listens, and does not accept yet.
+pub struct Client {
+    handle: Handle,
+    reloads: mpsc::Receiver<Reload<ClientConfig>>,
+    listening: Vec<Listening>,
+    /// What each of these is for.
+    entrances: Vec<Entrance>,
+    installed: Option<Arc<Installed>>,
+    /// Rules that are not in force any more but for connections that they have intercepted.
+    retired: Vec<Weak<Installed>>,
+    /// Tells when somebody changes rules, since there are any of this client's.
+    changes: Option<Changes>,
+}
+
+/// Tells how a client is, and has it take another configuration. A clone is for the same client.
+#[derive(Clone)]
+pub struct Handle {
+    tally: Arc<Tally>,
+    in_force: Arc<Mutex<Arc<InForce>>>,
+    reloader: Reloader<ClientConfig>,
+}
+
+/// The configuration in force, and what belongs to it.
+struct InForce {
+    config: ClientConfig,
+    peers: Peers,
+}
+
+impl Client {
+    /// Listens where the configuration says, and has the kernel hand over what is to be intercepted.
+    ///
+    /// # Errors
+    /// When an address cannot be listened on; the address is in the error's text. When the directory cannot
+    /// be opened. When the kernel does not take the rules. What is to be intercepted is refused from then on,
+    /// if the kernel takes rules for that; the error's text says so.
+    pub async fn bind(config: ClientConfig) -> io::Result<Self> {
+        let intercept = config.intercept.clone();
+        let started = Self::start(config).await;
+        started.map_err(|error| match intercept {
+            Some(intercept) => intercept.refuse_after(&error),
+            None => error,
+        })
+    }
+
+    async fn start(config: ClientConfig) -> io::Result<Self> {
+        let (listening, entrances) = enter(&config, None, Vec::new()).await?;
+        let peers = peers(&config, None).await?;
+        let changes = config.intercept.as_ref().map(|_| Changes::new()).transpose()?;
+        // Nothing can fail any more: rules that are there already are replaced, and stay.
+        let installed = config.intercept.clone().map(Intercept::install).transpose()?.map(Arc::new);
+        let in_force = Arc::new(Mutex::new(Arc::new(InForce { config, peers })));
+        let (reloader, reloads) = reloads();
+        let handle = Handle { tally: Arc::new(Tally::new()), in_force, reloader };
+        Ok(Self { handle, reloads, listening, entrances, installed, retired: Vec::new(), changes })
+    }
+
+    /// Where it listens: SOCKS5 first if configured, then the forwards in their order, then the port for
+    /// what is intercepted, by IPv4 and, if the kernel has it, by IPv6.
+    ///
+    /// # Errors
+    /// When the system does not say.
+    pub fn local_addresses(&self) -> io::Result<Vec<SocketAddr>> {
+        self.listening.iter().map(Listening::address).collect()
+    }
+
+    /// What tells how it is while it runs, and changes its configuration.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Carries streams until `stop` comes, then accepts no more and waits for those under way, but
+    /// not for ever.
+    pub async fn run(mut self, stop: impl Future<Output = ()>) {
+        let tally = Arc::clone(&self.handle.tally);
+        let mut in_force = self.handle.in_force();
+        let mut filling = in_force.peers.fill();
+        let mut streams = JoinSet::new();
+        let mut finished = JoinSet::new();
+        let (mut turn, mut too_many) = (Turn::default(), Rarely::default());
+        let mut pause = Instant::now();
+        tokio::pin!(stop);
+        loop {
+            tokio::select! {
+                () = &mut stop => break,
+                (index, application, _) = accept(&self.listening, &mut turn) => {
+                    let max_streams = in_force.config.max_streams;
+                    if streams.len() >= max_streams {
+                        tally.over_limit.up();
+                        if let Some(refused) = too_many.happened() {
+                            warn!(refused, max_streams, "streams refused: limit reached");
+                        }
+                        reset(application);
+                        continue;
+                    }
+                    let (in_force, tally) = (Arc::clone(&in_force), Arc::clone(&tally));
+                    let entrance = self.entrances[index].clone();
+                    let rules = self.installed.clone();
+                    streams.spawn(async move {
+                        // Without the rules, an application's packets would go out as they are.
+                        let _rules = rules.filter(|_| matches!(entrance, Entrance::Intercepted));
+                        let InForce { config, peers } = &*in_force;
+                        application::serve(config, peers, &tally, entrance, application).await
+                    });
+                }
+                Some(stream) = streams.join_next() => {
+                    if let Ok(Some((pool, connections))) = stream {
+                        finished.spawn(async move { pool.put_back(connections).await });
+                    }
+                }
+                Some(_) = finished.join_next() => {}
+                () = changed(self.changes.as_ref(), pause, &tally) => {
+                    restore(self.installed.as_ref(), &self.retired, &tally);
+                    pause = Instant::now() + PAUSE;
+                }
+                Some(Reload { config, answer }) = self.reloads.recv() => {
+                    let taken = self.reload(config).await;
+                    if taken.is_ok() {
+                        in_force = self.handle.in_force();
+                        filling = in_force.peers.fill();
+                    }
+                    // Who asked may have gone.
+                    let _ = answer.send(taken.and_then(|()| self.local_addresses()));
+                }
+            }
+        }
+        drop((self.listening, filling, finished));
+        drain(streams).await;
+        // Only now: streams under way were intercepted by these rules.
+        drop(self.installed);
+    }
+
+    /// Has another configuration in force for the streams to come. Nothing changes unless all does.
+    async fn reload(&mut self, config: ClientConfig) -> io::Result<()> {
+        let before = self.handle.in_force();
+        let peers = peers(&config, Some(&before.peers)).await?;
+        let places = self.listening.iter().cloned().zip(self.entrances.iter().cloned()).collect();
+        let (listening, entrances) = enter(&config, Some(&before.config), places).await?;
+        self.intercept(config.intercept.clone())?;
+        (self.listening, self.entrances) = (listening, entrances);
+        let mut in_force = self.handle.in_force.lock().unwrap_or_else(PoisonError::into_inner);
+        *in_force = Arc::new(InForce { config, peers });
+        Ok(())
+    }
+}
+
+impl Client {
+    /// Has the kernel hand over other connections than before, or none.
+    fn intercept(&mut self, new: Option<Intercept>) -> io::Result<()> {
+        self.retired.retain(|retired| retired.strong_count() > 0);
+        let installed = match new {
+            Some(new) => {
+                if self.changes.is_none() {
+                    self.changes = Some(Changes::new()?);
+                }
+                let retired = self.retired.iter().filter_map(Weak::upgrade);
+                let mut known = self.installed.clone().into_iter().chain(retired);
+                // A table has the port's name, so there is one for each.
+                Some(match known.find(|known| known.port() == new.port()) {
+                    Some(known) => {
+                        known.replace(new)?;
+                        known
+                    }
+                    None => Arc::new(new.install()?),
+                })
+            }
+            None => None,
+        };
+        let before = std::mem::replace(&mut self.installed, installed);
+        let is_same =
+            |one: &Arc<_>| self.installed.as_ref().is_some_and(|new| Arc::ptr_eq(one, new));
+        if let Some(before) = before.filter(|before| !is_same(before)) {
+            before.retire();
+            self.retired.push(Arc::downgrade(&before));
+        }
+        Ok(())
+    }
+}
+
+impl Handle {
+    /// What the client is doing.
+    pub fn status(&self) -> Status {
+        let in_force = self.in_force();
+        Status {
+            uptime_s: self.tally.uptime().as_secs_f64(),
+            streams: self.tally.streams(),
+            limits: None,
+            interception: in_force.config.intercept.as_ref().map(|intercept| Interception {
+                port: intercept.port(),
+                in_force: !self.tally.unrestored.load(Ordering::Relaxed),
+                restored: self.tally.restored.value(),
+            }),
+            channels: in_force.peers.status(),
+        }
+    }
+
+    /// Has the client use another configuration for the streams to come. Those under way are left alone.
+    /// Returns where it listens now, as [`Client::local_addresses`].
+    ///
+    /// # Errors
+    /// As [`Client::bind`], and the configuration before stays in force; or when the client has stopped.
+    pub async fn reload(&self, config: ClientConfig) -> io::Result<Vec<SocketAddr>> {
+        self.reloader.reload(config).await
+    }
+
+    fn in_force(&self) -> Arc<InForce> {
+        Arc::clone(&self.in_force.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Waits until somebody has changed rules, and not less than until a pause is over. Where they could not be restored,
+/// that is only for a moment.
+async fn changed(changes: Option<&Changes>, pause: Instant, tally: &Tally) {
+    let Some(changes) = changes else { return pending().await };
+    sleep_until(pause).await;
+    if tally.unrestored.load(Ordering::Relaxed) {
+        // It is tried again soon, whether something changes or not.
+        let _ = timeout(RETRY, changes.next()).await;
+    } else {
+        changes.next().await;
+    }
+}
+
+/// Has rules in force again that somebody has removed or changed, and counts that.
+fn restore(installed: Option<&Arc<Installed>>, retired: &[Weak<Installed>], tally: &Tally) {
+    let retired: Vec<_> = retired.iter().filter_map(Weak::upgrade).collect();
+    let mut unrestored = false;
+    for rules in installed.into_iter().chain(&retired) {
+        match rules.restore() {
+            Ok(true) => tally.restored.up(),
+            Ok(false) => {}
+            Err(_) => unrestored = true,
+        }
+    }
+    tally.unrestored.store(unrestored, Ordering::Relaxed);
+}
+
+/// The servers of a configuration.
+async fn peers(config: &ClientConfig, before: Option<&Peers>) -> io::Result<Peers> {
+    Peers::new(config, before).await.map_err(io::Error::other)
+}
+
+/// Listens where a configuration says. Where the one before did so too, that goes on. Returns also what each
+/// place is for.
+async fn enter(
+    config: &ClientConfig,
+    before: Option<&ClientConfig>,
+    places: Vec<(Listening, Entrance)>,
+) -> io::Result<(Vec<Listening>, Vec<Entrance>)> {
+    let (intercepted, others): (Vec<_>, Vec<_>) =
+        places.into_iter().partition(|(_, entrance)| matches!(entrance, Entrance::Intercepted));
+    let others: Vec<_> = others.into_iter().map(|(listening, _)| listening).collect();
+    let socks = config.socks.map(|address| (address, Entrance::Socks));
+    let forwards = config.forwards.iter();
+    let forwards = forwards.map(|f| (f.listen, Entrance::Forward(f.target.clone())));
+    let (addresses, mut entrances): (Vec<_>, Vec<_>) = socks.into_iter().chain(forwards).unzip();
+    let mut listening = listen(addresses, &others).await?;
+    if let Some(intercept) = &config.intercept {
+        let port = before.and_then(|before| before.intercept.as_ref()).map(Intercept::port);
+        if port == Some(intercept.port()) {
+            listening.extend(intercepted.into_iter().map(|(listening, _)| listening));
+        } else {
+            listening.extend(intercept.listen()?);
+        }
+    }
+    entrances.resize(listening.len(), Entrance::Intercepted);
+    Ok((listening, entrances))
+}

@@ -1,0 +1,255 @@
+//! Which channels lead to whom: a peer's own, as configured or from the directory, or else the gateway's.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::task::{JoinSet, spawn_blocking};
+use tracing::warn;
+
+use crate::StreamError;
+use crate::config::{Channel, ClientConfig, LostChannel, PoolConfig, Remote, Uplink};
+use crate::directory::addresses::Addresses;
+use crate::directory::config::ClientDirectory;
+use crate::directory::{Directory, DirectoryError};
+use crate::net::client::pool::Pool;
+use crate::net::intercept::OWN_MARK;
+use crate::protocol::target::{Host, Target};
+use crate::status;
+
+/// How many peers of the directory have connections ready.
+pub(crate) const MOST_FOUND: usize = 64;
+
+/// How long connections are kept ready for a peer of the directory that nobody wants to reach.
+const UNUSED: Duration = Duration::from_secs(600);
+
+/// The servers that a client knows, and the connections that are ready for each.
+pub(crate) struct Peers {
+    /// The gateway first, if there is one.
+    pools: Vec<Arc<Pool>>,
+    has_gateway: bool,
+    by_address: HashMap<IpAddr, usize>,
+    directory: Option<Directory>,
+    uplinks: Vec<Uplink>,
+    mark: Option<u32>,
+    pool: PoolConfig,
+    policy: LostChannel,
+    /// Those of the directory.
+    found: Mutex<HashMap<Remote, Found>>,
+}
+
+/// A peer of the directory that somebody has wanted to reach.
+struct Found {
+    pool: Arc<Pool>,
+    /// Fills the pool as long as this is there.
+    _filling: JoinSet<()>,
+}
+
+impl Peers {
+    /// Those of a configuration. What was ready before for the same configured channels still is.
+    ///
+    /// # Errors
+    /// When the directory cannot be opened.
+    pub(crate) async fn new(
+        config: &ClientConfig,
+        before: Option<&Self>,
+    ) -> Result<Self, DirectoryError> {
+        let directory = match config.directory.clone() {
+            Some(directory) => Some(open(directory, config.beside.clone()).await?),
+            None => None,
+        };
+        let mark = config.intercept.as_ref().map(|_| OWN_MARK);
+        let pool = |remote: &Remote| {
+            let known = before.into_iter().flat_map(|before| &before.pools);
+            let mut known =
+                known.filter(|pool| pool.is_for(remote, mark, config.pool, config.lost_channel));
+            let new =
+                || Arc::new(Pool::new(remote.clone(), mark, config.pool, config.lost_channel));
+            known.next().map_or_else(new, Arc::clone)
+        };
+        let pools = config.remotes().map(pool).collect();
+        let has_gateway = config.gateway.is_some();
+        let peers = config.peers.iter().enumerate();
+        let addresses = peers.flat_map(|(index, peer)| {
+            let place = index + usize::from(has_gateway);
+            peer.addresses.iter().map(move |address| (address.to_canonical(), place))
+        });
+        Ok(Self {
+            pools,
+            has_gateway,
+            by_address: addresses.collect(),
+            directory,
+            uplinks: config.uplinks.clone(),
+            mark,
+            // There may be many of them, so fewer are kept for each.
+            pool: PoolConfig { keep: config.pool.size, ..config.pool },
+            policy: config.lost_channel,
+            found: Mutex::default(),
+        })
+    }
+
+    /// What leads to a target. What is configured comes first, and never gives way to what was learnt.
+    ///
+    /// # Errors
+    /// When nothing leads there, or the directory does not know although it should.
+    pub(crate) async fn to(&self, target: &Target) -> Result<Arc<Pool>, StreamError> {
+        if let Host::Address(address) = target.host() {
+            let address = address.to_canonical();
+            if let Some(place) = self.by_address.get(&address) {
+                return Ok(Arc::clone(&self.pools[*place]));
+            }
+            if let Some(directory) = &self.directory
+                && let Some(addresses) = directory.channels_of(address, self.mark).await?
+            {
+                return self.reach(&addresses);
+            }
+        }
+        let gateway = self.pools.first().filter(|_| self.has_gateway);
+        gateway.map(Arc::clone).ok_or(StreamError::NoChannels)
+    }
+
+    /// The connections to a peer of the directory.
+    ///
+    /// # Errors
+    /// With one host only: then it would read everything who listens there.
+    fn reach(&self, addresses: &Addresses) -> Result<Arc<Pool>, StreamError> {
+        if !addresses.have_two_hosts() {
+            return Err(StreamError::OneChannel);
+        }
+        let addresses = addresses.as_slice();
+        let threshold = u8::try_from(addresses.len()).expect("a list has at most 16 addresses");
+        let channel = |(place, &server): (usize, &SocketAddr)| {
+            let uplink = self.uplinks.get(place);
+            let source = uplink.and_then(|uplink| uplink.source);
+            let device = uplink.and_then(|uplink| uplink.device.clone());
+            Channel { server, source, device }
+        };
+        let channels = addresses.iter().enumerate().map(channel).collect();
+        let remote = Remote { channels, threshold };
+        let mut found = self.found();
+        if !found.contains_key(&remote) {
+            make_room(&mut found);
+            let uplinks = self.uplinks.len();
+            if (1..addresses.len()).contains(&uplinks) {
+                let first = addresses[0];
+                let channels = addresses.len();
+                warn!(%first, channels, uplinks, "fewer uplinks than channels: the rest leaves by the system's routes");
+            }
+        }
+        let known = found.entry(remote.clone()).or_insert_with(|| {
+            let pool = Arc::new(Pool::new(remote, self.mark, self.pool, self.policy));
+            Found { _filling: filling(&pool, UNUSED), pool }
+        });
+        Ok(Arc::clone(&known.pool))
+    }
+
+    /// Keeps connections ready to those who are configured, until what it returns is dropped.
+    pub(crate) fn fill(&self) -> Vec<JoinSet<()>> {
+        self.pools.iter().map(|pool| filling(pool, Duration::MAX)).collect()
+    }
+
+    /// What there is to tell of all channels.
+    pub(crate) fn status(&self) -> Vec<status::Channel> {
+        let configured = self.pools.iter().flat_map(|pool| pool.status());
+        let mut all: Vec<_> = configured.collect();
+        let mut found: Vec<_> = self.found().values().map(|found| found.pool.status()).collect();
+        found.sort_by(|one, other| one[0].server.cmp(&other[0].server));
+        all.extend(found.into_iter().flatten());
+        all
+    }
+
+    fn found(&self) -> MutexGuard<'_, HashMap<Remote, Found>> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Opens a directory, on a thread that may wait for the disk.
+async fn open(directory: ClientDirectory, beside: PathBuf) -> Result<Directory, DirectoryError> {
+    let open = spawn_blocking(move || Directory::open(&directory, &beside));
+    open.await.unwrap_or(Err(DirectoryError::Ending))
+}
+
+/// Keeps connections ready until what it returns is dropped, but not while none has been wanted for so long.
+fn filling(pool: &Arc<Pool>, unwanted: Duration) -> JoinSet<()> {
+    let pool = Arc::clone(pool);
+    [async move { pool.keep_full(unwanted).await }].into_iter().collect()
+}
+
+/// Forgets the peer that nobody has wanted to reach for the longest time, if there are too many.
+fn make_room(found: &mut HashMap<Remote, Found>) {
+    if found.len() >= MOST_FOUND {
+        let oldest = found.iter().max_by_key(|(_, found)| found.pool.unwanted());
+        if let Some(oldest) = oldest.map(|(remote, _)| remote.clone()) {
+            found.remove(&oldest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    /// Those of a client with a directory and two uplinks, which keeps no connections.
+    async fn peers() -> Peers {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("peers.sqlite");
+        let text = format!(
+            "socks = \"127.0.0.1:0\"\n[pool]\nsize = 0\nkeep = 0\n[directory]\nfile = \"{}\"\n\
+             [[uplink]]\nsource = \"192.0.2.20\"\n[[uplink]]\ndevice = \"wlan0\"\n",
+            file.display()
+        );
+        Peers::new(&ClientConfig::from_toml(&text).unwrap(), None).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn channels_to_those_who_are_found_leave_by_the_uplinks_in_their_order() {
+        let peers = peers().await;
+        let servers =
+            ["192.0.2.1:7", "198.51.100.1:7", "203.0.113.1:7"].map(|s| s.parse().unwrap());
+        let reach = |servers: &[_]| peers.reach(&Addresses::new(servers.to_vec()).unwrap());
+        let pool = reach(&servers).unwrap();
+        let channel = |server, source: Option<&str>, device: Option<&str>| Channel {
+            server,
+            source: source.map(|source| source.parse().unwrap()),
+            device: device.map(str::to_owned),
+        };
+        let channels = vec![
+            channel(servers[0], Some("192.0.2.20"), None),
+            channel(servers[1], None, Some("wlan0")),
+            channel(servers[2], None, None),
+        ];
+        assert!(pool.is_for(&Remote { channels, threshold: 3 }, None, peers.pool, peers.policy));
+        assert!(Arc::ptr_eq(&pool, &reach(&servers).unwrap()), "known by now");
+        assert!(matches!(reach(&servers[..1]), Err(StreamError::OneChannel)));
+    }
+
+    #[tokio::test]
+    async fn the_longest_unwanted_gives_way() {
+        let peers = peers().await;
+        tokio::time::pause();
+        let servers = |place: usize| {
+            let place = u8::try_from(place).unwrap();
+            [[192, 0, 2, place], [198, 51, 100, place]].map(|host| SocketAddr::from((host, 7)))
+        };
+        let reach = |place| peers.reach(&Addresses::new(servers(place).to_vec()).unwrap());
+        let mut pools = Vec::new();
+        for place in 0..MOST_FOUND {
+            pools.push(reach(place).unwrap());
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        // Wanted again, if in vain.
+        let _ = tokio::time::timeout(Duration::ZERO, pools[0].take()).await;
+        let is_known = |place: usize| {
+            let servers: HashSet<_> = servers(place).into();
+            let found = peers.found();
+            found.keys().any(|remote| remote.channels.iter().all(|c| servers.contains(&c.server)))
+        };
+        reach(MOST_FOUND).unwrap();
+        assert_eq!(peers.found().len(), MOST_FOUND);
+        assert!(is_known(0) && !is_known(1) && is_known(2) && is_known(MOST_FOUND));
+    }
+}

@@ -1,0 +1,459 @@
+//! Connections that wait for a stream: sets of one on each channel, each greeted with its cookie already.
+//! A stream that takes one costs no more round trips than its request.
+//!
+//! Some are made in advance; those of finished streams come back. A set that is not used for a while is
+//! closed, before the server would, and so is one that the server has closed or spoken on.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use association::{COOKIE_LEN, Cookie, HEADER_LEN, ListError, Message};
+use subtle::ConstantTimeEq;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tracing::{info, warn};
+
+use crate::StreamError;
+use crate::config::{Channel, LostChannel, PoolConfig, Remote};
+use crate::net::metrics::Meter;
+use crate::net::paths::monitor::{self, Monitor};
+use crate::net::paths::path::Path;
+use crate::net::socket;
+use crate::net::stream::metered::Metered;
+use crate::net::stream::relay::Finished;
+use crate::protocol::incoming::{Loss, MOMENT};
+use crate::protocol::on_lost_channel::OnLostChannel;
+use crate::status;
+
+/// How long channels may take to connect and be greeted. Where one packet in seven is lost TCP alone needs
+/// more than 10 s to connect for one connection in fifty.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long a set that was taken may be missing before another is made: those of streams that end meanwhile
+/// come back.
+const RETURN: Duration = Duration::from_millis(100);
+
+/// How often it is looked whether the server has closed what is kept.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// How long to wait before sets are made again that could not be made.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// The sets of connections to one server.
+pub(crate) struct Pool {
+    remote: Remote,
+    /// What its channels have carried, in their order.
+    meters: Vec<Arc<Meter>>,
+    mark: Option<u32>,
+    config: PoolConfig,
+    policy: LostChannel,
+    /// Says which channels are lost.
+    monitor: Monitor,
+    /// The oldest first.
+    kept: Mutex<Vec<Kept>>,
+    /// How many come back from streams.
+    returning: AtomicUsize,
+    /// When a set was wanted last.
+    wanted: Mutex<Instant>,
+    taken: Notify,
+    /// The channels that could be connected the last time.
+    places: Mutex<Vec<usize>>,
+}
+
+/// A set for one stream.
+pub(crate) struct Ready {
+    /// The connections, in the order of the channels: of all, or of as many as are needed at least.
+    pub(crate) streams: Vec<Metered<TcpStream>>,
+    /// Their cookies, no two of them the same.
+    pub(crate) cookies: Vec<Cookie>,
+    /// How often channels had fallen silent before. Since one did again, it may be dead.
+    silences: u64,
+}
+
+struct Kept {
+    ready: Ready,
+    since: Instant,
+}
+
+impl Pool {
+    /// An empty one, for a server whose connections have this mark.
+    pub(crate) fn new(
+        remote: Remote,
+        mark: Option<u32>,
+        config: PoolConfig,
+        policy: LostChannel,
+    ) -> Self {
+        let all = remote.channels.len();
+        let meters: Vec<Arc<Meter>> = (0..all).map(|_| Arc::default()).collect();
+        Self {
+            monitor: Monitor::of_client(&remote, mark, policy, meters.clone()),
+            remote,
+            meters,
+            mark,
+            config,
+            policy,
+            kept: Mutex::default(),
+            returning: AtomicUsize::new(0),
+            wanted: Mutex::new(Instant::now()),
+            taken: Notify::new(),
+            places: Mutex::new((0..all).collect()),
+        }
+    }
+
+    /// Whether it makes the same connections as a new one would.
+    pub(crate) fn is_for(
+        &self,
+        remote: &Remote,
+        mark: Option<u32>,
+        config: PoolConfig,
+        policy: LostChannel,
+    ) -> bool {
+        let own = (&self.remote, self.mark, self.config, self.policy);
+        own == (remote, mark, config, policy)
+    }
+
+    /// How many channels there are.
+    pub(crate) fn channels(&self) -> usize {
+        self.remote.channels.len()
+    }
+
+    /// What becomes of streams when a channel is lost.
+    pub(crate) fn policy(&self) -> LostChannel {
+        self.policy
+    }
+
+    /// How many channels a stream needs: k.
+    pub(crate) fn threshold(&self) -> u8 {
+        self.remote.threshold
+    }
+
+    /// Whether connections are used for several streams.
+    pub(crate) fn keeps(&self) -> bool {
+        self.config.keep > 0
+    }
+
+    /// What there is to tell of its channels.
+    pub(crate) fn status(&self) -> Vec<status::Channel> {
+        let kept = self.kept();
+        let paths = self.monitor.paths();
+        let of_place = |(place, (channel, meter)): (usize, (&Channel, &Arc<Meter>))| {
+            let ready =
+                kept.iter().filter(|set| set.ready.places().any(|other| other == place)).count();
+            let (state, state_s, why) = monitor::told(&paths[place]);
+            let counts = meter.channel(channel.server.to_string());
+            status::Channel { ready: ready as u64, state, state_s, why, ..counts }
+        };
+        self.remote.channels.iter().zip(&self.meters).enumerate().map(of_place).collect()
+    }
+
+    /// A set for a stream: the newest that is kept, or a new one.
+    ///
+    /// # Errors
+    /// When there is none, and the channels cannot be connected; or one that is needed is lost, and streams are
+    /// not to wait, or have waited for long enough.
+    pub(crate) async fn take(&self) -> Result<Ready, StreamError> {
+        *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        let since = self.monitor.now();
+        loop {
+            self.monitor.admit(since).await?;
+            let taken = tokio::select! {
+                biased;
+                taken = self.take_newest() => taken,
+                // It was lost meanwhile.
+                () = self.monitor.shut() => continue,
+            };
+            let waits = self.policy.new_streams == OnLostChannel::Wait;
+            if taken.is_ok() || !waits || self.monitor.is_open() {
+                return taken;
+            }
+        }
+    }
+
+    async fn take_newest(&self) -> Result<Ready, StreamError> {
+        loop {
+            let newest = self.kept().pop();
+            self.taken.notify_one();
+            match newest {
+                Some(kept) if self.is_of_use(&kept) => return Ok(kept.ready),
+                Some(_) => {}
+                None => {
+                    let ready = self.make().await?;
+                    self.note(&ready);
+                    return Ok(ready);
+                }
+            }
+        }
+    }
+
+    /// Keeps the connections of a stream that is over, as soon as they are greeted again.
+    pub(crate) async fn put_back(&self, finished: Vec<Finished>) {
+        // A set that lacks a channel is not used again: it may be had by now.
+        let is_whole = finished.len() == self.channels();
+        let returning = self.returning.fetch_add(1, Ordering::Relaxed);
+        if is_whole && self.kept().len() + returning < self.config.keep {
+            self.greet_again(finished).await;
+        }
+        self.returning.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    async fn greet_again(&self, finished: Vec<Finished>) {
+        let (silences, paths) = (self.silences(), self.monitor.paths());
+        let (mut streams, mut cookies) = (Vec::new(), Vec::new());
+        let greeted = timeout(HANDSHAKE_TIMEOUT, async {
+            for (place, Finished { mut stream, meter, rest }) in finished.into_iter().enumerate() {
+                let cookie = greeted(&mut stream, &rest).await?;
+                if cookies.iter().any(|known| is_same(known, &cookie)) {
+                    return None;
+                }
+                cookies.push(cookie);
+                let mut stream = Metered::new(stream, meter, place);
+                stream.watch(&paths[place]);
+                streams.push(stream);
+            }
+            Some(Ready { streams, cookies, silences })
+        });
+        if let Ok(Some(ready)) = greeted.await {
+            self.keep(ready);
+        }
+    }
+
+    /// How long ago a set was wanted.
+    pub(crate) fn unwanted(&self) -> Duration {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+    }
+
+    /// Makes sets in advance, and closes those that nobody has used, for as long as it is asked; but none
+    /// while none has been wanted for so long.
+    pub(crate) async fn keep_full(&self, unwanted: Duration) {
+        let mut pause = RETRY.0;
+        loop {
+            if self.unwanted() >= unwanted {
+                self.kept().clear();
+                self.taken.notified().await;
+            }
+            let missing = self.close_unused();
+            self.monitor.open().await;
+            let made = tokio::select! {
+                made = self.make_some(missing) => made,
+                () = self.monitor.shut() => continue,
+            };
+            match made {
+                Ok(()) => {
+                    pause = RETRY.0;
+                    let oldest = self.kept().first().map(|kept| kept.since + self.config.idle);
+                    tokio::select! {
+                        () = self.taken.notified() => sleep(RETURN).await,
+                        () = self.monitor.shut() => {}
+                        () = sleep(LOOK) => {}
+                        () = sleep_until(oldest.unwrap_or_else(Instant::now)), if oldest.is_some() => {}
+                    }
+                }
+                Err(error) => {
+                    warn!(%error, "no connections kept ready; next attempt in {} s", pause.as_secs());
+                    sleep(pause).await;
+                    pause = RETRY.1.min(2 * pause);
+                }
+            }
+        }
+    }
+
+    /// Closes sets that are too old, or broken perhaps. Returns how many are missing then.
+    fn close_unused(&self) -> usize {
+        let mut kept = self.kept();
+        kept.retain(|set| self.is_of_use(set));
+        self.config.size.saturating_sub(kept.len())
+    }
+
+    fn is_of_use(&self, Kept { ready, since }: &Kept) -> bool {
+        since.elapsed() < self.config.idle && ready.silences == self.silences() && ready.waits()
+    }
+
+    /// How often channels had fallen silent under streams.
+    fn silences(&self) -> u64 {
+        silences(&self.meters)
+    }
+
+    /// Makes so many sets at the same time.
+    async fn make_some(&self, missing: usize) -> Result<(), StreamError> {
+        let mut making = JoinSet::new();
+        for _ in 0..missing {
+            making.spawn(self.make());
+        }
+        while let Some(made) = making.join_next().await {
+            let ready = made.expect("connecting does not panic")?;
+            self.note(&ready);
+            self.keep(ready);
+        }
+        Ok(())
+    }
+
+    /// A new set.
+    ///
+    /// # Errors
+    /// When not as many channels as are needed can be connected.
+    fn make(&self) -> impl Future<Output = Result<Ready, StreamError>> + use<> {
+        let channels = self.remote.channels.iter().cloned();
+        let paths = self.monitor.paths();
+        for path in &paths {
+            path.touch();
+        }
+        let all = channels.zip(self.meters.iter().cloned()).zip(paths).enumerate();
+        let all = all.map(|(place, ((channel, meter), path))| (place, (channel, meter, path)));
+        make(all.collect(), self.mark, self.threshold().into())
+    }
+
+    /// Logs which channels could not be connected, when that changes.
+    fn note(&self, ready: &Ready) {
+        let mut before = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let places: Vec<usize> = ready.places().collect();
+        if *before == places {
+            return;
+        }
+        let missing = (0..self.channels()).filter(|place| !places.contains(place));
+        let name = |place: usize| {
+            format!("channel {} ({})", place + 1, self.remote.channels[place].server)
+        };
+        let missing: Vec<String> = missing.map(name).collect();
+        if missing.is_empty() {
+            info!("all channels are there again");
+        } else {
+            let missing = missing.join(", ");
+            warn!("{missing} cannot be connected; streams go on without");
+        }
+        *before = places;
+    }
+
+    fn keep(&self, ready: Ready) {
+        let mut kept = self.kept();
+        if kept.len() < self.config.keep {
+            kept.push(Kept { ready, since: Instant::now() });
+        }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Vec<Kept>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ready {
+    /// The indices of its channels.
+    fn places(&self) -> impl Iterator<Item = usize> {
+        self.streams.iter().map(|stream| stream.place)
+    }
+
+    /// Whether the server has left all connections as they were greeted.
+    fn waits(&self) -> bool {
+        let silent = |stream: &Metered<TcpStream>| {
+            let read = stream.as_ref().try_read(&mut [0]);
+            matches!(read, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+        };
+        self.streams.iter().all(silent)
+    }
+}
+
+/// How often channels have fallen silent under streams.
+fn silences<'a>(meters: impl IntoIterator<Item = &'a Arc<Meter>>) -> u64 {
+    meters.into_iter().map(|meter| meter.silences()).sum()
+}
+
+/// Whether two cookies are the same. Servers draw each anew, so somebody has copied one then.
+fn is_same(one: &Cookie, other: &Cookie) -> bool {
+    one.ct_eq(other).into()
+}
+
+/// Connects all channels at the same time, and waits until the server has greeted each; or until it has
+/// greeted as many as are needed, and then a moment for the others.
+async fn make(
+    mut unanswered: BTreeMap<usize, (Channel, Arc<Meter>, Arc<Path>)>,
+    mark: Option<u32>,
+    needed: usize,
+) -> Result<Ready, StreamError> {
+    let silences = silences(unanswered.values().map(|(_, meter, _)| meter));
+    let mut connecting = JoinSet::new();
+    for (&place, (channel, _, path)) in &unanswered {
+        let (channel, path) = (channel.clone(), Arc::clone(path));
+        connecting.spawn(async move { (place, greeted_on(place, &channel, mark, &path).await) });
+    }
+    let mut deadline = Instant::now() + HANDSHAKE_TIMEOUT;
+    let mut made: Vec<(Metered<TcpStream>, Cookie)> = Vec::new();
+    let mut failed = StreamError::NotOpened;
+    while made.len() + unanswered.len() >= needed {
+        let Ok(next) = timeout_at(deadline, connecting.join_next()).await else {
+            for (channel, (Channel { server, .. }, meter, _)) in unanswered.into_iter().rev() {
+                meter.unconnected.up();
+                let said = "timed out, or nobody greets there";
+                let source = io::Error::new(io::ErrorKind::TimedOut, said);
+                failed = StreamError::Connect { channel, server, source };
+            }
+            break;
+        };
+        let Some(connected) = next else { break };
+        let (place, connected) = connected.expect("connecting does not panic");
+        let (_, meter, path) = unanswered.remove(&place).expect("each is connected once");
+        match connected {
+            Ok((_, cookie)) if made.iter().any(|(_, known)| is_same(known, &cookie)) => {
+                warn!(
+                    channel = place + 1,
+                    "TAMPERING: two channels greet with one cookie; this one is left out"
+                );
+                meter.lost(Loss::Lied);
+                failed = StreamError::Association(ListError::RepeatedCookie.into());
+            }
+            Ok((stream, cookie)) => {
+                meter.connected.up();
+                let mut stream = Metered::new(stream, meter, place);
+                stream.watch(&path);
+                made.push((stream, cookie));
+            }
+            Err(error) => {
+                meter.unconnected.up();
+                failed = error;
+            }
+        }
+        if made.len() == needed {
+            deadline = deadline.min(Instant::now() + MOMENT);
+        }
+    }
+    if made.len() < needed {
+        return Err(failed);
+    }
+    made.sort_by_key(|(stream, _)| stream.place);
+    let (streams, cookies) = made.into_iter().unzip();
+    Ok(Ready { streams, cookies, silences })
+}
+
+/// Connects a channel and reads its cookie.
+async fn greeted_on(
+    place: usize,
+    channel: &Channel,
+    mark: Option<u32>,
+    path: &Path,
+) -> Result<(TcpStream, Cookie), StreamError> {
+    let mut stream = socket::connect(channel, mark).await.map_err(|source| {
+        path.failed(&source);
+        StreamError::Connect { channel: place, server: channel.server, source }
+    })?;
+    path.connected();
+    let cookie = greeted(&mut stream, &[]).await;
+    Ok((stream, cookie.ok_or(StreamError::NotGreeted { channel: place })?))
+}
+
+/// Reads a connection's cookie, of which the beginning may have been read already. Nothing if it does not
+/// come, or is none.
+async fn greeted(stream: &mut TcpStream, read: &[u8]) -> Option<Cookie> {
+    let mut bytes = [0; HEADER_LEN + COOKIE_LEN];
+    // Nothing follows a cookie before the list was sent.
+    let (start, missing) = bytes.split_at_mut_checked(read.len())?;
+    start.copy_from_slice(read);
+    stream.read_exact(missing).await.ok()?;
+    match Message::parse(&bytes) {
+        Ok(Message::Cookie(cookie)) => Some(cookie),
+        _ => None,
+    }
+}

@@ -1,0 +1,101 @@
+//! The program `nft`, which has the kernel take rules.
+
+use std::io::{self, Write};
+use std::process::{Command, Stdio};
+
+use super::program;
+
+/// Its name.
+const NFT: &str = "nft";
+
+/// What to do where the kernel says that something is not permitted.
+pub(super) const RIGHTS: &str = "; interception needs root, or CAP_NET_ADMIN";
+
+/// Has the kernel take rules, in one transaction.
+///
+/// # Errors
+/// When the program is missing or the kernel refuses. Nothing has changed then.
+pub(super) fn nft(rules: &str) -> io::Result<()> {
+    run(&["-f", "-"], rules).map(drop)
+}
+
+/// Has the kernel look at rules, and change nothing.
+///
+/// # Errors
+/// When the program is missing or the kernel would refuse.
+pub(super) fn check(rules: &str) -> io::Result<()> {
+    run(&["--check", "-f", "-"], rules).map(drop)
+}
+
+/// What is in a table.
+///
+/// # Errors
+/// When there is none, or it cannot be asked.
+pub(super) fn table(name: &str) -> io::Result<String> {
+    run(&["--stateless", "list", "table", "inet", name], "")
+}
+
+/// The names of the tables for all families. None where they cannot be asked.
+pub(super) fn tables() -> Vec<String> {
+    let tables = run(&["list", "tables", "inet"], "").unwrap_or_default();
+    let names = tables.lines().filter_map(|line| line.strip_prefix("table inet "));
+    names.map(str::to_owned).collect()
+}
+
+/// Runs it, with what it is to read. Returns what it prints.
+///
+/// # Errors
+/// When there is none, or it fails: what it says, in one line.
+fn run(arguments: &[&str], input: &str) -> io::Result<String> {
+    let named = |error: io::Error| {
+        let advice = match error.kind() {
+            io::ErrorKind::NotFound => "; interception needs the package nftables",
+            _ => "",
+        };
+        io::Error::new(error.kind(), format!("cannot run {NFT}: {error}{advice}"))
+    };
+    let found = program::find(NFT).ok_or(io::ErrorKind::NotFound).map_err(io::Error::from);
+    let mut child = Command::new(found.map_err(named)?)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(named)?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // A program that does not read says why.
+        let _ = stdin.write_all(input.as_bytes());
+    }
+    let output = child.wait_with_output().map_err(named)?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let advice = if said.contains("not permitted") { RIGHTS } else { "" };
+    Err(io::Error::other(format!("{NFT} refuses: {}{advice}", reason(&said))))
+}
+
+/// The first of what a program says, and the rule that it is about, which nft shows below.
+fn reason(said: &str) -> String {
+    let mut lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
+    let first = lines.next().unwrap_or("no reason given");
+    match (first.split_once(": Error: "), lines.next()) {
+        (Some((_place, error)), Some(rule)) => format!("{error}, in: {rule}"),
+        _ => first.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_the_rule_and_not_where_it_was_read() {
+        let said = "/dev/stdin:6:30-37: Error: Could not resolve service\n\
+                    \t\ttcp dport nonsense redirect to :6522\n\t\t          ^^^^^^^^\n";
+        let expected = "Could not resolve service, in: tcp dport nonsense redirect to :6522";
+        assert_eq!(reason(said), expected);
+        assert_eq!(reason("RTNETLINK answers: File exists\n"), "RTNETLINK answers: File exists");
+        assert_eq!(reason(""), "no reason given");
+    }
+}

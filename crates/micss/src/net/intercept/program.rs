@@ -1,0 +1,61 @@
+//! Where programs that are run are found: only in places that the user, or the system, names in full.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// Where the system's own programs are, which not every user's `PATH` has.
+const SYSTEM: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+
+/// The program of this name in a directory of `PATH`, or else of the system. Entries of `PATH` that are empty or
+/// relative, which mean the directory that a user happens to be in, do not count.
+pub(super) fn find(name: &str) -> Option<PathBuf> {
+    find_in(env::var_os("PATH").as_deref(), name)
+}
+
+fn find_in(path: Option<&OsStr>, name: &str) -> Option<PathBuf> {
+    // A name with a slash would lead out of the directory.
+    let is_name = Path::new(name).file_name() == Some(OsStr::new(name));
+    let places = path.into_iter().flat_map(env::split_paths).filter(|place| place.is_absolute());
+    let mut places = places.chain(SYSTEM.map(PathBuf::from)).map(|place| place.join(name));
+    places.find(|program| is_name && is_program(program))
+}
+
+fn is_program(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_named_in_full_is_looked_at() {
+        let place = tempfile::tempdir().unwrap();
+        let program = place.path().join("own");
+        fs::write(&program, "").unwrap();
+        let found = |path: &str| find_in(Some(OsStr::new(path)), "own");
+        let shown = place.path().to_str().unwrap();
+        assert_eq!(found(shown), None, "it cannot be run");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(found(&format!("::.:{shown}")).as_deref(), Some(program.as_path()));
+        for path in ["", ":", ".", "..", "target:", &shown[1..]] {
+            assert_eq!(found(path), None, "{path}");
+        }
+        // What is relative here leads to the program, from the directory that tests run in.
+        let up = "../".repeat(env::current_dir().unwrap().components().count());
+        let relative = format!("{up}{}", &shown[1..]);
+        assert!(Path::new(&relative).join("own").exists());
+        assert_eq!(found(&relative), None);
+        assert_eq!(find_in(Some(OsStr::new(shown)), "./own"), None);
+    }
+
+    #[test]
+    fn without_a_path_the_systems_own_are_found() {
+        for path in [None, Some(OsStr::new(""))] {
+            assert!(find_in(path, "sh").is_some_and(|shell| shell.is_absolute()), "{path:?}");
+        }
+    }
+}

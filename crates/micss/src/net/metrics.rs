@@ -1,0 +1,274 @@
+//! Counts what channels carry and what becomes of streams, for [`Status`](crate::status::Status).
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+use crate::StreamError;
+use crate::net::rarely::Rarely;
+use crate::net::tcp_info::round_trip;
+use crate::protocol::incoming::Loss;
+use crate::status::{Channel, ChannelState, Streams};
+
+/// Of so many reads one looks how long round trips take.
+const LOOK: u64 = 64;
+
+/// A count that only grows, or goes up and down. Nothing depends on the order in which counts change.
+#[derive(Debug, Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    /// One more.
+    pub(crate) fn up(&self) {
+        self.add(1);
+    }
+
+    /// One less.
+    pub(crate) fn down(&self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add(&self, more: u64) {
+        self.0.fetch_add(more, Ordering::Relaxed);
+    }
+
+    fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    pub(crate) fn value(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What happened on one channel, in all streams.
+#[derive(Debug, Default)]
+pub(crate) struct Meter {
+    /// Connections that wait for a stream.
+    pub(crate) ready: Count,
+    /// Connections that were made.
+    pub(crate) connected: Count,
+    /// Connections that could not be made.
+    pub(crate) unconnected: Count,
+    /// Streams that it broke off under.
+    broken: Count,
+    tampered: Count,
+    /// How often it had fallen silent under a stream, or others that the stream needed.
+    silent: Count,
+    pub(crate) sent: Count,
+    received: Count,
+    waited_us: Count,
+    rtt_us: Count,
+    reads: Count,
+    /// How often it was to be logged that a stream goes on without it, and that it has lied.
+    lost: Mutex<[Rarely; 2]>,
+}
+
+impl Meter {
+    /// Bytes were read from a connection. Looks now and then how long round trips take there.
+    pub(crate) fn read(&self, stream: &TcpStream, bytes: usize) {
+        self.received.add(bytes as u64);
+        let before = self.reads.0.fetch_add(1, Ordering::Relaxed);
+        if before.is_multiple_of(LOOK)
+            && let Some(rtt) = round_trip(stream)
+        {
+            self.rtt_us.set(rtt.into());
+        }
+    }
+
+    /// A stream goes on without it.
+    pub(crate) fn lost(&self, why: Loss) {
+        match why {
+            Loss::Lied => self.tampered.up(),
+            Loss::Behind => {
+                self.broken.up();
+                self.fall_silent();
+            }
+            Loss::Missing | Loss::Ended | Loss::Broken => self.broken.up(),
+        }
+    }
+
+    /// A stream has just lost it. If that is to be logged, returns how often that was since the last time.
+    pub(crate) fn happened(&self, why: Loss) -> Option<u64> {
+        let is_lie = matches!(why, Loss::Lied);
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner)[usize::from(is_lie)].happened()
+    }
+
+    /// It, or others that a stream needed, have said nothing for too long.
+    pub(crate) fn fall_silent(&self) {
+        self.silent.up();
+    }
+
+    /// How often that was.
+    pub(crate) fn silences(&self) -> u64 {
+        self.silent.value()
+    }
+
+    /// A stream waits for it while others have brought more, until what this returns is gone.
+    pub(crate) fn wait(self: &Arc<Self>) -> Waiting {
+        Waiting { meter: Arc::clone(self), since: Instant::now() }
+    }
+
+    /// The counts, of a channel whose server is there.
+    #[expect(clippy::cast_precision_loss, reason = "microseconds are far below 2^53")]
+    pub(crate) fn channel(&self, server: String) -> Channel {
+        let rtt_us = self.rtt_us.value();
+        Channel {
+            server,
+            state: ChannelState::Unknown,
+            state_s: None,
+            why: None,
+            peers: 0,
+            peers_down: 0,
+            lost: Vec::new(),
+            ready: self.ready.value(),
+            connected: self.connected.value(),
+            unconnected: self.unconnected.value(),
+            sent_bytes: self.sent.value(),
+            received_bytes: self.received.value(),
+            rtt_ms: (rtt_us > 0).then_some(rtt_us as f64 / 1e3),
+            waited_s: self.waited_us.value() as f64 / 1e6,
+            broken: self.broken.value(),
+            tampered: self.tampered.value(),
+        }
+    }
+}
+
+/// A stream that waits for a channel. It is counted when it is over, or given up.
+pub(crate) struct Waiting {
+    meter: Arc<Meter>,
+    since: Instant,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let waited = self.since.elapsed().as_micros();
+        self.meter.waited_us.add(u64::try_from(waited).unwrap_or(u64::MAX));
+    }
+}
+
+/// What became of streams.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    since: Instant,
+    under_way: Count,
+    finished: Count,
+    refused: Count,
+    broken: Count,
+    tampered: Count,
+    /// Streams that did not begin because there were too many.
+    pub(crate) over_limit: Count,
+    /// How often rules of interception were restored.
+    pub(crate) restored: Count,
+    /// Whether rules are missing that cannot be restored.
+    pub(crate) unrestored: AtomicBool,
+    said: Mutex<[Rarely; 5]>,
+}
+
+/// What strangers, or whoever is on a channel, can cause as often as they like. It is logged now and then.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Often {
+    /// Something that no client of ours does.
+    Strange,
+    /// A request that is refused.
+    Refused,
+    /// A request for a service that is not on the allow-list.
+    NotAllowed,
+    /// A stream that breaks.
+    Broken,
+    /// A stream of which bytes were changed.
+    Tampered,
+}
+
+impl Tally {
+    /// Nothing has happened yet.
+    pub(crate) fn new() -> Self {
+        Self {
+            since: Instant::now(),
+            under_way: Count::default(),
+            finished: Count::default(),
+            refused: Count::default(),
+            broken: Count::default(),
+            tampered: Count::default(),
+            over_limit: Count::default(),
+            restored: Count::default(),
+            unrestored: AtomicBool::default(),
+            said: Mutex::default(),
+        }
+    }
+
+    /// Something has happened. If it is to be logged, returns how often that was since the last time.
+    pub(crate) fn happened(&self, what: Often) -> Option<u64> {
+        // Why a stream has broken is worth a line as long as there are few.
+        let most = if matches!(what, Often::Broken | Often::Tampered) { 16 } else { 1 };
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)[what as usize].happened_of(most)
+    }
+
+    /// How long it has been counted.
+    pub(crate) fn uptime(&self) -> Duration {
+        self.since.elapsed()
+    }
+
+    /// A stream begins; it is under way until what this returns is gone.
+    pub(crate) fn begin(self: &Arc<Self>) -> UnderWay {
+        self.under_way.up();
+        UnderWay(Arc::clone(self))
+    }
+
+    /// A stream has not opened. Who is no client of ours may have sent anything, so this is no tampering yet.
+    pub(crate) fn unopened(&self, error: &StreamError) {
+        match error {
+            StreamError::Refused(_) => self.refused.up(),
+            _ => self.broken.up(),
+        }
+    }
+
+    /// A stream is over.
+    pub(crate) fn end(&self, error: Option<&StreamError>) {
+        match error {
+            None => self.finished.up(),
+            Some(StreamError::Refused(_)) => self.refused.up(),
+            Some(error) if error.is_tampering() => self.tampered.up(),
+            Some(_) => self.broken.up(),
+        }
+    }
+
+    /// The counts.
+    pub(crate) fn streams(&self) -> Streams {
+        Streams {
+            under_way: self.under_way.value(),
+            finished: self.finished.value(),
+            refused: self.refused.value(),
+            broken: self.broken.value(),
+            tampered: self.tampered.value(),
+            over_limit: self.over_limit.value(),
+        }
+    }
+}
+
+/// A stream that is under way.
+pub(crate) struct UnderWay(Arc<Tally>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.under_way.down();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn losses_do_not_fill_the_log_and_lies_are_not_lost_among_them() {
+        let (meter, other) = (Meter::default(), Meter::default());
+        assert_eq!(meter.happened(Loss::Ended), Some(1));
+        assert_eq!((0..100).filter_map(|_| meter.happened(Loss::Broken)).count(), 0);
+        assert_eq!((meter.happened(Loss::Lied), other.happened(Loss::Ended)), (Some(1), Some(1)));
+        tokio::time::advance(Duration::from_secs(10)).await;
+        assert_eq!(meter.happened(Loss::Behind), Some(101));
+    }
+}

@@ -1,0 +1,5 @@
+//! The paths to a peer, one for each channel: whether they work, and what follows if not.
+
+mod links;
+pub(crate) mod monitor;
+pub(crate) mod path;

@@ -1,0 +1,429 @@
+//! Watches the channels of a client or of a server: has them looked at and asked when it is time, says which
+//! are lost, and tells streams. [`failure_detector`](crate::failure_detector) decides.
+
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, sleep_until, timeout};
+use tracing::{info, warn};
+
+use crate::StreamError;
+use crate::config::{Channel, LostChannel, Remote};
+use crate::net::metrics::Meter;
+use crate::net::paths::links::{LinkChanges, find_way};
+use crate::net::paths::path::{Hub, Path};
+use crate::net::rarely::Rarely;
+use crate::net::socket;
+use crate::protocol::failure_detector::{Cause, Event, Lost, State};
+use crate::protocol::on_lost_channel::{Admission, OnLostChannel, admit};
+use crate::status::{self, ChannelState, LostPeer};
+
+/// How often paths are looked at, at most.
+const TICK: Duration = Duration::from_millis(50);
+
+/// How long an attempt to connect may take that only asks whether the peer is there.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The most such attempts at a time.
+const MAX_PROBES: usize = 32;
+
+/// The most paths of a server. While as many are in use, what comes over others is not watched.
+const MAX_PATHS: usize = 4096;
+
+/// The most lost clients of a listener that the status names.
+const MAX_TOLD: usize = 16;
+
+/// How long a path that is lost is remembered after its last connection.
+const REMEMBERED: Duration = Duration::from_secs(600);
+
+/// The paths of a client to one server, or those of a server to its clients. They are watched until this is
+/// dropped.
+pub(crate) struct Monitor {
+    shared: Arc<Shared>,
+    _watching: JoinSet<()>,
+}
+
+/// What tells paths apart: at a client the channel's index, at a server the listener, whose index may change,
+/// and who is at the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    Channel(usize),
+    Peer(SocketAddr, IpAddr),
+}
+
+struct Shared {
+    hub: Arc<Hub>,
+    paths: Mutex<BTreeMap<Key, Arc<Path>>>,
+    side: Side,
+}
+
+enum Side {
+    Client {
+        mark: Option<u32>,
+        threshold: usize,
+        policy: LostChannel,
+        meters: Vec<Arc<Meter>>,
+    },
+    /// What is lost and comes back at a listener is said now and then.
+    Server {
+        rarely: Mutex<BTreeMap<(usize, bool), Rarely>>,
+    },
+}
+
+impl Monitor {
+    /// Watches the channels to a server. `meters` are told when one falls silent.
+    pub(crate) fn of_client(
+        remote: &Remote,
+        mark: Option<u32>,
+        policy: LostChannel,
+        meters: Vec<Arc<Meter>>,
+    ) -> Self {
+        let hub = Arc::new(Hub::new());
+        let path = |(place, channel): (usize, &Channel)| {
+            let named = (place, name(place, channel));
+            let path = Path::new(named, None, channel.clone(), Arc::clone(&hub));
+            (Key::Channel(place), Arc::new(path))
+        };
+        let paths = remote.channels.iter().enumerate().map(path).collect();
+        let side = Side::Client { mark, threshold: remote.threshold.into(), policy, meters };
+        Self::new(Shared { hub, paths: Mutex::new(paths), side })
+    }
+
+    /// Watches the paths that streams come over.
+    pub(crate) fn of_server() -> Self {
+        let side = Side::Server { rarely: Mutex::default() };
+        Self::new(Shared { hub: Arc::new(Hub::new()), paths: Mutex::default(), side })
+    }
+
+    fn new(shared: Shared) -> Self {
+        let shared = Arc::new(shared);
+        let watching = [watch(Arc::clone(&shared))].into_iter().collect();
+        Self { shared, _watching: watching }
+    }
+
+    /// The paths, in the order of the channels.
+    pub(crate) fn paths(&self) -> Vec<Arc<Path>> {
+        self.shared.paths().values().map(Arc::clone).collect()
+    }
+
+    /// The path that a server's connection is on, which came to the listener of this index. There is none if
+    /// there are too many.
+    pub(crate) fn path_of(
+        &self,
+        place: usize,
+        listener: SocketAddr,
+        peer: IpAddr,
+        connection: &TcpStream,
+    ) -> Option<Arc<Path>> {
+        let peer = peer.to_canonical();
+        let key = Key::Peer(listener, peer);
+        let mut paths = self.shared.paths();
+        if let Some(known) = paths.get(&key) {
+            return Some(Arc::clone(known));
+        }
+        if paths.len() >= MAX_PATHS {
+            let forgotten = longest_lost(&paths)?;
+            paths.remove(&forgotten);
+        }
+        let own = connection.local_addr().ok()?.ip().to_canonical();
+        let way = Channel { server: SocketAddr::new(peer, 9), source: Some(own), device: None };
+        let name = format!("channel {} ({listener}, from {peer})", place + 1);
+        let path = Path::new((place, name), Some(peer), way, Arc::clone(&self.shared.hub));
+        let path = Arc::new(path);
+        paths.insert(key, Arc::clone(&path));
+        Some(path)
+    }
+
+    /// Somebody has connected to a server's listener.
+    pub(crate) fn accepted(&self, listener: SocketAddr, peer: IpAddr) {
+        let key = Key::Peer(listener, peer.to_canonical());
+        let known = self.shared.paths().get(&key).map(Arc::clone);
+        if let Some(path) = known {
+            path.connected();
+        }
+    }
+
+    /// What there is to tell of a server's listener.
+    pub(crate) fn tell(&self, listener: SocketAddr, counts: status::Channel) -> status::Channel {
+        let first = Key::Peer(listener, Ipv4Addr::UNSPECIFIED.into());
+        let last = Key::Peer(listener, Ipv6Addr::from(u128::MAX).into());
+        let own: Vec<_> =
+            self.shared.paths().range(first..=last).map(|(_, path)| Arc::clone(path)).collect();
+        let (mut peers, mut lost, mut up_s) = (0, Vec::new(), None::<f64>);
+        for path in &own {
+            peers += 1;
+            match (told(path), path.peer) {
+                ((ChannelState::Down, Some(for_s), Some(why)), Some(peer)) => {
+                    let (peer, streams) = (peer.to_string(), path.len() as u64);
+                    lost.push(LostPeer { peer, for_s, why, streams });
+                }
+                ((_, age, _), _) => up_s = age.map(|age| age.max(up_s.unwrap_or(0.0))).or(up_s),
+            }
+        }
+        lost.sort_by(|one, other| one.for_s.total_cmp(&other.for_s));
+        let peers_down = lost.len() as u64;
+        let (state, state_s, why) = match lost.last() {
+            _ if peers == 0 => (ChannelState::Unknown, None, None),
+            Some(first) if peers_down == peers => {
+                (ChannelState::Down, Some(first.for_s), Some(first.why.clone()))
+            }
+            _ => (ChannelState::Up, up_s, None),
+        };
+        lost.truncate(MAX_TOLD);
+        status::Channel { state, state_s, why, peers, peers_down, lost, ..counts }
+    }
+
+    /// Waits until a client's new stream may open.
+    ///
+    /// # Errors
+    /// When a channel is lost that it needs, and it is not to wait, or has waited for long enough.
+    pub(crate) async fn admit(&self, since: Duration) -> Result<(), StreamError> {
+        let mut changes = self.shared.hub.changes();
+        loop {
+            let until = match self.admission(since) {
+                Admission::Open => return Ok(()),
+                Admission::Fail(place) => {
+                    let path = self.paths().swap_remove(place);
+                    path.want();
+                    return Err(lost(&path));
+                }
+                Admission::WaitUntil(until) => until,
+            };
+            self.paths().iter().for_each(|path| path.want());
+            // The hub is there as long as this is.
+            tokio::select! {
+                _ = changes.changed() => {}
+                () = sleep_until(self.shared.hub.at(until)) => {}
+            }
+        }
+    }
+
+    /// Waits until a client's new stream may not open.
+    pub(crate) async fn shut(&self) {
+        let mut changes = self.shared.hub.changes();
+        while self.is_open() {
+            let _ = changes.changed().await;
+        }
+    }
+
+    /// Waits until a client's new stream may open, however long that takes.
+    pub(crate) async fn open(&self) {
+        let mut changes = self.shared.hub.changes();
+        while !self.is_open() {
+            let _ = changes.changed().await;
+        }
+    }
+
+    /// Whether a client's new stream may open now.
+    pub(crate) fn is_open(&self) -> bool {
+        self.admission(self.now()) == Admission::Open
+    }
+
+    /// The time as streams say it when they ask to be admitted.
+    pub(crate) fn now(&self) -> Duration {
+        self.shared.hub.now()
+    }
+
+    fn admission(&self, since: Duration) -> Admission {
+        let Side::Client { threshold, policy, .. } = &self.shared.side else {
+            return Admission::Open;
+        };
+        let states: Vec<State> = self.paths().iter().map(|path| path.state()).collect();
+        let times = (self.now(), since, policy.timeout);
+        admit(states.iter(), states.len() - threshold, policy.new_streams, times)
+    }
+}
+
+/// What there is to tell of a path: its state, since how many seconds, and why.
+pub(crate) fn told(path: &Path) -> (ChannelState, Option<f64>, Option<String>) {
+    let age = |since: Duration| Some(path.hub.now().saturating_sub(since).as_secs_f64());
+    match path.state() {
+        State::Unknown => (ChannelState::Unknown, None, None),
+        State::Up { since } => (ChannelState::Up, age(since), None),
+        State::Lost(Lost { since, cause }) => {
+            (ChannelState::Down, age(since), Some(cause.to_string()))
+        }
+    }
+}
+
+/// The error of a stream that cannot do without this.
+pub(crate) fn lost(path: &Path) -> StreamError {
+    let state = path.state();
+    let (since, why) = state.lost().map_or_else(
+        || (path.hub.now(), String::from("no answer")),
+        |lost| (lost.since, lost.cause.to_string()),
+    );
+    let for_s = path.hub.now().saturating_sub(since).as_secs_f64();
+    StreamError::Lost { channel: path.place, name: path.name.clone(), why, for_s }
+}
+
+/// What a client's channel is called: as it is configured.
+fn name(place: usize, Channel { server, source, device }: &Channel) -> String {
+    let source = source.map(|source| format!(" from {source}")).unwrap_or_default();
+    let device = device.as_ref().map(|device| format!(" by {device}")).unwrap_or_default();
+    format!("channel {} ({server}{source}{device})", place + 1)
+}
+
+/// Looks at paths when it is time, for ever.
+async fn watch(shared: Arc<Shared>) {
+    // Without it, a link that goes down is noticed by its silence.
+    let mut links = LinkChanges::listen().ok();
+    let mut probes = JoinSet::new();
+    loop {
+        let next = shared.paths().values().filter_map(|path| path.deadline()).min();
+        tokio::select! {
+            () = shared.hub.wake.notified() => {}
+            () = sleep_until(shared.hub.at(next.unwrap_or_default())), if next.is_some() => {}
+            changed = link_change(links.as_ref()) => match changed {
+                Ok(()) => shared.find_ways(),
+                Err(_) => links = None,
+            },
+        }
+        while probes.try_join_next().is_some() {}
+        shared.look(&mut probes);
+        sleep(TICK).await;
+    }
+}
+
+async fn link_change(links: Option<&LinkChanges>) -> io::Result<()> {
+    match links {
+        Some(links) => links.next().await,
+        None => pending().await,
+    }
+}
+
+impl Shared {
+    fn paths(&self) -> MutexGuard<'_, BTreeMap<Key, Arc<Path>>> {
+        self.paths.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at the paths that are due, and does and says what follows from that.
+    fn look(&self, probes: &mut JoinSet<()>) {
+        let now = self.hub.now();
+        let paths: Vec<_> = self.paths().values().map(Arc::clone).collect();
+        for path in &paths {
+            if path.is_due(now) {
+                path.look();
+            }
+            while let Some(event) = path.poll_event() {
+                self.handle(path, event, probes);
+            }
+        }
+        if matches!(self.side, Side::Server { .. }) {
+            self.paths().retain(|_, path| {
+                let is_new = Arc::strong_count(path) > 2;
+                is_new || path.len() > 0 || is_remembered(&path.state(), now)
+            });
+        }
+    }
+
+    fn handle(&self, path: &Arc<Path>, event: Event, probes: &mut JoinSet<()>) {
+        match event {
+            Event::Probe { connect } => self.probe(path, connect, probes),
+            Event::Lost(lost) => self.say_lost(path, &lost),
+            Event::Back { .. } if self.is_said_enough(path.place, false) => {}
+            Event::Back { after } => {
+                info!("{} answers again after {:.1} s", path.name, after.as_secs_f64());
+            }
+        }
+    }
+
+    fn probe(&self, path: &Arc<Path>, connect: bool, probes: &mut JoinSet<()>) {
+        let Side::Client { mark, .. } = self.side else { return path.ask() };
+        if path.state().lost().is_none() {
+            path.ask();
+        }
+        if connect && probes.len() < MAX_PROBES {
+            path.connects();
+            let path = Arc::clone(path);
+            probes.spawn(async move {
+                match timeout(PROBE_TIMEOUT, socket::connect(&path.way, mark)).await {
+                    Ok(Ok(_)) => path.connected(),
+                    Ok(Err(error)) => path.failed(&error),
+                    Err(_) => {}
+                }
+            });
+        }
+    }
+
+    /// Whether a server has said just now that something was lost at a listener, or has come back.
+    fn is_said_enough(&self, place: usize, is_lost: bool) -> bool {
+        let Side::Server { rarely } = &self.side else { return false };
+        let mut rarely = rarely.lock().unwrap_or_else(PoisonError::into_inner);
+        rarely.entry((place, is_lost)).or_default().happened().is_none()
+    }
+
+    /// Says that a channel is lost, and what that means.
+    fn say_lost(&self, path: &Path, Lost { since, cause }: &Lost) {
+        let for_s = self.hub.now().saturating_sub(*since).as_secs_f64();
+        let name = &path.name;
+        let Side::Client { threshold, policy, meters, .. } = &self.side else {
+            if !self.is_said_enough(path.place, true) {
+                let streams = path.len();
+                warn!(
+                    "{name} is lost: {cause} for {for_s:.1} s; {streams} streams use it, and wait for it if they \
+                     need it"
+                );
+            }
+            return;
+        };
+        if !matches!(cause, Cause::Refused(_))
+            && let Some(meter) = meters.get(path.place)
+        {
+            // What is ready is not used any more.
+            meter.fall_silent();
+        }
+        let (all, wait) = (meters.len(), policy.timeout.as_secs());
+        let left = self.paths().values().filter(|path| path.state().lost().is_none()).count();
+        if left >= *threshold {
+            let spare = left - threshold;
+            warn!(
+                "{name} is lost: {cause} for {for_s:.1} s; streams go on without it, and {spare} more may be lost"
+            );
+        } else {
+            let new = match policy.new_streams {
+                OnLostChannel::Fail => "new ones fail at once",
+                OnLostChannel::Wait => "new ones wait as well",
+            };
+            warn!(
+                "{name} is lost: {cause} for {for_s:.1} s; {threshold} of {all} channels are needed: streams \
+                 under way wait for up to {wait} s, {new}"
+            );
+        }
+    }
+
+    /// Links, addresses or routes of this host have changed: looks which channels have no way out now.
+    fn find_ways(&self) {
+        let mark = match self.side {
+            Side::Client { mark, .. } => mark,
+            Side::Server { .. } => None,
+        };
+        let paths: Vec<_> = self.paths().values().map(Arc::clone).collect();
+        for path in paths {
+            match find_way(&path.way, mark) {
+                Ok(()) if path.state().lost().is_some() => path.want(),
+                Ok(()) => {}
+                Err(error) => path.failed(&error),
+            }
+        }
+    }
+}
+
+/// Of the paths that nobody uses, and that are remembered only because they were lost, the one that was lost
+/// first: nobody who comes and goes at many addresses keeps those of others from being watched.
+fn longest_lost(paths: &BTreeMap<Key, Arc<Path>>) -> Option<Key> {
+    let unused = paths.iter().filter(|(_, path)| Arc::strong_count(path) == 1 && path.len() == 0);
+    let lost = unused.filter_map(|(key, path)| path.state().lost().map(|lost| (lost.since, *key)));
+    lost.min().map(|(_, key)| key)
+}
+
+/// Whether a path without connections is lost, and was not for long.
+fn is_remembered(state: &State, now: Duration) -> bool {
+    state.lost().is_some_and(|lost| now.saturating_sub(lost.since) < REMEMBERED)
+}

@@ -1,0 +1,324 @@
+//! One channel to one peer: its connections, what the kernel says of them, and what follows from that.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+use crate::config::Channel;
+use crate::net::tcp_info::{Sample, ask, ask_rarely, keep_asking, sample};
+use crate::protocol::failure_detector::{Cause, Event, FailureDetector, Observation, State};
+
+/// How long a channel counts as in use after the last byte.
+const IN_USE: Duration = Duration::from_secs(8);
+
+/// The most connections that are looked at, the newest first: they share a channel.
+const MAX_LOOKED_AT: usize = 16;
+
+/// The most connections on which the kernel is to ask.
+const MAX_ASKED: usize = 4;
+
+/// For how long the peer is asked on connections after the channel was lost. Then the kernel goes on by itself.
+const ASK_LOST: Duration = Duration::from_secs(60);
+
+/// What all paths of a client or a server share.
+pub(crate) struct Hub {
+    epoch: Instant,
+    /// A path is to be looked at.
+    pub(crate) wake: Notify,
+    /// The state of a path has changed.
+    changes: watch::Sender<()>,
+}
+
+impl Hub {
+    /// One without paths.
+    pub(crate) fn new() -> Self {
+        Self { epoch: Instant::now(), wake: Notify::new(), changes: watch::Sender::new(()) }
+    }
+
+    /// The time as paths count it.
+    pub(crate) fn now(&self) -> Duration {
+        self.epoch.elapsed()
+    }
+
+    /// A time that paths have counted.
+    pub(crate) fn at(&self, time: Duration) -> Instant {
+        self.epoch + time
+    }
+
+    /// Tells of changes from now on.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+}
+
+/// Whether a path's streams move bytes: not any more, since the last look not, or since then.
+const IDLE: u8 = 0;
+const NOT_SINCE: u8 = 1;
+const SINCE: u8 = 2;
+
+/// One channel to one peer.
+pub(crate) struct Path {
+    /// The channel's index as configured.
+    pub(crate) place: usize,
+    /// What it is called: the channel as configured.
+    pub(crate) name: String,
+    /// Who is at the other end, at a server.
+    pub(crate) peer: Option<IpAddr>,
+    /// The way of its packets.
+    pub(crate) way: Channel,
+    pub(crate) hub: Arc<Hub>,
+    usage: AtomicU8,
+    /// Attempts to connect since it was asked, of which none has succeeded.
+    connects: AtomicU32,
+    connections: Mutex<Connections>,
+    watched: Mutex<Watched>,
+}
+
+#[derive(Default)]
+struct Connections {
+    next: u64,
+    /// By their age.
+    open: BTreeMap<u64, RawFd>,
+    /// Those on which the kernel asks more often than usually.
+    asked: Vec<u64>,
+}
+
+#[derive(Default)]
+struct Watched {
+    detector: FailureDetector,
+    used_at: Option<Duration>,
+}
+
+impl Path {
+    /// One without connections.
+    pub(crate) fn new(
+        (place, name): (usize, String),
+        peer: Option<IpAddr>,
+        way: Channel,
+        hub: Arc<Hub>,
+    ) -> Self {
+        Self {
+            place,
+            name,
+            peer,
+            way,
+            hub,
+            usage: AtomicU8::new(IDLE),
+            connects: AtomicU32::new(0),
+            connections: Mutex::default(),
+            watched: Mutex::default(),
+        }
+    }
+
+    /// Looks after a connection, until what it returns is dropped: before the connection is closed.
+    pub(crate) fn register(self: &Arc<Self>, connection: &TcpStream) -> Registration {
+        let socket = connection.as_raw_fd();
+        keep_asking(socket);
+        let mut connections = self.connections();
+        let id = connections.next;
+        connections.next += 1;
+        connections.open.insert(id, socket);
+        drop(connections);
+        self.touch();
+        Registration { path: Arc::clone(self), id }
+    }
+
+    /// How many connections there are.
+    pub(crate) fn len(&self) -> usize {
+        self.connections().open.len()
+    }
+
+    /// A stream moves bytes, or is about to.
+    pub(crate) fn touch(&self) {
+        if self.usage.load(Ordering::Relaxed) != SINCE
+            && self.usage.swap(SINCE, Ordering::Relaxed) == IDLE
+        {
+            self.hub.wake.notify_one();
+        }
+    }
+
+    /// A stream's connection has ended before the stream.
+    pub(crate) fn doubt(&self) {
+        let now = self.hub.now();
+        self.watched().detector.handle_doubt(now);
+        self.hub.wake.notify_one();
+    }
+
+    /// A stream would like to use it.
+    pub(crate) fn want(&self) {
+        self.watched().detector.handle_wanted();
+        self.touch();
+        self.hub.wake.notify_one();
+    }
+
+    /// What it is like.
+    pub(crate) fn state(&self) -> State {
+        self.watched().detector.state().clone()
+    }
+
+    /// A connection was made.
+    pub(crate) fn connected(&self) {
+        self.connects.store(0, Ordering::Relaxed);
+        self.with(FailureDetector::handle_connected);
+    }
+
+    /// A connection could not be made.
+    pub(crate) fn failed(&self, error: &std::io::Error) {
+        if let Some(cause) = Cause::of(error) {
+            self.with(|detector, now| detector.handle_failure(now, cause));
+        }
+    }
+
+    /// Somebody tries to connect.
+    pub(crate) fn connects(&self) {
+        self.connects.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn with(&self, handle: impl FnOnce(&mut FailureDetector, Duration)) {
+        let now = self.hub.now();
+        let mut watched = self.watched();
+        let before = watched.detector.state().lost().is_some();
+        handle(&mut watched.detector, now);
+        if before != watched.detector.state().lost().is_some() {
+            drop(watched);
+            // Whoever watches the path has something to say.
+            self.hub.wake.notify_one();
+            self.hub.changes.send_replace(());
+        }
+    }
+
+    /// Whether it is time to look at it.
+    pub(crate) fn is_due(&self, now: Duration) -> bool {
+        let watched = self.watched();
+        let comes_into_use = || {
+            let used = watched.used_at.is_some_and(|used| now < used + IN_USE);
+            !used && self.usage.load(Ordering::Relaxed) == SINCE
+        };
+        watched.detector.poll_timeout().is_some_and(|at| at <= now) || comes_into_use()
+    }
+
+    /// When it is to be looked at next.
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        self.watched().detector.poll_timeout()
+    }
+
+    /// Looks at it.
+    pub(crate) fn look(&self) {
+        let now = self.hub.now();
+        let is_used = self.usage.load(Ordering::Relaxed) == SINCE;
+        let mut watched = self.watched();
+        if is_used {
+            self.usage.store(NOT_SINCE, Ordering::Relaxed);
+            watched.used_at = Some(now);
+        }
+        let in_use = watched.used_at.is_some_and(|used| now < used + IN_USE);
+        if !in_use {
+            // A byte that has come meanwhile wakes whoever looks.
+            let _ =
+                self.usage.compare_exchange(NOT_SINCE, IDLE, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        let is_asked = watched.detector.is_asked();
+        let samples = self.samples(is_asked);
+        if !is_asked {
+            self.connects.store(0, Ordering::Relaxed);
+            self.ask_rarely();
+        }
+        let tries = samples.iter().map(|(_, seen)| seen.tries).max().unwrap_or(0);
+        let seen = Observation {
+            is_wanted: in_use || !samples.is_empty(),
+            in_use,
+            heard: samples.iter().map(|(_, seen)| seen.heard).min(),
+            tries: tries.max(self.connects.load(Ordering::Relaxed)),
+            round_trip: samples.iter().filter_map(|(_, seen)| seen.round_trip).max(),
+        };
+        let before = watched.detector.state().lost().is_some();
+        watched.detector.handle_observation(now, &seen);
+        if before != watched.detector.state().lost().is_some() {
+            self.hub.changes.send_replace(());
+        }
+    }
+
+    /// The next thing to do or to say.
+    pub(crate) fn poll_event(&self) -> Option<Event> {
+        self.watched().detector.poll_event()
+    }
+
+    /// Has the kernel ask the peer on some connections.
+    pub(crate) fn ask(&self) {
+        let lost = self.state().lost().map(|lost| lost.since);
+        if lost.is_some_and(|since| self.hub.now().saturating_sub(since) > ASK_LOST) {
+            self.ask_rarely();
+            return;
+        }
+        let samples = self.samples(true);
+        let mut connections = self.connections();
+        let idle = samples.into_iter().filter(|(_, seen)| !seen.is_unanswered);
+        for (id, _) in idle.take(MAX_ASKED) {
+            if let Some(&socket) = connections.open.get(&id) {
+                ask(socket);
+                connections.asked.retain(|asked| *asked != id);
+                connections.asked.push(id);
+            }
+        }
+    }
+
+    /// Has the kernel ask as usually again.
+    fn ask_rarely(&self) {
+        let mut connections = self.connections();
+        for id in std::mem::take(&mut connections.asked) {
+            if let Some(&socket) = connections.open.get(&id) {
+                ask_rarely(socket);
+            }
+        }
+    }
+
+    /// What the kernel knows of the newest connections: of all that are looked at, or up to the first on which
+    /// the peer was heard just now.
+    fn samples(&self, all: bool) -> Vec<(u64, Sample)> {
+        let connections = self.connections();
+        let mut samples = Vec::new();
+        for (&id, &socket) in connections.open.iter().rev().take(MAX_LOOKED_AT) {
+            let Some(seen) = sample(socket) else { continue };
+            samples.push((id, seen));
+            if !all && seen.heard < Duration::from_millis(100) {
+                break;
+            }
+        }
+        samples
+    }
+
+    fn connections(&self) -> MutexGuard<'_, Connections> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn watched(&self) -> MutexGuard<'_, Watched> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection that is looked after.
+pub(crate) struct Registration {
+    path: Arc<Path>,
+    id: u64,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let mut connections = self.path.connections();
+        let socket = connections.open.remove(&self.id);
+        if let Some(place) = connections.asked.iter().position(|asked| *asked == self.id) {
+            connections.asked.swap_remove(place);
+            // It goes on, perhaps in a stream.
+            if let Some(socket) = socket {
+                ask_rarely(socket);
+            }
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! The server's end: associates the connections that belong together and connects each stream to
+//! the service it asks for, if that is allowed.
+
+mod lobby;
+mod open_streams;
+mod request;
+
+use std::future::pending;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use self::lobby::Lobby;
+use self::open_streams::OpenStreams;
+use crate::config::ServerConfig;
+use crate::directory::exchange::Answerer;
+use crate::net::listening::{Listening, Turn, accept, listen};
+use crate::net::metrics::{Meter, Tally};
+use crate::net::paths::monitor::Monitor;
+use crate::net::reload::{Reload, Reloader, reloads};
+use crate::net::stream::relay::{Channels, Finished, drain};
+use crate::status::{Limits, Status};
+
+/// A server that listens, and does not accept yet.
+pub struct Server {
+    handle: Handle,
+    reloads: mpsc::Receiver<Reload<ServerConfig>>,
+    listening: Vec<Listening>,
+    /// Tells clients of its addresses, if it is to.
+    answerer: Option<Answerer>,
+}
+
+/// Tells how a server is, and has it take another configuration. A clone is for the same server.
+#[derive(Clone)]
+pub struct Handle {
+    tally: Arc<Tally>,
+    lobby: Arc<Lobby>,
+    open: Arc<OpenStreams>,
+    monitor: Arc<Monitor>,
+    in_force: Arc<Mutex<InForce>>,
+    reloader: Reloader<ServerConfig>,
+}
+
+/// The configuration in force, and what each address has seen where it listens.
+struct InForce {
+    config: Arc<ServerConfig>,
+    meters: Vec<(SocketAddr, Arc<Meter>)>,
+}
+
+impl Server {
+    /// Listens where the configuration says.
+    ///
+    /// # Errors
+    /// When an address cannot be listened on; the address is in the error's text. When a key of the
+    /// directory cannot be read.
+    pub async fn bind(config: ServerConfig) -> io::Result<Self> {
+        let listening = listen(config.listen.iter().copied(), &[]).await?;
+        let answerer = answerer(&config, &[]).await?;
+        let tally = Arc::new(Tally::new());
+        let (lobby, open) = (Arc::new(Lobby::new(&config)), Arc::new(OpenStreams::new(&config)));
+        let in_force = Arc::new(Mutex::new(InForce::new(config, &listening, &[])?));
+        let (reloader, reloads) = reloads();
+        let monitor = Arc::new(Monitor::of_server());
+        let handle = Handle { tally, lobby, open, monitor, in_force, reloader };
+        Ok(Self { handle, reloads, listening, answerer })
+    }
+
+    /// Where it listens, in the order of the configuration.
+    ///
+    /// # Errors
+    /// When the system does not say.
+    pub fn local_addresses(&self) -> io::Result<Vec<SocketAddr>> {
+        self.listening.iter().map(Listening::address).collect()
+    }
+
+    /// What tells clients of its addresses, if it is to.
+    pub fn answerer(&self) -> Option<&Answerer> {
+        self.answerer.as_ref()
+    }
+
+    /// What tells how it is while it runs, and changes its configuration.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Serves until `stop` comes, then accepts no more and waits for the streams under way, but
+    /// not for ever.
+    pub async fn run(mut self, stop: impl Future<Output = ()>) {
+        let monitor = Arc::clone(&self.handle.monitor);
+        let (mut config, mut meters) = self.handle.in_force();
+        let lobby = Arc::clone(&self.handle.lobby);
+        let mut told = self.answerer.as_ref().map(Answerer::listening).unwrap_or_default();
+        let mut answering = answer(self.answerer.take());
+        let mut waiting = JoinSet::new();
+        let mut streams = JoinSet::new();
+        let welcome = |waiting: &mut JoinSet<_>, stream, peer, meter| {
+            let lobby = Arc::clone(&lobby);
+            waiting.spawn(async move { lobby.welcome(stream, peer, meter).await });
+        };
+        let mut turn = Turn::default();
+        tokio::pin!(stop);
+        loop {
+            tokio::select! {
+                () = &mut stop => break,
+                (index, stream, peer) = accept(&self.listening, &mut turn) => {
+                    meters[index].1.connected.up();
+                    monitor.accepted(meters[index].0, peer.ip());
+                    welcome(&mut waiting, stream, peer, Arc::clone(&meters[index].1));
+                }
+                Some(associated) = waiting.join_next() => {
+                    let Ok(Some(association)) = associated else { continue };
+                    let (config, handle) = (Arc::clone(&config), self.handle.clone());
+                    streams.spawn(async move {
+                        let watch = |channels: &mut _, peers: &_| handle.watch(channels, peers);
+                        request::serve(&config, &handle.tally, &handle.open, watch, association).await
+                    });
+                }
+                Some(finished) = streams.join_next() => {
+                    for (Finished { stream, meter, .. }, peer) in finished.unwrap_or_default() {
+                        welcome(&mut waiting, stream, peer, meter);
+                    }
+                }
+                Some(Reload { config: new, answer: reply }) = self.reloads.recv() => {
+                    let taken = self.reload(new, &told).await;
+                    if let Ok(answerer) = &taken {
+                        (config, meters) = self.handle.in_force();
+                        lobby.reconfigure(&config);
+                        self.handle.open.reconfigure(&config);
+                        told = answerer.as_ref().map(Answerer::listening).unwrap_or_default();
+                    }
+                    // Who asked may have gone.
+                    let _ = reply.send(match taken {
+                        Ok(answerer) => {
+                            // Two must not wait for connections at the same place.
+                            answering.shutdown().await;
+                            answering = answer(answerer);
+                            self.local_addresses()
+                        }
+                        Err(error) => Err(error),
+                    });
+                }
+            }
+        }
+        drop((self.listening, waiting, told, answering));
+        drain(streams).await;
+    }
+
+    /// Has another configuration in force for the streams to come. Nothing changes unless all does. Returns
+    /// what tells clients of the addresses, which may use what was listened on for that before.
+    async fn reload(
+        &mut self,
+        config: ServerConfig,
+        told: &[Listening],
+    ) -> io::Result<Option<Answerer>> {
+        let answerer = answerer(&config, told).await?;
+        let listening = listen(config.listen.iter().copied(), &self.listening).await?;
+        let mut in_force = self.handle.in_force.lock().unwrap_or_else(PoisonError::into_inner);
+        *in_force = InForce::new(config, &listening, &in_force.meters)?;
+        self.listening = listening;
+        Ok(answerer)
+    }
+}
+
+/// What tells clients of the server's addresses, if the configuration says so.
+async fn answerer(config: &ServerConfig, before: &[Listening]) -> io::Result<Option<Answerer>> {
+    let Some(directory) = &config.directory else { return Ok(None) };
+    let bound = Answerer::bind_again(directory, &config.beside, before).await;
+    bound.map(Some).map_err(io::Error::other)
+}
+
+/// Has clients told until what it returns is dropped.
+fn answer(answerer: Option<Answerer>) -> JoinSet<()> {
+    answerer.into_iter().map(|answerer| answerer.run(pending())).collect()
+}
+
+impl InForce {
+    /// Counts go on at addresses that were listened at before.
+    fn new(
+        config: ServerConfig,
+        listening: &[Listening],
+        before: &[(SocketAddr, Arc<Meter>)],
+    ) -> io::Result<Self> {
+        let meter = |place: &Listening| {
+            let address = place.address()?;
+            let known = before.iter().find(|(known, _)| *known == address);
+            Ok((address, known.map(|(_, meter)| Arc::clone(meter)).unwrap_or_default()))
+        };
+        let meters = listening.iter().map(meter).collect::<io::Result<_>>()?;
+        Ok(Self { config: Arc::new(config), meters })
+    }
+}
+
+impl Handle {
+    /// What the server is doing.
+    pub fn status(&self) -> Status {
+        let in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
+        let meters = in_force.meters.iter();
+        let (waiting, left) = self.lobby.counts();
+        let open = self.open.counts();
+        let limits = Limits {
+            waiting,
+            max_waiting: in_force.config.max_waiting as u64,
+            waiting_evicted: left.evicted,
+            unopened_evicted: left.unopened_evicted,
+            turned_away: left.turned_away,
+            max_streams: in_force.config.max_streams as u64,
+            streams_evicted: open.evicted,
+            memory_bytes: open.bytes,
+            max_memory_bytes: in_force.config.max_memory,
+            out_of_memory: open.out_of_memory,
+        };
+        let channel = |(address, meter): &(SocketAddr, Arc<Meter>)| {
+            self.monitor.tell(*address, meter.channel(address.to_string()))
+        };
+        Status {
+            uptime_s: self.tally.uptime().as_secs_f64(),
+            streams: self.tally.streams(),
+            limits: Some(limits),
+            interception: None,
+            channels: meters.map(channel).collect(),
+        }
+    }
+
+    /// Has the server use another configuration for the streams to come. Those under way are left alone.
+    /// Returns where it listens now, as [`Server::local_addresses`].
+    ///
+    /// # Errors
+    /// As [`Server::bind`], and the configuration before stays in force; or when the server has stopped.
+    pub async fn reload(&self, config: ServerConfig) -> io::Result<Vec<SocketAddr>> {
+        self.reloader.reload(config).await
+    }
+
+    fn in_force(&self) -> (Arc<ServerConfig>, Vec<(SocketAddr, Arc<Meter>)>) {
+        let in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
+        (Arc::clone(&in_force.config), in_force.meters.clone())
+    }
+
+    /// Has the channels of an open stream watched. One that came to where nobody listens any more is not.
+    fn watch(&self, channels: &mut Channels, peers: &[SocketAddr]) {
+        let in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
+        for (stream, peer) in channels.streams.values_mut().zip(peers) {
+            let is_own = |(_, meter): &(_, Arc<Meter>)| Arc::ptr_eq(meter, &stream.meter);
+            if let Some(place) = in_force.meters.iter().position(is_own) {
+                let listener = in_force.meters[place].0;
+                let path = self.monitor.path_of(place, listener, peer.ip(), (*stream).as_ref());
+                if let Some(path) = path {
+                    stream.watch(&path);
+                }
+            }
+        }
+    }
+}

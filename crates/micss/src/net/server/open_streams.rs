@@ -1,0 +1,277 @@
+//! The server's open streams: how many there may be, and how much memory their records may take. Who has to
+//! go where there is not enough is decided by [`Budget`].
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Notify;
+use tracing::warn;
+
+use crate::config::ServerConfig;
+use crate::net::rarely::Rarely;
+use crate::protocol::admission::{Budget, Evicted, Limit};
+use crate::protocol::memory::Lease;
+use crate::protocol::record::SMALL_RECORD;
+
+/// All of them.
+#[derive(Debug)]
+pub(crate) struct OpenStreams {
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    budget: Budget,
+    /// What ends each.
+    streams: HashMap<u64, Arc<Notify>>,
+    counts: Counts,
+    over_streams: Rarely,
+    over_memory: Rarely,
+}
+
+/// What came of limits, since the start.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    /// Streams that were ended so that those of other sources have a place.
+    pub(crate) evicted: u64,
+    /// Streams that were ended or did not begin, or had to do with short records, as there was no memory.
+    pub(crate) out_of_memory: u64,
+    /// How many bytes records take, and what may be taken for them.
+    pub(crate) bytes: u64,
+}
+
+/// A stream that is open. It counts until this is dropped.
+#[derive(Debug)]
+pub(crate) struct OpenStream {
+    all: Arc<OpenStreams>,
+    number: u64,
+    evicted: Arc<Notify>,
+}
+
+impl OpenStreams {
+    /// None, and as many may be as the configuration allows.
+    pub(crate) fn new(config: &ServerConfig) -> Self {
+        let state = State {
+            budget: Budget::new(config.max_streams, config.max_memory),
+            streams: HashMap::new(),
+            counts: Counts::default(),
+            over_streams: Rarely::default(),
+            over_memory: Rarely::default(),
+        };
+        Self { state: Mutex::new(state) }
+    }
+
+    /// From here on, as many may be as this configuration allows.
+    pub(crate) fn reconfigure(&self, config: &ServerConfig) {
+        self.with(|state| state.budget.reconfigure(config.max_streams, config.max_memory));
+    }
+
+    /// A stream of a source opens that has so many channels. Others may have to go. Nothing if it must not.
+    pub(crate) fn open(self: &Arc<Self>, source: IpAddr, channels: usize) -> Option<OpenStream> {
+        // Of each direction all shares, and the record itself.
+        let bytes = 2 * (channels + 1) * SMALL_RECORD;
+        self.with(|state| match state.budget.open(source, bytes as u64) {
+            Ok(number) => {
+                let evicted = Arc::new(Notify::new());
+                state.streams.insert(number, Arc::clone(&evicted));
+                Some(OpenStream { all: Arc::clone(self), number, evicted })
+            }
+            Err(limit) => {
+                state.reached(limit, source, false);
+                None
+            }
+        })
+    }
+
+    /// What came of limits.
+    pub(crate) fn counts(&self) -> Counts {
+        self.with(|state| Counts { bytes: state.budget.bytes(), ..state.counts })
+    }
+
+    /// Has a stream hold so many bytes in place of `held`. Returns whether that is possible; less always is.
+    fn resize(&self, number: u64, held: &mut u64, bytes: u64) -> bool {
+        let before = *held;
+        let may = bytes <= before
+            || self.with(|state| {
+                let may = state.budget.take(number, bytes - before);
+                if !may && let Some(source) = state.budget.source(number) {
+                    state.reached(Limit::Memory, source, false);
+                }
+                may
+            });
+        if bytes < before {
+            self.with(|state| state.budget.give_back(number, before - bytes));
+        }
+        if may {
+            *held = bytes;
+        }
+        may
+    }
+
+    /// Does something, and ends the streams that have to go for it.
+    fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = act(&mut state);
+        while let Some(Evicted { number, source, limit }) = state.budget.poll_evicted() {
+            if let Some(evicted) = state.streams.remove(&number) {
+                evicted.notify_one();
+            }
+            state.reached(limit, source, true);
+        }
+        result
+    }
+}
+
+impl State {
+    /// A limit was reached, and a stream of this source was ended for others' sake, or has to do without.
+    fn reached(&mut self, limit: Limit, source: IpAddr, evicted: bool) {
+        self.counts.evicted += u64::from(evicted);
+        let open = self.budget.streams();
+        match limit {
+            Limit::Streams => {
+                if let Some(so_often) = self.over_streams.happened() {
+                    warn!(
+                        %source,
+                        open,
+                        so_often,
+                        "streams refused, or ended: limit reached, see max_streams; this source has most"
+                    );
+                }
+            }
+            Limit::Memory => {
+                self.counts.out_of_memory += 1;
+                if let Some(so_often) = self.over_memory.happened() {
+                    let bytes = self.budget.bytes();
+                    warn!(
+                        %source,
+                        open,
+                        bytes,
+                        so_often,
+                        "streams without memory for records: limit reached, see max_memory_mib; this \
+                         source holds most"
+                    );
+                }
+            }
+        }
+    }
+}
+
+impl OpenStream {
+    /// Waits until it has to make room for others.
+    pub(crate) async fn evicted(&self) {
+        self.evicted.notified().await;
+    }
+
+    /// For one of its directions.
+    pub(crate) fn lease(&self) -> Lease {
+        let (all, number, mut held) = (Arc::clone(&self.all), self.number, 0);
+        Lease::limited(move |bytes| all.resize(number, &mut held, bytes as u64))
+    }
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        self.all.with(|state| {
+            state.streams.remove(&self.number);
+            state.budget.close(self.number);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sharing::{Generator, Sharing};
+
+    use super::*;
+    use crate::protocol::incoming::Incoming;
+    use crate::protocol::outgoing::Outgoing;
+    use crate::protocol::record::{HEADER_LEN, Kind, MAX_PAYLOAD, MAX_RECORD, RecordError};
+
+    /// Two channels, and memory for one direction that carries much.
+    fn open_streams() -> Arc<OpenStreams> {
+        let text = "listen = [\"127.0.0.1:1\"]\nallow = []\nmax_memory_mib = 16\n";
+        let mut config = ServerConfig::from_toml(text).unwrap();
+        config.max_memory = 3 * (2 * 3 * 4096) + 3 * (MAX_RECORD as u64 + 36 - 4096);
+        Arc::new(OpenStreams::new(&config))
+    }
+
+    fn ip(last: u8) -> IpAddr {
+        [10, 0, 0, last].into()
+    }
+
+    /// All shares of a record whose payload is so long.
+    fn shares(len: usize) -> Vec<Vec<u8>> {
+        let mut outgoing = Outgoing::new(Sharing::xor(2).unwrap(), Generator::system());
+        outgoing.make_room(len);
+        outgoing.seal_payload(Kind::Data, &vec![1; len]).unwrap();
+        (0..2).map(|channel| outgoing.rest(channel).to_vec()).collect()
+    }
+
+    fn receive(incoming: &mut Incoming, len: usize) -> Result<Option<usize>, RecordError> {
+        for (channel, share) in shares(len).into_iter().enumerate() {
+            let space = incoming.space(channel);
+            let piece = space.len().min(share.len());
+            space[..piece].copy_from_slice(&share[..piece]);
+            incoming.filled(channel, piece);
+        }
+        incoming.take_next().map(|next| next.map(|next| next.payload.len()))
+    }
+
+    #[test]
+    fn without_memory_records_that_are_sent_stay_short_and_long_ones_are_not_received() {
+        let all = open_streams();
+        let incoming = || Incoming::new(Sharing::xor(2).unwrap());
+        let [holds, asks] = [1, 1].map(|last| all.open(ip(last), 2).unwrap());
+        let mut first = incoming();
+        first.limit_memory(holds.lease());
+        assert_eq!(
+            receive(&mut first, MAX_PAYLOAD),
+            Ok(None),
+            "there is room, and not all has come"
+        );
+        assert_eq!(all.counts().out_of_memory, 0);
+
+        let mut second = incoming();
+        second.limit_memory(asks.lease());
+        assert_eq!(receive(&mut second, 1000), Ok(Some(1000)));
+        assert_eq!(receive(&mut second, MAX_PAYLOAD), Err(RecordError::NoMemory));
+        let mut outgoing = Outgoing::new(Sharing::xor(2).unwrap(), Generator::system());
+        outgoing.limit_memory(asks.lease());
+        for _ in 0..3 {
+            outgoing.make_room(MAX_PAYLOAD);
+            let len = outgoing.payload_mut().len();
+            assert_eq!(len, 4096 - HEADER_LEN);
+            outgoing.seal(Kind::Data, len).unwrap();
+            for channel in 0..2 {
+                outgoing.advance(channel, 4096);
+            }
+        }
+        assert!(all.counts().out_of_memory >= 4);
+
+        // Another source has less, so it gets what the first one has.
+        let other = all.open(ip(2), 2).unwrap();
+        let mut third = incoming();
+        third.limit_memory(other.lease());
+        assert_eq!(receive(&mut third, MAX_PAYLOAD), Ok(None));
+        assert_eq!(all.counts().evicted, 1);
+        let before = all.counts().bytes;
+        drop(other);
+        assert!(all.counts().bytes < before);
+        drop((holds, asks));
+        assert_eq!(all.counts().bytes, 0);
+    }
+
+    #[tokio::test]
+    async fn who_has_to_make_room_is_told() {
+        let all = open_streams();
+        let streams: Vec<OpenStream> = (0..3).map(|_| all.open(ip(1), 2).unwrap()).collect();
+        all.with(|state| state.budget.reconfigure(3, u64::MAX));
+        assert!(all.open(ip(1), 2).is_none());
+        let other = all.open(ip(2), 2).unwrap();
+        streams[2].evicted().await;
+        assert_eq!(all.counts().evicted, 1);
+        drop((streams, other));
+        assert_eq!(all.counts().bytes, 0);
+    }
+}

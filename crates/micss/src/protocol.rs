@@ -1,0 +1,15 @@
+//! The protocol: state machines that do no input or output. Bytes and the time come in as
+//! arguments; bytes, events and deadlines go out.
+
+pub(crate) mod admission;
+pub mod allow;
+mod buffer;
+pub(crate) mod failure_detector;
+pub mod incoming;
+pub(crate) mod memory;
+pub(crate) mod on_lost_channel;
+pub(crate) mod options;
+pub mod outgoing;
+pub mod record;
+pub mod socks;
+pub mod target;

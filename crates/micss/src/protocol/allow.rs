@@ -1,0 +1,100 @@
+//! The services that a server lets its clients reach.
+
+use std::fmt;
+use std::str::FromStr;
+
+use ipnet::IpNet;
+
+use crate::protocol::target::{Host, Target, TargetError};
+
+/// One service, or a port at every address of a network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Allowed {
+    /// The service of exactly this name or address.
+    Service(Target),
+    /// The port at every address of a network.
+    Network {
+        /// The network.
+        network: IpNet,
+        /// The port.
+        port: u16,
+    },
+}
+
+impl Allowed {
+    /// Whether a client may reach this.
+    pub fn includes(&self, target: &Target) -> bool {
+        match self {
+            Self::Service(service) => service == target,
+            Self::Network { network, port } => {
+                let Host::Address(wanted) = target.host() else { return false };
+                *port == target.port() && network.contains(wanted)
+            }
+        }
+    }
+}
+
+impl FromStr for Allowed {
+    type Err = TargetError;
+
+    /// Reads `HOST:PORT` or `ADDRESS/PREFIX:PORT`, with an IPv6 address in brackets.
+    fn from_str(text: &str) -> Result<Self, TargetError> {
+        let Some((address, rest)) = text.split_once('/') else {
+            return Ok(Self::Service(text.parse()?));
+        };
+        let (prefix, port) = rest.split_once(':').ok_or(TargetError::BadPort)?;
+        let address =
+            address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(address);
+        let network = format!("{address}/{prefix}").parse().map_err(|_| TargetError::BadNetwork)?;
+        let port = port.parse().map_err(|_| TargetError::BadPort)?;
+        Ok(Self::Network { network, port })
+    }
+}
+
+impl fmt::Display for Allowed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Service(target) => target.fmt(f),
+            Self::Network { network: IpNet::V4(network), port } => write!(f, "{network}:{port}"),
+            Self::Network { network: IpNet::V6(network), port } => {
+                write!(f, "[{}]/{}:{port}", network.addr(), network.prefix_len())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_include_what_begins_alike() {
+        for (allowed, target, expected) in [
+            ("192.0.2.0/24:80", "192.0.2.255:80", true),
+            ("192.0.2.0/24:80", "192.0.3.0:80", false),
+            ("192.0.2.0/24:80", "192.0.2.1:443", false),
+            ("192.0.2.0/24:80", "example.org:80", false),
+            ("192.0.2.7/32:80", "192.0.2.7:80", true),
+            ("192.0.2.7/32:80", "192.0.2.6:80", false),
+            ("0.0.0.0/0:80", "203.0.113.9:80", true),
+            ("0.0.0.0/0:80", "[fd00::1]:80", false),
+            ("[fd00::]/8:80", "[fdff::1]:80", true),
+            ("[fd00::]/8:80", "[fe00::1]:80", false),
+            ("[::]/0:80", "[2001:db8::1]:80", true),
+            ("[::]/0:80", "192.0.2.1:80", false),
+            ("example.org:80", "EXAMPLE.org:80", true),
+            ("127.0.0.1:80", "localhost:80", false),
+        ] {
+            let (allowed, target): (Allowed, Target) =
+                (allowed.parse().unwrap(), target.parse().unwrap());
+            assert_eq!(allowed.includes(&target), expected, "{allowed} includes {target}");
+            assert_eq!(allowed.to_string().parse(), Ok(allowed));
+        }
+        for text in ["192.0.2.0/33:80", "[fd00::]/129:80", "example.org/8:80", "192.0.2.0/x:80"] {
+            assert_eq!(text.parse::<Allowed>(), Err(TargetError::BadNetwork), "{text}");
+        }
+        for text in ["192.0.2.0/24", "192.0.2.0/24:x", "192.0.2.0"] {
+            assert_eq!(text.parse::<Allowed>(), Err(TargetError::BadPort), "{text}");
+        }
+    }
+}

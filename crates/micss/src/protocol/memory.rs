@@ -1,0 +1,18 @@
+//! Memory for long records, which the driver grants.
+
+/// What one direction of a stream may take for its records, beyond what every stream has.
+#[derive(Default)]
+pub(crate) struct Lease(Option<Box<dyn FnMut(usize) -> bool + Send + Sync>>);
+
+impl Lease {
+    /// A lease of which `resize` sets the size, in bytes, and returns whether that is possible; less
+    /// than before always is. The default lease has no limit.
+    pub(crate) fn limited(resize: impl FnMut(usize) -> bool + Send + Sync + 'static) -> Self {
+        Self(Some(Box::new(resize)))
+    }
+
+    /// Sets the size, in bytes. Returns false, and changes nothing, if there is not enough memory.
+    pub(crate) fn resize(&mut self, bytes: usize) -> bool {
+        self.0.as_mut().is_none_or(|resize| resize(bytes))
+    }
+}

@@ -1,0 +1,115 @@
+//! What a new stream does while channels are lost, and when a running one ends.
+//!
+//! Pure: what channels are like and the time come in, since an epoch of the caller's; decisions and deadlines
+//! go out.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::protocol::failure_detector::State;
+
+/// What new streams do that need a channel which is lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnLostChannel {
+    /// They fail at once.
+    #[default]
+    Fail,
+    /// They wait as long as running ones do.
+    Wait,
+}
+
+/// What a new stream does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// It opens.
+    Open,
+    /// It waits for a change, until then at most.
+    WaitUntil(Duration),
+    /// It fails, because of the channel of this index.
+    Fail(usize),
+}
+
+/// What a stream does that came at `since` and may go on without `spare` of these channels.
+pub(crate) fn admit<'a>(
+    channels: impl Iterator<Item = &'a State>,
+    spare: usize,
+    policy: OnLostChannel,
+    (now, since, patience): (Duration, Duration, Duration),
+) -> Admission {
+    // Where connecting fails at once, with a reason of the system's, a stream that does not wait may try.
+    let keeps_out = |state: &State| match policy {
+        OnLostChannel::Fail => state.cut_since().is_some(),
+        OnLostChannel::Wait => state.lost().is_some(),
+    };
+    let lost = channels.enumerate().filter(|(_, state)| keeps_out(state)).map(|(index, _)| index);
+    let Some(index) = lost.skip(spare).last() else { return Admission::Open };
+    let end = since + patience;
+    if policy == OnLostChannel::Wait && now < end {
+        Admission::WaitUntil(end)
+    } else {
+        Admission::Fail(index)
+    }
+}
+
+/// When a running stream ends, and because of which of its channels (by their order here), if it goes on
+/// without `spare` of them and waits so long for another.
+pub(crate) fn end_of_stream<'a>(
+    channels: impl Iterator<Item = &'a State>,
+    spare: usize,
+    patience: Duration,
+) -> Option<(Duration, usize)> {
+    let cut = channels.enumerate().filter_map(|(index, state)| Some((state.cut_since()?, index)));
+    let mut cut: Vec<_> = cut.collect();
+    cut.sort_unstable();
+    cut.get(spare).map(|&(since, index)| (since + patience, index))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::OnLostChannel::{Fail, Wait};
+    use super::*;
+    use crate::protocol::failure_detector::{Cause, Lost};
+
+    fn lost(since: u64, cause: Cause) -> State {
+        State::Lost(Lost { since: Duration::from_secs(since), cause })
+    }
+
+    #[test]
+    fn new_streams_fail_or_wait_as_they_are_told() {
+        let up = State::Up { since: Duration::ZERO };
+        let silent = lost(50, Cause::NoAnswer);
+        let refused = lost(50, Cause::Refused("refused".into()));
+        let second = Duration::from_secs(1);
+        let admitted = |states: &[&State], spare, policy, now: u32| {
+            let times = (now * second, 60 * second, 90 * second);
+            admit(states.iter().copied(), spare, policy, times)
+        };
+        assert_eq!(admitted(&[&up, &up], 0, Fail, 60), Admission::Open);
+        assert_eq!(admitted(&[&up, &State::Unknown], 0, Wait, 60), Admission::Open);
+        assert_eq!(admitted(&[&up, &silent], 0, Fail, 60), Admission::Fail(1));
+        assert_eq!(admitted(&[&silent, &up, &up], 1, Fail, 60), Admission::Open);
+        assert_eq!(admitted(&[&silent, &up, &silent], 1, Fail, 60), Admission::Fail(2));
+        let until = Admission::WaitUntil(150 * second);
+        assert_eq!(admitted(&[&up, &silent], 0, Wait, 60), until);
+        assert_eq!(admitted(&[&up, &silent], 0, Wait, 150), Admission::Fail(1));
+        // Connecting says so at once.
+        assert_eq!(admitted(&[&up, &refused], 0, Fail, 60), Admission::Open);
+        assert_eq!(admitted(&[&up, &refused], 0, Wait, 60), until);
+    }
+
+    #[test]
+    fn running_streams_end_when_one_more_than_they_can_spare_was_lost_for_so_long() {
+        let up = State::Up { since: Duration::ZERO };
+        let [early, late] = [50, 70].map(|since| lost(since, Cause::NoAnswer));
+        let refused = lost(10, Cause::Refused("refused".into()));
+        let second = Duration::from_secs(1);
+        let end =
+            |states: &[&State], spare| end_of_stream(states.iter().copied(), spare, 90 * second);
+        assert_eq!(end(&[&up, &up], 0), None);
+        assert_eq!(end(&[&late, &early, &refused], 0), Some((140 * second, 1)));
+        assert_eq!(end(&[&late, &early, &refused], 1), Some((160 * second, 0)));
+        assert_eq!(end(&[&late, &early, &refused], 2), None);
+    }
+}

@@ -1,0 +1,121 @@
+//! Records: the pieces in which a stream crosses the channels.
+//!
+//! Before it is shared, a record is
+//!
+//! ```text
+//! point (16) | tag (16) | kind (1) | length (3, big-endian) | payload (length)
+//! ```
+//!
+//! where point and tag are the tamper code ([`sharing::tamper`]) of all that follows them. They
+//! come first, at a place that no length decides: were the tag behind the payload, whoever knows
+//! the payload could shorten the record so that chosen payload bytes are taken for point and tag.
+
+use sharing::tamper::{self, OVERHEAD};
+use sharing::{Generator, RandomError};
+
+/// Bytes of a record before its payload.
+pub const HEADER_LEN: usize = OVERHEAD + 4;
+
+/// The longest payload of a record, in bytes.
+pub const MAX_PAYLOAD: usize = (48 << 10) - HEADER_LEN;
+
+/// The longest record, in bytes.
+pub const MAX_RECORD: usize = HEADER_LEN + MAX_PAYLOAD;
+
+/// The longest record that opens a stream: a request has a name of 255 bytes at most.
+pub const MAX_OPENING: usize = 512;
+
+/// How long a record may be for which there is room until a stream proves to be a bulk transfer,
+/// in bytes.
+pub(crate) const SMALL_RECORD: usize = 4 << 10;
+
+/// What a record is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// Bytes of the stream.
+    Data = 0,
+    /// Client to server, first of all: the service to connect to, a
+    /// [`Target`](crate::protocol::target::Target).
+    Open = 1,
+    /// Server to client: the service is connected. No payload.
+    Opened = 2,
+    /// Server to client: the service is not connected. The payload is one byte, a
+    /// [`Refusal`](crate::protocol::target::Refusal).
+    Refused = 3,
+    /// The sender has no more bytes (a half-close). No payload, and nothing follows.
+    Finish = 4,
+    /// The sender's application broke off: what was sent is incomplete. No payload, and nothing
+    /// follows.
+    Abort = 5,
+}
+
+impl Kind {
+    fn from_byte(byte: u8) -> Option<Self> {
+        [Self::Data, Self::Open, Self::Opened, Self::Refused, Self::Finish, Self::Abort]
+            .into_iter()
+            .find(|&kind| kind as u8 == byte)
+    }
+}
+
+/// Why shares that were received do not make a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// The record's code does not fit, or its length is impossible: at least one channel carried
+    /// other bytes than were sent.
+    #[error("a record was changed on its way")]
+    Tampered,
+    /// The code fits, but the peer sent a kind that this version does not know.
+    #[error("the peer sent a record of the unknown kind {0}")]
+    UnknownKind(u8),
+    /// A channel ended before the stream did.
+    #[error("channel {} ended in mid-stream", .channel + 1)]
+    Unfinished {
+        /// The channel's index.
+        channel: usize,
+    },
+    /// The record is long, and there is no memory left for it.
+    #[error("no memory for a long record: limit reached, see max_memory_mib")]
+    NoMemory,
+    /// Without records: the channels ended after different numbers of bytes.
+    #[error("the channels ended after different numbers of bytes")]
+    Uneven,
+}
+
+/// Fills in the header of the record whose payload lies in `record` behind `HEADER_LEN` bytes.
+///
+/// # Errors
+/// When there are no random bytes.
+pub(crate) fn protect(
+    kind: Kind,
+    record: &mut [u8],
+    generator: &mut Generator,
+) -> Result<(), RandomError> {
+    let (code, message) = record.split_at_mut(OVERHEAD);
+    let len = u32::try_from(message.len() - 4).expect("at most MAX_PAYLOAD");
+    message[..4].copy_from_slice(&len.to_be_bytes());
+    message[0] = kind as u8;
+    tamper::protect_into(code.try_into().expect("OVERHEAD bytes"), &[message], generator)?;
+    Ok(())
+}
+
+/// The whole record's length, read from its first bytes, which may have been changed.
+///
+/// # Errors
+/// When no record has that length.
+pub(crate) fn length(header: &[u8; HEADER_LEN]) -> Result<usize, RecordError> {
+    let [.., high, middle, low] = *header;
+    let payload = u32::from_be_bytes([0, high, middle, low]) as usize;
+    if payload > MAX_PAYLOAD { Err(RecordError::Tampered) } else { Ok(HEADER_LEN + payload) }
+}
+
+/// Checks a whole record's code and returns its kind. The payload lies behind `HEADER_LEN` bytes.
+///
+/// # Errors
+/// When the record was changed or is of no known kind.
+pub(crate) fn verify(record: &[u8]) -> Result<Kind, RecordError> {
+    let (code, message) = record.split_first_chunk().ok_or(RecordError::Tampered)?;
+    tamper::verify(code, &[message]).map_err(|_| RecordError::Tampered)?;
+    let &byte = message.first().ok_or(RecordError::Tampered)?;
+    Kind::from_byte(byte).ok_or(RecordError::UnknownKind(byte))
+}

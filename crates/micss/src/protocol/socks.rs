@@ -1,0 +1,117 @@
+//! SOCKS5 (RFC 1928) as far as a proxy without passwords speaks it: the CONNECT command.
+
+use crate::protocol::target::{Parsed, Refusal, Target, TargetError};
+
+/// The reply that picks "no authentication".
+pub const NO_AUTHENTICATION: [u8; 2] = [5, 0];
+
+/// The reply that none of the client's ways to authenticate will do.
+pub const NO_METHOD: [u8; 2] = [5, 0xFF];
+
+/// Why bytes are no SOCKS5 greeting or request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SocksError {
+    /// Another version, or no SOCKS at all.
+    #[error("not SOCKS5: the first byte is {0}")]
+    Version(u8),
+    /// The client wants a password.
+    #[error("the client offers no connection without a password")]
+    NoMethod,
+    /// BIND and UDP ASSOCIATE are not for this proxy.
+    #[error("command {0} is not CONNECT")]
+    Command(u8),
+    /// The target is none.
+    #[error("the target: {0}")]
+    Target(#[from] TargetError),
+}
+
+/// Reads a client's greeting.
+///
+/// # Errors
+/// When it is no SOCKS5 greeting, or one without the method "no authentication".
+pub fn parse_greeting(bytes: &[u8]) -> Result<Parsed<()>, SocksError> {
+    match *bytes {
+        [] => Ok(Parsed::Missing(2)),
+        [5] => Ok(Parsed::Missing(1)),
+        [5, count, ref methods @ ..] => match methods.get(..usize::from(count)) {
+            Some(methods) if methods.contains(&0) => Ok(Parsed::Done((), 2 + methods.len())),
+            Some(_) => Err(SocksError::NoMethod),
+            None => Ok(Parsed::Missing(usize::from(count) - methods.len())),
+        },
+        [version, ..] => Err(SocksError::Version(version)),
+    }
+}
+
+/// Reads a client's request to connect.
+///
+/// # Errors
+/// When it is no SOCKS5 request, or another than CONNECT.
+pub fn parse_request(bytes: &[u8]) -> Result<Parsed<Target>, SocksError> {
+    match *bytes {
+        [5] | [5, 1] | [5, 1, _] | [] => Ok(Parsed::Missing(4 - bytes.len())),
+        [5, 1, _, ref target @ ..] => Ok(match Target::parse_prefix(target)? {
+            Parsed::Done(target, len) => Parsed::Done(target, 3 + len),
+            Parsed::Missing(missing) => Parsed::Missing(missing),
+        }),
+        [5, command, ..] => Err(SocksError::Command(command)),
+        [version, ..] => Err(SocksError::Version(version)),
+    }
+}
+
+/// The reply to a request: connected, or why not. The bound address is given as zeros.
+pub fn reply(outcome: Result<(), Refusal>) -> [u8; 10] {
+    let code = match outcome {
+        Ok(()) => 0,
+        Err(Refusal::Malformed) => 1,
+        Err(Refusal::NotAllowed) => 2,
+        Err(Refusal::Unreachable) => 3,
+        Err(Refusal::NameNotFound) => 4,
+        Err(Refusal::ConnectionRefused) => 5,
+    };
+    reply_code(code)
+}
+
+/// The reply to a request that was no request: command or address type not supported, or failure.
+pub fn error_reply(error: SocksError) -> [u8; 10] {
+    reply_code(match error {
+        SocksError::Command(_) => 7,
+        SocksError::Target(TargetError::UnknownType(_)) => 8,
+        _ => 1,
+    })
+}
+
+fn reply_code(code: u8) -> [u8; 10] {
+    [5, code, 0, 1, 0, 0, 0, 0, 0, 0]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn greetings() {
+        assert_eq!(parse_greeting(&[5, 1, 0]), Ok(Parsed::Done((), 3)));
+        assert_eq!(parse_greeting(&[5, 2, 2, 0, 9]), Ok(Parsed::Done((), 4)));
+        assert_eq!(parse_greeting(&[5, 3, 2]), Ok(Parsed::Missing(2)));
+        assert_eq!(parse_greeting(&[5, 1, 2]), Err(SocksError::NoMethod));
+        assert_eq!(parse_greeting(&[5, 0]), Err(SocksError::NoMethod));
+        assert_eq!(parse_greeting(b"GET /"), Err(SocksError::Version(b'G')));
+    }
+
+    #[test]
+    fn requests() {
+        let request = b"\x05\x01\x00\x03\x0bexample.org\x00\x50";
+        let Ok(Parsed::Done(target, 18)) = parse_request(request) else {
+            panic!("a whole request");
+        };
+        assert_eq!(target.to_string(), "example.org:80");
+        for cut in 0..request.len() {
+            assert!(matches!(parse_request(&request[..cut]), Ok(Parsed::Missing(1..))), "{cut}");
+        }
+        assert_eq!(parse_request(&[5, 2, 0, 1]), Err(SocksError::Command(2)));
+        assert_eq!(parse_request(&[4, 1, 0, 1]), Err(SocksError::Version(4)));
+        let unknown = SocksError::Target(TargetError::UnknownType(9));
+        assert_eq!(parse_request(&[5, 1, 0, 9]), Err(unknown));
+        assert_eq!(error_reply(unknown)[1], 8);
+    }
+}
