@@ -5,7 +5,7 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use micss::incoming::Incoming;
+use micss::incoming::{Incoming, SEED_LEN};
 use micss::outgoing::Outgoing;
 use micss::record::Kind;
 use sharing::{Generator, Sharing};
@@ -49,7 +49,7 @@ fn receive_noise(noise: &[Vec<u8>], records: bool) {
     let Ok(sharing) = Sharing::xor(noise.len() as u8) else {
         return;
     };
-    let mut incoming = Incoming::new(sharing);
+    let mut incoming = Incoming::new(sharing, [7; SEED_LEN]);
     if !records {
         incoming.drop_records();
     }
@@ -132,7 +132,7 @@ fn meddle(meddling: &Meddling, wires: &mut [Vec<u8>]) {
 }
 
 fn receive(n: u8, pieces: &[(u8, u16)], wires: &[Vec<u8>], sent: &[Vec<u8>]) {
-    let mut incoming = Incoming::new(Sharing::xor(n).unwrap());
+    let mut incoming = Incoming::new(Sharing::xor(n).unwrap(), [7; SEED_LEN]);
     let mut given = vec![0; wires.len()];
     let mut expected = sent.iter();
     // First the pieces asked for, then the rest in turn.

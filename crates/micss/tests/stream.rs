@@ -1,7 +1,7 @@
 //! The protocol without sockets: whatever is sent arrives as it was sent, however the network cuts
 //! it into pieces and whichever channel is fast, and no end of a channel is taken for the stream's.
 
-use micss::incoming::Incoming;
+use micss::incoming::{Incoming, SEED_LEN};
 use micss::outgoing::Outgoing;
 use micss::record::{HEADER_LEN, Kind, MAX_PAYLOAD, MAX_RECORD, RecordError};
 use proptest::prelude::*;
@@ -56,7 +56,7 @@ impl Line {
     fn new(n: u8, records: bool, seed: u64) -> Self {
         let sharing = Sharing::xor(n).unwrap();
         let mut outgoing = Outgoing::new(sharing, Generator::seeded().unwrap());
-        let mut incoming = Incoming::new(sharing);
+        let mut incoming = Incoming::new(sharing, [7; SEED_LEN]);
         if !records {
             outgoing.drop_records();
             incoming.drop_records();
@@ -359,7 +359,7 @@ fn an_unknown_kind_is_named() {
     let mut shares = [vec![0; record.len()], vec![0; record.len()]];
     let mut views: Vec<&mut [u8]> = shares.iter_mut().map(Vec::as_mut_slice).collect();
     Splitter::new(sharing).split(&record, &mut views, &mut generator).unwrap();
-    let mut incoming = Incoming::new(sharing);
+    let mut incoming = Incoming::new(sharing, [7; SEED_LEN]);
     for (channel, share) in shares.iter().enumerate() {
         incoming.space(channel)[..share.len()].copy_from_slice(share);
         incoming.filled(channel, share.len());

@@ -3,7 +3,7 @@
 
 use std::task::Poll;
 
-use micss::incoming::{Incoming, Loss, PATIENCE, SHORT_PATIENCE};
+use micss::incoming::{Incoming, Loss, PATIENCE, SEED_LEN, SHORT_PATIENCE};
 use micss::outgoing::Outgoing;
 use micss::record::{HEADER_LEN, Kind, RecordError};
 use proptest::collection::vec;
@@ -97,7 +97,7 @@ fn receive(
     pieces: &[usize],
 ) -> (Vec<Item>, End, Vec<(usize, Loss)>) {
     let n = u8::try_from(channels.len()).unwrap();
-    let mut incoming = Incoming::new(Sharing::shamir(k, n).unwrap());
+    let mut incoming = Incoming::new(Sharing::shamir(k, n).unwrap(), [7; SEED_LEN]);
     let mut given = vec![0; channels.len()];
     let mut closed = vec![false; channels.len()];
     let (mut got, mut lost) = (Vec::new(), Vec::new());
@@ -245,7 +245,7 @@ fn a_byte_that_is_added_between_two_records_breaks_no_stream() {
     for channel in 0..3 {
         let (records, mut channels) = shared(2, 3, &[100]);
         channels[channel].insert(0, 0x5A);
-        let mut incoming = Incoming::new(Sharing::shamir(2, 3).unwrap());
+        let mut incoming = Incoming::new(Sharing::shamir(2, 3).unwrap(), [7; SEED_LEN]);
         let give = |incoming: &mut Incoming, channel: usize, bytes: &[u8]| {
             incoming.space(channel)[..bytes.len()].copy_from_slice(bytes);
             incoming.filled(channel, bytes.len());
@@ -266,7 +266,7 @@ fn a_byte_that_is_added_between_two_records_breaks_no_stream() {
 #[test]
 fn a_channel_is_behind_when_enough_others_have_brought_all() {
     let (_, channels) = shared(2, 3, &[100]);
-    let mut incoming = Incoming::new(Sharing::shamir(2, 3).unwrap());
+    let mut incoming = Incoming::new(Sharing::shamir(2, 3).unwrap(), [7; SEED_LEN]);
     let give = |incoming: &mut Incoming, channel: usize, bytes: &[u8]| {
         incoming.space(channel)[..bytes.len()].copy_from_slice(bytes);
         incoming.filled(channel, bytes.len());
@@ -306,7 +306,7 @@ fn a_dispute_that_nobody_can_settle_is_over_at_once() {
 fn a_record_that_opens_a_stream_is_short() {
     for (len, fits) in [(512 - HEADER_LEN, true), (513 - HEADER_LEN, false)] {
         let (_, channels) = shared(2, 2, &[len]);
-        let mut incoming = Incoming::new(Sharing::shamir(2, 2).unwrap());
+        let mut incoming = Incoming::new(Sharing::shamir(2, 2).unwrap(), [7; SEED_LEN]);
         incoming.expect_opening();
         for (channel, bytes) in channels.iter().enumerate() {
             incoming.space(channel)[..bytes.len()].copy_from_slice(bytes);
@@ -320,7 +320,7 @@ fn a_record_that_opens_a_stream_is_short() {
 /// A stream that opens, on 16 channels of which four lie in a byte: an end, and who was lost.
 fn opened_among_liars(liars: &[usize], at: usize) -> (Result<bool, RecordError>, Vec<usize>) {
     let (_, channels) = shared(8, 16, &[400]);
-    let mut incoming = Incoming::new(Sharing::shamir(8, 16).unwrap());
+    let mut incoming = Incoming::new(Sharing::shamir(8, 16).unwrap(), [7; SEED_LEN]);
     incoming.expect_opening();
     for (channel, bytes) in channels.iter().enumerate() {
         let bytes = &bytes[..HEADER_LEN + 400];
@@ -353,7 +353,7 @@ fn liars_that_are_outvoted_stop_no_stream_from_opening() {
 #[test]
 fn a_search_is_done_in_slices() {
     for (opening, len, slices) in [(true, 476, 3..10), (false, 4000, 150..1000)] {
-        let mut incoming = Incoming::new(Sharing::shamir(8, 16).unwrap());
+        let mut incoming = Incoming::new(Sharing::shamir(8, 16).unwrap(), [7; SEED_LEN]);
         if opening {
             incoming.expect_opening();
         }

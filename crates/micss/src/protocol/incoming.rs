@@ -9,15 +9,18 @@
 //! sent. The stream goes on with the rest.
 
 mod dispute;
+mod shares;
 
-use std::collections::VecDeque;
 use std::task::Poll;
 use std::time::Duration;
 
-use sharing::{Joiner, Sharing};
+use sharing::Sharing;
 use zeroize::Zeroizing;
 
-use self::dispute::Dispute;
+pub use self::dispute::SEED_LEN;
+use self::dispute::{Dispute, RandomSets};
+pub use self::shares::Loss;
+use self::shares::{Channel, Shares};
 use crate::protocol::buffer::Buffer;
 use crate::protocol::memory::Lease;
 use crate::protocol::record::{
@@ -39,26 +42,6 @@ pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// The same when a stream opens.
 pub(crate) const MOMENT: Duration = Duration::from_secs(2);
 
-/// Why a channel was lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Loss {
-    /// Nobody has brought it to the association.
-    #[error("its list has not come, or is another")]
-    Missing,
-    /// It ended before the stream.
-    #[error("it has ended")]
-    Ended,
-    /// It broke.
-    #[error("it is broken")]
-    Broken,
-    /// Its share of a record did not come, and enough others did.
-    #[error("it is stuck")]
-    Behind,
-    /// It carried other bytes than were sent.
-    #[error("TAMPERING: it carries other bytes than were sent")]
-    Lied,
-}
-
 /// What the next bytes of the stream are.
 pub struct Received<'a> {
     /// What for. Without records, always [`Kind::Data`] or [`Kind::Finish`].
@@ -69,58 +52,31 @@ pub struct Received<'a> {
 
 /// Shares on their way back to a stream.
 pub struct Incoming {
-    joiner: Joiner,
-    /// How many shares are needed.
-    threshold: usize,
-    /// Whether the stream may go on with fewer channels, as long as these are enough.
-    may_lose: bool,
-    /// Channels that were lost, until somebody has asked for them.
-    losses: VecDeque<(usize, Loss)>,
+    shares: Shares,
     /// False: payloads alone are shared, as in the paper.
     records: bool,
-    channels: Vec<Channel>,
-    /// The length of the record that begins at `start`, once its header is there.
+    /// The length of the next record, once its header is there.
     record_len: Option<usize>,
     /// The longest that it may be.
     longest: usize,
     /// Channels contradict each other about it.
     dispute: Option<Dispute>,
-    /// How far all channels' parts have been used up. The same for all: they are in step.
-    start: usize,
-    /// How long the buffer's parts are.
-    room: usize,
-    /// The channels' shares, then the joined record: `n + 1` parts of one length. No memory at all
-    /// until a share arrives.
-    buffer: Buffer,
-    /// How much memory that may be, where it is limited.
-    lease: Lease,
-}
-
-#[derive(Clone, Default)]
-struct Channel {
-    /// How many bytes of its part of the buffer are filled.
-    end: usize,
-    closed: bool,
-    lost: bool,
+    /// Chooses which sets of shares a dispute tries.
+    random: RandomSets,
 }
 
 impl Incoming {
-    /// A receiving half that joins records by `sharing`, one share a channel.
-    pub fn new(sharing: Sharing) -> Self {
+    /// A receiving half that joins records by `sharing`, one share a channel. `seed` is random and
+    /// not known to others: it decides which sets of shares are tried when channels contradict each
+    /// other and there are too many sets to try all.
+    pub fn new(sharing: Sharing, seed: [u8; SEED_LEN]) -> Self {
         Self {
-            joiner: Joiner::new(sharing),
-            threshold: sharing.threshold().into(),
-            may_lose: true,
-            losses: VecDeque::new(),
+            shares: Shares::new(sharing),
             records: true,
-            channels: vec![Channel::default(); usize::from(sharing.shares())],
             record_len: None,
             longest: MAX_RECORD,
             dispute: None,
-            start: 0,
-            room: SMALL_RECORD,
-            buffer: Buffer::default(),
-            lease: Lease::default(),
+            random: RandomSets::new(seed),
         }
     }
 
@@ -128,7 +84,7 @@ impl Incoming {
     /// as nobody could tell one that was changed.
     pub fn drop_records(&mut self) {
         self.records = false;
-        self.may_lose = false;
+        self.shares.may_lose = false;
         self.record_len = None;
     }
 
@@ -140,30 +96,22 @@ impl Incoming {
 
     /// From here on, long records need memory of this lease.
     pub(crate) fn limit_memory(&mut self, lease: Lease) {
-        self.lease = lease;
+        self.shares.lease = lease;
     }
 
     /// Goes on without a channel, if that is possible. Returns whether it is.
     pub fn lose(&mut self, channel: usize, why: Loss) -> bool {
-        if self.channels[channel].lost {
-            return true;
-        }
-        let possible = self.has_spare();
-        if possible {
-            self.channels[channel] = Channel { end: 0, closed: true, lost: true };
-            self.losses.push_back((channel, why));
-        }
-        possible
+        self.shares.lose(channel, why)
     }
 
     /// The next channel that was lost, and why. To be asked after everything else.
     pub fn poll_lost(&mut self) -> Option<(usize, Loss)> {
-        self.losses.pop_front()
+        self.shares.losses.pop_front()
     }
 
     /// Whether all channels are still there.
     pub fn is_whole(&self) -> bool {
-        self.channels.iter().all(|channel| !channel.lost)
+        self.shares.channels.iter().all(|channel| !channel.lost)
     }
 
     /// Goes on without the channels that the next record waits for, because [`patience`](Self::patience) is
@@ -181,51 +129,47 @@ impl Incoming {
     /// Whether enough channels have brought the next record, or its header, and others have not.
     pub fn can_lose_those_behind(&self) -> bool {
         let behind = self.behind().count();
-        self.may_lose && behind > 0 && self.live().count() - behind >= self.threshold
+        self.shares.may_lose
+            && behind > 0
+            && self.shares.live().count() - behind >= self.shares.threshold
     }
 
     /// The channels that have not brought the next record, or its header.
     fn behind(&self) -> impl Iterator<Item = usize> {
-        let needed = self.start + self.record_len.unwrap_or(HEADER_LEN);
-        self.live().filter(move |&channel| self.channels[channel].end < needed)
-    }
-
-    /// Whether the stream can go on with a channel less.
-    fn has_spare(&self) -> bool {
-        self.may_lose && self.live().count() > self.threshold
-    }
-
-    /// The channels that are still there.
-    fn live(&self) -> impl Iterator<Item = usize> {
-        (0..self.channels.len()).filter(|&channel| !self.channels[channel].lost)
+        let needed = self.shares.start + self.record_len.unwrap_or(HEADER_LEN);
+        self.shares.live().filter(move |&channel| self.shares.channels[channel].end < needed)
     }
 
     /// The channels to read from, the one furthest behind first. Channels whose buffer is
     /// full, and those that have ended or were lost, are not among them.
     pub fn wanted(&self) -> impl Iterator<Item = usize> + use<> {
         let mut order: Vec<usize> = self
+            .shares
             .live()
-            .filter(|&i| !self.channels[i].closed && self.channels[i].end < self.limit())
+            .filter(|&i| {
+                !self.shares.channels[i].closed && self.shares.channels[i].end < self.limit()
+            })
             .collect();
-        order.sort_by_key(|&i| self.channels[i].end);
+        order.sort_by_key(|&i| self.shares.channels[i].end);
         order.into_iter()
     }
 
     /// The channel furthest behind, if others have brought more.
     pub fn awaited(&self) -> Option<usize> {
         let channel = self.wanted().next()?;
-        let is_behind = |&other: &usize| self.channels[other].end > self.channels[channel].end;
-        self.live().any(|other| is_behind(&other)).then_some(channel)
+        let is_behind =
+            |&other: &usize| self.shares.channels[other].end > self.shares.channels[channel].end;
+        self.shares.live().any(|other| is_behind(&other)).then_some(channel)
     }
 
     /// Where a channel's next bytes go. Empty only for channels that are not wanted.
     pub fn space(&mut self, channel: usize) -> &mut [u8] {
-        if self.buffer.is_empty() {
-            self.buffer = Buffer::new(self.room * (self.channels.len() + 1));
+        if self.shares.buffer.is_empty() {
+            self.shares.buffer = Buffer::new(self.shares.room * (self.shares.channels.len() + 1));
         }
-        let (start, end) = (self.room * channel, self.channels[channel].end);
+        let (start, end) = (self.shares.room * channel, self.shares.channels[channel].end);
         let limit = self.limit().max(end);
-        &mut self.buffer[start + end..start + limit]
+        &mut self.shares.buffer[start + end..start + limit]
     }
 
     /// A channel has filled the first `len` bytes of its space.
@@ -233,8 +177,11 @@ impl Incoming {
     /// # Panics
     /// When it had not that much space.
     pub fn filled(&mut self, channel: usize, len: usize) {
-        self.channels[channel].end += len;
-        assert!(self.channels[channel].end <= self.room, "no more than there is space");
+        self.shares.channels[channel].end += len;
+        assert!(
+            self.shares.channels[channel].end <= self.shares.room,
+            "no more than there is space"
+        );
     }
 
     /// Takes what was read of a channel before the stream began, at most 4 KiB.
@@ -250,13 +197,16 @@ impl Incoming {
 
     /// What was read of a channel behind the stream's end.
     pub fn rest(&self, channel: usize) -> &[u8] {
-        let part = self.room * channel;
-        self.buffer.get(part + self.start..part + self.channels[channel].end).unwrap_or_default()
+        let part = self.shares.room * channel;
+        self.shares
+            .buffer
+            .get(part + self.shares.start..part + self.shares.channels[channel].end)
+            .unwrap_or_default()
     }
 
     /// A channel has ended: no bytes will come on it any more.
     pub fn close(&mut self, channel: usize) {
-        self.channels[channel].closed = true;
+        self.shares.channels[channel].closed = true;
     }
 
     /// How long to wait for the next bytes, if there is a bound: see [`PATIENCE`], and
@@ -267,11 +217,11 @@ impl Incoming {
             return Some(SHORT_PATIENCE);
         }
         let has_begun = |&channel: &usize| {
-            let Channel { end, closed, .. } = self.channels[channel];
-            end > self.start || closed
+            let Channel { end, closed, .. } = self.shares.channels[channel];
+            end > self.shares.start || closed
         };
-        let fewest = if self.has_spare() { self.threshold } else { 1 };
-        (self.live().filter(has_begun).count() >= fewest).then_some(PATIENCE)
+        let fewest = if self.shares.has_spare() { self.shares.threshold } else { 1 };
+        (self.shares.live().filter(has_begun).count() >= fewest).then_some(PATIENCE)
     }
 
     /// The next of the stream, if it is there. To be asked again until it is not.
@@ -301,7 +251,7 @@ impl Incoming {
     /// What [`poll_next`](Self::poll_next) has just found.
     pub fn received(&self, kind: Kind, len: usize) -> Received<'_> {
         let header = if self.records { HEADER_LEN } else { 0 };
-        let payload = if len > 0 { &self.plain(header + len)[header..] } else { &[] };
+        let payload = if len > 0 { &self.shares.plain(header + len)[header..] } else { &[] };
         Received { kind, payload }
     }
 
@@ -314,28 +264,32 @@ impl Incoming {
     /// part of the buffer.
     fn next_record(&mut self) -> Result<Poll<Option<(Kind, usize)>>, RecordError> {
         loop {
-            if self.dispute.is_some() {
-                if self.settle()?.is_pending() {
-                    return Ok(Poll::Pending);
+            if let Some(dispute) = &mut self.dispute {
+                match dispute.settle(&mut self.shares, &mut self.random)? {
+                    Poll::Pending => return Ok(Poll::Pending),
+                    Poll::Ready(None) => {}
+                    Poll::Ready(len) => (self.dispute, self.record_len) = (None, len),
                 }
-            } else if self.record_len.is_none() && self.available() >= HEADER_LEN {
+            } else if self.record_len.is_none() && self.shares.available() >= HEADER_LEN {
                 let mut header = Zeroizing::new([0; HEADER_LEN]);
-                let shares: Vec<usize> = self.live().take(self.threshold).collect();
-                self.join(&shares, &mut *header);
-                match self.length(&header) {
-                    Some(len) if self.agree_with(&shares, &*header) => self.record_len = Some(len),
+                let shares: Vec<usize> = self.shares.live().take(self.shares.threshold).collect();
+                self.shares.join(&shares, &mut *header);
+                match record::length_within(&header, self.longest) {
+                    Some(len) if self.shares.agree_with(&shares, &*header) => {
+                        self.record_len = Some(len);
+                    }
                     _ => {
-                        self.dispute(HEADER_LEN)?;
+                        self.begin_dispute(HEADER_LEN)?;
                         return Ok(Poll::Pending);
                     }
                 }
                 self.make_room()?;
             }
             match self.record_len {
-                Some(len) if self.available() >= len => match self.take_record(len) {
+                Some(len) if self.shares.available() >= len => match self.take_record(len) {
                     Ok(kind) => return Ok(Poll::Ready(Some((kind, len - HEADER_LEN)))),
                     Err(RecordError::Tampered) => {
-                        self.dispute(len)?;
+                        self.begin_dispute(len)?;
                         return Ok(Poll::Pending);
                     }
                     Err(other) => return Err(other),
@@ -349,31 +303,38 @@ impl Incoming {
         }
     }
 
-    /// The next record's length by its header, if it may be that long.
-    fn length(&self, header: &[u8; HEADER_LEN]) -> Option<usize> {
-        record::length(header).ok().filter(|&len| len <= self.longest)
+    /// The next record's header, or all of it, of which `len` bytes have come on every channel, is
+    /// not valid: from here on, looks for a set of shares that makes a valid record.
+    fn begin_dispute(&mut self, len: usize) -> Result<(), RecordError> {
+        self.dispute = Some(Dispute::new(&mut self.shares, self.longest, len)?);
+        self.record_len = None;
+        Ok(())
     }
 
     /// Without records: as many bytes as there are on every channel.
     fn next_bytes(&mut self) -> Result<Option<(Kind, usize)>, RecordError> {
-        let available = self.available();
+        let available = self.shares.available();
         if available > 0 {
-            let full = self.live().any(|channel| self.channels[channel].end == self.room);
-            if full && self.room == SMALL_RECORD {
+            let full = self
+                .shares
+                .live()
+                .any(|channel| self.shares.channels[channel].end == self.shares.room);
+            if full && self.shares.room == SMALL_RECORD {
                 // Without memory, pieces stay short.
-                let _ = self.grow();
+                let _ = self.shares.grow();
             }
-            let shares: Vec<usize> = self.live().take(self.threshold).collect();
-            self.join_plain(&shares, available);
+            let shares: Vec<usize> = self.shares.live().take(self.shares.threshold).collect();
+            self.shares.join_plain(&shares, available);
             self.advance(available)?;
             return Ok(Some((Kind::Data, available)));
         }
-        let ahead = self.live().any(|channel| self.channels[channel].end > self.start);
+        let ahead =
+            self.shares.live().any(|channel| self.shares.channels[channel].end > self.shares.start);
         let ended = |channel: usize| {
-            let Channel { end, closed, .. } = self.channels[channel];
-            closed && end == self.start
+            let Channel { end, closed, .. } = self.shares.channels[channel];
+            closed && end == self.shares.start
         };
-        match (self.live().all(ended), self.live().any(ended)) {
+        match (self.shares.live().all(ended), self.shares.live().any(ended)) {
             (true, _) => Ok(Some((Kind::Finish, 0))),
             // It will never have the bytes that others have.
             (false, true) if ahead => Err(RecordError::Uneven),
@@ -385,12 +346,12 @@ impl Incoming {
     /// must at least be enough for the next. Goes on without those that end before, if that is possible.
     /// Returns whether there were any.
     fn lose_those_that_ended(&mut self) -> Result<bool, RecordError> {
-        let needed = self.start + self.record_len.unwrap_or(HEADER_LEN);
+        let needed = self.shares.start + self.record_len.unwrap_or(HEADER_LEN);
         let is_short = |&channel: &usize| {
-            let Channel { end, closed, .. } = self.channels[channel];
+            let Channel { end, closed, .. } = self.shares.channels[channel];
             closed && end < needed
         };
-        let short: Vec<usize> = self.live().filter(is_short).collect();
+        let short: Vec<usize> = self.shares.live().filter(is_short).collect();
         for &channel in &short {
             if !self.lose(channel, Loss::Ended) {
                 return Err(RecordError::Unfinished { channel });
@@ -399,26 +360,22 @@ impl Incoming {
         Ok(!short.is_empty())
     }
 
-    /// How many bytes all channels have that are still there.
-    fn available(&self) -> usize {
-        let end = self.live().map(|channel| self.channels[channel].end).min();
-        end.unwrap_or(self.start) - self.start
-    }
-
     /// How far channels may fill their buffers. Inside a long record, not far beyond its end: then
     /// there is little to move to the front for the next.
     fn limit(&self) -> usize {
         match self.record_len {
-            Some(len) if len > self.room / 2 => self.room.min(self.start + len + HEADER_LEN),
-            _ => self.room,
+            Some(len) if len > self.shares.room / 2 => {
+                self.shares.room.min(self.shares.start + len + HEADER_LEN)
+            }
+            _ => self.shares.room,
         }
     }
 
     /// Joins and verifies a record of `len` bytes that is there, and is done with it if it is one.
     fn take_record(&mut self, len: usize) -> Result<Kind, RecordError> {
-        let shares: Vec<usize> = self.live().take(self.threshold).collect();
-        self.join_plain(&shares, len);
-        let kind = record::verify(self.plain(len))?;
+        let shares: Vec<usize> = self.shares.live().take(self.shares.threshold).collect();
+        self.shares.join_plain(&shares, len);
+        let kind = record::verify(self.shares.plain(len))?;
         (self.record_len, self.longest) = (None, MAX_RECORD);
         self.advance(len)?;
         Ok(kind)
@@ -426,87 +383,28 @@ impl Incoming {
 
     /// Is done with the next `len` bytes of all channels.
     fn advance(&mut self, len: usize) -> Result<(), RecordError> {
-        self.start += len;
+        self.shares.start += len;
         self.make_room()
-    }
-
-    /// What was joined last into the last part of the buffer.
-    fn plain(&self, len: usize) -> &[u8] {
-        &self.buffer[self.room * self.channels.len()..][..len]
-    }
-
-    /// Joins the next `len` bytes of these channels into the last part of the buffer.
-    fn join_plain(&mut self, channels: &[usize], len: usize) {
-        let (shares, plain) = self.buffer.split_at_mut(self.room * self.channels.len());
-        join(&mut self.joiner, channels, shares, (self.room, self.start), &mut plain[..len]);
-    }
-
-    /// Joins the next bytes of these channels, as many as there is room for.
-    fn join(&mut self, channels: &[usize], out: &mut [u8]) {
-        join(&mut self.joiner, channels, &self.buffer, (self.room, self.start), out);
     }
 
     /// Has the parts hold the record that has begun, or the header of any, if too little is left.
     fn make_room(&mut self) -> Result<(), RecordError> {
         let needed = self.record_len.unwrap_or(0) + HEADER_LEN;
-        if needed > self.room {
-            self.grow()?;
+        if needed > self.shares.room {
+            self.shares.grow()?;
         }
-        let drained = self.live().all(|channel| self.channels[channel].end == self.start);
-        if drained || self.start + needed > self.room {
-            self.compact();
+        let drained = self
+            .shares
+            .live()
+            .all(|channel| self.shares.channels[channel].end == self.shares.start);
+        if drained || self.shares.start + needed > self.shares.room {
+            self.shares.compact();
         }
         Ok(())
     }
 
-    /// Moves what is there to the front of the parts.
-    fn compact(&mut self) {
-        let live = self.channels.iter_mut().enumerate().filter(|(_, channel)| !channel.lost);
-        for (index, channel) in live {
-            let part = self.room * index;
-            self.buffer.copy_within(part + self.start..part + channel.end, part);
-            channel.end -= self.start;
-        }
-        self.start = 0;
-    }
-
-    /// Has the parts hold any record. What a joined record was is lost.
-    fn grow(&mut self) -> Result<(), RecordError> {
-        let room = MAX_RECORD + HEADER_LEN;
-        if !self.lease.resize((room - SMALL_RECORD) * (self.channels.len() + 1)) {
-            return Err(RecordError::NoMemory);
-        }
-        let mut longer = Buffer::new(room * (self.channels.len() + 1));
-        for (index, channel) in self.channels.iter().enumerate() {
-            let filled = &self.buffer[self.room * index..][..channel.end];
-            longer[room * index..][..channel.end].copy_from_slice(filled);
-        }
-        (self.buffer, self.room) = (longer, room);
-        Ok(())
-    }
-
-    /// Gives back memory that an idle stream does not need. Only while nothing waits.
+    /// Frees memory that an idle stream does not need. Does nothing while shares are waiting.
     pub fn shrink(&mut self) {
-        if self.live().all(|channel| self.channels[channel].end == 0) {
-            self.room = SMALL_RECORD;
-            self.buffer = Buffer::default();
-            self.lease.resize(0);
-        }
+        self.shares.shrink();
     }
-}
-
-/// Joins the shares of channels, which lie in parts of `room` bytes, from `start` in each, as many bytes as
-/// there is room for.
-fn join(
-    joiner: &mut Joiner,
-    channels: &[usize],
-    parts: &[u8],
-    (room, start): (usize, usize),
-    out: &mut [u8],
-) {
-    let coordinate = |&channel: &usize| u8::try_from(channel + 1).expect("at most MAX_CHANNELS");
-    let coordinates: Vec<u8> = channels.iter().map(coordinate).collect();
-    let share = |&channel: &usize| &parts[room * channel + start..][..out.len()];
-    let shares: Vec<&[u8]> = channels.iter().map(share).collect();
-    joiner.join(&coordinates, &shares, out).expect("as many as are needed, of one length");
 }

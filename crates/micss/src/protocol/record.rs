@@ -99,14 +99,12 @@ pub(crate) fn protect(
     Ok(())
 }
 
-/// The whole record's length, read from its first bytes, which may have been changed.
-///
-/// # Errors
-/// When no record has that length.
-pub(crate) fn length(header: &[u8; HEADER_LEN]) -> Result<usize, RecordError> {
+/// The length of a whole record by its header, which may have been changed; `None` if a record is
+/// at most `longest` bytes long here and this one is longer.
+pub(crate) fn length_within(header: &[u8; HEADER_LEN], longest: usize) -> Option<usize> {
     let [.., high, middle, low] = *header;
-    let payload = u32::from_be_bytes([0, high, middle, low]) as usize;
-    if payload > MAX_PAYLOAD { Err(RecordError::Tampered) } else { Ok(HEADER_LEN + payload) }
+    let len = HEADER_LEN + u32::from_be_bytes([0, high, middle, low]) as usize;
+    (len <= longest).then_some(len)
 }
 
 /// Checks a whole record's code and returns its kind. The payload lies behind `HEADER_LEN` bytes.

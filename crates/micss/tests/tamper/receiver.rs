@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use micss::incoming::Incoming;
+use micss::incoming::{Incoming, SEED_LEN};
 use micss::record::RecordError;
 use sharing::Sharing;
 
@@ -26,7 +26,7 @@ pub(crate) enum Verdict {
 /// Receives what is on the channels. Nothing more comes then, and no end.
 pub(crate) fn receive(shares: &[Vec<u8>], sent: &[Item]) -> Verdict {
     let sharing = Sharing::xor(u8::try_from(shares.len()).unwrap()).unwrap();
-    let mut incoming = Incoming::new(sharing);
+    let mut incoming = Incoming::new(sharing, [7; SEED_LEN]);
     let mut given = vec![0; shares.len()];
     let mut expected = sent.iter();
     loop {

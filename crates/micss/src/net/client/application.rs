@@ -194,7 +194,7 @@ async fn open(
         OnLostChannel::Wait => policy.timeout,
     };
     let patience = [policy.timeout, opening_patience];
-    let mut channels = Channels::new(streams, terms, config.rng.generator()?, patience);
+    let mut channels = Channels::new(streams, terms, config.rng.generator()?, patience)?;
     channels.outgoing.precede(list);
     channels.outgoing.seal_payload(Kind::Open, &target.encode())?;
     if !has_records {

@@ -184,7 +184,7 @@ mod tests {
     use sharing::{Generator, Sharing};
 
     use super::*;
-    use crate::protocol::incoming::Incoming;
+    use crate::protocol::incoming::{Incoming, SEED_LEN};
     use crate::protocol::outgoing::Outgoing;
     use crate::protocol::record::{HEADER_LEN, Kind, MAX_PAYLOAD, MAX_RECORD, RecordError};
 
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn without_memory_records_that_are_sent_stay_short_and_long_ones_are_not_received() {
         let all = open_streams();
-        let incoming = || Incoming::new(Sharing::xor(2).unwrap());
+        let incoming = || Incoming::new(Sharing::xor(2).unwrap(), [7; SEED_LEN]);
         let [holds, asks] = [1, 1].map(|last| all.open(ip(last), 2).unwrap());
         let mut first = incoming();
         first.limit_memory(holds.lease());

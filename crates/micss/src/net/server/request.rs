@@ -120,7 +120,7 @@ fn channels(
         places.push(place);
     }
     let patience = [config.lost_channel_timeout; 2];
-    let mut channels = Channels::new(streams, terms, config.rng.generator()?, patience);
+    let mut channels = Channels::new(streams, terms, config.rng.generator()?, patience)?;
     for (channel, rest) in &rests {
         channels.incoming.put(*channel, rest);
     }

@@ -11,7 +11,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use association::{SharingScheme, Terms};
-use sharing::{Generator, Sharing};
+use sharing::{Generator, RandomError, Sharing};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
@@ -78,19 +78,22 @@ pub(crate) struct Channels {
 
 impl Channels {
     /// Those of an association on these terms.
+    ///
+    /// # Errors
+    /// When there are no random bytes.
     pub(crate) fn new(
         streams: BTreeMap<usize, Metered<TcpStream>>,
         terms: Terms,
-        generator: Generator,
+        mut generator: Generator,
         patience: [Duration; 2],
-    ) -> Self {
+    ) -> Result<Self, RandomError> {
         let sharing = match terms.scheme() {
             SharingScheme::Xor => Sharing::xor(terms.channels()),
             SharingScheme::Shamir => Sharing::shamir(terms.threshold(), terms.channels()),
         };
         let sharing = sharing.expect("terms are consistent");
-        let (mut outgoing, mut incoming) =
-            (Outgoing::new(sharing, generator), Incoming::new(sharing));
+        let mut incoming = Incoming::new(sharing, generator.array()?);
+        let mut outgoing = Outgoing::new(sharing, generator);
         let all = 0..usize::from(terms.channels());
         for missing in all.filter(|channel| !streams.contains_key(channel)) {
             let possible = outgoing.lose(missing) && incoming.lose(missing, Loss::Missing);
@@ -100,7 +103,7 @@ impl Channels {
         let once = terms.options() & (OPTION_ONCE | OPTION_NO_RECORDS) != 0;
         let spare = streams.len() - usize::from(terms.threshold());
         let is_open = AtomicBool::new(false);
-        Self { once, raw: false, spare, patience, is_open, streams, outgoing, incoming }
+        Ok(Self { once, raw: false, spare, patience, is_open, streams, outgoing, incoming })
     }
 
     /// What ends the stream when channels are lost: to be waited for beside whatever it does.

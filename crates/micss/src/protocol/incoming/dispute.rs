@@ -5,15 +5,14 @@
 //! a stream gets far fewer tries than one of a stream that runs.
 
 use std::collections::{HashSet, VecDeque};
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{DefaultHasher, Hasher};
 use std::task::Poll;
 use std::vec;
 
 use sharing::locate;
-use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-use super::{Incoming, Loss};
+use super::shares::{Loss, Shares};
 use crate::protocol::record::{self, HEADER_LEN, MAX_OPENING, RecordError};
 
 /// How many sets of shares are looked at for one record. With up to 14 channels these are all; of more they are
@@ -29,13 +28,40 @@ const SLICE: usize = 64 << 10;
 /// What choosing a set costs, in bytes joined.
 const SET_COST: usize = 500;
 
+/// The length of the seed of an [`Incoming`](super::Incoming), in bytes.
+pub const SEED_LEN: usize = 16;
+
+/// Chooses sets of shares at random, so that nobody can arrange to be in each. Not for secrets: the
+/// seed only has to be unknown to others.
+pub(super) struct RandomSets {
+    seed: [u8; SEED_LEN],
+    drawn: u64,
+}
+
+impl RandomSets {
+    /// Choices that follow from a seed.
+    pub(super) fn new(seed: [u8; SEED_LEN]) -> Self {
+        Self { seed, drawn: 0 }
+    }
+
+    /// A number that nobody can predict without the seed.
+    fn draw(&mut self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        hasher.write(&self.seed);
+        hasher.write_u64(self.drawn);
+        self.drawn += 1;
+        hasher.finish()
+    }
+}
+
 /// The search for the channels that are right about a record.
-#[derive(Default)]
 pub(super) struct Dispute {
-    /// How many of its bytes all channels have brought, as far as they are looked at to begin with. Nothing:
-    /// the search has begun.
-    begins_with: Option<usize>,
-    /// Sets of channels whose header was not looked at yet, one bit each.
+    /// The longest that the record may be.
+    longest: usize,
+    /// How many of its bytes all channels have brought, as far as they are used to begin with.
+    /// `None` once the search has begun.
+    first_len: Option<usize>,
+    /// Sets of channels whose header was not read yet, one bit for each channel.
     sets: vec::IntoIter<u16>,
     /// Sets whose header may be one, and whose record was not verified yet.
     candidates: VecDeque<Candidate>,
@@ -49,161 +75,147 @@ struct Candidate {
     len: u16,
 }
 
-impl Incoming {
-    /// Whether the next bytes of every channel fit those that these channels' shares make together.
-    pub(super) fn agree_with(&mut self, channels: &[usize], joined: &[u8]) -> bool {
-        let others: Vec<usize> =
-            self.live().filter(|channel| !channels.contains(channel)).collect();
-        others.into_iter().all(|channel| self.agrees(channel, channels, joined))
-    }
-
-    /// Whether a channel's next bytes fit: in the place of another's they make the same.
-    fn agrees(&mut self, channel: usize, channels: &[usize], joined: &[u8]) -> bool {
-        let mut set = channels.to_vec();
-        set[0] = channel;
-        let mut other = Zeroizing::new(vec![0; joined.len()]);
-        self.join(&set, &mut other);
-        bool::from(other.ct_eq(joined))
-    }
-
-    /// The next record's header, or all of it, of which so many bytes have come on every channel, is not one.
-    /// From here on the sets of shares are looked for that may still make it.
+impl Dispute {
+    /// A search for the next record, which is at most `longest` bytes long: `len` bytes of it have
+    /// come on every channel, and they are not valid.
     ///
     /// # Errors
     /// When all shares are needed, or there is no memory for a long record.
-    pub(super) fn dispute(&mut self, len: usize) -> Result<(), RecordError> {
-        if !self.has_spare() {
+    pub(super) fn new(
+        shares: &mut Shares,
+        longest: usize,
+        len: usize,
+    ) -> Result<Self, RecordError> {
+        if !shares.has_spare() {
             return Err(RecordError::Tampered);
         }
-        self.record_len = None;
-        if self.room < self.longest + HEADER_LEN {
-            self.grow()?;
+        if shares.room < longest + HEADER_LEN {
+            shares.grow()?;
         }
-        self.compact();
-        let begins_with = Some(len.min(MAX_OPENING));
-        self.dispute = Some(Dispute { begins_with, ..Dispute::default() });
-        Ok(())
+        shares.compact();
+        let first_len = Some(len.min(MAX_OPENING));
+        Ok(Self {
+            longest,
+            first_len,
+            sets: Vec::new().into_iter(),
+            candidates: VecDeque::new(),
+            waiting: Vec::new(),
+        })
     }
 
-    /// The sets that are looked at, by so many bytes of the record.
-    fn sets(&self, len: usize) -> Vec<u16> {
-        let max = if self.is_opening() { MAX_OPENING_SETS } else { MAX_SETS };
-        let mut sets = sets(&self.live().collect::<Vec<_>>(), self.threshold, max);
-        if let Some(majority) = self.majority(len) {
-            sets.retain(|set| *set != majority);
-            sets.insert(0, majority);
-        }
-        sets
-    }
-
-    /// A set of those that are right about the record's first bytes, if so few are wrong that the others outvote
-    /// them.
-    fn majority(&self, len: usize) -> Option<u16> {
-        let live: Vec<usize> = self.live().collect();
-        let coordinate =
-            |&channel: &usize| u8::try_from(channel + 1).expect("at most MAX_CHANNELS");
-        let coordinates: Vec<u8> = live.iter().map(coordinate).collect();
-        let share = |&channel: &usize| &self.buffer[self.room * channel + self.start..][..len];
-        let shares: Vec<&[u8]> = live.iter().map(share).collect();
-        let mut record = Zeroizing::new(vec![0; len]);
-        let sharing = self.joiner.sharing();
-        let wrong = locate::correct(sharing, &coordinates, &shares, &mut record).ok()?;
-        let right = live.iter().zip(&coordinates).filter(|(_, x)| !wrong.contains(x));
-        let right: Vec<usize> = right.map(|(&channel, _)| channel).take(self.threshold).collect();
-        (right.len() == self.threshold).then(|| set(right))
-    }
-
-    /// Looks on, for a slice. Verifies the records of the sets whose shares have come, each once, and with the
-    /// first that is one goes on without the channels that contradict it. Pending: to be called again at once.
+    /// Searches on, for a slice of time. Verifies the records of the sets whose shares have come,
+    /// each once. With the first that is valid it drops the channels that contradict it and returns
+    /// its length. `None`: shares have to come first. Pending: to be called again at once.
     ///
     /// # Errors
     /// When no set is left.
-    pub(super) fn settle(&mut self) -> Result<Poll<()>, RecordError> {
-        let Some(mut dispute) = self.dispute.take() else { return Ok(Poll::Ready(())) };
-        if let Some(len) = dispute.begins_with.take() {
-            dispute.sets = self.sets(len).into_iter();
-            self.dispute = Some(dispute);
+    pub(super) fn settle(
+        &mut self,
+        shares: &mut Shares,
+        random: &mut RandomSets,
+    ) -> Result<Poll<Option<usize>>, RecordError> {
+        if let Some(len) = self.first_len.take() {
+            self.sets = sets_to_try(shares, self.longest, len, random).into_iter();
             return Ok(Poll::Pending);
         }
         let mut left = SLICE;
-        while let Some(channels) = dispute.sets.next() {
+        for channels in self.sets.by_ref() {
             let mut header = Zeroizing::new([0; HEADER_LEN]);
-            self.join(&places(channels), &mut *header);
-            let len = self.length(&header).and_then(|len| u16::try_from(len).ok());
-            if let Some(len) = len {
-                dispute.candidates.push_back(Candidate { channels, len });
+            shares.join(&members(channels), &mut *header);
+            let len = record::length_within(&header, self.longest);
+            if let Some(len) = len.and_then(|len| u16::try_from(len).ok()) {
+                self.candidates.push_back(Candidate { channels, len });
             }
             left = left.saturating_sub(HEADER_LEN + SET_COST);
             if left == 0 {
-                self.dispute = Some(dispute);
                 return Ok(Poll::Pending);
             }
         }
-        if dispute.candidates.is_empty() {
-            dispute.candidates = std::mem::take(&mut dispute.waiting).into();
+        if self.candidates.is_empty() {
+            self.candidates = std::mem::take(&mut self.waiting).into();
         }
         let (mut looked, mut brought, mut ended) = (None, 0, 0);
-        while let Some(candidate) = dispute.candidates.pop_front() {
+        while let Some(candidate) = self.candidates.pop_front() {
             let Candidate { channels, len } = candidate;
             let len = usize::from(len);
             // Most of them are of one length.
             if looked.replace(len) != Some(len) {
-                (brought, ended) = self.who_has(len);
+                (brought, ended) = who_has(shares, len);
             }
             if channels & ended != 0 {
                 continue;
             }
             if channels & brought != channels {
-                dispute.waiting.push(candidate);
+                self.waiting.push(candidate);
                 continue;
             }
-            self.join_plain(&places(channels), len);
-            if record::verify(self.plain(len)).is_ok() {
-                self.lose_those_against(&places(channels), len);
-                self.record_len = Some(len);
-                return Ok(Poll::Ready(()));
+            shares.join_plain(&members(channels), len);
+            if record::verify(shares.plain(len)).is_ok() {
+                lose_those_against(shares, &members(channels), len);
+                return Ok(Poll::Ready(Some(len)));
             }
             left = left.saturating_sub(len + SET_COST);
             if left == 0 {
-                self.dispute = Some(dispute);
                 return Ok(Poll::Pending);
             }
         }
-        if dispute.waiting.is_empty() {
-            return Err(RecordError::Tampered);
-        }
-        self.dispute = Some(dispute);
-        Ok(Poll::Ready(()))
+        if self.waiting.is_empty() { Err(RecordError::Tampered) } else { Ok(Poll::Ready(None)) }
     }
+}
 
-    /// The channels that have brought so many bytes, and those that never will.
-    fn who_has(&self, len: usize) -> (u16, u16) {
-        let (mut brought, mut ended) = (0, 0);
-        for (index, channel) in self.channels.iter().enumerate() {
-            let has_brought = !channel.lost && channel.end >= self.start + len;
-            brought |= u16::from(has_brought) << index;
-            ended |= u16::from(!has_brought && channel.closed) << index;
-        }
-        (brought, ended)
+/// The sets to try for a record of at most `longest` bytes, of which every channel has `len`.
+fn sets_to_try(shares: &Shares, longest: usize, len: usize, random: &mut RandomSets) -> Vec<u16> {
+    let max = if longest == MAX_OPENING { MAX_OPENING_SETS } else { MAX_SETS };
+    let mut sets = sets(&shares.live().collect::<Vec<_>>(), shares.threshold, max, random);
+    if let Some(majority) = majority(shares, len) {
+        sets.retain(|set| *set != majority);
+        sets.insert(0, majority);
     }
+    sets
+}
 
-    /// Goes on without the channels whose bytes, as far as they have come, contradict the record that these have
-    /// made.
-    fn lose_those_against(&mut self, channels: &[usize], len: usize) {
-        let record = Zeroizing::new(self.plain(len).to_vec());
-        let others: Vec<usize> =
-            self.live().filter(|channel| !channels.contains(channel)).collect();
-        for other in others {
-            let has = len.min(self.channels[other].end - self.start);
-            if !self.agrees(other, channels, &record[..has]) {
-                self.lose(other, Loss::Lied);
-            }
+/// A set of channels that are right about the record's first bytes, if so few are wrong that the
+/// others outvote them.
+fn majority(shares: &Shares, len: usize) -> Option<u16> {
+    let live: Vec<usize> = shares.live().collect();
+    let coordinate = |&channel: &usize| u8::try_from(channel + 1).expect("at most MAX_CHANNELS");
+    let coordinates: Vec<u8> = live.iter().map(coordinate).collect();
+    let share = |&channel: &usize| &shares.buffer[shares.room * channel + shares.start..][..len];
+    let parts: Vec<&[u8]> = live.iter().map(share).collect();
+    let mut record = Zeroizing::new(vec![0; len]);
+    let sharing = shares.joiner.sharing();
+    let wrong = locate::correct(sharing, &coordinates, &parts, &mut record).ok()?;
+    let right = live.iter().zip(&coordinates).filter(|(_, x)| !wrong.contains(x));
+    let right: Vec<usize> = right.map(|(&channel, _)| channel).take(shares.threshold).collect();
+    (right.len() == shares.threshold).then(|| set(right))
+}
+
+/// The channels that have brought `len` bytes, and those that never will.
+fn who_has(shares: &Shares, len: usize) -> (u16, u16) {
+    let (mut brought, mut ended) = (0, 0);
+    for (index, channel) in shares.channels.iter().enumerate() {
+        let has_brought = !channel.lost && channel.end >= shares.start + len;
+        brought |= u16::from(has_brought) << index;
+        ended |= u16::from(!has_brought && channel.closed) << index;
+    }
+    (brought, ended)
+}
+
+/// Drops the channels whose bytes, as far as they have come, contradict the record that was joined
+/// from `channels`.
+fn lose_those_against(shares: &mut Shares, channels: &[usize], len: usize) {
+    let record = Zeroizing::new(shares.plain(len).to_vec());
+    let others: Vec<usize> = shares.live().filter(|channel| !channels.contains(channel)).collect();
+    for other in others {
+        let has = len.min(shares.channels[other].end - shares.start);
+        if !shares.agrees(other, channels, &record[..has]) {
+            shares.lose(other, Loss::Lied);
         }
     }
 }
 
 /// Sets of `k` of these channels, each once: all, or `max` at random.
-fn sets(channels: &[usize], k: usize, max: usize) -> Vec<u16> {
+fn sets(channels: &[usize], k: usize, max: usize, random: &mut RandomSets) -> Vec<u16> {
     let n = channels.len();
     // Never more than a u16 has bits, so nothing overflows.
     let count = (0..k.min(n)).fold(1, |count, i| count * (n - i) / (i + 1));
@@ -211,9 +223,8 @@ fn sets(channels: &[usize], k: usize, max: usize) -> Vec<u16> {
         return Vec::new();
     }
     if count > max {
-        let (random, mut known) = (RandomState::new(), HashSet::new());
-        return (0_u64..)
-            .map(|number| at_random(channels, k, random.hash_one(number)))
+        let mut known = HashSet::new();
+        return std::iter::repeat_with(|| at_random(channels, k, random.draw()))
             .filter(|set| known.insert(*set))
             .take(max)
             .collect();
@@ -248,7 +259,7 @@ fn set(channels: impl IntoIterator<Item = usize>) -> u16 {
 }
 
 /// The channels of a set.
-fn places(set: u16) -> Vec<usize> {
+fn members(set: u16) -> Vec<usize> {
     (0..16).filter(|channel| set & (1 << channel) != 0).collect()
 }
 
@@ -258,26 +269,27 @@ mod tests {
 
     #[test]
     fn sets_are_all_or_as_many_as_are_looked_at() {
+        let random = &mut RandomSets::new([7; SEED_LEN]);
         for (n, k, count) in [(3, 2, 3), (5, 3, 10), (4, 4, 1), (4, 1, 4), (2, 3, 0), (14, 7, 3432)]
         {
-            let sets = sets(&(0..n).collect::<Vec<_>>(), k, MAX_SETS);
+            let sets = sets(&(0..n).collect::<Vec<_>>(), k, MAX_SETS, random);
             assert!(sets.is_sorted_by(|a, b| a < b), "each once");
-            assert!(sets.iter().all(|&set| places(set).len() == k));
+            assert!(sets.iter().all(|&set| members(set).len() == k));
             assert_eq!(sets.len(), count, "{k} of {n}");
         }
-        assert_eq!(sets(&[1, 3, 4], 2, 3), [0b0_1010, 0b1_0010, 0b1_1000]);
+        assert_eq!(sets(&[1, 3, 4], 2, 3, random), [0b0_1010, 0b1_0010, 0b1_1000]);
         for max in [MAX_SETS, MAX_OPENING_SETS] {
-            let mut some = sets(&(0..16).collect::<Vec<_>>(), 8, max);
+            let mut some = sets(&(0..16).collect::<Vec<_>>(), 8, max, random);
             // Else they would be those of some channels only.
             for channel in 0..16 {
                 let with = some.iter().filter(|&&set| set & (1 << channel) != 0).count();
                 assert!((max / 4..=max * 3 / 4).contains(&with), "{channel} in {with} of {max}");
             }
-            assert!(some.iter().all(|&set| places(set).len() == 8));
+            assert!(some.iter().all(|&set| members(set).len() == 8));
             some.sort_unstable();
             some.dedup();
             assert_eq!(some.len(), max);
         }
-        assert_eq!(sets(&(0..9).collect::<Vec<_>>(), 4, MAX_OPENING_SETS).len(), 126);
+        assert_eq!(sets(&(0..9).collect::<Vec<_>>(), 4, MAX_OPENING_SETS, random).len(), 126);
     }
 }

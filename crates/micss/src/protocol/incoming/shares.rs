@@ -1,0 +1,194 @@
+//! The shares of a stream that have arrived and were not used yet: a buffer for each channel, all
+//! in step, and which channels are still there.
+
+use std::collections::VecDeque;
+
+use sharing::{Joiner, Sharing};
+use subtle::ConstantTimeEq;
+use zeroize::Zeroizing;
+
+use crate::protocol::buffer::Buffer;
+use crate::protocol::memory::Lease;
+use crate::protocol::record::{HEADER_LEN, MAX_RECORD, RecordError, SMALL_RECORD};
+
+/// Why a channel was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Loss {
+    /// Nobody has brought it to the association.
+    #[error("its list has not come, or is another")]
+    Missing,
+    /// It ended before the stream.
+    #[error("it has ended")]
+    Ended,
+    /// It broke.
+    #[error("it is broken")]
+    Broken,
+    /// Its share of a record did not come, and enough others did.
+    #[error("it is stuck")]
+    Behind,
+    /// It carried other bytes than were sent.
+    #[error("TAMPERING: it carries other bytes than were sent")]
+    Lied,
+}
+
+/// The shares that have arrived, and the channels that bring them.
+pub(super) struct Shares {
+    pub(super) joiner: Joiner,
+    /// How many shares are needed.
+    pub(super) threshold: usize,
+    /// Whether channels may be lost, as long as enough are left.
+    pub(super) may_lose: bool,
+    /// Channels that were lost, until they are asked for.
+    pub(super) losses: VecDeque<(usize, Loss)>,
+    pub(super) channels: Vec<Channel>,
+    /// How much of each part has been used up. The same for all channels: they are in step.
+    pub(super) start: usize,
+    /// The length of each part, in bytes.
+    pub(super) room: usize,
+    /// The channels' shares, then the joined record: `n + 1` parts of one length. Takes no memory
+    /// until a share arrives.
+    pub(super) buffer: Buffer,
+    /// How much memory the buffer may take, where that is limited.
+    pub(super) lease: Lease,
+}
+
+/// How far one channel is.
+#[derive(Clone, Default)]
+pub(super) struct Channel {
+    /// How many bytes of its part of the buffer are filled.
+    pub(super) end: usize,
+    pub(super) closed: bool,
+    pub(super) lost: bool,
+}
+
+impl Shares {
+    /// No shares yet, of records that are joined by `sharing`.
+    pub(super) fn new(sharing: Sharing) -> Self {
+        Self {
+            joiner: Joiner::new(sharing),
+            threshold: sharing.threshold().into(),
+            may_lose: true,
+            losses: VecDeque::new(),
+            channels: vec![Channel::default(); usize::from(sharing.shares())],
+            start: 0,
+            room: SMALL_RECORD,
+            buffer: Buffer::default(),
+            lease: Lease::default(),
+        }
+    }
+
+    /// Goes on without a channel, if that is possible. Returns whether it is.
+    pub(super) fn lose(&mut self, channel: usize, why: Loss) -> bool {
+        if self.channels[channel].lost {
+            return true;
+        }
+        let possible = self.has_spare();
+        if possible {
+            self.channels[channel] = Channel { end: 0, closed: true, lost: true };
+            self.losses.push_back((channel, why));
+        }
+        possible
+    }
+
+    /// Whether the stream can go on with one channel less.
+    pub(super) fn has_spare(&self) -> bool {
+        self.may_lose && self.live().count() > self.threshold
+    }
+
+    /// The channels that are still there.
+    pub(super) fn live(&self) -> impl Iterator<Item = usize> {
+        (0..self.channels.len()).filter(|&channel| !self.channels[channel].lost)
+    }
+
+    /// How many bytes every channel that is still there has brought.
+    pub(super) fn available(&self) -> usize {
+        let end = self.live().map(|channel| self.channels[channel].end).min();
+        end.unwrap_or(self.start) - self.start
+    }
+
+    /// The first `len` bytes that were joined last into the last part of the buffer.
+    pub(super) fn plain(&self, len: usize) -> &[u8] {
+        &self.buffer[self.room * self.channels.len()..][..len]
+    }
+
+    /// Joins the next `len` bytes of these channels into the last part of the buffer.
+    pub(super) fn join_plain(&mut self, channels: &[usize], len: usize) {
+        let (shares, plain) = self.buffer.split_at_mut(self.room * self.channels.len());
+        join(&mut self.joiner, channels, shares, (self.room, self.start), &mut plain[..len]);
+    }
+
+    /// Joins the next bytes of these channels, as many as `out` is long.
+    pub(super) fn join(&mut self, channels: &[usize], out: &mut [u8]) {
+        join(&mut self.joiner, channels, &self.buffer, (self.room, self.start), out);
+    }
+
+    /// Whether the next bytes of every channel fit `joined`, which was joined from `channels`.
+    pub(super) fn agree_with(&mut self, channels: &[usize], joined: &[u8]) -> bool {
+        let others: Vec<usize> =
+            self.live().filter(|channel| !channels.contains(channel)).collect();
+        others.into_iter().all(|channel| self.agrees(channel, channels, joined))
+    }
+
+    /// Whether a channel's next bytes fit: in place of those of `channels[0]` they give the same.
+    pub(super) fn agrees(&mut self, channel: usize, channels: &[usize], joined: &[u8]) -> bool {
+        let mut set = channels.to_vec();
+        set[0] = channel;
+        let mut other = Zeroizing::new(vec![0; joined.len()]);
+        self.join(&set, &mut other);
+        bool::from(other.ct_eq(joined))
+    }
+
+    /// Moves the shares to the front of the parts.
+    pub(super) fn compact(&mut self) {
+        let live = self.channels.iter_mut().enumerate().filter(|(_, channel)| !channel.lost);
+        for (index, channel) in live {
+            let part = self.room * index;
+            self.buffer.copy_within(part + self.start..part + channel.end, part);
+            channel.end -= self.start;
+        }
+        self.start = 0;
+    }
+
+    /// Makes the parts long enough for any record. The joined record is lost.
+    ///
+    /// # Errors
+    /// When there is no memory for that.
+    pub(super) fn grow(&mut self) -> Result<(), RecordError> {
+        let room = MAX_RECORD + HEADER_LEN;
+        if !self.lease.resize((room - SMALL_RECORD) * (self.channels.len() + 1)) {
+            return Err(RecordError::NoMemory);
+        }
+        let mut longer = Buffer::new(room * (self.channels.len() + 1));
+        for (index, channel) in self.channels.iter().enumerate() {
+            let filled = &self.buffer[self.room * index..][..channel.end];
+            longer[room * index..][..channel.end].copy_from_slice(filled);
+        }
+        (self.buffer, self.room) = (longer, room);
+        Ok(())
+    }
+
+    /// Frees memory that an idle stream does not need. Does nothing while shares are waiting.
+    pub(super) fn shrink(&mut self) {
+        if self.live().all(|channel| self.channels[channel].end == 0) {
+            self.room = SMALL_RECORD;
+            self.buffer = Buffer::default();
+            self.lease.resize(0);
+        }
+    }
+}
+
+/// Joins the shares of channels, which lie in parts of `room` bytes, from `start` in each, as many
+/// bytes as `out` is long.
+fn join(
+    joiner: &mut Joiner,
+    channels: &[usize],
+    parts: &[u8],
+    (room, start): (usize, usize),
+    out: &mut [u8],
+) {
+    let coordinate = |&channel: &usize| u8::try_from(channel + 1).expect("at most MAX_CHANNELS");
+    let coordinates: Vec<u8> = channels.iter().map(coordinate).collect();
+    let share = |&channel: &usize| &parts[room * channel + start..][..out.len()];
+    let shares: Vec<&[u8]> = channels.iter().map(share).collect();
+    joiner.join(&coordinates, &shares, out).expect("as many as are needed, of one length");
+}
