@@ -7,4 +7,4 @@ mod tests;
 mod types;
 
 pub use error::ConfigError;
-pub use types::{Channel, Config, End, PacketOrder, PlanObjective, SchedulerKind};
+pub use types::{ChannelConfig, Config, End, PacketOrder, PlanObjective, SchedulerKind};

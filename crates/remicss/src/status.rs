@@ -16,7 +16,7 @@ pub struct Status {
     /// The model's values for the current plan; absent if there is none.
     pub predicted: Option<Predicted>,
     /// The channels, in the configuration's order.
-    pub channels: Vec<Channel>,
+    pub channels: Vec<ChannelStatus>,
     /// Symbols that waited in the reorder buffer.
     pub waited: Waited,
     /// Dropped packets and datagrams, by reason.
@@ -85,7 +85,7 @@ pub struct Predicted {
 
 /// The status of one channel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Channel {
+pub struct ChannelStatus {
     /// The state for what this end sends, as the peer reports it: `up`, `down` or `quarantine`; or
     /// `missing` from the association. Absent without a peer.
     pub state_out: Option<String>,

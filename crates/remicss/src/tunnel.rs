@@ -10,6 +10,7 @@
 //! decision.
 
 mod allowed_sources;
+mod error;
 mod planning;
 mod receiving;
 mod sending;
@@ -17,7 +18,6 @@ mod shared;
 mod status_source;
 mod waker;
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -29,7 +29,7 @@ use sharing::keyed::TAG_LEN;
 use tun::Device;
 use tun::interface::Interface;
 
-use crate::config::{Config, End, PacketOrder};
+use crate::config::{ChannelConfig, Config, End, PacketOrder};
 use crate::control::handshake::{ClientIdentity, SharedKey};
 use crate::endpoint::inbound::Inbound;
 use crate::endpoint::outbound::SenderConfig;
@@ -39,6 +39,7 @@ use crate::send::plan::PlanGoal;
 use crate::tunnel::allowed_sources::AllowedSources;
 use crate::wire::datagram::HEADER_LEN;
 use crate::wire::terms::Terms;
+pub use error::TunnelError;
 use planning::PlanningThread;
 use receiving::ReceivingThread;
 use sending::{Command, SendingThread};
@@ -73,8 +74,8 @@ impl Tunnel {
     /// Creates the device and binds the channels. Nothing is sent before [`Self::run`].
     ///
     /// # Errors
-    /// One line: what cannot be had, and what to do.
-    pub fn open(config: &Config, key: Option<SharedKey>) -> Result<Self, String> {
+    /// If an address or the device cannot be used, or the random source fails.
+    pub fn open(config: &Config, key: Option<SharedKey>) -> Result<Self, TunnelError> {
         let clock = Clock(Instant::now());
         let channels = bind(config)?;
         let sender_config = sender_config(config);
@@ -89,7 +90,7 @@ impl Tunnel {
         let inbound = inbound(config, key, &sender_config, clock)?;
         let device = Arc::new(make_device(config, mtu)?);
 
-        let waker = || Waker::new().map_err(|error| error.to_string());
+        let waker = || Waker::new().map_err(TunnelError::Waker);
         let (sending_waker, receiving_waker) = (waker()?, waker()?);
         let (to_sending, commands) = mpsc::channel();
         let (to_planning, requests) = mpsc::channel();
@@ -166,11 +167,11 @@ impl Tunnel {
     /// Carries packets until it is stopped.
     ///
     /// # Errors
-    /// One line, when the device fails.
+    /// If the device fails or is deleted.
     ///
     /// # Panics
-    /// When a thread cannot be started, or has panicked.
-    pub fn run(self) -> Result<(), String> {
+    /// If a thread cannot be started, or has panicked.
+    pub fn run(self) -> Result<(), TunnelError> {
         let Self { sending, receiving, planning, stopper, status_source: _, device: _ } = self;
         let start = |name: &str| thread::Builder::new().name(name.into());
         let planner = start("planning").spawn(move || planning.run()).expect("a thread");
@@ -194,13 +195,12 @@ impl Stopper {
     }
 }
 
-fn bind(config: &Config) -> Result<Vec<Socket>, String> {
-    let bind = |(index, channel): (usize, &crate::config::Channel)| {
-        let place = BindTo { local: channel.local, device: channel.device.as_deref() };
-        Socket::bind(&place).map_err(|error| {
-            let device =
-                channel.device.as_ref().map(|name| format!(" on {name}")).unwrap_or_default();
-            format!("channel {}: cannot use {}{device}: {error}", index + 1, channel.local)
+fn bind(config: &Config) -> Result<Vec<Socket>, TunnelError> {
+    let bind = |(index, channel): (usize, &ChannelConfig)| {
+        let address = BindTo { local: channel.local, device: channel.device.as_deref() };
+        Socket::bind(&address).map_err(|source| {
+            let (local, device) = (channel.local, channel.device.clone());
+            TunnelError::Bind { number: index + 1, local, device, source }
         })
     };
     config.channels.iter().enumerate().map(bind).collect()
@@ -211,11 +211,10 @@ fn inbound(
     key: Option<SharedKey>,
     sender_config: &SenderConfig,
     clock: Clock,
-) -> Result<Inbound, String> {
+) -> Result<Inbound, TunnelError> {
     let n = u8::try_from(config.channels.len()).unwrap_or(u8::MAX);
     let terms = Terms::new(n, config.min_threshold, config.tamper_code)
-        .and_then(|terms| terms.with_min_channels(config.min_channels))
-        .map_err(|error| error.to_string())?;
+        .and_then(|terms| terms.with_min_channels(config.min_channels))?;
     let settings = EndpointSettings {
         terms,
         limits: ReceiverLimits {
@@ -232,9 +231,9 @@ fn inbound(
         keeps_order: config.order == PacketOrder::Auto,
         is_roaming: config.roaming,
     };
-    let generator = config.rng.generator().map_err(|error| error.to_string())?;
+    let generator = config.rng.generator()?;
     let role = role(config, key)?;
-    Inbound::new(role, settings, generator, clock.now()).map_err(|error| error.to_string())
+    Ok(Inbound::new(role, settings, generator, clock.now())?)
 }
 
 fn goal(config: &Config) -> PlanGoal {
@@ -248,7 +247,7 @@ fn goal(config: &Config) -> PlanGoal {
 }
 
 fn sender_config(config: &Config) -> SenderConfig {
-    let headers = |channel: &crate::config::Channel| if channel.local.is_ipv4() { 28 } else { 48 };
+    let headers = |channel: &ChannelConfig| if channel.local.is_ipv4() { 28 } else { 48 };
     SenderConfig {
         rates_bps: config.channels.iter().map(|channel| channel.rate_bps).collect(),
         mtus: vec![usize::from(MAX_MTU); config.channels.len()],
@@ -256,17 +255,10 @@ fn sender_config(config: &Config) -> SenderConfig {
     }
 }
 
-fn make_device(config: &Config, mtu: usize) -> Result<Device, String> {
-    let name = &config.device;
-    let device = Device::new(name).map_err(|error| {
-        let advice = match error.kind() {
-            io::ErrorKind::PermissionDenied => "; run as root, or with CAP_NET_ADMIN",
-            io::ErrorKind::ResourceBusy => "; stop what uses it, or name another device",
-            io::ErrorKind::NotFound => " (/dev/net/tun); load the kernel's module: modprobe tun",
-            _ => "",
-        };
-        format!("cannot make the device {name}: {error}{advice}")
-    })?;
+fn make_device(config: &Config, mtu: usize) -> Result<Device, TunnelError> {
+    let name = config.device.clone();
+    let device =
+        Device::new(&name).map_err(|source| TunnelError::Device { name: name.clone(), source })?;
     let interface = Interface {
         name: device.name(),
         mtu: u32::try_from(mtu).unwrap_or(u32::MAX),
@@ -275,11 +267,11 @@ fn make_device(config: &Config, mtu: usize) -> Result<Device, String> {
         routes: &config.routes,
         congestion: None,
     };
-    interface.set_up().map_err(|error| format!("{name}: {error}"))?;
+    interface.set_up().map_err(|source| TunnelError::Interface { name, source })?;
     Ok(device)
 }
 
-fn role(config: &Config, key: Option<SharedKey>) -> Result<Role, String> {
+fn role(config: &Config, key: Option<SharedKey>) -> Result<Role, TunnelError> {
     let peers: Option<Vec<SocketAddr>> =
         config.channels.iter().map(|channel| channel.peer).collect();
     match (config.end, peers, key) {
@@ -289,8 +281,6 @@ fn role(config: &Config, key: Option<SharedKey>) -> Result<Role, String> {
             Ok(Role::Server(ClientIdentity::Both(clients, key)))
         }
         (End::Server, None, Some(key)) => Ok(Role::Server(ClientIdentity::Key(key))),
-        (End::Client, None, _) | (End::Server, None, None) => {
-            Err("neither the peer's addresses nor a shared key are given".into())
-        }
+        (End::Client, None, _) | (End::Server, None, None) => Err(TunnelError::NoPeer),
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use keys::SharedKey;
 use keys::file::exposure;
-use remicss::config::{Channel, Config, End};
+use remicss::config::{ChannelConfig, Config, End};
 use remicss::tunnel::Tunnel as Running;
 use serde::{Deserialize, Serialize};
 use service::metrics::Metric;
@@ -94,7 +94,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     for risk in risks(&config, way).into_iter().chain(shown) {
         console::warning(&risk);
     }
-    let tunnel = Running::open(&config, key).map_err(Failure::Failed)?;
+    let tunnel = Running::open(&config, key).map_err(|error| Failure::Failed(error.to_string()))?;
     daemon::run(carry(tunnel))
 }
 
@@ -105,7 +105,8 @@ async fn carry(tunnel: Running) -> Result<(), Failure> {
     let _socket = daemon::answer_status::<Tunnel>(move || Status(source.status()));
     let carrying = tokio::task::spawn_blocking(|| tunnel.run());
     let ended = signals::until_stopped(signals, carrying, || stopper.stop()).await?;
-    ended.map_err(|panic| Failure::Failed(panic.to_string()))?.map_err(Failure::Failed)
+    let result = ended.map_err(|panic| Failure::Failed(panic.to_string()))?;
+    result.map_err(|error| Failure::Failed(error.to_string()))
 }
 
 /// Reads the shared key from its file, beside the configuration.
@@ -160,7 +161,7 @@ pub(crate) fn risks(config: &Config, way: impl Fn(&Uplink<'_>) -> Option<Way>) -
 }
 
 /// How a channel leaves this host, as far as the configuration tells.
-fn uplink(end: End, channel: &Channel) -> Uplink<'_> {
+fn uplink(end: End, channel: &ChannelConfig) -> Uplink<'_> {
     let own = channel.local.ip();
     // A server's channel answers from where it listens.
     let source = (end == End::Server || !own.is_unspecified()).then_some(own);

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, de};
 use sharing::RandomSource;
 
 use super::error::ConfigError;
-use super::types::{Channel, Config, End, PacketOrder, PlanObjective, SchedulerKind};
+use super::types::{ChannelConfig, Config, End, PacketOrder, PlanObjective, SchedulerKind};
 use crate::wire::datagram::MAX_CHANNELS;
 
 /// The file's keys.
@@ -149,12 +149,12 @@ fn end(channels: &[RawChannel]) -> Result<End, ConfigError> {
 }
 
 /// Rejects channels that would receive each other's datagrams.
-fn check_addresses(end: End, channels: &[Channel]) -> Result<(), ConfigError> {
+fn check_addresses(end: End, channels: &[ChannelConfig]) -> Result<(), ConfigError> {
     // 0.0.0.0 is every IPv4 address, and [::] every address.
     let covers = |any: SocketAddr, other: SocketAddr| {
         any.ip().is_unspecified() && (any.is_ipv6() || other.is_ipv4())
     };
-    let is_same = |one: &Channel, other: &Channel| {
+    let is_same = |one: &ChannelConfig, other: &ChannelConfig| {
         let (own, its) = (one.local, other.local);
         let has_own_device =
             one.device.is_some() && other.device.is_some() && one.device != other.device;
@@ -175,7 +175,7 @@ fn check_addresses(end: End, channels: &[Channel]) -> Result<(), ConfigError> {
 
 /// Rejects a server that would accept anyone as its client, and one that has the client's address
 /// for some channels only.
-fn check_client(channels: &[Channel], has_key: bool) -> Result<(), ConfigError> {
+fn check_client(channels: &[ChannelConfig], has_key: bool) -> Result<(), ConfigError> {
     let known = channels.iter().filter(|channel| channel.peer.is_some()).count();
     let conflict = match known {
         0 if !has_key => {
@@ -192,7 +192,7 @@ fn check_client(channels: &[Channel], has_key: bool) -> Result<(), ConfigError> 
 }
 
 /// Rejects `roaming` at a client, and at a server that has its client's addresses.
-fn check_roaming(roaming: bool, end: End, channels: &[Channel]) -> Result<(), ConfigError> {
+fn check_roaming(roaming: bool, end: End, channels: &[ChannelConfig]) -> Result<(), ConfigError> {
     let conflict = match end {
         End::Client if roaming => {
             "`roaming` goes with `listen`, at the other end: it says that the client's addresses may change"
@@ -207,7 +207,7 @@ fn check_roaming(roaming: bool, end: End, channels: &[Channel]) -> Result<(), Co
 }
 
 impl RawChannel {
-    fn checked(self) -> Result<Channel, ConfigError> {
+    fn checked(self) -> Result<ChannelConfig, ConfigError> {
         within("risk", self.risk, 0.0, 1.0)?;
         if let Some(rate) = self.rate_mbit {
             within("rate_mbit", rate, 0.001, 1e6)?;
@@ -239,7 +239,7 @@ impl RawChannel {
         }
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "up to 1e12")]
         let rate_bps = self.rate_mbit.map(|rate| (rate * 1e6).round() as u64);
-        Ok(Channel { local, peer, device: self.device, risk: self.risk, rate_bps })
+        Ok(ChannelConfig { local, peer, device: self.device, risk: self.risk, rate_bps })
     }
 }
 

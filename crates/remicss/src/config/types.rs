@@ -55,7 +55,7 @@ pub enum PacketOrder {
 
 /// The configuration of one channel.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Channel {
+pub struct ChannelConfig {
     /// The local address. At a client the port is 0, and the address is unspecified if none is
     /// configured.
     pub local: SocketAddr,
@@ -85,7 +85,7 @@ pub struct Config {
     /// Which end it is.
     pub end: End,
     /// The channels, 1 to [`MAX_CHANNELS`](crate::MAX_CHANNELS), in the same order at both ends.
-    pub channels: Vec<Channel>,
+    pub channels: Vec<ChannelConfig>,
     /// The mean threshold, 1 to the number of channels.
     pub kappa: f64,
     /// The mean multiplicity, kappa to the number of channels.

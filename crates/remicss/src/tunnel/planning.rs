@@ -5,7 +5,8 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex};
 
 use model::{Averages, ChannelModel, ChannelSubset};
-use sharing::RandomSource;
+use sharing::{RandomError, RandomSource};
+use thiserror::Error;
 use tracing::{info, warn};
 
 use super::sending::Command;
@@ -15,7 +16,8 @@ use crate::config::SchedulerKind;
 use crate::endpoint::outbound::{SenderConfig, SenderUpdate};
 use crate::endpoint::shared_state::ChannelSnapshot;
 use crate::send::plan::{Plan, PlanGoal, PlanningError};
-use crate::send::schedule::{DynamicScheduler, PlannedScheduler, Scheduler};
+use crate::send::schedule::{DynamicScheduler, MeanThresholdError, PlannedScheduler, Scheduler};
+use crate::send::sender::SenderError;
 use crate::wire::keys::Keys;
 
 /// A plan is logged again when its rate has changed by this factor: learnt rates change with each
@@ -30,6 +32,19 @@ pub(super) struct Request {
     /// The keys of a new association.
     pub(super) keys: Option<Keys>,
     pub(super) snapshot: ChannelSnapshot,
+}
+
+/// Why there is no update for the sending thread.
+#[derive(Debug, Error)]
+enum UpdateError {
+    #[error(transparent)]
+    Planning(#[from] PlanningError),
+    #[error(transparent)]
+    Scheduler(#[from] MeanThresholdError),
+    #[error(transparent)]
+    Sender(#[from] SenderError),
+    #[error(transparent)]
+    Random(#[from] RandomError),
 }
 
 /// The state of the thread.
@@ -67,7 +82,7 @@ impl PlanningThread {
                     let _ = self.sending.send(Command::Update(update));
                     self.sending_waker.wake();
                 }
-                Err(what) => warn!("{what}"),
+                Err(error) => warn!("{error}"),
             }
         }
     }
@@ -78,7 +93,7 @@ impl PlanningThread {
         request: Request,
         planned: Result<Plan, PlanningError>,
         logged: &mut Option<(ChannelSubset, f64)>,
-    ) -> Result<SenderUpdate, String> {
+    ) -> Result<SenderUpdate, UpdateError> {
         let up = request.snapshot.up;
         let plan = match planned {
             Ok(plan) => plan,
@@ -86,16 +101,14 @@ impl PlanningThread {
                 warn!("nothing is sent: {error}");
                 return Ok(SenderUpdate::Hold);
             }
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err(error.into()),
         };
         log(goal, &request, &plan.averages, logged);
         let scheduler = self.scheduler(goal, &plan, &request.snapshot.channels)?;
         let Some(keys) = request.keys else { return Ok(SenderUpdate::Schedule { scheduler, up }) };
-        let generator = self.rng.generator().map_err(|error| error.to_string())?;
+        let generator = self.rng.generator()?;
         let sender = self.sender_config.sender(&keys, scheduler, generator);
-        sender
-            .map(|sender| SenderUpdate::Associate(Box::new(sender)))
-            .map_err(|error| error.to_string())
+        Ok(SenderUpdate::Associate(Box::new(sender?)))
     }
 
     fn scheduler(
@@ -103,17 +116,16 @@ impl PlanningThread {
         goal: PlanGoal,
         plan: &Plan,
         channels: &[ChannelModel],
-    ) -> Result<Box<dyn Scheduler>, String> {
-        let mut generator = self.rng.generator().map_err(|error| error.to_string())?;
-        let random = generator.array().map_err(|error| error.to_string())?;
+    ) -> Result<Box<dyn Scheduler>, UpdateError> {
+        let mut generator = self.rng.generator()?;
+        let random = generator.array()?;
         let random = u64::from_le_bytes(random);
         match self.choice {
             SchedulerKind::Planned => Ok(Box::new(
                 PlannedScheduler::new(&plan.schedule, channels).with_random_start(random),
             )),
             SchedulerKind::Dynamic => {
-                let dynamic = DynamicScheduler::new(goal.kappa, goal.mu)
-                    .map_err(|error| error.to_string())?;
+                let dynamic = DynamicScheduler::new(goal.kappa, goal.mu)?;
                 Ok(Box::new(dynamic.with_random_start(random)))
             }
         }

@@ -14,6 +14,7 @@ use tun::{Checksum, Device, LONGEST, Segments};
 use udp::{Batch, Socket};
 use zeroize::Zeroizing;
 
+use super::error::TunnelError;
 use super::shared::{Clock, lock};
 use super::waker::Waker;
 use crate::endpoint::outbound::{Outbound, SenderUpdate};
@@ -93,7 +94,7 @@ impl SendingThread {
     ///
     /// # Errors
     /// If the device fails.
-    pub(super) fn run(self) -> Result<(), String> {
+    pub(super) fn run(self) -> Result<(), TunnelError> {
         // By default the kernel wakes a thread up to 50 µs late, which for a fast channel is much.
         let _ = set_current_timer_slack(std::num::NonZero::new(1));
         let batches = self.channels.iter().map(|_| Batch::default()).collect();
@@ -113,7 +114,7 @@ impl SendingThread {
 }
 
 impl SendLoop {
-    fn run(mut self) -> Result<(), String> {
+    fn run(mut self) -> Result<(), TunnelError> {
         let mut frame = Zeroizing::new(vec![0; LONGEST]);
         while !self.is_over {
             let now = self.handle_timeout();
@@ -130,15 +131,15 @@ impl SendLoop {
     }
 
     /// Reads a frame from the device, if it has one, and returns its length.
-    fn read(&self, frame: &mut [u8]) -> Result<Option<usize>, String> {
+    fn read(&self, frame: &mut [u8]) -> Result<Option<usize>, TunnelError> {
         match self.thread.device.read(frame) {
             Ok(length) => Ok(Some(length)),
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
             Err(error) => {
-                let name = self.thread.device.name();
+                let name = self.thread.device.name().to_owned();
                 Err(match error.raw_os_error() {
-                    Some(libc::EBADFD) => format!("the device {name} was deleted"),
-                    _ => format!("cannot read from {name}: {error}"),
+                    Some(libc::EBADFD) => TunnelError::DeviceDeleted { name },
+                    _ => TunnelError::Read { name, source: error },
                 })
             }
         }
@@ -177,7 +178,7 @@ impl SendLoop {
 
     /// Sends a frame's packets from index `first`, each as a symbol. The last symbol includes
     /// packets from the queue.
-    fn send(&mut self, frame: &[u8], first: usize, now: Duration) -> Result<(), String> {
+    fn send(&mut self, frame: &[u8], first: usize, now: Duration) -> Result<(), TunnelError> {
         let Some(segments) = Segments::parse(frame) else { return Ok(()) };
         let checksum = segments.checksum();
         let kind = match checksum {
@@ -245,7 +246,7 @@ impl SendLoop {
     }
 
     /// Sends the current symbol, when its channels are ready.
-    fn finish(&mut self, kind: Kind, flow: u16) -> Result<(), String> {
+    fn finish(&mut self, kind: Kind, flow: u16) -> Result<(), TunnelError> {
         while !self.is_over {
             let now = self.thread.clock.now();
             match self.outbound.finish(kind, flow, now, &mut self.batches) {
@@ -264,7 +265,7 @@ impl SendLoop {
 
     /// Waits for busy channels, and [`GATHER_DELAY`] longer, and reads frames meanwhile. Ends early
     /// if there are commands.
-    fn wait(&mut self, until: Duration) -> Result<(), String> {
+    fn wait(&mut self, until: Duration) -> Result<(), TunnelError> {
         let mut now = self.thread.clock.now();
         if until <= now {
             return Ok(());

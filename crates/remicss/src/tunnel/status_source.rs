@@ -12,7 +12,7 @@ use crate::control::estimate::{Estimate, RateSource};
 use crate::endpoint::shared_state::{ChannelSnapshot, SharedState};
 use crate::recv::reassembly::ReassemblyCounts;
 use crate::recv::reorder_buffer::ReorderCounts;
-use crate::status::{Achieved, Channel, Dropped, Predicted, Status, Waited};
+use crate::status::{Achieved, ChannelStatus, Dropped, Predicted, Status, Waited};
 use crate::wire::control::ChannelState;
 
 /// Reports the status of a tunnel at any time. Clones report on the same tunnel.
@@ -102,7 +102,7 @@ impl StatusSource {
         now: Duration,
         sending: &SendingCounts,
         receiving: &ReceivingCounts,
-    ) -> Vec<Channel> {
+    ) -> Vec<ChannelStatus> {
         let shared = lock(&self.shared);
         let missing = if shared.monitor.is_some() { shared.missing.clone() } else { Vec::new() };
         let known: Vec<Known> = shared.monitor.as_ref().map_or_else(Vec::new, |monitor| {
@@ -120,7 +120,7 @@ impl StatusSource {
             // Loss and delay are measured by the same messages.
             let measured =
                 known.map(|known| known.estimate).filter(|estimate| estimate.measured > 0);
-            Channel {
+            ChannelStatus {
                 state_out: known.map(|known| state(known.estimate.state).into()),
                 state_in: known.map(|known| state(known.incoming).into()),
                 missing_s: missing.map(|since| now.saturating_sub(since).as_secs_f64()),

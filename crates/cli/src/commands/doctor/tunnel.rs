@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use remicss::config::{Channel, Config, End};
+use remicss::config::{ChannelConfig, Config, End};
 use tun::way::way_to;
 
 use super::finding::{Finding, Level};
@@ -43,7 +43,7 @@ fn own_device(name: &str) -> Option<Finding> {
     })
 }
 
-fn of_channel(subject: &str, end: End, channel: &Channel) -> Vec<Finding> {
+fn of_channel(subject: &str, end: End, channel: &ChannelConfig) -> Vec<Finding> {
     let device = channel.device.as_ref();
     let mut findings: Vec<Finding> =
         device.and_then(|name| links::device(subject, name)).into_iter().collect();

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use remicss::status::Channel;
+use remicss::status::ChannelStatus;
 use service::metrics::{Metric, Samples, counter, gauge};
 
 use super::Status;
@@ -73,7 +73,7 @@ pub(super) const METRICS: &[Metric<Status>] = &[
         "How long it has been missing from the association; 0 if it is in.",
         |status, samples| {
             // Without a peer, no channel has a state.
-            let missing = |channel: &Channel| {
+            let missing = |channel: &ChannelStatus| {
                 channel.state_in.as_ref().map(|_| channel.missing_s.unwrap_or_default())
             };
             of_channels(status, samples, missing);
@@ -127,7 +127,7 @@ fn modelled(samples: &mut Samples<'_>, achieved: Option<f64>, predicted: Option<
     samples.add_known(&[("from", &"predicted")], predicted);
 }
 
-fn numbered(status: &Status) -> impl Iterator<Item = (usize, &Channel)> {
+fn numbered(status: &Status) -> impl Iterator<Item = (usize, &ChannelStatus)> {
     status.0.channels.iter().enumerate().map(|(index, channel)| (index + 1, channel))
 }
 
@@ -135,7 +135,7 @@ fn numbered(status: &Status) -> impl Iterator<Item = (usize, &Channel)> {
 fn of_channels<T: Display>(
     status: &Status,
     samples: &mut Samples<'_>,
-    value: fn(&Channel) -> Option<T>,
+    value: fn(&ChannelStatus) -> Option<T>,
 ) {
     for (number, channel) in numbered(status) {
         samples.add_known(&[("channel", &number)], value(channel));

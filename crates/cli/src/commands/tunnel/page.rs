@@ -1,6 +1,6 @@
 //! What `sunder status` shows of a tunnel.
 
-use remicss::status::{Channel, Dropped, Status};
+use remicss::status::{ChannelStatus, Dropped, Status};
 
 use crate::commands::status::{UNKNOWN, rate as rate_of, said};
 use crate::table::{Side, aligned};
@@ -29,8 +29,8 @@ fn missing(now: &Status) -> String {
 }
 
 /// What was not passed on, in a line; nothing if all was.
-fn dropped(dropped: &Dropped, channels: &[Channel]) -> String {
-    let on = |what: &str, counted: fn(&Channel) -> u64| {
+fn dropped(dropped: &Dropped, channels: &[ChannelStatus]) -> String {
+    let on = |what: &str, counted: fn(&ChannelStatus) -> u64| {
         let numbered = channels.iter().enumerate().filter(|(_, channel)| counted(channel) > 0);
         let numbers: Vec<String> = numbered.map(|(index, _)| (index + 1).to_string()).collect();
         let channels = if numbers.len() == 1 { "channel" } else { "channels" };
@@ -101,8 +101,8 @@ const COLUMNS: [(&str, Side); 11] = [
 
 fn channels(now: &Status, before: Option<&Status>) -> Vec<[String; 11]> {
     let known = |word: &Option<String>| word.clone().unwrap_or_else(|| UNKNOWN.to_owned());
-    let channel = |(index, channel): (usize, &Channel)| {
-        let speed = |bytes: fn(&Channel) -> u64| {
+    let channel = |(index, channel): (usize, &ChannelStatus)| {
+        let speed = |bytes: fn(&ChannelStatus) -> u64| {
             let total = |status: &Status| status.channels.get(index).map_or(0, bytes);
             said(rate(now, before, total), 1, "")
         };
@@ -139,7 +139,7 @@ mod tests {
 
     /// A tunnel with one channel and no peer yet.
     fn alone() -> Status {
-        let channel = Channel {
+        let channel = ChannelStatus {
             state_out: None,
             state_in: None,
             missing_s: None,
@@ -193,8 +193,8 @@ mod tests {
     fn strangers_are_named_with_their_channels() {
         let mut now = alone();
         let quiet = now.channels[0].clone();
-        now.channels = vec![quiet.clone(), Channel { wrong_token: 7, ..quiet.clone() }];
-        now.channels.push(Channel { wrong_source: 5, wrong_token: 1, ..quiet });
+        now.channels = vec![quiet.clone(), ChannelStatus { wrong_token: 7, ..quiet.clone() }];
+        now.channels.push(ChannelStatus { wrong_source: 5, wrong_token: 1, ..quiet });
         (now.dropped.wrong_source, now.dropped.wrong_token) = (5, 8);
         let said = page(&now, None);
         let expected = "dropped: 5 (from other addresses than the peer's on channel 3), \
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn a_channel_that_is_missing_is_named() {
         let mut now = Status { associated: true, uptime_s: 20.0, ..alone() };
-        let missing = Channel {
+        let missing = ChannelStatus {
             state_out: Some("missing".into()),
             state_in: Some("missing".into()),
             missing_s: Some(12.3),
