@@ -4,9 +4,9 @@
 
 use keys::SharedKey;
 use libfuzzer_sys::fuzz_target;
-use micss::directory::Asker;
-use micss::directory::credentials::Credential;
-use micss::directory::message::{Ask, Nonce, Reply};
+use directory::DirectoryRequester;
+use directory::credentials::Credential;
+use directory::message::{Ask, Nonce, Reply};
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(ask) = Ask::parse(bytes) {
@@ -16,6 +16,6 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(reply.encode(), bytes);
     }
     let credential = Credential::Shared(SharedKey::new(&[0x5A; 32]));
-    let asker = Asker::new([192, 0, 2, 1].into(), Nonce::new([0xA5; 32]), &credential);
+    let asker = DirectoryRequester::new([192, 0, 2, 1].into(), Nonce::new([0xA5; 32]), &credential);
     assert!(asker.hear(bytes).is_err());
 });

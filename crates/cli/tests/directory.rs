@@ -7,11 +7,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
 use std::thread;
 
+use directory::DirectoryResponder;
+use directory::addresses::Addresses;
+use directory::credentials::ServerKeys;
+use directory::message::{ASK_LEN, Nonce};
 use keys::{SecretKey, SharedKey};
-use micss::directory::Teller;
-use micss::directory::addresses::Addresses;
-use micss::directory::credentials::ServerKeys;
-use micss::directory::message::{ASK_LEN, Nonce};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -76,7 +76,7 @@ fn peer(key: u8, addresses: &[&str], change: impl Fn(Vec<u8>) -> Vec<u8> + Send 
         shared: Some(SharedKey::new(&[key; 32])),
         secret: Some(SecretKey::new(&[key; 32])),
     };
-    let teller = Teller::new(Addresses::new(addresses).unwrap(), keys);
+    let teller = DirectoryResponder::new(Addresses::new(addresses).unwrap(), keys);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     thread::spawn(move || {

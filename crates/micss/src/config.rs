@@ -13,13 +13,10 @@ use sharing::RandomSource;
 
 use self::intercept::{Intercept, InterfaceError, MatchingError};
 use crate::MAX_CHANNELS;
-use crate::directory;
-use crate::directory::config::{
-    ClientDirectory, RawClientDirectory, RawServerDirectory, ServerDirectory,
-};
 use crate::protocol::allow::Allowed;
 use crate::protocol::on_lost_channel::OnLostChannel;
 use crate::protocol::target::Target;
+use directory::config::{ClientDirectory, RawClientDirectory, RawServerDirectory, ServerDirectory};
 
 /// Whether changes on the channels are detected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]

@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use association::ClientAbort;
 use sharing::RandomError;
 
-use crate::directory::DirectoryError;
 use crate::protocol::record::{Kind, RecordError};
 use crate::protocol::target::Refusal;
+use directory::DirectoryError;
 
 /// Why a stream did not come about, or did not end well. In every case the application's
 /// connection is reset, never closed as if all had been said.

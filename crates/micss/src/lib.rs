@@ -8,8 +8,7 @@
 //!   [`target`], [`socks`], [`allow`], and when a channel is lost. Bytes and the time come in as
 //!   arguments, results go out.
 //! - `net`: [`client`] and [`server`] move bytes between sockets and the protocol; [`intercept`]
-//!   has the kernel hand connections over. [`directory`] knows on which channels a peer is reached;
-//!   [`status`] is what both ends report.
+//!   has the kernel hand connections over. [`status`] is what both ends report.
 //!
 //! Promised, against an attacker who reads and changes all channels but one and has any amount of
 //! computing: what the stream carries stays secret, as far as [`sharing::random`] goes; with the
@@ -18,7 +17,6 @@
 //! times stay hidden.
 
 pub mod config;
-pub mod directory;
 mod error;
 mod net;
 mod protocol;
@@ -26,7 +24,7 @@ pub mod status;
 
 pub use error::StreamError;
 pub use net::socket::connect;
-pub use net::{client, intercept, limiter, server};
+pub use net::{client, intercept, server};
 pub use protocol::on_lost_channel::OnLostChannel;
 pub use protocol::{allow, incoming, outgoing, record, socks, target};
 

@@ -3,12 +3,8 @@
 
 pub mod client;
 pub mod intercept;
-pub mod limiter;
-pub(crate) mod listening;
 mod metrics;
 mod paths;
-pub(crate) mod rarely;
-mod reload;
 pub mod server;
 pub(crate) mod socket;
 mod stream;

@@ -7,7 +7,8 @@
 //! - [`reload`]: hands a new configuration to a task that runs.
 //! - [`limits`]: the limit of open files, and how streams share it.
 //! - [`memory`]: keeps the memory of the process from core files and debuggers.
-//! - [`accept`]: the accept loop, fair among several listeners; [`connection_limiter`]: how many
+//! - [`listening`]: listeners that outlive a reload;
+//!   [`accept`]: the accept loop, fair among several listeners; [`connection_limiter`]: how many
 //!   connections are served at a time.
 //! - [`status`]: the status socket; [`metrics`]: the same status as Prometheus reads it.
 //!
@@ -57,6 +58,7 @@ pub mod accept;
 pub mod config;
 pub mod connection_limiter;
 pub mod limits;
+pub mod listening;
 pub mod log;
 pub mod memory;
 pub mod metrics;

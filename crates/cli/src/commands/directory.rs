@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use clap::Subcommand;
+use directory::addresses::Addresses;
+use directory::config::{ClientDirectory, ConfigError, RawClientDirectory};
+use directory::store::{Entry, Learnt, Source, Store, StoreError};
+use directory::{Directory, DirectoryError};
 use keys::file::exposure;
-use micss::directory::addresses::Addresses;
-use micss::directory::config::{ClientDirectory, ConfigError, RawClientDirectory};
-use micss::directory::store::{Entry, Learnt, Source, Store, StoreError};
-use micss::directory::{Directory, DirectoryError};
 use micss::intercept::OWN_MARK;
 use serde::{Deserialize, Serialize};
 

@@ -82,7 +82,7 @@ async fn serve(path: PathBuf, config: ServerConfig) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::Failed(error.to_string());
     let server = Server::bind(within_limits(config)).await.map_err(failed)?;
     print_listening(&server.local_addresses().map_err(failed)?)?;
-    if let Some(answerer) = server.answerer() {
+    if let Some(answerer) = server.directory_server() {
         for address in answerer.local_addresses().map_err(failed)? {
             console::print_line(&format!("directory: answering on {address}"))?;
         }

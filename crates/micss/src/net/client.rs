@@ -20,13 +20,14 @@ use self::application::Entrance;
 use self::peers::Peers;
 use crate::config::ClientConfig;
 use crate::net::intercept::{Changes, Installed, Intercept};
-use crate::net::listening::{Listening, Turn, accept, listen};
 use crate::net::metrics::Tally;
-use crate::net::rarely::Rarely;
-use crate::net::reload::{Reload, Reloader, reloads};
 use crate::net::socket::reset;
 use crate::net::stream::relay::drain;
 use crate::status::{Interception, Status};
+use service::accept::RoundRobin;
+use service::listening::{Listening, listen};
+use service::log::LogRateLimiter;
+use service::reload::{Reload, Reloader, reloads};
 
 /// How long rules are not looked at again, so that a program that changes many takes little of the time here.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -112,13 +113,13 @@ impl Client {
         let mut filling = in_force.peers.fill();
         let mut streams = JoinSet::new();
         let mut finished = JoinSet::new();
-        let (mut turn, mut too_many) = (Turn::default(), Rarely::default());
+        let (mut round_robin, mut too_many) = (RoundRobin::default(), LogRateLimiter::default());
         let mut pause = Instant::now();
         tokio::pin!(stop);
         loop {
             tokio::select! {
                 () = &mut stop => break,
-                (index, application, _) = accept(&self.listening, &mut turn) => {
+                (index, application, _) = round_robin.accept(&self.listening) => {
                     let max_streams = in_force.config.max_streams;
                     if streams.len() >= max_streams {
                         tally.over_limit.up();

@@ -24,11 +24,11 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tracing::{error, warn};
 
 pub use crate::config::intercept::{Intercept, Interface, InterfaceError, Matching, MatchingError};
-use crate::net::listening::Listening;
 pub(crate) use changes::Changes;
 use nft::{RIGHTS, nft};
 pub use rules::OWN_MARK;
 use rules::removal;
+use service::listening::Listening;
 
 /// How many connections may wait to be accepted.
 const BACKLOG: u32 = 1024;

@@ -8,10 +8,10 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use crate::StreamError;
-use crate::net::rarely::Rarely;
 use crate::net::tcp_info::round_trip;
 use crate::protocol::incoming::Loss;
 use crate::status::{Channel, ChannelState, Streams};
+use service::log::LogRateLimiter;
 
 /// Of so many reads one looks how long round trips take.
 const LOOK: u64 = 64;
@@ -64,7 +64,7 @@ pub(crate) struct Meter {
     rtt_us: Count,
     reads: Count,
     /// How often it was to be logged that a stream goes on without it, and that it has lied.
-    lost: Mutex<[Rarely; 2]>,
+    lost: Mutex<[LogRateLimiter; 2]>,
 }
 
 impl Meter {
@@ -165,7 +165,7 @@ pub(crate) struct Tally {
     pub(crate) restored: Count,
     /// Whether rules are missing that cannot be restored.
     pub(crate) unrestored: AtomicBool,
-    said: Mutex<[Rarely; 5]>,
+    said: Mutex<[LogRateLimiter; 5]>,
 }
 
 /// What strangers, or whoever is on a channel, can cause as often as they like. It is logged now and then.

@@ -16,13 +16,14 @@ use tokio::task::JoinSet;
 use self::lobby::Lobby;
 use self::open_streams::OpenStreams;
 use crate::config::ServerConfig;
-use crate::directory::exchange::Answerer;
-use crate::net::listening::{Listening, Turn, accept, listen};
 use crate::net::metrics::{Meter, Tally};
 use crate::net::paths::monitor::Monitor;
-use crate::net::reload::{Reload, Reloader, reloads};
 use crate::net::stream::relay::{Channels, Finished, drain};
 use crate::status::{Limits, Status};
+use directory::exchange::DirectoryServer;
+use service::accept::RoundRobin;
+use service::listening::{Listening, listen};
+use service::reload::{Reload, Reloader, reloads};
 
 /// A server that listens, and does not accept yet.
 pub struct Server {
@@ -30,7 +31,7 @@ pub struct Server {
     reloads: mpsc::Receiver<Reload<ServerConfig>>,
     listening: Vec<Listening>,
     /// Tells clients of its addresses, if it is to.
-    answerer: Option<Answerer>,
+    directory: Option<DirectoryServer>,
 }
 
 /// Tells how a server is, and has it take another configuration. A clone is for the same server.
@@ -58,14 +59,14 @@ impl Server {
     /// directory cannot be read.
     pub async fn bind(config: ServerConfig) -> io::Result<Self> {
         let listening = listen(config.listen.iter().copied(), &[]).await?;
-        let answerer = answerer(&config, &[]).await?;
+        let directory = directory_server(&config, &[]).await?;
         let tally = Arc::new(Tally::new());
         let (lobby, open) = (Arc::new(Lobby::new(&config)), Arc::new(OpenStreams::new(&config)));
         let in_force = Arc::new(Mutex::new(InForce::new(config, &listening, &[])?));
         let (reloader, reloads) = reloads();
         let monitor = Arc::new(Monitor::of_server());
         let handle = Handle { tally, lobby, open, monitor, in_force, reloader };
-        Ok(Self { handle, reloads, listening, answerer })
+        Ok(Self { handle, reloads, listening, directory })
     }
 
     /// Where it listens, in the order of the configuration.
@@ -77,8 +78,8 @@ impl Server {
     }
 
     /// What tells clients of its addresses, if it is to.
-    pub fn answerer(&self) -> Option<&Answerer> {
-        self.answerer.as_ref()
+    pub fn directory_server(&self) -> Option<&DirectoryServer> {
+        self.directory.as_ref()
     }
 
     /// What tells how it is while it runs, and changes its configuration.
@@ -92,20 +93,20 @@ impl Server {
         let monitor = Arc::clone(&self.handle.monitor);
         let (mut config, mut meters) = self.handle.in_force();
         let lobby = Arc::clone(&self.handle.lobby);
-        let mut told = self.answerer.as_ref().map(Answerer::listening).unwrap_or_default();
-        let mut answering = answer(self.answerer.take());
+        let mut told = self.directory.as_ref().map(DirectoryServer::listening).unwrap_or_default();
+        let mut answering = answer(self.directory.take());
         let mut waiting = JoinSet::new();
         let mut streams = JoinSet::new();
         let welcome = |waiting: &mut JoinSet<_>, stream, peer, meter| {
             let lobby = Arc::clone(&lobby);
             waiting.spawn(async move { lobby.welcome(stream, peer, meter).await });
         };
-        let mut turn = Turn::default();
+        let mut round_robin = RoundRobin::default();
         tokio::pin!(stop);
         loop {
             tokio::select! {
                 () = &mut stop => break,
-                (index, stream, peer) = accept(&self.listening, &mut turn) => {
+                (index, stream, peer) = round_robin.accept(&self.listening) => {
                     meters[index].1.connected.up();
                     monitor.accepted(meters[index].0, peer.ip());
                     welcome(&mut waiting, stream, peer, Arc::clone(&meters[index].1));
@@ -125,18 +126,18 @@ impl Server {
                 }
                 Some(Reload { config: new, answer: reply }) = self.reloads.recv() => {
                     let taken = self.reload(new, &told).await;
-                    if let Ok(answerer) = &taken {
+                    if let Ok(directory_server) = &taken {
                         (config, meters) = self.handle.in_force();
                         lobby.reconfigure(&config);
                         self.handle.open.reconfigure(&config);
-                        told = answerer.as_ref().map(Answerer::listening).unwrap_or_default();
+                        told = directory_server.as_ref().map(DirectoryServer::listening).unwrap_or_default();
                     }
                     // Who asked may have gone.
                     let _ = reply.send(match taken {
-                        Ok(answerer) => {
+                        Ok(directory_server) => {
                             // Two must not wait for connections at the same place.
                             answering.shutdown().await;
-                            answering = answer(answerer);
+                            answering = answer(directory_server);
                             self.local_addresses()
                         }
                         Err(error) => Err(error),
@@ -154,26 +155,29 @@ impl Server {
         &mut self,
         config: ServerConfig,
         told: &[Listening],
-    ) -> io::Result<Option<Answerer>> {
-        let answerer = answerer(&config, told).await?;
+    ) -> io::Result<Option<DirectoryServer>> {
+        let directory_server = directory_server(&config, told).await?;
         let listening = listen(config.listen.iter().copied(), &self.listening).await?;
         let mut in_force = self.handle.in_force.lock().unwrap_or_else(PoisonError::into_inner);
         *in_force = InForce::new(config, &listening, &in_force.meters)?;
         self.listening = listening;
-        Ok(answerer)
+        Ok(directory_server)
     }
 }
 
 /// What tells clients of the server's addresses, if the configuration says so.
-async fn answerer(config: &ServerConfig, before: &[Listening]) -> io::Result<Option<Answerer>> {
+async fn directory_server(
+    config: &ServerConfig,
+    before: &[Listening],
+) -> io::Result<Option<DirectoryServer>> {
     let Some(directory) = &config.directory else { return Ok(None) };
-    let bound = Answerer::bind_again(directory, &config.beside, before).await;
+    let bound = DirectoryServer::rebind(directory, &config.beside, before).await;
     bound.map(Some).map_err(io::Error::other)
 }
 
 /// Has clients told until what it returns is dropped.
-fn answer(answerer: Option<Answerer>) -> JoinSet<()> {
-    answerer.into_iter().map(|answerer| answerer.run(pending())).collect()
+fn answer(directory_server: Option<DirectoryServer>) -> JoinSet<()> {
+    directory_server.into_iter().map(|directory_server| directory_server.run(pending())).collect()
 }
 
 impl InForce {

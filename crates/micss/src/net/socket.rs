@@ -2,10 +2,10 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::time::Duration;
 
-use socket2::{SockRef, TcpKeepalive};
+use service::listening::set_options;
+use socket2::SockRef;
 use tokio::net::{TcpSocket, TcpStream};
 
 use crate::config::Channel;
@@ -28,23 +28,8 @@ pub async fn connect(channel: &Channel, mark: Option<u32>) -> io::Result<TcpStre
         socket.bind(SocketAddr::new(*source, 0))?;
     }
     let stream = socket.connect(*server).await?;
-    prepare(&stream);
+    set_options(&stream);
     Ok(stream)
-}
-
-/// Readies a connection, a channel's or an application's, or a listener, whose connections are as it is.
-/// Small writes go out at once: waiting for more is not ours to add. And a peer that is gone without a word,
-/// while nobody has anything to send, is noticed after two minutes, so that it does not hold its stream for
-/// ever.
-pub(crate) fn prepare(socket: &impl AsFd) {
-    let keepalive = TcpKeepalive::new()
-        .with_time(Duration::from_secs(60))
-        .with_interval(Duration::from_secs(15))
-        .with_retries(4);
-    let socket = SockRef::from(socket);
-    // A connection that takes no options is broken, which the first read or write tells.
-    let _ = socket.set_tcp_nodelay(true);
-    let _ = socket.set_tcp_keepalive(&keepalive);
 }
 
 /// Closes a connection such that its peer sees an error, not an end.

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use directory::store;
 use keys::file::{self, KEY_LEN, KeyError};
-use micss::directory::store;
 use rustix::fs::{Access, access};
 use toml::{Table, Value};
 

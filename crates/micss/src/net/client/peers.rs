@@ -11,13 +11,13 @@ use tracing::warn;
 
 use crate::StreamError;
 use crate::config::{Channel, ClientConfig, LostChannel, PoolConfig, Remote, Uplink};
-use crate::directory::addresses::Addresses;
-use crate::directory::config::ClientDirectory;
-use crate::directory::{Directory, DirectoryError};
 use crate::net::client::pool::Pool;
 use crate::net::intercept::OWN_MARK;
 use crate::protocol::target::{Host, Target};
 use crate::status;
+use directory::addresses::Addresses;
+use directory::config::ClientDirectory;
+use directory::{Directory, DirectoryError};
 
 /// How many peers of the directory have connections ready.
 pub(crate) const MOST_FOUND: usize = 64;

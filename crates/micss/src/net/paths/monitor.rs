@@ -18,11 +18,11 @@ use crate::config::{Channel, LostChannel, Remote};
 use crate::net::metrics::Meter;
 use crate::net::paths::links::{LinkChanges, find_way};
 use crate::net::paths::path::{Hub, Path};
-use crate::net::rarely::Rarely;
 use crate::net::socket;
 use crate::protocol::failure_detector::{Cause, Event, Lost, State};
 use crate::protocol::on_lost_channel::{Admission, OnLostChannel, admit};
 use crate::status::{self, ChannelState, LostPeer};
+use service::log::LogRateLimiter;
 
 /// How often paths are looked at, at most.
 const TICK: Duration = Duration::from_millis(50);
@@ -72,7 +72,7 @@ enum Side {
     },
     /// What is lost and comes back at a listener is said now and then.
     Server {
-        rarely: Mutex<BTreeMap<(usize, bool), Rarely>>,
+        rarely: Mutex<BTreeMap<(usize, bool), LogRateLimiter>>,
     },
 }
 

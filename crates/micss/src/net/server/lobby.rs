@@ -23,11 +23,11 @@ use zeroize::Zeroizing;
 
 use crate::config::{Integrity, ServerConfig};
 use crate::net::metrics::Meter;
-use crate::net::rarely::Rarely;
 use crate::net::stream::metered::Metered;
 use crate::protocol::admission::Sources;
 use crate::protocol::incoming::MOMENT;
 use crate::protocol::options::{OPTION_NO_RECORDS, OPTION_ONCE};
+use service::log::LogRateLimiter;
 
 /// How long a connection may wait for its association. A client keeps them ready for less, so that it
 /// does not take one that is just being closed.
@@ -52,11 +52,11 @@ struct State {
     next_id: u64,
     counts: Counts,
     /// Connections that were not taken in.
-    refused: Rarely,
+    refused: LogRateLimiter,
     /// Connections that had to make room.
-    closed: Rarely,
+    closed: LogRateLimiter,
     /// Those on other terms.
-    unfit: Rarely,
+    unfit: LogRateLimiter,
 }
 
 /// What became of those that waited, since the start.
@@ -151,9 +151,9 @@ impl Lobby {
             max_waiting: config.max_waiting,
             next_id: 0,
             counts: Counts::default(),
-            refused: Rarely::default(),
-            closed: Rarely::default(),
-            unfit: Rarely::default(),
+            refused: LogRateLimiter::default(),
+            closed: LogRateLimiter::default(),
+            unfit: LogRateLimiter::default(),
         };
         Self { epoch: Instant::now(), state: Mutex::new(state) }
     }

@@ -9,10 +9,10 @@ use tokio::sync::Notify;
 use tracing::warn;
 
 use crate::config::ServerConfig;
-use crate::net::rarely::Rarely;
 use crate::protocol::admission::{Budget, Evicted, Limit};
 use crate::protocol::memory::Lease;
 use crate::protocol::record::SMALL_RECORD;
+use service::log::LogRateLimiter;
 
 /// All of them.
 #[derive(Debug)]
@@ -26,8 +26,8 @@ struct State {
     /// What ends each.
     streams: HashMap<u64, Arc<Notify>>,
     counts: Counts,
-    over_streams: Rarely,
-    over_memory: Rarely,
+    over_streams: LogRateLimiter,
+    over_memory: LogRateLimiter,
 }
 
 /// What came of limits, since the start.
@@ -56,8 +56,8 @@ impl OpenStreams {
             budget: Budget::new(config.max_streams, config.max_memory),
             streams: HashMap::new(),
             counts: Counts::default(),
-            over_streams: Rarely::default(),
-            over_memory: Rarely::default(),
+            over_streams: LogRateLimiter::default(),
+            over_memory: LogRateLimiter::default(),
         };
         Self { state: Mutex::new(state) }
     }

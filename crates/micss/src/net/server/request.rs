@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use association::{List, Message, Terms};
+use service::listening::set_options;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tracing::{debug, info, warn};
@@ -17,7 +18,7 @@ use super::open_streams::OpenStreams;
 use crate::StreamError;
 use crate::config::ServerConfig;
 use crate::net::metrics::{Often, Tally};
-use crate::net::socket::{self, reset_when_dropped};
+use crate::net::socket::reset_when_dropped;
 use crate::net::stream::channel_io;
 use crate::net::stream::relay::{Channels, Finished, GRACE, log_end};
 use crate::protocol::incoming::ANSWER_TIMEOUT;
@@ -185,7 +186,7 @@ async fn connect(
     }
     let service =
         timeout(CONNECT_TIMEOUT, reach(&target)).await.map_err(|_| Refusal::Unreachable)??;
-    socket::prepare(&service);
+    set_options(&service);
     // Should the client be gone by now, it has not sent an empty stream.
     reset_when_dropped(&service);
     Ok((target, service))

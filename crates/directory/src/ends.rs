@@ -8,7 +8,7 @@ use super::message::{Ask, MessageError, Nonce, Refusal, Reply, Tell};
 
 /// A client that asks one peer once.
 #[derive(Debug)]
-pub struct Asker<'a> {
+pub struct DirectoryRequester<'a> {
     peer: IpAddr,
     ask: Ask,
     credential: &'a Credential,
@@ -53,7 +53,7 @@ impl AnswerError {
     }
 }
 
-impl<'a> Asker<'a> {
+impl<'a> DirectoryRequester<'a> {
     /// Asks `peer`, whom the credential is trusted about. The nonce is drawn at random for this alone.
     pub fn new(peer: IpAddr, nonce: Nonce, credential: &'a Credential) -> Self {
         Self { peer, ask: Ask { scheme: credential.scheme(), nonce }, credential }
@@ -90,12 +90,12 @@ impl<'a> Asker<'a> {
 
 /// A server that tells everybody its addresses.
 #[derive(Debug)]
-pub struct Teller {
+pub struct DirectoryResponder {
     addresses: Addresses,
     keys: ServerKeys,
 }
 
-impl Teller {
+impl DirectoryResponder {
     /// Tells these addresses, proven with these keys.
     pub fn new(addresses: Addresses, keys: ServerKeys) -> Self {
         Self { addresses, keys }
@@ -135,61 +135,61 @@ mod tests {
         [Credential::Shared(SharedKey::new(&[byte; 32])), Credential::Public(public)]
     }
 
-    fn asker(credential: &Credential, nonce: u8) -> Asker<'_> {
-        Asker::new(PEER.parse().unwrap(), Nonce::new([nonce; 32]), credential)
+    fn requester(credential: &Credential, nonce: u8) -> DirectoryRequester<'_> {
+        DirectoryRequester::new(PEER.parse().unwrap(), Nonce::new([nonce; 32]), credential)
     }
 
-    fn told(teller: &Teller, ask: Ask) -> Vec<u8> {
-        teller.answer(&ask.encode(), Nonce::new([0x55; 32])).unwrap().encode()
+    fn told(responder: &DirectoryResponder, ask: Ask) -> Vec<u8> {
+        responder.answer(&ask.encode(), Nonce::new([0x55; 32])).unwrap().encode()
     }
 
     #[test]
     fn who_has_the_key_is_believed() {
         let addresses = list("192.0.2.1:6522 [2001:db8::2]:80");
-        let teller = Teller::new(addresses.clone(), keys(1));
+        let responder = DirectoryResponder::new(addresses.clone(), keys(1));
         for credential in &credentials(1) {
-            let asker = asker(credential, 9);
-            let reply = told(&teller, asker.ask());
-            assert_eq!(asker.hear(&reply), Ok(addresses.clone()));
+            let requester = requester(credential, 9);
+            let reply = told(&responder, requester.ask());
+            assert_eq!(requester.hear(&reply), Ok(addresses.clone()));
         }
     }
 
     #[test]
     fn who_has_another_key_is_not_believed() {
-        let teller = Teller::new(list("192.0.2.1:6522"), keys(1));
+        let responder = DirectoryResponder::new(list("192.0.2.1:6522"), keys(1));
         for credential in &credentials(2) {
-            let asker = asker(credential, 9);
-            let reply = told(&teller, asker.ask());
-            assert_eq!(asker.hear(&reply), Err(AnswerError::Unproven));
+            let requester = requester(credential, 9);
+            let reply = told(&responder, requester.ask());
+            assert_eq!(requester.hear(&reply), Err(AnswerError::Unproven));
         }
     }
 
     #[test]
     fn a_proof_of_the_other_kind_is_not_believed() {
-        let teller = Teller::new(list("192.0.2.1:6522"), keys(1));
+        let responder = DirectoryResponder::new(list("192.0.2.1:6522"), keys(1));
         let [shared, public] = &credentials(1);
         for (asked, heard) in [(shared, public), (public, shared)] {
-            let reply = told(&teller, asker(asked, 9).ask());
-            assert_eq!(asker(heard, 9).hear(&reply), Err(AnswerError::Unproven));
+            let reply = told(&responder, requester(asked, 9).ask());
+            assert_eq!(requester(heard, 9).hear(&reply), Err(AnswerError::Unproven));
         }
     }
 
     #[test]
     fn an_older_answer_is_not_believed() {
-        let teller = Teller::new(list("192.0.2.1:6522"), keys(1));
+        let responder = DirectoryResponder::new(list("192.0.2.1:6522"), keys(1));
         for credential in &credentials(1) {
-            let older = told(&teller, asker(credential, 8).ask());
-            assert_eq!(asker(credential, 9).hear(&older), Err(AnswerError::Unproven));
+            let older = told(&responder, requester(credential, 8).ask());
+            assert_eq!(requester(credential, 9).hear(&older), Err(AnswerError::Unproven));
         }
     }
 
     #[test]
     fn an_answer_about_another_peer_is_not_believed() {
-        let teller = Teller::new(list("192.0.2.2:6522 192.0.2.3:6522"), keys(1));
+        let responder = DirectoryResponder::new(list("192.0.2.2:6522 192.0.2.3:6522"), keys(1));
         for credential in &credentials(1) {
-            let asker = asker(credential, 9);
-            let reply = told(&teller, asker.ask());
-            let error = asker.hear(&reply).unwrap_err();
+            let requester = requester(credential, 9);
+            let reply = told(&responder, requester.ask());
+            let error = requester.hear(&reply).unwrap_err();
             assert_eq!(error, AnswerError::AnotherPeer { peer: PEER.parse().unwrap() });
             assert!(error.is_tampering());
         }
@@ -203,10 +203,10 @@ mod tests {
         let mut only_shared = keys(1);
         only_shared.secret = None;
         for (credential, keys) in [(shared, only_secret), (public, only_shared)] {
-            let teller = Teller::new(list("192.0.2.1:6522"), keys);
-            let asker = asker(credential, 9);
-            let reply = told(&teller, asker.ask());
-            let error = asker.hear(&reply).unwrap_err();
+            let responder = DirectoryResponder::new(list("192.0.2.1:6522"), keys);
+            let requester = requester(credential, 9);
+            let reply = told(&responder, requester.ask());
+            let error = requester.hear(&reply).unwrap_err();
             assert_eq!(error, AnswerError::Refused(Refusal::SchemeNotOffered));
             assert!(!error.is_tampering());
         }
@@ -214,31 +214,32 @@ mod tests {
 
     #[test]
     fn what_is_no_message_is_not_answered() {
-        let teller = Teller::new(list("192.0.2.1:6522"), keys(1));
+        let responder = DirectoryResponder::new(list("192.0.2.1:6522"), keys(1));
         let nonce = Nonce::new([0; 32]);
-        let ask = asker(&credentials(1)[0], 9).ask().encode();
+        let ask = requester(&credentials(1)[0], 9).ask().encode();
         for wrong in [&[][..], &ask[1..], &[&ask[..], &[0]].concat(), b"GET / HTTP/1.1\r\n\r\n"] {
-            assert!(teller.answer(wrong, nonce).is_err(), "{wrong:?}");
+            assert!(responder.answer(wrong, nonce).is_err(), "{wrong:?}");
         }
-        let silent = asker(&credentials(1)[0], 9).hear(&[]).unwrap_err();
+        let silent = requester(&credentials(1)[0], 9).hear(&[]).unwrap_err();
         assert_eq!(silent, AnswerError::Silent);
-        let strange = asker(&credentials(1)[0], 9).hear(b"HTTP/1.1 400 Bad Request").unwrap_err();
+        let strange =
+            requester(&credentials(1)[0], 9).hear(b"HTTP/1.1 400 Bad Request").unwrap_err();
         assert!(!silent.is_tampering() && !strange.is_tampering(), "{strange}");
     }
 
     /// Every value of every byte of a Tell: whatever is changed, it is not believed.
     #[test]
     fn a_changed_answer_is_not_believed() {
-        let teller = Teller::new(list("192.0.2.1:6522 [2001:db8::2]:80"), keys(1));
+        let responder = DirectoryResponder::new(list("192.0.2.1:6522 [2001:db8::2]:80"), keys(1));
         let [shared, public] = &credentials(1);
         // A code is checked in less than a microsecond, a signature is not.
         for (credential, values) in [(shared, 1..=255), (public, 1..=16)] {
-            let reply = told(&teller, asker(credential, 9).ask());
+            let reply = told(&responder, requester(credential, 9).ask());
             for place in 0..reply.len() {
                 for change in values.clone() {
                     let mut changed = reply.clone();
                     changed[place] ^= change;
-                    assert!(asker(credential, 9).hear(&changed).is_err(), "byte {place}");
+                    assert!(requester(credential, 9).hear(&changed).is_err(), "byte {place}");
                 }
             }
         }
@@ -254,7 +255,7 @@ mod tests {
             b"\x02\x04\xc0\x00\x02\x01\x19\x7a\x04\xc6\x33\x64\x0a\x19\x7a",
             &KNOWN_CODE,
         ];
-        let addresses = asker(&credential, 9).hear(&reply.concat()).unwrap();
+        let addresses = requester(&credential, 9).hear(&reply.concat()).unwrap();
         assert_eq!(addresses, list("192.0.2.1:6522 198.51.100.10:6522"));
     }
 
@@ -267,13 +268,13 @@ mod tests {
     proptest! {
         #[test]
         fn any_list_is_believed_as_it_is(addresses in lists(), nonce: u8, signed: bool) {
-            let teller = Teller::new(addresses.clone(), keys(1));
+            let responder = DirectoryResponder::new(addresses.clone(), keys(1));
             let credential = &credentials(1)[usize::from(signed)];
             let peer = addresses.as_slice()[0].ip();
-            let asker = Asker::new(peer, Nonce::new([nonce; 32]), credential);
-            let reply = told(&teller, asker.ask());
+            let requester = DirectoryRequester::new(peer, Nonce::new([nonce; 32]), credential);
+            let reply = told(&responder, requester.ask());
             prop_assert!(reply.len() <= MAX_REPLY_LEN);
-            prop_assert_eq!(asker.hear(&reply), Ok(addresses));
+            prop_assert_eq!(requester.hear(&reply), Ok(addresses));
         }
 
         #[test]
@@ -283,7 +284,7 @@ mod tests {
         ) {
             let credential = &credentials(1)[usize::from(scheme == Scheme::Ed25519)];
             let reply = [&b"SNDD\x01\x02"[..], &[scheme as u8], &rest].concat();
-            prop_assert!(asker(credential, 9).hear(&reply).is_err());
+            prop_assert!(requester(credential, 9).hear(&reply).is_err());
         }
     }
 }

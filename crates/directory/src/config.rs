@@ -23,7 +23,7 @@ const MAX_AGE_H: u64 = 8760;
 /// What a client is told about the directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientDirectory {
-    /// The database, beside the configuration unless absolute.
+    /// The database, relative to the configuration unless absolute.
     pub file: PathBuf,
     /// The port at which peers answer.
     pub port: u16,
@@ -45,7 +45,7 @@ pub struct Trust {
 /// What answers are proven with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TrustedKey {
-    /// A key that the peers have too, in a file beside the configuration unless absolute.
+    /// A key that the peers have too, in a file relative to the configuration unless absolute.
     Shared(PathBuf),
     /// The public key of the peer or peers.
     Public(PublicKey),
@@ -58,9 +58,9 @@ pub struct ServerDirectory {
     pub listen: Vec<SocketAddr>,
     /// What is told.
     pub addresses: Addresses,
-    /// A key that clients have too, in a file beside the configuration unless absolute.
+    /// A key that clients have too, in a file relative to the configuration unless absolute.
     pub shared_key: Option<PathBuf>,
-    /// The server's own key, in a file beside the configuration unless absolute.
+    /// The server's own key, in a file relative to the configuration unless absolute.
     pub secret_key: Option<PathBuf>,
 }
 
@@ -227,10 +227,10 @@ impl RawServerDirectory {
 }
 
 impl ClientDirectory {
-    /// The files of the keys, with the configuration in the directory `beside`.
-    pub fn key_files(&self, beside: &Path) -> Vec<PathBuf> {
+    /// The files of the keys, with the configuration in `config_dir`.
+    pub fn key_files(&self, config_dir: &Path) -> Vec<PathBuf> {
         let file = |trust: &Trust| match &trust.key {
-            TrustedKey::Shared(file) => Some(beside.join(file)),
+            TrustedKey::Shared(file) => Some(config_dir.join(file)),
             TrustedKey::Public(_) => None,
         };
         self.trusts.iter().filter_map(file).collect()
@@ -238,11 +238,11 @@ impl ClientDirectory {
 }
 
 impl Trust {
-    /// The key, whose file is in the directory `beside` unless its name is absolute.
-    pub(super) fn credential(&self, beside: &Path) -> Result<Credential, KeyError> {
+    /// The key, whose file is in the directory `config_dir` unless its name is absolute.
+    pub(super) fn credential(&self, config_dir: &Path) -> Result<Credential, KeyError> {
         match &self.key {
             TrustedKey::Shared(file) => {
-                Ok(Credential::Shared(SharedKey::read(&beside.join(file))?))
+                Ok(Credential::Shared(SharedKey::read(&config_dir.join(file))?))
             }
             TrustedKey::Public(key) => Ok(Credential::Public(*key)),
         }
@@ -250,16 +250,16 @@ impl Trust {
 }
 
 impl ServerDirectory {
-    /// The files of the keys, with the configuration in the directory `beside`.
-    pub fn key_files(&self, beside: &Path) -> Vec<PathBuf> {
+    /// The files of the keys, with the configuration in `config_dir`.
+    pub fn key_files(&self, config_dir: &Path) -> Vec<PathBuf> {
         let files = self.shared_key.iter().chain(&self.secret_key);
-        files.map(|file| beside.join(file)).collect()
+        files.map(|file| config_dir.join(file)).collect()
     }
 
     /// The keys themselves.
-    pub(super) fn keys(&self, beside: &Path) -> Result<ServerKeys, KeyError> {
-        let shared = self.shared_key.as_ref().map(|file| SharedKey::read(&beside.join(file)));
-        let secret = self.secret_key.as_ref().map(|file| SecretKey::read(&beside.join(file)));
+    pub(super) fn keys(&self, config_dir: &Path) -> Result<ServerKeys, KeyError> {
+        let shared = self.shared_key.as_ref().map(|file| SharedKey::read(&config_dir.join(file)));
+        let secret = self.secret_key.as_ref().map(|file| SecretKey::read(&config_dir.join(file)));
         Ok(ServerKeys { shared: shared.transpose()?, secret: secret.transpose()? })
     }
 }

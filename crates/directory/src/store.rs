@@ -25,7 +25,7 @@ use rows::read;
 pub const MAX_PEERS: u32 = 65_536;
 
 /// How long a call waits for other programs that use the file.
-const PATIENCE: Duration = Duration::from_secs(5);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What a database of this program has as its application's number: "SNDD".
 const APPLICATION: i64 = 0x534E_4444;
@@ -178,7 +178,7 @@ impl Store {
         }
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection = Connection::open_with_flags(path, flags)?;
-        connection.busy_timeout(PATIENCE)?;
+        connection.busy_timeout(BUSY_TIMEOUT)?;
         connection.execute_batch("PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF;")?;
         check(&mut connection)?;
         Ok(Self(connection))
@@ -255,7 +255,7 @@ impl Store {
 }
 
 /// What the database may keep beside its file: what it finds there when it is opened, it believes.
-const BESIDE: [&str; 4] = ["", "-journal", "-wal", "-shm"];
+const COMPANION_SUFFIXES: [&str; 4] = ["", "-journal", "-wal", "-shm"];
 
 /// Sees that nobody else can change the database at this path, or what belongs to it.
 ///
@@ -269,7 +269,7 @@ pub fn check_place(path: &Path) -> Result<(), TrustError> {
 /// when they are whole.
 fn trusted(path: &Path) -> Result<PathBuf, TrustError> {
     let (folder, name) = TrustedFolder::of(path)?;
-    for end in BESIDE {
+    for end in COMPANION_SUFFIXES {
         let mut file = name.clone();
         file.push(end);
         folder.check_file(&file)?;

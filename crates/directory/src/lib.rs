@@ -22,7 +22,7 @@
 //! those who trust each other. The bytes are in `docs/protocols/directory.md`.
 //!
 //! The protocol, pure, is in [`addresses`], [`message`], [`credentials`] and the
-//! ends [`Asker`] and [`Teller`]. [`exchange`], [`store`] and [`Directory`] are the shell.
+//! ends [`DirectoryRequester`] and [`DirectoryResponder`]. [`exchange`], [`store`] and [`Directory`] are the shell.
 
 pub mod addresses;
 pub mod config;
@@ -32,7 +32,7 @@ pub mod message;
 pub mod store;
 
 mod ends;
-mod turns;
+mod single_flight;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -50,10 +50,10 @@ use config::{ClientDirectory, most_specific};
 use credentials::Credential;
 use exchange::{ExchangeError, ask};
 use message::Scheme;
+use single_flight::{LastFailure, SingleFlight};
 use store::{Entry, Learnt, Source, Store, StoreError};
-use turns::{LastFailure, Turns};
 
-pub use ends::{AnswerError, Asker, Teller};
+pub use ends::{AnswerError, DirectoryRequester, DirectoryResponder};
 
 /// A client's directory: its database, and the right to ask.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ pub struct Directory {
     trusted: Vec<(IpNet, Credential)>,
     port: u16,
     max_age: Duration,
-    turns: Turns,
+    flights: SingleFlight,
 }
 
 /// Why it is not known where a peer is reached.
@@ -126,16 +126,16 @@ enum Known {
 }
 
 impl Directory {
-    /// Reads the keys and opens the database, with the configuration in the directory `beside`. This
+    /// Reads the keys and opens the database, with the configuration in `config_dir`. This
     /// waits for the disk.
     ///
     /// # Errors
     /// When a key cannot be read, or the database is none or cannot be opened.
-    pub fn open(config: &ClientDirectory, beside: &Path) -> Result<Self, DirectoryError> {
+    pub fn open(config: &ClientDirectory, config_dir: &Path) -> Result<Self, DirectoryError> {
         let trusted = config.trusts.iter();
-        let trusted = trusted.map(|trust| Ok((trust.network, trust.credential(beside)?)));
+        let trusted = trusted.map(|trust| Ok((trust.network, trust.credential(config_dir)?)));
         let trusted = trusted.collect::<Result<Vec<_>, KeyError>>()?;
-        let file = beside.join(&config.file);
+        let file = config_dir.join(&config.file);
         let store = Store::open(&file)
             .map_err(|source| DirectoryError::Store { file: file.clone(), source })?;
         Ok(Self {
@@ -144,7 +144,7 @@ impl Directory {
             trusted,
             port: config.port,
             max_age: config.max_age,
-            turns: Turns::default(),
+            flights: SingleFlight::default(),
         })
     }
 
@@ -169,9 +169,9 @@ impl Directory {
             Known::Nothing => return Ok(None),
             Known::ToAsk => {}
         }
-        let turn = self.turns.of(peer);
-        let last = turn.come().await;
-        // Who had the turn before may have learnt it, or not.
+        let flight = self.flights.of(peer);
+        let last = flight.acquire().await;
+        // Who had the flight before may have learnt it, or not.
         if let Known::Addresses(addresses) = self.look_up(peer).await? {
             return Ok(Some(addresses));
         }
@@ -192,8 +192,8 @@ impl Directory {
             let (file, source) = (self.file.clone(), StoreError::Manual { peer });
             return Err(DirectoryError::Store { file, source });
         }
-        let turn = self.turns.of(peer);
-        let last = turn.come().await;
+        let flight = self.flights.of(peer);
+        let last = flight.acquire().await;
         self.learn(peer, last, mark).await
     }
 
@@ -208,7 +208,7 @@ impl Directory {
         self.with_store(move |store| store.find(peer)).await
     }
 
-    /// Asks a peer whose turn has come, and keeps what it says.
+    /// Asks a peer whose flight has acquire, and keeps what it says.
     async fn learn(
         &self,
         peer: IpAddr,
@@ -219,7 +219,7 @@ impl Directory {
         let credential = credential.ok_or(DirectoryError::NotTrusted { peer })?;
         let asked = ask(SocketAddr::new(peer, self.port), credential, mark).await;
         let addresses =
-            last.note(asked).map_err(|source| DirectoryError::Exchange { peer, source })?;
+            last.record(asked).map_err(|source| DirectoryError::Exchange { peer, source })?;
         let scheme = credential.scheme();
         let learn =
             move |store: &mut Store| store.learn(peer, addresses, scheme, SystemTime::now());
@@ -293,9 +293,9 @@ mod tests {
     const MAX_AGE: Duration = Duration::from_secs(3600);
 
     /// Where a client's configuration is, with its database and a key of ones.
-    struct Place(TempDir);
+    struct TestDirectory(TempDir);
 
-    impl Place {
+    impl TestDirectory {
         fn new() -> Self {
             let place = tempfile::tempdir().unwrap();
             fs::write(place.path().join("key"), "01".repeat(32)).unwrap();
@@ -338,7 +338,7 @@ mod tests {
         let listener = TcpListener::bind((HOST, 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let keys = ServerKeys { shared: Some(SharedKey::new(&[1; 32])), secret: None };
-        let teller = Teller::new(list("127.0.0.1:1"), keys);
+        let responder = DirectoryResponder::new(list("127.0.0.1:1"), keys);
         let count = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&count);
         tokio::spawn(async move {
@@ -348,7 +348,7 @@ mod tests {
                 let mut ask = [0; ASK_LEN];
                 stream.read_exact(&mut ask).await.unwrap();
                 if answers {
-                    let reply = teller.answer(&ask, Nonce::new([0; 32])).unwrap();
+                    let reply = responder.answer(&ask, Nonce::new([0; 32])).unwrap();
                     stream.write_all(&reply.encode()).await.unwrap();
                 }
             }
@@ -403,7 +403,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_peer_is_asked_once_and_then_known() {
-        let place = Place::new();
+        let place = TestDirectory::new();
         let server = Running::start("127.0.0.1:1 198.51.100.1:2", 1).await;
         let port = server.address.port();
         let directory = place.open(port, &[("127.0.0.0/8", shared())]);
@@ -424,7 +424,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_most_specific_trust_decides() {
-        let place = Place::new();
+        let place = TestDirectory::new();
         let server = Running::start("127.0.0.1:1", 2).await;
         let trusted = [("127.0.0.0/8", shared()), ("127.0.0.1/32", public(2))];
         let directory = place.open(server.address.port(), &trusted);
@@ -435,7 +435,7 @@ mod tests {
 
     #[tokio::test]
     async fn strangers_are_not_asked() {
-        let place = Place::new();
+        let place = TestDirectory::new();
         let (port, count) = counting(true).await;
         let directory = place.open(port, &[("192.0.2.0/24", shared())]);
         assert_eq!(directory.channels_of(HOST, None).await.unwrap(), None);
@@ -446,7 +446,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_was_added_by_hand_is_not_asked_for() {
-        let place = Place::new();
+        let place = TestDirectory::new();
         let (port, count) = counting(true).await;
         let directory = place.open(port, &[("127.0.0.0/8", shared())]);
         let own = list("203.0.113.1:1");
@@ -460,7 +460,7 @@ mod tests {
 
     #[tokio::test]
     async fn older_addresses_do_not_stand_in_for_an_answer() {
-        let place = Place::new();
+        let place = TestDirectory::new();
         let old = SystemTime::now() - 2 * MAX_AGE;
         place.store().learn(HOST, list("127.0.0.1:1"), Scheme::Hmac, old).unwrap();
         let port = free_port().await;
@@ -475,7 +475,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_with_another_key_is_tampering() {
-        let place = Place::new();
+        let place = TestDirectory::new();
         let server = Running::start("127.0.0.1:1", 2).await;
         let port = server.address.port();
         for key in [shared(), public(1)] {
@@ -488,7 +488,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_change_is_told() {
-        let place = Place::new();
+        let place = TestDirectory::new();
         let before = list("127.0.0.1:9");
         place.store().learn(HOST, before.clone(), Scheme::Hmac, SystemTime::now()).unwrap();
         let server = Running::start("127.0.0.1:1", 1).await;
@@ -503,7 +503,7 @@ mod tests {
 
     #[tokio::test]
     async fn many_connections_are_one_exchange() {
-        let place = Place::new();
+        let place = TestDirectory::new();
         for (answers, expected) in [(false, 0), (true, 50)] {
             let (port, count) = counting(answers).await;
             let directory = Arc::new(place.open(port, &[("127.0.0.0/8", shared())]));
@@ -515,7 +515,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_asks_and_goes_away_does_not_hold_up_others() {
-        let place = Place::new();
+        let place = TestDirectory::new();
         let listener = TcpListener::bind((HOST, 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let directory = Arc::new(place.open(port, &[("127.0.0.0/8", shared())]));

@@ -7,37 +7,37 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keys::{KeyError, PublicKey, SecretKey};
+use service::accept::RoundRobin;
+use service::connection_limiter::ConnectionLimiter;
+use service::listening::{Listening, listen};
+use service::log::LogRateLimiter;
 use sharing::{Generator, RandomError};
+use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use super::addresses::Addresses;
 use super::config::ServerDirectory;
 use super::credentials::Credential;
-use super::ends::{AnswerError, Asker, Teller};
+use super::ends::{AnswerError, DirectoryRequester, DirectoryResponder};
 use super::message::{ASK_LEN, MAX_REPLY_LEN, Nonce};
-use crate::config::Channel;
-use crate::net::limiter::ConnectionLimiter;
-use crate::net::listening::{Listening, Turn, accept, listen};
-use crate::net::rarely::Rarely;
-use crate::net::socket;
 
 /// How long a client waits for an answer, the connection included.
-const PATIENCE: Duration = Duration::from_secs(10);
+const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a server waits for a question: who has one sends it with the connection.
-const QUESTION_TIMEOUT: Duration = Duration::from_secs(1);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long a server takes to hear a question and answer it.
-const SERVER_PATIENCE: Duration = Duration::from_secs(5);
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How many are answered at a time.
-const MAX_ASKING: usize = 64;
+const MAX_CONNECTIONS: usize = 64;
 
 /// How many of them may be of one source.
-const MAX_ASKING_OF_SOURCE: usize = 8;
+const MAX_CONNECTIONS_OF_SOURCE: usize = 8;
 
 /// Why a server's addresses were not learnt.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +51,7 @@ pub enum ExchangeError {
         source: io::Error,
     },
     /// It takes too long.
-    #[error("the directory at {server} does not answer within {} s", PATIENCE.as_secs())]
+    #[error("the directory at {server} does not answer within {} s", EXCHANGE_TIMEOUT.as_secs())]
     TimedOut {
         /// Where it is.
         server: SocketAddr,
@@ -87,21 +87,28 @@ pub async fn ask(
     credential: &Credential,
     mark: Option<u32>,
 ) -> Result<Addresses, ExchangeError> {
-    let asker = Asker::new(server.ip(), nonce()?, credential);
-    let reply = timeout(PATIENCE, exchange(server, mark, &asker.ask().encode())).await;
+    let requester = DirectoryRequester::new(server.ip(), nonce()?, credential);
+    let reply = timeout(EXCHANGE_TIMEOUT, exchange(server, mark, &requester.ask().encode())).await;
     let reply = reply.map_err(|_| ExchangeError::TimedOut { server })?;
     let reply = reply.map_err(|source| ExchangeError::Connection { server, source })?;
-    asker.hear(&reply).map_err(|source| ExchangeError::Answer { server, source })
+    requester.hear(&reply).map_err(|source| ExchangeError::Answer { server, source })
 }
 
 /// Sends a question, and returns what comes until the end: a byte too many, at most.
 async fn exchange(server: SocketAddr, mark: Option<u32>, ask: &[u8]) -> io::Result<Vec<u8>> {
-    let channel = Channel { server, source: None, device: None };
-    let mut stream = socket::connect(&channel, mark).await?;
+    let socket = socket_for(server)?;
+    if let Some(mark) = mark {
+        SockRef::from(&socket).set_mark(mark)?;
+    }
+    let mut stream = socket.connect(server).await?;
     stream.write_all(ask).await?;
     let mut reply = Vec::with_capacity(MAX_REPLY_LEN + 1);
     stream.take(MAX_REPLY_LEN as u64 + 1).read_to_end(&mut reply).await?;
     Ok(reply)
+}
+
+fn socket_for(server: SocketAddr) -> io::Result<TcpSocket> {
+    if server.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }
 }
 
 fn nonce() -> Result<Nonce, RandomError> {
@@ -109,8 +116,8 @@ fn nonce() -> Result<Nonce, RandomError> {
 }
 
 /// A server that listens for questions, and does not answer yet.
-pub struct Answerer {
-    teller: Teller,
+pub struct DirectoryServer {
+    responder: DirectoryResponder,
     public_key: Option<PublicKey>,
     listening: Vec<Listening>,
 }
@@ -126,30 +133,30 @@ pub enum BindError {
     Listen(#[from] io::Error),
 }
 
-impl Answerer {
-    /// Reads the keys, whose files are beside the configuration in the directory `beside`, and listens
+impl DirectoryServer {
+    /// Reads the keys, whose files are in the directory `config_dir`, and listens
     /// where the configuration says.
     ///
     /// # Errors
     /// When a key cannot be read, or an address cannot be listened on.
-    pub async fn bind(config: &ServerDirectory, beside: &Path) -> Result<Self, BindError> {
-        Self::bind_again(config, beside, &[]).await
+    pub async fn bind(config: &ServerDirectory, config_dir: &Path) -> Result<Self, BindError> {
+        Self::rebind(config, config_dir, &[]).await
     }
 
     /// The same, but what is listened on already is used again.
     ///
     /// # Errors
     /// As [`Self::bind`].
-    pub(crate) async fn bind_again(
+    pub async fn rebind(
         config: &ServerDirectory,
-        beside: &Path,
+        config_dir: &Path,
         before: &[Listening],
     ) -> Result<Self, BindError> {
-        let keys = config.keys(beside)?;
+        let keys = config.keys(config_dir)?;
         let public_key = keys.secret.as_ref().map(SecretKey::public);
-        let teller = Teller::new(config.addresses.clone(), keys);
+        let responder = DirectoryResponder::new(config.addresses.clone(), keys);
         let listening = listen(config.listen.iter().copied(), before).await?;
-        Ok(Self { teller, public_key, listening })
+        Ok(Self { responder, public_key, listening })
     }
 
     /// Where it listens, in the order of the configuration.
@@ -161,7 +168,7 @@ impl Answerer {
     }
 
     /// Where it listens, to listen there again.
-    pub(crate) fn listening(&self) -> Vec<Listening> {
+    pub fn listening(&self) -> Vec<Listening> {
         self.listening.clone()
     }
 
@@ -174,19 +181,19 @@ impl Answerer {
     /// time, and 8 of one source: for another the oldest is closed, of its source or of the source with the
     /// most.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let Self { teller, listening, .. } = self;
-        let teller = Arc::new(teller);
-        let mut answering = ConnectionLimiter::new(MAX_ASKING, MAX_ASKING_OF_SOURCE);
-        let mut evicted = Rarely::default();
+        let Self { responder, listening, .. } = self;
+        let responder = Arc::new(responder);
+        let mut answering = ConnectionLimiter::new(MAX_CONNECTIONS, MAX_CONNECTIONS_OF_SOURCE);
+        let mut evicted = LogRateLimiter::default();
         tokio::pin!(stop);
-        let mut turn = Turn::default();
+        let mut round_robin = RoundRobin::default();
         loop {
             tokio::select! {
                 () = &mut stop => break,
-                (_, stream, peer) = accept(&listening, &mut turn) => {
-                    let teller = Arc::clone(&teller);
+                (_, stream, peer) = round_robin.accept(&listening) => {
+                    let responder = Arc::clone(&responder);
                     let closed = answering.spawn(peer.ip(), async move {
-                        match timeout(SERVER_PATIENCE, answer(&teller, stream)).await {
+                        match timeout(CONNECTION_TIMEOUT, answer(&responder, stream)).await {
                             Ok(Ok(())) => debug!(%peer, "addresses told"),
                             Ok(Err(error)) => debug!(%peer, %error, "no question to the directory"),
                             Err(_) => debug!(%peer, "a client of the directory does not read"),
@@ -211,11 +218,11 @@ impl Answerer {
     }
 }
 
-async fn answer(teller: &Teller, mut stream: TcpStream) -> io::Result<()> {
+async fn answer(responder: &DirectoryResponder, mut stream: TcpStream) -> io::Result<()> {
     let mut ask = [0; ASK_LEN];
-    timeout(QUESTION_TIMEOUT, stream.read_exact(&mut ask)).await??;
+    timeout(REQUEST_TIMEOUT, stream.read_exact(&mut ask)).await??;
     let nonce = nonce().map_err(io::Error::other)?;
-    let reply = teller.answer(&ask, nonce).map_err(io::Error::other)?;
+    let reply = responder.answer(&ask, nonce).map_err(io::Error::other)?;
     stream.write_all(&reply.encode()).await?;
     stream.shutdown().await
 }
@@ -236,29 +243,29 @@ pub(super) mod tests {
     use super::*;
 
     /// A server that answers on loopback until it is dropped.
-    pub(in crate::directory) struct Running {
-        pub(in crate::directory) address: SocketAddr,
+    pub(crate) struct Running {
+        pub(crate) address: SocketAddr,
         stop: Option<oneshot::Sender<()>>,
         task: JoinHandle<()>,
     }
 
     impl Running {
         /// It tells these addresses, and has both kinds of keys of these bytes.
-        pub(in crate::directory) async fn start(addresses: &str, key: u8) -> Self {
+        pub(crate) async fn start(addresses: &str, key: u8) -> Self {
             let listening = listen([(Ipv4Addr::LOCALHOST, 0).into()], &[]).await.unwrap();
             let address = listening[0].address().unwrap();
             let keys = ServerKeys {
                 shared: Some(SharedKey::new(&[key; 32])),
                 secret: Some(SecretKey::new(&[key; 32])),
             };
-            let teller = Teller::new(list(addresses), keys);
-            let answerer = Answerer { teller, public_key: None, listening };
+            let responder = DirectoryResponder::new(list(addresses), keys);
+            let server = DirectoryServer { responder, public_key: None, listening };
             let (stop, stopped) = oneshot::channel();
-            let task = tokio::spawn(answerer.run(async { _ = stopped.await }));
+            let task = tokio::spawn(server.run(async { _ = stopped.await }));
             Self { address, stop: Some(stop), task }
         }
 
-        pub(in crate::directory) async fn end(mut self) {
+        pub(crate) async fn end(mut self) {
             drop(self.stop.take());
             self.task.await.unwrap();
         }
@@ -281,9 +288,9 @@ pub(super) mod tests {
         address
     }
 
-    fn teller() -> Teller {
+    fn responder() -> DirectoryResponder {
         let keys = ServerKeys { shared: Some(SharedKey::new(&[1; 32])), secret: None };
-        Teller::new(list("127.0.0.1:1"), keys)
+        DirectoryResponder::new(list("127.0.0.1:1"), keys)
     }
 
     #[tokio::test]
@@ -307,19 +314,19 @@ pub(super) mod tests {
             shared_key: None,
             secret_key: Some("own.key".into()),
         };
-        let answerer = Answerer::bind(&config, place.path()).await.unwrap();
-        let public = answerer.public_key().unwrap();
+        let server = DirectoryServer::bind(&config, place.path()).await.unwrap();
+        let public = server.public_key().unwrap();
         assert_eq!(public, SecretKey::new(&[1; 32]).public());
-        let server = answerer.local_addresses().unwrap()[0];
+        let address = server.local_addresses().unwrap()[0];
         let (_stop, stopped) = oneshot::channel::<()>();
-        tokio::spawn(answerer.run(async { _ = stopped.await }));
-        let learnt = ask(server, &Credential::Public(public), None).await.unwrap();
+        tokio::spawn(server.run(async { _ = stopped.await }));
+        let learnt = ask(address, &Credential::Public(public), None).await.unwrap();
         assert_eq!(learnt, list("127.0.0.1:1"));
-        let refused = ask(server, &shared(1), None).await.unwrap_err().to_string();
+        let refused = ask(address, &shared(1), None).await.unwrap_err().to_string();
         assert!(refused.contains("the server refuses: it has no key of this kind"), "{refused}");
         let missing = ServerDirectory { shared_key: Some("no.key".into()), ..config };
         assert!(matches!(
-            Answerer::bind(&missing, place.path()).await,
+            DirectoryServer::bind(&missing, place.path()).await,
             Err(BindError::Key(KeyError::Missing { .. }))
         ));
     }
@@ -364,8 +371,8 @@ pub(super) mod tests {
     #[tokio::test]
     async fn an_answer_that_is_played_again_is_refused() {
         let nonce = Nonce::new([7; 32]);
-        let older = Asker::new((Ipv4Addr::LOCALHOST).into(), nonce, &shared(1)).ask();
-        let replay = teller().answer(&older.encode(), nonce).unwrap().encode();
+        let older = DirectoryRequester::new((Ipv4Addr::LOCALHOST).into(), nonce, &shared(1)).ask();
+        let replay = responder().answer(&older.encode(), nonce).unwrap().encode();
         let server = says(|_| replay).await;
         let error = ask(server, &shared(1), None).await.unwrap_err();
         assert!(error.is_tampering(), "{error}");
@@ -374,7 +381,7 @@ pub(super) mod tests {
     #[tokio::test]
     async fn bytes_after_the_answer_are_refused() {
         let reply =
-            |ask: Ask| teller().answer(&ask.encode(), Nonce::new([7; 32])).unwrap().encode();
+            |ask: Ask| responder().answer(&ask.encode(), Nonce::new([7; 32])).unwrap().encode();
         let server = says(reply).await;
         assert_eq!(ask(server, &shared(1), None).await.unwrap(), list("127.0.0.1:1"));
         let server = says(move |ask| [reply(ask), vec![0]].concat()).await;
@@ -410,7 +417,7 @@ pub(super) mod tests {
         // A reset, as the server has not read all, or an end.
         let _ = silent.read_to_end(&mut said).await;
         assert!(said.is_empty());
-        assert!(asked.elapsed() < QUESTION_TIMEOUT * 2, "{:?}", asked.elapsed());
+        assert!(asked.elapsed() < REQUEST_TIMEOUT * 2, "{:?}", asked.elapsed());
         server.end().await;
     }
 
@@ -419,11 +426,11 @@ pub(super) mod tests {
     async fn silent_connections_keep_nobody_from_an_answer() {
         for source in [Ipv4Addr::LOCALHOST, Ipv4Addr::new(127, 0, 0, 2)] {
             let server = Running::start("127.0.0.1:1", 1).await;
-            let channel =
-                Channel { server: server.address, source: Some(source.into()), device: None };
             let mut silent = Vec::new();
-            for _ in 0..=MAX_ASKING {
-                silent.push(socket::connect(&channel, None).await.unwrap());
+            for _ in 0..=MAX_CONNECTIONS {
+                let socket = socket_for(server.address).unwrap();
+                socket.bind((source, 0).into()).unwrap();
+                silent.push(socket.connect(server.address).await.unwrap());
             }
             // Connections are accepted in their order.
             let learnt = ask(server.address, &shared(1), None).await.unwrap();

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::MAX_CHANNELS;
+/// The most addresses of a peer: one for each channel of a stream.
+pub const MAX_ADDRESSES: u8 = 16;
 
-/// The addresses of a peer, one a channel, in the order of the channels: 1 to [`MAX_CHANNELS`] of them, no
+/// The addresses of a peer, one a channel, in the order of the channels: 1 to [`MAX_ADDRESSES`] of them, no
 /// two the same, and each of one host and port that can be reached from elsewhere.
 ///
 /// There is one way to write an address and one encoding of a list, so two lists are the same exactly when
@@ -17,7 +18,7 @@ pub struct Addresses(Vec<SocketAddr>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressesError {
     /// There are none, or too many.
-    #[error("{found} addresses: give 1 to {MAX_CHANNELS}")]
+    #[error("{found} addresses: give 1 to {MAX_ADDRESSES}")]
     Count {
         /// How many there are.
         found: usize,
@@ -46,10 +47,10 @@ impl Addresses {
     /// A list of these addresses.
     ///
     /// # Errors
-    /// Unless there are 1 to [`MAX_CHANNELS`], all different, and each is of one host and port.
+    /// Unless there are 1 to [`MAX_ADDRESSES`], all different, and each is of one host and port.
     pub fn new(addresses: Vec<SocketAddr>) -> Result<Self, AddressesError> {
         let found = addresses.len();
-        if !(1..=usize::from(MAX_CHANNELS)).contains(&found) {
+        if !(1..=usize::from(MAX_ADDRESSES)).contains(&found) {
             return Err(AddressesError::Count { found });
         }
         for (place, address) in addresses.iter().enumerate() {
@@ -83,7 +84,7 @@ impl Addresses {
     /// When no list begins like that.
     pub fn parse_prefix(bytes: &[u8]) -> Result<(Self, &[u8]), AddressesError> {
         let (&count, mut rest) = bytes.split_first().ok_or(AddressesError::Short)?;
-        if !(1..=MAX_CHANNELS).contains(&count) {
+        if !(1..=MAX_ADDRESSES).contains(&count) {
             return Err(AddressesError::Count { found: count.into() });
         }
         let mut addresses = Vec::with_capacity(count.into());
@@ -178,7 +179,7 @@ pub(super) mod tests {
     use proptest::prelude::*;
 
     /// The list that a text names, separated by spaces.
-    pub(in crate::directory) fn list(text: &str) -> Addresses {
+    pub(crate) fn list(text: &str) -> Addresses {
         Addresses::new(read(text)).unwrap()
     }
 
@@ -187,12 +188,12 @@ pub(super) mod tests {
     }
 
     /// Any list that there can be.
-    pub(in crate::directory) fn lists() -> impl Strategy<Value = Addresses> {
+    pub(crate) fn lists() -> impl Strategy<Value = Addresses> {
         let v4 = any::<u32>().prop_map(|bits| IpAddr::V4(Ipv4Addr::from_bits(bits)));
         let v6 = any::<u128>().prop_map(|bits| IpAddr::V6(Ipv6Addr::from_bits(bits)));
         let address =
             (prop_oneof![v4, v6], 1_u16..).prop_map(|(ip, port)| SocketAddr::new(ip, port));
-        let addresses = proptest::collection::vec(address, 1..=usize::from(MAX_CHANNELS));
+        let addresses = proptest::collection::vec(address, 1..=usize::from(MAX_ADDRESSES));
         addresses.prop_filter_map("no list", |addresses| Addresses::new(addresses).ok())
     }
 

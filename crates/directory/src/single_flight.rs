@@ -1,0 +1,140 @@
+//! One exchange with a peer at a time, and none so soon after one that failed: connections that acquire all
+//! at once do not become as many exchanges.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard};
+use tokio::time::Instant;
+
+use super::exchange::ExchangeError;
+
+/// How long a failure is remembered.
+pub(super) const FAILURE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How many peers' failures are remembered.
+const MAX_FAILURES: usize = 1024;
+
+/// Whose flight it is, for each peer that is asked or has just failed.
+#[derive(Debug, Default)]
+pub(super) struct SingleFlight(Mutex<HashMap<IpAddr, Flight>>);
+
+/// The right to ask a peer, for one at a time.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Flight(Arc<AsyncMutex<LastFailure>>);
+
+/// Why the last exchange with a peer failed, if it did.
+#[derive(Debug, Default)]
+pub(super) struct LastFailure(Option<(Instant, Arc<ExchangeError>)>);
+
+impl SingleFlight {
+    /// The peer's.
+    pub(super) fn of(&self, peer: IpAddr) -> Flight {
+        let mut flights = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        flights.retain(|_, flight| flight.is_in_use() || flight.failed_at().is_some());
+        if flights.len() >= MAX_FAILURES {
+            let failures = flights.iter().filter(|(_, flight)| !flight.is_in_use());
+            let oldest =
+                failures.min_by_key(|(_, flight)| flight.failed_at()).map(|(peer, _)| *peer);
+            oldest.and_then(|peer| flights.remove(&peer));
+        }
+        flights.entry(peer).or_default().clone()
+    }
+}
+
+impl Flight {
+    /// Waits until it has acquire.
+    pub(super) async fn acquire(&self) -> AsyncMutexGuard<'_, LastFailure> {
+        self.0.lock().await
+    }
+
+    /// Whether anybody has it or waits for it. Asked of flights that nobody can take meanwhile.
+    fn is_in_use(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
+    /// When its exchange has failed, if that is to be remembered.
+    fn failed_at(&self) -> Option<Instant> {
+        let last = self.0.try_lock().ok()?;
+        last.0.as_ref().map(|(at, _)| *at).filter(|at| at.elapsed() < FAILURE_TIMEOUT)
+    }
+}
+
+impl LastFailure {
+    /// Why the last exchange failed, if that was a moment ago.
+    pub(super) fn recent(&self) -> Option<Arc<ExchangeError>> {
+        let (at, error) = self.0.as_ref()?;
+        (at.elapsed() < FAILURE_TIMEOUT).then(|| Arc::clone(error))
+    }
+
+    /// Remembers how an exchange ended.
+    pub(super) fn record<T>(
+        &mut self,
+        ended: Result<T, ExchangeError>,
+    ) -> Result<T, Arc<ExchangeError>> {
+        let ended = ended.map_err(Arc::new);
+        self.0 = ended.as_ref().err().map(|error| (Instant::now(), Arc::clone(error)));
+        ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::super::ends::AnswerError;
+    use super::*;
+
+    fn peer(number: usize) -> IpAddr {
+        IpAddr::from(u128::try_from(number).unwrap().to_be_bytes())
+    }
+
+    fn failed() -> Result<(), ExchangeError> {
+        let server = "192.0.2.1:1".parse().unwrap();
+        Err(ExchangeError::Answer { server, source: AnswerError::Silent })
+    }
+
+    async fn fail(flights: &SingleFlight, number: usize) {
+        flights.of(peer(number)).acquire().await.record(failed()).unwrap_err();
+    }
+
+    async fn is_remembered(flights: &SingleFlight, number: usize) -> bool {
+        flights.of(peer(number)).acquire().await.recent().is_some()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_is_remembered_for_a_while() {
+        let flights = SingleFlight::default();
+        assert!(!is_remembered(&flights, 1).await);
+        fail(&flights, 1).await;
+        assert!(is_remembered(&flights, 1).await);
+        assert!(!is_remembered(&flights, 2).await);
+        advance(FAILURE_TIMEOUT).await;
+        assert!(!is_remembered(&flights, 1).await);
+        fail(&flights, 1).await;
+        flights.of(peer(1)).acquire().await.record(Ok(())).unwrap();
+        assert!(!is_remembered(&flights, 1).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_oldest_failure_is_forgotten_first() {
+        let flights = SingleFlight::default();
+        let held = flights.of(peer(0));
+        for number in 1..=MAX_FAILURES {
+            fail(&flights, number).await;
+            advance(Duration::from_millis(1)).await;
+        }
+        // Somebody may be asking the one that is held, so it stays.
+        let len = || flights.0.lock().unwrap().len();
+        assert_eq!(len(), MAX_FAILURES);
+        assert!(Arc::ptr_eq(&held.0, &flights.of(peer(0)).0));
+        assert!(is_remembered(&flights, MAX_FAILURES).await);
+        assert!(!is_remembered(&flights, 1).await);
+        drop(held);
+        advance(FAILURE_TIMEOUT).await;
+        flights.of(peer(1));
+        assert_eq!(len(), 1);
+    }
+}

@@ -1,0 +1,87 @@
+//! Listeners that outlive a change of the configuration, so that no connection is refused during
+//! one.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::accept::Listener;
+
+/// A listener for an address of a configuration. A clone is the same listener.
+#[derive(Clone, Debug)]
+pub struct Listening {
+    /// As in the configuration, where the port may be 0: any.
+    configured: SocketAddr,
+    listener: Arc<TcpListener>,
+}
+
+impl Listening {
+    /// A listener that exists already. Its connections get [`set_options`].
+    pub fn new(configured: SocketAddr, listener: TcpListener) -> Self {
+        set_options(&listener);
+        Self { configured, listener: Arc::new(listener) }
+    }
+
+    /// The address where it listens.
+    ///
+    /// # Errors
+    /// When the system does not say.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+impl Listener for Listening {
+    type Stream = TcpStream;
+    type Address = SocketAddr;
+
+    fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
+        self.listener.poll_accept(context)
+    }
+}
+
+/// Listens at these addresses, in their order. Listeners of `before` are used again.
+///
+/// # Errors
+/// When one address cannot be listened on; the address is in the error's text.
+pub async fn listen(
+    addresses: impl IntoIterator<Item = SocketAddr>,
+    before: &[Listening],
+) -> io::Result<Vec<Listening>> {
+    let mut before: Vec<&Listening> = before.iter().collect();
+    let mut listening = Vec::new();
+    for configured in addresses {
+        let known = before.iter().position(|known| known.configured == configured);
+        listening.push(match known {
+            Some(known) => before.remove(known).clone(),
+            None => Listening::new(configured, bind(configured).await?),
+        });
+    }
+    Ok(listening)
+}
+
+async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    TcpListener::bind(address).await.map_err(|error| {
+        io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"))
+    })
+}
+
+/// Sets the options of a connection, or of a listener, whose connections inherit them. Small writes
+/// are sent at once, and a peer that is gone without a word, while nobody has anything to send, is
+/// noticed after two minutes.
+pub fn set_options(socket: &impl AsFd) {
+    let keepalive = TcpKeepalive::new()
+        .with_time(Duration::from_secs(60))
+        .with_interval(Duration::from_secs(15))
+        .with_retries(4);
+    let socket = SockRef::from(socket);
+    // A connection that takes no options is broken, which the first read or write reports.
+    let _ = socket.set_tcp_nodelay(true);
+    let _ = socket.set_tcp_keepalive(&keepalive);
+}
