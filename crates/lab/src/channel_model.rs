@@ -1,6 +1,6 @@
 //! Emulated links as the channels of the model (000, IV).
 
-use model::{ChannelModel, ChannelSet, Loss, Objective, PlanRequest, Risk};
+use model::{ChannelModel, ChannelSet, Loss, Objective, PlanRequest, Requirements, Risk};
 
 use crate::trial::LinkPlan;
 
@@ -9,7 +9,8 @@ pub(crate) const DATAGRAM_HEADERS: f64 = 20.0 + 8.0;
 
 /// The least mean delay in ms of channels at full rate, with thresholds from 1 on.
 pub(crate) fn least_delay(channels: &ChannelSet, kappa: f64, mu: f64) -> Option<f64> {
-    Some(channels.plan(&at_full_rate(kappa, mu, Objective::Delay)).ok()?.averages.delay_ms)
+    let request = PlanRequest::new(at_full_rate(kappa, mu, Objective::Delay)).ok()?;
+    Some(channels.plan(&request).ok()?.averages.delay_ms)
 }
 
 /// The channels with other delays, in ms.
@@ -21,14 +22,14 @@ pub(crate) fn with_delays(channels: &ChannelSet, delays: &[f64]) -> Option<Chann
     ChannelSet::new(channels.map(channel).collect::<Option<_>>()?).ok()
 }
 
-/// A plan request at full rate with these means of threshold and multiplicity.
-pub(crate) fn at_full_rate(kappa: f64, mu: f64, objective: Objective) -> PlanRequest {
-    PlanRequest {
+/// The full rate with these means of threshold and multiplicity.
+pub(crate) fn at_full_rate(kappa: f64, mu: f64, objective: Objective) -> Requirements {
+    Requirements {
         kappa: Some(kappa),
         mu: Some(mu),
         full_rate: true,
         objectives: vec![objective],
-        ..PlanRequest::default()
+        ..Requirements::default()
     }
 }
 

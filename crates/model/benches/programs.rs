@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use model::{ChannelModel, ChannelSet, Loss, Objective, Plan, PlanRequest, Risk};
+use model::{ChannelModel, ChannelSet, Loss, Objective, Plan, PlanRequest, Requirements, Risk};
 use sim::Rng;
 
 const OBJECTIVES: [(&str, Objective); 3] =
@@ -63,13 +63,14 @@ impl Case {
     }
 
     fn solve(&self, objective: Objective) -> Plan {
-        let request = PlanRequest {
+        let request = Requirements {
             kappa: Some(self.kappa),
             mu: Some(self.mu),
             full_rate: true,
             objectives: vec![objective],
-            ..PlanRequest::default()
+            ..Requirements::default()
         };
+        let request = PlanRequest::new(request).expect("consistent");
         self.set.plan(&request).expect("there is a schedule for every kappa and mu")
     }
 }

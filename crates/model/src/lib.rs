@@ -1,5 +1,5 @@
 //! The channel model: what privacy, loss, delay and rate a set of channels gives, and the best
-//! schedule for a stated request.
+//! schedule for a request.
 //!
 //! It follows Pohly and McDaniel, "Modeling Privacy and Tradeoffs in Multichannel Secret
 //! Sharing Protocols" (DSN 2016); section numbers in this crate are that paper's, and docs/model.md
@@ -7,9 +7,9 @@
 //! arguments.
 //!
 //! ```
-//! use model::{ChannelModel, ChannelSet, Loss, Objective, PlanRequest, Risk};
+//! use model::{ChannelModel, ChannelSet, Loss, Objective, PlanRequest, Requirements, Risk};
 //!
-//! // Risk, loss, delay in ms, rate.
+//! // Risk, loss, delay in ms, rate in any unit.
 //! let fibre = ChannelModel::new(Risk(0.1), Loss(0.001), 5.0, 100.0)?;
 //! let mobile = ChannelModel::new(Risk(0.2), Loss(0.02), 40.0, 50.0)?;
 //! let radio = ChannelModel::new(Risk(0.05), Loss(0.01), 15.0, 20.0)?;
@@ -17,14 +17,14 @@
 //!
 //! // Two shares a symbol at least to read it, three sent for half of the symbols: what is the
 //! // least risk at the highest rate?
-//! let request = PlanRequest {
+//! let requirements = Requirements {
 //!     kappa: Some(2.0),
 //!     mu: Some(2.5),
 //!     full_rate: true,
 //!     objectives: vec![Objective::Risk],
-//!     ..PlanRequest::default()
+//!     ..Requirements::default()
 //! };
-//! let plan = set.plan(&request.limited())?;
+//! let plan = set.plan(&PlanRequest::new(requirements.limited())?)?;
 //! assert!((plan.averages.rate - 40.0).abs() < 1e-9);
 //! assert!(plan.averages.risk < 0.03);
 //! assert!(plan.optima[0].gap < 1e-9);
@@ -44,6 +44,6 @@ pub use channels::{
 };
 pub use planning::{
     Bound, Certificate, Objective, ParetoFront, Plan, PlanError, PlanRequest, PlanRequestError,
-    Quantity, SENSITIVITY_STEP, Sensitivity,
+    Quantity, Requirements, SENSITIVITY_STEP, Sensitivity,
 };
 pub use schedules::{Averages, Properties, Schedule, ScheduleError};

@@ -7,5 +7,5 @@ mod sensitivity;
 
 pub use pareto::ParetoFront;
 pub use plan::{Certificate, Plan, PlanError};
-pub use request::{Bound, Objective, PlanRequest, PlanRequestError};
+pub use request::{Bound, Objective, PlanRequest, PlanRequestError, Requirements};
 pub use sensitivity::{Quantity, SENSITIVITY_STEP, Sensitivity};

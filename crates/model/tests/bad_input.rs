@@ -4,8 +4,8 @@ use std::error::Error;
 
 use model::{
     ChannelError, ChannelModel, ChannelSet, ChannelSubset, Loss, MAX_CHANNELS, MAX_GROUPS,
-    Objective, PlanError, PlanRequest, PlanRequestError, Risk, Schedule, ScheduleError, SetError,
-    ShareSelection, SharedRiskGroup,
+    Objective, Plan, PlanError, PlanRequest, PlanRequestError, Requirements, Risk, Schedule,
+    ScheduleError, SetError, ShareSelection, SharedRiskGroup,
 };
 
 /// What no probability, time or rate is.
@@ -135,8 +135,12 @@ fn schedules_that_are_none() {
     assert!(matches!(Schedule::new([]), Err(ScheduleError::Sum(_))));
 }
 
-fn refusal(request: &PlanRequest) -> PlanRequestError {
-    match three().plan(request) {
+fn plan(requirements: &Requirements) -> Result<Plan, PlanError> {
+    three().plan(&PlanRequest::new(requirements.clone())?)
+}
+
+fn refusal(request: &Requirements) -> PlanRequestError {
+    match plan(request) {
         Err(PlanError::Request(error)) => {
             // The plan's error says what the request's does and no more.
             assert_eq!(PlanError::Request(error).to_string(), error.to_string());
@@ -149,25 +153,25 @@ fn refusal(request: &PlanRequest) -> PlanRequestError {
 #[test]
 fn kappa_and_mu_that_cannot_be() {
     for bad in NO_NUMBERS.into_iter().chain([0.0, 1.0 - f64::EPSILON]) {
-        let request = PlanRequest { kappa: Some(bad), ..PlanRequest::default() };
+        let request = Requirements { kappa: Some(bad), ..Requirements::default() };
         assert_refused!(Err::<(), _>(refusal(&request)), PlanRequestError::Kappa, bad);
-        let request = PlanRequest { mu: Some(bad), ..PlanRequest::default() };
+        let request = Requirements { mu: Some(bad), ..Requirements::default() };
         assert_refused!(Err::<(), _>(refusal(&request)), PlanRequestError::Mu, bad);
     }
     let crossed = PlanRequestError::KappaAboveMu { kappa: 2.5, mu: 2.0 };
     assert_eq!(
-        refusal(&PlanRequest { kappa: Some(2.5), mu: Some(2.0), ..PlanRequest::default() }),
+        refusal(&Requirements { kappa: Some(2.5), mu: Some(2.0), ..Requirements::default() }),
         crossed
     );
     assert_line(&crossed, "2.5");
     for kappa in [None, Some(2.0), Some(3.5)] {
-        let error = refusal(&PlanRequest { kappa, mu: Some(3.5), ..PlanRequest::default() });
+        let error = refusal(&Requirements { kappa, mu: Some(3.5), ..Requirements::default() });
         assert_eq!(error, PlanRequestError::TooFewChannels { name: "mu", value: 3.5, n: 3 });
         assert_line(&error, "3.5");
     }
-    let error = refusal(&PlanRequest { kappa: Some(4.0), ..PlanRequest::default() });
+    let error = refusal(&Requirements { kappa: Some(4.0), ..Requirements::default() });
     assert_eq!(error, PlanRequestError::TooFewChannels { name: "kappa", value: 4.0, n: 3 });
-    let error = refusal(&PlanRequest { full_rate: true, ..PlanRequest::default() });
+    let error = refusal(&Requirements { full_rate: true, ..Requirements::default() });
     assert_eq!(error, PlanRequestError::FullRateWithoutMu);
     assert_line(&error, "mu");
 }
@@ -175,32 +179,32 @@ fn kappa_and_mu_that_cannot_be() {
 #[test]
 fn least_thresholds_and_multiplicities_that_cannot_be() {
     for min_k in [0, 4, usize::MAX] {
-        let error = refusal(&PlanRequest { min_k, ..PlanRequest::default() });
+        let error = refusal(&Requirements { min_k, ..Requirements::default() });
         assert_eq!(error, PlanRequestError::MinK { min_k });
         assert_line(&error, &min_k.to_string());
     }
     for min_m in [0, 4, usize::MAX] {
-        let error = refusal(&PlanRequest { min_m, ..PlanRequest::default() });
+        let error = refusal(&Requirements { min_m, ..Requirements::default() });
         assert_eq!(error, PlanRequestError::MinM { min_m });
         assert_line(&error, &min_m.to_string());
     }
-    let request = PlanRequest { kappa: Some(1.5), mu: Some(2.5), ..PlanRequest::default() };
+    let request = Requirements { kappa: Some(1.5), mu: Some(2.5), ..Requirements::default() };
     assert_eq!(
-        refusal(&PlanRequest { min_k: 2, ..request.clone() }),
+        refusal(&Requirements { min_k: 2, ..request.clone() }),
         PlanRequestError::MinK { min_k: 2 }
     );
     assert_eq!(
-        refusal(&PlanRequest { min_m: 3, ..request.clone() }),
+        refusal(&Requirements { min_m: 3, ..request.clone() }),
         PlanRequestError::MinM { min_m: 3 }
     );
     // No mean of m is below that of k, so a least threshold above mu contradicts it.
-    let request = PlanRequest { mu: Some(2.5), min_k: 3, ..PlanRequest::default() };
+    let request = Requirements { mu: Some(2.5), min_k: 3, ..Requirements::default() };
     assert_eq!(refusal(&request), PlanRequestError::MinK { min_k: 3 });
 }
 
 #[test]
 fn bounds_that_cannot_be() {
-    type Set = fn(&mut PlanRequest, f64);
+    type Set = fn(&mut Requirements, f64);
     let bounds: [(&str, Set, bool); 5] = [
         ("risk", |request, value| request.max_risk = Some(value), true),
         ("loss", |request, value| request.max_loss = Some(value), true),
@@ -214,7 +218,7 @@ fn bounds_that_cannot_be() {
     ];
     for (name, set, is_probability) in bounds {
         for bad in NO_NUMBERS.into_iter().chain(is_probability.then_some(1.5)) {
-            let mut request = PlanRequest::default();
+            let mut request = Requirements::default();
             set(&mut request, bad);
             match refusal(&request) {
                 error @ PlanRequestError::Bound(of, held) => {
@@ -230,13 +234,12 @@ fn bounds_that_cannot_be() {
 /// What cannot be had is said in one line too, with what can.
 #[test]
 fn bounds_that_no_schedule_keeps() {
-    let request = PlanRequest { max_risk: Some(0.1), ..PlanRequest::default() };
+    let request = Requirements { max_risk: Some(0.1), ..Requirements::default() };
     // All three shares are seen with probability 1/8.
-    let error = three().plan(&request).unwrap_err();
+    let error = plan(&request).unwrap_err();
     assert_line(&error, "0.125");
     assert_line(&error, "risk");
-    let error =
-        three().plan(&PlanRequest { min_rate: Some(4.0), ..PlanRequest::default() }).unwrap_err();
+    let error = plan(&Requirements { min_rate: Some(4.0), ..Requirements::default() }).unwrap_err();
     assert_line(&error, "rate");
     assert!(matches!(error, PlanError::Infeasible { best, .. } if (best - 3.0).abs() < 1e-9));
 }
@@ -268,8 +271,8 @@ fn extreme_channels_have_plans() {
     let channels = channels.map(|(z, l, d, r)| ChannelModel::new(Risk(z), Loss(l), d, r).unwrap());
     let set = ChannelSet::new(channels.collect()).unwrap();
     for objective in [Objective::Risk, Objective::Loss, Objective::Delay, Objective::Rate] {
-        let request = PlanRequest { objectives: vec![objective], ..PlanRequest::default() };
-        let averages = set.plan(&request).unwrap().averages;
+        let request = Requirements { objectives: vec![objective], ..Requirements::default() };
+        let averages = set.plan(&PlanRequest::new(request).unwrap()).unwrap().averages;
         for value in [averages.risk, averages.loss, averages.delay_ms, averages.rate] {
             assert!(value.is_finite() && value >= 0.0, "{objective:?}: {averages:?}");
         }

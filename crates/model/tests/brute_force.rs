@@ -1,11 +1,11 @@
 //! Plans agree with the paper's linear programs, written out in full and solved by the textbook.
 
-use model::{Bound, ChannelSet, Objective, Plan, PlanError, PlanRequest};
+use model::{Bound, ChannelSet, Objective, Plan, PlanError, Requirements};
 use sim::Rng;
 
 mod textbook;
 use textbook::sets::{common_set, fraction, grouped_set, means, mixed_set, tied_set};
-use textbook::{Column, Programs, agree, agree_to, averages, best_rate, columns};
+use textbook::{Column, Programs, agree, agree_to, averages, best_rate, columns, plan_for};
 
 const AVERAGES: [Objective; 3] = [Objective::Risk, Objective::Loss, Objective::Delay];
 
@@ -15,13 +15,13 @@ fn sizes(count: usize) -> impl Iterator<Item = usize> {
 }
 
 /// The request with each of the full rate and the limitation asked for or not.
-fn variants(request: &PlanRequest) -> [PlanRequest; 4] {
-    let full = PlanRequest { full_rate: true, ..request.clone() };
+fn variants(request: &Requirements) -> [Requirements; 4] {
+    let full = Requirements { full_rate: true, ..request.clone() };
     [request.clone(), request.clone().limited(), full.clone(), full.limited()]
 }
 
 /// A plan is what it claims to be and keeps what was asked of it, the bounds aside.
-fn check_plan(set: &ChannelSet, request: &PlanRequest, plan: &Plan) {
+fn check_plan(set: &ChannelSet, request: &Requirements, plan: &Plan) {
     let ours = averages(set, &plan.schedule);
     let case = || format!("{set:?}\n{request:?}\n{plan:?}\n{ours:?}");
     for objective in [Objective::DeliveredDelay, Objective::Rate].into_iter().chain(AVERAGES) {
@@ -55,13 +55,13 @@ fn check_plan(set: &ChannelSet, request: &PlanRequest, plan: &Plan) {
 }
 
 /// Plans for `request` in each of `objectives` and compares them with the textbook's optima.
-fn compare(set: &ChannelSet, all: &[Column], request: &PlanRequest, objectives: &[Objective]) {
+fn compare(set: &ChannelSet, all: &[Column], request: &Requirements, objectives: &[Objective]) {
     let programs = Programs::new(set, all, request);
     for objective in objectives {
-        let request = PlanRequest { objectives: vec![*objective], ..request.clone() };
+        let request = Requirements { objectives: vec![*objective], ..request.clone() };
         let best = programs.best(*objective).expect("Theorem 5");
         let plan =
-            set.plan(&request).unwrap_or_else(|error| panic!("{error}\n{set:?}\n{request:?}"));
+            plan_for(set, &request).unwrap_or_else(|error| panic!("{error}\n{set:?}\n{request:?}"));
         check_plan(set, &request, &plan);
         let value = plan.averages.of(*objective);
         assert!(agree(value, best), "{value} is not {best}: {set:?}\n{request:?}\n{plan:?}");
@@ -86,7 +86,7 @@ fn plans_are_the_textbooks_optima() {
         let set = mixed_set(&mut rng, n);
         let all = columns(&set);
         let (kappa, mu) = means(&mut rng, n);
-        let request = PlanRequest { kappa: Some(kappa), mu: Some(mu), ..PlanRequest::default() };
+        let request = Requirements { kappa: Some(kappa), mu: Some(mu), ..Requirements::default() };
         for request in variants(&request) {
             compare(&set, &all, &request, &AVERAGES);
         }
@@ -100,12 +100,12 @@ fn plans_with_kappa_or_mu_free_are_the_textbooks_optima() {
         let set = mixed_set(&mut rng, n);
         let all = columns(&set);
         let (kappa, mu) = means(&mut rng, n);
-        let free = PlanRequest::default();
+        let free = Requirements::default();
         let requests = [
-            PlanRequest { kappa: Some(kappa), ..free.clone() },
-            PlanRequest { mu: Some(mu), ..free.clone() },
-            PlanRequest { mu: Some(mu), full_rate: true, ..free.clone() },
-            PlanRequest { min_k: 1 + rng.index(n), min_m: 1 + rng.index(n), ..free.clone() },
+            Requirements { kappa: Some(kappa), ..free.clone() },
+            Requirements { mu: Some(mu), ..free.clone() },
+            Requirements { mu: Some(mu), full_rate: true, ..free.clone() },
+            Requirements { min_k: 1 + rng.index(n), min_m: 1 + rng.index(n), ..free.clone() },
             free,
         ];
         for request in requests {
@@ -122,7 +122,7 @@ fn plans_for_groups_are_the_textbooks_optima() {
         let set = grouped_set(&mut rng, n);
         let all = columns(&set);
         let (kappa, mu) = means(&mut rng, n);
-        let request = PlanRequest { kappa: Some(kappa), mu: Some(mu), ..PlanRequest::default() };
+        let request = Requirements { kappa: Some(kappa), mu: Some(mu), ..Requirements::default() };
         for request in variants(&request) {
             compare(&set, &all, &request, &AVERAGES);
             compare(&set, &all, &request, &[Objective::DeliveredDelay]);
@@ -137,7 +137,7 @@ fn the_delay_of_what_arrives_is_the_textbooks() {
         let set = mixed_set(&mut rng, n);
         let all = columns(&set);
         let (kappa, mu) = means(&mut rng, n);
-        let request = PlanRequest { kappa: Some(kappa), mu: Some(mu), ..PlanRequest::default() };
+        let request = Requirements { kappa: Some(kappa), mu: Some(mu), ..Requirements::default() };
         for request in variants(&request) {
             compare(&set, &all, &request, &[Objective::DeliveredDelay]);
         }
@@ -147,7 +147,7 @@ fn the_delay_of_what_arrives_is_the_textbooks() {
 /// A bound for each property or none, from what cannot be had to what is no bound; and what the
 /// textbook makes of them one after the other.
 struct Bounds {
-    request: PlanRequest,
+    request: Requirements,
     programs: Programs,
     /// The bound that cannot be kept, and the best value there is.
     broken: Option<(Bound, f64)>,
@@ -158,7 +158,7 @@ impl Bounds {
     fn draw(rng: &mut Rng, set: &ChannelSet, all: &[Column]) -> Option<Self> {
         let (kappa, mu) = means(rng, set.len());
         let mut request =
-            PlanRequest { kappa: Some(kappa), mu: Some(mu), ..PlanRequest::default() };
+            Requirements { kappa: Some(kappa), mu: Some(mu), ..Requirements::default() };
         match rng.below(4) {
             0 => request.kappa = None,
             1 => request.mu = None,
@@ -225,9 +225,9 @@ fn bounds_are_kept_or_blamed_as_the_textbook_does() {
         let Some(bounds) = Bounds::draw(&mut rng, &set, &all) else { continue };
         let last = [Objective::DeliveredDelay, Objective::Rate];
         for objective in AVERAGES.into_iter().chain(last) {
-            let request = PlanRequest { objectives: vec![objective], ..bounds.request.clone() };
+            let request = Requirements { objectives: vec![objective], ..bounds.request.clone() };
             let case = || format!("{set:?}\n{request:?}");
-            match (set.plan(&request), bounds.broken) {
+            match (plan_for(&set, &request), bounds.broken) {
                 (Ok(plan), None) => {
                     check_plan(&set, &request, &plan);
                     let averages = plan.averages;
@@ -270,7 +270,7 @@ fn the_highest_rate_within_bounds_is_the_textbooks() {
         let set = common_set(&mut rng, n);
         let all = columns(&set);
         let mut request =
-            PlanRequest { objectives: vec![Objective::Rate], ..PlanRequest::default() };
+            Requirements { objectives: vec![Objective::Rate], ..Requirements::default() };
         let mut programs = Programs::new(&set, &all, &request);
         for objective in [Objective::Risk, Objective::Loss] {
             // Clearly within what can be had after the bounds before.
@@ -284,8 +284,8 @@ fn the_highest_rate_within_bounds_is_the_textbooks() {
             }
         }
         let best = programs.best(Objective::Rate).unwrap();
-        let plan =
-            set.plan(&request).unwrap_or_else(|error| panic!("{error}: {set:?}\n{request:?}"));
+        let plan = plan_for(&set, &request)
+            .unwrap_or_else(|error| panic!("{error}: {set:?}\n{request:?}"));
         check_plan(&set, &request, &plan);
         assert!(agree_to(1e-8, plan.averages.rate, best), "{best}: {set:?}\n{request:?}\n{plan:?}");
     }
@@ -301,16 +301,16 @@ fn the_second_objective_decides_among_the_best_in_the_first() {
         let set = tied_set(&mut rng, n);
         let all = columns(&set);
         let (kappa, mu) = means(&mut rng, n);
-        let request = PlanRequest {
+        let request = Requirements {
             kappa: Some(kappa),
             mu: Some(mu).filter(|_| rng.chance(50)),
             objectives: vec![Objective::Risk, Objective::Loss],
-            ..PlanRequest::default()
+            ..Requirements::default()
         };
         let programs = Programs::new(&set, &all, &request);
         let risk = programs.best(Objective::Risk).unwrap();
-        let plan =
-            set.plan(&request).unwrap_or_else(|error| panic!("{error}: {set:?}\n{request:?}"));
+        let plan = plan_for(&set, &request)
+            .unwrap_or_else(|error| panic!("{error}: {set:?}\n{request:?}"));
         check_plan(&set, &request, &plan);
         let within = |slack: f64| {
             let mut programs = programs.clone();

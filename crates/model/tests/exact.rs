@@ -1,7 +1,7 @@
 //! No gap is below the error: plans for channels of extreme numbers against the optimum in exact
 //! arithmetic.
 
-use model::{ChannelModel, ChannelSet, Loss, Objective, PlanError, PlanRequest, Risk};
+use model::{ChannelModel, ChannelSet, Loss, Objective, PlanError, Requirements, Risk};
 use num_rational::BigRational;
 use num_traits::{Signed, ToPrimitive, Zero};
 use sim::Rng;
@@ -9,6 +9,7 @@ use sim::Rng;
 mod rational;
 mod textbook;
 use rational::{average, best, best_rate, columns, exact};
+use textbook::plan_for;
 use textbook::sets::fraction;
 
 const OBJECTIVES: [Objective; 5] = [
@@ -39,7 +40,7 @@ fn no_gap_is_below_the_error() {
         let all = columns(&set);
         let request = extreme_need(&mut rng, &set);
         for objective in OBJECTIVES {
-            let request = PlanRequest { objectives: vec![objective], ..request.clone() };
+            let request = Requirements { objectives: vec![objective], ..request.clone() };
             seen.compare(&set, &request, objective, best(&set, &all, &request, objective));
         }
     }
@@ -59,15 +60,15 @@ fn a_row_that_leaves_something_has_no_price_for_it() {
     ];
     let channels = channels.map(|(z, l, d, r)| ChannelModel::new(Risk(z), Loss(l), d, r).unwrap());
     let set = ChannelSet::new(channels.to_vec()).unwrap();
-    let request = PlanRequest {
+    let request = Requirements {
         mu: Some(2.0),
         min_rate: Some(0.018_538_985_990_497),
-        ..PlanRequest::default()
+        ..Requirements::default()
     };
     let all = columns(&set);
     let mut seen = Seen::default();
     for objective in OBJECTIVES {
-        let request = PlanRequest { objectives: vec![objective], ..request.clone() };
+        let request = Requirements { objectives: vec![objective], ..request.clone() };
         seen.compare(&set, &request, objective, best(&set, &all, &request, objective));
     }
     assert!(seen.plans == OBJECTIVES.len() && seen.error < 1e-12, "{seen:?}");
@@ -96,12 +97,12 @@ impl Seen {
     fn compare(
         &mut self,
         set: &ChannelSet,
-        request: &PlanRequest,
+        request: &Requirements,
         objective: Objective,
         optimum: Option<BigRational>,
     ) {
         let case = || format!("{set:?}\n{request:?}");
-        let (plan, optimum) = match (set.plan(request), optimum) {
+        let (plan, optimum) = match (plan_for(set, request), optimum) {
             (Ok(plan), Some(optimum)) => (plan, optimum),
             (Err(PlanError::Infeasible { .. }), None) => {
                 self.infeasible += 1;
@@ -161,7 +162,7 @@ impl Seen {
 }
 
 /// Kappa, mu and the rate are what was asked for.
-fn check_means(set: &ChannelSet, request: &PlanRequest, schedule: &model::Schedule) {
+fn check_means(set: &ChannelSet, request: &Requirements, schedule: &model::Schedule) {
     let found = schedule.averages(set);
     for (mean, value) in [(request.kappa, found.kappa), (request.mu, found.mu)] {
         assert!(mean.is_none_or(|mean| (mean - value).abs() < OFF), "{set:?}\n{request:?}");
@@ -196,14 +197,14 @@ fn probability(rng: &mut Rng) -> f64 {
     }
 }
 
-fn extreme_need(rng: &mut Rng, set: &ChannelSet) -> PlanRequest {
+fn extreme_need(rng: &mut Rng, set: &ChannelSet) -> Requirements {
     let n = f64::from(u32::try_from(set.len()).unwrap());
     let mu = mean(rng, 1.0, n);
     let kappa = if rng.chance(20) { mu } else { mean(rng, 1.0, mu) };
-    let request = PlanRequest {
+    let request = Requirements {
         kappa: Some(kappa).filter(|_| rng.chance(80)),
         mu: Some(mu).filter(|_| rng.chance(80)),
-        ..PlanRequest::default()
+        ..Requirements::default()
     };
     let mut request = if rng.chance(50) { request.limited() } else { request };
     request.full_rate = request.mu.is_some() && rng.chance(50);

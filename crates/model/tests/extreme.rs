@@ -2,14 +2,14 @@
 //! which rounding is large. A plan that is given out keeps all that was asked, and none is refused.
 
 use model::{
-    Bound, ChannelModel, ChannelSet, ChannelSubset, Loss, Objective, Plan, PlanError, PlanRequest,
+    Bound, ChannelModel, ChannelSet, ChannelSubset, Loss, Objective, Plan, PlanError, Requirements,
     Risk, Schedule, ShareSelection, SharedRiskGroup,
 };
 use sim::Rng;
 
 mod textbook;
-use textbook::averages;
 use textbook::sets::{fraction, means};
+use textbook::{averages, plan_for};
 
 /// How many requests are drawn.
 const REQUESTS: usize = 20_000;
@@ -34,7 +34,7 @@ fn whatever_is_asked_is_kept_or_refused() {
         let n = 1 + rng.index(6);
         let set = set(&mut rng, n);
         let request = request(&mut rng, &set);
-        match set.plan(&request) {
+        match plan_for(&set, &request) {
             Ok(plan) => {
                 check(&set, &request, &plan);
                 planned += 1;
@@ -94,12 +94,12 @@ fn probability(rng: &mut Rng) -> f64 {
 }
 
 /// Anything that can be asked at once.
-fn request(rng: &mut Rng, set: &ChannelSet) -> PlanRequest {
+fn request(rng: &mut Rng, set: &ChannelSet) -> Requirements {
     let (kappa, mu) = means(rng, set.len());
-    let request = PlanRequest {
+    let request = Requirements {
         kappa: Some(kappa).filter(|_| rng.chance(75)),
         mu: Some(mu).filter(|_| rng.chance(75)),
-        ..PlanRequest::default()
+        ..Requirements::default()
     };
     let mut request = if rng.chance(40) { request.limited() } else { request };
     request.full_rate = request.mu.is_some() && rng.chance(40);
@@ -124,7 +124,7 @@ fn bound(rng: &mut Rng, set: &ChannelSet, objective: Objective) -> Option<f64> {
 }
 
 /// A plan keeps all of the request.
-fn check(set: &ChannelSet, request: &PlanRequest, plan: &Plan) {
+fn check(set: &ChannelSet, request: &Requirements, plan: &Plan) {
     let found = averages(set, &plan.schedule);
     let case = || format!("{set:?}\n{request:?}\n{plan:?}\n{found:?}");
     for (mean, value) in [(request.kappa, found.kappa), (request.mu, found.mu)] {

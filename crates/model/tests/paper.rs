@@ -1,14 +1,14 @@
 //! What the paper itself says of sets of channels: Figure 2, its experiments, examples, corollaries.
 
 use model::{
-    ChannelModel, ChannelSet, ChannelSubset, Loss, Objective, PlanRequest, Risk, Schedule,
+    ChannelModel, ChannelSet, ChannelSubset, Loss, Objective, Requirements, Risk, Schedule,
     ShareSelection,
 };
 use sim::Rng;
 
 mod textbook;
 use textbook::sets::mixed_set;
-use textbook::{agree_to, best_rate, number};
+use textbook::{agree_to, best_rate, number, plan_for};
 
 /// Channels of which only the rates matter.
 fn of_rates(rates: &[f64]) -> ChannelSet {
@@ -92,12 +92,12 @@ fn the_example_of_a_limited_schedule() {
     let set = of(&[(0.0, 0.0, 2.0, 1.0), (0.0, 0.0, 9.0, 1.0), (0.0, 0.0, 10.0, 1.0)]);
     let objectives = vec![Objective::Delay];
     let request =
-        PlanRequest { kappa: Some(2.0), mu: Some(3.0), objectives, ..PlanRequest::default() };
-    let free = set.plan(&request).unwrap();
+        Requirements { kappa: Some(2.0), mu: Some(3.0), objectives, ..Requirements::default() };
+    let free = plan_for(&set, &request).unwrap();
     assert!(agree_to(1e-12, free.averages.delay_ms, 6.0));
     let half_and_half = [(selection(1, 0..3), 0.5), (selection(3, 0..3), 0.5)];
     assert_eq!(free.schedule, Schedule::new(half_and_half).unwrap());
-    let limited = set.plan(&request.limited()).unwrap();
+    let limited = plan_for(&set, &request.limited()).unwrap();
     assert!(agree_to(1e-12, limited.averages.delay_ms, 9.0));
     assert_eq!(limited.schedule, Schedule::constant(selection(2, 0..3)));
 }
@@ -176,8 +176,8 @@ fn more_channels_can_raise_the_delay() {
     // 1 in half of the cases, 100 in the others.
     assert!(agree_to(1e-15, delay_ms(&[0, 1]), 50.5));
     assert!(agree_to(1e-15, delay_ms(&[0]), 1.0));
-    let request = PlanRequest { objectives: vec![Objective::Delay], ..PlanRequest::default() };
-    assert!(agree_to(1e-12, set.plan(&request).unwrap().averages.delay_ms, 1.0));
+    let request = Requirements { objectives: vec![Objective::Delay], ..Requirements::default() };
+    assert!(agree_to(1e-12, plan_for(&set, &request).unwrap().averages.delay_ms, 1.0));
 }
 
 /// IV-C: at mu = 1 each channel has the part of the symbols that is its part of the rate.
@@ -196,9 +196,11 @@ fn the_highest_rate_of_all_and_its_schedule() {
         assert_eq!(ours, theirs);
         assert!((p - q).abs() < 1e-14, "{ours:?}: {p} is not {q}");
     }
-    let plan = set
-        .plan(&PlanRequest { objectives: vec![Objective::Rate], ..PlanRequest::default() })
-        .unwrap();
+    let plan = plan_for(
+        &set,
+        &Requirements { objectives: vec![Objective::Rate], ..Requirements::default() },
+    )
+    .unwrap();
     assert!(agree_to(1e-9, plan.averages.rate, 250.0));
     assert!(agree_to(1e-9, plan.averages.mu, 1.0));
 }

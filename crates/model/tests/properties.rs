@@ -2,13 +2,13 @@
 //! theorems both ways round, and what an optimum is at least.
 
 use model::{
-    ChannelModel, ChannelSet, ChannelSubset, Loss, Objective, PlanRequest, Risk, Schedule,
-    ShareSelection,
+    ChannelModel, ChannelSet, ChannelSubset, Loss, Objective, PlanRequest, Requirements, Risk,
+    Schedule, ShareSelection,
 };
 use proptest::prelude::*;
 
 mod textbook;
-use textbook::{agree, agree_to, number, selections};
+use textbook::{agree, agree_to, number, plan_for, selections};
 
 /// Ends and tiny values come up often enough to meet.
 fn probability(most: f64) -> impl Strategy<Value = f64> {
@@ -70,8 +70,8 @@ fn check_limited(
     Ok(())
 }
 
-fn request(kappa: f64, mu: f64, objectives: Vec<Objective>) -> PlanRequest {
-    PlanRequest { kappa: Some(kappa), mu: Some(mu), objectives, ..PlanRequest::default() }
+fn request(kappa: f64, mu: f64, objectives: Vec<Objective>) -> Requirements {
+    Requirements { kappa: Some(kappa), mu: Some(mu), objectives, ..Requirements::default() }
 }
 
 fn config(cases: u32) -> ProptestConfig {
@@ -221,8 +221,8 @@ proptest! {
     fn what_is_asked_for_has_its_price((set, kappa, mu) in set_and_means(6)) {
         for objective in [Objective::Risk, Objective::Loss, Objective::Delay] {
             let free = request(kappa, mu, vec![objective]);
-            let full = PlanRequest { full_rate: true, ..free.clone() };
-            let value = |request: &PlanRequest| set.plan(request).unwrap().averages.of(objective);
+            let full = Requirements { full_rate: true, ..free.clone() };
+            let value = |request: &Requirements| plan_for(&set, request).unwrap().averages.of(objective);
             let values = [&free, &full, &free.clone().limited(), &full.clone().limited()].map(value);
             let [free, full, limited, both] = values;
             let no_better = |a: f64, b: f64| a >= b - 1e-9 * b.max(1.0);
@@ -236,7 +236,7 @@ proptest! {
     fn fronts_are_monotone_between_lexicographic_optima((set, kappa, mu) in set_and_means(5)) {
         for (first, second) in [(Objective::Risk, Objective::Loss), (Objective::Loss, Objective::Delay)] {
             let request = request(kappa, mu, Vec::new());
-            let front = set.front(&request, first, second, 5).unwrap();
+            let front = set.pareto_front(&PlanRequest::new(request.clone()).unwrap(), first, second, 5).unwrap();
             let points = front.map(|plan| plan.unwrap().averages).collect::<Vec<_>>();
             for pair in points.windows(2) {
                 let values = (pair[0].of(first), pair[1].of(first), pair[0].of(second), pair[1].of(second));
@@ -245,7 +245,7 @@ proptest! {
             }
             for (end, order) in [(points.first(), vec![first, second]), (points.last(), vec![second, first])] {
                 // Where there is one point, it is best in both.
-                let best = set.plan(&PlanRequest { objectives: order, ..request.clone() }).unwrap().averages;
+                let best = plan_for(&set, &Requirements { objectives: order, ..request.clone() }).unwrap().averages;
                 for objective in [first, second] {
                     let (end, best) = (end.unwrap().of(objective), best.of(objective));
                     prop_assert!(agree_to(1e-7, end, best), "{objective:?}: {end} is not {best}");
@@ -268,8 +268,8 @@ fn rounding_leaves_no_symbol_below_the_limits() {
         check_limited(&schedule, &set, kappa, mu).unwrap();
         for objective in [Objective::Risk, Objective::Loss] {
             let request =
-                PlanRequest { full_rate: true, ..request(kappa, mu, vec![objective]).limited() };
-            let plan = set.plan(&request).unwrap();
+                Requirements { full_rate: true, ..request(kappa, mu, vec![objective]).limited() };
+            let plan = plan_for(&set, &request).unwrap();
             for (selection, p) in plan.schedule.entries() {
                 let kept = selection.k() >= request.min_k && selection.m() >= request.min_m;
                 assert!(kept, "{selection:?} for {p} of the symbols: {request:?}");

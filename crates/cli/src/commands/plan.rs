@@ -1,4 +1,4 @@
-//! `sunder plan`: what some channels are good for, and the best schedule for a need.
+//! `sunder plan`: what some channels are good for, and the best schedule for a request.
 
 mod answer;
 mod channels;
@@ -14,13 +14,14 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use model::{Objective, PlanRequest};
+use model::{Objective, PlanRequest, PlanRequestError, Requirements};
 
 use crate::console;
 use crate::failure::Failure;
 use answer::Answer;
 use channels::{Channels, NamedChannel, NamedGroup};
 use document::Document;
+use refusal::refuse;
 
 /// Says what privacy, loss, delay and rate channels give together, and which schedule is the best.
 ///
@@ -140,17 +141,17 @@ enum ObjectiveName {
 /// Finds the answer and says it.
 ///
 /// # Errors
-/// When the channels or the need are wrong, no schedule keeps the bounds, or the plot cannot be
+/// When the channels or the request are wrong, no schedule keeps the bounds, or the plot cannot be
 /// written.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let channels = arguments.told_channels()?;
-    let need = arguments.need();
-    let answer = Answer::find(&channels.set, &need)?;
+    let request = arguments.request().map_err(|error| refuse(error.into()))?;
+    let answer = Answer::find(&channels.set, &request)?;
     let answer = if arguments.sensitivity { answer.with_effects(&channels.set)? } else { answer };
     let trial = arguments.simulate.map(|symbols| trial::run(&channels.set, &answer, symbols));
     let trial = trial.transpose()?;
     if let Some(path) = &arguments.plot {
-        write_plot(path, &arguments.plot(&channels, &need)?)?;
+        write_plot(path, &arguments.plot(&channels, &request)?)?;
     }
     if arguments.json {
         console::print_json(&Document::new(&channels, &answer, trial.as_ref()))
@@ -168,8 +169,8 @@ impl Arguments {
     }
 
     /// What is asked for. Bounds alone ask for the highest rate.
-    fn need(&self) -> PlanRequest {
-        let need = PlanRequest {
+    fn request(&self) -> Result<PlanRequest, PlanRequestError> {
+        let requirements = Requirements {
             kappa: self.kappa,
             mu: self.mu,
             full_rate: self.full_rate,
@@ -178,19 +179,19 @@ impl Arguments {
             max_delay_ms: self.max_delay,
             min_rate: self.min_rate,
             objectives: self.objectives.iter().map(|name| name.objective()).collect(),
-            ..PlanRequest::default()
+            ..Requirements::default()
         };
         let bounds = [self.max_risk, self.max_loss, self.max_delay, self.min_rate];
-        let mut need = if self.limited { need.limited() } else { need };
-        if need.objectives.is_empty() && bounds.iter().any(Option::is_some) {
-            need.objectives.push(Objective::Rate);
+        let mut requirements = if self.limited { requirements.limited() } else { requirements };
+        if requirements.objectives.is_empty() && bounds.iter().any(Option::is_some) {
+            requirements.objectives.push(Objective::Rate);
         }
-        need
+        PlanRequest::new(requirements)
     }
 
-    fn plot(&self, channels: &Channels, need: &PlanRequest) -> Result<String, Failure> {
+    fn plot(&self, channels: &Channels, request: &PlanRequest) -> Result<String, Failure> {
         match self.front {
-            Some((first, second)) => plot::front(&channels.set, need, first, second),
+            Some((first, second)) => plot::front(&channels.set, request, first, second),
             None => plot::properties(&channels.set, &channels.names),
         }
     }

@@ -31,14 +31,14 @@ impl ChannelSet {
     ///
     /// # Errors
     /// If there is no plan at all: see [`ChannelSet::plan`].
-    pub fn front(
+    pub fn pareto_front(
         &self,
         request: &PlanRequest,
         first: Objective,
         second: Objective,
         points: usize,
     ) -> Result<ParetoFront<'_>, PlanError> {
-        let best = |objectives| self.plan(&PlanRequest { objectives, ..request.clone() });
+        let best = |objectives| self.plan(&request.with_objectives(objectives));
         let best_first = best(vec![first, second])?;
         let best_second = best(vec![second, first])?;
         let ends = (best_first.averages.of(first), best_second.averages.of(first));
@@ -64,10 +64,8 @@ impl ParetoFront<'_> {
     fn between(&self, place: usize) -> Result<Plan, PlanError> {
         let part = place as f64 / (self.points - 1) as f64;
         let value = self.ends.0 + part * (self.ends.1 - self.ends.0);
-        let mut request = self.request.clone();
-        request.bind(self.first, value);
-        request.objectives = vec![self.second];
-        self.set.plan(&request)
+        let request = self.request.bounded(self.first, value);
+        self.set.plan(&request.with_objectives(vec![self.second]))
     }
 }
 

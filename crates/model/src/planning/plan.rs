@@ -9,7 +9,7 @@
 
 use thiserror::Error;
 
-use super::request::{Bound, Objective, PlanRequest, PlanRequestError};
+use super::request::{Bound, Objective, PlanRequest, PlanRequestError, Requirements};
 use crate::channels::{ChannelModel, ChannelSet, ShareSelection};
 use crate::double_double::DoubleDouble;
 use crate::schedules::{Averages, Schedule};
@@ -128,11 +128,11 @@ impl ChannelSet {
     /// bound to blame is named, with the best value there is.
     pub fn plan(&self, request: &PlanRequest) -> Result<Plan, PlanError> {
         request.check(self)?;
-        let request = request.rounded();
-        let mut planner = Planner::new(self, &request)?;
-        planner.keep_bounds(&request)?;
+        let requirements = request.rounded();
+        let mut planner = Planner::new(self, &requirements)?;
+        planner.keep_bounds(&requirements)?;
         let mut optima = Vec::new();
-        for objective in &request.objectives {
+        for objective in &requirements.objectives {
             optima.push((*objective, planner.optimise(*objective)));
         }
         planner.check()?;
@@ -159,16 +159,16 @@ struct Planner<'a> {
 impl<'a> Planner<'a> {
     /// Kappa, mu and the rate.
     #[expect(clippy::cast_precision_loss, reason = "k and m are small")]
-    fn new(set: &'a ChannelSet, request: &PlanRequest) -> Result<Self, PlanError> {
+    fn new(set: &'a ChannelSet, requirements: &Requirements) -> Result<Self, PlanError> {
         let mut rows = Vec::new();
-        if let Some(kappa) = request.kappa {
+        if let Some(kappa) = requirements.kappa {
             rows.push(equal_zero(Linear {
                 k: DoubleDouble::ONE,
                 constant: (-kappa).into(),
                 ..Linear::default()
             }));
         }
-        if let Some(mu) = request.mu {
+        if let Some(mu) = requirements.mu {
             rows.push(equal_zero(Linear {
                 m: DoubleDouble::ONE,
                 constant: (-mu).into(),
@@ -176,21 +176,21 @@ impl<'a> Planner<'a> {
             }));
         }
         // What is free is as low as can be: that leaves the most rate.
-        let kappa = request.kappa.unwrap_or(request.min_k as f64);
-        let mu = request.mu.unwrap_or(kappa.max(request.min_m as f64));
+        let kappa = requirements.kappa.unwrap_or(requirements.min_k as f64);
+        let mu = requirements.mu.unwrap_or(kappa.max(requirements.min_m as f64));
         let no_start = || PlanError::Solver(String::from("there is no schedule to start from"));
         let schedule = set.limited_schedule_at_best_rate(kappa, mu).ok_or_else(no_start)?;
         let best = set.best_rate(mu).ok_or_else(no_start)?;
-        let (min_k, min_m) = (request.min_k, request.min_m);
+        let (min_k, min_m) = (requirements.min_k, requirements.min_m);
         let mut planner = Self { set, rows, min_k, min_m, least_rate: 0.0, schedule };
         if let Some(wanted) =
-            request.min_rate.filter(|rate| *rate > best * (1.0 + RELATIVE_TOLERANCE))
+            requirements.min_rate.filter(|rate| *rate > best * (1.0 + RELATIVE_TOLERANCE))
         {
             return Err(PlanError::Infeasible { bound: Bound::MinRate, wanted, best });
         }
-        if request.full_rate {
+        if requirements.full_rate {
             planner.keep_rate(set.best_rate_exactly(mu));
-        } else if let Some(rate) = request.min_rate {
+        } else if let Some(rate) = requirements.min_rate {
             planner.keep_rate(DoubleDouble::from(rate).min(set.best_rate_exactly(mu)));
         }
         Ok(planner)
@@ -211,12 +211,16 @@ impl<'a> Planner<'a> {
     }
 
     /// Risk, loss and delay, one after the other.
-    fn keep_bounds(&mut self, request: &PlanRequest) -> Result<(), PlanError> {
+    fn keep_bounds(&mut self, requirements: &Requirements) -> Result<(), PlanError> {
         let bounds = [
-            (Bound::MaxRisk, request.max_risk, Objective::Risk),
-            (Bound::MaxLoss, request.max_loss, Objective::Loss),
-            (Bound::MaxDelay, request.max_delay_ms, Objective::Delay),
-            (Bound::MaxDeliveredDelay, request.max_delivered_delay_ms, Objective::DeliveredDelay),
+            (Bound::MaxRisk, requirements.max_risk, Objective::Risk),
+            (Bound::MaxLoss, requirements.max_loss, Objective::Loss),
+            (Bound::MaxDelay, requirements.max_delay_ms, Objective::Delay),
+            (
+                Bound::MaxDeliveredDelay,
+                requirements.max_delivered_delay_ms,
+                Objective::DeliveredDelay,
+            ),
         ];
         for (bound, wanted, objective) in bounds {
             let Some(wanted) = wanted else { continue };

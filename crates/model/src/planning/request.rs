@@ -1,4 +1,4 @@
-//! What a schedule is needed for: kappa and mu, bounds, objectives; checked before any program.
+//! What is required of a schedule: kappa and mu, bounds, objectives; checked before any program.
 
 use thiserror::Error;
 
@@ -35,9 +35,10 @@ pub enum Bound {
     MinRate,
 }
 
-/// What a schedule is needed for. [`PlanRequest::default`] asks for nothing.
+/// What is required of a schedule. [`Requirements::default`] requires nothing; [`PlanRequest::new`]
+/// checks it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct PlanRequest {
+pub struct Requirements {
     /// The mean threshold, 1 to mu; free if `None`.
     pub kappa: Option<f64>,
     /// The mean multiplicity, kappa to n; free if `None`.
@@ -64,7 +65,7 @@ pub struct PlanRequest {
     pub objectives: Vec<Objective>,
 }
 
-impl Default for PlanRequest {
+impl Default for Requirements {
     fn default() -> Self {
         Self {
             kappa: None,
@@ -129,7 +130,7 @@ pub enum PlanRequestError {
     Bound(&'static str, f64),
 }
 
-impl PlanRequest {
+impl Requirements {
     /// The schedules of IV-E: no symbol has k below floor(kappa) or m below floor(mu). Without
     /// kappa or mu, nothing.
     #[must_use]
@@ -139,73 +140,117 @@ impl PlanRequest {
         self.min_m = self.mu.map_or(self.min_m, |mu| mu.floor() as usize);
         self
     }
+}
 
-    /// The same with kappa and mu exact where they are whole numbers, or each other, but for
-    /// rounding: a few units in the last place of the largest mean there is.
-    pub(crate) fn rounded(&self) -> Self {
-        let near = |a: f64, b: f64| (a - b).abs() < 1e-14;
-        let whole = |mean: f64| if near(mean, mean.round()) { mean.round() } else { mean };
-        let kappa = self.kappa.map(whole);
-        let mu = self.mu.map(whole);
-        let kappa = kappa.map(|kappa| mu.filter(|mu| near(kappa, *mu)).unwrap_or(kappa));
-        Self { kappa, mu, ..self.clone() }
-    }
+/// Requirements that do not contradict each other. Only the channels can be too few for them, or too
+/// bad, which [`ChannelSet::plan`] finds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlanRequest(Requirements);
 
-    /// Asks for `objective` to be no worse than `value`, whatever was asked for it before.
-    pub(crate) fn bind(&mut self, objective: Objective, value: f64) {
-        match objective {
-            Objective::Risk => self.max_risk = Some(value),
-            Objective::Loss => self.max_loss = Some(value),
-            Objective::Delay => self.max_delay_ms = Some(value),
-            Objective::DeliveredDelay => self.max_delivered_delay_ms = Some(value),
-            Objective::Rate => self.min_rate = Some(value),
-        }
-    }
-
-    /// Checks what can be checked without a program.
-    #[expect(clippy::cast_precision_loss, reason = "k, m and n are small")]
-    pub(crate) fn check(&self, set: &ChannelSet) -> Result<(), PlanRequestError> {
-        let n = set.len();
-        if let Some(kappa) = self.kappa.filter(|kappa| !(*kappa >= 1.0 && kappa.is_finite())) {
+impl PlanRequest {
+    /// A request for a schedule that meets these requirements.
+    ///
+    /// # Errors
+    /// If one of them is outside its range, or contradicts another.
+    pub fn new(requirements: Requirements) -> Result<Self, PlanRequestError> {
+        let Requirements { kappa, mu, full_rate, min_k, min_m, .. } = requirements;
+        let is_mean = |mean: &f64| *mean >= 1.0 && mean.is_finite();
+        if let Some(kappa) = kappa.filter(|kappa| !is_mean(kappa)) {
             return Err(PlanRequestError::Kappa(kappa));
         }
-        if let Some(mu) = self.mu.filter(|mu| !(*mu >= 1.0 && mu.is_finite())) {
+        if let Some(mu) = mu.filter(|mu| !is_mean(mu)) {
             return Err(PlanRequestError::Mu(mu));
         }
-        if let (Some(kappa), Some(mu)) = (self.kappa, self.mu)
+        if let (Some(kappa), Some(mu)) = (kappa, mu)
             && kappa > mu
         {
             return Err(PlanRequestError::KappaAboveMu { kappa, mu });
         }
-        for (name, value) in [("mu", self.mu), ("kappa", self.kappa)] {
-            if let Some(value) = value.filter(|value| *value > n as f64) {
-                return Err(PlanRequestError::TooFewChannels { name, value, n });
-            }
-        }
-        if self.full_rate && self.mu.is_none() {
+        if full_rate && mu.is_none() {
             return Err(PlanRequestError::FullRateWithoutMu);
         }
-        let most_k = self.kappa.or(self.mu).unwrap_or(n as f64);
-        if self.min_k < 1 || self.min_k as f64 > most_k {
-            return Err(PlanRequestError::MinK { min_k: self.min_k });
+        if min_k < 1 || is_above(min_k, kappa.or(mu)) {
+            return Err(PlanRequestError::MinK { min_k });
         }
-        if self.min_m < 1 || self.min_m as f64 > self.mu.unwrap_or(n as f64) {
-            return Err(PlanRequestError::MinM { min_m: self.min_m });
+        if min_m < 1 || is_above(min_m, mu) {
+            return Err(PlanRequestError::MinM { min_m });
         }
         let bounds = [
-            ("risk", self.max_risk, 1.0),
-            ("loss", self.max_loss, 1.0),
-            ("delay", self.max_delay_ms, f64::MAX),
-            ("delay of what arrives", self.max_delivered_delay_ms, f64::MAX),
-            ("rate", self.min_rate, f64::MAX),
+            ("risk", requirements.max_risk, 1.0),
+            ("loss", requirements.max_loss, 1.0),
+            ("delay", requirements.max_delay_ms, f64::MAX),
+            ("delay of what arrives", requirements.max_delivered_delay_ms, f64::MAX),
+            ("rate", requirements.min_rate, f64::MAX),
         ];
         for (name, value, most) in bounds {
             if let Some(value) = value.filter(|value| !(0.0..=most).contains(value)) {
                 return Err(PlanRequestError::Bound(name, value));
             }
         }
+        Ok(Self(requirements))
+    }
+
+    /// The requirements.
+    pub fn requirements(&self) -> &Requirements {
+        &self.0
+    }
+
+    /// The same with other objectives.
+    #[must_use]
+    pub fn with_objectives(&self, objectives: Vec<Objective>) -> Self {
+        Self(Requirements { objectives, ..self.0.clone() })
+    }
+
+    /// The same with kappa and mu exact where they are whole numbers, or each other, but for
+    /// rounding: a few units in the last place of the largest mean there is.
+    pub(crate) fn rounded(&self) -> Requirements {
+        let near = |a: f64, b: f64| (a - b).abs() < 1e-14;
+        let whole = |mean: f64| if near(mean, mean.round()) { mean.round() } else { mean };
+        let kappa = self.0.kappa.map(whole);
+        let mu = self.0.mu.map(whole);
+        let kappa = kappa.map(|kappa| mu.filter(|mu| near(kappa, *mu)).unwrap_or(kappa));
+        Requirements { kappa, mu, ..self.0.clone() }
+    }
+
+    /// The same with `objective` no worse than `value`, which some schedule has, whatever was required
+    /// of it before.
+    pub(crate) fn bounded(&self, objective: Objective, value: f64) -> Self {
+        let mut bounded = self.clone();
+        let bound = match objective {
+            Objective::Risk => &mut bounded.0.max_risk,
+            Objective::Loss => &mut bounded.0.max_loss,
+            Objective::Delay => &mut bounded.0.max_delay_ms,
+            Objective::DeliveredDelay => &mut bounded.0.max_delivered_delay_ms,
+            Objective::Rate => &mut bounded.0.min_rate,
+        };
+        *bound = Some(value);
+        bounded
+    }
+
+    /// Checks that there are channels enough.
+    #[expect(clippy::cast_precision_loss, reason = "there are few channels")]
+    pub(crate) fn check(&self, set: &ChannelSet) -> Result<(), PlanRequestError> {
+        let Requirements { kappa, mu, min_k, min_m, .. } = self.0;
+        let n = set.len();
+        for (name, value) in [("mu", mu), ("kappa", kappa)] {
+            if let Some(value) = value.filter(|value| *value > n as f64) {
+                return Err(PlanRequestError::TooFewChannels { name, value, n });
+            }
+        }
+        if min_k > n {
+            return Err(PlanRequestError::MinK { min_k });
+        }
+        if min_m > n {
+            return Err(PlanRequestError::MinM { min_m });
+        }
         Ok(())
     }
+}
+
+/// Whether a least number for each symbol is above the mean of all.
+#[expect(clippy::cast_precision_loss, reason = "what is not exact is far above any mean")]
+fn is_above(least: usize, mean: Option<f64>) -> bool {
+    mean.is_some_and(|mean| least as f64 > mean)
 }
 
 impl Averages {

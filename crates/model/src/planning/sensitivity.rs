@@ -48,8 +48,9 @@ impl ChannelSet {
         &self,
         request: &PlanRequest,
     ) -> impl ExactSizeIterator<Item = Sensitivity> + use<'_> {
-        let objective = request.objectives.first().copied().unwrap_or(Objective::Rate);
-        let request = PlanRequest { objectives: vec![objective], ..request.clone() };
+        let objectives = &request.requirements().objectives;
+        let objective = objectives.first().copied().unwrap_or(Objective::Rate);
+        let request = request.with_objectives(vec![objective]);
         (0..4 * self.len()).map(move |place| {
             let (channel, quantity) = (place / 4, Quantity::ALL[place % 4]);
             let better = self.with_better(channel, quantity);

@@ -5,7 +5,7 @@
 pub(crate) mod simplex;
 
 use model::{
-    ChannelModel, ChannelSet, ChannelSubset, Objective, PlanRequest, Schedule, ShareSelection,
+    ChannelModel, ChannelSet, ChannelSubset, Objective, Requirements, Schedule, ShareSelection,
 };
 use num_rational::BigRational;
 use num_traits::{One, Zero};
@@ -133,7 +133,7 @@ pub(crate) fn average(set: &ChannelSet, schedule: &Schedule, objective: Objectiv
 pub(crate) fn best(
     set: &ChannelSet,
     all: &[Column],
-    request: &PlanRequest,
+    request: &Requirements,
     objective: Objective,
 ) -> Option<BigRational> {
     let is_kept = |column: &&Column| {

@@ -7,13 +7,19 @@ pub(crate) mod sets;
 pub(crate) mod simplex;
 
 use model::{
-    Averages, ChannelSet, ChannelSubset, Objective, PlanRequest, Schedule, ShareSelection,
+    Averages, ChannelSet, ChannelSubset, Objective, Plan, PlanError, PlanRequest, Requirements,
+    Schedule, ShareSelection,
 };
 use simplex::{Answer, Relation, Row, dot};
 
 /// A count as a number to reckon with.
 pub(crate) fn number(count: usize) -> f64 {
     f64::from(u32::try_from(count).unwrap())
+}
+
+/// The plan for requirements, if they are consistent.
+pub(crate) fn plan_for(set: &ChannelSet, requirements: &Requirements) -> Result<Plan, PlanError> {
+    set.plan(&PlanRequest::new(requirements.clone())?)
 }
 
 /// Whether two values agree to 1e-9, relative where they are large.
@@ -209,7 +215,7 @@ pub(crate) struct Programs {
 impl Programs {
     /// The rows of IV-B for the request's kappa and mu, those of IV-D if it asks for the full rate,
     /// over the (k, M) that IV-E leaves. The request's bounds are left out.
-    pub(crate) fn new(set: &ChannelSet, all: &[Column], request: &PlanRequest) -> Self {
+    pub(crate) fn new(set: &ChannelSet, all: &[Column], request: &Requirements) -> Self {
         let kept = |column: &&Column| {
             column.selection.k() >= request.min_k && column.selection.m() >= request.min_m
         };

@@ -1,8 +1,8 @@
 //! The optimal schedule for the current channels.
 
 use model::{
-    Averages, ChannelModel, ChannelSet, ChannelSubset, Objective, PlanError, PlanRequest, Schedule,
-    ShareSelection,
+    Averages, ChannelModel, ChannelSet, ChannelSubset, Objective, PlanError, PlanRequest,
+    Requirements, Schedule, ShareSelection,
 };
 use thiserror::Error;
 
@@ -134,12 +134,12 @@ impl PlanGoal {
     ) -> Result<Plan, PlanningError> {
         let places: Vec<usize> = subset.iter().collect();
         let set = set(channels, subset);
-        let need = self.need(places.len(), usize::from(self.floor).max(1));
+        let request = self.request(places.len(), usize::from(self.floor).max(1))?;
         // The objectives after the first only break ties. If there is no plan with them, the first
         // one is enough.
-        let plan = set.plan(&need).or_else(|_| {
-            set.plan(&PlanRequest { objectives: need.objectives[..1].to_vec(), ..need.clone() })
-        })?;
+        let plan = set
+            .plan(&request)
+            .or_else(|_| set.plan(&request.with_objectives(vec![self.objective])))?;
         let entries = plan.schedule.entries().iter().map(|(threshold, p)| {
             let channels = threshold.channels().iter().map(|channel| places[channel]).collect();
             (ShareSelection::new(threshold.k(), channels).expect("as many channels as before"), *p)
@@ -149,20 +149,21 @@ impl PlanGoal {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "16 at most")]
-    fn need(&self, n: usize, floor: usize) -> PlanRequest {
+    fn request(&self, n: usize, floor: usize) -> Result<PlanRequest, PlanError> {
         let mu = self.mu.min(n as f64);
         let kappa = self.kappa.min(mu).max(floor as f64);
         let mut objectives = vec![self.objective];
         let others = [Objective::Risk, Objective::Loss, Objective::Delay];
         objectives.extend(others.into_iter().filter(|other| *other != self.objective));
-        PlanRequest {
+        let requirements = Requirements {
             kappa: Some(kappa),
             mu: Some(mu.max(kappa)),
             full_rate: true,
             min_k: floor,
             objectives,
-            ..PlanRequest::default()
-        }
+            ..Requirements::default()
+        };
+        Ok(PlanRequest::new(requirements)?)
     }
 }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use model::{
-    ChannelModel, ChannelSet, ChannelSubset, Loss, Objective, PlanRequest, Risk, Schedule,
-    ShareSelection,
+    ChannelModel, ChannelSet, ChannelSubset, Loss, Objective, PlanRequest, Requirements, Risk,
+    Schedule, ShareSelection,
 };
 use remicss::MAX_CHANNELS;
 use remicss::send::schedule::{DynamicScheduler, PlannedScheduler, Scheduler};
@@ -114,21 +114,22 @@ pub(crate) fn channels(rates: &[f64]) -> ChannelSet {
     ChannelSet::new(rates.iter().zip(&LOSSES).map(channel).collect()).unwrap()
 }
 
-pub(crate) fn need(kappa: f64, mu: f64, min_k: usize) -> PlanRequest {
+pub(crate) fn request(kappa: f64, mu: f64, min_k: usize) -> PlanRequest {
     let objectives = vec![Objective::Loss];
-    PlanRequest {
+    let requirements = Requirements {
         kappa: Some(kappa),
         mu: Some(mu),
         full_rate: true,
         min_k,
         objectives,
-        ..PlanRequest::default()
-    }
+        ..Requirements::default()
+    };
+    PlanRequest::new(requirements).unwrap()
 }
 
 pub(crate) fn diverse_plan(kappa: f64, mu: f64, floor: u8) -> Box<dyn Scheduler> {
     let set = channels(&DIVERSE);
-    let plan = set.plan(&need(kappa, mu, usize::from(floor))).unwrap();
+    let plan = set.plan(&request(kappa, mu, usize::from(floor))).unwrap();
     Box::new(PlannedScheduler::new(&plan.schedule, set.channels()))
 }
 

@@ -45,7 +45,7 @@ fn a_plan_has_its_rate() {
     for rates in [[100.0; 5], DIVERSE] {
         let set = channels(&rates);
         for (kappa, mu) in grid(0.3) {
-            let plan = set.plan(&need(kappa, mu, 1)).unwrap();
+            let plan = set.plan(&request(kappa, mu, 1)).unwrap();
             let planned = PlannedScheduler::new(&plan.schedule, set.channels());
             let mut sender = sender_of(&rates, Box::new(planned));
             let took = saturate(&mut sender, 5, (1000, 10_000), || Duration::ZERO);
@@ -74,7 +74,7 @@ fn delayed(faster: f64) -> ChannelSet {
 }
 
 fn least_delay(kappa: f64, mu: f64) -> PlanRequest {
-    PlanRequest { objectives: vec![Objective::Delay], ..need(kappa, mu, 1) }
+    request(kappa, mu, 1).with_objectives(vec![Objective::Delay])
 }
 
 /// What is paid for less delay is not paid in rate, however long a packet takes beside the bucket.

@@ -1,17 +1,17 @@
 //! What is found out: a schedule, or how good each property can be, or both.
 
 use model::{
-    Averages, ChannelSet, Objective, PlanError, PlanRequest, Quantity, Schedule, Sensitivity,
-    ShareSelection,
+    Averages, ChannelSet, Objective, PlanError, PlanRequest, Quantity, Requirements, Schedule,
+    Sensitivity, ShareSelection,
 };
 
 use super::refusal::refuse;
 use crate::failure::Failure;
 use crate::progress::Progress;
 
-/// What is found out for a need.
+/// What is found out for a request.
 pub(super) struct Answer {
-    pub(super) need: PlanRequest,
+    pub(super) request: PlanRequest,
     /// A schedule, if one was asked for or kappa and mu are known.
     pub(super) made: Option<Made>,
     /// How good each property can be, if nothing is to be made best.
@@ -72,16 +72,16 @@ impl Answer {
     /// Finds it.
     ///
     /// # Errors
-    /// When the need is wrong, or no schedule keeps its bounds.
-    pub(super) fn find(set: &ChannelSet, need: &PlanRequest) -> Result<Self, Failure> {
-        let (made, overview) = if need.objectives.is_empty() {
-            // The overview first: it checks the need.
-            let overview = Overview::find(set, need).map_err(refuse)?;
-            (Made::at_best_rate(set, need), Some(overview))
+    /// When the request is wrong, or no schedule keeps its bounds.
+    pub(super) fn find(set: &ChannelSet, request: &PlanRequest) -> Result<Self, Failure> {
+        let (made, overview) = if request.requirements().objectives.is_empty() {
+            // The overview first: it checks the request.
+            let overview = Overview::find(set, request).map_err(refuse)?;
+            (Made::at_best_rate(set, request), Some(overview))
         } else {
-            (Some(Made::best(set, need).map_err(refuse)?), None)
+            (Some(Made::best(set, request).map_err(refuse)?), None)
         };
-        Ok(Self { need: need.clone(), made, overview, effects: None })
+        Ok(Self { request: request.clone(), made, overview, effects: None })
     }
 
     /// With what would change were the channels better.
@@ -89,21 +89,24 @@ impl Answer {
     /// # Errors
     /// When the solver fails.
     pub(super) fn with_effects(self, set: &ChannelSet) -> Result<Self, Failure> {
-        let effects = Effects::find(set, &self.need).map_err(refuse)?;
+        let effects = Effects::find(set, &self.request).map_err(refuse)?;
         Ok(Self { effects: Some(effects), ..self })
     }
 }
 
 impl Made {
-    fn best(set: &ChannelSet, need: &PlanRequest) -> Result<Self, PlanError> {
-        let plan = set.plan(need)?;
+    fn best(set: &ChannelSet, request: &PlanRequest) -> Result<Self, PlanError> {
+        let plan = set.plan(request)?;
         let gap = plan.optima.first().map(|certificate| certificate.gap);
         Ok(Self { schedule: plan.schedule, averages: plan.averages, gap })
     }
 
     /// A schedule of the highest rate at kappa and mu, if both are known.
-    fn at_best_rate(set: &ChannelSet, need: &PlanRequest) -> Option<Self> {
-        let schedule = set.limited_schedule_at_best_rate(need.kappa?, need.mu?)?;
+    fn at_best_rate(set: &ChannelSet, request: &PlanRequest) -> Option<Self> {
+        let schedule = set.limited_schedule_at_best_rate(
+            request.requirements().kappa?,
+            request.requirements().mu?,
+        )?;
         Some(Self { averages: schedule.averages(set), schedule, gap: None })
     }
 
@@ -117,17 +120,20 @@ impl Made {
 }
 
 impl Overview {
-    fn find(set: &ChannelSet, need: &PlanRequest) -> Result<Self, PlanError> {
-        let free = need.kappa.is_none() && need.mu.is_none();
-        let full_rate = need.mu.map(|_| PlanRequest { full_rate: true, ..need.clone() });
+    fn find(set: &ChannelSet, request: &PlanRequest) -> Result<Self, PlanError> {
+        let requirements = request.requirements();
+        let free = requirements.kappa.is_none() && requirements.mu.is_none();
+        let full_rate =
+            requirements.mu.map(|_| Requirements { full_rate: true, ..requirements.clone() });
+        let full_rate = full_rate.map(PlanRequest::new).transpose()?;
         let programs = Best::PROGRAMS * if full_rate.is_some() { 2 } else { 1 };
         let progress = Progress::steps(programs);
         Ok(Self {
-            best: Best::find(set, need, &progress)?,
+            best: Best::find(set, request, &progress)?,
             best_at_full_rate: full_rate
-                .map(|need| Best::find(set, &need, &progress))
+                .map(|request| Best::find(set, &request, &progress))
                 .transpose()?,
-            rate: need.mu.and_then(|mu| set.best_rate(mu)),
+            rate: requirements.mu.and_then(|mu| set.best_rate(mu)),
             delay_over_all_ms: free.then(|| first_of_all(set)).flatten(),
         })
     }
@@ -143,10 +149,14 @@ impl Best {
     /// How many programs are solved for it.
     const PROGRAMS: u64 = 5;
 
-    fn find(set: &ChannelSet, need: &PlanRequest, progress: &Progress) -> Result<Self, PlanError> {
+    fn find(
+        set: &ChannelSet,
+        request: &PlanRequest,
+        progress: &Progress,
+    ) -> Result<Self, PlanError> {
         let best = |objective| {
-            let need = PlanRequest { objectives: vec![objective], ..need.clone() };
-            let plan = set.plan(&need)?;
+            let request = request.with_objectives(vec![objective]);
+            let plan = set.plan(&request)?;
             progress.advance(1);
             Ok::<f64, PlanError>(plan.averages.of(objective))
         };
@@ -161,11 +171,12 @@ impl Best {
 }
 
 impl Effects {
-    fn find(set: &ChannelSet, need: &PlanRequest) -> Result<Self, PlanError> {
-        let objective = need.objectives.first().copied().unwrap_or(Objective::Rate);
-        let now = PlanRequest { objectives: vec![objective], ..need.clone() };
+    fn find(set: &ChannelSet, request: &PlanRequest) -> Result<Self, PlanError> {
+        let objective =
+            request.requirements().objectives.first().copied().unwrap_or(Objective::Rate);
+        let now = request.with_objectives(vec![objective]);
         let now = set.plan(&now)?.averages.of(objective);
-        let sensitivities = set.sensitivities(need);
+        let sensitivities = set.sensitivities(request);
         let progress = Progress::steps(sensitivities.len() as u64);
         let mut each = Vec::new();
         for Sensitivity { channel, quantity, value } in sensitivities {

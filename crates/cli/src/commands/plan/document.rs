@@ -106,8 +106,8 @@ impl<'a> Document<'a> {
         let at_full_rate = overview.and_then(|overview| overview.best_at_full_rate.as_ref());
         Self {
             names: &channels.names,
-            kappa: averages.map(|averages| averages.kappa).or(answer.need.kappa),
-            mu: averages.map(|averages| averages.mu).or(answer.need.mu),
+            kappa: averages.map(|averages| averages.kappa).or(answer.request.requirements().kappa),
+            mu: averages.map(|averages| averages.mu).or(answer.request.requirements().mu),
             rate: averages
                 .map(|averages| averages.rate)
                 .or_else(|| overview.and_then(|overview| overview.rate)),

@@ -1,7 +1,7 @@
 //! Graphs of what channels give, as SVG: their properties over kappa and mu, and Pareto fronts.
 
 use chart::{Axis, Chart, Colour, Curve, Marks, Panel};
-use model::{ChannelSet, Objective, PlanRequest};
+use model::{ChannelSet, Objective, PlanRequest, Requirements};
 
 use super::refusal::refuse;
 use crate::failure::Failure;
@@ -45,14 +45,14 @@ pub(super) fn properties(set: &ChannelSet, names: &[String]) -> Result<String, F
     })
 }
 
-/// The Pareto front of two properties under a need: one SVG document.
+/// The Pareto front of two properties under a request: one SVG document.
 pub(super) fn front(
     set: &ChannelSet,
-    need: &PlanRequest,
+    request: &PlanRequest,
     first: Objective,
     second: Objective,
 ) -> Result<String, Failure> {
-    let front = set.front(need, first, second, FRONT_POINTS).map_err(refuse)?;
+    let front = set.pareto_front(request, first, second, FRONT_POINTS).map_err(refuse)?;
     let progress = Progress::steps(front.len() as u64);
     let mut points = Vec::new();
     for plan in front {
@@ -98,14 +98,16 @@ fn least(set: &ChannelSet) -> Result<Vec<Least>, Failure> {
         for mu in mus {
             let mut least = [0.0; 3];
             for (value, objective) in least.iter_mut().zip(OBJECTIVES) {
-                let need = PlanRequest {
+                let requirements = Requirements {
                     kappa: Some(f64::from(kappa)),
                     mu: Some(mu),
                     full_rate: true,
                     objectives: vec![objective],
-                    ..PlanRequest::default()
+                    ..Requirements::default()
                 };
-                *value = set.plan(&need).map_err(refuse)?.averages.of(objective);
+                let request =
+                    PlanRequest::new(requirements).map_err(|error| refuse(error.into()))?;
+                *value = set.plan(&request).map_err(refuse)?.averages.of(objective);
             }
             points.push((mu, least));
             progress.advance(1);
@@ -279,8 +281,9 @@ mod tests {
 
     #[test]
     fn a_front_has_its_points_and_units() {
-        let need = PlanRequest { kappa: Some(2.0), ..PlanRequest::default() };
-        let svg = front(&paper(), &need, Objective::Risk, Objective::Rate).unwrap();
+        let requirements = Requirements { kappa: Some(2.0), ..Requirements::default() };
+        let request = PlanRequest::new(requirements).unwrap();
+        let svg = front(&paper(), &request, Objective::Risk, Objective::Rate).unwrap();
         assert_well_formed(&svg);
         assert_eq!(elements(&svg, "<polyline", "#0072B2"), 1);
         assert_eq!(elements(&svg, "<circle", "#0072B2"), FRONT_POINTS);
@@ -290,15 +293,22 @@ mod tests {
         }
         // One channel leaves one point.
         let one = set(&[[0.0, 0.0, 0.0, 1.0]]);
-        let svg = front(&one, &PlanRequest::default(), Objective::Loss, Objective::Delay).unwrap();
+        let svg = front(
+            &one,
+            &PlanRequest::new(Requirements::default()).unwrap(),
+            Objective::Loss,
+            Objective::Delay,
+        )
+        .unwrap();
         assert_well_formed(&svg);
         assert_eq!(elements(&svg, "<circle", "#0072B2"), 1);
     }
 
     #[test]
     fn a_front_that_cannot_be_is_refused() {
-        let need = PlanRequest { min_rate: Some(1e3), ..PlanRequest::default() };
-        let refused = front(&paper(), &need, Objective::Risk, Objective::Delay);
+        let requirements = Requirements { min_rate: Some(1e3), ..Requirements::default() };
+        let request = PlanRequest::new(requirements).unwrap();
+        let refused = front(&paper(), &request, Objective::Risk, Objective::Delay);
         assert_eq!(refused.unwrap_err().code(), 2);
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 
 use model::simulate::{Estimate, Estimates};
-use model::{Objective, PlanRequest};
+use model::{Objective, Requirements};
 
 use super::answer::{Answer, Best, Made, Overview};
 use super::channels::Channels;
@@ -33,10 +33,16 @@ pub(super) fn print(
 
 /// The answer in words.
 fn headline(channels: &Channels, answer: &Answer, coloured: bool) -> String {
-    let words = match (&answer.made, answer.need.objectives.first()) {
-        (Some(made), Some(objective)) => best_in(made, *objective) + &conditions(&answer.need),
+    let words = match (&answer.made, answer.request.requirements().objectives.first()) {
+        (Some(made), Some(objective)) => {
+            best_in(made, *objective) + &conditions(answer.request.requirements())
+        }
         (Some(made), None) => {
-            format!("{} Mbit/s at most{}", short(made.averages.rate), conditions(&answer.need))
+            format!(
+                "{} Mbit/s at most{}",
+                short(made.averages.rate),
+                conditions(answer.request.requirements())
+            )
         }
         (None, _) => at_most(channels, answer),
     };
@@ -61,21 +67,21 @@ fn case(probability: f64) -> String {
 }
 
 /// What else was asked for.
-fn conditions(need: &PlanRequest) -> String {
+fn conditions(required: &Requirements) -> String {
     let mut conditions = Vec::new();
     let mut add = |value: Option<f64>, words: &dyn Fn(String) -> String| {
         conditions.extend(value.map(|value| words(short(value))));
     };
-    add(need.kappa, &|kappa| format!("kappa {kappa}"));
-    add(need.mu, &|mu| format!("mu {mu}"));
-    add(need.max_risk, &|risk| format!("risk {risk} at most"));
-    add(need.max_loss, &|loss| format!("loss {loss} at most"));
-    add(need.max_delay_ms, &|delay| format!("delay {delay} ms at most"));
-    add(need.min_rate, &|rate| format!("{rate} Mbit/s at least"));
-    if need.min_k > 1 || need.min_m > 1 {
-        conditions.push(format!("k {} and m {} at least", need.min_k, need.min_m));
+    add(required.kappa, &|kappa| format!("kappa {kappa}"));
+    add(required.mu, &|mu| format!("mu {mu}"));
+    add(required.max_risk, &|risk| format!("risk {risk} at most"));
+    add(required.max_loss, &|loss| format!("loss {loss} at most"));
+    add(required.max_delay_ms, &|delay| format!("delay {delay} ms at most"));
+    add(required.min_rate, &|rate| format!("{rate} Mbit/s at least"));
+    if required.min_k > 1 || required.min_m > 1 {
+        conditions.push(format!("k {} and m {} at least", required.min_k, required.min_m));
     }
-    if need.full_rate {
+    if required.full_rate {
         conditions.push(String::from("the full rate"));
     }
     if conditions.is_empty() { String::new() } else { format!(", with {}", conditions.join(", ")) }
@@ -84,14 +90,18 @@ fn conditions(need: &PlanRequest) -> String {
 fn at_most(channels: &Channels, answer: &Answer) -> String {
     let rate = answer.overview.as_ref().and_then(|overview| overview.rate);
     if let Some(rate) = rate {
-        return format!("{} Mbit/s at most{}", short(rate), conditions(&answer.need));
+        return format!(
+            "{} Mbit/s at most{}",
+            short(rate),
+            conditions(answer.request.requirements())
+        );
     }
     let total = short(channels.set.total_rate());
     let carried = match channels.names.len() {
         1 => format!("The channel carries {total} Mbit/s"),
         n => format!("The {n} channels carry {total} Mbit/s together"),
     };
-    match answer.need.kappa {
+    match answer.request.requirements().kappa {
         Some(kappa) => format!("{carried}; below, with kappa {}", short(kappa)),
         None => carried,
     }

@@ -1,6 +1,6 @@
 //! Predictions of the channel model for a tunnel over a trial's links (000, IV).
 
-use model::{Objective, Plan, PlanRequest};
+use model::{Objective, Plan, PlanRequest, Requirements};
 
 use super::sweep::Combination;
 use crate::channel_model::{at_full_rate, channels};
@@ -28,6 +28,6 @@ fn plan(trial: &Trial, combination: &Combination, objective: Objective) -> Optio
     let (kappa, mu) = (combination.number("kappa")?, combination.number("mu")?);
     let floor = combination.number("min_threshold").unwrap_or(1.0);
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
-    let need = PlanRequest { min_k: floor as usize, ..at_full_rate(kappa, mu, objective) };
-    channels(trial.links.values())?.plan(&need).ok()
+    let requirements = Requirements { min_k: floor as usize, ..at_full_rate(kappa, mu, objective) };
+    channels(trial.links.values())?.plan(&PlanRequest::new(requirements).ok()?).ok()
 }

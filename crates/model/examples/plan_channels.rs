@@ -1,0 +1,30 @@
+//! Plans the most private use of three channels at a given rate, and prints the schedule.
+//!
+//! `cargo run --package model --example plan_channels`
+
+use std::error::Error;
+
+use model::{ChannelModel, ChannelSet, Loss, Objective, PlanRequest, Requirements, Risk};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    // Risk, loss, delay in ms, rate in Mbit/s.
+    let set = ChannelSet::new(vec![
+        ChannelModel::new(Risk(0.1), Loss(0.01), 2.5, 100.0)?,
+        ChannelModel::new(Risk(0.3), Loss(0.005), 9.0, 40.0)?,
+        ChannelModel::new(Risk(0.2), Loss(0.02), 30.0, 20.0)?,
+    ])?;
+    let request = PlanRequest::new(Requirements {
+        max_loss: Some(0.001),
+        min_rate: Some(50.0),
+        objectives: vec![Objective::Risk, Objective::Delay],
+        ..Requirements::default()
+    })?;
+    let plan = set.plan(&request)?;
+    for (selection, proportion) in plan.schedule.entries() {
+        let (k, channels) = (selection.k(), selection.channels());
+        println!("{:5.1} % of symbols: any {k} of channels {channels}", 100.0 * proportion);
+    }
+    let averages = plan.averages;
+    println!("risk {:.4}, loss {:.6}, rate {:.1}", averages.risk, averages.loss, averages.rate);
+    Ok(())
+}
