@@ -4,11 +4,12 @@
 use std::time::Duration;
 
 use arbitrary::Arbitrary;
-use association::{
-    TermsPolicy, COOKIE_LEN, Client, ClientEvent, ConnectionId, Cookie, List, Message, Protocol,
-    SharingScheme, HandshakeServer, HandshakeConfig, ServerEvent, Terms,
-};
+use association::{TermsPolicy, COOKIE_LEN, ConnectionId, Cookie, List, Message, Protocol, SharingScheme, HandshakeServer, HandshakeConfig, ServerEvent, Terms};
 use libfuzzer_sys::fuzz_target;
+
+#[path = "../../crates/association/tests/common/driver.rs"]
+mod driver;
+use driver::{Client, ClientEvent};
 
 #[derive(Arbitrary, Debug)]
 enum Step {

@@ -13,19 +13,65 @@
 //!
 //! Everything here is a pure state machine: no socket, no clock, no randomness. Time is a
 //! [`Duration`](std::time::Duration) since any epoch the caller keeps to; cookies come in as fresh
-//! random bytes. Over streams feed [`Client::handle_bytes`] and [`HandshakeServer::handle_bytes`], which
-//! give back what is the transport's. Over datagrams feed the `handle_message` of both, which take a
-//! message's identical duplicate without harm, and repeat what `outgoing` gives until it is
-//! answered.
+//! random bytes. A client is a [`CookieCollector`], then a [`ConfirmCollector`]; one that has all
+//! cookies already begins with the second. All clients of a server are in one [`HandshakeServer`].
+//! Over streams feed the `handle_bytes` of each, which give back what is the transport's. Over
+//! datagrams feed their `handle_message`, which take a message's identical duplicate without harm,
+//! and send again what is not answered.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use association::{
+//!     ClientEvent, ConfirmCollector, ConnectionId, Cookie, HandshakeConfig, HandshakeServer, List,
+//!     Message, Protocol, ServerEvent, SharingScheme, Terms, TermsPolicy,
+//! };
+//!
+//! let (now, timeout) = (Duration::ZERO, Duration::from_secs(10));
+//! let policy = TermsPolicy {
+//!     protocols: vec![Protocol::MicssStream],
+//!     schemes: vec![SharingScheme::Xor],
+//!     min_threshold: 2,
+//!     max_channels: 8,
+//!     options: 0,
+//! };
+//! let mut server =
+//!     HandshakeServer::new(HandshakeConfig { max_pending: 64, timeout, quorum_timeout: None, policy });
+//!
+//! // The server greets the connection on each of two channels with a cookie of random bytes.
+//! let cookies = [Cookie::new([7; 16]), Cookie::new([9; 16])];
+//! server.open(ConnectionId(0), cookies[0], now)?;
+//! server.open(ConnectionId(1), cookies[1], now)?;
+//!
+//! // The client, which has received both, sends the list of them on both.
+//! let terms = Terms::new(Protocol::MicssStream, SharingScheme::Xor, 2, 2, 0)?;
+//! let mut client = ConfirmCollector::new(List::new(terms, cookies.to_vec())?, timeout);
+//! let list = Message::List(client.list().clone()).encode();
+//! server.handle_bytes(ConnectionId(0), &list, now)?;
+//! server.handle_bytes(ConnectionId(1), &list, now)?;
+//!
+//! // The server confirms it on both.
+//! while let Some(event) = server.poll_event() {
+//!     if let ServerEvent::Transmit { id, message: confirm @ Message::Confirm(_) } = event {
+//!         client.handle_bytes(id.0 as usize, &confirm.encode(), now);
+//!     }
+//! }
+//! assert!(matches!(client.poll_event(), Some(ClientEvent::Associated { .. })));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
-mod client;
+mod abort;
+mod confirms;
+mod cookies;
 mod framer;
 mod message;
 mod server;
 mod table;
 mod terms;
 
-pub use client::{Client, ClientAbort, ClientEvent};
+pub use abort::ClientAbort;
+pub use confirms::{ClientEvent, ConfirmCollector};
+pub use cookies::{Collected, CookieCollector};
 pub use message::{
     COOKIE_LEN, Cookie, HEADER_LEN, List, ListError, Message, MessageError, MessageKind,
 };

@@ -3,6 +3,8 @@
 //! A failing run prints its seed and n; `TestBed::new(seed, n, ..)` is that run again.
 
 mod adversary;
+#[path = "../common/driver.rs"]
+mod driver;
 mod forgery;
 mod test_bed;
 

@@ -6,12 +6,13 @@
 use std::time::Duration;
 
 use association::{
-    Client, ClientEvent, ConnectionId, Cookie, HandshakeConfig, HandshakeServer, List, Message,
-    Protocol, ServerEvent, SharingScheme, Terms, TermsPolicy,
+    ConnectionId, Cookie, HandshakeConfig, HandshakeServer, List, Message, Protocol, ServerEvent,
+    SharingScheme, Terms, TermsPolicy,
 };
 use sim::{Event, LinkId, Network, Rng};
 
 use crate::adversary::Adversary;
+use crate::driver::{Client, ClientEvent};
 
 /// How long either end waits. The adversary's longest delay is longer.
 const TIMEOUT: Duration = Duration::from_secs(5);

@@ -1,10 +1,11 @@
 //! The client's decisions, one by one, over two channels whose cookies are 0 and 1.
 
 use association::{
-    Client, ClientAbort, ClientEvent, List, ListError, Message, MessageError, MessageKind,
-    Protocol, SharingScheme, Terms,
+    ClientAbort, List, ListError, Message, MessageError, MessageKind, Protocol, SharingScheme,
+    Terms,
 };
 
+use crate::driver::{Client, ClientEvent};
 use crate::pair::{NOW, TIMEOUT, cookie, list, xor};
 
 fn client() -> Client {
@@ -168,16 +169,16 @@ fn channels_that_are_not_needed_may_be_given_up() {
     let confirm = Message::Confirm(list).encode();
     let mut client = Client::new(terms, NOW + TIMEOUT);
     for number in 0..3 {
-        assert!(!client.lose(1), "the list is not out");
+        assert!(!client.exclude(1), "the list is not out");
         greet(&mut client, number.into(), number);
     }
     while client.poll_event().is_some() {}
     client.handle_bytes(2, &confirm, NOW);
-    assert!(!client.lose(3), "there is none");
-    assert!(client.lose(1));
-    assert!(!client.lose(1) && !client.lose(0), "two are needed");
+    assert!(!client.exclude(3), "there is none");
+    assert!(client.exclude(1));
+    assert!(!client.exclude(1) && !client.exclude(0), "two are needed");
     assert!(client.poll_event().is_none());
     client.handle_bytes(0, &confirm, NOW);
     assert!(matches!(client.poll_event(), Some(ClientEvent::Associated { .. })));
-    assert!(!listed().lose(0), "both are needed");
+    assert!(!listed().exclude(0), "both are needed");
 }

@@ -1,10 +1,9 @@
 //! The handshake where whole messages are lost, repeated and late, but not changed.
 
-use association::{
-    Client, ClientAbort, ClientEvent, HandshakeServer, List, Message, ServerAbort, ServerEvent,
-};
+use association::{ClientAbort, HandshakeServer, List, Message, ServerAbort, ServerEvent};
 use sim::Rng;
 
+use crate::driver::{Client, ClientEvent};
 use crate::pair::{NOW, TIMEOUT, cookie, id, list, server, xor};
 
 const N: u8 = 3;
@@ -30,7 +29,7 @@ impl Lossy {
 
     fn round(&mut self) {
         for channel in 0..N.into() {
-            if let Some(message) = self.client.outgoing(channel) {
+            if let Some(message) = self.client.unanswered(channel) {
                 self.tell_server(channel, &message);
             }
             if let Some(message) = self.server.outgoing(id(channel as u64)) {

@@ -2,6 +2,8 @@
 
 mod client;
 mod datagram;
+#[path = "../common/driver.rs"]
+mod driver;
 mod pair;
 mod quorum;
 mod server;

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use association::{
-    COOKIE_LEN, Client, ClientAbort, ClientEvent, ConnectionId, Cookie, HandshakeConfig,
-    HandshakeServer, List, Message, Protocol, ServerAbort, ServerEvent, SharingScheme, Terms,
-    TermsPolicy,
+    COOKIE_LEN, ClientAbort, ConnectionId, Cookie, HandshakeConfig, HandshakeServer, List, Message,
+    Protocol, ServerAbort, ServerEvent, SharingScheme, Terms, TermsPolicy,
 };
+
+use crate::driver::{Client, ClientEvent};
 
 pub(crate) const NOW: Duration = Duration::from_secs(1000);
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);

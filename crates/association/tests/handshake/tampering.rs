@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use association::{
-    COOKIE_LEN, Client, Cookie, HEADER_LEN, List, Message, MessageError, MessageKind, Protocol,
+    COOKIE_LEN, Cookie, HEADER_LEN, List, Message, MessageError, MessageKind, Protocol,
     SharingScheme, Terms,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+use crate::driver::Client;
 use crate::pair::{NOW, TIMEOUT, cookie, id, list, run, server, xor};
 
 #[test]

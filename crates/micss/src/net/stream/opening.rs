@@ -6,9 +6,8 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::task::Poll;
-use std::time::Duration;
 
-use association::{Client as Handshake, ClientEvent, Cookie, Message, Terms};
+use association::{ClientAbort, ClientEvent, ConfirmCollector, Cookie, List, Message, Terms};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
@@ -24,7 +23,7 @@ use crate::protocol::target::Refusal;
 
 /// A stream whose list and request have been made.
 pub(crate) struct Opening {
-    handshake: Handshake,
+    handshake: ConfirmCollector,
     terms: Terms,
     since: Instant,
     /// What the server says on each channel, if it says what it must.
@@ -37,24 +36,10 @@ impl Opening {
     /// # Errors
     /// When the cookies make no list.
     pub(crate) fn new(terms: Terms, cookies: &[Cookie]) -> Result<(Self, Vec<u8>), StreamError> {
-        let mut handshake = Handshake::new(terms, ANSWER_TIMEOUT);
-        for (channel, &cookie) in cookies.iter().enumerate() {
-            handshake.handle_message(channel, &Message::Cookie(cookie), Duration::ZERO);
-        }
-        let (mut list, mut confirm) = (Vec::new(), Vec::new());
-        while let Some(event) = handshake.poll_event() {
-            match event {
-                // The same on every channel.
-                ClientEvent::Transmit { message, .. } => {
-                    list = message.encode();
-                    if let Message::List(list) = message {
-                        confirm = Message::Confirm(list).encode();
-                    }
-                }
-                ClientEvent::Aborted { reason } => return Err(reason.into()),
-                ClientEvent::Associated { .. } => {}
-            }
-        }
+        let list = List::new(terms, cookies.to_vec()).map_err(ClientAbort::from)?;
+        let handshake = ConfirmCollector::new(list.clone(), ANSWER_TIMEOUT);
+        let confirm = Message::Confirm(list.clone()).encode();
+        let list = Message::List(list).encode();
         Ok((Self { handshake, terms, since: Instant::now(), confirm }, list))
     }
 
@@ -111,14 +96,14 @@ impl Opening {
             let Ok((channel, read)) = next else {
                 let is_silent = |channel: &usize| reading[*channel].is_some();
                 for channel in (0..reading.len()).filter(is_silent) {
-                    if self.handshake.lose(channel) {
+                    if self.handshake.exclude(channel) {
                         incoming.lose(channel, Loss::Behind);
                     }
                 }
                 return self.outcome().unwrap_or(Err(StreamError::NotOpened));
             };
             let is_right = read.as_ref().is_some_and(|bytes| *bytes == self.confirm);
-            if !is_right && self.handshake.lose(channel) {
+            if !is_right && self.handshake.exclude(channel) {
                 let why = if read.is_some() { Loss::Lied } else { Loss::Ended };
                 incoming.lose(channel, why);
             } else if let Some(bytes) = read {
@@ -138,13 +123,10 @@ impl Opening {
 
     /// What came of the handshake, if it is over.
     fn outcome(&mut self) -> Option<Result<(), StreamError>> {
-        loop {
-            match self.handshake.poll_event()? {
-                ClientEvent::Aborted { reason } => return Some(Err(reason.into())),
-                ClientEvent::Associated { .. } => return Some(Ok(())),
-                ClientEvent::Transmit { .. } => {}
-            }
-        }
+        Some(match self.handshake.poll_event()? {
+            ClientEvent::Aborted { reason } => Err(reason.into()),
+            ClientEvent::Associated { .. } => Ok(()),
+        })
     }
 }
 

@@ -10,7 +10,9 @@
 
 use std::time::Duration;
 
-use association::{ClientAbort, ClientEvent as Association, Cookie, Message};
+use association::{
+    ClientAbort, ClientEvent as Association, ConfirmCollector, Cookie, List, Message,
+};
 use keys::SharedKey;
 use model::ChannelSubset;
 use sharing::{Generator, RandomError};
@@ -110,7 +112,7 @@ enum Phase {
     /// The List was sent on these channels.
     Confirming {
         members: ChannelSubset,
-        association: association::Client,
+        association: ConfirmCollector,
     },
     Over,
 }
@@ -312,10 +314,6 @@ impl Client {
         {
             let members = *members;
             match event {
-                // The List is due on all members.
-                Association::Transmit { .. } => {
-                    members.iter().for_each(|channel| self.channels[channel].send_at = now);
-                }
                 Association::Associated { .. } => {
                     self.end(ClientEvent::Associated(self.keys(members)));
                 }
@@ -338,13 +336,17 @@ impl Client {
         let most = self.began.saturating_add(HANDSHAKE_TIMEOUT);
         let has_choice = self.terms.min_channels() < self.terms.channels();
         let soon = if has_choice { now.saturating_add(CONFIRM_TIMEOUT) } else { most };
-        let mut association = association::Client::new(self.terms.wire(members), soon.min(most));
-        for (place, channel) in members.iter().enumerate() {
-            if let Some(cookie) = self.channels[channel].cookie {
-                association.handle_message(place, &Message::Cookie(cookie), now);
+        let cookies = members.iter().filter_map(|channel| self.channels[channel].cookie).collect();
+        match List::new(self.terms.wire(members), cookies) {
+            Ok(list) => {
+                let mut association = ConfirmCollector::new(list, soon.min(most));
+                association.handle_timeout(now);
+                self.phase = Phase::Confirming { members, association };
+                // The List is due on all members.
+                members.iter().for_each(|channel| self.channels[channel].send_at = now);
             }
+            Err(error) => self.end(ClientEvent::Failed(self.failure(members, error.into()))),
         }
-        self.phase = Phase::Confirming { members, association };
     }
 
     fn end(&mut self, event: ClientEvent) {
@@ -363,7 +365,7 @@ impl Client {
                     && self.channels[channel].cookie.is_none()
             }
             Phase::Confirming { members, association } => {
-                place(*members, channel).is_some_and(|place| association.outgoing(place).is_some())
+                place(*members, channel).is_some_and(|place| association.is_unanswered(place))
             }
             Phase::Over => false,
         }
@@ -371,14 +373,13 @@ impl Client {
 
     fn datagram(&self, index: usize) -> Vec<u8> {
         let channel = &self.channels[index];
-        let outgoing = match &self.phase {
-            Phase::Confirming { members, association } => {
-                place(*members, index).and_then(|place| association.outgoing(place))
+        let body = match &self.phase {
+            Phase::Confirming { members, association }
+                if place(*members, index).is_some_and(|place| association.is_unanswered(place)) =>
+            {
+                let list = association.list().clone();
+                Body::List { key_share: channel.key_share.clone(), list }
             }
-            _ => None,
-        };
-        let body = match outgoing {
-            Some(Message::List(list)) => Body::List { key_share: channel.key_share.clone(), list },
             _ => Body::Hello,
         };
         let mut bytes = Datagram { nonce: channel.nonce, body }.encode();

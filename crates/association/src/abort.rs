@@ -1,0 +1,79 @@
+//! The reasons of a client to give up.
+
+use thiserror::Error;
+
+use crate::message::{ListError, MessageError, MessageKind};
+
+/// Why a client gave up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ClientAbort {
+    /// The bytes on a channel are not a message.
+    #[error("channel {}: {source}", .channel + 1)]
+    Message {
+        /// The channel's index.
+        channel: usize,
+        /// What is wrong with them.
+        source: MessageError,
+    },
+    /// A message that has no place at this point.
+    #[error("channel {}: unexpected {kind:?}", .channel + 1)]
+    Unexpected {
+        /// The channel's index.
+        channel: usize,
+        /// The message's kind.
+        kind: MessageKind,
+    },
+    /// Bytes after a channel's cookie, before the list was sent.
+    #[error("channel {}: bytes after the cookie and before the list", .channel + 1)]
+    ExtraBytes {
+        /// The channel's index.
+        channel: usize,
+    },
+    /// A channel's cookie changed between two datagrams.
+    #[error("channel {}: a second, different cookie", .channel + 1)]
+    ChangedCookie {
+        /// The channel's index.
+        channel: usize,
+    },
+    /// Two channels have the same cookie.
+    #[error(transparent)]
+    Cookies(#[from] ListError),
+    /// The server confirmed something other than the list sent.
+    #[error("channel {}: the confirmed list is not the one sent", .channel + 1)]
+    DifferentConfirm {
+        /// The channel's index.
+        channel: usize,
+    },
+    /// A channel closed before all were confirmed.
+    #[error("channel {} closed during the handshake", .channel + 1)]
+    Closed {
+        /// The channel's index.
+        channel: usize,
+    },
+    /// The deadline passed.
+    #[error("the handshake took too long")]
+    TimedOut,
+    /// The caller named a channel that the terms do not have.
+    #[error("there is no channel {}", .channel + 1)]
+    NoSuchChannel {
+        /// The index it named.
+        channel: usize,
+    },
+}
+
+impl ClientAbort {
+    /// The index of the channel that it names, if it names one.
+    pub fn channel_mut(&mut self) -> Option<&mut usize> {
+        match self {
+            Self::Message { channel, .. }
+            | Self::Unexpected { channel, .. }
+            | Self::ExtraBytes { channel }
+            | Self::ChangedCookie { channel }
+            | Self::DifferentConfirm { channel }
+            | Self::Closed { channel }
+            | Self::NoSuchChannel { channel } => Some(channel),
+            Self::Cookies(_) | Self::TimedOut => None,
+        }
+    }
+}

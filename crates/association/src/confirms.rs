@@ -1,0 +1,199 @@
+//! The client's second state: it waits for the confirms of its list.
+//!
+//! It completes only if every channel that is not excluded, and so the honest one, has said exactly
+//! what it must. One deviation anywhere aborts the whole; what is left to do then is to close all
+//! channels.
+
+use std::time::Duration;
+
+use subtle::ConstantTimeEq;
+
+use crate::abort::ClientAbort;
+use crate::framer::Framer;
+use crate::message::{List, Message, MessageKind, list_body_len};
+
+/// What came of a handshake.
+#[derive(Clone, Debug)]
+pub enum ClientEvent {
+    /// All channels are confirmed but those that were excluded: they now belong to the transport.
+    Associated {
+        /// What both ends hold.
+        list: List,
+    },
+    /// Close all channels.
+    Aborted {
+        /// Why.
+        reason: ClientAbort,
+    },
+}
+
+/// A client that has sent its list, or is about to, and waits for the confirms.
+#[derive(Debug)]
+pub struct ConfirmCollector {
+    list: List,
+    deadline: Duration,
+    channels: Vec<Channel>,
+    phase: Phase,
+    event: Option<ClientEvent>,
+}
+
+#[derive(Debug)]
+struct Channel {
+    framer: Framer,
+    confirmed: bool,
+    /// Its confirm is not waited for.
+    excluded: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Waiting,
+    Associated,
+    Aborted,
+}
+
+impl ConfirmCollector {
+    /// A client whose channels have the cookies of this list, and that gives up at `deadline`. The
+    /// list is to be sent on every channel.
+    pub fn new(list: List, deadline: Duration) -> Self {
+        let body_len = list_body_len(list.terms().channels());
+        let channel =
+            |_| Channel { framer: Framer::new(body_len), confirmed: false, excluded: false };
+        let channels = list.cookies().iter().map(channel).collect();
+        Self { list, deadline, channels, phase: Phase::Waiting, event: None }
+    }
+
+    /// The list, the same for every channel.
+    pub fn list(&self) -> &List {
+        &self.list
+    }
+
+    /// Bytes came on a channel that is a stream. Gives back those that are the transport's.
+    ///
+    /// A server may speak as soon as it has confirmed, so bytes may follow a channel's confirm while
+    /// others still wait for theirs. The caller keeps what it gets back and had better read no more
+    /// from that channel until all are confirmed; nothing of it is stored here.
+    pub fn handle_bytes<'a>(&mut self, channel: usize, bytes: &'a [u8], now: Duration) -> &'a [u8] {
+        self.handle_timeout(now);
+        match self.read_stream(channel, bytes) {
+            Ok(rest) => rest,
+            Err(reason) => {
+                self.abort(reason);
+                &[]
+            }
+        }
+    }
+
+    /// A whole message came on a channel that may repeat messages but not change them.
+    pub fn handle_message(&mut self, channel: usize, message: &Message, now: Duration) {
+        self.handle_timeout(now);
+        if let Err(reason) = self.read_message(channel, message) {
+            self.abort(reason);
+        }
+    }
+
+    /// Goes on without a channel, if the confirms of the others are enough: as many as the terms'
+    /// threshold. Returns whether it does.
+    pub fn exclude(&mut self, channel: usize) -> bool {
+        let left = self.channels.iter().filter(|channel| !channel.excluded).count();
+        let possible =
+            self.phase == Phase::Waiting && left > usize::from(self.list.terms().threshold());
+        let channel = self.channels.get_mut(channel).filter(|other| possible && !other.excluded);
+        let Some(channel) = channel else { return false };
+        channel.excluded = true;
+        self.finish_if_confirmed();
+        true
+    }
+
+    /// A channel was closed or broke. After the association that is the transport's concern.
+    pub fn handle_closed(&mut self, channel: usize) {
+        self.abort(ClientAbort::Closed { channel });
+    }
+
+    /// Gives up if the deadline has passed.
+    pub fn handle_timeout(&mut self, now: Duration) {
+        if now >= self.deadline {
+            self.abort(ClientAbort::TimedOut);
+        }
+    }
+
+    /// When to call [`handle_timeout`](Self::handle_timeout), while the handshake runs.
+    pub fn poll_timeout(&self) -> Option<Duration> {
+        (self.phase == Phase::Waiting).then_some(self.deadline)
+    }
+
+    /// What came of the handshake, once.
+    pub fn poll_event(&mut self) -> Option<ClientEvent> {
+        self.event.take()
+    }
+
+    /// Whether the list was not confirmed on a channel yet. Over datagrams it is then to be sent
+    /// again from time to time.
+    pub fn is_unanswered(&self, channel: usize) -> bool {
+        self.phase == Phase::Waiting
+            && self.channels.get(channel).is_some_and(|channel| !channel.confirmed)
+    }
+
+    fn read_stream<'a>(&mut self, index: usize, bytes: &'a [u8]) -> Result<&'a [u8], ClientAbort> {
+        let channel = self.channel(index)?;
+        if channel.confirmed {
+            return Ok(if self.phase == Phase::Aborted { &[] } else { bytes });
+        }
+        match self.phase {
+            Phase::Associated => return Ok(bytes),
+            Phase::Aborted => return Ok(&[]),
+            Phase::Waiting => {}
+        }
+        let framed = self.channel(index)?.framer.push(bytes);
+        let (message, rest) =
+            framed.map_err(|source| ClientAbort::Message { channel: index, source })?;
+        if let Some(message) = message {
+            if message.kind() != MessageKind::Confirm {
+                return Err(ClientAbort::Unexpected { channel: index, kind: message.kind() });
+            }
+            self.read_message(index, &message)?;
+        }
+        Ok(rest)
+    }
+
+    fn read_message(&mut self, index: usize, message: &Message) -> Result<(), ClientAbort> {
+        match message {
+            Message::Cookie(cookie) => {
+                let known = self.list.cookies().get(index);
+                let known = known.ok_or(ClientAbort::NoSuchChannel { channel: index })?;
+                let is_same = bool::from(known.ct_eq(cookie));
+                if is_same { Ok(()) } else { Err(ClientAbort::ChangedCookie { channel: index }) }
+            }
+            Message::Confirm(confirmed) if !confirmed.matches(&self.list) => {
+                Err(ClientAbort::DifferentConfirm { channel: index })
+            }
+            Message::Confirm(_) => {
+                self.channel(index)?.confirmed = true;
+                self.finish_if_confirmed();
+                Ok(())
+            }
+            Message::List(_) => {
+                Err(ClientAbort::Unexpected { channel: index, kind: message.kind() })
+            }
+        }
+    }
+
+    fn channel(&mut self, channel: usize) -> Result<&mut Channel, ClientAbort> {
+        self.channels.get_mut(channel).ok_or(ClientAbort::NoSuchChannel { channel })
+    }
+
+    fn finish_if_confirmed(&mut self) {
+        let is_done = |channel: &Channel| channel.confirmed || channel.excluded;
+        if self.phase == Phase::Waiting && self.channels.iter().all(is_done) {
+            self.event = Some(ClientEvent::Associated { list: self.list.clone() });
+            self.phase = Phase::Associated;
+        }
+    }
+
+    fn abort(&mut self, reason: ClientAbort) {
+        if self.phase == Phase::Waiting {
+            self.event = Some(ClientEvent::Aborted { reason });
+            self.phase = Phase::Aborted;
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The client's first state: it collects a cookie on every channel.
+
+use std::time::Duration;
+
+use subtle::ConstantTimeEq;
+
+use crate::abort::ClientAbort;
+use crate::confirms::ConfirmCollector;
+use crate::framer::Framer;
+use crate::message::{Cookie, List, Message, MessageKind, list_body_len};
+use crate::terms::Terms;
+
+/// A client that has a connection on each of the terms' channels and waits for their cookies.
+///
+/// Every method consumes it. After an error nothing is left but to close all channels.
+#[derive(Debug)]
+pub struct CookieCollector {
+    terms: Terms,
+    deadline: Duration,
+    channels: Vec<Channel>,
+}
+
+#[derive(Debug)]
+struct Channel {
+    framer: Framer,
+    cookie: Option<Cookie>,
+}
+
+/// What a client has after a message or a part of one.
+#[derive(Debug)]
+pub enum Collected {
+    /// Cookies are missing.
+    Some(CookieCollector),
+    /// All cookies. The [list](ConfirmCollector::list) is to be sent on every channel.
+    All(ConfirmCollector),
+}
+
+impl CookieCollector {
+    /// A client that gives up at `deadline` if all is not confirmed by then.
+    pub fn new(terms: Terms, deadline: Duration) -> Self {
+        let body_len = list_body_len(terms.channels());
+        let channel = |_| Channel { framer: Framer::new(body_len), cookie: None };
+        Self { terms, deadline, channels: (0..terms.channels()).map(channel).collect() }
+    }
+
+    /// Bytes came on a channel that is a stream.
+    ///
+    /// # Errors
+    /// When they are not those of a cookie and nothing else, all cookies are there and two are the
+    /// same, there is no such channel, or the deadline has passed.
+    pub fn handle_bytes(
+        mut self,
+        channel: usize,
+        bytes: &[u8],
+        now: Duration,
+    ) -> Result<Collected, ClientAbort> {
+        self.check_deadline(now)?;
+        let Channel { framer, cookie } = self.channel(channel)?;
+        if cookie.is_some() {
+            nothing_more(channel, bytes)?;
+            return Ok(Collected::Some(self));
+        }
+        let framed = framer.push(bytes);
+        let (message, rest) = framed.map_err(|source| ClientAbort::Message { channel, source })?;
+        let Some(message) = message else { return Ok(Collected::Some(self)) };
+        if message.kind() == MessageKind::Cookie {
+            nothing_more(channel, rest)?;
+        }
+        self.read(channel, &message)
+    }
+
+    /// A whole message came on a channel that may repeat messages but not change them.
+    ///
+    /// # Errors
+    /// When it is not a cookie, or another one than before, all cookies are there and two are the
+    /// same, there is no such channel, or the deadline has passed.
+    pub fn handle_message(
+        self,
+        channel: usize,
+        message: &Message,
+        now: Duration,
+    ) -> Result<Collected, ClientAbort> {
+        self.check_deadline(now)?;
+        self.read(channel, message)
+    }
+
+    /// A channel was closed or broke.
+    pub fn handle_closed(self, channel: usize) -> ClientAbort {
+        ClientAbort::Closed { channel }
+    }
+
+    /// Gives up if the deadline has passed.
+    ///
+    /// # Errors
+    /// If it has.
+    pub fn handle_timeout(self, now: Duration) -> Result<Self, ClientAbort> {
+        self.check_deadline(now)?;
+        Ok(self)
+    }
+
+    /// When to call [`handle_timeout`](Self::handle_timeout).
+    pub fn poll_timeout(&self) -> Duration {
+        self.deadline
+    }
+
+    fn check_deadline(&self, now: Duration) -> Result<(), ClientAbort> {
+        if now >= self.deadline { Err(ClientAbort::TimedOut) } else { Ok(()) }
+    }
+
+    fn channel(&mut self, channel: usize) -> Result<&mut Channel, ClientAbort> {
+        self.channels.get_mut(channel).ok_or(ClientAbort::NoSuchChannel { channel })
+    }
+
+    fn read(mut self, channel: usize, message: &Message) -> Result<Collected, ClientAbort> {
+        let Message::Cookie(new) = message else {
+            return Err(ClientAbort::Unexpected { channel, kind: message.kind() });
+        };
+        let known = self.channel(channel)?.cookie.get_or_insert(*new);
+        if !bool::from(known.ct_eq(new)) {
+            return Err(ClientAbort::ChangedCookie { channel });
+        }
+        match self.channels.iter().map(|channel| channel.cookie).collect() {
+            None => Ok(Collected::Some(self)),
+            Some(cookies) => {
+                let list = List::new(self.terms, cookies)?;
+                Ok(Collected::All(ConfirmCollector::new(list, self.deadline)))
+            }
+        }
+    }
+}
+
+/// What follows the last cookie would come before the lists are sent.
+fn nothing_more(channel: usize, bytes: &[u8]) -> Result<(), ClientAbort> {
+    if bytes.is_empty() { Ok(()) } else { Err(ClientAbort::ExtraBytes { channel }) }
+}
