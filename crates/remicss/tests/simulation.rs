@@ -85,11 +85,11 @@ fn whatever_happens_nothing_wrong_comes_out_and_it_recovers() {
 /// A tunnel that needs two of three channels begins with any two, and the third joins without a
 /// packet being lost either way, be it late or not.
 #[test]
-fn a_channel_that_joins_costs_no_packet() {
+fn no_packet_is_lost_when_a_channel_joins() {
     for seed in 0..60 {
         let mut rng = Rng::new(seed);
         let mut scenario = Scenario::new(3, 2, 2, &mut rng);
-        scenario.set_dials(2.0, 3.0);
+        scenario.set_means(2.0, 3.0);
         scenario.line(&mut rng).jitter = Duration::from_millis(rng.below(30));
         let missing = rng.index(3);
         scenario.set_off(missing, true);
@@ -120,11 +120,11 @@ fn a_channel_that_joins_costs_no_packet() {
 /// Keys that are too old, or under which an end has seen too many wrong shares, are replaced
 /// without a packet being lost either way.
 #[test]
-fn new_keys_cost_no_packet() {
+fn no_packet_is_lost_with_new_keys() {
     for seed in 0..40 {
         let mut rng = Rng::new(seed);
         let mut scenario = Scenario::new(3, 2, 2, &mut rng);
-        scenario.set_dials(2.0, 3.0);
+        scenario.set_means(2.0, 3.0);
         let limits = KeyLimits { age: Duration::from_millis(1_500), ..KeyLimits::default() };
         scenario.set_key_limits([limits; 2], &mut rng);
         scenario.line(&mut rng).jitter = Duration::from_millis(rng.below(30));
@@ -144,11 +144,11 @@ fn new_keys_cost_no_packet() {
 
 /// Either end can have seen them, and the other does not know by itself.
 #[test]
-fn an_end_that_sees_wrong_shares_has_new_keys_made() {
+fn an_end_with_many_failed_joins_requests_new_keys() {
     for end in 0..2 {
         let mut rng = Rng::new(end as u64);
         let mut scenario = Scenario::new(2, 1, 2, &mut rng);
-        scenario.set_dials(2.0, 2.0);
+        scenario.set_means(2.0, 2.0);
         let few = KeyLimits { failures: 8, ..KeyLimits::default() };
         let mut limits = [KeyLimits::default(); 2];
         limits[end] = few;

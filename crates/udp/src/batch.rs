@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_end_where_the_kernel_wants_them_to() {
+    fn runs_obey_the_limits_of_gso() {
         let shapes = |lengths: &[usize]| shapes(&filled(lengths));
         assert_eq!(shapes(&[]), []);
         assert_eq!(shapes(&[0]), []);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_batch_says_so_and_a_cleared_one_is_as_new() {
+    fn a_batch_becomes_full_and_is_empty_after_clear() {
         let mut batch = Batch::default();
         while !batch.is_full() {
             batch.reserve(1400).fill(1);
@@ -184,7 +184,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_withdrawn_was_never_there(
+        fn withdraw_undoes_reserve(
             lengths in prop::collection::vec(1..4_usize, 0..200), last in 1..4_usize
         ) {
             let (before, mut after) = (filled(&lengths), filled(&lengths));

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_asked_before_a_share_has_come() {
+    fn no_probe_is_sent_before_there_is_activity() {
         let mut discovery = PathMtuDiscovery::new(28);
         assert_eq!(
             (discovery.poll_transmit(PROBE_TIMEOUT), discovery.poll_timeout()),
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn single_losses_do_not_lower_it() {
+    fn single_losses_do_not_lower_the_mtu() {
         let mut discovery = discovery();
         let (mut arrived, mut probed, mut probes_sent) = (MIN_MTU.into(), 0, 0);
         run(&mut discovery, Duration::ZERO, |len| {
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_done_again_after_ten_minutes() {
+    fn the_search_is_repeated_after_ten_minutes() {
         let mut discovery = discovery();
         run(&mut discovery, Duration::ZERO, |_| true);
         assert_eq!(discovery.poll_transmit(RAISE_INTERVAL.saturating_sub(PROBE_TIMEOUT)), None);
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_falls_silent_while_it_is_searched_is_not_judged() {
+    fn a_path_that_falls_silent_during_a_search_keeps_its_mtu() {
         for answered in 1..20 {
             let mut discovery = discovery();
             run(&mut discovery, Duration::ZERO, |len| len <= 1460);
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_probe_is_refused_for_its_length() {
+    fn only_a_refusal_of_the_current_length_counts() {
         let mut discovery = discovery();
         let probe = discovery.poll_transmit(Duration::ZERO).unwrap();
         for other in [0, 1000, 1471, 1473] {
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_that_was_given_up_may_still_be_answered() {
+    fn a_late_answer_to_a_rejected_length_counts() {
         let mut discovery = discovery();
         let first = discovery.poll_transmit(Duration::ZERO).unwrap();
         let short = discovery.probe(MIN_MTU);

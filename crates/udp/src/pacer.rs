@@ -241,13 +241,13 @@ mod tests {
     }
 
     #[test]
-    fn a_2000th_is_left() {
+    fn the_rate_is_a_2000th_lower() {
         let pacer = Pacer::new(Some(12_000_000), 1500, 28);
         assert_eq!(pacer.rate, Some(11_994_000));
     }
 
     #[test]
-    fn a_debt_is_paid_and_bounded() {
+    fn negative_tokens_are_bounded_and_refilled() {
         let mut pacer = slow();
         for _ in 0..4 {
             pacer.take(Duration::ZERO, 1472);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn another_rate_goes_on_from_what_there_is() {
+    fn a_new_rate_keeps_the_tokens() {
         let mut pacer = slow();
         send_all(&mut pacer, [1472; 3]);
         // At half the time for a packet, half of one is there; the rest comes twice as fast.
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_that_is_allowed_leaves_at_once_and_keeps_nothing_busy() {
+    fn an_allowed_burst_leaves_at_once_and_does_not_count_as_busy() {
         let mut pacer = Pacer::new(None, 1500, 28);
         pacer.set_limit(Duration::ZERO, Some(RateLimit { rate_bps: 12_006_003, burst: 60_000 }));
         assert_eq!(send_all(&mut pacer, vec![1472; 37]), Duration::ZERO);
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_out_of_all_proportion_do_no_harm() {
+    fn extreme_numbers_do_not_overflow() {
         for rate in [0, 1, u64::MAX] {
             let mut pacer = Pacer::new(Some(rate), usize::MAX, usize::MAX);
             for len in [0, usize::MAX] {

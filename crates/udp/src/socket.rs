@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_arrive_as_they_were_cut_or_not() {
+    fn batches_arrive_with_and_without_gso() {
         let lengths: Vec<usize> =
             [vec![1400; 150], vec![100, 1400, 1400, 900, 1, 1, 1], vec![60; 130]].concat();
         let batch = batch(&lengths);
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_takes_is_counted_and_ends_nothing() {
+    fn refused_datagrams_are_counted_and_others_are_sent() {
         let (mut from, _to, _) = pair();
         let too_long = batch(&[1400, 65_508, 1400]);
         let (to, address) = {
@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_socket_refuses_the_rest_of_a_batch_at_once() {
+    fn a_full_socket_buffer_refuses_the_rest_of_the_batch() {
         assert_eq!(send_to(|runs, _| Ok(runs)), (71, true, 1));
         for full in [libc::EAGAIN, libc::ENOBUFS] {
             assert_eq!(send_to(|_, _| Err(full)), (0, true, 1));
@@ -548,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_cut_is_sent_one_by_one() {
+    fn without_gso_datagrams_are_sent_one_by_one() {
         for error in [libc::EIO, libc::EINVAL] {
             let uncut = |_, datagrams: usize| if datagrams > 1 { Err(error) } else { Ok(1) };
             assert_eq!(send_to(uncut), (71, false, 1 + 71));
@@ -569,14 +569,14 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_keeps_as_much_as_is_of_use() {
+    fn the_send_buffer_has_the_configured_size() {
         let (from, ..) = pair();
         let kept = SockRef::from(&*from.inner).send_buffer_size().unwrap();
         assert!(kept <= 2 * SEND_BUFFER_LEN, "{kept}");
     }
 
     #[test]
-    fn only_the_length_is_refused_for_the_length() {
+    fn send_one_reports_only_length_errors() {
         let (from, to, address) = pair();
         assert!(from.send_one(&[1; 1200], address));
         assert!(!from.send_one(&vec![1; 65_508], address));
@@ -586,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_from_nowhere_is_left_out() {
+    fn datagrams_from_port_0_are_skipped() {
         let mut buffer = RecvBuffer::new();
         for (port, count) in [(0, 0), (1, 2)] {
             let from = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);

@@ -31,7 +31,7 @@ const SERVER: &str = r#"
 "#;
 
 #[test]
-fn a_tunnel_begins_with_as_many_channels_as_the_floor_or_more() {
+fn min_channels_is_at_least_the_floor() {
     let with = |least: &str| {
         let settings = format!("kappa = 1.5\nmin_channels = {least}");
         Config::from_toml(&CLIENT.replace("kappa = 1.5", &settings))
@@ -71,7 +71,7 @@ fn either_end_is_read() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_a_way_out() {
+fn invalid_settings_are_rejected_with_a_fix() {
     let cases = [
         (CLIENT, "kappa = 1.5", "kappa = 0.5", "kappa = 0.5: give 1 to 2"),
         (CLIENT, "kappa = 1.5", "kappa = nan", "kappa = NaN: give 1 to 2"),
@@ -115,7 +115,7 @@ fn what_cannot_be_is_refused_with_a_way_out() {
 }
 
 #[test]
-fn a_server_knows_its_client_and_tells_channels_apart() {
+fn a_server_needs_a_client_and_distinct_addresses() {
     let server = |channels: &[&str]| {
         let channel = |text: &&str| format!("[[channel]]\n{text}\n");
         let channels: String = channels.iter().map(channel).collect();

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matters_is_noticed_and_less_is_not() {
+    fn significant_changes_are_detected_and_others_are_not() {
         assert!(!is_noticed(PLANNED));
         assert!(!is_noticed(Estimate { rate_bps: 50_900_000, ..PLANNED }));
         assert!(is_noticed(Estimate { rate_bps: 51_100_000, ..PLANNED }));
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn chance_and_trifles_are_not_noticed() {
+    fn small_and_insignificant_differences_are_no_changes() {
         let few = Estimate { measured: 1_000, ..PLANNED };
         // Three standard deviations of 1,000 datagrams are 1.5 %.
         assert!(!is_noticed(Estimate { loss: 0.030, ..few }));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_that_was_not_known_is_noticed_once_it_is() {
+    fn a_first_loss_measurement_is_a_change() {
         let mut changes = ChangeDetector::default();
         changes.has_changed(&[Estimate { loss: 0.0, measured: 0, ..PLANNED }]);
         assert!(!changes.has_changed(&[Estimate { loss: 0.05, measured: 20, ..PLANNED }]));

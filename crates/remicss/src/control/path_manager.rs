@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_room_is_that_of_the_channel_with_the_least() {
+    fn the_datagram_length_follows_the_smallest_mtu() {
         let (mut one, mut other) = pair();
         let lengths = run(&mut one, &mut other, [1500, 1460, 1500]);
         assert_eq!(*lengths.last().unwrap(), 1432);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_channel_that_is_off_lowers_nothing_and_holds_up_nothing() {
+    fn a_dead_channel_does_not_affect_the_mtu_of_others() {
         let (mut one, mut other) = pair();
         let lengths = run(&mut one, &mut other, [1460, 0, 1500]);
         assert_eq!(*lengths.last().unwrap(), 1432);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_search_answers() {
+    fn an_end_that_does_not_search_answers_probes() {
         let (mut one, mut other) = pair();
         assert_eq!(*run(&mut one, &mut other, [1400; 3]).last().unwrap(), 1352);
         assert_eq!(
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_are_not_answered_and_their_answers_mean_nothing() {
+    fn datagrams_with_wrong_tokens_are_ignored() {
         let (mut one, mut other) = pair();
         let (channel, probe) = one.poll_transmit(Duration::ZERO).unwrap();
         let elsewhere = (channel + 1) % 3;
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_channel_with_many_probes_takes_no_answers_from_others_and_none_from_challenges() {
+    fn many_probes_on_a_channel_do_not_suppress_other_answers() {
         let (mut one, mut other) = pair();
         let probe = |id| PathDatagram { kind: PathKind::Probe, id, length: 100 };
         let sealed: Vec<_> = (0..100).map(|id| probe(id).seal(&one.outgoing, 0)).collect();

@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_move_does_not() {
+    fn mobility_limits_new_addresses() {
         let cases = [
             (Mobility::Fixed, SocketAddr::new(old().ip(), 9)),
             (Mobility::Fixed, other(1)),
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn who_only_passes_on_what_the_peer_sends_wins_nothing() {
+    fn a_forwarding_attacker_does_not_move_the_address() {
         // It answers first, as it passes the challenges on, too; and the peer answers where it is.
         let mut peer = peer(Mobility::Any);
         peer.handle_share(other(1), 11, MS);
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn later_shares_from_the_old_address_end_it_and_earlier_ones_start_nothing() {
+    fn later_shares_from_the_old_address_cancel_a_validation() {
         let mut peer = peer(Mobility::Any);
         peer.handle_share(old(), 10, MS);
         peer.handle_share(other(1), 9, MS);
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_channel_in_quarantine_moves_nowhere() {
+    fn a_channel_in_quarantine_cancels_the_validation() {
         let mut peer = peer(Mobility::Any);
         peer.handle_share(other(1), 11, MS);
         peer.cancel_validation();
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_count_from_where_they_were_asked_for_only() {
+    fn answers_count_only_from_the_challenged_address() {
         let mut peer = peer(Mobility::Any);
         peer.handle_share(other(1), 11, MS);
         let mut ids = 0;
@@ -444,12 +444,12 @@ mod tests {
         assert_eq!(decided, Some(ValidationResult::Refused(other(1), ValidationFailure::NoAnswer)));
     }
 
-    /// Whoever has shares come from many addresses has one challenge sent each 300 ms at most to
-    /// any, three to each, and does not fill the log.
+    /// An attacker that forwards shares from many addresses causes at most one challenge sent each
+    /// 300 ms at most to any, three to each, and does not fill the log.
     #[test]
-    fn challenges_and_lines_are_few() {
+    fn challenges_and_reports_are_limited() {
         let mut peer = peer(Mobility::Any);
-        let (mut ids, mut told, mut last) = (0, 0, Vec::<(SocketAddr, Duration)>::new());
+        let (mut ids, mut reported, mut last) = (0, 0, Vec::<(SocketAddr, Duration)>::new());
         for step in 0..6000_u32 {
             let now = 10 * MS * step;
             peer.handle_share(other(1 + u16::try_from(step % 1000).unwrap()), step.into(), now);
@@ -458,9 +458,9 @@ mod tests {
                 assert!(before.is_none_or(|(_, at)| now >= *at + CHALLENGE_INTERVAL));
                 last.push((to, now));
             }
-            told += u32::from(peer.handle_timeout(now).is_some());
+            reported += u32::from(peer.handle_timeout(now).is_some());
         }
         assert!((100..=6 * 21).contains(&last.len()), "{}", last.len());
-        assert_eq!((told, peer.current()), (1, old()));
+        assert_eq!((reported, peer.current()), (1, old()));
     }
 }

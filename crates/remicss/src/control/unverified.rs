@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_more_than_stray_is_told_once_a_minute() {
+    fn unverified_datagrams_are_reported_once_a_minute() {
         let mut unverified = UnverifiedDatagrams::new(2);
         let peer = SocketAddr::from(([192, 0, 2, 1], 7000));
         let report = |unverified: &mut UnverifiedDatagrams, seconds| {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_the_association_before_is_counted_and_not_told() {
+    fn wrong_tokens_after_a_new_association_are_counted_and_not_reported() {
         let mut unverified = UnverifiedDatagrams::new(1);
         unverified.begin(at(5));
         (0..100).for_each(|_| unverified.count_wrong_token(0, address(1), at(14)));

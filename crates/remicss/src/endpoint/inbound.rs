@@ -180,18 +180,18 @@ impl Inbound {
         now: Duration,
         packets: &mut impl PacketSink,
     ) {
-        let taken = if let Some(next) = &mut self.next
+        let outcome = if let Some(next) = &mut self.next
             && next.peers[channel].allows(from)
             && next.receiver.has_valid_token(channel, bytes)
         {
             // The notes are for the new association's monitor.
             let mut notes = Vec::new();
             let mut deliver = Delivery { packets, notes: &mut notes, at: now };
-            let taken = next.receiver.handle_share(channel, from, bytes, now, &mut deliver);
+            let outcome = next.receiver.handle_share(channel, from, bytes, now, &mut deliver);
             if next.receiver.counts().symbols > 0 {
-                self.take_next(notes, now);
+                self.adopt_next(notes, now);
             }
-            taken
+            outcome
         } else if let Some((previous, _)) = &mut self.previous
             && self.peers[channel].allows(from)
             && previous.has_valid_token(channel, bytes)
@@ -210,7 +210,7 @@ impl Inbound {
         } else {
             return;
         };
-        if taken == ShareOutcome::WrongToken {
+        if outcome == ShareOutcome::WrongToken {
             self.unverified.count_wrong_token(channel, from, now);
         }
     }
@@ -228,13 +228,13 @@ impl Inbound {
             Ok(None) | Err(PathError::Malformed(_)) => {}
             Ok(Some(id)) => {
                 let validated = self.peers[channel].handle_answer(from, id, now);
-                self.follow_validation(channel, validated);
+                self.handle_validation(channel, validated);
             }
             Err(PathError::Token) => self.unverified.count_wrong_token(channel, from, now),
         }
     }
 
-    fn follow_validation(&mut self, channel: usize, validated: Option<ValidationResult>) {
+    fn handle_validation(&mut self, channel: usize, validated: Option<ValidationResult>) {
         self.events.extend(validated.map(|validated| match validated {
             ValidationResult::Moved(to) => Event::Moved { channel, to },
             ValidationResult::Refused(to, reason) => Event::MoveRejected { channel, to, reason },
@@ -242,7 +242,7 @@ impl Inbound {
     }
 
     /// The client's first symbol has verified: the next association becomes the current one.
-    fn take_next(&mut self, notes: Vec<MonitorNote>, now: Duration) {
+    fn adopt_next(&mut self, notes: Vec<MonitorNote>, now: Duration) {
         if let Some(Next { receiver, keys, peers }) = self.next.take() {
             self.associate(receiver, keys, peers, now);
             self.notes = notes;
@@ -305,17 +305,17 @@ impl Inbound {
         now: Duration,
         packets: &mut impl PacketSink,
     ) -> bool {
-        self.follow_handshake(now);
+        self.handle_handshake(now);
         let is_new = std::mem::take(&mut self.is_new);
         if let Some(key_id) = self.key_id.filter(|_| is_new) {
             let monitor = Monitor::new(&self.settings.rates_bps, now);
             let channels = self.settings.terms.channels().into();
             shared.begin(monitor, key_id, channels, self.members, now);
         }
-        let has_message = self.tell(shared);
+        let has_message = self.pass_notes(shared);
         for channel in 0..self.peers.len() {
             let validated = self.peers[channel].handle_timeout(now);
-            self.follow_validation(channel, validated);
+            self.handle_validation(channel, validated);
         }
         if let Some(max_datagram_len) =
             self.paths.as_mut().and_then(PathManager::poll_max_datagram_len)
@@ -326,7 +326,7 @@ impl Inbound {
         let peer = |channel: usize| peers.get(channel).map(PeerAddress::current);
         let report = self.unverified.poll_report(now, peer);
         self.events.extend(report.map(Event::UnverifiedDatagrams));
-        self.tend_previous(now, packets);
+        self.expire_previous(now, packets);
         let Some(receiver) = &mut self.current else { return false };
         let mut deliver = Delivery { packets, notes: &mut self.notes, at: now };
         receiver.handle_timeout(now, &mut deliver);
@@ -363,7 +363,7 @@ impl Inbound {
     }
 
     /// Delivers the remaining symbols of the previous association, and ends it.
-    fn tend_previous(&mut self, now: Duration, packets: &mut impl PacketSink) {
+    fn expire_previous(&mut self, now: Duration, packets: &mut impl PacketSink) {
         if let Some((previous, until)) = &mut self.previous {
             let mut notes = Vec::new();
             let mut deliver = Delivery { packets, notes: &mut notes, at: now };
@@ -451,7 +451,7 @@ impl Inbound {
     }
 
     /// Starts a client that is due, and handles results of the handshake.
-    fn follow_handshake(&mut self, now: Duration) {
+    fn handle_handshake(&mut self, now: Duration) {
         let (terms, missing, is_alone) =
             (self.settings.terms, self.missing(now), self.current.is_none());
         match &mut self.handshake {
@@ -472,8 +472,8 @@ impl Inbound {
                         self.associate(receiver, keys, peers, now);
                     }
                     Some(ClientEvent::Failed(failure)) => {
-                        let told = connecting.fail(failure, terms, &mut self.generator, now);
-                        self.events.extend(told.map(Event::Failed));
+                        let report = connecting.fail(failure, terms, &mut self.generator, now);
+                        self.events.extend(report.map(Event::Failed));
                     }
                     None => {}
                 }
@@ -502,7 +502,7 @@ impl Inbound {
 
     /// Passes the notes to the monitor, the paths and the peer addresses. Returns whether a message
     /// has arrived.
-    fn tell(&mut self, shared: &mut SharedState) -> bool {
+    fn pass_notes(&mut self, shared: &mut SharedState) -> bool {
         let Some(monitor) = &mut shared.monitor else { return false };
         let mut has_message = false;
         for note in self.notes.drain(..) {

@@ -164,9 +164,9 @@ impl Outbound {
     }
 
     /// Says that there is nothing to send.
-    pub fn rest(&mut self) {
+    pub fn set_idle(&mut self) {
         if let Some(sender) = &mut self.sender {
-            sender.rest();
+            sender.set_idle();
         }
     }
 

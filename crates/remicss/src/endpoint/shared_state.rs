@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn each_change_is_a_line_at_either_end() {
+    fn each_change_has_a_line_at_either_end() {
         let all_up = [UP; 3];
         let some = [UP, QUARANTINE, DOWN];
         assert_eq!(lines([all_up, all_up], [all_up, all_up]), [""; 0]);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_comes_back_into_its_quarantine_says_so() {
+    fn a_channel_that_returns_into_quarantine_is_logged() {
         let (down, quarantined) = ([UP, UP, DOWN], [UP, UP, QUARANTINE]);
         assert_eq!(
             lines([down, down], [quarantined, down]),

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_give_way() {
+    fn the_oldest_pieces_are_overwritten() {
         let mut log = ByteRing::new(1);
         let pieces = [1, 2, 3].map(|byte| vec![byte; MIN_CAPACITY / 2]);
         let places = pieces.each_ref().map(|piece| log.push(piece));
@@ -124,7 +124,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_there_is_what_was_put_there(
+        fn pieces_are_kept_until_they_are_overwritten(
             lens in prop::collection::vec(1..65_000_usize, 1..60),
             start: u32,
         ) {

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_are_in_quarantine_than_can_be_named_rightly() {
+    fn quarantines_are_limited_to_attributable_faults() {
         // (n, f) and how many that is.
         for (n, floor, most) in [(1, 1, 0), (2, 1, 1), (2, 2, 0), (3, 2, 1), (5, 2, 2), (5, 3, 1)] {
             let mut fault_tracker = FaultTracker::new(n, floor);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_needed_is_heard_again() {
+    fn a_needed_channel_leaves_quarantine() {
         let mut fault_tracker = FaultTracker::new(3, 2);
         record_faults(&mut fault_tracker, 0, 17, SECOND);
         assert_eq!(fault_tracker.active(), 0b110);

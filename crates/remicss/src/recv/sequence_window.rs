@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_far_behind_counts_as_in() {
+    fn numbers_behind_the_window_count_as_in_the_set() {
         let mut numbers = SequenceWindow::new(128);
         assert!(!numbers.contains(0));
         numbers.insert(0);
@@ -82,7 +82,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_the_set_that_it_says(steps in prop::collection::vec(-300_i64..400, 1..300)) {
+        fn the_window_equals_a_reference_set(steps in prop::collection::vec(-300_i64..400, 1..300)) {
             let mut numbers = SequenceWindow::new(256);
             let mut reference = BTreeSet::new();
             let mut at = 0_u64;

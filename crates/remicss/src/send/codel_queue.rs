@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_next_is_taken_if_it_is_wanted_and_in_time() {
+    fn pop_if_takes_only_an_accepted_frame_in_time() {
         let mut queue = CoDelQueue::default();
         assert!(queue.pop_if(MS, |_| true).is_none());
         queue.push(frame(&[1]), MS);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_stands_is_told_of_more_and_more_often() {
+    fn a_standing_queue_is_signalled_by_increasingly_frequent_drops() {
         let mut scenario = Scenario::new();
         scenario.send(40);
         for _ in 0..1000 {
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn dropping_ends_with_the_queue_and_goes_on_where_it_was() {
+    fn drops_end_with_the_queue_and_resume_at_the_same_rate() {
         let mut scenario = Scenario::new();
         scenario.send(40);
         for _ in 0..1000 {
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_does_not_listen_has_a_short_queue_all_the_same() {
+    fn the_queue_is_bounded_for_senders_that_ignore_drops() {
         let mut scenario = Scenario::new();
         let mut longest = 0;
         for _ in 0..5000 {
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_full_by_number_or_by_bytes() {
+    fn the_queue_is_full_by_frames_or_by_bytes() {
         let mut queue = CoDelQueue::default();
         (0..MAX_FRAMES).for_each(|_| queue.push(frame(&[0]), MS));
         assert!(queue.is_full());

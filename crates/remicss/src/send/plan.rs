@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn dials_give_way_to_what_is_up_and_the_floor_does_not() {
+    fn kappa_and_mu_are_lowered_to_the_channels_up_but_not_below_the_floor() {
         let up: ChannelSubset = [1, 4].into_iter().collect();
         let plan = goal(2.5, 4.0, 2).plan(&channels(), up).unwrap();
         assert!((plan.averages.kappa - 2.0).abs() < 1e-9 && (plan.averages.mu - 2.0).abs() < 1e-9);
@@ -218,14 +218,14 @@ mod tests {
     }
 
     #[test]
-    fn dials_are_not_below_a_floor_that_was_agreed() {
+    fn kappa_and_mu_are_raised_to_the_agreed_floor() {
         let means = |goal: PlanGoal| (goal.kappa, goal.mu, goal.floor);
         assert_eq!(means(goal(1.5, 1.5, 1).with_floor(2)), (2.0, 2.0, 2));
         assert_eq!(means(goal(2.5, 3.0, 2).with_floor(2)), (2.5, 3.0, 2));
     }
 
     #[test]
-    fn a_channel_that_others_would_wait_for_is_left_out_where_it_costs_nothing_but_rate() {
+    fn a_slow_channel_is_left_out_if_that_costs_only_rate() {
         let pair = |delays: [f64; 2], rates: [f64; 2], risks: [f64; 2]| {
             let channel = |i: usize| {
                 ChannelModel::new(Risk(risks[i]), Loss(0.0), delays[i], rates[i]).unwrap()

@@ -303,7 +303,7 @@ impl Sender {
 
     /// Says that there is nothing to send. Must be called whenever nothing is left to read:
     /// otherwise the sender makes up for up to 2 ms of idle time.
-    pub fn rest(&mut self) {
+    pub fn set_idle(&mut self) {
         self.clock = None;
     }
 

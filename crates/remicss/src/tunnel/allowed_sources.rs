@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_are_allowed_and_nothing_beside_them() {
+    fn only_addresses_of_the_networks_are_allowed() {
         let nets = networks(&["10.9.0.2/24", "10.8.0.0/16", "fd00::2/64", "10.8.128.0/17"]);
         let own = ["10.9.0.2".parse().unwrap(), "fd00::2".parse().unwrap()];
         let sources = AllowedSources::new(&nets, own);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_allowed_but_what_is_our_own() {
+    fn own_addresses_are_not_allowed_even_if_everything_else_is() {
         let own = ["0.0.0.0", "255.255.255.255", "::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"];
         let own = own.map(|address| address.parse().unwrap());
         let sources = AllowedSources::new(&networks(&["0.0.0.0/0", "::/0"]), own);
@@ -168,14 +168,14 @@ mod tests {
     }
 
     #[test]
-    fn without_networks_only_links_speak() {
+    fn without_networks_only_link_local_sources_are_allowed() {
         let sources = AllowedSources::new(&[], []);
         assert!(allows(&sources, "fe80::1") && !allows(&sources, "10.9.0.1"));
     }
 
     proptest! {
         #[test]
-        fn it_is_what_the_networks_say(
+        fn allowed_sources_equal_a_reference(
             nets in prop::collection::vec((any::<u32>(), 0..=32_u8), 0..8),
             own in prop::collection::vec(0..4_usize, 0..3),
             near in any::<u8>(),

@@ -124,7 +124,7 @@ impl SendLoop {
             } else if let Some(length) = self.read(&mut frame)? {
                 self.send(&frame[..length], 0, now)?;
             } else {
-                self.rest();
+                self.wait_for_work();
             }
         }
         Ok(())
@@ -289,9 +289,9 @@ impl SendLoop {
     }
 
     /// Waits for packets or commands.
-    fn rest(&mut self) {
+    fn wait_for_work(&mut self) {
         self.flush();
-        self.outbound.rest();
+        self.outbound.set_idle();
         let timeout = self.due.saturating_sub(self.thread.clock.now());
         self.thread.waker.wait(&[self.thread.device.as_fd()], Some(timeout));
     }

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_refused() {
+    fn malformed_messages_are_rejected() {
         let changed = |place: usize, value: u8| {
             let mut bytes = message().encode();
             bytes[place] = value;
@@ -253,7 +253,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_parsed_is_what_was_written(
+        fn parsing_inverts_encoding(
             number in 1_u32.., sent_us in 0..LATEST_US, is_active: bool, wants_keys: bool,
             reports in prop::collection::vec(
                 (0_usize..3, prop::collection::vec((1_u32.., any::<u32>(), any::<u32>()), 0..=3)),

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_share_is_refused() {
+    fn malformed_shares_are_rejected() {
         assert_eq!(Header::parse(&[0; 12]), Err(HeaderError::Length(12)));
         assert_eq!(Header::parse(&[]), Err(HeaderError::Length(0)));
         assert_eq!(Header::parse(&[0x30; 19]), Err(HeaderError::Kind(3)));
@@ -184,7 +184,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_header_that_is_read_is_the_one_written(first in 0_u8..0x30, rest: [u8; 11], share: [u8; 5]) {
+        fn a_parsed_header_encodes_to_the_same_bytes(first in 0_u8..0x30, rest: [u8; 11], share: [u8; 5]) {
             let bytes = [&[first][..], &rest, &share].concat();
             let (header, payload) = Header::parse(&bytes).unwrap();
             prop_assert_eq!(&header.encode()[..], &bytes[..HEADER_LEN]);

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_parsed_is_what_was_written() {
+    fn parsing_inverts_encoding() {
         for n in [1, 2, 16] {
             for datagram in datagrams(n) {
                 let bytes = datagram.encode();
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_belong_there_is_refused() {
+    fn malformed_datagrams_are_rejected() {
         let all = datagrams(2);
         let hello = all[0].encode();
         let changed = |place: usize, value: u8| {
@@ -374,7 +374,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_read_has_one_encoding(
+        fn parsed_datagrams_have_one_encoding(
             which in 0_usize..4, n in 1_u8..4,
             changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
             cut in any::<prop::sample::Index>(), whole: bool,

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_symbol_is_refused() {
+    fn malformed_symbols_are_rejected() {
         let tagger = Tagger::new(Some(&points()));
         for len in [0, 1, 7, 8, 70_000] {
             assert_eq!(tagger.open(Kind::Packet, 1, 0, &vec![0; len]), Err(Tampered));
@@ -156,7 +156,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn only_what_was_sealed_opens(
+        fn only_sealed_symbols_open(
             content in prop::collection::vec(any::<u8>(), 0..80),
             kind in kinds(), threshold in 1..=16_u8, sequence: u32,
             other_kind in kinds(), other_threshold in 1..=16_u8, other_sequence: u32,

@@ -1,5 +1,5 @@
 //! Full load over channels whose rates are known or not: schedule, pace and estimates together,
-//! over simulated bottlenecks. `SUNDER_GRID=1` runs the whole grid of channels and dials.
+//! over simulated bottlenecks. `SUNDER_GRID=1` runs the whole grid of channels and means.
 
 use std::env;
 use std::fmt::{self, Display, Formatter};
@@ -169,7 +169,7 @@ struct Point {
     known: [bool; 3],
     /// Of 1,000 datagrams.
     lost: u64,
-    dials: (f64, f64),
+    means: (f64, f64),
     queue_ms: u32,
     delay_ms: u32,
 }
@@ -186,7 +186,7 @@ impl Point {
             .zip(self.known)
             .map(|(mbps, known)| known.then_some(mbps * 1_000_000))
             .collect();
-        Tunnel::new(&self.paths(), &rates, self.dials.0, self.dials.1)
+        Tunnel::new(&self.paths(), &rates, self.means.0, self.means.1)
     }
 
     /// The symbols that are sent and delivered in a second at best, with what is offered.
@@ -197,7 +197,7 @@ impl Point {
             .mbps
             .map(|mbps| ChannelModel::new(Risk(0.0), Loss(lost), 1.0, mbps as f64).unwrap())
             .to_vec();
-        let rate = ChannelSet::new(channels.clone()).unwrap().best_rate(self.dials.1).unwrap();
+        let rate = ChannelSet::new(channels.clone()).unwrap().best_rate(self.means.1).unwrap();
         let sent = (1e6 * rate).min(OFFERED_BPS as f64) / (8.0 * FULL as f64);
         let tunnel = self.tunnel();
         let plan = tunnel.goal.plan(&channels, ChannelSubset::first(3)).unwrap();
@@ -234,14 +234,14 @@ impl Outcome {
 
 impl Display for Outcome {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-        let Point { mbps, known, lost, dials, queue_ms, delay_ms } = self.point;
+        let Point { mbps, known, lost, means, queue_ms, delay_ms } = self.point;
         let seconds: Vec<String> = self.seconds.iter().map(|part| format!("{part:.2}")).collect();
         let rates: Vec<String> = (mbps.iter().zip(known))
             .map(|(mbps, known)| format!("{mbps}{}", if known { "" } else { "?" }))
             .collect();
         write!(
             formatter,
-            "{:.3}, lost {:.3}: {} Mbit/s, {lost} ‰, kappa and mu {dials:?}, {queue_ms} and {delay_ms} ms: {}",
+            "{:.3}, lost {:.3}: {} Mbit/s, {lost} ‰, kappa and mu {means:?}, {queue_ms} and {delay_ms} ms: {}",
             self.part(),
             self.lost,
             rates.join(" "),
@@ -282,7 +282,7 @@ fn full_load_reaches_the_plan() {
 /// The guide's example, on channels that carry more than is offered: a rate is given for one
 /// channel only, and all three carry a share of each packet.
 #[test]
-fn one_known_rate_holds_back_no_other() {
+fn a_configured_rate_does_not_limit_other_channels() {
     let point = Point { mbps: [500, 500, 50], known: [false, false, true], ..POINT };
     let outcome = measure(point);
     // The whole of what is planned from the second second on.
@@ -314,7 +314,7 @@ fn an_unknown_rate_is_found_within_two_seconds() {
 /// What an idle tunnel is given at a time leaves at once, unless a rate is configured or a
 /// bottleneck was met.
 #[test]
-fn a_burst_on_an_idle_tunnel_waits_for_no_guess() {
+fn a_burst_on_an_idle_tunnel_does_not_wait_for_an_estimate() {
     let at_once = |tunnel: &mut Tunnel| {
         let mut count = 0;
         loop {
@@ -343,7 +343,7 @@ fn a_burst_on_an_idle_tunnel_waits_for_no_guess() {
     tunnel.offered = 0;
     tunnel.credit = 0;
     tunnel.run(Duration::from_secs(1));
-    tunnel.sender.rest();
+    tunnel.sender.set_idle();
     assert_eq!(at_once(&mut tunnel), 3);
 }
 
@@ -352,7 +352,7 @@ fn a_burst_on_an_idle_tunnel_waits_for_no_guess() {
 #[test]
 fn a_rate_that_rises_is_found_beside_a_known_one() {
     let point =
-        Point { mbps: [20, 20, 50], known: [false, false, true], dials: (1.0, 1.0), ..POINT };
+        Point { mbps: [20, 20, 50], known: [false, false, true], means: (1.0, 1.0), ..POINT };
     let mut tunnel = point.tunnel();
     tunnel.run(Duration::from_secs(10));
     for channel in 0..2 {
@@ -368,13 +368,13 @@ const POINT: Point = Point {
     mbps: [50; 3],
     known: [true; 3],
     lost: 0,
-    dials: (2.0, 3.0),
+    means: (2.0, 3.0),
     queue_ms: 30,
     delay_ms: 10,
 };
 
 const RATES: [u64; 4] = [5, 50, 500, UNLIMITED_MBPS];
-const DIALS: [(f64, f64); 6] =
+const MEANS: [(f64, f64); 6] =
     [(1.0, 1.0), (1.0, 1.7), (1.0, 3.0), (2.0, 2.0), (2.0, 3.0), (1.5, 2.5)];
 
 /// The whole grid, or a part of it that takes seconds.
@@ -385,10 +385,10 @@ fn points(whole: bool) -> Vec<Point> {
             for c in RATES.into_iter().filter(|c| *c >= b) {
                 for known in [[true; 3], [true, false, false], [false, false, true], [false; 3]] {
                     for lost in [0, 10, 50] {
-                        for dials in DIALS {
+                        for means in MEANS {
                             let (queue_ms, delay_ms) = (30, 10);
                             let mbps = [a, b, c];
-                            points.push(Point { mbps, known, lost, dials, queue_ms, delay_ms });
+                            points.push(Point { mbps, known, lost, means, queue_ms, delay_ms });
                         }
                     }
                 }

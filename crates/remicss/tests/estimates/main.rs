@@ -220,7 +220,7 @@ fn a_peer_that_is_silent_for_three_seconds_is_gone() {
 /// An end that has nothing to send for long says little, keeps what it knows, and is as quick as
 /// ever once there are packets again.
 #[test]
-fn little_is_sent_at_rest() {
+fn idle_ends_send_little() {
     let paths = [Path::new(100, 30, 10, 10), Path::new(100, 30, 10, 40)];
     let mut scenario = Scenario::new(&paths, &[Some(20_000_000); 2]);
     scenario.demand_bps = TRICKLE_BPS;
@@ -253,7 +253,7 @@ fn little_is_sent_at_rest() {
 /// One end has sent a packet of which nothing came, or has been brought datagrams that are none:
 /// the other still rests, and is not held for gone.
 #[test]
-fn ends_that_do_not_rest_together_stay_together() {
+fn ends_that_become_idle_at_different_times_stay_associated() {
     let mut scenario = Scenario::new(&[Path::new(100, 30, 0, 10)], &[Some(20_000_000)]);
     scenario.demand_bps = 0;
     scenario.run(seconds(20));
@@ -284,7 +284,7 @@ fn ends_that_do_not_rest_together_stay_together() {
 
 /// At rest it takes longer to notice that the peer is gone, but not when there are packets again.
 #[test]
-fn a_peer_that_is_gone_is_noticed_at_rest_and_after_it() {
+fn a_peer_that_is_gone_is_detected_when_idle_and_after() {
     for wakes in [false, true] {
         let mut scenario = Scenario::new(&[Path::new(100, 30, 0, 10)], &[Some(20_000_000)]);
         scenario.demand_bps = 0;
@@ -305,7 +305,7 @@ fn a_peer_that_is_gone_is_noticed_at_rest_and_after_it() {
 }
 
 #[test]
-fn a_quarantine_is_told_at_once() {
+fn a_quarantine_is_reported_at_once() {
     let mut monitor = Monitor::new(&[None; 2], Duration::ZERO);
     let (sent, received) = ([SentCounts::default(); 2], [ArrivalCounts::default(); 2]);
     let mut poll = |now, quarantined| monitor.poll_message(now, &sent, &received, quarantined, 0);
@@ -334,7 +334,7 @@ fn control_takes_little() {
 
 /// A channel that brings shares of messages before they are sent makes no other seem slow.
 #[test]
-fn a_channel_that_lies_about_time_harms_itself_only() {
+fn false_times_affect_only_their_own_channel() {
     let paths = [Path::new(100, 30, 0, 10), Path::new(100, 30, 0, 30), Path::new(100, 30, 0, 5)];
     let rates = [Some(20_000_000); 3];
     let (mut honest, mut lied) = (Scenario::new(&paths, &rates), Scenario::new(&paths, &rates));
@@ -371,7 +371,7 @@ fn reports() -> impl Strategy<Value = Vec<Report>> {
 
 proptest! {
     #[test]
-    fn whatever_a_peer_reports_estimates_stay_sane(
+    fn estimates_stay_in_range_for_any_report(
         steps in prop::collection::vec(
             (
                 0_u64..5_000_000,

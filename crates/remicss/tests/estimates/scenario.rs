@@ -209,7 +209,7 @@ impl Scenario {
             let (message, shares) = self.ends[from].controls.get_mut(&symbol).unwrap();
             shares.push(Share(index, before, at));
             let (count, message) = (shares.len(), message.clone());
-            // Those that came before it verified are told when it does.
+            // Those that arrived before it verified are reported when it does.
             let shares = match count.cmp(&self.floor) {
                 Ordering::Less => continue,
                 Ordering::Equal => shares.clone(),

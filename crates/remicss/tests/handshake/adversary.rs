@@ -90,8 +90,8 @@ impl Adversary {
                 return vec![self.act(channel, back, from, bytes)];
             }
             7 => {
-                let stranger = address(9, channel);
-                return vec![self.act(channel, way, stranger, bytes)];
+                let outsider = address(9, channel);
+                return vec![self.act(channel, way, outsider, bytes)];
             }
             8 => changed = self.mixed(bytes),
             9 => {

@@ -1,5 +1,5 @@
 //! The handshake where datagrams are lost, repeated, late and forged, where ends start again, and
-//! where strangers knock.
+//! where unverified datagrams arrive.
 
 mod adversary;
 mod quorum;
@@ -138,7 +138,7 @@ fn without_tags_there_are_no_points() {
 }
 
 #[test]
-fn loss_repetition_and_lateness_only_take_longer() {
+fn loss_duplication_and_delay_only_prolong_the_handshake() {
     for seed in 0..2_000 {
         let n = 1 + u8::try_from(seed % 5).unwrap();
         let mut scenario = Scenario::new(seed, n, None);
@@ -166,7 +166,7 @@ fn an_attacker_on_all_channels_but_one_excludes_nothing() {
 }
 
 #[test]
-fn a_client_that_starts_again_gets_other_keys() {
+fn a_restarted_client_gets_new_keys() {
     let (terms, mut server) = (terms(3), server(terms(3), peer(3)));
     let mut first = client(terms, None, NOW);
     let ClientEvent::Associated(old) = finish(&mut first, &mut server, NOW) else { panic!() };
@@ -179,7 +179,7 @@ fn a_client_that_starts_again_gets_other_keys() {
 }
 
 #[test]
-fn an_old_handshake_played_again_is_confirmed_and_nothing_more() {
+fn a_replayed_handshake_is_only_confirmed() {
     let (mut client, mut server) = (client(terms(2), None, NOW), server(terms(2), peer(2)));
     let mut said = Vec::new();
     exchange(&mut client, &mut server, NOW, |channel, bytes| {
@@ -203,7 +203,7 @@ fn an_old_handshake_played_again_is_confirmed_and_nothing_more() {
 }
 
 #[test]
-fn what_was_said_in_another_handshake_is_ignored() {
+fn datagrams_of_another_handshake_are_ignored() {
     let (terms, mut server) = (terms(2), server(terms(2), peer(2)));
     let mut said = Vec::new();
     exchange(&mut client(terms, None, NOW), &mut server, NOW, |channel, bytes| {
@@ -218,7 +218,7 @@ fn what_was_said_in_another_handshake_is_ignored() {
 }
 
 #[test]
-fn a_server_that_starts_again_has_the_client_do_so() {
+fn a_restarted_server_makes_the_client_restart() {
     let (mut first, mut old) = (client(terms(3), None, NOW), server(terms(3), peer(3)));
     exchange(&mut first, &mut old, NOW, |_, bytes| bytes[0] >> 4 == 10);
     let mut new = server(terms(3), peer(3));
@@ -251,7 +251,7 @@ fn a_failure_says_where() {
 }
 
 #[test]
-fn ends_that_are_set_up_differently_do_not_meet() {
+fn ends_with_different_settings_do_not_associate() {
     let differ = |ours, theirs| {
         let (mut client, mut server) = (client(ours, None, NOW), server(theirs, peer(3)));
         let event = finish(&mut client, &mut server, NOW);
@@ -273,7 +273,7 @@ fn ends_that_are_set_up_differently_do_not_meet() {
 }
 
 #[test]
-fn only_who_has_the_key_is_answered() {
+fn only_holders_of_the_key_are_answered() {
     for (theirs, ours) in [
         (ClientIdentity::Key(key(1)), Some(key(2))),
         (ClientIdentity::Key(key(1)), None),
@@ -305,7 +305,7 @@ fn only_the_configured_addresses_are_answered() {
 }
 
 #[test]
-fn strangers_are_nothing_to_keep() {
+fn no_state_is_kept_for_unverified_senders() {
     let mut rng = Rng::new(1);
     let mut server = server(terms(2), ClientIdentity::Key(key(1)));
     let mut honest = client(terms(2), Some(key(1)), NOW);
@@ -330,7 +330,7 @@ fn strangers_are_nothing_to_keep() {
 }
 
 #[test]
-fn a_flood_leaves_a_client_its_chance_whenever_it_asks() {
+fn during_a_flood_a_client_is_answered_at_any_time() {
     let mut rng = Rng::new(1);
     let mut server = server(terms(2), ClientIdentity::Key(key(1)));
     let (channel, hello) = client(terms(2), Some(key(1)), NOW).poll_transmit(NOW).unwrap();
@@ -363,7 +363,7 @@ fn a_flood_leaves_a_client_its_chance_whenever_it_asks() {
 }
 
 #[test]
-fn what_is_no_request_takes_nobodys_turn() {
+fn datagrams_that_are_no_requests_use_up_no_rate_limit() {
     let mut server = server(terms(2), peer(2));
     let mut client = client(terms(2), None, NOW);
     let mut said = Vec::new();
@@ -388,7 +388,7 @@ fn what_is_no_request_takes_nobodys_turn() {
 }
 
 #[test]
-fn a_flood_on_one_channel_leaves_room_for_the_answers_on_others() {
+fn a_flood_on_one_channel_does_not_suppress_answers_on_others() {
     let mut server = server(terms(2), peer(2));
     let hellos: Vec<_> = step(&mut client(terms(2), None, NOW));
     // Nobody takes the answers for 40 ms.
@@ -406,7 +406,7 @@ fn a_flood_on_one_channel_leaves_room_for_the_answers_on_others() {
 }
 
 #[test]
-fn a_reason_is_told_once_a_minute_on_a_channel() {
+fn a_refusal_is_reported_once_a_minute_on_a_channel() {
     let three = |floor, tags| Terms::new(3, floor, tags).unwrap();
     let mut server = server(three(2, true), peer(3));
     let lists = |server: &mut Server, terms, now| {
@@ -420,18 +420,18 @@ fn a_reason_is_told_once_a_minute_on_a_channel() {
         });
         lists
     };
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for minute in 0..5 {
         let now = NOW + Duration::from_secs(60 * minute);
         // Cookies do not live for a minute.
         let low = lists(&mut server, three(1, true), now);
         for ms in 0..1_000 {
             server.handle_datagram(0, address(0, 0), &low[0], now + Duration::from_millis(ms));
-            told.extend(refusals(&mut server));
+            reported.extend(refusals(&mut server));
         }
     }
-    assert_eq!(told, [ServerRefusal::Terms(TermsMismatch::Floor(1)); 5]);
-    // Others are told at once.
+    assert_eq!(reported, [ServerRefusal::Terms(TermsMismatch::Floor(1)); 5]);
+    // Others are reported at once.
     let now = NOW + Duration::from_secs(242);
     let low = lists(&mut server, three(1, true), now);
     let untagged = lists(&mut server, three(2, false), now);
@@ -443,7 +443,7 @@ fn a_reason_is_told_once_a_minute_on_a_channel() {
 }
 
 #[test]
-fn an_association_is_told_however_many_were_refused() {
+fn refusals_do_not_suppress_an_association_event() {
     let mut server = server(terms(2), peer(2));
     let mut now = NOW;
     // Nobody listens for five minutes.
@@ -458,7 +458,7 @@ fn an_association_is_told_however_many_were_refused() {
 }
 
 #[test]
-fn a_client_that_starts_again_and_again_is_not_locked_out() {
+fn a_client_that_restarts_repeatedly_is_not_locked_out() {
     let mut server = server(terms(3), peer(3));
     let mut now = NOW;
     // Each attempt gets as far as it can without one channel's List.
@@ -497,7 +497,7 @@ fn a_hello_that_is_answered_twice_harms_nothing() {
 }
 
 #[test]
-fn time_that_goes_back_harms_nothing() {
+fn time_that_goes_backwards_is_harmless() {
     let (mut client, mut server) = (client(terms(2), None, NOW), server(terms(2), peer(2)));
     server.handle_timeout(NOW + HANDSHAKE_TIMEOUT * 100);
     assert!(matches!(finish(&mut client, &mut server, NOW), ClientEvent::Associated(_)));
@@ -526,7 +526,7 @@ proptest! {
 
     /// Every byte of what crosses one channel, changed: never two ends with different keys.
     #[test]
-    fn a_changed_byte_does_not_part_the_ends(
+    fn a_changed_byte_does_not_leave_one_end_associated(
         seed: u64, victim in 0_usize..2, which in 8_u8..12, change in 1_u8..,
     ) {
         let mut rng = Rng::new(seed);

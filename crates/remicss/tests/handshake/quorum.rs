@@ -93,7 +93,7 @@ fn each_end_insists_on_its_own_number() {
 }
 
 #[test]
-fn a_member_that_does_not_confirm_is_given_up_soon() {
+fn a_member_that_does_not_confirm_is_left_out_soon() {
     let terms = two_of_three();
     let (mut first, mut server) = (client(terms, None, NOW), server(terms, peer(3)));
     let mut now = NOW;
@@ -165,7 +165,7 @@ fn an_association_is_not_extended_without_a_channel_that_is_up() {
 }
 
 #[test]
-fn a_list_of_some_channels_that_is_played_again_is_confirmed_and_nothing_more() {
+fn a_replayed_list_of_some_channels_is_only_confirmed() {
     let (terms, mut said) = (two_of_three(), Vec::new());
     let (mut client, mut server) = (client(terms, None, NOW), server(terms, peer(3)));
     client.handle_timeout(NOW);
@@ -191,7 +191,7 @@ fn a_list_of_some_channels_that_is_played_again_is_confirmed_and_nothing_more() 
 
 /// The attacker holds fewer channels than are needed; others fail as it happens.
 #[test]
-fn whoever_holds_fewer_channels_than_are_needed_excludes_nothing() {
+fn an_attacker_on_fewer_than_min_channels_excludes_nothing() {
     let (mut completed, mut fewer, mut server_only, mut neither) = (0, 0, 0, 0);
     for seed in 0..10_000 {
         let mut rng = Rng::new(seed ^ 0xc4a7);

@@ -63,7 +63,7 @@ pub(crate) struct Scenario {
     refusals: Vec<ServerRefusal>,
 }
 
-/// The address of a client's, or a stranger's, end of a channel.
+/// The address of a client's, or an outsider's, end of a channel.
 pub(crate) fn address(who: u8, channel: usize) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, who], 1000 + u16::try_from(channel).unwrap()))
 }

@@ -12,27 +12,27 @@ use crate::scenario::{MS, Scenario, Symbol, content, header, packet, small};
 
 /// What crosses channels that lose, delay, repeat and change.
 #[derive(Clone, Debug)]
-struct Weather {
+struct Conditions {
     seed: u64,
     n: usize,
     k: u8,
     loss_percent: u64,
     repeat_percent: u64,
-    liars: usize,
+    faulty: usize,
     window: Duration,
 }
 
-fn weather() -> impl Strategy<Value = Weather> {
+fn conditions() -> impl Strategy<Value = Conditions> {
     (any::<u64>(), 1..=6_usize, 0..60_u64, 0..30_u64, 0..30_u64).prop_flat_map(
         |(seed, n, loss_percent, repeat_percent, window_ms)| {
             (1..=n).prop_flat_map(move |k| {
-                (0..k).prop_map(move |liars| Weather {
+                (0..k).prop_map(move |faulty| Conditions {
                     seed,
                     n,
                     k: u8::try_from(k).unwrap(),
                     loss_percent,
                     repeat_percent,
-                    liars,
+                    faulty,
                     window: MS * u32::try_from(window_ms).unwrap(),
                 })
             })
@@ -44,8 +44,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn nothing_comes_out_but_what_was_sent_and_all_that_k_honest_shares_bring(weather in weather()) {
-        let Weather { seed, n, k, loss_percent, repeat_percent, liars, window } = weather;
+    fn exactly_the_symbols_with_k_honest_shares_are_delivered(conditions in conditions()) {
+        let Conditions { seed, n, k, loss_percent, repeat_percent, faulty, window } = conditions;
         let mut rng = Rng::new(seed);
         // Enough trials for all, and no quarantine.
         let limits = ReceiverLimits { failures_per_second: u32::MAX, ..small() };
@@ -64,7 +64,7 @@ proptest! {
             let symbol = Symbol { previous, ..packet(number, k, &channels, &content) };
             let mut good = 0;
             for (&i, datagram) in channels.iter().zip(scenario.datagrams(symbol)) {
-                if i < liars {
+                if i < faulty {
                     // At most 15 in 10 s, so that it is heard to the end.
                     let mut datagram = datagram;
                     if number % 4 == 0 {

@@ -36,7 +36,7 @@ fn any_k_shares_deliver_a_symbol_once() {
 }
 
 #[test]
-fn what_does_not_belong_is_counted_and_dropped() {
+fn foreign_datagrams_are_counted_and_dropped() {
     let mut scenario = Scenario::new(3, 2);
     let good = scenario.datagrams(packet(1, 2, &[0, 1, 2], b"packet"));
     scenario.arrive(0, &good[1]);
@@ -75,7 +75,7 @@ fn what_does_not_belong_is_counted_and_dropped() {
 /// What has come once is nothing when it comes again, as it was or changed, however late: it is not
 /// counted, and no fault of the channel's. What was made of it stays.
 #[test]
-fn a_datagram_that_comes_again_changes_nothing() {
+fn a_replayed_datagram_changes_nothing() {
     for (k, kind) in [(1, Kind::Packet), (1, Kind::Control), (2, Kind::Packet), (2, Kind::Control)]
     {
         let mut scenario = Scenario::new(3, 1);
@@ -108,7 +108,7 @@ fn a_datagram_that_comes_again_changes_nothing() {
 }
 
 #[test]
-fn control_shares_are_told_with_their_places() {
+fn control_shares_are_reported_with_their_datagram_counts() {
     let mut scenario = Scenario::new(2, 1);
     scenario.send(0, 1, |_, _| ());
     scenario.now = MS;
@@ -146,7 +146,7 @@ fn numbers_go_on_beyond_24_bits_and_behind_the_window_nothing_is_taken() {
 }
 
 #[test]
-fn shares_of_other_numbers_are_nothing_to_each_other() {
+fn shares_of_different_numbers_are_not_joined() {
     let mut scenario = Scenario::new(2, 2);
     let mut share = |channel: usize, number: u64| {
         let datagrams = scenario.datagrams(packet(number, 2, &[0, 1], b"packet"));
@@ -175,8 +175,9 @@ fn one_channel_cannot_move_the_window_and_two_find_it_again() {
         scenario.send(number, 2, |channel, datagram| {
             if channel == 0 {
                 // It claims to be far ahead, each time at another place.
-                let lie = expand_sequence(number, ((number as u32 + 1) * 7_919_000) & 0xff_ffff);
-                let header = header(&keys, datagram[0], 0, lie);
+                let tampered =
+                    expand_sequence(number, ((number as u32 + 1) * 7_919_000) & 0xff_ffff);
+                let header = header(&keys, datagram[0], 0, tampered);
                 datagram[..HEADER_LEN].copy_from_slice(&header);
             }
         });
@@ -219,7 +220,7 @@ fn shares_that_are_too_old_or_overwritten_are_not_joined() {
 }
 
 #[test]
-fn without_tags_what_is_whole_is_delivered() {
+fn without_tags_complete_symbols_are_delivered() {
     let mut scenario = Scenario::with(3, 2, false, small());
     scenario.send(0, 2, |_, _| ());
     scenario.send(1, 2, |channel, datagram| {
@@ -233,7 +234,7 @@ fn without_tags_what_is_whole_is_delivered() {
 }
 
 #[test]
-fn a_channel_that_is_down_keeps_nothing_from_being_known_as_lost() {
+fn losses_are_detected_while_a_channel_is_down() {
     let mut scenario = Scenario::new(3, 1);
     scenario.receiver.set_window(100 * MS);
     let send = |scenario: &mut Scenario, number: u64, previous| {
@@ -254,13 +255,13 @@ fn a_channel_that_is_down_keeps_nothing_from_being_known_as_lost() {
     assert_eq!(scenario.receiver.poll_timeout(), None);
 }
 
-/// Of each control symbol the shares that are right are told, when it has verified, whichever came
-/// first; those that are wrong are not, and those of a channel in quarantine are told as such.
+/// The right shares of each control symbol are reported once it has verified, whichever arrived
+/// first; wrong ones are not, and those of a channel in quarantine are reported as such.
 #[test]
-fn only_right_control_shares_are_told() {
+fn only_right_control_shares_are_reported() {
     let channels = [0, 1, 2, 3];
     for k in 1..=3_u8 {
-        for liar in channels {
+        for faulty in channels {
             let mut scenario = Scenario::new(4, 1);
             for number in 1..=200 {
                 let content = content(number);
@@ -268,9 +269,9 @@ fn only_right_control_shares_are_told() {
                     Symbol { kind: Kind::Control, ..packet(number, k, &channels, &content) };
                 let mut all = scenario.datagrams(message);
                 if number <= 100 {
-                    all[liar][HEADER_LEN] ^= 1;
+                    all[faulty][HEADER_LEN] ^= 1;
                 }
-                // The liar is first, last or in between.
+                // The faulty channel is first, last or in between.
                 let mut order = channels;
                 order.rotate_left(number as usize % 4);
                 for channel in order {
@@ -278,21 +279,25 @@ fn only_right_control_shares_are_told() {
                 }
                 scenario.now += MS;
             }
-            assert_eq!(scenario.quarantined(), [liar], "k = {k}");
-            let told = |channel, after: u64| {
+            assert_eq!(scenario.quarantined(), [faulty], "k = {k}");
+            let reported = |channel, after: u64| {
                 let mut shares = scenario.out.control_shares.iter();
                 shares.find(|share| share.channel == channel && share.number > after).copied()
             };
             for channel in channels {
                 let count =
                     scenario.out.control_shares.iter().filter(|it| it.channel == channel).count();
-                assert_eq!(count, if channel == liar { 100 } else { 200 }, "k = {k}, liar {liar}");
+                assert_eq!(
+                    count,
+                    if channel == faulty { 100 } else { 200 },
+                    "k = {k}, liar {faulty}"
+                );
                 assert_eq!(scenario.receiver.received(channel).right, count as u64);
             }
-            // What it brings rightly in quarantine is told, and told as that.
-            let first = told(liar, 0).unwrap();
+            // Its right shares during quarantine are reported as such.
+            let first = reported(faulty, 0).unwrap();
             assert_eq!((first.number, first.is_quarantined, first.before), (101, true, 100));
-            assert!(!told(channels[(liar + 1) % 4], 100).unwrap().is_quarantined);
+            assert!(!reported(channels[(faulty + 1) % 4], 100).unwrap().is_quarantined);
         }
     }
 }

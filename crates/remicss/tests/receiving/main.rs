@@ -4,5 +4,5 @@
 
 mod conditions;
 mod datagrams;
-mod lies;
 mod scenario;
+mod tampering;

@@ -238,7 +238,7 @@ impl Scenario {
     }
 
     /// What ends send with.
-    pub(crate) fn set_dials(&mut self, kappa: f64, mu: f64) {
+    pub(crate) fn set_means(&mut self, kappa: f64, mu: f64) {
         (self.goal.kappa, self.goal.mu) = (kappa, mu);
     }
 
@@ -432,7 +432,7 @@ impl End {
         }
     }
 
-    /// When it has something to do, in the world's time.
+    /// When it has something to do, in the scenario's time.
     fn timeout(&self, now: Duration) -> Option<Duration> {
         let due = self.shared.monitor.as_ref().map(Monitor::poll_timeout);
         let next = self.inbound.poll_timeout().into_iter().chain(due).min()?;
@@ -518,7 +518,7 @@ impl End {
                 return;
             }
         }
-        self.outbound.rest();
+        self.outbound.set_idle();
     }
 }
 

@@ -151,7 +151,7 @@ fn a_plan_has_its_delay() {
 
 /// Wakened as late as 2 ms each time, it still sends as much.
 #[test]
-fn lateness_is_made_up_for() {
+fn a_late_sender_catches_up() {
     for (kappa, mu) in [(1.0, 1.0), (1.0, 2.5), (3.0, 3.8)] {
         let scheduler = || diverse_plan(kappa, mu, 1);
         let mut rng = Rng::new(7);
@@ -168,13 +168,13 @@ fn lateness_is_made_up_for() {
 
 /// How many packets leave at once after a pause.
 #[test]
-fn a_rest_is_not_made_up_for() {
+fn idle_time_is_not_made_up_for() {
     let at_once = |rests: bool| {
         let threshold = ShareSelection::new(1, ChannelSubset::first(1)).unwrap();
         let mut sender = sender_of(&[120.0], constant(threshold));
         saturate(&mut sender, 1, (0, 100), || Duration::ZERO);
         if rests {
-            sender.rest();
+            sender.set_idle();
         }
         let (mut count, mut batches) = (0, batches(1));
         let packet = [0; 1500 - OVERHEAD];

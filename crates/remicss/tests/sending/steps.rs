@@ -59,7 +59,7 @@ proptest! {
                     continue;
                 }
                 Step::Rest => {
-                    sender.rest();
+                    sender.set_idle();
                     continue;
                 }
                 Step::Up(bits) => {

@@ -112,7 +112,7 @@ fn numbers_and_previous_ones_go_on() {
 }
 
 #[test]
-fn a_symbol_takes_more_until_it_is_full() {
+fn packets_are_added_to_a_symbol_until_it_is_full() {
     let threshold = ShareSelection::new(1, ChannelSubset::first(1)).unwrap();
     let mut sender = sender_at(0, &[None], constant(threshold)).unwrap();
     let mut batches = batches(1);
@@ -210,7 +210,7 @@ fn a_full_batch_keeps_the_symbol() {
 }
 
 #[test]
-fn control_goes_everywhere_at_once_and_is_paid_for() {
+fn control_messages_are_sent_on_all_members_at_once_and_charged() {
     let threshold = ShareSelection::new(2, ChannelSubset::first(2)).unwrap();
     let rates = [Some(12_000_000), None, None];
     let mut sender = sender_at(2, &rates, constant(threshold)).unwrap();
@@ -247,7 +247,7 @@ fn control_goes_everywhere_at_once_and_is_paid_for() {
 }
 
 #[test]
-fn a_symbol_waits_as_long_as_it_must_and_no_longer() {
+fn a_symbol_waits_exactly_until_its_channels_are_ready() {
     // Uses channels 0 and 1 in turn.
     let each = |channel| ShareSelection::new(1, ChannelSubset::EMPTY.with(channel)).unwrap();
     let schedule = Schedule::new([(each(0), 0.5), (each(1), 0.5)]).unwrap();
@@ -284,7 +284,7 @@ fn a_symbol_waits_as_long_as_it_must_and_no_longer() {
 }
 
 #[test]
-fn senders_that_cannot_be_are_refused() {
+fn invalid_senders_are_rejected() {
     let threshold = ShareSelection::new(2, ChannelSubset::first(3)).unwrap();
     let error = |floor, n| sender_at(floor, &vec![None; n], constant(threshold)).err();
     assert_eq!(error(2, 3), None);

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn more_arrivals_than_datagrams_are_no_gain() {
+    fn more_arrivals_than_datagrams_count_as_no_loss() {
         let mut loss = LossEstimator::new(Duration::ZERO);
         loss.add(Duration::ZERO, 10, 12);
         assert!(loss.value() < 1e-12);

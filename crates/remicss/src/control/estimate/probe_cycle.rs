@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn one_channel_that_moves_is_enough_for_another_probe_soon() {
+    fn one_changed_rate_shortens_the_probe_interval() {
         for verdicts in
             [[ProbeResult::Changed, ProbeResult::Same], [ProbeResult::Same, ProbeResult::Changed]]
         {
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_growth_has_queued_is_drained_at_once() {
+    fn a_queue_from_growth_is_drained_at_once() {
         let mut prober = ProbeCycle::new();
         prober.handle_result(0, ProbeResult::BottleneckMet);
         assert_eq!(

@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_asked_for_more_carries_so_much_at_least() {
+    fn a_channel_without_full_load_has_a_lower_bound() {
         let mut learner = RateEstimator::new();
         for _ in 0..10 {
             assert_eq!(learner.handle(CRUISE_TURN, interval(50_000_000, 1.0)), None);
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_grows_is_no_rate() {
+    fn queueing_delay_lowers_the_measured_rate() {
         let mut learner = met(1e7);
         let probe = interval(12_500_000, 1.0);
         // All arrives, but later and later: 10 Mbit/s.
@@ -528,7 +528,7 @@ mod tests {
 
     /// Other channels limit what it is given: a little more than it is known to carry shows little.
     #[test]
-    fn a_probe_that_others_hold_back_lifts_a_rate_no_further_than_it_shows() {
+    fn a_probe_limited_by_other_channels_raises_the_rate_to_what_arrived() {
         let mut learner = met(1e8);
         let probe = |learner: &mut RateEstimator, mbit: u64| {
             learner.handle(PROBE_TURN, interval(mbit * 1_000_000, 1.0));
@@ -542,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fall_is_followed_after_three_intervals() {
+    fn a_falling_rate_is_followed_after_three_intervals() {
         let mut learner = met(1e7);
         let cruise = |learner: &mut RateEstimator, part| {
             let pace = learner.pace_bps(Phase::Cruise);
@@ -556,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fall_that_loses_control_shares_too_is_followed() {
+    fn a_falling_rate_with_lost_control_shares_is_followed() {
         let mut learner = met(1e7);
         let long = interval(INITIAL_RATE_BPS * 5, 0.2);
         let long = Interval { sending: TENTH * 5, arriving: TENTH * 5, messages: 5, ..long };
@@ -565,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_busy_shows_nothing() {
+    fn intervals_that_are_not_busy_are_ignored() {
         let mut learner = met(1e7);
         let half = interval(INITIAL_RATE_BPS, 0.5);
         assert_eq!(learner.handle(PROBE_TURN, half), None);

@@ -450,7 +450,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_person_reads_of_channels_from_1() {
+    fn messages_count_channels_from_1() {
         let no_answer =
             |min_channels| ClientFailure::NoAnswer { channels: vec![0, 2], min_channels, all: 3 };
         let said = no_answer(3).to_string();

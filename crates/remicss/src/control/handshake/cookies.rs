@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_is_good_for_its_holder_and_for_a_while() {
+    fn a_cookie_is_valid_for_its_holder_and_a_limited_time() {
         let cookies = Cookies::new(&mut Generator::seeded().unwrap()).unwrap();
         let cookie = cookies.make(holder(), NOW);
         let good = |holder, now| cookies.has_valid_token(holder, &cookie, now);

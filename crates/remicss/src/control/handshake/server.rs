@@ -54,7 +54,7 @@ const ANSWER_INTERVAL: Duration = Duration::from_nanos(1_000_000_000 / ANSWERS_P
 const MAX_BURST: Duration = Duration::from_millis(10);
 
 /// The address on channels that are not members.
-const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+const UNSPECIFIED: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 /// How the client is identified.
 #[derive(Clone, Debug)]
@@ -487,7 +487,7 @@ impl Server {
 
     /// The client's address for each channel.
     fn addresses(&self, members: &[PendingList]) -> Vec<SocketAddr> {
-        let mut addresses = vec![NOBODY; self.channels.len()];
+        let mut addresses = vec![UNSPECIFIED; self.channels.len()];
         for PendingList { holder, .. } in members {
             addresses[holder.channel] = holder.address;
         }

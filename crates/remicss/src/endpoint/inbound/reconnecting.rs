@@ -130,8 +130,8 @@ mod tests {
             std::iter::repeat_with(of_one).take(200).collect::<std::collections::BTreeSet<_>>()
         };
         let sets = |sets: &[&[usize]]| sets.iter().map(|set| set.to_vec()).collect();
-        // Whoever drops the Confirms of one channel keeps the tunnel from starting with the others
-        // no longer.
+        // An attacker that drops the Confirms of one channel keeps the tunnel from starting with
+        // the others no longer.
         assert_eq!(left_out(&[2], 4), sets(&[&[2]]));
         assert_eq!(left_out(&[2], 3), sets(&[&[2]]));
         assert_eq!(left_out(&[0, 1, 2], 3), sets(&[&[0], &[1], &[2]]));

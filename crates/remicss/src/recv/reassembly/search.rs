@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_fills_up_evenly_and_for_ten_seconds_at_most() {
+    fn a_budget_refills_evenly_up_to_ten_seconds() {
         let ms = Duration::from_millis;
         let mut budget = FailureBudget::new(2);
         let takes = |budget: &mut FailureBudget, at: u64| {

@@ -55,7 +55,7 @@ impl Scenario {
 }
 
 #[test]
-fn a_flow_stays_in_order_and_none_waits_for_another() {
+fn each_flow_stays_in_order_and_does_not_wait_for_others() {
     let mut scenario = Scenario::new();
     assert_eq!(scenario.take(0, 10, 0, 8), [10]);
     // 12 after 11 after 10, and a flow of 13 and 14.
@@ -70,7 +70,7 @@ fn a_flow_stays_in_order_and_none_waits_for_another() {
 }
 
 #[test]
-fn what_is_lost_is_not_waited_for() {
+fn lost_symbols_are_not_waited_for() {
     let mut scenario = Scenario::new();
     assert_eq!(scenario.take(0, 1, 0, 8), [1]);
     // 2 is lost. Channel 0 shows it soon, channel 1 with its third later one.
@@ -81,7 +81,7 @@ fn what_is_lost_is_not_waited_for() {
     assert_eq!(scenario.take(1, 8, 0, 8), [8]);
     assert_eq!(scenario.take(1, 9, 0, 8), [9, 3, 4, 5, 6, 7]);
     assert_eq!(scenario.reorder_buffer.counts().after_loss, 1);
-    // It comes after all, and nobody waits any more for what is before it.
+    // It arrives late, and no symbol waits any more for those before it.
     assert_eq!(scenario.take(1, 2, 1, 8), [2]);
     assert_eq!(scenario.take(1, 10, 10, 8), [10]);
 }
@@ -103,7 +103,7 @@ fn nothing_waits_longer_than_the_window_and_then_the_flow_leaves_in_order() {
 }
 
 #[test]
-fn a_flow_that_was_silent_for_long_waits_for_all_before() {
+fn a_flow_with_a_distant_predecessor_waits_for_all_numbers_before() {
     let mut scenario = Scenario::new();
     for number in (0..300).filter(|number| ![5, 40].contains(number)) {
         assert_eq!(scenario.take(0, number, 0, 8), [number]);
@@ -122,7 +122,7 @@ fn a_flow_that_was_silent_for_long_waits_for_all_before() {
 }
 
 #[test]
-fn made_up_numbers_put_an_end_to_waiting_only_while_no_other_channel_is_heard() {
+fn invented_numbers_end_waiting_only_if_no_other_channel_is_active() {
     let mut scenario = Scenario::new();
     for number in 1 << 40..(1 << 40) + 3 {
         scenario.reorder_buffer.record_arrival(0, number);
@@ -141,7 +141,7 @@ fn made_up_numbers_put_an_end_to_waiting_only_while_no_other_channel_is_heard() 
 }
 
 #[test]
-fn numbers_that_jump_are_looked_at_a_few_at_a_time() {
+fn jumping_numbers_are_processed_in_limited_steps() {
     let mut scenario = Scenario::new();
     assert_eq!(scenario.take(0, 1, 0, 8), [1]);
     assert_eq!(scenario.take(0, 700, 1, 8), NOTHING);
@@ -159,7 +159,7 @@ fn numbers_that_jump_are_looked_at_a_few_at_a_time() {
 }
 
 #[test]
-fn room_is_made_by_leaving() {
+fn symbols_are_released_early_to_make_room() {
     let mut scenario = Scenario::new();
     // 128 KiB: four of 32 KiB.
     for number in 1..5 {

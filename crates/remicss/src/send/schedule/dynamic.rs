@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn means_that_cannot_be_had_are_refused() {
+    fn invalid_means_are_rejected() {
         for (kappa, mu) in [
             (0.9, 2.0),
             (2.1, 2.0),
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn channels_that_are_always_ready_take_turns() {
+    fn channels_that_are_always_ready_are_used_equally() {
         let mut dynamic = DynamicScheduler::new(1.0, 2.0).unwrap();
         let mut uses = [0; 5];
         for _ in 0..100 {

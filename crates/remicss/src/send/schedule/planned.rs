@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_threshold_is_a_matter_of_chance() {
+    fn the_first_threshold_is_random() {
         let (often, seldom) = (threshold(2, &[0, 1, 2]), threshold(1, &[3]));
         let schedule = Schedule::new([(often, 0.75), (seldom, 0.25)]).unwrap();
         let first = |random: u64| {
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_idle_goes_before_what_is_busy() {
+    fn idle_channels_are_preferred() {
         let (one, other) = (threshold(1, &[0]), threshold(1, &[1]));
         let schedule = Schedule::new([(one, 0.5), (other, 0.5)]).unwrap();
         let mut planned = PlannedScheduler::new(&schedule, &channels(&[1.0, 1.0]));
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_makes_a_symbol_late_matters() {
+    fn only_delays_of_the_kth_share_count_as_lateness() {
         let lateness = |k, us: [u64; 3]| {
             let only = Schedule::constant(threshold(k, &[0, 1, 2]));
             let planned = PlannedScheduler::new(&only, &channels(&[1.0, 5.0, 9.0]));
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn channels_that_are_down_are_made_up_for() {
+    fn channels_that_are_down_are_replaced() {
         let ready = |ms| Fixed { ready_at: Duration::from_millis(ms), ..IDLE[0] };
         let ready = [3, 9, 5, 1].map(ready);
         let nearest_available = |k, channels: &[usize], up: &[usize]| {
@@ -291,7 +291,7 @@ mod tests {
     proptest! {
         /// Whatever is busy.
         #[test]
-        fn no_threshold_strays_far_from_its_part(
+        fn thresholds_stay_near_their_proportions(
             proportions in prop::collection::vec(0.01..1.0_f64, 1..=8),
             times in prop::collection::vec(prop::collection::vec(0..1000_u64, 8), 1..50),
         ) {
@@ -314,7 +314,7 @@ mod tests {
         }
 
         #[test]
-        fn no_more_is_given_up_than_must_be(
+        fn a_replacement_keeps_as_much_of_the_plan_as_possible(
             wanted in 1..1_u32 << 16, k in 1..=16_usize, up in 0..1_u32 << 16,
         ) {
             let subset = |bits: u32| (0..16).filter(|c| bits >> c & 1 == 1).collect::<ChannelSubset>();

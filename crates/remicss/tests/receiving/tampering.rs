@@ -10,7 +10,7 @@ use sim::Rng;
 use crate::scenario::{MS, Scenario, content, packet, small};
 
 #[test]
-fn a_channel_that_lies_is_named_and_the_others_lose_nothing() {
+fn a_faulty_channel_is_quarantined_and_no_symbol_is_lost() {
     // How it lies.
     let ways: [fn(&mut Vec<u8>); 3] = [
         |datagram| datagram[HEADER_LEN + 1] ^= 1,
@@ -18,37 +18,37 @@ fn a_channel_that_lies_is_named_and_the_others_lose_nothing() {
         |datagram| datagram.truncate(datagram.len() - 1),
     ];
     for (k, n) in [(1, 2), (1, 3), (2, 3), (3, 4), (2, 5), (3, 5)] {
-        for liar in 0..n {
-            for (way, lie) in ways.iter().enumerate() {
+        for faulty in 0..n {
+            for (way, tampered) in ways.iter().enumerate() {
                 let mut scenario = Scenario::new(n, k);
                 let mut number = 0;
                 while scenario.quarantined().is_empty() && number < 3000 {
                     scenario.send(number, k, |channel, datagram| {
-                        if channel == liar {
-                            lie(datagram);
+                        if channel == faulty {
+                            tampered(datagram);
                         }
                     });
                     number += 1;
                     assert_eq!(scenario.out.packets.len() as u64, number, "none is lost");
                 }
-                let comes_in_time = liar < usize::from(k);
+                let comes_in_time = faulty < usize::from(k);
                 if k > 1 && way >= 2 && !comes_in_time {
                     // Another length, too late to be looked at.
                     continue;
                 }
-                if k == 1 && liar > 0 {
+                if k == 1 && faulty > 0 {
                     // The symbol is there before.
                     continue;
                 }
-                assert_eq!(scenario.quarantined(), [liar], "way {way}, k = {k}, n = {n}");
+                assert_eq!(scenario.quarantined(), [faulty], "way {way}, k = {k}, n = {n}");
                 let named = (0..n).filter(|&i| scenario.receiver.received(i).faults > 0);
-                assert_eq!(named.collect::<Vec<_>>(), [liar]);
+                assert_eq!(named.collect::<Vec<_>>(), [faulty]);
                 // From now on it costs nothing.
                 let before = scenario.receiver.counts().reassembled.joins;
                 for number in number..number + 100 {
                     scenario.send(number, k, |channel, datagram| {
-                        if channel == liar {
-                            lie(datagram);
+                        if channel == faulty {
+                            tampered(datagram);
                         }
                     });
                 }
@@ -63,7 +63,7 @@ fn a_channel_that_lies_is_named_and_the_others_lose_nothing() {
 /// Who does not have the key can change nothing of a header: what it says is then nobody's word,
 /// and no fault of the channel's.
 #[test]
-fn a_header_that_was_changed_is_a_strangers() {
+fn a_changed_header_has_a_wrong_token() {
     for place in 0..HEADER_LEN {
         let mut scenario = Scenario::new(3, 2);
         for number in 0..100 {
@@ -81,7 +81,7 @@ fn a_header_that_was_changed_is_a_strangers() {
 }
 
 #[test]
-fn where_no_share_is_over_nobody_is_named() {
+fn without_spare_shares_no_fault_is_attributed() {
     let mut scenario = Scenario::new(3, 3);
     for number in 0..100 {
         scenario.send(number, 3, |channel, datagram| {
@@ -98,7 +98,7 @@ fn where_no_share_is_over_nobody_is_named() {
 /// Two channels of five add wrong shares that cancel each other in what is joined, so that honest
 /// ones disagree with it. With k = 3 that is beyond what can be named rightly.
 #[test]
-fn channels_that_conspire_get_at_most_one_honest_one_into_quarantine() {
+fn colluding_channels_put_at_most_one_honest_one_into_quarantine() {
     let mut scenario = Scenario::new(5, 3);
     // A polynomial that is zero at 0 and at x = 3.
     let splitter = Splitter::at(3, &[3, 1, 2]).unwrap();
@@ -122,7 +122,7 @@ fn channels_that_conspire_get_at_most_one_honest_one_into_quarantine() {
 }
 
 #[test]
-fn a_channel_that_lies_late_is_found_among_the_others_leavings() {
+fn late_wrong_shares_are_detected_by_comparison() {
     let mut scenario = Scenario::new(3, 2);
     let content = [9; 1000];
     // Some 400 symbols behind, so that the others' shares have given way where they are not kept.
@@ -142,10 +142,10 @@ fn a_channel_that_lies_late_is_found_among_the_others_leavings() {
 }
 
 #[test]
-fn who_lies_without_being_found_costs_no_more_work_than_the_budget() {
-    let lie = |liars: usize| {
+fn unattributed_faults_cost_no_more_joins_than_the_budget() {
+    let tampered = |faulty: usize| {
         move |channel: usize, datagram: &mut Vec<u8>| {
-            if channel < liars {
+            if channel < faulty {
                 let mut rng = Rng::new(channel as u64);
                 datagram[HEADER_LEN..].iter_mut().for_each(|byte| *byte ^= rng.bytes::<1>()[0]);
             }
@@ -154,7 +154,7 @@ fn who_lies_without_being_found_costs_no_more_work_than_the_budget() {
     // Three of seven are more than can be named.
     let mut scenario =
         Scenario::with(7, 4, true, ReceiverLimits { failures_per_second: 50, ..small() });
-    (0..2000).for_each(|number| scenario.send(number, 4, lie(3)));
+    (0..2000).for_each(|number| scenario.send(number, 4, tampered(3)));
     // The first of a symbol count, too.
     let counts = scenario.receiver.counts().reassembled;
     assert!((25..=50).contains(&counts.failures), "{counts:?}");
@@ -164,36 +164,36 @@ fn who_lies_without_being_found_costs_no_more_work_than_the_budget() {
         "those that never failed together are joined"
     );
     scenario.now += 1000 * MS;
-    (2000..3000).for_each(|number| scenario.send(number, 4, lie(0)));
+    (2000..3000).for_each(|number| scenario.send(number, 4, tampered(0)));
     assert!(scenario.receiver.counts().symbols >= 1000);
     let mut scenario =
         Scenario::with(7, 4, true, ReceiverLimits { failures_per_second: 50_000, ..small() });
-    (0..100).for_each(|number| scenario.send(number, 4, lie(3)));
+    (0..100).for_each(|number| scenario.send(number, 4, tampered(3)));
     let counts = scenario.receiver.counts();
     assert_eq!((counts.symbols, counts.reassembled.unattributed), (100, 100));
     assert!((0..7).all(|channel| scenario.receiver.received(channel).faults == 0));
     // Seven of sixteen are more than can be looked for.
     let limits = ReceiverLimits { failures_per_second: u32::MAX, ..small() };
     let mut scenario = Scenario::with(16, 8, true, limits);
-    (0..10).for_each(|number| scenario.send(number, 8, lie(7)));
+    (0..10).for_each(|number| scenario.send(number, 8, tampered(7)));
     let joins = scenario.receiver.counts().reassembled.joins;
     assert!(joins <= 10 * 65, "{joins}");
 }
 
-/// Where all shares are needed a liar cannot be named, and each symbol's first join is an attempt
-/// at its tag.
+/// If all shares are needed, faults cannot be attributed, and each symbol's first join is an
+/// attempt at its tag.
 #[test]
 fn first_joins_count_as_attempts() {
     let mut scenario =
         Scenario::with(3, 3, true, ReceiverLimits { failures_per_second: 50, ..small() });
-    let lie = |channel: usize, datagram: &mut Vec<u8>| {
+    let tampered = |channel: usize, datagram: &mut Vec<u8>| {
         if channel == 2 {
             datagram[HEADER_LEN] ^= 1;
         }
     };
     for number in 0..10_000 {
         scenario.now += MS;
-        scenario.send(number, 3, lie);
+        scenario.send(number, 3, tampered);
     }
     // Ten seconds', and what there is at first.
     let failures = scenario.receiver.counts().reassembled.failures;
@@ -205,14 +205,14 @@ fn first_joins_count_as_attempts() {
 }
 
 #[test]
-fn one_that_lies_while_another_is_in_quarantine_costs_no_symbols() {
+fn a_second_faulty_channel_costs_no_symbols() {
     let mut scenario =
         Scenario::with(4, 2, true, ReceiverLimits { failures_per_second: 50, ..small() });
-    for liar in [0, 1] {
+    for faulty in [0, 1] {
         for _ in 0..1000 {
             let number = scenario.receiver.counts().symbols;
             scenario.send(number, 2, |channel, datagram| {
-                if channel <= liar {
+                if channel <= faulty {
                     datagram[HEADER_LEN] ^= 1;
                 }
             });
@@ -225,7 +225,7 @@ fn one_that_lies_while_another_is_in_quarantine_costs_no_symbols() {
 /// A channel that spoils symbols of which all shares are needed cannot be named, and costs the
 /// symbols that it has a share of, and no others.
 #[test]
-fn one_that_cannot_be_named_costs_its_own_symbols_only() {
+fn an_unattributable_channel_spoils_only_its_own_symbols() {
     let mut scenario =
         Scenario::with(3, 2, true, ReceiverLimits { failures_per_second: 50, ..small() });
     let mut others = 0;
