@@ -1,18 +1,15 @@
 //! What the commands that keep running have in common: how they read their configuration, and what
 //! they give to other commands.
 
-use std::fs::File;
-use std::io::{self, ErrorKind, Read};
+use std::io;
 use std::path::Path;
 
 use keys::trusted::TrustedFolder;
+use service::config::{Problems, read_file};
 use service::status::{ServiceStatus, StatusSocket};
 
 use crate::console;
 use crate::failure::Failure;
-
-/// The longest configuration. Whoever names a disk by mistake is told so before memory runs out.
-const MAX_CONFIG: u64 = 1 << 20;
 
 /// Reads the configuration of `sunder COMMAND`.
 ///
@@ -23,12 +20,9 @@ pub(crate) fn load<T, E: Mistake>(
     path: &Path,
     parse: impl FnOnce(&str) -> Result<T, E>,
 ) -> Result<T, Failure> {
-    let text = read(path).map_err(|error| refuse(path, &error))?;
+    let text = read_file(path).map_err(|error| Failure::Usage(error.to_string()))?;
     parse(&text).map_err(|error| {
         let path = path.display();
-        let place = Place::of(error.at(), &text);
-        let line = place.line.map(|line| format!(", line {line}")).unwrap_or_default();
-        let key = place.key.map(|key| format!("{key}: ")).unwrap_or_default();
         let example = format!("example: sunder {command} --help");
         let has_doctor = ["proxy", "serve", "tunnel"].contains(&command);
         let doctor = if has_doctor {
@@ -36,30 +30,7 @@ pub(crate) fn load<T, E: Mistake>(
         } else {
             String::new()
         };
-        Failure::Usage(format!("{path}{line}: {key}{error}; {example}{doctor}"))
-    })
-}
-
-fn read(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    let read = File::open(path)?.take(MAX_CONFIG + 1).read_to_string(&mut text)?;
-    if read as u64 > MAX_CONFIG {
-        return Err(ErrorKind::FileTooLarge.into());
-    }
-    Ok(text)
-}
-
-fn refuse(path: &Path, error: &io::Error) -> Failure {
-    let path = path.display();
-    Failure::Usage(match error.kind() {
-        ErrorKind::NotFound | ErrorKind::NotADirectory => {
-            format!("no such file: {path}; check its name")
-        }
-        ErrorKind::IsADirectory => format!("{path} is a directory; name a file in it"),
-        ErrorKind::InvalidData | ErrorKind::FileTooLarge => {
-            format!("{path} is not a configuration: it must be text in UTF-8, 1 MiB at most")
-        }
-        _ => format!("cannot read {path}: {error}"),
+        Failure::Usage(format!("{path}{}; {example}{doctor}", error.in_one_line(&text)))
     })
 }
 
@@ -67,6 +38,14 @@ fn refuse(path: &Path, error: &io::Error) -> Failure {
 pub(crate) trait Mistake: std::fmt::Display {
     /// What to look for in the text.
     fn at(&self) -> At<'_>;
+
+    /// The place and what is wrong there.
+    fn in_one_line(&self, text: &str) -> String {
+        let place = Place::of(self.at(), text);
+        let line = place.line.map(|line| format!(", line {line}")).unwrap_or_default();
+        let key = place.key.map(|key| format!("{key}: ")).unwrap_or_default();
+        format!("{line}: {key}{self}")
+    }
 }
 
 /// What a mistake is about.
@@ -123,13 +102,13 @@ impl Mistake for micss::config::ConfigError {
     }
 }
 
-impl Mistake for remicss::config::ConfigError {
+impl Mistake for Problems {
     fn at(&self) -> At<'_> {
-        match self {
-            Self::Toml(error) => At::Toml(error),
-            Self::Range { key, .. } => At::Key(key),
-            Self::Channels { .. } | Self::End { .. } | Self::Conflict(_) => At::Whole,
-        }
+        At::Whole
+    }
+
+    fn in_one_line(&self, text: &str) -> String {
+        self.first().in_one_line(text)
     }
 }
 

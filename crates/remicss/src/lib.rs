@@ -37,7 +37,7 @@
 //!     });
 //!     tunnel.run()
 //! }
-//! # Ok::<(), remicss::ConfigError>(())
+//! # Ok::<(), remicss::Problems>(())
 //! ```
 //!
 //! The other modules are the layers of the protocol, each of which uses only those before it: `wire`
@@ -60,7 +60,8 @@ pub mod tunnel;
 #[doc(hidden)]
 pub mod wire;
 
-pub use config::{Config, ConfigError};
+pub use config::Config;
 pub use keys::SharedKey;
+pub use service::config::{Problem, Problems};
 pub use tunnel::{StatusSource, Stopper, Tunnel, TunnelError};
 pub use wire::datagram::MAX_CHANNELS;

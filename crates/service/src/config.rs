@@ -81,6 +81,8 @@ pub struct Problem {
     pub fix: String,
     /// Both in one line.
     summary: String,
+    /// Whether the key is not among those that may stand there.
+    is_unknown_key: bool,
 }
 
 impl Problem {
@@ -88,7 +90,7 @@ impl Problem {
     pub fn new(what: impl Into<String>, fix: impl Into<String>) -> Self {
         let (what, fix) = (what.into(), fix.into());
         let summary = format!("{what}: {fix}");
-        Self { span: None, key: KeyPath::default(), what, fix, summary }
+        Self { span: None, key: KeyPath::default(), what, fix, summary, is_unknown_key: false }
     }
 
     /// The same, at this place.
@@ -100,6 +102,11 @@ impl Problem {
     #[must_use]
     pub fn summarized(self, summary: impl Into<String>) -> Self {
         Self { summary: summary.into(), ..self }
+    }
+
+    /// Whether it is that the key is not among those that may stand there.
+    pub fn is_unknown_key(&self) -> bool {
+        self.is_unknown_key
     }
 
     /// The number of its line in the text, counted from 1.

@@ -1,155 +1,223 @@
-//! Parses and checks a configuration.
+//! Reads an end's configuration, and checks it in full.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use ipnet::IpNet;
-use serde::{Deserialize, Deserializer, de};
+use service::config::{Keys, Problem, Problems, Table, Value, key, read};
 use sharing::RandomSource;
 
-use super::error::ConfigError;
 use super::types::{ChannelConfig, Config, End, PacketOrder, PlanObjective, SchedulerKind};
 use crate::wire::datagram::MAX_CHANNELS;
 
-/// The file's keys.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Raw {
-    kappa: f64,
-    mu: f64,
-    #[serde(default)]
-    objective: PlanObjective,
-    #[serde(default)]
-    scheduler: SchedulerKind,
-    min_threshold: Option<i64>,
-    min_channels: Option<i64>,
-    #[serde(default = "yes")]
-    tamper_code: bool,
-    #[serde(default)]
-    rng: RandomSource,
-    #[serde(default)]
-    order: PacketOrder,
-    reassembly_mib: Option<i64>,
-    key: Option<PathBuf>,
-    #[serde(default)]
-    roaming: bool,
-    device: Option<String>,
-    #[serde(deserialize_with = "networks")]
-    addresses: Vec<IpNet>,
-    #[serde(default, deserialize_with = "routes")]
-    routes: Vec<IpNet>,
-    #[serde(default, deserialize_with = "some_routes")]
-    allowed: Option<Vec<IpNet>>,
-    mtu: Option<i64>,
-    channel: Vec<RawChannel>,
-}
+/// The keys of an end's configuration.
+pub const KEYS: Keys = Keys(&[&[
+    key("", "kappa", "2"),
+    key("", "mu", "2.5"),
+    key("", "addresses", "[\"10.9.0.2/24\"]"),
+    key("", "routes", "[\"10.8.0.0/16\"]"),
+    key("", "allowed", "[\"10.9.0.0/24\"]"),
+    key("", "key", "\"tunnel.key\""),
+    key("", "objective", "\"privacy\""),
+    key("", "scheduler", "\"planned\""),
+    key("", "min_threshold", "2"),
+    key("", "min_channels", "2"),
+    key("", "tamper_code", "true"),
+    key("", "rng", "\"seeded\""),
+    key("", "order", "\"auto\""),
+    key("", "reassembly_mib", "16"),
+    key("", "roaming", "true"),
+    key("", "device", "\"sunder0\""),
+    key("", "mtu", "1400"),
+    key("", "channel", "[{ server = \"192.0.2.10:6521\" }]"),
+    key("channel", "server", "\"192.0.2.10:6521\""),
+    key("channel", "source", "\"192.0.2.20\""),
+    key("channel", "listen", "\"192.0.2.10:6521\""),
+    key("channel", "client", "\"192.0.2.20\""),
+    key("channel", "device", "\"wlan0\""),
+    key("channel", "risk", "0.2"),
+    key("channel", "rate_mbit", "50"),
+]]);
 
-fn yes() -> bool {
-    true
-}
+/// What to write for an address.
+const ADDRESS: &str = "give an address, as in 192.0.2.20 or 2001:db8::2; names are not looked up";
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawChannel {
-    #[serde(default, deserialize_with = "socket")]
-    server: Option<SocketAddr>,
-    #[serde(default, deserialize_with = "address")]
-    source: Option<IpAddr>,
-    #[serde(default, deserialize_with = "socket")]
-    listen: Option<SocketAddr>,
-    #[serde(default, deserialize_with = "address")]
-    client: Option<IpAddr>,
-    device: Option<String>,
-    #[serde(default)]
-    risk: f64,
-    rate_mbit: Option<f64>,
-}
+/// What to write for an address and a port.
+const SOCKET: &str =
+    "give ADDRESS:PORT, as in 192.0.2.10:6521 or [2001:db8::1]:6521; names are not looked up";
+
+/// What to write for a network.
+const NETWORK: &str = "give an address and the length of its network's prefix, as in 10.9.0.1/24";
 
 impl Config {
     /// Reads a configuration.
     ///
     /// # Errors
-    /// If the text is not a valid configuration. The message says what is wrong and what is
-    /// possible.
-    pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
-        let raw: Raw = toml::from_str(text)?;
-        let n = raw.channel.len();
-        if !(1..=MAX_CHANNELS).contains(&n) {
-            return Err(ConfigError::Channels { found: n });
-        }
-        let end = end(&raw.channel)?;
-        let channels =
-            raw.channel.into_iter().map(RawChannel::checked).collect::<Result<Vec<_>, _>>()?;
-        check_addresses(end, &channels)?;
-        let most = channels.iter().map(|_| 1.0).sum();
-        mean("kappa", raw.kappa, 1.0, most)?;
-        mean("mu", raw.mu, raw.kappa, most)?;
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 16")]
-        let whole_kappa = raw.kappa as u8;
-        let floor = raw.min_threshold.unwrap_or(whole_kappa.into());
-        let min_threshold = whole("min_threshold", floor, 1, whole_kappa)?;
-        let all = u8::try_from(n).unwrap_or(u8::MAX);
-        let min_channels = raw.min_channels.unwrap_or(all.into());
-        let min_channels = whole("min_channels", min_channels, min_threshold, all)?;
-        let mtu = raw.mtu.map(|mtu| whole("mtu", mtu, 576, 65_000)).transpose()?;
-        let reassembly_mib =
-            whole("reassembly_mib", raw.reassembly_mib.unwrap_or(16), 1_u16, 1024)?;
-        let device = raw.device.unwrap_or_else(|| "sunder0".into());
-        if device.is_empty() || device.len() > 15 || device.contains(['/', ' ']) {
-            let name =
-                format!("device = \"{device}\" is no name of a device: give 1 to 15 letters");
-            return Err(ConfigError::Conflict(name));
-        }
-        check_client(&channels, raw.key.is_some())?;
-        check_roaming(raw.roaming, end, &channels)?;
-        let allowed = raw.allowed.unwrap_or_else(|| {
-            let own = raw.addresses.iter().map(IpNet::trunc);
-            own.chain(raw.routes.iter().copied()).collect()
-        });
-        Ok(Self {
-            end,
-            channels,
-            kappa: raw.kappa,
-            mu: raw.mu,
-            objective: raw.objective,
-            scheduler: raw.scheduler,
-            min_threshold,
-            min_channels,
-            tamper_code: raw.tamper_code,
-            rng: raw.rng,
-            order: raw.order,
-            reassembly_bytes: usize::from(reassembly_mib) << 20,
-            key: raw.key,
-            roaming: raw.roaming,
-            device,
-            addresses: raw.addresses,
-            routes: raw.routes,
-            allowed,
-            mtu,
-        })
+    /// When it is not one: all that is wrong.
+    pub fn from_toml(text: &str) -> Result<Self, Problems> {
+        read(text, KEYS, config)
     }
 }
 
-/// Which end the channels' keys say that this is.
-fn end(channels: &[RawChannel]) -> Result<End, ConfigError> {
-    let server = channels[0].listen.is_some();
-    for (i, channel) in channels.iter().enumerate() {
-        let found = match (channel.server, channel.listen) {
-            (Some(_), None) if !server => continue,
-            (None, Some(_)) if server => continue,
-            (Some(_), Some(_)) => "both `server` and `listen`",
-            (Some(_), None) => "`server`, where others have `listen`",
-            (None, Some(_)) => "`listen`, where others have `server`",
-            (None, None) => "neither `server` nor `listen`",
-        };
-        return Err(ConfigError::End { number: i + 1, found });
+fn config(table: &Table<'_>) -> Option<Config> {
+    let number = |name: &str| table.require(name).and_then(|value| value.number());
+    let (kappa, mu) = (number("kappa"), number("mu"));
+    let count = table.require("channel").and_then(|channels| channels.count());
+    let count = count.and_then(|found| channel_count(table, found));
+    let (end, channels) = channels(table);
+    let kappa = kappa.zip(count).and_then(|(kappa, n)| dial(table, "kappa", kappa, 1.0, n.into()));
+    let mu = mu.zip(count).zip(kappa);
+    let mu = mu.and_then(|((mu, n), kappa)| dial(table, "mu", mu, kappa, n.into()));
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 16")]
+    let whole_kappa = kappa.map(|kappa| kappa as u8);
+    let all = count.or(u8::try_from(MAX_CHANNELS).ok()).unwrap_or(u8::MAX);
+    let min_threshold = match table.get("min_threshold") {
+        Some(given) => given.whole_in(1..=whole_kappa.unwrap_or(all).into()),
+        None => whole_kappa,
+    };
+    let min_channels = match table.get("min_channels") {
+        Some(given) => given.whole_in(min_threshold.unwrap_or(1).into()..=all.into()),
+        None => count,
+    };
+    let mtu = table.get("mtu").and_then(|mtu| mtu.whole_in(576..=65_000));
+    let reassembly_mib: Option<usize> = match table.get("reassembly_mib") {
+        Some(given) => given.whole_in(1..=1024),
+        None => Some(16),
+    };
+    let key = table.get("key").and_then(|key| key.text());
+    let roaming = flag(table, "roaming", false);
+    if let Some(channels) = channels.as_ref().filter(|channels| !channels.is_empty()) {
+        known_client(table, channels);
     }
-    Ok(if server { End::Server } else { End::Client })
+    may_roam(table, roaming, end, channels.as_deref().unwrap_or_default());
+    let addresses = table.require("addresses").map(|list| networks(&list)).unwrap_or_default();
+    let routes = table.get("routes").map(|list| whole_networks(&list)).unwrap_or_default();
+    let allowed = table.get("allowed").map(|list| whole_networks(&list));
+    let allowed = allowed.unwrap_or_else(|| {
+        addresses.iter().map(IpNet::trunc).chain(routes.iter().copied()).collect()
+    });
+    let goals = [
+        ("privacy", PlanObjective::Privacy),
+        ("loss", PlanObjective::Loss),
+        ("delay", PlanObjective::Delay),
+    ];
+    let schedulers = [("planned", SchedulerKind::Planned), ("dynamic", SchedulerKind::Dynamic)];
+    Some(Config {
+        objective: choice(table, "objective", &goals),
+        scheduler: choice(table, "scheduler", &schedulers),
+        rng: choice(table, "rng", &[("seeded", RandomSource::Seeded), ("os", RandomSource::Os)]),
+        order: choice(table, "order", &[("auto", PacketOrder::Auto), ("off", PacketOrder::Off)]),
+        tamper_code: flag(table, "tamper_code", true),
+        device: device(table)?,
+        kappa: kappa?,
+        mu: mu?,
+        min_threshold: min_threshold?,
+        min_channels: min_channels?,
+        reassembly_bytes: reassembly_mib? << 20,
+        key: key.map(PathBuf::from),
+        channels: channels?,
+        end,
+        roaming,
+        addresses,
+        routes,
+        allowed,
+        mtu,
+    })
 }
 
-/// Rejects channels that would receive each other's datagrams.
-fn check_addresses(end: End, channels: &[ChannelConfig]) -> Result<(), ConfigError> {
+fn choice<T: Copy + Default>(table: &Table<'_>, name: &str, choices: &[(&str, T)]) -> T {
+    table.get(name).and_then(|value| value.choice(choices)).unwrap_or_default()
+}
+
+fn flag(table: &Table<'_>, name: &str, default: bool) -> bool {
+    table.get(name).and_then(|value| value.flag()).unwrap_or(default)
+}
+
+/// The number of channels, if there may be so many.
+fn channel_count(table: &Table<'_>, found: usize) -> Option<u8> {
+    if !(1..=MAX_CHANNELS).contains(&found) {
+        // It is no single channel's line.
+        table.refuse(format!("{found} channels"), format!("give 1 to {MAX_CHANNELS}"));
+        return None;
+    }
+    u8::try_from(found).ok()
+}
+
+/// Which end it is by the first channel, and the channels if nothing is wrong with any.
+fn channels(table: &Table<'_>) -> (End, Option<Vec<ChannelConfig>>) {
+    let tables = table.tables("channel");
+    let is_server = tables.first().is_some_and(|channel| channel.get("listen").is_some());
+    let end = if is_server { End::Server } else { End::Client };
+    let channel = |(index, table): (usize, &Table<'_>)| channel(index + 1, table, end);
+    let channels: Vec<Option<ChannelConfig>> = tables.iter().enumerate().map(channel).collect();
+    let is_distinct = distinct(end, &channels, &tables);
+    (end, channels.into_iter().collect::<Option<Vec<_>>>().filter(|_| is_distinct))
+}
+
+fn channel(number: usize, table: &Table<'_>, end: End) -> Option<ChannelConfig> {
+    let address = |name: &str| table.get(name).map(|value| value.parsed_or::<IpAddr>(ADDRESS));
+    let socket = |name: &str| table.get(name).map(|value| value.parsed_or::<SocketAddr>(SOCKET));
+    let (server, listen) = (socket("server"), socket("listen"));
+    let (source, client) = (address("source"), address("client"));
+    let device = table.get("device").and_then(|device| device.text()).map(str::to_owned);
+    let risk = table.get("risk").map(|risk| number_in(&risk, 0.0..=1.0));
+    let rate = table.get("rate_mbit").map(|rate| number_in(&rate, 0.001..=1e6));
+    let found = match (end, server.is_some(), listen.is_some()) {
+        (End::Client, true, false) | (End::Server, false, true) => None,
+        (_, true, true) => Some("both `server` and `listen`"),
+        (End::Server, true, false) => Some("`server`, where others have `listen`"),
+        (End::Client, false, true) => Some("`listen`, where others have `server`"),
+        (_, false, false) if table.has("server") || table.has("listen") => return None,
+        (_, false, false) => Some("neither `server` nor `listen`"),
+    };
+    if let Some(found) = found {
+        let fix = "give every channel `server` (at the end that connects) or every channel \
+                   `listen` (at the other)";
+        table.refuse(format!("channel {number} has {found}"), fix);
+        return None;
+    }
+    if listen.is_some() && source.is_some() {
+        let what = "`source` goes with `server`";
+        let fix = "leave it out: at the end that listens, `listen` says it";
+        let summary = format!("{what}; at the end that listens, `listen` says it");
+        table.report_key("source", Problem::new(what, fix).summarized(summary));
+        return None;
+    }
+    if server.is_some() && client.is_some() {
+        let what = "`client` goes with `listen`, at the other end";
+        let problem = Problem::new(what, "leave it out here").summarized(what);
+        table.report_key("client", problem);
+        return None;
+    }
+    let (server, listen) = (server.flatten(), listen.flatten());
+    // A client has any port.
+    let peer = server.or(client.flatten().map(|client| SocketAddr::new(client, 0)));
+    let local = match (listen, server) {
+        (Some(listen), _) => listen,
+        (None, Some(server)) => {
+            let any = match server.ip() {
+                IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+                IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+            };
+            SocketAddr::new(source.flatten().unwrap_or(any), 0)
+        }
+        // It was reported what is wrong with it.
+        (None, None) => return None,
+    };
+    if peer.is_some_and(|peer| peer.is_ipv4() != local.is_ipv4()) {
+        let what = "a channel's two addresses must both be IPv4, or both IPv6";
+        let problem = Problem::new(what, "give both of one family").summarized(what);
+        table.report_key(if end == End::Client { "source" } else { "client" }, problem);
+        return None;
+    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "up to 1e12")]
+    let rate_bps = rate.flatten().map(|rate| (rate * 1e6).round() as u64);
+    Some(ChannelConfig { local, peer, device, risk: risk.flatten().unwrap_or(0.0), rate_bps })
+}
+
+/// Refuses channels that the system would not tell apart.
+fn distinct(end: End, channels: &[Option<ChannelConfig>], tables: &[Table<'_>]) -> bool {
     // 0.0.0.0 is every IPv4 address, and [::] every address.
     let covers = |any: SocketAddr, other: SocketAddr| {
         any.ip().is_unspecified() && (any.is_ipv6() || other.is_ipv4())
@@ -161,170 +229,109 @@ fn check_addresses(end: End, channels: &[ChannelConfig]) -> Result<(), ConfigErr
         let has_same_ip = own.ip() == its.ip() || covers(own, its) || covers(its, own);
         has_same_ip && own.port() == its.port() && own.port() != 0 && !has_own_device
     };
-    for (second, channel) in channels.iter().enumerate().filter(|_| end == End::Server) {
-        if let Some(first) = channels[..second].iter().position(|first| is_same(first, channel)) {
-            return Err(ConfigError::Conflict(format!(
-                "channels {} and {} have the same address: let each `listen` at its own",
-                first + 1,
-                second + 1
-            )));
-        }
-    }
-    Ok(())
-}
-
-/// Rejects a server that would accept anyone as its client, and one that has the client's address
-/// for some channels only.
-fn check_client(channels: &[ChannelConfig], has_key: bool) -> Result<(), ConfigError> {
-    let known = channels.iter().filter(|channel| channel.peer.is_some()).count();
-    let conflict = match known {
-        0 if !has_key => {
-            "no channel has a `client` address, so anyone could be the client: give each one, or the \
-             file of a shared `key`"
-        }
-        known if (1..channels.len()).contains(&known) => {
-            "some channels have a `client` address and others none: give one to each, or to none and \
-             the file of a shared `key`"
-        }
-        _ => return Ok(()),
-    };
-    Err(ConfigError::Conflict(conflict.into()))
-}
-
-/// Rejects `roaming` at a client, and at a server that has its client's addresses.
-fn check_roaming(roaming: bool, end: End, channels: &[ChannelConfig]) -> Result<(), ConfigError> {
-    let conflict = match end {
-        End::Client if roaming => {
-            "`roaming` goes with `listen`, at the other end: it says that the client's addresses may change"
-        }
-        End::Server if roaming && channels.iter().any(|channel| channel.peer.is_some()) => {
-            "`roaming` says that the client's addresses may change, and `client` says what they are: leave \
-             out one of them"
-        }
-        _ => return Ok(()),
-    };
-    Err(ConfigError::Conflict(conflict.into()))
-}
-
-impl RawChannel {
-    fn checked(self) -> Result<ChannelConfig, ConfigError> {
-        within("risk", self.risk, 0.0, 1.0)?;
-        if let Some(rate) = self.rate_mbit {
-            within("rate_mbit", rate, 0.001, 1e6)?;
-        }
-        let conflict = |what: &str| Err(ConfigError::Conflict(what.into()));
-        let local = match (self.listen, self.server) {
-            (Some(_), _) if self.source.is_some() => {
-                return conflict(
-                    "`source` goes with `server`; at the end that listens, `listen` says it",
-                );
-            }
-            (Some(listen), _) => listen,
-            (None, _) if self.client.is_some() => {
-                return conflict("`client` goes with `listen`, at the other end");
-            }
-            (None, Some(server)) => {
-                let any = match server.ip() {
-                    IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-                    IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-                };
-                SocketAddr::new(self.source.unwrap_or(any), 0)
-            }
-            (None, None) => unreachable!("the end is known"),
+    let mut is_distinct = true;
+    for (second, table) in tables.iter().enumerate().filter(|_| end == End::Server) {
+        let Some(channel) = &channels[second] else { continue };
+        let mut before = channels[..second].iter();
+        let is_first = |first: &Option<ChannelConfig>| {
+            first.as_ref().is_some_and(|first| is_same(first, channel))
         };
-        // The client's port is not known.
-        let peer = self.server.or(self.client.map(|client| SocketAddr::new(client, 0)));
-        if peer.is_some_and(|peer| peer.is_ipv4() != local.is_ipv4()) {
-            return conflict("a channel's two addresses must both be IPv4, or both IPv6");
+        if let Some(first) = before.position(is_first) {
+            let (first, second) = (first + 1, second + 1);
+            let what = format!("channels {first} and {second} have the same address");
+            table.refuse(what, "let each `listen` at its own");
+            is_distinct = false;
         }
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "up to 1e12")]
-        let rate_bps = self.rate_mbit.map(|rate| (rate * 1e6).round() as u64);
-        Ok(ChannelConfig { local, peer, device: self.device, risk: self.risk, rate_bps })
+    }
+    is_distinct
+}
+
+/// Refuses a server that anyone could be the client of, or that looks as if it knew addresses and does
+/// not look at them.
+fn known_client(table: &Table<'_>, channels: &[ChannelConfig]) {
+    let known = channels.iter().filter(|channel| channel.peer.is_some()).count();
+    match known {
+        0 if !table.has("key") => table.refuse(
+            "no channel has a `client` address, so anyone could be the client",
+            "give each one, or the file of a shared `key`",
+        ),
+        known if (1..channels.len()).contains(&known) => table.refuse(
+            "some channels have a `client` address and others none",
+            "give one to each, or to none and the file of a shared `key`",
+        ),
+        _ => {}
     }
 }
 
-fn within(key: &'static str, found: f64, least: f64, most: f64) -> Result<(), ConfigError> {
-    if (least..=most).contains(&found) {
-        return Ok(());
-    }
-    Err(ConfigError::Range { key, found, range: format!("{least} to {most}") })
-}
-
-/// Checks a mean of thresholds or of channels.
-fn mean(key: &'static str, found: f64, least: f64, most: f64) -> Result<(), ConfigError> {
-    let more = if found > most { ", or more channels" } else { "" };
-    within(key, found, least, most).map_err(|_| {
-        let range = format!("{least} to {most}{more}");
-        ConfigError::Range { key, found, range }
-    })
-}
-
-/// Checks an integer.
-fn whole<T: Copy + Into<f64> + TryFrom<i64>>(
-    key: &'static str,
-    found: i64,
-    least: T,
-    most: T,
-) -> Result<T, ConfigError> {
-    #[expect(clippy::cast_precision_loss, reason = "what is not exact is out of range")]
-    within(key, found as f64, least.into(), most.into())?;
-    Ok(T::try_from(found).unwrap_or(most))
-}
-
-/// Parses an address.
-fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<IpAddr>, D::Error> {
-    parsed(
-        deserializer,
-        "give an address, as in 192.0.2.20 or 2001:db8::2; names are not looked up",
-    )
-}
-
-/// Parses an address and a port.
-fn socket<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
-    parsed(
-        deserializer,
-        "give ADDRESS:PORT, as in 192.0.2.10:6521 or [2001:db8::1]:6521; names are not looked up",
-    )
-}
-
-fn parsed<'de, T: FromStr, D: Deserializer<'de>>(
-    deserializer: D,
-    advice: &str,
-) -> Result<Option<T>, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    let refuse = |_| de::Error::custom(format!("\"{text}\": {advice}"));
-    text.parse().map(Some).map_err(refuse)
-}
-
-/// A list of strings.
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "give a list, as in [\"10.9.0.2/24\"]")]
-enum Texts {
-    List(Vec<String>),
-}
-
-/// Parses networks, which may have host bits.
-fn networks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpNet>, D::Error> {
-    let Texts::List(texts) = Texts::deserialize(deserializer)?;
-    let network = |text: String| {
-        let expected = "give an address and the length of its network's prefix, as in 10.9.0.1/24";
-        text.parse().map_err(|_| de::Error::custom(format!("\"{text}\": {expected}")))
+/// Refuses a client that roams where its addresses are given, and a server that does.
+fn may_roam(table: &Table<'_>, roaming: bool, end: End, channels: &[ChannelConfig]) {
+    let (what, fix, summary) = match end {
+        End::Client if roaming => (
+            "`roaming` goes with `listen`, at the other end",
+            "leave it out: it says that the client's addresses may change",
+            "`roaming` goes with `listen`, at the other end: it says that the client's addresses \
+             may change",
+        ),
+        End::Server if roaming && channels.iter().any(|channel| channel.peer.is_some()) => (
+            "`roaming` says that the client's addresses may change, and `client` says what they are",
+            "leave out one of them",
+            "`roaming` says that the client's addresses may change, and `client` says what they \
+             are: leave out one of them",
+        ),
+        _ => return,
     };
-    texts.into_iter().map(network).collect()
+    table.report_key("roaming", Problem::new(what, fix).summarized(summary));
 }
 
-/// Parses networks without host bits.
-fn routes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpNet>, D::Error> {
-    let networks = networks(deserializer)?;
-    match networks.iter().find(|route| route.trunc() != **route) {
-        None => Ok(networks),
-        Some(route) => {
-            let whole = route.trunc();
-            Err(de::Error::custom(format!("{route} has host bits: write {whole}")))
-        }
+fn device(table: &Table<'_>) -> Option<String> {
+    let Some(value) = table.get("device") else { return Some("sunder0".to_owned()) };
+    let device = value.text()?;
+    if device.is_empty() || device.len() > 15 || device.contains(['/', ' ']) {
+        let what = format!("device = \"{device}\" is no name of a device");
+        value.refuse(what, "give 1 to 15 letters");
+        return None;
     }
+    Some(device.to_owned())
 }
 
-fn some_routes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<IpNet>>, D::Error> {
-    routes(deserializer).map(Some)
+/// A mean of thresholds or of channels.
+fn dial(table: &Table<'_>, name: &str, found: f64, least: f64, most: f64) -> Option<f64> {
+    if (least..=most).contains(&found) {
+        return Some(found);
+    }
+    let more = if found > most { ", or more channels" } else { "" };
+    refuse_number(&table.get(name)?, found, &format!("{least} to {most}{more}"))
+}
+
+/// A number in this range.
+fn number_in(value: &Value<'_>, range: RangeInclusive<f64>) -> Option<f64> {
+    let found = value.number()?;
+    if range.contains(&found) {
+        return Some(found);
+    }
+    refuse_number(value, found, &format!("{} to {}", range.start(), range.end()))
+}
+
+fn refuse_number(value: &Value<'_>, found: f64, range: &str) -> Option<f64> {
+    value.out_of_range(found, range);
+    None
+}
+
+/// Networks, or addresses in them.
+fn networks(list: &Value<'_>) -> Vec<IpNet> {
+    let texts = list.list().unwrap_or_default();
+    texts.iter().filter_map(|text| text.parsed_or(NETWORK)).collect()
+}
+
+/// Networks, and no addresses in them.
+fn whole_networks(list: &Value<'_>) -> Vec<IpNet> {
+    let network = |text: &Value<'_>| {
+        let network: IpNet = text.parsed_or(NETWORK)?;
+        let whole = network.trunc();
+        if whole != network {
+            text.refuse(format!("{network} has host bits"), format!("write {whole}"));
+        }
+        Some(whole)
+    };
+    list.list().unwrap_or_default().iter().filter_map(network).collect()
 }

@@ -5,12 +5,10 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 use model::Objective;
-use serde::Deserialize;
 use sharing::RandomSource;
 
 /// How the threshold and the channels of each symbol are chosen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SchedulerKind {
     /// By the model's best schedule at full rate (IV-D, IV-E).
     #[default]
@@ -20,8 +18,7 @@ pub enum SchedulerKind {
 }
 
 /// What the schedule minimises, at kappa, mu and full rate.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PlanObjective {
     /// The risk.
     #[default]
@@ -43,8 +40,7 @@ impl From<PlanObjective> for Objective {
 }
 
 /// Whether packets are delivered in the order in which they were sent, within their flow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PacketOrder {
     /// They are, with a reorder window that follows the spread of the channels' delays.
     #[default]

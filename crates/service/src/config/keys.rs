@@ -9,7 +9,7 @@ use super::KeyPath;
 #[derive(Debug, PartialEq, Eq)]
 pub struct Key {
     /// The tables that it stands in, as in `peer.channel`; empty for the outermost.
-    table: &'static str,
+    pub table: &'static str,
     /// Its name.
     pub name: &'static str,
     /// A value for it, as TOML.
@@ -103,8 +103,8 @@ impl Keys {
         }
     }
 
-    /// The head of a table.
-    pub(super) fn head(self, table: &str) -> String {
+    /// The head of a table: `[pool]`, or `[[channel]]` for a list of them.
+    pub fn head(self, table: &str) -> String {
         let (around, last) = table.rsplit_once('.').unwrap_or(("", table));
         let is_list = self.known(around, last).is_some_and(|key| key.example.starts_with("[{"));
         if is_list { format!("[[{table}]]") } else { format!("[{table}]") }

@@ -162,7 +162,8 @@ fn unknown_key(keys: Keys, table: &str, name: &str) -> Problem {
         summary += "; settings of the whole stand above the first ";
         summary += &keys.head(table);
     }
-    Problem::new(format!("unknown key `{name}`"), keys.advice(table, name)).summarized(summary)
+    let problem = Problem::new(format!("unknown key `{name}`"), keys.advice(table, name));
+    Problem { is_unknown_key: true, ..problem.summarized(summary) }
 }
 
 /// A value: of a key, or in a list.

@@ -8,7 +8,6 @@ use remicss::config::Config;
 use serde::Serialize;
 
 use super::keys;
-use super::places::{Path, Places, Step};
 use crate::daemon::{At, Mistake};
 
 /// The commands that keep running, each with a configuration of its own.
@@ -56,12 +55,7 @@ pub(crate) enum Clue {
 impl Kind {
     /// The command whose keys a text has the most of. Nothing if it has none of any.
     pub(crate) fn of(text: &str) -> Option<Self> {
-        let places = Places::of(text);
-        let is_key = |path: &&Path| matches!(path.last(), Some(Step::Key(_)));
-        let likeness = |kind: &Self| -> usize {
-            let keys = places.paths().filter(is_key);
-            keys.map(|path| keys::likeness(*kind, &path.table(), path.name())).sum()
-        };
+        let likeness = |kind: &Self| keys::all(*kind).likeness(text);
         // Of equals the last: a text with nothing but channels is most likely a proxy's.
         let kinds = [Self::Tunnel, Self::Serve, Self::Proxy];
         kinds.into_iter().filter(|kind| likeness(kind) > 0).max_by_key(likeness)

@@ -170,11 +170,6 @@ impl Places {
         }
     }
 
-    /// All ways.
-    pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
-        self.0.iter().map(|place| &place.path)
-    }
-
     /// What exactly these bytes are.
     pub(crate) fn at(&self, span: &Range<usize>) -> Option<&Path> {
         let is_there = |place: &&Place| place.key == *span || place.value == *span;

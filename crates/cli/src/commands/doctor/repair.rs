@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 use toml::{Table, Value};
 
 use super::finding::{Finding, Level};
-use super::keys::{advice, known};
+use super::keys::{advice, all};
 use super::kind::{Clue, Kind, Refusal};
 use super::places::{Path, Places, Step, find};
 use super::text::{Mistake, parted};
@@ -141,7 +141,7 @@ impl Repair {
     fn supply(&mut self, table: &Path, name: &str) -> bool {
         let place = table.key(name);
         if !self.was_there(&place) && !self.supplied.iter().any(|own| place.is_within(own)) {
-            let key = known(self.kind, &place.table(), name);
+            let key = all(self.kind).known(&place.table(), name);
             let fix = key.map(|key| format!("add {}", key.written()));
             self.note(Some(table), &format!("`{name}` is missing"), fix);
         }
@@ -153,13 +153,18 @@ impl Repair {
     fn rename(&mut self, place: &Path) -> bool {
         let name = place.name().to_owned();
         let advice = advice(self.kind, &place.table(), &name);
-        self.note(Some(place), &format!("unknown key `{name}`"), Some(advice.fix));
+        self.note(Some(place), &format!("unknown key `{name}`"), Some(advice));
         let Some(table) = place.parent().and_then(|table| table.of_mut(&mut self.document)) else {
             return false;
         };
         let Some(table) = table.as_table_mut() else { return false };
         let value = table.remove(&name);
-        let meant = advice.meant.map(|key| key.name).filter(|meant| !table.contains_key(*meant));
+        let keys = all(self.kind);
+        let meant = match keys.known_anywhere(&name) {
+            Some(_) => None,
+            None => keys.nearest(&place.table(), &name).map(|key| key.name),
+        };
+        let meant = meant.filter(|meant| !table.contains_key(*meant));
         if let (Some(meant), Some(value)) = (meant, value) {
             table.insert(meant.to_owned(), value);
             self.places.rename(place, meant);
@@ -211,23 +216,14 @@ impl Repair {
 
     /// A value that is not refused there, if one is known.
     fn stand_in(&self, place: &Path) -> Option<Value> {
-        let number = |name| self.document.get(name).and_then(as_number);
-        let channels = self.document.get("channel").and_then(Value::as_array).map_or(1, Vec::len);
-        let most = f64::from(u8::try_from(channels).unwrap_or(u8::MAX).max(1));
-        match place.name() {
-            // Others are compared with these two.
-            "mu" => Some(Value::Float(most)),
-            "kappa" => Some(Value::Float(number("mu").unwrap_or(most).clamp(1.0, most))),
-            name => {
-                let example = known(self.kind, &place.table(), name)?.example;
-                let mut value = format!("x = {example}").parse::<Table>().ok()?.remove("x")?;
-                if let (Some(Step::Index(_)), Value::Array(list)) = (place.last(), &value) {
-                    value = list.first()?.clone();
-                }
-                self.make_unique(name, &mut value, 0);
-                Some(value)
-            }
+        let name = place.name();
+        let example = all(self.kind).known(&place.table(), name)?.example;
+        let mut value = format!("x = {example}").parse::<Table>().ok()?.remove("x")?;
+        if let (Some(Step::Index(_)), Value::Array(list)) = (place.last(), &value) {
+            value = list.first()?.clone();
         }
+        self.make_unique(name, &mut value, 0);
+        Some(value)
     }
 
     /// A table that may take another's place in its list: like the first of its neighbours.
@@ -330,13 +326,7 @@ impl Repair {
                     table.insert("socks".into(), Value::String("127.0.0.1:0".into()));
                 }));
             }
-            // A client whose address is not known has a key.
-            Kind::Tunnel => {
-                let place = Some(Path::default().key("key")).filter(|place| self.was_there(place));
-                remedies.push(self.remedy(place, |table| {
-                    table.insert("key".into(), Value::String("key".into()));
-                }));
-            }
+            Kind::Tunnel => {}
             // What a directory cannot do without.
             Kind::Serve => {
                 for name in ["listen", "shared_key", "addresses"] {
@@ -428,7 +418,7 @@ impl Repair {
             let place = place?;
             Some(format!(
                 "write it as in: {}",
-                known(self.kind, &place.table(), place.name())?.written()
+                all(self.kind).known(&place.table(), place.name())?.written()
             ))
         };
         let kind = self.kind;
@@ -472,10 +462,4 @@ fn shown(value: &Value) -> String {
         Value::Array(list) => list.len().to_string(),
         other => other.to_string(),
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "it is only to be in a range of 1 to 16")]
-fn as_number(value: &Value) -> Option<f64> {
-    let number = value.as_float().or_else(|| Some(value.as_integer()? as f64))?;
-    number.is_finite().then_some(number)
 }

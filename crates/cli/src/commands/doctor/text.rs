@@ -2,16 +2,22 @@
 
 use std::collections::BTreeSet;
 
+use remicss::config::Config;
+use service::config::Problem;
 use toml::Table;
 use toml::de::{DeTable, Error};
 
 use super::finding::{Finding, Level};
-use super::keys::known_anywhere;
+use super::keys;
 use super::kind::Kind;
 use super::repair::Repair;
 
 /// All that is wrong in a text that is meant to be a command's configuration, in the order of its lines.
 pub(crate) fn mistakes(kind: Kind, text: &str) -> Vec<Finding> {
+    if kind == Kind::Tunnel {
+        let problems = Config::from_toml(text).err().into_iter().flatten();
+        return problems.map(|problem| finding(kind, text, &problem)).collect();
+    }
     let (mut found, rest) = syntax(kind, text);
     if let Some(Rest { text, lost }) = rest
         && let Some(repair) = Repair::new(kind, &text, lost)
@@ -21,6 +27,23 @@ pub(crate) fn mistakes(kind: Kind, text: &str) -> Vec<Finding> {
     // What has no line is about the whole, and comes last.
     found.sort_by_key(|Mistake { line, .. }| line.unwrap_or(usize::MAX));
     found.into_iter().map(|mistake| mistake.finding).collect()
+}
+
+/// A problem, as it is shown.
+fn finding(kind: Kind, text: &str, problem: &Problem) -> Finding {
+    let Problem { key, what, fix, .. } = problem;
+    let subject = match problem.line(text) {
+        Some(line) if key.is_empty() => format!("line {line}"),
+        Some(line) => format!("line {line}, {key}"),
+        None if key.is_empty() => "configuration".to_owned(),
+        None => key.to_string(),
+    };
+    let fix = if problem.is_unknown_key() {
+        keys::advice(kind, &key.table(), key.name())
+    } else {
+        fix.clone()
+    };
+    Finding::new(Level::Error, subject, what, fix)
 }
 
 /// A mistake, and its line if it has one.
@@ -77,7 +100,7 @@ fn key_in(line: &str) -> &str {
 
 fn mistake(kind: Kind, line: usize, key: &str, error: &Error) -> Mistake {
     let message = error.message().replace('\n', " ");
-    let fix = match known_anywhere(kind, key) {
+    let fix = match keys::all(kind).known_anywhere(key) {
         _ if message.starts_with("duplicate key") => "leave one of them".to_owned(),
         Some(key) => format!("write it as in: {}", key.written()),
         None => "write KEY = VALUE, with texts in \"quotes\" and lists in [brackets]".to_owned(),
