@@ -70,9 +70,9 @@ impl ConfirmCollector {
 
     /// Bytes came on a channel that is a stream. Gives back those that are the transport's.
     ///
-    /// A server may speak as soon as it has confirmed, so bytes may follow a channel's confirm while
-    /// others still wait for theirs. The caller keeps what it gets back and had better read no more
-    /// from that channel until all are confirmed; nothing of it is stored here.
+    /// A server may speak as soon as it has confirmed, so bytes may follow a channel's confirm
+    /// while others still wait for theirs. The caller keeps what it gets back and had better read
+    /// no more from that channel until all are confirmed; nothing of it is stored here.
     pub fn handle_bytes<'a>(&mut self, channel: usize, bytes: &'a [u8], now: Duration) -> &'a [u8] {
         self.handle_timeout(now);
         match self.read_stream(channel, bytes) {

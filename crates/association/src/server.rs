@@ -46,8 +46,8 @@ pub struct HandshakeConfig {
     pub max_pending: usize,
     /// How long one may wait.
     pub timeout: Duration,
-    /// How long those of a [quorum](Terms::quorum) that have the same list wait for the others that it names.
-    /// Nothing: for as long as it takes, and all are needed.
+    /// How long those of a [quorum](Terms::quorum) that have the same list wait for the others that
+    /// it names. Nothing: for as long as it takes, and all are needed.
     pub quorum_timeout: Option<Duration>,
     /// The terms it agrees to.
     pub policy: TermsPolicy,
@@ -133,7 +133,8 @@ pub enum ServerEvent {
     Associated {
         /// What both ends hold.
         list: List,
-        /// The connections, in the client's channel order. Those that were not waited for are missing.
+        /// The connections, in the client's channel order. Those that were not waited for are
+        /// missing.
         connections: Vec<Option<ConnectionId>>,
     },
     /// Close this connection. Nothing more is said of it.
@@ -159,8 +160,8 @@ impl HandshakeServer {
         Self { config, table: PendingTable::default(), events: VecDeque::new() }
     }
 
-    /// From here on, does as this says. Connections that wait keep their deadlines, and lists that it has
-    /// agreed to stay agreed.
+    /// From here on, does as this says. Connections that wait keep their deadlines, and lists that
+    /// it has agreed to stay agreed.
     pub fn reconfigure(&mut self, config: HandshakeConfig) {
         self.config = config;
     }
@@ -190,11 +191,11 @@ impl HandshakeServer {
         Ok(())
     }
 
-    /// Bytes came on a connection that is a stream. Gives back those that are the transport's: a client
-    /// may speak as soon as it has sent its list.
+    /// Bytes came on a connection that is a stream. Gives back those that are the transport's: a
+    /// client may speak as soon as it has sent its list.
     ///
-    /// The caller keeps what it gets back for whoever the connection is associated for, and had better
-    /// read no more from it before that; nothing of it is stored here.
+    /// The caller keeps what it gets back for whoever the connection is associated for, and had
+    /// better read no more from it before that; nothing of it is stored here.
     ///
     /// # Errors
     /// If the connection is not waiting. The events say what became of it: if it was associated,
@@ -226,8 +227,8 @@ impl HandshakeServer {
     /// A whole message came on a connection that may repeat messages but not change them.
     ///
     /// # Errors
-    /// If the connection is not waiting. A shell over datagrams whose confirm was lost sees the list
-    /// come again after the association, and must answer it with the confirm again.
+    /// If the connection is not waiting. A shell over datagrams whose confirm was lost sees the
+    /// list come again after the association, and must answer it with the confirm again.
     pub fn handle_message(
         &mut self,
         id: ConnectionId,
@@ -247,8 +248,8 @@ impl HandshakeServer {
         self.abort(id, ServerAbort::Closed);
     }
 
-    /// Gives up the connections whose time has run out, and associates those that have waited long enough for
-    /// others.
+    /// Gives up the connections whose time has run out, and associates those that have waited long
+    /// enough for others.
     pub fn handle_timeout(&mut self, now: Duration) {
         while let Some(id) = self.table.take_quorum_deadline(now) {
             self.associate_if_ready(id);
@@ -281,7 +282,8 @@ impl HandshakeServer {
     }
 
     /// Until when a connection waits for others that it can do without: when to call
-    /// [`handle_timeout`](Self::handle_timeout) for it. Nothing if there are none, or it has waited so long.
+    /// [`handle_timeout`](Self::handle_timeout) for it. Nothing if there are none, or it has waited
+    /// so long.
     pub fn quorum_deadline(&self, id: ConnectionId) -> Option<Duration> {
         let delivered = self.table.get(id)?.delivered.as_ref()?;
         delivered.quorum_deadline.filter(|_| !delivered.quorum_timed_out)
@@ -388,8 +390,8 @@ impl HandshakeServer {
         self.table.list(id).is_some_and(|list| self.check_others(list).is_ok())
     }
 
-    /// Associates a connection with those that have delivered the same list, if none of the others may any
-    /// more, or enough have waited for them.
+    /// Associates a connection with those that have delivered the same list, if none of the others
+    /// may any more, or enough have waited for them.
     fn associate_if_ready(&mut self, id: ConnectionId) {
         let Some(list) = self.table.list(id).cloned() else { return };
         let (needed, status) = (self.needed(list.terms()), self.table.status(&list));

@@ -5,9 +5,9 @@
 //! costs a number of look-ups proportional to the length of the lists it touches, never to the
 //! table's size.
 //!
-//! One rule holds throughout and everything rests on it: *if a connection has delivered a list, then of the
-//! connections that the list names at least as many as it needs are in the table, and have delivered the
-//! same list or none yet.* Equal lists in the table are clones of one another.
+//! One rule holds throughout and everything rests on it: *if a connection has delivered a list,
+//! then of the connections that the list names at least as many as it needs are in the table, and
+//! have delivered the same list or none yet.* Equal lists in the table are clones of one another.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -149,9 +149,9 @@ impl PendingTable {
         list.cookies().iter().map(|cookie| self.by_cookie.get(cookie.as_bytes()).copied())
     }
 
-    /// A list in place of a new one: the same as one of the connections that it names has delivered, if one
-    /// has. Of two that agree, each names the other's connection, so afterwards it is enough to ask which
-    /// lists are clones.
+    /// A list in place of a new one: the same as one of the connections that it names has
+    /// delivered, if one has. Of two that agree, each names the other's connection, so afterwards
+    /// it is enough to ask which lists are clones.
     pub(crate) fn intern(&self, new: List) -> List {
         let known = {
             let mut delivered = self.named_in(&new).flatten().filter_map(|peer| self.list(peer));

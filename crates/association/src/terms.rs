@@ -109,8 +109,8 @@ impl Terms {
         self.n
     }
 
-    /// How many connections a server may associate if the others' lists do not come: k at least, and more
-    /// than half, so that no list is associated twice.
+    /// How many connections a server may associate if the others' lists do not come: k at least,
+    /// and more than half, so that no list is associated twice.
     pub fn quorum(self) -> u8 {
         self.k.max(self.n / 2 + 1)
     }

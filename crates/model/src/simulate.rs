@@ -43,9 +43,9 @@ pub struct Estimates {
     /// The proportion of symbols that are lost, L(p), with its Wilson score interval.
     pub loss: Estimate,
     /// The delay as the paper has it, each (k, M) weighted by how often it is sent, whatever
-    /// arrives: D(p), in milliseconds. It is the mean of the entries' mean delays, weighted by their
-    /// proportions. None until two symbols of each entry have arrived, without which the spread of
-    /// the entry's delays is unknown.
+    /// arrives: D(p), in milliseconds. It is the mean of the entries' mean delays, weighted by
+    /// their proportions. None until two symbols of each entry have arrived, without which the
+    /// spread of the entry's delays is unknown.
     pub delay_ms: Option<Estimate>,
     /// The mean delay of the symbols that arrived, in milliseconds. None until two have.
     pub delivered_delay_ms: Option<Estimate>,

@@ -49,8 +49,8 @@ fn no_gap_is_below_the_error() {
     assert!(seen.error < 1e-9 && 100 * seen.wide <= seen.plans, "{seen:?}");
 }
 
-/// The cheapest use of the slow channel is none at all: a price that pays for using it less than it may
-/// be used proves nothing.
+/// The cheapest use of the slow channel is none at all: a price that pays for using it less than it
+/// may be used proves nothing.
 #[test]
 fn a_row_that_leaves_something_has_no_price_for_it() {
     let channels = [
@@ -84,8 +84,8 @@ struct Seen {
     within_rounding: usize,
     /// There is a schedule and no plan.
     refused: usize,
-    /// Plans with a gap of more than a millionth of the value: for the delay of what arrives, and for
-    /// all else.
+    /// Plans with a gap of more than a millionth of the value: for the delay of what arrives, and
+    /// for all else.
     wide_delivered: usize,
     wide: usize,
     /// The largest error and the largest gap of the plans for all else, relative to the value.

@@ -1,4 +1,5 @@
-//! What the paper itself says of sets of channels: Figure 2, its experiments, examples, corollaries.
+//! What the paper itself says of sets of channels: Figure 2, its experiments, examples,
+//! corollaries.
 
 use model::{
     ChannelModel, ChannelSet, ChannelSubset, Loss, Objective, Requirements, Risk, Schedule,

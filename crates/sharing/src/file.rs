@@ -165,8 +165,8 @@ impl Decoder {
     /// Joins and checks the next segment: [`tamper::OVERHEAD`] bytes of code, then bytes that are
     /// of the secret. `shares[i]` is the share with the coordinate `coordinates[i]`; there are at
     /// least `k`. Returns which of them are wrong in this segment, in no particular order. With
-    /// exactly `k` shares none can be; with more, see [`correct_with`](crate::locate::correct_with) for how far the
-    /// *names* are to be trusted.
+    /// exactly `k` shares none can be; with more, see [`correct_with`](crate::locate::correct_with)
+    /// for how far the *names* are to be trusted.
     ///
     /// The bytes are those that were split if fewer than `k` of the shares given are changed or
     /// invented, by whoever has read fewer than `k`.

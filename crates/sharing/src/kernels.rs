@@ -76,8 +76,8 @@ impl Kernel {
         *BEST.get_or_init(|| Self::available()[0])
     }
 
-    /// Computes `outputs[r][j] = sum_i weights[r][i] * inputs[i][j]`; the weights are in the order of
-    /// their rows.
+    /// Computes `outputs[r][j] = sum_i weights[r][i] * inputs[i][j]`; the weights are in the order
+    /// of their rows.
     ///
     /// # Safety
     /// This processor has the kernel's instructions. There are as many pointers as the weights

@@ -22,8 +22,8 @@
 //!
 //! **Not promised.** A tag is as secret as the point. Whoever reads a message and its tag learns `r`
 //! by solving the polynomial, and can forge everything under that point from then on
-//! (`tests/keyed.rs` does it). So this is no message authentication code to be sent in the open, and
-//! messages of different thresholds need different points.
+//! (`tests/keyed.rs` does it). So this is no message authentication code to be sent in the open,
+//! and messages of different thresholds need different points.
 //!
 //! The [`tamper`](crate::tamper) code needs no key and promises 2^-128, for 32 bytes a message and
 //! more work; this is for packets between two ends that have a key.

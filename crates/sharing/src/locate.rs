@@ -31,8 +31,8 @@ use crate::split::{JoinError, Joiner, check_coordinates};
 use basis::{Basis, CHUNK};
 use decoder::Code;
 
-/// How many subsets of shares [`correct_with`] tries at most. Where there are fewer, which is so for
-/// `s <= 14` whatever `k` is, it tries them all.
+/// How many subsets of shares [`correct_with`] tries at most. Where there are fewer, which is so
+/// for `s <= 14` whatever `k` is, it tries them all.
 pub const MAX_TRIALS: usize = 4096;
 
 /// Why no secret was found.
@@ -96,8 +96,8 @@ pub fn correct(
     }
 }
 
-/// Joins `k` or more shares into a `secret` that `accept` accepts, although up to `s - k` of the `s`
-/// are wrong, and returns the coordinates of those that disagree with it, in the order given.
+/// Joins `k` or more shares into a `secret` that `accept` accepts, although up to `s - k` of the
+/// `s` are wrong, and returns the coordinates of those that disagree with it, in the order given.
 ///
 /// First the answer of [`correct`] is tried, then the subsets of `k` shares, at most
 /// [`MAX_TRIALS`]. If `k` or more shares disagree with what was accepted, the same is done with
@@ -396,8 +396,8 @@ mod tests {
         assert_eq!(subsets(255, 255).count(), 1);
     }
 
-    /// Has `locator` correct a secret's shares, with an error at every byte that moves over the first
-    /// `wrong` of them.
+    /// Has `locator` correct a secret's shares, with an error at every byte that moves over the
+    /// first `wrong` of them.
     fn correct_moving(locator: &mut Locator, len: usize, wrong: usize) {
         let sharing = locator.sharing;
         let secret = vec![9; len];

@@ -4,12 +4,13 @@
 //! keystream of AES-128 in counter mode under a key and a starting counter from the operating
 //! system; or it is the *operating system's* source itself, asked for every byte.
 //!
-//! A key is replaced after [`MAX_BYTES_PER_KEY`] bytes, whenever the system's clock has ticked (1 to 10 ms), and in the
-//! child after the C library's `fork`. Bytes that come twice are what must not be: two secrets under the same
-//! random shares give away how they differ. A virtual machine that is copied or restored while it runs has the
-//! same key in each copy, so each may repeat what another makes, but only until the next tick after it goes on;
-//! then each has a key of its own, if its kernel has noticed (`docs/sharing.md` says when it does). So it is in
-//! the child of a fork that goes past the library.
+//! A key is replaced after [`MAX_BYTES_PER_KEY`] bytes, whenever the system's clock has ticked (1
+//! to 10 ms), and in the child after the C library's `fork`. Bytes that come twice are what must
+//! not be: two secrets under the same random shares give away how they differ. A virtual machine
+//! that is copied or restored while it runs has the same key in each copy, so each may repeat what
+//! another makes, but only until the next tick after it goes on; then each has a key of its own, if
+//! its kernel has noticed (`docs/sharing.md` says when it does). So it is in the child of a fork
+//! that goes past the library.
 //!
 //! What this means for secrecy: with the seeded generator, shares fewer than the threshold say
 //! nothing about the secret to whoever cannot tell AES-128's output from random. That is a
@@ -26,8 +27,8 @@ use zeroize::Zeroizing;
 
 use keystream::{Keystream, SEED_LEN};
 
-/// How many bytes a seeded generator makes under one key, in blocks of 16: 16 MiB. A distinguisher's
-/// advantage over 2^20 blocks of a 128-bit permutation is below 2^-88.
+/// How many bytes a seeded generator makes under one key, in blocks of 16: 16 MiB. A
+/// distinguisher's advantage over 2^20 blocks of a 128-bit permutation is below 2^-88.
 pub const MAX_BYTES_PER_KEY: u64 = 1 << 24;
 
 /// The operating system gave no random bytes. Nothing can be shared without them.
@@ -133,7 +134,8 @@ impl Seeded {
 
     /// Draws another key, in place: one that is moved would leave a copy behind.
     fn rekey(&mut self) -> Result<(), RandomError> {
-        // Read first: a fork or a tick between the two then replaces a key too many, never one too few.
+        // Read first: a fork or a tick between the two then replaces a key too many, never one too
+        // few.
         (self.forks, self.drawn_at) = (FORK_COUNT.load(Ordering::Relaxed), CoarseTime::now());
         let mut seed = Zeroizing::new([0u8; SEED_LEN]);
         getrandom::fill(&mut *seed)?;
@@ -250,7 +252,8 @@ mod tests {
         assert_eq!(remaining(&[100, 1, 1]), left - 112 - 32, "a byte takes a block");
     }
 
-    /// A copy of a virtual machine goes on with the same memory. This is what it makes once its clock has ticked.
+    /// A copy of a virtual machine goes on with the same memory. This is what it makes once its
+    /// clock has ticked.
     #[test]
     fn two_with_the_same_memory_differ_after_a_tick() {
         let seed = [7; SEED_LEN];

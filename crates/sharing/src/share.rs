@@ -46,8 +46,8 @@ impl fmt::Debug for Share {
 }
 
 impl Sharing {
-    /// Splits `secret` into `m` shares with the coordinates `1..=m`. Allocates; for many secrets use a
-    /// [`Splitter`].
+    /// Splits `secret` into `m` shares with the coordinates `1..=m`. Allocates; for many secrets
+    /// use a [`Splitter`].
     ///
     /// # Errors
     /// When there are no random bytes.
@@ -64,8 +64,8 @@ impl Sharing {
     /// Joins the first `k` of the shares, in any order; more are not looked at. Allocates; for many
     /// secrets use a [`Joiner`].
     ///
-    /// Any bytes join to something. To detect changed shares, [seal](crate::tamper::seal) the secret;
-    /// to find them among more than `k`, use [`locate`](crate::locate).
+    /// Any bytes join to something. To detect changed shares, [seal](crate::tamper::seal) the
+    /// secret; to find them among more than `k`, use [`locate`](crate::locate).
     ///
     /// # Errors
     /// When there are fewer than `k` shares, their lengths differ, or a coordinate is above `m` or

@@ -116,8 +116,8 @@ impl Splitter {
         self.sharing
     }
 
-    /// Splits `secret` into `shares`, which are in the order of their coordinates and each as long as
-    /// the secret.
+    /// Splits `secret` into `shares`, which are in the order of their coordinates and each as long
+    /// as the secret.
     ///
     /// # Errors
     /// When the number or a length of the buffers is wrong, or there are no random bytes. The
@@ -176,9 +176,9 @@ impl Splitter {
 
 /// Turns shares into secrets, and remembers the weights of the subsets it has seen.
 ///
-/// By Shamir's scheme, `m` only bounds the coordinates: how many shares there are makes no difference
-/// to what any `k` of them give. A joiner of `k` and 16 takes all shares of threshold `k` at
-/// coordinates up to 16, whatever splitter made them.
+/// By Shamir's scheme, `m` only bounds the coordinates: how many shares there are makes no
+/// difference to what any `k` of them give. A joiner of `k` and 16 takes all shares of threshold
+/// `k` at coordinates up to 16, whatever splitter made them.
 #[derive(Clone)]
 pub struct Joiner {
     sharing: Sharing,

@@ -231,7 +231,8 @@ proptest! {
     }
 }
 
-/// Spoils up to `most` shares at each of a few bytes or runs of bytes. Returns which were, in order.
+/// Spoils up to `most` shares at each of a few bytes or runs of bytes. Returns which were, in
+/// order.
 fn scatter(shares: &mut [Vec<u8>], most: usize, rng: &mut TestRng) -> BTreeSet<usize> {
     let len = shares[0].len();
     let mut wrong = BTreeSet::new();

@@ -165,8 +165,8 @@ impl<'a, C: Check> Target<'a, C> {
         }
     }
 
-    /// Shares a record, has `difference` added to what is joined, through one share, and returns the
-    /// message that is accepted, if one is.
+    /// Shares a record, has `difference` added to what is joined, through one share, and returns
+    /// the message that is accepted, if one is.
     fn deliver(&mut self, message: &[u8], difference: &[u8]) -> Option<Vec<u8>> {
         let record = self.record(message);
         let mut shares = vec![vec![0; record.len()]; self.splitter.sharing().shares().into()];

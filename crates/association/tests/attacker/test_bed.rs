@@ -1,7 +1,7 @@
 //! Honest ends on a simulated network of which the adversary holds a part.
 //!
-//! Client 0 is the victim: the adversary holds all its channels but one. The other clients share the
-//! server with it and are not attacked.
+//! Client 0 is the victim: the adversary holds all its channels but one. The other clients share
+//! the server with it and are not attacked.
 
 use std::time::Duration;
 

@@ -137,8 +137,8 @@ enum Act {
     Close,
 }
 
-/// A client with n channels of which an attacker, who hears everything, has as many as the quorum can do
-/// without, and connections of its own beside them.
+/// A client with n channels of which an attacker, who hears everything, has as many as the quorum
+/// can do without, and connections of its own beside them.
 struct Siege {
     rng: Rng,
     list: List,
@@ -177,7 +177,8 @@ impl Siege {
         siege
     }
 
-    /// Something is done at some time, such that honest lists are no further apart than the timeout.
+    /// Something is done at some time, such that honest lists are no further apart than the
+    /// timeout.
     fn plan(&mut self, connection: u64, act: Act) {
         let at = NOW + Duration::from_millis(self.rng.below(1999));
         self.acts.push((at, connection, act));
@@ -207,7 +208,8 @@ impl Siege {
         List::new(terms, cookies).unwrap()
     }
 
-    /// Runs until the honest lists have been there for long enough. Returns how many channels were missing.
+    /// Runs until the honest lists have been there for long enough. Returns how many channels were
+    /// missing.
     fn run(&self) -> usize {
         let mut server = quorum_server();
         for (number, cookie) in self.cookies.iter().enumerate() {
@@ -236,7 +238,8 @@ impl Siege {
         missing
     }
 
-    /// The honest connections are associated together, once, under their list, whatever the others do.
+    /// The honest connections are associated together, once, under their list, whatever the others
+    /// do.
     fn check(&self, events: impl Iterator<Item = ServerEvent>) -> usize {
         let (mut used, mut missing) = (BTreeSet::new(), None);
         for event in events {

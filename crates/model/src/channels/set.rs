@@ -10,8 +10,8 @@ pub const MAX_GROUPS: usize = 4;
 
 /// Channels that share a fate: one provider, one duct, one power supply. With probability `risk`
 /// one adversary sees all of them at once, with probability `loss` a share on every one of them is
-/// lost at once; beyond that each channel has its own z and l. (The paper assumes disjoint channels;
-/// this is what becomes of its formulas where they are not.)
+/// lost at once; beyond that each channel has its own z and l. (The paper assumes disjoint
+/// channels; this is what becomes of its formulas where they are not.)
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SharedRiskGroup {
     channels: ChannelSubset,

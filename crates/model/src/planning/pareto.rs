@@ -8,8 +8,8 @@ use crate::channels::ChannelSet;
 /// first property to the one that is best in the second; none is worse than another in both.
 ///
 /// The ends are lexicographic: best in one, and among those in the other. Between them the first
-/// property is bound to evenly spaced values and the second made best. It is an iterator, since each
-/// point is a program of its own: whoever waits can be told how far it is.
+/// property is bound to evenly spaced values and the second made best. It is an iterator, since
+/// each point is a program of its own: whoever waits can be told how far it is.
 #[derive(Debug)]
 pub struct ParetoFront<'a> {
     set: &'a ChannelSet,

@@ -1,11 +1,11 @@
-//! The best schedule for a request: which programs to solve, in which order, and whom to blame where
-//! there is none.
+//! The best schedule for a request: which programs to solve, in which order, and whom to blame
+//! where there is none.
 //!
 //! Every program here has a feasible point that is written down and not searched for: the limited
-//! schedule at the best rate ([`ChannelSet::limited_schedule_at_best_rate`]). Bounds are then added one by one; before each,
-//! the property it bounds is made as small as the bounds before it allow. So a bound that cannot be
-//! kept is known by name, and with it the best value there is. No program is unbounded: proportions
-//! sum to 1, and rates to no more than the channels carry.
+//! schedule at the best rate ([`ChannelSet::limited_schedule_at_best_rate`]). Bounds are then added
+//! one by one; before each, the property it bounds is made as small as the bounds before it allow.
+//! So a bound that cannot be kept is known by name, and with it the best value there is. No program
+//! is unbounded: proportions sum to 1, and rates to no more than the channels carry.
 
 use thiserror::Error;
 
@@ -30,8 +30,8 @@ const MIN_UNIT: f64 = 1e-8;
 /// A proportion that is left by rounding, and used for nothing.
 const MIN_PROPORTION: f64 = 1e-18;
 
-/// By how much bounds are relaxed, so that rounding in them leaves the schedules that just keep them:
-/// a few units in the last place, of `f64` and of [`DoubleDouble`].
+/// By how much bounds are relaxed, so that rounding in them leaves the schedules that just keep
+/// them: a few units in the last place, of `f64` and of [`DoubleDouble`].
 const RELAXED: (f64, f64) = (1e-15, 1e-28);
 
 /// What the product of small probabilities is at most where it is too small for a number.
@@ -58,8 +58,8 @@ pub struct Certificate {
     pub objective: Objective,
     /// The property's value.
     pub value: f64,
-    /// No schedule for the request is better by more than this: the duality gap, in the property's unit.
-    /// All rounding is in it, that of the proof too.
+    /// No schedule for the request is better by more than this: the duality gap, in the property's
+    /// unit. All rounding is in it, that of the proof too.
     pub gap: f64,
     /// How often all selections were priced.
     pub rounds: usize,
@@ -68,7 +68,8 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// For a property's value in the end, which the objectives after it can have made a little worse.
+    /// For a property's value in the end, which the objectives after it can have made a little
+    /// worse.
     fn new(objective: Objective, value: f64, optimum: &Optimum) -> Self {
         // The program makes the rate's negative least.
         let minimised = if objective == Objective::Rate { -value } else { value };
@@ -120,8 +121,8 @@ impl From<MasterError> for PlanError {
 }
 
 impl ChannelSet {
-    /// The best schedule for `request`: feasible, and best in its objectives in their order. Without
-    /// objectives, any feasible one.
+    /// The best schedule for `request`: feasible, and best in its objectives in their order.
+    /// Without objectives, any feasible one.
     ///
     /// # Errors
     /// If the request contradicts itself or the channels, or no schedule keeps its bounds: then the
@@ -243,7 +244,8 @@ impl<'a> Planner<'a> {
             Objective::Rate => self.maximise_rate(),
             _ => self.minimise(objective),
         };
-        // Where the solver fails there is a schedule still, and the gap tells how good it is at least.
+        // Where the solver fails there is a schedule still, and the gap tells how good it is at
+        // least.
         let optimum = optimum.unwrap_or_else(|_| Optimum {
             columns: self.schedule.entries().to_vec(),
             value: self.value(objective),

@@ -142,8 +142,8 @@ impl Requirements {
     }
 }
 
-/// Requirements that do not contradict each other. Only the channels can be too few for them, or too
-/// bad, which [`ChannelSet::plan`] finds.
+/// Requirements that do not contradict each other. Only the channels can be too few for them, or
+/// too bad, which [`ChannelSet::plan`] finds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanRequest(Requirements);
 
@@ -212,8 +212,8 @@ impl PlanRequest {
         Requirements { kappa, mu, ..self.0.clone() }
     }
 
-    /// The same with `objective` no worse than `value`, which some schedule has, whatever was required
-    /// of it before.
+    /// The same with `objective` no worse than `value`, which some schedule has, whatever was
+    /// required of it before.
     pub(crate) fn bounded(&self, objective: Objective, value: f64) -> Self {
         let mut bounded = self.clone();
         let bound = match objective {

@@ -38,9 +38,9 @@ pub struct Sensitivity {
 }
 
 impl ChannelSet {
-    /// The best value of the request's first objective (the rate, if it has none) were one quantity of
-    /// one channel a tenth better, for each channel and quantity in turn. The plan is made anew each
-    /// time, so the answer holds for that step and not only for a vanishing one.
+    /// The best value of the request's first objective (the rate, if it has none) were one quantity
+    /// of one channel a tenth better, for each channel and quantity in turn. The plan is made anew
+    /// each time, so the answer holds for that step and not only for a vanishing one.
     ///
     /// Better is not always better: with the full rate asked for, a faster channel has to be used
     /// more.

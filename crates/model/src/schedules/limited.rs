@@ -32,13 +32,13 @@ impl ChannelSet {
 /// What rounding leaves between two ends that are one, for up to 20 channels.
 const MIN_ARC: f64 = 1e-13;
 
-/// A schedule in which channel i carries a share of a proportion `uses[i]` of the symbols, whose sum
-/// is `mu`; the mean threshold is `kappa`, and k and m are the means rounded down or up.
+/// A schedule in which channel i carries a share of a proportion `uses[i]` of the symbols, whose
+/// sum is `mu`; the mean threshold is `kappa`, and k and m are the means rounded down or up.
 ///
-/// The uses are laid end to end on a line and the line is wound around a circle of length 1. A point
-/// of the circle then stands for the channels wound over it, floor(mu) or ceil(mu) of them and none
-/// twice, and an arc between two ends for the proportion of symbols that use just those. The larger
-/// of the two thresholds goes to arcs with the most channels: it fits, as kappa <= mu.
+/// The uses are laid end to end on a line and the line is wound around a circle of length 1. A
+/// point of the circle then stands for the channels wound over it, floor(mu) or ceil(mu) of them
+/// and none twice, and an arc between two ends for the proportion of symbols that use just those.
+/// The larger of the two thresholds goes to arcs with the most channels: it fits, as kappa <= mu.
 #[expect(clippy::cast_precision_loss, reason = "there are few channels")]
 fn from_uses(kappa: f64, mu: f64, uses: &[f64]) -> Option<Schedule> {
     let ends = uses.iter().scan(0.0, |end, used| {
@@ -86,8 +86,8 @@ fn wound_over(point: f64, ends: &[f64]) -> ChannelSubset {
     (0..ends.len()).filter(covers).collect()
 }
 
-/// The selection for the whole number `k`, but no more than there are channels: where mu is whole but
-/// for rounding, so may kappa be.
+/// The selection for the whole number `k`, but no more than there are channels: where mu is whole
+/// but for rounding, so may kappa be.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to n")]
 fn selection(k: f64, channels: ChannelSubset) -> Option<ShareSelection> {
     ShareSelection::new((k as usize).min(channels.len()), channels).ok()

@@ -30,9 +30,9 @@ impl ScheduleSampler {
         Self { columns: alias_table(&weights(schedule)) }
     }
 
-    /// The place in [`Schedule::entries`] of the entry that 64 bits choose. Each entry comes with its
-    /// proportion, to 2^-52, if `random` is uniform over all 64-bit numbers; equal bits choose equal
-    /// entries.
+    /// The place in [`Schedule::entries`] of the entry that 64 bits choose. Each entry comes with
+    /// its proportion, to 2^-52, if `random` is uniform over all 64-bit numbers; equal bits choose
+    /// equal entries.
     #[expect(clippy::cast_possible_truncation, reason = "the halves of the product")]
     pub(crate) fn draw(&self, random: u64) -> usize {
         // The product's high half is uniform over the columns, and its low half is how far into the

@@ -4,8 +4,8 @@ use crate::channels::{ChannelSet, ShareSelection};
 use crate::double_double::DoubleDouble;
 use crate::schedules::Properties;
 
-/// By how much less than it is the coefficient of a property is taken in a reduced cost, relative to
-/// the terms that it is the sum of. That is more than rounding can amount to in a property (250
+/// By how much less than it is the coefficient of a property is taken in a reduced cost, relative
+/// to the terms that it is the sum of. That is more than rounding can amount to in a property (250
 /// roundings at most, for 20 channels and 16 scenarios) and in a coefficient (50), of 1.1e-16 each.
 pub(crate) const ROUNDING: f64 = 1e-13;
 

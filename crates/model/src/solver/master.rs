@@ -24,8 +24,8 @@ pub(crate) enum MasterError {
 /// Pivots after which a program is given up; a few hundred are usual.
 const MAX_PIVOTS: usize = 100_000;
 
-/// A reduced cost of less than this part of the terms that it is the sum of is 0: in the search with
-/// `f64`, and in the one that decides.
+/// A reduced cost of less than this part of the terms that it is the sum of is 0: in the search
+/// with `f64`, and in the one that decides.
 const COST_TOLERANCE: (f64, f64) = (1e-9, 1e-22);
 
 /// A pivot of less than this part of the largest in its column is 0.
@@ -138,8 +138,8 @@ impl<'a> MasterProgram<'a> {
         Err(MasterError::Rounds)
     }
 
-    /// Prices of the same solution, as if it cost nothing to break a row: less wild where a row that
-    /// follows from the others can have any, and of no use where it does not.
+    /// Prices of the same solution, as if it cost nothing to break a row: less wild where a row
+    /// that follows from the others can have any, and of no use where it does not.
     pub(crate) fn least_prices(&self) -> Vec<f64> {
         self.nearest(&self.prices(0.0))
     }
@@ -170,8 +170,9 @@ impl<'a> MasterProgram<'a> {
         broken.map(|(_, amount)| amount.nearest()).sum()
     }
 
-    /// Prices in `f64`, with the sign that makes them proof of a bound, which rounding and a limit of 0
-    /// can take from them: what a row of [`Relation::AtMost`] leaves is worth something or nothing.
+    /// Prices in `f64`, with the sign that makes them proof of a bound, which rounding and a limit
+    /// of 0 can take from them: what a row of [`Relation::AtMost`] leaves is worth something or
+    /// nothing.
     fn nearest(&self, prices: &[DoubleDouble]) -> Vec<f64> {
         let pairs = self.rows.iter().zip(prices);
         let nearest = pairs.map(|(row, price)| match row.relation {
@@ -244,8 +245,8 @@ impl<'a> MasterProgram<'a> {
         candidates.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(variable, _)| variable)
     }
 
-    /// The inverse of the basis times the variable's column: what of each basic variable a unit of it
-    /// takes the place of.
+    /// The inverse of the basis times the variable's column: what of each basic variable a unit of
+    /// it takes the place of.
     fn in_basis(&self, variable: Variable) -> Vec<DoubleDouble> {
         let row = |inverse: &Vec<DoubleDouble>| match variable {
             Variable::Column(place) => {

@@ -1,12 +1,12 @@
 //! Linear programs over schedules (IV-B, IV-D, IV-E), and their solution by column generation.
 //!
-//! A program has one variable q(k, M) >= 0 for each selection: far too many to write down, n 2^(n-1)
-//! of them, in few rows. So it starts from a few, and alternates: the master program over the columns
-//! there are gives a price (dual value) to each row; pricing ([`Pricing`]) looks through every
-//! selection for those that would lower the objective at these prices. When there is none, the
-//! solution is optimal over all of them, and what pricing found is the proof: the prices and the
-//! least reduced cost give a lower bound on every solution, whatever rounding was in the solver.
-//! Rounding in the proof itself is bounded, and taken off ([`ROUNDING`]).
+//! A program has one variable q(k, M) >= 0 for each selection: far too many to write down, n
+//! 2^(n-1) of them, in few rows. So it starts from a few, and alternates: the master program over
+//! the columns there are gives a price (dual value) to each row; pricing ([`Pricing`]) looks
+//! through every selection for those that would lower the objective at these prices. When there is
+//! none, the solution is optimal over all of them, and what pricing found is the proof: the prices
+//! and the least reduced cost give a lower bound on every solution, whatever rounding was in the
+//! solver. Rounding in the proof itself is bounded, and taken off ([`ROUNDING`]).
 
 use super::linear::{Column, Program, ROUNDING, ReducedCost, Unit, Weights};
 use super::master::{MasterError, MasterProgram};
@@ -109,8 +109,8 @@ impl Program {
     }
 
     /// What reduced costs are at least at these prices, for costs in units of `scale`, whatever
-    /// rounding was in them and in the properties of a selection. As none of a selection's quantities
-    /// is negative, lower coefficients are enough for that.
+    /// rounding was in them and in the properties of a selection. As none of a selection's
+    /// quantities is negative, lower coefficients are enough for that.
     fn reduced_cost(&self, set: &ChannelSet, prices: &[f64], scale: f64) -> ReducedCost {
         let (mut constant, mut k) = (DoubleDouble::ZERO, DoubleDouble::ZERO);
         let mut channels = vec![DoubleDouble::ZERO; set.len()];

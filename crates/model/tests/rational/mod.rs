@@ -128,8 +128,8 @@ pub(crate) fn average(set: &ChannelSet, schedule: &Schedule, objective: Objectiv
     }
 }
 
-/// The best value of `objective` for the request's kappa, mu, rate, limits and bounds on risk and loss;
-/// `None` if no schedule meets them.
+/// The best value of `objective` for the request's kappa, mu, rate, limits and bounds on risk and
+/// loss; `None` if no schedule meets them.
 pub(crate) fn best(
     set: &ChannelSet,
     all: &[Column],

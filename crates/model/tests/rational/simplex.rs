@@ -21,7 +21,8 @@ pub(crate) struct Row {
     pub(crate) right: BigRational,
 }
 
-/// The least sum of `costs` times x, subject to `rows` and x >= 0; `None` if nothing keeps the rows.
+/// The least sum of `costs` times x, subject to `rows` and x >= 0; `None` if nothing keeps the
+/// rows.
 pub(crate) fn minimise(costs: &[BigRational], rows: &[Row]) -> Option<BigRational> {
     let mut tableau = Tableau::new(costs, rows);
     tableau.descend(Cost::Artificial);
@@ -113,8 +114,8 @@ impl Tableau {
         }
     }
 
-    /// Takes artificial variables out of the basis, all of which are 0. A row of zeros, which follows
-    /// from the others, stays as it is.
+    /// Takes artificial variables out of the basis, all of which are 0. A row of zeros, which
+    /// follows from the others, stays as it is.
     fn drop_artificials(&mut self) {
         for i in 0..self.basis.len() {
             let real = self.rows[i].len() - 1;

@@ -1,9 +1,9 @@
 //! The loop that every kernel shares, generic over the vector type.
 //!
-//! A kernel is a [`Vector`], which [`impl_vector`] implements by its instructions. The method `pass`
-//! enables them and calls [`pass`]. What that needs is inlined into it, so it is compiled once for
-//! each instruction set and number of outputs: small functions, whose loops keep everything in
-//! registers.
+//! A kernel is a [`Vector`], which [`impl_vector`] implements by its instructions. The method
+//! `pass` enables them and calls [`pass`]. What that needs is inlined into it, so it is compiled
+//! once for each instruction set and number of outputs: small functions, whose loops keep
+//! everything in registers.
 
 use super::weight::Weight;
 
@@ -141,7 +141,8 @@ pub(super) unsafe fn combine<V: Vector>(
     }
 }
 
-/// Computes `R` outputs, the bytes from `start` to `end`, which are not none, `U` vectors at a time.
+/// Computes `R` outputs, the bytes from `start` to `end`, which are not none, `U` vectors at a
+/// time.
 ///
 /// # Safety
 /// As `Kernel::combine`: the weights are those of `R` outputs, and `end` is within the buffers.

@@ -1,6 +1,6 @@
-//! The vectors of x86-64. Where there is no instruction for products (AVX2, SSSE3), a product is two
-//! shuffles, one for each nibble. A shuffle's table and index are in registers, so the data decide
-//! no address.
+//! The vectors of x86-64. Where there is no instruction for products (AVX2, SSSE3), a product is
+//! two shuffles, one for each nibble. A shuffle's table and index are in registers, so the data
+//! decide no address.
 
 use std::arch::x86_64::{
     __m128i, __m256i, __m512i, _mm_and_si128, _mm_loadu_si128, _mm_set1_epi8, _mm_setzero_si128,

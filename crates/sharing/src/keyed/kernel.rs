@@ -12,8 +12,8 @@ use super::portable::{self, BLOCK};
 #[cfg(target_arch = "x86_64")]
 use super::{clmul, wide};
 
-/// An instruction set for which there is a kernel of the keyed hash. All give the same tags, in time
-/// that depends on the length only.
+/// An instruction set for which there is a kernel of the keyed hash. All give the same tags, in
+/// time that depends on the length only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HashKernel {
     /// Carry-less multiplication of eight blocks at a time, with AVX-512.

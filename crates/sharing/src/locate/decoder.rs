@@ -7,7 +7,8 @@
 //! `e_l`, then `S_j = sum v_l e_l x_l^j`, and Berlekamp and Massey's algorithm gives the polynomial
 //! `prod (1 - x_l z)` over the wrong shares, the locator.
 //!
-//! Polynomials are arrays of coefficients, the lowest first. Products are looked up in a table here: by errors, never by what is secret.
+//! Polynomials are arrays of coefficients, the lowest first. Products are looked up in a table
+//! here: by errors, never by what is secret.
 
 use std::sync::LazyLock;
 
