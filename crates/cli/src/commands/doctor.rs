@@ -8,6 +8,7 @@ mod keys;
 mod kind;
 mod links;
 mod listeners;
+mod mistake;
 mod places;
 mod proxy;
 mod repair;
@@ -16,7 +17,8 @@ mod serve;
 mod text;
 mod tunnel;
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -28,7 +30,6 @@ use crate::console;
 use crate::daemon::{self, TomlMistake};
 use crate::failure::Failure;
 use finding::{Finding, Level};
-use kind::Kind;
 
 /// Says what this host can do; what is wrong, and the fix.
 ///
@@ -49,6 +50,28 @@ pub(crate) struct Arguments {
     /// Print one JSON document: `for`, the command, and findings with level, subject, message and fix
     #[arg(long)]
     json: bool,
+}
+
+/// The commands that keep running, each with a configuration of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Kind {
+    /// `sunder proxy`.
+    Proxy,
+    /// `sunder serve`.
+    Serve,
+    /// `sunder tunnel`.
+    Tunnel,
+}
+
+impl Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Proxy => "proxy",
+            Self::Serve => "serve",
+            Self::Tunnel => "tunnel",
+        })
+    }
 }
 
 /// What was found out.
@@ -129,6 +152,11 @@ fn on_this_host(kind: Kind, path: &Path, text: &str) -> Result<Vec<Finding>, Fai
         Kind::Serve => serve::findings(&ServerConfig::from_toml(text).map_err(refused)?),
         Kind::Tunnel => Ok(tunnel::findings(&Config::from_toml(text).map_err(refused)?)),
     }
+}
+
+/// What the kernel says there. Nothing if it says nothing.
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
 }
 
 fn refused(error: impl Display) -> Failure {

@@ -11,7 +11,7 @@ use sharing::Generator;
 use sharing::kernels::Kernel;
 
 use super::finding::{Finding, Level};
-use super::links;
+use super::{links, read};
 
 /// What a proxy with three channels takes that is told nothing else.
 const USUAL: Files = Files { streams: 4096, each: 4, waiting: 192 };
@@ -207,11 +207,6 @@ fn status_at(directory: &Path, found: io::Result<Metadata>) -> Finding {
             Finding::new(Level::Warning, subject, format!("{shown}: {error}"), fix)
         }
     }
-}
-
-/// What the kernel says there. Nothing if it says nothing.
-pub(crate) fn read(path: &str) -> String {
-    fs::read_to_string(path).unwrap_or_default()
 }
 
 #[cfg(test)]

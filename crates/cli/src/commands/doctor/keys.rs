@@ -2,7 +2,7 @@
 
 use service::config::{Key, Keys, key};
 
-use super::kind::Kind;
+use super::Kind;
 
 const PROXY: &[Key] = &[
     key("", "socks", "\"127.0.0.1:1080\""),

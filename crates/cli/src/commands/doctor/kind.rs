@@ -1,36 +1,12 @@
 //! Which command a configuration is for, and why that command refuses it.
 
-use std::fmt;
 use std::ops::Range;
 
 use micss::config::{ClientConfig, ServerConfig};
 use remicss::config::Config;
-use serde::Serialize;
 
-use super::keys;
+use super::{Kind, keys};
 use crate::daemon::{At, Mistake};
-
-/// The commands that keep running, each with a configuration of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Kind {
-    /// `sunder proxy`.
-    Proxy,
-    /// `sunder serve`.
-    Serve,
-    /// `sunder tunnel`.
-    Tunnel,
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Proxy => "proxy",
-            Self::Serve => "serve",
-            Self::Tunnel => "tunnel",
-        })
-    }
-}
 
 /// Why a text is no configuration.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use std::path::Path;
 use tun::way::Way;
 
 use super::finding::{Finding, Level};
-use super::host::read;
+use super::read;
 use crate::uplinks::Uplink;
 
 /// Where the kernel lists its interfaces.

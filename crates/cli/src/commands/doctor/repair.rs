@@ -7,11 +7,12 @@ use std::net::Ipv4Addr;
 
 use toml::{Table, Value};
 
+use super::Kind;
 use super::finding::{Finding, Level};
 use super::keys::{advice, all};
-use super::kind::{Clue, Kind, Refusal};
+use super::kind::{Clue, Refusal};
+use super::mistake::{Mistake, parted};
 use super::places::{Path, Places, Step, find};
-use super::text::{Mistake, parted};
 
 /// How many mistakes are looked for.
 const ROUNDS: usize = 50;
