@@ -92,7 +92,7 @@ pub struct ClientConfig {
     /// route to the address.
     pub uplinks: Vec<Uplink>,
     /// The directory of the configuration, where files are that it names.
-    pub beside: PathBuf,
+    pub config_dir: PathBuf,
     /// Where to listen for SOCKS5.
     pub socks: Option<SocketAddr>,
     /// Fixed forwards.
@@ -157,7 +157,7 @@ pub struct ServerConfig {
     /// What clients are told about this server's addresses.
     pub directory: Option<ServerDirectory>,
     /// The directory of the configuration, where files are that it names.
-    pub beside: PathBuf,
+    pub config_dir: PathBuf,
 }
 
 /// Why a configuration is none.
@@ -366,7 +366,7 @@ impl ClientConfig {
             peers,
             directory: raw.directory.map(RawClientDirectory::check).transpose()?,
             uplinks: raw.uplink,
-            beside: PathBuf::new(),
+            config_dir: PathBuf::new(),
             socks: raw.socks,
             forwards: raw.forward.into_iter().map(forward).collect::<Result<_, ConfigError>>()?,
             intercept: raw.intercept.map(intercept).transpose()?,
@@ -426,7 +426,7 @@ impl ServerConfig {
         let directory = raw.directory.map(|directory| directory.check(&raw.listen)).transpose()?;
         Ok(Self {
             directory,
-            beside: PathBuf::new(),
+            config_dir: PathBuf::new(),
             listen: raw.listen,
             allow: raw.allow.into_iter().map(allow).collect::<Result<_, ConfigError>>()?,
             integrity: raw.integrity,

@@ -328,7 +328,7 @@ async fn channels_are_learnt_from_the_peer() {
          [directory]\nlisten = [\"{told}\"]\nshared_key = \"key\"\n"
     );
     let mut server = ServerConfig::from_toml(&server).unwrap();
-    server.beside = place.path().to_owned();
+    server.config_dir = place.path().to_owned();
     let running = Server::bind(server.clone()).await.unwrap();
     let handle = running.handle();
     let (stop, stopped) = oneshot::channel::<()>();
@@ -340,7 +340,7 @@ async fn channels_are_learnt_from_the_peer() {
             told.port()
         );
         let mut config = ClientConfig::from_toml(&toml).unwrap();
-        config.beside = place.path().to_owned();
+        config.config_dir = place.path().to_owned();
         Watched::with(config)
     };
     let one = client("key").await;

@@ -3,7 +3,7 @@
 
 use std::task::Poll;
 
-use micss::incoming::{Incoming, Loss, PATIENCE, SEED_LEN, SHORT_PATIENCE};
+use micss::incoming::{Incoming, Loss, RECORD_TIMEOUT, SEED_LEN, STALLED_CHANNEL_TIMEOUT};
 use micss::outgoing::Outgoing;
 use micss::record::{HEADER_LEN, Kind, RecordError};
 use proptest::collection::vec;
@@ -122,7 +122,7 @@ fn receive(
             given[channel] < bytes.len() || *ends && !closed[channel]
         };
         let Some(channel) = incoming.wanted().find(ready) else {
-            if incoming.patience().is_some() && incoming.lose_those_behind() {
+            if incoming.patience().is_some() && incoming.lose_stalled() {
                 continue;
             }
             return (got, End::Stuck, lost);
@@ -206,7 +206,7 @@ proptest! {
         prop_assert!(got == sent);
         for (channel, why) in lost {
             let place = order[..bad].iter().position(|&bad| bad == channel);
-            let honest = matches!(why, Loss::Lied) && place.is_none();
+            let honest = matches!(why, Loss::Tampered) && place.is_none();
             prop_assert!(!honest, "channel {} is called a liar", channel);
         }
     }
@@ -258,7 +258,7 @@ fn a_byte_that_is_added_between_two_records_breaks_no_stream() {
         }
         let first = incoming.take_next().unwrap().unwrap();
         assert_eq!((first.kind, first.payload), (records[0].0, &records[0].1[..]));
-        assert_eq!(incoming.poll_lost(), Some((channel, Loss::Lied)));
+        assert_eq!(incoming.poll_lost(), Some((channel, Loss::Tampered)));
     }
 }
 
@@ -273,11 +273,14 @@ fn a_channel_is_behind_when_enough_others_have_brought_all() {
         assert!(incoming.take_next().unwrap().is_none());
     };
     give(&mut incoming, 0, &channels[0][..60]);
-    assert_eq!((incoming.patience(), incoming.can_lose_those_behind()), (None, false));
+    assert_eq!((incoming.patience(), incoming.can_lose_stalled()), (None, false));
     give(&mut incoming, 1, &channels[1][..20]);
-    assert_eq!((incoming.patience(), incoming.can_lose_those_behind()), (Some(PATIENCE), false));
+    assert_eq!((incoming.patience(), incoming.can_lose_stalled()), (Some(RECORD_TIMEOUT), false));
     give(&mut incoming, 1, &channels[1][20..60]);
-    assert_eq!((incoming.patience(), incoming.lose_those_behind()), (Some(SHORT_PATIENCE), true));
+    assert_eq!(
+        (incoming.patience(), incoming.lose_stalled()),
+        (Some(STALLED_CHANNEL_TIMEOUT), true)
+    );
 }
 
 /// Most sets of eight have the first channel among them. And who has lied in a header is found out although the
@@ -289,7 +292,7 @@ fn a_liar_is_found_among_sixteen() {
         let Outcome { sent, got, end, lost } =
             play((8, 16), &[100], &[channel], &[Fault::Flips(at, 1)], &[piece]);
         assert_eq!((got == sent, end), (true, End::Finished), "byte {at} of channel {channel}");
-        assert_eq!(lost, [(channel, Loss::Lied)], "byte {at} of channel {channel}");
+        assert_eq!(lost, [(channel, Loss::Tampered)], "byte {at} of channel {channel}");
     }
 }
 
@@ -398,7 +401,7 @@ fn a_liar_is_named() {
                 play((2, 3), &[100, 1000, 100], &[channel], &[Fault::Flips(at, 1)], &[512]);
             assert_eq!((got == sent, end), (true, End::Finished), "byte {at} of channel {channel}");
             // The last channel's payload is not looked at while the first two make a record.
-            let is_named = lost == [(channel, Loss::Lied)];
+            let is_named = lost == [(channel, Loss::Tampered)];
             assert!(
                 is_named || lost.is_empty() && channel == 2,
                 "byte {at} of {channel}: {lost:?}"

@@ -146,7 +146,7 @@ fn on_this_host(kind: Kind, path: &Path, text: &str) -> Result<Vec<Finding>, Fai
     match kind {
         Kind::Proxy => {
             let mut config = ClientConfig::from_toml(text).map_err(refused)?;
-            config.beside = path.parent().map(Path::to_owned).unwrap_or_default();
+            config.config_dir = path.parent().map(Path::to_owned).unwrap_or_default();
             proxy::findings(&config)
         }
         Kind::Serve => serve::findings(&ServerConfig::from_toml(text).map_err(refused)?),

@@ -129,12 +129,12 @@ fn print_listening(addresses: &[SocketAddr], entrances: &[String]) -> Result<(),
 /// Reads the configuration, and says what hardly anybody wants of it.
 fn load(path: &Path) -> Result<ClientConfig, Failure> {
     let mut config = daemon::load("proxy", path, ClientConfig::from_toml)?;
-    config.beside = path.parent().map(Path::to_owned).unwrap_or_default();
+    config.config_dir = path.parent().map(Path::to_owned).unwrap_or_default();
     for risk in risks(&config, way) {
         console::warning(&risk);
     }
     if let Some(directory) = &config.directory {
-        warn_of_exposed(&directory.key_files(&config.beside));
+        warn_of_exposed(&directory.key_files(&config.config_dir));
     }
     Ok(config)
 }

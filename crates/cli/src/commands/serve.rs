@@ -67,12 +67,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 fn load(path: &Path) -> Result<ServerConfig, Failure> {
     let mut config = daemon::load("serve", path, ServerConfig::from_toml)?;
-    config.beside = path.parent().map(Path::to_owned).unwrap_or_default();
+    config.config_dir = path.parent().map(Path::to_owned).unwrap_or_default();
     for risk in risks(&config) {
         console::warning(&risk);
     }
     if let Some(directory) = &config.directory {
-        warn_of_exposed(&directory.key_files(&config.beside));
+        warn_of_exposed(&directory.key_files(&config.config_dir));
     }
     Ok(config)
 }

@@ -16,11 +16,11 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::warn;
 
-use self::application::Entrance;
+use self::application::ListenerKind;
 use self::peers::Peers;
 use crate::config::ClientConfig;
-use crate::net::intercept::{Changes, Installed, Intercept};
-use crate::net::metrics::Tally;
+use crate::net::intercept::{Changes, InstalledRules, Intercept};
+use crate::net::metrics::StreamMetrics;
 use crate::net::socket::reset;
 use crate::net::stream::relay::drain;
 use crate::status::{Interception, Status};
@@ -30,10 +30,10 @@ use service::log::LogRateLimiter;
 use service::reload::{Reload, Reloader, reloads};
 
 /// How long rules are not looked at again, so that a program that changes many takes little of the time here.
-const PAUSE: Duration = Duration::from_millis(100);
+const MIN_RESTORE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// After how long it is tried again to restore rules.
-const RETRY: Duration = Duration::from_secs(1);
+const RESTORE_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A client that listens, and does not accept yet.
 pub struct Client {
@@ -41,10 +41,10 @@ pub struct Client {
     reloads: mpsc::Receiver<Reload<ClientConfig>>,
     listening: Vec<Listening>,
     /// What each of these is for.
-    entrances: Vec<Entrance>,
-    installed: Option<Arc<Installed>>,
+    kinds: Vec<ListenerKind>,
+    installed: Option<Arc<InstalledRules>>,
     /// Rules that are not in force any more but for connections that they have intercepted.
-    retired: Vec<Weak<Installed>>,
+    retired: Vec<Weak<InstalledRules>>,
     /// Tells when somebody changes rules, since there are any of this client's.
     changes: Option<Changes>,
 }
@@ -52,13 +52,13 @@ pub struct Client {
 /// Tells how a client is, and has it take another configuration. A clone is for the same client.
 #[derive(Clone)]
 pub struct Handle {
-    tally: Arc<Tally>,
-    in_force: Arc<Mutex<Arc<InForce>>>,
+    stream_metrics: Arc<StreamMetrics>,
+    in_force: Arc<Mutex<Arc<ActiveConfig>>>,
     reloader: Reloader<ClientConfig>,
 }
 
 /// The configuration in force, and what belongs to it.
-struct InForce {
+struct ActiveConfig {
     config: ClientConfig,
     peers: Peers,
 }
@@ -80,15 +80,15 @@ impl Client {
     }
 
     async fn start(config: ClientConfig) -> io::Result<Self> {
-        let (listening, entrances) = enter(&config, None, Vec::new()).await?;
+        let (listening, kinds) = listen_all(&config, None, Vec::new()).await?;
         let peers = peers(&config, None).await?;
         let changes = config.intercept.as_ref().map(|_| Changes::new()).transpose()?;
         // Nothing can fail any more: rules that are there already are replaced, and stay.
         let installed = config.intercept.clone().map(Intercept::install).transpose()?.map(Arc::new);
-        let in_force = Arc::new(Mutex::new(Arc::new(InForce { config, peers })));
+        let in_force = Arc::new(Mutex::new(Arc::new(ActiveConfig { config, peers })));
         let (reloader, reloads) = reloads();
-        let handle = Handle { tally: Arc::new(Tally::new()), in_force, reloader };
-        Ok(Self { handle, reloads, listening, entrances, installed, retired: Vec::new(), changes })
+        let handle = Handle { stream_metrics: Arc::new(StreamMetrics::new()), in_force, reloader };
+        Ok(Self { handle, reloads, listening, kinds, installed, retired: Vec::new(), changes })
     }
 
     /// Where it listens: SOCKS5 first if configured, then the forwards in their order, then the port for
@@ -108,9 +108,9 @@ impl Client {
     /// Carries streams until `stop` comes, then accepts no more and waits for those under way, but
     /// not for ever.
     pub async fn run(mut self, stop: impl Future<Output = ()>) {
-        let tally = Arc::clone(&self.handle.tally);
+        let stream_metrics = Arc::clone(&self.handle.stream_metrics);
         let mut in_force = self.handle.in_force();
-        let mut filling = in_force.peers.fill();
+        let mut filling = in_force.peers.keep_filled();
         let mut streams = JoinSet::new();
         let mut finished = JoinSet::new();
         let (mut round_robin, mut too_many) = (RoundRobin::default(), LogRateLimiter::default());
@@ -122,21 +122,21 @@ impl Client {
                 (index, application, _) = round_robin.accept(&self.listening) => {
                     let max_streams = in_force.config.max_streams;
                     if streams.len() >= max_streams {
-                        tally.over_limit.up();
+                        stream_metrics.over_limit.increment();
                         if let Some(refused) = too_many.happened() {
                             warn!(refused, max_streams, "streams refused: limit reached");
                         }
                         reset(application);
                         continue;
                     }
-                    let (in_force, tally) = (Arc::clone(&in_force), Arc::clone(&tally));
-                    let entrance = self.entrances[index].clone();
+                    let (in_force, stream_metrics) = (Arc::clone(&in_force), Arc::clone(&stream_metrics));
+                    let kind = self.kinds[index].clone();
                     let rules = self.installed.clone();
                     streams.spawn(async move {
                         // Without the rules, an application's packets would go out as they are.
-                        let _rules = rules.filter(|_| matches!(entrance, Entrance::Intercepted));
-                        let InForce { config, peers } = &*in_force;
-                        application::serve(config, peers, &tally, entrance, application).await
+                        let _rules = rules.filter(|_| matches!(kind, ListenerKind::Intercepted));
+                        let ActiveConfig { config, peers } = &*in_force;
+                        application::serve(config, peers, &stream_metrics, kind, application).await
                     });
                 }
                 Some(stream) = streams.join_next() => {
@@ -145,15 +145,15 @@ impl Client {
                     }
                 }
                 Some(_) = finished.join_next() => {}
-                () = changed(self.changes.as_ref(), pause, &tally) => {
-                    restore(self.installed.as_ref(), &self.retired, &tally);
-                    pause = Instant::now() + PAUSE;
+                () = changed(self.changes.as_ref(), pause, &stream_metrics) => {
+                    restore(self.installed.as_ref(), &self.retired, &stream_metrics);
+                    pause = Instant::now() + MIN_RESTORE_INTERVAL;
                 }
                 Some(Reload { config, answer }) = self.reloads.recv() => {
                     let taken = self.reload(config).await;
                     if taken.is_ok() {
                         in_force = self.handle.in_force();
-                        filling = in_force.peers.fill();
+                        filling = in_force.peers.keep_filled();
                     }
                     // Who asked may have gone.
                     let _ = answer.send(taken.and_then(|()| self.local_addresses()));
@@ -170,12 +170,12 @@ impl Client {
     async fn reload(&mut self, config: ClientConfig) -> io::Result<()> {
         let before = self.handle.in_force();
         let peers = peers(&config, Some(&before.peers)).await?;
-        let places = self.listening.iter().cloned().zip(self.entrances.iter().cloned()).collect();
-        let (listening, entrances) = enter(&config, Some(&before.config), places).await?;
+        let places = self.listening.iter().cloned().zip(self.kinds.iter().cloned()).collect();
+        let (listening, kinds) = listen_all(&config, Some(&before.config), places).await?;
         self.intercept(config.intercept.clone())?;
-        (self.listening, self.entrances) = (listening, entrances);
+        (self.listening, self.kinds) = (listening, kinds);
         let mut in_force = self.handle.in_force.lock().unwrap_or_else(PoisonError::into_inner);
-        *in_force = Arc::new(InForce { config, peers });
+        *in_force = Arc::new(ActiveConfig { config, peers });
         Ok(())
     }
 }
@@ -218,13 +218,13 @@ impl Handle {
     pub fn status(&self) -> Status {
         let in_force = self.in_force();
         Status {
-            uptime_s: self.tally.uptime().as_secs_f64(),
-            streams: self.tally.streams(),
+            uptime_s: self.stream_metrics.uptime().as_secs_f64(),
+            streams: self.stream_metrics.streams(),
             limits: None,
             interception: in_force.config.intercept.as_ref().map(|intercept| Interception {
                 port: intercept.port(),
-                in_force: !self.tally.unrestored.load(Ordering::Relaxed),
-                restored: self.tally.restored.value(),
+                in_force: !self.stream_metrics.unrestored.load(Ordering::Relaxed),
+                restored: self.stream_metrics.restored.value(),
             }),
             channels: in_force.peers.status(),
         }
@@ -239,36 +239,40 @@ impl Handle {
         self.reloader.reload(config).await
     }
 
-    fn in_force(&self) -> Arc<InForce> {
+    fn in_force(&self) -> Arc<ActiveConfig> {
         Arc::clone(&self.in_force.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 /// Waits until somebody has changed rules, and not less than until a pause is over. Where they could not be restored,
 /// that is only for a moment.
-async fn changed(changes: Option<&Changes>, pause: Instant, tally: &Tally) {
+async fn changed(changes: Option<&Changes>, pause: Instant, stream_metrics: &StreamMetrics) {
     let Some(changes) = changes else { return pending().await };
     sleep_until(pause).await;
-    if tally.unrestored.load(Ordering::Relaxed) {
+    if stream_metrics.unrestored.load(Ordering::Relaxed) {
         // It is tried again soon, whether something changes or not.
-        let _ = timeout(RETRY, changes.next()).await;
+        let _ = timeout(RESTORE_RETRY_INTERVAL, changes.next()).await;
     } else {
         changes.next().await;
     }
 }
 
 /// Has rules in force again that somebody has removed or changed, and counts that.
-fn restore(installed: Option<&Arc<Installed>>, retired: &[Weak<Installed>], tally: &Tally) {
+fn restore(
+    installed: Option<&Arc<InstalledRules>>,
+    retired: &[Weak<InstalledRules>],
+    stream_metrics: &StreamMetrics,
+) {
     let retired: Vec<_> = retired.iter().filter_map(Weak::upgrade).collect();
     let mut unrestored = false;
     for rules in installed.into_iter().chain(&retired) {
         match rules.restore() {
-            Ok(true) => tally.restored.up(),
+            Ok(true) => stream_metrics.restored.increment(),
             Ok(false) => {}
             Err(_) => unrestored = true,
         }
     }
-    tally.unrestored.store(unrestored, Ordering::Relaxed);
+    stream_metrics.unrestored.store(unrestored, Ordering::Relaxed);
 }
 
 /// The servers of a configuration.
@@ -278,18 +282,18 @@ async fn peers(config: &ClientConfig, before: Option<&Peers>) -> io::Result<Peer
 
 /// Listens where a configuration says. Where the one before did so too, that goes on. Returns also what each
 /// place is for.
-async fn enter(
+async fn listen_all(
     config: &ClientConfig,
     before: Option<&ClientConfig>,
-    places: Vec<(Listening, Entrance)>,
-) -> io::Result<(Vec<Listening>, Vec<Entrance>)> {
+    places: Vec<(Listening, ListenerKind)>,
+) -> io::Result<(Vec<Listening>, Vec<ListenerKind>)> {
     let (intercepted, others): (Vec<_>, Vec<_>) =
-        places.into_iter().partition(|(_, entrance)| matches!(entrance, Entrance::Intercepted));
+        places.into_iter().partition(|(_, kind)| matches!(kind, ListenerKind::Intercepted));
     let others: Vec<_> = others.into_iter().map(|(listening, _)| listening).collect();
-    let socks = config.socks.map(|address| (address, Entrance::Socks));
+    let socks = config.socks.map(|address| (address, ListenerKind::Socks));
     let forwards = config.forwards.iter();
-    let forwards = forwards.map(|f| (f.listen, Entrance::Forward(f.target.clone())));
-    let (addresses, mut entrances): (Vec<_>, Vec<_>) = socks.into_iter().chain(forwards).unzip();
+    let forwards = forwards.map(|f| (f.listen, ListenerKind::Forward(f.target.clone())));
+    let (addresses, mut kinds): (Vec<_>, Vec<_>) = socks.into_iter().chain(forwards).unzip();
     let mut listening = listen(addresses, &others).await?;
     if let Some(intercept) = &config.intercept {
         let port = before.and_then(|before| before.intercept.as_ref()).map(Intercept::port);
@@ -299,6 +303,6 @@ async fn enter(
             listening.extend(intercept.listen()?);
         }
     }
-    entrances.resize(listening.len(), Entrance::Intercepted);
-    Ok((listening, entrances))
+    kinds.resize(listening.len(), ListenerKind::Intercepted);
+    Ok((listening, kinds))
 }

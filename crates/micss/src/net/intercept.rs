@@ -115,11 +115,11 @@ impl Intercept {
     ///
     /// # Errors
     /// When the program for it is missing or the kernel refuses. Nothing has changed then.
-    pub(crate) fn install(self) -> io::Result<Installed> {
+    pub(crate) fn install(self) -> io::Result<InstalledRules> {
         let removal = format!("{}{}", removal(&self.table()), removal(&self.refusing_table()));
         nft(&format!("{removal}{}", self.rules()))?;
-        let rules = InForce::new(self.rules(), self, Vec::new());
-        Ok(Installed { rules: Mutex::new(rules) })
+        let rules = ActiveRules::new(self.rules(), self, Vec::new());
+        Ok(InstalledRules { rules: Mutex::new(rules) })
     }
 
     /// After a start that failed: has connections that match refused, so that they do not go out in the
@@ -162,11 +162,11 @@ impl Intercept {
 }
 
 /// Rules that are in force until this is dropped. Connections that were intercepted by them hold on to it.
-pub(crate) struct Installed {
-    rules: Mutex<InForce>,
+pub(crate) struct InstalledRules {
+    rules: Mutex<ActiveRules>,
 }
 
-struct InForce {
+struct ActiveRules {
     /// What `nft` has read, and what it shows of that: nothing if it does not.
     text: String,
     shown: Option<String>,
@@ -175,7 +175,7 @@ struct InForce {
     earlier: Vec<Intercept>,
 }
 
-impl InForce {
+impl ActiveRules {
     /// For a table that has just been installed.
     fn new(text: String, intercept: Intercept, earlier: Vec<Intercept>) -> Self {
         Self { shown: nft::table(&intercept.table()).ok(), text, intercept, earlier }
@@ -188,7 +188,7 @@ impl InForce {
     }
 }
 
-impl Installed {
+impl InstalledRules {
     /// Has others in force, for the same port, in one transaction.
     ///
     /// # Errors
@@ -198,7 +198,7 @@ impl Installed {
         let earlier = rules.with_those_before();
         let text = rules::in_force(&others, &earlier);
         nft(&format!("{}{text}", removal(&others.table())))?;
-        *rules = InForce::new(text, others, earlier);
+        *rules = ActiveRules::new(text, others, earlier);
         Ok(())
     }
 
@@ -251,12 +251,12 @@ impl Installed {
         self.rules().intercept.port
     }
 
-    fn rules(&self) -> MutexGuard<'_, InForce> {
+    fn rules(&self) -> MutexGuard<'_, ActiveRules> {
         self.rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Installed {
+impl Drop for InstalledRules {
     fn drop(&mut self) {
         let table = self.rules().intercept.table();
         // Nobody has asked for a stop, so nothing goes out in the clear.

@@ -14,20 +14,20 @@ use crate::status::{Channel, ChannelState, Streams};
 use service::log::LogRateLimiter;
 
 /// Of so many reads one looks how long round trips take.
-const LOOK: u64 = 64;
+const RTT_SAMPLE_INTERVAL: u64 = 64;
 
 /// A count that only grows, or goes up and down. Nothing depends on the order in which counts change.
 #[derive(Debug, Default)]
-pub(crate) struct Count(AtomicU64);
+pub(crate) struct Counter(AtomicU64);
 
-impl Count {
+impl Counter {
     /// One more.
-    pub(crate) fn up(&self) {
+    pub(crate) fn increment(&self) {
         self.add(1);
     }
 
     /// One less.
-    pub(crate) fn down(&self) {
+    pub(crate) fn decrement(&self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -46,33 +46,33 @@ impl Count {
 
 /// What happened on one channel, in all streams.
 #[derive(Debug, Default)]
-pub(crate) struct Meter {
+pub(crate) struct ChannelMetrics {
     /// Connections that wait for a stream.
-    pub(crate) ready: Count,
+    pub(crate) ready: Counter,
     /// Connections that were made.
-    pub(crate) connected: Count,
+    pub(crate) connected: Counter,
     /// Connections that could not be made.
-    pub(crate) unconnected: Count,
+    pub(crate) unconnected: Counter,
     /// Streams that it broke off under.
-    broken: Count,
-    tampered: Count,
+    broken: Counter,
+    tampered: Counter,
     /// How often it had fallen silent under a stream, or others that the stream needed.
-    silent: Count,
-    pub(crate) sent: Count,
-    received: Count,
-    waited_us: Count,
-    rtt_us: Count,
-    reads: Count,
+    silent: Counter,
+    pub(crate) sent: Counter,
+    received: Counter,
+    waited_us: Counter,
+    rtt_us: Counter,
+    reads: Counter,
     /// How often it was to be logged that a stream goes on without it, and that it has lied.
     lost: Mutex<[LogRateLimiter; 2]>,
 }
 
-impl Meter {
+impl ChannelMetrics {
     /// Bytes were read from a connection. Looks now and then how long round trips take there.
     pub(crate) fn read(&self, stream: &TcpStream, bytes: usize) {
         self.received.add(bytes as u64);
         let before = self.reads.0.fetch_add(1, Ordering::Relaxed);
-        if before.is_multiple_of(LOOK)
+        if before.is_multiple_of(RTT_SAMPLE_INTERVAL)
             && let Some(rtt) = round_trip(stream)
         {
             self.rtt_us.set(rtt.into());
@@ -82,24 +82,24 @@ impl Meter {
     /// A stream goes on without it.
     pub(crate) fn lost(&self, why: Loss) {
         match why {
-            Loss::Lied => self.tampered.up(),
-            Loss::Behind => {
-                self.broken.up();
-                self.fall_silent();
+            Loss::Tampered => self.tampered.increment(),
+            Loss::Stalled => {
+                self.broken.increment();
+                self.record_silence();
             }
-            Loss::Missing | Loss::Ended | Loss::Broken => self.broken.up(),
+            Loss::Missing | Loss::Ended | Loss::Broken => self.broken.increment(),
         }
     }
 
     /// A stream has just lost it. If that is to be logged, returns how often that was since the last time.
     pub(crate) fn happened(&self, why: Loss) -> Option<u64> {
-        let is_lie = matches!(why, Loss::Lied);
+        let is_lie = matches!(why, Loss::Tampered);
         self.lost.lock().unwrap_or_else(PoisonError::into_inner)[usize::from(is_lie)].happened()
     }
 
     /// It, or others that a stream needed, have said nothing for too long.
-    pub(crate) fn fall_silent(&self) {
-        self.silent.up();
+    pub(crate) fn record_silence(&self) {
+        self.silent.increment();
     }
 
     /// How often that was.
@@ -108,8 +108,8 @@ impl Meter {
     }
 
     /// A stream waits for it while others have brought more, until what this returns is gone.
-    pub(crate) fn wait(self: &Arc<Self>) -> Waiting {
-        Waiting { meter: Arc::clone(self), since: Instant::now() }
+    pub(crate) fn wait(self: &Arc<Self>) -> WaitTimer {
+        WaitTimer { metrics: Arc::clone(self), since: Instant::now() }
     }
 
     /// The counts, of a channel whose server is there.
@@ -138,31 +138,31 @@ impl Meter {
 }
 
 /// A stream that waits for a channel. It is counted when it is over, or given up.
-pub(crate) struct Waiting {
-    meter: Arc<Meter>,
+pub(crate) struct WaitTimer {
+    metrics: Arc<ChannelMetrics>,
     since: Instant,
 }
 
-impl Drop for Waiting {
+impl Drop for WaitTimer {
     fn drop(&mut self) {
         let waited = self.since.elapsed().as_micros();
-        self.meter.waited_us.add(u64::try_from(waited).unwrap_or(u64::MAX));
+        self.metrics.waited_us.add(u64::try_from(waited).unwrap_or(u64::MAX));
     }
 }
 
 /// What became of streams.
 #[derive(Debug)]
-pub(crate) struct Tally {
+pub(crate) struct StreamMetrics {
     since: Instant,
-    under_way: Count,
-    finished: Count,
-    refused: Count,
-    broken: Count,
-    tampered: Count,
+    under_way: Counter,
+    finished: Counter,
+    refused: Counter,
+    broken: Counter,
+    tampered: Counter,
     /// Streams that did not begin because there were too many.
-    pub(crate) over_limit: Count,
+    pub(crate) over_limit: Counter,
     /// How often rules of interception were restored.
-    pub(crate) restored: Count,
+    pub(crate) restored: Counter,
     /// Whether rules are missing that cannot be restored.
     pub(crate) unrestored: AtomicBool,
     said: Mutex<[LogRateLimiter; 5]>,
@@ -170,7 +170,7 @@ pub(crate) struct Tally {
 
 /// What strangers, or whoever is on a channel, can cause as often as they like. It is logged now and then.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Often {
+pub(crate) enum LogEvent {
     /// Something that no client of ours does.
     Strange,
     /// A request that is refused.
@@ -183,27 +183,27 @@ pub(crate) enum Often {
     Tampered,
 }
 
-impl Tally {
+impl StreamMetrics {
     /// Nothing has happened yet.
     pub(crate) fn new() -> Self {
         Self {
             since: Instant::now(),
-            under_way: Count::default(),
-            finished: Count::default(),
-            refused: Count::default(),
-            broken: Count::default(),
-            tampered: Count::default(),
-            over_limit: Count::default(),
-            restored: Count::default(),
+            under_way: Counter::default(),
+            finished: Counter::default(),
+            refused: Counter::default(),
+            broken: Counter::default(),
+            tampered: Counter::default(),
+            over_limit: Counter::default(),
+            restored: Counter::default(),
             unrestored: AtomicBool::default(),
             said: Mutex::default(),
         }
     }
 
     /// Something has happened. If it is to be logged, returns how often that was since the last time.
-    pub(crate) fn happened(&self, what: Often) -> Option<u64> {
+    pub(crate) fn happened(&self, what: LogEvent) -> Option<u64> {
         // Why a stream has broken is worth a line as long as there are few.
-        let most = if matches!(what, Often::Broken | Often::Tampered) { 16 } else { 1 };
+        let most = if matches!(what, LogEvent::Broken | LogEvent::Tampered) { 16 } else { 1 };
         self.said.lock().unwrap_or_else(PoisonError::into_inner)[what as usize].happened_of(most)
     }
 
@@ -213,26 +213,26 @@ impl Tally {
     }
 
     /// A stream begins; it is under way until what this returns is gone.
-    pub(crate) fn begin(self: &Arc<Self>) -> UnderWay {
-        self.under_way.up();
-        UnderWay(Arc::clone(self))
+    pub(crate) fn begin(self: &Arc<Self>) -> ActiveStream {
+        self.under_way.increment();
+        ActiveStream(Arc::clone(self))
     }
 
     /// A stream has not opened. Who is no client of ours may have sent anything, so this is no tampering yet.
-    pub(crate) fn unopened(&self, error: &StreamError) {
+    pub(crate) fn record_unopened(&self, error: &StreamError) {
         match error {
-            StreamError::Refused(_) => self.refused.up(),
-            _ => self.broken.up(),
+            StreamError::Refused(_) => self.refused.increment(),
+            _ => self.broken.increment(),
         }
     }
 
     /// A stream is over.
     pub(crate) fn end(&self, error: Option<&StreamError>) {
         match error {
-            None => self.finished.up(),
-            Some(StreamError::Refused(_)) => self.refused.up(),
-            Some(error) if error.is_tampering() => self.tampered.up(),
-            Some(_) => self.broken.up(),
+            None => self.finished.increment(),
+            Some(StreamError::Refused(_)) => self.refused.increment(),
+            Some(error) if error.is_tampering() => self.tampered.increment(),
+            Some(_) => self.broken.increment(),
         }
     }
 
@@ -250,11 +250,11 @@ impl Tally {
 }
 
 /// A stream that is under way.
-pub(crate) struct UnderWay(Arc<Tally>);
+pub(crate) struct ActiveStream(Arc<StreamMetrics>);
 
-impl Drop for UnderWay {
+impl Drop for ActiveStream {
     fn drop(&mut self) {
-        self.0.under_way.down();
+        self.0.under_way.decrement();
     }
 }
 
@@ -264,11 +264,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn losses_do_not_fill_the_log_and_lies_are_not_lost_among_them() {
-        let (meter, other) = (Meter::default(), Meter::default());
-        assert_eq!(meter.happened(Loss::Ended), Some(1));
-        assert_eq!((0..100).filter_map(|_| meter.happened(Loss::Broken)).count(), 0);
-        assert_eq!((meter.happened(Loss::Lied), other.happened(Loss::Ended)), (Some(1), Some(1)));
+        let (metrics, other) = (ChannelMetrics::default(), ChannelMetrics::default());
+        assert_eq!(metrics.happened(Loss::Ended), Some(1));
+        assert_eq!((0..100).filter_map(|_| metrics.happened(Loss::Broken)).count(), 0);
+        assert_eq!(
+            (metrics.happened(Loss::Tampered), other.happened(Loss::Ended)),
+            (Some(1), Some(1))
+        );
         tokio::time::advance(Duration::from_secs(10)).await;
-        assert_eq!(meter.happened(Loss::Behind), Some(101));
+        assert_eq!(metrics.happened(Loss::Stalled), Some(101));
     }
 }

@@ -1,8 +1,8 @@
 //! The server's end: associates the connections that belong together and connects each stream to
 //! the service it asks for, if that is allowed.
 
-mod lobby;
 mod open_streams;
+mod pending_connections;
 mod request;
 
 use std::future::pending;
@@ -13,12 +13,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use self::lobby::Lobby;
 use self::open_streams::OpenStreams;
+use self::pending_connections::PendingConnections;
 use crate::config::ServerConfig;
-use crate::net::metrics::{Meter, Tally};
+use crate::net::metrics::{ChannelMetrics, StreamMetrics};
 use crate::net::paths::monitor::Monitor;
-use crate::net::stream::relay::{Channels, Finished, drain};
+use crate::net::stream::relay::{MultichannelStream, ReusableConnection, drain};
 use crate::status::{Limits, Status};
 use directory::exchange::DirectoryServer;
 use service::accept::RoundRobin;
@@ -37,18 +37,18 @@ pub struct Server {
 /// Tells how a server is, and has it take another configuration. A clone is for the same server.
 #[derive(Clone)]
 pub struct Handle {
-    tally: Arc<Tally>,
-    lobby: Arc<Lobby>,
+    stream_metrics: Arc<StreamMetrics>,
+    pending: Arc<PendingConnections>,
     open: Arc<OpenStreams>,
     monitor: Arc<Monitor>,
-    in_force: Arc<Mutex<InForce>>,
+    in_force: Arc<Mutex<ActiveConfig>>,
     reloader: Reloader<ServerConfig>,
 }
 
 /// The configuration in force, and what each address has seen where it listens.
-struct InForce {
+struct ActiveConfig {
     config: Arc<ServerConfig>,
-    meters: Vec<(SocketAddr, Arc<Meter>)>,
+    channel_metrics: Vec<(SocketAddr, Arc<ChannelMetrics>)>,
 }
 
 impl Server {
@@ -60,12 +60,13 @@ impl Server {
     pub async fn bind(config: ServerConfig) -> io::Result<Self> {
         let listening = listen(config.listen.iter().copied(), &[]).await?;
         let directory = directory_server(&config, &[]).await?;
-        let tally = Arc::new(Tally::new());
-        let (lobby, open) = (Arc::new(Lobby::new(&config)), Arc::new(OpenStreams::new(&config)));
-        let in_force = Arc::new(Mutex::new(InForce::new(config, &listening, &[])?));
+        let stream_metrics = Arc::new(StreamMetrics::new());
+        let (pending, open) =
+            (Arc::new(PendingConnections::new(&config)), Arc::new(OpenStreams::new(&config)));
+        let in_force = Arc::new(Mutex::new(ActiveConfig::new(config, &listening, &[])?));
         let (reloader, reloads) = reloads();
         let monitor = Arc::new(Monitor::of_server());
-        let handle = Handle { tally, lobby, open, monitor, in_force, reloader };
+        let handle = Handle { stream_metrics, pending, open, monitor, in_force, reloader };
         Ok(Self { handle, reloads, listening, directory })
     }
 
@@ -91,15 +92,16 @@ impl Server {
     /// not for ever.
     pub async fn run(mut self, stop: impl Future<Output = ()>) {
         let monitor = Arc::clone(&self.handle.monitor);
-        let (mut config, mut meters) = self.handle.in_force();
-        let lobby = Arc::clone(&self.handle.lobby);
-        let mut told = self.directory.as_ref().map(DirectoryServer::listening).unwrap_or_default();
+        let (mut config, mut channel_metrics) = self.handle.in_force();
+        let pending = Arc::clone(&self.handle.pending);
+        let mut path_status =
+            self.directory.as_ref().map(DirectoryServer::listening).unwrap_or_default();
         let mut answering = answer(self.directory.take());
         let mut waiting = JoinSet::new();
         let mut streams = JoinSet::new();
-        let welcome = |waiting: &mut JoinSet<_>, stream, peer, meter| {
-            let lobby = Arc::clone(&lobby);
-            waiting.spawn(async move { lobby.welcome(stream, peer, meter).await });
+        let associate = |waiting: &mut JoinSet<_>, stream, peer, metrics| {
+            let pending = Arc::clone(&pending);
+            waiting.spawn(async move { pending.associate(stream, peer, metrics).await });
         };
         let mut round_robin = RoundRobin::default();
         tokio::pin!(stop);
@@ -107,30 +109,30 @@ impl Server {
             tokio::select! {
                 () = &mut stop => break,
                 (index, stream, peer) = round_robin.accept(&self.listening) => {
-                    meters[index].1.connected.up();
-                    monitor.accepted(meters[index].0, peer.ip());
-                    welcome(&mut waiting, stream, peer, Arc::clone(&meters[index].1));
+                    channel_metrics[index].1.connected.increment();
+                    monitor.accepted(channel_metrics[index].0, peer.ip());
+                    associate(&mut waiting, stream, peer, Arc::clone(&channel_metrics[index].1));
                 }
                 Some(associated) = waiting.join_next() => {
                     let Ok(Some(association)) = associated else { continue };
                     let (config, handle) = (Arc::clone(&config), self.handle.clone());
                     streams.spawn(async move {
                         let watch = |channels: &mut _, peers: &_| handle.watch(channels, peers);
-                        request::serve(&config, &handle.tally, &handle.open, watch, association).await
+                        request::serve(&config, &handle.stream_metrics, &handle.open, watch, association).await
                     });
                 }
                 Some(finished) = streams.join_next() => {
-                    for (Finished { stream, meter, .. }, peer) in finished.unwrap_or_default() {
-                        welcome(&mut waiting, stream, peer, meter);
+                    for (ReusableConnection { stream, metrics, .. }, peer) in finished.unwrap_or_default() {
+                        associate(&mut waiting, stream, peer, metrics);
                     }
                 }
                 Some(Reload { config: new, answer: reply }) = self.reloads.recv() => {
-                    let taken = self.reload(new, &told).await;
+                    let taken = self.reload(new, &path_status).await;
                     if let Ok(directory_server) = &taken {
-                        (config, meters) = self.handle.in_force();
-                        lobby.reconfigure(&config);
+                        (config, channel_metrics) = self.handle.in_force();
+                        pending.reconfigure(&config);
                         self.handle.open.reconfigure(&config);
-                        told = directory_server.as_ref().map(DirectoryServer::listening).unwrap_or_default();
+                        path_status = directory_server.as_ref().map(DirectoryServer::listening).unwrap_or_default();
                     }
                     // Who asked may have gone.
                     let _ = reply.send(match taken {
@@ -145,7 +147,7 @@ impl Server {
                 }
             }
         }
-        drop((self.listening, waiting, told, answering));
+        drop((self.listening, waiting, path_status, answering));
         drain(streams).await;
     }
 
@@ -154,12 +156,12 @@ impl Server {
     async fn reload(
         &mut self,
         config: ServerConfig,
-        told: &[Listening],
+        path_status: &[Listening],
     ) -> io::Result<Option<DirectoryServer>> {
-        let directory_server = directory_server(&config, told).await?;
+        let directory_server = directory_server(&config, path_status).await?;
         let listening = listen(config.listen.iter().copied(), &self.listening).await?;
         let mut in_force = self.handle.in_force.lock().unwrap_or_else(PoisonError::into_inner);
-        *in_force = InForce::new(config, &listening, &in_force.meters)?;
+        *in_force = ActiveConfig::new(config, &listening, &in_force.channel_metrics)?;
         self.listening = listening;
         Ok(directory_server)
     }
@@ -171,7 +173,7 @@ async fn directory_server(
     before: &[Listening],
 ) -> io::Result<Option<DirectoryServer>> {
     let Some(directory) = &config.directory else { return Ok(None) };
-    let bound = DirectoryServer::rebind(directory, &config.beside, before).await;
+    let bound = DirectoryServer::rebind(directory, &config.config_dir, before).await;
     bound.map(Some).map_err(io::Error::other)
 }
 
@@ -180,20 +182,20 @@ fn answer(directory_server: Option<DirectoryServer>) -> JoinSet<()> {
     directory_server.into_iter().map(|directory_server| directory_server.run(pending())).collect()
 }
 
-impl InForce {
+impl ActiveConfig {
     /// Counts go on at addresses that were listened at before.
     fn new(
         config: ServerConfig,
         listening: &[Listening],
-        before: &[(SocketAddr, Arc<Meter>)],
+        before: &[(SocketAddr, Arc<ChannelMetrics>)],
     ) -> io::Result<Self> {
-        let meter = |place: &Listening| {
+        let metrics = |place: &Listening| {
             let address = place.address()?;
             let known = before.iter().find(|(known, _)| *known == address);
-            Ok((address, known.map(|(_, meter)| Arc::clone(meter)).unwrap_or_default()))
+            Ok((address, known.map(|(_, metrics)| Arc::clone(metrics)).unwrap_or_default()))
         };
-        let meters = listening.iter().map(meter).collect::<io::Result<_>>()?;
-        Ok(Self { config: Arc::new(config), meters })
+        let channel_metrics = listening.iter().map(metrics).collect::<io::Result<_>>()?;
+        Ok(Self { config: Arc::new(config), channel_metrics })
     }
 }
 
@@ -201,8 +203,8 @@ impl Handle {
     /// What the server is doing.
     pub fn status(&self) -> Status {
         let in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
-        let meters = in_force.meters.iter();
-        let (waiting, left) = self.lobby.counts();
+        let channel_metrics = in_force.channel_metrics.iter();
+        let (waiting, left) = self.pending.counts();
         let open = self.open.counts();
         let limits = Limits {
             waiting,
@@ -216,15 +218,15 @@ impl Handle {
             max_memory_bytes: in_force.config.max_memory,
             out_of_memory: open.out_of_memory,
         };
-        let channel = |(address, meter): &(SocketAddr, Arc<Meter>)| {
-            self.monitor.tell(*address, meter.channel(address.to_string()))
+        let channel = |(address, metrics): &(SocketAddr, Arc<ChannelMetrics>)| {
+            self.monitor.listener_status(*address, metrics.channel(address.to_string()))
         };
         Status {
-            uptime_s: self.tally.uptime().as_secs_f64(),
-            streams: self.tally.streams(),
+            uptime_s: self.stream_metrics.uptime().as_secs_f64(),
+            streams: self.stream_metrics.streams(),
             limits: Some(limits),
             interception: None,
-            channels: meters.map(channel).collect(),
+            channels: channel_metrics.map(channel).collect(),
         }
     }
 
@@ -237,19 +239,20 @@ impl Handle {
         self.reloader.reload(config).await
     }
 
-    fn in_force(&self) -> (Arc<ServerConfig>, Vec<(SocketAddr, Arc<Meter>)>) {
+    fn in_force(&self) -> (Arc<ServerConfig>, Vec<(SocketAddr, Arc<ChannelMetrics>)>) {
         let in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
-        (Arc::clone(&in_force.config), in_force.meters.clone())
+        (Arc::clone(&in_force.config), in_force.channel_metrics.clone())
     }
 
     /// Has the channels of an open stream watched. One that came to where nobody listens any more is not.
-    fn watch(&self, channels: &mut Channels, peers: &[SocketAddr]) {
+    fn watch(&self, channels: &mut MultichannelStream, peers: &[SocketAddr]) {
         let in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
         for (stream, peer) in channels.streams.values_mut().zip(peers) {
-            let is_own = |(_, meter): &(_, Arc<Meter>)| Arc::ptr_eq(meter, &stream.meter);
-            if let Some(place) = in_force.meters.iter().position(is_own) {
-                let listener = in_force.meters[place].0;
-                let path = self.monitor.path_of(place, listener, peer.ip(), (*stream).as_ref());
+            let is_own =
+                |(_, metrics): &(_, Arc<ChannelMetrics>)| Arc::ptr_eq(metrics, &stream.metrics);
+            if let Some(place) = in_force.channel_metrics.iter().position(is_own) {
+                let listener = in_force.channel_metrics[place].0;
+                let path = self.monitor.path_for(place, listener, peer.ip(), (*stream).as_ref());
                 if let Some(path) = path {
                     stream.watch(&path);
                 }

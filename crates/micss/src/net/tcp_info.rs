@@ -57,17 +57,17 @@ pub(crate) fn round_trip(stream: &TcpStream) -> Option<u32> {
 
 /// Has the kernel ask a peer that has not been heard for a second, at once: setting the option anew also sets
 /// its timer anew. Where something is on its way to the peer already, that is question enough.
-pub(crate) fn ask(socket: RawFd) {
+pub(crate) fn send_keepalive(socket: RawFd) {
     set(socket, TCP_KEEPIDLE, 1);
 }
 
 /// Has the kernel ask as it does usually.
-pub(crate) fn ask_rarely(socket: RawFd) {
+pub(crate) fn restore_keepalive(socket: RawFd) {
     set(socket, TCP_KEEPIDLE, KEEPALIVE_S);
 }
 
 /// Leaves it to others to give the connection up.
-pub(crate) fn keep_asking(socket: RawFd) {
+pub(crate) fn extend_keepalive(socket: RawFd) {
     set(socket, TCP_KEEPCNT, MAX_KEEPALIVES);
 }
 

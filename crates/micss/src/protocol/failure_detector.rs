@@ -12,34 +12,34 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 /// How long a channel that is in use may be silent before it is asked.
-const QUIET: Duration = Duration::from_millis(750);
+const QUIET_TIMEOUT: Duration = Duration::from_millis(750);
 
 /// The same for one on which no stream moves bytes.
-const IDLE_QUIET: Duration = Duration::from_secs(10);
+const IDLE_QUIET_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How often a channel is looked at that was asked and has not answered.
-const LOOK: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The least time for answers.
-const ANSWER: Duration = Duration::from_millis(1500);
+const MIN_ANSWER_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// The time for answers on a channel whose round trips are not known.
-const FIRST_ANSWER: Duration = Duration::from_secs(5);
+const INITIAL_ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The time for answers where round trips are long, on top of one of these.
 const ANSWER_MARGIN: Duration = Duration::from_secs(1);
 
 /// The most time for answers.
-const MAX_ANSWER: Duration = Duration::from_secs(30);
+const MAX_ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How many questions in a row must have had no answer.
-const MIN_TRIES: u32 = 3;
+const MIN_UNANSWERED: u32 = 3;
 
 /// How often a channel that is lost is asked: a tenth of the time that it has been lost, within these.
-const LOST_LOOK: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+const LOST_POLL_INTERVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 
 /// How exactly the kernel says when something was heard.
-const CLOCK_TICK: Duration = Duration::from_millis(50);
+const CLOCK_RESOLUTION: Duration = Duration::from_millis(50);
 
 /// Why a channel is lost.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -110,7 +110,7 @@ impl State {
     }
 
     /// Since when running streams cannot use it, if they cannot.
-    pub(crate) fn cut_since(&self) -> Option<Duration> {
+    pub(crate) fn unusable_since(&self) -> Option<Duration> {
         let is_cut = |lost: &&Lost| !matches!(lost.cause, Cause::Refused(_));
         self.lost().filter(is_cut).map(|lost| lost.since)
     }
@@ -143,7 +143,7 @@ pub(crate) enum Event {
     /// From now on the channel is lost.
     Lost(Lost),
     /// It is not lost any more.
-    Back {
+    Recovered {
         /// For how long it was.
         after: Duration,
     },
@@ -155,12 +155,12 @@ pub(crate) struct FailureDetector {
     state: State,
     heard_at: Option<Duration>,
     /// When it was asked for the first time since it was heard last.
-    asked_at: Option<Duration>,
+    probing_since: Option<Duration>,
     /// When it was found to be lost.
     lost_at: Duration,
     probed_at: Duration,
     round_trip: Option<Duration>,
-    look_at: Option<Duration>,
+    poll_at: Option<Duration>,
     events: VecDeque<Event>,
 }
 
@@ -171,13 +171,13 @@ impl FailureDetector {
     }
 
     /// Whether it was asked and has not answered.
-    pub(crate) fn is_asked(&self) -> bool {
-        self.asked_at.is_some() || self.state.lost().is_some()
+    pub(crate) fn is_probing(&self) -> bool {
+        self.probing_since.is_some() || self.state.lost().is_some()
     }
 
     /// When it is to be looked at again, if it is.
     pub(crate) fn poll_timeout(&self) -> Option<Duration> {
-        self.look_at
+        self.poll_at
     }
 
     /// The next thing to do or say.
@@ -195,35 +195,36 @@ impl FailureDetector {
         }
         if let State::Lost(Lost { since, .. }) = self.state {
             self.probe(now, true);
-            let pause = (now.saturating_sub(since) / 10).clamp(LOST_LOOK.0, LOST_LOOK.1);
-            self.look_at = Some(now + pause);
+            let pause =
+                (now.saturating_sub(since) / 10).clamp(LOST_POLL_INTERVAL.0, LOST_POLL_INTERVAL.1);
+            self.poll_at = Some(now + pause);
             return;
         }
         if !seen.is_wanted {
-            (self.asked_at, self.look_at) = (None, None);
+            (self.probing_since, self.poll_at) = (None, None);
             return;
         }
-        let quiet = if seen.in_use { QUIET } else { IDLE_QUIET };
+        let quiet = if seen.in_use { QUIET_TIMEOUT } else { IDLE_QUIET_TIMEOUT };
         let due = self.heard_at.map_or(now, |heard| heard + quiet);
-        if self.asked_at.is_none() && now < due {
-            self.look_at = Some(due);
+        if self.probing_since.is_none() && now < due {
+            self.poll_at = Some(due);
             return;
         }
-        let asked_at = *self.asked_at.get_or_insert(now);
-        let waited = now.saturating_sub(asked_at);
-        if waited >= self.answer_time() && seen.tries >= MIN_TRIES {
+        let probing_since = *self.probing_since.get_or_insert(now);
+        let waited = now.saturating_sub(probing_since);
+        if waited >= self.answer_timeout() && seen.tries >= MIN_UNANSWERED {
             self.lose(now, Cause::NoAnswer);
         } else {
-            let is_late = waited + ANSWER_MARGIN >= self.answer_time();
+            let is_late = waited + ANSWER_MARGIN >= self.answer_timeout();
             self.probe(now, is_late);
-            self.look_at = Some(now + LOOK);
+            self.poll_at = Some(now + POLL_INTERVAL);
         }
     }
 
     /// A connection was made.
     pub(crate) fn handle_connected(&mut self, now: Duration) {
         if let State::Lost(Lost { cause: Cause::Refused(_), .. }) = self.state {
-            self.come_back(now);
+            self.recover(now);
         }
         self.hear(now, now);
     }
@@ -237,53 +238,54 @@ impl FailureDetector {
     }
 
     /// A connection has ended although it should not have: perhaps nobody listens there any more.
-    pub(crate) fn handle_doubt(&mut self, now: Duration) {
+    pub(crate) fn handle_suspicion(&mut self, now: Duration) {
         if self.state.lost().is_none() {
             self.probe(now, true);
         }
     }
 
     /// Somebody would like to use it. Has it asked soon if it is lost, however long it has been.
-    pub(crate) fn handle_wanted(&mut self) {
+    pub(crate) fn handle_demand(&mut self) {
         if self.state.lost().is_some() {
-            let soon = self.probed_at + LOST_LOOK.0;
-            self.look_at = self.look_at.map(|look_at| look_at.min(soon));
+            let soon = self.probed_at + LOST_POLL_INTERVAL.0;
+            self.poll_at = self.poll_at.map(|poll_at| poll_at.min(soon));
         }
     }
 
     fn hear(&mut self, now: Duration, at: Duration) {
         self.heard_at = self.heard_at.max(Some(at));
-        if self.asked_at.is_some_and(|asked| at >= asked) {
-            self.asked_at = None;
+        if self.probing_since.is_some_and(|asked| at >= asked) {
+            self.probing_since = None;
         }
         match &self.state {
             State::Unknown => self.state = State::Up { since: at },
             State::Lost(Lost { cause: Cause::NoAnswer | Cause::Unreachable(_), .. })
-                if at > self.lost_at + CLOCK_TICK =>
+                if at > self.lost_at + CLOCK_RESOLUTION =>
             {
-                self.come_back(now);
+                self.recover(now);
             }
             State::Up { .. } | State::Lost(_) => {}
         }
     }
 
-    fn come_back(&mut self, now: Duration) {
+    fn recover(&mut self, now: Duration) {
         if let State::Lost(Lost { since, .. }) = self.state {
-            self.events.push_back(Event::Back { after: now.saturating_sub(since) });
+            self.events.push_back(Event::Recovered { after: now.saturating_sub(since) });
             self.state = State::Up { since: now };
-            (self.asked_at, self.look_at) = (None, Some(now + QUIET));
+            (self.probing_since, self.poll_at) = (None, Some(now + QUIET_TIMEOUT));
         }
     }
 
     fn lose(&mut self, now: Duration, cause: Cause) {
         let since = match cause {
-            Cause::NoAnswer => self.heard_at.or(self.asked_at).unwrap_or(now),
+            Cause::NoAnswer => self.heard_at.or(self.probing_since).unwrap_or(now),
             Cause::Unreachable(_) | Cause::Refused(_) => now,
         };
         let lost = Lost { since, cause };
         self.events.push_back(Event::Lost(lost.clone()));
         self.state = State::Lost(lost);
-        (self.lost_at, self.asked_at, self.look_at) = (now, None, Some(now + LOST_LOOK.0));
+        (self.lost_at, self.probing_since, self.poll_at) =
+            (now, None, Some(now + LOST_POLL_INTERVAL.0));
     }
 
     fn probe(&mut self, now: Duration, connect: bool) {
@@ -292,9 +294,11 @@ impl FailureDetector {
     }
 
     /// How long answers may take.
-    fn answer_time(&self) -> Duration {
-        let of = |round_trip: Duration| (round_trip + ANSWER_MARGIN).clamp(ANSWER, MAX_ANSWER);
-        self.round_trip.map_or(FIRST_ANSWER, of)
+    fn answer_timeout(&self) -> Duration {
+        let of = |round_trip: Duration| {
+            (round_trip + ANSWER_MARGIN).clamp(MIN_ANSWER_TIMEOUT, MAX_ANSWER_TIMEOUT)
+        };
+        self.round_trip.map_or(INITIAL_ANSWER_TIMEOUT, of)
     }
 }
 
@@ -306,7 +310,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     /// A channel whose detector is looked at when it says so.
-    struct Watched {
+    struct Detection {
         detector: FailureDetector,
         now: Duration,
         /// When the peer was heard.
@@ -316,7 +320,7 @@ mod tests {
         events: Vec<(Duration, Event)>,
     }
 
-    impl Watched {
+    impl Detection {
         fn new(in_use: bool, round_trip: Option<Duration>) -> Self {
             let seen =
                 Observation { is_wanted: true, in_use, round_trip, ..Observation::default() };
@@ -368,27 +372,27 @@ mod tests {
 
     #[test]
     fn a_channel_in_use_that_falls_silent_is_lost_within_three_seconds() {
-        let mut watched = Watched::new(true, Some(20 * MS));
+        let mut watched = Detection::new(true, Some(20 * MS));
         let silent = watched.now;
         watched.run(Duration::from_secs(60), None);
         let [(at, Event::Lost(lost))] = &watched.events[..] else { panic!("{:?}", watched.events) };
         assert_eq!((lost.since, &lost.cause), (silent, &Cause::NoAnswer));
-        assert_eq!(*at - silent, QUIET + ANSWER);
-        assert_eq!(watched.detector.state().cut_since(), Some(silent));
+        assert_eq!(*at - silent, QUIET_TIMEOUT + MIN_ANSWER_TIMEOUT);
+        assert_eq!(watched.detector.state().unusable_since(), Some(silent));
     }
 
     #[test]
     fn an_idle_one_is_lost_as_soon_after_it_was_asked() {
-        let mut watched = Watched::new(false, Some(20 * MS));
+        let mut watched = Detection::new(false, Some(20 * MS));
         let silent = watched.now;
         watched.run(Duration::from_secs(60), None);
-        assert_eq!(watched.events[0].0 - silent, IDLE_QUIET + ANSWER);
+        assert_eq!(watched.events[0].0 - silent, IDLE_QUIET_TIMEOUT + MIN_ANSWER_TIMEOUT);
     }
 
     #[test]
     fn one_that_answers_is_not_lost_and_hardly_asked() {
         for (in_use, most) in [(true, 80), (false, 6)] {
-            let mut watched = Watched::new(in_use, Some(20 * MS));
+            let mut watched = Detection::new(in_use, Some(20 * MS));
             watched.run(Duration::from_secs(60), Some(20 * MS));
             assert!(watched.is_up() && watched.events.is_empty());
             assert!((1..=most).contains(&watched.probes), "{in_use}: {}", watched.probes);
@@ -398,7 +402,7 @@ mod tests {
     /// Five seconds of a queue, which the round trips show.
     #[test]
     fn a_slow_channel_has_the_time_that_it_needs() {
-        let mut watched = Watched::new(true, Some(Duration::from_secs(5)));
+        let mut watched = Detection::new(true, Some(Duration::from_secs(5)));
         watched.run(Duration::from_secs(60), Some(Duration::from_millis(5500)));
         assert!(watched.is_up() && watched.events.is_empty(), "{:?}", watched.events);
         let silent = watched.heard_at.unwrap();
@@ -409,9 +413,9 @@ mod tests {
     /// A window that is closed: the kernel asks ever more rarely, and nobody else can.
     #[test]
     fn silence_without_questions_is_no_loss() {
-        let mut watched = Watched::new(true, Some(20 * MS));
+        let mut watched = Detection::new(true, Some(20 * MS));
         for _ in 0..1000 {
-            watched.now += LOOK;
+            watched.now += POLL_INTERVAL;
             watched.seen.tries = 2;
             watched.look();
         }
@@ -420,7 +424,7 @@ mod tests {
 
     #[test]
     fn a_machine_that_was_suspended_asks_first() {
-        let mut watched = Watched::new(true, Some(20 * MS));
+        let mut watched = Detection::new(true, Some(20 * MS));
         watched.now += Duration::from_secs(3600);
         watched.seen.tries = 9;
         watched.look();
@@ -432,24 +436,26 @@ mod tests {
 
     #[test]
     fn what_comes_back_is_said_with_the_time() {
-        let mut watched = Watched::new(true, Some(20 * MS));
+        let mut watched = Detection::new(true, Some(20 * MS));
         let silent = watched.now;
         watched.run(Duration::from_secs(46), None);
         watched.heard_at = Some(watched.now);
         watched.look();
         let after = watched.now - silent;
-        assert_eq!(watched.events[1].1, Event::Back { after });
+        assert_eq!(watched.events[1].1, Event::Recovered { after });
         assert!(watched.is_up());
         // And it is lost again as soon.
         let again = watched.now;
         watched.seen.tries = 0;
         watched.run(Duration::from_secs(60), None);
-        assert!(watched.events[2].0 - again <= 2 * QUIET + ANSWER + LOOK);
+        assert!(
+            watched.events[2].0 - again <= 2 * QUIET_TIMEOUT + MIN_ANSWER_TIMEOUT + POLL_INTERVAL
+        );
     }
 
     #[test]
     fn what_was_heard_before_does_not_bring_it_back() {
-        let mut watched = Watched::new(true, Some(20 * MS));
+        let mut watched = Detection::new(true, Some(20 * MS));
         watched.run(Duration::from_secs(10), None);
         // As exactly as the kernel's clock goes.
         watched.heard_at = Some(watched.events[0].0 + 10 * MS);
@@ -460,19 +466,19 @@ mod tests {
     /// It is asked ever more rarely, but soon if somebody wants it.
     #[test]
     fn a_lost_channel_is_asked() {
-        let mut watched = Watched::new(true, Some(20 * MS));
+        let mut watched = Detection::new(true, Some(20 * MS));
         watched.run(Duration::from_secs(1000), None);
         assert!((100..200).contains(&watched.probes), "{}", watched.probes);
-        watched.detector.handle_wanted();
-        assert!(watched.detector.poll_timeout().unwrap() <= watched.now + LOST_LOOK.0);
+        watched.detector.handle_demand();
+        assert!(watched.detector.poll_timeout().unwrap() <= watched.now + LOST_POLL_INTERVAL.0);
     }
 
     #[test]
     fn a_refusal_is_known_at_once_and_cuts_no_stream() {
-        let mut watched = Watched::new(true, Some(20 * MS));
+        let mut watched = Detection::new(true, Some(20 * MS));
         watched.detector.handle_failure(watched.now, Cause::Refused("refused".into()));
         assert!(watched.detector.state().lost().is_some());
-        assert_eq!(watched.detector.state().cut_since(), None);
+        assert_eq!(watched.detector.state().unusable_since(), None);
         // Streams under way are heard still.
         watched.run(Duration::from_secs(5), Some(20 * MS));
         assert!(!watched.is_up());
@@ -482,10 +488,10 @@ mod tests {
 
     #[test]
     fn without_a_way_out_it_is_lost_at_once() {
-        let mut watched = Watched::new(true, Some(20 * MS));
+        let mut watched = Detection::new(true, Some(20 * MS));
         watched.detector.handle_failure(watched.now, Cause::Unreachable("no route".into()));
-        assert_eq!(watched.detector.state().cut_since(), Some(watched.now));
-        watched.now += LOOK;
+        assert_eq!(watched.detector.state().unusable_since(), Some(watched.now));
+        watched.now += POLL_INTERVAL;
         watched.heard_at = Some(watched.now);
         watched.look();
         assert!(watched.is_up(), "it has a way again");
@@ -494,18 +500,18 @@ mod tests {
     /// One that has never answered has longer.
     #[test]
     fn a_peer_that_was_never_there() {
-        let mut watched = Watched::new(true, None);
+        let mut watched = Detection::new(true, None);
         watched.heard_at = None;
         watched.detector = FailureDetector::default();
         let begin = watched.now;
         watched.look();
         watched.run(Duration::from_secs(60), None);
-        assert_eq!(watched.events[0].0 - begin, FIRST_ANSWER);
+        assert_eq!(watched.events[0].0 - begin, INITIAL_ANSWER_TIMEOUT);
     }
 
     #[test]
     fn what_nobody_wants_is_left_alone() {
-        let mut watched = Watched::new(false, Some(20 * MS));
+        let mut watched = Detection::new(false, Some(20 * MS));
         watched.seen.is_wanted = false;
         watched.look();
         assert_eq!(watched.detector.poll_timeout(), None);

@@ -31,16 +31,16 @@ use crate::protocol::record::{
 /// so a longer pause means that a channel is stuck, or a length was changed. TCP that loses one packet
 /// in seven is silent for half a minute now and then: it sends a lost packet again after 0.2 s, 0.4 s
 /// and so on, each time twice as long.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const RECORD_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The same where the stream can do without the channels that are behind.
-pub const SHORT_PATIENCE: Duration = Duration::from_secs(10);
+pub const STALLED_CHANNEL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long the other end may take for the first record: the request, or its answer.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The same when a stream opens.
-pub(crate) const MOMENT: Duration = Duration::from_secs(2);
+pub(crate) const LATE_CHANNEL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What the next bytes of the stream are.
 pub struct Received<'a> {
@@ -116,26 +116,26 @@ impl Incoming {
 
     /// Goes on without the channels that the next record waits for, because [`patience`](Self::patience) is
     /// over. Returns whether that is possible.
-    pub fn lose_those_behind(&mut self) -> bool {
-        let possible = self.can_lose_those_behind();
+    pub fn lose_stalled(&mut self) -> bool {
+        let possible = self.can_lose_stalled();
         if possible {
-            for channel in self.behind().collect::<Vec<_>>() {
-                self.lose(channel, Loss::Behind);
+            for channel in self.stalled().collect::<Vec<_>>() {
+                self.lose(channel, Loss::Stalled);
             }
         }
         possible
     }
 
     /// Whether enough channels have brought the next record, or its header, and others have not.
-    pub fn can_lose_those_behind(&self) -> bool {
-        let behind = self.behind().count();
+    pub fn can_lose_stalled(&self) -> bool {
+        let stalled = self.stalled().count();
         self.shares.may_lose
-            && behind > 0
-            && self.shares.live().count() - behind >= self.shares.threshold
+            && stalled > 0
+            && self.shares.live().count() - stalled >= self.shares.threshold
     }
 
     /// The channels that have not brought the next record, or its header.
-    fn behind(&self) -> impl Iterator<Item = usize> {
+    fn stalled(&self) -> impl Iterator<Item = usize> {
         let needed = self.shares.start + self.record_len.unwrap_or(HEADER_LEN);
         self.shares.live().filter(move |&channel| self.shares.channels[channel].end < needed)
     }
@@ -209,19 +209,19 @@ impl Incoming {
         self.shares.channels[channel].closed = true;
     }
 
-    /// How long to wait for the next bytes, if there is a bound: see [`PATIENCE`], and
-    /// [`SHORT_PATIENCE`] where [`lose_those_behind`](Self::lose_those_behind) helps. Where a channel can be
+    /// How long to wait for the next bytes, if there is a bound: see [`RECORD_TIMEOUT`], and
+    /// [`STALLED_CHANNEL_TIMEOUT`] where [`lose_stalled`](Self::lose_stalled) helps. Where a channel can be
     /// lost, what fewer bring than are needed is no record that has begun: somebody may have added it.
     pub fn patience(&self) -> Option<Duration> {
-        if self.can_lose_those_behind() {
-            return Some(SHORT_PATIENCE);
+        if self.can_lose_stalled() {
+            return Some(STALLED_CHANNEL_TIMEOUT);
         }
         let has_begun = |&channel: &usize| {
             let Channel { end, closed, .. } = self.shares.channels[channel];
             end > self.shares.start || closed
         };
         let fewest = if self.shares.has_spare() { self.shares.threshold } else { 1 };
-        (self.shares.live().filter(has_begun).count() >= fewest).then_some(PATIENCE)
+        (self.shares.live().filter(has_begun).count() >= fewest).then_some(RECORD_TIMEOUT)
     }
 
     /// The next of the stream, if it is there. To be asked again until it is not.
@@ -295,7 +295,7 @@ impl Incoming {
                     Err(other) => return Err(other),
                 },
                 _ => {
-                    if !self.lose_those_that_ended()? {
+                    if !self.lose_ended()? {
                         return Ok(Poll::Ready(None));
                     }
                 }
@@ -345,7 +345,7 @@ impl Incoming {
     /// With records, a channel may only end after the stream's last record: what it has brought
     /// must at least be enough for the next. Goes on without those that end before, if that is possible.
     /// Returns whether there were any.
-    fn lose_those_that_ended(&mut self) -> Result<bool, RecordError> {
+    fn lose_ended(&mut self) -> Result<bool, RecordError> {
         let needed = self.shares.start + self.record_len.unwrap_or(HEADER_LEN);
         let is_short = |&channel: &usize| {
             let Channel { end, closed, .. } = self.shares.channels[channel];

@@ -40,7 +40,7 @@ pub(crate) fn admit<'a>(
 ) -> Admission {
     // Where connecting fails at once, with a reason of the system's, a stream that does not wait may try.
     let keeps_out = |state: &State| match policy {
-        OnLostChannel::Fail => state.cut_since().is_some(),
+        OnLostChannel::Fail => state.unusable_since().is_some(),
         OnLostChannel::Wait => state.lost().is_some(),
     };
     let lost = channels.enumerate().filter(|(_, state)| keeps_out(state)).map(|(index, _)| index);
@@ -60,7 +60,8 @@ pub(crate) fn end_of_stream<'a>(
     spare: usize,
     patience: Duration,
 ) -> Option<(Duration, usize)> {
-    let cut = channels.enumerate().filter_map(|(index, state)| Some((state.cut_since()?, index)));
+    let cut =
+        channels.enumerate().filter_map(|(index, state)| Some((state.unusable_since()?, index)));
     let mut cut: Vec<_> = cut.collect();
     cut.sort_unstable();
     cut.get(spare).map(|&(since, index)| (since + patience, index))

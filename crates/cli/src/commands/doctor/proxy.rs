@@ -100,10 +100,9 @@ fn channels(config: &ClientConfig) -> Result<Vec<Finding>, Failure> {
 
 /// What channels to those need whose addresses come from the directory.
 fn directory(config: &ClientConfig) -> Vec<Finding> {
-    let file = config
-        .directory
-        .iter()
-        .map(|directory| files::database("directory, file", &config.beside.join(&directory.file)));
+    let file = config.directory.iter().map(|directory| {
+        files::database("directory, file", &config.config_dir.join(&directory.file))
+    });
     let uplinks = config.uplinks.iter().enumerate().flat_map(|(index, uplink)| {
         let subject = format!("uplink {}", index + 1);
         let device = uplink.device.as_ref().and_then(|name| links::device(&subject, name));

@@ -13,13 +13,13 @@ use tracing::{debug, warn};
 use super::peers::Peers;
 use crate::StreamError;
 use crate::config::{ClientConfig, Integrity};
-use crate::net::client::pool::{Pool, Ready};
+use crate::net::client::pool::{ConnectionSet, Pool};
 use crate::net::intercept::Intercept;
-use crate::net::metrics::{Often, Tally};
+use crate::net::metrics::{LogEvent, StreamMetrics};
 use crate::net::socket::{reset, reset_when_dropped};
 use crate::net::stream::channel_io;
-use crate::net::stream::opening::Opening;
-use crate::net::stream::relay::{Channels, Finished, log_end};
+use crate::net::stream::client_handshake::ClientHandshake;
+use crate::net::stream::relay::{MultichannelStream, ReusableConnection, log_end};
 use crate::protocol::on_lost_channel::OnLostChannel;
 use crate::protocol::options::{OPTION_NO_RECORDS, OPTION_ONCE};
 use crate::protocol::record::Kind;
@@ -31,7 +31,7 @@ const SOCKS_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How applications say where they want to go.
 #[derive(Clone)]
-pub(super) enum Entrance {
+pub(super) enum ListenerKind {
     Socks,
     Forward(Target),
     /// They do not, the kernel does.
@@ -43,14 +43,14 @@ pub(super) enum Entrance {
 pub(super) async fn serve(
     config: &ClientConfig,
     peers: &Peers,
-    tally: &Arc<Tally>,
-    entrance: Entrance,
+    stream_metrics: &Arc<StreamMetrics>,
+    kind: ListenerKind,
     mut application: TcpStream,
-) -> Option<(Arc<Pool>, Vec<Finished>)> {
-    let target = match &entrance {
-        Entrance::Intercepted => {
+) -> Option<(Arc<Pool>, Vec<ReusableConnection>)> {
+    let target = match &kind {
+        ListenerKind::Intercepted => {
             let Some(to) = Intercept::destination(&application) else {
-                if let Some(so_often) = tally.happened(Often::Strange) {
+                if let Some(so_often) = stream_metrics.happened(LogEvent::Strange) {
                     warn!(so_often, "connections refused that were made to the proxy itself");
                 }
                 reset(application);
@@ -58,8 +58,8 @@ pub(super) async fn serve(
             };
             Target::address(to)
         }
-        Entrance::Forward(target) => target.clone(),
-        Entrance::Socks => match timeout(SOCKS_TIMEOUT, negotiate(&mut application)).await {
+        ListenerKind::Forward(target) => target.clone(),
+        ListenerKind::Socks => match timeout(SOCKS_TIMEOUT, negotiate(&mut application)).await {
             Ok(Ok(target)) => target,
             Ok(Err(error)) => {
                 debug!(%error, "not a SOCKS5 client");
@@ -71,10 +71,10 @@ pub(super) async fn serve(
             }
         },
     };
-    let under_way = tally.begin();
-    let pool = peers.to(&target).await;
-    let (pool, result) = match (pool, entrance) {
-        (Ok(pool), Entrance::Socks) => {
+    let under_way = stream_metrics.begin();
+    let pool = peers.pool_for(&target).await;
+    let (pool, result) = match (pool, kind) {
+        (Ok(pool), ListenerKind::Socks) => {
             let result = carry_socks(config, &pool, &target, application).await;
             (Some(pool), result)
         }
@@ -84,7 +84,7 @@ pub(super) async fn serve(
             let result = carry(config, &pool, &target, application).await;
             (Some(pool), result)
         }
-        (Err(error), Entrance::Socks) => {
+        (Err(error), ListenerKind::Socks) => {
             let told = application.write_all(&socks::reply(Err(Refusal::Unreachable))).await;
             (None, told.map_err(StreamError::Application).and(Err(error)))
         }
@@ -94,7 +94,7 @@ pub(super) async fn serve(
         }
     };
     drop(under_way);
-    let finished = log_end(tally, &target, result);
+    let finished = log_end(stream_metrics, &target, result);
     Some((pool?, finished))
 }
 
@@ -104,10 +104,10 @@ async fn carry(
     pool: &Pool,
     target: &Target,
     application: TcpStream,
-) -> Result<Vec<Finished>, StreamError> {
-    let (channels, opening) = open(config, pool, target).await?;
+) -> Result<Vec<ReusableConnection>, StreamError> {
+    let (channels, handshake) = open(config, pool, target).await?;
     debug!(%target, channels = channels.streams.len(), "stream requested");
-    channels.relay(application, Some(opening)).await
+    channels.relay(application, Some(handshake)).await
 }
 
 /// Carries an application that waits for a SOCKS5 reply, and is told the server's answer so.
@@ -116,7 +116,7 @@ async fn carry_socks(
     pool: &Pool,
     target: &Target,
     mut application: TcpStream,
-) -> Result<Vec<Finished>, StreamError> {
+) -> Result<Vec<ReusableConnection>, StreamError> {
     let opened = open_and_wait(config, pool, target).await;
     let outcome = opened.as_ref().map(|_| ()).map_err(|error| match error {
         StreamError::Refused(refusal) => *refusal,
@@ -176,17 +176,17 @@ async fn open(
     config: &ClientConfig,
     pool: &Pool,
     target: &Target,
-) -> Result<(Channels, Opening), StreamError> {
-    let Ready { streams, cookies, .. } = pool.take().await?;
+) -> Result<(MultichannelStream, ClientHandshake), StreamError> {
+    let ConnectionSet { streams, cookies, .. } = pool.take().await?;
     let n = u8::try_from(streams.len()).expect("checked with the configuration");
     let k = pool.threshold();
     let has_records = config.integrity == Integrity::TamperCode;
     let raw = if has_records { 0 } else { OPTION_NO_RECORDS };
-    let once = if pool.keeps() { 0 } else { OPTION_ONCE };
+    let once = if pool.reuses_connections() { 0 } else { OPTION_ONCE };
     let scheme = if k < n { SharingScheme::Shamir } else { SharingScheme::Xor };
     let terms = Terms::new(Protocol::MicssStream, scheme, k, n, raw | once)
         .expect("as many channels as are needed");
-    let (opening, list) = Opening::new(terms, &cookies)?;
+    let (handshake, list) = ClientHandshake::new(terms, &cookies)?;
     let streams = streams.into_iter().enumerate().collect();
     let policy = pool.policy();
     let opening_patience = match policy.new_streams {
@@ -194,21 +194,21 @@ async fn open(
         OnLostChannel::Wait => policy.timeout,
     };
     let patience = [policy.timeout, opening_patience];
-    let mut channels = Channels::new(streams, terms, config.rng.generator()?, patience)?;
+    let mut channels = MultichannelStream::new(streams, terms, config.rng.generator()?, patience)?;
     channels.outgoing.precede(list);
     channels.outgoing.seal_payload(Kind::Open, &target.encode())?;
     if !has_records {
-        let cut = channels.cut();
+        let loss = channels.wait_for_loss();
         let sent = tokio::select! {
             sent = channels.send_sealed() => sent,
-            error = cut => Err(error),
+            error = loss => Err(error),
         };
         if let Err(error) = sent {
-            return Err(channels.blame(error));
+            return Err(channels.attribute(error));
         }
         channels.send_no_records();
     }
-    Ok((channels, opening))
+    Ok((channels, handshake))
 }
 
 /// The same, and waits for the server's answer.
@@ -216,17 +216,17 @@ async fn open_and_wait(
     config: &ClientConfig,
     pool: &Pool,
     target: &Target,
-) -> Result<Channels, StreamError> {
-    let (mut channels, opening) = open(config, pool, target).await?;
-    let cut = channels.cut();
-    let answered = async {
+) -> Result<MultichannelStream, StreamError> {
+    let (mut channels, handshake) = open(config, pool, target).await?;
+    let loss = channels.wait_for_loss();
+    let outcome = async {
         channels.send_sealed().await?;
-        opening.answered(&mut channels.streams, &mut channels.incoming).await
+        handshake.complete(&mut channels.streams, &mut channels.incoming).await
     };
-    let answered = tokio::select! {
-        answered = answered => answered,
-        error = cut => Err(error),
+    let outcome = tokio::select! {
+        outcome = outcome => outcome,
+        error = loss => Err(error),
     };
     channel_io::give_up_lost(&channels.streams, &mut channels.incoming);
-    answered.map_err(|error| channels.blame(error)).map(|()| channels)
+    outcome.map_err(|error| channels.attribute(error)).map(|()| channels)
 }

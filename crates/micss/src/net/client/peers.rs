@@ -20,10 +20,10 @@ use directory::config::ClientDirectory;
 use directory::{Directory, DirectoryError};
 
 /// How many peers of the directory have connections ready.
-pub(crate) const MOST_FOUND: usize = 64;
+pub(crate) const MAX_DIRECTORY_PEERS: usize = 64;
 
 /// How long connections are kept ready for a peer of the directory that nobody wants to reach.
-const UNUSED: Duration = Duration::from_secs(600);
+const UNUSED_PEER_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The servers that a client knows, and the connections that are ready for each.
 pub(crate) struct Peers {
@@ -37,14 +37,14 @@ pub(crate) struct Peers {
     pool: PoolConfig,
     policy: LostChannel,
     /// Those of the directory.
-    found: Mutex<HashMap<Remote, Found>>,
+    known: Mutex<HashMap<Remote, DirectoryPeer>>,
 }
 
 /// A peer of the directory that somebody has wanted to reach.
-struct Found {
+struct DirectoryPeer {
     pool: Arc<Pool>,
     /// Fills the pool as long as this is there.
-    _filling: JoinSet<()>,
+    _filler: JoinSet<()>,
 }
 
 impl Peers {
@@ -57,14 +57,14 @@ impl Peers {
         before: Option<&Self>,
     ) -> Result<Self, DirectoryError> {
         let directory = match config.directory.clone() {
-            Some(directory) => Some(open(directory, config.beside.clone()).await?),
+            Some(directory) => Some(open(directory, config.config_dir.clone()).await?),
             None => None,
         };
         let mark = config.intercept.as_ref().map(|_| OWN_MARK);
         let pool = |remote: &Remote| {
             let known = before.into_iter().flat_map(|before| &before.pools);
             let mut known =
-                known.filter(|pool| pool.is_for(remote, mark, config.pool, config.lost_channel));
+                known.filter(|pool| pool.matches(remote, mark, config.pool, config.lost_channel));
             let new =
                 || Arc::new(Pool::new(remote.clone(), mark, config.pool, config.lost_channel));
             known.next().map_or_else(new, Arc::clone)
@@ -86,7 +86,7 @@ impl Peers {
             // There may be many of them, so fewer are kept for each.
             pool: PoolConfig { keep: config.pool.size, ..config.pool },
             policy: config.lost_channel,
-            found: Mutex::default(),
+            known: Mutex::default(),
         })
     }
 
@@ -94,7 +94,7 @@ impl Peers {
     ///
     /// # Errors
     /// When nothing leads there, or the directory does not know although it should.
-    pub(crate) async fn to(&self, target: &Target) -> Result<Arc<Pool>, StreamError> {
+    pub(crate) async fn pool_for(&self, target: &Target) -> Result<Arc<Pool>, StreamError> {
         if let Host::Address(address) = target.host() {
             let address = address.to_canonical();
             if let Some(place) = self.by_address.get(&address) {
@@ -103,7 +103,7 @@ impl Peers {
             if let Some(directory) = &self.directory
                 && let Some(addresses) = directory.channels_of(address, self.mark).await?
             {
-                return self.reach(&addresses);
+                return self.pool_at(&addresses);
             }
         }
         let gateway = self.pools.first().filter(|_| self.has_gateway);
@@ -114,7 +114,7 @@ impl Peers {
     ///
     /// # Errors
     /// With one host only: then it would read everything who listens there.
-    fn reach(&self, addresses: &Addresses) -> Result<Arc<Pool>, StreamError> {
+    fn pool_at(&self, addresses: &Addresses) -> Result<Arc<Pool>, StreamError> {
         if !addresses.have_two_hosts() {
             return Err(StreamError::OneChannel);
         }
@@ -128,9 +128,9 @@ impl Peers {
         };
         let channels = addresses.iter().enumerate().map(channel).collect();
         let remote = Remote { channels, threshold };
-        let mut found = self.found();
-        if !found.contains_key(&remote) {
-            make_room(&mut found);
+        let mut known = self.known();
+        if !known.contains_key(&remote) {
+            evict_least_recently_used(&mut known);
             let uplinks = self.uplinks.len();
             if (1..addresses.len()).contains(&uplinks) {
                 let first = addresses[0];
@@ -138,51 +138,54 @@ impl Peers {
                 warn!(%first, channels, uplinks, "fewer uplinks than channels: the rest leaves by the system's routes");
             }
         }
-        let known = found.entry(remote.clone()).or_insert_with(|| {
+        let known = known.entry(remote.clone()).or_insert_with(|| {
             let pool = Arc::new(Pool::new(remote, self.mark, self.pool, self.policy));
-            Found { _filling: filling(&pool, UNUSED), pool }
+            DirectoryPeer { _filler: spawn_filler(&pool, UNUSED_PEER_TIMEOUT), pool }
         });
         Ok(Arc::clone(&known.pool))
     }
 
     /// Keeps connections ready to those who are configured, until what it returns is dropped.
-    pub(crate) fn fill(&self) -> Vec<JoinSet<()>> {
-        self.pools.iter().map(|pool| filling(pool, Duration::MAX)).collect()
+    pub(crate) fn keep_filled(&self) -> Vec<JoinSet<()>> {
+        self.pools.iter().map(|pool| spawn_filler(pool, Duration::MAX)).collect()
     }
 
     /// What there is to tell of all channels.
     pub(crate) fn status(&self) -> Vec<status::Channel> {
         let configured = self.pools.iter().flat_map(|pool| pool.status());
         let mut all: Vec<_> = configured.collect();
-        let mut found: Vec<_> = self.found().values().map(|found| found.pool.status()).collect();
-        found.sort_by(|one, other| one[0].server.cmp(&other[0].server));
-        all.extend(found.into_iter().flatten());
+        let mut known: Vec<_> = self.known().values().map(|known| known.pool.status()).collect();
+        known.sort_by(|one, other| one[0].server.cmp(&other[0].server));
+        all.extend(known.into_iter().flatten());
         all
     }
 
-    fn found(&self) -> MutexGuard<'_, HashMap<Remote, Found>> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, HashMap<Remote, DirectoryPeer>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Opens a directory, on a thread that may wait for the disk.
-async fn open(directory: ClientDirectory, beside: PathBuf) -> Result<Directory, DirectoryError> {
-    let open = spawn_blocking(move || Directory::open(&directory, &beside));
+async fn open(
+    directory: ClientDirectory,
+    config_dir: PathBuf,
+) -> Result<Directory, DirectoryError> {
+    let open = spawn_blocking(move || Directory::open(&directory, &config_dir));
     open.await.unwrap_or(Err(DirectoryError::Ending))
 }
 
 /// Keeps connections ready until what it returns is dropped, but not while none has been wanted for so long.
-fn filling(pool: &Arc<Pool>, unwanted: Duration) -> JoinSet<()> {
+fn spawn_filler(pool: &Arc<Pool>, since_last_use: Duration) -> JoinSet<()> {
     let pool = Arc::clone(pool);
-    [async move { pool.keep_full(unwanted).await }].into_iter().collect()
+    [async move { pool.keep_full(since_last_use).await }].into_iter().collect()
 }
 
 /// Forgets the peer that nobody has wanted to reach for the longest time, if there are too many.
-fn make_room(found: &mut HashMap<Remote, Found>) {
-    if found.len() >= MOST_FOUND {
-        let oldest = found.iter().max_by_key(|(_, found)| found.pool.unwanted());
+fn evict_least_recently_used(known: &mut HashMap<Remote, DirectoryPeer>) {
+    if known.len() >= MAX_DIRECTORY_PEERS {
+        let oldest = known.iter().max_by_key(|(_, known)| known.pool.since_last_use());
         if let Some(oldest) = oldest.map(|(remote, _)| remote.clone()) {
-            found.remove(&oldest);
+            known.remove(&oldest);
         }
     }
 }
@@ -210,8 +213,8 @@ mod tests {
         let peers = peers().await;
         let servers =
             ["192.0.2.1:7", "198.51.100.1:7", "203.0.113.1:7"].map(|s| s.parse().unwrap());
-        let reach = |servers: &[_]| peers.reach(&Addresses::new(servers.to_vec()).unwrap());
-        let pool = reach(&servers).unwrap();
+        let pool_at = |servers: &[_]| peers.pool_at(&Addresses::new(servers.to_vec()).unwrap());
+        let pool = pool_at(&servers).unwrap();
         let channel = |server, source: Option<&str>, device: Option<&str>| Channel {
             server,
             source: source.map(|source| source.parse().unwrap()),
@@ -222,34 +225,34 @@ mod tests {
             channel(servers[1], None, Some("wlan0")),
             channel(servers[2], None, None),
         ];
-        assert!(pool.is_for(&Remote { channels, threshold: 3 }, None, peers.pool, peers.policy));
-        assert!(Arc::ptr_eq(&pool, &reach(&servers).unwrap()), "known by now");
-        assert!(matches!(reach(&servers[..1]), Err(StreamError::OneChannel)));
+        assert!(pool.matches(&Remote { channels, threshold: 3 }, None, peers.pool, peers.policy));
+        assert!(Arc::ptr_eq(&pool, &pool_at(&servers).unwrap()), "known by now");
+        assert!(matches!(pool_at(&servers[..1]), Err(StreamError::OneChannel)));
     }
 
     #[tokio::test]
-    async fn the_longest_unwanted_gives_way() {
+    async fn the_least_recently_used_peer_is_evicted() {
         let peers = peers().await;
         tokio::time::pause();
         let servers = |place: usize| {
             let place = u8::try_from(place).unwrap();
             [[192, 0, 2, place], [198, 51, 100, place]].map(|host| SocketAddr::from((host, 7)))
         };
-        let reach = |place| peers.reach(&Addresses::new(servers(place).to_vec()).unwrap());
+        let pool_at = |place| peers.pool_at(&Addresses::new(servers(place).to_vec()).unwrap());
         let mut pools = Vec::new();
-        for place in 0..MOST_FOUND {
-            pools.push(reach(place).unwrap());
+        for place in 0..MAX_DIRECTORY_PEERS {
+            pools.push(pool_at(place).unwrap());
             tokio::time::advance(Duration::from_secs(1)).await;
         }
         // Wanted again, if in vain.
         let _ = tokio::time::timeout(Duration::ZERO, pools[0].take()).await;
         let is_known = |place: usize| {
             let servers: HashSet<_> = servers(place).into();
-            let found = peers.found();
-            found.keys().any(|remote| remote.channels.iter().all(|c| servers.contains(&c.server)))
+            let known = peers.known();
+            known.keys().any(|remote| remote.channels.iter().all(|c| servers.contains(&c.server)))
         };
-        reach(MOST_FOUND).unwrap();
-        assert_eq!(peers.found().len(), MOST_FOUND);
-        assert!(is_known(0) && !is_known(1) && is_known(2) && is_known(MOST_FOUND));
+        pool_at(MAX_DIRECTORY_PEERS).unwrap();
+        assert_eq!(peers.known().len(), MAX_DIRECTORY_PEERS);
+        assert!(is_known(0) && !is_known(1) && is_known(2) && is_known(MAX_DIRECTORY_PEERS));
     }
 }

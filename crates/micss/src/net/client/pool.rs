@@ -21,13 +21,13 @@ use tracing::{info, warn};
 
 use crate::StreamError;
 use crate::config::{Channel, LostChannel, PoolConfig, Remote};
-use crate::net::metrics::Meter;
+use crate::net::metrics::ChannelMetrics;
 use crate::net::paths::monitor::{self, Monitor};
 use crate::net::paths::path::Path;
 use crate::net::socket;
-use crate::net::stream::metered::Metered;
-use crate::net::stream::relay::Finished;
-use crate::protocol::incoming::{Loss, MOMENT};
+use crate::net::stream::channel_stream::ChannelStream;
+use crate::net::stream::relay::ReusableConnection;
+use crate::protocol::incoming::{LATE_CHANNEL_TIMEOUT, Loss};
 use crate::protocol::on_lost_channel::OnLostChannel;
 use crate::status;
 
@@ -37,26 +37,26 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long a set that was taken may be missing before another is made: those of streams that end meanwhile
 /// come back.
-const RETURN: Duration = Duration::from_millis(100);
+const REUSE_DELAY: Duration = Duration::from_millis(100);
 
 /// How often it is looked whether the server has closed what is kept.
-const LOOK: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// How long to wait before sets are made again that could not be made.
-const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+const RETRY_DELAY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// The sets of connections to one server.
 pub(crate) struct Pool {
     remote: Remote,
     /// What its channels have carried, in their order.
-    meters: Vec<Arc<Meter>>,
+    channel_metrics: Vec<Arc<ChannelMetrics>>,
     mark: Option<u32>,
     config: PoolConfig,
     policy: LostChannel,
     /// Says which channels are lost.
     monitor: Monitor,
     /// The oldest first.
-    kept: Mutex<Vec<Kept>>,
+    idle_sets: Mutex<Vec<IdleSet>>,
     /// How many come back from streams.
     returning: AtomicUsize,
     /// When a set was wanted last.
@@ -67,17 +67,17 @@ pub(crate) struct Pool {
 }
 
 /// A set for one stream.
-pub(crate) struct Ready {
+pub(crate) struct ConnectionSet {
     /// The connections, in the order of the channels: of all, or of as many as are needed at least.
-    pub(crate) streams: Vec<Metered<TcpStream>>,
+    pub(crate) streams: Vec<ChannelStream<TcpStream>>,
     /// Their cookies, no two of them the same.
     pub(crate) cookies: Vec<Cookie>,
     /// How often channels had fallen silent before. Since one did again, it may be dead.
     silences: u64,
 }
 
-struct Kept {
-    ready: Ready,
+struct IdleSet {
+    ready: ConnectionSet,
     since: Instant,
 }
 
@@ -90,15 +90,15 @@ impl Pool {
         policy: LostChannel,
     ) -> Self {
         let all = remote.channels.len();
-        let meters: Vec<Arc<Meter>> = (0..all).map(|_| Arc::default()).collect();
+        let channel_metrics: Vec<Arc<ChannelMetrics>> = (0..all).map(|_| Arc::default()).collect();
         Self {
-            monitor: Monitor::of_client(&remote, mark, policy, meters.clone()),
+            monitor: Monitor::of_client(&remote, mark, policy, channel_metrics.clone()),
             remote,
-            meters,
+            channel_metrics,
             mark,
             config,
             policy,
-            kept: Mutex::default(),
+            idle_sets: Mutex::default(),
             returning: AtomicUsize::new(0),
             wanted: Mutex::new(Instant::now()),
             taken: Notify::new(),
@@ -107,7 +107,7 @@ impl Pool {
     }
 
     /// Whether it makes the same connections as a new one would.
-    pub(crate) fn is_for(
+    pub(crate) fn matches(
         &self,
         remote: &Remote,
         mark: Option<u32>,
@@ -134,22 +134,24 @@ impl Pool {
     }
 
     /// Whether connections are used for several streams.
-    pub(crate) fn keeps(&self) -> bool {
+    pub(crate) fn reuses_connections(&self) -> bool {
         self.config.keep > 0
     }
 
     /// What there is to tell of its channels.
     pub(crate) fn status(&self) -> Vec<status::Channel> {
-        let kept = self.kept();
+        let idle_sets = self.idle_sets();
         let paths = self.monitor.paths();
-        let of_place = |(place, (channel, meter)): (usize, (&Channel, &Arc<Meter>))| {
-            let ready =
-                kept.iter().filter(|set| set.ready.places().any(|other| other == place)).count();
-            let (state, state_s, why) = monitor::told(&paths[place]);
-            let counts = meter.channel(channel.server.to_string());
+        let of_place = |(place, (channel, metrics)): (usize, (&Channel, &Arc<ChannelMetrics>))| {
+            let ready = idle_sets
+                .iter()
+                .filter(|set| set.ready.places().any(|other| other == place))
+                .count();
+            let (state, state_s, why) = monitor::path_status(&paths[place]);
+            let counts = metrics.channel(channel.server.to_string());
             status::Channel { ready: ready as u64, state, state_s, why, ..counts }
         };
-        self.remote.channels.iter().zip(&self.meters).enumerate().map(of_place).collect()
+        self.remote.channels.iter().zip(&self.channel_metrics).enumerate().map(of_place).collect()
     }
 
     /// A set for a stream: the newest that is kept, or a new one.
@@ -157,7 +159,7 @@ impl Pool {
     /// # Errors
     /// When there is none, and the channels cannot be connected; or one that is needed is lost, and streams are
     /// not to wait, or have waited for long enough.
-    pub(crate) async fn take(&self) -> Result<Ready, StreamError> {
+    pub(crate) async fn take(&self) -> Result<ConnectionSet, StreamError> {
         *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         let since = self.monitor.now();
         loop {
@@ -166,7 +168,7 @@ impl Pool {
                 biased;
                 taken = self.take_newest() => taken,
                 // It was lost meanwhile.
-                () = self.monitor.shut() => continue,
+                () = self.monitor.wait_until_closed() => continue,
             };
             let waits = self.policy.new_streams == OnLostChannel::Wait;
             if taken.is_ok() || !waits || self.monitor.is_open() {
@@ -175,16 +177,16 @@ impl Pool {
         }
     }
 
-    async fn take_newest(&self) -> Result<Ready, StreamError> {
+    async fn take_newest(&self) -> Result<ConnectionSet, StreamError> {
         loop {
-            let newest = self.kept().pop();
+            let newest = self.idle_sets().pop();
             self.taken.notify_one();
             match newest {
-                Some(kept) if self.is_of_use(&kept) => return Ok(kept.ready),
+                Some(idle_sets) if self.is_usable(&idle_sets) => return Ok(idle_sets.ready),
                 Some(_) => {}
                 None => {
-                    let ready = self.make().await?;
-                    self.note(&ready);
+                    let ready = self.make_set().await?;
+                    self.log_missing_channels(&ready);
                     return Ok(ready);
                 }
             }
@@ -192,72 +194,77 @@ impl Pool {
     }
 
     /// Keeps the connections of a stream that is over, as soon as they are greeted again.
-    pub(crate) async fn put_back(&self, finished: Vec<Finished>) {
+    pub(crate) async fn put_back(&self, finished: Vec<ReusableConnection>) {
         // A set that lacks a channel is not used again: it may be had by now.
         let is_whole = finished.len() == self.channels();
         let returning = self.returning.fetch_add(1, Ordering::Relaxed);
-        if is_whole && self.kept().len() + returning < self.config.keep {
-            self.greet_again(finished).await;
+        if is_whole && self.idle_sets().len() + returning < self.config.keep {
+            self.renew(finished).await;
         }
         self.returning.fetch_sub(1, Ordering::Relaxed);
     }
 
-    async fn greet_again(&self, finished: Vec<Finished>) {
+    async fn renew(&self, finished: Vec<ReusableConnection>) {
         let (silences, paths) = (self.silences(), self.monitor.paths());
         let (mut streams, mut cookies) = (Vec::new(), Vec::new());
-        let greeted = timeout(HANDSHAKE_TIMEOUT, async {
-            for (place, Finished { mut stream, meter, rest }) in finished.into_iter().enumerate() {
-                let cookie = greeted(&mut stream, &rest).await?;
+        let read_cookie = timeout(HANDSHAKE_TIMEOUT, async {
+            for (place, ReusableConnection { mut stream, metrics, rest }) in
+                finished.into_iter().enumerate()
+            {
+                let cookie = read_cookie(&mut stream, &rest).await?;
                 if cookies.iter().any(|known| is_same(known, &cookie)) {
                     return None;
                 }
                 cookies.push(cookie);
-                let mut stream = Metered::new(stream, meter, place);
+                let mut stream = ChannelStream::new(stream, metrics, place);
                 stream.watch(&paths[place]);
                 streams.push(stream);
             }
-            Some(Ready { streams, cookies, silences })
+            Some(ConnectionSet { streams, cookies, silences })
         });
-        if let Ok(Some(ready)) = greeted.await {
+        if let Ok(Some(ready)) = read_cookie.await {
             self.keep(ready);
         }
     }
 
     /// How long ago a set was wanted.
-    pub(crate) fn unwanted(&self) -> Duration {
+    pub(crate) fn since_last_use(&self) -> Duration {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
     }
 
     /// Makes sets in advance, and closes those that nobody has used, for as long as it is asked; but none
     /// while none has been wanted for so long.
-    pub(crate) async fn keep_full(&self, unwanted: Duration) {
-        let mut pause = RETRY.0;
+    pub(crate) async fn keep_full(&self, since_last_use: Duration) {
+        let mut pause = RETRY_DELAY.0;
         loop {
-            if self.unwanted() >= unwanted {
-                self.kept().clear();
+            if self.since_last_use() >= since_last_use {
+                self.idle_sets().clear();
                 self.taken.notified().await;
             }
             let missing = self.close_unused();
-            self.monitor.open().await;
+            self.monitor.wait_until_open().await;
             let made = tokio::select! {
-                made = self.make_some(missing) => made,
-                () = self.monitor.shut() => continue,
+                made = self.make_sets(missing) => made,
+                () = self.monitor.wait_until_closed() => continue,
             };
             match made {
                 Ok(()) => {
-                    pause = RETRY.0;
-                    let oldest = self.kept().first().map(|kept| kept.since + self.config.idle);
+                    pause = RETRY_DELAY.0;
+                    let oldest = self
+                        .idle_sets()
+                        .first()
+                        .map(|idle_sets| idle_sets.since + self.config.idle);
                     tokio::select! {
-                        () = self.taken.notified() => sleep(RETURN).await,
-                        () = self.monitor.shut() => {}
-                        () = sleep(LOOK) => {}
+                        () = self.taken.notified() => sleep(REUSE_DELAY).await,
+                        () = self.monitor.wait_until_closed() => {}
+                        () = sleep(POLL_INTERVAL) => {}
                         () = sleep_until(oldest.unwrap_or_else(Instant::now)), if oldest.is_some() => {}
                     }
                 }
                 Err(error) => {
                     warn!(%error, "no connections kept ready; next attempt in {} s", pause.as_secs());
                     sleep(pause).await;
-                    pause = RETRY.1.min(2 * pause);
+                    pause = RETRY_DELAY.1.min(2 * pause);
                 }
             }
         }
@@ -265,29 +272,29 @@ impl Pool {
 
     /// Closes sets that are too old, or broken perhaps. Returns how many are missing then.
     fn close_unused(&self) -> usize {
-        let mut kept = self.kept();
-        kept.retain(|set| self.is_of_use(set));
-        self.config.size.saturating_sub(kept.len())
+        let mut idle_sets = self.idle_sets();
+        idle_sets.retain(|set| self.is_usable(set));
+        self.config.size.saturating_sub(idle_sets.len())
     }
 
-    fn is_of_use(&self, Kept { ready, since }: &Kept) -> bool {
+    fn is_usable(&self, IdleSet { ready, since }: &IdleSet) -> bool {
         since.elapsed() < self.config.idle && ready.silences == self.silences() && ready.waits()
     }
 
     /// How often channels had fallen silent under streams.
     fn silences(&self) -> u64 {
-        silences(&self.meters)
+        silences(&self.channel_metrics)
     }
 
     /// Makes so many sets at the same time.
-    async fn make_some(&self, missing: usize) -> Result<(), StreamError> {
+    async fn make_sets(&self, missing: usize) -> Result<(), StreamError> {
         let mut making = JoinSet::new();
         for _ in 0..missing {
-            making.spawn(self.make());
+            making.spawn(self.make_set());
         }
         while let Some(made) = making.join_next().await {
             let ready = made.expect("connecting does not panic")?;
-            self.note(&ready);
+            self.log_missing_channels(&ready);
             self.keep(ready);
         }
         Ok(())
@@ -297,19 +304,19 @@ impl Pool {
     ///
     /// # Errors
     /// When not as many channels as are needed can be connected.
-    fn make(&self) -> impl Future<Output = Result<Ready, StreamError>> + use<> {
+    fn make_set(&self) -> impl Future<Output = Result<ConnectionSet, StreamError>> + use<> {
         let channels = self.remote.channels.iter().cloned();
         let paths = self.monitor.paths();
         for path in &paths {
-            path.touch();
+            path.mark_used();
         }
-        let all = channels.zip(self.meters.iter().cloned()).zip(paths).enumerate();
-        let all = all.map(|(place, ((channel, meter), path))| (place, (channel, meter, path)));
-        make(all.collect(), self.mark, self.threshold().into())
+        let all = channels.zip(self.channel_metrics.iter().cloned()).zip(paths).enumerate();
+        let all = all.map(|(place, ((channel, metrics), path))| (place, (channel, metrics, path)));
+        make_set(all.collect(), self.mark, self.threshold().into())
     }
 
     /// Logs which channels could not be connected, when that changes.
-    fn note(&self, ready: &Ready) {
+    fn log_missing_channels(&self, ready: &ConnectionSet) {
         let mut before = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         let places: Vec<usize> = ready.places().collect();
         if *before == places {
@@ -329,19 +336,19 @@ impl Pool {
         *before = places;
     }
 
-    fn keep(&self, ready: Ready) {
-        let mut kept = self.kept();
-        if kept.len() < self.config.keep {
-            kept.push(Kept { ready, since: Instant::now() });
+    fn keep(&self, ready: ConnectionSet) {
+        let mut idle_sets = self.idle_sets();
+        if idle_sets.len() < self.config.keep {
+            idle_sets.push(IdleSet { ready, since: Instant::now() });
         }
     }
 
-    fn kept(&self) -> MutexGuard<'_, Vec<Kept>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn idle_sets(&self) -> MutexGuard<'_, Vec<IdleSet>> {
+        self.idle_sets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Ready {
+impl ConnectionSet {
     /// The indices of its channels.
     fn places(&self) -> impl Iterator<Item = usize> {
         self.streams.iter().map(|stream| stream.place)
@@ -349,7 +356,7 @@ impl Ready {
 
     /// Whether the server has left all connections as they were greeted.
     fn waits(&self) -> bool {
-        let silent = |stream: &Metered<TcpStream>| {
+        let silent = |stream: &ChannelStream<TcpStream>| {
             let read = stream.as_ref().try_read(&mut [0]);
             matches!(read, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
         };
@@ -358,8 +365,8 @@ impl Ready {
 }
 
 /// How often channels have fallen silent under streams.
-fn silences<'a>(meters: impl IntoIterator<Item = &'a Arc<Meter>>) -> u64 {
-    meters.into_iter().map(|meter| meter.silences()).sum()
+fn silences<'a>(channel_metrics: impl IntoIterator<Item = &'a Arc<ChannelMetrics>>) -> u64 {
+    channel_metrics.into_iter().map(|metrics| metrics.silences()).sum()
 }
 
 /// Whether two cookies are the same. Servers draw each anew, so somebody has copied one then.
@@ -369,24 +376,26 @@ fn is_same(one: &Cookie, other: &Cookie) -> bool {
 
 /// Connects all channels at the same time, and waits until the server has greeted each; or until it has
 /// greeted as many as are needed, and then a moment for the others.
-async fn make(
-    mut unanswered: BTreeMap<usize, (Channel, Arc<Meter>, Arc<Path>)>,
+async fn make_set(
+    mut unanswered: BTreeMap<usize, (Channel, Arc<ChannelMetrics>, Arc<Path>)>,
     mark: Option<u32>,
     needed: usize,
-) -> Result<Ready, StreamError> {
-    let silences = silences(unanswered.values().map(|(_, meter, _)| meter));
+) -> Result<ConnectionSet, StreamError> {
+    let silences = silences(unanswered.values().map(|(_, metrics, _)| metrics));
     let mut connecting = JoinSet::new();
     for (&place, (channel, _, path)) in &unanswered {
         let (channel, path) = (channel.clone(), Arc::clone(path));
-        connecting.spawn(async move { (place, greeted_on(place, &channel, mark, &path).await) });
+        connecting.spawn(async move {
+            (place, connect_and_read_cookie(place, &channel, mark, &path).await)
+        });
     }
     let mut deadline = Instant::now() + HANDSHAKE_TIMEOUT;
-    let mut made: Vec<(Metered<TcpStream>, Cookie)> = Vec::new();
+    let mut made: Vec<(ChannelStream<TcpStream>, Cookie)> = Vec::new();
     let mut failed = StreamError::NotOpened;
     while made.len() + unanswered.len() >= needed {
         let Ok(next) = timeout_at(deadline, connecting.join_next()).await else {
-            for (channel, (Channel { server, .. }, meter, _)) in unanswered.into_iter().rev() {
-                meter.unconnected.up();
+            for (channel, (Channel { server, .. }, metrics, _)) in unanswered.into_iter().rev() {
+                metrics.unconnected.increment();
                 let said = "timed out, or nobody greets there";
                 let source = io::Error::new(io::ErrorKind::TimedOut, said);
                 failed = StreamError::Connect { channel, server, source };
@@ -395,29 +404,29 @@ async fn make(
         };
         let Some(connected) = next else { break };
         let (place, connected) = connected.expect("connecting does not panic");
-        let (_, meter, path) = unanswered.remove(&place).expect("each is connected once");
+        let (_, metrics, path) = unanswered.remove(&place).expect("each is connected once");
         match connected {
             Ok((_, cookie)) if made.iter().any(|(_, known)| is_same(known, &cookie)) => {
                 warn!(
                     channel = place + 1,
                     "TAMPERING: two channels greet with one cookie; this one is left out"
                 );
-                meter.lost(Loss::Lied);
+                metrics.lost(Loss::Tampered);
                 failed = StreamError::Association(ListError::RepeatedCookie.into());
             }
             Ok((stream, cookie)) => {
-                meter.connected.up();
-                let mut stream = Metered::new(stream, meter, place);
+                metrics.connected.increment();
+                let mut stream = ChannelStream::new(stream, metrics, place);
                 stream.watch(&path);
                 made.push((stream, cookie));
             }
             Err(error) => {
-                meter.unconnected.up();
+                metrics.unconnected.increment();
                 failed = error;
             }
         }
         if made.len() == needed {
-            deadline = deadline.min(Instant::now() + MOMENT);
+            deadline = deadline.min(Instant::now() + LATE_CHANNEL_TIMEOUT);
         }
     }
     if made.len() < needed {
@@ -425,28 +434,28 @@ async fn make(
     }
     made.sort_by_key(|(stream, _)| stream.place);
     let (streams, cookies) = made.into_iter().unzip();
-    Ok(Ready { streams, cookies, silences })
+    Ok(ConnectionSet { streams, cookies, silences })
 }
 
 /// Connects a channel and reads its cookie.
-async fn greeted_on(
+async fn connect_and_read_cookie(
     place: usize,
     channel: &Channel,
     mark: Option<u32>,
     path: &Path,
 ) -> Result<(TcpStream, Cookie), StreamError> {
     let mut stream = socket::connect(channel, mark).await.map_err(|source| {
-        path.failed(&source);
+        path.connect_failed(&source);
         StreamError::Connect { channel: place, server: channel.server, source }
     })?;
     path.connected();
-    let cookie = greeted(&mut stream, &[]).await;
+    let cookie = read_cookie(&mut stream, &[]).await;
     Ok((stream, cookie.ok_or(StreamError::NotGreeted { channel: place })?))
 }
 
 /// Reads a connection's cookie, of which the beginning may have been read already. Nothing if it does not
 /// come, or is none.
-async fn greeted(stream: &mut TcpStream, read: &[u8]) -> Option<Cookie> {
+async fn read_cookie(stream: &mut TcpStream, read: &[u8]) -> Option<Cookie> {
     let mut bytes = [0; HEADER_LEN + COOKIE_LEN];
     // Nothing follows a cookie before the list was sent.
     let (start, missing) = bytes.split_at_mut_checked(read.len())?;

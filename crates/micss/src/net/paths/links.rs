@@ -59,7 +59,7 @@ impl LinkChanges {
 ///
 /// # Errors
 /// What the system says if there is none.
-pub(crate) fn find_way(channel: &Channel, mark: Option<u32>) -> io::Result<()> {
+pub(crate) fn find_route(channel: &Channel, mark: Option<u32>) -> io::Result<()> {
     let Channel { server, source, device } = channel;
     let socket = Socket::new(Domain::for_address(*server), Type::DGRAM, None)?;
     if let Some(mark) = mark {

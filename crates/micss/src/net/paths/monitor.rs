@@ -15,9 +15,9 @@ use tracing::{info, warn};
 
 use crate::StreamError;
 use crate::config::{Channel, LostChannel, Remote};
-use crate::net::metrics::Meter;
-use crate::net::paths::links::{LinkChanges, find_way};
-use crate::net::paths::path::{Hub, Path};
+use crate::net::metrics::ChannelMetrics;
+use crate::net::paths::links::{LinkChanges, find_route};
+use crate::net::paths::path::{Path, PathEvents};
 use crate::net::socket;
 use crate::protocol::failure_detector::{Cause, Event, Lost, State};
 use crate::protocol::on_lost_channel::{Admission, OnLostChannel, admit};
@@ -25,7 +25,7 @@ use crate::status::{self, ChannelState, LostPeer};
 use service::log::LogRateLimiter;
 
 /// How often paths are looked at, at most.
-const TICK: Duration = Duration::from_millis(50);
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How long an attempt to connect may take that only asks whether the peer is there.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -37,29 +37,29 @@ const MAX_PROBES: usize = 32;
 const MAX_PATHS: usize = 4096;
 
 /// The most lost clients of a listener that the status names.
-const MAX_TOLD: usize = 16;
+const MAX_REPORTED_PEERS: usize = 16;
 
 /// How long a path that is lost is remembered after its last connection.
-const REMEMBERED: Duration = Duration::from_secs(600);
+const LOST_PATH_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The paths of a client to one server, or those of a server to its clients. They are watched until this is
 /// dropped.
 pub(crate) struct Monitor {
-    shared: Arc<Shared>,
+    shared: Arc<MonitorState>,
     _watching: JoinSet<()>,
 }
 
 /// What tells paths apart: at a client the channel's index, at a server the listener, whose index may change,
 /// and who is at the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Key {
+enum PathKey {
     Channel(usize),
     Peer(SocketAddr, IpAddr),
 }
 
-struct Shared {
-    hub: Arc<Hub>,
-    paths: Mutex<BTreeMap<Key, Arc<Path>>>,
+struct MonitorState {
+    events: Arc<PathEvents>,
+    paths: Mutex<BTreeMap<PathKey, Arc<Path>>>,
     side: Side,
 }
 
@@ -68,40 +68,43 @@ enum Side {
         mark: Option<u32>,
         threshold: usize,
         policy: LostChannel,
-        meters: Vec<Arc<Meter>>,
+        channel_metrics: Vec<Arc<ChannelMetrics>>,
     },
     /// What is lost and comes back at a listener is said now and then.
-    Server {
-        rarely: Mutex<BTreeMap<(usize, bool), LogRateLimiter>>,
-    },
+    Server { rarely: Mutex<BTreeMap<(usize, bool), LogRateLimiter>> },
 }
 
 impl Monitor {
-    /// Watches the channels to a server. `meters` are told when one falls silent.
+    /// Watches the channels to a server. `channel_metrics` are told when one falls silent.
     pub(crate) fn of_client(
         remote: &Remote,
         mark: Option<u32>,
         policy: LostChannel,
-        meters: Vec<Arc<Meter>>,
+        channel_metrics: Vec<Arc<ChannelMetrics>>,
     ) -> Self {
-        let hub = Arc::new(Hub::new());
+        let events = Arc::new(PathEvents::new());
         let path = |(place, channel): (usize, &Channel)| {
             let named = (place, name(place, channel));
-            let path = Path::new(named, None, channel.clone(), Arc::clone(&hub));
-            (Key::Channel(place), Arc::new(path))
+            let path = Path::new(named, None, channel.clone(), Arc::clone(&events));
+            (PathKey::Channel(place), Arc::new(path))
         };
         let paths = remote.channels.iter().enumerate().map(path).collect();
-        let side = Side::Client { mark, threshold: remote.threshold.into(), policy, meters };
-        Self::new(Shared { hub, paths: Mutex::new(paths), side })
+        let side =
+            Side::Client { mark, threshold: remote.threshold.into(), policy, channel_metrics };
+        Self::new(MonitorState { events, paths: Mutex::new(paths), side })
     }
 
     /// Watches the paths that streams come over.
     pub(crate) fn of_server() -> Self {
         let side = Side::Server { rarely: Mutex::default() };
-        Self::new(Shared { hub: Arc::new(Hub::new()), paths: Mutex::default(), side })
+        Self::new(MonitorState {
+            events: Arc::new(PathEvents::new()),
+            paths: Mutex::default(),
+            side,
+        })
     }
 
-    fn new(shared: Shared) -> Self {
+    fn new(shared: MonitorState) -> Self {
         let shared = Arc::new(shared);
         let watching = [watch(Arc::clone(&shared))].into_iter().collect();
         Self { shared, _watching: watching }
@@ -114,7 +117,7 @@ impl Monitor {
 
     /// The path that a server's connection is on, which came to the listener of this index. There is none if
     /// there are too many.
-    pub(crate) fn path_of(
+    pub(crate) fn path_for(
         &self,
         place: usize,
         listener: SocketAddr,
@@ -122,7 +125,7 @@ impl Monitor {
         connection: &TcpStream,
     ) -> Option<Arc<Path>> {
         let peer = peer.to_canonical();
-        let key = Key::Peer(listener, peer);
+        let key = PathKey::Peer(listener, peer);
         let mut paths = self.shared.paths();
         if let Some(known) = paths.get(&key) {
             return Some(Arc::clone(known));
@@ -132,9 +135,9 @@ impl Monitor {
             paths.remove(&forgotten);
         }
         let own = connection.local_addr().ok()?.ip().to_canonical();
-        let way = Channel { server: SocketAddr::new(peer, 9), source: Some(own), device: None };
+        let route = Channel { server: SocketAddr::new(peer, 9), source: Some(own), device: None };
         let name = format!("channel {} ({listener}, from {peer})", place + 1);
-        let path = Path::new((place, name), Some(peer), way, Arc::clone(&self.shared.hub));
+        let path = Path::new((place, name), Some(peer), route, Arc::clone(&self.shared.events));
         let path = Arc::new(path);
         paths.insert(key, Arc::clone(&path));
         Some(path)
@@ -142,7 +145,7 @@ impl Monitor {
 
     /// Somebody has connected to a server's listener.
     pub(crate) fn accepted(&self, listener: SocketAddr, peer: IpAddr) {
-        let key = Key::Peer(listener, peer.to_canonical());
+        let key = PathKey::Peer(listener, peer.to_canonical());
         let known = self.shared.paths().get(&key).map(Arc::clone);
         if let Some(path) = known {
             path.connected();
@@ -150,17 +153,21 @@ impl Monitor {
     }
 
     /// What there is to tell of a server's listener.
-    pub(crate) fn tell(&self, listener: SocketAddr, counts: status::Channel) -> status::Channel {
-        let first = Key::Peer(listener, Ipv4Addr::UNSPECIFIED.into());
-        let last = Key::Peer(listener, Ipv6Addr::from(u128::MAX).into());
+    pub(crate) fn listener_status(
+        &self,
+        listener: SocketAddr,
+        counts: status::Channel,
+    ) -> status::Channel {
+        let first = PathKey::Peer(listener, Ipv4Addr::UNSPECIFIED.into());
+        let last = PathKey::Peer(listener, Ipv6Addr::from(u128::MAX).into());
         let own: Vec<_> =
             self.shared.paths().range(first..=last).map(|(_, path)| Arc::clone(path)).collect();
         let (mut peers, mut lost, mut up_s) = (0, Vec::new(), None::<f64>);
         for path in &own {
             peers += 1;
-            match (told(path), path.peer) {
+            match (path_status(path), path.peer) {
                 ((ChannelState::Down, Some(for_s), Some(why)), Some(peer)) => {
-                    let (peer, streams) = (peer.to_string(), path.len() as u64);
+                    let (peer, streams) = (peer.to_string(), path.connection_count() as u64);
                     lost.push(LostPeer { peer, for_s, why, streams });
                 }
                 ((_, age, _), _) => up_s = age.map(|age| age.max(up_s.unwrap_or(0.0))).or(up_s),
@@ -175,7 +182,7 @@ impl Monitor {
             }
             _ => (ChannelState::Up, up_s, None),
         };
-        lost.truncate(MAX_TOLD);
+        lost.truncate(MAX_REPORTED_PEERS);
         status::Channel { state, state_s, why, peers, peers_down, lost, ..counts }
     }
 
@@ -184,37 +191,37 @@ impl Monitor {
     /// # Errors
     /// When a channel is lost that it needs, and it is not to wait, or has waited for long enough.
     pub(crate) async fn admit(&self, since: Duration) -> Result<(), StreamError> {
-        let mut changes = self.shared.hub.changes();
+        let mut changes = self.shared.events.changes();
         loop {
             let until = match self.admission(since) {
                 Admission::Open => return Ok(()),
                 Admission::Fail(place) => {
                     let path = self.paths().swap_remove(place);
-                    path.want();
-                    return Err(lost(&path));
+                    path.request_probe();
+                    return Err(lost_error(&path));
                 }
                 Admission::WaitUntil(until) => until,
             };
-            self.paths().iter().for_each(|path| path.want());
+            self.paths().iter().for_each(|path| path.request_probe());
             // The hub is there as long as this is.
             tokio::select! {
                 _ = changes.changed() => {}
-                () = sleep_until(self.shared.hub.at(until)) => {}
+                () = sleep_until(self.shared.events.at(until)) => {}
             }
         }
     }
 
     /// Waits until a client's new stream may not open.
-    pub(crate) async fn shut(&self) {
-        let mut changes = self.shared.hub.changes();
+    pub(crate) async fn wait_until_closed(&self) {
+        let mut changes = self.shared.events.changes();
         while self.is_open() {
             let _ = changes.changed().await;
         }
     }
 
     /// Waits until a client's new stream may open, however long that takes.
-    pub(crate) async fn open(&self) {
-        let mut changes = self.shared.hub.changes();
+    pub(crate) async fn wait_until_open(&self) {
+        let mut changes = self.shared.events.changes();
         while !self.is_open() {
             let _ = changes.changed().await;
         }
@@ -227,7 +234,7 @@ impl Monitor {
 
     /// The time as streams say it when they ask to be admitted.
     pub(crate) fn now(&self) -> Duration {
-        self.shared.hub.now()
+        self.shared.events.now()
     }
 
     fn admission(&self, since: Duration) -> Admission {
@@ -241,8 +248,8 @@ impl Monitor {
 }
 
 /// What there is to tell of a path: its state, since how many seconds, and why.
-pub(crate) fn told(path: &Path) -> (ChannelState, Option<f64>, Option<String>) {
-    let age = |since: Duration| Some(path.hub.now().saturating_sub(since).as_secs_f64());
+pub(crate) fn path_status(path: &Path) -> (ChannelState, Option<f64>, Option<String>) {
+    let age = |since: Duration| Some(path.events.now().saturating_sub(since).as_secs_f64());
     match path.state() {
         State::Unknown => (ChannelState::Unknown, None, None),
         State::Up { since } => (ChannelState::Up, age(since), None),
@@ -253,13 +260,13 @@ pub(crate) fn told(path: &Path) -> (ChannelState, Option<f64>, Option<String>) {
 }
 
 /// The error of a stream that cannot do without this.
-pub(crate) fn lost(path: &Path) -> StreamError {
+pub(crate) fn lost_error(path: &Path) -> StreamError {
     let state = path.state();
     let (since, why) = state.lost().map_or_else(
-        || (path.hub.now(), String::from("no answer")),
+        || (path.events.now(), String::from("no answer")),
         |lost| (lost.since, lost.cause.to_string()),
     );
-    let for_s = path.hub.now().saturating_sub(since).as_secs_f64();
+    let for_s = path.events.now().saturating_sub(since).as_secs_f64();
     StreamError::Lost { channel: path.place, name: path.name.clone(), why, for_s }
 }
 
@@ -271,23 +278,23 @@ fn name(place: usize, Channel { server, source, device }: &Channel) -> String {
 }
 
 /// Looks at paths when it is time, for ever.
-async fn watch(shared: Arc<Shared>) {
+async fn watch(shared: Arc<MonitorState>) {
     // Without it, a link that goes down is noticed by its silence.
     let mut links = LinkChanges::listen().ok();
     let mut probes = JoinSet::new();
     loop {
         let next = shared.paths().values().filter_map(|path| path.deadline()).min();
         tokio::select! {
-            () = shared.hub.wake.notified() => {}
-            () = sleep_until(shared.hub.at(next.unwrap_or_default())), if next.is_some() => {}
+            () = shared.events.wake.notified() => {}
+            () = sleep_until(shared.events.at(next.unwrap_or_default())), if next.is_some() => {}
             changed = link_change(links.as_ref()) => match changed {
-                Ok(()) => shared.find_ways(),
+                Ok(()) => shared.check_routes(),
                 Err(_) => links = None,
             },
         }
         while probes.try_join_next().is_some() {}
-        shared.look(&mut probes);
-        sleep(TICK).await;
+        shared.poll_paths(&mut probes);
+        sleep(MIN_POLL_INTERVAL).await;
     }
 }
 
@@ -298,18 +305,18 @@ async fn link_change(links: Option<&LinkChanges>) -> io::Result<()> {
     }
 }
 
-impl Shared {
-    fn paths(&self) -> MutexGuard<'_, BTreeMap<Key, Arc<Path>>> {
+impl MonitorState {
+    fn paths(&self) -> MutexGuard<'_, BTreeMap<PathKey, Arc<Path>>> {
         self.paths.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Looks at the paths that are due, and does and says what follows from that.
-    fn look(&self, probes: &mut JoinSet<()>) {
-        let now = self.hub.now();
+    fn poll_paths(&self, probes: &mut JoinSet<()>) {
+        let now = self.events.now();
         let paths: Vec<_> = self.paths().values().map(Arc::clone).collect();
         for path in &paths {
             if path.is_due(now) {
-                path.look();
+                path.observe();
             }
             while let Some(event) = path.poll_event() {
                 self.handle(path, event, probes);
@@ -318,7 +325,7 @@ impl Shared {
         if matches!(self.side, Side::Server { .. }) {
             self.paths().retain(|_, path| {
                 let is_new = Arc::strong_count(path) > 2;
-                is_new || path.len() > 0 || is_remembered(&path.state(), now)
+                is_new || path.connection_count() > 0 || is_remembered(&path.state(), now)
             });
         }
     }
@@ -326,26 +333,26 @@ impl Shared {
     fn handle(&self, path: &Arc<Path>, event: Event, probes: &mut JoinSet<()>) {
         match event {
             Event::Probe { connect } => self.probe(path, connect, probes),
-            Event::Lost(lost) => self.say_lost(path, &lost),
-            Event::Back { .. } if self.is_said_enough(path.place, false) => {}
-            Event::Back { after } => {
+            Event::Lost(lost) => self.log_loss(path, &lost),
+            Event::Recovered { .. } if self.is_log_limited(path.place, false) => {}
+            Event::Recovered { after } => {
                 info!("{} answers again after {:.1} s", path.name, after.as_secs_f64());
             }
         }
     }
 
     fn probe(&self, path: &Arc<Path>, connect: bool, probes: &mut JoinSet<()>) {
-        let Side::Client { mark, .. } = self.side else { return path.ask() };
+        let Side::Client { mark, .. } = self.side else { return path.probe() };
         if path.state().lost().is_none() {
-            path.ask();
+            path.probe();
         }
         if connect && probes.len() < MAX_PROBES {
-            path.connects();
+            path.connecting();
             let path = Arc::clone(path);
             probes.spawn(async move {
-                match timeout(PROBE_TIMEOUT, socket::connect(&path.way, mark)).await {
+                match timeout(PROBE_TIMEOUT, socket::connect(&path.route, mark)).await {
                     Ok(Ok(_)) => path.connected(),
-                    Ok(Err(error)) => path.failed(&error),
+                    Ok(Err(error)) => path.connect_failed(&error),
                     Err(_) => {}
                 }
             });
@@ -353,19 +360,19 @@ impl Shared {
     }
 
     /// Whether a server has said just now that something was lost at a listener, or has come back.
-    fn is_said_enough(&self, place: usize, is_lost: bool) -> bool {
+    fn is_log_limited(&self, place: usize, is_lost: bool) -> bool {
         let Side::Server { rarely } = &self.side else { return false };
         let mut rarely = rarely.lock().unwrap_or_else(PoisonError::into_inner);
         rarely.entry((place, is_lost)).or_default().happened().is_none()
     }
 
     /// Says that a channel is lost, and what that means.
-    fn say_lost(&self, path: &Path, Lost { since, cause }: &Lost) {
-        let for_s = self.hub.now().saturating_sub(*since).as_secs_f64();
+    fn log_loss(&self, path: &Path, Lost { since, cause }: &Lost) {
+        let for_s = self.events.now().saturating_sub(*since).as_secs_f64();
         let name = &path.name;
-        let Side::Client { threshold, policy, meters, .. } = &self.side else {
-            if !self.is_said_enough(path.place, true) {
-                let streams = path.len();
+        let Side::Client { threshold, policy, channel_metrics, .. } = &self.side else {
+            if !self.is_log_limited(path.place, true) {
+                let streams = path.connection_count();
                 warn!(
                     "{name} is lost: {cause} for {for_s:.1} s; {streams} streams use it, and wait for it if they \
                      need it"
@@ -374,12 +381,12 @@ impl Shared {
             return;
         };
         if !matches!(cause, Cause::Refused(_))
-            && let Some(meter) = meters.get(path.place)
+            && let Some(metrics) = channel_metrics.get(path.place)
         {
             // What is ready is not used any more.
-            meter.fall_silent();
+            metrics.record_silence();
         }
-        let (all, wait) = (meters.len(), policy.timeout.as_secs());
+        let (all, wait) = (channel_metrics.len(), policy.timeout.as_secs());
         let left = self.paths().values().filter(|path| path.state().lost().is_none()).count();
         if left >= *threshold {
             let spare = left - threshold;
@@ -399,17 +406,17 @@ impl Shared {
     }
 
     /// Links, addresses or routes of this host have changed: looks which channels have no way out now.
-    fn find_ways(&self) {
+    fn check_routes(&self) {
         let mark = match self.side {
             Side::Client { mark, .. } => mark,
             Side::Server { .. } => None,
         };
         let paths: Vec<_> = self.paths().values().map(Arc::clone).collect();
         for path in paths {
-            match find_way(&path.way, mark) {
-                Ok(()) if path.state().lost().is_some() => path.want(),
+            match find_route(&path.route, mark) {
+                Ok(()) if path.state().lost().is_some() => path.request_probe(),
                 Ok(()) => {}
-                Err(error) => path.failed(&error),
+                Err(error) => path.connect_failed(&error),
             }
         }
     }
@@ -417,13 +424,15 @@ impl Shared {
 
 /// Of the paths that nobody uses, and that are remembered only because they were lost, the one that was lost
 /// first: nobody who comes and goes at many addresses keeps those of others from being watched.
-fn longest_lost(paths: &BTreeMap<Key, Arc<Path>>) -> Option<Key> {
-    let unused = paths.iter().filter(|(_, path)| Arc::strong_count(path) == 1 && path.len() == 0);
+fn longest_lost(paths: &BTreeMap<PathKey, Arc<Path>>) -> Option<PathKey> {
+    let unused = paths
+        .iter()
+        .filter(|(_, path)| Arc::strong_count(path) == 1 && path.connection_count() == 0);
     let lost = unused.filter_map(|(key, path)| path.state().lost().map(|lost| (lost.since, *key)));
     lost.min().map(|(_, key)| key)
 }
 
 /// Whether a path without connections is lost, and was not for long.
 fn is_remembered(state: &State, now: Duration) -> bool {
-    state.lost().is_some_and(|lost| now.saturating_sub(lost.since) < REMEMBERED)
+    state.lost().is_some_and(|lost| now.saturating_sub(lost.since) < LOST_PATH_TIMEOUT)
 }

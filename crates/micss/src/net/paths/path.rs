@@ -12,23 +12,23 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::config::Channel;
-use crate::net::tcp_info::{Sample, ask, ask_rarely, keep_asking, sample};
+use crate::net::tcp_info::{Sample, extend_keepalive, restore_keepalive, sample, send_keepalive};
 use crate::protocol::failure_detector::{Cause, Event, FailureDetector, Observation, State};
 
 /// How long a channel counts as in use after the last byte.
-const IN_USE: Duration = Duration::from_secs(8);
+const IN_USE_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// The most connections that are looked at, the newest first: they share a channel.
-const MAX_LOOKED_AT: usize = 16;
+const MAX_SAMPLED: usize = 16;
 
 /// The most connections on which the kernel is to ask.
-const MAX_ASKED: usize = 4;
+const MAX_PROBED: usize = 4;
 
 /// For how long the peer is asked on connections after the channel was lost. Then the kernel goes on by itself.
-const ASK_LOST: Duration = Duration::from_secs(60);
+const LOST_PROBE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What all paths of a client or a server share.
-pub(crate) struct Hub {
+pub(crate) struct PathEvents {
     epoch: Instant,
     /// A path is to be looked at.
     pub(crate) wake: Notify,
@@ -36,7 +36,7 @@ pub(crate) struct Hub {
     changes: watch::Sender<()>,
 }
 
-impl Hub {
+impl PathEvents {
     /// One without paths.
     pub(crate) fn new() -> Self {
         Self { epoch: Instant::now(), wake: Notify::new(), changes: watch::Sender::new(()) }
@@ -60,8 +60,8 @@ impl Hub {
 
 /// Whether a path's streams move bytes: not any more, since the last look not, or since then.
 const IDLE: u8 = 0;
-const NOT_SINCE: u8 = 1;
-const SINCE: u8 = 2;
+const NOT_USED: u8 = 1;
+const USED: u8 = 2;
 
 /// One channel to one peer.
 pub(crate) struct Path {
@@ -72,13 +72,13 @@ pub(crate) struct Path {
     /// Who is at the other end, at a server.
     pub(crate) peer: Option<IpAddr>,
     /// The way of its packets.
-    pub(crate) way: Channel,
-    pub(crate) hub: Arc<Hub>,
+    pub(crate) route: Channel,
+    pub(crate) events: Arc<PathEvents>,
     usage: AtomicU8,
     /// Attempts to connect since it was asked, of which none has succeeded.
-    connects: AtomicU32,
+    connecting: AtomicU32,
     connections: Mutex<Connections>,
-    watched: Mutex<Watched>,
+    watched: Mutex<Detection>,
 }
 
 #[derive(Default)]
@@ -91,7 +91,7 @@ struct Connections {
 }
 
 #[derive(Default)]
-struct Watched {
+struct Detection {
     detector: FailureDetector,
     used_at: Option<Duration>,
 }
@@ -101,17 +101,17 @@ impl Path {
     pub(crate) fn new(
         (place, name): (usize, String),
         peer: Option<IpAddr>,
-        way: Channel,
-        hub: Arc<Hub>,
+        route: Channel,
+        events: Arc<PathEvents>,
     ) -> Self {
         Self {
             place,
             name,
             peer,
-            way,
-            hub,
+            route,
+            events,
             usage: AtomicU8::new(IDLE),
-            connects: AtomicU32::new(0),
+            connecting: AtomicU32::new(0),
             connections: Mutex::default(),
             watched: Mutex::default(),
         }
@@ -120,42 +120,42 @@ impl Path {
     /// Looks after a connection, until what it returns is dropped: before the connection is closed.
     pub(crate) fn register(self: &Arc<Self>, connection: &TcpStream) -> Registration {
         let socket = connection.as_raw_fd();
-        keep_asking(socket);
+        extend_keepalive(socket);
         let mut connections = self.connections();
         let id = connections.next;
         connections.next += 1;
         connections.open.insert(id, socket);
         drop(connections);
-        self.touch();
+        self.mark_used();
         Registration { path: Arc::clone(self), id }
     }
 
     /// How many connections there are.
-    pub(crate) fn len(&self) -> usize {
+    pub(crate) fn connection_count(&self) -> usize {
         self.connections().open.len()
     }
 
     /// A stream moves bytes, or is about to.
-    pub(crate) fn touch(&self) {
-        if self.usage.load(Ordering::Relaxed) != SINCE
-            && self.usage.swap(SINCE, Ordering::Relaxed) == IDLE
+    pub(crate) fn mark_used(&self) {
+        if self.usage.load(Ordering::Relaxed) != USED
+            && self.usage.swap(USED, Ordering::Relaxed) == IDLE
         {
-            self.hub.wake.notify_one();
+            self.events.wake.notify_one();
         }
     }
 
     /// A stream's connection has ended before the stream.
-    pub(crate) fn doubt(&self) {
-        let now = self.hub.now();
-        self.watched().detector.handle_doubt(now);
-        self.hub.wake.notify_one();
+    pub(crate) fn suspect(&self) {
+        let now = self.events.now();
+        self.watched().detector.handle_suspicion(now);
+        self.events.wake.notify_one();
     }
 
     /// A stream would like to use it.
-    pub(crate) fn want(&self) {
-        self.watched().detector.handle_wanted();
-        self.touch();
-        self.hub.wake.notify_one();
+    pub(crate) fn request_probe(&self) {
+        self.watched().detector.handle_demand();
+        self.mark_used();
+        self.events.wake.notify_one();
     }
 
     /// What it is like.
@@ -165,32 +165,32 @@ impl Path {
 
     /// A connection was made.
     pub(crate) fn connected(&self) {
-        self.connects.store(0, Ordering::Relaxed);
+        self.connecting.store(0, Ordering::Relaxed);
         self.with(FailureDetector::handle_connected);
     }
 
     /// A connection could not be made.
-    pub(crate) fn failed(&self, error: &std::io::Error) {
+    pub(crate) fn connect_failed(&self, error: &std::io::Error) {
         if let Some(cause) = Cause::of(error) {
             self.with(|detector, now| detector.handle_failure(now, cause));
         }
     }
 
     /// Somebody tries to connect.
-    pub(crate) fn connects(&self) {
-        self.connects.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn connecting(&self) {
+        self.connecting.fetch_add(1, Ordering::Relaxed);
     }
 
     fn with(&self, handle: impl FnOnce(&mut FailureDetector, Duration)) {
-        let now = self.hub.now();
+        let now = self.events.now();
         let mut watched = self.watched();
         let before = watched.detector.state().lost().is_some();
         handle(&mut watched.detector, now);
         if before != watched.detector.state().lost().is_some() {
             drop(watched);
             // Whoever watches the path has something to say.
-            self.hub.wake.notify_one();
-            self.hub.changes.send_replace(());
+            self.events.wake.notify_one();
+            self.events.changes.send_replace(());
         }
     }
 
@@ -198,8 +198,8 @@ impl Path {
     pub(crate) fn is_due(&self, now: Duration) -> bool {
         let watched = self.watched();
         let comes_into_use = || {
-            let used = watched.used_at.is_some_and(|used| now < used + IN_USE);
-            !used && self.usage.load(Ordering::Relaxed) == SINCE
+            let used = watched.used_at.is_some_and(|used| now < used + IN_USE_TIMEOUT);
+            !used && self.usage.load(Ordering::Relaxed) == USED
         };
         watched.detector.poll_timeout().is_some_and(|at| at <= now) || comes_into_use()
     }
@@ -210,38 +210,38 @@ impl Path {
     }
 
     /// Looks at it.
-    pub(crate) fn look(&self) {
-        let now = self.hub.now();
-        let is_used = self.usage.load(Ordering::Relaxed) == SINCE;
+    pub(crate) fn observe(&self) {
+        let now = self.events.now();
+        let is_used = self.usage.load(Ordering::Relaxed) == USED;
         let mut watched = self.watched();
         if is_used {
-            self.usage.store(NOT_SINCE, Ordering::Relaxed);
+            self.usage.store(NOT_USED, Ordering::Relaxed);
             watched.used_at = Some(now);
         }
-        let in_use = watched.used_at.is_some_and(|used| now < used + IN_USE);
+        let in_use = watched.used_at.is_some_and(|used| now < used + IN_USE_TIMEOUT);
         if !in_use {
             // A byte that has come meanwhile wakes whoever looks.
             let _ =
-                self.usage.compare_exchange(NOT_SINCE, IDLE, Ordering::Relaxed, Ordering::Relaxed);
+                self.usage.compare_exchange(NOT_USED, IDLE, Ordering::Relaxed, Ordering::Relaxed);
         }
-        let is_asked = watched.detector.is_asked();
-        let samples = self.samples(is_asked);
-        if !is_asked {
-            self.connects.store(0, Ordering::Relaxed);
-            self.ask_rarely();
+        let is_probing = watched.detector.is_probing();
+        let samples = self.samples(is_probing);
+        if !is_probing {
+            self.connecting.store(0, Ordering::Relaxed);
+            self.restore_keepalive();
         }
         let tries = samples.iter().map(|(_, seen)| seen.tries).max().unwrap_or(0);
         let seen = Observation {
             is_wanted: in_use || !samples.is_empty(),
             in_use,
             heard: samples.iter().map(|(_, seen)| seen.heard).min(),
-            tries: tries.max(self.connects.load(Ordering::Relaxed)),
+            tries: tries.max(self.connecting.load(Ordering::Relaxed)),
             round_trip: samples.iter().filter_map(|(_, seen)| seen.round_trip).max(),
         };
         let before = watched.detector.state().lost().is_some();
         watched.detector.handle_observation(now, &seen);
         if before != watched.detector.state().lost().is_some() {
-            self.hub.changes.send_replace(());
+            self.events.changes.send_replace(());
         }
     }
 
@@ -251,18 +251,18 @@ impl Path {
     }
 
     /// Has the kernel ask the peer on some connections.
-    pub(crate) fn ask(&self) {
+    pub(crate) fn probe(&self) {
         let lost = self.state().lost().map(|lost| lost.since);
-        if lost.is_some_and(|since| self.hub.now().saturating_sub(since) > ASK_LOST) {
-            self.ask_rarely();
+        if lost.is_some_and(|since| self.events.now().saturating_sub(since) > LOST_PROBE_TIMEOUT) {
+            self.restore_keepalive();
             return;
         }
         let samples = self.samples(true);
         let mut connections = self.connections();
         let idle = samples.into_iter().filter(|(_, seen)| !seen.is_unanswered);
-        for (id, _) in idle.take(MAX_ASKED) {
+        for (id, _) in idle.take(MAX_PROBED) {
             if let Some(&socket) = connections.open.get(&id) {
-                ask(socket);
+                send_keepalive(socket);
                 connections.asked.retain(|asked| *asked != id);
                 connections.asked.push(id);
             }
@@ -270,11 +270,11 @@ impl Path {
     }
 
     /// Has the kernel ask as usually again.
-    fn ask_rarely(&self) {
+    fn restore_keepalive(&self) {
         let mut connections = self.connections();
         for id in std::mem::take(&mut connections.asked) {
             if let Some(&socket) = connections.open.get(&id) {
-                ask_rarely(socket);
+                restore_keepalive(socket);
             }
         }
     }
@@ -284,7 +284,7 @@ impl Path {
     fn samples(&self, all: bool) -> Vec<(u64, Sample)> {
         let connections = self.connections();
         let mut samples = Vec::new();
-        for (&id, &socket) in connections.open.iter().rev().take(MAX_LOOKED_AT) {
+        for (&id, &socket) in connections.open.iter().rev().take(MAX_SAMPLED) {
             let Some(seen) = sample(socket) else { continue };
             samples.push((id, seen));
             if !all && seen.heard < Duration::from_millis(100) {
@@ -298,7 +298,7 @@ impl Path {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn watched(&self) -> MutexGuard<'_, Watched> {
+    fn watched(&self) -> MutexGuard<'_, Detection> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -317,7 +317,7 @@ impl Drop for Registration {
             connections.asked.swap_remove(place);
             // It goes on, perhaps in a stream.
             if let Some(socket) = socket {
-                ask_rarely(socket);
+                restore_keepalive(socket);
             }
         }
     }

@@ -13,14 +13,14 @@ use tokio::time::timeout;
 use tracing::{debug, info, warn};
 use zeroize::Zeroizing;
 
-use super::lobby::{Association, Connection, Place};
 use super::open_streams::OpenStreams;
+use super::pending_connections::{Association, Connection, PendingPermit};
 use crate::StreamError;
 use crate::config::ServerConfig;
-use crate::net::metrics::{Often, Tally};
+use crate::net::metrics::{LogEvent, StreamMetrics};
 use crate::net::socket::reset_when_dropped;
 use crate::net::stream::channel_io;
-use crate::net::stream::relay::{Channels, Finished, GRACE, log_end};
+use crate::net::stream::relay::{DRAIN_TIMEOUT, MultichannelStream, ReusableConnection, log_end};
 use crate::protocol::incoming::ANSWER_TIMEOUT;
 use crate::protocol::options::OPTION_NO_RECORDS;
 use crate::protocol::record::Kind;
@@ -33,21 +33,21 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// if they can be used again. `watch` has the channels of the open stream watched.
 pub(super) async fn serve(
     config: &ServerConfig,
-    tally: &Arc<Tally>,
+    stream_metrics: &Arc<StreamMetrics>,
     open_streams: &Arc<OpenStreams>,
-    watch: impl FnOnce(&mut Channels, &[SocketAddr]),
+    watch: impl FnOnce(&mut MultichannelStream, &[SocketAddr]),
     Association { list, connections, evicted }: Association,
-) -> Vec<(Finished, SocketAddr)> {
+) -> Vec<(ReusableConnection, SocketAddr)> {
     let Some(peer) = connections.values().next().map(|connection| connection.peer) else {
         return Vec::new();
     };
     let peers: Vec<SocketAddr> = connections.values().map(|connection| connection.peer).collect();
     let request = async {
-        let (mut channels, places) = channels(config, list.terms(), connections)?;
+        let (mut channels, permits) = channels(config, list.terms(), connections)?;
         let request = receive_request(&mut channels).await?;
         // Only now does it count among the streams that are open, and no more among connections that wait.
         let open = open_streams.open(peer.ip(), list.terms().channels().into());
-        drop(places);
+        drop(permits);
         Ok((channels, request, open))
     };
     let requested = tokio::select! {
@@ -57,30 +57,30 @@ pub(super) async fn serve(
     let (mut channels, request, open) = match requested {
         Ok((channels, request, Some(open))) => (channels, request, open),
         Ok((.., None)) => {
-            tally.over_limit.up();
+            stream_metrics.over_limit.increment();
             return Vec::new();
         }
         Err(error) => {
-            not_opened(tally, peer, &error);
+            not_opened(stream_metrics, peer, &error);
             return Vec::new();
         }
     };
-    let _under_way = tally.begin();
+    let _under_way = stream_metrics.begin();
     watch(&mut channels, &peers);
     channels.incoming.limit_memory(open.lease());
     channels.outgoing.limit_memory(open.lease());
     let carry = async {
         let (target, service) =
-            match answer_request((config, tally), list, &request, &mut channels).await {
+            match answer_request((config, stream_metrics), list, &request, &mut channels).await {
                 Ok(opened) => opened,
                 Err(error) => {
-                    not_opened(tally, peer, &error);
+                    not_opened(stream_metrics, peer, &error);
                     return Vec::new();
                 }
             };
         channel_io::give_up_lost(&channels.streams, &mut channels.incoming);
         debug!(%target, channels = peers.len(), "stream opened");
-        log_end(tally, &target, channels.relay(service, None).await)
+        log_end(stream_metrics, &target, channels.relay(service, None).await)
     };
     let over = tokio::select! {
         over = carry => over,
@@ -92,16 +92,16 @@ pub(super) async fn serve(
 }
 
 /// Counts and logs that a stream has not opened.
-fn not_opened(tally: &Tally, peer: SocketAddr, error: &StreamError) {
-    tally.unopened(error);
+fn not_opened(stream_metrics: &StreamMetrics, peer: SocketAddr, error: &StreamError) {
+    stream_metrics.record_unopened(error);
     match error {
         StreamError::Refused(_) => {
-            if let Some(so_often) = tally.happened(Often::Refused) {
+            if let Some(so_often) = stream_metrics.happened(LogEvent::Refused) {
                 info!(%peer, %error, so_often, "stream not opened");
             }
         }
         _ => {
-            if let Some(so_often) = tally.happened(Often::Strange) {
+            if let Some(so_often) = stream_metrics.happened(LogEvent::Strange) {
                 warn!(%peer, %error, so_often, "streams not opened: strangers, or TAMPERING");
             }
         }
@@ -113,23 +113,25 @@ fn channels(
     config: &ServerConfig,
     terms: Terms,
     connections: BTreeMap<usize, Connection>,
-) -> Result<(Channels, Vec<Place>), StreamError> {
-    let (mut streams, mut rests, mut places) = (BTreeMap::new(), Vec::new(), Vec::new());
-    for (channel, Connection { stream, rest, place, .. }) in connections {
+) -> Result<(MultichannelStream, Vec<PendingPermit>), StreamError> {
+    let (mut streams, mut rests, mut permits) = (BTreeMap::new(), Vec::new(), Vec::new());
+    for (channel, Connection { stream, rest, permit, .. }) in connections {
         streams.insert(channel, stream);
         rests.push((channel, rest));
-        places.push(place);
+        permits.push(permit);
     }
     let patience = [config.lost_channel_timeout; 2];
-    let mut channels = Channels::new(streams, terms, config.rng.generator()?, patience)?;
+    let mut channels = MultichannelStream::new(streams, terms, config.rng.generator()?, patience)?;
     for (channel, rest) in &rests {
         channels.incoming.put(*channel, rest);
     }
-    Ok((channels, places))
+    Ok((channels, permits))
 }
 
 /// Waits until it is verified which service the client wants.
-async fn receive_request(channels: &mut Channels) -> Result<Zeroizing<Vec<u8>>, StreamError> {
+async fn receive_request(
+    channels: &mut MultichannelStream,
+) -> Result<Zeroizing<Vec<u8>>, StreamError> {
     match channels.receive(ANSWER_TIMEOUT).await? {
         (Kind::Open, request) => Ok(request),
         (kind, _) => Err(StreamError::Unexpected(kind)),
@@ -138,17 +140,17 @@ async fn receive_request(channels: &mut Channels) -> Result<Zeroizing<Vec<u8>>, 
 
 /// Connects to the service that a client wants, and tells it.
 async fn answer_request(
-    (config, tally): (&ServerConfig, &Tally),
+    (config, stream_metrics): (&ServerConfig, &StreamMetrics),
     list: List,
     request: &[u8],
-    channels: &mut Channels,
+    channels: &mut MultichannelStream,
 ) -> Result<(Target, TcpStream), StreamError> {
     let records = list.terms().options() & OPTION_NO_RECORDS == 0;
     if !records {
         channels.incoming.drop_records();
     }
     channels.outgoing.precede(Message::Confirm(list).encode());
-    match connect(config, tally, request).await {
+    match connect(config, stream_metrics, request).await {
         Ok(opened) => {
             // A client that has said something already waits for what the service says to that.
             let waits_for_this = channels.incoming.patience().is_none();
@@ -165,7 +167,7 @@ async fn answer_request(
             channels.send(Kind::Refused, &[refusal as u8]).await?;
             // What the client has sent without waiting for the answer must be read, or closing would be
             // a reset, which may overtake the answer.
-            let _ = timeout(GRACE, channels.hear_out()).await;
+            let _ = timeout(DRAIN_TIMEOUT, channels.drain_until_end()).await;
             Err(refusal.into())
         }
     }
@@ -174,12 +176,12 @@ async fn answer_request(
 /// Connects to the service that a request names.
 async fn connect(
     config: &ServerConfig,
-    tally: &Tally,
+    stream_metrics: &StreamMetrics,
     request: &[u8],
 ) -> Result<(Target, TcpStream), Refusal> {
     let target = Target::parse(request).map_err(|_| Refusal::Malformed)?;
     if !config.allow.iter().any(|allowed| allowed.includes(&target)) {
-        if let Some(so_often) = tally.happened(Often::NotAllowed) {
+        if let Some(so_often) = stream_metrics.happened(LogEvent::NotAllowed) {
             warn!(%target, so_often, "service not on the allow-list");
         }
         return Err(Refusal::NotAllowed);

@@ -18,44 +18,44 @@ use tracing::{debug, warn};
 use zeroize::Zeroizing;
 
 use crate::StreamError;
-use crate::net::stream::metered::Metered;
+use crate::net::stream::channel_stream::ChannelStream;
 use crate::net::tcp_info::is_silent;
-use crate::protocol::incoming::{Incoming, Loss, MOMENT, Received};
+use crate::protocol::incoming::{Incoming, LATE_CHANNEL_TIMEOUT, Loss, Received};
 use crate::protocol::outgoing::Outgoing;
 use crate::protocol::record::Kind;
 
 /// How often it is looked whether a peer is silent that does not take its share.
-const LOOK: Duration = Duration::from_secs(1);
+const SILENCE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long a peer may leave what it was sent without an answer, where its channel can be lost.
-const SILENCE: Duration = Duration::from_secs(10);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Waits until every channel has taken its share of the sealed record. Goes on without channels that break
 /// or whose peer is silent, if that is possible.
 pub(crate) async fn send<W: AsyncWrite + Unpin + AsRef<TcpStream>>(
-    channels: &mut BTreeMap<usize, Metered<W>>,
+    channels: &mut BTreeMap<usize, ChannelStream<W>>,
     outgoing: &mut Outgoing,
 ) -> Result<(), StreamError> {
     while outgoing.has_spare() {
-        if let Ok(result) = timeout(LOOK, taken(channels, outgoing)).await {
+        if let Ok(result) = timeout(SILENCE_POLL_INTERVAL, poll_taken(channels, outgoing)).await {
             return result;
         }
         for (&channel, writer) in &*channels {
             let waits = !outgoing.rest(channel).is_empty();
-            if waits && is_silent(writer.as_ref(), SILENCE) && outgoing.lose(channel) {
-                give_up(writer, Loss::Behind);
+            if waits && is_silent(writer.as_ref(), SILENCE_TIMEOUT) && outgoing.lose(channel) {
+                give_up(writer, Loss::Stalled);
             }
         }
     }
-    taken(channels, outgoing).await
+    poll_taken(channels, outgoing).await
 }
 
-async fn taken<W: AsyncWrite + Unpin + AsRef<TcpStream>>(
-    channels: &mut BTreeMap<usize, Metered<W>>,
+async fn poll_taken<W: AsyncWrite + Unpin + AsRef<TcpStream>>(
+    channels: &mut BTreeMap<usize, ChannelStream<W>>,
     outgoing: &mut Outgoing,
 ) -> Result<(), StreamError> {
     poll_fn(|context| {
-        let mut taken = true;
+        let mut poll_taken = true;
         for (&channel, writer) in &mut *channels {
             while !outgoing.rest(channel).is_empty() {
                 match Pin::new(&mut *writer).poll_write(context, outgoing.rest(channel)) {
@@ -67,13 +67,13 @@ async fn taken<W: AsyncWrite + Unpin + AsRef<TcpStream>>(
                         return Poll::Ready(Err(StreamError::Channel { channel, source }));
                     }
                     Poll::Pending => {
-                        taken = false;
+                        poll_taken = false;
                         break;
                     }
                 }
             }
         }
-        if taken { Poll::Ready(Ok(())) } else { Poll::Pending }
+        if poll_taken { Poll::Ready(Ok(())) } else { Poll::Pending }
     })
     .await
 }
@@ -81,7 +81,7 @@ async fn taken<W: AsyncWrite + Unpin + AsRef<TcpStream>>(
 /// Waits for bytes, or the end, of the channel furthest behind of those that have any. Goes on without
 /// channels that break, if that is possible, and closes those that are lost.
 pub(crate) async fn receive<R: AsyncRead + Unpin + AsRef<TcpStream>>(
-    channels: &mut BTreeMap<usize, Metered<R>>,
+    channels: &mut BTreeMap<usize, ChannelStream<R>>,
     incoming: &mut Incoming,
 ) -> Result<(), StreamError> {
     give_up_lost(channels, incoming);
@@ -106,7 +106,7 @@ pub(crate) async fn receive<R: AsyncRead + Unpin + AsRef<TcpStream>>(
         if awaited.is_none()
             && let Some(channel) = incoming.awaited().and_then(|channel| channels.get(&channel))
         {
-            awaited = Some(channel.meter.wait());
+            awaited = Some(channel.metrics.wait());
         }
         Poll::Pending
     })
@@ -139,7 +139,7 @@ pub(crate) async fn take_next(
 /// Waits for an end's first record. Where the stream can do without a channel, one whose share of it does not
 /// come within a moment of enough others' is lost.
 pub(crate) async fn receive_first<R: AsyncRead + Unpin + AsRef<TcpStream>>(
-    channels: &mut BTreeMap<usize, Metered<R>>,
+    channels: &mut BTreeMap<usize, ChannelStream<R>>,
     incoming: &mut Incoming,
 ) -> Result<(Kind, Zeroizing<Vec<u8>>), StreamError> {
     let mut enough_since = None;
@@ -147,22 +147,22 @@ pub(crate) async fn receive_first<R: AsyncRead + Unpin + AsRef<TcpStream>>(
         if let Some(received) = take_next(incoming).await? {
             return Ok((received.kind, Zeroizing::new(received.payload.to_vec())));
         }
-        if !incoming.can_lose_those_behind() {
+        if !incoming.can_lose_stalled() {
             enough_since = None;
             receive(channels, incoming).await?;
             continue;
         }
-        let late = *enough_since.get_or_insert_with(Instant::now) + MOMENT;
+        let late = *enough_since.get_or_insert_with(Instant::now) + LATE_CHANNEL_TIMEOUT;
         match timeout_at(late, receive(channels, incoming)).await {
             Ok(received) => received?,
-            Err(_) => _ = incoming.lose_those_behind(),
+            Err(_) => _ = incoming.lose_stalled(),
         }
     }
 }
 
 /// Closes the channels that a stream has lost, in both directions.
 pub(crate) fn give_up_lost<R: AsRef<TcpStream>>(
-    channels: &BTreeMap<usize, Metered<R>>,
+    channels: &BTreeMap<usize, ChannelStream<R>>,
     incoming: &mut Incoming,
 ) {
     while let Some((channel, why)) = incoming.poll_lost() {
@@ -175,10 +175,10 @@ pub(crate) fn give_up_lost<R: AsRef<TcpStream>>(
     }
 }
 
-fn give_up<S: AsRef<TcpStream>>(channel: &Metered<S>, why: Loss) {
+fn give_up<S: AsRef<TcpStream>>(channel: &ChannelStream<S>, why: Loss) {
     let stream: &TcpStream = channel.as_ref();
     if channel.lose(why)
-        && let Some(so_often) = channel.meter.happened(why)
+        && let Some(so_often) = channel.metrics.happened(why)
     {
         // Where it is broken already, the system does not say.
         let peer = stream.peer_addr().ok().map(display);

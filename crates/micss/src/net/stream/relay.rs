@@ -22,13 +22,13 @@ use tracing::{debug, info, warn};
 use zeroize::Zeroizing;
 
 use crate::StreamError;
-use crate::net::metrics::{Meter, Often, Tally};
+use crate::net::metrics::{ChannelMetrics, LogEvent, StreamMetrics};
 use crate::net::paths::monitor;
 use crate::net::paths::path::Path;
 use crate::net::socket::{end_when_dropped, reset_when_dropped};
 use crate::net::stream::channel_io;
-use crate::net::stream::metered::Metered;
-use crate::net::stream::opening::Opening;
+use crate::net::stream::channel_stream::ChannelStream;
+use crate::net::stream::client_handshake::ClientHandshake;
 use crate::protocol::failure_detector::State;
 use crate::protocol::incoming::{Incoming, Loss, Received};
 use crate::protocol::on_lost_channel::end_of_stream;
@@ -38,28 +38,28 @@ use crate::protocol::record::{HEADER_LEN, Kind, RecordError};
 use crate::protocol::target::Target;
 
 /// After how long without a byte a direction gives its buffers back.
-const IDLE: Duration = Duration::from_secs(1);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long streams under way may take to finish after a stop, and a client to hear that its request was
 /// refused.
-pub(crate) const GRACE: Duration = Duration::from_secs(10);
+pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long the request, or its answer, waits for the application's first words, to go out with them.
-const FIRST_WORDS: Duration = Duration::from_millis(2);
+const COALESCE_DELAY: Duration = Duration::from_millis(2);
 
 /// How long an abort may take to be sent.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A connection whose stream is over.
-pub(crate) struct Finished {
+pub(crate) struct ReusableConnection {
     pub(crate) stream: TcpStream,
-    pub(crate) meter: Arc<Meter>,
+    pub(crate) metrics: Arc<ChannelMetrics>,
     /// What was read of it behind the stream's end.
     pub(crate) rest: Zeroizing<Vec<u8>>,
 }
 
 /// Both halves of a stream and the channels they run over.
-pub(crate) struct Channels {
+pub(crate) struct MultichannelStream {
     /// Whether the connections end with the stream.
     once: bool,
     /// Whether payloads are shared without a header, and channels are to be reset when they are dropped.
@@ -71,18 +71,18 @@ pub(crate) struct Channels {
     /// Whether the peer has said that the stream is open.
     is_open: AtomicBool,
     /// By the channel's index. At a server, a channel may be missing from the start.
-    pub(crate) streams: BTreeMap<usize, Metered<TcpStream>>,
+    pub(crate) streams: BTreeMap<usize, ChannelStream<TcpStream>>,
     pub(crate) outgoing: Outgoing,
     pub(crate) incoming: Incoming,
 }
 
-impl Channels {
+impl MultichannelStream {
     /// Those of an association on these terms.
     ///
     /// # Errors
     /// When there are no random bytes.
     pub(crate) fn new(
-        streams: BTreeMap<usize, Metered<TcpStream>>,
+        streams: BTreeMap<usize, ChannelStream<TcpStream>>,
         terms: Terms,
         mut generator: Generator,
         patience: [Duration; 2],
@@ -107,9 +107,9 @@ impl Channels {
     }
 
     /// What ends the stream when channels are lost: to be waited for beside whatever it does.
-    pub(crate) fn cut(&self) -> impl Future<Output = StreamError> + use<> {
+    pub(crate) fn wait_for_loss(&self) -> impl Future<Output = StreamError> + use<> {
         let patience = self.patience[1];
-        cut(self.paths(), self.spare, move || patience)
+        wait_for_loss(self.paths(), self.spare, move || patience)
     }
 
     /// The paths of its channels, as far as they are watched.
@@ -138,7 +138,7 @@ impl Channels {
     }
 
     /// Reads on until the peer has said all, whatever that is.
-    pub(crate) async fn hear_out(&mut self) {
+    pub(crate) async fn drain_until_end(&mut self) {
         loop {
             match channel_io::take_next(&mut self.incoming).await {
                 Ok(Some(Received { kind: Kind::Finish | Kind::Abort, .. })) | Err(_) => return,
@@ -163,36 +163,36 @@ impl Channels {
     pub(crate) async fn relay(
         mut self,
         mut application: TcpStream,
-        opening: Option<Opening>,
-    ) -> Result<Vec<Finished>, StreamError> {
+        handshake: Option<ClientHandshake>,
+    ) -> Result<Vec<ReusableConnection>, StreamError> {
         let (spare, [opened, opening_time], paths) = (self.spare, self.patience, self.paths());
         let is_open = &self.is_open;
-        if opening.is_none() {
+        if handshake.is_none() {
             is_open.store(true, Ordering::Relaxed);
         }
         let patience = || if is_open.load(Ordering::Relaxed) { opened } else { opening_time };
         let (from_application, to_application) = application.split();
         let halves = |(&channel, stream): (&usize, _)| {
-            let (reader, writer) = Metered::split(stream);
+            let (reader, writer) = ChannelStream::split(stream);
             ((channel, reader), (channel, writer))
         };
         let (from_channels, to_channels) = self.streams.iter_mut().map(halves).unzip();
-        let result = both(
+        let result = run_both(
             forward(from_application, to_channels, &mut self.outgoing, self.once),
             deliver(
                 from_channels,
                 to_application,
                 &mut self.incoming,
-                opening.map(|opening| (opening, is_open)),
+                handshake.map(|handshake| (handshake, is_open)),
             ),
             spare,
         );
         let result = tokio::select! {
             result = result => result,
-            error = cut(paths, spare, patience) => Err(error),
+            error = wait_for_loss(paths, spare, patience) => Err(error),
         };
         if let Err(error) = result {
-            let error = self.blame(error);
+            let error = self.attribute(error);
             channel_io::give_up_lost(&self.streams, &mut self.incoming);
             drop(application);
             self.abort().await;
@@ -206,10 +206,10 @@ impl Channels {
         if self.once || !self.outgoing.is_whole() || !self.incoming.is_whole() {
             return Ok(Vec::new());
         }
-        let finished = |(channel, stream): (usize, Metered<_>)| {
+        let finished = |(channel, stream): (usize, ChannelStream<_>)| {
             let rest = Zeroizing::new(self.incoming.rest(channel).to_vec());
-            let (stream, meter) = stream.into_inner();
-            Finished { stream, meter, rest }
+            let (stream, metrics) = stream.into_inner();
+            ReusableConnection { stream, metrics, rest }
         };
         Ok(self.streams.into_iter().map(finished).collect())
     }
@@ -230,7 +230,7 @@ impl Channels {
     /// counted without those that it lacks.
     ///
     /// Where a channel is lost, what breaks on the others is its consequence: the peer has given up first.
-    pub(crate) fn blame(&self, mut error: StreamError) -> StreamError {
+    pub(crate) fn attribute(&self, mut error: StreamError) -> StreamError {
         let may_follow = matches!(
             error,
             StreamError::Channel { .. }
@@ -238,35 +238,35 @@ impl Channels {
                 | StreamError::Stalled
                 | StreamError::Record(RecordError::Unfinished { .. })
         );
-        let lost = |path: &Arc<Path>| Some((path.state().cut_since()?, Arc::clone(path)));
+        let lost = |path: &Arc<Path>| Some((path.state().unusable_since()?, Arc::clone(path)));
         if may_follow
             && let Some((_, path)) =
                 self.paths().iter().filter_map(lost).min_by_key(|(since, _)| *since)
         {
-            error = monitor::lost(&path);
+            error = monitor::lost_error(&path);
         }
         if let StreamError::Lost { channel, .. } = &error {
-            let is_it = |own: &&Metered<TcpStream>| {
+            let is_it = |own: &&ChannelStream<TcpStream>| {
                 own.path.as_ref().is_some_and(|path| path.place == *channel)
             };
             if let Some(own) = self.streams.values().find(is_it) {
-                own.lose(Loss::Behind);
+                own.lose(Loss::Stalled);
             }
             return error;
         }
         let why = match &error {
-            error if error.is_tampering() => Loss::Lied,
+            error if error.is_tampering() => Loss::Tampered,
             StreamError::Channel { source, .. } if source.kind() == io::ErrorKind::TimedOut => {
-                Loss::Behind
+                Loss::Stalled
             }
             _ => Loss::Broken,
         };
         if matches!(error, StreamError::NotOpened | StreamError::Stalled) {
             // Nobody says which, so it may be all.
-            self.streams.values().for_each(|channel| channel.meter.fall_silent());
+            self.streams.values().for_each(|channel| channel.metrics.record_silence());
         }
         if may_follow {
-            self.paths().iter().for_each(|path| path.doubt());
+            self.paths().iter().for_each(|path| path.suspect());
         }
         if let Some(index) = error.channel_mut()
             && let Some(channel) = self.streams.get(index)
@@ -293,18 +293,22 @@ impl Channels {
 }
 
 /// Waits until so many channels are lost, and for so long, that a stream which may lose `spare` of them ends.
-async fn cut(paths: Vec<Arc<Path>>, spare: usize, patience: impl Fn() -> Duration) -> StreamError {
-    let Some(hub) = paths.first().map(|path| Arc::clone(&path.hub)) else {
+async fn wait_for_loss(
+    paths: Vec<Arc<Path>>,
+    spare: usize,
+    patience: impl Fn() -> Duration,
+) -> StreamError {
+    let Some(events) = paths.first().map(|path| Arc::clone(&path.events)) else {
         return std::future::pending().await;
     };
-    let mut changes = hub.changes();
+    let mut changes = events.changes();
     loop {
         let states: Vec<State> = paths.iter().map(|path| path.state()).collect();
         // Whoever changes a state has the hub.
         let changed = async { _ = changes.changed().await };
         match end_of_stream(states.iter(), spare, patience()) {
-            Some((end, index)) if hub.now() >= end => return monitor::lost(&paths[index]),
-            Some((end, _)) => _ = timeout_at(hub.at(end), changed).await,
+            Some((end, index)) if events.now() >= end => return monitor::lost_error(&paths[index]),
+            Some((end, _)) => _ = timeout_at(events.at(end), changed).await,
             None => changed.await,
         }
     }
@@ -313,12 +317,12 @@ async fn cut(paths: Vec<Arc<Path>>, spare: usize, patience: impl Fn() -> Duratio
 /// Runs both directions until both have finished. When the first has, nobody reads any more from
 /// one end and writes to the other, so they are watched: should one of them break, the second
 /// direction may never learn of it by itself.
-async fn both<'a>(
+async fn run_both<'a>(
     forward: impl Future<
-        Output = Result<(ReadHalf<'a>, BTreeMap<usize, Metered<WriteHalf<'a>>>), StreamError>,
+        Output = Result<(ReadHalf<'a>, BTreeMap<usize, ChannelStream<WriteHalf<'a>>>), StreamError>,
     >,
     deliver: impl Future<
-        Output = Result<(BTreeMap<usize, Metered<ReadHalf<'a>>>, WriteHalf<'a>), StreamError>,
+        Output = Result<(BTreeMap<usize, ChannelStream<ReadHalf<'a>>>, WriteHalf<'a>), StreamError>,
     >,
     spare: usize,
 ) -> Result<(), StreamError> {
@@ -329,7 +333,7 @@ async fn both<'a>(
             tokio::select! {
                 biased;
                 result = deliver => result.map(drop),
-                error = broken(application.as_ref(), &channels, spare) => Err(error),
+                error = wait_for_break(application.as_ref(), &channels, spare) => Err(error),
             }
         }
         finished = &mut deliver => {
@@ -337,14 +341,14 @@ async fn both<'a>(
             tokio::select! {
                 biased;
                 result = forward => result.map(drop),
-                error = broken(application.as_ref(), &channels, spare) => Err(error),
+                error = wait_for_break(application.as_ref(), &channels, spare) => Err(error),
             }
         }
     }
 }
 
 /// Waits until the application's connection breaks, or more channels than the stream can do without.
-async fn broken(
+async fn wait_for_break(
     application: &TcpStream,
     channels: &BTreeMap<usize, impl AsRef<TcpStream>>,
     spare: usize,
@@ -358,7 +362,7 @@ async fn broken(
             let mut breaks = watched.iter_mut().map(|watch| {
                 watch.as_mut().is_some_and(|watch| watch.as_mut().poll(context).is_ready())
             });
-            breaks.position(|broken| broken).map_or(Poll::Pending, Poll::Ready)
+            breaks.position(|wait_for_break| wait_for_break).map_or(Poll::Pending, Poll::Ready)
         });
         let place = first.await;
         watched[place] = None;
@@ -376,12 +380,12 @@ async fn broken(
 /// if they come soon.
 async fn forward<'a>(
     mut application: ReadHalf<'a>,
-    mut channels: BTreeMap<usize, Metered<WriteHalf<'a>>>,
+    mut channels: BTreeMap<usize, ChannelStream<WriteHalf<'a>>>,
     outgoing: &mut Outgoing,
     once: bool,
-) -> Result<(ReadHalf<'a>, BTreeMap<usize, Metered<WriteHalf<'a>>>), StreamError> {
+) -> Result<(ReadHalf<'a>, BTreeMap<usize, ChannelStream<WriteHalf<'a>>>), StreamError> {
     loop {
-        let patience = if outgoing.is_taken() { IDLE } else { FIRST_WORDS };
+        let patience = if outgoing.is_taken() { IDLE_TIMEOUT } else { COALESCE_DELAY };
         let read = match timeout(patience, read(&mut application, outgoing)).await {
             Ok(read) => read,
             Err(_) if !outgoing.is_taken() => {
@@ -441,13 +445,13 @@ fn has_ended(stream: &TcpStream) -> io::Result<bool> {
 
 /// From the channels to the application.
 async fn deliver<'a>(
-    mut channels: BTreeMap<usize, Metered<ReadHalf<'a>>>,
+    mut channels: BTreeMap<usize, ChannelStream<ReadHalf<'a>>>,
     mut application: WriteHalf<'a>,
     incoming: &mut Incoming,
-    opening: Option<(Opening, &AtomicBool)>,
-) -> Result<(BTreeMap<usize, Metered<ReadHalf<'a>>>, WriteHalf<'a>), StreamError> {
-    if let Some((opening, is_open)) = opening {
-        opening.answered(&mut channels, incoming).await?;
+    handshake: Option<(ClientHandshake, &AtomicBool)>,
+) -> Result<(BTreeMap<usize, ChannelStream<ReadHalf<'a>>>, WriteHalf<'a>), StreamError> {
+    if let Some((handshake, is_open)) = handshake {
+        handshake.complete(&mut channels, incoming).await?;
         is_open.store(true, Ordering::Relaxed);
     }
     loop {
@@ -470,17 +474,17 @@ async fn deliver<'a>(
 /// Waits for bytes on the channels: as long as the protocol has patience while a record is under
 /// way, for ever between two.
 async fn wait(
-    channels: &mut BTreeMap<usize, Metered<ReadHalf<'_>>>,
+    channels: &mut BTreeMap<usize, ChannelStream<ReadHalf<'_>>>,
     incoming: &mut Incoming,
 ) -> Result<(), StreamError> {
     if let Some(patience) = incoming.patience() {
         return match timeout(patience, channel_io::receive(channels, incoming)).await {
             Ok(result) => result,
-            Err(_) if incoming.lose_those_behind() => Ok(()),
+            Err(_) if incoming.lose_stalled() => Ok(()),
             Err(_) => Err(StreamError::Stalled),
         };
     }
-    if let Ok(result) = timeout(IDLE, channel_io::receive(channels, incoming)).await {
+    if let Ok(result) = timeout(IDLE_TIMEOUT, channel_io::receive(channels, incoming)).await {
         return result;
     }
     incoming.shrink();
@@ -489,23 +493,23 @@ async fn wait(
 
 /// Logs and counts how a stream ended. Returns what is left of it.
 pub(crate) fn log_end(
-    tally: &Tally,
+    stream_metrics: &StreamMetrics,
     target: &Target,
-    result: Result<Vec<Finished>, StreamError>,
-) -> Vec<Finished> {
-    tally.end(result.as_ref().err());
+    result: Result<Vec<ReusableConnection>, StreamError>,
+) -> Vec<ReusableConnection> {
+    stream_metrics.end(result.as_ref().err());
     match result {
         Ok(finished) => {
             debug!(%target, "stream finished");
             return finished;
         }
         Err(error) if error.is_tampering() => {
-            if let Some(so_often) = tally.happened(Often::Tampered) {
+            if let Some(so_often) = stream_metrics.happened(LogEvent::Tampered) {
                 warn!(%target, %error, so_often, "TAMPERING: stream aborted");
             }
         }
         Err(error) => {
-            if let Some(so_often) = tally.happened(Often::Broken) {
+            if let Some(so_often) = stream_metrics.happened(LogEvent::Broken) {
                 info!(%target, %error, so_often, "stream aborted");
             }
         }
@@ -516,7 +520,7 @@ pub(crate) fn log_end(
 /// Waits for streams to end by themselves for a while, then ends them.
 pub(crate) async fn drain<T: 'static>(mut streams: JoinSet<T>) {
     let all_end = async { while streams.join_next().await.is_some() {} };
-    if timeout(GRACE, all_end).await.is_err() {
+    if timeout(DRAIN_TIMEOUT, all_end).await.is_err() {
         info!(streams = streams.len(), "streams broken off by the stop");
         streams.shutdown().await;
     }

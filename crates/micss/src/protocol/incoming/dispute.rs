@@ -151,7 +151,7 @@ impl Dispute {
             }
             shares.join_plain(&members(channels), len);
             if record::verify(shares.plain(len)).is_ok() {
-                lose_those_against(shares, &members(channels), len);
+                lose_contradicting(shares, &members(channels), len);
                 return Ok(Poll::Ready(Some(len)));
             }
             left = left.saturating_sub(len + SET_COST);
@@ -203,13 +203,13 @@ fn who_has(shares: &Shares, len: usize) -> (u16, u16) {
 
 /// Drops the channels whose bytes, as far as they have come, contradict the record that was joined
 /// from `channels`.
-fn lose_those_against(shares: &mut Shares, channels: &[usize], len: usize) {
+fn lose_contradicting(shares: &mut Shares, channels: &[usize], len: usize) {
     let record = Zeroizing::new(shares.plain(len).to_vec());
     let others: Vec<usize> = shares.live().filter(|channel| !channels.contains(channel)).collect();
     for other in others {
         let has = len.min(shares.channels[other].end - shares.start);
         if !shares.agrees(other, channels, &record[..has]) {
-            shares.lose(other, Loss::Lied);
+            shares.lose(other, Loss::Tampered);
         }
     }
 }

@@ -25,10 +25,10 @@ pub enum Loss {
     Broken,
     /// Its share of a record did not come, and enough others did.
     #[error("it is stuck")]
-    Behind,
+    Stalled,
     /// It carried other bytes than were sent.
     #[error("TAMPERING: it carries other bytes than were sent")]
-    Lied,
+    Tampered,
 }
 
 /// The shares that have arrived, and the channels that bring them.

@@ -14,15 +14,15 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::StreamError;
 use crate::net::stream::channel_io;
-use crate::net::stream::metered::Metered;
+use crate::net::stream::channel_stream::ChannelStream;
 use crate::net::tcp_info::is_silent;
-use crate::protocol::incoming::{ANSWER_TIMEOUT, Incoming, Loss, MOMENT};
+use crate::protocol::incoming::{ANSWER_TIMEOUT, Incoming, LATE_CHANNEL_TIMEOUT, Loss};
 use crate::protocol::options::OPTION_NO_RECORDS;
 use crate::protocol::record::Kind;
 use crate::protocol::target::Refusal;
 
 /// A stream whose list and request have been made.
-pub(crate) struct Opening {
+pub(crate) struct ClientHandshake {
     handshake: ConfirmCollector,
     terms: Terms,
     since: Instant,
@@ -30,7 +30,7 @@ pub(crate) struct Opening {
     confirm: Vec<u8>,
 }
 
-impl Opening {
+impl ClientHandshake {
     /// Begins on channels that have these cookies. Returns also the list, which is to be sent on each.
     ///
     /// # Errors
@@ -48,19 +48,19 @@ impl Opening {
     ///
     /// # Errors
     /// When these do not come, or are not as they must be, or the server refuses.
-    pub(crate) async fn answered<R: AsyncRead + Unpin + AsRef<TcpStream>>(
+    pub(crate) async fn complete<R: AsyncRead + Unpin + AsRef<TcpStream>>(
         self,
-        channels: &mut BTreeMap<usize, Metered<R>>,
+        channels: &mut BTreeMap<usize, ChannelStream<R>>,
         incoming: &mut Incoming,
     ) -> Result<(), StreamError> {
         let raw = self.terms.options() & OPTION_NO_RECORDS != 0;
         let deadline = self.since + ANSWER_TIMEOUT;
         let answer = async {
-            self.confirmed(channels, incoming).await?;
+            self.receive_confirms(channels, incoming).await?;
             channel_io::receive_first(channels, incoming).await
         };
         let Ok(answer) = timeout_at(deadline, answer).await else {
-            return Err(silence(channels));
+            return Err(timeout_cause(channels));
         };
         match answer? {
             (Kind::Opened, _) => {}
@@ -79,14 +79,14 @@ impl Opening {
     /// Waits for the confirms (paper 001, III-D, step 5). Goes on without channels that break or say
     /// something else, if that is possible, and without those that say nothing for a moment after enough
     /// others have confirmed.
-    async fn confirmed<R: AsyncRead + Unpin + AsRef<TcpStream>>(
+    async fn receive_confirms<R: AsyncRead + Unpin + AsRef<TcpStream>>(
         mut self,
-        channels: &mut BTreeMap<usize, Metered<R>>,
+        channels: &mut BTreeMap<usize, ChannelStream<R>>,
         incoming: &mut Incoming,
     ) -> Result<(), StreamError> {
         let mut reading: Vec<_> = channels.keys().map(|_| Some(Vec::new())).collect();
         let needed = usize::from(self.terms.threshold());
-        let (mut confirmed, mut deadline) = (0, None);
+        let (mut confirms, mut deadline) = (0, None);
         loop {
             let next = next_confirm(channels, &mut reading, self.confirm.len());
             let next = match deadline {
@@ -97,17 +97,17 @@ impl Opening {
                 let is_silent = |channel: &usize| reading[*channel].is_some();
                 for channel in (0..reading.len()).filter(is_silent) {
                     if self.handshake.exclude(channel) {
-                        incoming.lose(channel, Loss::Behind);
+                        incoming.lose(channel, Loss::Stalled);
                     }
                 }
                 return self.outcome().unwrap_or(Err(StreamError::NotOpened));
             };
             let is_right = read.as_ref().is_some_and(|bytes| *bytes == self.confirm);
             if !is_right && self.handshake.exclude(channel) {
-                let why = if read.is_some() { Loss::Lied } else { Loss::Ended };
+                let why = if read.is_some() { Loss::Tampered } else { Loss::Ended };
                 incoming.lose(channel, why);
             } else if let Some(bytes) = read {
-                confirmed += 1;
+                confirms += 1;
                 self.handshake.handle_bytes(channel, &bytes, self.since.elapsed());
             } else {
                 self.handshake.handle_closed(channel);
@@ -115,8 +115,8 @@ impl Opening {
             if let Some(outcome) = self.outcome() {
                 return outcome;
             }
-            if confirmed == needed {
-                deadline.get_or_insert_with(|| Instant::now() + MOMENT);
+            if confirms == needed {
+                deadline.get_or_insert_with(|| Instant::now() + LATE_CHANNEL_TIMEOUT);
             }
         }
     }
@@ -131,8 +131,8 @@ impl Opening {
 }
 
 /// Why there was no answer for so long: a channel that is dead. If all are, it is not the channels.
-fn silence<R: AsRef<TcpStream>>(channels: &BTreeMap<usize, Metered<R>>) -> StreamError {
-    let is_dead = |channel: &Metered<R>| is_silent(channel.as_ref(), ANSWER_TIMEOUT);
+fn timeout_cause<R: AsRef<TcpStream>>(channels: &BTreeMap<usize, ChannelStream<R>>) -> StreamError {
+    let is_dead = |channel: &ChannelStream<R>| is_silent(channel.as_ref(), ANSWER_TIMEOUT);
     let dead = channels.iter().find(|(_, channel)| is_dead(channel));
     match dead {
         Some((&channel, _)) if !channels.values().all(is_dead) => {

@@ -22,29 +22,29 @@ use tracing::{debug, warn};
 use zeroize::Zeroizing;
 
 use crate::config::{Integrity, ServerConfig};
-use crate::net::metrics::Meter;
-use crate::net::stream::metered::Metered;
+use crate::net::metrics::ChannelMetrics;
+use crate::net::stream::channel_stream::ChannelStream;
 use crate::protocol::admission::Sources;
-use crate::protocol::incoming::MOMENT;
+use crate::protocol::incoming::LATE_CHANNEL_TIMEOUT;
 use crate::protocol::options::{OPTION_NO_RECORDS, OPTION_ONCE};
 use service::log::LogRateLimiter;
 
 /// How long a connection may wait for its association. A client keeps them ready for less, so that it
 /// does not take one that is just being closed.
-pub(crate) const WAITING_TIMEOUT: Duration = Duration::from_secs(90);
+pub(crate) const ASSOCIATION_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// The longest piece that is read before the association. What follows the list in it is the stream's.
 const MAX_READ: usize = 1024;
 
 /// The connections that have no open stream.
-pub(crate) struct Lobby {
+pub(crate) struct PendingConnections {
     epoch: Instant,
     state: Mutex<State>,
 }
 
 struct State {
     table: Table,
-    places: HashMap<ConnectionId, Holder>,
+    pending: HashMap<ConnectionId, PendingState>,
     /// Whose they are.
     sources: Sources,
     /// How many there may be.
@@ -56,7 +56,7 @@ struct State {
     /// Connections that had to make room.
     closed: LogRateLimiter,
     /// Those on other terms.
-    unfit: LogRateLimiter,
+    rejected: LogRateLimiter,
 }
 
 /// What became of those that waited, since the start.
@@ -71,35 +71,35 @@ pub(crate) struct Counts {
 }
 
 /// Who has a place.
-enum Holder {
+enum PendingState {
     /// A connection that waits for the others of its list. Where its seat goes: without it, it is closed.
-    Waiting(oneshot::Sender<Seat>),
+    AwaitingList(oneshot::Sender<Slot>),
     /// One of a stream whose request is not verified yet. What ends that.
-    Unopened(Arc<Notify>),
+    AwaitingRequest(Arc<Notify>),
 }
 
 /// A connection's place among those that have no open stream. It is free again when this is dropped.
-pub(crate) struct Place {
-    lobby: Arc<Lobby>,
+pub(crate) struct PendingPermit {
+    pending: Arc<PendingConnections>,
     id: ConnectionId,
 }
 
-impl Drop for Place {
+impl Drop for PendingPermit {
     fn drop(&mut self) {
-        self.lobby.with(|state, _| state.leave(self.id));
+        self.pending.with(|state, _| state.remove(self.id));
     }
 }
 
 /// A client's connection.
 pub(crate) struct Connection {
     /// The connection itself.
-    pub(crate) stream: Metered<TcpStream>,
+    pub(crate) stream: ChannelStream<TcpStream>,
     /// Where it is from.
     pub(crate) peer: SocketAddr,
     /// What was read of it and belongs to the stream.
     pub(crate) rest: Zeroizing<Vec<u8>>,
     /// Its place, until the stream opens.
-    pub(crate) place: Place,
+    pub(crate) permit: PendingPermit,
 }
 
 /// Connections that belong together.
@@ -113,47 +113,47 @@ pub(crate) struct Association {
 }
 
 /// A connection's place among those that belong together: its channel's index.
-struct Seat {
-    table: Arc<Gathering>,
+struct Slot {
+    builder: Arc<AssociationBuilder>,
     index: usize,
 }
 
 /// The connections of one association, as they come in from the tasks that welcomed them.
-struct Gathering {
+struct AssociationBuilder {
     list: List,
     /// How many there are.
-    seats: usize,
+    expected: usize,
     evicted: Arc<Notify>,
     connections: Mutex<BTreeMap<usize, Connection>>,
 }
 
-impl Seat {
+impl Slot {
     /// Hands in the connection. Returns all of them to whoever hands in the last.
     fn take(self, connection: Connection) -> Option<Association> {
-        let mut all = self.table.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.builder.connections.lock().unwrap_or_else(PoisonError::into_inner);
         all.insert(self.index, connection);
-        let is_complete = all.len() == self.table.seats;
+        let is_complete = all.len() == self.builder.expected;
         is_complete.then(|| Association {
-            list: self.table.list.clone(),
+            list: self.builder.list.clone(),
             connections: std::mem::take(&mut all),
-            evicted: Arc::clone(&self.table.evicted),
+            evicted: Arc::clone(&self.builder.evicted),
         })
     }
 }
 
-impl Lobby {
+impl PendingConnections {
     /// An empty one, that agrees to what the configuration allows.
     pub(crate) fn new(config: &ServerConfig) -> Self {
         let state = State {
-            table: Table::new(table(config)),
-            places: HashMap::new(),
+            table: Table::new(handshake_config(config)),
+            pending: HashMap::new(),
             sources: Sources::default(),
             max_waiting: config.max_waiting,
             next_id: 0,
             counts: Counts::default(),
             refused: LogRateLimiter::default(),
             closed: LogRateLimiter::default(),
-            unfit: LogRateLimiter::default(),
+            rejected: LogRateLimiter::default(),
         };
         Self { epoch: Instant::now(), state: Mutex::new(state) }
     }
@@ -161,7 +161,7 @@ impl Lobby {
     /// From here on, agrees to what this configuration allows.
     pub(crate) fn reconfigure(&self, config: &ServerConfig) {
         self.with(|state, _| {
-            state.table.reconfigure(table(config));
+            state.table.reconfigure(handshake_config(config));
             state.max_waiting = config.max_waiting;
         });
     }
@@ -173,25 +173,25 @@ impl Lobby {
 
     /// Sees one connection through the handshake. Returns all connections of its association if it was the
     /// last of them.
-    pub(crate) async fn welcome(
+    pub(crate) async fn associate(
         self: &Arc<Self>,
         mut stream: TcpStream,
         peer: SocketAddr,
-        meter: Arc<Meter>,
+        metrics: Arc<ChannelMetrics>,
     ) -> Option<Association> {
         let random = sharing::Generator::system().array();
         let cookie = Cookie::new(random.map_err(|error| self.refuse(peer, &error)).ok()?);
         let opened = self.open(cookie, peer.ip());
         // Who leaves gives up the place first, so that nobody is given a seat who does not wait for it.
-        let (mut seat, place) = opened.map_err(|error| self.refuse(peer, &error)).ok()?;
-        meter.ready.up();
-        let guest = Guest { place: &place, meter: &meter };
+        let (mut slot, permit) = opened.map_err(|error| self.refuse(peer, &error)).ok()?;
+        metrics.ready.increment();
+        let guard = PendingGuard { permit: &permit, metrics: &metrics };
         let greeting = Message::Cookie(cookie).encode();
-        timeout(WAITING_TIMEOUT, stream.write_all(&greeting)).await.ok()?.ok()?;
-        let (seat, rest) = guest.wait(&mut stream, &mut seat).await?;
-        drop(guest);
-        let stream = Metered::new(stream, meter, seat.index);
-        seat.take(Connection { stream, peer, rest, place })
+        timeout(ASSOCIATION_TIMEOUT, stream.write_all(&greeting)).await.ok()?.ok()?;
+        let (slot, rest) = guard.wait(&mut stream, &mut slot).await?;
+        drop(guard);
+        let stream = ChannelStream::new(stream, metrics, slot.index);
+        slot.take(Connection { stream, peer, rest, permit })
     }
 
     fn refuse(&self, peer: SocketAddr, error: &dyn std::fmt::Display) {
@@ -206,83 +206,83 @@ impl Lobby {
         self: &Arc<Self>,
         cookie: Cookie,
         source: IpAddr,
-    ) -> Result<(oneshot::Receiver<Seat>, Place), OpenError> {
+    ) -> Result<(oneshot::Receiver<Slot>, PendingPermit), OpenError> {
         let (id, receiver) = self.with(|state, now| {
             let id = ConnectionId(state.next_id);
             state.sources.take(id.0, source, 1);
-            state.make_room();
+            state.evict_excess();
             if let Err(error) = state.table.open(id, cookie, now) {
                 state.sources.remove(id.0);
                 return Err(error);
             }
             state.next_id += 1;
-            let (seat, receiver) = oneshot::channel();
-            state.places.insert(id, Holder::Waiting(seat));
+            let (slot, receiver) = oneshot::channel();
+            state.pending.insert(id, PendingState::AwaitingList(slot));
             Ok((id, receiver))
         })?;
-        Ok((receiver, Place { lobby: Arc::clone(self), id }))
+        Ok((receiver, PendingPermit { pending: Arc::clone(self), id }))
     }
 
     /// Has the table handle something, and hands out the seats that come of it.
     fn with<T>(&self, handle: impl FnOnce(&mut State, Duration) -> T) -> T {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let result = handle(&mut state, self.epoch.elapsed());
-        state.hand_out_seats();
+        state.assign_slots();
         result
     }
 }
 
 impl State {
-    fn hand_out_seats(&mut self) {
+    fn assign_slots(&mut self) {
         while let Some(event) = self.table.poll_event() {
             match event {
                 // The cookie is known without it, and whoever serves the stream sends the confirm.
                 ServerEvent::Transmit { .. } => {}
-                ServerEvent::Associated { list, connections } if is_unfit(list.terms()) => {
+                ServerEvent::Associated { list, connections } if lacks_integrity(list.terms()) => {
                     let ids: Vec<ConnectionId> = connections.into_iter().flatten().collect();
                     let source = ids.first().and_then(|id| self.sources.source(id.0));
-                    self.turn_away(source);
+                    self.reject_terms(source);
                     for id in ids {
-                        self.leave(id);
+                        self.remove(id);
                     }
                 }
-                ServerEvent::Associated { list, connections } => self.seat(list, connections),
+                ServerEvent::Associated { list, connections } => self.fill_slots(list, connections),
                 ServerEvent::Aborted { id, reason } => {
                     debug!(%reason, "connection not associated");
-                    if is_about_terms(reason) {
-                        self.turn_away(self.sources.source(id.0));
+                    if is_terms_error(reason) {
+                        self.reject_terms(self.sources.source(id.0));
                     }
-                    self.leave(id);
+                    self.remove(id);
                 }
             }
         }
     }
 
     /// Gives connections that belong together their seats.
-    fn seat(&mut self, list: List, connections: Vec<Option<ConnectionId>>) {
-        let seats = connections.iter().flatten().count();
+    fn fill_slots(&mut self, list: List, connections: Vec<Option<ConnectionId>>) {
+        let expected = connections.iter().flatten().count();
         let evicted = Arc::new(Notify::new());
-        let table = Arc::new(Gathering {
+        let builder = Arc::new(AssociationBuilder {
             list,
-            seats,
+            expected,
             evicted: Arc::clone(&evicted),
             connections: Mutex::default(),
         });
         for (index, id) in connections.into_iter().enumerate() {
-            let holder = id.and_then(|id| self.places.get_mut(&id));
+            let holder = id.and_then(|id| self.pending.get_mut(&id));
             let Some(holder) = holder else { continue };
-            let unopened = Holder::Unopened(Arc::clone(&evicted));
-            if let Holder::Waiting(seat) = std::mem::replace(holder, unopened) {
+            let record_unopened = PendingState::AwaitingRequest(Arc::clone(&evicted));
+            if let PendingState::AwaitingList(slot) = std::mem::replace(holder, record_unopened) {
                 // Nobody listens when the connection's task has ended.
-                let _ = seat.send(Seat { table: Arc::clone(&table), index });
+                let _ = slot.send(Slot { builder: Arc::clone(&builder), index });
             }
         }
     }
 
     /// A client asks for terms that it does not get.
-    fn turn_away(&mut self, source: Option<IpAddr>) {
+    fn reject_terms(&mut self, source: Option<IpAddr>) {
         self.counts.turned_away += 1;
-        if let Some(so_often) = self.unfit.happened() {
+        if let Some(so_often) = self.rejected.happened() {
             warn!(
                 ?source,
                 so_often,
@@ -293,12 +293,13 @@ impl State {
     }
 
     /// While there are more connections than may be, closes the oldest of the source that has most.
-    fn make_room(&mut self) {
+    fn evict_excess(&mut self) {
         while self.sources.total() > self.max_waiting as u64 {
             let Some(oldest) = self.sources.oldest_of_largest() else { return };
             let source = self.sources.source(oldest);
             self.counts.evicted += 1;
-            if let Some(Holder::Unopened(evicted)) = self.leave(ConnectionId(oldest)) {
+            if let Some(PendingState::AwaitingRequest(evicted)) = self.remove(ConnectionId(oldest))
+            {
                 self.counts.unopened_evicted += 1;
                 evicted.notify_one();
             }
@@ -316,9 +317,9 @@ impl State {
     }
 
     /// A connection has no place any more.
-    fn leave(&mut self, id: ConnectionId) -> Option<Holder> {
+    fn remove(&mut self, id: ConnectionId) -> Option<PendingState> {
         self.sources.remove(id.0);
-        let holder = self.places.remove(&id);
+        let holder = self.pending.remove(&id);
         // It may have left the table before, and then this changes nothing there.
         self.table.handle_closed(id);
         holder
@@ -326,13 +327,13 @@ impl State {
 }
 
 /// Whether a stream could lose channels, and nobody could tell which carry other bytes than were sent.
-fn is_unfit(terms: Terms) -> bool {
+fn lacks_integrity(terms: Terms) -> bool {
     terms.threshold() < terms.channels() && terms.options() & OPTION_NO_RECORDS != 0
 }
 
 /// Whether a connection was given up for what its client asks for. A list of more channels than are allowed is
 /// not even read.
-fn is_about_terms(reason: ServerAbort) -> bool {
+fn is_terms_error(reason: ServerAbort) -> bool {
     let too_long =
         |error| matches!(error, MessageError::BodyLength { kind: MessageKind::List, .. });
     match reason {
@@ -343,7 +344,7 @@ fn is_about_terms(reason: ServerAbort) -> bool {
 }
 
 /// What the configuration means for the handshake.
-fn table(config: &ServerConfig) -> TableConfig {
+fn handshake_config(config: &ServerConfig) -> TableConfig {
     let raw = if config.integrity == Integrity::None { OPTION_NO_RECORDS } else { 0 };
     let policy = TermsPolicy {
         protocols: vec![Protocol::MicssStream],
@@ -354,71 +355,71 @@ fn table(config: &ServerConfig) -> TableConfig {
     };
     TableConfig {
         max_pending: config.max_waiting,
-        timeout: WAITING_TIMEOUT,
-        quorum_timeout: Some(MOMENT),
+        timeout: ASSOCIATION_TIMEOUT,
+        quorum_timeout: Some(LATE_CHANNEL_TIMEOUT),
         policy,
     }
 }
 
 /// A connection that waits for its association.
-struct Guest<'a> {
-    place: &'a Place,
-    meter: &'a Meter,
+struct PendingGuard<'a> {
+    permit: &'a PendingPermit,
+    metrics: &'a ChannelMetrics,
 }
 
-impl Guest<'_> {
+impl PendingGuard<'_> {
     /// Reads the connection's list, and waits until it has a seat. Returns that, and what follows the list.
     async fn wait(
         &self,
         stream: &mut TcpStream,
-        seat: &mut oneshot::Receiver<Seat>,
-    ) -> Option<(Seat, Zeroizing<Vec<u8>>)> {
-        let deadline = Instant::now() + WAITING_TIMEOUT;
-        let mut look = deadline;
+        slot: &mut oneshot::Receiver<Slot>,
+    ) -> Option<(Slot, Zeroizing<Vec<u8>>)> {
+        let deadline = Instant::now() + ASSOCIATION_TIMEOUT;
+        let mut next_check = deadline;
         let mut bytes = Zeroizing::new([0; MAX_READ]);
         let mut rest = Zeroizing::new(Vec::new());
         loop {
             tokio::select! {
                 biased;
-                seat = &mut *seat => return Some((seat.ok()?, rest)),
+                slot = &mut *slot => return Some((slot.ok()?, rest)),
                 // What follows the list has to wait.
                 read = stream.read(&mut *bytes), if rest.is_empty() => match read {
                     Ok(len @ 1..) => {
                         let patience;
                         (rest, patience) = self.read(&bytes[..len]);
-                        look = patience.unwrap_or(deadline).min(deadline);
+                        next_check = patience.unwrap_or(deadline).min(deadline);
                     }
                     Ok(0) | Err(_) => break,
                 },
-                () = sleep_until(look) => {
-                    if look == deadline {
+                () = sleep_until(next_check) => {
+                    if next_check == deadline {
                         break;
                     }
                     // It has waited long enough for the others, if they can be done without.
-                    self.place.lobby.with(|state, now| state.table.handle_timeout(now));
-                    look = deadline;
+                    self.permit.pending.with(|state, now| state.table.handle_timeout(now));
+                    next_check = deadline;
                 }
             }
         }
         // It may have been given a seat just now, and the others wait for it there.
-        self.place.lobby.with(|state, _| state.table.handle_closed(self.place.id));
-        Some((seat.try_recv().ok()?, rest))
+        self.permit.pending.with(|state, _| state.table.handle_closed(self.permit.id));
+        Some((slot.try_recv().ok()?, rest))
     }
 
     /// Bytes came. Returns those that are the stream's: all, if the connection has just been associated; and
     /// until when it waits for others that it can do without.
     fn read(&self, bytes: &[u8]) -> (Zeroizing<Vec<u8>>, Option<Instant>) {
-        let (rest, patience) = self.place.lobby.with(|state, now| {
-            let rest = state.table.handle_bytes(self.place.id, bytes, now);
-            (rest, state.table.quorum_deadline(self.place.id))
+        let (rest, patience) = self.permit.pending.with(|state, now| {
+            let rest = state.table.handle_bytes(self.permit.id, bytes, now);
+            (rest, state.table.quorum_deadline(self.permit.id))
         });
         let rest = Zeroizing::new(rest.unwrap_or(bytes).to_vec());
-        (rest, patience.map(|patience| self.place.lobby.epoch + patience))
+        (rest, patience.map(|patience| self.permit.pending.epoch + patience))
     }
 }
 
-impl Drop for Guest<'_> {
+impl Drop for PendingGuard<'_> {
     fn drop(&mut self) {
-        self.meter.ready.down();
+        self.metrics.ready.decrement();
     }
 }
