@@ -22,7 +22,7 @@ help:
 	@echo 'make audit   known vulnerabilities of dependencies (needs the network)'
 
 demo:
-	$(CARGO) run --release --locked --package cli --bin sunder -- demo
+	$(CARGO) run --release --locked --package sunder-cli --bin sunder -- demo
 
 test: setup
 	$(CARGO) test --workspace --locked --doc
@@ -37,15 +37,15 @@ lint: setup-lint
 
 bench:
 	scripts/setup libisal.so.2:libisal2
-	$(CARGO) bench --locked --package sharing --bench sharing
-	$(CARGO) bench --locked --package model --bench programs
-	$(CARGO) bench --locked --package micss --bench loopback
-	$(CARGO) bench --locked --package remicss --bench symbols
-	$(CARGO) bench --locked --package remicss --bench receiving
+	$(CARGO) bench --locked --package sunder-sharing --bench sharing
+	$(CARGO) bench --locked --package sunder-model --bench programs
+	$(CARGO) bench --locked --package sunder-micss --bench loopback
+	$(CARGO) bench --locked --package sunder-remicss --bench symbols
+	$(CARGO) bench --locked --package sunder-remicss --bench receiving
 
 speed:
 	@PATH=$$PATH:/usr/sbin scripts/setup iperf3 python3 ip:iproute2
-	$(CARGO) build --release --locked --package cli
+	$(CARGO) build --release --locked --package sunder-cli
 	scripts/tunnel-speed
 
 docs:
@@ -59,16 +59,16 @@ fuzz:
 	done
 
 figures: setup-lab
-	$(CARGO) build --release --locked --package cli
+	$(CARGO) build --release --locked --package sunder-cli
 	scripts/figures $(FIGURES)
 
 soak:
-	$(CARGO) build --release --locked --package cli
+	$(CARGO) build --release --locked --package sunder-cli
 	scripts/soak
 
 browser:
 	scripts/setup chromium python3
-	$(CARGO) build --release --locked --package cli
+	$(CARGO) build --release --locked --package sunder-cli
 	scripts/browser
 
 neon:

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use arbitrary::Arbitrary;
-use association::{TermsPolicy, COOKIE_LEN, ConnectionId, Cookie, List, Message, Protocol, SharingScheme, HandshakeServer, HandshakeConfig, ServerEvent, Terms};
+use sunder_association::{TermsPolicy, COOKIE_LEN, ConnectionId, Cookie, List, Message, Protocol, SharingScheme, HandshakeServer, HandshakeConfig, ServerEvent, Terms};
 use libfuzzer_sys::fuzz_target;
 
 #[path = "../../crates/association/tests/common/driver.rs"]

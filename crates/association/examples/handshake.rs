@@ -1,11 +1,11 @@
 //! Three connections of one client, and one of another, are associated by a server, in memory.
 //!
-//! `cargo run --package association --example handshake`
+//! `cargo run --package sunder-association --example handshake`
 
 use std::error::Error;
 use std::time::Duration;
 
-use association::{
+use sunder_association::{
     ClientEvent, Collected, ConnectionId, Cookie, CookieCollector, HandshakeConfig,
     HandshakeServer, Message, Protocol, ServerEvent, SharingScheme, Terms, TermsPolicy,
 };

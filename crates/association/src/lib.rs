@@ -22,7 +22,7 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use association::{
+//! use sunder_association::{
 //!     ClientEvent, ConfirmCollector, ConnectionId, Cookie, HandshakeConfig, HandshakeServer, List,
 //!     Message, Protocol, ServerEvent, SharingScheme, Terms, TermsPolicy,
 //! };

@@ -4,7 +4,7 @@
 //! A [`Chart`] is plain data, and [`Chart::svg`] is the page it makes.
 //!
 //! ```
-//! use chart::{Axis, Chart, Colour, Curve, Panel};
+//! use sunder_chart::{Axis, Chart, Colour, Curve, Panel};
 //!
 //! let rate = Curve {
 //!     name: String::from("measured"),
@@ -21,7 +21,7 @@
 //! };
 //! let svg = Chart { panels: vec![panel], ..Chart::default() }.svg()?;
 //! assert!(svg.contains("measured"));
-//! # Ok::<(), chart::ChartError>(())
+//! # Ok::<(), sunder_chart::ChartError>(())
 //! ```
 
 mod axis;

@@ -1,6 +1,6 @@
 //! Pages as whoever draws them sees them: what is on them, and that they are SVG.
 
-use chart::{Axis, Chart, Colour, Curve, Marks, Panel};
+use sunder_chart::{Axis, Chart, Colour, Curve, Marks, Panel};
 
 const BLUE: &str = "#0072B2";
 const ORANGE: &str = "#D55E00";

@@ -9,7 +9,7 @@
 //! No type here prints a secret or compares secrets with `==`, and all are wiped on drop.
 //!
 //! ```
-//! use keys::{SecretKey, SharedKey};
+//! use sunder_keys::{SecretKey, SharedKey};
 //!
 //! let (client, server) = (SharedKey::new(&[7; 32]), SharedKey::new(&[7; 32]));
 //! let code = server.authenticate(&[b"addresses: ", b"192.0.2.1"]);

@@ -9,7 +9,7 @@
 //! ```
 //! use std::path::Path;
 //!
-//! use lab::Experiment;
+//! use sunder_lab::Experiment;
 //!
 //! let text = r#"
 //!     about = "Rate of a link"
@@ -28,7 +28,7 @@
 //! "#;
 //! let experiment = Experiment::parse(Path::new("rate.toml"), text)?;
 //! assert_eq!(experiment.trials(), 2);
-//! # Ok::<(), lab::ExperimentError>(())
+//! # Ok::<(), sunder_lab::ExperimentError>(())
 //! ```
 //!
 //! In a sandbox, [`experiment::run()`] performs it and writes the results.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use lab::experiment::{built_in, run_with};
-use lab::{Experiment, Measured, Trial};
+use sunder_lab::experiment::{built_in, run_with};
+use sunder_lab::{Experiment, Measured, Trial};
 
 /// An experiment with something of everything.
 const GOOD: &str = r#"
@@ -112,7 +112,7 @@ fn keys_keep_the_order_of_the_file() {
     let text = GOOD.replace("loss = [0, 0.5]\n", "zebra = [1]\nloss = [0, 0.5]\nant = [1, 2]\n");
     let text = text.replace("lines = \"path\"", "lines = \"path\"\nwhere = { ant = [1] }");
     let place = tempfile::tempdir().unwrap();
-    let measure = |trial: &Trial, _: lab::Place<'_>| {
+    let measure = |trial: &Trial, _: sunder_lab::Place<'_>| {
         let values = trial.measure.values.keys().map(|name| (name.clone(), 1.0));
         Ok(Measured { values: values.collect(), late_ms: 0.0, missed: 0 })
     };

@@ -7,10 +7,10 @@ use std::io;
 use std::os::unix::fs::{chown, symlink};
 use std::path::Path;
 
-use lab::experiment::{Record, Results, RunError, Status, run_with};
-use lab::{Experiment, Measured, Place, Trial, TrialError};
 use rustix::fs::{CWD, Mode, mkfifoat};
 use serde_json::{Value, json};
+use sunder_lab::experiment::{Record, Results, RunError, Status, run_with};
+use sunder_lab::{Experiment, Measured, Place, Trial, TrialError};
 use tempfile::TempDir;
 
 const TEXT: &str = r#"

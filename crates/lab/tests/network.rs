@@ -11,10 +11,10 @@ use std::process::{Command, ExitCode};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lab::sandbox;
-use lab::{Conditions, Direction, Host, Measured, Network, Place, Trial, perform};
 use libtest_mimic::{Arguments, Trial as Test};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use sunder_lab::sandbox;
+use sunder_lab::{Conditions, Direction, Host, Measured, Network, Place, Trial, perform};
 
 /// Tests by the names of their functions.
 macro_rules! tests {

@@ -5,7 +5,7 @@
 //!
 //! Both run in this process on two worker threads, in turn, and the ratio is taken pair by pair.
 //!
-//! `cargo bench -p micss -- "64 3"` runs only the rows of 64 streams over three channels.
+//! `cargo bench -p sunder-micss -- "64 3"` runs only the rows of 64 streams over three channels.
 
 #[path = "../tests/common/mod.rs"]
 mod common;

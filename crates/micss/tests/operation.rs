@@ -7,10 +7,10 @@ use std::net::SocketAddr;
 use common::{
     ask, client_toml, drain_sink, server_toml, start_client, start_server, start_service,
 };
-use micss::client::{Client, Handle};
-use micss::config::{ClientConfig, ServerConfig};
-use micss::server::Server;
-use micss::status::Streams;
+use sunder_micss::client::{Client, Handle};
+use sunder_micss::config::{ClientConfig, ServerConfig};
+use sunder_micss::server::Server;
+use sunder_micss::status::Streams;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;

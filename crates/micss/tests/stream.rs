@@ -1,11 +1,11 @@
 //! The protocol without sockets: whatever is sent arrives as it was sent, however the network cuts
 //! it into pieces and whichever channel is fast, and no end of a channel is taken for the stream's.
 
-use micss::incoming::{Incoming, SEED_LEN};
-use micss::outgoing::Outgoing;
-use micss::record::{HEADER_LEN, Kind, MAX_PAYLOAD, MAX_RECORD, RecordError};
 use proptest::prelude::*;
 use sharing::{Generator, Sharing, Splitter, tamper};
+use sunder_micss::incoming::{Incoming, SEED_LEN};
+use sunder_micss::outgoing::Outgoing;
+use sunder_micss::record::{HEADER_LEN, Kind, MAX_PAYLOAD, MAX_RECORD, RecordError};
 
 /// How far a channel may be ahead of what has been used up, in bytes.
 const MAX_AHEAD: usize = MAX_RECORD + HEADER_LEN;

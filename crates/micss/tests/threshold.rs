@@ -3,12 +3,12 @@
 
 use std::task::Poll;
 
-use micss::incoming::{Incoming, Loss, RECORD_TIMEOUT, SEED_LEN, STALLED_CHANNEL_TIMEOUT};
-use micss::outgoing::Outgoing;
-use micss::record::{HEADER_LEN, Kind, RecordError};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use sharing::{Generator, Sharing};
+use sunder_micss::incoming::{Incoming, Loss, RECORD_TIMEOUT, SEED_LEN, STALLED_CHANNEL_TIMEOUT};
+use sunder_micss::outgoing::Outgoing;
+use sunder_micss::record::{HEADER_LEN, Kind, RecordError};
 
 /// A kind and a payload.
 type Item = (Kind, Vec<u8>);

@@ -6,8 +6,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use model::{ChannelModel, ChannelSet, Loss, Objective, Plan, PlanRequest, Requirements, Risk};
 use sim::Rng;
+use sunder_model::{
+    ChannelModel, ChannelSet, Loss, Objective, Plan, PlanRequest, Requirements, Risk,
+};
 
 const OBJECTIVES: [(&str, Objective); 3] =
     [("risk", Objective::Risk), ("loss", Objective::Loss), ("delay", Objective::Delay)];

@@ -1,10 +1,10 @@
 //! Plans the most private use of three channels at a given rate, and prints the schedule.
 //!
-//! `cargo run --package model --example plan_channels`
+//! `cargo run --package sunder-model --example plan_channels`
 
 use std::error::Error;
 
-use model::{ChannelModel, ChannelSet, Loss, Objective, PlanRequest, Requirements, Risk};
+use sunder_model::{ChannelModel, ChannelSet, Loss, Objective, PlanRequest, Requirements, Risk};
 
 fn main() -> Result<(), Box<dyn Error>> {
     // Risk, loss, delay in ms, rate in Mbit/s.

@@ -7,7 +7,7 @@
 //! arguments.
 //!
 //! ```
-//! use model::{ChannelModel, ChannelSet, Loss, Objective, PlanRequest, Requirements, Risk};
+//! use sunder_model::{ChannelModel, ChannelSet, Loss, Objective, PlanRequest, Requirements, Risk};
 //!
 //! // Risk, loss, delay in ms, rate in any unit.
 //! let fibre = ChannelModel::new(Risk(0.1), Loss(0.001), 5.0, 100.0)?;

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use model::{
+use sunder_model::{
     ChannelError, ChannelModel, ChannelSet, ChannelSubset, Loss, MAX_CHANNELS, MAX_GROUPS,
     Objective, Plan, PlanError, PlanRequest, PlanRequestError, Requirements, Risk, Schedule,
     ScheduleError, SetError, ShareSelection, SharedRiskGroup,

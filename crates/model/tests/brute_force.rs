@@ -1,7 +1,7 @@
 //! Plans agree with the paper's linear programs, written out in full and solved by the textbook.
 
-use model::{Bound, ChannelSet, Objective, Plan, PlanError, Requirements};
 use sim::Rng;
+use sunder_model::{Bound, ChannelSet, Objective, Plan, PlanError, Requirements};
 
 mod textbook;
 use textbook::sets::{common_set, fraction, grouped_set, means, mixed_set, tied_set};

@@ -1,10 +1,10 @@
 //! No gap is below the error: plans for channels of extreme numbers against the optimum in exact
 //! arithmetic.
 
-use model::{ChannelModel, ChannelSet, Loss, Objective, PlanError, Requirements, Risk};
 use num_rational::BigRational;
 use num_traits::{Signed, ToPrimitive, Zero};
 use sim::Rng;
+use sunder_model::{ChannelModel, ChannelSet, Loss, Objective, PlanError, Requirements, Risk};
 
 mod rational;
 mod textbook;
@@ -162,7 +162,7 @@ impl Seen {
 }
 
 /// Kappa, mu and the rate are what was asked for.
-fn check_means(set: &ChannelSet, request: &Requirements, schedule: &model::Schedule) {
+fn check_means(set: &ChannelSet, request: &Requirements, schedule: &sunder_model::Schedule) {
     let found = schedule.averages(set);
     for (mean, value) in [(request.kappa, found.kappa), (request.mu, found.mu)] {
         assert!(mean.is_none_or(|mean| (mean - value).abs() < OFF), "{set:?}\n{request:?}");

@@ -1,11 +1,11 @@
 //! Needs of numbers that are far apart: tiny probabilities, rates of six decades, bounds beside
 //! which rounding is large. A plan that is given out keeps all that was asked, and none is refused.
 
-use model::{
+use sim::Rng;
+use sunder_model::{
     Bound, ChannelModel, ChannelSet, ChannelSubset, Loss, Objective, Plan, PlanError, Requirements,
     Risk, Schedule, ShareSelection, SharedRiskGroup,
 };
-use sim::Rng;
 
 mod textbook;
 use textbook::sets::{fraction, means};

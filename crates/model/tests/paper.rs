@@ -1,11 +1,11 @@
 //! What the paper itself says of sets of channels: Figure 2, its experiments, examples,
 //! corollaries.
 
-use model::{
+use sim::Rng;
+use sunder_model::{
     ChannelModel, ChannelSet, ChannelSubset, Loss, Objective, Requirements, Risk, Schedule,
     ShareSelection,
 };
-use sim::Rng;
 
 mod textbook;
 use textbook::sets::mixed_set;

@@ -1,11 +1,11 @@
 //! What the paper says holds for every set of channels: the monotonicity of its formulas, its
 //! theorems both ways round, and what an optimum is at least.
 
-use model::{
+use proptest::prelude::*;
+use sunder_model::{
     ChannelModel, ChannelSet, ChannelSubset, Loss, Objective, PlanRequest, Requirements, Risk,
     Schedule, ShareSelection,
 };
-use proptest::prelude::*;
 
 mod textbook;
 use textbook::{agree, agree_to, number, plan_for, selections};

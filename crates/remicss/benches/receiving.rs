@@ -1,6 +1,6 @@
 //! How long the receiving end takes for a symbol with a packet of 1400 bytes.
 //!
-//! `cargo bench -p remicss --bench receiving`. Datagrams come in batches of 64 a channel, one
+//! `cargo bench -p sunder-remicss --bench receiving`. Datagrams come in batches of 64 a channel, one
 //! channel after the other, and are made just before each batch, so that they are in the cache as
 //! if they had just been received. Making them is not measured.
 
@@ -9,13 +9,13 @@ use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use remicss::recv::deliver::{ControlShare, Deliver};
-use remicss::recv::receiver::{Receiver, ReceiverLimits};
-use remicss::wire::datagram::{Header, Kind};
-use remicss::wire::keys::{Direction, Points};
-use remicss::wire::symbol::Tagger;
-use remicss::wire::tokens::{ShareTokens, TokenKey};
 use sharing::{Generator, Splitter};
+use sunder_remicss::recv::deliver::{ControlShare, Deliver};
+use sunder_remicss::recv::receiver::{Receiver, ReceiverLimits};
+use sunder_remicss::wire::datagram::{Header, Kind};
+use sunder_remicss::wire::keys::{Direction, Points};
+use sunder_remicss::wire::symbol::Tagger;
+use sunder_remicss::wire::tokens::{ShareTokens, TokenKey};
 
 const PACKET: usize = 1400;
 const FROM: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7000);

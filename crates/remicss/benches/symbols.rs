@@ -1,17 +1,17 @@
 //! How long a symbol of 1,400 bytes takes from its bytes to datagrams in batches.
 //!
-//! `cargo bench -p remicss --bench symbols` prints ns a symbol, the median of many slices.
+//! `cargo bench -p sunder-remicss --bench symbols` prints ns a symbol, the median of many slices.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use model::{ChannelSubset, Schedule, ShareSelection};
-use remicss::send::schedule::{DynamicScheduler, PlannedScheduler, Scheduler};
-use remicss::send::sender::Sender;
-use remicss::wire::datagram::Kind;
-use remicss::wire::keys::{Direction, Points};
-use remicss::wire::tokens::TokenKey;
 use sharing::Generator;
+use sunder_remicss::send::schedule::{DynamicScheduler, PlannedScheduler, Scheduler};
+use sunder_remicss::send::sender::Sender;
+use sunder_remicss::wire::datagram::Kind;
+use sunder_remicss::wire::keys::{Direction, Points};
+use sunder_remicss::wire::tokens::TokenKey;
 use udp::{Batch, Pacer};
 
 const PACKET: usize = 1400;

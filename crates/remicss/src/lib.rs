@@ -8,7 +8,7 @@
 //! Sharing Protocols" (DSN 2016).
 //!
 //! ```
-//! use remicss::{Config, SharedKey, Tunnel, TunnelError};
+//! use sunder_remicss::{Config, SharedKey, Tunnel, TunnelError};
 //!
 //! let config = Config::from_toml(
 //!     r#"
@@ -37,7 +37,7 @@
 //!     });
 //!     tunnel.run()
 //! }
-//! # Ok::<(), remicss::Problems>(())
+//! # Ok::<(), sunder_remicss::Problems>(())
 //! ```
 //!
 //! The other modules are the layers of the protocol, each of which uses only those before it: `wire`

@@ -12,9 +12,9 @@ use std::env;
 use std::thread;
 use std::time::Duration;
 
-use remicss::endpoint::settings::KeyLimits;
 use scenario::Scenario;
 use sim::Rng;
+use sunder_remicss::endpoint::settings::KeyLimits;
 
 /// How many operations a run has.
 const OPERATIONS: u64 = 60;

@@ -10,7 +10,7 @@
 //! `Deserialize` was weighed: serde stops at the first error.
 //!
 //! ```
-//! use service::config::{Keys, Problems, key, read};
+//! use sunder_service::config::{Keys, Problems, key, read};
 //!
 //! struct Echo {
 //!     port: u16,

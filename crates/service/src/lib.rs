@@ -17,8 +17,8 @@
 //!
 //! ```
 //! use serde::{Deserialize, Serialize};
-//! use service::metrics::{Exposition, Metric, gauge};
-//! use service::status::ServiceStatus;
+//! use sunder_service::metrics::{Exposition, Metric, gauge};
+//! use sunder_service::status::ServiceStatus;
 //!
 //! #[derive(Serialize, Deserialize)]
 //! struct Echo {

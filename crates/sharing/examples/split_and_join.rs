@@ -1,10 +1,10 @@
 //! Splits a secret into three shares, loses one, damages another, and joins what is left.
 //!
-//! `cargo run --package sharing --example split_and_join`
+//! `cargo run --package sunder-sharing --example split_and_join`
 
 use std::error::Error;
 
-use sharing::{Generator, Share, Sharing, tamper};
+use sunder_sharing::{Generator, Share, Sharing, tamper};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut generator = Generator::seeded()?;

@@ -5,7 +5,7 @@
 //! about it. There are two schemes: XOR, where all shares are needed, and Shamir's over GF(2^8).
 //!
 //! ```
-//! use sharing::{Generator, Sharing, tamper};
+//! use sunder_sharing::{Generator, Sharing, tamper};
 //!
 //! // Two of three shares are needed, and a changed share is detected.
 //! let mut generator = Generator::seeded()?;

@@ -1,7 +1,7 @@
 //! Splitting and joining agree with the textbook, with published vectors, and with each other.
 
-use sharing::kernels::Kernel;
-use sharing::{
+use sunder_sharing::kernels::Kernel;
+use sunder_sharing::{
     CoordinatesError, JoinError, Joiner, Scheme, Share, Sharing, SharingError, SplitError, Splitter,
 };
 
@@ -185,7 +185,7 @@ fn wrong_buffers_to_split_into() {
     let split = |lens: &[usize]| {
         let mut shares: Vec<Vec<u8>> = lens.iter().map(|&len| vec![0; len]).collect();
         let mut views: Vec<&mut [u8]> = shares.iter_mut().map(Vec::as_mut_slice).collect();
-        splitter.split(b"secret", &mut views, &mut sharing::Generator::system())
+        splitter.split(b"secret", &mut views, &mut sunder_sharing::Generator::system())
     };
     assert!(split(&[6, 6, 6]).is_ok());
     assert!(matches!(split(&[6, 6]), Err(SplitError::WrongCount { expected: 3, found: 2 })));
@@ -221,7 +221,7 @@ fn wrong_shares_to_join() {
 /// The allocating calls: shares carry their coordinates, and join in any order.
 #[test]
 fn shares_join_by_their_coordinates() {
-    let mut generator = sharing::Generator::seeded().unwrap();
+    let mut generator = sunder_sharing::Generator::seeded().unwrap();
     let secret = b"any bytes at all";
     for sharing in sharings(5) {
         let shares = sharing.split(secret, &mut generator).unwrap();

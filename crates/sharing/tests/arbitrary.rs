@@ -2,8 +2,8 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use sharing::locate::{correct, correct_with};
-use sharing::{Generator, Joiner, Scheme, Sharing, Splitter, keyed, tamper};
+use sunder_sharing::locate::{correct, correct_with};
+use sunder_sharing::{Generator, Joiner, Scheme, Sharing, Splitter, keyed, tamper};
 
 fn any_sharing() -> impl Strategy<Value = Sharing> {
     let scheme = prop_oneof![Just(Scheme::Xor), Just(Scheme::Shamir)];

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
 
-use sharing::Generator;
+use sunder_sharing::Generator;
 
 const LEN: usize = 64;
 

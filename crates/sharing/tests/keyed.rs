@@ -1,7 +1,7 @@
 //! The keyed hash is what its documentation says, and its promise is as tight as it says: for each
 //! change there are points at which it fits, and whoever sees tags finds the point.
 
-use sharing::keyed::{HashKernel, KeyedHash, Tampered};
+use sunder_sharing::keyed::{HashKernel, KeyedHash, Tampered};
 
 mod textbook;
 use textbook::TestRng;

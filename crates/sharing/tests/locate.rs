@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use sharing::locate::{LocateError, correct, correct_with};
-use sharing::{JoinError, Sharing};
+use sunder_sharing::locate::{LocateError, correct, correct_with};
+use sunder_sharing::{JoinError, Sharing};
 
 mod textbook;
 use textbook::{TestRng, coordinates, name, sharings, split, subsets};

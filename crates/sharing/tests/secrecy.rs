@@ -5,7 +5,7 @@
 //! bytes make uniform shares. Shown by enumeration where the random bytes are three or fewer, and
 //! by the rank of the map for all.
 
-use sharing::{Sharing, Splitter};
+use sunder_sharing::{Sharing, Splitter};
 
 mod textbook;
 use textbook::{

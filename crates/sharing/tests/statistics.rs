@@ -6,7 +6,7 @@
 //! such test fails by chance once in 10^11, and there are fewer than 2,000 in this file, so a
 //! failure is a false alarm with a probability below 10^-7.
 
-use sharing::Sharing;
+use sunder_sharing::Sharing;
 
 mod textbook;
 use textbook::{TestRng, name, sharings, split, subsets};

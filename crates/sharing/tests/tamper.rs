@@ -8,7 +8,7 @@
 use polyval::Polyval;
 use polyval::universal_hash::UniversalHash;
 use sha2::{Digest, Sha256};
-use sharing::{Generator, Joiner, Sharing, Splitter, tamper};
+use sunder_sharing::{Generator, Joiner, Sharing, Splitter, tamper};
 
 mod textbook;
 use textbook::{TestRng, invert, multiply, name};

@@ -12,7 +12,7 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use sim::{Event, Network};
+//! use sunder_sim::{Event, Network};
 //!
 //! let mut network = Network::<()>::new(7);
 //! let link = network.link(Duration::from_millis(5), Duration::from_millis(20));

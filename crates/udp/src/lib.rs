@@ -7,7 +7,7 @@
 //! [`Duration`](std::time::Duration) since any epoch that the caller keeps to.
 //!
 //! ```
-//! use udp::{Batch, BindTo, RecvBuffer, Socket};
+//! use sunder_udp::{Batch, BindTo, RecvBuffer, Socket};
 //!
 //! # fn main() -> std::io::Result<()> {
 //! let localhost = BindTo { local: ([127, 0, 0, 1], 0).into(), device: None };

@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use association::{COOKIE_LEN, Cookie, List, Message, MessageKind};
 use sim::{Network, Rng};
+use sunder_association::{COOKIE_LEN, Cookie, List, Message, MessageKind};
 
 use crate::forgery::{Forgery, Inks};
 use crate::test_bed::Wire;

@@ -1,7 +1,7 @@
 //! Lists and confirms as an adversary writes them: well formed or not.
 
-use association::{COOKIE_LEN, List, MessageKind};
 use sim::Rng;
+use sunder_association::{COOKIE_LEN, List, MessageKind};
 
 /// The fields of a List or Confirm, with nothing that keeps them consistent.
 #[derive(Clone)]

@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-use association::{
+use sim::{Event, LinkId, Network, Rng};
+use sunder_association::{
     ConnectionId, Cookie, HandshakeConfig, HandshakeServer, List, Message, Protocol, ServerEvent,
     SharingScheme, Terms, TermsPolicy,
 };
-use sim::{Event, LinkId, Network, Rng};
 
 use crate::adversary::Adversary;
 use crate::driver::{Client, ClientEvent};

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use association::{
+use sunder_association::{
     ClientAbort, ClientEvent as ConfirmEvent, Collected, ConfirmCollector, CookieCollector, List,
     Message, Terms,
 };

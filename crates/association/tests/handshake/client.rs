@@ -1,6 +1,6 @@
 //! The client's decisions, one by one, over two channels whose cookies are 0 and 1.
 
-use association::{
+use sunder_association::{
     ClientAbort, List, ListError, Message, MessageError, MessageKind, Protocol, SharingScheme,
     Terms,
 };

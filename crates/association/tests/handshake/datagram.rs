@@ -1,7 +1,7 @@
 //! The handshake where whole messages are lost, repeated and late, but not changed.
 
-use association::{ClientAbort, HandshakeServer, List, Message, ServerAbort, ServerEvent};
 use sim::Rng;
+use sunder_association::{ClientAbort, HandshakeServer, List, Message, ServerAbort, ServerEvent};
 
 use crate::driver::{Client, ClientEvent};
 use crate::pair::{NOW, TIMEOUT, cookie, id, list, server, xor};

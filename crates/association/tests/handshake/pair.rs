@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use association::{
+use sunder_association::{
     COOKIE_LEN, ClientAbort, ConnectionId, Cookie, HandshakeConfig, HandshakeServer, List, Message,
     Protocol, ServerAbort, ServerEvent, SharingScheme, Terms, TermsPolicy,
 };

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use association::{
+use sim::Rng;
+use sunder_association::{
     COOKIE_LEN, ConnectionId, Cookie, HandshakeConfig, HandshakeServer, List, Message, Protocol,
     ServerAbort, ServerEvent, SharingScheme, Terms,
 };
-use sim::Rng;
 
 use crate::pair::{NOW, config, cookie, id};
 use crate::server::{Did, did};

@@ -1,6 +1,6 @@
 //! The server's decisions, one by one. Connection i has the cookie i.
 
-use association::{
+use sunder_association::{
     COOKIE_LEN, ConnectionId, Cookie, HandshakeServer, List, Message, MessageError, MessageKind,
     NotPending, OpenError, Protocol, ServerAbort, ServerEvent, SharingScheme, Terms,
 };

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use association::{
+use proptest::collection::vec;
+use proptest::prelude::*;
+use sunder_association::{
     COOKIE_LEN, Cookie, HEADER_LEN, List, Message, MessageError, MessageKind, Protocol,
     SharingScheme, Terms,
 };
-use proptest::collection::vec;
-use proptest::prelude::*;
 
 use crate::driver::Client;
 use crate::pair::{NOW, TIMEOUT, cookie, id, list, run, server, xor};

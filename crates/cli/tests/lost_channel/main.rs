@@ -3,7 +3,7 @@
 //! never taken for lost. Needs user namespaces, and says so where there are none.
 //!
 //! The table of `docs/protocols/micss.md` is printed by
-//! `cargo test --package cli --test lost_channel matrix -- --nocapture`.
+//! `cargo test --package sunder-cli --test lost_channel matrix -- --nocapture`.
 
 mod alive;
 mod faults;

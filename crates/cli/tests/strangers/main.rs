@@ -4,7 +4,7 @@
 //! A small form of each attack is a test. The whole of it, with a table of what it costs, is
 //!
 //! ```text
-//! cargo test --release --package cli --test strangers -- --ignored --nocapture
+//! cargo test --release --package sunder-cli --test strangers -- --ignored --nocapture
 //! ```
 //!
 //! With `SUNDER_SERVE=PATH` the server is another `sunder`, as one of before.

@@ -5,7 +5,7 @@
 //! `SUNDER_FLAPS=N` has links fail N times, in place of a few.
 //!
 //! How much a flood costs is measured by
-//! `cargo test --release --package cli --test tunnel_faults -- --ignored --nocapture`.
+//! `cargo test --release --package sunder-cli --test tunnel_faults -- --ignored --nocapture`.
 
 #![allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 

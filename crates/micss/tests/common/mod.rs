@@ -3,10 +3,10 @@
 use std::io;
 use std::net::SocketAddr;
 
-use micss::client::Client;
-use micss::config::{ClientConfig, ServerConfig};
-use micss::server::Server;
-use micss::target::Target;
+use sunder_micss::client::Client;
+use sunder_micss::config::{ClientConfig, ServerConfig};
+use sunder_micss::server::Server;
+use sunder_micss::target::Target;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;

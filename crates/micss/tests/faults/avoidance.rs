@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use association::{COOKIE_LEN, Cookie, Message};
-use micss::client::{Client, Handle};
-use micss::config::ClientConfig;
+use sunder_micss::client::{Client, Handle};
+use sunder_micss::config::ClientConfig;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::mpsc;

@@ -1,5 +1,5 @@
 //! How soon a fault on a channel is noticed: the table in `docs/protocols/micss.md`, which
-//! `cargo test -p micss --test faults notice -- --nocapture` prints.
+//! `cargo test -p sunder-micss --test faults notice -- --nocapture` prints.
 
 use std::time::Duration;
 

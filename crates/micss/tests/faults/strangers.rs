@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use association::{Cookie, List, Message, Protocol, SharingScheme, Terms};
-use micss::outgoing::Outgoing;
-use micss::record::Kind;
-use micss::target::Target;
 use sharing::{Generator, Sharing};
 use socket2::SockRef;
+use sunder_micss::outgoing::Outgoing;
+use sunder_micss::record::Kind;
+use sunder_micss::target::Target;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 

@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-use micss::record::{HEADER_LEN, Kind};
 use sharing::{Generator, tamper};
+use sunder_micss::record::{HEADER_LEN, Kind};
 
 use crate::wire::Recording;
 

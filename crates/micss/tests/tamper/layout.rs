@@ -4,8 +4,8 @@
 //! it, with point and tag *behind* the payload, and how whoever knows the payload forges it every
 //! time. The code is the same; what is missing is that its place does not depend on a length.
 
-use micss::record::Kind;
 use sharing::{Generator, tamper};
+use sunder_micss::record::Kind;
 
 use crate::receiver::{Verdict, receive};
 use crate::wire::Recording;

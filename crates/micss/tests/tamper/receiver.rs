@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use micss::incoming::{Incoming, SEED_LEN};
-use micss::record::RecordError;
 use sharing::Sharing;
+use sunder_micss::incoming::{Incoming, SEED_LEN};
+use sunder_micss::record::RecordError;
 
 use crate::wire::Item;
 

@@ -1,8 +1,8 @@
 //! What the attacker works on: a stream as it crosses the channels, and what is in it.
 
-use micss::outgoing::Outgoing;
-use micss::record::Kind;
 use sharing::{Generator, Sharing};
+use sunder_micss::outgoing::Outgoing;
+use sunder_micss::record::Kind;
 
 /// A kind and a payload.
 pub(crate) type Item = (Kind, Vec<u8>);

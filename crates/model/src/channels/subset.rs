@@ -10,7 +10,7 @@ pub const MAX_CHANNELS: usize = 20;
 /// A set M of channels of a [`crate::ChannelSet`], by index.
 ///
 /// ```
-/// use model::ChannelSubset;
+/// use sunder_model::ChannelSubset;
 ///
 /// let channels: ChannelSubset = [4, 0, 2].into_iter().collect();
 /// assert_eq!(channels.to_string(), "{0, 2, 4}");

@@ -4,11 +4,11 @@
 
 pub(crate) mod simplex;
 
-use model::{
-    ChannelModel, ChannelSet, ChannelSubset, Objective, Requirements, Schedule, ShareSelection,
-};
 use num_rational::BigRational;
 use num_traits::{One, Zero};
+use sunder_model::{
+    ChannelModel, ChannelSet, ChannelSubset, Objective, Requirements, Schedule, ShareSelection,
+};
 
 use simplex::{Relation, Row, minimise};
 

@@ -6,11 +6,11 @@
 pub(crate) mod sets;
 pub(crate) mod simplex;
 
-use model::{
+use simplex::{Answer, Relation, Row, dot};
+use sunder_model::{
     Averages, ChannelSet, ChannelSubset, Objective, Plan, PlanError, PlanRequest, Requirements,
     Schedule, ShareSelection,
 };
-use simplex::{Answer, Relation, Row, dot};
 
 /// A count as a number to reckon with.
 pub(crate) fn number(count: usize) -> f64 {
@@ -64,13 +64,13 @@ fn exactly(p: &[f64], inside: &[usize], outside: &[usize]) -> f64 {
 }
 
 fn risks(set: &ChannelSet) -> Vec<(f64, Vec<f64>)> {
-    let own: Vec<f64> = set.channels().iter().map(model::ChannelModel::risk).collect();
+    let own: Vec<f64> = set.channels().iter().map(sunder_model::ChannelModel::risk).collect();
     let groups = set.groups().iter().map(|group| (group.channels(), group.risk()));
     outcomes(&own, &groups.collect::<Vec<_>>())
 }
 
 fn losses(set: &ChannelSet) -> Vec<(f64, Vec<f64>)> {
-    let own: Vec<f64> = set.channels().iter().map(model::ChannelModel::loss).collect();
+    let own: Vec<f64> = set.channels().iter().map(sunder_model::ChannelModel::loss).collect();
     let groups = set.groups().iter().map(|group| (group.channels(), group.loss()));
     outcomes(&own, &groups.collect::<Vec<_>>())
 }
@@ -220,7 +220,7 @@ impl Programs {
             column.selection.k() >= request.min_k && column.selection.m() >= request.min_m
         };
         let columns = all.iter().filter(kept).cloned().collect();
-        let rates = set.channels().iter().map(model::ChannelModel::rate).collect();
+        let rates = set.channels().iter().map(sunder_model::ChannelModel::rate).collect();
         let mut programs = Self { rates, columns, rows: Vec::new() };
         if let Some(kappa) = request.kappa {
             programs.add(Relation::Equal, 0.0, |column| number(column.selection.k()) - kappa);

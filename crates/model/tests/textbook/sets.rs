@@ -1,7 +1,7 @@
 //! Random sets of channels, and random kappa and mu.
 
-use model::{ChannelModel, ChannelSet, ChannelSubset, Loss, Risk, SharedRiskGroup};
 use sim::Rng;
+use sunder_model::{ChannelModel, ChannelSet, ChannelSubset, Loss, Risk, SharedRiskGroup};
 
 use super::number;
 

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use model::ChannelSubset;
 use proptest::prelude::*;
-use remicss::control::estimate::{INITIAL_RATE_BPS, RateSource};
-use remicss::control::incoming::ArrivalCounts;
-use remicss::control::monitor::Monitor;
-use remicss::control::outgoing::SentCounts;
-use remicss::wire::control::ChannelState;
-use remicss::wire::control::{Arrival, Message, Report};
+use sunder_remicss::control::estimate::{INITIAL_RATE_BPS, RateSource};
+use sunder_remicss::control::incoming::ArrivalCounts;
+use sunder_remicss::control::monitor::Monitor;
+use sunder_remicss::control::outgoing::SentCounts;
+use sunder_remicss::wire::control::ChannelState;
+use sunder_remicss::wire::control::{Arrival, Message, Report};
 
 use scenario::{MS, Path, Scenario};
 

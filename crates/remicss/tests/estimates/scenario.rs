@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use model::ChannelSubset;
-use remicss::control::estimate::Estimate;
-use remicss::control::incoming::ArrivalCounts;
-use remicss::control::monitor::Monitor;
-use remicss::control::outgoing::SentCounts;
 use sim::Rng;
+use sunder_remicss::control::estimate::Estimate;
+use sunder_remicss::control::incoming::ArrivalCounts;
+use sunder_remicss::control::monitor::Monitor;
+use sunder_remicss::control::outgoing::SentCounts;
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 

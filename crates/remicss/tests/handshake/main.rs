@@ -9,15 +9,15 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use remicss::control::handshake::{
+use sharing::Generator;
+use sim::Rng;
+use sunder_remicss::control::handshake::{
     ANSWERS_PER_SECOND, Client, ClientEvent, ClientFailure, ClientIdentity, HANDSHAKE_TIMEOUT,
     RETRY_INTERVAL, Server, ServerEvent, ServerRefusal, SharedKey, TermsMismatch,
 };
-use remicss::wire::handshake::Datagram;
-use remicss::wire::keys::Keys;
-use remicss::wire::terms::Terms;
-use sharing::Generator;
-use sim::Rng;
+use sunder_remicss::wire::handshake::Datagram;
+use sunder_remicss::wire::keys::Keys;
+use sunder_remicss::wire::terms::Terms;
 
 use adversary::Adversary;
 use scenario::{Outcome, Scenario, address, keys_agree};

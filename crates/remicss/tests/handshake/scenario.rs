@@ -6,15 +6,15 @@ use std::ops::Range;
 use std::time::Duration;
 
 use model::ChannelSubset;
-use remicss::MAX_CHANNELS;
-use remicss::control::handshake::{
-    Client, ClientEvent, ClientIdentity, Server, ServerEvent, ServerRefusal, SharedKey,
-};
-use remicss::wire::keys::{Direction, Keys, POINT_LEN};
-use remicss::wire::terms::Terms;
-use remicss::wire::tokens::TOKEN_KEY_LEN;
 use sharing::Generator;
 use sim::Rng;
+use sunder_remicss::MAX_CHANNELS;
+use sunder_remicss::control::handshake::{
+    Client, ClientEvent, ClientIdentity, Server, ServerEvent, ServerRefusal, SharedKey,
+};
+use sunder_remicss::wire::keys::{Direction, Keys, POINT_LEN};
+use sunder_remicss::wire::terms::Terms;
+use sunder_remicss::wire::tokens::TOKEN_KEY_LEN;
 
 use crate::adversary::{Act, Adversary, Way};
 

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use remicss::recv::receiver::ReceiverLimits;
-use remicss::wire::datagram::expand_sequence;
 use sim::Rng;
+use sunder_remicss::recv::receiver::ReceiverLimits;
+use sunder_remicss::wire::datagram::expand_sequence;
 
 use crate::scenario::{MS, Scenario, Symbol, content, header, packet, small};
 

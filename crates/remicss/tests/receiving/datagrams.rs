@@ -1,9 +1,9 @@
 //! What is taken, what is dropped, and what is counted.
 
 use model::ChannelSubset;
-use remicss::recv::deliver::ControlShare;
-use remicss::recv::receiver::ReceiverLimits;
-use remicss::wire::datagram::{HEADER_LEN, Kind, expand_sequence};
+use sunder_remicss::recv::deliver::ControlShare;
+use sunder_remicss::recv::receiver::ReceiverLimits;
+use sunder_remicss::wire::datagram::{HEADER_LEN, Kind, expand_sequence};
 
 use crate::scenario::{MS, Scenario, Symbol, content, from, header, packet, small};
 

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use remicss::recv::deliver::{ControlShare, Deliver};
-use remicss::recv::receiver::{Receiver, ReceiverLimits};
-use remicss::wire::datagram::{HEADER_LEN, Kind, first, sequence};
-use remicss::wire::keys::{Direction, Points};
-use remicss::wire::symbol::Tagger;
-use remicss::wire::tokens::{ShareTokens, TokenKey};
 use sharing::{Generator, Splitter};
+use sunder_remicss::recv::deliver::{ControlShare, Deliver};
+use sunder_remicss::recv::receiver::{Receiver, ReceiverLimits};
+use sunder_remicss::wire::datagram::{HEADER_LEN, Kind, first, sequence};
+use sunder_remicss::wire::keys::{Direction, Points};
+use sunder_remicss::wire::symbol::Tagger;
+use sunder_remicss::wire::tokens::{ShareTokens, TokenKey};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 

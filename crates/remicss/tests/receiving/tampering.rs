@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use remicss::recv::receiver::{ChannelCounts, ReceiverLimits};
-use remicss::wire::datagram::HEADER_LEN;
 use sharing::Splitter;
 use sim::Rng;
+use sunder_remicss::recv::receiver::{ChannelCounts, ReceiverLimits};
+use sunder_remicss::wire::datagram::HEADER_LEN;
 
 use crate::scenario::{MS, Scenario, content, packet, small};
 

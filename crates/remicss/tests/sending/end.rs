@@ -6,14 +6,14 @@ use model::{
     ChannelModel, ChannelSet, ChannelSubset, Loss, Objective, PlanRequest, Requirements, Risk,
     Schedule, ShareSelection,
 };
-use remicss::MAX_CHANNELS;
-use remicss::send::schedule::{DynamicScheduler, PlannedScheduler, Scheduler};
-use remicss::send::sender::{SendError, Sender, SenderError, Sent};
-use remicss::wire::datagram::{HEADER_LEN, Header, Kind};
-use remicss::wire::keys::{Direction, Points};
-use remicss::wire::symbol::{Tagger, Tampered};
-use remicss::wire::tokens::TokenKey;
 use sharing::{Generator, Joiner, Sharing};
+use sunder_remicss::MAX_CHANNELS;
+use sunder_remicss::send::schedule::{DynamicScheduler, PlannedScheduler, Scheduler};
+use sunder_remicss::send::sender::{SendError, Sender, SenderError, Sent};
+use sunder_remicss::wire::datagram::{HEADER_LEN, Header, Kind};
+use sunder_remicss::wire::keys::{Direction, Points};
+use sunder_remicss::wire::symbol::{Tagger, Tampered};
+use sunder_remicss::wire::tokens::TokenKey;
 use udp::{Batch, Pacer};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);

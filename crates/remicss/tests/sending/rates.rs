@@ -5,10 +5,10 @@ use std::time::Duration;
 use model::{
     ChannelModel, ChannelSet, ChannelSubset, Loss, Objective, PlanRequest, Risk, ShareSelection,
 };
-use remicss::send::schedule::PlannedScheduler;
-use remicss::send::sender::{SendError, Sender};
-use remicss::wire::datagram::Kind;
 use sim::Rng;
+use sunder_remicss::send::schedule::PlannedScheduler;
+use sunder_remicss::send::sender::{SendError, Sender};
+use sunder_remicss::wire::datagram::Kind;
 use udp::Batch;
 
 use crate::end::*;

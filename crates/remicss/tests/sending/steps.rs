@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use remicss::MAX_CHANNELS;
-use remicss::send::sender::{SendError, Sent};
-use remicss::wire::datagram::Kind;
+use sunder_remicss::MAX_CHANNELS;
+use sunder_remicss::send::sender::{SendError, Sent};
+use sunder_remicss::wire::datagram::Kind;
 use udp::RateLimit;
 
 use crate::end::*;

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use model::{ChannelSubset, Schedule, ShareSelection};
 use proptest::prelude::*;
-use remicss::send::schedule::{PlannedScheduler, Scheduler};
-use remicss::send::sender::{MAX_DATAGRAM_LEN, SendError, Sender, SenderError, Sent};
-use remicss::wire::datagram::{HEADER_LEN, Header, Kind};
-use remicss::wire::symbol::Tampered;
-use remicss::wire::tokens::ShareTokens;
 use sim::Rng;
+use sunder_remicss::send::schedule::{PlannedScheduler, Scheduler};
+use sunder_remicss::send::sender::{MAX_DATAGRAM_LEN, SendError, Sender, SenderError, Sent};
+use sunder_remicss::wire::datagram::{HEADER_LEN, Header, Kind};
+use sunder_remicss::wire::symbol::Tampered;
+use sunder_remicss::wire::tokens::ShareTokens;
 
 use crate::end::*;
 

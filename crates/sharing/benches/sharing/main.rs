@@ -1,6 +1,6 @@
 //! How fast secrets are split and joined, beside Intel's libisal in the same run.
 //!
-//! `cargo bench -p sharing` prints tables of GB/s of secret; `-- --quick` takes a tenth of the time
+//! `cargo bench -p sunder-sharing` prints tables of GB/s of secret; `-- --quick` takes a tenth of the time
 //! and is less exact. All buffers begin at a multiple of 64 bytes, the same for both libraries.
 
 mod isal;
@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use isal::Isal;
 use point::{Point, Task};
-use sharing::kernels::Kernel;
-use sharing::{Generator, Sharing, keyed, tamper};
 use stopwatch::Stopwatch;
+use sunder_sharing::kernels::Kernel;
+use sunder_sharing::{Generator, Sharing, keyed, tamper};
 
 const LENGTHS: [usize; 2] = [1408, 1 << 16];
 const SHARINGS: [(u8, u8); 6] = [(1, 1), (2, 2), (2, 3), (3, 5), (5, 5), (5, 8)];

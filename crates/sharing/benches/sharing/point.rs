@@ -1,7 +1,7 @@
 //! One sharing at one length, with its buffers, and all that can be done with them.
 
-use sharing::kernels::Kernel;
-use sharing::{Generator, Joiner, Sharing, Splitter};
+use sunder_sharing::kernels::Kernel;
+use sunder_sharing::{Generator, Joiner, Sharing, Splitter};
 
 use crate::isal::{Isal, Matrix};
 

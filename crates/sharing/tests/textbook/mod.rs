@@ -2,7 +2,7 @@
 //! Written apart from the crate, so that the two can only agree by being right.
 #![allow(dead_code)] // Each test uses a part of it.
 
-use sharing::{Scheme, Sharing, Splitter};
+use sunder_sharing::{Scheme, Sharing, Splitter};
 
 /// Multiplies by logarithms to the base 3, which generates the field's group.
 pub(crate) fn multiply(a: u8, b: u8) -> u8 {
@@ -74,7 +74,7 @@ pub(crate) fn name(sharing: Sharing) -> String {
 
 /// Splits with the seeded generator.
 pub(crate) fn split(sharing: Sharing, secret: &[u8]) -> Vec<Vec<u8>> {
-    let mut generator = sharing::Generator::seeded().unwrap();
+    let mut generator = sunder_sharing::Generator::seeded().unwrap();
     let mut shares = vec![vec![0; secret.len()]; usize::from(sharing.shares())];
     let mut views: Vec<&mut [u8]> = shares.iter_mut().map(Vec::as_mut_slice).collect();
     Splitter::new(sharing).split(secret, &mut views, &mut generator).unwrap();
