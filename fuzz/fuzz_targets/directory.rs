@@ -1,5 +1,5 @@
-//! What the two ends of an exchange of addresses hear. What parses has one encoding, and nothing that was
-//! made up is believed.
+//! What the two ends of an exchange of addresses hear. What parses has one encoding, and nothing
+//! that was made up is believed.
 #![no_main]
 
 use keys::SharedKey;

@@ -1,6 +1,6 @@
 //! A stream of real records, changed on all channels but one, in any pieces: nothing but what was
-//! sent, in the order it was sent, may come out. And bytes that never were a record, on every channel,
-//! with records and without: whatever comes out, nothing panics.
+//! sent, in the order it was sent, may come out. And bytes that never were a record, on every
+//! channel, with records and without: whatever comes out, nothing panics.
 #![no_main]
 
 use arbitrary::Arbitrary;
@@ -89,7 +89,8 @@ fn send(n: u8, payloads: &[u16]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     };
     for (i, &len) in payloads.iter().take(8).enumerate() {
         let room = outgoing.payload_mut();
-        // Long ones are rare, as they take long and have nothing to them that shorter ones have not.
+        // Long ones are rare, as they take long and have nothing to them that shorter ones have
+        // not.
         let len = if len % 64 == 0 { len } else { len % 1024 };
         let payload = vec![i as u8; usize::from(len).min(room.len())];
         outgoing.seal_payload(Kind::Data, &payload).unwrap();

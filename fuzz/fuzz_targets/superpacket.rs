@@ -1,4 +1,5 @@
-//! Frames of a TUN device: cut into packets, and packets made into frames again, whatever the bytes.
+//! Frames of a TUN device: cut into packets, and packets made into frames again, whatever the
+//! bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! A tunnel's datagrams: whatever comes on whatever channel, parsers give back what they read, and a
-//! receiver delivers nothing that has no tag.
+//! A tunnel's datagrams: whatever comes on whatever channel, parsers give back what they read, and
+//! a receiver delivers nothing that has no tag.
 #![no_main]
 
 use std::net::{Ipv4Addr, SocketAddr};

@@ -35,8 +35,8 @@
 //!     max_channels: 8,
 //!     options: 0,
 //! };
-//! let mut server =
-//!     HandshakeServer::new(HandshakeConfig { max_pending: 64, timeout, quorum_timeout: None, policy });
+//! let config = HandshakeConfig { max_pending: 64, timeout, quorum_timeout: None, policy };
+//! let mut server = HandshakeServer::new(config);
 //!
 //! // The server greets the connection on each of two channels with a cookie of random bytes.
 //! let cookies = [Cookie::new([7; 16]), Cookie::new([9; 16])];

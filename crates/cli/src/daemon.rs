@@ -198,7 +198,8 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// The settings that a reader of TOML knows, by what it says of one, `x`, that it does not know.
+    /// The settings that a reader of TOML knows, by what it says of one, `x`, that it does not
+    /// know.
     pub(crate) fn settings(error: &str) -> Vec<&str> {
         let names: Vec<_> = error.split('`').skip(3).step_by(2).collect();
         assert!(error.contains("unknown field `x`") && !names.is_empty(), "{error}");

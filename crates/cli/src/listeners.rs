@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-/// What there is to say of listeners that nothing but their address protects; nothing if they are on loopback.
-/// `what` is what somebody gets there.
+/// What there is to say of listeners that nothing but their address protects; nothing if they are
+/// on loopback. `what` is what somebody gets there.
 pub(crate) fn open_to_all(
     what: &str,
     addresses: impl IntoIterator<Item = SocketAddr>,

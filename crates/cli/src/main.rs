@@ -1,5 +1,5 @@
-//! The `sunder` command: `commands` has one file for each subcommand, the other modules what several
-//! of them need.
+//! The `sunder` command: `commands` has one file for each subcommand, the other modules what
+//! several of them need.
 
 mod commands;
 mod console;

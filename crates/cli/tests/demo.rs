@@ -8,7 +8,8 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::{NamedTempFile, TempDir};
 
-/// Runs the demo with its temporary files in a directory of its own, which must be empty afterwards.
+/// Runs the demo with its temporary files in a directory of its own, which must be empty
+/// afterwards.
 fn demo(arguments: &[&str]) -> Output {
     let temporary = TempDir::new().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));

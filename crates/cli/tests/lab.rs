@@ -218,8 +218,8 @@ fn nothing_is_kept_where_the_first_trial_failed() {
     }
 }
 
-/// Ends a run in its second trial, as `end` does with its process; then runs it to its end. Its exit
-/// code and what it says are as given.
+/// Ends a run in its second trial, as `end` does with its process; then runs it to its end. Its
+/// exit code and what it says are as given.
 fn interrupted(end: impl FnOnce(&Child), code: Option<i32>, expected: &str) {
     // The first trial is done at once, the second only when there is a file.
     let command = "test {speed} = 7 || until test -e go; do sleep 0.01; done; echo speed: {speed}";

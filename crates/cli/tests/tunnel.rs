@@ -1,5 +1,6 @@
-//! `sunder tunnel` between two hosts of the laboratory: packets cross, whoever captures fewer channels
-//! than the threshold reads none, and a lost channel, a restart or a kill leaves nothing behind.
+//! `sunder tunnel` between two hosts of the laboratory: packets cross, whoever captures fewer
+//! channels than the threshold reads none, and a lost channel, a restart or a kill leaves nothing
+//! behind.
 
 mod common;
 
@@ -117,8 +118,9 @@ fn status_tells_what_was_achieved() {
     assert_eq!(values["number"], 6.0, "three channels, out and in");
 }
 
-/// The client sends in its own name, by IPv4, IPv6 and from its link, and then in the name of others, among
-/// them the server itself. What is not its own is dropped at the server, counted, and said once.
+/// The client sends in its own name, by IPv4, IPv6 and from its link, and then in the name of
+/// others, among them the server itself. What is not its own is dropped at the server, counted, and
+/// said once.
 #[test]
 fn the_peer_speaks_for_itself_and_its_routes_only() {
     let place = tempfile::tempdir().unwrap();
@@ -162,7 +164,8 @@ for source, to in SENT: send(source, to)
 #[test]
 fn a_killed_tunnel_leaves_no_device_and_starts_again() {
     let place = tempfile::tempdir().unwrap();
-    // The client is killed, and its device is gone; another takes its place, and the server goes along.
+    // The client is killed, and its device is gone; another takes its place, and the server goes
+    // along.
     let lines = "start() {{ RUNTIME_DIRECTORY={files}/c {sunder} tunnel --config {files}/client.toml \
                  > {files}/log$1 2>&1 & until grep -q planned {files}/log$1; do sleep 0.02; done; }}; \
                  start 1; kill -9 $!; \

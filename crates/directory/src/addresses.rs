@@ -1,4 +1,5 @@
-//! Where a peer is reached: its address on each channel, and how a list of them goes over the network.
+//! Where a peer is reached: its address on each channel, and how a list of them goes over the
+//! network.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -6,11 +7,11 @@ use std::net::{IpAddr, SocketAddr};
 /// The most addresses of a peer: one for each channel of a stream.
 pub const MAX_ADDRESSES: u8 = 16;
 
-/// The addresses of a peer, one a channel, in the order of the channels: 1 to [`MAX_ADDRESSES`] of them, no
-/// two the same, and each of one host and port that can be reached from elsewhere.
+/// The addresses of a peer, one a channel, in the order of the channels: 1 to [`MAX_ADDRESSES`] of
+/// them, no two the same, and each of one host and port that can be reached from elsewhere.
 ///
-/// There is one way to write an address and one encoding of a list, so two lists are the same exactly when
-/// their bytes are.
+/// There is one way to write an address and one encoding of a list, so two lists are the same
+/// exactly when their bytes are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Addresses(Vec<SocketAddr>);
 
@@ -67,7 +68,8 @@ impl Addresses {
         &self.0
     }
 
-    /// Whether they are of two hosts at least: ports of one host are one channel to whoever listens there.
+    /// Whether they are of two hosts at least: ports of one host are one channel to whoever listens
+    /// there.
     pub fn have_two_hosts(&self) -> bool {
         self.0.iter().any(|address| address.ip() != self.0[0].ip())
     }
@@ -77,8 +79,8 @@ impl Addresses {
         self.0.iter().any(|address| address.ip() == host)
     }
 
-    /// Reads a list from the beginning of `bytes`: count, then family, address and port of each. Returns
-    /// also what follows it.
+    /// Reads a list from the beginning of `bytes`: count, then family, address and port of each.
+    /// Returns also what follows it.
     ///
     /// # Errors
     /// When no list begins like that.

@@ -202,8 +202,8 @@ impl RawTrust {
 }
 
 impl RawServerDirectory {
-    /// What it says, if that can be. Unless it says which addresses are told, they are those that the
-    /// server of streams listens on.
+    /// What it says, if that can be. Unless it says which addresses are told, they are those that
+    /// the server of streams listens on.
     ///
     /// # Errors
     /// When it cannot.

@@ -41,8 +41,8 @@ pub enum AnswerError {
 }
 
 impl AnswerError {
-    /// Whether somebody on the way must have changed something, or the keys do not fit: rather than that
-    /// nobody answers, or something that is no directory.
+    /// Whether somebody on the way must have changed something, or the keys do not fit: rather than
+    /// that nobody answers, or something that is no directory.
     pub fn is_tampering(self) -> bool {
         match self {
             Self::Silent
@@ -54,7 +54,8 @@ impl AnswerError {
 }
 
 impl<'a> DirectoryRequester<'a> {
-    /// Asks `peer`, whom the credential is trusted about. The nonce is drawn at random for this alone.
+    /// Asks `peer`, whom the credential is trusted about. The nonce is drawn at random for this
+    /// alone.
     pub fn new(peer: IpAddr, nonce: Nonce, credential: &'a Credential) -> Self {
         Self { peer, ask: Ask { scheme: credential.scheme(), nonce }, credential }
     }
@@ -245,7 +246,8 @@ mod tests {
         }
     }
 
-    /// A Tell by another implementation of HMAC: Python's `hmac`, over the bytes as they are documented.
+    /// A Tell by another implementation of HMAC: Python's `hmac`, over the bytes as they are
+    /// documented.
     #[test]
     fn a_tell_is_as_documented() {
         let credential = Credential::Shared(SharedKey::new(&[0x42; 32]));

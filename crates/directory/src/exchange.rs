@@ -76,12 +76,12 @@ impl ExchangeError {
     }
 }
 
-/// Asks the server at this address on which addresses its host is reached. With a mark the connection is
-/// not intercepted itself.
+/// Asks the server at this address on which addresses its host is reached. With a mark the
+/// connection is not intercepted itself.
 ///
 /// # Errors
-/// When it is not reached or does not answer in time; when its answer is not proven, or does not name the
-/// host that was asked.
+/// When it is not reached or does not answer in time; when its answer is not proven, or does not
+/// name the host that was asked.
 pub async fn ask(
     server: SocketAddr,
     credential: &Credential,
@@ -177,9 +177,9 @@ impl DirectoryServer {
         self.public_key
     }
 
-    /// Answers until `stop` comes, and then those whose connections are accepted already. At most 64 at a
-    /// time, and 8 of one source: for another the oldest is closed, of its source or of the source with the
-    /// most.
+    /// Answers until `stop` comes, and then those whose connections are accepted already. At most
+    /// 64 at a time, and 8 of one source: for another the oldest is closed, of its source or of the
+    /// source with the most.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let Self { responder, listening, .. } = self;
         let responder = Arc::new(responder);

@@ -1,28 +1,33 @@
-//! The directory: on which addresses a peer is reached (paper 001, III-C, "Channel Identification").
+//! The directory: on which addresses a peer is reached (paper 001, III-C, "Channel
+//! Identification").
 //!
 //! A client that takes a connection knows one address of the peer that it is for. The others, one a
-//! channel, are in the configuration, or in a local database ([`store`]): put there by a person, or learnt
-//! from the peer itself in one [`exchange`] over that first address, and kept with their time and source.
+//! channel, are in the configuration, or in a local database ([`store`]): put there by a person, or
+//! learnt from the peer itself in one [`exchange`] over that first address, and kept with their
+//! time and source.
 //!
-//! What a person has written rests on nothing but this host. What was learnt rests on more, and on that
-//! only while it is asked: there the paper's attacker, who may compute anything, is held to be one who does
-//! not break HMAC-SHA-256 or Ed25519, and does not have the key. Whoever does could name addresses of
-//! their own, on as many channels as they like, and then read and change what is sent there. Later
-//! streams over the addresses promise what they always do, with channels that are as good as the answer was.
+//! What a person has written rests on nothing but this host. What was learnt rests on more, and on
+//! that only while it is asked: there the paper's attacker, who may compute anything, is held to be
+//! one who does not break HMAC-SHA-256 or Ed25519, and does not have the key. Whoever does could
+//! name addresses of their own, on as many channels as they like, and then read and change what is
+//! sent there. Later streams over the addresses promise what they always do, with channels that are
+//! as good as the answer was.
 //!
 //! Promised, under this assumption:
-//! - what is learnt of a peer is what a holder of the trusted key has said, just now, in answer to this
-//!   question, and the address that was asked is part of it;
+//! - what is learnt of a peer is what a holder of the trusted key has said, just now, in answer to
+//!   this question, and the address that was asked is part of it;
 //! - it never replaces what a person has written;
 //! - an address that no trust covers is never asked, nor is anybody else about it;
-//! - when an exchange fails there are no addresses, not older ones, not fewer, not those of somebody else.
+//! - when an exchange fails there are no addresses, not older ones, not fewer, not those of
+//!   somebody else.
 //!
-//! Not promised: that an attacker on the first network cannot stop the exchange, nor that they do not see
-//! who asks whom, and what is answered. And peers with one shared key can speak for each other: it is for
-//! those who trust each other. The bytes are in `docs/protocols/directory.md`.
+//! Not promised: that an attacker on the first network cannot stop the exchange, nor that they do
+//! not see who asks whom, and what is answered. And peers with one shared key can speak for each
+//! other: it is for those who trust each other. The bytes are in `docs/protocols/directory.md`.
 //!
-//! The protocol, pure, is in [`addresses`], [`message`], [`credentials`] and the
-//! ends [`DirectoryRequester`] and [`DirectoryResponder`]. [`exchange`], [`store`] and [`Directory`] are the shell.
+//! The protocol, pure, is in [`addresses`], [`message`], [`credentials`] and the ends
+//! [`DirectoryRequester`] and [`DirectoryResponder`]. [`exchange`], [`store`] and [`Directory`] are
+//! the shell.
 
 pub mod addresses;
 pub mod config;
@@ -148,16 +153,16 @@ impl Directory {
         })
     }
 
-    /// On which addresses a peer is reached: as a person has written, or as it has said itself, now or not
-    /// too long ago. `None` if nothing is known, and it is in no network that is trusted. With a mark the
-    /// connection to ask it is not intercepted itself.
+    /// On which addresses a peer is reached: as a person has written, or as it has said itself, now
+    /// or not too long ago. `None` if nothing is known, and it is in no network that is trusted.
+    /// With a mark the connection to ask it is not intercepted itself.
     ///
-    /// However many ask about a peer, it is asked once at a time, and again 5 s after a failure at the
-    /// earliest.
+    /// However many ask about a peer, it is asked once at a time, and again 5 s after a failure at
+    /// the earliest.
     ///
     /// # Errors
-    /// When the database fails; when the peer has to be asked and does not answer, or not believably,
-    /// whatever was known before; when it was learnt under a trust that is gone.
+    /// When the database fails; when the peer has to be asked and does not answer, or not
+    /// believably, whatever was known before; when it was learnt under a trust that is gone.
     pub async fn channels_of(
         &self,
         peer: IpAddr,
@@ -184,8 +189,8 @@ impl Directory {
     /// Asks a peer again, however young what is known of it.
     ///
     /// # Errors
-    /// When it was added by hand or is in no network that is trusted, before it is asked. When it does not
-    /// answer, or not believably. When the database fails.
+    /// When it was added by hand or is in no network that is trusted, before it is asked. When it
+    /// does not answer, or not believably. When the database fails.
     pub async fn refresh(&self, peer: IpAddr, mark: Option<u32>) -> Result<Learnt, DirectoryError> {
         let peer = peer.to_canonical();
         if self.find(peer).await?.is_some_and(|entry| entry.source == Source::Manual) {
@@ -248,8 +253,8 @@ impl Directory {
     }
 }
 
-/// What an entry is good for. What was learnt is used while it is young, and while the peer is trusted as it
-/// was when it was learnt. `None` if the trust is gone.
+/// What an entry is good for. What was learnt is used while it is young, and while the peer is
+/// trusted as it was when it was learnt. `None` if the trust is gone.
 fn known(
     entry: Option<Entry>,
     trusted: Option<Scheme>,

@@ -1,7 +1,7 @@
 //! The messages of an exchange and their bytes, which are in `docs/protocols/directory.md`.
 //!
-//! Parsing checks a message in full, and a message has one encoding. Whether a Tell is true is not asked
-//! here but of its [`Proof`].
+//! Parsing checks a message in full, and a message has one encoding. Whether a Tell is true is not
+//! asked here but of its [`Proof`].
 
 use super::addresses::{Addresses, AddressesError};
 

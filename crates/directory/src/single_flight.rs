@@ -1,5 +1,5 @@
-//! One exchange with a peer at a time, and none so soon after one that failed: connections that acquire all
-//! at once do not become as many exchanges.
+//! One exchange with a peer at a time, and none so soon after one that failed: connections that
+//! acquire all at once do not become as many exchanges.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

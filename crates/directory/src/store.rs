@@ -1,9 +1,9 @@
 //! The database of peers and their addresses: one file.
 //!
-//! What comes out of it is checked as what comes from the network is, and neither it nor what the database keeps
-//! beside it may be in others' hands: whoever can write a journal there writes the next answers.
-//! Calls read and write a few rows, and wait up to 5 s for other programs that do: they are for threads that
-//! may wait.
+//! What comes out of it is checked as what comes from the network is, and neither it nor what the
+//! database keeps beside it may be in others' hands: whoever can write a journal there writes the
+//! next answers. Calls read and write a few rows, and wait up to 5 s for other programs that do:
+//! they are for threads that may wait.
 
 mod rows;
 
@@ -167,8 +167,8 @@ impl Store {
     /// Opens a database, or makes an empty one that none but its owner may read.
     ///
     /// # Errors
-    /// When it cannot be opened or made, or is none of this version; when others could change it, or what the
-    /// database keeps beside it.
+    /// When it cannot be opened or made, or is none of this version; when others could change it,
+    /// or what the database keeps beside it.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let path = trusted(path).map_err(known)?;
         let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
@@ -222,8 +222,8 @@ impl Store {
     /// Adds what a peer has proven, in place of what was learnt of it before.
     ///
     /// # Errors
-    /// When something was added by hand, or the database is full. When it cannot be written, or what it
-    /// says cannot be.
+    /// When something was added by hand, or the database is full. When it cannot be written, or
+    /// what it says cannot be.
     pub fn learn(
         &mut self,
         peer: IpAddr,
@@ -265,8 +265,8 @@ pub fn check_place(path: &Path) -> Result<(), TrustError> {
     trusted(path).map(drop)
 }
 
-/// The whole path of a file that nobody else can change. Names with a meaning of their own to `SQLite` are none
-/// when they are whole.
+/// The whole path of a file that nobody else can change. Names with a meaning of their own to
+/// `SQLite` are none when they are whole.
 fn trusted(path: &Path) -> Result<PathBuf, TrustError> {
     let (folder, name) = TrustedFolder::of(path)?;
     for end in COMPANION_SUFFIXES {
@@ -424,8 +424,8 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
     }
 
-    /// A journal that has `SQLite` put these pages in the place of the file's: "The Rollback Journal" in its
-    /// description of the file format.
+    /// A journal that has `SQLite` put these pages in the place of the file's: "The Rollback
+    /// Journal" in its description of the file format.
     fn journal_with(pages: &[u8]) -> Vec<u8> {
         const PAGE: usize = 4096;
         let count = u32::try_from(pages.len() / PAGE).unwrap();

@@ -112,9 +112,9 @@ impl TrustedFolder {
     /// Checks a folder and all folders above it.
     ///
     /// # Errors
-    /// When it does not exist; when a user who is not trusted owns one of these folders or can write
-    /// to it. A folder above may be writable by all if it is sticky, as `/tmp` is. The same holds
-    /// for each link that the path goes through.
+    /// When it does not exist; when a user who is not trusted owns one of these folders or can
+    /// write to it. A folder above may be writable by all if it is sticky, as `/tmp` is. The same
+    /// holds for each link that the path goes through.
     pub fn new(path: &Path) -> Result<Self, TrustError> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let real = fs::canonicalize(path).map_err(|source| unreadable(path, source))?;

@@ -3,8 +3,8 @@
 //! A [`Tunnel`] is one end: a TUN device, and a UDP socket for each channel. It is made from a
 //! [`Config`], and reports its [`Status`](status::Status). Whoever reads fewer channels than a
 //! packet's threshold k learns only the packet's length and time. The guarantees, their assumptions
-//! and the bytes on the channels are in `docs/protocols/remicss.md`. Section numbers in the code are
-//! those of D. J. Pohly and P. McDaniel, "Modeling Privacy and Tradeoffs in Multichannel Secret
+//! and the bytes on the channels are in `docs/protocols/remicss.md`. Section numbers in the code
+//! are those of D. J. Pohly and P. McDaniel, "Modeling Privacy and Tradeoffs in Multichannel Secret
 //! Sharing Protocols" (DSN 2016).
 //!
 //! ```
@@ -40,11 +40,11 @@
 //! # Ok::<(), sunder_remicss::Problems>(())
 //! ```
 //!
-//! The other modules are the layers of the protocol, each of which uses only those before it: `wire`
-//! (datagrams, tokens, messages), `send`, `recv`, `control` (handshake, estimates, paths and
-//! addresses) and `endpoint` (the two halves of one end). They are state machines: bytes and the time
-//! come in, bytes and timers go out. Time is a [`Duration`](std::time::Duration) since any epoch that
-//! the caller keeps to. They are public for tests, benchmarks and fuzz targets only.
+//! The other modules are the layers of the protocol, each of which uses only those before it:
+//! `wire` (datagrams, tokens, messages), `send`, `recv`, `control` (handshake, estimates, paths and
+//! addresses) and `endpoint` (the two halves of one end). They are state machines: bytes and the
+//! time come in, bytes and timers go out. Time is a [`Duration`](std::time::Duration) since any
+//! epoch that the caller keeps to. They are public for tests, benchmarks and fuzz targets only.
 
 pub mod config;
 #[doc(hidden)]

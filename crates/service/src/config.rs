@@ -115,8 +115,8 @@ impl Problem {
         Some(1 + text.get(..start).unwrap_or(text).matches('\n').count())
     }
 
-    /// One line for a person, without the name of the file: the place, what is wrong, and what to do
-    /// unless that is only an example.
+    /// One line for a person, without the name of the file: the place, what is wrong, and what to
+    /// do unless that is only an example.
     pub fn in_one_line(&self, text: &str) -> String {
         let Some(number) = self.line(text) else { return format!(": {self}") };
         let line = text.lines().nth(number - 1).unwrap_or_default();

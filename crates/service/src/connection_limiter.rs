@@ -6,11 +6,13 @@ use std::net::IpAddr;
 use ipnet::Ipv6Net;
 use tokio::task::{AbortHandle, Id, JoinSet};
 
-/// How much of an IPv6 address names its source: a site is given as much, and has all addresses below.
+/// How much of an IPv6 address names its source: a site is given as much, and has all addresses
+/// below.
 const SITE: u8 = 48;
 
-/// Tasks that serve a connection each, so many at a time and so many of one source. Another is always taken:
-/// the oldest of its source is ended for it, or the oldest of the source that has the most.
+/// Tasks that serve a connection each, so many at a time and so many of one source. Another is
+/// always taken: the oldest of its source is ended for it, or the oldest of the source that has the
+/// most.
 #[derive(Debug)]
 pub struct ConnectionLimiter {
     max: usize,
@@ -32,8 +34,8 @@ impl ConnectionLimiter {
         Self { max, max_of_source, tasks: JoinSet::new(), running: VecDeque::new() }
     }
 
-    /// Serves a connection of this address. Returns the source of the one that was ended for it, if one was: an
-    /// IPv4 address, or the first address of an IPv6 network of 48 bits.
+    /// Serves a connection of this address. Returns the source of the one that was ended for it, if
+    /// one was: an IPv4 address, or the first address of an IPv6 network of 48 bits.
     pub fn spawn(
         &mut self,
         address: IpAddr,

@@ -52,7 +52,8 @@ impl Files {
     }
 }
 
-/// Raises the limit of open files as far as it goes without privileges. Returns it, if there is one.
+/// Raises the limit of open files as far as it goes without privileges. Returns it, if there is
+/// one.
 pub fn raise_open_files() -> Option<u64> {
     let limits = getrlimit(Resource::Nofile);
     if limits.current == limits.maximum {

@@ -10,8 +10,9 @@ pub fn forbid_core_files() {
     let _ = setrlimit(Resource::Core, none);
 }
 
-/// The kernel dumps no memory of this process, whatever handles crashes, and lets only root attach a
-/// debugger. `/proc/self` belongs to root then. Programs that this process starts are not affected.
+/// The kernel dumps no memory of this process, whatever handles crashes, and lets only root attach
+/// a debugger. `/proc/self` belongs to root then. Programs that this process starts are not
+/// affected.
 pub fn hide() {
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }

@@ -72,8 +72,8 @@ struct Family {
 }
 
 impl Exposition {
-    /// Adds the samples of these metrics in the status of a service, with the labels `service`, which
-    /// is its kind, and `name`.
+    /// Adds the samples of these metrics in the status of a service, with the labels `service`,
+    /// which is its kind, and `name`.
     pub fn add<S>(&mut self, kind: &str, name: &str, metrics: &[Metric<S>], status: &S) {
         let labels = format!("service=\"{kind}\",name=\"{}\"", escaped(name));
         for metric in metrics {

@@ -47,8 +47,8 @@ fn listen(kind: SignalKind) -> Result<Signal, ServiceError> {
     signal(kind).map_err(ServiceError::Signals)
 }
 
-/// Runs a service until a signal comes; then calls `stop` and waits for the service to end. A second
-/// signal breaks it off. Returns what the service returns.
+/// Runs a service until a signal comes; then calls `stop` and waits for the service to end. A
+/// second signal breaks it off. Returns what the service returns.
 ///
 /// # Errors
 /// When it was broken off.

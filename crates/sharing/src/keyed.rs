@@ -5,7 +5,7 @@
 //! is its value at the point `r`:
 //!
 //! ```text
-//! m_1 r^(d+1) + m_2 r^d + ... + m_d r^2 + B r        over GF(2^64) modulo x^64 + x^4 + x^3 + x + 1.
+//! m_1 r^(d+1) + m_2 r^d + ... + m_d r^2 + B r     over GF(2^64) modulo x^64 + x^4 + x^3 + x + 1.
 //! ```
 //!
 //! Bit `i` of a block stands for `x^i`.
@@ -20,8 +20,8 @@
 //! whatever the attacker does, is never zero, and says the message's length in bytes: how the last
 //! block was filled up is not under the tag otherwise. No bound on computing is assumed.
 //!
-//! **Not promised.** A tag is as secret as the point. Whoever reads a message and its tag learns `r`
-//! by solving the polynomial, and can forge everything under that point from then on
+//! **Not promised.** A tag is as secret as the point. Whoever reads a message and its tag learns
+//! `r` by solving the polynomial, and can forge everything under that point from then on
 //! (`tests/keyed.rs` does it). So this is no message authentication code to be sent in the open,
 //! and messages of different thresholds need different points.
 //!

@@ -10,8 +10,8 @@ pub enum Checksum {
     Partial,
 }
 
-/// Completes a checksum over all from `start` on, whose field is `offset` bytes behind that and holds
-/// the pseudo-header's sum. Does nothing if there is no such field.
+/// Completes a checksum over all from `start` on, whose field is `offset` bytes behind that and
+/// holds the pseudo-header's sum. Does nothing if there is no such field.
 pub(crate) fn complete(packet: &mut [u8], start: usize, offset: usize) {
     let Some(summed) = packet.get_mut(start..) else { return };
     // The field is a part of what is added up.

@@ -10,8 +10,8 @@ const MOST_OPEN: usize = 8;
 /// Packets of a flow that follow each other become superpackets.
 ///
 /// Packets are borrowed until they are written: a coalescer is for one batch, and made anew for the
-/// next, which costs nothing. It takes no memory but its own, about 9 KiB. What still waits in it at the
-/// end of a batch is lost without [`flush`](Self::flush).
+/// next, which costs nothing. It takes no memory but its own, about 9 KiB. What still waits in it
+/// at the end of a batch is lost without [`flush`](Self::flush).
 ///
 /// Packets of a flow never overtake each other. Packets of different flows may, within the batch.
 /// What is not TCP or UDP, or a fragment, stays in its place among all between the same addresses.
@@ -29,7 +29,8 @@ pub enum Dropped {
     /// It is not IP, or not all of one packet.
     #[error("it is not one IP packet")]
     NotIp,
-    /// Its checksum was to be done by the kernel, but it is not TCP or UDP right behind an IP header.
+    /// Its checksum was to be done by the kernel, but it is not TCP or UDP right behind an IP
+    /// header.
     #[error("a checksum is to be done in a packet that is neither TCP nor UDP")]
     NoTransport,
 }

@@ -69,7 +69,8 @@ impl Device {
     /// [`LONGEST`](crate::LONGEST) bytes at least, virtio header first. Returns its length.
     ///
     /// # Errors
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is none now; others when the device fails.
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is none now; others when the device
+    /// fails.
     pub fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         Ok(retry_on_intr(|| read(&self.file, &mut *buffer))?)
     }

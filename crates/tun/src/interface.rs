@@ -1,7 +1,7 @@
 //! How a network interface is set up: its addresses, routes and MTU.
 //!
-//! Everything is set in the network namespace of the thread. A device's addresses and routes go with
-//! it, so there is nothing to restore.
+//! Everything is set in the network namespace of the thread. A device's addresses and routes go
+//! with it, so there is nothing to restore.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -25,7 +25,8 @@ pub struct Interface<'a> {
     pub addresses: &'a [IpNet],
     /// What is reached through it, besides its addresses' networks.
     pub routes: &'a [IpNet],
-    /// The congestion control of TCP connections within its addresses' networks, if not the system's.
+    /// The congestion control of TCP connections within its addresses' networks, if not the
+    /// system's.
     pub congestion: Option<&'a str>,
 }
 

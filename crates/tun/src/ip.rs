@@ -12,8 +12,8 @@ const FRAGMENT: u8 = 44;
 const V4_HEADER: usize = 20;
 const V6_HEADER: usize = 40;
 
-/// In the word of an IPv4 header that has the place of a fragment: there are more of them, and where
-/// this one begins. Of a whole packet all of that is zero.
+/// In the word of an IPv4 header that has the place of a fragment: there are more of them, and
+/// where this one begins. Of a whole packet all of that is zero.
 const FRAGMENTED: u16 = 0x3fff;
 /// In the same word: this packet must not be fragmented.
 const DONT_FRAGMENT: u16 = 0x4000;
@@ -45,8 +45,8 @@ pub fn packet_len(bytes: &[u8]) -> Option<usize> {
     (length <= bytes.len()).then_some(length)
 }
 
-/// A number that is the same for all packets of a flow: those with equal addresses, protocol and, in
-/// TCP and UDP, ports. All fragments between two addresses are one flow, as most have no ports.
+/// A number that is the same for all packets of a flow: those with equal addresses, protocol and,
+/// in TCP and UDP, ports. All fragments between two addresses are one flow, as most have no ports.
 ///
 /// It is no secret which flows have the same number. What is not IP has 0.
 pub fn flow(packet: &[u8]) -> u16 {
@@ -188,8 +188,8 @@ pub(crate) fn addresses(packet: &[u8]) -> &[u8] {
 }
 
 impl Transport {
-    /// Turns the headers of a superpacket's first segment into those of a later one, `size` bytes of
-    /// payload being in each before it. Their sums are not right any more then.
+    /// Turns the headers of a superpacket's first segment into those of a later one, `size` bytes
+    /// of payload being in each before it. Their sums are not right any more then.
     pub(crate) fn advance(self, headers: &mut [u8], segments: usize, size: usize) {
         let (ip, transport) = headers.split_at_mut(self.at);
         if is_v4(ip) {

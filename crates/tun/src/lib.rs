@@ -7,9 +7,10 @@
 //! kernel ◀─▶ Device ◀─▶ Frame          superpackets whole, or parts of them: an emulated link
 //! ```
 //!
-//! On a wire a superpacket is many packets, here *segments*, which share its headers but for length,
-//! number and checksum. Nothing on the way of a tunnel adds up a payload: a transport checksum that
-//! the sender's kernel left to be done ([`Checksum::Partial`]) is left to the receiver's.
+//! On a wire a superpacket is many packets, here *segments*, which share its headers but for
+//! length, number and checksum. Nothing on the way of a tunnel adds up a payload: a transport
+//! checksum that the sender's kernel left to be done ([`Checksum::Partial`]) is left to the
+//! receiver's.
 //!
 //! Only [`Device`] knows the kernel; all else is bytes to bytes.
 

@@ -1,14 +1,14 @@
 //! Superpackets in the making.
 //!
-//! One rule: packets become one only if cutting that would give them back, byte by byte (but for the
-//! identification of IPv4 packets that must not be fragmented, which means nothing). It is kept by
-//! doing so: the headers of the next segment are computed from those of the first, and compared.
+//! One rule: packets become one only if cutting that would give them back, byte by byte (but for
+//! the identification of IPv4 packets that must not be fragmented, which means nothing). It is kept
+//! by doing so: the headers of the next segment are computed from those of the first, and compared.
 //!
 //! Packets may come from a hostile peer. What they can have the kernel do is what the virtio header
-//! says, so nothing in it comes from the peer as it is: a checksum is left to the kernel only in TCP
-//! and UDP right behind the IP header and with their own header whole; a superpacket has headers that
-//! were read to their end, [`MOST_SEGMENTS`] segments at most, none shorter than [`LEAST_PAYLOAD`] but
-//! the last, and 65,535 bytes at most.
+//! says, so nothing in it comes from the peer as it is: a checksum is left to the kernel only in
+//! TCP and UDP right behind the IP header and with their own header whole; a superpacket has
+//! headers that were read to their end, [`MOST_SEGMENTS`] segments at most, none shorter than
+//! [`LEAST_PAYLOAD`] but the last, and 65,535 bytes at most.
 
 use std::io::IoSlice;
 use std::ops::Deref;
@@ -24,8 +24,8 @@ use crate::{LONGEST_PACKET, VIRTIO};
 /// The most packets that become one. Kernels before 6.9 take no more of UDP.
 pub(crate) const MOST_SEGMENTS: usize = 64;
 
-/// The least payload of packets that become one, in bytes, the last excepted. Segments of a few bytes
-/// have crashed kernels (CVE-2019-11477) and network cards, and are not worth it.
+/// The least payload of packets that become one, in bytes, the last excepted. Segments of a few
+/// bytes have crashed kernels (CVE-2019-11477) and network cards, and are not worth it.
 pub(crate) const LEAST_PAYLOAD: usize = 64;
 
 /// IPv6's header, or IPv4's without options, and TCP's longest.

@@ -19,8 +19,8 @@ pub struct Way {
     pub gateway: Option<IpAddr>,
 }
 
-/// The way of packets to `destination`, in the network namespace of the thread: from a `source` and by a
-/// `device`, if they have one.
+/// The way of packets to `destination`, in the network namespace of the thread: from a `source` and
+/// by a `device`, if they have one.
 ///
 /// # Errors
 /// When there is none, or no such device.

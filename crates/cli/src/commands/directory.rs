@@ -24,9 +24,9 @@ const EXAMPLE: &str = include_str!("directory.toml");
 
 /// Says on which addresses peers are reached, and lets you add, remove and learn them.
 ///
-/// A peer is known by one address, the one that applications connect to. What you add stays until you
-/// remove it, and is never asked for. What a peer has said itself is believed if it proves it with a key
-/// that you trust, for as long as you say.
+/// A peer is known by one address, the one that applications connect to. What you add stays until
+/// you remove it, and is never asked for. What a peer has said itself is believed if it proves it
+/// with a key that you trust, for as long as you say.
 #[derive(clap::Args)]
 #[command(arg_required_else_help = true, after_help = help())]
 pub(crate) struct Arguments {
@@ -110,7 +110,8 @@ struct Place {
 /// Does what is asked for.
 ///
 /// # Errors
-/// When the configuration is wrong, the database fails, or a peer does not answer or is not believed.
+/// When the configuration is wrong, the database fails, or a peer does not answer or is not
+/// believed.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.command {
         Command::List(arguments) => list(arguments),

@@ -30,9 +30,9 @@ const EXAMPLE: &str = include_str!("proxy.toml");
 /// Whoever listens on all of the channels but one learns nothing of what they carry. The other end
 /// is `sunder serve`.
 ///
-/// Stops on SIGINT or SIGTERM once the streams under way have finished, or at once on a second. Reads
-/// its configuration again on SIGHUP, and leaves the streams under way alone. `sunder status` shows how
-/// it is; `RUST_LOG=debug` says more.
+/// Stops on SIGINT or SIGTERM once the streams under way have finished, or at once on a second.
+/// Reads its configuration again on SIGHUP, and leaves the streams under way alone. `sunder status`
+/// shows how it is; `RUST_LOG=debug` says more.
 #[derive(clap::Args)]
 #[command(after_help = help())]
 pub(crate) struct Arguments {

@@ -124,8 +124,8 @@ async fn ask_all() -> Result<Vec<DaemonStatus>, Failure> {
     }
 }
 
-/// The sockets in a directory, and in those of the directories there that are trusted as it is. Each with the
-/// one that it is in.
+/// The sockets in a directory, and in those of the directories there that are trusted as it is.
+/// Each with the one that it is in.
 fn sockets(
     directory: &Path,
     folder: &TrustedFolder,

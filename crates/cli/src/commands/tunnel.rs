@@ -29,8 +29,8 @@ const SERVER: &str = include_str!("tunnel-server.toml");
 /// Whoever listens on fewer channels than a packet's threshold learns nothing of it. The end whose
 /// channels have `server` connects to the end whose channels have `listen`.
 ///
-/// Needs the right to make a network device (root, or `CAP_NET_ADMIN`). Addresses and routes are gone
-/// when it ends, however it ends. Stops on SIGINT or SIGTERM. `RUST_LOG=debug` says more.
+/// Needs the right to make a network device (root, or `CAP_NET_ADMIN`). Addresses and routes are
+/// gone when it ends, however it ends. Stops on SIGINT or SIGTERM. `RUST_LOG=debug` says more.
 #[derive(clap::Args)]
 #[command(after_help = help())]
 pub(crate) struct Arguments {

@@ -26,8 +26,8 @@ pub(crate) fn assert_hidden(captures: &[Vec<u8>], secret: &[u8]) {
 /// Where the channels lead.
 pub(crate) const CHANNEL_PORT: u16 = 7000;
 
-/// The TCP packets that were captured which no channel has sent: how many there are from or to each address of
-/// the server's. Those of other hosts count for whom they are sent to.
+/// The TCP packets that were captured which no channel has sent: how many there are from or to each
+/// address of the server's. Those of other hosts count for whom they are sent to.
 pub(crate) fn clear_packets(captures: &[Vec<u8>], channel: u16) -> BTreeMap<IpAddr, usize> {
     let mut clear = BTreeMap::new();
     for packet in captures.iter().flat_map(|capture| packets(capture)) {

@@ -1,6 +1,7 @@
-//! Connections that match never go out in the clear: not of this host and not of others, not by IPv4 and not by
-//! IPv6, whatever dies, is missing, or is somebody else's. Each state of the host is tried with four connections,
-//! each to another address of the server, so that the captures of the uplinks tell them apart.
+//! Connections that match never go out in the clear: not of this host and not of others, not by
+//! IPv4 and not by IPv6, whatever dies, is missing, or is somebody else's. Each state of the host
+//! is tried with four connections, each to another address of the server, so that the captures of
+//! the uplinks tell them apart.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -29,7 +30,8 @@ pub(crate) const ANSWER: &[u8; 7] = b"service";
 /// How long a connection may take that is dropped rather than refused.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// One of the connections: whose it is, which of the server's links it is for, whether it is by IPv6.
+/// One of the connections: whose it is, which of the server's links it is for, whether it is by
+/// IPv6.
 #[derive(Clone, Copy)]
 pub(crate) struct Cell(pub(crate) &'static str, pub(crate) &'static str, pub(crate) bool);
 
@@ -119,7 +121,8 @@ impl Matrix {
         ask(&mut stream)
     }
 
-    /// Tries all connections, and expects this of them. Then looks at what was captured of the uplinks.
+    /// Tries all connections, and expects this of them. Then looks at what was captured of the
+    /// uplinks.
     pub(crate) fn expect(self, state: &str, expected: [Outcome; 4]) {
         let found = CELLS.map(|cell| (cell, self.connect(cell)));
         self.found(state, expected, found);

@@ -76,8 +76,8 @@ pub(crate) fn connections_that_this_host_forwards() {
     assert_hidden(&topology.captures(), &document);
 }
 
-/// Other rules, or none, and a stop: the packets of connections that were intercepted do not go out as they
-/// are, neither this host's own nor those that it forwards.
+/// Other rules, or none, and a stop: the packets of connections that were intercepted do not go out
+/// as they are, neither this host's own nor those that it forwards.
 pub(crate) fn streams_under_way_outlast_their_rules() {
     let topology = Topology::new();
     let document = secret(300_000);

@@ -1,5 +1,5 @@
-//! An attacker who sends packets ahead of a connection, from where it will go to: the kernel then takes the
-//! connection's packets for answers, and redirects none of them.
+//! An attacker who sends packets ahead of a connection, from where it will go to: the kernel then
+//! takes the connection's packets for answers, and redirects none of them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::thread;
@@ -13,8 +13,8 @@ use crate::topology::Topology;
 /// The port that connections go to.
 const TO: u16 = 80;
 
-/// The flags of what is sent ahead, in the middle of a connection and as a beginning of one, and the port that the
-/// connection will come from.
+/// The flags of what is sent ahead, in the middle of a connection and as a beginning of one, and
+/// the port that the connection will come from.
 const AHEAD: [(u8, u16); 2] = [(ACK, 40_000), (SYN, 40_001)];
 
 const SYN: u8 = 2;

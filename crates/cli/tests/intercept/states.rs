@@ -1,4 +1,5 @@
-//! The states of the host that the matrix is tried in: what dies, what is missing, and what is somebody else's.
+//! The states of the host that the matrix is tried in: what dies, what is missing, and what is
+//! somebody else's.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -83,7 +84,8 @@ pub(crate) fn killed_and_its_port_taken_on_the_lan() {
     killed_and_its_port_taken(state, &lan.map(|address: IpAddr| (address, PORT).into()), Kind::Own);
 }
 
-/// Somebody listens where the connections go to, at all addresses: also at those that are not this host's.
+/// Somebody listens where the connections go to, at all addresses: also at those that are not this
+/// host's.
 pub(crate) fn killed_and_the_services_port_taken() {
     let matrix = Matrix::new();
     matrix.kill_a_proxy();
@@ -349,7 +351,8 @@ fn connections(matrix: &Matrix) -> [(Cell, TcpStream); 4] {
     })
 }
 
-/// Connections under way when the proxy is killed, which the kernel then forgets, and takes for parts of none.
+/// Connections under way when the proxy is killed, which the kernel then forgets, and takes for
+/// parts of none.
 pub(crate) fn killed_with_connections_under_way() {
     for state in ["under way", "under way and forgotten", "under way and of no connection"] {
         let matrix = Matrix::new();
@@ -412,8 +415,8 @@ pub(crate) fn answers_are_left_alone() {
     }
 }
 
-/// Others are served where the configuration says so, and nowhere else: neither what they send to somebody else by
-/// way of this host, nor what they send to its port.
+/// Others are served where the configuration says so, and nowhere else: neither what they send to
+/// somebody else by way of this host, nor what they send to its port.
 pub(crate) fn others_are_not_served_unasked() {
     let matrix = Matrix::new();
     let host = matrix.topology.host("client");

@@ -1,6 +1,7 @@
-//! `sunder proxy` and `sunder serve` between hosts of the laboratory while a channel that they need is lost: how
-//! soon either end names it, and what streams do; and channels that are only slow, lossy or not read, which are
-//! never taken for lost. Needs user namespaces, and says so where there are none.
+//! `sunder proxy` and `sunder serve` between hosts of the laboratory while a channel that they need
+//! is lost: how soon either end names it, and what streams do; and channels that are only slow,
+//! lossy or not read, which are never taken for lost. Needs user namespaces, and says so where
+//! there are none.
 //!
 //! The table of `docs/protocols/micss.md` is printed by
 //! `cargo test --package sunder-cli --test lost_channel matrix -- --nocapture`.

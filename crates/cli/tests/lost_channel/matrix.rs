@@ -52,8 +52,8 @@ pub(crate) fn both_ends_name_the_channel_within_three_seconds() {
     }
 }
 
-/// Plays a fault, up to three times, as a busy machine may hold up an attempt or two: what is too slow is so each
-/// time.
+/// Plays a fault, up to three times, as a busy machine may hold up an attempt or two: what is too
+/// slow is so each time.
 fn play(fault: Fault) -> Seen {
     let mut late = Vec::new();
     for _ in 0..3 {

@@ -1,4 +1,5 @@
-//! A client and a server with three channels between them, a service behind the server, and applications.
+//! A client and a server with three channels between them, a service behind the server, and
+//! applications.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -112,7 +113,8 @@ pub(crate) enum Service {
 }
 
 impl Testbed {
-    /// Starts both ends, with these settings of the top level of either; the client's may be [`NO_POOL`].
+    /// Starts both ends, with these settings of the top level of either; the client's may be
+    /// [`NO_POOL`].
     pub(crate) fn start(topology: &str, [proxy, serve]: [&str; 2], service: Service) -> Self {
         // A table stands behind the channels.
         let (proxy, pool) = if proxy == NO_POOL { ("", NO_POOL) } else { (proxy, "") };

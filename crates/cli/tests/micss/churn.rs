@@ -1,5 +1,5 @@
-//! Streams that open and close all the time, some of them badly, over channels that break. What is left of
-//! them afterwards is nothing. `SUNDER_SOAK_S=1200` makes it twenty minutes of that.
+//! Streams that open and close all the time, some of them badly, over channels that break. What is
+//! left of them afterwards is nothing. `SUNDER_SOAK_S=1200` makes it twenty minutes of that.
 
 use std::fs;
 use std::io;
@@ -215,7 +215,8 @@ async fn nothing_is_left_of_streams_that_come_and_go() {
         assert!(last.files < second.files + 64, "{name}: {held:?}");
         assert!(last.resident_kib < second.resident_kib * 5 / 4 + 8192, "{name}: {held:?}");
     }
-    // What stays are connections that wait for a stream, and no more of them than are kept: 64 sets.
+    // What stays are connections that wait for a stream, and no more of them than are kept: 64
+    // sets.
     let (bound, since) = (64 * 3 + 40, Instant::now());
     while processes.iter().any(|process| Held::by(process).files > bound) {
         assert!(since.elapsed() < WAIT_TIMEOUT, "{:?}", processes.map(Held::by));

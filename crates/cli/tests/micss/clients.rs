@@ -1,5 +1,5 @@
-//! Programs that people use, through SOCKS5 and through fixed forwards. `make setup` installs them; a test whose
-//! program is missing says so.
+//! Programs that people use, through SOCKS5 and through fixed forwards. `make setup` installs them;
+//! a test whose program is missing says so.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -53,7 +53,8 @@ fn there_are(programs: &[&str]) -> bool {
     missing.is_none()
 }
 
-/// Starts a service at a free port of loopback, by what has to be run for that with files in a directory.
+/// Starts a service at a free port of loopback, by what has to be run for that with files in a
+/// directory.
 fn reach(start: impl FnOnce(SocketAddr, &Path) -> Command) -> Reached {
     let place = tempfile::tempdir().unwrap();
     let service = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

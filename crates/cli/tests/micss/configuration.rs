@@ -4,7 +4,8 @@ use std::net::TcpListener;
 
 use crate::processes::{Service, configuration, sunder};
 
-/// Runs `sunder COMMAND --config FILE`, which must fail with this code; returns the one line it says.
+/// Runs `sunder COMMAND --config FILE`, which must fail with this code; returns the one line it
+/// says.
 fn refused(command: &str, file: &str, code: i32) -> String {
     let output = sunder([command, "--config", file]).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();

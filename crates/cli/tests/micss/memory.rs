@@ -1,4 +1,5 @@
-//! How much memory each open stream costs the two processes. `SUNDER_STREAMS=10000` has so many of them.
+//! How much memory each open stream costs the two processes. `SUNDER_STREAMS=10000` has so many of
+//! them.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -14,7 +15,8 @@ use tokio::task::JoinSet;
 
 use crate::processes::Service;
 
-/// How many streams there are, if the environment says nothing and the system allows so many open files.
+/// How many streams there are, if the environment says nothing and the system allows so many open
+/// files.
 const STREAMS: u64 = 1000;
 
 /// A request and its answer, in bytes.

@@ -1,4 +1,5 @@
-//! What an operator asks of processes that run: how they are, and to read their configuration again.
+//! What an operator asks of processes that run: how they are, and to read their configuration
+//! again.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -151,7 +152,8 @@ fn forge(socket: PathBuf, user: Option<u32>) {
     let (ready, is_ready) = mpsc::channel();
     thread::spawn(move || {
         if let Some(user) = user {
-            // SAFETY: the system call, past the library, is about this thread alone, and about no memory.
+            // SAFETY: the system call, past the library, is about this thread alone, and about no
+            // memory.
             let failed = unsafe { libc::syscall(libc::SYS_setresuid, user, user, user) };
             assert_eq!(failed, 0);
             // Who listened last is whom a client sees.

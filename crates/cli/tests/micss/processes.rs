@@ -28,7 +28,8 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Starts `sunder COMMAND` with this configuration and waits until it listens in so many places.
+    /// Starts `sunder COMMAND` with this configuration and waits until it listens in so many
+    /// places.
     pub(crate) fn start(command: &str, config: &str, listeners: usize) -> Self {
         Self::start_logging(command, config, listeners, "info,micss=debug")
     }

@@ -90,8 +90,8 @@ pub(crate) enum Attack {
     Associate { channels: u8 },
     /// They open streams of so many channels, and withhold one share of a long record.
     Withhold { channels: u8 },
-    /// Their first record of 16 channels is one that any 8 of them could make, and none does. Then they do it
-    /// again.
+    /// Their first record of 16 channels is one that any 8 of them could make, and none does. Then
+    /// they do it again.
     Search,
 }
 
@@ -124,13 +124,14 @@ pub(crate) struct Victim {
 }
 
 impl Attackers {
-    /// So many attackers at so many addresses. Each begins again when the server has closed what it holds.
+    /// So many attackers at so many addresses. Each begins again when the server has closed what it
+    /// holds.
     pub(crate) fn start(attack: Attack, count: usize, sources: Sources, victim: &Victim) -> Self {
         let mut pace = interval(Duration::from_nanos(1_000_000_000 / RATE));
         pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
         let (pace, tried) = (Arc::new(Mutex::new(pace)), Arc::new(AtomicUsize::new(0)));
-        // Else a server could have each attacker's connections make room for those of the others before any
-        // of them has all.
+        // Else a server could have each attacker's connections make room for those of the others
+        // before any of them has all.
         let turns = Arc::new(Semaphore::new(AT_A_TIME));
         let mut tasks = JoinSet::new();
         for number in 0..count {
@@ -268,8 +269,8 @@ fn list(scheme: SharingScheme, threshold: u8, cookies: Vec<Cookie>) -> Vec<u8> {
     Message::List(List::new(terms, cookies).unwrap()).encode()
 }
 
-/// A share of a first record: random, but for the length, which is the same in all shares, so it is also what
-/// any set of them makes.
+/// A share of a first record: random, but for the length, which is the same in all shares, so it is
+/// also what any set of them makes.
 fn ambiguous() -> Vec<u8> {
     let mut share = vec![0; MAX_OPENING];
     let mut generator = Generator::system();

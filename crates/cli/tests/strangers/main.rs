@@ -1,5 +1,5 @@
-//! Strangers attack `sunder serve` from one address and from many, while honest clients make requests. Needs user
-//! namespaces, and says so where there are none.
+//! Strangers attack `sunder serve` from one address and from many, while honest clients make
+//! requests. Needs user namespaces, and says so where there are none.
 //!
 //! A small form of each attack is a test. The whole of it, with a table of what it costs, is
 //!

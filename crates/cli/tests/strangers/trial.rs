@@ -36,7 +36,8 @@ pub(crate) struct Trial {
     pub(crate) sources: Sources,
     /// The server's settings.
     pub(crate) settings: &'static str,
-    /// How many honest clients there are, each at an address of its own, and for how long they are watched.
+    /// How many honest clients there are, each at an address of its own, and for how long they are
+    /// watched.
     pub(crate) clients: u8,
     pub(crate) time: Duration,
 }
@@ -85,7 +86,8 @@ fn memory_mib(server: &Service, field: &str) -> f64 {
 /// The processor time of a process so far, in seconds.
 fn processor_s(server: &Service) -> f64 {
     let stat = fs::read_to_string(format!("/proc/{}/stat", server.id())).unwrap();
-    // Behind the name, which may have anything in it: the 14th and 15th field, in hundredths of a second.
+    // Behind the name, which may have anything in it: the 14th and 15th field, in hundredths of a
+    // second.
     let (_, fields) = stat.rsplit_once(") ").unwrap();
     let ticks: Vec<f64> =
         fields.split(' ').skip(11).take(2).map(|ticks| ticks.parse().unwrap()).collect();

@@ -1,5 +1,5 @@
-//! Links that fail and come back at random, again and again, while packets cross: as many at a time as
-//! packets have shares to spare.
+//! Links that fail and come back at random, again and again, while packets cross: as many at a time
+//! as packets have shares to spare.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -19,7 +19,8 @@ const FLAPS: usize = 12;
 /// How soon a channel is used after its link is back.
 const USED: Duration = Duration::from_secs(2);
 
-/// How long a link fails at least, how much longer at most, and how long there is peace after it is used again.
+/// How long a link fails at least, how much longer at most, and how long there is peace after it is
+/// used again.
 const MIN_FAULT: Duration = Duration::from_millis(20);
 const MAX_FAULT: Duration = Duration::from_millis(1500);
 const MAX_PAUSE: Duration = Duration::from_millis(300);
@@ -130,8 +131,8 @@ impl<'a> Flapping<'a> {
         Self { pair, links: links.collect(), stream, rng }
     }
 
-    /// Has links fail so often, so many at a time at most, those that are not used again yet among them.
-    /// Returns how long that took each time, sorted.
+    /// Has links fail so often, so many at a time at most, those that are not used again yet among
+    /// them. Returns how long that took each time, sorted.
     fn run(mut self, flaps: usize, spare: usize) -> BTreeMap<Manner, Vec<Duration>> {
         let (mut begun, mut unused) = (0, BTreeMap::<_, Vec<_>>::new());
         loop {
@@ -165,8 +166,8 @@ impl<'a> Flapping<'a> {
         unused
     }
 
-    /// Has a link come back whose time it is, and looks whether one that is back is used again: how it had
-    /// failed, and how long that took.
+    /// Has a link come back whose time it is, and looks whether one that is back is used again: how
+    /// it had failed, and how long that took.
     fn look(&mut self, link: usize, now: Duration) -> Option<(Manner, Duration)> {
         match self.links[link].1 {
             State::Failed { manner, until } if until <= now => {

@@ -38,8 +38,8 @@ const MAX_LEN: usize = 65_507;
 const LATE: Duration = Duration::from_millis(5);
 
 impl Flood {
-    /// Sends these datagrams from a host at a rate in Mbit/s of IP packets. Those of one length, and not
-    /// too long, go out together.
+    /// Sends these datagrams from a host at a rate in Mbit/s of IP packets. Those of one length,
+    /// and not too long, go out together.
     pub(crate) fn start(
         host: &Host,
         to: SocketAddr,

@@ -22,7 +22,8 @@ pub(crate) fn a_lost_channel_is_not_missed_where_two_are_enough() {
     cut_and_mend("kappa = 2\nmu = 3", 20);
 }
 
-/// The log names the channel, each way, and says that packets need fewer shares than were asked for.
+/// The log names the channel, each way, and says that packets need fewer shares than were asked
+/// for.
 pub(crate) fn a_lost_channel_is_logged() {
     let network = network(THREE_LINKS);
     let channels = over(&network, &["a", "b", "c"]);

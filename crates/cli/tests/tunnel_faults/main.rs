@@ -1,6 +1,6 @@
-//! `sunder tunnel` between hosts of the laboratory while channels fail or lie, ends are killed, addresses
-//! change, and strangers flood it. Needs user namespaces and `/dev/net/tun`, and says so where there are
-//! none.
+//! `sunder tunnel` between hosts of the laboratory while channels fail or lie, ends are killed,
+//! addresses change, and strangers flood it. Needs user namespaces and `/dev/net/tun`, and says so
+//! where there are none.
 //!
 //! `SUNDER_FLAPS=N` has links fail N times, in place of a few.
 //!

@@ -10,8 +10,8 @@ use crate::stream::{Pace, Stream};
 /// Any two of the three channels are enough to begin.
 const TWO_OF_THREE: &str = "kappa = 2\nmu = 3\nmin_channels = 2";
 
-/// How long a client takes to miss a server that was restarted (3 s), to wait for the third channel (1 s),
-/// and to be associated.
+/// How long a client takes to miss a server that was restarted (3 s), to wait for the third channel
+/// (1 s), and to be associated.
 const FOUND: Duration = Duration::from_secs(6);
 
 /// How soon a channel is used after it is back.

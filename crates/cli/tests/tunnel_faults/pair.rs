@@ -51,7 +51,8 @@ pub(crate) fn until(what: &str, mut has_happened: impl FnMut() -> bool) {
     }
 }
 
-/// Tries three times, as a busy machine may hold up an attempt or two: what is too slow is so each time.
+/// Tries three times, as a busy machine may hold up an attempt or two: what is too slow is so each
+/// time.
 pub(crate) fn in_one_of_three(mut attempt: impl FnMut() -> Result<(), String>) {
     let mut failures = Vec::new();
     while failures.len() < 3 {
@@ -114,7 +115,8 @@ pub(crate) fn over(network: &Network, links: &[&str]) -> Vec<Channel> {
 }
 
 impl Pair {
-    /// Starts both ends of a tunnel over these channels, with these settings of the top level in TOML.
+    /// Starts both ends of a tunnel over these channels, with these settings of the top level in
+    /// TOML.
     pub(crate) fn start(network: Network, settings: &str, channels: &[Channel]) -> Self {
         Self::start_unlike(network, [settings, settings], channels)
     }
@@ -175,8 +177,8 @@ impl Pair {
         status
     }
 
-    /// Waits until an end's channel, counted from 0, is in these states: out, as the other end says, and
-    /// in.
+    /// Waits until an end's channel, counted from 0, is in these states: out, as the other end
+    /// says, and in.
     pub(crate) fn wait_for_states(&self, name: &str, channel: usize, states: [&str; 2]) {
         let what = format!("the {name}'s channel {} is {states:?}", channel + 1);
         until(&what, || {

@@ -1,5 +1,5 @@
-//! A host on a channel's way that passes datagrams on, and may change them, or the address that they
-//! seem to come from.
+//! A host on a channel's way that passes datagrams on, and may change them, or the address that
+//! they seem to come from.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,7 +36,8 @@ struct Shared {
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Relay {
-    /// Passes on what comes to `at` to the server, and what comes back from there to the last sender.
+    /// Passes on what comes to `at` to the server, and what comes back from there to the last
+    /// sender.
     pub(crate) fn start(host: &Host, at: SocketAddr, server: SocketAddr) -> Self {
         let inner = host.run(|| UdpSocket::bind(at)).unwrap().unwrap();
         inner.set_read_timeout(Some(POLL_INTERVAL)).unwrap();
@@ -76,8 +77,8 @@ impl Relay {
         self.shared.tampers_back.store(true, Ordering::Relaxed);
     }
 
-    /// From now on, sends all that it passes on from another address first: to the server at this address,
-    /// and to the client. It passes on what comes to that address, too.
+    /// From now on, sends all that it passes on from another address first: to the server at this
+    /// address, and to the client. It passes on what comes to that address, too.
     pub(crate) fn copy_from(&self, host: &Host, own: SocketAddr, server: SocketAddr) {
         let socket = host.run(|| UdpSocket::bind(own)).unwrap().unwrap();
         socket.set_read_timeout(Some(POLL_INTERVAL)).unwrap();

@@ -3,8 +3,9 @@
 use crate::pair::{Channel, Pair, SERVER, in_one_of_three, network, over};
 use crate::stream::{Pace, Stream};
 
-/// One channel that carries 2,232 such datagrams a second if each has a symbol of its own: with headers of
-/// IP and UDP, inside and outside, a header and a tag it has 112 bytes. 21 in a symbol take 1,500.
+/// One channel that carries 2,232 such datagrams a second if each has a symbol of its own: with
+/// headers of IP and UDP, inside and outside, a header and a tag it has 112 bytes. 21 in a symbol
+/// take 1,500.
 const ONE_LINK: &str = r#"
 measure = { driver = "accuracy", values = {} }
 [hosts.client]

@@ -93,8 +93,8 @@ pub(crate) fn a_client_connects_during_a_flood() {
     }
 }
 
-/// What arrives beside each flood, and what does without one. The honest load is nine tenths of what the
-/// tunnel carries.
+/// What arrives beside each flood, and what does without one. The honest load is nine tenths of
+/// what the tunnel carries.
 pub(crate) fn a_flood_costs_less_than_a_tenth() {
     let (pair, kinds) = with_stranger();
     let stream = Stream::start(pair.host("client"), pair.host("server"), (SERVER, 9000), HEAVY);
@@ -125,8 +125,8 @@ pub(crate) fn a_flood_costs_less_than_a_tenth() {
     assert!(failures.is_empty(), "{failures:?}");
 }
 
-/// A tunnel of which every share is needed, so that what one channel loses shows; and what a stranger
-/// may send.
+/// A tunnel of which every share is needed, so that what one channel loses shows; and what a
+/// stranger may send.
 fn with_stranger() -> (Pair, Vec<Kind>) {
     let network = network(&format!("{THREE_LINKS}{STRANGER}"));
     let channel = |(channel, port): (Channel, u16)| {

@@ -1,5 +1,5 @@
-//! Somebody who reads one channel, or who is told all tokens and numbers so far, tries to have another
-//! channel's datagrams sent to themselves.
+//! Somebody who reads one channel, or who is told all tokens and numbers so far, tries to have
+//! another channel's datagrams sent to themselves.
 
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -59,8 +59,8 @@ fn start(roaming: bool) -> Pair {
     Pair::start_unlike(network, [SETTINGS, if roaming { ROAMING } else { SETTINGS }], &channels)
 }
 
-/// What somebody sends who is told the tokens and numbers of the second channel as they come, and reads the
-/// first: shares of control symbols up to so many numbers ahead, with a token of before.
+/// What somebody sends who is told the tokens and numbers of the second channel as they come, and
+/// reads the first: shares of control symbols up to so many numbers ahead, with a token of before.
 fn next(first: &[Vec<u8>], second: &[Vec<u8>], ahead: u32) -> Vec<Vec<u8>> {
     let (Some(newest), Some(last)) = (first.last(), second.last()) else { return Vec::new() };
     let [a, b, c]: [u8; 3] = newest[NUMBER].try_into().unwrap();
@@ -97,8 +97,8 @@ fn socket(host: &Host) -> UdpSocket {
     socket
 }
 
-/// Who attacks the second channel where it arrives at an end: from an address of their own and, at the server,
-/// from another port of the client's.
+/// Who attacks the second channel where it arrives at an end: from an address of their own and, at
+/// the server, from another port of the client's.
 struct Attacker<'a> {
     pair: &'a Pair,
     capture: Capture,
@@ -244,8 +244,9 @@ fn start_over_attacker(roaming: bool) -> (Pair, Relay, SocketAddr) {
     (Pair::start_unlike(network, settings, &channels), relay, other)
 }
 
-/// The attacker reads the third channel as it is used, and has all that crosses it arrive first from an address
-/// of its own. It passes challenges on, and the answers to them. But it does not keep the channel from working.
+/// The attacker reads the third channel as it is used, and has all that crosses it arrive first
+/// from an address of its own. It passes challenges on, and the answers to them. But it does not
+/// keep the channel from working.
 pub(crate) fn copies_that_are_faster_take_no_channel_over() {
     for (roaming, is_far) in [(false, false), (false, true), (true, false), (true, true)] {
         let (pair, relay, other) = start_over_attacker(roaming);

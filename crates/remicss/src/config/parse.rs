@@ -246,8 +246,8 @@ fn distinct(end: End, channels: &[Option<ChannelConfig>], tables: &[Table<'_>]) 
     is_distinct
 }
 
-/// Refuses a server that anyone could be the client of, or that looks as if it knew addresses and does
-/// not look at them.
+/// Refuses a server that anyone could be the client of, or that looks as if it knew addresses and
+/// does not look at them.
 fn known_client(table: &Table<'_>, channels: &[ChannelConfig]) {
     let known = channels.iter().filter(|channel| channel.peer.is_some()).count();
     match known {

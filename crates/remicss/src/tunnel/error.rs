@@ -9,8 +9,8 @@ use thiserror::Error;
 use crate::control::handshake::ServerError;
 use crate::wire::terms::TermsError;
 
-/// Why a tunnel cannot be opened, or has failed. Each text is one line: what is wrong, and what to do
-/// where that is known.
+/// Why a tunnel cannot be opened, or has failed. Each text is one line: what is wrong, and what to
+/// do where that is known.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum TunnelError {

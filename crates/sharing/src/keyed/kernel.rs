@@ -62,7 +62,8 @@ impl HashKernel {
     pub(super) fn sum(self, message: &[u8], powers: &[u64]) -> u128 {
         assert!(powers.len() == message.len().div_ceil(BLOCK), "a power a block");
         match self {
-            // SAFETY: callers have the kernel from `available`, so this processor has what it needs.
+            // SAFETY: callers have the kernel from `available`, so this processor has what it
+            // needs.
             #[cfg(target_arch = "x86_64")]
             Self::Wide => unsafe { wide::sum(message, powers) },
             // SAFETY: as above.

@@ -104,7 +104,8 @@ fn refusal<T>(request: &Request<T>) -> Option<Response<Full<Bytes>>> {
     None
 }
 
-/// Whether a request is for an address, or for `localhost`: no name that is somebody else's to give.
+/// Whether a request is for an address, or for `localhost`: no name that is somebody else's to
+/// give.
 fn names_an_address<T>(request: &Request<T>) -> bool {
     let mut named = request.headers().get_all(HOST).iter();
     let (Some(host), None) = (named.next(), named.next()) else { return false };

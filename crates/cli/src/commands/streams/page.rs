@@ -34,7 +34,8 @@ pub(crate) fn page(kind: &str, now: &Named, before: Option<&Named>) -> String {
     format!("{running}\n\n  {}\n{limits}{interception}\n{channels}{lost}", streams(&status.streams))
 }
 
-/// A server's limits, a line for each: what there is, how much may be, and how often that was reached.
+/// A server's limits, a line for each: what there is, how much may be, and how often that was
+/// reached.
 fn limits(limits: &Limits) -> String {
     let mib = |bytes: u64| bytes.div_ceil(1 << 20);
     let counts = |counts: &[(u64, &str)]| {

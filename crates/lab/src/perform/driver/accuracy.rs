@@ -1,11 +1,11 @@
 //! How exactly a link does what it is asked to: its rate, delay and loss in one direction, measured
 //! from outside with numbered datagrams.
 //!
-//! - Delay: single packets, each with the time at which it was sent; both hosts have one clock. What
-//!   is compared with the request is the delay less the time that the packet's bits take.
+//! - Delay: single packets, each with the time at which it was sent; both hosts have one clock.
+//!   What is compared with the request is the delay less the time that the packet's bits take.
 //! - Loss: packets at four fifths of the link's rate, so that none is dropped for want of room.
-//! - Rate: a quarter more than the link can carry; the bytes that arrive from the first packet to the
-//!   last. If `offered` is less than that, it is the sender who was measured.
+//! - Rate: a quarter more than the link can carry; the bytes that arrive from the first packet to
+//!   the last. If `offered` is less than that, it is the sender who was measured.
 
 use std::collections::BTreeMap;
 use std::io;
