@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use tun::ip::{clamp_mss, flow, packet_len};
-use tun::{Checksum, Coalescer, LONGEST, Segments};
+use tun::{Checksum, Coalescer, MAX_FRAME_LEN, Segments};
 
 fuzz_target!(|frames: Vec<(bool, Vec<u8>)>| {
     let mut packets = Vec::new();
@@ -26,7 +26,7 @@ fuzz_target!(|frames: Vec<(bool, Vec<u8>)>| {
     let mut coalescer = Coalescer::new(true);
     let mut write = |superpacket: &tun::Superpacket<'_>| {
         let len: usize = superpacket.slices().iter().map(|slice| slice.len()).sum();
-        assert!(len <= LONGEST);
+        assert!(len <= MAX_FRAME_LEN);
     };
     for (packet, checksum) in &packets {
         let _ = coalescer.push(packet, *checksum, &mut write);

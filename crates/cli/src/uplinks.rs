@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use tun::way::{Way, way_to};
+use tun::route::{Route, route_to};
 
 /// How a channel leaves this host.
 #[derive(Clone, Copy, Debug)]
@@ -17,19 +17,19 @@ pub(crate) struct Uplink<'a> {
 }
 
 /// The way that the kernel sends a channel. Nothing if that cannot be known.
-pub(crate) fn way(uplink: &Uplink<'_>) -> Option<Way> {
-    way_to(uplink.to?, uplink.source, uplink.device).ok()
+pub(crate) fn route(uplink: &Uplink<'_>) -> Option<Route> {
+    route_to(uplink.to?, uplink.source, uplink.device).ok()
 }
 
 /// A line for each channel that leaves as another before it does, with the ways that these have.
 pub(crate) fn shared(
     channels: &[Uplink<'_>],
-    way: impl Fn(&Uplink<'_>) -> Option<Way>,
+    route: impl Fn(&Uplink<'_>) -> Option<Route>,
 ) -> Vec<String> {
-    let ways: Vec<Option<Way>> = channels.iter().map(way).collect();
-    let ways: Vec<_> = channels.iter().zip(&ways).collect();
-    let line = |(second, one): (usize, &(&Uplink<'_>, &Option<Way>))| {
-        let mut before = ways[..second].iter().enumerate();
+    let routes: Vec<Option<Route>> = channels.iter().map(route).collect();
+    let routes: Vec<_> = channels.iter().zip(&routes).collect();
+    let line = |(second, one): (usize, &(&Uplink<'_>, &Option<Route>))| {
+        let mut before = routes[..second].iter().enumerate();
         let (first, place) =
             before.find_map(|(first, other)| Some((first, same_place(*other, *one)?)))?;
         let (first, second) = (first + 1, second + 1);
@@ -38,20 +38,20 @@ pub(crate) fn shared(
              second protects nothing"
         ))
     };
-    ways.iter().enumerate().filter_map(line).collect()
+    routes.iter().enumerate().filter_map(line).collect()
 }
 
 /// The place that two channels have in common, if they have one.
 fn same_place(
-    (one, one_way): (&Uplink<'_>, &Option<Way>),
-    (other, other_way): (&Uplink<'_>, &Option<Way>),
+    (one, one_route): (&Uplink<'_>, &Option<Route>),
+    (other, other_route): (&Uplink<'_>, &Option<Route>),
 ) -> Option<String> {
     match (one.device, other.device) {
         (Some(device), Some(same)) if device == same => return Some(format!("on {device}")),
         (Some(_), Some(_)) => return None,
         _ => {}
     }
-    match (one_way, other_way) {
+    match (one_route, other_route) {
         (Some(one), Some(other)) if one.interface != other.interface => return None,
         (Some(one), Some(other)) if one.interface != LOOPBACK => {
             let gateway = one.gateway.filter(|_| one.gateway == other.gateway);
@@ -89,14 +89,17 @@ mod tests {
     }
 
     /// What two channels are said to have in common.
-    fn place(channels: [Uplink<'_>; 2], ways: [Option<(&str, Option<&str>)>; 2]) -> Option<String> {
-        let ways = ways.map(|way| {
-            way.map(|(interface, gateway)| Way {
+    fn place(
+        channels: [Uplink<'_>; 2],
+        routes: [Option<(&str, Option<&str>)>; 2],
+    ) -> Option<String> {
+        let routes = routes.map(|route| {
+            route.map(|(interface, gateway)| Route {
                 interface: interface.into(),
                 gateway: gateway.map(|gateway| gateway.parse().unwrap()),
             })
         });
-        let [first, second] = [(&channels[0], &ways[0]), (&channels[1], &ways[1])];
+        let [first, second] = [(&channels[0], &routes[0]), (&channels[1], &routes[1])];
         same_place(first, second)
     }
 

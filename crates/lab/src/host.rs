@@ -12,7 +12,7 @@ use std::thread;
 
 use ipnet::IpNet;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
-use tun::interface::{Interface, raise_loopback};
+use tun::interface::{Interface, bring_up_loopback};
 
 /// A host: a network namespace, which lasts as long as this, and as what runs in it.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Host {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        host.run(raise_loopback)??;
+        host.run(bring_up_loopback)??;
         Ok(host)
     }
 

@@ -1,40 +1,40 @@
 //! The Internet checksum (RFC 1071).
 
-/// What a packet's transport checksum is.
+/// The state of a packet's transport checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksum {
-    /// Right as it is, or as wrong as its sender made it.
+    /// The field holds the checksum, right or wrong, as the sender computed it.
     Complete,
-    /// Still to be done. The packet is TCP or UDP right behind its IP header, and the field holds
-    /// the sum of the pseudo-header, not inverted.
+    /// The checksum is still to be computed. The packet is TCP or UDP directly after its IP header,
+    /// and the field holds the sum of the pseudo-header, not inverted.
     Partial,
 }
 
-/// Completes a checksum over all from `start` on, whose field is `offset` bytes behind that and
-/// holds the pseudo-header's sum. Does nothing if there is no such field.
+/// Completes the checksum over all bytes from `start` on. Its field is `offset` bytes after `start`
+/// and holds the sum of the pseudo-header. Does nothing if the packet has no such field.
 pub(crate) fn complete(packet: &mut [u8], start: usize, offset: usize) {
     let Some(summed) = packet.get_mut(start..) else { return };
-    // The field is a part of what is added up.
+    // The sum includes the field.
     let sum = !fold(sum(summed));
     let Some(field) = summed.get_mut(offset..offset + 2) else { return };
-    // In UDP a zero says that there is no checksum.
+    // In UDP a zero means that there is no checksum.
     let sum = if sum == 0 && offset == 6 { 0xffff } else { sum };
     field.copy_from_slice(&sum.to_be_bytes());
 }
 
-/// The sum of big-endian 16-bit numbers that makes the checksum, not folded.
+/// The sum of big-endian 16-bit words that the checksum is made of, not folded.
 pub(crate) fn sum(bytes: &[u8]) -> u64 {
     let pairs = bytes.chunks_exact(2);
     let last = pairs.remainder().first().map_or(0, |last| u64::from(*last) << 8);
     pairs.map(|pair| u64::from(u16::from_be_bytes([pair[0], pair[1]]))).sum::<u64>() + last
 }
 
-/// Such a sum in 16 bits. It is zero only if the sum is.
+/// Folds a sum into 16 bits. The result is zero only if the sum is.
 pub(crate) fn fold(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }
-    #[expect(clippy::cast_possible_truncation, reason = "it is folded")]
+    #[expect(clippy::cast_possible_truncation, reason = "the sum is folded")]
     let folded = sum as u16;
     folded
 }
@@ -44,8 +44,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_the_sum_of_rfc_1071() {
-        // The example of section 3.
+    fn sum_matches_the_example_of_rfc_1071() {
+        // The example in section 3.
         let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
         assert_eq!(sum(&bytes), 0x2_ddf0);
         assert_eq!(fold(sum(&bytes)), 0xddf2);
@@ -53,8 +53,8 @@ mod tests {
     }
 
     #[test]
-    fn a_checksum_of_zero_is_all_ones_in_udp_only() {
-        // All else adds up to 0xffff.
+    fn zero_checksum_is_all_ones_in_udp_only() {
+        // The other words add up to 0xffff.
         let mut udp = [0xff, 0xff, 0, 0, 0, 0, 0, 0];
         complete(&mut udp, 0, 6);
         assert_eq!(udp[6..], [0xff, 0xff]);

@@ -1,68 +1,68 @@
-//! Making superpackets of the packets that come out of a tunnel.
+//! Coalesces the packets that leave a tunnel into superpackets.
 
 use crate::checksum::Checksum;
 use crate::ip::{Protocol, Transport, packet_len, transport};
-use crate::superpacket::{Open, Segment, Superpacket};
+use crate::superpacket::{Segment, Superpacket, SuperpacketBuilder};
 
-/// The most superpackets that wait for their next packet.
-const MOST_OPEN: usize = 8;
+/// The maximum number of superpackets that wait for their next packet.
+const MAX_OPEN: usize = 8;
 
-/// Packets of a flow that follow each other become superpackets.
+/// Coalesces consecutive packets of a flow into superpackets.
 ///
-/// Packets are borrowed until they are written: a coalescer is for one batch, and made anew for the
-/// next, which costs nothing. It takes no memory but its own, about 9 KiB. What still waits in it
-/// at the end of a batch is lost without [`flush`](Self::flush).
+/// Packets are borrowed until they are written, so each batch has a coalescer of its own. To create
+/// one costs nothing. It allocates no memory and has about 9 KiB. Call [`flush`](Self::flush) at
+/// the end of a batch: what still waits is lost otherwise.
 ///
-/// Packets of a flow never overtake each other. Packets of different flows may, within the batch.
-/// What is not TCP or UDP, or a fragment, stays in its place among all between the same addresses.
+/// Packets of a flow stay in order. Packets of different flows may overtake each other within the
+/// batch. Packets that are not TCP or UDP, and fragments, stay in order with all packets between
+/// the same two addresses.
 #[derive(Debug)]
 pub struct Coalescer<'a> {
-    open: [Option<Open<'a>>; MOST_OPEN],
-    /// How many were opened, which orders them.
+    open: [Option<SuperpacketBuilder<'a>>; MAX_OPEN],
+    /// How many superpackets were opened, which numbers them.
     opened: usize,
     merges_udp: bool,
 }
 
 /// Why a packet was not passed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Dropped {
-    /// It is not IP, or not all of one packet.
+pub enum PushError {
+    /// The bytes are not exactly one IP packet.
     #[error("it is not one IP packet")]
     NotIp,
-    /// Its checksum was to be done by the kernel, but it is not TCP or UDP right behind an IP
-    /// header.
+    /// The checksum is partial, but the packet is not TCP or UDP directly after an IP header.
     #[error("a checksum is to be done in a packet that is neither TCP nor UDP")]
     NoTransport,
 }
 
 impl<'a> Coalescer<'a> {
-    /// One with nothing in it. UDP is merged only for a device that cuts it
-    /// ([`Device::cuts_udp`](crate::Device::cuts_udp)) and has not refused to.
+    /// An empty coalescer. Set `merges_udp` only for a device that supports superpackets of UDP
+    /// ([`Device::supports_uso`](crate::Device::supports_uso)) and has not refused one.
     pub fn new(merges_udp: bool) -> Self {
-        Self { open: [const { None }; MOST_OPEN], opened: 0, merges_udp }
+        Self { open: [const { None }; MAX_OPEN], opened: 0, merges_udp }
     }
 
-    /// Takes a packet, and writes what is not to wait any more.
+    /// Takes a packet, and writes the superpackets that wait no longer.
     ///
-    /// Only packets with partial checksums are merged: to merge others, their payload would have
-    /// to be added up first. Packets that TCP or UDP cannot understand are written as they are.
+    /// Only packets with partial checksums are merged: to merge others, their payload would have to
+    /// be summed first. Packets with a malformed TCP or UDP header are written unchanged.
     ///
     /// # Errors
-    /// If the packet must not be passed on. It changes nothing then.
+    /// If the packet must not be passed on. The coalescer is unchanged then.
     pub fn push(
         &mut self,
         packet: &'a [u8],
         checksum: Checksum,
         mut write: impl FnMut(&Superpacket<'_>),
-    ) -> Result<(), Dropped> {
+    ) -> Result<(), PushError> {
         if packet_len(packet) != Some(packet.len()) {
-            return Err(Dropped::NotIp);
+            return Err(PushError::NotIp);
         }
         let transport = transport(packet);
         let partial = match (checksum, transport) {
             (Checksum::Complete, _) => None,
             (Checksum::Partial, Some(transport)) => Some(transport),
-            (Checksum::Partial, None) => return Err(Dropped::NoTransport),
+            (Checksum::Partial, None) => return Err(PushError::NoTransport),
         };
         let segment = partial
             .filter(|transport| transport.protocol == Protocol::Tcp || self.merges_udp)
@@ -70,7 +70,7 @@ impl<'a> Coalescer<'a> {
         if let Some(segment) = &segment
             && let Some(index) = self.find(packet, transport)
             && let Some(open) = &mut self.open[index]
-            && open.takes(segment)
+            && open.accepts(segment)
         {
             open.add(segment);
             if open.is_complete() {
@@ -78,25 +78,25 @@ impl<'a> Coalescer<'a> {
             }
             return Ok(());
         }
-        // What came before of its flow goes first.
+        // Earlier packets of the flow are written first.
         while let Some(index) = self.find(packet, transport) {
             self.close(index, &mut write);
         }
-        match segment.and_then(|segment| Open::new(self.opened, &segment)) {
+        match segment.and_then(|segment| SuperpacketBuilder::new(self.opened, &segment)) {
             Some(open) => self.begin(open, &mut write),
             None => write(&Superpacket::single(&packet, partial)),
         }
         Ok(())
     }
 
-    /// Writes all that still waits, the oldest first.
+    /// Writes all superpackets that still wait, the oldest first.
     pub fn flush(&mut self, mut write: impl FnMut(&Superpacket<'_>)) {
         while let Some(oldest) = self.oldest() {
             self.close(oldest, &mut write);
         }
     }
 
-    /// Finds what a packet must not overtake.
+    /// Finds a superpacket that the packet must not overtake.
     fn find(&self, packet: &[u8], transport: Option<Transport>) -> Option<usize> {
         self.open
             .iter()
@@ -105,11 +105,11 @@ impl<'a> Coalescer<'a> {
 
     fn oldest(&self) -> Option<usize> {
         let opened = |index: usize| self.open[index].as_ref().map(|open| (open.number, index));
-        (0..MOST_OPEN).filter_map(opened).min().map(|(_, index)| index)
+        (0..MAX_OPEN).filter_map(opened).min().map(|(_, index)| index)
     }
 
-    /// Lets a superpacket wait, in the place of the oldest if there is no other.
-    fn begin(&mut self, open: Open<'a>, write: &mut impl FnMut(&Superpacket<'_>)) {
+    /// Keeps a superpacket waiting. If all places are taken, the oldest is written.
+    fn begin(&mut self, open: SuperpacketBuilder<'a>, write: &mut impl FnMut(&Superpacket<'_>)) {
         if self.open.iter().all(Option::is_some)
             && let Some(oldest) = self.oldest()
         {
@@ -132,14 +132,14 @@ impl<'a> Coalescer<'a> {
 mod tests {
     use super::*;
     use crate::checksum::{fold, sum};
-    use crate::cut::Segments;
     use crate::ip::{
-        ACK, FIN, PUSH, RST, SYN, URGENT, WINDOW_REDUCED, addresses, is_atomic, is_v4, put, word,
+        ACK, CWR, FIN, PSH, RST, SYN, URG, addresses, is_atomic, is_v4, read_u16, write_u16,
     };
-    use crate::made::{Made, TCP4, made};
-    use crate::superpacket::{LEAST_PAYLOAD, MOST_SEGMENTS};
+    use crate::segments::Segments;
+    use crate::superpacket::{MAX_SEGMENTS, MIN_PAYLOAD};
+    use crate::test_packets::{TCP4, TestPacket, test_packets};
     use crate::virtio::Virtio;
-    use crate::{LONGEST, VIRTIO};
+    use crate::{MAX_FRAME_LEN, VIRTIO_HEADER_LEN};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
@@ -149,11 +149,11 @@ mod tests {
         checksum: Checksum,
     }
 
-    fn packets(made: Made) -> Vec<Packet> {
-        cut(&made.bytes())
+    fn packets(test_packet: TestPacket) -> Vec<Packet> {
+        packets_of(&test_packet.bytes())
     }
 
-    fn cut(frame: &[u8]) -> Vec<Packet> {
+    fn packets_of(frame: &[u8]) -> Vec<Packet> {
         let segments = Segments::parse(frame).unwrap();
         (0..segments.count())
             .map(|i| {
@@ -164,8 +164,8 @@ mod tests {
             .collect()
     }
 
-    /// All frames that are written for some packets, and what became of each packet.
-    fn coalesced(packets: &[Packet]) -> (Vec<Vec<u8>>, Vec<Result<(), Dropped>>) {
+    /// All frames that are written for the packets, and the result for each packet.
+    fn coalesced(packets: &[Packet]) -> (Vec<Vec<u8>>, Vec<Result<(), PushError>>) {
         let mut coalescer = Coalescer::new(true);
         let mut frames = Vec::new();
         let mut write = |superpacket: &Superpacket<'_>| frames.push(bytes(superpacket));
@@ -181,9 +181,9 @@ mod tests {
         superpacket.slices().iter().flat_map(|slice| slice.to_vec()).collect()
     }
 
-    /// How many packets are in each frame.
+    /// The number of packets in each frame.
     fn counts(frames: &[Vec<u8>]) -> Vec<usize> {
-        frames.iter().map(|frame| cut(frame).len()).collect()
+        frames.iter().map(|frame| packets_of(frame).len()).collect()
     }
 
     fn change_port(packet: &mut Packet, port: u8) {
@@ -192,10 +192,10 @@ mod tests {
 
     #[test]
     fn one_superpacket_has_65535_bytes_and_64_packets_at_most() {
-        let most = packets(Made { payload: 45 * 1448, flags: ACK, ..TCP4 });
+        let most = packets(TestPacket { payload: 45 * 1448, flags: ACK, ..TCP4 });
         assert_eq!(counts(&coalesced(&most).0), [45]);
-        let jumbo = packets(Made { payload: 40_000, size: 8000, flags: ACK, ..TCP4 });
-        // The next as many bytes of the same flow.
+        let jumbo = packets(TestPacket { payload: 40_000, size: 8000, flags: ACK, ..TCP4 });
+        // The following bytes of the same flow.
         let mut more = jumbo.clone();
         for Packet { bytes, .. } in &mut more {
             let transport = transport(bytes).unwrap();
@@ -203,36 +203,36 @@ mod tests {
             transport.set_payload(&mut bytes[..52], 8000, 8000);
         }
         assert_eq!(counts(&coalesced(&[jumbo, more].concat()).0), [8, 2]);
-        let small = Made { payload: 70 * 100, size: 100, ..TCP4 };
+        let small = TestPacket { payload: 70 * 100, size: 100, ..TCP4 };
         assert_eq!(counts(&coalesced(&packets(small)).0), [64, 6]);
-        let tiny = Made { payload: 3 * (LEAST_PAYLOAD - 1), size: LEAST_PAYLOAD - 1, ..TCP4 };
+        let tiny = TestPacket { payload: 3 * (MIN_PAYLOAD - 1), size: MIN_PAYLOAD - 1, ..TCP4 };
         assert_eq!(counts(&coalesced(&packets(tiny)).0), [1, 1, 1]);
     }
 
     #[test]
-    fn flows_that_take_turns_become_superpackets_each() {
+    fn interleaved_flows_are_coalesced_separately() {
         let flow = packets(TCP4);
-        let mut turns = Vec::new();
+        let mut interleaved = Vec::new();
         for packet in &flow {
             for port in 0..8 {
-                turns.push(packet.clone());
-                change_port(turns.last_mut().unwrap(), port);
+                interleaved.push(packet.clone());
+                change_port(interleaved.last_mut().unwrap(), port);
             }
         }
-        assert_eq!(counts(&coalesced(&turns).0), [flow.len(); 8]);
-        // A ninth has the first one written.
-        turns.truncate(8);
-        turns.push(flow[0].clone());
-        change_port(&mut turns[8], 9);
-        let (frames, _) = coalesced(&turns);
-        let ports: Vec<u8> = frames.iter().map(|frame| frame[VIRTIO + 20]).collect();
+        assert_eq!(counts(&coalesced(&interleaved).0), [flow.len(); 8]);
+        // With a ninth flow, the first is written.
+        interleaved.truncate(8);
+        interleaved.push(flow[0].clone());
+        change_port(&mut interleaved[8], 9);
+        let (frames, _) = coalesced(&interleaved);
+        let ports: Vec<u8> = frames.iter().map(|frame| frame[VIRTIO_HEADER_LEN + 20]).collect();
         assert_eq!(ports, [0, 1, 2, 3, 4, 5, 6, 7, 9]);
     }
 
     #[test]
-    fn what_is_not_merged_keeps_its_place_in_the_flow() {
-        let flow = packets(Made { flags: ACK, ..TCP4 });
-        // A pure acknowledgment, a complete packet, a fragment and ICMP, each among data.
+    fn packets_that_are_not_merged_stay_in_order() {
+        let flow = packets(TestPacket { flags: ACK, ..TCP4 });
+        // A pure acknowledgment, a complete packet, a fragment and ICMP, each between data packets.
         let mut acknowledgment = flow[1].clone();
         acknowledgment.bytes.truncate(52);
         let transport = transport(&acknowledgment.bytes).unwrap();
@@ -246,8 +246,8 @@ mod tests {
             let (frames, results) = coalesced(&input);
             assert_eq!(results, [Ok(()); 4]);
             assert_eq!(counts(&frames), [1, 1, 2]);
-            assert_eq!(cut(&frames[1]), [packet]);
-            // Of another flow, it changes nothing.
+            assert_eq!(packets_of(&frames[1]), [packet]);
+            // In another flow, it has no effect.
             let mut other = input.clone();
             other[1].bytes[12] = 11;
             assert_eq!(counts(&coalesced(&other).0), [1, 3]);
@@ -255,39 +255,39 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_not_merged() {
-        let flow = packets(Made { flags: ACK, ..TCP4 });
+    fn packets_with_different_headers_are_not_merged() {
+        let flow = packets(TestPacket { flags: ACK, ..TCP4 });
         // Service, hop limit, sequence, acknowledgment, flags, window, urgent, options.
         for at in [1, 4, 8, 27, 31, 33, 35, 39, 45] {
             let mut second = flow[1].clone();
             second.bytes[at] ^= 0x40;
-            repair(&mut second.bytes);
+            correct_checksum(&mut second.bytes);
             let (frames, _) = coalesced(&[flow[0].clone(), second.clone()]);
             assert_eq!(counts(&frames), [1, 1], "byte {at}");
-            assert_eq!(frames[1][VIRTIO..], second.bytes);
+            assert_eq!(frames[1][VIRTIO_HEADER_LEN..], second.bytes);
         }
     }
 
     #[test]
-    fn a_segment_that_is_the_last_is_the_last() {
-        let mut flow = packets(Made { flags: ACK, ..TCP4 });
+    fn a_psh_segment_ends_the_superpacket() {
+        let mut flow = packets(TestPacket { flags: ACK, ..TCP4 });
         for index in [1, 2, 3] {
-            flow[index].bytes[33] |= PUSH;
+            flow[index].bytes[33] |= PSH;
         }
         assert_eq!(counts(&coalesced(&flow).0), [2, 1, 1, 3]);
     }
 
     #[test]
-    fn what_is_said_once_is_not_merged() {
-        for flag in [SYN, RST, URGENT, WINDOW_REDUCED] {
-            let mut flow = packets(Made { payload: 3 * 1448, flags: ACK, ..TCP4 });
+    fn flags_that_apply_to_one_packet_prevent_merging() {
+        for flag in [SYN, RST, URG, CWR] {
+            let mut flow = packets(TestPacket { payload: 3 * 1448, flags: ACK, ..TCP4 });
             for packet in &mut flow {
                 packet.bytes[33] |= flag;
             }
             assert_eq!(counts(&coalesced(&flow).0), [1, 1, 1], "{flag}");
         }
-        // Nor are packets with IP options, here the longest.
-        let mut flow = packets(Made { payload: 3 * 1448, flags: ACK, ..TCP4 });
+        // Packets with IP options are not merged either. These are the longest options.
+        let mut flow = packets(TestPacket { payload: 3 * 1448, flags: ACK, ..TCP4 });
         for Packet { bytes, .. } in &mut flow {
             bytes[0] = 0x4f;
             bytes.splice(20..20, [1; 40]);
@@ -298,19 +298,19 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_a_packet_that_must_not_be_fragmented_means_nothing() {
-        let mut flow = packets(Made { flags: ACK, ..TCP4 });
+    fn the_identification_of_atomic_packets_is_ignored() {
+        let mut flow = packets(TestPacket { flags: ACK, ..TCP4 });
         for (number, Packet { bytes, .. }) in flow.iter_mut().enumerate() {
             bytes[6] = 0x40;
-            put(bytes, 4, number * 7919);
-            repair(bytes);
+            write_u16(bytes, 4, number * 7919);
+            correct_checksum(bytes);
         }
         assert_eq!(counts(&coalesced(&flow).0), [flow.len()]);
     }
 
     #[test]
-    fn udp_is_merged_only_where_it_may_be() {
-        let flow = packets(Made { protocol: Protocol::Udp, ..TCP4 });
+    fn udp_is_merged_only_if_enabled() {
+        let flow = packets(TestPacket { protocol: Protocol::Udp, ..TCP4 });
         assert_eq!(counts(&coalesced(&flow).0), [flow.len()]);
         let mut coalescer = Coalescer::new(false);
         let mut frames = Vec::new();
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_packets_ask_nothing_of_the_kernel() {
+    fn hostile_packets_are_dropped_or_written_without_offloads() {
         let partial = |bytes| Packet { bytes, checksum: Checksum::Partial };
         let packet = packets(TCP4)[0].bytes.clone();
         let changed = |at: usize, byte: u8| {
@@ -330,33 +330,33 @@ mod tests {
             bytes[at] = byte;
             partial(bytes)
         };
-        let mut extended = packets(Made { v6: true, ..TCP4 })[0].clone();
+        let mut extended = packets(TestPacket { v6: true, ..TCP4 })[0].clone();
         extended.bytes[6] = 0;
         let mut short = partial(packet[..39].to_vec());
-        put(&mut short.bytes, 2, 39);
-        // ICMP, fragments, TCP behind an extension header, TCP cut off.
+        write_u16(&mut short.bytes, 2, 39);
+        // ICMP, fragments, TCP after an extension header, truncated TCP.
         for packet in [changed(9, 1), changed(6, 0x20), changed(7, 1), extended, short] {
             let (frames, results) = coalesced(&[packet]);
-            assert_eq!((frames.len(), results), (0, vec![Err(Dropped::NoTransport)]));
+            assert_eq!((frames.len(), results), (0, vec![Err(PushError::NoTransport)]));
         }
         let empty = partial(Vec::new());
         for packet in [changed(0, 0x55), changed(0, 0x44), changed(3, 0), empty] {
             let (frames, results) = coalesced(&[packet]);
-            assert_eq!((frames.len(), results), (0, vec![Err(Dropped::NotIp)]));
+            assert_eq!((frames.len(), results), (0, vec![Err(PushError::NotIp)]));
         }
-        // TCP's header is longer than the packet, or shorter than it can be: nothing is merged.
+        // TCP's header is longer than the packet, or shorter than the minimum: nothing is merged.
         for length in [0x00, 0x40, 0xf0] {
             let mut pair = [packets(TCP4)[0].clone(), packets(TCP4)[1].clone()];
             for Packet { bytes, .. } in &mut pair {
                 bytes.truncate(52);
-                put(bytes, 2, 52);
+                write_u16(bytes, 2, 52);
                 bytes[32] = length;
             }
             let (frames, _) = coalesced(&pair);
             assert_eq!(counts(&frames), [1, 1]);
-            // The checksum's field is in the packet.
+            // The packet contains the checksum's field.
             assert_eq!(
-                frames[0][..VIRTIO],
+                frames[0][..VIRTIO_HEADER_LEN],
                 *Virtio::partial(transport(&pair[0].bytes).unwrap()).bytes()
             );
         }
@@ -369,14 +369,16 @@ mod tests {
         let mut again = Vec::new();
         for packet in &flow {
             let write = |superpacket: &Superpacket<'_>| {
-                again.extend(superpacket.segments().flat_map(|segment| cut(&bytes(&segment))));
+                again.extend(
+                    superpacket.segments().flat_map(|segment| packets_of(&bytes(&segment))),
+                );
             };
             coalescer.push(&packet.bytes, packet.checksum, write).unwrap();
         }
         assert_eq!(again, flow);
     }
 
-    /// What tells flows apart: addresses and, where there are any, protocol and ports.
+    /// What identifies a flow: the addresses and, if there are any, protocol and ports.
     fn key(packet: &[u8]) -> Vec<u8> {
         let mut key = addresses(packet).to_vec();
         if let Some(Transport { at, protocol }) = transport(packet) {
@@ -386,26 +388,26 @@ mod tests {
         key
     }
 
-    /// Packets by flow, without the numbers that mean nothing.
+    /// Packets by flow, with identifications that have no meaning set to zero.
     fn flows(packets: impl IntoIterator<Item = Packet>) -> BTreeMap<Vec<u8>, Vec<Packet>> {
         let mut flows: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for mut packet in packets {
             let bytes = &mut packet.bytes;
             let key = key(bytes);
             if is_atomic(bytes) {
-                // Its header's checksum has the number in it.
-                let sum = u64::from(word(bytes, 10)) + u64::from(word(bytes, 4));
-                put(bytes, 10, usize::from(fold(sum)));
-                put(bytes, 4, 0);
+                // The header's checksum includes the identification.
+                let sum = u64::from(read_u16(bytes, 10)) + u64::from(read_u16(bytes, 4));
+                write_u16(bytes, 10, usize::from(fold(sum)));
+                write_u16(bytes, 4, 0);
             }
             flows.entry(key).or_default().push(packet);
         }
         flows
     }
 
-    /// Some packets of a few flows, with changes that make a difference or make them malformed.
+    /// Packets of a few flows, some of them changed so that they differ or are malformed.
     fn streams() -> impl Strategy<Value = Vec<Packet>> {
-        let pieces = (made(), 0_u8..3, any::<bool>(), 0_usize..8, 1_usize..20);
+        let pieces = (test_packets(), 0_u8..3, any::<bool>(), 0_usize..8, 1_usize..20);
         let change = (any::<prop::sample::Index>(), 0_usize..60, any::<u8>(), any::<bool>());
         (
             prop::collection::vec(pieces, 1..5),
@@ -415,18 +417,23 @@ mod tests {
         )
             .prop_map(|(pieces, changes, swaps, complete)| {
                 let mut all: Vec<Packet> = Vec::new();
-                for (made, port, is_atomic, skip, take) in pieces {
-                    let made = Made { flags: ACK | PUSH, size: made.size % 2000 + 50, ..made };
-                    let made = Made { payload: made.payload % 20_000 + 1, ..made };
-                    let mut packets = packets(made);
+                for (test_packet, port, is_atomic, skip, take) in pieces {
+                    let test_packet = TestPacket {
+                        flags: ACK | PSH,
+                        size: test_packet.size % 2000 + 50,
+                        ..test_packet
+                    };
+                    let test_packet =
+                        TestPacket { payload: test_packet.payload % 20_000 + 1, ..test_packet };
+                    let mut packets = packets(test_packet);
                     for Packet { bytes, .. } in &mut packets {
-                        bytes[made.ip()] = port;
-                        if is_atomic && !made.v6 {
+                        bytes[test_packet.ip()] = port;
+                        if is_atomic && !test_packet.v6 {
                             bytes[6] = 0x40;
-                            repair(bytes);
+                            correct_checksum(bytes);
                         }
                     }
-                    // Half of them in turns with what there is.
+                    // Interleave half of them with the packets before.
                     let mut place = all.len() / 2;
                     for packet in packets.into_iter().skip(skip).take(take) {
                         all.insert(place.min(all.len()), packet);
@@ -436,14 +443,14 @@ mod tests {
                 if all.is_empty() {
                     return all;
                 }
-                for (index, at, byte, is_repaired) in changes {
+                for (index, at, byte, is_corrected) in changes {
                     let index = index.index(all.len());
                     let packet = &mut all[index].bytes;
                     if let Some(changed) = packet.get_mut(at) {
                         *changed = byte;
                     }
-                    if is_repaired && packet.len() > 60 {
-                        repair(packet);
+                    if is_corrected && packet.len() > 60 {
+                        correct_checksum(packet);
                     }
                 }
                 for index in swaps {
@@ -458,38 +465,38 @@ mod tests {
             })
     }
 
-    /// Makes the checksum of an IPv4 header right.
-    fn repair(packet: &mut [u8]) {
+    /// Corrects the checksum of an IPv4 header.
+    fn correct_checksum(packet: &mut [u8]) {
         if is_v4(packet) {
-            put(packet, 10, 0);
+            write_u16(packet, 10, 0);
             let sum = !fold(sum(&packet[..20]));
-            put(packet, 10, usize::from(sum));
+            write_u16(packet, 10, usize::from(sum));
         }
     }
 
     proptest! {
         #[test]
-        fn what_was_cut_becomes_one_again(made in made()) {
-            let size = made.size.max(LEAST_PAYLOAD);
-            let payload = made.payload.min(size * MOST_SEGMENTS);
-            let made = Made { size, payload, flags: ACK | PUSH | FIN, ..made };
-            let (frames, _) = coalesced(&packets(made));
+        fn segments_are_coalesced_into_the_same_superpacket(test_packet in test_packets()) {
+            let size = test_packet.size.max(MIN_PAYLOAD);
+            let payload = test_packet.payload.min(size * MAX_SEGMENTS);
+            let test_packet = TestPacket { size, payload, flags: ACK | PSH | FIN, ..test_packet };
+            let (frames, _) = coalesced(&packets(test_packet));
             prop_assert_eq!(frames.len(), 1);
             if payload > size {
-                prop_assert_eq!(&frames[0], &made.bytes());
+                prop_assert_eq!(&frames[0], &test_packet.bytes());
             } else {
-                prop_assert_eq!(&frames[0][VIRTIO..], &made.bytes()[VIRTIO..]);
+                prop_assert_eq!(&frames[0][VIRTIO_HEADER_LEN..], &test_packet.bytes()[VIRTIO_HEADER_LEN..]);
             }
         }
 
         #[test]
-        fn cutting_gives_back_what_came_in_flow_by_flow(stream in streams()) {
+        fn segmentation_restores_the_packets_of_each_flow(stream in streams()) {
             let (frames, results) = coalesced(&stream);
-            prop_assert!(frames.iter().all(|frame| frame.len() <= LONGEST));
+            prop_assert!(frames.iter().all(|frame| frame.len() <= MAX_FRAME_LEN));
             let taken = stream.into_iter().zip(results).filter_map(|(packet, result)| {
                 result.is_ok().then_some(packet)
             });
-            let given = frames.iter().flat_map(|frame| cut(frame));
+            let given = frames.iter().flat_map(|frame| packets_of(frame));
             prop_assert_eq!(flows(given), flows(taken));
         }
 
@@ -500,12 +507,12 @@ mod tests {
             let packets: Vec<_> = packets
                 .into_iter()
                 .map(|mut packet| {
-                    // Mostly what could be IP.
+                    // Make most of them similar to IP.
                     if packet.len() > 40 && packet[0] % 8 > 0 {
                         let is_v4 = packet[0] % 2 == 0;
                         packet[0] = if is_v4 { 0x45 } else { 0x60 };
                         let length = packet.len() - if is_v4 { 0 } else { 40 };
-                        put(&mut packet, if is_v4 { 2 } else { 4 }, length);
+                        write_u16(&mut packet, if is_v4 { 2 } else { 4 }, length);
                         packet[if is_v4 { 9 } else { 6 }] = [6, 17, 1][usize::from(packet[1] % 3)];
                     }
                     let is_complete = packet.len() % 5 == 0;

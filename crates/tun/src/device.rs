@@ -1,6 +1,6 @@
-//! The device itself: the kernel's packets as bytes, superpackets whole.
+//! The TUN device: reads and writes packets and superpackets as bytes.
 
-// The kernel is asked for a device by structures that no safe interface knows.
+// The structures of TUN's ioctls have no safe interface.
 #![allow(unsafe_code)]
 
 use std::fs::{File, OpenOptions};
@@ -11,27 +11,27 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use rustix::io::{read, retry_on_intr, writev};
 
-/// What the device may leave to whoever reads: checksums and cutting (`linux/if_tun.h`).
+/// What the kernel may leave to the reader: checksums and segmentation (`linux/if_tun.h`).
 const OFFLOADS: libc::c_uint =
     libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
 const UDP_OFFLOADS: libc::c_uint = libc::TUN_F_USO4 | libc::TUN_F_USO6;
 
-/// A TUN device with virtio headers and offloads, which never blocks. It is there until this is
+/// A TUN device with virtio headers and offloads. It never blocks, and it exists until this is
 /// dropped.
 #[derive(Debug)]
 pub struct Device {
     file: File,
     name: String,
-    cuts_udp: bool,
+    supports_uso: bool,
 }
 
 impl Device {
-    /// Makes a device in the network namespace of the thread. A `%d` in the name becomes the first
-    /// number that is free.
+    /// Creates a device in the network namespace of the thread. `%d` in the name stands for the
+    /// first free number.
     ///
     /// # Errors
-    /// When the name is longer than 15 bytes or in use, `/dev/net/tun` cannot be opened, or the
-    /// device not be made.
+    /// If the name is longer than 15 bytes or in use, if `/dev/net/tun` cannot be opened, or if the
+    /// kernel refuses the device.
     pub fn new(name: &str) -> io::Result<Self> {
         let mut request = request(name)?;
         let file = OpenOptions::new()
@@ -47,44 +47,44 @@ impl Device {
                 libc::ioctl(file.as_raw_fd(), libc::TUNSETOFFLOAD, libc::c_ulong::from(offloads))
             })
         };
-        // Kernels before 6.2 cannot leave UDP uncut.
-        let cuts_udp = set(OFFLOADS | UDP_OFFLOADS).is_ok();
-        if !cuts_udp {
+        // Kernels before 6.2 have no UDP segmentation offload.
+        let supports_uso = set(OFFLOADS | UDP_OFFLOADS).is_ok();
+        if !supports_uso {
             set(OFFLOADS)?;
         }
-        Ok(Self { file, name: name_in(&request), cuts_udp })
+        Ok(Self { file, name: name_in(&request), supports_uso })
     }
 
-    /// The name that the kernel gave it.
+    /// The name that the kernel assigned.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether its superpackets may be UDP, read and written (from Linux 6.2 on).
-    pub fn cuts_udp(&self) -> bool {
-        self.cuts_udp
+    /// Whether superpackets of UDP can be read and written (UDP segmentation offload, Linux 6.2).
+    pub fn supports_uso(&self) -> bool {
+        self.supports_uso
     }
 
-    /// Reads the next frame that the kernel sends through the device into a buffer of
-    /// [`LONGEST`](crate::LONGEST) bytes at least, virtio header first. Returns its length.
+    /// Reads the next frame that the kernel sends through the device, virtio header first, and
+    /// returns its length. The buffer has at least [`MAX_FRAME_LEN`](crate::MAX_FRAME_LEN) bytes.
     ///
     /// # Errors
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is none now; others when the device
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if no frame is waiting; other errors if the device
     /// fails.
     pub fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         Ok(retry_on_intr(|| read(&self.file, &mut *buffer))?)
     }
 
-    /// Hands a frame to the kernel, as if it had come over a wire: its bytes gathered from slices,
-    /// virtio header first.
+    /// Passes a frame to the kernel as if it had arrived on a wire. The slices together are the
+    /// frame, virtio header first.
     ///
     /// # Errors
     /// [`InvalidInput`](io::ErrorKind::InvalidInput) if the kernel refuses this frame. Some kernels
     /// refuse all superpackets of UDP; their segments can be written one by one
-    /// ([`Superpacket::segments`](crate::Superpacket::segments)). Others when the device is down
-    /// or fails.
+    /// ([`Superpacket::segments`](crate::Superpacket::segments)). Other errors if the device is
+    /// down or fails.
     pub fn write(&self, slices: &[IoSlice<'_>]) -> io::Result<()> {
-        // A frame is taken as a whole, or not at all.
+        // The kernel takes the whole frame or none of it.
         retry_on_intr(|| writev(&self.file, slices))?;
         Ok(())
     }
@@ -96,7 +96,7 @@ impl AsFd for Device {
     }
 }
 
-/// What the kernel is asked for: a device of this name, which must not exist.
+/// The request for a device of this name, which must not exist yet.
 fn request(name: &str) -> io::Result<libc::ifreq> {
     // SAFETY: all-zero bytes are a valid `ifreq`.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
@@ -108,13 +108,13 @@ fn request(name: &str) -> io::Result<libc::ifreq> {
         *to = libc::c_char::from_ne_bytes([from]);
     }
     let flags = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR | libc::IFF_TUN_EXCL;
-    #[expect(clippy::cast_possible_truncation, reason = "they are 16 bits, sign or not")]
+    #[expect(clippy::cast_possible_truncation, reason = "the field has the same 16 bits, signed")]
     let flags = flags as libc::c_short;
     request.ifr_ifru.ifru_flags = flags;
     Ok(request)
 }
 
-/// The name in such a request, up to its first zero.
+/// The name in a request, up to the first zero byte.
 fn name_in(request: &libc::ifreq) -> String {
     let bytes = request.ifr_name.map(|byte| byte.to_ne_bytes()[0]);
     let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_asked_for_as_it_is() {
+    fn the_request_has_the_name() {
         assert_eq!(name_in(&request("tun%d").unwrap()), "tun%d");
         assert_eq!(name_in(&request("fifteen-bytes-x").unwrap()), "fifteen-bytes-x");
         for name in ["sixteen-bytes-xy", "a\0b"] {

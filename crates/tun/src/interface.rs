@@ -1,7 +1,7 @@
-//! How a network interface is set up: its addresses, routes and MTU.
+//! Sets up a network interface: its addresses, routes and MTU.
 //!
-//! Everything is set in the network namespace of the thread. A device's addresses and routes go
-//! with it, so there is nothing to restore.
+//! All functions act in the network namespace of the thread. The kernel removes a device's
+//! addresses and routes together with the device, so nothing has to be restored.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -12,38 +12,38 @@ use rtnetlink::packet_route::address::AddressHeaderFlags;
 use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteMetric, RouteScope};
 use rtnetlink::{Handle, LinkUnspec, RouteMessageBuilder};
 
-/// What an interface is to be like.
+/// The settings of an interface.
 #[derive(Clone, Debug)]
 pub struct Interface<'a> {
     /// Its name.
     pub name: &'a str,
-    /// The longest packet, in bytes.
+    /// The MTU, in bytes.
     pub mtu: u32,
-    /// How many packets the kernel keeps for a device that has not fetched them yet.
+    /// How many packets the kernel queues until the device reads them.
     pub queue: u32,
-    /// Its own addresses, each with the length of its network's prefix.
+    /// Its addresses, each with the prefix length of its network.
     pub addresses: &'a [IpNet],
-    /// What is reached through it, besides its addresses' networks.
+    /// Networks to reach through it, in addition to those of its addresses.
     pub routes: &'a [IpNet],
-    /// The congestion control of TCP connections within its addresses' networks, if not the
+    /// The congestion control of TCP connections within the networks of its addresses. `None`: the
     /// system's.
     pub congestion: Option<&'a str>,
 }
 
 impl Interface<'_> {
-    /// Sets the interface up, and brings it up.
+    /// Applies the settings and brings the interface up.
     ///
     /// # Errors
-    /// When there is no such interface, or the kernel refuses one of the settings.
+    /// If there is no such interface, or the kernel refuses a setting.
     pub fn set_up(&self) -> io::Result<()> {
-        ask(async |netlink| {
+        with_netlink(async |netlink| {
             let index = index(&netlink, self.name).await?;
             let up = LinkUnspec::new_with_index(index).mtu(self.mtu).txqueuelen(self.queue).up();
             netlink.link().set(up.build()).execute().await.map_err(io::Error::other)?;
             for own in self.addresses {
                 let mut addition = netlink.address().add(index, own.addr(), own.prefix_len());
-                // No neighbour of a device could have it, too. Without this an IPv6 address may
-                // only be used once the kernel, later and by itself, has come to the same end.
+                // A TUN device has no neighbours that could have the same address. With duplicate
+                // address detection, an IPv6 address would be unusable for a while.
                 addition.message_mut().header.flags = AddressHeaderFlags::Nodad;
                 addition.execute().await.map_err(|error| refused("address", own, &error))?;
                 if let Some(congestion) = self.congestion {
@@ -66,9 +66,9 @@ impl Interface<'_> {
 /// Changes an interface's MTU, in bytes.
 ///
 /// # Errors
-/// When there is no such interface, or it cannot have this MTU.
+/// If there is no such interface, or it cannot have this MTU.
 pub fn set_mtu(name: &str, mtu: u32) -> io::Result<()> {
-    ask(async |netlink| {
+    with_netlink(async |netlink| {
         let index = index(&netlink, name).await?;
         let change = LinkUnspec::new_with_index(index).mtu(mtu).build();
         netlink.link().set(change).execute().await.map_err(io::Error::other)
@@ -78,9 +78,9 @@ pub fn set_mtu(name: &str, mtu: u32) -> io::Result<()> {
 /// Brings the loopback interface up.
 ///
 /// # Errors
-/// When the kernel refuses.
-pub fn raise_loopback() -> io::Result<()> {
-    ask(async |netlink| {
+/// If the kernel refuses.
+pub fn bring_up_loopback() -> io::Result<()> {
+    with_netlink(async |netlink| {
         let up = LinkUnspec::new_with_index(1).up().build();
         netlink.link().set(up).execute().await.map_err(io::Error::other)
     })
@@ -117,13 +117,13 @@ fn refused(what: &str, network: &IpNet, error: &rtnetlink::Error) -> io::Error {
     io::Error::other(format!("cannot set the {what} {network}: {error}"))
 }
 
-/// Asks the kernel for something about the network.
-pub(crate) fn ask<T>(question: impl AsyncFnOnce(Handle) -> io::Result<T>) -> io::Result<T> {
+/// Sends a request about the network to the kernel, and waits for the answer.
+pub(crate) fn with_netlink<T>(request: impl AsyncFnOnce(Handle) -> io::Result<T>) -> io::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let (connection, handle, _) = rtnetlink::new_connection()?;
         let connection = tokio::spawn(connection);
-        let answer = question(handle).await;
+        let answer = request(handle).await;
         connection.abort();
         answer
     })

@@ -1,4 +1,4 @@
-//! What an IP packet's headers say, and changes to them.
+//! Reads and changes the headers of IP packets.
 
 use std::net::IpAddr;
 
@@ -12,47 +12,47 @@ const FRAGMENT: u8 = 44;
 const V4_HEADER: usize = 20;
 const V6_HEADER: usize = 40;
 
-/// In the word of an IPv4 header that has the place of a fragment: there are more of them, and
-/// where this one begins. Of a whole packet all of that is zero.
+/// The fragment offset and the flag "more fragments" in an IPv4 header. Both are zero in a packet
+/// that is not a fragment.
 const FRAGMENTED: u16 = 0x3fff;
-/// In the same word: this packet must not be fragmented.
+/// The flag "don't fragment" in the same word.
 const DONT_FRAGMENT: u16 = 0x4000;
 
 pub(crate) const FIN: u8 = 1;
 pub(crate) const SYN: u8 = 2;
 pub(crate) const RST: u8 = 4;
-pub(crate) const PUSH: u8 = 8;
+pub(crate) const PSH: u8 = 8;
 pub(crate) const ACK: u8 = 0x10;
-pub(crate) const URGENT: u8 = 0x20;
-pub(crate) const WINDOW_REDUCED: u8 = 0x80;
+pub(crate) const URG: u8 = 0x20;
+pub(crate) const CWR: u8 = 0x80;
 
-/// Where a TCP header has its flags, and where its options begin.
+/// The offsets of the flags and of the options in a TCP header.
 pub(crate) const TCP_FLAGS: usize = 13;
 const TCP_OPTIONS: usize = 20;
 
-/// The length in bytes of the first IP packet among several that follow each other without gaps.
+/// The length in bytes of the first of several consecutive IP packets.
 ///
-/// `None` if there is no whole packet: too few bytes, not IP, or lengths that cannot be.
+/// `None` if there is no whole packet: too few bytes, not IP, or impossible lengths.
 pub fn packet_len(bytes: &[u8]) -> Option<usize> {
     let length = match version(bytes)? {
         Version::V4 => {
-            let length = usize::from(word(bytes, 2));
+            let length = usize::from(read_u16(bytes, 2));
             let header = v4_header(bytes);
             (header >= V4_HEADER && header <= length).then_some(length)?
         }
-        Version::V6 => V6_HEADER + usize::from(word(bytes, 4)),
+        Version::V6 => V6_HEADER + usize::from(read_u16(bytes, 4)),
     };
     (length <= bytes.len()).then_some(length)
 }
 
-/// A number that is the same for all packets of a flow: those with equal addresses, protocol and,
-/// in TCP and UDP, ports. All fragments between two addresses are one flow, as most have no ports.
+/// A hash of the packet's flow: of its addresses, its protocol and, in TCP and UDP, its ports. All
+/// fragments between two addresses are one flow, because most fragments have no ports.
 ///
-/// It is no secret which flows have the same number. What is not IP has 0.
+/// The hash is not keyed: anyone can find flows with equal hashes. It is 0 for what is not IP.
 pub fn flow(packet: &[u8]) -> u16 {
     let Some(version) = version(packet) else { return 0 };
     let protocol = match version {
-        Version::V4 if word(packet, 6) & FRAGMENTED != 0 => FRAGMENT,
+        Version::V4 if read_u16(packet, 6) & FRAGMENTED != 0 => FRAGMENT,
         Version::V4 => packet[9],
         Version::V6 => packet[6],
     };
@@ -66,8 +66,8 @@ pub fn flow(packet: &[u8]) -> u16 {
     (hash >> 48) as u16
 }
 
-/// Lowers the greatest segment that a TCP connection's opening packet announces to what fits into
-/// IP packets of `mtu` bytes. Other packets stay as they are, and openings that say nothing of it.
+/// Lowers the maximum segment size that a TCP SYN announces to what fits into IP packets of `mtu`
+/// bytes. Other packets, and SYNs without this option, stay unchanged.
 pub fn clamp_mss(packet: &mut [u8], mtu: usize, checksum: Checksum) {
     let Some(Transport { at, protocol: Protocol::Tcp }) = transport(packet) else { return };
     if packet[at + TCP_FLAGS] & SYN == 0 {
@@ -75,24 +75,24 @@ pub fn clamp_mss(packet: &mut [u8], mtu: usize, checksum: Checksum) {
     }
     let ip_header = if is_v4(packet) { V4_HEADER } else { V6_HEADER };
     let most = u16::try_from(mtu.saturating_sub(ip_header + TCP_OPTIONS)).unwrap_or(u16::MAX);
-    let Some(place) = segment_size_option(&packet[at..]) else { return };
-    let old = word(packet, at + place);
+    let Some(place) = mss_option(&packet[at..]) else { return };
+    let old = read_u16(packet, at + place);
     if old <= most {
         return;
     }
-    put(packet, at + place, usize::from(most));
-    // A partial checksum does not have the option in it yet.
+    write_u16(packet, at + place, usize::from(most));
+    // A partial checksum does not include the option yet.
     if checksum == Checksum::Complete {
         let field = at + Protocol::Tcp.checksum_offset();
-        // An option may begin at any byte; one that is in two words adds its bytes the other way.
+        // The option may be unaligned. Then its bytes are swapped in the words of the sum.
         let swap = |value: u16| if place % 2 == 1 { value.swap_bytes() } else { value };
-        // RFC 1624: take the old number out, put the new one in.
-        let sum = [!word(packet, field), !swap(old), swap(most)].map(u64::from).iter().sum();
-        put(packet, field, usize::from(!fold(sum)));
+        // RFC 1624: subtract the old value, add the new one.
+        let sum = [!read_u16(packet, field), !swap(old), swap(most)].map(u64::from).iter().sum();
+        write_u16(packet, field, usize::from(!fold(sum)));
     }
 }
 
-/// A transport protocol that superpackets are made of.
+/// A transport protocol with superpackets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
     Tcp,
@@ -100,15 +100,15 @@ pub(crate) enum Protocol {
 }
 
 impl Protocol {
-    /// The shortest header, in bytes.
-    pub(crate) fn least_header(self) -> usize {
+    /// The minimum length of the header, in bytes.
+    pub(crate) fn min_header_len(self) -> usize {
         match self {
             Self::Tcp => TCP_OPTIONS,
             Self::Udp => 8,
         }
     }
 
-    /// Where the header has its checksum.
+    /// The offset of the checksum in the header.
     pub(crate) fn checksum_offset(self) -> usize {
         match self {
             Self::Tcp => 16,
@@ -116,30 +116,30 @@ impl Protocol {
         }
     }
 
-    /// The length of the header at the beginning of `bytes`. `None` if it cannot be, or is not
-    /// whole.
-    pub(crate) fn header(self, bytes: &[u8]) -> Option<usize> {
+    /// The length of the header at the start of `bytes`. `None` if it is impossible, or if the
+    /// header is not whole.
+    pub(crate) fn header_len(self, bytes: &[u8]) -> Option<usize> {
         let length = match self {
             Self::Tcp => usize::from(bytes.get(12)? >> 4) * 4,
             Self::Udp => 8,
         };
-        (length >= self.least_header() && length <= bytes.len()).then_some(length)
+        (length >= self.min_header_len() && length <= bytes.len()).then_some(length)
     }
 }
 
-/// A transport header in a packet.
+/// The transport header in a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Transport {
-    /// Where it begins.
+    /// Its offset in the packet.
     pub(crate) at: usize,
     pub(crate) protocol: Protocol,
 }
 
-/// Finds TCP or UDP right behind a packet's IP header, with its shortest header whole. `None` if
-/// there is something else, also in a fragment.
+/// Finds a TCP or UDP header directly after a packet's IP header, at least of the minimum length.
+/// `None` for other protocols and in fragments.
 pub(crate) fn transport(packet: &[u8]) -> Option<Transport> {
     let (at, number) = match version(packet)? {
-        Version::V4 if word(packet, 6) & FRAGMENTED != 0 => return None,
+        Version::V4 if read_u16(packet, 6) & FRAGMENTED != 0 => return None,
         Version::V4 if v4_header(packet) < V4_HEADER => return None,
         Version::V4 => (v4_header(packet), packet[9]),
         Version::V6 => (V6_HEADER, packet[6]),
@@ -149,11 +149,11 @@ pub(crate) fn transport(packet: &[u8]) -> Option<Transport> {
         UDP => Protocol::Udp,
         _ => return None,
     };
-    (at + protocol.least_header() <= packet.len()).then_some(Transport { at, protocol })
+    (at + protocol.min_header_len() <= packet.len()).then_some(Transport { at, protocol })
 }
 
-/// Whether a transport header may begin there: in IPv4 right behind the IP header, in IPv6 also
-/// behind extension headers.
+/// Whether a transport header may begin there: in IPv4 directly after the IP header, in IPv6 also
+/// after extension headers.
 pub(crate) fn may_begin(packet: &[u8], at: usize) -> bool {
     match version(packet) {
         Some(Version::V4) => at >= V4_HEADER && at == v4_header(packet),
@@ -162,18 +162,18 @@ pub(crate) fn may_begin(packet: &[u8], at: usize) -> bool {
     }
 }
 
-/// Whether a packet, of which it is known that it is IP, is IPv4 and not IPv6.
+/// Whether an IP packet is IPv4, and not IPv6.
 pub(crate) fn is_v4(packet: &[u8]) -> bool {
     packet[0] >> 4 == 4
 }
 
-/// Whether it is an IPv4 packet that must not be fragmented. Its identification means nothing
-/// (RFC 6864).
+/// Whether it is an IPv4 packet that must not be fragmented. Its identification has no meaning (RFC
+/// 6864).
 pub(crate) fn is_atomic(packet: &[u8]) -> bool {
-    is_v4(packet) && word(packet, 6) & DONT_FRAGMENT != 0
+    is_v4(packet) && read_u16(packet, 6) & DONT_FRAGMENT != 0
 }
 
-/// Who an IP packet says it is from. `None` if it is none.
+/// The source address of an IP packet. `None` if it is not IP.
 pub fn source(packet: &[u8]) -> Option<IpAddr> {
     let from = match version(packet)? {
         Version::V4 => IpAddr::from(*addresses(packet).first_chunk::<4>()?),
@@ -182,64 +182,64 @@ pub fn source(packet: &[u8]) -> Option<IpAddr> {
     Some(from)
 }
 
-/// The addresses of a packet of which it is known that it is IP: sender's, then receiver's.
+/// The addresses of an IP packet: the source, then the destination.
 pub(crate) fn addresses(packet: &[u8]) -> &[u8] {
     if is_v4(packet) { &packet[12..20] } else { &packet[8..40] }
 }
 
 impl Transport {
-    /// Turns the headers of a superpacket's first segment into those of a later one, `size` bytes
-    /// of payload being in each before it. Their sums are not right any more then.
+    /// Turns the headers of a superpacket's first segment into those of a later one, after
+    /// `segments` segments of `size` bytes of payload each. The checksums are wrong afterwards.
     pub(crate) fn advance(self, headers: &mut [u8], segments: usize, size: usize) {
         let (ip, transport) = headers.split_at_mut(self.at);
         if is_v4(ip) {
-            put(ip, 4, usize::from(word(ip, 4)) + segments);
+            write_u16(ip, 4, usize::from(read_u16(ip, 4)) + segments);
         }
         if self.protocol == Protocol::Tcp {
             let number =
                 u32::from_be_bytes([transport[4], transport[5], transport[6], transport[7]]);
-            #[expect(clippy::cast_possible_truncation, reason = "a superpacket has 64 KiB at most")]
+            #[expect(clippy::cast_possible_truncation, reason = "a superpacket has at most 64 KiB")]
             let number = number.wrapping_add((segments * size) as u32);
             transport[4..8].copy_from_slice(&number.to_be_bytes());
             if segments > 0 {
-                transport[TCP_FLAGS] &= !WINDOW_REDUCED;
+                transport[TCP_FLAGS] &= !CWR;
             }
         }
     }
 
-    /// Gives headers the lengths and sums that belong to another payload. The transport checksum is
+    /// Sets lengths and checksums for a payload of another length. The transport checksum is
     /// partial, before and after.
     pub(crate) fn set_payload(self, headers: &mut [u8], old: usize, new: usize) {
         let length = headers.len() + new;
         let behind = headers.len() - self.at;
         let (ip, transport) = headers.split_at_mut(self.at);
         if is_v4(ip) {
-            put(ip, 2, length);
-            put(ip, 10, 0);
+            write_u16(ip, 2, length);
+            write_u16(ip, 10, 0);
             let sum = !fold(sum(ip));
-            put(ip, 10, usize::from(sum));
+            write_u16(ip, 10, usize::from(sum));
         } else {
-            put(ip, 4, length - V6_HEADER);
+            write_u16(ip, 4, length - V6_HEADER);
         }
         if self.protocol == Protocol::Udp {
-            put(transport, 4, behind + new);
+            write_u16(transport, 4, behind + new);
         }
-        // Of the pseudo-header only the length has changed; an IPv6 routing header would make it
-        // hard to find the rest.
+        // In the pseudo-header only the length changes. To compute it anew would need the
+        // destination from an IPv6 routing header.
         let field = self.protocol.checksum_offset();
         let less = !fold((behind + old) as u64);
-        let sum = u64::from(word(transport, field)) + u64::from(less) + (behind + new) as u64;
-        put(transport, field, usize::from(fold(sum)));
+        let sum = u64::from(read_u16(transport, field)) + u64::from(less) + (behind + new) as u64;
+        write_u16(transport, field, usize::from(fold(sum)));
     }
 }
 
-/// The 16-bit number in a header.
-pub(crate) fn word(header: &[u8], at: usize) -> u16 {
+/// Reads a 16-bit number of a header.
+pub(crate) fn read_u16(header: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([header[at], header[at + 1]])
 }
 
-/// Puts a 16-bit number into a header; what does not fit is cut off, as counters there wrap.
-pub(crate) fn put(header: &mut [u8], at: usize, value: usize) {
+/// Writes a 16-bit number of a header. Larger values wrap, as the counters there do.
+pub(crate) fn write_u16(header: &mut [u8], at: usize, value: usize) {
     #[expect(clippy::cast_possible_truncation, reason = "counters wrap, lengths fit")]
     let value = value as u16;
     header[at..at + 2].copy_from_slice(&value.to_be_bytes());
@@ -250,7 +250,7 @@ enum Version {
     V6,
 }
 
-/// The version of a packet whose fixed header is whole.
+/// The version of a packet with at least the fixed header.
 fn version(packet: &[u8]) -> Option<Version> {
     match packet.first()? >> 4 {
         4 if packet.len() >= V4_HEADER => Some(Version::V4),
@@ -259,29 +259,29 @@ fn version(packet: &[u8]) -> Option<Version> {
     }
 }
 
-/// What an IPv4 packet says is the length of its header, options included.
+/// The length of an IPv4 header as the packet states it, options included.
 fn v4_header(packet: &[u8]) -> usize {
     usize::from(packet[0] & 0xf) * 4
 }
 
-/// Where a TCP header has the number of the option that announces the greatest segment.
-fn segment_size_option(tcp: &[u8]) -> Option<usize> {
+/// The offset of the maximum segment size in the options of a TCP header.
+fn mss_option(tcp: &[u8]) -> Option<usize> {
     const END: u8 = 0;
-    const PADDING: u8 = 1;
-    const SEGMENT_SIZE: u8 = 2;
-    let header = &tcp[..Protocol::Tcp.header(tcp)?];
+    const NOP: u8 = 1;
+    const MSS: u8 = 2;
+    let header = &tcp[..Protocol::Tcp.header_len(tcp)?];
     let mut at = TCP_OPTIONS;
     loop {
         let kind = *header.get(at)?;
         if kind == END {
             return None;
         }
-        if kind == PADDING {
+        if kind == NOP {
             at += 1;
             continue;
         }
         let length = usize::from(*header.get(at + 1)?);
-        if kind == SEGMENT_SIZE {
+        if kind == MSS {
             return (length == 4 && at + length <= header.len()).then_some(at + 2);
         }
         if length < 2 {
@@ -291,10 +291,10 @@ fn segment_size_option(tcp: &[u8]) -> Option<usize> {
     }
 }
 
-/// Spreads what tells flows apart over all bits.
-fn mix(word: u64) -> u64 {
-    let product = u128::from(word ^ 0x243f_6a88_85a3_08d3) * 0x9e37_79b9_7f4a_7c15;
-    #[expect(clippy::cast_possible_truncation, reason = "the halves are taken one by one")]
+/// Spreads the bits of a word over all bits.
+fn mix(value: u64) -> u64 {
+    let product = u128::from(value ^ 0x243f_6a88_85a3_08d3) * 0x9e37_79b9_7f4a_7c15;
+    #[expect(clippy::cast_possible_truncation, reason = "low and high half")]
     let (low, high) = (product as u64, (product >> 64) as u64);
     low ^ high
 }
@@ -303,21 +303,21 @@ fn mix(word: u64) -> u64 {
 mod tests {
     use super::*;
     use crate::checksum::complete;
-    use crate::made::{Made, TCP4, transport_sum};
-    use crate::{Segments, VIRTIO};
+    use crate::test_packets::{TCP4, TestPacket, transport_sum};
+    use crate::{Segments, VIRTIO_HEADER_LEN};
     use proptest::prelude::*;
 
-    fn packet(made: Made) -> Vec<u8> {
+    fn packet(test_packet: TestPacket) -> Vec<u8> {
         let mut packet = Vec::new();
-        Segments::parse(&made.bytes()).unwrap().append(0, &mut packet);
+        Segments::parse(&test_packet.bytes()).unwrap().append(0, &mut packet);
         packet
     }
 
-    /// A packet that opens a connection, with some padding before the announcement.
-    fn opening(v6: bool, padding: usize, announced: u16) -> Vec<u8> {
-        let mut packet = packet(Made { v6, flags: SYN, payload: 1, ..TCP4 });
+    /// A SYN with `padding` bytes before the announcement.
+    fn syn(v6: bool, padding: usize, announced: u16) -> Vec<u8> {
+        let mut packet = packet(TestPacket { v6, flags: SYN, payload: 1, ..TCP4 });
         let options = &mut packet[if v6 { 60 } else { 40 }..][..12];
-        // An option that is not known, padding, the announcement, and the end.
+        // An unknown option, padding, the announcement, and the end.
         options[..3].copy_from_slice(&[200, 3, 9]);
         options[3..3 + padding].fill(1);
         options[3 + padding..][..2].copy_from_slice(&[2, 4]);
@@ -326,9 +326,9 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_follow_each_other_are_told_apart() {
-        let six = packet(Made { v6: true, protocol: Protocol::Udp, payload: 9, ..TCP4 });
-        let four = packet(Made { payload: 7, ..TCP4 });
+    fn consecutive_packets_are_separated() {
+        let six = packet(TestPacket { v6: true, protocol: Protocol::Udp, payload: 9, ..TCP4 });
+        let four = packet(TestPacket { payload: 7, ..TCP4 });
         let all = [&six[..], &four, &six].concat();
         assert_eq!(packet_len(&all), Some(57));
         assert_eq!(packet_len(&all[57..]), Some(59));
@@ -338,8 +338,8 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_cannot_be_are_none() {
-        let four = packet(Made { payload: 7, ..TCP4 });
+    fn impossible_lengths_are_rejected() {
+        let four = packet(TestPacket { payload: 7, ..TCP4 });
         let changes: [(usize, &[u8]); 5] =
             [(0, &[0x44]), (0, &[0x55]), (2, &[0, 19]), (2, &[0, 60]), (0, &[0x4f, 0, 0, 59])];
         for (at, bytes) in changes {
@@ -348,15 +348,15 @@ mod tests {
             assert_eq!(packet_len(&packet), None, "{bytes:x?}");
         }
         assert_eq!(packet_len(&four[..19]), None);
-        let mut none = packet(Made { v6: true, ..TCP4 });
+        let mut none = packet(TestPacket { v6: true, ..TCP4 });
         none[4..6].fill(0);
         assert_eq!(packet_len(&none), Some(40));
         assert_eq!(packet_len(&none[..39]), None);
     }
 
     #[test]
-    fn a_transport_header_is_found_where_it_can_be() {
-        let six = packet(Made { v6: true, protocol: Protocol::Udp, payload: 9, ..TCP4 });
+    fn a_transport_header_is_found() {
+        let six = packet(TestPacket { v6: true, protocol: Protocol::Udp, payload: 9, ..TCP4 });
         assert_eq!(transport(&six), Some(Transport { at: 40, protocol: Protocol::Udp }));
         assert_eq!(transport(&six[..47]), None);
         let mut four = packet(TCP4);
@@ -370,7 +370,7 @@ mod tests {
     #[test]
     fn a_flow_is_addresses_protocol_and_ports() {
         for v6 in [false, true] {
-            let one = packet(Made { v6, ..TCP4 });
+            let one = packet(TestPacket { v6, ..TCP4 });
             let ip = if v6 { 40 } else { 20 };
             let changed = |at: usize, byte: u8| {
                 let mut packet = one.clone();
@@ -384,7 +384,7 @@ mod tests {
                 [changed(ip - 1, 77), changed(protocol, 17), changed(ip, 77), changed(ip + 3, 77)];
             assert!(others.iter().all(|packet| flow(packet) != flow(&one)));
         }
-        // A fragment's ports may be anywhere.
+        // A fragment may have data where its ports would be.
         let mut fragment = packet(TCP4);
         fragment[6] = 0x20;
         let first = flow(&fragment);
@@ -400,35 +400,35 @@ mod tests {
     fn flows_are_spread() {
         let mut buckets = [0; 64];
         for port in 0..=u16::MAX {
-            let mut packet = packet(Made { payload: 1, ..TCP4 });
-            put(&mut packet, 20, usize::from(port));
+            let mut packet = packet(TestPacket { payload: 1, ..TCP4 });
+            write_u16(&mut packet, 20, usize::from(port));
             buckets[usize::from(flow(&packet) % 64)] += 1;
         }
         assert!(buckets.iter().all(|count| (900..1150).contains(count)), "{buckets:?}");
     }
 
     #[test]
-    fn only_openings_that_announce_too_much_change() {
-        for (made, announced) in [(false, 1460), (true, 1440)] {
-            let mut exact = opening(made, 2, announced);
+    fn only_syns_with_a_larger_mss_change() {
+        for (v6, announced) in [(false, 1460), (true, 1440)] {
+            let mut exact = syn(v6, 2, announced);
             let before = exact.clone();
             clamp_mss(&mut exact, 1500, Checksum::Complete);
             assert_eq!(exact, before);
             clamp_mss(&mut exact, 1499, Checksum::Partial);
-            let at = if made { 67 } else { 47 };
-            assert_eq!(word(&exact, at), announced - 1);
+            let at = if v6 { 67 } else { 47 };
+            assert_eq!(read_u16(&exact, at), announced - 1);
             exact[at..at + 2].copy_from_slice(&before[at..at + 2]);
-            // Nor is the checksum's field different.
+            // The checksum's field is unchanged.
             assert_eq!(exact, before);
         }
-        // An announcement that is cut off by the header's end.
-        let mut short = opening(false, 4, 1460);
+        // An announcement that the end of the header truncates.
+        let mut short = syn(false, 4, 1460);
         short[43..50].fill(1);
         short[50..52].copy_from_slice(&[2, 4]);
         let before = short.clone();
         clamp_mss(&mut short, 1000, Checksum::Complete);
         assert_eq!(short, before);
-        let mut later = opening(false, 2, 1460);
+        let mut later = syn(false, 2, 1460);
         later[33] = ACK;
         let before = later.clone();
         clamp_mss(&mut later, 1000, Checksum::Complete);
@@ -437,22 +437,22 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_clamped_packet_has_a_right_checksum(
+        fn a_clamped_packet_has_a_valid_checksum(
             v6: bool, padding in 0_usize..4, announced: u16, mtu in 0_usize..2000,
         ) {
-            let mut packet = opening(v6, padding, announced);
+            let mut packet = syn(v6, padding, announced);
             let ip = if v6 { 40 } else { 20 };
             complete(&mut packet, ip, 16);
             clamp_mss(&mut packet, mtu, Checksum::Complete);
             prop_assert_eq!(transport_sum(&packet), 0);
             let announced = usize::from(announced).min(mtu.saturating_sub(ip + 20));
-            prop_assert_eq!(usize::from(word(&packet, ip + 25 + padding)), announced);
+            prop_assert_eq!(usize::from(read_u16(&packet, ip + 25 + padding)), announced);
         }
 
         #[test]
-        fn any_bytes_can_be_looked_at(bytes in prop::collection::vec(any::<u8>(), 0..100), first: u8) {
+        fn any_bytes_can_be_parsed(bytes in prop::collection::vec(any::<u8>(), 0..100), first: u8) {
             let mut bytes = bytes;
-            // Mostly what could open a connection.
+            // Make most of them similar to a SYN.
             if bytes.len() > 60 {
                 (bytes[0], bytes[6], bytes[7], bytes[9]) = (0x40 + first % 16, 0, 0, TCP);
                 bytes[33] |= SYN;
@@ -468,9 +468,9 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_is_turned_into_a_later_one() {
-        let frame = Made { payload: 3000, ..TCP4 }.bytes();
-        let mut headers = frame[VIRTIO..][..52].to_vec();
+    fn headers_of_a_later_segment_match_segmentation() {
+        let frame = TestPacket { payload: 3000, ..TCP4 }.bytes();
+        let mut headers = frame[VIRTIO_HEADER_LEN..][..52].to_vec();
         let transport = transport(&headers).unwrap();
         transport.advance(&mut headers, 2, 1448);
         transport.set_payload(&mut headers, 3000, 104);

@@ -1,5 +1,5 @@
-//! TUN devices, whose packets come and go as superpackets: up to 64 KiB at once, where a network
-//! card would cut them into packets (segmentation offload).
+//! TUN devices with segmentation offload: the kernel passes superpackets of up to 64 KiB, which a
+//! network card would split into packets.
 //!
 //! ```text
 //! kernel ─▶ Device::read ─▶ Segments   packets, one by one ─▶ a tunnel
@@ -7,38 +7,38 @@
 //! kernel ◀─▶ Device ◀─▶ Frame          superpackets whole, or parts of them: an emulated link
 //! ```
 //!
-//! On a wire a superpacket is many packets, here *segments*, which share its headers but for
-//! length, number and checksum. Nothing on the way of a tunnel adds up a payload: a transport
-//! checksum that the sender's kernel left to be done ([`Checksum::Partial`]) is left to the
-//! receiver's.
+//! On a wire a superpacket is many packets, here *segments*. They share its headers, except
+//! lengths, numbers and checksums. A tunnel never computes a checksum over a payload: if the
+//! sender's kernel left a transport checksum partial ([`Checksum::Partial`]), the receiver's kernel
+//! completes it.
 //!
-//! Only [`Device`] knows the kernel; all else is bytes to bytes.
+//! Only [`Device`] calls the kernel. Everything else turns bytes into bytes.
 
 mod checksum;
 mod coalesce;
-mod cut;
 mod device;
 mod frame;
 pub mod interface;
 pub mod ip;
-#[cfg(test)]
-mod made;
+pub mod route;
+mod segments;
 mod superpacket;
+#[cfg(test)]
+mod test_packets;
 mod virtio;
-pub mod way;
 
 pub use checksum::Checksum;
-pub use coalesce::{Coalescer, Dropped};
-pub use cut::Segments;
+pub use coalesce::{Coalescer, PushError};
 pub use device::Device;
 pub use frame::Frame;
+pub use segments::Segments;
 pub use superpacket::Superpacket;
 
-/// The length of the virtio header that a frame begins with, in bytes.
-pub const VIRTIO: usize = 10;
+/// The length of the virtio header at the start of a frame, in bytes.
+pub const VIRTIO_HEADER_LEN: usize = 10;
 
-/// The longest that an IP packet or superpacket may be, in bytes.
-const LONGEST_PACKET: usize = 65_535;
+/// The maximum length of an IP packet or superpacket, in bytes.
+const MAX_PACKET_LEN: usize = 65_535;
 
-/// The longest that a frame may be, in bytes: its virtio header and an IP packet.
-pub const LONGEST: usize = VIRTIO + LONGEST_PACKET;
+/// The maximum length of a frame, in bytes: the virtio header and an IP packet.
+pub const MAX_FRAME_LEN: usize = VIRTIO_HEADER_LEN + MAX_PACKET_LEN;

@@ -1,65 +1,66 @@
-//! Superpackets in the making.
+//! Superpackets under construction.
 //!
-//! One rule: packets become one only if cutting that would give them back, byte by byte (but for
-//! the identification of IPv4 packets that must not be fragmented, which means nothing). It is kept
-//! by doing so: the headers of the next segment are computed from those of the first, and compared.
+//! Packets are merged only if segmentation would restore them byte by byte. The only exception is
+//! the identification of IPv4 packets that must not be fragmented, which has no meaning (RFC 6864).
+//! To ensure this, the headers of the next segment are computed from those of the first, and
+//! compared.
 //!
-//! Packets may come from a hostile peer. What they can have the kernel do is what the virtio header
-//! says, so nothing in it comes from the peer as it is: a checksum is left to the kernel only in
-//! TCP and UDP right behind the IP header and with their own header whole; a superpacket has
-//! headers that were read to their end, [`MOST_SEGMENTS`] segments at most, none shorter than
-//! [`LEAST_PAYLOAD`] but the last, and 65,535 bytes at most.
+//! Packets may come from a hostile peer. They control the kernel only by the virtio header, so no
+//! value in it is taken from the peer unchecked. The kernel completes a checksum only in TCP and
+//! UDP directly after the IP header and with a whole header of their own. A superpacket has headers
+//! that were parsed to their end, at most [`MAX_SEGMENTS`] segments, at least [`MIN_PAYLOAD`] bytes
+//! in each except the last, and at most 65,535 bytes.
 
 use std::io::IoSlice;
 use std::ops::Deref;
 use std::slice;
 
 use crate::ip::{
-    ACK, FIN, PUSH, Protocol, RST, SYN, TCP_FLAGS, Transport, URGENT, WINDOW_REDUCED, addresses,
-    is_atomic, is_v4, put, word,
+    ACK, CWR, FIN, PSH, Protocol, RST, SYN, TCP_FLAGS, Transport, URG, addresses, is_atomic, is_v4,
+    read_u16, write_u16,
 };
 use crate::virtio::Virtio;
-use crate::{LONGEST_PACKET, VIRTIO};
+use crate::{MAX_PACKET_LEN, VIRTIO_HEADER_LEN};
 
-/// The most packets that become one. Kernels before 6.9 take no more of UDP.
-pub(crate) const MOST_SEGMENTS: usize = 64;
+/// The maximum number of packets that are merged. Kernels before 6.9 accept no more for UDP.
+pub(crate) const MAX_SEGMENTS: usize = 64;
 
-/// The least payload of packets that become one, in bytes, the last excepted. Segments of a few
-/// bytes have crashed kernels (CVE-2019-11477) and network cards, and are not worth it.
-pub(crate) const LEAST_PAYLOAD: usize = 64;
+/// The minimum payload of merged packets except the last, in bytes. Segments of a few bytes have
+/// crashed kernels (CVE-2019-11477) and network cards, and save little.
+pub(crate) const MIN_PAYLOAD: usize = 64;
 
-/// IPv6's header, or IPv4's without options, and TCP's longest.
-const LONGEST_HEADERS: usize = 40 + 60;
+/// The IPv6 header, or IPv4's without options, and the longest TCP header.
+const MAX_HEADERS_LEN: usize = 40 + 60;
 
-/// Of these flags, segments have but the first: they carry data. The others say what is said once.
-const PLAIN: u8 = ACK | SYN | RST | URGENT | WINDOW_REDUCED;
+/// Flags that prevent merging, except ACK, which every data segment has.
+const PLAIN: u8 = ACK | SYN | RST | URG | CWR;
 
-/// What is written at once: a packet, or several as one.
+/// What one write passes to the kernel: a packet, or several packets as one.
 #[derive(Debug)]
 pub struct Superpacket<'a> {
-    /// The virtio header, and the headers that the packets share if there are several.
-    headers: [u8; VIRTIO + LONGEST_HEADERS],
+    /// The virtio header and, for several packets, the headers that they share.
+    headers: [u8; VIRTIO_HEADER_LEN + MAX_HEADERS_LEN],
     headers_len: usize,
     packets: &'a [&'a [u8]],
-    /// How much of each packet is in the headers.
+    /// The length of the prefix of each packet that is in the headers.
     shared: usize,
-    /// Where the packets have a transport checksum that is still to be done.
+    /// The place of the packets' partial transport checksum, if they have one.
     partial: Option<Transport>,
 }
 
 impl<'a> Superpacket<'a> {
-    /// One packet, as it is.
+    /// One packet, unchanged.
     pub(crate) fn single(packet: &'a &'a [u8], partial: Option<Transport>) -> Self {
         let virtio = partial.map(Virtio::partial).unwrap_or_default();
-        let mut headers = [0; VIRTIO + LONGEST_HEADERS];
-        headers[..VIRTIO].copy_from_slice(virtio.bytes());
+        let mut headers = [0; VIRTIO_HEADER_LEN + MAX_HEADERS_LEN];
+        headers[..VIRTIO_HEADER_LEN].copy_from_slice(virtio.bytes());
         let packets = slice::from_ref(packet);
-        Self { headers, headers_len: VIRTIO, packets, shared: 0, partial }
+        Self { headers, headers_len: VIRTIO_HEADER_LEN, packets, shared: 0, partial }
     }
 
-    /// Its bytes, for a [write](crate::Device::write) that gathers them.
+    /// The frame as slices, for a vectored [write](crate::Device::write).
     pub fn slices(&self) -> impl Deref<Target = [IoSlice<'_>]> {
-        let mut slices = [IoSlice::new(&[]); 1 + MOST_SEGMENTS];
+        let mut slices = [IoSlice::new(&[]); 1 + MAX_SEGMENTS];
         slices[0] = IoSlice::new(&self.headers[..self.headers_len]);
         for (slice, packet) in slices[1..].iter_mut().zip(self.packets) {
             *slice = IoSlice::new(&packet[self.shared..]);
@@ -67,14 +68,14 @@ impl<'a> Superpacket<'a> {
         Slices { slices, count: 1 + self.packets.len() }
     }
 
-    /// Its packets one by one, for a kernel that refuses it as a whole.
+    /// The packets one by one, for a kernel that refuses the superpacket.
     pub fn segments(&self) -> impl ExactSizeIterator<Item = Superpacket<'_>> {
         self.packets.iter().map(|packet| Superpacket::single(packet, self.partial))
     }
 }
 
 struct Slices<'a> {
-    slices: [IoSlice<'a>; 1 + MOST_SEGMENTS],
+    slices: [IoSlice<'a>; 1 + MAX_SEGMENTS],
     count: usize,
 }
 
@@ -86,7 +87,7 @@ impl<'a> Deref for Slices<'a> {
     }
 }
 
-/// A packet that may become a part of a superpacket.
+/// A packet that can be merged into a superpacket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segment<'a> {
     packet: &'a [u8],
@@ -98,8 +99,8 @@ pub(crate) struct Segment<'a> {
 impl<'a> Segment<'a> {
     pub(crate) fn parse(packet: &'a [u8], transport: Transport) -> Option<Self> {
         let Transport { at, protocol } = transport;
-        let headers = at + protocol.header(&packet[at..])?;
-        // Kernels merge no packets with IP options either.
+        let headers = at + protocol.header_len(&packet[at..])?;
+        // Kernels do not merge packets with IP options either.
         let is_plain = at == if is_v4(packet) { 20 } else { 40 }
             && (protocol == Protocol::Udp || packet[at + TCP_FLAGS] & PLAIN == ACK);
         (is_plain && packet.len() > headers).then_some(Self { packet, transport, headers })
@@ -109,43 +110,43 @@ impl<'a> Segment<'a> {
         self.packet.len() - self.headers
     }
 
-    /// The flags that only a last segment has: its sender wants it delivered, or has finished.
+    /// The flags that only a last segment can have: the sender wants delivery, or has finished.
     fn last_flags(&self) -> u8 {
         match self.transport.protocol {
-            Protocol::Tcp => self.packet[self.transport.at + TCP_FLAGS] & (FIN | PUSH),
+            Protocol::Tcp => self.packet[self.transport.at + TCP_FLAGS] & (FIN | PSH),
             Protocol::Udp => 0,
         }
     }
 }
 
-/// A superpacket that more may come to.
+/// A superpacket to which packets can still be added.
 #[derive(Debug)]
-pub(crate) struct Open<'a> {
-    /// Which of all opened it was.
+pub(crate) struct SuperpacketBuilder<'a> {
+    /// Its number among all that were opened.
     pub(crate) number: usize,
-    /// So many packets, and the first in the places of those to come.
-    packets: [&'a [u8]; MOST_SEGMENTS],
+    /// The first `count` are the packets; the rest are placeholders.
+    packets: [&'a [u8]; MAX_SEGMENTS],
     count: usize,
     transport: Transport,
     /// The length of each packet's headers.
     headers: usize,
-    /// The payload of each packet, but the last.
+    /// The payload of each packet except the last, in bytes.
     size: usize,
-    /// The payload of all.
+    /// The payload of all packets, in bytes.
     payload: usize,
     last_flags: u8,
 }
 
-impl<'a> Open<'a> {
-    /// One with its first segment. `None` if there cannot be more, or if its own headers are not
-    /// right.
+impl<'a> SuperpacketBuilder<'a> {
+    /// Starts with the first segment. `None` if nothing can be added to it, or if its own headers
+    /// are wrong.
     pub(crate) fn new(number: usize, first: &Segment<'a>) -> Option<Self> {
-        if first.payload() < LEAST_PAYLOAD || first.last_flags() != 0 {
+        if first.payload() < MIN_PAYLOAD || first.last_flags() != 0 {
             return None;
         }
         let mut open = Self {
             number,
-            packets: [first.packet; MOST_SEGMENTS],
+            packets: [first.packet; MAX_SEGMENTS],
             count: 0,
             transport: first.transport,
             headers: first.headers,
@@ -153,17 +154,17 @@ impl<'a> Open<'a> {
             payload: 0,
             last_flags: 0,
         };
-        if !open.takes(first) {
+        if !open.accepts(first) {
             return None;
         }
         open.add(first);
         Some(open)
     }
 
-    /// Whether a packet must stay behind it.
+    /// Whether a packet must not overtake this superpacket.
     pub(crate) fn precedes(&self, packet: &[u8], transport: Option<Transport>) -> bool {
         let first = self.packets[0];
-        let ports = |packet: &[u8], at: usize| [word(packet, at), word(packet, at + 2)];
+        let ports = |packet: &[u8], at: usize| [read_u16(packet, at), read_u16(packet, at + 2)];
         addresses(first) == addresses(packet)
             && transport.is_none_or(|Transport { at, protocol }| {
                 protocol == self.transport.protocol
@@ -171,23 +172,23 @@ impl<'a> Open<'a> {
             })
     }
 
-    /// Whether a packet is the next segment: has the headers that cutting would give it.
-    pub(crate) fn takes(&self, next: &Segment<'_>) -> bool {
+    /// Whether a packet is the next segment: whether segmentation would give it the same headers.
+    pub(crate) fn accepts(&self, next: &Segment<'_>) -> bool {
         let Transport { at, protocol } = self.transport;
         let payload = next.payload();
         let fits = next.transport == self.transport
             && next.headers == self.headers
             && payload <= self.size
-            && self.headers + self.payload + payload <= LONGEST_PACKET;
+            && self.headers + self.payload + payload <= MAX_PACKET_LEN;
         if !fits {
             return false;
         }
-        let mut headers = [0; LONGEST_HEADERS];
+        let mut headers = [0; MAX_HEADERS_LEN];
         let headers = &mut headers[..self.headers];
         headers.copy_from_slice(&self.packets[0][..self.headers]);
         self.transport.advance(headers, self.count, self.size);
         if is_atomic(headers) {
-            put(headers, 4, usize::from(word(next.packet, 4)));
+            write_u16(headers, 4, usize::from(read_u16(next.packet, 4)));
         }
         if protocol == Protocol::Tcp {
             headers[at + TCP_FLAGS] |= next.last_flags();
@@ -204,7 +205,7 @@ impl<'a> Open<'a> {
     }
 
     pub(crate) fn is_complete(&self) -> bool {
-        self.count == MOST_SEGMENTS || self.payload < self.count * self.size || self.last_flags != 0
+        self.count == MAX_SEGMENTS || self.payload < self.count * self.size || self.last_flags != 0
     }
 
     pub(crate) fn superpacket(&self) -> Superpacket<'_> {
@@ -212,8 +213,8 @@ impl<'a> Open<'a> {
         if self.count == 1 {
             return Superpacket::single(&self.packets[0], partial);
         }
-        let mut headers = [0; VIRTIO + LONGEST_HEADERS];
-        let (virtio, packet) = headers.split_at_mut(VIRTIO);
+        let mut headers = [0; VIRTIO_HEADER_LEN + MAX_HEADERS_LEN];
+        let (virtio, packet) = headers.split_at_mut(VIRTIO_HEADER_LEN);
         let packet = &mut packet[..self.headers];
         packet.copy_from_slice(&self.packets[0][..self.headers]);
         if self.transport.protocol == Protocol::Tcp {
@@ -224,7 +225,7 @@ impl<'a> Open<'a> {
         virtio.copy_from_slice(header.bytes());
         Superpacket {
             headers,
-            headers_len: VIRTIO + self.headers,
+            headers_len: VIRTIO_HEADER_LEN + self.headers,
             packets: &self.packets[..self.count],
             shared: self.headers,
             partial,

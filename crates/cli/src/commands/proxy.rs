@@ -12,7 +12,7 @@ use service::signals::{self, StopSignals};
 use service::status::name_of;
 use tokio::sync::oneshot;
 use tracing::warn;
-use tun::way::Way;
+use tun::route::Route;
 
 use crate::commands::directory::warn_of_exposed;
 use crate::commands::streams::{self, Named};
@@ -20,7 +20,7 @@ use crate::console;
 use crate::daemon::{self, Daemon};
 use crate::failure::Failure;
 use crate::listeners::open_to_all;
-use crate::uplinks::{Uplink, shared, way};
+use crate::uplinks::{Uplink, route, shared};
 
 /// A complete configuration, shown by `--help`.
 const EXAMPLE: &str = include_str!("proxy.toml");
@@ -130,7 +130,7 @@ fn print_listening(addresses: &[SocketAddr], entrances: &[String]) -> Result<(),
 fn load(path: &Path) -> Result<ClientConfig, Failure> {
     let mut config = daemon::load("proxy", path, ClientConfig::from_toml)?;
     config.config_dir = path.parent().map(Path::to_owned).unwrap_or_default();
-    for risk in risks(&config, way) {
+    for risk in risks(&config, route) {
         console::warning(&risk);
     }
     if let Some(directory) = &config.directory {
@@ -174,13 +174,13 @@ fn entrances(config: &ClientConfig) -> Vec<String> {
 /// What the configuration allows, but hardly anybody wants.
 pub(crate) fn risks(
     config: &ClientConfig,
-    way: impl Fn(&Uplink<'_>) -> Option<Way>,
+    route: impl Fn(&Uplink<'_>) -> Option<Route>,
 ) -> Vec<String> {
     let gateway = config.gateway.iter().map(|remote| (String::new(), remote));
     let peers = config.peers.iter();
     let peers = peers.map(|peer| (format!("peer {}: ", peer.addresses[0]), &peer.remote));
     let named = |(name, remote)| {
-        let risks = risks_of(remote, &way).into_iter();
+        let risks = risks_of(remote, &route).into_iter();
         risks.map(|risk| format!("{name}{risk}")).collect::<Vec<_>>()
     };
     let mut risks: Vec<String> = gateway.chain(peers).flat_map(named).collect();
@@ -222,7 +222,7 @@ fn risks_of_uplinks(config: &ClientConfig) -> Vec<String> {
 }
 
 /// The same of one server's channels.
-fn risks_of(remote: &Remote, way: impl Fn(&Uplink<'_>) -> Option<Way>) -> Vec<String> {
+fn risks_of(remote: &Remote, route: impl Fn(&Uplink<'_>) -> Option<Route>) -> Vec<String> {
     let Remote { channels, threshold } = remote;
     let mut risks = Vec::new();
     if channels.len() == 1 {
@@ -231,7 +231,7 @@ fn risks_of(remote: &Remote, way: impl Fn(&Uplink<'_>) -> Option<Way>) -> Vec<St
     if *threshold == 1 && channels.len() > 1 {
         risks.push("threshold is 1: whoever listens on any one channel reads everything".into());
     }
-    risks.extend(shared(&channels.iter().map(uplink).collect::<Vec<_>>(), way));
+    risks.extend(shared(&channels.iter().map(uplink).collect::<Vec<_>>(), route));
     risks
 }
 

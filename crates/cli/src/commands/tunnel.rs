@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize};
 use service::metrics::Metric;
 use service::signals::{self, StopSignals};
 use service::status::ServiceStatus;
-use tun::way::Way;
+use tun::route::Route;
 
 use crate::console;
 use crate::daemon::{self, Daemon};
 use crate::failure::Failure;
-use crate::uplinks::{Uplink, shared, way};
+use crate::uplinks::{Uplink, route, shared};
 
 /// A complete configuration for either end, shown by `--help`.
 const CLIENT: &str = include_str!("tunnel.toml");
@@ -91,7 +91,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let config = daemon::load("tunnel", path, Config::from_toml)?;
     let key = config.key.as_ref().map(|key| read_key(path, key)).transpose()?;
     let shown = config.key.as_ref().and_then(|key| shown_key(path, key));
-    for risk in risks(&config, way).into_iter().chain(shown) {
+    for risk in risks(&config, route).into_iter().chain(shown) {
         console::warning(&risk);
     }
     let tunnel = Running::open(&config, key).map_err(|error| Failure::Failed(error.to_string()))?;
@@ -126,7 +126,7 @@ fn key_path(config: &Path, key: &Path) -> PathBuf {
 }
 
 /// What the configuration allows, but hardly anybody wants.
-pub(crate) fn risks(config: &Config, way: impl Fn(&Uplink<'_>) -> Option<Way>) -> Vec<String> {
+pub(crate) fn risks(config: &Config, route: impl Fn(&Uplink<'_>) -> Option<Route>) -> Vec<String> {
     let mut risks = Vec::new();
     if config.min_threshold == 1 {
         let (are, as_when) =
@@ -151,7 +151,7 @@ pub(crate) fn risks(config: &Config, way: impl Fn(&Uplink<'_>) -> Option<Way>) -
         );
     }
     let uplink = |channel| uplink(config.end, channel);
-    risks.extend(shared(&config.channels.iter().map(uplink).collect::<Vec<_>>(), way));
+    risks.extend(shared(&config.channels.iter().map(uplink).collect::<Vec<_>>(), route));
     if !config.tamper_code {
         risks.push(
             "tamper_code is off: whoever changes one channel changes packets unnoticed".into(),

@@ -6,7 +6,7 @@ use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use bytes::{Bytes, BytesMut};
-use tun::{Device, Frame, LONGEST};
+use tun::{Device, Frame, MAX_FRAME_LEN};
 
 /// How much memory is asked for at a time: that of 16 superpackets.
 const SLAB: usize = 1 << 20;
@@ -40,10 +40,10 @@ impl LinkDevice {
     /// # Errors
     /// When the device fails.
     pub(super) fn read(&mut self) -> io::Result<Option<Frame>> {
-        if self.slab.len() < LONGEST {
+        if self.slab.len() < MAX_FRAME_LEN {
             self.take_slab();
         }
-        match self.device.read(&mut self.slab[..LONGEST]) {
+        match self.device.read(&mut self.slab[..MAX_FRAME_LEN]) {
             Ok(length) if self.spent.len() < MAX_SLABS => {
                 Ok(Frame::parse(self.slab.split_to(length).freeze()))
             }

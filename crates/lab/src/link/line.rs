@@ -214,8 +214,8 @@ impl Line {
         }
         let InFlight { due, frame, .. } = self.wire.pop()?;
         self.counts.delivered += frame.segments() as u64;
-        self.counts.delivered_bytes += frame.bytes() as u64;
-        self.held_bytes -= OVERHEAD + frame.bytes();
+        self.counts.delivered_bytes += frame.wire_len() as u64;
+        self.held_bytes -= OVERHEAD + frame.wire_len();
         Some((due, frame))
     }
 
@@ -553,7 +553,7 @@ mod tests {
         }
         assert!(line.counts().dropped > 0);
         let held: usize =
-            line.wire.iter().map(|in_flight| OVERHEAD + in_flight.frame.bytes()).sum();
+            line.wire.iter().map(|in_flight| OVERHEAD + in_flight.frame.wire_len()).sum();
         assert_eq!(held, line.held_bytes);
         assert!((MAX_HELD_BYTES - (1 << 16)..MAX_HELD_BYTES + (1 << 16)).contains(&held), "{held}");
         arrivals(&mut line);

@@ -85,7 +85,7 @@ impl ReceivingThread {
     pub(super) fn run(mut self) {
         let mut buffer = RecvBuffer::new();
         let mut arena = PacketBuffer::new(self.sources.clone());
-        let mut merges_udp = self.device.cuts_udp();
+        let mut merges_udp = self.device.supports_uso();
         while !self.stops.load(Ordering::Relaxed) {
             let now = self.clock.now();
             let timeout = self.inbound.poll_timeout().map(|at| at.saturating_sub(now));

@@ -10,7 +10,7 @@ use std::time::Duration;
 use model::ShareSelection;
 use rustix::thread::set_current_timer_slack;
 use tun::ip::{clamp_mss, flow, packet_len};
-use tun::{Checksum, Device, LONGEST, Segments};
+use tun::{Checksum, Device, MAX_FRAME_LEN, Segments};
 use udp::{Batch, Socket};
 use zeroize::Zeroizing;
 
@@ -105,7 +105,7 @@ impl SendingThread {
             peers: Vec::new(),
             batches,
             queue: CoDelQueue::default(),
-            frame: Zeroizing::new(vec![0; LONGEST]),
+            frame: Zeroizing::new(vec![0; MAX_FRAME_LEN]),
             due: Duration::ZERO,
             is_over: false,
         };
@@ -115,7 +115,7 @@ impl SendingThread {
 
 impl SendLoop {
     fn run(mut self) -> Result<(), TunnelError> {
-        let mut frame = Zeroizing::new(vec![0; LONGEST]);
+        let mut frame = Zeroizing::new(vec![0; MAX_FRAME_LEN]);
         while !self.is_over {
             let now = self.handle_timeout();
             if let Some(next) = self.queue.pop(now) {

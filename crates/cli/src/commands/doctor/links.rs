@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
 
-use tun::way::Way;
+use tun::route::Route;
 
 use super::finding::{Finding, Level};
 use super::read;
@@ -77,7 +77,7 @@ fn links(
 
 /// Whether there are as many ways out as channels need.
 fn ways_out(links: &BTreeMap<String, bool>) -> Finding {
-    let subject = "ways out";
+    let subject = "routes out";
     let name = |(name, is_default): (&String, &bool)| {
         format!("{name}{}", if *is_default { " (default route)" } else { "" })
     };
@@ -127,20 +127,21 @@ fn is_strict(all: &str, own: &str) -> bool {
 pub(crate) fn replies(
     subject: &str,
     uplink: &Uplink<'_>,
-    way: impl Fn(&Uplink<'_>) -> Option<Way>,
+    route: impl Fn(&Uplink<'_>) -> Option<Route>,
 ) -> Option<Finding> {
-    replies_where(subject, uplink, way, is_strict_here)
+    replies_where(subject, uplink, route, is_strict_here)
 }
 
 fn replies_where(
     subject: &str,
     uplink: &Uplink<'_>,
-    way: impl Fn(&Uplink<'_>) -> Option<Way>,
+    route: impl Fn(&Uplink<'_>) -> Option<Route>,
     is_strict: impl Fn(&str) -> bool,
 ) -> Option<Finding> {
     let device = uplink.device.filter(|device| is_strict(device))?;
     let to = uplink.to.filter(IpAddr::is_ipv4)?;
-    let back = way(&Uplink { device: None, ..*uplink }).filter(|back| back.interface != device)?;
+    let back =
+        route(&Uplink { device: None, ..*uplink }).filter(|back| back.interface != device)?;
     let what = format!(
         "what {to} sends comes by {device} and is dropped, as the route back is by {} and the reverse \
          path filter is strict",
@@ -259,7 +260,7 @@ fe800000000000000000000000000000 40 00000000000000000000000000000000 00 00000000
     fn replies_must_come_by_the_way_back() {
         let to = Some("192.0.2.1".parse().unwrap());
         let uplink = Uplink { to, source: None, device: Some("wlan0") };
-        let by = |interface: &str| Some(Way { interface: interface.into(), gateway: None });
+        let by = |interface: &str| Some(Route { interface: interface.into(), gateway: None });
         let said = |uplink: Uplink<'_>, interface, is_strict| {
             replies_where("channel 1", &uplink, |_| by(interface), |_| is_strict)
         };

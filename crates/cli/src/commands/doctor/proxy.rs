@@ -11,14 +11,14 @@ use super::risk::risk;
 use super::{files, host, links, listeners};
 use crate::commands::proxy::{most_channels, risks, within_limits};
 use crate::failure::Failure;
-use crate::uplinks::{Uplink, way};
+use crate::uplinks::{Uplink, route};
 
 /// What there is to say of it.
 ///
 /// # Errors
 /// When the system gives no threads to find out.
 pub(crate) fn findings(config: &ClientConfig) -> Result<Vec<Finding>, Failure> {
-    let mut findings: Vec<Finding> = risks(config, way).iter().map(|said| risk(said)).collect();
+    let mut findings: Vec<Finding> = risks(config, route).iter().map(|said| risk(said)).collect();
     findings.extend(entrances(config));
     findings.extend(channels(config)?);
     findings.extend(directory(config));
@@ -73,7 +73,7 @@ fn channels(config: &ClientConfig) -> Result<Vec<Finding>, Failure> {
         if own.iter().all(|finding| finding.level != Level::Error) {
             let uplink =
                 Uplink { to: Some(server.ip()), source: *source, device: device.as_deref() };
-            findings.extend(links::replies(&subject, &uplink, way));
+            findings.extend(links::replies(&subject, &uplink, route));
             tried.push((subject, remote));
             usable.push(channel.clone());
         }

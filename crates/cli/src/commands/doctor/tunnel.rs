@@ -3,20 +3,20 @@
 use std::path::Path;
 
 use remicss::config::{ChannelConfig, Config, End};
-use tun::way::way_to;
+use tun::route::route_to;
 
 use super::finding::{Finding, Level};
 use super::risk::risk;
 use super::{host, links, listeners};
 use crate::commands::tunnel::risks;
-use crate::uplinks::{Uplink, way};
+use crate::uplinks::{Uplink, route};
 
 /// What there is to say of it. No packet is sent to find out.
 pub(crate) fn findings(config: &Config) -> Vec<Finding> {
     let rights = host::Rights::of_this_process();
     let mut findings =
         vec![host::network_devices(rights, Level::Error), host::tun_device(Level::Error)];
-    findings.extend(risks(config, way).iter().map(|said| risk(said)));
+    findings.extend(risks(config, route).iter().map(|said| risk(said)));
     findings.extend(own_device(&config.device));
     for (index, channel) in config.channels.iter().enumerate() {
         findings.extend(of_channel(&format!("channel {}", index + 1), config.end, channel));
@@ -65,7 +65,7 @@ fn of_channel(subject: &str, end: End, channel: &ChannelConfig) -> Vec<Finding> 
         device: channel.device.as_deref(),
     };
     if let Some(to) = uplink.to {
-        findings.push(match way_to(to, uplink.source, uplink.device) {
+        findings.push(match route_to(to, uplink.source, uplink.device) {
             Ok(found) => {
                 let router = found.gateway.map(|gateway| format!(", to {gateway}"));
                 let router = router.unwrap_or_default();
@@ -77,7 +77,7 @@ fn of_channel(subject: &str, end: End, channel: &ChannelConfig) -> Vec<Finding> 
             }
         });
     }
-    findings.extend(links::replies(subject, &uplink, way));
+    findings.extend(links::replies(subject, &uplink, route));
     findings
 }
 

@@ -1,38 +1,39 @@
-//! Cutting superpackets into the packets that they would be on a wire.
+//! Splits superpackets into the packets that they would be on a wire.
 
 use std::ops::Range;
 
 use crate::checksum::{Checksum, complete};
-use crate::ip::{FIN, PUSH, Protocol, TCP_FLAGS, Transport, may_begin, transport};
+use crate::ip::{FIN, PSH, Protocol, TCP_FLAGS, Transport, may_begin, transport};
 use crate::virtio::Virtio;
 
-/// A frame seen as its segments: the packets that a superpacket is, or the one that another is.
+/// A view of a frame as its segments: the packets of a superpacket, or the one packet of another
+/// frame.
 ///
-/// Nothing of it is copied before [`append`](Self::append), and no segment depends on that another
-/// was taken before.
+/// Nothing is copied before [`append`](Self::append). Segments can be read in any order.
 #[derive(Clone, Copy, Debug)]
 pub struct Segments<'a> {
     virtio: Virtio,
-    /// The headers of every segment. Empty if the frame cannot be cut.
+    /// The headers of every segment. Empty if the frame cannot be split.
     headers: &'a [u8],
-    /// The payload of all segments, or the whole packet if it cannot be cut.
+    /// The payload of all segments, or the whole packet if it cannot be split.
     payload: &'a [u8],
-    cuts: Option<Cuts>,
+    segmentation: Option<Segmentation>,
 }
 
 impl<'a> Segments<'a> {
-    /// Reads a frame as it was read from a [`Device`](crate::Device), virtio header first.
+    /// Parses a frame as [`Device`](crate::Device) returns it, virtio header first.
     ///
-    /// A superpacket of a kind that is not known is one long segment. `None` if the frame is too
-    /// short to hold an IP packet.
+    /// A superpacket of an unknown kind is one long segment. `None` if the frame is too short for
+    /// an IP packet.
     pub fn parse(frame: &'a [u8]) -> Option<Self> {
         let (virtio, packet) = Virtio::split(frame)?;
         if packet.len() < 20 {
             return None;
         }
-        let cuts = Cuts::find(virtio, packet);
-        let (headers, payload) = packet.split_at(cuts.map_or(0, |cuts| cuts.headers));
-        Some(Self { virtio, headers, payload, cuts })
+        let segmentation = Segmentation::parse(virtio, packet);
+        let (headers, payload) =
+            packet.split_at(segmentation.map_or(0, |segmentation| segmentation.headers));
+        Some(Self { virtio, headers, payload, segmentation })
     }
 
     /// The segments of a frame that was parsed before.
@@ -40,32 +41,32 @@ impl<'a> Segments<'a> {
         virtio: Virtio,
         headers: &'a [u8],
         payload: &'a [u8],
-        cuts: Option<Cuts>,
+        segmentation: Option<Segmentation>,
     ) -> Self {
-        Self { virtio, headers, payload, cuts }
+        Self { virtio, headers, payload, segmentation }
     }
 
-    /// How many there are, at least one.
+    /// The number of segments, at least one.
     pub fn count(&self) -> usize {
-        self.cuts.map_or(1, |cuts| self.payload.len().div_ceil(cuts.size))
+        self.segmentation.map_or(1, |segmentation| self.payload.len().div_ceil(segmentation.size))
     }
 
-    /// The packet that is the only segment; of more, their headers.
+    /// The whole packet if there is one segment; otherwise the headers of the segments.
     pub fn packet(&self) -> &'a [u8] {
-        if self.cuts.is_some() { self.headers } else { self.payload }
+        if self.segmentation.is_some() { self.headers } else { self.payload }
     }
 
-    /// The length of a segment as an IP packet, in bytes. There are [`count`](Self::count) of them,
-    /// from 0 on.
+    /// The length of a segment as an IP packet, in bytes. Indices begin at 0 and end below
+    /// [`count`](Self::count).
     pub fn segment_len(&self, index: usize) -> usize {
         self.headers.len() + self.part(index..index.saturating_add(1)).len()
     }
 
-    /// What the transport checksums of its segments are, of all the same.
+    /// The state of the transport checksums, which is the same for all segments.
     ///
-    /// What the kernel left to be done where a receiver could not find it, in other protocols than
-    /// TCP and UDP or behind other headers than IP's, [`append`](Self::append) completes. That is
-    /// rare.
+    /// The kernel rarely leaves a checksum partial where a receiver could not find it, as in
+    /// another protocol than TCP and UDP or after an extension header. [`append`](Self::append)
+    /// completes those.
     pub fn checksum(&self) -> Checksum {
         let is_found = transport(self.packet()).is_some_and(|transport| {
             transport.at == self.virtio.start()
@@ -78,8 +79,8 @@ impl<'a> Segments<'a> {
         }
     }
 
-    /// Appends a segment, as an IP packet. There are [`count`](Self::count) of them, from 0 on; of
-    /// a segment that is not there, nothing but headers is appended.
+    /// Appends a segment as an IP packet. Indices begin at 0 and end below [`count`](Self::count);
+    /// for a larger index only headers are appended.
     pub fn append(&self, index: usize, to: &mut Vec<u8>) {
         let part = self.part(index..index.saturating_add(1));
         let begin = to.len();
@@ -87,8 +88,8 @@ impl<'a> Segments<'a> {
         to.extend_from_slice(self.headers);
         to.extend_from_slice(&self.payload[part.clone()]);
         let packet = &mut to[begin..];
-        if let Some(cuts) = self.cuts {
-            cuts.rewrite(&mut packet[..cuts.headers], self.payload.len(), part);
+        if let Some(segmentation) = self.segmentation {
+            segmentation.rewrite(&mut packet[..segmentation.headers], self.payload.len(), part);
         }
         if self.virtio.needs_checksum() && self.checksum() == Checksum::Complete {
             complete(packet, self.virtio.start(), self.virtio.offset());
@@ -100,37 +101,37 @@ impl<'a> Segments<'a> {
         self.headers.len()
     }
 
-    /// How it can be cut.
-    pub(crate) fn cuts(&self) -> Option<Cuts> {
-        self.cuts
+    /// How the packet is split. `None` if it is one segment.
+    pub(crate) fn segmentation(&self) -> Option<Segmentation> {
+        self.segmentation
     }
 
     pub(crate) fn virtio(&self) -> Virtio {
         self.virtio
     }
 
-    /// Where in the payload some segments in a row have theirs.
+    /// The range of the payload that consecutive segments have.
     pub(crate) fn part(&self, segments: Range<usize>) -> Range<usize> {
         let whole = self.payload.len();
-        let size = self.cuts.map_or(whole, |cuts| cuts.size);
+        let size = self.segmentation.map_or(whole, |segmentation| segmentation.size);
         let place = |index: usize| index.saturating_mul(size).min(whole);
         place(segments.start)..place(segments.end)
     }
 }
 
-/// Where a superpacket can be cut.
+/// How a superpacket is split.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Cuts {
-    /// The payload of every segment but the last, which may have less.
+pub(crate) struct Segmentation {
+    /// The payload of every segment except the last, which may have less, in bytes.
     size: usize,
     transport: Transport,
-    /// The length of the headers, without virtio's.
+    /// The length of the headers without the virtio header, in bytes.
     headers: usize,
 }
 
-impl Cuts {
-    /// `None` if the packet is no superpacket, or none that is known.
-    fn find(virtio: Virtio, packet: &[u8]) -> Option<Self> {
+impl Segmentation {
+    /// `None` if the packet is not a superpacket of a known kind.
+    fn parse(virtio: Virtio, packet: &[u8]) -> Option<Self> {
         let protocol = virtio.protocol()?;
         let (size, at) = (virtio.size(), virtio.start());
         let is_sane = virtio.needs_checksum()
@@ -140,17 +141,17 @@ impl Cuts {
         if !is_sane {
             return None;
         }
-        let headers = at + protocol.header(packet.get(at..)?)?;
+        let headers = at + protocol.header_len(packet.get(at..)?)?;
         let has_payload = headers < packet.len();
         has_payload.then_some(Self { size, transport: Transport { at, protocol }, headers })
     }
 
-    /// Turns the headers of a superpacket, which has so much payload, into those of some of its
-    /// segments in a row, which have this part of it.
+    /// Turns the headers of a superpacket with `whole` bytes of payload into those of consecutive
+    /// segments, which have the range `part` of it.
     pub(crate) fn rewrite(self, headers: &mut [u8], whole: usize, part: Range<usize>) {
         let Transport { at, protocol } = self.transport;
         if protocol == Protocol::Tcp && part.end < whole {
-            headers[at + TCP_FLAGS] &= !(FIN | PUSH);
+            headers[at + TCP_FLAGS] &= !(FIN | PSH);
         }
         self.transport.advance(headers, part.start / self.size, self.size);
         self.transport.set_payload(headers, whole, part.len());
@@ -160,10 +161,10 @@ impl Cuts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::VIRTIO;
+    use crate::VIRTIO_HEADER_LEN;
     use crate::frame::Frame;
     use crate::ip::packet_len;
-    use crate::made::{Made, TCP4, frames, made};
+    use crate::test_packets::{TCP4, TestPacket, frames, test_packets};
     use proptest::prelude::*;
 
     fn segments(frame: &[u8]) -> Vec<Vec<u8>> {
@@ -179,8 +180,8 @@ mod tests {
     }
 
     #[test]
-    fn a_superpacket_is_cut_as_by_hand() {
-        // UDP from 10.0.0.1:1 to 10.0.0.2:2, 5 bytes by threes.
+    fn segments_match_a_known_answer() {
+        // UDP from 10.0.0.1:1 to 10.0.0.2:2, 5 bytes in segments of 3.
         let mut frame = vec![1, 5];
         for number in [0_u16, 3, 20, 6] {
             frame.extend(number.to_ne_bytes());
@@ -208,59 +209,59 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_is_one_segment_as_it_is() {
-        let mut frame = Made { payload: 100, ..TCP4 }.bytes();
+    fn a_packet_is_one_segment() {
+        let mut frame = TestPacket { payload: 100, ..TCP4 }.bytes();
         frame[1] = 0;
         assert_eq!(Segments::parse(&frame).unwrap().checksum(), Checksum::Partial);
-        assert_eq!(segments(&frame), [&frame[VIRTIO..]]);
+        assert_eq!(segments(&frame), [&frame[VIRTIO_HEADER_LEN..]]);
         frame[0] = 0;
         assert_eq!(Segments::parse(&frame).unwrap().checksum(), Checksum::Complete);
-        assert_eq!(segments(&frame), [&frame[VIRTIO..]]);
-        assert!(Segments::parse(&frame[..VIRTIO + 19]).is_none());
+        assert_eq!(segments(&frame), [&frame[VIRTIO_HEADER_LEN..]]);
+        assert!(Segments::parse(&frame[..VIRTIO_HEADER_LEN + 19]).is_none());
     }
 
     #[test]
-    fn what_cannot_be_cut_is_one_segment() {
-        // No checksum to be done, no such kind, segments of nothing, and not TCP's field.
+    fn malformed_superpackets_are_one_segment() {
+        // No partial checksum, an unknown kind, segments of 0 bytes, and another field than TCP's.
         for (at, byte) in [(0, 0), (1, 3), (4, 0), (8, 6)] {
-            let mut frame = Made { size: 100, payload: 250, ..TCP4 }.bytes();
+            let mut frame = TestPacket { size: 100, payload: 250, ..TCP4 }.bytes();
             assert_eq!(segments(&frame).len(), 3);
             frame[at] = byte;
             assert_eq!(segments(&frame).len(), 1, "byte {at}");
         }
         // No payload.
-        let frame = Made { size: 100, payload: 250, ..TCP4 }.bytes();
-        assert_eq!(segments(&frame[..VIRTIO + 52]), [&frame[VIRTIO..][..52]]);
+        let frame = TestPacket { size: 100, payload: 250, ..TCP4 }.bytes();
+        assert_eq!(segments(&frame[..VIRTIO_HEADER_LEN + 52]), [&frame[VIRTIO_HEADER_LEN..][..52]]);
     }
 
     #[test]
-    fn checksums_that_nobody_would_find_are_completed() {
-        // In an inner packet, in a fragment, behind an extension header, of another protocol.
-        let tcp = Made { payload: 100, ..TCP4 };
-        let six = Made { v6: true, ..tcp };
-        for (made, at, byte) in [(tcp, 9, 4), (tcp, 6, 0x20), (six, 6, 0), (tcp, 9, 33)] {
+    fn checksums_outside_tcp_and_udp_are_completed() {
+        // In an inner packet, in a fragment, after an extension header, in another protocol.
+        let tcp = TestPacket { payload: 100, ..TCP4 };
+        let six = TestPacket { v6: true, ..tcp };
+        for (test_packet, at, byte) in [(tcp, 9, 4), (tcp, 6, 0x20), (six, 6, 0), (tcp, 9, 33)] {
             for kind in [0, 1] {
-                let mut frame = made.bytes();
+                let mut frame = test_packet.bytes();
                 frame[1] = kind;
-                frame[VIRTIO + at] = byte;
+                frame[VIRTIO_HEADER_LEN + at] = byte;
                 let segments = segments(&frame);
                 assert_eq!(Segments::parse(&frame).unwrap().checksum(), Checksum::Complete);
                 let [segment] = &segments[..] else { panic!("one segment") };
-                let mut expected = frame[VIRTIO..].to_vec();
-                complete(&mut expected, if made.v6 { 40 } else { 20 }, 16);
-                let transport = if made.v6 { 40 } else { 20 };
+                let mut expected = frame[VIRTIO_HEADER_LEN..].to_vec();
+                complete(&mut expected, if test_packet.v6 { 40 } else { 20 }, 16);
+                let transport = if test_packet.v6 { 40 } else { 20 };
                 assert_eq!(segment[transport..], expected[transport..]);
-                assert_ne!(segment[transport..], frame[VIRTIO + transport..]);
+                assert_ne!(segment[transport..], frame[VIRTIO_HEADER_LEN + transport..]);
             }
         }
     }
 
     proptest! {
         #[test]
-        fn segments_are_those_of_the_frame_with_checksums_to_be_done(made in made()) {
-            let bytes = made.bytes();
-            let cut = Segments::parse(&bytes).unwrap();
-            prop_assert_eq!(cut.checksum(), Checksum::Partial);
+        fn segments_match_frame_packets_except_for_checksums(test_packet in test_packets()) {
+            let bytes = test_packet.bytes();
+            let parsed = Segments::parse(&bytes).unwrap();
+            prop_assert_eq!(parsed.checksum(), Checksum::Partial);
             let frame = Frame::parse(bytes.clone().into()).unwrap();
             for (i, mut segment) in segments(&bytes).into_iter().enumerate() {
                 prop_assert_eq!(packet_len(&segment), Some(segment.len()));
@@ -271,16 +272,16 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_can_be_cut(frame in frames()) {
+        fn any_bytes_can_be_split(frame in frames()) {
             if let Some(segments) = Segments::parse(&frame) {
-                let mut cut = Vec::new();
+                let mut appended = Vec::new();
                 let mut length = 0;
                 for i in 0..segments.count() {
                     length += segments.segment_len(i);
-                    segments.append(i, &mut cut);
-                    prop_assert_eq!(cut.len(), length);
+                    segments.append(i, &mut appended);
+                    prop_assert_eq!(appended.len(), length);
                 }
-                segments.append(usize::MAX, &mut cut);
+                segments.append(usize::MAX, &mut appended);
             }
         }
     }
