@@ -54,14 +54,14 @@ pub(crate) fn admit<'a>(
 }
 
 /// When a running stream ends, and because of which of its channels (by their order here), if it goes on
-/// without `spare` of them and waits so long for another.
-pub(crate) fn end_of_stream<'a>(
-    channels: impl Iterator<Item = &'a State>,
+/// without `spare` of them and waits so long for another. Each channel is given by since when it has been
+/// unusable, if it is.
+pub(crate) fn end_of_stream(
+    channels: impl Iterator<Item = Option<Duration>>,
     spare: usize,
     patience: Duration,
 ) -> Option<(Duration, usize)> {
-    let cut =
-        channels.enumerate().filter_map(|(index, state)| Some((state.unusable_since()?, index)));
+    let cut = channels.enumerate().filter_map(|(index, since)| Some((since?, index)));
     let mut cut: Vec<_> = cut.collect();
     cut.sort_unstable();
     cut.get(spare).map(|&(since, index)| (since + patience, index))
@@ -106,8 +106,10 @@ mod tests {
         let [early, late] = [50, 70].map(|since| lost(since, Cause::NoAnswer));
         let refused = lost(10, Cause::Refused("refused".into()));
         let second = Duration::from_secs(1);
-        let end =
-            |states: &[&State], spare| end_of_stream(states.iter().copied(), spare, 90 * second);
+        let end = |states: &[&State], spare| {
+            let unusable = states.iter().map(|state| state.unusable_since());
+            end_of_stream(unusable, spare, 90 * second)
+        };
         assert_eq!(end(&[&up, &up], 0), None);
         assert_eq!(end(&[&late, &early, &refused], 0), Some((140 * second, 1)));
         assert_eq!(end(&[&late, &early, &refused], 1), Some((160 * second, 0)));

@@ -88,6 +88,11 @@ impl Outgoing {
         self.live() == self.taken.len()
     }
 
+    /// Whether a channel is still there.
+    pub fn is_live(&self, channel: usize) -> bool {
+        self.taken[channel].is_some()
+    }
+
     /// How many channels are still there.
     fn live(&self) -> usize {
         self.taken.iter().flatten().count()

@@ -29,7 +29,6 @@ use crate::net::socket::{end_when_dropped, reset_when_dropped};
 use crate::net::stream::channel_io;
 use crate::net::stream::channel_stream::ChannelStream;
 use crate::net::stream::client_handshake::ClientHandshake;
-use crate::protocol::failure_detector::State;
 use crate::protocol::incoming::{Incoming, Loss, Received};
 use crate::protocol::on_lost_channel::end_of_stream;
 use crate::protocol::options::{OPTION_NO_RECORDS, OPTION_ONCE};
@@ -303,10 +302,10 @@ async fn wait_for_loss(
     };
     let mut changes = events.changes();
     loop {
-        let states: Vec<State> = paths.iter().map(|path| path.state()).collect();
+        let unusable: Vec<_> = paths.iter().map(|path| path.state().unusable_since()).collect();
         // Whoever changes a state has the hub.
         let changed = async { _ = changes.changed().await };
-        match end_of_stream(states.iter(), spare, patience()) {
+        match end_of_stream(unusable.into_iter(), spare, patience()) {
             Some((end, index)) if events.now() >= end => return monitor::lost_error(&paths[index]),
             Some((end, _)) => _ = timeout_at(events.at(end), changed).await,
             None => changed.await,

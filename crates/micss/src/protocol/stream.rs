@@ -1,0 +1,533 @@
+//! One end of a stream, without input or output: the handshake's last part, records in both
+//! directions, lost channels, and every timeout. Bytes and the time come in; bytes, events and the
+//! next deadline go out. Channels are named by their index in the association.
+//!
+//! A driver does, in any order and as often as it can:
+//!
+//! - takes events, first of all, and calls [`Stream::advance`] while [`Stream::has_work`];
+//! - writes [`to_send`](Stream::to_send) of each channel, and reports it by [`Stream::handle_sent`];
+//! - reads the channels of [`wanted`](Stream::wanted) into [`space`](Stream::space), in that order,
+//!   and reports the first that gives something by [`Stream::handle_received`];
+//! - while [`wants_application`](Stream::wants_application), reads the application into
+//!   [`application_space`](Stream::application_space);
+//! - writes [`to_deliver`](Stream::to_deliver) to the application;
+//! - reports what breaks, and while [`half_closed`](Stream::half_closed) watches for it;
+//! - calls [`Stream::handle_timeout`] when [`Stream::poll_timeout`] says.
+
+mod confirming;
+mod failure;
+mod progress;
+mod timers;
+
+use std::collections::VecDeque;
+use std::io;
+use std::time::Duration;
+
+use association::{ClientAbort, Cookie, List, Message, Protocol, SharingScheme, Terms};
+use sharing::{Generator, RandomError, Sharing};
+use zeroize::Zeroizing;
+
+use self::confirming::Confirming;
+pub(crate) use self::failure::Failure;
+pub(crate) use self::timers::LostChannelTimeouts;
+use self::timers::Timers;
+use crate::protocol::incoming::{Incoming, Loss};
+use crate::protocol::memory::Lease;
+use crate::protocol::options::{OPTION_NO_RECORDS, OPTION_ONCE};
+use crate::protocol::outgoing::Outgoing;
+use crate::protocol::record::{HEADER_LEN, Kind};
+use crate::protocol::target::Refusal;
+
+/// How long what is sealed waits for the application's first bytes, to be sent with them.
+const COALESCE_DELAY: Duration = Duration::from_millis(2);
+
+/// How long a server reads on after a refusal: were it to close before the client has sent all, the
+/// close would be a reset, which can overtake the answer.
+const REFUSED_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What the driver is to do or to know.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// At a server: the client asks for this service. [`Stream::accept`] or [`Stream::refuse`]
+    /// answers it.
+    Requested(Zeroizing<Vec<u8>>),
+    /// At a client: the server is connected to the service.
+    Opened,
+    /// The stream goes on without a channel, which is to be closed in both directions. The stream
+    /// asks nothing more of it.
+    Lost(usize, Loss),
+    /// The application's connection is to be shut for writing: the peer has ended its direction.
+    ShutApplication,
+    /// The channels are to be shut for writing: this direction has ended, and they are not used
+    /// again.
+    ShutChannels,
+    /// Both directions have ended.
+    Finished,
+    /// The stream is broken. The application's connection is to be reset. There may be something
+    /// left to send: [`Event::Closed`] follows.
+    Failed(Failure),
+    /// The channels are to be closed: all has been sent that could be, after a failure or, at a
+    /// server, a refusal.
+    Closed {
+        /// Whether they are to be reset, because the peer could not be told by a record.
+        reset: bool,
+    },
+}
+
+/// A direction that has ended, while the other has not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Half {
+    /// The application is not read any more.
+    Sent,
+    /// The channels are not read any more.
+    Received,
+}
+
+/// What a client asks for.
+pub(crate) struct Request<'a> {
+    /// How many channels the stream needs.
+    pub(crate) threshold: u8,
+    /// The cookies of its channels, no two of them the same.
+    pub(crate) cookies: &'a [Cookie],
+    /// The service, encoded.
+    pub(crate) target: &'a [u8],
+    /// Whether there are records: without `integrity = "none"`.
+    pub(crate) has_records: bool,
+    /// Whether the connections may be used again.
+    pub(crate) is_reusable: bool,
+    /// Whether there is no application to read from before [`Event::Opened`] and
+    /// [`Stream::connect_application`].
+    pub(crate) waits_for_answer: bool,
+}
+
+impl Request<'_> {
+    /// # Panics
+    /// When there are fewer channels than are needed, or more than a stream may have.
+    fn terms(&self) -> Terms {
+        let channels = u8::try_from(self.cookies.len()).expect("checked with the configuration");
+        let is_whole = channels == self.threshold;
+        let scheme = if is_whole { SharingScheme::Xor } else { SharingScheme::Shamir };
+        let raw = if self.has_records { 0 } else { OPTION_NO_RECORDS };
+        let once = if self.is_reusable { 0 } else { OPTION_ONCE };
+        Terms::new(Protocol::MicssStream, scheme, self.threshold, channels, raw | once)
+            .expect("as many channels as are needed")
+    }
+}
+
+/// One end of a stream.
+pub(crate) struct Stream {
+    terms: Terms,
+    outgoing: Outgoing,
+    incoming: Incoming,
+    phase: Phase,
+    application: Application,
+    timers: Timers,
+    /// A record that is being delivered: its kind, the length of its payload, and how much of it the
+    /// application has taken.
+    delivery: Option<(Kind, usize, usize)>,
+    /// Which channels are right is being found out: see [`Stream::has_work`].
+    has_work: bool,
+    /// The peer's last record has come.
+    has_received_all: bool,
+    /// Once all that is sealed has been sent, payloads go without a header.
+    drops_records: bool,
+    /// How many of the channels that it has begun with it can do without.
+    spare: usize,
+    /// Since when the path of each channel has been unusable.
+    unusable_since: Vec<Option<Duration>>,
+    events: VecDeque<Event>,
+}
+
+enum Phase {
+    /// A client waits for the channels' Confirms.
+    Confirming(Confirming),
+    /// A client waits for the server's answer.
+    Answer,
+    /// A server waits for the request.
+    Request,
+    /// A server connects to the service.
+    Connecting,
+    /// A server has refused the request, and reads on.
+    Refused,
+    Open,
+    /// The stream is broken, and the abort is being sent.
+    Aborting,
+    Over,
+}
+
+/// What is known of the application as a source of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Application {
+    /// There is none yet.
+    Absent,
+    Reading,
+    /// It has ended, and its end is sealed.
+    Ended,
+    /// The end has been sent on all channels.
+    Sent,
+}
+
+impl Stream {
+    /// A client's end on channels that have these cookies.
+    ///
+    /// # Errors
+    /// When the cookies make no list, or there are no random bytes.
+    ///
+    /// # Panics
+    /// When there are fewer channels than are needed, or more than a stream may have.
+    pub(crate) fn client(
+        request: &Request<'_>,
+        lost_channel: LostChannelTimeouts,
+        generator: Generator,
+        now: Duration,
+    ) -> Result<Self, Failure> {
+        let terms = request.terms();
+        let list = List::new(terms, request.cookies.to_vec()).map_err(ClientAbort::from)?;
+        let phase = Phase::Confirming(Confirming::new(list.clone()));
+        let mut stream = Self::new(terms, phase, generator, Timers::new(now, lost_channel))?;
+        stream.drops_records = stream.is_raw();
+        stream.outgoing.precede(Message::List(list).encode());
+        stream.outgoing.seal_payload(Kind::Open, request.target)?;
+        if !request.waits_for_answer {
+            stream.application = Application::Reading;
+            stream.hold(now);
+        }
+        stream.update(now);
+        Ok(stream)
+    }
+
+    /// A server's end. `channels` are those that have brought this list, with what was read behind it;
+    /// the others are lost.
+    ///
+    /// # Errors
+    /// When there are no random bytes.
+    ///
+    /// # Panics
+    /// When there are fewer channels than are needed, or more was read than [`Incoming::put`] takes.
+    pub(crate) fn server<'a>(
+        list: List,
+        channels: impl IntoIterator<Item = (usize, &'a [u8])>,
+        lost_channel: Duration,
+        generator: Generator,
+        now: Duration,
+    ) -> Result<Self, RandomError> {
+        let patience = LostChannelTimeouts { open: lost_channel, opening: lost_channel };
+        let terms = list.terms();
+        let timers = Timers::new(now, patience);
+        let mut stream = Self::new(terms, Phase::Request, generator, timers)?;
+        stream.outgoing.precede(Message::Confirm(list).encode());
+        let mut is_there = vec![false; stream.unusable_since.len()];
+        for (channel, rest) in channels {
+            is_there[channel] = true;
+            stream.incoming.put(channel, rest);
+        }
+        for missing in stream.channels().filter(|&channel| !is_there[channel]) {
+            assert!(stream.lose(missing, Loss::Missing), "as many channels as are needed");
+            stream.spare -= 1;
+        }
+        stream.update(now);
+        Ok(stream)
+    }
+
+    fn new(
+        terms: Terms,
+        phase: Phase,
+        mut generator: Generator,
+        timers: Timers,
+    ) -> Result<Self, RandomError> {
+        let sharing = match terms.scheme() {
+            SharingScheme::Xor => Sharing::xor(terms.channels()),
+            SharingScheme::Shamir => Sharing::shamir(terms.threshold(), terms.channels()),
+        };
+        let sharing = sharing.expect("terms are consistent");
+        let mut incoming = Incoming::new(sharing, generator.array()?);
+        incoming.expect_opening();
+        Ok(Self {
+            terms,
+            outgoing: Outgoing::new(sharing, generator),
+            incoming,
+            phase,
+            application: Application::Absent,
+            timers,
+            delivery: None,
+            has_work: false,
+            has_received_all: false,
+            drops_records: false,
+            spare: usize::from(terms.channels() - terms.threshold()),
+            unusable_since: vec![None; terms.channels().into()],
+            events: VecDeque::new(),
+        })
+    }
+
+    /// From here on, long records need memory of these leases.
+    pub(crate) fn limit_memory(&mut self, outgoing: Lease, incoming: Lease) {
+        self.outgoing.limit_memory(outgoing);
+        self.incoming.limit_memory(incoming);
+    }
+
+    /// All channels of the association.
+    fn channels(&self) -> impl Iterator<Item = usize> + use<> {
+        0..usize::from(self.terms.channels())
+    }
+
+    /// Whether payloads are shared without a header. An end is then the channels' own end, so
+    /// whatever breaks the stream off must reset them.
+    pub(crate) fn is_raw(&self) -> bool {
+        self.terms.options() & OPTION_NO_RECORDS != 0
+    }
+
+    /// Whether the channels end with the stream.
+    fn is_once(&self) -> bool {
+        self.terms.options() & (OPTION_NO_RECORDS | OPTION_ONCE) != 0
+    }
+
+    /// After [`Event::Finished`]: whether the channels may be used again, all of which are there.
+    pub(crate) fn is_reusable(&self) -> bool {
+        !self.is_once() && self.outgoing.is_whole() && self.incoming.is_whole()
+    }
+
+    /// After [`Event::Finished`]: what was read of a channel behind the stream's end.
+    pub(crate) fn rest(&self, channel: usize) -> &[u8] {
+        self.incoming.rest(channel)
+    }
+
+    /// The direction that has ended, if one has and the other has not. A driver watches the
+    /// application and the channels meanwhile, and reports what breaks: nobody reads there any more.
+    pub(crate) fn half_closed(&self) -> Option<Half> {
+        match (self.application == Application::Sent, self.has_received_all, &self.phase) {
+            (true, false, Phase::Confirming(_) | Phase::Answer | Phase::Open) => Some(Half::Sent),
+            (false, true, Phase::Open) => Some(Half::Received),
+            _ => None,
+        }
+    }
+
+    // The service, at a server, and the application.
+
+    /// At a server: the service is connected. The client is told, and what the service sends is
+    /// carried.
+    pub(crate) fn accept(&mut self, now: Duration) {
+        if !matches!(self.phase, Phase::Connecting) {
+            return;
+        }
+        // A client that has sent something already waits for the service's answer to that.
+        let may_hold = self.incoming.patience().is_some();
+        if let Err(error) = self.outgoing.seal_payload(Kind::Opened, &[]) {
+            self.fail(error.into(), now);
+            return;
+        }
+        if self.is_raw() {
+            self.incoming.drop_records();
+            self.drops_records = true;
+        }
+        self.phase = Phase::Open;
+        self.application = Application::Reading;
+        if may_hold {
+            self.hold(now);
+        }
+        self.timers.received(now);
+        self.update(now);
+    }
+
+    /// At a server: the service is not connected. The client is told why.
+    pub(crate) fn refuse(&mut self, refusal: Refusal, now: Duration) {
+        if !matches!(self.phase, Phase::Connecting) {
+            return;
+        }
+        if let Err(error) = self.outgoing.seal_payload(Kind::Refused, &[refusal as u8]) {
+            self.fail(error.into(), now);
+            return;
+        }
+        if self.is_raw() {
+            self.incoming.drop_records();
+        }
+        self.application = Application::Ended;
+        self.phase = Phase::Refused;
+        self.timers.limit(Some(now + REFUSED_TIMEOUT));
+        self.update(now);
+    }
+
+    /// At a client whose application has waited for the answer: it is read from now on.
+    pub(crate) fn connect_application(&mut self, now: Duration) {
+        if self.application == Application::Absent {
+            self.application = Application::Reading;
+            self.timers.sent(now);
+        }
+    }
+
+    /// What is sealed waits for the application's first bytes, which can be sent with it if there are
+    /// records.
+    fn hold(&mut self, now: Duration) {
+        if !self.is_raw() {
+            self.timers.hold(now + COALESCE_DELAY);
+        }
+    }
+
+    /// Whether the application is to be read.
+    pub(crate) fn wants_application(&self) -> bool {
+        let is_next = (self.outgoing.is_taken() || self.timers.is_held()) && !self.drops_records;
+        let is_running = !matches!(self.phase, Phase::Aborting | Phase::Over);
+        self.application == Application::Reading && is_next && is_running
+    }
+
+    /// Where the application's next bytes go, of which `available` are there. Only while they are
+    /// wanted.
+    pub(crate) fn application_space(&mut self, available: usize) -> &mut [u8] {
+        self.outgoing.make_room(available);
+        self.outgoing.payload_mut()
+    }
+
+    /// Whether the end can be sent together with the first `len` bytes of
+    /// [`Stream::application_space`], so that it is worth knowing whether the application has ended
+    /// behind them.
+    pub(crate) fn end_fits_behind(&self, len: usize) -> bool {
+        self.outgoing.room() >= 2 * HEADER_LEN + len
+    }
+
+    /// The application has filled the first `len` bytes of its space. It has ended if there are none,
+    /// or if `is_end`.
+    pub(crate) fn handle_application(&mut self, len: usize, is_end: bool, now: Duration) {
+        let sealed = self.seal_application(len, is_end || len == 0);
+        self.timers.release();
+        self.timers.sent(now);
+        if let Err(error) = sealed {
+            self.fail(error.into(), now);
+        }
+        self.update(now);
+    }
+
+    fn seal_application(&mut self, len: usize, is_end: bool) -> Result<(), RandomError> {
+        if len > 0 {
+            self.outgoing.seal(Kind::Data, len)?;
+        }
+        // If there is no room for the end, the application says again that it has ended.
+        if is_end && (len == 0 || self.outgoing.room() >= HEADER_LEN) {
+            self.outgoing.finish()?;
+            self.application = Application::Ended;
+        }
+        Ok(())
+    }
+
+    /// The application's connection is broken.
+    pub(crate) fn handle_application_error(&mut self, now: Duration) {
+        self.fail(Failure::Application, now);
+        self.update(now);
+    }
+
+    /// What the application is to be given next.
+    pub(crate) fn to_deliver(&self) -> &[u8] {
+        self.delivery
+            .map_or(&[], |(kind, len, done)| &self.incoming.received(kind, len).payload[done..])
+    }
+
+    /// The application has taken the next `len` bytes.
+    pub(crate) fn handle_delivered(&mut self, len: usize, now: Duration) {
+        let Some((_, total, done)) = &mut self.delivery else { return };
+        *done += len;
+        if done == total {
+            self.delivery = None;
+            self.timers.received(now);
+            self.update(now);
+        }
+    }
+
+    // The channels.
+
+    /// What is to be sent next on a channel.
+    pub(crate) fn to_send(&self, channel: usize) -> &[u8] {
+        let is_silent = self.timers.is_held() || matches!(self.phase, Phase::Over);
+        if is_silent { &[] } else { self.outgoing.rest(channel) }
+    }
+
+    /// A channel has taken the next `len` bytes.
+    pub(crate) fn handle_sent(&mut self, channel: usize, len: usize, now: Duration) {
+        self.outgoing.advance(channel, len);
+        self.timers.sent(now);
+        if self.outgoing.is_taken() {
+            self.update(now);
+        }
+    }
+
+    /// The channels to read from, the one furthest behind first.
+    pub(crate) fn wanted(&self) -> Vec<usize> {
+        match &self.phase {
+            Phase::Confirming(confirming) => confirming.wanted(),
+            _ if self.is_receiving() && !self.has_work => self.incoming.wanted().collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The channel furthest behind, if others have brought more.
+    pub(crate) fn awaited(&self) -> Option<usize> {
+        let is_waiting = self.is_receiving() && !self.has_work;
+        is_waiting.then(|| self.incoming.awaited()).flatten()
+    }
+
+    /// Where the next bytes of a channel go that is wanted.
+    pub(crate) fn space(&mut self, channel: usize) -> &mut [u8] {
+        match &mut self.phase {
+            Phase::Confirming(confirming) => confirming.space(channel),
+            _ => self.incoming.space(channel),
+        }
+    }
+
+    /// A channel that is wanted has filled the first `len` bytes of its space, or has ended if there
+    /// are none.
+    pub(crate) fn handle_received(&mut self, channel: usize, len: usize, now: Duration) {
+        self.timers.received(now);
+        if let Phase::Confirming(confirming) = &mut self.phase {
+            if let Some(why) = confirming.handle_received(channel, len, now) {
+                self.lose_or_fail(channel, why, now);
+            }
+        } else if len == 0 {
+            self.incoming.close(channel);
+        } else {
+            self.incoming.filled(channel, len);
+        }
+        self.update(now);
+    }
+
+    /// A channel is broken.
+    pub(crate) fn handle_broken(&mut self, channel: usize, kind: io::ErrorKind, now: Duration) {
+        if !self.lose(channel, Loss::Broken) {
+            self.fail(Failure::Channel { channel, kind }, now);
+        }
+        self.update(now);
+    }
+
+    /// Since when the path of a channel has been unusable, if it is.
+    pub(crate) fn handle_path(&mut self, channel: usize, unusable_since: Option<Duration>) {
+        self.unusable_since[channel] = unusable_since;
+    }
+
+    /// Goes on without a channel in both directions, if that is possible.
+    fn lose(&mut self, channel: usize, why: Loss) -> bool {
+        // Both directions need as many channels, and have lost the same.
+        let is_possible = self.incoming.lose(channel, why);
+        self.take_losses();
+        is_possible
+    }
+
+    /// Goes on without a channel that has not brought its Confirm, if that is possible.
+    fn lose_or_fail(&mut self, channel: usize, why: Loss, now: Duration) {
+        if self.lose(channel, why) {
+            return;
+        }
+        let Phase::Confirming(confirming) = &mut self.phase else { return };
+        let reason = confirming.reject(channel, now);
+        self.fail(reason.map_or(Failure::NotOpened, Failure::from), now);
+    }
+
+    /// Reports the channels that the incoming direction has lost, and does without them in the other.
+    fn take_losses(&mut self) {
+        while let Some((channel, why)) = self.incoming.poll_lost() {
+            self.outgoing.lose(channel);
+            if let Phase::Confirming(confirming) = &mut self.phase {
+                confirming.exclude(channel);
+            }
+            self.events.push_back(Event::Lost(channel, why));
+        }
+    }
+}
+
+#[cfg(test)]
+mod simulation;

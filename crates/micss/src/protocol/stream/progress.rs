@@ -1,0 +1,185 @@
+//! What a stream does of itself after whatever has changed.
+
+use std::task::Poll;
+use std::time::Duration;
+
+use zeroize::Zeroizing;
+
+use super::{Application, Event, Failure, Phase, Stream};
+use crate::protocol::record::Kind;
+use crate::protocol::target::Refusal;
+
+/// How long an abort may take to be sent.
+const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
+
+impl Stream {
+    /// The next event.
+    pub(crate) fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Whether [`Stream::advance`] is to be called: it is being found out which channels are right,
+    /// in slices, so that other streams go on meanwhile.
+    pub(crate) fn has_work(&self) -> bool {
+        self.has_work
+    }
+
+    /// Whether the next record is one that opens a stream. Its channels may be strangers'.
+    pub(crate) fn is_opening(&self) -> bool {
+        self.incoming.is_opening()
+    }
+
+    /// Does a slice of the work that there is.
+    pub(crate) fn advance(&mut self, now: Duration) {
+        if std::mem::take(&mut self.has_work) {
+            self.timers.received(now);
+            self.update(now);
+        }
+    }
+
+    /// Goes as far as it can, after whatever has changed.
+    pub(super) fn update(&mut self, now: Duration) {
+        if let Phase::Confirming(confirming) = &mut self.phase
+            && confirming.is_confirmed()
+        {
+            self.phase = Phase::Answer;
+        }
+        let taken = self.take_records();
+        self.take_losses();
+        if let Err(failure) = taken {
+            self.fail(failure, now);
+        }
+        let is_taken = self.outgoing.is_taken();
+        if is_taken && !self.timers.is_held() {
+            self.handle_all_sent();
+        }
+        self.finish_if_done();
+        let is_first = matches!(self.phase, Phase::Answer | Phase::Request);
+        self.timers.expect(&self.incoming, is_first, now);
+        let is_untaken = !is_taken && self.outgoing.has_spare() && !self.timers.is_held();
+        self.timers.set_untaken(is_untaken, now);
+    }
+
+    /// Whether records are taken from the channels now.
+    pub(super) fn is_receiving(&self) -> bool {
+        let is_phase =
+            matches!(self.phase, Phase::Answer | Phase::Request | Phase::Refused | Phase::Open);
+        is_phase && self.delivery.is_none() && !self.has_received_all
+    }
+
+    /// Takes the records that have come, until one is to be delivered.
+    fn take_records(&mut self) -> Result<(), Failure> {
+        while self.is_receiving() && !self.has_work {
+            match self.incoming.poll_next()? {
+                Poll::Pending => self.has_work = true,
+                Poll::Ready(Some((kind, len))) => self.handle_record(kind, len)?,
+                Poll::Ready(None) => break,
+            }
+        }
+        Ok(())
+    }
+
+    fn handle_record(&mut self, kind: Kind, len: usize) -> Result<(), Failure> {
+        match (&self.phase, kind) {
+            (Phase::Request, Kind::Open) => {
+                let request = self.incoming.received(kind, len).payload.to_vec();
+                self.phase = Phase::Connecting;
+                self.timers.limit(None);
+                self.events.push_back(Event::Requested(Zeroizing::new(request)));
+            }
+            (Phase::Answer, Kind::Opened) => {
+                self.phase = Phase::Open;
+                self.timers.limit(None);
+                if self.is_raw() {
+                    self.incoming.drop_records();
+                }
+                self.events.push_back(Event::Opened);
+            }
+            (Phase::Answer, Kind::Refused) => {
+                let reason = self.incoming.received(kind, len).payload.first().copied();
+                let refusal = reason.and_then(Refusal::from_byte);
+                return Err(refusal.unwrap_or(Refusal::Unreachable).into());
+            }
+            (Phase::Refused, Kind::Finish | Kind::Abort) => self.has_received_all = true,
+            (Phase::Refused, _) => {}
+            (Phase::Open, Kind::Data) => self.delivery = (len > 0).then_some((kind, len, 0)),
+            (Phase::Open, Kind::Finish) => {
+                self.has_received_all = true;
+                self.events.push_back(Event::ShutApplication);
+            }
+            (Phase::Open, Kind::Abort) => return Err(Failure::PeerAborted),
+            (_, kind) => return Err(Failure::Unexpected(kind)),
+        }
+        Ok(())
+    }
+
+    /// All that was sealed has been sent.
+    fn handle_all_sent(&mut self) {
+        if std::mem::take(&mut self.drops_records) {
+            self.outgoing.drop_records();
+        }
+        if matches!(self.phase, Phase::Aborting) {
+            self.close(false);
+        } else if self.application == Application::Ended {
+            self.application = Application::Sent;
+            if self.is_once() && !matches!(self.phase, Phase::Refused) {
+                self.events.push_back(Event::ShutChannels);
+            }
+        }
+    }
+
+    fn finish_if_done(&mut self) {
+        if self.has_received_all && self.application == Application::Sent {
+            match self.phase {
+                Phase::Open => {
+                    self.phase = Phase::Over;
+                    self.events.push_back(Event::Finished);
+                }
+                Phase::Refused => self.close(false),
+                _ => {}
+            }
+        }
+    }
+
+    /// The stream is broken: tells the peer that what was sent is incomplete, if a record can.
+    pub(super) fn fail(&mut self, failure: Failure, now: Duration) {
+        match self.phase {
+            Phase::Over => return,
+            // The peer has not been told.
+            Phase::Aborting => return self.close(true),
+            // It has been told, or cannot be.
+            Phase::Refused => return self.close(false),
+            _ => {}
+        }
+        self.events.push_back(Event::Failed(self.attribute(failure)));
+        (self.delivery, self.has_work) = (None, false);
+        self.timers.release();
+        // A client takes nothing for a record before it is confirmed.
+        if matches!(self.phase, Phase::Request | Phase::Connecting) {
+            self.close(false);
+        } else if self.outgoing.may_abort() && self.outgoing.seal_payload(Kind::Abort, &[]).is_ok()
+        {
+            self.phase = Phase::Aborting;
+            self.timers.limit(Some(now + ABORT_TIMEOUT));
+        } else {
+            self.close(true);
+        }
+    }
+
+    /// Where the path of a channel is lost, what breaks on the others is its consequence: the peer has
+    /// given up first.
+    fn attribute(&self, failure: Failure) -> Failure {
+        let lost = self
+            .channels()
+            .filter_map(|channel| self.unusable_since[channel].map(|since| (since, channel)));
+        match lost.min() {
+            Some((_, channel)) if failure.may_follow_loss() => Failure::Lost(channel),
+            _ => failure,
+        }
+    }
+
+    pub(super) fn close(&mut self, reset: bool) {
+        self.phase = Phase::Over;
+        self.events.push_back(Event::Closed { reset });
+    }
+}
