@@ -4,6 +4,8 @@
 pub(crate) mod admission;
 pub mod allow;
 mod buffer;
+#[cfg(test)]
+pub(crate) mod cookie_quorum;
 pub(crate) mod failure_detector;
 pub mod incoming;
 pub(crate) mod memory;

@@ -1,0 +1,132 @@
+//! A client's wait for the cookies of a set of connections, one on each channel. It goes on without
+//! channels that bring none, or another channel's, as long as enough are left.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use association::Cookie;
+use subtle::ConstantTimeEq;
+
+use crate::protocol::incoming::LATE_CHANNEL_TIMEOUT;
+
+/// How long channels may take to connect and to bring their cookie. Where one packet in seven is
+/// lost TCP alone needs more than 10 s to connect for one connection in fifty.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Cookies that have come, and the channels that they are waited for on.
+pub(crate) struct CookieQuorum {
+    needed: usize,
+    /// The channels that have neither brought a cookie nor failed.
+    pending: BTreeSet<usize>,
+    /// By channel.
+    cookies: BTreeMap<usize, Cookie>,
+    deadline: Duration,
+}
+
+impl CookieQuorum {
+    /// A wait on these channels, of which `needed` are enough.
+    pub(crate) fn new(
+        channels: impl IntoIterator<Item = usize>,
+        needed: usize,
+        now: Duration,
+    ) -> Self {
+        let pending = channels.into_iter().collect();
+        Self { needed, pending, cookies: BTreeMap::new(), deadline: now + HANDSHAKE_TIMEOUT }
+    }
+
+    /// A channel has brought a cookie. Returns whether it is used: a server draws each anew, so if
+    /// another channel has brought the same, somebody has copied it, and this channel is left out.
+    pub(crate) fn handle_cookie(&mut self, channel: usize, cookie: Cookie, now: Duration) -> bool {
+        if !self.pending.remove(&channel) {
+            return false;
+        }
+        if self.cookies.values().any(|known| known.ct_eq(&cookie).into()) {
+            return false;
+        }
+        self.cookies.insert(channel, cookie);
+        if self.cookies.len() == self.needed {
+            self.deadline = self.deadline.min(now + LATE_CHANNEL_TIMEOUT);
+        }
+        true
+    }
+
+    /// A channel will not bring a cookie.
+    pub(crate) fn handle_failed(&mut self, channel: usize) {
+        self.pending.remove(&channel);
+    }
+
+    /// The channels that are given up if it is [over](Self::is_over) by a timeout.
+    pub(crate) fn pending(&self) -> impl DoubleEndedIterator<Item = usize> {
+        self.pending.iter().copied()
+    }
+
+    /// Whether there is nothing to wait for any more: all have answered, too few can, or the time is
+    /// over.
+    pub(crate) fn is_over(&self, now: Duration) -> bool {
+        self.pending.is_empty()
+            || self.cookies.len() + self.pending.len() < self.needed
+            || now >= self.deadline
+    }
+
+    /// Until when it waits.
+    pub(crate) fn poll_timeout(&self) -> Duration {
+        self.deadline
+    }
+
+    /// The cookies by their channels, if there are enough.
+    pub(crate) fn finish(self) -> Option<BTreeMap<usize, Cookie>> {
+        (self.cookies.len() >= self.needed).then_some(self.cookies)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn cookie(byte: u8) -> Cookie {
+        Cookie::new([byte; 16])
+    }
+
+    #[test]
+    fn the_others_are_waited_for_once_enough_have_come() {
+        let mut quorum = CookieQuorum::new(0..3, 2, SECOND);
+        assert_eq!(quorum.poll_timeout(), 31 * SECOND);
+        assert!(quorum.handle_cookie(2, cookie(2), 2 * SECOND));
+        assert!(quorum.handle_cookie(0, cookie(0), 3 * SECOND));
+        assert_eq!(quorum.poll_timeout(), 5 * SECOND);
+        assert!(!quorum.is_over(4 * SECOND));
+        assert!(quorum.is_over(5 * SECOND));
+        assert!(quorum.pending().eq([1]));
+        let cookies = quorum.finish().unwrap();
+        assert!(cookies.into_keys().eq([0, 2]));
+    }
+
+    #[test]
+    fn the_wait_for_the_others_does_not_extend_the_wait_for_all() {
+        let mut quorum = CookieQuorum::new(0..2, 1, SECOND);
+        assert!(quorum.handle_cookie(1, cookie(1), 30 * SECOND));
+        assert_eq!(quorum.poll_timeout(), 31 * SECOND);
+    }
+
+    #[test]
+    fn a_copied_cookie_is_not_used() {
+        let mut quorum = CookieQuorum::new(0..3, 2, SECOND);
+        assert!(quorum.handle_cookie(0, cookie(1), SECOND));
+        assert!(!quorum.handle_cookie(1, cookie(1), SECOND));
+        assert!(!quorum.is_over(SECOND), "the third can make two");
+        quorum.handle_failed(2);
+        assert!(quorum.is_over(SECOND));
+        assert!(quorum.finish().is_none());
+    }
+
+    #[test]
+    fn too_few_that_can_answer_are_not_waited_for() {
+        let mut quorum = CookieQuorum::new(0..3, 3, SECOND);
+        assert!(quorum.handle_cookie(0, cookie(0), SECOND));
+        quorum.handle_failed(1);
+        assert!(quorum.is_over(SECOND));
+        assert!(quorum.pending().eq([2]));
+    }
+}
