@@ -7,9 +7,9 @@
 //!
 //! `cargo bench -p sunder-micss -- "64 3"` runs only the rows of 64 streams over three channels.
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/all/common.rs"]
 mod common;
-#[path = "../tests/common/house.rs"]
+#[path = "../tests/all/house.rs"]
 mod house;
 
 use std::net::SocketAddr;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use model::ChannelSubset;
 use sim::Rng;
 
-use crate::scenario::address;
+use super::scenario::address;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {

@@ -8,13 +8,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 
-use crate::avoidance::watched_client;
+use super::avoidance::watched_client;
+use super::meddler::{Direction, Fault, Meddler, Plan};
+use super::strangers::list;
 use crate::common::{
     ask, client_toml, drain_sink, server_toml, start_client, start_server, start_service,
 };
-use crate::meddler::{Direction, Fault, Meddler, Plan};
 use crate::pattern::pattern;
-use crate::strangers::list;
 
 /// A server for a service that nobody reaches.
 async fn lonely_server() -> crate::common::Running {

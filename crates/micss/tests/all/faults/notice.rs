@@ -1,12 +1,12 @@
 //! How soon a fault on a channel is noticed: the table in `docs/protocols/micss.md`, which
-//! `cargo test -p sunder-micss --test faults notice -- --nocapture` prints.
+//! `cargo test -p sunder-micss --test all notice -- --nocapture` prints.
 
 use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use crate::meddler::{Direction, Fault, Plan};
-use crate::scene::play_with;
+use super::meddler::{Direction, Fault, Plan};
+use super::scene::play_with;
 
 /// In the handshake, in the middle of a list; and in the stream.
 const PLACES: [(&str, usize); 2] = [("handshake", 60), ("transfer", 50_000)];

@@ -6,13 +6,11 @@
 //! Whatever happens, nothing is delivered that was not sent, and nothing twice; and once the faults
 //! stop, packets come through again. `SUNDER_SEEDS=N` runs more seeds, `SUNDER_SEED=S` one.
 
-mod scenario;
-
 use std::env;
 use std::thread;
 use std::time::Duration;
 
-use scenario::Scenario;
+use crate::scenario::Scenario;
 use sim::Rng;
 use sunder_remicss::endpoint::settings::KeyLimits;
 

@@ -11,7 +11,7 @@ use sunder_remicss::wire::datagram::{HEADER_LEN, Header, Kind};
 use sunder_remicss::wire::symbol::Tampered;
 use sunder_remicss::wire::tokens::ShareTokens;
 
-use crate::end::*;
+use super::end::*;
 
 proptest! {
     #[test]

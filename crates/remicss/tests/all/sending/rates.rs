@@ -11,7 +11,7 @@ use sunder_remicss::send::sender::{SendError, Sender};
 use sunder_remicss::wire::datagram::Kind;
 use udp::Batch;
 
-use crate::end::*;
+use super::end::*;
 
 /// Sends full packets for as long as it takes, and says how long: after `warm` symbols, `symbols`
 /// more. Every wait is longer than asked for by what `late` says.

@@ -8,7 +8,7 @@ use sunder_remicss::send::sender::{SendError, Sent};
 use sunder_remicss::wire::datagram::Kind;
 use udp::RateLimit;
 
-use crate::end::*;
+use super::end::*;
 
 /// What a caller may do to a sender, in any order.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use sharing::Sharing;
 use sunder_micss::incoming::{Incoming, SEED_LEN};
 use sunder_micss::record::RecordError;
 
-use crate::wire::Item;
+use super::wire::Item;
 
 /// What became of a changed stream.
 #[derive(Debug)]

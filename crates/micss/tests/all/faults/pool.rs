@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
+use super::meddler::{Direction, Fault, Meddler, Plan};
 use crate::common::{
     Running, ask, client_toml, server_toml, start_client, start_server, start_service,
 };
-use crate::meddler::{Direction, Fault, Meddler, Plan};
 use crate::pattern::pattern;
 
 /// A relay on a channel that counts connections.

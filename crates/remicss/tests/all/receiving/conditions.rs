@@ -8,7 +8,7 @@ use sim::Rng;
 use sunder_remicss::recv::receiver::ReceiverLimits;
 use sunder_remicss::wire::datagram::expand_sequence;
 
-use crate::scenario::{MS, Scenario, Symbol, content, header, packet, small};
+use super::scenario::{MS, Scenario, Symbol, content, header, packet, small};
 
 /// What crosses channels that lose, delay, repeat and change.
 #[derive(Clone, Debug)]

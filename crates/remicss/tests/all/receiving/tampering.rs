@@ -7,7 +7,7 @@ use sim::Rng;
 use sunder_remicss::recv::receiver::{ChannelCounts, ReceiverLimits};
 use sunder_remicss::wire::datagram::HEADER_LEN;
 
-use crate::scenario::{MS, Scenario, content, packet, small};
+use super::scenario::{MS, Scenario, content, packet, small};
 
 #[test]
 fn a_faulty_channel_is_quarantined_and_no_symbol_is_lost() {

@@ -6,7 +6,7 @@ use std::ops::Range;
 use sharing::{Generator, tamper};
 use sunder_micss::record::{HEADER_LEN, Kind};
 
-use crate::wire::Recording;
+use super::wire::Recording;
 
 /// Where a record's tag, kind and length are in it.
 const TAG: Range<usize> = 16..32;

@@ -5,7 +5,7 @@ use sunder_remicss::recv::deliver::ControlShare;
 use sunder_remicss::recv::receiver::ReceiverLimits;
 use sunder_remicss::wire::datagram::{HEADER_LEN, Kind, expand_sequence};
 
-use crate::scenario::{MS, Scenario, Symbol, content, from, header, packet, small};
+use super::scenario::{MS, Scenario, Symbol, content, from, header, packet, small};
 
 #[test]
 fn any_k_shares_deliver_a_symbol_once() {

@@ -7,8 +7,8 @@
 use sharing::{Generator, tamper};
 use sunder_micss::record::Kind;
 
-use crate::receiver::{Verdict, receive};
-use crate::wire::Recording;
+use super::receiver::{Verdict, receive};
+use super::wire::Recording;
 
 /// Seals `kind (1) | length (3) | payload | point (16) | tag (16)`.
 fn seal(payload: &[u8], generator: &mut Generator) -> Vec<u8> {

@@ -16,7 +16,7 @@ use sunder_remicss::wire::keys::{Direction, Keys, POINT_LEN};
 use sunder_remicss::wire::terms::Terms;
 use sunder_remicss::wire::tokens::TOKEN_KEY_LEN;
 
-use crate::adversary::{Act, Adversary, Way};
+use super::adversary::{Act, Adversary, Way};
 
 /// Where a List has its key share.
 const KEY_SHARE: Range<usize> = 41..41 + 320;
@@ -219,7 +219,7 @@ impl Scenario {
             return self.launch_lossy(channel, way, address, &bytes);
         };
         if !adversary.holds(channel) {
-            let unverified = way == Way::ToClient && address.ip() != crate::address(0, 0).ip();
+            let unverified = way == Way::ToClient && address.ip() != super::address(0, 0).ip();
             if !unverified {
                 self.launch(channel, way, address, bytes);
             }

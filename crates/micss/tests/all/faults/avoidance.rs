@@ -11,8 +11,8 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use super::meddler::{Direction, Fault, Meddler, Plan};
 use crate::common::{Running, ask, client_toml, server_toml, start_server, start_service};
-use crate::meddler::{Direction, Fault, Meddler, Plan};
 
 /// The lengths of the messages of the handshake over three channels.
 const COOKIE: usize = 24;

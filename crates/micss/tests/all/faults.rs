@@ -3,11 +3,6 @@
 //! a stop in the middle. An application sees a reset then, or a SOCKS5 reply that says no; what it
 //! never sees is the plain end of a stream that was not over.
 
-#[path = "../common/mod.rs"]
-mod common;
-#[path = "../common/pattern.rs"]
-mod pattern;
-
 mod avoidance;
 mod channels;
 mod meddler;

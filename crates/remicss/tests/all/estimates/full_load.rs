@@ -22,7 +22,7 @@ use sunder_remicss::wire::keys::{Direction, Keys, Points};
 use sunder_remicss::wire::tokens::{TOKEN_KEY_LEN, TokenKey};
 use udp::Batch;
 
-use crate::scenario::{Path, Scenario};
+use super::scenario::{Path, Scenario};
 
 /// What is offered, in bit/s of IP packets on a channel, where the channels would carry more.
 const OFFERED_BPS: u64 = 800_000_000;

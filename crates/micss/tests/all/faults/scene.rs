@@ -10,8 +10,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
+use super::meddler::{Meddler, Plan};
 use crate::common::{ask, client_toml, server_toml, start_client, start_server};
-use crate::meddler::{Meddler, Plan};
 use crate::pattern::pattern;
 
 /// How many bytes each application sends.

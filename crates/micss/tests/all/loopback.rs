@@ -1,14 +1,8 @@
 //! The client and the server as they are, over loopback, against plain sockets as applications.
 
-mod common;
-#[path = "common/house.rs"]
-mod house;
-#[path = "common/pattern.rs"]
-mod pattern;
-
-use common::drain_sink;
-use house::House;
-use pattern::pattern;
+use crate::common::drain_sink;
+use crate::house::House;
+use crate::pattern::pattern;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// A service that sends back what it gets, and half-closes when its client does.

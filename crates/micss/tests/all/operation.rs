@@ -1,10 +1,8 @@
 //! What an operator does with a client and a server that run: looks at them, and changes what they are told.
 
-mod common;
-
 use std::net::SocketAddr;
 
-use common::{
+use crate::common::{
     ask, client_toml, drain_sink, server_toml, start_client, start_server, start_service,
 };
 use sunder_micss::client::{Client, Handle};

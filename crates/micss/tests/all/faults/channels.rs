@@ -2,9 +2,9 @@
 
 use tokio::task::JoinSet;
 
-use crate::meddler::{Direction, Fault, Plan};
+use super::meddler::{Direction, Fault, Plan};
+use super::scene::{LEN, Outcome, play, play_with};
 use crate::pattern::pattern;
-use crate::scene::{LEN, Outcome, play, play_with};
 
 /// The length of a cookie message.
 const COOKIE: usize = 24;

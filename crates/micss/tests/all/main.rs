@@ -1,0 +1,11 @@
+//! All integration tests of the crate, in one program, because each program takes seconds to link.
+
+mod common;
+mod faults;
+mod house;
+mod loopback;
+mod operation;
+mod pattern;
+mod stream;
+mod tamper;
+mod threshold;

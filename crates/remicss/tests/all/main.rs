@@ -1,0 +1,8 @@
+//! All integration tests of the crate, in one program, because each program takes seconds to link.
+
+mod estimates;
+mod handshake;
+mod receiving;
+mod scenario;
+mod sending;
+mod simulation;
