@@ -3,8 +3,10 @@
 //! Protocol crates are pure state machines: bytes and the time come in, bytes and timers go out.
 //! This crate runs them on a simulated network that is fast and deterministic. It promises:
 //!
-//! - determinism: delays, the segmentation of streams and the order of events follow from the seed
-//!   alone, so a failing seed reproduces a bug;
+//! - determinism: delays, losses, the segmentation of streams and the order of events follow from
+//!   the seed alone, so a failing seed reproduces a bug;
+//! - a link carries a stream, whole and in order, or datagrams, which are lost, duplicated,
+//!   reordered and queued at a bottleneck as its [`Conditions`] say;
 //! - a link may be seized by an attacker, who then gets everything sent on it and decides what, if
 //!   anything, arrives. Reading, changing, dropping, delaying, injecting, swapping, replaying and
 //!   closing all come down to this one power.
@@ -23,10 +25,16 @@
 //! }
 //! assert_eq!(received, b"hello");
 //! assert!(network.now() <= Duration::from_millis(20));
+//!
+//! network.conditions_mut(link).loss_permille = 1000;
+//! network.send_datagram(link, b"lost".to_vec());
+//! assert_eq!(network.next_event(), None);
 //! ```
 
+mod link;
 mod network;
 mod rng;
 
+pub use link::{Bottleneck, Conditions};
 pub use network::{Event, LinkId, Network};
 pub use rng::Rng;

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::Rng;
+use crate::link::{Conditions, Link};
 
-/// One direction of one connection.
+/// One direction of one connection or channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(usize);
 
@@ -22,11 +23,11 @@ impl LinkId {
 /// What happens next. `T` is whatever the user tells timers apart by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event<T> {
-    /// Bytes come out of the far end of a link.
+    /// Bytes of a stream, or a datagram, come out of the far end of a link.
     Arrived {
         /// The link they came over.
         link: LinkId,
-        /// Never empty.
+        /// Never empty on a stream, unless an attacker injects nothing.
         bytes: Vec<u8>,
     },
     /// The far end of a link sees it closed. Nothing arrives on it afterwards.
@@ -38,7 +39,7 @@ pub enum Event<T> {
     Intercepted {
         /// The seized link.
         link: LinkId,
-        /// The bytes of one send, uncut.
+        /// The bytes of one send, uncut: of a stream when they would arrive, a datagram at once.
         bytes: Vec<u8>,
     },
     /// The attacker sees that the sender has closed a seized link.
@@ -61,16 +62,6 @@ pub struct Network<T> {
     caused: u64,
 }
 
-#[derive(Debug)]
-struct Link {
-    min_delay: Duration,
-    max_delay: Duration,
-    /// When the last bytes sent on it arrive: a stream's later bytes never overtake them.
-    last_arrival: Duration,
-    seized: bool,
-    closed: bool,
-}
-
 impl<T> Network<T> {
     /// An empty network at time zero.
     pub fn new(seed: u64) -> Self {
@@ -90,14 +81,16 @@ impl<T> Network<T> {
 
     /// A new link on which every piece takes between `min_delay` and `max_delay`.
     pub fn link(&mut self, min_delay: Duration, max_delay: Duration) -> LinkId {
-        self.links.push(Link {
-            min_delay,
-            max_delay,
-            last_arrival: Duration::ZERO,
-            seized: false,
-            closed: false,
-        });
+        self.links.push(Link::new(Conditions::delayed(min_delay, max_delay)));
         LinkId(self.links.len() - 1)
+    }
+
+    /// What a link does to what is sent on it from now on.
+    ///
+    /// # Panics
+    /// If the link is of another network.
+    pub fn conditions_mut(&mut self, link: LinkId) -> &mut Conditions {
+        &mut self.links[link.0].conditions
     }
 
     /// Hands a link to the attacker: what is sent on it from now on is intercepted.
@@ -105,7 +98,15 @@ impl<T> Network<T> {
     /// # Panics
     /// If the link is of another network.
     pub fn seize(&mut self, link: LinkId) {
-        self.links[link.0].seized = true;
+        self.links[link.0].is_seized = true;
+    }
+
+    /// Takes a link from the attacker: what is sent on it from now on arrives.
+    ///
+    /// # Panics
+    /// If the link is of another network.
+    pub fn release(&mut self, link: LinkId) {
+        self.links[link.0].is_seized = false;
     }
 
     /// True if the attacker has the link.
@@ -113,7 +114,7 @@ impl<T> Network<T> {
     /// # Panics
     /// If the link is of another network.
     pub fn is_seized(&self, link: LinkId) -> bool {
-        self.links[link.0].seized
+        self.links[link.0].is_seized
     }
 
     /// Sends bytes on a stream: they arrive in order and whole, but cut anywhere.
@@ -121,7 +122,7 @@ impl<T> Network<T> {
     /// # Panics
     /// If the link is of another network.
     pub fn send_stream(&mut self, link: LinkId, bytes: &[u8]) {
-        if self.links[link.0].seized {
+        if self.links[link.0].is_seized {
             let at = self.arrival(link);
             let bytes = bytes.to_vec();
             self.schedule(at, Event::Intercepted { link, bytes });
@@ -143,18 +144,51 @@ impl<T> Network<T> {
     /// If the link is of another network.
     pub fn close_stream(&mut self, link: LinkId) {
         let at = self.arrival(link);
-        if self.links[link.0].seized {
+        if self.links[link.0].is_seized {
             self.schedule(at, Event::InterceptedClose { link });
         } else {
             self.schedule(at, Event::Closed { link });
         }
     }
 
-    /// The attacker makes bytes arrive after `delay`, in whatever order that gives.
-    pub fn inject(&mut self, link: LinkId, bytes: Vec<u8>, delay: Duration) {
-        if !bytes.is_empty() {
-            self.schedule(self.now + delay, Event::Arrived { link, bytes });
+    /// Sends a datagram. It arrives whole, once, twice or not at all, and may overtake others.
+    /// Returns whether it will arrive; a seized link's attacker has not decided that yet.
+    ///
+    /// # Panics
+    /// If the link is of another network.
+    pub fn send_datagram(&mut self, link: LinkId, bytes: Vec<u8>) -> bool {
+        if self.links[link.0].is_seized {
+            self.schedule(self.now, Event::Intercepted { link, bytes });
+            return false;
         }
+        self.pass_datagram(link, bytes)
+    }
+
+    /// The attacker sends a datagram on a link of which it holds the near end: it passes through
+    /// the link's conditions. Returns whether it will arrive.
+    ///
+    /// # Panics
+    /// If the link is of another network.
+    pub fn pass_datagram(&mut self, link: LinkId, bytes: Vec<u8>) -> bool {
+        let Some(departure) = self.links[link.0].departure(self.now, bytes.len()) else {
+            return false;
+        };
+        let conditions = self.links[link.0].conditions;
+        let copies = 1 + usize::from(self.rng.below(1000) < conditions.duplication_permille);
+        let mut arrives = false;
+        for bytes in std::iter::repeat_n(bytes, copies) {
+            if self.rng.below(1000) >= conditions.loss_permille {
+                let delay = self.rng.between(conditions.min_delay, conditions.max_delay);
+                self.schedule(departure + delay, Event::Arrived { link, bytes });
+                arrives = true;
+            }
+        }
+        arrives
+    }
+
+    /// The attacker makes bytes or a datagram arrive after `delay`, in whatever order that gives.
+    pub fn inject(&mut self, link: LinkId, bytes: Vec<u8>, delay: Duration) {
+        self.schedule(self.now + delay, Event::Arrived { link, bytes });
     }
 
     /// The attacker closes a link after `delay`.
@@ -169,9 +203,31 @@ impl<T> Network<T> {
         self.schedule(at.max(self.now), Event::Timer(token));
     }
 
+    /// How many events are still to happen: what is in flight, and timers.
+    pub fn pending_events(&self) -> usize {
+        self.queue.len()
+    }
+
     /// The next event, with the clock moved to its time; `None` when nothing will ever happen.
     pub fn next_event(&mut self) -> Option<Event<T>> {
-        while let Some(((at, _), event)) = self.queue.pop_first() {
+        self.pop(Duration::MAX)
+    }
+
+    /// The next event that happens by `deadline`, with the clock moved to its time. With `None` the
+    /// clock has moved to the deadline: to the next timeout of a state machine that is polled for it.
+    pub fn next_event_until(&mut self, deadline: Duration) -> Option<Event<T>> {
+        let event = self.pop(deadline);
+        if event.is_none() {
+            self.now = self.now.max(deadline);
+        }
+        event
+    }
+
+    fn pop(&mut self, deadline: Duration) -> Option<Event<T>> {
+        while let Some(entry) = self.queue.first_entry()
+            && entry.key().0 <= deadline
+        {
+            let ((at, _), event) = entry.remove_entry();
             self.now = at;
             if self.still_happens(&event) {
                 return Some(event);
@@ -183,15 +239,15 @@ impl<T> Network<T> {
     /// The far end of a closed link hears nothing more, not even a second close.
     fn still_happens(&mut self, event: &Event<T>) -> bool {
         match event {
-            Event::Arrived { link, .. } => !self.links[link.0].closed,
-            Event::Closed { link } => !std::mem::replace(&mut self.links[link.0].closed, true),
+            Event::Arrived { link, .. } => !self.links[link.0].is_closed,
+            Event::Closed { link } => !std::mem::replace(&mut self.links[link.0].is_closed, true),
             Event::Intercepted { .. } | Event::InterceptedClose { .. } | Event::Timer(_) => true,
         }
     }
 
     fn arrival(&mut self, link: LinkId) -> Duration {
         let link = &mut self.links[link.0];
-        let delay = self.rng.between(link.min_delay, link.max_delay);
+        let delay = self.rng.between(link.conditions.min_delay, link.conditions.max_delay);
         link.last_arrival = link.last_arrival.max(self.now + delay);
         link.last_arrival
     }
@@ -205,6 +261,7 @@ impl<T> Network<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::link::Bottleneck;
 
     const LOW: Duration = Duration::from_millis(1);
     const HIGH: Duration = Duration::from_millis(50);
@@ -291,5 +348,94 @@ mod tests {
         }
         let order: Vec<_> = std::iter::from_fn(|| net.next_event()).collect();
         assert_eq!(order, (0..20).map(Event::Timer).collect::<Vec<_>>());
+    }
+
+    /// When each datagram of a hundred arrives, sent every millisecond.
+    fn datagrams(conditions: Conditions) -> Vec<(Duration, u8)> {
+        let mut net = Network::new(5);
+        let link = net.link(LOW, LOW);
+        *net.conditions_mut(link) = conditions;
+        (0..100).for_each(|number| net.arm(LOW * number, number));
+        let mut arrived = Vec::new();
+        while let Some(event) = net.next_event() {
+            match event {
+                Event::Timer(number) => {
+                    let number = u8::try_from(number).unwrap();
+                    let before = net.pending_events();
+                    let arrives = net.send_datagram(link, vec![number; 125]);
+                    assert_eq!(arrives, net.pending_events() > before);
+                }
+                Event::Arrived { bytes, .. } => {
+                    assert_eq!(bytes, [bytes[0]; 125], "whole");
+                    arrived.push((net.now(), bytes[0]));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        arrived
+    }
+
+    #[test]
+    fn datagrams_are_lost_duplicated_and_reordered_as_the_conditions_say() {
+        let fixed = Conditions::delayed(HIGH, HIGH);
+        let all: Vec<_> = (0..100).map(|n| (HIGH + LOW * u32::from(n), n)).collect();
+        assert_eq!(datagrams(fixed), all);
+        assert!(!datagrams(Conditions::delayed(LOW, HIGH)).is_sorted_by_key(|(_, n)| *n));
+        let lossy = datagrams(Conditions { loss_permille: 300, ..fixed });
+        assert!((50..90).contains(&lossy.len()), "{}", lossy.len());
+        let twice = datagrams(Conditions { duplication_permille: 1000, ..fixed });
+        assert_eq!(twice.len(), 200);
+        assert!(datagrams(Conditions { loss_permille: 1000, ..fixed }).is_empty());
+    }
+
+    #[test]
+    fn a_bottleneck_queues_and_a_policer_drops() {
+        // 1 Mbit/s: a datagram takes a millisecond, the time between two.
+        let queue = |rate_bps, is_policed| {
+            let bottleneck = Some(Bottleneck { rate_bps, max_queue: 4 * LOW, is_policed });
+            datagrams(Conditions { bottleneck, ..Conditions::delayed(HIGH, HIGH) })
+        };
+        let at = |number: u8| HIGH + LOW * u32::from(number);
+        assert!(queue(1_000_000, false).iter().all(|(time, number)| *time == at(number + 1)));
+        // At half the rate, half of them wait for four others, or five, and half are lost.
+        let half = queue(500_000, false);
+        assert!((50..=53).contains(&half.len()), "{}", half.len());
+        assert!(
+            half[10..]
+                .iter()
+                .all(|(time, number)| { (at(number + 5)..=at(number + 6)).contains(time) })
+        );
+        let policed = queue(500_000, true);
+        assert_eq!(policed.len(), half.len());
+        assert!(policed.iter().all(|(time, number)| *time == at(*number)));
+    }
+
+    #[test]
+    fn an_attacker_decides_what_becomes_of_a_datagram() {
+        let mut net = Network::<()>::new(5);
+        let link = net.link(LOW, LOW);
+        net.seize(link);
+        assert!(!net.send_datagram(link, b"secret".to_vec()));
+        let bytes = b"secret".to_vec();
+        assert_eq!(net.next_event(), Some(Event::Intercepted { link, bytes: bytes.clone() }));
+        assert_eq!(net.now(), Duration::ZERO, "before it would arrive");
+        net.inject(link, Vec::new(), Duration::ZERO);
+        assert!(net.pass_datagram(link, bytes.clone()));
+        assert_eq!(net.next_event(), Some(Event::Arrived { link, bytes: Vec::new() }));
+        assert_eq!(net.next_event(), Some(Event::Arrived { link, bytes: bytes.clone() }));
+        assert_eq!(net.now(), LOW);
+        net.release(link);
+        assert!(net.send_datagram(link, bytes.clone()));
+        assert_eq!(net.next_event(), Some(Event::Arrived { link, bytes }));
+    }
+
+    #[test]
+    fn the_clock_stops_at_a_deadline() {
+        let mut net = Network::new(5);
+        net.arm(HIGH, ());
+        assert_eq!((net.next_event_until(LOW), net.now()), (None, LOW));
+        assert_eq!((net.next_event_until(Duration::ZERO), net.now()), (None, LOW));
+        assert_eq!((net.next_event_until(HIGH), net.now()), (Some(Event::Timer(())), HIGH));
+        assert_eq!((net.next_event_until(2 * HIGH), net.now()), (None, 2 * HIGH));
     }
 }
