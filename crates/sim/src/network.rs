@@ -173,12 +173,15 @@ impl<T> Network<T> {
         let Some(departure) = self.links[link.0].departure(self.now, bytes.len()) else {
             return false;
         };
-        let conditions = self.links[link.0].conditions;
-        let copies = 1 + usize::from(self.rng.below(1000) < conditions.duplication_permille);
+        let Conditions { min_delay, max_delay, loss_permille, duplication_permille, .. } =
+            self.links[link.0].conditions;
+        let is_doubled = duplication_permille > 0 && self.rng.below(1000) < duplication_permille;
         let mut arrives = false;
-        for bytes in std::iter::repeat_n(bytes, copies) {
-            if self.rng.below(1000) >= conditions.loss_permille {
-                let delay = self.rng.between(conditions.min_delay, conditions.max_delay);
+        for bytes in std::iter::repeat_n(bytes, 1 + usize::from(is_doubled)) {
+            if self.rng.below(1000) >= loss_permille {
+                let is_fixed = min_delay >= max_delay;
+                let delay =
+                    if is_fixed { min_delay } else { self.rng.between(min_delay, max_delay) };
                 self.schedule(departure + delay, Event::Arrived { link, bytes });
                 arrives = true;
             }

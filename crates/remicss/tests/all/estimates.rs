@@ -46,7 +46,7 @@ fn learn(mbps: u64, path: Path) {
     for _ in 0..8 {
         scenario.run(seconds(1));
         let part = scenario.part(0);
-        assert!(good.contains(&part), "{name}: {part} at {:?}", scenario.now);
+        assert!(good.contains(&part), "{name}: {part} at {:?}", scenario.now());
     }
     // What was lost before the rate was known is forgotten, and a queue that probes fill is empty
     // for most of the time, but for two or three packets.
@@ -163,7 +163,7 @@ fn a_configured_rate_stays_and_loss_and_delay_are_measured() {
             assert!((estimate.delay_ms - delay).abs() < 2.0, "{estimate:?}, not {delay} ms");
             assert!((estimate.loss - lost).abs() < 0.01, "{estimate:?}, not {lost}");
         }
-        let window = scenario.ends[1].monitor.reorder_window(scenario.now);
+        let window = scenario.ends[1].monitor.reorder_window(scenario.now());
         let spread = (60.0 - delays[0]) * 1.25;
         assert!((window.as_secs_f64() * 1e3 - spread).abs() < 4.0, "{window:?}, not {spread} ms");
     }
@@ -209,12 +209,12 @@ fn random_loss_brings_no_channel_down() {
 fn a_peer_that_is_silent_for_three_seconds_is_gone() {
     let mut scenario = Scenario::new(&[Path::new(100, 30, 0, 10)], &[None]);
     scenario.run(seconds(10));
-    assert!(!scenario.ends[0].monitor.is_peer_gone(scenario.now));
+    assert!(!scenario.ends[0].monitor.is_peer_gone(scenario.now()));
     scenario.set(0, |path| path.is_cut = true);
     scenario.run(MS * 2900);
-    assert!(!scenario.ends[0].monitor.is_peer_gone(scenario.now));
+    assert!(!scenario.ends[0].monitor.is_peer_gone(scenario.now()));
     scenario.run(MS * 300);
-    assert!(scenario.ends[0].monitor.is_peer_gone(scenario.now));
+    assert!(scenario.ends[0].monitor.is_peer_gone(scenario.now()));
 }
 
 /// An end that has nothing to send for long says little, keeps what it knows, and is as quick as
@@ -267,8 +267,8 @@ fn ends_that_become_idle_at_different_times_stay_associated() {
         for _ in 0..90 {
             scenario.run(MS * 100);
             let gone =
-                [0, 1].map(|end: usize| scenario.ends[end].monitor.is_peer_gone(scenario.now));
-            assert_eq!(gone, [false, false], "{:?}", scenario.now);
+                [0, 1].map(|end: usize| scenario.ends[end].monitor.is_peer_gone(scenario.now()));
+            assert_eq!(gone, [false, false], "{:?}", scenario.now());
         }
         if step == 0 {
             assert!(scenario.ends[1].symbols > began + 50, "it is woken by messages");
@@ -291,16 +291,16 @@ fn a_peer_that_is_gone_is_detected_when_idle_and_after() {
         scenario.run(seconds(20));
         scenario.set(0, |path| path.is_cut = true);
         scenario.run(seconds(8));
-        assert!(!scenario.ends[0].monitor.is_peer_gone(scenario.now));
+        assert!(!scenario.ends[0].monitor.is_peer_gone(scenario.now()));
         if wakes {
             scenario.demand_bps = TRICKLE_BPS;
             scenario.run(MS * 2500);
-            assert!(!scenario.ends[0].monitor.is_peer_gone(scenario.now));
+            assert!(!scenario.ends[0].monitor.is_peer_gone(scenario.now()));
             scenario.run(MS * 800);
         } else {
             scenario.run(MS * 4100);
         }
-        assert!(scenario.ends[0].monitor.is_peer_gone(scenario.now));
+        assert!(scenario.ends[0].monitor.is_peer_gone(scenario.now()));
     }
 }
 
@@ -342,7 +342,7 @@ fn false_times_affect_only_their_own_channel() {
     for _ in 0..500 {
         for ahead in 1..20 {
             let symbol = lied.ends[0].symbols + ahead;
-            lied.ends[1].monitor.handle_share(symbol, 2, u64::MAX, lied.now);
+            lied.ends[1].monitor.handle_share(symbol, 2, u64::MAX, lied.now());
         }
         lied.run(MS * 10);
     }
@@ -352,7 +352,7 @@ fn false_times_affect_only_their_own_channel() {
         assert!((one.delay_ms - other.delay_ms).abs() < 1.0, "{one:?}, {other:?}");
         assert_eq!((one.loss, one.state), (other.loss, other.state));
     }
-    let window = |scenario: &Scenario| scenario.ends[1].monitor.reorder_window(scenario.now);
+    let window = |scenario: &Scenario| scenario.ends[1].monitor.reorder_window(scenario.now());
     assert!(window(&lied) <= window(&honest) + MS);
 }
 

@@ -1,12 +1,12 @@
 //! A client and a server with channels of datagrams between them, in virtual time.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use model::Objective;
 use sharing::Generator;
-use sim::Rng;
+use sim::{Conditions, Event as NetworkEvent, LinkId, Network, Rng};
 use sunder_remicss::control::handshake::{ClientIdentity, SharedKey};
 use sunder_remicss::control::monitor::Monitor;
 use sunder_remicss::endpoint::event::{Event, PacketSink};
@@ -30,49 +30,34 @@ const CLIENT: usize = 0;
 const STEP: Duration = Duration::from_millis(50);
 
 /// How many datagrams may be on their way in all.
-const MOST_UNDER_WAY: usize = 20_000;
+const MAX_IN_FLIGHT: usize = 20_000;
+
+/// How many of the latest datagrams an outsider has read.
+const MAX_OVERHEARD: usize = 64;
 
 /// Two ends and what is between them.
 pub(crate) struct Scenario {
     terms: Terms,
     key_limits: KeyLimits,
     goal: PlanGoal,
-    now: Duration,
     ends: [End; 2],
-    /// One direction of one channel each: first those from the client.
-    lines: Vec<Line>,
-    under_way: BTreeMap<(Duration, u64), Datagram>,
-    count: u64,
+    network: Network<()>,
+    /// One direction of one channel each, first those from the client; then as many from an
+    /// outsider's address.
+    links: Vec<LinkId>,
     /// What was ever sent in each direction, by end.
     sent: [HashSet<Vec<u8>>; 2],
     next_packet: u32,
-    /// The last datagrams seen, for whoever invents some.
-    seen: Vec<Datagram>,
+    /// Some of the datagrams that were sent, for an outsider to send again.
+    overheard: Vec<Vec<u8>>,
     /// How often the client's address on each channel has changed: part of it.
     moves: Vec<u8>,
-    /// Somebody has what crosses this line arrive first from an address of their own.
+    /// An attacker changes what crosses this link.
+    changed: Option<usize>,
+    /// An attacker has what crosses this link arrive first from an address of their own.
     copied: Option<usize>,
     /// The kinds of what was sent to where the client is not and never was.
     stolen: Vec<u8>,
-}
-
-/// One direction of a channel.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Line {
-    /// Of 100 datagrams, so many are lost, or come twice.
-    pub(crate) loss: u64,
-    pub(crate) duplicate: u64,
-    pub(crate) jitter: Duration,
-    delay: Duration,
-    changes: bool,
-}
-
-#[derive(Clone, Debug)]
-struct Datagram {
-    line: usize,
-    bytes: Vec<u8>,
-    /// Whether it comes from somebody else's address.
-    is_copy: bool,
 }
 
 /// One end.
@@ -109,8 +94,8 @@ fn address(end: usize, channel: usize) -> SocketAddr {
     ))
 }
 
-/// Somebody else's address.
-const THIEF: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 66));
+/// The outsider's address.
+const OUTSIDER: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 66));
 
 /// The client's address on a channel after so many moves.
 fn client_at(channel: usize, moves: u8) -> SocketAddr {
@@ -133,33 +118,37 @@ impl Scenario {
             floor: terms.floor(),
             keeps_order: true,
         };
-        let line = |rng: &mut Rng| Line {
-            delay: Duration::from_micros(rng.below(40_000)),
-            ..Line::default()
-        };
+        let mut network = Network::new(rng.next_u64());
+        let mut links: Vec<LinkId> = (0..2 * channels)
+            .map(|_| {
+                let delay = Duration::from_micros(rng.below(40_000));
+                network.link(delay, delay)
+            })
+            .collect();
+        let outside = |_| network.link(Duration::ZERO, Duration::ZERO);
+        links.extend((0..2 * channels).map(outside));
         Self {
             terms,
             key_limits: KeyLimits::default(),
             goal,
-            now: Duration::ZERO,
             ends: [0, 1].map(|end| End::new(end, terms, KeyLimits::default(), Duration::ZERO)),
-            lines: (0..2 * usize::from(channels)).map(|_| line(rng)).collect(),
-            under_way: BTreeMap::new(),
-            count: 0,
+            network,
+            links,
             sent: Default::default(),
             next_packet: 0,
-            seen: Vec::new(),
+            overheard: Vec::new(),
             moves: vec![0; channels.into()],
+            changed: None,
             copied: None,
             stolen: Vec::new(),
         }
     }
 
     /// Both ends start anew, and use keys for so long.
-    pub(crate) fn set_key_limits(&mut self, limits: [KeyLimits; 2], rng: &mut Rng) {
+    pub(crate) fn set_key_limits(&mut self, limits: [KeyLimits; 2]) {
         for (end, limits) in limits.into_iter().enumerate() {
             self.key_limits = limits;
-            self.restart(end, rng);
+            self.restart(end);
         }
     }
 
@@ -174,10 +163,11 @@ impl Scenario {
         self.moves[channel] = self.moves[channel].wrapping_add(1);
     }
 
-    /// Somebody has what crosses one line arrive first from an address of their own, or nobody
+    /// An attacker has what crosses one link arrive first from an address of their own, or nobody
     /// does.
     pub(crate) fn copy(&mut self, rng: &mut Rng) {
-        self.copied = (rng.index(3) > 0).then(|| rng.index(self.lines.len()));
+        self.copied = (rng.index(3) > 0).then(|| self.line(rng));
+        self.seize();
     }
 
     /// The kinds of what was sent to where the client never was.
@@ -197,48 +187,49 @@ impl Scenario {
 
     /// Time passes.
     pub(crate) fn advance(&mut self, by: Duration, rng: &mut Rng) {
-        let until = self.now + by;
+        let until = self.now() + by;
         loop {
             for end in 0..2 {
                 self.work(end, rng);
             }
-            let arrival = self.under_way.keys().next().map(|(at, _)| *at);
-            let timers = self.ends.iter().filter_map(|end| end.timeout(self.now));
-            let next = timers.chain(arrival).min().unwrap_or(until).max(self.now);
-            let next = next.min(self.now + STEP);
-            if next > until {
-                self.now = until;
-                return;
-            }
-            self.now = next;
-            while let Some(entry) = self.under_way.first_entry()
-                && entry.key().0 <= self.now
-            {
-                let datagram = entry.remove();
-                self.arrive(&datagram);
-            }
-            if self.now == until {
+            let timers = self.ends.iter().filter_map(|end| end.timeout(self.now()));
+            let next = timers.chain([self.now() + STEP, until]).min().unwrap();
+            if let Some(event) = self.network.next_event_until(next) {
+                self.handle(event, rng);
+            } else if next == until {
                 return;
             }
         }
     }
 
-    /// Any line.
-    pub(crate) fn line(&mut self, rng: &mut Rng) -> &mut Line {
-        let line = rng.index(self.lines.len());
-        &mut self.lines[line]
+    /// One direction of any channel.
+    fn line(&self, rng: &mut Rng) -> usize {
+        rng.index(self.links.len() / 2)
+    }
+
+    /// The conditions in one direction of any channel.
+    pub(crate) fn conditions(&mut self, rng: &mut Rng) -> &mut Conditions {
+        let line = self.line(rng);
+        self.network.conditions_mut(self.links[line])
+    }
+
+    /// Datagrams in one direction of any channel take up to so much longer than others.
+    pub(crate) fn set_jitter(&mut self, jitter: Duration, rng: &mut Rng) {
+        let conditions = self.conditions(rng);
+        conditions.max_delay = conditions.min_delay + jitter;
     }
 
     /// Both directions of a channel lose everything, or nothing.
     pub(crate) fn set_off(&mut self, channel: usize, is_off: bool) {
-        let n = usize::from(self.terms.channels());
+        let n = self.moves.len();
         for line in [channel, n + channel] {
-            self.lines[line].loss = if is_off { 100 } else { 0 };
+            let conditions = self.network.conditions_mut(self.links[line]);
+            conditions.loss_permille = if is_off { 1000 } else { 0 };
         }
     }
 
     /// What ends send with.
-    pub(crate) fn set_means(&mut self, kappa: f64, mu: f64) {
+    pub(crate) fn set_goal(&mut self, kappa: f64, mu: f64) {
         (self.goal.kappa, self.goal.mu) = (kappa, mu);
     }
 
@@ -251,45 +242,51 @@ impl Scenario {
 
     /// The time.
     pub(crate) fn now(&self) -> Duration {
-        self.now
+        self.network.now()
     }
 
     /// A channel changes what crosses it, or stops doing so: one alone, as with k = 1 it could read
     /// and forge.
     pub(crate) fn tamper(&mut self, rng: &mut Rng) {
-        let changes = rng.index(2) == 0;
-        self.lines.iter_mut().for_each(|line| line.changes = false);
-        self.line(rng).changes = changes;
+        self.changed = (rng.index(2) == 0).then(|| self.line(rng));
+        self.seize();
     }
 
     /// What an end sends on a channel is changed from here on.
     pub(crate) fn tamper_with(&mut self, end: usize, channel: usize) {
-        let n = usize::from(self.terms.channels());
-        self.lines[end * n + channel].changes = true;
+        self.changed = Some(end * self.moves.len() + channel);
+        self.seize();
     }
 
-    /// Somebody sends datagrams that were sent before, changed or not, or noise.
+    /// The attacker has the links on which it does something.
+    fn seize(&mut self) {
+        self.links.iter().for_each(|link| self.network.release(*link));
+        for line in [self.changed, self.copied].into_iter().flatten() {
+            self.network.seize(self.links[line]);
+        }
+    }
+
+    /// An outsider sends datagrams that were sent before, changed or not, or noise: as if they were
+    /// from an end, or from an address of its own.
     pub(crate) fn invent(&mut self, rng: &mut Rng) {
         for _ in 0..rng.index(20) {
-            let line = rng.index(self.lines.len());
-            let mut bytes = match self.seen.len() {
-                0 => vec![0; rng.index(100)],
-                count => self.seen[rng.index(count)].bytes.clone(),
-            };
+            let line = self.line(rng);
+            let overheard = rng.pick(&self.overheard).cloned();
+            let mut bytes = overheard.unwrap_or_else(|| vec![0; rng.index(100)]);
             for _ in 0..rng.index(4) {
                 change(&mut bytes, rng);
             }
-            let at = self.now + Duration::from_micros(rng.below(10_000));
-            let is_copy = rng.index(4) == 0;
-            self.launch(at, Datagram { line, bytes, is_copy });
+            let outside = if rng.index(4) == 0 { self.links.len() / 2 } else { 0 };
+            let delay = Duration::from_micros(rng.below(10_000));
+            self.network.inject(self.links[outside + line], bytes, delay);
         }
     }
 
     /// An end stops and starts anew.
-    pub(crate) fn restart(&mut self, end: usize, _: &mut Rng) {
+    pub(crate) fn restart(&mut self, end: usize) {
         let ahead = self.ends[end].ahead;
         let received = std::mem::take(&mut self.ends[end].received);
-        self.ends[end] = End::new(end, self.terms, self.key_limits, self.now + ahead);
+        self.ends[end] = End::new(end, self.terms, self.key_limits, self.now() + ahead);
         self.ends[end].ahead = ahead;
         self.ends[end].received = received;
     }
@@ -301,10 +298,12 @@ impl Scenario {
 
     /// From here on nothing goes wrong.
     pub(crate) fn end_faults(&mut self) {
-        for line in &mut self.lines {
-            *line = Line { delay: line.delay, ..Line::default() };
+        for link in &self.links {
+            let conditions = self.network.conditions_mut(*link);
+            *conditions = Conditions::delayed(conditions.min_delay, conditions.min_delay);
         }
-        self.copied = None;
+        (self.changed, self.copied) = (None, None);
+        self.seize();
     }
 
     /// How many packets an end has been delivered; all of them were sent by the other, and none
@@ -315,66 +314,57 @@ impl Scenario {
 
     /// An end does all it has to do now.
     fn work(&mut self, index: usize, rng: &mut Rng) {
-        let outgoing = self.ends[index].work(self.now, &self.goal);
+        let outgoing = self.ends[index].work(self.now(), &self.goal);
         for (channel, to, bytes) in outgoing {
-            let line = index * self.ends[index].batches.len() + channel;
             if index != CLIENT && to != client_at(channel, self.moves[channel]) {
-                if to.ip() == THIEF {
+                if to.ip() == OUTSIDER {
                     self.stolen.push(bytes[0] >> 4);
                 }
                 continue;
             }
-            let datagram = Datagram { line, bytes, is_copy: false };
-            if self.seen.len() < 64 {
-                self.seen.push(datagram.clone());
+            let line = index * self.moves.len() + channel;
+            if self.overheard.len() < MAX_OVERHEARD {
+                self.overheard.push(bytes.clone());
             } else {
-                let place = rng.index(64);
-                self.seen[place] = datagram.clone();
+                self.overheard[rng.index(MAX_OVERHEARD)].clone_from(&bytes);
             }
-            self.cross(datagram, rng);
+            self.network.send_datagram(self.links[line], bytes);
         }
+        assert!(self.network.pending_events() < MAX_IN_FLIGHT, "ends do not send without end");
         self.check(1 - index);
         self.check(index);
     }
 
-    /// A datagram is sent on a line.
-    fn cross(&mut self, mut datagram: Datagram, rng: &mut Rng) {
-        let line = self.lines[datagram.line].clone();
-        if line.changes {
-            change(&mut datagram.bytes, rng);
-        }
-        if self.copied == Some(datagram.line) {
-            self.launch(self.now, Datagram { is_copy: true, ..datagram.clone() });
-        }
-        let copies = 1 + usize::from(rng.chance(line.duplicate));
-        for _ in 0..copies {
-            if rng.chance(line.loss) {
-                continue;
+    fn handle(&mut self, event: NetworkEvent<()>, rng: &mut Rng) {
+        match event {
+            NetworkEvent::Arrived { link, bytes } => self.arrive(link.index(), &bytes),
+            NetworkEvent::Intercepted { link, mut bytes } => {
+                if self.changed == Some(link.index()) {
+                    change(&mut bytes, rng);
+                }
+                if self.copied == Some(link.index()) {
+                    let outside = self.links[self.links.len() / 2 + link.index()];
+                    self.network.inject(outside, bytes.clone(), Duration::ZERO);
+                }
+                self.network.pass_datagram(link, bytes);
             }
-            let jitter = rng.below(1 + u64::try_from(line.jitter.as_nanos()).unwrap());
-            let at = self.now + line.delay + Duration::from_nanos(jitter);
-            self.launch(at, datagram.clone());
+            other => panic!("{other:?}"),
         }
     }
 
-    fn launch(&mut self, at: Duration, datagram: Datagram) {
-        self.count += 1;
-        self.under_way.insert((at, self.count), datagram);
-        assert!(self.under_way.len() < MOST_UNDER_WAY, "ends do not send without end");
-    }
-
-    fn arrive(&mut self, datagram: &Datagram) {
-        let n = usize::from(self.terms.channels());
-        let (from, channel) = (datagram.line / n, datagram.line % n);
-        let now = self.now;
+    fn arrive(&mut self, link: usize, bytes: &[u8]) {
+        let n = self.moves.len();
+        let (line, is_outside) = (link % (2 * n), link >= 2 * n);
+        let (from, channel) = (line / n, line % n);
+        let now = self.now();
         let end = &mut self.ends[1 - from];
-        let at = now + end.ahead;
-        let source = match (datagram.is_copy, from) {
-            (true, _) => SocketAddr::from((THIEF, 666)),
-            (_, CLIENT) => client_at(channel, self.moves[channel]),
+        let source = match from {
+            _ if is_outside => SocketAddr::from((OUTSIDER, 666)),
+            CLIENT => client_at(channel, self.moves[channel]),
             _ => address(from, channel),
         };
-        end.inbound.handle_datagram(channel, source, &datagram.bytes, at, &mut end.received);
+        let at = now + end.ahead;
+        end.inbound.handle_datagram(channel, source, bytes, at, &mut end.received);
     }
 
     /// What was delivered was sent, once.
@@ -495,14 +485,14 @@ impl End {
         up: model::ChannelSubset,
     ) -> SenderUpdate {
         let n = self.batches.len();
-        let means = SenderConfig {
+        let config = SenderConfig {
             rates_bps: vec![Some(10_000_000); n],
             mtus: vec![1500; n],
             headers: vec![28; n],
         };
         let Some(keys) = begins else { return SenderUpdate::Schedule { scheduler, up } };
         let generator = Generator::seeded().unwrap();
-        let sender = means.sender(&keys, scheduler, generator).unwrap();
+        let sender = config.sender(&keys, scheduler, generator).unwrap();
         SenderUpdate::Associate(Box::new(sender))
     }
 

@@ -27,15 +27,15 @@ fn run(seed: u64) {
         match rng.index(17) {
             0..4 => scenario.send(rng.index(2), 1 + rng.index(40), &mut rng),
             4..7 => scenario.advance(Duration::from_micros(rng.below(200_000)), &mut rng),
-            7 => scenario.line(&mut rng).loss = [0, 1, 30, 100][rng.index(4)],
-            8 => scenario.line(&mut rng).duplicate = [0, 50][rng.index(2)],
+            7 => scenario.conditions(&mut rng).loss_permille = [0, 10, 300, 1000][rng.index(4)],
+            8 => scenario.conditions(&mut rng).duplication_permille = [0, 500][rng.index(2)],
             9 => {
-                let delay = Duration::from_micros(rng.below(100_000));
-                scenario.line(&mut rng).jitter = delay;
+                let jitter = Duration::from_micros(rng.below(100_000));
+                scenario.set_jitter(jitter, &mut rng);
             }
             10 => scenario.tamper(&mut rng),
             11 => scenario.invent(&mut rng),
-            12 => scenario.restart(rng.index(2), &mut rng),
+            12 => scenario.restart(rng.index(2)),
             13..15 => scenario.copy(&mut rng),
             15 => scenario.move_client(&mut rng),
             _ => scenario.jump(rng.index(2), Duration::from_secs(rng.below(100))),
@@ -87,8 +87,8 @@ fn no_packet_is_lost_when_a_channel_joins() {
     for seed in 0..60 {
         let mut rng = Rng::new(seed);
         let mut scenario = Scenario::new(3, 2, 2, &mut rng);
-        scenario.set_means(2.0, 3.0);
-        scenario.line(&mut rng).jitter = Duration::from_millis(rng.below(30));
+        scenario.set_goal(2.0, 3.0);
+        scenario.set_jitter(Duration::from_millis(rng.below(30)), &mut rng);
         let missing = rng.index(3);
         scenario.set_off(missing, true);
         scenario.advance(Duration::from_secs(2), &mut rng);
@@ -122,10 +122,10 @@ fn no_packet_is_lost_with_new_keys() {
     for seed in 0..40 {
         let mut rng = Rng::new(seed);
         let mut scenario = Scenario::new(3, 2, 2, &mut rng);
-        scenario.set_means(2.0, 3.0);
+        scenario.set_goal(2.0, 3.0);
         let limits = KeyLimits { age: Duration::from_millis(1_500), ..KeyLimits::default() };
-        scenario.set_key_limits([limits; 2], &mut rng);
-        scenario.line(&mut rng).jitter = Duration::from_millis(rng.below(30));
+        scenario.set_key_limits([limits; 2]);
+        scenario.set_jitter(Duration::from_millis(rng.below(30)), &mut rng);
         for step in 0..4_000 {
             if step == 0 {
                 scenario.advance(Duration::from_secs(1), &mut rng);
@@ -146,11 +146,11 @@ fn an_end_with_many_failed_joins_requests_new_keys() {
     for end in 0..2 {
         let mut rng = Rng::new(end as u64);
         let mut scenario = Scenario::new(2, 1, 2, &mut rng);
-        scenario.set_means(2.0, 2.0);
+        scenario.set_goal(2.0, 2.0);
         let few = KeyLimits { failures: 8, ..KeyLimits::default() };
         let mut limits = [KeyLimits::default(); 2];
         limits[end] = few;
-        scenario.set_key_limits(limits, &mut rng);
+        scenario.set_key_limits(limits);
         scenario.advance(Duration::from_secs(2), &mut rng);
         assert_eq!([scenario.associations(0), scenario.associations(1)], [1; 2]);
         scenario.tamper_with(1 - end, 0);

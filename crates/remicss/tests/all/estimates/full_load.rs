@@ -63,7 +63,7 @@ impl Tunnel {
         let goal = PlanGoal { kappa, mu, objective: Objective::Loss, floor, keeps_order: false };
         let channels = vec![ChannelModel::new(Risk(0.0), Loss(0.0), 1.0, 10.0).unwrap(); n];
         let plan = goal.plan(&channels, ChannelSubset::first(n)).unwrap();
-        let means = SenderConfig {
+        let config = SenderConfig {
             rates_bps: rates.to_vec(),
             mtus: vec![FULL; n],
             headers: vec![HEADERS; n],
@@ -79,7 +79,7 @@ impl Tunnel {
             floor,
             members: ChannelSubset::first(n),
         };
-        let sender = means.sender(
+        let sender = config.sender(
             &keys,
             Box::new(PlannedScheduler::new(&plan.schedule, &channels)),
             Generator::seeded().unwrap(),
@@ -106,8 +106,8 @@ impl Tunnel {
     #[expect(clippy::cast_precision_loss, reason = "numbers are small")]
     fn run(&mut self, time: Duration) -> (f64, f64) {
         let (sent, delivered) = (self.sent, self.delivered);
-        let until = self.scenario.now + time;
-        while self.scenario.now < until {
+        let until = self.scenario.now() + time;
+        while self.scenario.now() < until {
             self.scenario.step();
             self.plan();
             self.send();
@@ -117,7 +117,7 @@ impl Tunnel {
     }
 
     fn plan(&mut self) {
-        let now = self.scenario.now;
+        let now = self.scenario.now();
         if let Some((_, planned)) = self.next.take_if(|(at, _)| *at <= now) {
             self.sender.set_scheduler(Box::new(planned)).unwrap();
         }
@@ -141,16 +141,15 @@ impl Tunnel {
     fn send(&mut self) {
         // So many a millisecond, in thousandths.
         self.credit = (self.credit + self.offered).min(20 * self.offered);
-        let now = self.scenario.now;
+        let now = self.scenario.now();
         while self.credit >= 1000 {
             self.sender.begin().extend_from_slice(&[0; CONTENT]);
             match self.sender.finish(Kind::Packet, 0, now, &mut self.batches) {
                 Ok(sent) => {
                     self.credit -= 1000;
                     let channels = sent.threshold.channels().iter();
-                    let arrive = channels
-                        .filter(|channel| self.scenario.send(*channel, FULL as u64))
-                        .count();
+                    let arrive =
+                        channels.filter(|channel| self.scenario.send(*channel, FULL)).count();
                     self.sent += 1;
                     self.delivered += u64::from(arrive >= sent.threshold.k());
                 }
@@ -319,7 +318,7 @@ fn a_burst_on_an_idle_tunnel_does_not_wait_for_an_estimate() {
         let mut count = 0;
         loop {
             tunnel.sender.begin().extend_from_slice(&[0; CONTENT]);
-            let now = tunnel.scenario.now;
+            let now = tunnel.scenario.now();
             if tunnel.sender.finish(Kind::Packet, 0, now, &mut tunnel.batches).is_err() {
                 return count;
             }
