@@ -1,13 +1,12 @@
 //! A client and a server, datagrams on their way between them, and who is in between.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
 use model::ChannelSubset;
 use sharing::Generator;
-use sim::Rng;
+use sim::{Event, LinkId, Network, Rng};
 use sunder_remicss::MAX_CHANNELS;
 use sunder_remicss::control::handshake::{
     Client, ClientEvent, ClientIdentity, Server, ServerEvent, ServerRefusal, SharedKey,
@@ -34,25 +33,24 @@ pub(crate) enum Outcome {
     Neither,
 }
 
-/// A datagram that is about to arrive.
-struct Flying {
+/// A link: its channel, its direction, and who seems to send on it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Route {
     channel: usize,
     way: Way,
-    /// Who seems to have sent it.
     from: SocketAddr,
-    bytes: Vec<u8>,
 }
 
 pub(crate) struct Scenario {
     rng: Rng,
-    now: Duration,
+    network: Network<()>,
+    /// The links that there are, in the order of the network's.
+    routes: Vec<(Route, LinkId)>,
     n: usize,
     terms: Terms,
     key: Option<SharedKey>,
     client: Client,
     server: Server,
-    flying: BTreeMap<(Duration, u64), Flying>,
-    launched: u64,
     adversary: Option<Adversary>,
     /// When each channel is off, which nobody does on purpose.
     off: Vec<Range<Duration>>,
@@ -99,17 +97,18 @@ impl Scenario {
         let peer = key.clone().map_or(ClientIdentity::Addresses(addresses), ClientIdentity::Key);
         // Anywhere within the period that cookies are counted in.
         let now = Duration::from_millis(1_000_000 + rng.below(10_000));
+        let mut network = Network::new(rng.next_u64());
+        assert_eq!(network.next_event_until(now), None);
         Self {
             client: Client::new(terms, key.clone(), &mut generator(), now).unwrap(),
             server: Server::new(terms, peer, &mut generator()).unwrap(),
-            now,
+            network,
+            routes: Vec::new(),
             n: n.into(),
             terms,
             off: vec![Duration::ZERO..Duration::ZERO; n.into()],
             key,
             rng,
-            flying: BTreeMap::new(),
-            launched: 0,
             adversary,
             shares: vec![vec![None; n.into()]],
             completed: None,
@@ -120,12 +119,13 @@ impl Scenario {
 
     /// Has each channel be off for a while, or always, or never.
     pub(crate) fn cut_channels(&mut self) {
+        let now = self.network.now();
         for off in &mut self.off {
-            let begin = self.now + Duration::from_millis(self.rng.below(8_000));
+            let begin = now + Duration::from_millis(self.rng.below(8_000));
             let length = Duration::from_millis(self.rng.below(8_000));
             *off = match self.rng.below(4) {
                 0 => begin..begin + length,
-                1 => self.now..self.now + length,
+                1 => now..now + length,
                 2 => Duration::ZERO..Duration::MAX,
                 _ => Duration::ZERO..Duration::ZERO,
             };
@@ -146,7 +146,8 @@ impl Scenario {
         for attempt in 0..ATTEMPTS {
             if attempt > 0 {
                 let key = self.key.clone();
-                let client = Client::new(self.terms, key, &mut generator(), self.now).unwrap();
+                let now = self.network.now();
+                let client = Client::new(self.terms, key, &mut generator(), now).unwrap();
                 let channel = self.rng.index(self.n);
                 self.client = client.without(ChannelSubset::EMPTY.with(channel));
                 self.shares.push(vec![None; self.n]);
@@ -158,48 +159,70 @@ impl Scenario {
                 break;
             }
         }
-        while !self.flying.is_empty() {
+        while self.network.pending_events() > 0 {
             self.step();
         }
         self.judge()
     }
 
     fn step(&mut self) {
-        let timer = self.client.poll_timeout();
-        let arrival = self.flying.keys().next().map(|(at, _)| *at);
-        self.now = timer.into_iter().chain(arrival).min().unwrap().max(self.now);
-        self.client.handle_timeout(self.now);
-        while let Some(entry) = self.flying.first_entry()
-            && entry.key().0 <= self.now
-        {
-            let flying = entry.remove();
-            match flying.way {
-                Way::ToServer => self.server.handle_datagram(
-                    flying.channel,
-                    flying.from,
-                    &flying.bytes,
-                    self.now,
-                ),
-                Way::ToClient => {
-                    self.client.handle_datagram(flying.channel, &flying.bytes, self.now);
+        let event = match self.client.poll_timeout() {
+            Some(at) => self.network.next_event_until(at),
+            None => self.network.next_event(),
+        };
+        let now = self.network.now();
+        self.client.handle_timeout(now);
+        match event {
+            None => {}
+            Some(Event::Arrived { link, bytes }) => {
+                let Route { channel, way, from } = self.route(link);
+                match way {
+                    Way::ToServer => self.server.handle_datagram(channel, from, &bytes, now),
+                    Way::ToClient => self.client.handle_datagram(channel, &bytes, now),
                 }
             }
-            self.collect();
+            Some(Event::Intercepted { link, bytes }) => {
+                let Route { channel, way, from } = self.route(link);
+                let adversary = self.adversary.as_mut().expect("nobody else intercepts");
+                let acts = adversary.intercept(channel, way, from, bytes);
+                self.perform(acts);
+            }
+            Some(other) => panic!("{other:?}"),
         }
         self.collect();
     }
 
+    fn route(&self, link: LinkId) -> Route {
+        self.routes[link.index()].0
+    }
+
+    /// The link of a route. The adversary has those on the channels that it holds; without an
+    /// adversary, all lose datagrams.
+    fn link(&mut self, route: Route) -> LinkId {
+        if let Some((_, link)) = self.routes.iter().find(|(known, _)| *known == route) {
+            return *link;
+        }
+        let link = self.network.link(Duration::from_millis(1), Duration::from_millis(400));
+        match &self.adversary {
+            None => self.network.conditions_mut(link).loss_permille = 400,
+            Some(adversary) if adversary.holds(route.channel) => self.network.seize(link),
+            Some(_) => {}
+        }
+        self.routes.push((route, link));
+        link
+    }
+
     /// Takes what both ends have to say.
     fn collect(&mut self) {
-        while let Some((channel, bytes)) = self.client.poll_transmit(self.now) {
+        while let Some((channel, bytes)) = self.client.poll_transmit(self.network.now()) {
             if bytes[0] >> 4 == 10 {
                 let shares = self.shares.last_mut().unwrap();
                 shares[channel] = Some(bytes[KEY_SHARE].to_vec());
             }
-            self.send(channel, Way::ToServer, address(0, channel), bytes);
+            self.send(channel, Way::ToServer, address(0, channel), &bytes);
         }
         while let Some(reply) = self.server.poll_transmit() {
-            self.send(reply.channel, Way::ToClient, reply.to, reply.bytes);
+            self.send(reply.channel, Way::ToClient, reply.to, &reply.bytes);
         }
         if let Some(ClientEvent::Associated(keys)) = self.client.poll_event() {
             self.completed = Some(keys);
@@ -214,48 +237,38 @@ impl Scenario {
         }
     }
 
-    fn send(&mut self, channel: usize, way: Way, address: SocketAddr, bytes: Vec<u8>) {
-        let Some(adversary) = &mut self.adversary else {
-            return self.launch_lossy(channel, way, address, &bytes);
-        };
-        if !adversary.holds(channel) {
-            let unverified = way == Way::ToClient && address.ip() != super::address(0, 0).ip();
-            if !unverified {
-                self.launch(channel, way, address, bytes);
+    /// Sends a datagram from or to the client's end of a channel, or somebody else's. A network
+    /// without an adversary repeats it, and the adversary also sends something of its own.
+    fn send(&mut self, channel: usize, way: Way, address: SocketAddr, bytes: &[u8]) {
+        let copies = if self.adversary.is_some() { 1 } else { self.rng.below(4) };
+        let holds = |adversary: &Adversary| adversary.holds(channel);
+        let is_held = self.adversary.as_ref().is_some_and(holds);
+        let is_lost = way == Way::ToClient && address.ip() != self::address(0, 0).ip();
+        if is_held || !is_lost && !self.is_off(channel) {
+            let link = self.link(Route { channel, way, from: address });
+            for _ in 0..copies {
+                self.network.send_datagram(link, bytes.to_vec());
             }
-            for act in self.adversary.as_mut().unwrap().inject() {
-                self.act(act);
-            }
-            return;
         }
-        for act in adversary.intercept(channel, way, address, bytes) {
-            self.act(act);
+        if let Some(adversary) = &mut self.adversary
+            && !is_held
+        {
+            let acts = adversary.inject();
+            self.perform(acts);
         }
     }
 
-    fn act(&mut self, act: Act) {
-        let at = self.now + act.delay;
-        if self.off[act.channel].contains(&self.now) {
-            return;
-        }
-        self.launched += 1;
-        let flying =
-            Flying { channel: act.channel, way: act.way, from: act.from, bytes: act.bytes };
-        self.flying.insert((at, self.launched), flying);
+    fn is_off(&self, channel: usize) -> bool {
+        self.off[channel].contains(&self.network.now())
     }
 
-    /// On a network that loses, repeats and delays.
-    fn launch_lossy(&mut self, channel: usize, way: Way, address: SocketAddr, bytes: &[u8]) {
-        for _ in 0..self.rng.below(4) {
-            if self.rng.chance(60) {
-                self.launch(channel, way, address, bytes.to_vec());
+    fn perform(&mut self, acts: Vec<Act>) {
+        for Act { channel, way, from, bytes, delay } in acts {
+            if !self.is_off(channel) {
+                let link = self.link(Route { channel, way, from });
+                self.network.inject(link, bytes, delay);
             }
         }
-    }
-
-    fn launch(&mut self, channel: usize, way: Way, from: SocketAddr, bytes: Vec<u8>) {
-        let delay = self.rng.between(Duration::from_millis(1), Duration::from_millis(400));
-        self.act(Act { channel, way, from, bytes, delay });
     }
 
     fn judge(&self) -> Outcome {
