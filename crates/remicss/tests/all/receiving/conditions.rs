@@ -1,10 +1,10 @@
 //! Random loss, disorder, repetition and lies: what comes out all the same, and in which order.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use sim::Rng;
+use sim::{Conditions as LinkConditions, Event, LinkId, Network, Rng};
 use sunder_remicss::recv::receiver::ReceiverLimits;
 use sunder_remicss::wire::datagram::expand_sequence;
 
@@ -40,6 +40,24 @@ fn conditions() -> impl Strategy<Value = Conditions> {
     )
 }
 
+impl Scenario {
+    /// Has everything arrive that does until then, and the receiver's timeouts happen.
+    fn run(&mut self, network: &mut Network<()>, until: Duration) {
+        loop {
+            let event = network.next_event_until(until);
+            self.now = network.now();
+            while let Some(due) = self.receiver.poll_timeout().filter(|due| *due <= self.now) {
+                self.receiver.handle_timeout(due, &mut self.out);
+            }
+            match event {
+                Some(Event::Arrived { link, bytes }) => self.arrive(link.index(), &bytes),
+                Some(other) => panic!("{other:?}"),
+                None => return,
+            }
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
@@ -51,11 +69,19 @@ proptest! {
         let limits = ReceiverLimits { failures_per_second: u32::MAX, ..small() };
         let mut scenario = Scenario::with(n, k, true, limits);
         scenario.receiver.set_window(window);
-        let mut flying: BTreeMap<(Duration, u64), (usize, Vec<u8>)> = BTreeMap::new();
+        let mut network = Network::new(rng.next_u64());
+        let links: Vec<LinkId> = (0..n).map(|_| network.link(Duration::ZERO, 20 * MS)).collect();
+        for &link in &links[faulty..] {
+            *network.conditions_mut(link) = LinkConditions {
+                loss_permille: 10 * loss_percent,
+                duplication_permille: 10 * repeat_percent,
+                ..LinkConditions::delayed(Duration::ZERO, 20 * MS)
+            };
+        }
         let mut expected = BTreeSet::new();
         let mut sent = BTreeSet::new();
-        let mut id = 0;
         for number in 0..60_u64 {
+            scenario.run(&mut network, MS * number as u32);
             let mut channels: Vec<usize> = (0..n).collect();
             rng.shuffle(&mut channels);
             channels.truncate(usize::from(k) + rng.index(n - usize::from(k) + 1));
@@ -63,47 +89,24 @@ proptest! {
             let previous = [0, 1, 2, 200, 255][rng.index(5)];
             let symbol = Symbol { previous, ..packet(number, k, &channels, &content) };
             let mut good = 0;
-            for (&i, datagram) in channels.iter().zip(scenario.datagrams(symbol)) {
-                if i < faulty {
-                    // At most 15 in 10 s, so that it is heard to the end.
-                    let mut datagram = datagram;
-                    if number % 4 == 0 {
-                        let place = rng.index(datagram.len());
-                        datagram[place] ^= 1 + rng.index(255) as u8;
-                        if rng.chance(20) {
-                            datagram.truncate(rng.index(datagram.len() + 1));
-                        }
-                    }
-                    flying.insert((MS * number as u32 + MS * rng.index(20) as u32, id), (i, datagram));
-                    id += 1;
-                    continue;
-                }
-                let mut arrives = false;
-                for _ in 0..=u32::from(rng.chance(repeat_percent)) {
-                    if !rng.chance(loss_percent) {
-                        let delay = MS * rng.index(20) as u32;
-                        flying.insert((MS * number as u32 + delay, id), (i, datagram.clone()));
-                        id += 1;
-                        arrives = true;
+            for (&i, mut datagram) in channels.iter().zip(scenario.datagrams(symbol)) {
+                // At most 15 in 10 s, so that it is heard to the end.
+                if i < faulty && number % 4 == 0 {
+                    let place = rng.index(datagram.len());
+                    datagram[place] ^= 1 + rng.index(255) as u8;
+                    if rng.chance(20) {
+                        datagram.truncate(rng.index(datagram.len() + 1));
                     }
                 }
-                good += u8::from(arrives);
+                let arrives = network.send_datagram(links[i], datagram);
+                good += u8::from(arrives && i >= faulty);
             }
             if good >= k {
                 expected.insert(content.clone());
             }
             sent.insert(content);
         }
-        for ((at, _), (channel, datagram)) in flying {
-            scenario.now = at;
-            while let Some(due) = scenario.receiver.poll_timeout().filter(|&due| due <= at) {
-                scenario.receiver.handle_timeout(due, &mut scenario.out);
-            }
-            scenario.arrive(channel, &datagram);
-        }
-        while let Some(due) = scenario.receiver.poll_timeout() {
-            scenario.receiver.handle_timeout(due, &mut scenario.out);
-        }
+        scenario.run(&mut network, Duration::MAX);
         let out: Vec<Vec<u8>> =
             scenario.out.packets.iter().map(|(_, packets)| packets.clone()).collect();
         let set: BTreeSet<Vec<u8>> = out.iter().cloned().collect();
@@ -121,13 +124,15 @@ proptest! {
         let mut scenario = Scenario::with(2, 1, true, ReceiverLimits { held_bytes: 1 << 20, ..small() });
         scenario.receiver.set_window(MS * (spread_ms as u32 + 1));
         let mut last: HashMap<usize, u64> = HashMap::new();
-        let mut flying: BTreeMap<(Duration, u64), (usize, Vec<u8>)> = BTreeMap::new();
+        // The second channel is slower, and both keep order.
+        let mut network = Network::new(rng.next_u64());
+        let links = [0, spread_ms as u32].map(|delay_ms| network.link(MS * delay_ms, MS * delay_ms));
         let count = 900_u64;
         for number in 0..count {
+            scenario.run(&mut network, MS * number as u32 / 10);
             let flow = rng.index(flows);
             let previous = last.insert(flow, number).map_or(0, |before| (number - before).min(255));
             let content = [(flow as u64).to_be_bytes(), number.to_be_bytes()].concat();
-            // The second channel is slower, and both keep order.
             let channel = rng.index(2);
             let channels = [channel];
             let symbol = Symbol {
@@ -135,15 +140,9 @@ proptest! {
                 ..packet(number, 1, &channels, &content)
             };
             let datagram = scenario.datagrams(symbol).remove(0);
-            let at = MS * number as u32 / 10 + MS * (channel as u32 * spread_ms as u32);
-            flying.insert((at, number), (channel, datagram));
+            network.send_datagram(links[channel], datagram);
         }
-        for ((at, _), (channel, datagram)) in flying {
-            scenario.now = at;
-            scenario.receiver.handle_timeout(at, &mut scenario.out);
-            scenario.arrive(channel, &datagram);
-        }
-        scenario.receiver.handle_timeout(Duration::MAX, &mut scenario.out);
+        scenario.run(&mut network, Duration::MAX);
         prop_assert_eq!(scenario.out.packets.len() as u64, count);
         let mut latest: HashMap<&[u8], &[u8]> = HashMap::new();
         for (_, packet) in &scenario.out.packets {
