@@ -1,8 +1,8 @@
-//! Axes: which values they show, where their ticks are and what these say.
+//! Axes: their ranges, ticks and labels.
 
 use std::ops::{Range, RangeInclusive};
 
-/// An axis, with what is measured along it.
+/// An axis and its label.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
     label: String,
@@ -11,82 +11,85 @@ pub struct Axis {
     scale: Scale,
 }
 
-/// How a value becomes a place on an axis.
+/// How a value is mapped to a position on an axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Scale {
-    /// It is the place; ticks are labelled with so many digits after the point.
+    /// The position is the value. Ticks are labelled with `digits` decimals.
     Linear { digits: usize },
-    /// Its decimal logarithm is. Nothing is lower than `floor`; 0 is there if `zero`.
+    /// The position is the decimal logarithm, at least `floor`. If `zero`, the position of 0 is
+    /// there.
     Logarithmic { floor: f64, zero: bool },
 }
 
 impl Axis {
-    /// For whole numbers and what lies between them, with a tick for each while they are few.
+    /// An axis for whole numbers and the values between them. Up to eleven numbers have a tick
+    /// each.
     pub fn whole(label: &str, numbers: RangeInclusive<u32>) -> Self {
         let (first, last) = numbers.into_inner();
         let step = (last.saturating_sub(first) / 10 + 1) as usize;
         let ticks = (first..=last).step_by(step).map(f64::from).collect();
         let (first, last) = (f64::from(first), f64::from(last));
-        // One number leaves one place, which is in the middle.
+        // A single number is in the middle of the axis.
         let range = if first < last { first..last } else { first - 0.5..first + 0.5 };
         Self { label: label.to_owned(), range, ticks, scale: Scale::Linear { digits: 0 } }
     }
 
-    /// From 0, or from the least of the values if that is negative, to the highest.
+    /// A linear axis from 0, or from the minimum if that is negative, to the maximum.
     pub fn from_zero(label: &str, values: impl Iterator<Item = f64>) -> Self {
         let values: Vec<f64> = finite(values).collect();
-        let least = values.iter().copied().fold(0.0, f64::min);
-        Self::linear(label, least, highest(values.into_iter()))
+        let min = values.iter().copied().fold(0.0, f64::min);
+        Self::linear(label, min, highest(values.into_iter()))
     }
 
-    /// From about the least of the values to the highest; none is negative.
+    /// A linear axis from about the minimum to the maximum. Values must not be negative.
     pub fn around(label: &str, values: impl Iterator<Item = f64>) -> Self {
         let values: Vec<f64> = finite(values).collect();
-        let least = values.iter().copied().fold(f64::INFINITY, f64::min);
-        Self::linear(label, least, highest(values.into_iter()))
+        let min = values.iter().copied().fold(f64::INFINITY, f64::min);
+        Self::linear(label, min, highest(values.into_iter()))
     }
 
-    /// Logarithmic if the values, none of which is negative, span two decades, or else from 0.
+    /// A logarithmic axis if the positive values span two decades, otherwise a linear axis from 0.
+    /// Values must not be negative.
     pub fn by_span(label: &str, values: impl Iterator<Item = f64>) -> Self {
         let values: Vec<f64> = finite(values).collect();
-        let most = highest(values.iter().copied());
-        let least = values.iter().copied().filter(|value| *value > 0.0).fold(most, f64::min);
-        if most > 0.0 && most >= 100.0 * least {
-            Self::logarithmic(label, least, most, values.contains(&0.0))
+        let max = highest(values.iter().copied());
+        let min = values.iter().copied().filter(|value| *value > 0.0).fold(max, f64::min);
+        if max > 0.0 && max >= 100.0 * min {
+            Self::logarithmic(label, min, max, values.contains(&0.0))
         } else {
-            Self::linear(label, 0.0, most)
+            Self::linear(label, 0.0, max)
         }
     }
 
-    fn linear(label: &str, least: f64, most: f64) -> Self {
-        // Of equal values, the place is shown between 0 and twice that.
-        let (least, most) = if most - least > 1e-6 * most {
-            (least, most)
-        } else if most > 0.0 {
-            (0.0, 2.0 * most)
+    fn linear(label: &str, min: f64, max: f64) -> Self {
+        // If all values are equal, the axis extends from 0 to twice that value.
+        let (min, max) = if max - min > 1e-6 * max {
+            (min, max)
+        } else if max > 0.0 {
+            (0.0, 2.0 * max)
         } else {
             (0.0, 1.0)
         };
-        let rough = (most - least) / 6.0;
+        let rough = (max - min) / 6.0;
         let unit = 10_f64.powf(rough.log10().floor());
         let step = [1.0, 2.0, 5.0, 10.0].into_iter().find(|step| step * unit >= rough);
         let step = step.unwrap_or(10.0) * unit;
-        let start = (least / step).floor();
+        let start = (min / step).floor();
         let ticks = (0..=8).map(|i| (start + f64::from(i)) * step);
         let mut ticks: Vec<f64> = ticks.collect();
-        let enough = ticks.iter().position(|tick| *tick >= most * (1.0 - 1e-9));
+        let enough = ticks.iter().position(|tick| *tick >= max * (1.0 - 1e-9));
         ticks.truncate(enough.map_or(ticks.len(), |last| last + 1));
-        let end = ticks.last().copied().unwrap_or(most);
+        let end = ticks.last().copied().unwrap_or(max);
         let digits = (0..12).find(|digits| step * 10_f64.powi(*digits) > 0.999).unwrap_or(12);
         let digits = usize::try_from(digits).unwrap_or(0);
-        let range = start * step..end.max(most);
+        let range = start * step..end.max(max);
         Self { label: label.to_owned(), range, ticks, scale: Scale::Linear { digits } }
     }
 
-    fn logarithmic(label: &str, least: f64, most: f64, zero: bool) -> Self {
-        let highest = most.log10().ceil();
-        // What is lower than this is no curve on a page but the rounding of a sum.
-        let lowest = least.log10().floor().max(highest - 40.0);
+    fn logarithmic(label: &str, min: f64, max: f64, zero: bool) -> Self {
+        let highest = max.log10().ceil();
+        // Lower values are rounding errors of sums.
+        let lowest = min.log10().floor().max(highest - 40.0);
         let step = ((highest - lowest) / 7.0).ceil().max(1.0);
         // The axis ends at a tick.
         let steps = ((highest - lowest) / step).ceil() + if zero { 1.0 } else { 0.0 };
@@ -97,43 +100,43 @@ impl Axis {
         Self { label: label.to_owned(), range: floor..highest, ticks, scale }
     }
 
-    /// What is measured, and in what.
+    /// The measured quantity and its unit.
     pub(crate) fn label(&self) -> &str {
         &self.label
     }
 
-    /// The first place and the last.
+    /// The first and the last position.
     pub(crate) fn range(&self) -> Range<f64> {
         self.range.clone()
     }
 
-    /// The places of the ticks.
+    /// The positions of the ticks.
     pub(crate) fn ticks(&self) -> &[f64] {
         &self.ticks
     }
 
-    /// Where a value is; `None` if it is not finite.
-    pub(crate) fn place(&self, value: f64) -> Option<f64> {
+    /// The position of a value; `None` if it is not finite.
+    pub(crate) fn position(&self, value: f64) -> Option<f64> {
         value.is_finite().then(|| match self.scale {
             Scale::Linear { .. } => value,
             Scale::Logarithmic { floor, .. } => value.log10().max(floor),
         })
     }
 
-    /// How far it is from one tick to the next.
+    /// The distance between ticks.
     fn step(&self) -> f64 {
         self.ticks.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max)
     }
 
-    /// What the tick at a place says.
-    pub(crate) fn tick_label(&self, place: f64) -> String {
+    /// The label of the tick at a position.
+    pub(crate) fn tick_label(&self, position: f64) -> String {
         match self.scale {
-            // What rounding leaves of it, too.
-            Scale::Linear { .. } if place.abs() < self.step() * 1e-6 => String::from("0"),
-            Scale::Linear { digits } if place.abs() >= 1e7 || digits > 5 => scientific(place),
-            Scale::Linear { digits } => format!("{place:.digits$}"),
-            Scale::Logarithmic { floor, zero: true } if place <= floor => String::from("0"),
-            Scale::Logarithmic { .. } => power_of_ten(place),
+            // Zero, also with a rounding error.
+            Scale::Linear { .. } if position.abs() < self.step() * 1e-6 => String::from("0"),
+            Scale::Linear { digits } if position.abs() >= 1e7 || digits > 5 => scientific(position),
+            Scale::Linear { digits } => format!("{position:.digits$}"),
+            Scale::Logarithmic { floor, zero: true } if position <= floor => String::from("0"),
+            Scale::Logarithmic { .. } => power_of_ten(position),
         }
     }
 }
@@ -146,7 +149,7 @@ fn highest(values: impl Iterator<Item = f64>) -> f64 {
     values.fold(0.0, f64::max)
 }
 
-/// A number with its power of ten, to four digits: `2.5×10⁹`.
+/// A number as a multiple of a power of ten, to four digits: `2.5×10⁹`.
 fn scientific(number: f64) -> String {
     let written = format!("{number:.3e}");
     let (digits, exponent) = written.split_once('e').unwrap_or((&written, "0"));
@@ -158,7 +161,7 @@ fn scientific(number: f64) -> String {
     }
 }
 
-/// A power of ten, as it is written.
+/// The label for a power of ten.
 fn power_of_ten(exponent: f64) -> String {
     if (-3.0..=0.0).contains(&exponent) {
         return 10_f64.powf(exponent).to_string();
@@ -166,7 +169,7 @@ fn power_of_ten(exponent: f64) -> String {
     raised_ten(&format!("{exponent:.0}"))
 }
 
-/// Ten with an exponent above.
+/// Ten with a superscript exponent.
 fn raised_ten(exponent: &str) -> String {
     const DIGITS: [char; 10] = [
         '\u{2070}', '\u{b9}', '\u{b2}', '\u{b3}', '\u{2074}', '\u{2075}', '\u{2076}', '\u{2077}',
@@ -183,12 +186,12 @@ fn raised_ten(exponent: &str) -> String {
 mod tests {
     use super::*;
 
-    fn said(axis: &Axis) -> Vec<String> {
+    fn labels(axis: &Axis) -> Vec<String> {
         axis.ticks.iter().map(|tick| axis.tick_label(*tick)).collect()
     }
 
     #[test]
-    fn negative_values_have_room_below_zero() {
+    fn the_range_includes_negative_values() {
         let axis = Axis::from_zero("z", [-1.6, 0.4].into_iter());
         assert!(axis.range.start <= -1.6 && axis.range.end >= 0.4, "{:?}", axis.range);
         assert!(axis.ticks.iter().any(|tick| tick.abs() < 1e-9), "{:?}", axis.ticks);
@@ -196,11 +199,11 @@ mod tests {
     }
 
     #[test]
-    fn probabilities_are_logarithmic_where_they_span_decades() {
+    fn axes_are_logarithmic_if_values_span_decades() {
         let axis = Axis::by_span("", [1e-4, 0.5, 0.0].into_iter());
-        assert_eq!(said(&axis), ["1", "0.1", "0.01", "0.001", "10\u{207b}\u{2074}", "0"]);
-        assert_eq!(axis.place(0.0), Some(axis.range.start));
-        assert!(axis.place(1e-4) > Some(axis.range.start));
+        assert_eq!(labels(&axis), ["1", "0.1", "0.01", "0.001", "10\u{207b}\u{2074}", "0"]);
+        assert_eq!(axis.position(0.0), Some(axis.range.start));
+        assert!(axis.position(1e-4) > Some(axis.range.start));
         let zero = Axis::by_span("", [0.0, 0.0].into_iter());
         assert_eq!(zero.range, 0.0..1.0);
         let near = Axis::by_span("", [0.02, 0.3].into_iter());
@@ -210,9 +213,9 @@ mod tests {
     #[test]
     fn a_logarithmic_axis_ends_at_a_tick() {
         for decades in 2..60 {
-            let least = 10_f64.powi(-decades);
-            for values in [[1.0, least], [0.0, 1.0]] {
-                let axis = Axis::by_span("", values.into_iter().chain([least]));
+            let min = 10_f64.powi(-decades);
+            for values in [[1.0, min], [0.0, 1.0]] {
+                let axis = Axis::by_span("", values.into_iter().chain([min]));
                 assert_eq!(axis.ticks.last(), Some(&axis.range.start), "{decades}");
                 assert!(axis.ticks.len() >= 3 && axis.ticks.len() <= 9, "{axis:?}");
             }
@@ -222,19 +225,19 @@ mod tests {
     #[test]
     fn linear_axes_have_few_round_ticks() {
         assert_eq!(
-            said(&Axis::from_zero("", [3.0, 250.0].into_iter())),
+            labels(&Axis::from_zero("", [3.0, 250.0].into_iter())),
             ["0", "50", "100", "150", "200", "250"]
         );
         let around = Axis::around("", [10.03, 10.11].into_iter());
-        assert_eq!(said(&around), ["10.02", "10.04", "10.06", "10.08", "10.10", "10.12"]);
+        assert_eq!(labels(&around), ["10.02", "10.04", "10.06", "10.08", "10.10", "10.12"]);
         let equal = Axis::around("", [5.0, 5.0].into_iter());
         assert_eq!(equal.range, 0.0..10.0);
     }
 
     #[test]
-    fn ticks_say_no_more_than_they_must() {
+    fn tick_labels_are_short() {
         assert_eq!(
-            said(&Axis::from_zero("", [2.5e9].into_iter())),
+            labels(&Axis::from_zero("", [2.5e9].into_iter())),
             [
                 "0",
                 "5\u{d7}10\u{2078}",
@@ -245,10 +248,10 @@ mod tests {
             ]
         );
         assert_eq!(
-            said(&Axis::from_zero("", [0.01].into_iter())),
+            labels(&Axis::from_zero("", [0.01].into_iter())),
             ["0", "0.002", "0.004", "0.006", "0.008", "0.010"]
         );
-        let small = said(&Axis::from_zero("", [-2e-9, 2e-9].into_iter()));
+        let small = labels(&Axis::from_zero("", [-2e-9, 2e-9].into_iter()));
         assert_eq!(
             small,
             [
@@ -265,18 +268,18 @@ mod tests {
 
     #[test]
     fn whole_numbers_have_a_tick_each_while_they_are_few() {
-        assert_eq!(said(&Axis::whole("", 1..=5)), ["1", "2", "3", "4", "5"]);
-        assert_eq!(said(&Axis::whole("", 0..=20)), ["0", "3", "6", "9", "12", "15", "18"]);
+        assert_eq!(labels(&Axis::whole("", 1..=5)), ["1", "2", "3", "4", "5"]);
+        assert_eq!(labels(&Axis::whole("", 0..=20)), ["0", "3", "6", "9", "12", "15", "18"]);
         let one = Axis::whole("", 3..=3);
-        assert_eq!((said(&one), one.range), (vec![String::from("3")], 2.5..3.5));
+        assert_eq!((labels(&one), one.range), (vec![String::from("3")], 2.5..3.5));
     }
 
     #[test]
-    fn what_is_not_finite_has_no_place() {
+    fn values_that_are_not_finite_have_no_position() {
         let values = [f64::NAN, f64::INFINITY, 1.0];
         let axis = Axis::from_zero("", values.into_iter());
         assert_eq!(axis, Axis::from_zero("", [1.0].into_iter()));
-        assert_eq!(values.map(|value| axis.place(value)), [None, None, Some(1.0)]);
+        assert_eq!(values.map(|value| axis.position(value)), [None, None, Some(1.0)]);
         assert_eq!(Axis::around("", [].into_iter()).range, 0.0..1.0);
     }
 }

@@ -1,24 +1,24 @@
-//! Curves, and the colours there are for them.
+//! Curves and their colours.
 
-/// A line through points, with what is known of how far each could be off.
+/// A line through points, with the spread of each point.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Curve {
-    /// What the legend calls it; left out of the legend if empty.
+    /// The name in the legend. A curve without a name is not in the legend.
     pub name: String,
-    /// The colour of all of it.
+    /// The colour.
     pub colour: Colour,
-    /// Its points, x and y, in the order in which the line goes. What is not finite is left out.
+    /// The points (x, y) in the order of the line. Points that are not finite are left out.
     pub points: Vec<(f64, f64)>,
-    /// For each point the lowest and the highest y, drawn as a thin bar. Empty if there is none.
+    /// The minimum and maximum y of each point, drawn as a thin bar. Empty: no bars.
     pub spread: Vec<(f64, f64)>,
     /// Which points have a dot.
     pub marks: Marks,
-    /// Whether the line is dashed, as what is predicted and not measured.
+    /// Whether the line is dashed, as for predictions.
     pub dashed: bool,
 }
 
 impl Curve {
-    /// Every y that the curve and its bars reach, as an [`Axis`](crate::Axis) wants them.
+    /// All y values of the points and bars, for the range of an [`Axis`](crate::Axis).
     pub fn values(&self) -> impl Iterator<Item = f64> {
         let points = self.points.iter().map(|point| point.1);
         points.chain(self.spread.iter().flat_map(|(low, high)| [*low, *high]))
@@ -28,7 +28,7 @@ impl Curve {
 /// Which points of a curve have a dot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Marks {
-    /// The first, so that a curve of one point is seen.
+    /// The first, so that a curve of one point is visible.
     #[default]
     First,
     /// All.
@@ -40,15 +40,15 @@ pub enum Marks {
 /// A colour of the palette.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Colour {
-    /// That of the axes, for a curve that stands for no one thing.
+    /// The colour of the axes.
     #[default]
     Neutral,
-    /// The nth of eight, from 0; after the last comes the first again.
+    /// The nth of eight colours, from 0. Higher numbers repeat them.
     Nth(usize),
 }
 
-/// Colours that the colour-blind tell apart on white: those of Okabe and Ito, with a grey for their
-/// yellow, which is too pale for a line.
+/// Colours that remain distinguishable with colour blindness: those of Okabe and Ito, except for
+/// their yellow, which is too pale for a line and replaced by grey.
 const PALETTE: [(u8, u8, u8); 8] = [
     (0x00, 0x72, 0xb2),
     (0xd5, 0x5e, 0x00),

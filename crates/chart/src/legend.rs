@@ -1,9 +1,9 @@
-//! The legend of a page: which line is which, in as many rows as that takes.
+//! The legend of a page, in as many rows as it needs.
 
 use plotters::coord::Shift;
 use plotters::style::text_anchor::HPos;
 
-use crate::canvas::{Canvas, ChartError, Pen, place};
+use crate::canvas::{Canvas, ChartError, Pen, position};
 use crate::panel::LINE;
 use crate::text::{LABEL, width};
 use crate::{Curve, Marks};
@@ -11,23 +11,23 @@ use crate::{Curve, Marks};
 /// The height of a row.
 pub(crate) const ROW: i32 = 26;
 
-/// The widest that a row can be.
+/// The maximum width of a row.
 const MAX_WIDTH: i32 = 930;
 
-// The length of a sample of a line, the gap after it, and the space after an entry.
+// The length of a line's sample, the gap after it, and the space after an entry.
 const SAMPLE: i32 = 26;
 const GAP: i32 = 7;
 const SPACE: i32 = 30;
 
-/// A name, and a curve that has it; the caption has none.
+/// A name and one of its curves. The caption has no curve.
 #[derive(Clone, Copy)]
 pub(crate) struct Entry<'a> {
     name: &'a str,
     curve: Option<&'a Curve>,
 }
 
-/// The rows of a legend: its caption, then each name once for each look that it has, in the order
-/// of the curves.
+/// The rows of a legend: its caption, then each combination of name and style once, in the order of
+/// the curves.
 pub(crate) fn rows<'a>(
     caption: &'a str,
     curves: impl Iterator<Item = &'a Curve>,
@@ -50,7 +50,7 @@ pub(crate) fn rows<'a>(
     rows
 }
 
-/// Draws a row at a height, in the middle.
+/// Draws a centred row at a height.
 pub(crate) fn draw_row(
     row: &[Entry<'_>],
     y: i32,
@@ -70,8 +70,8 @@ fn row_width(row: &[Entry<'_>]) -> i32 {
 
 impl Entry<'_> {
     fn is_like(self, other: Self) -> bool {
-        let look = |curve: &Curve| (curve.colour, curve.dashed, curve.marks);
-        self.name == other.name && self.curve.map(look) == other.curve.map(look)
+        let style = |curve: &Curve| (curve.colour, curve.dashed, curve.marks);
+        self.name == other.name && self.curve.map(style) == other.curve.map(style)
     }
 
     fn width(self) -> i32 {
@@ -85,16 +85,16 @@ impl Entry<'_> {
     fn draw(self, x: i32, y: i32, canvas: &Canvas<'_, Shift>) -> Result<(), ChartError> {
         if let Some(curve) = self.curve {
             let Curve { colour, dashed, .. } = *curve;
-            let ends = vec![place(x, y), place(x + SAMPLE, y)];
+            let ends = vec![position(x, y), position(x + SAMPLE, y)];
             canvas.line(ends, Pen { colour, width: LINE, dashed })?;
             let dot = match curve.marks {
-                Marks::First => Some(place(x, y)),
-                Marks::All => Some(place(x + SAMPLE / 2, y)),
+                Marks::First => Some(position(x, y)),
+                Marks::All => Some(position(x + SAMPLE / 2, y)),
                 Marks::None => None,
             };
             canvas.dots(&dot, colour)?;
         }
-        canvas.text(self.name, LABEL, place(x + self.sample_width(), y), HPos::Left)
+        canvas.text(self.name, LABEL, position(x + self.sample_width(), y), HPos::Left)
     }
 }
 
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_stands_once_for_each_look() {
+    fn a_name_appears_once_for_each_style() {
         let curves = [
             curve("one", false),
             curve("", false),

@@ -1,7 +1,7 @@
-//! Graphs as SVG, all in one style: thin grey axes, text as text, and colours that the colour-blind
-//! can tell apart.
+//! Graphs as SVG in one style: thin grey axes, text as text, and colours that remain
+//! distinguishable with colour blindness.
 //!
-//! A [`Chart`] is plain data, and [`Chart::svg`] is the page it makes.
+//! A [`Chart`] is plain data. [`Chart::svg`] draws it.
 //!
 //! ```
 //! use sunder_chart::{Axis, Chart, Colour, Curve, Panel};

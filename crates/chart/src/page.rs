@@ -3,22 +3,22 @@
 use plotters::coord::Shift;
 use plotters::style::text_anchor::HPos;
 
-use crate::canvas::{self, Canvas, ChartError, place};
+use crate::canvas::{self, Canvas, ChartError, position};
 use crate::legend::{self, Entry, ROW};
 use crate::text::{LABEL, TITLE};
 use crate::{Panel, panel};
 
-/// A page of graphs. What is empty is left out.
+/// A page of graphs. Empty parts are left out.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Chart {
-    /// What the page is about, above everything else.
+    /// The title of the page.
     pub title: String,
-    /// More about it, in a line below the title.
+    /// A line of text below the title.
     pub note: String,
-    /// What the names of the curves are about, before them in the legend. The legend has every
-    /// name among the curves once for each look, in as many rows as that takes.
+    /// The caption of the legend. The legend has each combination of name and style once, in as
+    /// many rows as it needs.
     pub legend: String,
-    /// The graphs: one fills the page, more stand in two columns, row by row.
+    /// The graphs. A single one fills the page; several are in two columns, row by row.
     pub panels: Vec<Panel>,
 }
 
@@ -26,8 +26,8 @@ pub struct Chart {
 const WIDTH: i32 = 1000;
 
 impl Chart {
-    /// The page as an SVG document, 1000 pixels wide. A title or note that does not fit is
-    /// truncated.
+    /// Draws the page as an SVG document, 1000 pixels wide. Truncates a title or note that does not
+    /// fit.
     ///
     /// # Errors
     /// If the graphics library fails.
@@ -59,15 +59,15 @@ impl Chart {
         canvas: &Canvas<'_, Shift>,
     ) -> Result<(), ChartError> {
         let [title, note, _] = self.heights(legend);
-        canvas.text(&self.title, TITLE, place(WIDTH / 2, 26), HPos::Center)?;
-        canvas.text(&self.note, LABEL, place(WIDTH / 2, title + 14), HPos::Center)?;
+        canvas.text(&self.title, TITLE, position(WIDTH / 2, 26), HPos::Center)?;
+        canvas.text(&self.note, LABEL, position(WIDTH / 2, title + 14), HPos::Center)?;
         let mut rows = (0..).map(|row| title + note + 18 + ROW * row).zip(legend);
         rows.try_for_each(|(y, row)| legend::draw_row(row, y, canvas))
     }
 }
 
-/// The height of each graph where they stand in so many columns: a wider one is higher, but less
-/// so, as the text around it is not.
+/// The height of each graph in a grid with `columns` columns. A wider graph is higher, but not in
+/// proportion, because its text has the same size.
 fn panel_height(columns: usize) -> i32 {
     152 + 468 / count(columns)
 }

@@ -1,4 +1,4 @@
-//! One graph: its title, its axes and its curves.
+//! One graph: its title, axes and curves.
 
 use std::ops::Range;
 
@@ -9,34 +9,34 @@ use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, Value
 use plotters::style::text_anchor::HPos;
 use plotters::style::{Color, RGBColor};
 
-use crate::canvas::{Canvas, ChartError, FINE, Pen, fine, font, place, rgb};
+use crate::canvas::{Canvas, ChartError, FINE, Pen, fine, font, position, rgb};
 use crate::text::{HEADING, LABEL, printable, width};
 use crate::{Axis, Colour, Curve, Marks};
 
 /// One graph.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Panel {
-    /// What it shows; none if empty.
+    /// The title. Empty: none.
     pub title: String,
-    /// The axis along the bottom.
+    /// The horizontal axis.
     pub x: Axis,
-    /// The axis along the left side. Axes have to hold the curves: nothing is cut off.
+    /// The vertical axis. The axes must contain the curves: nothing is clipped.
     pub y: Axis,
-    /// Its curves, the last on top.
+    /// The curves. The last one is on top.
     pub curves: Vec<Curve>,
 }
 
-/// The lines behind the curves.
+/// The colour of the grid.
 const GRID: RGBColor = RGBColor(0xe2, 0xe2, 0xe2);
 
-// What is left around the curves for text, in pixels.
+// Margins for text around the plot, in pixels.
 const ABOVE: i32 = 35;
 const BELOW: i32 = 62;
-// Where labels are short.
+// With short labels.
 const LEFT: i32 = 94;
 const RIGHT: i32 = 28;
 
-/// What the left side holds beside the ticks' labels, in pixels: the axis's label, and gaps.
+/// The left margin besides the ticks' labels, in pixels: the axis's label, and gaps.
 const BESIDE: i32 = 52;
 
 /// The width of a bar that shows a spread.
@@ -45,27 +45,27 @@ const BAR: f64 = 1.6;
 /// The width of a curve.
 pub(crate) const LINE: f64 = 2.0;
 
-/// Draws a panel on all of a canvas.
+/// Draws a panel that fills a canvas.
 pub(crate) fn draw(panel: &Panel, canvas: &Canvas<'_, Shift>) -> Result<(), ChartError> {
     let middle = (left(panel) + canvas.width() - right(panel)) / 2;
-    canvas.text(&panel.title, HEADING, place(middle, 21), HPos::Center)?;
+    canvas.text(&panel.title, HEADING, position(middle, 21), HPos::Center)?;
     let plot = draw_axes(panel, canvas)?;
     panel.curves.iter().try_for_each(|curve| draw_curve(panel, curve, &plot))
 }
 
-/// What is left at the side for the vertical axis's label and those of its ticks.
+/// The left margin, for the axis's label and those of its ticks.
 fn left(Panel { y, .. }: &Panel) -> i32 {
     let labels = y.ticks().iter().map(|tick| width(&y.tick_label(*tick), LABEL));
     LEFT.max(BESIDE + labels.max().unwrap_or(0))
 }
 
-/// What is left on the other side, into which half of the last label reaches.
+/// The right margin, into which half of the last label extends.
 fn right(Panel { x, .. }: &Panel) -> i32 {
     let labels = x.ticks().iter().map(|tick| width(&x.tick_label(*tick), LABEL));
     RIGHT.max(6 + labels.max().unwrap_or(0) / 2)
 }
 
-/// Draws axes and the grid; returns where the curves go.
+/// Draws the axes and the grid. Returns the area for the curves.
 fn draw_axes<'a>(
     panel: &Panel,
     canvas: &Canvas<'a, Shift>,
@@ -101,24 +101,26 @@ fn draw_curve(
 ) -> Result<(), ChartError> {
     let Curve { colour, dashed, .. } = *curve;
     for ((at, _), (low, high)) in curve.points.iter().zip(&curve.spread) {
-        if let (Some(at), Some(low), Some(high)) = (x.place(*at), y.place(*low), y.place(*high)) {
+        if let (Some(at), Some(low), Some(high)) =
+            (x.position(*at), y.position(*low), y.position(*high))
+        {
             let bar = Pen { colour, width: BAR, dashed: false };
             plot.line(vec![(at, low), (at, high)], bar)?;
         }
     }
-    let places =
-        curve.points.iter().filter_map(|point| Some((x.place(point.0)?, y.place(point.1)?)));
-    let places: Vec<(f64, f64)> = places.collect();
+    let positions =
+        curve.points.iter().filter_map(|point| Some((x.position(point.0)?, y.position(point.1)?)));
+    let positions: Vec<(f64, f64)> = positions.collect();
     let dots = match curve.marks {
         Marks::First => 1,
-        Marks::All => places.len(),
+        Marks::All => positions.len(),
         Marks::None => 0,
     };
-    plot.dots(places.iter().take(dots), colour)?;
-    plot.line(places, Pen { colour, width: LINE, dashed })
+    plot.dots(positions.iter().take(dots), colour)?;
+    plot.line(positions, Pen { colour, width: LINE, dashed })
 }
 
-/// An axis as plotters has them: one of places and not of values.
+/// An axis for plotters: one of positions, not of values.
 #[derive(Clone)]
 struct Ruler(Axis);
 
@@ -126,9 +128,9 @@ impl Ranged for Ruler {
     type FormatOption = NoDefaultFormatting;
     type ValueType = f64;
 
-    fn map(&self, place: &f64, (start, end): (i32, i32)) -> i32 {
+    fn map(&self, position: &f64, (start, end): (i32, i32)) -> i32 {
         let range = self.0.range();
-        let part = (place - range.start) / (range.end - range.start);
+        let part = (position - range.start) / (range.end - range.start);
         #[expect(clippy::cast_possible_truncation, reason = "a page has few pixels")]
         let offset = (part * f64::from(end - start)).round() as i32;
         start + offset
@@ -144,7 +146,7 @@ impl Ranged for Ruler {
 }
 
 impl ValueFormatter<f64> for Ruler {
-    fn format_ext(&self, place: &f64) -> String {
-        self.0.tick_label(*place)
+    fn format_ext(&self, position: &f64) -> String {
+        self.0.tick_label(*position)
     }
 }

@@ -1,4 +1,4 @@
-//! Pages as whoever draws them sees them: what is on them, and that they are SVG.
+//! Pages as a viewer sees them: their content, and that they are well-formed SVG.
 
 use sunder_chart::{Axis, Chart, Colour, Curve, Marks, Panel};
 
@@ -15,7 +15,7 @@ fn panel(title: &str, curves: Vec<Curve>) -> Panel {
     Panel { title: title.to_owned(), x: Axis::whole("shares", 1..=4), y, curves }
 }
 
-/// The page, which is well-formed.
+/// Draws the page and checks that it is well-formed.
 fn svg(chart: &Chart) -> String {
     let svg = chart.svg().unwrap();
     assert!(svg.starts_with("<svg width=\"1000\" "), "{svg}");
@@ -26,14 +26,14 @@ fn svg(chart: &Chart) -> String {
     svg
 }
 
-/// How many elements of a kind have a colour.
+/// The number of elements of a kind with a colour.
 fn elements(svg: &str, kind: &str, colour: &str) -> usize {
     let kind = format!("<{kind} ");
     svg.lines().filter(|line| line.starts_with(&kind) && line.contains(colour)).count()
 }
 
 #[test]
-fn a_page_has_all_that_is_said_and_drawn() {
+fn a_page_has_all_text_and_curves() {
     let chart = Chart {
         title: String::from("Four graphs"),
         note: String::from("of nothing <much>"),
@@ -69,7 +69,7 @@ fn dashes_bars_and_dots_are_drawn() {
 }
 
 #[test]
-fn pages_grow_with_what_is_on_them() {
+fn pages_grow_with_their_content() {
     let heights = [0, 1, 2, 3].map(|panels| {
         let chart =
             Chart { panels: vec![panel("", vec![curve("", 0)]); panels], ..Chart::default() };
@@ -81,7 +81,7 @@ fn pages_grow_with_what_is_on_them() {
 }
 
 #[test]
-fn what_is_not_finite_is_left_out() {
+fn points_that_are_not_finite_are_left_out() {
     let points = vec![(1.0, 3.0), (f64::NAN, 1.0), (2.0, f64::INFINITY), (3.0, 1.0)];
     let spread = vec![(2.0, f64::NAN); 4];
     let odd = Curve { points, spread, marks: Marks::All, ..curve("", 0) };
@@ -94,7 +94,7 @@ fn what_is_not_finite_is_left_out() {
 }
 
 #[test]
-fn wide_labels_have_room_beside_the_axis_label() {
+fn wide_tick_labels_do_not_overlap_the_axis_label() {
     let left = |most: f64| {
         let points = vec![(1.0, 0.0), (2.0, most)];
         let curve = Curve { points, ..curve("", 0) };

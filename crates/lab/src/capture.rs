@@ -1,12 +1,13 @@
-//! Captures read again: the UDP datagrams in a pcapng file.
+//! Reads the UDP datagrams in a pcapng capture.
 //!
-//! Reads what a tap on a link writes, and what tcpdump or Wireshark save as pcapng from Ethernet,
-//! raw IP and loopback interfaces. What is no UDP datagram over IP, and fragments, are passed over.
+//! Supports files from a tap on a link, and those that tcpdump or Wireshark save as pcapng from
+//! Ethernet, raw IP and loopback interfaces. Skips fragments and all packets other than UDP over
+//! IP.
 
 use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
 
-/// The longest block that is read. Packets have 64 KiB at most.
+/// The maximum length of a block, in bytes. Packets have at most 64 KiB.
 const MAX_BLOCK_LEN: usize = 1 << 20;
 
 const SECTION: u32 = 0x0a0d_0d0a;
@@ -17,30 +18,30 @@ const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 const ETHERNET: u16 = 1;
 const RAW: u16 = 101;
 
-/// A datagram that was seen.
+/// A captured datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Datagram {
-    /// Who sent it.
+    /// The source.
     pub from: SocketAddr,
-    /// Who it was for.
+    /// The destination.
     pub to: SocketAddr,
-    /// What UDP carries.
+    /// The payload of the datagram.
     pub payload: Vec<u8>,
 }
 
-/// The datagrams of a pcapng file, in its order.
+/// The datagrams of a pcapng file, in the file's order.
 #[derive(Debug)]
 pub struct Capture<R> {
     file: R,
     is_big_endian: bool,
-    /// Whether a section has begun, which is what a file begins with.
+    /// Whether a section header was read. A file begins with one.
     has_begun: bool,
     /// The link types of the section's interfaces.
     interfaces: Vec<u16>,
 }
 
 impl<R: Read> Capture<R> {
-    /// Reads from the beginning of a file.
+    /// Reads from the start of a file.
     pub fn new(file: R) -> Self {
         Self { file, is_big_endian: false, has_begun: false, interfaces: Vec::new() }
     }
@@ -48,12 +49,12 @@ impl<R: Read> Capture<R> {
     /// The next datagram; `None` at the end of the file.
     ///
     /// # Errors
-    /// When the file cannot be read, or is none of pcapng.
+    /// If the file cannot be read or is not pcapng.
     pub fn next_datagram(&mut self) -> io::Result<Option<Datagram>> {
         while let Some((kind, body)) = self.next_block()? {
             match kind {
                 SECTION => self.interfaces.clear(),
-                INTERFACE => self.interfaces.push(self.half(&body, 0)?),
+                INTERFACE => self.interfaces.push(self.u16(&body, 0)?),
                 PACKET => {
                     if let Some(datagram) = self.datagram(&body)? {
                         return Ok(Some(datagram));
@@ -73,7 +74,7 @@ impl<R: Read> Capture<R> {
         }
         let mut rest = Vec::new();
         if head[..4] == SECTION.to_ne_bytes() {
-            // It says what order the numbers have, its own length among them.
+            // The section header states the byte order, also of its own length.
             let mut magic = [0; 4];
             self.file.read_exact(&mut magic)?;
             self.is_big_endian = match magic {
@@ -88,8 +89,8 @@ impl<R: Read> Capture<R> {
                 "it is not pcapng (tcpdump's own format: convert it with editcap)",
             ));
         }
-        let kind = self.word(&head, 0)?;
-        let length = usize::try_from(self.word(&head, 4)?).unwrap_or(usize::MAX);
+        let kind = self.u32(&head, 0)?;
+        let length = usize::try_from(self.u32(&head, 4)?).unwrap_or(usize::MAX);
         if !(12..=MAX_BLOCK_LEN).contains(&length) || length % 4 != 0 {
             return Err(damaged("a block has an impossible length"));
         }
@@ -100,10 +101,10 @@ impl<R: Read> Capture<R> {
         Ok(Some((kind, rest)))
     }
 
-    /// The datagram in a packet's block.
+    /// The UDP datagram in a packet block.
     fn datagram(&self, body: &[u8]) -> io::Result<Option<Datagram>> {
-        let interface = self.word(body, 0)? as usize;
-        let length = self.word(body, 12)? as usize;
+        let interface = self.u32(body, 0)? as usize;
+        let length = self.u32(body, 12)? as usize;
         let packet = body.get(20..20 + length).ok_or_else(|| damaged("a packet is cut off"))?;
         let packet = match self.interfaces.get(interface) {
             Some(&RAW) => packet,
@@ -113,13 +114,13 @@ impl<R: Read> Capture<R> {
         Ok(datagram(packet))
     }
 
-    fn word(&self, bytes: &[u8], at: usize) -> io::Result<u32> {
+    fn u32(&self, bytes: &[u8], at: usize) -> io::Result<u32> {
         let word = bytes.get(at..).and_then(|rest| rest.first_chunk()).copied();
         let word: [u8; 4] = word.ok_or_else(|| damaged("a block is too short"))?;
         Ok(if self.is_big_endian { u32::from_be_bytes(word) } else { u32::from_le_bytes(word) })
     }
 
-    fn half(&self, bytes: &[u8], at: usize) -> io::Result<u16> {
+    fn u16(&self, bytes: &[u8], at: usize) -> io::Result<u16> {
         let half = bytes.get(at..).and_then(|rest| rest.first_chunk()).copied();
         let half: [u8; 2] = half.ok_or_else(|| damaged("a block is too short"))?;
         Ok(if self.is_big_endian { u16::from_be_bytes(half) } else { u16::from_le_bytes(half) })
@@ -130,7 +131,7 @@ fn damaged(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// The datagram that an IP packet carries, if it is one and whole.
+/// The UDP datagram in an IP packet, if the packet is one and is not truncated.
 fn datagram(packet: &[u8]) -> Option<Datagram> {
     const UDP: u8 = 17;
     let (from, to, rest): (IpAddr, IpAddr, &[u8]) = match packet.first()? >> 4 {
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_capture_is_refused() {
+    fn other_files_are_rejected() {
         assert!(all(b"").unwrap().is_empty());
         let pcap = [&[0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0][..], &[0; 16]].concat();
         assert!(all(&pcap).unwrap_err().to_string().contains("editcap"));
@@ -227,7 +228,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_can_be_read(bytes: Vec<u8>, place in any::<proptest::sample::Index>(), byte: u8) {
+        fn any_bytes_can_be_parsed(bytes: Vec<u8>, place in any::<proptest::sample::Index>(), byte: u8) {
             let _ = all(&bytes);
             let mut good = file(RAW, &[packet(b"share"), packet(b"another")]);
             let place = place.index(good.len());

@@ -1,19 +1,19 @@
-//! Emulated links as the channels of the model (000, IV).
+//! Emulated links as channels of the model (000, IV).
 
 use model::{ChannelModel, ChannelSet, Loss, Objective, PlanRequest, Requirements, Risk};
 
 use crate::trial::LinkPlan;
 
-/// The bytes of a packet with a datagram that are not payload: headers of IPv4 and UDP.
+/// The length of the IPv4 and UDP headers of a datagram, in bytes.
 pub(crate) const DATAGRAM_HEADERS: f64 = 20.0 + 8.0;
 
-/// The least mean delay in ms of channels at full rate, with thresholds from 1 on.
-pub(crate) fn least_delay(channels: &ChannelSet, kappa: f64, mu: f64) -> Option<f64> {
+/// The minimum mean delay of the channels at full rate, in ms, with thresholds from 1.
+pub(crate) fn min_delay(channels: &ChannelSet, kappa: f64, mu: f64) -> Option<f64> {
     let request = PlanRequest::new(at_full_rate(kappa, mu, Objective::Delay)).ok()?;
     Some(channels.plan(&request).ok()?.averages.delay_ms)
 }
 
-/// The channels with other delays, in ms.
+/// The channels with the given delays, in ms.
 pub(crate) fn with_delays(channels: &ChannelSet, delays: &[f64]) -> Option<ChannelSet> {
     let channel = |(channel, delay): (&ChannelModel, &f64)| {
         ChannelModel::new(Risk(channel.risk()), Loss(channel.loss()), *delay, channel.rate()).ok()
@@ -22,7 +22,7 @@ pub(crate) fn with_delays(channels: &ChannelSet, delays: &[f64]) -> Option<Chann
     ChannelSet::new(channels.map(channel).collect::<Option<_>>()?).ok()
 }
 
-/// The full rate with these means of threshold and multiplicity.
+/// Requirements for the full rate with these means of threshold and multiplicity.
 pub(crate) fn at_full_rate(kappa: f64, mu: f64, objective: Objective) -> Requirements {
     Requirements {
         kappa: Some(kappa),
@@ -33,8 +33,8 @@ pub(crate) fn at_full_rate(kappa: f64, mu: f64, objective: Objective) -> Require
     }
 }
 
-/// The links as the model's channels, from the first host to the second. A packet's delay is the
-/// link's, and the time that it takes to be sent.
+/// The links as channels of the model, from the first host to the second. A packet's delay is the
+/// link's delay and its transmission time.
 pub(crate) fn channels<'a>(links: impl Iterator<Item = &'a LinkPlan>) -> Option<ChannelSet> {
     let channel = |link: &LinkPlan| {
         let conditions = link.conditions()[0];

@@ -1,11 +1,11 @@
-//! Time in nanoseconds of the system's monotonic clock.
+//! The monotonic clock of the system, in nanoseconds.
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// A millisecond.
+/// A millisecond in nanoseconds.
 pub(crate) const MS: u64 = 1_000_000;
 
-/// A time in milliseconds as nanoseconds.
+/// Converts milliseconds to nanoseconds.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -15,7 +15,7 @@ pub(crate) fn nanos(ms: f64) -> u64 {
     (ms * MS as f64).round() as u64
 }
 
-/// The time by the system's monotonic clock.
+/// The current time of the monotonic clock.
 pub(crate) fn now() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()

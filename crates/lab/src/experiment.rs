@@ -1,9 +1,9 @@
-//! Experiments: files that say which networks there are, what runs on them, what is varied, and
-//! what is measured.
+//! Experiments: files that define networks, the programs on them, what is varied and what is
+//! measured.
 //!
-//! What is wrong with a file as such is found by [`Experiment::parse`], for every trial, before the
-//! first; what a machine lacks, and what only a driver knows, by the first trial that needs it.
-//! [`run()`] performs it, and [`Results`] are what it gives.
+//! [`Experiment::parse`] reports errors of the file for all trials before the first one runs. What
+//! depends on the machine, or is known only to a driver, is reported by the first trial that needs
+//! it. [`run()`] runs an experiment and returns [`Results`].
 //! [docs/formats/experiment.md](../../../docs/formats/experiment.md) describes the files.
 
 mod built_in;
@@ -40,23 +40,23 @@ use file::programs;
 use file::sweep::{Combination, Sweep};
 use file::template::{self, Filled};
 
-/// An experiment, checked.
+/// A valid experiment.
 #[derive(Debug)]
 pub struct Experiment {
-    /// What its file is called, for errors.
+    /// The name of the file, for errors.
     file: String,
     name: String,
     about: String,
     paper: Option<String>,
     repetitions: usize,
-    /// What is told of all repetitions of a point.
+    /// How the repetitions of a point are summarized.
     statistic: Statistic,
-    /// How often a trial is performed, at most, while links are late.
+    /// The maximum number of attempts of a trial while links are late.
     attempts: usize,
-    /// Whether a trial counts though links were late.
+    /// Whether a trial is valid even if links were late.
     keep_late: bool,
     seed: u64,
-    /// The digest of the file's text.
+    /// The SHA-256 of the file's text.
     digest: String,
     /// The swept keys.
     keys: Vec<String>,
@@ -65,28 +65,29 @@ pub struct Experiment {
     plots: Vec<Plot>,
 }
 
-/// One combination of what is varied.
+/// One combination of the swept values.
 #[derive(Debug)]
 struct Point {
     combination: Combination,
     trial: Trial,
-    /// The numbers of the file's programs that it starts.
+    /// The indices of the file's programs that the trial starts.
     programs: Vec<usize>,
-    /// What the model says, by the name of the value. What it cannot say is missing.
+    /// The model's predictions, by the name of the value. Values that it cannot predict are
+    /// missing.
     predictions: BTreeMap<String, f64>,
 }
 
-/// A quantity that is measured.
+/// A measured quantity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Metric {
     /// Its name.
     pub name: String,
-    /// What it is measured in; empty if that was not said.
+    /// Its unit. Empty if the file states none.
     pub unit: String,
 }
 
 impl Metric {
-    /// Its name, and what it is measured in.
+    /// The name and the unit.
     pub fn label(&self) -> String {
         if self.unit.is_empty() {
             self.name.clone()
@@ -96,15 +97,15 @@ impl Metric {
     }
 }
 
-/// The most trials, of which each takes seconds.
+/// The maximum number of trials. Each takes seconds.
 const MAX_TRIALS: usize = 100_000;
 
 impl Experiment {
-    /// Reads an experiment from the text of `file`, whose name it takes.
+    /// Parses an experiment from the text of `file` and names it after the file.
     ///
     /// # Errors
-    /// The first thing that is wrong with it. Programs may be missing on this machine:
-    /// [`find_programs`](Self::find_programs).
+    /// The first error in the file. Whether this machine has the programs is not checked here, but
+    /// by [`find_programs`](Self::find_programs).
     pub fn parse(file: &Path, text: &str) -> Result<Self, ExperimentError> {
         let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let file = file.display().to_string();
@@ -145,41 +146,42 @@ impl Experiment {
         })
     }
 
-    /// Looks for the programs that it starts.
+    /// Searches for the programs that the trials start.
     ///
     /// # Errors
-    /// The first that is not on this machine, and how to install it.
+    /// The first program that this machine lacks, and how to install it.
     pub fn find_programs(&self) -> Result<(), ExperimentError> {
         programs::find(&self.points).map_err(|problem| problem.of(&self.file))
     }
 
-    /// What it is called: the file's name without its extension.
+    /// The name: the file's name without its extension.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it is about, in a line.
+    /// A description in one line.
     pub fn about(&self) -> &str {
         &self.about
     }
 
-    /// Where in the papers it is from.
+    /// The part of the papers that it reproduces.
     pub fn paper(&self) -> Option<&str> {
         self.paper.as_deref()
     }
 
-    /// How many trials there are: the points, as often as they are repeated.
+    /// The number of trials: points times repetitions.
     pub fn trials(&self) -> usize {
         self.points.len() * self.repetitions
     }
 
-    /// The trial of a number from 0: the repetition, from 0, and the point. All points come once
-    /// before any comes again.
+    /// The repetition, from 0, and the point of the trial with a number, from 0. Each repetition
+    /// covers all points before the next one begins.
     fn trial(&self, number: usize) -> (usize, &Point) {
         (number / self.points.len(), &self.points[number % self.points.len()])
     }
 
-    /// The seed of a repetition. All points have the same, so that they see the same chances.
+    /// The seed of a repetition. It is the same for all points, so that they have the same random
+    /// losses.
     fn seed_of(&self, repetition: usize) -> u64 {
         let mut random = fastrand::Rng::with_seed(self.seed);
         repeat_with(|| random.u64(..)).nth(repetition).unwrap_or_default()
@@ -199,7 +201,7 @@ impl Point {
     }
 }
 
-/// What is measured, in the file's order.
+/// The measured quantities, in the file's order.
 fn metrics(file: &File, points: &[Point]) -> Result<Vec<Metric>, Problem> {
     let Some(names) = file.measure.get("values").and_then(toml::Value::as_table) else {
         let what = "must be a table, the same for all trials: write [measure.values]";

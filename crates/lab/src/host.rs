@@ -1,6 +1,6 @@
-//! Hosts: network namespaces, each with interfaces, addresses and sockets of its own.
+//! Hosts: network namespaces with their own interfaces, addresses and sockets.
 
-// One system call, `unshare`, which Rust cannot check.
+// The system call `unshare` is unsafe.
 #![allow(unsafe_code)]
 
 use std::fs::{self, File};
@@ -14,7 +14,7 @@ use ipnet::IpNet;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 use tun::interface::{Interface, bring_up_loopback};
 
-/// A host: a network namespace, which lasts as long as this, and as what runs in it.
+/// A host: a network namespace. It exists as long as this value or a process in it.
 #[derive(Debug)]
 pub struct Host {
     name: String,
@@ -22,19 +22,19 @@ pub struct Host {
     has_ipv6: bool,
 }
 
-/// How many packets the kernel keeps for a link that has not fetched them yet.
+/// The number of packets that the kernel queues until a link reads them.
 const DEVICE_QUEUE: u32 = 10_000;
 
 impl Host {
-    /// Makes a host with nothing but its loopback interface.
+    /// Creates a host with only its loopback interface.
     ///
     /// # Errors
-    /// When the kernel does not let this process make a network namespace.
+    /// If the kernel refuses a network namespace to this process.
     pub fn new(name: &str) -> io::Result<Self> {
         let thread = thread::Builder::new().spawn(namespace)?;
         let namespace = thread.join().unwrap_or_else(panicked)?;
         let host = Self { name: name.to_owned(), namespace, has_ipv6: false };
-        // No packets but those of the experiment: an interface with IPv6 sends some by itself.
+        // An interface with IPv6 would send packets of its own.
         match host.disable_ipv6("1") {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -43,12 +43,13 @@ impl Host {
         Ok(host)
     }
 
-    /// Gives it IPv6. From now on its links have for each address `a.b.c.d` also `fd00::a.b.c.d`.
+    /// Enables IPv6. Links that are added from now on have an address `fd00::a.b.c.d` for each
+    /// `a.b.c.d`.
     ///
     /// # Errors
-    /// When the kernel has no IPv6.
+    /// If the kernel has no IPv6.
     pub fn enable_ipv6(&mut self) -> io::Result<()> {
-        // Without an address that the kernel makes up, an interface sends nothing by itself.
+        // Without an automatic link-local address, an interface sends nothing of its own.
         self.set("net/ipv6/conf/default/addr_gen_mode", "1")?;
         self.disable_ipv6("0")?;
         self.has_ipv6 = true;
@@ -66,11 +67,11 @@ impl Host {
         &self.name
     }
 
-    /// Runs `work` on a thread of this host: sockets that it opens and processes that it starts are
-    /// this host's, and stay so.
+    /// Runs `work` on a thread in this host. Sockets that it opens and processes that it starts
+    /// belong to this host permanently.
     ///
     /// # Errors
-    /// When no thread can be started, or it cannot move into the namespace.
+    /// If the thread cannot be started or cannot enter the namespace.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         thread::scope(|scope| {
             let entered = move || {
@@ -84,16 +85,16 @@ impl Host {
         })
     }
 
-    /// Sets a system parameter of this host; `path` is below `/proc/sys`.
+    /// Sets a system parameter of this host; `path` is relative to `/proc/sys`.
     ///
     /// # Errors
-    /// When there is no such parameter, or it cannot be set in a namespace.
+    /// If there is no such parameter, or it cannot be set in a namespace.
     pub fn set(&self, path: &str, value: &str) -> io::Result<()> {
         self.run(|| fs::write(Path::new("/proc/sys").join(path), value))?
     }
 
-    /// Gives one of its interfaces its address in a /24 and its MTU, and brings it up. `congestion`
-    /// is the congestion control of TCP connections through it, if not the system's.
+    /// Gives an interface an address in a /24 and an MTU, and brings it up. `congestion` is the
+    /// congestion control of TCP connections through it; `None` is the system's.
     pub(crate) fn set_up(
         &self,
         name: &str,
@@ -112,17 +113,16 @@ impl Host {
     }
 }
 
-/// The IPv6 address that goes with an IPv4 address.
+/// The IPv6 address that corresponds to an IPv4 address.
 fn in_ipv6(address: Ipv4Addr) -> Ipv6Addr {
     Ipv6Addr::from(0xfd00 << 112 | u128::from(address.to_bits()))
 }
 
-/// The congestion controls that there are.
+/// The kernel's list of congestion controls.
 const CONGESTION: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 
-/// Says that there is no such congestion control, if there is none. The kernel says so in no way
-/// that can be understood. It is asked for it first, as it may find one that is not in the list
-/// yet.
+/// The error if there is no such congestion control; the kernel's own error does not say so. The
+/// list is read only after the kernel refused, because the kernel may load a module on demand.
 fn no_congestion_control(name: &str) -> Option<io::Error> {
     let known = fs::read_to_string(CONGESTION).ok()?;
     if known.split_whitespace().any(|known| known == name) {
@@ -133,15 +133,15 @@ fn no_congestion_control(name: &str) -> Option<io::Error> {
     Some(io::Error::new(io::ErrorKind::NotFound, error))
 }
 
-/// Makes the thread's network namespace a new one, and returns it.
+/// Moves the thread to a new network namespace and returns it.
 fn namespace() -> io::Result<OwnedFd> {
-    // SAFETY: of a new network namespace no code of this program makes assumptions; no descriptor
-    // and no memory becomes private to this thread.
+    // SAFETY: no code of this program depends on the network namespace, and no descriptor and no
+    // memory becomes private to this thread.
     unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
     Ok(File::open("/proc/thread-self/ns/net")?.into())
 }
 
-/// Goes on with a panic of a thread in the one that waits for it.
+/// Continues the panic of another thread in this one.
 fn panicked<T>(panic: Box<dyn std::any::Any + Send>) -> T {
     std::panic::resume_unwind(panic)
 }

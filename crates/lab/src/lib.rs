@@ -1,10 +1,10 @@
-//! The laboratory: networks on one machine, and experiments on them.
+//! Emulated networks on one machine, and experiments on them.
 //!
-//! - [`sandbox`]: namespaces in which a program may create networks without being root.
+//! - [`sandbox`]: namespaces in which a program can create networks without root.
 //! - [`Host`]: a network namespace.
-//! - [`Link`]: an emulated wire between two hosts, with rate, delay, loss and more.
+//! - [`Link`]: an emulated link between two hosts, with rate, delay, loss and other conditions.
 //! - [`Experiment`]: a file that defines what many trials vary, measure and draw.
-//! - [`Trial`]: a network, the programs on it, and what is measured; [`perform`] does so.
+//! - [`Trial`]: a network, the programs on it, and a measurement; [`perform`] runs it.
 //!
 //! ```
 //! use std::path::Path;
@@ -52,4 +52,4 @@ pub use host::Host;
 pub use link::{Conditions, Counts, Direction, ImpossibleCondition, Lateness, Link, LinkOptions};
 pub use network::{Network, NetworkError};
 pub use perform::{Measured, TrialError, perform};
-pub use trial::{HostPlan, LinkPlan, MeasurePlan, Place, ProgramPlan, Trial, ValuePlan};
+pub use trial::{HostPlan, LinkPlan, MeasurePlan, ProgramPlan, Trial, TrialContext, ValuePlan};

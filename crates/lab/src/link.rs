@@ -1,12 +1,12 @@
-//! Links: two hosts joined by an emulated wire.
+//! Links: emulated connections between two hosts.
 //!
-//! Each end is a TUN device in its host. A thread carries packets between them and does to them
-//! what the [`Conditions`] say. What is decided is decided in [`line`], which knows no device and
-//! no clock; this file knows both and decides nothing.
+//! Each end is a TUN device in its host. A thread moves packets between the devices according to
+//! the [`Conditions`]. All decisions are made in [`line`], which uses no device and no clock; this
+//! file uses both and makes no decision.
 
 mod conditions;
 mod device;
-mod fate;
+mod impairment;
 mod line;
 mod tap;
 
@@ -32,7 +32,7 @@ use device::LinkDevice;
 use line::Line;
 use tap::Tap;
 
-/// How many packets are read from one end, or handed to it, before the other gets its turn.
+/// The number of packets that are read or written in one direction before the other one is served.
 const BATCH: usize = 64;
 
 /// A direction of a link.
@@ -45,40 +45,40 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// Either direction.
+    /// Both directions.
     pub const BOTH: [Self; 2] = [Self::Forward, Self::Back];
 }
 
-/// What a link is like when it is made.
+/// The properties of a new link.
 #[derive(Clone, Debug)]
 pub struct LinkOptions<'a> {
-    /// The name of its interface in either host, at most 15 bytes.
+    /// The name of its interface in both hosts, at most 15 bytes.
     pub name: &'a str,
-    /// The address of either end, in one /24.
+    /// The addresses of its ends, in one /24.
     pub addresses: [Ipv4Addr; 2],
-    /// The longest packet, in bytes: 68 to 65535.
+    /// The MTU, in bytes: 68 to 65535.
     pub mtu: u32,
-    /// The congestion control of TCP connections over it, if not the system's.
+    /// The congestion control of TCP connections over it. `None`: the system's.
     pub congestion: Option<&'a str>,
-    /// What it does forward and back.
+    /// The conditions forward and back.
     pub conditions: [Conditions; 2],
-    /// What its chances come from.
+    /// The seed of the random losses and delays.
     pub seed: u64,
-    /// The pcapng file to write what passes on the wire to.
+    /// The pcapng file to which all transmitted packets are written.
     pub tap: Option<&'a Path>,
 }
 
-/// A link between two hosts. It is cut when this is dropped.
+/// A link between two hosts. Dropping it removes it.
 #[derive(Debug)]
 pub struct Link {
     shared: Arc<Shared>,
-    carrier: Option<JoinHandle<Option<Tap>>>,
+    thread: Option<JoinHandle<Option<Tap>>>,
 }
 
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// Written to when the carrier is to look at the state again.
+    /// Wakes the thread to read the state again.
     wake: OwnedFd,
 }
 
@@ -87,21 +87,21 @@ struct State {
     lines: [Line; 2],
     lateness: [Lateness; 2],
     refused: u64,
-    is_cut: bool,
+    is_stopped: bool,
 }
 
-/// How late packets were handed over, compared with when they should have been.
+/// A histogram of the lateness of delivered packets: actual minus scheduled time of delivery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lateness {
-    /// How many were less than 2^((i+1)/8) µs late, and not less than the next lower such time.
+    /// The i-th entry counts latenesses below 2^((i+1)/8) µs and not below the previous bound.
     steps: Vec<u64>,
 }
 
 impl Link {
-    /// Joins two hosts.
+    /// Connects two hosts.
     ///
     /// # Errors
-    /// When the conditions cannot be, or a device cannot be made or set up.
+    /// If a condition is impossible, or a device cannot be created or set up.
     pub fn new(hosts: [&Host; 2], options: &LinkOptions<'_>) -> io::Result<Self> {
         for conditions in options.conditions {
             conditions
@@ -122,20 +122,20 @@ impl Link {
         if tap.is_some() {
             lines.iter_mut().for_each(Line::tap);
         }
-        let state = State { lines, lateness: Default::default(), refused: 0, is_cut: false };
+        let state = State { lines, lateness: Default::default(), refused: 0, is_stopped: false };
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let shared = Arc::new(Shared { state: Mutex::new(state), wake });
-        let carrier = thread::Builder::new().name(format!("link {}", options.name)).spawn({
+        let thread = thread::Builder::new().name(format!("link {}", options.name)).spawn({
             let shared = Arc::clone(&shared);
-            move || carry(ends, &shared, tap)
+            move || run(ends, &shared, tap)
         })?;
-        Ok(Self { shared, carrier: Some(carrier) })
+        Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Changes what it does in a direction, from now on.
+    /// Changes the conditions in one direction from now on.
     ///
     /// # Errors
-    /// When the conditions cannot be.
+    /// If a condition is impossible.
     pub fn set(
         &self,
         direction: Direction,
@@ -147,42 +147,42 @@ impl Link {
         Ok(())
     }
 
-    /// How many packets and superpackets a host's kernel did not take from it.
+    /// How many packets and superpackets the hosts' kernels refused from the link.
     pub fn refused(&self) -> u64 {
         self.shared.lock().refused
     }
 
-    /// What it has done in a direction.
+    /// The counters of one direction.
     pub fn counts(&self, direction: Direction) -> Counts {
         self.shared.lock().lines[direction as usize].counts()
     }
 
-    /// How late it was in a direction.
+    /// The lateness in one direction.
     pub fn lateness(&self, direction: Direction) -> Lateness {
         self.shared.lock().lateness[direction as usize].clone()
     }
 
-    /// Cuts the link. Its devices are gone then, and the tap's file is complete.
+    /// Removes the link's devices and completes the tap's file.
     ///
     /// # Errors
-    /// When the tap's file could not be written; it says which.
-    pub fn cut(mut self) -> io::Result<()> {
-        self.end()
+    /// If the tap's file could not be written; the error names it.
+    pub fn remove(mut self) -> io::Result<()> {
+        self.stop()
     }
 
-    fn end(&mut self) -> io::Result<()> {
-        let Some(carrier) = self.carrier.take() else { return Ok(()) };
-        self.shared.lock().is_cut = true;
+    fn stop(&mut self) -> io::Result<()> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        self.shared.lock().is_stopped = true;
         self.shared.wake();
-        let tap = carrier.join().map_err(|_| io::Error::other("a link's thread failed"))?;
+        let tap = thread.join().map_err(|_| io::Error::other("a link's thread failed"))?;
         tap.map_or(Ok(()), Tap::finish)
     }
 }
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // Who wants to know whether the tap's file is complete calls `cut`.
-        let _ = self.end();
+        // Callers that need to know whether the tap's file is complete call `remove`.
+        let _ = self.stop();
     }
 }
 
@@ -192,15 +192,15 @@ impl Shared {
     }
 
     fn wake(&self) {
-        // It fails only if the counter is full, when the carrier is awake anyway.
+        // It fails only if the counter is full, and then the thread is awake.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 }
 
-/// Carries packets between two devices until the link is cut. Returns the tap.
-fn carry(mut ends: [LinkDevice; 2], shared: &Shared, tap: Option<Tap>) -> Option<Tap> {
-    // By default the kernel wakes a thread up to 50 µs late, so that it can wake several at once.
-    // Should it refuse, the lateness shows.
+/// Moves packets between two devices until the link is removed. Returns the tap.
+fn run(mut ends: [LinkDevice; 2], shared: &Shared, tap: Option<Tap>) -> Option<Tap> {
+    // By default the kernel wakes a thread up to 50 µs late, to wake several at once. If it refuses
+    // the change, the lateness shows it.
     let _ = set_current_timer_slack(NonZero::new(1));
     loop {
         for (from, to) in [(0, 1), (1, 0)] {
@@ -214,7 +214,7 @@ fn carry(mut ends: [LinkDevice; 2], shared: &Shared, tap: Option<Tap>) -> Option
             }
         }
         let state = shared.lock();
-        if state.is_cut {
+        if state.is_stopped {
             return tap;
         }
         let next = state.lines.iter().filter_map(Line::next_arrival).min();
@@ -223,27 +223,27 @@ fn carry(mut ends: [LinkDevice; 2], shared: &Shared, tap: Option<Tap>) -> Option
     }
 }
 
-/// Takes what the kernel sends. The state is not locked while the kernel works.
+/// Reads packets from the kernel. The state is not locked during system calls.
 fn receive(end: &mut LinkDevice, shared: &Shared, line: usize) {
     for _ in 0..BATCH {
-        // A device that fails has nothing to send.
+        // A device that fails has no packets.
         let Ok(Some(frame)) = end.read() else { return };
         shared.lock().lines[line].offer(now(), &frame);
     }
 }
 
-/// Hands over what has arrived.
+/// Delivers the packets that have arrived.
 fn deliver(end: &LinkDevice, shared: &Shared, line: usize) {
     for _ in 0..BATCH {
         let Some((due, frame)) = shared.lock().lines[line].take_arrived(now()) else { return };
-        let is_taken = end.write(&frame);
+        let is_accepted = end.write(&frame);
         let mut state = shared.lock();
-        state.refused += u64::from(!is_taken);
+        state.refused += u64::from(!is_accepted);
         state.lateness[line].add(now().saturating_sub(due));
     }
 }
 
-/// Waits for a packet, for a change, or until a time.
+/// Waits for a packet, a change of the state, or a time.
 fn wait(ends: &[LinkDevice; 2], wake: &OwnedFd, until: Option<u64>) {
     let mut events = [ends[0].as_fd(), ends[1].as_fd(), wake.as_fd()]
         .map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
@@ -254,7 +254,7 @@ fn wait(ends: &[LinkDevice; 2], wake: &OwnedFd, until: Option<u64>) {
             tv_nsec: (left % 1_000_000_000).cast_signed(),
         }
     });
-    // Interrupted or not, the caller looks at everything again.
+    // The caller checks everything again, interrupted or not.
     let _ = poll(&mut events, timeout.as_ref());
     if !events[2].revents().is_empty() {
         let _ = rustix::io::read(wake, &mut [0_u8; 8]);
@@ -275,8 +275,8 @@ impl Lateness {
         self.steps[step] += 1;
     }
 
-    /// A time in ms that the given part of the packets did not exceed, to a tenth of it. Zero if
-    /// there were none.
+    /// The quantile of the lateness at `part`, in ms, rounded up by at most a tenth. Zero if no
+    /// packets were delivered.
     pub fn quantile_ms(&self, part: f64) -> f64 {
         let total: u64 = self.steps.iter().sum();
         let mut seen = 0;

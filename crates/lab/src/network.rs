@@ -9,19 +9,19 @@ use thiserror::Error;
 
 use crate::host::Host;
 use crate::link::{Conditions, Direction, Link, LinkOptions};
-use crate::trial::{LinkPlan, Place, Trial, address};
+use crate::trial::{LinkPlan, Trial, TrialContext, address};
 
-/// Hosts and the links between them. It is gone when this is dropped.
+/// Hosts and the links between them. Dropping it removes them.
 #[derive(Debug)]
 pub struct Network {
-    // Links first: they are cut before their hosts go.
+    // Links first: they stop before their hosts are removed.
     links: BTreeMap<String, Link>,
     hosts: BTreeMap<String, Host>,
-    /// The links as they were asked for.
+    /// The definitions of the links.
     plans: BTreeMap<String, LinkPlan>,
 }
 
-/// Why there is no network.
+/// Why a network could not be created.
 #[derive(Debug, Error)]
 #[error("cannot make {what} {name}: {error}")]
 pub struct NetworkError {
@@ -31,11 +31,11 @@ pub struct NetworkError {
 }
 
 impl Network {
-    /// Makes a trial's network.
+    /// Creates a trial's network.
     ///
     /// # Errors
-    /// When the kernel refuses something; it says what.
-    pub fn new(trial: &Trial, place: Place<'_>) -> Result<Self, NetworkError> {
+    /// If the kernel refuses a host or a link; the error names it.
+    pub fn new(trial: &Trial, context: TrialContext<'_>) -> Result<Self, NetworkError> {
         let mut hosts = BTreeMap::new();
         for (name, plan) in &trial.hosts {
             let failed = |error| NetworkError { what: "host", name: name.clone(), error };
@@ -48,14 +48,14 @@ impl Network {
             }
             hosts.insert(name.clone(), host);
         }
-        let mut seeds = fastrand::Rng::with_seed(place.seed);
+        let mut seeds = fastrand::Rng::with_seed(context.seed);
         let mut links = BTreeMap::new();
         for (i, (name, plan)) in trial.links.iter().enumerate() {
             let failed = |error| NetworkError { what: "link", name: name.clone(), error };
             let tap = plan
                 .tap
                 .as_ref()
-                .map(|file| place.results.join(format!("{}-{file}", place.number)));
+                .map(|file| context.results.join(format!("{}-{file}", context.number)));
             let options = LinkOptions {
                 name,
                 addresses: [address(i, 0), address(i, 1)],
@@ -66,8 +66,9 @@ impl Network {
                 tap: tap.as_deref(),
             };
             let unknown = || io::Error::other("there is no such host");
-            let end = |i: usize| hosts.get(&plan.hosts[i]).ok_or_else(unknown);
-            let link = end(0).and_then(|a| Link::new([a, end(1)?], &options)).map_err(failed)?;
+            let host = |i: usize| hosts.get(&plan.hosts[i]).ok_or_else(unknown);
+            let link =
+                host(0).and_then(|first| Link::new([first, host(1)?], &options)).map_err(failed)?;
             links.insert(name.clone(), link);
         }
         Ok(Self { links, hosts, plans: trial.links.clone() })
@@ -88,7 +89,7 @@ impl Network {
         self.links.values()
     }
 
-    /// The links as they were asked for, by name.
+    /// The definitions of the links, in the order of their names.
     pub(crate) fn plans(&self) -> impl Iterator<Item = &LinkPlan> {
         self.plans.values()
     }
@@ -100,36 +101,38 @@ impl Network {
         Some(address(index, end))
     }
 
-    /// What a link was asked to do in a direction.
+    /// The conditions of a link in one direction, as defined.
     pub fn conditions(&self, link: &str, direction: Direction) -> Option<Conditions> {
         Some(self.plans.get(link)?.conditions()[direction as usize])
     }
 
-    /// The name of the only link, and those of its hosts. `None` if there are more, or none.
+    /// The name of the link and those of its hosts, if there is exactly one link.
     pub fn only_link(&self) -> Option<(&str, [&str; 2])> {
         let (name, plan) = self.plans.first_key_value().filter(|_| self.plans.len() == 1)?;
         Some((name, [&plan.hosts[0], &plan.hosts[1]]))
     }
 
-    /// How late the links handed over packets, in ms: of 100 packets, 99 were less late, on the
-    /// worst line.
+    /// The 99th percentile of the lateness of delivered packets, in ms, in the worst direction of
+    /// any link.
     pub fn late_ms(&self) -> f64 {
-        let lines =
-            self.links.values().flat_map(|link| Direction::BOTH.map(|way| link.lateness(way)));
+        let lines = self
+            .links
+            .values()
+            .flat_map(|link| Direction::BOTH.map(|direction| link.lateness(direction)));
         lines.map(|lateness| lateness.quantile_ms(0.99)).fold(0.0, f64::max)
     }
 
-    /// How many packets the kernel dropped because a link had not fetched them in time, or did not
-    /// take from it.
+    /// How many packets the kernel dropped because a link did not read them in time, or refused
+    /// from a link.
     ///
     /// # Errors
-    /// When a host cannot be asked.
+    /// If a host's counters cannot be read.
     pub fn missed(&self) -> io::Result<u64> {
         let dropped = |host: &Host| {
             let devices = host.run(|| fs::read_to_string("/proc/thread-self/net/dev"))??;
             let links = devices.lines().filter_map(|line| line.split_once(':'));
             let links = links.filter(|(name, _)| self.links.contains_key(name.trim()));
-            // Eight numbers about what was received; of those about what was sent, the fourth.
+            // Eight columns of received counters; of the sent ones, the fourth counts drops.
             let sent = links.filter_map(|(_, numbers)| numbers.split_whitespace().nth(11));
             Ok(sent.filter_map(|number| number.parse::<u64>().ok()).sum::<u64>())
         };
@@ -137,16 +140,16 @@ impl Network {
         self.hosts.values().map(dropped).chain(refused).sum()
     }
 
-    /// Takes the network down.
+    /// Removes the network.
     ///
     /// # Errors
-    /// When a tap's file could not be written; it says which.
-    pub fn take_down(self) -> io::Result<()> {
-        self.links.into_values().try_for_each(Link::cut)
+    /// If a tap's file could not be written; the error names it.
+    pub fn remove(self) -> io::Result<()> {
+        self.links.into_values().try_for_each(Link::remove)
     }
 }
 
-/// Why a host's system parameter could not be set.
+/// The error for a system parameter that cannot be set.
 fn not_set(path: &str, value: &str, error: &io::Error) -> io::Error {
     io::Error::other(match error.kind() {
         io::ErrorKind::NotFound => {

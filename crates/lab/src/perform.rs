@@ -1,4 +1,4 @@
-//! Performs a trial: makes its network, starts its programs, measures, and ends everything.
+//! Runs a trial: creates its network, starts its programs, measures, and ends everything.
 
 pub(crate) mod driver;
 mod program;
@@ -14,34 +14,35 @@ use thiserror::Error;
 use crate::host::Host;
 use crate::network::Network;
 use crate::sandbox;
-use crate::trial::{MeasurePlan, Place, Trial, ValuePlan};
+use crate::trial::{MeasurePlan, Trial, TrialContext, ValuePlan};
 use program::{Program, end_of};
 
-/// What a trial gave.
+/// The result of a trial.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
-    /// The values that were asked for, by name.
+    /// The requested values, by name.
     pub values: BTreeMap<String, f64>,
-    /// How late the links handed over packets, in ms: of 100 packets, 99 were less late, on the
-    /// worst line.
+    /// The 99th percentile of the lateness of delivered packets, in ms, in the worst direction of
+    /// any link.
     pub late_ms: f64,
-    /// How many packets the kernel dropped because a link had not fetched them in time, or did not
-    /// take from it.
+    /// How many packets the kernel dropped because a link did not read them in time, or refused
+    /// from a link.
     pub missed: u64,
 }
 
-/// How late the links may be, in ms, before a measurement says more of the machine than of them.
+/// The maximum lateness, in ms, at which a measurement still describes the links, and not the
+/// machine.
 const MAX_LATE_MS: f64 = 1.0;
 
 impl Measured {
-    /// Whether the machine did not keep up with its links: they were more than 1 ms late, or did
-    /// not fetch packets in time.
+    /// Whether the machine did not keep up with its links: the lateness was above 1 ms, or the
+    /// kernel dropped packets.
     pub fn is_late(&self) -> bool {
         is_late(self.late_ms, self.missed)
     }
 }
 
-/// The same of its two figures.
+/// The same, from the two figures.
 pub(crate) fn is_late(late_ms: f64, missed: u64) -> bool {
     late_ms > MAX_LATE_MS || missed > 0
 }
@@ -51,23 +52,24 @@ pub(crate) fn is_late(late_ms: f64, missed: u64) -> bool {
 #[error("{0}")]
 pub struct TrialError(pub String);
 
-/// Performs a trial, in a [sandbox](crate::sandbox).
+/// Runs a trial in a [sandbox](crate::sandbox).
 ///
 /// # Errors
-/// When the network cannot be made, a program fails or does not get ready, or a value is missing.
-pub fn perform(trial: &Trial, place: Place<'_>) -> Result<Measured, TrialError> {
-    write_files(trial, place.files)
+/// If the network cannot be created, a program fails or does not become ready, or a value is
+/// missing.
+pub fn perform(trial: &Trial, context: TrialContext<'_>) -> Result<Measured, TrialError> {
+    write_files(trial, context.files)
         .map_err(|error| failed(format!("cannot write the trial's files: {error}")))?;
-    let network = Network::new(trial, place).map_err(failed)?;
-    let mut programs = start(trial, &network, place.files)?;
-    let values = measure(&trial.measure, &network, place.files)?;
+    let network = Network::new(trial, context).map_err(failed)?;
+    let mut programs = start(trial, &network, context.files)?;
+    let values = measure(&trial.measure, &network, context.files)?;
     programs.iter_mut().try_for_each(Program::check).map_err(failed)?;
     drop(programs);
     sandbox::end_programs();
     let late_ms = network.late_ms();
     let missed =
         network.missed().map_err(|error| failed(format!("cannot see what was missed: {error}")))?;
-    network.take_down().map_err(failed)?;
+    network.remove().map_err(failed)?;
     Ok(Measured { values, late_ms, missed })
 }
 
@@ -86,7 +88,7 @@ fn write_files(trial: &Trial, directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Starts the programs, each when the one before is ready.
+/// Starts the programs in order, each after the previous one is ready.
 fn start(trial: &Trial, network: &Network, files: &Path) -> Result<Vec<Program>, TrialError> {
     let mut programs = Vec::new();
     for (i, plan) in trial.programs.iter().enumerate() {
@@ -104,7 +106,7 @@ fn start(trial: &Trial, network: &Network, files: &Path) -> Result<Vec<Program>,
     Ok(programs)
 }
 
-/// Measures, by a driver or a program.
+/// Measures with a driver or a program.
 fn measure(
     plan: &MeasurePlan,
     network: &Network,
@@ -134,10 +136,10 @@ fn measure(
     plan.values.iter().map(value).collect()
 }
 
-/// How long a program may measure unless the experiment says otherwise, in seconds.
+/// The default time limit for a program that measures, in seconds.
 const DEFAULT_TIMEOUT_S: f64 = 60.0;
 
-/// Runs the program that measures, and returns what it prints.
+/// Runs the program that measures and returns its output.
 fn run(plan: &MeasurePlan, host: &Host, files: &Path) -> Result<String, TrialError> {
     let command = plan.run.as_deref().unwrap_or_default();
     let [output, errors] = [".measure.log", ".measure.errors"].map(|name| files.join(name));

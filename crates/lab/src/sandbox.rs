@@ -1,11 +1,11 @@
-//! A place where this program may make networks: namespaces of its own, which vanish with it.
+//! Namespaces in which this program can create networks, and which vanish with it.
 //!
-//! A user namespace gives the right to make the others without being root; root needs none. In a
-//! new process namespace everything that an experiment starts ends with its first process, and that
-//! ends with the one that started it (`PR_SET_PDEATHSIG`): after `kill -9` of either nothing is
-//! left.
+//! A user namespace grants the right to create the other namespaces without root; root needs none.
+//! In a new process namespace everything that an experiment starts ends with its first process.
+//! That process ends with the process that started it (`PR_SET_PDEATHSIG`), so nothing remains
+//! after `kill -9` of either.
 
-// Namespaces, what happens between fork and exec, and waiting for signals.
+// Namespaces, code between fork and exec, and waiting for signals need unsafe calls.
 #![allow(unsafe_code)]
 
 use std::env;
@@ -31,17 +31,17 @@ use rustix::process::{
 use rustix::thread::{CapabilitySet, UnshareFlags, capabilities, unshare_unsafe};
 use thiserror::Error;
 
-/// Set for the process inside.
+/// The environment variable that marks the process inside the sandbox.
 const INSIDE: &str = "SUNDER_LAB_INSIDE";
 
-/// Where experiments keep their files: in memory, a quarter of it at most, and only as long as the
-/// sandbox is there.
+/// The directory for the files of experiments. It is in memory, with at most a quarter of it, and
+/// exists as long as the sandbox.
 pub const SCRATCH: &str = "/dev/shm";
 
-/// Why there is no sandbox.
+/// Why a sandbox could not be created.
 #[derive(Debug, Error)]
 pub enum SandboxError {
-    /// The kernel does not let this user make namespaces.
+    /// The kernel does not let this user create namespaces.
     #[error(
         "this system does not let you make networks of your own ({0}); as root, allow user namespaces: \
          sysctl user.max_user_namespaces=10000, and where they exist kernel.unprivileged_userns_clone=1 \
@@ -53,58 +53,58 @@ pub enum SandboxError {
         "cannot open /dev/net/tun ({0}); as root: modprobe tun; chmod 666 /dev/net/tun; or run this as root"
     )]
     Tun(io::Error),
-    /// What is there instead makes no TUN devices.
+    /// The device at that path is not TUN's.
     #[error(
         "/dev/net/tun is not the kernel's TUN device; as root: rm /dev/net/tun; mknod /dev/net/tun c 10 200; \
          chmod 666 /dev/net/tun"
     )]
     NotTun,
-    /// A signal has ended the sandbox's first process: its number.
+    /// A signal ended the first process of the sandbox: its number.
     #[error("the sandbox was killed (signal {0}{why})", why = why(*.0))]
     Killed(i32),
-    /// This process got a signal that ends programs, and has ended the sandbox: its number.
+    /// This process got a signal to end, and ended the sandbox: the number of the signal.
     #[error("interrupted")]
     Interrupted(i32),
-    /// Something else failed on the way in.
+    /// Another step failed.
     #[error("cannot {0}: {1}")]
     Entering(&'static str, io::Error),
 }
 
-/// Moves the program into a sandbox: starts it once more inside, with the same arguments, waits for
-/// it, and exits as it did. Inside, it returns.
+/// Moves the program into a sandbox: starts it again inside, with the same arguments, waits for it,
+/// and exits with its status. Returns only inside.
 ///
-/// To be called before the program does anything else, above all before it starts a thread. After
-/// an error the program has nothing to do but to say so: it may be in namespaces of its own
-/// already, and does not hear of signals.
+/// Call it before anything else, in particular before starting a thread. After an error the program
+/// can only report it: it may already be in namespaces of its own, with signals blocked.
 ///
 /// # Errors
-/// When the system does not allow it, when the sandbox was killed, or when this process was to end
-/// by SIGINT, SIGTERM or SIGHUP. Nothing is left of the sandbox then.
+/// If the system does not allow it, if the sandbox was killed, or if this process got SIGINT,
+/// SIGTERM or SIGHUP. The sandbox is gone then.
 pub fn enter() -> Result<(), SandboxError> {
     if is_inside() {
-        return settle();
+        return set_up_inside();
     }
-    make_namespaces()?;
+    create_namespaces()?;
     let mut inside = Command::new("/proc/self/exe");
     inside.args(env::args_os().skip(1)).env(INSIDE, "1");
     if let Some(name) = env::args_os().next() {
         inside.arg0(name);
     }
     let start = |error| SandboxError::Entering("start the sandbox", error);
-    // Its writing end is this process's alone, so the other tells whether that is still there.
-    let (lives, alive) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| start(error.into()))?;
-    let copy = alive.as_raw_fd();
-    let signals = hold_signals();
-    // SAFETY: between fork and exec only system calls are made, and no memory is allocated. The
-    // descriptor that is closed is the child's copy, which nothing else uses; the set of signals is
-    // the closure's.
+    // Only this process holds the writing end, so the child sees when this process has ended.
+    let (parent_closed, parent) =
+        pipe_with(PipeFlags::CLOEXEC).map_err(|error| start(error.into()))?;
+    let copy = parent.as_raw_fd();
+    let signals = block_signals();
+    // SAFETY: between fork and exec, the closure makes only system calls and allocates no memory.
+    // It closes the child's own copy of the descriptor, which nothing else uses, and owns the
+    // signal set.
     unsafe {
         inside.pre_exec(move || {
             rustix::io::close(copy);
             libc::sigprocmask(SIG_UNBLOCK, &raw const signals, null_mut());
             set_parent_process_death_signal(Some(Signal::KILL))?;
-            // Had the parent ended before that, no signal would come.
-            let mut ends = [PollFd::new(&lives, PollFlags::IN)];
+            // If the parent ended before this call, no signal will come.
+            let mut ends = [PollFd::new(&parent_closed, PollFlags::IN)];
             poll(&mut ends, Some(&Timespec::default()))?;
             if ends[0].revents().is_empty() {
                 Ok(())
@@ -113,19 +113,19 @@ pub fn enter() -> Result<(), SandboxError> {
             }
         });
     }
-    let status = attend(&mut inside.spawn().map_err(start)?, &signals)?;
-    drop(alive);
+    let status = wait_for(&mut inside.spawn().map_err(start)?, &signals)?;
+    drop(parent);
     match status.signal() {
         Some(signal) => Err(SandboxError::Killed(signal)),
         None => exit(status.code().unwrap_or(1)),
     }
 }
 
-/// For a program of tests: moves it into a sandbox. Where the system does not allow one it says so,
-/// and returns how the program is to end: with success, as nothing was found to be wrong.
+/// Moves a test program into a sandbox. If the system does not allow one, prints so and returns
+/// success, because no test failed.
 ///
 /// # Errors
-/// When there is no sandbox.
+/// The exit code to end with, if there is no sandbox.
 pub fn enter_for_tests() -> Result<(), ExitCode> {
     enter().map_err(|error| match error {
         SandboxError::Killed(_) | SandboxError::Interrupted(_) => {
@@ -139,13 +139,13 @@ pub fn enter_for_tests() -> Result<(), ExitCode> {
     })
 }
 
-/// Ends whatever else runs in the sandbox, also what has left the group of the program that started
-/// it. Does nothing outside of one.
+/// Kills all other processes in the sandbox, including those that left the process group of their
+/// program. Does nothing outside a sandbox.
 pub(crate) fn end_programs() {
     if !is_inside() {
         return;
     }
-    // SAFETY: it is given no memory. In the sandbox, of which this is the first process, -1 is all
+    // SAFETY: the call takes no memory. In the sandbox, whose first process this is, -1 means all
     // others.
     unsafe { libc::kill(-1, libc::SIGKILL) };
     while let Ok(Some(_)) = wait(WaitOptions::empty()) {}
@@ -156,16 +156,17 @@ fn is_inside() -> bool {
     env::var_os(INSIDE).is_some() && getpid().as_raw_pid() == 1
 }
 
-/// Makes the namespaces for the inside, of which this process is not part yet.
-fn make_namespaces() -> Result<(), SandboxError> {
+/// Creates the namespaces for child processes. This process does not enter its new process
+/// namespace.
+fn create_namespaces() -> Result<(), SandboxError> {
     let namespaces = UnshareFlags::NEWPID | UnshareFlags::NEWNET | UnshareFlags::NEWNS;
     let unshare = |flags| {
-        // SAFETY: the program has one thread, as is documented; no code of it depends on
+        // SAFETY: the program has one thread, as `enter` requires, and none of its code depends on
         // namespaces.
         unsafe { unshare_unsafe(flags) }.map_err(|error| SandboxError::Namespaces(error.into()))
     };
-    if has_rights() {
-        // In a user namespace root would lose its rights over other users' directories.
+    if has_capabilities() {
+        // In a user namespace root would lose access to directories of other users.
         return unshare(namespaces);
     }
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
@@ -176,23 +177,23 @@ fn make_namespaces() -> Result<(), SandboxError> {
     fs::write("/proc/self/gid_map", format!("0 {group} 1")).map_err(map)
 }
 
-/// Whether this is root, with all of root's rights that the inside needs.
-fn has_rights() -> bool {
+/// Whether this is root with all capabilities that the sandbox needs.
+fn has_capabilities() -> bool {
     let needed = CapabilitySet::SYS_ADMIN | CapabilitySet::NET_ADMIN | CapabilitySet::DAC_OVERRIDE;
     geteuid().is_root() && capabilities(None).is_ok_and(|has| has.effective.contains(needed))
 }
 
-/// Keeps signals for [`attend`]: those that would end this process, and those about the inside.
-fn hold_signals() -> sigset_t {
-    // SAFETY: all of it is plain data, of which zeros are a value. The calls are given memory that
-    // is valid, or null where they then write nothing.
+/// Blocks the signals that [`wait_for`] handles: those that end this process, and SIGCHLD.
+fn block_signals() -> sigset_t {
+    // SAFETY: the types are plain data for which zeros are valid. The calls get valid memory, or
+    // null where they write nothing.
     unsafe {
         let mut signals: sigset_t = zeroed();
         libc::sigemptyset(&raw mut signals);
         for signal in [SIGINT, SIGTERM, SIGHUP, SIGCHLD] {
             let mut action: libc::sigaction = zeroed();
             libc::sigaction(signal, null(), &raw mut action);
-            // What `nohup` had ignored does not end this process.
+            // A signal that `nohup` set to be ignored must not end this process.
             if action.sa_sigaction != SIG_IGN || signal == SIGCHLD {
                 libc::sigaddset(&raw mut signals, signal);
             }
@@ -202,16 +203,16 @@ fn hold_signals() -> sigset_t {
     }
 }
 
-/// Waits until the inside has ended. Ends it if this process is to end; the inside's first process
-/// ignores the signals for that, as every first process does.
-fn attend(inside: &mut Child, signals: &sigset_t) -> Result<ExitStatus, SandboxError> {
+/// Waits until the child has ended. Kills it if this process is to end, because the first process
+/// of a namespace ignores the signals for that.
+fn wait_for(inside: &mut Child, signals: &sigset_t) -> Result<ExitStatus, SandboxError> {
     let wait = |error| SandboxError::Entering("wait for the sandbox", error);
     loop {
         if let Some(status) = inside.try_wait().map_err(wait)? {
             return Ok(status);
         }
         let mut signal: c_int = 0;
-        // SAFETY: both are valid for the call.
+        // SAFETY: both pointers are valid during the call.
         unsafe { libc::sigwait(signals, &raw mut signal) };
         if signal != SIGCHLD {
             inside.kill().and_then(|()| inside.wait()).map_err(wait)?;
@@ -220,22 +221,22 @@ fn attend(inside: &mut Child, signals: &sigset_t) -> Result<ExitStatus, SandboxE
     }
 }
 
-/// Why the kernel may have sent a signal that nobody else has.
+/// A probable reason for a signal that the kernel sent.
 fn why(signal: i32) -> &'static str {
     if signal == libc::SIGKILL { ", perhaps for want of memory" } else { "" }
 }
 
-/// Prepares the inside.
-fn settle() -> Result<(), SandboxError> {
+/// Prepares the namespaces inside the sandbox.
+fn set_up_inside() -> Result<(), SandboxError> {
     let scratch =
         |error: rustix::io::Errno| SandboxError::Entering("make room for files", error.into());
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(scratch)?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
-    // A program that changes to another user is to read its files, too.
+    // Programs that change to another user must be able to read its files.
     mount("tmpfs", SCRATCH, "tmpfs", flags, Some(c"mode=755,size=25%")).map_err(scratch)?;
-    // In some containers this is not allowed. Programs then see processes by their numbers outside,
-    // which few of them mind.
+    // Some containers do not allow this. Programs then see process IDs of the outside, which rarely
+    // matters.
     let flags = flags | MountFlags::NOEXEC;
     let _ = mount("proc", "/proc", "proc", flags, None);
     protect_parameters(flags).map_err(|error| {
@@ -250,8 +251,8 @@ fn settle() -> Result<(), SandboxError> {
     if device.rdev() == makedev(10, 200) { Ok(()) } else { Err(SandboxError::NotTun) }
 }
 
-/// Makes the system's parameters unchangeable inside, but for networks': each host has its own of
-/// these. It is root whom this keeps from changing the machine by mistake.
+/// Makes the system's parameters read-only inside, except those of networks, which each host has of
+/// its own. This keeps root from changing the machine by mistake.
 fn protect_parameters(flags: MountFlags) -> rustix::io::Result<()> {
     mount_bind_recursive("/proc/sys", "/proc/sys")?;
     mount_bind_recursive("/proc/sys/net", "/proc/sys/net")?;

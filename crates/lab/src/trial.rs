@@ -1,7 +1,7 @@
-//! One trial of an experiment: a network, the programs on it, and what is measured.
+//! One trial of an experiment: a network, the programs on it, and the measurement.
 //!
-//! These are the concrete values; [docs/formats/experiment.md](../../../docs/formats/experiment.md)
-//! says what each means, and how a file gives those of many trials.
+//! These are concrete values; [docs/formats/experiment.md](../../../docs/formats/experiment.md)
+//! describes each, and how a file defines many trials.
 
 mod read;
 
@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use crate::link::Conditions;
 
-/// A trial, as the file has it once every placeholder has its value.
+/// A trial, after every placeholder was replaced by its value.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Trial {
@@ -27,10 +27,10 @@ pub struct Trial {
     /// The lengths of files of zero bytes in the same directory, by name.
     #[serde(default)]
     pub zeros: BTreeMap<String, u32>,
-    /// What runs besides the measurement, in the order in which it is started.
+    /// The programs besides the measurement, in the order in which they start.
     #[serde(default)]
     pub programs: Vec<ProgramPlan>,
-    /// What is measured.
+    /// The measurement.
     pub measure: MeasurePlan,
 }
 
@@ -38,10 +38,10 @@ pub struct Trial {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostPlan {
-    /// Whether it has IPv6, and its links for each address `a.b.c.d` also `fd00::a.b.c.d`.
+    /// Whether it has IPv6. Each address `a.b.c.d` of its links then has an `fd00::a.b.c.d`.
     #[serde(default)]
     pub ipv6: bool,
-    /// System parameters, by their path below `/proc/sys`.
+    /// System parameters, by their path relative to `/proc/sys`.
     #[serde(default)]
     pub sysctl: BTreeMap<String, String>,
 }
@@ -52,18 +52,18 @@ pub struct HostPlan {
 pub struct LinkPlan {
     /// The names of its two hosts.
     pub hosts: [String; 2],
-    /// The longest packet, in bytes.
+    /// The MTU, in bytes.
     #[serde(default = "ethernet")]
     pub mtu: u32,
     /// The congestion control of TCP connections over it.
     pub congestion: Option<String>,
-    /// What it does in either direction, or
+    /// The conditions in both directions. Excludes the following two.
     pub both: Option<Conditions>,
-    /// from the first host to the second and
+    /// The conditions from the first host to the second.
     pub forward: Option<Conditions>,
-    /// from the second to the first.
+    /// The conditions from the second host to the first.
     pub back: Option<Conditions>,
-    /// The file for what passes on the wire.
+    /// The file to which all transmitted packets are written.
     pub tap: Option<String>,
 }
 
@@ -71,24 +71,24 @@ pub struct LinkPlan {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProgramPlan {
-    /// The name of the host that it runs on.
+    /// The host on which it runs.
     pub host: String,
     /// The program and its arguments.
     pub run: Vec<String>,
-    /// The TCP port that is open on its host when it is ready.
+    /// The TCP port that is open on its host when the program is ready.
     pub listens: Option<u16>,
     /// What it prints when it is ready.
     pub says: Option<String>,
-    /// The values of swept keys that it is for; of others, any.
+    /// The values of swept keys for which it runs; without a key, for all its values.
     #[serde(default)]
     pub only: BTreeMap<String, Vec<toml::Value>>,
 }
 
-/// What is measured: by a program or by a driver.
+/// A measurement by a program or a driver.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MeasurePlan {
-    /// The name of the host that the program runs on.
+    /// The host on which the program runs.
     pub host: Option<String>,
     /// The program and its arguments.
     pub run: Option<Vec<String>>,
@@ -97,49 +97,49 @@ pub struct MeasurePlan {
     /// The driver's settings.
     #[serde(default)]
     pub options: toml::Table,
-    /// How long the program may take, in seconds, if not a minute.
+    /// The time limit of the program, in seconds. `None`: a minute.
     pub timeout_s: Option<f64>,
-    /// What is read from the program's output, or which of the driver's values are kept; by name.
+    /// The values to read from the program's output, or to keep of the driver's, by name.
     pub values: BTreeMap<String, ValuePlan>,
 }
 
-/// A value that is measured.
+/// A measured value.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ValuePlan {
-    /// Where it is in JSON output (RFC 6901).
+    /// Its JSON pointer in the output (RFC 6901).
     pub json: Option<String>,
-    /// The text that it stands after.
+    /// The text before it in the output.
     pub after: Option<String>,
-    /// What the number is multiplied by.
+    /// The factor by which the number is multiplied.
     #[serde(default = "one")]
     pub scale: f64,
-    /// What it is measured in.
+    /// Its unit.
     #[serde(default)]
     pub unit: String,
 }
 
-/// Where a trial is performed.
+/// The seed and the directories of a trial.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
-    /// What the links' chances come from.
+pub struct TrialContext<'a> {
+    /// The seed of the links' random losses and delays.
     pub seed: u64,
     /// The directory for the trial's files and its programs' output.
     pub files: &'a Path,
     /// The directory for results.
     pub results: &'a Path,
-    /// The trial's number, which begins the names of taps' files.
+    /// The trial's number, with which the names of taps' files begin.
     pub number: usize,
 }
 
 impl LinkPlan {
-    /// What the link does forward and back.
+    /// The conditions forward and back.
     pub fn conditions(&self) -> [Conditions; 2] {
         [self.forward, self.back].map(|one| one.or(self.both).unwrap_or_default())
     }
 }
 
-/// The address of an end, 0 or 1, of the i-th link.
+/// The address of end 0 or 1 of the i-th link.
 pub(crate) fn address(link: usize, end: usize) -> Ipv4Addr {
     #[expect(
         clippy::cast_possible_truncation,

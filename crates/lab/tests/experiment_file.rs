@@ -1,4 +1,4 @@
-//! Experiment files: what they say, and what is said of those that are wrong.
+//! Experiment files: valid ones, and the errors in invalid ones.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use sunder_lab::experiment::{built_in, run_with};
 use sunder_lab::{Experiment, Measured, Trial};
 
-/// An experiment with something of everything.
+/// An experiment that uses every part of the format.
 const GOOD: &str = r#"
 about = "A test"
 repetitions = 2
@@ -63,7 +63,7 @@ fn parse(text: &str) -> Experiment {
     Experiment::parse(Path::new("test.toml"), text).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The trials of an experiment in the order in which they are performed.
+/// The trials of an experiment, in their order.
 fn trials(text: &str) -> Vec<Trial> {
     let mut trials = Vec::new();
     let place = tempfile::tempdir().unwrap();
@@ -82,14 +82,14 @@ fn trials(text: &str) -> Vec<Trial> {
 }
 
 #[test]
-fn the_example_of_the_page_is_an_experiment() {
+fn the_documented_example_is_valid() {
     let page = include_str!("../../../docs/formats/experiment.md");
     let example = page.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
     assert_eq!(parse(example).trials(), 3 * 3 * 2);
 }
 
 #[test]
-fn experiments_that_come_along_are_named_and_described() {
+fn built_in_experiments_have_a_name_and_a_description() {
     for (name, text) in built_in() {
         let experiment = Experiment::parse(Path::new(&format!("{name}.toml")), text).unwrap();
         assert_eq!(experiment.name(), name);
@@ -112,7 +112,7 @@ fn keys_keep_the_order_of_the_file() {
     let text = GOOD.replace("loss = [0, 0.5]\n", "zebra = [1]\nloss = [0, 0.5]\nant = [1, 2]\n");
     let text = text.replace("lines = \"path\"", "lines = \"path\"\nwhere = { ant = [1] }");
     let place = tempfile::tempdir().unwrap();
-    let measure = |trial: &Trial, _: sunder_lab::Place<'_>| {
+    let measure = |trial: &Trial, _: sunder_lab::TrialContext<'_>| {
         let values = trial.measure.values.keys().map(|name| (name.clone(), 1.0));
         Ok(Measured { values: values.collect(), late_ms: 0.0, missed: 0 })
     };
@@ -123,7 +123,7 @@ fn keys_keep_the_order_of_the_file() {
 }
 
 #[test]
-fn a_range_goes_in_steps_from_what_came_before() {
+fn a_range_can_begin_at_an_earlier_key() {
     let swept = "kappa = [1, 1.75]\nmu = { from = \"{kappa}\", to = 2, step = 0.1 }\n";
     let text = GOOD.replace("loss = [0, 0.5]\n", swept).replace("loss = [0.0]", "kappa = [1]");
     let text = text.replace("loss = \"{loss}\"", "delay_ms = \"{mu}\"").replace("{loss}", "{mu}");
@@ -132,7 +132,7 @@ fn a_range_goes_in_steps_from_what_came_before() {
     let mus: Vec<f64> =
         trials(&text).iter().map(|trial| trial.links["b"].both.unwrap().delay_ms).collect();
     let expected = (0..=10).map(|i| 1.0 + f64::from(i) / 10.0).chain([1.75, 1.85, 1.95]);
-    // Each for two paths.
+    // One for each of two paths.
     assert_eq!(
         mus,
         expected.flat_map(|mu| [mu, mu]).map(|mu| (mu * 1e9).round() / 1e9).collect::<Vec<_>>()
@@ -147,26 +147,26 @@ fn without_a_sweep_there_is_one_point() {
 }
 
 #[test]
-fn placeholders_take_the_types_that_are_wanted() {
+fn placeholders_have_the_expected_types() {
     let trials = trials(GOOD);
     let (direct, proxied) = (&trials[2], &trials[3]);
     assert_eq!((direct.programs[0].listens, proxied.programs[0].listens), (Some(80), Some(1080)));
     assert_eq!(direct.files["page.json"], r#"{"port": 80, "path": "direct"}"#);
     assert_eq!(direct.files["port"], "80");
     assert_eq!(direct.hosts["client"].sysctl["net/ipv4/ip_forward"], "1");
-    // Links are counted by name: a is 10.0.0.0/24, whose first host is the server.
+    // Links are numbered by name: a is 10.0.0.0/24, and its first host is the server.
     let run = |trial: &Trial| trial.measure.run.clone().unwrap();
     assert_eq!(run(direct), ["sh", "10.0.0.2", "80", "2.5"]);
     assert_eq!(run(proxied), ["sh", "--proxy", "10.0.1.2:0.5", "10.0.0.2", "1080", "2.5"]);
     let sunder = std::env::current_exe().unwrap();
     let command = [sunder.to_str().unwrap(), "serve", "/dev/shm/trial/page.json", "7"];
     assert_eq!(direct.programs[0].run, command);
-    // A value may be called as a section of texts is, and has numbers all the same.
+    // A value named like a section of texts still has numbers.
     assert!((direct.measure.values["files"].scale - 2.0).abs() < 1e-9);
 }
 
 #[test]
-fn programs_run_where_they_are_for() {
+fn programs_run_only_for_their_values() {
     let count = |trial: &Trial| trial.programs.len();
     assert_eq!(trials(GOOD)[..4].iter().map(count).collect::<Vec<_>>(), [1, 2, 1, 1]);
 }
@@ -185,12 +185,13 @@ fn the_slowest_channel_is_predicted() {
     assert_eq!(predicted(&GOOD.replace(", rate_mbit = 10", "")), Some(20.0 * 1448.0 / 1500.0));
     let free = GOOD.replace(", rate_mbit = 10", "").replace("rate_mbit = 20", "delay_ms = 20");
     assert_eq!(predicted(&free), None);
-    // What limits the way back limits no data.
+    // A rate in the opposite direction does not limit the data.
     let back = free.replace("forward =", "back = { rate_mbit = 5 }\nforward =");
     assert_eq!(predicted(&back), None);
 }
 
-/// What is replaced in the good file by what; the key that the error names, and what it says.
+/// A replacement in the valid file: the old and the new text; the key that the error names, and a
+/// part of its message.
 const BAD: &[(&str, &str, &str, &str)] = &[
     // The file.
     ("about =", "about", "line 2", "not TOML"),
@@ -203,7 +204,7 @@ const BAD: &[(&str, &str, &str, &str)] = &[
     ("about = \"A test\"", "about = \"A\\ntest\"", "about", "one line"),
     ("about = \"A test\"", "about = \"A test\"\nabout = \"A\"", "line 3", "about"),
     ("[hosts.server]", "[hots.server]", "hots", "hosts"),
-    // What is swept.
+    // Swept keys.
     ("loss = [0, 0.5]", "loss = []", "sweep.loss", "one at least"),
     ("loss = [0, 0.5]", "loss = { from = 0, to = 1, step = 0 }", "sweep.loss.step", "more than 0"),
     ("loss = [0, 0.5]", "loss = { from = 0, to = 1, step = 1e-9 }", "sweep.loss", "larger steps"),
@@ -359,7 +360,7 @@ const BAD: &[(&str, &str, &str, &str)] = &[
 ];
 
 #[test]
-fn what_is_wrong_is_named_with_its_place_and_its_remedy() {
+fn errors_name_the_key_and_the_fix() {
     for (good, bad, key, remedy) in BAD {
         assert!(GOOD.contains(good), "{good}");
         let text = GOOD.replacen(good, bad, 1);
@@ -383,7 +384,7 @@ fn two_graphs_have_two_files() {
 }
 
 #[test]
-fn there_is_an_end_to_how_much_is_tried() {
+fn the_number_of_trials_is_bounded() {
     let many: Vec<String> = (0..400).map(|i| i.to_string()).collect();
     let text = GOOD
         .replace("[0, 0.5]\n", &format!("[0, 0.5]\nmany = [{}]\nmore = [{0}]\n", many.join(", ")));
@@ -397,7 +398,7 @@ fn there_is_an_end_to_how_much_is_tried() {
     assert_eq!(error.key, "links");
 }
 
-/// The key and the line that is said of the good file with something else in it.
+/// The key and the message of the error after the replacement in the valid file.
 fn refused(good: &str, bad: &str) -> (String, String) {
     assert!(GOOD.contains(good), "{good}");
     let error = Experiment::parse(Path::new("bad.toml"), &GOOD.replacen(good, bad, 1));
@@ -406,7 +407,7 @@ fn refused(good: &str, bad: &str) -> (String, String) {
 }
 
 #[test]
-fn names_that_no_file_can_have_are_refused_before_the_first_trial() {
+fn impossible_file_names_are_rejected() {
     let long = "n".repeat(256);
     for section in ["files", "zeros"] {
         let entry = format!("[zeros]\n{long} = 1\n[[programs]]");
@@ -426,7 +427,7 @@ fn names_that_no_file_can_have_are_refused_before_the_first_trial() {
 }
 
 #[test]
-fn what_is_said_is_short_however_long_the_file_is() {
+fn error_messages_are_short() {
     let long = "x".repeat(5000);
     for bad in [format!("{long} = 1\nabout ="), format!("repetitions = \"{long}\"\nabout =")] {
         let (_, line) = refused("about =", &bad);
@@ -439,7 +440,7 @@ fn what_is_said_is_short_however_long_the_file_is() {
 }
 
 #[test]
-fn predictors_say_what_they_need() {
+fn predictors_name_the_keys_they_need() {
     let predict = |predictor: &str, unit: &str, keys: &str| {
         let text = GOOD.replace("slowest-channel", predictor);
         let text = text.replace("unit = \"Mbit/s\"", &format!("unit = \"{unit}\""));
@@ -451,11 +452,14 @@ fn predictors_say_what_they_need() {
         })
     };
     let requests = |keys: &str| predict("requests", "requests/s", keys);
-    let said = requests("").unwrap_err();
-    assert!(said.starts_with("requests needs the key clients; add it to [sweep]"), "{said}");
+    let message = requests("").unwrap_err();
+    assert!(message.starts_with("requests needs the key clients; add it to [sweep]"), "{message}");
     assert_eq!(requests(", clients = 1, size = 0, round_trips = 2"), Ok(()));
-    let said = requests(", clients = 0, size = 0, round_trips = 2").unwrap_err();
-    assert!(said.starts_with("requests needs a number from 1 on as clients, not 0"), "{said}");
+    let message = requests(", clients = 0, size = 0, round_trips = 2").unwrap_err();
+    assert!(
+        message.starts_with("requests needs a number from 1 on as clients, not 0"),
+        "{message}"
+    );
     assert!(requests(", clients = \"many\", size = 0, round_trips = 2").is_err());
     assert!(requests(", clients = nan, size = 0, round_trips = 2").is_err());
     assert!(predict("datagrams", "Mbit/s", ", bitrate = -1").is_err());
@@ -463,14 +467,14 @@ fn predictors_say_what_they_need() {
 
     let loss = |keys: &str| predict("optimal-loss", "", keys);
     assert_eq!(loss(", kappa = 1.5, mu = 2, min_threshold = 1"), Ok(()));
-    let said = loss(", kappa = 1, mu = 2.5").unwrap_err();
-    assert!(said.contains("from 1 to 2 as mu"), "there are two links: {said}");
+    let message = loss(", kappa = 1, mu = 2.5").unwrap_err();
+    assert!(message.contains("from 1 to 2 as mu"), "there are two links: {message}");
     assert!(loss(", kappa = 2, mu = 1").unwrap_err().contains("from 1 to 1 as kappa"));
     assert!(loss(", kappa = 1, mu = 2, min_threshold = 2").unwrap_err().contains("min_threshold"));
 }
 
 #[test]
-fn drivers_give_their_own_values() {
+fn drivers_accept_only_their_own_values() {
     let driven = |driver: &str, value: &str| {
         let text =
             "about = \"x\"\n[hosts.a]\n[hosts.b]\n[links.l]\nhosts = [\"a\", \"b\"]\n[measure]\n";
@@ -499,10 +503,10 @@ fn missing_programs_are_named_with_their_package() {
     };
     assert_eq!(missing("sh"), Ok(()));
     assert_eq!(missing("/bin/sh"), Ok(()));
-    let said = missing("/nowhere/wrk").unwrap_err();
-    assert!(said.contains("apt install wrk") && said.contains("measure.run"), "{said}");
-    let said = missing("no-such-program").unwrap_err();
-    assert!(said.contains("no-such-program is not in PATH"), "{said}");
+    let message = missing("/nowhere/wrk").unwrap_err();
+    assert!(message.contains("apt install wrk") && message.contains("measure.run"), "{message}");
+    let message = missing("no-such-program").unwrap_err();
+    assert!(message.contains("no-such-program is not in PATH"), "{message}");
     assert!(missing("bin/sh").unwrap_err().contains("from / on"));
     assert!(missing("/tmp").unwrap_err().contains("/tmp is not a program"));
     assert!(missing("/etc/passwd").unwrap_err().contains("/etc/passwd is not executable"));

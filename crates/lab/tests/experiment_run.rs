@@ -1,5 +1,5 @@
-//! Runs of experiments: what is performed in which order, what is kept when a run stops, and what
-//! the results' files hold. Measurements are made up.
+//! Runs of experiments: the order of trials, what remains when a run stops, and the contents of the
+//! results. The measurements are invented.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ use std::path::Path;
 use rustix::fs::{CWD, Mode, mkfifoat};
 use serde_json::{Value, json};
 use sunder_lab::experiment::{Record, Results, RunError, Status, run_with};
-use sunder_lab::{Experiment, Measured, Place, Trial, TrialError};
+use sunder_lab::{Experiment, Measured, Trial, TrialContext, TrialError};
 use tempfile::TempDir;
 
 const TEXT: &str = r#"
@@ -56,12 +56,12 @@ fn measured(speed: f64, late_ms: f64) -> Measured {
     Measured { values, late_ms, missed: 0 }
 }
 
-/// Speeds that rise by one from trial to trial.
-fn rising() -> impl FnMut(&Trial, Place<'_>) -> Result<Measured, TrialError> {
+/// Speeds that increase by one from trial to trial.
+fn rising() -> impl FnMut(&Trial, TrialContext<'_>) -> Result<Measured, TrialError> {
     rising_from(1)
 }
 
-fn rising_from(first: u32) -> impl FnMut(&Trial, Place<'_>) -> Result<Measured, TrialError> {
+fn rising_from(first: u32) -> impl FnMut(&Trial, TrialContext<'_>) -> Result<Measured, TrialError> {
     let speeds = (first..).map(f64::from);
     let mut measurements = speeds.map(|speed| measured(speed, speed / 8.0));
     move |_, _| Ok(measurements.next().unwrap())
@@ -71,7 +71,7 @@ fn run_to_the_end(text: &str, out: &TempDir) -> Results {
     run_with(&experiment(text), out.path(), |_| {}, rising()).unwrap()
 }
 
-/// Performs so many trials and then fails.
+/// Runs the given number of trials and then fails.
 fn run_until_failure(out: &TempDir, trials: usize) -> String {
     let mut rising = rising();
     let mut left = trials;
@@ -79,18 +79,18 @@ fn run_until_failure(out: &TempDir, trials: usize) -> String {
         &experiment(TEXT),
         out.path(),
         |_| {},
-        |trial, place| {
+        |trial, context| {
             let next = left.checked_sub(1).ok_or_else(|| TrialError("the cable burns".into()))?;
             left = next;
-            rising(trial, place)
+            rising(trial, context)
         },
     );
     failed.unwrap_err().to_string()
 }
 
-/// What a run says that performs nothing.
+/// The error of a run that must not start a trial.
 fn refused(text: &str, out: &TempDir) -> RunError {
-    let nothing = |_: &Trial, _: Place<'_>| panic!("a trial was performed");
+    let nothing = |_: &Trial, _: TrialContext<'_>| panic!("a trial was performed");
     run_with(&experiment(text), out.path(), |_| {}, nothing).unwrap_err()
 }
 
@@ -98,47 +98,47 @@ fn read(out: &TempDir, name: &str) -> String {
     fs::read_to_string(out.path().join(name)).unwrap()
 }
 
-fn place() -> TempDir {
+fn directory() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
 #[test]
-fn a_failed_trial_stops_the_run_and_the_next_goes_on_after_the_last() {
-    let out = place();
-    let said = run_until_failure(&out, 5);
-    assert_eq!(said, "trial 6 of 12 (rate = 10, name = c, repetition 2): the cable burns");
+fn a_run_resumes_after_a_failed_trial() {
+    let out = directory();
+    let message = run_until_failure(&out, 5);
+    assert_eq!(message, "trial 6 of 12 (rate = 10, name = c, repetition 2): the cable burns");
     assert_eq!(read(&out, "trials.jsonl").lines().count(), 1 + 5);
     assert!(!out.path().join("results.json").exists());
 
-    let mut heard: Vec<Status> = Vec::new();
+    let mut statuses: Vec<Status> = Vec::new();
     let mut tried = Vec::new();
-    let told = |status: &Status| heard.push(status.clone());
+    let progress = |status: &Status| statuses.push(status.clone());
     let mut rising = rising();
-    let results = run_with(&experiment(TEXT), out.path(), told, |trial, place| {
+    let results = run_with(&experiment(TEXT), out.path(), progress, |trial, context| {
         tried.push(trial.measure.run.clone().unwrap()[1].clone());
-        rising(trial, place)
+        rising(trial, context)
     });
     let results = results.unwrap();
     assert_eq!(tried, ["c", "a, b", "c", "a, b", "c", "a, b", "c"]);
     let speeds: Vec<f64> = results.trials.iter().map(|trial| trial.values["speed"]).collect();
     assert_eq!(speeds, [1.0, 2.0, 3.0, 4.0, 5.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
     assert_eq!(
-        heard.iter().map(|status| status.done).collect::<Vec<_>>(),
+        statuses.iter().map(|status| status.done).collect::<Vec<_>>(),
         [5, 6, 7, 8, 9, 10, 11, 12]
     );
-    assert!(heard[0].now.as_ref().unwrap().starts_with("trial 6 of 12"));
-    assert_eq!(heard[7], Status { done: 12, total: 12, now: None });
+    assert!(statuses[0].now.as_ref().unwrap().starts_with("trial 6 of 12"));
+    assert_eq!(statuses[7], Status { done: 12, total: 12, now: None });
 }
 
 #[test]
-fn wherever_the_journal_is_torn_the_results_are_the_same() {
-    let whole = place();
+fn results_do_not_depend_on_where_the_journal_was_truncated() {
+    let whole = directory();
     let results = run_to_the_end(TEXT, &whole);
     let journal = fs::read(whole.path().join("trials.jsonl")).unwrap();
     let ends: Vec<usize> = (0..journal.len()).filter(|at| journal[*at] == b'\n').collect();
     let cuts = [0, 1, ends[0], ends[0] + 1, ends[3] - 1, ends[3], ends[3] + 1, ends[3] + 2];
     for cut in cuts {
-        let out = place();
+        let out = directory();
         fs::write(out.path().join("trials.jsonl"), &journal[..cut]).unwrap();
         let lines = ends.iter().filter(|end| **end < cut).count();
         let next = u32::try_from(lines.max(1)).unwrap();
@@ -151,29 +151,29 @@ fn wherever_the_journal_is_torn_the_results_are_the_same() {
 }
 
 #[test]
-fn a_finished_run_performs_nothing_again() {
-    let out = place();
+fn a_finished_run_starts_no_trial() {
+    let out = directory();
     run_to_the_end(TEXT, &out);
     fs::remove_file(out.path().join("results.csv")).unwrap();
-    let nothing = |_: &Trial, _: Place<'_>| panic!("a trial was performed");
+    let nothing = |_: &Trial, _: TrialContext<'_>| panic!("a trial was performed");
     run_with(&experiment(TEXT), out.path(), |_| {}, nothing).unwrap();
     assert!(out.path().join("results.csv").exists());
 }
 
 #[test]
 fn another_experiment_is_refused() {
-    let out = place();
+    let out = directory();
     run_until_failure(&out, 2);
-    let said = refused(&TEXT.replace("seed = 7", "seed = 8"), &out);
-    assert!(matches!(said, RunError::Changed(_)), "{said}");
-    let said = said.to_string();
-    assert!(said.contains("trials.jsonl") && said.contains("--out"), "{said}");
+    let message = refused(&TEXT.replace("seed = 7", "seed = 8"), &out);
+    assert!(matches!(message, RunError::Changed(_)), "{message}");
+    let message = message.to_string();
+    assert!(message.contains("trials.jsonl") && message.contains("--out"), "{message}");
     assert_eq!(read(&out, "trials.jsonl").lines().count(), 1 + 2, "nothing is lost");
 }
 
 #[test]
-fn a_run_without_a_finished_trial_may_be_changed() {
-    let out = place();
+fn an_experiment_may_change_before_its_first_finished_trial() {
+    let out = directory();
     run_until_failure(&out, 0);
     let before = read(&out, "trials.jsonl");
     assert_eq!(before.lines().count(), 1);
@@ -181,28 +181,28 @@ fn a_run_without_a_finished_trial_may_be_changed() {
     let results = run_to_the_end(&changed, &out);
     assert_eq!(read(&out, "trials.jsonl").lines().count(), 1 + 12);
     assert!(!read(&out, "trials.jsonl").contains(&before), "it is begun anew");
-    let nothing = |_: &Trial, _: Place<'_>| panic!("a trial was performed");
+    let nothing = |_: &Trial, _: TrialContext<'_>| panic!("a trial was performed");
     let again = run_with(&experiment(&changed), out.path(), |_| {}, nothing).unwrap();
     assert_eq!(again.trials, results.trials);
 }
 
 #[test]
-fn a_journal_that_never_ends_is_not_read() {
-    let out = place();
+fn an_endless_journal_is_not_read() {
+    let out = directory();
     mkfifoat(CWD, out.path().join("trials.jsonl"), Mode::RWXU).unwrap();
     assert!(refused(TEXT, &out).to_string().contains("not a regular file"));
-    let out = place();
+    let out = directory();
     let file = fs::File::create(out.path().join("trials.jsonl")).unwrap();
     file.set_len((1 << 30) + 1).unwrap();
     assert!(refused(TEXT, &out).to_string().contains("1 GiB"));
 }
 
-/// What is there under the journal's name stays as it is, unless a run has written it.
+/// Other files with the journal's name are left unchanged.
 #[test]
-fn another_file_is_not_written_over() {
-    // No line, a line, and what begins as a journal does and is longer.
+fn another_file_is_not_overwritten() {
+    // An incomplete line, a line, and longer files with the same beginning as a journal.
     for content in ["precious", "precious\n", "{\"experiment\":\"x\"}\n", ""] {
-        let out = place();
+        let out = directory();
         let precious = out.path().join("precious");
         fs::write(&precious, content).unwrap();
         let journal = out.path().join("trials.jsonl");
@@ -210,8 +210,8 @@ fn another_file_is_not_written_over() {
             [|from, to| symlink(from, to), |from, to| fs::hard_link(from, to)];
         for link in links {
             link(&precious, &journal).unwrap();
-            let said = refused(TEXT, &out).to_string();
-            assert!(said.contains("trials.jsonl") && said.contains("--out"), "{said}");
+            let message = refused(TEXT, &out).to_string();
+            assert!(message.contains("trials.jsonl") && message.contains("--out"), "{message}");
             fs::remove_file(&journal).unwrap();
         }
         assert_eq!(fs::read_to_string(&precious).unwrap(), content);
@@ -222,7 +222,7 @@ fn another_file_is_not_written_over() {
         }
     }
     if rustix::process::geteuid().is_root() {
-        let out = place();
+        let out = directory();
         let journal = out.path().join("trials.jsonl");
         fs::write(&journal, "").unwrap();
         chown(&journal, Some(1000), None).unwrap();
@@ -231,8 +231,8 @@ fn another_file_is_not_written_over() {
 }
 
 #[test]
-fn nothing_unfinished_stays_when_results_cannot_be_written() {
-    let out = place();
+fn no_temporary_file_remains_if_results_cannot_be_written() {
+    let out = directory();
     fs::create_dir(out.path().join("results.csv")).unwrap();
     let done = run_with(&experiment(TEXT), out.path(), |_| {}, rising());
     assert!(matches!(done, Err(RunError::Writing(..))));
@@ -241,7 +241,7 @@ fn nothing_unfinished_stays_when_results_cannot_be_written() {
 
 #[test]
 fn another_machine_is_refused() {
-    let out = place();
+    let out = directory();
     run_until_failure(&out, 2);
     let journal = read(&out, "trials.jsonl").replacen("\"kernel\":\"", "\"kernel\":\"0.", 1);
     fs::write(out.path().join("trials.jsonl"), journal).unwrap();
@@ -249,8 +249,8 @@ fn another_machine_is_refused() {
 }
 
 #[test]
-fn a_journal_that_no_run_has_written_is_refused() {
-    let out = place();
+fn a_malformed_journal_is_refused() {
+    let out = directory();
     run_to_the_end(TEXT, &out);
     let journal = read(&out, "trials.jsonl");
     let lines: Vec<&str> = journal.lines().collect();
@@ -264,12 +264,12 @@ fn a_journal_that_no_run_has_written_is_refused() {
     ];
     for (line, journal) in broken {
         fs::write(out.path().join("trials.jsonl"), journal + "\n").unwrap();
-        let said = refused(TEXT, &out);
-        assert!(matches!(said, RunError::Broken(_, at) if at == line), "{line}: {said}");
+        let message = refused(TEXT, &out);
+        assert!(matches!(message, RunError::Broken(_, at) if at == line), "{line}: {message}");
     }
 }
 
-/// A trial in which nothing was measured.
+/// The record of a trial, without its values.
 fn without_values(line: &str) -> String {
     let mut trial: Value = serde_json::from_str(line).unwrap();
     trial["values"] = json!({});
@@ -278,14 +278,14 @@ fn without_values(line: &str) -> String {
 
 #[test]
 fn two_runs_do_not_share_a_directory() {
-    let out = place();
+    let out = directory();
     let done = run_with(
         &experiment(TEXT),
         out.path(),
         |_| {},
         |_, _| {
-            let said = refused(TEXT, &out);
-            assert!(matches!(said, RunError::Busy(_)), "{said}");
+            let message = refused(TEXT, &out);
+            assert!(matches!(message, RunError::Busy(_)), "{message}");
             Err(TrialError("enough".into()))
         },
     );
@@ -293,17 +293,17 @@ fn two_runs_do_not_share_a_directory() {
 }
 
 #[test]
-fn alternatives_see_the_same_chances_and_repetitions_do_not() {
+fn points_have_equal_seeds_and_repetitions_different_ones() {
     let seeds = |text: &str| {
         let mut seeds = Vec::new();
         let mut rising = rising();
         let done = run_with(
             &experiment(text),
-            place().path(),
+            directory().path(),
             |_| {},
-            |trial, place| {
-                seeds.push(place.seed);
-                rising(trial, place)
+            |trial, context| {
+                seeds.push(context.seed);
+                rising(trial, context)
             },
         );
         done.unwrap();
@@ -318,9 +318,9 @@ fn alternatives_see_the_same_chances_and_repetitions_do_not() {
 }
 
 #[test]
-fn what_is_no_number_is_no_measurement() {
+fn a_value_that_is_not_a_number_is_an_error() {
     let fail = |measured: Measured| {
-        let out = place();
+        let out = directory();
         let done = run_with(&experiment(TEXT), out.path(), |_| {}, |_, _| Ok(measured.clone()));
         assert_eq!(read(&out, "trials.jsonl").lines().count(), 1);
         done.unwrap_err().to_string()
@@ -329,7 +329,7 @@ fn what_is_no_number_is_no_measurement() {
     assert!(fail(measured(1.0, f64::INFINITY)).ends_with("late_ms is inf, which is no number"));
 }
 
-/// A point measured so often, and performed again so often at most.
+/// An experiment of one point, with its numbers of repetitions and attempts.
 fn late_text(repetitions: &str, attempts: &str) -> String {
     TEXT.replace("repetitions = 3\nattempts = 1", &format!("{repetitions}\nattempts = {attempts}"))
         .replace("[10, 100.5]", "[10]")
@@ -337,8 +337,8 @@ fn late_text(repetitions: &str, attempts: &str) -> String {
         .replace("each = \"name\"", "")
 }
 
-/// Trials that are so late one after the other, and measure 0, 1, 2 and so on.
-fn late(late: &[f64]) -> impl FnMut(&Trial, Place<'_>) -> Result<Measured, TrialError> {
+/// Trials with the given lateness, one after the other, that measure 0, 1, 2 and so on.
+fn late(late: &[f64]) -> impl FnMut(&Trial, TrialContext<'_>) -> Result<Measured, TrialError> {
     let mut left = (0_u32..).map(f64::from).zip(late.to_vec());
     move |_, _| {
         let (number, late) = left.next().expect("no trial is performed once too often");
@@ -353,13 +353,13 @@ fn seen(results: &Results) -> Vec<(f64, f64, usize, bool)> {
 }
 
 #[test]
-fn a_late_trial_is_performed_again_and_invalid_if_it_stays_so() {
+fn a_trial_that_stays_late_is_invalid() {
     let first = |attempts: &str, late_ms: &[f64]| {
         let experiment = experiment(&late_text("repetitions = 1", attempts));
-        let results = run_with(&experiment, place().path(), |_| {}, late(late_ms)).unwrap();
+        let results = run_with(&experiment, directory().path(), |_| {}, late(late_ms)).unwrap();
         (seen(&results)[0], results.invalid)
     };
-    // Whatever was measured, the least late one counts.
+    // The attempt with the least lateness counts, whatever it measured.
     assert_eq!(first("3", &[1.0]), ((0.0, 1.0, 1, false), 0));
     assert_eq!(first("3", &[2.0, 0.5]), ((1.0, 0.5, 2, false), 0));
     assert_eq!(first("3", &[3.0, 2.0, 4.0]), ((1.0, 2.0, 3, true), 1));
@@ -367,27 +367,35 @@ fn a_late_trial_is_performed_again_and_invalid_if_it_stays_so() {
 }
 
 #[test]
-fn late_trials_come_again_after_all_others_and_all_once_before_any_twice() {
+fn late_trials_run_again_in_rounds_after_all_others() {
     let text = late_text("repetitions = 3", "3");
     let late_ms = [2.0, 0.5, 3.0, 4.0, 0.1, 1.5];
-    let whole = place();
-    let mut said = Vec::new();
-    let told = |status: &Status| said.extend(status.now.clone());
-    let results = run_with(&experiment(&text), whole.path(), told, late(&late_ms)).unwrap();
+    let whole = directory();
+    let mut message = Vec::new();
+    let progress = |status: &Status| message.extend(status.now.clone());
+    let results = run_with(&experiment(&text), whole.path(), progress, late(&late_ms)).unwrap();
     let expected = [(0.0, 2.0, 3, true), (1.0, 0.5, 1, false), (4.0, 0.1, 2, false)];
     assert_eq!(seen(&results)[1..], expected[1..]);
     assert_eq!(seen(&results)[0], (5.0, 1.5, 3, true));
-    assert!(said[3].contains("repetition 1") && said[3].ends_with("attempt 2 of 3"), "{}", said[3]);
-    assert!(said[5].contains("repetition 1") && said[5].ends_with("attempt 3 of 3"), "{}", said[5]);
+    assert!(
+        message[3].contains("repetition 1") && message[3].ends_with("attempt 2 of 3"),
+        "{}",
+        message[3]
+    );
+    assert!(
+        message[5].contains("repetition 1") && message[5].ends_with("attempt 3 of 3"),
+        "{}",
+        message[5]
+    );
 
-    // Wherever it was stopped, it goes on with the next.
+    // A run continues with the next trial after a stop at any place.
     let journal = read(&whole, "trials.jsonl");
     let lines: Vec<&str> = journal.split_inclusive('\n').collect();
     for done in 1..=late_ms.len() {
-        let out = place();
+        let out = directory();
         fs::write(out.path().join("trials.jsonl"), lines[..=done].concat()).unwrap();
         let mut rest = late(&late_ms);
-        (0..done).for_each(|_| drop(rest(&trial(&text), nowhere())));
+        (0..done).for_each(|_| drop(rest(&trial(&text), context())));
         let again = run_with(&experiment(&text), out.path(), |_| {}, rest).unwrap();
         assert_eq!(again.trials, results.trials, "after {done}");
         assert_eq!(read(&out, "trials.jsonl"), journal, "after {done}");
@@ -395,10 +403,10 @@ fn late_trials_come_again_after_all_others_and_all_once_before_any_twice() {
 }
 
 #[test]
-fn invalid_trials_are_in_no_median_and_a_point_without_others_in_no_graph() {
+fn invalid_trials_are_left_out_of_summaries_and_graphs() {
     let text = late_text("repetitions = 3", "1");
     let run = |late_ms: &[f64]| {
-        let out = place();
+        let out = directory();
         let results = run_with(&experiment(&text), out.path(), |_| {}, late(late_ms)).unwrap();
         (results, read(&out, "how-fast.svg"))
     };
@@ -414,24 +422,25 @@ fn invalid_trials_are_in_no_median_and_a_point_without_others_in_no_graph() {
 }
 
 #[test]
-fn what_measures_the_machine_keeps_late_trials() {
+fn keep_late_makes_late_trials_valid() {
     let text = late_text("repetitions = 1\nkeep_late = true", "3");
-    let results = run_with(&experiment(&text), place().path(), |_| {}, late(&[9.0])).unwrap();
+    let results = run_with(&experiment(&text), directory().path(), |_| {}, late(&[9.0])).unwrap();
     assert_eq!(seen(&results), [(0.0, 9.0, 1, false)]);
 }
 
 #[test]
 fn seeds_have_a_mean_and_an_interval() {
     let text = late_text("seeds = 3", "1");
-    let results = run_with(&experiment(&text), place().path(), |_| {}, late(&[0.0; 3])).unwrap();
+    let results =
+        run_with(&experiment(&text), directory().path(), |_| {}, late(&[0.0; 3])).unwrap();
     let speed = results.summaries()[0].values[0].unwrap();
     let off = 4.303 / 3_f64.sqrt();
     assert!((speed.middle - 1.0).abs() < 1e-12 && (speed.high - 1.0 - off).abs() < 1e-9);
 }
 
 #[test]
-fn results_of_earlier_are_judged_again() {
-    let out = place();
+fn older_results_are_checked_by_current_criteria() {
+    let out = directory();
     let before =
         run_to_the_end(&TEXT.replace("attempts = 1", "attempts = 1\nkeep_late = true"), &out);
     assert_eq!(before.invalid, 0);
@@ -453,12 +462,12 @@ fn results_of_earlier_are_judged_again() {
     );
 }
 
-/// The only trial of a text.
+/// The only trial of an experiment.
 fn trial(text: &str) -> Trial {
     let mut found = None;
     let _ = run_with(
         &experiment(text),
-        place().path(),
+        directory().path(),
         |_| {},
         |trial, _| {
             found = Some(trial.clone());
@@ -468,13 +477,13 @@ fn trial(text: &str) -> Trial {
     found.unwrap()
 }
 
-fn nowhere() -> Place<'static> {
-    Place { seed: 0, files: Path::new(""), results: Path::new(""), number: 0 }
+fn context() -> TrialContext<'static> {
+    TrialContext { seed: 0, files: Path::new(""), results: Path::new(""), number: 0 }
 }
 
 #[test]
-fn the_table_has_a_row_for_each_trial() {
-    let out = place();
+fn results_csv_has_a_row_for_each_trial() {
+    let out = directory();
     run_to_the_end(&TEXT.replace("repetitions = 3", "repetitions = 1"), &out);
     let slow = 10.0 * 1448.0 / 1500.0;
     let fast = 100.5 * 1448.0 / 1500.0;
@@ -489,8 +498,8 @@ fn the_table_has_a_row_for_each_trial() {
 }
 
 #[test]
-fn the_document_has_the_experiment_the_machine_and_the_trials() {
-    let out = place();
+fn results_json_has_the_experiment_the_machine_and_the_trials() {
+    let out = directory();
     let results = run_to_the_end(TEXT, &out);
     let document = read(&out, "results.json");
     assert!(document.ends_with("}\n"));
@@ -523,32 +532,32 @@ fn the_document_has_the_experiment_the_machine_and_the_trials() {
         "invalid": false,
     });
     assert_eq!(document["trials"][4], fifth);
-    // From the ninth on, later than 1 ms.
+    // The ninth and later trials are more than 1 ms late.
     assert_eq!((results.invalid, &document["invalid"]), (4, &json!(4)));
 }
 
 #[test]
 fn a_point_is_the_median_of_its_repetitions() {
-    let out = place();
+    let out = directory();
     let results = run_to_the_end(TEXT, &out);
     let summaries = results.summaries();
     assert_eq!(summaries.len(), 4);
     assert_eq!(summaries[1].settings().collect::<Vec<_>>(), ["10", "c"]);
     let speed = summaries[1].values[0].unwrap();
-    // The third time is late.
+    // The third attempt is late.
     assert_eq!((speed.low, speed.middle, speed.high), (2.0, 4.0, 6.0));
     assert_eq!(summaries[1].predictions, [Some(10.0 * 1448.0 / 1500.0), None]);
 }
 
 #[test]
-fn graphs_show_what_was_measured_and_predicted() {
-    let out = place();
+fn graphs_show_measurements_and_predictions() {
+    let out = directory();
     run_to_the_end(TEXT, &out);
     let fast = read(&out, "how-fast.svg");
-    for said in
+    for message in
         ["How fast?", "name = a, b", "name = c", "speed, Mbit/s", "rate", "measured", "predicted"]
     {
-        assert!(fast.contains(said), "{said}");
+        assert!(fast.contains(message), "{message}");
     }
     let far = read(&out, "far-of-c-alone.svg");
     assert!(far.contains("far") && !far.contains("predicted") && !far.contains("a, b"));

@@ -1,5 +1,5 @@
-//! Emulated networks with real sockets on them. Needs user namespaces and `/dev/net/tun`, and says
-//! so where there are none.
+//! Emulated networks with real sockets. Without user namespaces and `/dev/net/tun`, prints that the
+//! tests were skipped.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use libtest_mimic::{Arguments, Trial as Test};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use sunder_lab::sandbox;
-use sunder_lab::{Conditions, Direction, Host, Measured, Network, Place, Trial, perform};
+use sunder_lab::{Conditions, Direction, Host, Measured, Network, Trial, TrialContext, perform};
 
-/// Tests by the names of their functions.
+/// Lists the tests with the names of their functions.
 macro_rules! tests {
     ($($name:ident),* $(,)?) => {
         vec![$(Test::test(stringify!($name), || { $name(); Ok(()) })),*]
@@ -31,27 +31,28 @@ fn main() -> ExitCode {
         a_link_keeps_its_rate,
         a_fast_link_keeps_its_rate_with_superpackets,
         a_link_keeps_its_delay_and_loss,
-        streams_survive_what_links_do_to_superpackets,
+        streams_survive_impairments_of_superpackets,
         the_same_seed_loses_the_same_packets,
         conditions_change_while_packets_flow,
         hosts_see_only_their_links,
-        hosts_may_have_ipv6_and_send_nothing_by_themselves,
-        a_tap_sees_what_is_on_the_wire,
+        hosts_with_ipv6_send_no_packets_of_their_own,
+        a_tap_records_the_packets_on_the_link,
         programs_start_in_order_and_end_with_the_trial,
-        a_trial_that_fails_says_why,
+        a_failed_trial_reports_the_cause,
         nothing_outlives_its_trial,
         a_tap_is_a_new_file,
         a_full_disk_is_named,
-        a_flood_of_output_ends_a_trial,
-        what_a_link_or_host_cannot_have_is_named,
+        too_much_output_ends_a_trial,
+        impossible_settings_are_reported,
         the_machines_parameters_cannot_be_changed,
     ];
-    // One after the other: each measures times.
+    // One at a time, because they measure times.
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
     libtest_mimic::run(&arguments, tests).exit_code()
 }
 
-/// A trial of one link between `client` and `server`; `rest` is TOML, measures first.
+/// A trial with one link between `client` and `server`; `rest` is TOML that begins with the
+/// measurement.
 fn trial(conditions: &str, rest: &str) -> Trial {
     let text = format!(
         "hosts = {{ client = {{}}, server = {{}} }}\n\
@@ -62,21 +63,21 @@ fn trial(conditions: &str, rest: &str) -> Trial {
 
 fn network(conditions: &str, seed: u64) -> Network {
     let trial = trial(conditions, "measure = { driver = \"accuracy\", values = {} }");
-    Network::new(&trial, Place { seed, ..place(Path::new("/")) }).unwrap()
+    Network::new(&trial, TrialContext { seed, ..context(Path::new("/")) }).unwrap()
 }
 
 fn hosts(network: &Network) -> [&Host; 2] {
     ["client", "server"].map(|name| network.host(name).unwrap())
 }
 
-fn place(directory: &Path) -> Place<'_> {
-    Place { seed: 1, files: directory, results: directory, number: 1 }
+fn context(directory: &Path) -> TrialContext<'_> {
+    TrialContext { seed: 1, files: directory, results: directory, number: 1 }
 }
 
-/// Performs a trial in directories of its own.
+/// Runs a trial in temporary directories.
 fn performed(trial: &Trial) -> Result<Measured, String> {
     let directory = tempfile::tempdir_in(sandbox::SCRATCH).unwrap();
-    perform(trial, place(directory.path())).map_err(|error| error.to_string())
+    perform(trial, context(directory.path())).map_err(|error| error.to_string())
 }
 
 fn accuracy(conditions: &str, options: &str, values: &str) -> Measured {
@@ -84,8 +85,7 @@ fn accuracy(conditions: &str, options: &str, values: &str) -> Measured {
         "[measure]\ndriver = \"accuracy\"\noptions = {{ {options} }}\n[measure.values]\n{values}"
     );
     let trial = trial(conditions, &rest);
-    // A machine that stalls has links that are late, and says so: what they did then is not their
-    // fault.
+    // On a busy machine links are late, and the trial reports it. Such a trial does not count.
     let mut attempts = (0..5).map(|_| performed(&trial).unwrap());
     let mut last = attempts.next().unwrap();
     while last.is_late()
@@ -121,7 +121,8 @@ fn a_link_keeps_its_delay_and_loss() {
     for burst in ["", ", burst = 4"] {
         let conditions = format!("delay_ms = 20, loss = 0.05{burst}");
         let Measured { values, .. } = accuracy(&conditions, options, "delay = {}\nloss_z = {}");
-        // Other tests may be running: what is promised of a quiet machine is measured by `links`.
+        // Other tests may be running. The experiment `links` measures the accuracy on an idle
+        // machine.
         assert_near(values["delay"], 20.0, 1.0);
         assert_near(values["loss_z"], 0.0, 4.0);
     }
@@ -143,7 +144,7 @@ fn transfer(network: &Network, bytes: &[u8]) -> Vec<u8> {
     })
 }
 
-fn streams_survive_what_links_do_to_superpackets() {
+fn streams_survive_impairments_of_superpackets() {
     let mut dice = fastrand::Rng::with_seed(1);
     let bytes: Vec<u8> = (0..8 << 20).map(|_| dice.u8(..)).collect();
     // Fast enough for superpackets to stay in large pieces.
@@ -152,7 +153,7 @@ fn streams_survive_what_links_do_to_superpackets() {
     let network = network(conditions, 1);
     assert!(transfer(&network, &bytes) == bytes, "the bytes have changed");
     let counts = network.link("a").unwrap().counts(Direction::Forward);
-    assert!(counts.lost > 0 && counts.late > 0 && counts.twice > 0, "{counts:?}");
+    assert!(counts.lost > 0 && counts.reordered > 0 && counts.duplicated > 0, "{counts:?}");
 }
 
 fn the_same_seed_loses_the_same_packets() {
@@ -205,7 +206,7 @@ fn hosts_see_only_their_links() {
                 links.left = { hosts = [\"a\", \"b\"] }\n\
                 links.right = { hosts = [\"b\", \"c\"] }\n\
                 measure = { driver = \"accuracy\", values = {} }";
-    let network = Network::new(&toml::from_str(text).unwrap(), place(Path::new("/"))).unwrap();
+    let network = Network::new(&toml::from_str(text).unwrap(), context(Path::new("/"))).unwrap();
     assert_eq!(network.address("b", "left"), Some(Ipv4Addr::new(10, 0, 0, 2)));
     assert_eq!(network.address("b", "right"), Some(Ipv4Addr::new(10, 0, 1, 1)));
     assert_eq!(network.address("a", "right"), None);
@@ -217,7 +218,7 @@ fn hosts_see_only_their_links() {
     assert!(connect("c").is_err(), "c has no link to a's network");
 }
 
-fn hosts_may_have_ipv6_and_send_nothing_by_themselves() {
+fn hosts_with_ipv6_send_no_packets_of_their_own() {
     if !Path::new("/proc/sys/net/ipv6").exists() {
         eprintln!("skipped: this kernel has no IPv6");
         return;
@@ -225,7 +226,7 @@ fn hosts_may_have_ipv6_and_send_nothing_by_themselves() {
     let text = "hosts = { client = { ipv6 = true }, server = { ipv6 = true } }\n\
                 links.a = { hosts = [\"client\", \"server\"], both = { delay_ms = 1 } }\n\
                 measure = { driver = \"accuracy\", values = {} }";
-    let network = Network::new(&toml::from_str(text).unwrap(), place(Path::new("/"))).unwrap();
+    let network = Network::new(&toml::from_str(text).unwrap(), context(Path::new("/"))).unwrap();
     let [client, server] = hosts(&network);
     for address in ["[fd00::10.0.0.2]:7000", "10.0.0.2:7000"] {
         let receiver = server.run(|| UdpSocket::bind(address)).unwrap().unwrap();
@@ -238,17 +239,17 @@ fn hosts_may_have_ipv6_and_send_nothing_by_themselves() {
     assert_eq!(offered, [2, 0]);
 }
 
-fn a_tap_sees_what_is_on_the_wire() {
+fn a_tap_records_the_packets_on_the_link() {
     let directory = tempfile::tempdir_in(sandbox::SCRATCH).unwrap();
     let text = "hosts = { client = {}, server = {} }\n\
                 measure = { driver = \"accuracy\", values = {} }\n\
                 [links.a]\nhosts = [\"client\", \"server\"]\ntap = \"a.pcapng\"\n\
                 both = { rate_mbit = 1000, loss = 0.01 }";
-    let network = Network::new(&toml::from_str(text).unwrap(), place(directory.path())).unwrap();
+    let network = Network::new(&toml::from_str(text).unwrap(), context(directory.path())).unwrap();
     let secret = b"the plans are in the third drawer. ".repeat(10_000);
     assert!(transfer(&network, &secret) == secret);
     let counts = network.link("a").unwrap().counts(Direction::Forward);
-    network.take_down().unwrap();
+    network.remove().unwrap();
 
     let file = directory.path().join("1-a.pcapng");
     let recorded = fs::read(&file).unwrap();
@@ -257,20 +258,22 @@ fn a_tap_sees_what_is_on_the_wire() {
         recorded.windows(needle.len()).any(|window| window == needle),
         "an eavesdropper reads along"
     );
-    // Another program's opinion: every packet is complete, and its checksums are right.
-    // It would give up being root, which cannot be done here: so it never is.
+    // tcpdump confirms that every packet is complete and has valid checksums. It tries to drop
+    // root's privileges, which is impossible here, so it starts as another user.
     let tcpdump = ["--user", "--map-user=1000", "tcpdump", "-n", "-vv", "-r"];
     let tcpdump = Command::new("unshare").args(tcpdump).arg(&file).output();
     let tcpdump = tcpdump.unwrap();
-    let said = [tcpdump.stdout, tcpdump.stderr]
-        .map(|said| String::from_utf8_lossy(&said).into_owned())
+    let message = [tcpdump.stdout, tcpdump.stderr]
+        .map(|message| String::from_utf8_lossy(&message).into_owned())
         .concat();
     assert!(
-        said.contains("(correct)") && !said.contains("incorrect") && !said.contains("bad cksum"),
-        "{said}"
+        message.contains("(correct)")
+            && !message.contains("incorrect")
+            && !message.contains("bad cksum"),
+        "{message}"
     );
     let from_client =
-        said.lines().filter(|line| line.trim_start().starts_with("10.0.0.1.")).count() as u64;
+        message.lines().filter(|line| line.trim_start().starts_with("10.0.0.1.")).count() as u64;
     assert!(from_client >= counts.offered, "lost packets were on the wire, too");
 }
 
@@ -293,7 +296,7 @@ fn programs_start_in_order_and_end_with_the_trial() {
     assert_eq!(running.count(), 0, "a program outlived its trial");
 }
 
-fn a_trial_that_fails_says_why() {
+fn a_failed_trial_reports_the_cause() {
     let cases = [
         ("s = socket.create_server(('', 7001))", "exit('out of luck')", "out of luck"),
         ("took 12.5", "was 12.5", "time is not in the output"),
@@ -304,23 +307,23 @@ fn a_trial_that_fails_says_why() {
             "cannot start no-such-program",
         ),
     ];
-    // The kernel closes the connection when the process ends, and only then.
+    // The kernel closes the connection only when the process ends.
     let ends = "import os; print('no more', flush=True); c = s.accept(); os._exit(1)";
     let waits = "create_connection(('10.0.0.2', 7001)).recv(1)";
     let dies = TRIAL_OF_PROGRAMS.replace("time.sleep(600)", ends);
     let dies = dies.replace("create_connection(('10.0.0.2', 7001))", waits);
     let error = performed(&trial("", &dies)).unwrap_err();
     assert!(error.contains("during the measurement: no more"), "{error}");
-    for (from, to, said) in cases {
+    for (from, to, message) in cases {
         let text = TRIAL_OF_PROGRAMS.replace(from, to);
         assert_ne!(text, TRIAL_OF_PROGRAMS);
         let error = performed(&trial("", &text)).unwrap_err();
-        assert!(error.contains(said) && !error.contains('\n'), "{error}");
+        assert!(error.contains(message) && !error.contains('\n'), "{error}");
     }
 }
 
 fn nothing_outlives_its_trial() {
-    // It leaves the group of the program that starts it.
+    // It leaves the process group of its program.
     let away =
         "import os, subprocess; subprocess.Popen(['sleep', '617'], start_new_session=True); ";
     let text =
@@ -343,7 +346,7 @@ fn a_tap_is_a_new_file() {
     let [other, tap] = ["other", "1-a.pcapng"].map(|name| directory.path().join(name));
     fs::write(&other, "not to be touched").unwrap();
     symlink(&other, &tap).unwrap();
-    perform(&toml::from_str(TAPPED).unwrap(), place(directory.path())).unwrap();
+    perform(&toml::from_str(TAPPED).unwrap(), context(directory.path())).unwrap();
     assert_eq!(fs::read_to_string(&other).unwrap(), "not to be touched");
     assert!(tap.symlink_metadata().unwrap().is_file());
 }
@@ -351,14 +354,20 @@ fn a_tap_is_a_new_file() {
 fn a_full_disk_is_named() {
     let directory = tempfile::tempdir_in(sandbox::SCRATCH).unwrap();
     mount("small", directory.path(), "tmpfs", MountFlags::empty(), Some(c"size=8k")).unwrap();
-    let error = perform(&toml::from_str(TAPPED).unwrap(), place(directory.path())).unwrap_err();
-    let said = error.to_string();
-    assert!(said.starts_with("cannot write /dev/shm/") && said.contains("1-a.pcapng"), "{said}");
-    assert!(said.contains("No space left on device") && said.contains("make room"), "{said}");
+    let error = perform(&toml::from_str(TAPPED).unwrap(), context(directory.path())).unwrap_err();
+    let message = error.to_string();
+    assert!(
+        message.starts_with("cannot write /dev/shm/") && message.contains("1-a.pcapng"),
+        "{message}"
+    );
+    assert!(
+        message.contains("No space left on device") && message.contains("make room"),
+        "{message}"
+    );
     unmount(directory.path(), UnmountFlags::empty()).unwrap();
 }
 
-fn a_flood_of_output_ends_a_trial() {
+fn too_much_output_ends_a_trial() {
     let measured =
         |run: &str| format!("[measure]\nhost = \"client\"\ntimeout_s = 30\nrun = [{run}]\n");
     let values = "[measure.values]\nx = { after = \"x\" }";
@@ -380,24 +389,26 @@ fn a_flood_of_output_ends_a_trial() {
     }
 }
 
-fn what_a_link_or_host_cannot_have_is_named() {
+fn impossible_settings_are_reported() {
     let failure = |text: &str| {
-        Network::new(&toml::from_str(text).unwrap(), place(Path::new("/"))).unwrap_err().to_string()
+        Network::new(&toml::from_str(text).unwrap(), context(Path::new("/")))
+            .unwrap_err()
+            .to_string()
     };
     let text = TAPPED.replace("tap = \"a.pcapng\"", "congestion = \"nope\"");
-    let said = failure(&text);
-    assert!(said.contains("link a: there is no congestion control nope"), "{said}");
-    assert!(said.contains("tcp_available_congestion_control has"), "{said}");
+    let message = failure(&text);
+    assert!(message.contains("link a: there is no congestion control nope"), "{message}");
+    assert!(message.contains("tcp_available_congestion_control has"), "{message}");
     let text = TAPPED.replace("server = {}", "server = { sysctl.\"net/ipv4/nope\" = \"1\" }");
-    let said = failure(&text);
-    assert!(said.contains("host server: a host has no sysctl net/ipv4/nope"), "{said}");
+    let message = failure(&text);
+    assert!(message.contains("host server: a host has no sysctl net/ipv4/nope"), "{message}");
 }
 
 fn the_machines_parameters_cannot_be_changed() {
     let swappiness = "/proc/sys/vm/swappiness";
     let as_it_is = fs::read_to_string(swappiness).unwrap();
     assert!(fs::write(swappiness, as_it_is).is_err());
-    // A host's own can.
+    // The host's own parameters can be changed.
     let network = network("", 1);
     let [client, server] = hosts(&network);
     let key = "net/ipv4/tcp_syn_retries";

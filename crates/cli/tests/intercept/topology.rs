@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lab::{Host, Network, Place, Trial, sandbox};
+use lab::{Host, Network, Trial, TrialContext, sandbox};
 use tempfile::TempDir;
 
 /// The hosts; a third sends what it has to say by way of the client.
@@ -67,7 +67,8 @@ impl Topology {
         let trial: Trial = toml::from_str(TOPOLOGY).unwrap();
         let network = {
             let path = place.path();
-            Network::new(&trial, Place { seed: 1, files: path, results: path, number: 1 }).unwrap()
+            Network::new(&trial, TrialContext { seed: 1, files: path, results: path, number: 1 })
+                .unwrap()
         };
         Self { network, place }
     }
@@ -170,7 +171,7 @@ impl Topology {
 
     /// Takes the network down. Returns what was captured of each channel.
     pub(crate) fn captures(self) -> [Vec<u8>; 3] {
-        self.network.take_down().unwrap();
+        self.network.remove().unwrap();
         CHANNELS.map(|link| fs::read(self.place.path().join(format!("1-{link}"))).unwrap())
     }
 }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lab::{Conditions, Direction, Host, Network, Place, Trial, sandbox};
+use lab::{Conditions, Direction, Host, Network, Trial, TrialContext, sandbox};
 use micss::status::{Channel, Status};
 use tempfile::TempDir;
 
@@ -121,7 +121,8 @@ impl Testbed {
         let place = tempfile::tempdir_in(sandbox::SCRATCH).unwrap();
         let trial: Trial = toml::from_str(topology).unwrap();
         let (files, results) = (Path::new("/"), Path::new("/"));
-        let network = Network::new(&trial, Place { seed: 1, files, results, number: 1 }).unwrap();
+        let network =
+            Network::new(&trial, TrialContext { seed: 1, files, results, number: 1 }).unwrap();
         let address =
             |link: &str| SocketAddr::new(network.address("server", link).unwrap().into(), 7000);
         let service = start_service(network.host("server").unwrap(), service);

@@ -68,7 +68,7 @@ pub(crate) fn a_device_that_comes_back_is_used_again() {
     let channels = [over(&network, &["a"]), vec![channel]].concat();
     let pair = Pair::start(network, "kappa = 1\nmu = 2", &channels);
     pair.wait_for_states("client", 1, ["up", "up"]);
-    modem.cut().unwrap();
+    modem.remove().unwrap();
     pair.wait_for_states("client", 1, ["down", "down"]);
     let _modem = plug_in(pair.network());
     pair.wait_for_states("client", 1, ["up", "up"]);

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lab::{Host, Network, Place, Trial, sandbox};
+use lab::{Host, Network, Trial, TrialContext, sandbox};
 use remicss::status::Status;
 use tempfile::TempDir;
 
@@ -102,7 +102,8 @@ struct End {
 pub(crate) fn network(topology: &str) -> Network {
     let trial: Trial = toml::from_str(topology).unwrap();
     let nowhere = Path::new("/");
-    Network::new(&trial, Place { seed: 1, files: nowhere, results: nowhere, number: 1 }).unwrap()
+    Network::new(&trial, TrialContext { seed: 1, files: nowhere, results: nowhere, number: 1 })
+        .unwrap()
 }
 
 /// The channels over links between client and server.

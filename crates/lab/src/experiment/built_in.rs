@@ -1,4 +1,4 @@
-//! The experiments that come with this crate.
+//! The built-in experiments.
 
 /// The name and the text of each.
 const ALL: [(&str, &str); 16] = [
@@ -20,7 +20,7 @@ const ALL: [(&str, &str); 16] = [
     ("remicss-unequal", include_str!("../../experiments/remicss-unequal.toml")),
 ];
 
-/// The experiments that come with this crate: the name and the text of each.
+/// The name and the text of each built-in experiment.
 pub fn built_in() -> impl Iterator<Item = (&'static str, &'static str)> {
     ALL.into_iter()
 }

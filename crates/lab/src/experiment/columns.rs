@@ -12,12 +12,12 @@ pub(crate) fn all(keys: &[String], metrics: &[Metric]) -> Vec<String> {
     columns
 }
 
-/// What the prediction of a value is called.
+/// The column for the prediction of a value.
 fn predicted(name: &str) -> String {
     format!("{name}_predicted")
 }
 
-/// Checks that each column has a name of its own.
+/// Checks that no two columns have the same name.
 pub(crate) fn check(keys: &[String], metrics: &[Metric]) -> Result<(), Problem> {
     let columns = all(keys, metrics);
     for (i, name) in columns.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What can be wrong with an experiment: its file, or its run.
+//! Errors in an experiment's file or run.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::perform::TrialError;
 
-/// What is wrong with an experiment's file, in one line: where, what, and what to do.
+/// An error in an experiment's file, in one line: where it is, what it is, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{file}: {key}: {problem}")]
 pub struct ExperimentError {
@@ -16,11 +16,11 @@ pub struct ExperimentError {
     pub file: String,
     /// The key, such as `links.a.both.loss`, or the line.
     pub key: String,
-    /// What is wrong with it, and what to do.
+    /// The error, and what to do.
     pub problem: String,
 }
 
-/// The same, as long as nobody has said which file it is.
+/// An error in a file whose name is not known here.
 #[derive(Debug)]
 pub(crate) struct Problem {
     key: String,
@@ -38,34 +38,34 @@ pub enum ResultsError {
     OtherPoints(String),
 }
 
-/// Why a run has stopped. Trials that were done are in the journal.
+/// Why a run has stopped. The journal has the trials that were finished.
 #[derive(Debug, Error)]
 pub enum RunError {
-    /// There is a journal, of another text.
+    /// The journal is of another experiment text.
     #[error(
         "{} is of another experiment, or of this one before it was changed; \
          choose another place with --out, or remove that file", .0.display()
     )]
     Changed(PathBuf),
-    /// There is a journal, of another machine, kernel or version.
+    /// The journal is of another machine, kernel or version.
     #[error(
         "{} was begun on another machine, with another kernel or by another version of sunder; \
          choose another place with --out, or remove that file", .0.display()
     )]
     Moved(PathBuf),
-    /// There is a journal with a line, counted from 1, that no run has written.
+    /// A line of the journal, counted from 1, was not written by a run.
     #[error(
         "{}, line {}: this is not what was measured; choose another place with --out, or remove that file",
         .0.display(), .1
     )]
     Broken(PathBuf, usize),
-    /// Another run writes there.
+    /// Another run is writing there.
     #[error("{} is being written by another run; wait for it, or choose another place with --out", .0.display())]
     Busy(PathBuf),
     /// Results cannot be written.
     #[error("cannot write {}: {}", .0.display(), .1)]
     Writing(PathBuf, io::Error),
-    /// A trial failed: which, and why.
+    /// A trial failed: its name, and why.
     #[error("{0}: {1}")]
     Trial(String, TrialError),
     /// A graph cannot be drawn.
@@ -73,7 +73,7 @@ pub enum RunError {
     Chart(#[from] ChartError),
 }
 
-/// The most letters of a key, and of each word that is said of it.
+/// The maximum number of characters of a key, and of each word in a message.
 const MAX_LETTERS: usize = 100;
 
 impl Problem {
@@ -81,7 +81,7 @@ impl Problem {
         Self { key: key.into(), what: what.into() }
     }
 
-    /// Says for which values of the swept keys it is one.
+    /// Adds the values of the swept keys for which the error occurs.
     pub(crate) fn with(self, point: &str) -> Self {
         let what =
             if point.is_empty() { self.what } else { format!("{} (with {point})", self.what) };
@@ -99,7 +99,7 @@ impl Problem {
     }
 }
 
-/// A text of so many letters at most: its beginning and its end.
+/// Shortens a text to at most so many characters, and keeps its beginning and its end.
 fn short(text: &str, most: usize) -> String {
     let letters: Vec<char> = text.chars().collect();
     if letters.len() <= most {

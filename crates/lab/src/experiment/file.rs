@@ -1,4 +1,4 @@
-//! An experiment's file as it is written: placeholders without their values.
+//! An experiment's file, with its placeholders.
 
 mod check;
 mod optimal;
@@ -58,17 +58,17 @@ impl File {
         read("", Value::Table(table))
     }
 
-    /// How often each point is measured.
+    /// The number of measurements of each point.
     pub(crate) fn repetitions(&self) -> usize {
         self.seeds.or(self.repetitions).unwrap_or(1)
     }
 
-    /// What is told of all repetitions of a point.
+    /// How the repetitions of a point are summarized.
     pub(crate) fn statistic(&self) -> Statistic {
         if self.seeds.is_some() { Statistic::Interval } else { Statistic::Range }
     }
 
-    /// Checks what does not depend on what is varied.
+    /// Checks what is the same for all points.
     pub(crate) fn check(&self) -> Result<(), Problem> {
         for (key, line) in [("about", Some(self.about.as_str())), ("paper", self.paper.as_deref())]
         {
@@ -96,7 +96,7 @@ impl File {
     }
 }
 
-/// What the value at `key` says.
+/// Parses the value at `key`.
 pub(crate) fn read<T: DeserializeOwned>(key: &str, value: Value) -> Result<T, Problem> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let below = error.path().to_string();
@@ -111,10 +111,10 @@ pub(crate) fn read<T: DeserializeOwned>(key: &str, value: Value) -> Result<T, Pr
     })
 }
 
-/// The message without the names of Rust's numbers.
+/// Replaces the names of Rust's number types in a message.
 fn in_plain_words(message: &str) -> String {
     let message = message.replace("expected f64", "expected a number");
-    // TOML's numbers end where those of 64 bits with a sign do.
+    // TOML's integers are signed 64-bit numbers.
     let most = i64::MAX.cast_unsigned();
     let whole =
         [("u16", u16::MAX.into()), ("u32", u32::MAX.into()), ("u64", most), ("usize", most)];

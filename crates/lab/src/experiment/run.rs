@@ -1,4 +1,4 @@
-//! Performs the trials of an experiment, one after the other, and goes on where it was stopped.
+//! Runs the trials of an experiment one after the other, and resumes a run that was stopped.
 
 mod draw;
 pub(super) mod journal;
@@ -15,49 +15,50 @@ use super::Experiment;
 use super::error::RunError;
 use super::file::template::files;
 use crate::perform::{Measured, TrialError, perform};
-use crate::trial::{Place, Trial};
+use crate::trial::{Trial, TrialContext};
 use journal::{Journal, Record};
 use results::Results;
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// How many trials are done.
     pub done: usize,
-    /// How many there are.
+    /// The number of trials.
     pub total: usize,
-    /// The trial that is performed now; `None` after the last.
+    /// The trial that runs now; `None` after the last.
     pub now: Option<String>,
 }
 
-/// Performs the trials that have not been performed yet, in a [sandbox](crate::sandbox), and writes
-/// the results to the directory `out`. `progress` is called before each trial.
+/// Runs the remaining trials in a [sandbox](crate::sandbox) and writes the results to the directory
+/// `out`. Calls `progress` before each trial.
 ///
 /// # Errors
-/// When a trial fails, results cannot be written, or `out` has those of another experiment.
+/// If a trial fails, results cannot be written, or `out` has results of another experiment.
 pub fn run(
     experiment: &Experiment,
     out: &Path,
     progress: impl FnMut(&Status),
 ) -> Result<Results, RunError> {
-    run_with(experiment, out, progress, |trial, place| {
-        let cleared = clear(place.files);
+    run_with(experiment, out, progress, |trial, context| {
+        let cleared = clear(context.files);
         cleared.map_err(|error| {
-            TrialError(format!("cannot make {}: {error}", place.files.display()))
+            TrialError(format!("cannot make {}: {error}", context.files.display()))
         })?;
-        perform(trial, place)
+        perform(trial, context)
     })
 }
 
-/// The same, with `perform` in the place of [`perform()`]. It makes the directory for files itself.
+/// Like [`run()`], with another function to run a trial. It must create the directory for files
+/// itself.
 ///
 /// # Errors
-/// As above.
+/// As for [`run()`].
 pub fn run_with(
     experiment: &Experiment,
     out: &Path,
     mut progress: impl FnMut(&Status),
-    mut perform: impl FnMut(&Trial, Place<'_>) -> Result<Measured, TrialError>,
+    mut perform: impl FnMut(&Trial, TrialContext<'_>) -> Result<Measured, TrialError>,
 ) -> Result<Results, RunError> {
     fs::create_dir_all(out).map_err(|error| RunError::Writing(out.to_owned(), error))?;
     let mut journal = Journal::open(out, experiment)?;
@@ -72,13 +73,13 @@ pub fn run_with(
         let name = if attempts > 1 { again() } else { trial_name.clone() };
         let done = journal.records.len() - experiment.left(&journal.records);
         progress(&Status { done, total, now: Some(name.clone()) });
-        let place = Place {
+        let context = TrialContext {
             seed: experiment.seed_of(repetition),
             files: &files,
             results: out,
             number: number + 1,
         };
-        let measured = perform(&point.trial, place).and_then(finite);
+        let measured = perform(&point.trial, context).and_then(finite);
         let measured = measured.map_err(|error| RunError::Trial(name, error))?;
         let mut record = Record {
             repetition: repetition + 1,
@@ -99,7 +100,7 @@ pub fn run_with(
     Ok(results)
 }
 
-/// Makes a directory, without what may be there already.
+/// Creates an empty directory and removes an existing one.
 fn clear(directory: &Path) -> io::Result<()> {
     match fs::remove_dir_all(directory) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -108,7 +109,7 @@ fn clear(directory: &Path) -> io::Result<()> {
     fs::create_dir(directory)
 }
 
-/// What was measured, if all of it is a number.
+/// Checks that all measured values are finite.
 fn finite(measured: Measured) -> Result<Measured, TrialError> {
     let late = ("late_ms", measured.late_ms);
     let values = measured.values.iter().map(|(name, value)| (name.as_str(), *value));
@@ -118,7 +119,7 @@ fn finite(measured: Measured) -> Result<Measured, TrialError> {
 }
 
 impl Experiment {
-    /// The trial of a number from 0, for a person.
+    /// The trial with a number, from 0, for messages.
     fn describe(&self, number: usize) -> String {
         let (repetition, point) = self.trial(number);
         let which = format!("trial {} of {}", number + 1, self.trials());
@@ -130,8 +131,9 @@ impl Experiment {
         if parts.is_empty() { which } else { format!("{which} ({})", parts.join(", ")) }
     }
 
-    /// The number, from 0, of the trial that is performed next after these: first all of them, then
-    /// those again that are invalid, as often as the experiment allows; all once before any twice.
+    /// The number, from 0, of the next trial to run. First, all trials run once. Then invalid
+    /// trials run again, up to the experiment's maximum number of attempts; all run n times before
+    /// any runs n + 1 times.
     pub(crate) fn next(&self, records: &[Record]) -> Option<usize> {
         if records.len() < self.trials() {
             return Some(records.len());
@@ -140,7 +142,7 @@ impl Experiment {
         again.min_by_key(|(_, record)| record.attempts).map(|(number, _)| number)
     }
 
-    /// How many of these trials will be performed again.
+    /// How many of these trials will run again.
     fn left(&self, records: &[Record]) -> usize {
         records.iter().filter(|record| self.comes_again(record)).count()
     }
@@ -149,7 +151,7 @@ impl Experiment {
         record.invalid && record.attempts < self.attempts
     }
 
-    /// Whether a record is of the trial with this number from 0.
+    /// Whether a record is of the trial with this number, from 0.
     pub(crate) fn is_of(&self, number: usize, record: &Record) -> bool {
         if number >= self.trials() {
             return false;

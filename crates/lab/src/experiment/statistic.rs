@@ -1,31 +1,31 @@
-//! What is told of the repetitions of a point.
+//! Summaries of the repetitions of a point.
 
 use serde::{Deserialize, Serialize};
 
-/// What tables and graphs tell of all repetitions of a point.
+/// How tables and graphs summarize the repetitions of a point.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Statistic {
-    /// The median, the least and the most.
+    /// The median, the minimum and the maximum.
     #[default]
     Range,
-    /// The mean over the seeds, and its 95% interval (Student's t).
+    /// The mean over the seeds, and its 95% confidence interval (Student's t).
     Interval,
 }
 
-/// How some numbers are spread.
+/// The centre and the spread of a set of numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
     /// The median, or the mean.
     pub middle: f64,
-    /// The least, or the lower end of the interval.
+    /// The minimum, or the lower end of the interval.
     pub low: f64,
-    /// The greatest, or the upper end.
+    /// The maximum, or the upper end of the interval.
     pub high: f64,
 }
 
 impl Spread {
-    /// How these are spread; `None` if there are none.
+    /// Summarizes the numbers; `None` if there are none.
     pub(crate) fn of(statistic: Statistic, mut numbers: Vec<f64>) -> Option<Self> {
         numbers.sort_by(f64::total_cmp);
         match statistic {
@@ -41,8 +41,8 @@ impl Spread {
         Some(Self { middle, low, high })
     }
 
-    /// The mean of independent numbers, and where it is in 95 of 100 cases. One number has no
-    /// interval.
+    /// The mean of independent numbers and its 95% confidence interval. For a single number, the
+    /// interval is empty.
     #[expect(clippy::cast_precision_loss, reason = "there are few")]
     fn interval(numbers: &[f64]) -> Option<Self> {
         let (least, count) = (*numbers.first()?, numbers.len() as f64);
@@ -53,7 +53,7 @@ impl Spread {
         }
         let freedom = numbers.len() - 1;
         let off = student(freedom) * (squares / freedom as f64 / count).sqrt();
-        // What is never negative has no negative mean.
+        // Quantities that are never negative have no negative mean.
         let low = if least >= 0.0 { (mean - off).max(0.0) } else { mean - off };
         Some(Self { middle: mean, low, high: mean + off })
     }
@@ -89,9 +89,9 @@ mod tests {
         assert_eq!(range(&[9.0, 1.0, 2.0]), Some(Spread { middle: 2.0, low: 1.0, high: 9.0 }));
     }
 
-    /// The numbers of three seeds: mean 3, deviation 1, so 4.303 / sqrt(3) to either side.
+    /// Three seeds with mean 3 and standard deviation 1: 4.303 / sqrt(3) to either side.
     #[test]
-    fn the_interval_is_students() {
+    fn the_interval_uses_students_t() {
         let spread = interval(&[4.0, 2.0, 3.0]).unwrap();
         let off = 4.303 / 3_f64.sqrt();
         assert!((spread.middle - 3.0).abs() < 1e-12);
@@ -104,7 +104,7 @@ mod tests {
 
     /// Against tables: 2.228 for 10, 2.086 for 20, 2.000 for 60 and 1.984 for 100.
     #[test]
-    fn students_quantiles_are_the_tables() {
+    fn students_quantiles_match_tables() {
         for (freedom, quantile) in [(10, 2.228), (20, 2.086), (60, 2.0), (100, 1.984)] {
             assert!((student(freedom) / quantile - 1.0).abs() < 0.005, "{freedom}");
         }

@@ -1,4 +1,4 @@
-//! Values in an experiment's file: numbers, and how values are written in text.
+//! Values in an experiment's file: numbers, and values as text.
 
 use toml::Value;
 
@@ -12,12 +12,12 @@ pub(crate) fn number(value: &Value) -> Option<f64> {
     }
 }
 
-/// Whether two values are the same; a whole number is the same with a point and without.
+/// Whether two values are equal. A whole number equals the same number with a point.
 pub(crate) fn is_same(a: &Value, b: &Value) -> bool {
     a == b || number(a).is_some_and(|a| Some(a) == number(b))
 }
 
-/// The value as text, if it is text, a finite number, or true or false.
+/// The value as text, if it is text, a finite number, or a Boolean.
 pub(crate) fn text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -28,7 +28,7 @@ pub(crate) fn text(value: &Value) -> Option<String> {
     }
 }
 
-/// The number as it is written: with an exponent where it would be many zeros without.
+/// The number as text, with an exponent if it would have many zeros otherwise.
 pub(crate) fn written(number: f64) -> String {
     if number == 0.0 || (1e-9..1e16).contains(&number.abs()) {
         number.to_string()
@@ -37,7 +37,7 @@ pub(crate) fn written(number: f64) -> String {
     }
 }
 
-/// The value as a person is told it.
+/// The value as text, for messages.
 pub(crate) fn display(value: &Value) -> String {
     text(value).unwrap_or_else(|| value.to_string())
 }

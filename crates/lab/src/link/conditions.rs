@@ -1,35 +1,35 @@
-//! What a network does to what is sent over it, in one direction.
+//! The conditions of an emulated link in one direction.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// What a link does in one direction. The default does nothing: as fast as the machine is, no
-/// delay, no loss, and a queue for 50 ms.
+/// The conditions of a link in one direction. By default it has no rate limit, no delay, no loss,
+/// and a queue of 50 ms.
 ///
-/// Sizes are those of IP packets, headers included; a superpacket counts as the packets that it
+/// Sizes are those of IP packets, headers included. A superpacket counts as the packets that it
 /// would be on a wire.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Conditions {
-    /// How fast packets are sent, in Mbit/s. `None` is as fast as the machine is.
+    /// The rate, in Mbit/s. `None`: no limit.
     pub rate_mbit: Option<f64>,
-    /// How long a packet travels, in ms, after its last bit is sent.
+    /// The time from the transmission of a packet's last bit until its arrival, in ms.
     pub delay_ms: f64,
-    /// How far the delay wanders from `delay_ms` to either side, in ms; at most `delay_ms`. It
-    /// wanders so slowly that packets stay in order.
+    /// The maximum deviation of the delay from `delay_ms`, in ms; at most `delay_ms`. The delay
+    /// changes so slowly that packets stay in order.
     pub jitter_ms: f64,
-    /// The part of the packets that is lost, after they have used the link: 0 to 1.
+    /// The fraction of packets that are lost after their transmission: 0 to 1.
     pub loss: f64,
-    /// How many packets are lost in a row on average, at least 1 (Gilbert's model). `None` means
-    /// that each is lost or not whatever became of the one before.
+    /// The mean number of packets that are lost in a row, at least 1 (Gilbert's model). `None`:
+    /// losses are independent.
     pub burst: Option<f64>,
-    /// The part of the packets that others overtake: 0 to 1.
+    /// The fraction of packets that others overtake: 0 to 1.
     pub reorder: f64,
-    /// How much longer than the others such a packet travels, in ms.
+    /// The additional delay of such a packet, in ms.
     pub reorder_ms: f64,
-    /// The part of the packets that arrive twice: 0 to 1.
+    /// The fraction of packets that arrive twice: 0 to 1.
     pub duplicate: f64,
-    /// How much may wait to be sent, in ms of the link's rate. What comes on top of that is
+    /// The maximum length of the queue, in ms of the link's rate. Packets that exceed it are
     /// dropped.
     pub queue_ms: f64,
 }
@@ -50,32 +50,32 @@ impl Default for Conditions {
     }
 }
 
-/// A condition that cannot be.
+/// A condition with an impossible value.
 #[derive(Clone, Debug, PartialEq, Error)]
 #[error("{key} is {value}; {must}")]
 pub struct ImpossibleCondition {
-    /// Which: the name of the field.
+    /// The name of the field.
     pub key: &'static str,
-    /// What it was set to.
+    /// Its value.
     pub value: f64,
-    /// What it must be.
+    /// The allowed values.
     pub must: &'static str,
 }
 
-/// The lowest rate: at 1 kbit/s a packet of 1500 bytes takes 12 s.
+/// The minimum rate: at 1 kbit/s a packet of 1500 bytes takes 12 s.
 const MIN_RATE_MBIT: f64 = 0.001;
 
-/// The highest rate.
+/// The maximum rate.
 const MAX_RATE_MBIT: f64 = 1e6;
 
-/// The longest time, an hour in ms.
+/// The maximum of all times: an hour, in ms.
 const MAX_TIME_MS: f64 = 3_600_000.0;
 
 impl Conditions {
-    /// Returns these conditions if they can be.
+    /// Returns these conditions if all are possible.
     ///
     /// # Errors
-    /// The first that cannot.
+    /// The first impossible condition.
     pub fn checked(self) -> Result<Self, ImpossibleCondition> {
         let refuse = |key, value, must| Err(ImpossibleCondition { key, value, must });
         if let Some(rate) = self.rate_mbit
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_is_named() {
+    fn impossible_conditions_are_rejected() {
         let fine = Conditions { delay_ms: 10.0, ..Conditions::default() };
         let cases = [
             ("rate_mbit", Conditions { rate_mbit: Some(0.0), ..fine }),
@@ -143,7 +143,7 @@ mod tests {
             assert_eq!(conditions.checked().unwrap_err().key, key);
         }
         assert_eq!(fine.checked(), Ok(fine));
-        // A link that is down loses all.
+        // A link that is down loses every packet.
         assert!(Conditions { loss: 1.0, burst: Some(1.0), ..fine }.checked().is_ok());
     }
 }

@@ -1,4 +1,4 @@
-//! An end of a link: a TUN device whose packets are kept for as long as they are on their way.
+//! An end of a link: a TUN device and the memory of the packets in flight.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,37 +8,37 @@ use std::os::fd::{AsFd, BorrowedFd};
 use bytes::{Bytes, BytesMut};
 use tun::{Device, Frame, MAX_FRAME_LEN};
 
-/// How much memory is asked for at a time: that of 16 superpackets.
+/// The size of a slab, in bytes: room for 16 superpackets.
 const SLAB: usize = 1 << 20;
 
-/// How many slabs packets may keep. One that is long on its way keeps all of its slab; when there
-/// are so many of these, packets are copied.
+/// The maximum number of slabs in use. A packet in flight keeps its whole slab; if this many slabs
+/// are in use, packets are copied.
 const MAX_SLABS: usize = 1024;
 
-/// A TUN device and the memory for its packets. The device is there until this is dropped.
+/// A TUN device and the memory for its packets. The device exists until this is dropped.
 #[derive(Debug)]
 pub(super) struct LinkDevice {
     device: Device,
-    /// Memory for the next packets.
+    /// The memory for the next packets.
     slab: BytesMut,
-    /// Slabs whose packets may still be on their way, the oldest first. Taking them again saves the
-    /// kernel from clearing new pages, a sixth of a fast link's time.
+    /// Slabs whose packets may still be in flight, the oldest first. Reusing them saves the kernel
+    /// from clearing new pages, which would take a sixth of a fast link's time.
     spent: VecDeque<BytesMut>,
 }
 
 impl LinkDevice {
-    /// Makes a device in the network namespace of the thread.
+    /// Creates a device in the network namespace of the thread.
     ///
     /// # Errors
-    /// When the device cannot be made.
+    /// If the device cannot be created.
     pub(super) fn new(name: &str) -> io::Result<Self> {
         Ok(Self { device: Device::new(name)?, slab: BytesMut::new(), spent: VecDeque::new() })
     }
 
-    /// The next packet that the kernel sends through the device, if there is one now.
+    /// The next packet that the kernel sends through the device; `None` if none is waiting.
     ///
     /// # Errors
-    /// When the device fails.
+    /// If the device fails.
     pub(super) fn read(&mut self) -> io::Result<Option<Frame>> {
         if self.slab.len() < MAX_FRAME_LEN {
             self.take_slab();
@@ -57,7 +57,7 @@ impl LinkDevice {
         }
     }
 
-    /// Forgets slabs that no packet needs any more, the oldest first. Returns the last of them.
+    /// Removes the slabs at the front that no packet uses, and returns the last of them.
     fn forget_slabs(&mut self) -> Option<BytesMut> {
         let mut slab = None;
         while self.spent.front_mut().is_some_and(|spent| spent.try_reclaim(SLAB)) {
@@ -66,7 +66,7 @@ impl LinkDevice {
         slab
     }
 
-    /// Takes a slab that no packet needs any more, or a new one.
+    /// Replaces the current slab by an unused or a new one.
     fn take_slab(&mut self) {
         let mut slab = self.forget_slabs().unwrap_or_else(|| BytesMut::with_capacity(SLAB));
         slab.resize(SLAB, 0);
@@ -77,7 +77,8 @@ impl LinkDevice {
         }
     }
 
-    /// Hands a packet to the kernel, as if it had come over a wire. Returns whether it took it.
+    /// Passes a packet to the kernel as if it had arrived on a wire. Returns whether the kernel
+    /// accepted it.
     pub(super) fn write(&self, frame: &Frame) -> bool {
         self.device.write(&frame.slices()).is_ok()
     }

@@ -1,13 +1,14 @@
-//! One direction of a link, without clock, device or thread: frames and the time come in, frames
+//! One direction of a link, without clock, device or thread. Frames and the time come in; frames
 //! that have arrived go out.
 //!
 //! ```text
 //! offer ─▶ queue ─▶ transmitter ─▶ wire ─▶ arrived
-//!          limit    rate           fate, delay, jitter
+//!          limit    rate           impairment, delay, jitter
 //! ```
 //!
-//! A superpacket is sent in pieces of [`PIECE`] at most, each of which arrives when its last bit
-//! does. So a slow line delivers every packet at its own moment, and a fast one few large pieces.
+//! A superpacket is transmitted in pieces of at most [`MAX_PIECE_NS`]. A piece arrives when its
+//! last bit does. So a slow line delivers every packet at its own time, and a fast one few large
+//! pieces.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
@@ -15,75 +16,75 @@ use std::collections::{BinaryHeap, VecDeque};
 use tun::Frame;
 
 use super::conditions::Conditions;
-use super::fate::{Fate, Fates, Jitter};
+use super::impairment::{Impairment, Impairments, Jitter};
 use crate::clock::nanos;
 
-/// How long a line sends at a piece of a superpacket, at most: half of it is how early or late a
-/// packet inside is at the median.
-const PIECE: u64 = 100_000;
+/// The maximum transmission time of a piece of a superpacket, in nanoseconds. The median packet in
+/// a piece is early or late by at most half of it.
+const MAX_PIECE_NS: u64 = 100_000;
 
-/// How many bytes a line holds at most, queued or on the wire, with [`OVERHEAD`] for each piece.
-/// What comes on top of that is dropped, which takes 8 Gbit/s and a second's delay.
+/// The maximum number of bytes in the queue and in flight, with [`OVERHEAD`] for each piece.
+/// Packets that exceed it are dropped; this takes 8 Gbit/s with a delay of a second.
 const MAX_HELD_BYTES: usize = 1 << 30;
 
 /// An upper bound of the memory for a piece besides its bytes.
 const OVERHEAD: usize = 256;
 
-/// What a line has done so far, in packets as they are on a wire.
+/// The counters of a line, in packets as they are on a wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Packets that were to be sent.
+    /// Packets to transmit.
     pub offered: u64,
-    /// Those that found the queue full.
+    /// Packets that were dropped because the queue was full.
     pub dropped: u64,
-    /// Those that were sent and lost.
+    /// Packets that were transmitted and lost.
     pub lost: u64,
-    /// Those that others overtook.
-    pub late: u64,
-    /// Those that arrived twice.
-    pub twice: u64,
-    /// Packets that arrived, those that did so twice counted twice.
+    /// Packets that others overtook.
+    pub reordered: u64,
+    /// Packets that arrived twice.
+    pub duplicated: u64,
+    /// Packets that arrived; duplicated ones count twice.
     pub delivered: u64,
-    /// The bytes of those, as IP packets.
+    /// The bytes of delivered packets, as IP packets.
     pub delivered_bytes: u64,
 }
 
 /// One direction of a link.
 #[derive(Debug)]
 pub(super) struct Line {
-    /// When it was made.
+    /// The time of its creation.
     start: u64,
     conditions: Conditions,
-    fates: Fates,
+    impairments: Impairments,
     jitter: Jitter,
     queue: VecDeque<Piece>,
     queued_bytes: usize,
-    /// The bytes of packets in the queue and on the wire.
+    /// The bytes in the queue and in flight, with [`OVERHEAD`] for each piece.
     held_bytes: usize,
-    /// When the transmitter has sent what it is sending.
+    /// The end of the current transmission.
     free_at: u64,
-    /// What is left of the last nanosecond that it took, in bits times 10^9.
+    /// The remainder of the last transmission time, in bits times 10^9.
     remainder: u64,
     wire: BinaryHeap<InFlight>,
-    /// How many were put on the wire, which orders those of equal times.
+    /// The number of pieces sent, which orders those with equal times.
     sent_count: u64,
-    /// What was sent and when, if anybody listens.
+    /// Recorded frames with their times, if the line has a tap.
     tapped: Option<Vec<(u64, Frame)>>,
     counts: Counts,
 }
 
-/// What is sent in one go.
+/// Segments that are transmitted together.
 #[derive(Debug)]
 struct Piece {
     offered_at: u64,
-    /// How much is sent, of lost packets too.
+    /// The transmitted bytes, of lost packets too.
     bytes: usize,
     segments: usize,
-    fate: Fate,
+    impairment: Impairment,
     frame: Frame,
 }
 
-/// What is on its way.
+/// A frame in flight.
 #[derive(Debug)]
 struct InFlight {
     due: u64,
@@ -92,13 +93,13 @@ struct InFlight {
 }
 
 impl Line {
-    /// A line that is there from `start` on and whose chances come from a seed.
+    /// A line that exists from `start` on. The seed determines its random numbers.
     pub(super) fn new(conditions: Conditions, seed: u64, start: u64) -> Self {
         let mut seeds = fastrand::Rng::with_seed(seed);
         Self {
             start,
             conditions,
-            fates: Fates::new(seeds.u64(..)),
+            impairments: Impairments::new(seeds.u64(..)),
             jitter: Jitter::new(seeds.u64(..)),
             queue: VecDeque::new(),
             queued_bytes: 0,
@@ -112,23 +113,23 @@ impl Line {
         }
     }
 
-    /// From now on, keeps what is sent for [`Line::take_tapped`].
+    /// Records transmitted frames from now on for [`Line::take_tapped`].
     pub(super) fn tap(&mut self) {
         self.tapped = Some(Vec::new());
     }
 
-    /// What was sent since the last call, and when, in that order.
+    /// The frames that were transmitted since the last call, with their times, in that order.
     pub(super) fn take_tapped(&mut self) -> impl Iterator<Item = (u64, Frame)> {
         self.tapped.iter_mut().flat_map(std::mem::take)
     }
 
-    /// Changes the conditions. What is being sent or on its way is not affected.
+    /// Changes the conditions. What is in transmission or in flight is not affected.
     pub(super) fn set(&mut self, now: u64, conditions: Conditions) {
         self.transmit(now);
         if let Some(piece) = self.queue.front()
             && self.free_at.max(piece.offered_at) < now
         {
-            // It has begun.
+            // Its transmission has begun.
             let (done, _) = self.sent_at(piece);
             self.send_first(done);
         }
@@ -140,15 +141,16 @@ impl Line {
         self.counts
     }
 
-    /// A frame that is to be sent. Times never go back from one call of any method to the next.
+    /// Offers a frame for transmission. Times must not decrease from one call of any method to the
+    /// next.
     pub(super) fn offer(&mut self, now: u64, frame: &Frame) {
         self.transmit(now);
         let segments = frame.segments();
         let limit = self.queue_limit();
-        let most = self.piece_limit();
+        let max_piece = self.piece_limit();
         let mut piece = 0..0;
         let mut bytes = 0;
-        let mut fate = Fate::Arrives;
+        let mut impairment = Impairment::None;
         for i in 0..segments {
             let length = frame.segment_len(i);
             self.counts.offered += 1;
@@ -159,19 +161,21 @@ impl Line {
                 self.counts.offered += (segments - i - 1) as u64;
                 break;
             }
-            let next = self.fates.next(&self.conditions);
+            let next = self.impairments.next(&self.conditions);
             if piece.end > piece.start
-                && (next != fate || next == Fate::Late || bytes + length > most)
+                && (next != impairment
+                    || next == Impairment::Reordered
+                    || bytes + length > max_piece)
             {
-                self.enqueue(now, frame, piece, bytes, fate);
+                self.enqueue(now, frame, piece, bytes, impairment);
                 (piece, bytes) = (i..i, 0);
             }
-            fate = next;
+            impairment = next;
             piece.end = i + 1;
             bytes += length;
         }
         if piece.end > piece.start {
-            self.enqueue(now, frame, piece, bytes, fate);
+            self.enqueue(now, frame, piece, bytes, impairment);
         }
         self.transmit(now);
     }
@@ -182,7 +186,7 @@ impl Line {
         frame: &Frame,
         part: std::ops::Range<usize>,
         bytes: usize,
-        fate: Fate,
+        impairment: Impairment,
     ) {
         self.queued_bytes += bytes;
         self.held_bytes += OVERHEAD + bytes;
@@ -191,12 +195,12 @@ impl Line {
             offered_at: now,
             bytes,
             segments,
-            fate,
+            impairment,
             frame: frame.part(part),
         });
     }
 
-    /// The soonest that a frame may have arrived, if any is on its way.
+    /// The earliest time at which a frame may arrive; `None` if none is queued or in flight.
     pub(super) fn next_arrival(&self) -> Option<u64> {
         let sent = self.queue.front().map(|piece| {
             let (done, _) = self.sent_at(piece);
@@ -206,7 +210,7 @@ impl Line {
         sent.into_iter().chain(in_flight).min()
     }
 
-    /// The next frame that has arrived, and when it was due.
+    /// The next frame that has arrived, with the time at which it was due.
     pub(super) fn take_arrived(&mut self, now: u64) -> Option<(u64, Frame)> {
         self.transmit(now);
         if self.wire.peek()?.due > now {
@@ -219,7 +223,7 @@ impl Line {
         Some((due, frame))
     }
 
-    /// Sends what can have been sent by now.
+    /// Transmits what can have been transmitted by now.
     fn transmit(&mut self, now: u64) {
         while let Some(piece) = self.queue.front() {
             let (done, remainder) = self.sent_at(piece);
@@ -231,36 +235,36 @@ impl Line {
         }
     }
 
-    /// Takes the first piece from the queue, as sent at a time.
+    /// Removes the first piece from the queue, transmitted at the time `sent`.
     fn send_first(&mut self, sent: u64) {
         self.free_at = sent;
         if let Some(piece) = self.queue.pop_front() {
             self.queued_bytes -= piece.bytes;
-            self.launch(sent, &piece);
+            self.put_in_flight(sent, &piece);
         }
     }
 
-    /// Puts on the wire what was sent at a time.
-    fn launch(&mut self, sent: u64, piece: &Piece) {
+    /// Puts a piece in flight that was transmitted at the time `sent`.
+    fn put_in_flight(&mut self, sent: u64, piece: &Piece) {
         if let Some(tapped) = &mut self.tapped {
             tapped.push((sent, piece.frame.clone()));
         }
         let segments = piece.segments as u64;
         let mut due = self.arrival(sent);
         let mut copies = 1;
-        match piece.fate {
-            Fate::Arrives => {}
-            Fate::Lost => {
+        match piece.impairment {
+            Impairment::None => {}
+            Impairment::Lost => {
                 self.counts.lost += segments;
                 self.held_bytes -= OVERHEAD + piece.bytes;
                 return;
             }
-            Fate::Late => {
-                self.counts.late += segments;
+            Impairment::Reordered => {
+                self.counts.reordered += segments;
                 due += nanos(self.conditions.reorder_ms);
             }
-            Fate::Twice => {
-                self.counts.twice += segments;
+            Impairment::Duplicated => {
+                self.counts.duplicated += segments;
                 self.held_bytes += OVERHEAD + piece.bytes;
                 copies = 2;
             }
@@ -271,22 +275,21 @@ impl Line {
         }
     }
 
-    /// When a piece at the head of the queue will have been sent, and what is left of the last
-    /// nanosecond.
+    /// The end of the transmission of the first piece in the queue, and the remainder.
     fn sent_at(&self, piece: &Piece) -> (u64, u64) {
         let start = self.free_at.max(piece.offered_at);
         let Some(rate) = self.bits_per_second() else { return (start, 0) };
-        // A pause takes what was left along.
+        // After a pause there is no remainder.
         let left = if start > self.free_at { 0 } else { self.remainder };
         let bits = piece.bytes as u64 * 8_000_000_000 + left;
         (start + bits / rate, bits % rate)
     }
 
-    /// When that arrives which was sent at a time.
+    /// The arrival of what was transmitted at the time `sent`.
     fn arrival(&self, sent: u64) -> u64 {
-        let travel = sent + nanos(self.conditions.delay_ms);
+        let due = sent + nanos(self.conditions.delay_ms);
         let since_start = sent.saturating_sub(self.start);
-        travel.saturating_add_signed(self.jitter.at(since_start, self.conditions.jitter_ms))
+        due.saturating_add_signed(self.jitter.at(since_start, self.conditions.jitter_ms))
     }
 
     fn bits_per_second(&self) -> Option<u64> {
@@ -298,27 +301,29 @@ impl Line {
         self.conditions.rate_mbit.map(|rate| (rate * 1e6).round() as u64)
     }
 
-    /// How many bytes may be in the queue; there is always room for one packet.
+    /// The maximum number of bytes in the queue. One packet always fits.
     fn queue_limit(&self) -> usize {
         self.conditions
             .rate_mbit
             .map_or(usize::MAX, |rate| bytes_in(rate, self.conditions.queue_ms))
     }
 
-    /// How many bytes a piece may have; it has one packet at least.
+    /// The maximum number of bytes in a piece. It has at least one packet.
     fn piece_limit(&self) -> usize {
-        self.conditions.rate_mbit.map_or(usize::MAX, |rate| bytes_in(rate, PIECE as f64 / 1e6))
+        self.conditions
+            .rate_mbit
+            .map_or(usize::MAX, |rate| bytes_in(rate, MAX_PIECE_NS as f64 / 1e6))
     }
 }
 
-/// How many bytes a rate in Mbit/s is in a time.
+/// The number of bytes that a rate in Mbit/s transmits in a time.
 fn bytes_in(rate_mbit: f64, ms: f64) -> usize {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is checked")]
     let bytes = (rate_mbit * 125.0 * ms) as usize;
     bytes
 }
 
-/// The earliest is the greatest, as a heap has the greatest on top.
+/// The earliest is the greatest, because the heap returns the greatest first.
 impl Ord for InFlight {
     fn cmp(&self, other: &Self) -> Ordering {
         (other.due, other.number).cmp(&(self.due, self.number))
@@ -346,17 +351,17 @@ mod tests {
 
     const RATE: f64 = 12.0;
 
-    /// How long a full packet of a line at `RATE` takes.
+    /// The transmission time of a full packet at `RATE`.
     const PACKET: u64 = MS;
 
     fn line(conditions: Conditions) -> Line {
         Line::new(conditions.checked().unwrap(), 1, 0)
     }
 
-    /// A superpacket of TCP whose segments have 1448 bytes of payload, which counts.
+    /// A superpacket of TCP whose segments have 1448 bytes of payload with a pattern.
     fn superpacket(payload: usize) -> Frame {
-        // In the virtio header: a checksum to be done, TCP over IPv4, the segments' payload, where
-        // the sum begins and where its field is.
+        // In the virtio header: a partial checksum, TCP over IPv4, the payload of a segment, and
+        // the start and the offset of the checksum.
         let mut bytes = vec![1, 1, 0, 0];
         bytes.extend([1448_u16, 20, 16].into_iter().flat_map(u16::to_ne_bytes));
         let mut headers = [0; 52];
@@ -371,11 +376,11 @@ mod tests {
         superpacket(1448)
     }
 
-    /// All that arrives from now on: when it was due, and the packets.
+    /// All arrivals from now on: their due times and the packets.
     fn arrivals(line: &mut Line) -> Vec<(u64, Vec<u8>)> {
         let mut arrived = Vec::new();
         while let Some(next) = line.next_arrival() {
-            // Nothing arrives then if it is lost or late, but time goes on.
+            // Nothing arrives if the packet is lost or reordered, but the time advances.
             let Some((due, frame)) = line.take_arrived(next) else { continue };
             assert_eq!(due, next);
             arrived.extend((0..frame.segments()).map(|i| (due, frame.packet(i))));
@@ -388,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_takes_its_length_over_the_rate_and_the_delay() {
+    fn a_packet_takes_its_transmission_time_and_the_delay() {
         let mut line =
             line(Conditions { rate_mbit: Some(RATE), delay_ms: 7.0, ..Conditions::default() });
         line.offer(5 * MS, &packet());
@@ -398,12 +403,12 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_line_delivers_each_segment_of_a_superpacket_at_its_own_time() {
+    fn a_slow_line_delivers_segments_one_by_one() {
         let mut line = line(Conditions { rate_mbit: Some(RATE), ..Conditions::default() });
         let frame = superpacket(10_000);
         line.offer(0, &frame);
         let arrived = arrivals(&mut line);
-        // Six full ones and one of 1312 bytes of payload.
+        // Six full segments and one of 1312 bytes of payload.
         let last = 6 * PACKET + PACKET * (10_000 - 6 * 1448 + 52) / 1500;
         assert_eq!(
             times(&arrived),
@@ -425,8 +430,8 @@ mod tests {
     }
 
     #[test]
-    fn over_a_long_time_the_rate_is_exact() {
-        // A rate that no packet takes a whole number of nanoseconds at.
+    fn the_mean_rate_is_exact() {
+        // A rate at which no packet takes a whole number of nanoseconds.
         let mut line = line(Conditions {
             rate_mbit: Some(777.777_777),
             queue_ms: 1e6,
@@ -448,7 +453,7 @@ mod tests {
         line.offer(0, &superpacket(10_000));
         assert_eq!((line.counts().offered, line.counts().dropped), (7, 3));
         assert_eq!(times(&arrivals(&mut line)), [1, 2, 3, 4].map(|i| i * PACKET));
-        // Without room for one, one is sent nevertheless.
+        // One packet is always accepted, even if the queue has no room for it.
         let mut line = self::line(Conditions {
             rate_mbit: Some(RATE),
             queue_ms: 0.0,
@@ -462,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_segment_is_cut_out_and_its_time_is_spent() {
+    fn a_lost_segment_uses_its_transmission_time() {
         let mut line = line(Conditions {
             rate_mbit: Some(RATE),
             loss: 0.5,
@@ -479,7 +484,7 @@ mod tests {
             let index = usize::try_from(due / PACKET).unwrap() - 1;
             assert_eq!(*packet, frame.packet(index));
         }
-        // The same seed loses the same ones, however fast the line is.
+        // The same seed loses the same packets at any rate.
         let mut fast = self::line(Conditions { loss: 0.5, ..Conditions::default() });
         fast.offer(0, &frame);
         let kept: Vec<Vec<u8>> =
@@ -489,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_packet_is_overtaken_and_one_that_comes_twice_is_the_same() {
+    fn packets_are_reordered_and_duplicated() {
         let late = Conditions {
             rate_mbit: Some(RATE),
             reorder: 0.3,
@@ -508,7 +513,7 @@ mod tests {
             assert!([sent, sent + 5 * PACKET / 2].contains(due));
             overtaken += u64::from(*due > sent);
         }
-        assert_eq!(overtaken, line.counts().late);
+        assert_eq!(overtaken, line.counts().reordered);
         assert!((3..25).contains(&overtaken));
 
         let mut line = self::line(Conditions { duplicate: 1.0, ..Conditions::default() });
@@ -540,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_holds_no_more_than_it_may() {
+    fn a_line_holds_a_bounded_number_of_bytes() {
         let mut line = line(Conditions {
             delay_ms: 1e6,
             duplicate: 0.01,
@@ -561,19 +566,19 @@ mod tests {
     }
 
     #[test]
-    fn a_change_affects_what_is_sent_after_it() {
+    fn a_change_affects_later_transmissions() {
         let slow = Conditions { rate_mbit: Some(RATE), ..Conditions::default() };
         let mut line = line(slow);
         for _ in 0..4 {
             line.offer(0, &packet());
         }
-        // While the second is being sent, which goes on as it began.
+        // During the transmission of the second packet, which continues unchanged.
         let fast = Conditions { rate_mbit: Some(2.0 * RATE), delay_ms: 10.0, ..slow };
         line.set(PACKET + PACKET / 4, fast);
         let due = times(&arrivals(&mut line));
         let then = 2 * PACKET + 10 * MS;
         assert_eq!(due, [PACKET, 2 * PACKET, then + PACKET / 2, then + PACKET]);
-        // Of what has not begun, all is sent by the new conditions.
+        // A packet whose transmission has not begun uses the new conditions.
         line.offer(20 * MS, &packet());
         line.set(20 * MS, slow);
         assert_eq!(times(&arrivals(&mut line)), [21 * MS]);

@@ -1,9 +1,9 @@
-//! A tap on a link: what an eavesdropper on that wire sees, as a pcapng file.
+//! A tap on a link: writes what an eavesdropper on the link sees to a pcapng file.
 //!
-//! Packets are written as they are on a wire: segments one by one, with their checksums, lost ones
-//! included, each direction in the order in which it was sent. The time is that at which the last
-//! bit was sent of the piece that a segment was in, which is 100 µs at most. The file has one
-//! interface, as if it were the first host's: what that one sends is outbound.
+//! Packets are written as on a wire: segments one by one with their checksums, lost ones included,
+//! in the order of transmission in each direction. Their time is the end of transmission of the
+//! piece that contained them, which takes at most 100 µs. The file has one interface, that of the
+//! first host: packets of that host are outbound.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -17,7 +17,8 @@ use tun::Frame;
 
 use crate::clock::now;
 
-/// How many frames may wait to be written. More are not recorded, and counted in the file.
+/// The maximum number of frames that wait to be written. Further frames are not recorded, and the
+/// file states their number.
 const MAX_WAITING: usize = 4096;
 
 const SECTION: u32 = 0x0a0d_0d0a;
@@ -35,7 +36,7 @@ const FLAGS: u16 = 2;
 const INBOUND: u32 = 1;
 const OUTBOUND: u32 = 2;
 
-/// Writes packets to a file, in a thread of its own.
+/// Writes packets to a file in a thread of its own.
 #[derive(Debug)]
 pub(super) struct Tap {
     path: PathBuf,
@@ -44,19 +45,19 @@ pub(super) struct Tap {
     writer: JoinHandle<io::Result<Recording>>,
 }
 
-/// The file that is being written.
+/// The file.
 #[derive(Debug)]
 struct Recording {
     file: BufWriter<File>,
-    /// What to add to the links' time to have that of the day.
+    /// The offset from the monotonic clock to the time since the epoch, in nanoseconds.
     since_epoch: u64,
 }
 
 impl Tap {
-    /// Begins a recording of a link, in a new file in the place of what is at `path`.
+    /// Starts recording a link to a new file, which replaces any file at `path`.
     ///
     /// # Errors
-    /// When the file cannot be made; it says which.
+    /// If the file cannot be created; the error names it.
     pub(super) fn new(path: &Path, link: &str) -> io::Result<Self> {
         let day = SystemTime::now().duration_since(UNIX_EPOCH).map_err(io::Error::other)?;
         let since_epoch = u64::try_from(day.as_nanos()).map_err(io::Error::other)? - now();
@@ -69,10 +70,10 @@ impl Tap {
         Ok(Self { path: path.to_owned(), frames, missed: AtomicU64::new(0), writer })
     }
 
-    /// Records a frame that a host sent; the hosts are numbered 0 and 1.
+    /// Records a frame that host `sender`, 0 or 1, transmitted at the time `sent`.
     pub(super) fn record(&self, sender: usize, sent: u64, frame: Frame) {
         let segments = frame.segments() as u64;
-        // The link must not wait for a disk.
+        // The link must not wait for the disk.
         if self.frames.try_send((sender, sent, frame)).is_err() {
             self.missed.fetch_add(segments, Relaxed);
         }
@@ -81,7 +82,7 @@ impl Tap {
     /// Completes the file.
     ///
     /// # Errors
-    /// When it could not be written; it says which.
+    /// If the file could not be written; the error names it.
     pub(super) fn finish(self) -> io::Result<()> {
         drop(self.frames);
         let recorded = self.writer.join().map_err(|_| io::Error::other("the tap failed"))?;
@@ -108,7 +109,7 @@ impl Recording {
         body.extend(BYTE_ORDER.to_ne_bytes());
         body.extend(1_u16.to_ne_bytes());
         body.extend(0_u16.to_ne_bytes());
-        // How long the section is, is not known.
+        // The length of the section is unknown.
         body.extend(u64::MAX.to_ne_bytes());
         self.block(SECTION, &body)?;
         let mut body = Vec::new();
@@ -141,7 +142,7 @@ impl Recording {
         self.block(STATISTICS, &body)
     }
 
-    /// How blocks about the interface at a time begin.
+    /// The start of a block about the interface: its number and a timestamp.
     fn stamp(&self, time: u64) -> Vec<u8> {
         let time = time + self.since_epoch;
         #[expect(clippy::cast_possible_truncation, reason = "it is split into halves")]
@@ -149,7 +150,7 @@ impl Recording {
         words.into_iter().flat_map(u32::to_ne_bytes).collect()
     }
 
-    /// Writes a block, whose body is whole words.
+    /// Writes a block. The length of its body is a multiple of 4.
     fn block(&mut self, kind: u32, body: &[u8]) -> io::Result<()> {
         let length = u32::try_from(body.len() + 12).map_err(io::Error::other)?;
         self.file.write_all(&kind.to_ne_bytes())?;
@@ -159,7 +160,7 @@ impl Recording {
     }
 }
 
-/// Makes a file that was not there before. What a link of that name points to stays as it is.
+/// Creates a new file. A symbolic link of that name is removed, and its target stays unchanged.
 fn new_file(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -167,7 +168,7 @@ fn new_file(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Says which file cannot be written, and what to do.
+/// The error for a file that cannot be written, with advice.
 fn not_written(path: &Path, error: &io::Error) -> io::Error {
     let advice = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
@@ -178,7 +179,7 @@ fn not_written(path: &Path, error: &io::Error) -> io::Error {
     io::Error::other(format!("cannot write {}: {error}{advice}", path.display()))
 }
 
-/// Adds an option to a block's body; all of the body before it are whole words.
+/// Appends an option to a block's body, whose length is a multiple of 4.
 fn option(body: &mut Vec<u8>, code: u16, value: &[u8]) {
     body.extend(code.to_ne_bytes());
     #[expect(clippy::cast_possible_truncation, reason = "a name has 15 bytes")]

@@ -1,7 +1,7 @@
-//! Drivers: measurements that take more than one program's output.
+//! Drivers: measurements that need more than the output of one program.
 //!
-//! A driver is a function on a network. Those that come with Sunder are in `ALL`; one more is a
-//! file in `driver/` and a line there.
+//! A driver is a function on a network. `ALL` lists the drivers. To add one, add a file in
+//! `driver/` and a line there.
 
 mod accuracy;
 mod datagrams;
@@ -10,6 +10,7 @@ mod round_trips;
 
 use std::collections::BTreeMap;
 
+use crate::host::Host;
 use crate::network::Network;
 
 /// What a driver measured, by name.
@@ -25,10 +26,10 @@ pub(crate) struct Driver {
     pub(crate) values: &'static [&'static str],
     /// The settings of `[measure.options]` that name hosts.
     pub(crate) hosts: &'static [&'static str],
-    /// Says what is wrong with the settings of `[measure.options]`, in one line.
+    /// Checks the settings of `[measure.options]`; the error is one line.
     pub(crate) check: fn(&toml::Table) -> Result<(), String>,
-    /// Measures on a network, with the settings of `[measure.options]`: the values by name, or in
-    /// one line why there are none.
+    /// Measures on a network with the settings of `[measure.options]`. Returns the values by name;
+    /// the error is one line.
     pub(crate) measure: fn(&Network, &toml::Table) -> Result<Values, String>,
 }
 
@@ -40,7 +41,12 @@ pub(crate) fn find(name: &str) -> Option<Driver> {
     ALL.into_iter().find(|driver| driver.name == name)
 }
 
-/// A driver's settings, of type `T`, or the message of the TOML library.
+/// A host that the settings name.
+fn host<'a>(network: &'a Network, name: &str) -> Result<&'a Host, String> {
+    network.host(name).ok_or_else(|| format!("measure.options: there is no host {name}"))
+}
+
+/// Parses a driver's settings as `T`; the error is the message of the TOML library.
 fn options<T: serde::de::DeserializeOwned>(table: &toml::Table) -> Result<T, String> {
     T::deserialize(table.clone()).map_err(|error| error.message().trim().to_owned())
 }

@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use crate::host::Host;
-use crate::search::{found, search_path};
+use crate::search::{find_program, search_path};
 
 /// The time within which a program must be ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(20);
@@ -51,11 +51,10 @@ impl Program {
         let Some((name, arguments)) = run.split_first() else {
             return Err("the command is empty".into());
         };
-        // What tells its status does so beside its output, and not where this host's own services
-        // do.
+        // A program's status socket is beside its output, apart from those of this host's services.
         let runtime = output.parent().unwrap_or(Path::new("")).to_owned();
-        // Names with a slash are whole: that was checked with the experiment.
-        let path = if name.contains('/') { Some(name.into()) } else { found(name) };
+        // A name with a slash is a complete path: the experiment was checked for that.
+        let path = if name.contains('/') { Some(name.into()) } else { find_program(name) };
         let start = || {
             let path = path.ok_or(io::ErrorKind::NotFound)?;
             let output = new_file(output)?;
@@ -101,7 +100,7 @@ impl Program {
     ) -> Result<(), String> {
         let deadline = Instant::now() + READY_TIMEOUT;
         loop {
-            // First, as one that has ended may have become ready before.
+            // Check the exit first: a program that has ended may have become ready before.
             let ended = self.wait(POLL_INTERVAL)?;
             if is_ready(self)? {
                 return Ok(());
@@ -196,7 +195,7 @@ impl Program {
 impl Drop for Program {
     fn drop(&mut self) {
         if let Some(group) = Pid::from_raw(self.child.id().cast_signed()) {
-            // There is none any more if all have ended.
+            // The group is gone if all its processes have ended.
             let _ = kill_process_group(group, Signal::KILL);
         }
         let _ = self.child.wait();
@@ -249,7 +248,7 @@ struct Search<'a> {
 impl Search<'_> {
     /// Searches what has come, and returns whether the text is there by now.
     fn advance(&mut self, file: &File) -> io::Result<bool> {
-        // Not what comes meanwhile: that may be without end.
+        // Only up to the current length: the output may grow without end.
         let length = file.metadata()?.len();
         let mut piece = vec![0; 1 << 16];
         while self.searched < length {
@@ -302,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_found_wherever_its_pieces_come() {
+    fn a_text_is_found_across_reads() {
         let text = "it is r\u{e9}ady";
         let printed = format!("{}{text} now", "it is r\u{e9}a.\n".repeat(10_000));
         for cut in [0, 3, 65_535, 65_536, printed.len() - 8, printed.len() - 5] {
@@ -319,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_have_the_end_of_what_was_said() {
+    fn messages_end_with_the_last_output() {
         let mut file = tempfile::tempfile().unwrap();
         assert_eq!(tail(&file), "");
         file.write_all(&b"so\n".repeat(1000)).unwrap();

@@ -1,20 +1,20 @@
-//! How a value is found in what a program prints.
+//! Finds a value in the output of a program.
 
 use super::ValuePlan;
 
-/// Spaces and marks that some write between a number's digits.
+/// Characters that may separate the digits of a number.
 const WITHIN: [char; 11] =
     [',', '.', ':', '\'', '_', '-', '+', '\u{2019}', '\u{a0}', '\u{202f}', '\u{2009}'];
 
-/// Letters that make a number another one, if they stand by themselves after it: `1.2k`.
+/// Letters that multiply a number if they follow it alone: `1.2k`.
 const MULTIPLES: [&str; 5] = ["k", "K", "M", "G", "T"];
 
 impl ValuePlan {
-    /// Finds the number in a program's output; `None` if there is none, or if it may be another one
-    /// than it seems to be.
+    /// Finds the number in a program's output; `None` if there is none, or if the number is
+    /// ambiguous.
     pub(crate) fn read(&self, output: &str) -> Option<f64> {
         if let Some(pointer) = &self.json {
-            // Some programs print warnings before their document.
+            // Some programs print warnings before the document.
             let document: serde_json::Value =
                 serde_json::from_str(&output[output.find(['{', '['])?..]).ok()?;
             return document.pointer(pointer)?.as_f64();
@@ -47,8 +47,8 @@ fn without<'a>(text: &'a str, marks: &[char]) -> (&'a str, bool) {
     text.strip_suffix(marks).map_or((text, false), |text| (text, true))
 }
 
-/// Where the number ends that a text begins with: digits, a part after a point unless that came
-/// `before`, and an exponent.
+/// The end of the number at the start of a text: digits, a fraction unless a point came `before`,
+/// and an exponent.
 fn end_of_number(text: &str, before: bool) -> usize {
     let digits = |from: usize| {
         let rest = &text[from..];
@@ -66,8 +66,8 @@ fn end_of_number(text: &str, before: bool) -> usize {
     end
 }
 
-/// Whether what stands directly after a number's digits makes it another number, or none: `1,234`,
-/// `1.2.3`, `12:30`, `0x1f`, `1.2k`. A unit such as `ms`, `%` or `MB/s` does not.
+/// Whether the text after the digits makes it another number, or none: `1,234`, `1.2.3`, `12:30`,
+/// `0x1f`, `1.2k`. A unit such as `ms`, `%` or `MB/s` does not.
 fn is_more(after: &str) -> bool {
     let is_digit = |c: char| c.is_ascii_digit();
     if after.strip_prefix(WITHIN).is_some_and(|rest| rest.starts_with(is_digit)) {
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_found_in_what_programs_print() {
+    fn numbers_are_found_in_the_output_of_programs() {
         let wrk =
             "  12 requests in 5.00s, 4MB read\nRequests/sec:   1234.50\nTransfer/sec: 1.00MB\n";
         assert_eq!(value(None, Some("Requests/sec:")).read(wrk), Some(1234.5));
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_another_number_is_none() {
+    fn ambiguous_numbers_are_rejected() {
         let lines = [
             " 1,234.5",
             "1,5",
@@ -165,7 +165,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_makes_it_panic(line in "[-+.,:eE0-9kM\u{e4}\u{2212} ]{0,12}") {
+        fn any_line_can_be_parsed(line in "[-+.,:eE0-9kM\u{e4}\u{2212} ]{0,12}") {
             let _ = number(&line);
         }
 

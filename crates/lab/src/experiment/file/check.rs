@@ -1,4 +1,4 @@
-//! Checks of a trial that its types do not make.
+//! Checks of a trial that its types cannot express.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,19 +11,20 @@ use crate::link::Conditions;
 use crate::perform::driver;
 use crate::trial::{HostPlan, LinkPlan, MeasurePlan, ProgramPlan, Trial, ValuePlan};
 
-/// The longest name of a file, in bytes. A tap's begins with the trial's number as well.
+/// The maximum length of a file name, in bytes. A tap's file name also begins with the trial's
+/// number.
 const MAX_FILE_NAME_LEN: usize = 200;
 
-/// The longest name of an interface, which a link's is.
+/// The maximum length of the name of an interface, and so of a link.
 const MAX_INTERFACE_NAME_LEN: usize = 15;
 
-/// The most links: each has a network of its own, 10.0.i.0/24.
+/// The maximum number of links. Each has a network of its own, 10.0.i.0/24.
 const MAX_LINKS: usize = 100;
 
-/// The longest time of a measurement: a day.
+/// The maximum time of a measurement: a day.
 const MAX_TIMEOUT_S: f64 = 86_400.0;
 
-/// Checks all but the programs, and whether links join hosts that there are.
+/// Checks everything except the programs and that the links' hosts exist.
 pub(crate) fn trial(trial: &Trial) -> Result<(), Problem> {
     for (name, host) in &trial.hosts {
         let key = format!("hosts.{name}");
@@ -61,7 +62,7 @@ fn names_of_files(trial: &Trial) -> impl Iterator<Item = (&'static str, &String)
     files.chain(trial.zeros.keys().map(|name| ("zeros", name)))
 }
 
-/// Checks a program, which is at `key`.
+/// Checks the program at `key`.
 pub(crate) fn program(
     key: &str,
     program: &ProgramPlan,
@@ -99,7 +100,7 @@ fn check_name(key: &str, name: &str) -> Result<(), Problem> {
 
 fn check_parameters(key: &str, host: &HostPlan) -> Result<(), Problem> {
     for path in host.sysctl.keys() {
-        // Others are not the host's but the machine's, for good.
+        // Other parameters belong to the machine, not to the host, and would stay changed.
         let strange = |part: &str| part.is_empty() || part == "." || part == "..";
         if !path.starts_with("net/") || path.split('/').any(strange) {
             let what = "is no parameter of a network; write it as net/ipv4/tcp_rmem";
@@ -210,7 +211,7 @@ fn check_read(key: &str, value: &ValuePlan) -> Result<(), Problem> {
     }
 }
 
-/// Checks that there is such a driver, and that it gives such values.
+/// Checks that the driver exists and gives the values.
 fn check_driven(
     driver: &str,
     measure: &MeasurePlan,
@@ -253,7 +254,7 @@ fn check_host(key: &str, host: &str, hosts: &BTreeMap<String, HostPlan>) -> Resu
     if hosts.contains_key(host) { Ok(()) } else { Err(no_host(key, host)) }
 }
 
-/// There is no such host.
+/// The error for a host that does not exist.
 pub(crate) fn no_host(key: &str, host: &str) -> Problem {
     if host.is_empty() {
         return Problem::new(key, "is empty; name a host");
@@ -269,7 +270,7 @@ fn check_command(key: &str, run: &[String]) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Whether a file in a directory can have the name, without being hidden or another directory's.
+/// Whether the name is that of a file in the same directory that is not hidden.
 fn is_file_name(name: &str) -> bool {
     (1..=MAX_FILE_NAME_LEN).contains(&name.len())
         && !name.starts_with('.')

@@ -6,24 +6,23 @@ use super::sweep::Combination;
 use crate::channel_model::{at_full_rate, channels};
 use crate::trial::Trial;
 
-/// The payload of datagrams that a tunnel over all links carries at most, at the swept or set `mu`:
-/// `R_C`, where the channels' rates are what datagrams get of each alone, as in 000, VI-A.
+/// The maximum payload rate of a tunnel over all links at the swept or set `mu`: `R_C`. As in 000,
+/// VI-A, a channel's rate is that of datagrams over it alone.
 pub(crate) fn rate(trial: &Trial, combination: &Combination) -> Option<f64> {
     channels(trial.links.values())?.best_rate(combination.number("mu")?)
 }
 
-/// The least part of its packets that is lost at full rate (IV-D).
+/// The minimum loss at full rate (IV-D).
 pub(crate) fn loss(trial: &Trial, combination: &Combination) -> Option<f64> {
     Some(plan(trial, combination, Objective::Loss)?.averages.loss)
 }
 
-/// The least mean delay at full rate (IV-D).
+/// The minimum mean delay at full rate (IV-D).
 pub(crate) fn delay(trial: &Trial, combination: &Combination) -> Option<f64> {
     Some(plan(trial, combination, Objective::Delay)?.averages.delay_ms)
 }
 
-/// The best plan at `kappa` and `mu`, with no threshold below `min_threshold`, which is 1 if it is
-/// not given.
+/// The optimal plan at `kappa` and `mu`, with thresholds from `min_threshold` (by default 1).
 fn plan(trial: &Trial, combination: &Combination, objective: Objective) -> Option<Plan> {
     let (kappa, mu) = (combination.number("kappa")?, combination.number("mu")?);
     let floor = combination.number("min_threshold").unwrap_or(1.0);

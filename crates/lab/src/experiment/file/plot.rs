@@ -1,4 +1,4 @@
-//! The graphs that an experiment's file asks for.
+//! The graphs that an experiment's file defines.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,28 +10,28 @@ use crate::experiment::error::Problem;
 use crate::experiment::value::display;
 use crate::experiment::{Metric, Point};
 
-/// A graph, as the file has it.
+/// A graph, as the file defines it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Plot {
     pub(crate) title: String,
-    /// The key along the bottom, swept or set.
+    /// The key of the horizontal axis, swept or set.
     pub(crate) x: String,
-    /// The value along the side.
+    /// The value of the vertical axis.
     pub(crate) y: String,
-    /// The swept key that has a line for each value.
+    /// The swept key with one line for each of its values.
     pub(crate) lines: Option<String>,
-    /// The swept key that has a panel for each value.
+    /// The swept key with one panel for each of its values.
     pub(crate) each: Option<String>,
-    /// The values of swept keys that are drawn; of others, all.
+    /// The values of swept keys to draw. Of other keys, all are drawn.
     #[serde(default, rename = "where")]
     only: BTreeMap<String, Vec<Value>>,
 }
 
-/// The longest name of a graph's file, which is written under a longer one first.
+/// The maximum length of a graph's file name. The temporary file's name is longer.
 const MAX_FILE_NAME_LEN: usize = 200;
 
-/// Checks that there are such keys and values, and that each place of a graph is one point's.
+/// Checks that the named keys and values exist, and that no two points have the same position.
 pub(crate) fn check(
     plots: Vec<Plot>,
     sweep: &Sweep,
@@ -61,7 +61,7 @@ pub(crate) fn check(
 }
 
 impl Plot {
-    /// The name of the file that it is drawn to: the letters and digits of its title.
+    /// The name of the graph's file: the letters and digits of its title.
     pub(crate) fn file_name(&self) -> String {
         let words = self.title.split(|c: char| !c.is_ascii_alphanumeric());
         let words: Vec<String> =
@@ -81,7 +81,7 @@ impl Plot {
         sweep.check(&format!("{key}.where"), &self.only)
     }
 
-    /// Checks that every point has a place, and one of its own.
+    /// Checks that every point has a position, and no two the same.
     fn check_points(&self, key: &str, points: &[Point]) -> Result<(), Problem> {
         let mut taken = BTreeSet::new();
         for Point { combination, .. } in points.iter().filter(|point| self.shows(point)) {
@@ -102,7 +102,7 @@ impl Plot {
         Ok(())
     }
 
-    /// Checks that no key is shown in two ways.
+    /// Checks that no key is used twice in the graph.
     fn check_once(&self, key: &str) -> Result<(), Problem> {
         let [x, lines, each] = [Some(&self.x), self.lines.as_ref(), self.each.as_ref()];
         let shown = [("lines", lines, lines == x), ("each", each, each == x || each == lines)];

@@ -1,4 +1,4 @@
-//! Predictions: what a model says a trial will measure.
+//! Predictions of a trial's values by models.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,11 @@ use crate::trial::{LinkPlan, Trial};
 /// A model of one quantity.
 struct Predictor {
     name: &'static str,
-    /// The unit of what it says.
+    /// The unit of the prediction.
     unit: &'static str,
     /// The keys that it needs, swept or set.
     needs: &'static [Parameter],
-    /// What it says of a trial; `None` where it does not know.
+    /// Predicts a trial's value; `None` if the model does not apply.
     predict: fn(&Trial, &Combination) -> Option<f64>,
 }
 
@@ -26,12 +26,12 @@ struct Predictor {
 struct Parameter {
     name: &'static str,
     least: f64,
-    /// The most that it may be in a trial. The keys before it are there.
+    /// Its maximum in a trial. Earlier parameters were checked.
     most: fn(&Trial, &Combination) -> f64,
     is_optional: bool,
 }
 
-/// The steps of a range may end this much beyond its end, or begin so much before it.
+/// The values of a range may exceed its bounds by this much because of rounding.
 const ROUNDING: f64 = 1e-6;
 
 const BITRATE: Parameter = Parameter::from("bitrate", 0.001);
@@ -87,7 +87,7 @@ const PREDICTORS: [Predictor; 11] = [
     },
 ];
 
-/// The bytes of a TCP packet that are not payload: headers of IPv4 and TCP, and timestamps.
+/// The length of the IPv4 and TCP headers with timestamps, in bytes.
 const HEADERS: f64 = 20.0 + 20.0 + 12.0;
 
 impl Parameter {
@@ -95,7 +95,7 @@ impl Parameter {
         Self { name, least, most: |_, _| f64::INFINITY, is_optional: false }
     }
 
-    /// Says what is wrong with it in a trial, if anything is.
+    /// Returns what is wrong with the parameter in a trial.
     fn check(&self, trial: &Trial, combination: &Combination) -> Result<(), String> {
         let Self { name, least, is_optional, .. } = *self;
         let Some(value) = combination.value(name) else {
@@ -111,7 +111,7 @@ impl Parameter {
     }
 }
 
-/// Checks that there are such predictors and such values; `asked` has a predictor for a value.
+/// Checks that the predictors and the values exist. `asked` has the predictor for each value.
 pub(crate) fn check(asked: &BTreeMap<String, String>, metrics: &[Metric]) -> Result<(), Problem> {
     for (value, name) in asked {
         let key = format!("predict.{value}");
@@ -135,8 +135,8 @@ pub(crate) fn check(asked: &BTreeMap<String, String>, metrics: &[Metric]) -> Res
     Ok(())
 }
 
-/// What the predictors say of a trial, by the name of the value. The keys that they need must be
-/// there.
+/// The predictions for a trial, by the name of the value. Fails if a needed key is missing or
+/// impossible.
 pub(crate) fn all(
     asked: &BTreeMap<String, String>,
     trial: &Trial,
@@ -160,26 +160,26 @@ fn find(name: &str) -> Option<&'static Predictor> {
     PREDICTORS.iter().find(|predictor| predictor.name == name)
 }
 
-/// The payload that one TCP connection over each link carries on the slowest, from its first host
-/// to its second.
+/// The payload rate of one TCP connection on the slowest link, from its first host to its second.
 fn slowest_channel(trial: &Trial, _: &Combination) -> Option<f64> {
     trial.links.values().filter_map(payload_rate).reduce(f64::min)
 }
 
-/// The rate of a link without the headers of full packets; `None` if it has no rate.
+/// The payload rate of a link with full packets; `None` if it has no rate.
 fn payload_rate(link: &LinkPlan) -> Option<f64> {
     let rate = link.conditions()[0].rate_mbit?;
     let mtu = f64::from(link.mtu);
     Some(rate * (mtu - HEADERS) / mtu)
 }
 
-/// The payload that one TCP connection over each link carries on the slowest if packets are lost.
+/// The payload rate of one TCP connection on the slowest link, with losses.
 fn tcp(trial: &Trial, _: &Combination) -> Option<f64> {
     trial.links.values().filter_map(tcp_rate).reduce(f64::min)
 }
 
-/// What a connection carries over a link. CUBIC and Reno, which behave alike at these round trips,
-/// by the formula of Padhye and others (1998); BBR sends at the link's rate whatever is lost.
+/// The payload rate of a TCP connection over a link. For CUBIC and Reno, which behave alike at
+/// these round trips, the formula of Padhye and others (1998); BBR sends at the link's rate despite
+/// losses.
 fn tcp_rate(link: &LinkPlan) -> Option<f64> {
     let Conditions { loss: p, .. } = link.conditions()[0];
     let whole = payload_rate(link)? * (1.0 - p);
@@ -196,10 +196,10 @@ fn tcp_rate(link: &LinkPlan) -> Option<f64> {
     }
 }
 
-/// Linux's shortest time until a packet is sent again for want of any answer, in seconds.
+/// Linux's minimum retransmission timeout, in seconds.
 const MIN_RTO: f64 = 0.2;
 
-/// The payload that arrives of `bitrate` Mbit/s of it, sent over the first link in full datagrams.
+/// The payload rate that arrives of `bitrate` Mbit/s sent in full datagrams over the first link.
 fn datagrams(trial: &Trial, combination: &Combination) -> Option<f64> {
     let Conditions { rate_mbit, loss, .. } = forward(trial)?;
     let mtu = f64::from(trial.links.values().next()?.mtu);
@@ -208,15 +208,15 @@ fn datagrams(trial: &Trial, combination: &Combination) -> Option<f64> {
     Some(bitrate.min(carried) * (1.0 - loss))
 }
 
-/// The part of them that does not.
+/// The fraction of those datagrams that is lost.
 fn lost_datagrams(trial: &Trial, combination: &Combination) -> Option<f64> {
     let bitrate = combination.number("bitrate")?;
     Some(1.0 - datagrams(trial, combination)? / bitrate)
 }
 
-/// Web requests a second: `clients` of them, each of which asks again when it has its answer, which
-/// takes `round_trips` of the slowest link and so long as that carries an answer of `size` bytes.
-/// All together they get no more than the link carries.
+/// Web requests per second. Each of `clients` clients sends a request when it has the previous
+/// answer. An answer takes `round_trips` round trips of the slowest link and the transmission of
+/// `size` bytes. Together the clients get at most the link's rate.
 fn requests(trial: &Trial, combination: &Combination) -> Option<f64> {
     let parameter = |name| combination.number(name);
     let (clients, round_trips) = (parameter("clients")?, parameter("round_trips")?);
@@ -228,10 +228,10 @@ fn requests(trial: &Trial, combination: &Combination) -> Option<f64> {
     Some((clients / (round_trips * longest + 1.0 / carried)).min(carried))
 }
 
-/// The bytes of the headers of a web server's answer.
+/// The length of the headers of a web server's answer, in bytes.
 const ANSWER_HEADERS: f64 = 240.0;
 
-/// What the first link was asked to do forward.
+/// The requested conditions of the first link, forward.
 fn forward(trial: &Trial) -> Option<Conditions> {
     trial.links.values().next().map(|link| link.conditions()[0])
 }

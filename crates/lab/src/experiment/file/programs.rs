@@ -1,17 +1,17 @@
-//! Whether this machine has the programs that trials start.
+//! Checks that this machine has the programs that trials start.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::experiment::Point;
 use crate::experiment::error::Problem;
-use crate::search::{found, is_program};
+use crate::search::{find_program, is_program};
 
-/// Debian's packages of programs that experiments use.
+/// Debian's packages for programs that experiments use.
 const PACKAGES: [(&str, &str); 3] =
     [("iperf3", "iperf3"), ("nginx", "nginx-light"), ("wrk", "wrk")];
 
-/// Looks for every program; the error is about the first that is missing.
+/// Searches for every program. The error is about the first missing one.
 pub(crate) fn find(points: &[Point]) -> Result<(), Problem> {
     let mut found: BTreeSet<&str> = BTreeSet::new();
     for Point { trial, programs, .. } in points {
@@ -25,7 +25,7 @@ pub(crate) fn find(points: &[Point]) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Looks for the program of a command, unless it has been found before.
+/// Searches for the program of a command, unless it was found before.
 fn find_once<'a>(
     found: &mut BTreeSet<&'a str>,
     run: &'a [String],
@@ -54,7 +54,7 @@ fn find_one(program: &str) -> Result<(), String> {
     if program.contains('/') {
         return Err(format!("{program} is not found from everywhere; write its path from / on"));
     }
-    found(program).map(drop).ok_or_else(|| missing(program, "is not in PATH"))
+    find_program(program).map(drop).ok_or_else(|| missing(program, "is not in PATH"))
 }
 
 fn missing(program: &str, why: &str) -> String {

@@ -1,4 +1,4 @@
-//! A swept key that goes in steps, whose ends may be other keys.
+//! A swept key with a range of values, whose bounds may be other keys.
 
 use serde::Deserialize;
 use toml::{Table, Value};
@@ -7,7 +7,7 @@ use super::read;
 use crate::experiment::error::Problem;
 use crate::experiment::value::{number, written};
 
-/// From one number to another, in steps.
+/// A range of numbers with a step.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Range {
@@ -16,23 +16,23 @@ pub(crate) struct Range {
     step: f64,
 }
 
-/// An end of a range.
+/// A bound of a range.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Bound {
     Number(f64),
-    /// `{key}`: what a key swept before has.
+    /// `{key}`: the value of a key swept before.
     Key(String),
 }
 
-/// The most values; more are a mistake in the step.
+/// The maximum number of values. A larger number is probably a mistake in the step.
 const MAX_VALUES: f64 = 10_000.0;
 
-/// A last step may be this part of one beyond the end: what rounding costs.
+/// The part of a step by which the last value may exceed the range because of rounding.
 const ROUNDING: f64 = 1e-6;
 
 impl Range {
-    /// The range that a table is, if it is meant to be one.
+    /// Parses the table as a range; `None` if it has no `step`.
     pub(crate) fn read(at: &str, table: &Table) -> Option<Result<Self, Problem>> {
         table.contains_key("step").then(|| {
             let range: Self = read(at, Value::Table(table.clone()))?;
@@ -46,7 +46,7 @@ impl Range {
         })
     }
 
-    /// Its values where the keys swept before have these; none if it begins beyond its end.
+    /// Its values for the given values of earlier keys. None if it begins after its end.
     pub(crate) fn values(&self, at: &str, swept: &Table) -> Result<Vec<Value>, Problem> {
         let from = self.from.value(&format!("{at}.from"), swept)?;
         let to = self.to.value(&format!("{at}.to"), swept)?;
@@ -59,7 +59,7 @@ impl Range {
         }
         #[expect(clippy::cast_possible_truncation, reason = "at most 10,000")]
         let steps = steps as i32;
-        // Without the last digits, which rounding makes: 0.30000000000000004.
+        // Removes rounding errors such as that of 0.30000000000000004.
         let value = |i| ((from + f64::from(i) * self.step) * 1e9).round() / 1e9;
         Ok((0..=steps).map(|i| Value::Float(value(i))).collect())
     }

@@ -1,4 +1,4 @@
-//! What is varied, and every combination of it.
+//! The swept keys, and every combination of their values.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,45 +9,45 @@ use super::range::Range;
 use crate::experiment::error::Problem;
 use crate::experiment::value::{display, is_same, number, text};
 
-/// What is varied.
+/// The swept keys.
 #[derive(Debug)]
 pub(crate) struct Sweep(Vec<Key>);
 
-/// A key, and the values that it takes.
+/// A swept key and its values.
 #[derive(Debug)]
 struct Key {
     name: String,
     values: Values,
 }
 
-/// The values of a key: each is written down, or they go in steps.
+/// The values of a key: a list or a range.
 #[derive(Debug)]
 enum Values {
     Each(Vec<Choice>),
     Range(Range),
 }
 
-/// A value of a key, and what other keys it sets.
+/// A value of a key, and other keys that it sets.
 #[derive(Clone, Debug)]
 struct Choice {
     value: Value,
     sets: Arc<Table>,
 }
 
-/// A value for each key.
+/// A value for each swept key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Combination {
     /// The values of the swept keys, in their order.
     pub(crate) swept: Table,
-    /// The values of the keys that those set, each table with its own key in the file.
+    /// The keys that those values set. Each table comes with its own key in the file.
     pub(crate) sets: Vec<(String, Arc<Table>)>,
 }
 
-/// What placeholders stand for already.
+/// Names of other placeholders.
 const TAKEN: [&str; 2] = ["files", "sunder"];
 
 impl Sweep {
-    /// What the table under `[sweep]` says.
+    /// Parses the table under `[sweep]`.
     pub(crate) fn new(table: &Table) -> Result<Self, Problem> {
         let keys = table.iter().map(|(name, values)| Key::new(name, values));
         let sweep = Self(keys.collect::<Result<_, _>>()?);
@@ -60,7 +60,7 @@ impl Sweep {
         self.0.iter().map(|key| key.name.clone()).collect()
     }
 
-    /// Every combination, the last key varying fastest; so many at most.
+    /// All combinations, with the last key varying fastest. More than `most` are an error.
     pub(crate) fn combinations(&self, most: usize) -> Result<Vec<Combination>, Problem> {
         let mut combinations = vec![Combination::default()];
         for key in &self.0 {
@@ -89,7 +89,7 @@ impl Sweep {
         Ok(combinations)
     }
 
-    /// Checks that there are such keys with such values; `at` is the key that asks.
+    /// Checks that the keys of `only` are swept and have the values; `at` is the key for errors.
     pub(crate) fn check(
         &self,
         at: &str,
@@ -103,7 +103,7 @@ impl Sweep {
         Ok(())
     }
 
-    /// Checks that `name` is swept; `at` is the key that asks.
+    /// Checks that `name` is swept; `at` is the key for errors.
     pub(crate) fn check_swept(&self, at: &str, name: &str) -> Result<(), Problem> {
         self.check_key(at, name).map(|_| ())
     }
@@ -116,7 +116,7 @@ impl Sweep {
         })
     }
 
-    /// Checks that each name stands for one thing.
+    /// Checks that no name has two meanings.
     fn check_names(&self) -> Result<(), Problem> {
         let mut set_by: BTreeMap<&str, &str> = BTreeMap::new();
         for key in &self.0 {
@@ -167,7 +167,7 @@ impl Key {
         Ok(Self { name: name.to_owned(), values: Values::Each(values) })
     }
 
-    /// Its values where keys before have theirs.
+    /// Its values for the given values of earlier keys.
     fn choices(&self, combination: &Combination) -> Result<Vec<Choice>, Problem> {
         match &self.values {
             Values::Each(choices) => Ok(choices.clone()),
@@ -188,7 +188,7 @@ impl Key {
         choices.iter().flat_map(|choice| choice.sets.keys())
     }
 
-    /// Checks that it takes the value.
+    /// Checks that the value is one of its values.
     fn check(&self, at: &str, value: &Value) -> Result<(), Problem> {
         let Values::Each(choices) = &self.values else {
             let what =
@@ -233,17 +233,17 @@ impl Combination {
         self
     }
 
-    /// The value of a key that is swept or set.
+    /// The value of a swept or set key.
     pub(crate) fn value(&self, key: &str) -> Option<&Value> {
         self.swept.get(key).or_else(|| self.sets.iter().find_map(|(_, sets)| sets.get(key)))
     }
 
-    /// The number of a key that is swept or set, if it has one.
+    /// The value of a swept or set key, if it is a number.
     pub(crate) fn number(&self, key: &str) -> Option<f64> {
         self.value(key).and_then(number)
     }
 
-    /// Whether each key of `only` has one of its values.
+    /// Whether each key in `only` has one of its listed values.
     pub(crate) fn is_among(&self, only: &BTreeMap<String, Vec<Value>>) -> bool {
         only.iter().all(|(key, values)| {
             let value = self.swept.get(key);
@@ -251,14 +251,14 @@ impl Combination {
         })
     }
 
-    /// The swept keys and their values, for a person.
+    /// The swept keys and their values, for messages.
     pub(crate) fn describe(&self) -> String {
         let each = self.swept.iter().map(|(key, value)| format!("{key} = {}", display(value)));
         each.collect::<Vec<String>>().join(", ")
     }
 }
 
-/// Checks that a placeholder can have the name.
+/// Checks that the name can be a placeholder.
 fn check_name(at: &str, name: &str) -> Result<(), Problem> {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if name.is_empty() || !name.chars().all(plain) {

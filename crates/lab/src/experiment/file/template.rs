@@ -1,4 +1,4 @@
-//! A trial from an experiment's file: each placeholder gives way to its value.
+//! Creates a trial from an experiment's file by replacing the placeholders.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
@@ -15,21 +15,21 @@ use crate::experiment::value::text;
 use crate::sandbox::SCRATCH;
 use crate::trial::{ProgramPlan, Trial, address};
 
-/// The directory for each trial's files, which are removed when the next begins.
+/// The directory for a trial's files. The next trial removes them.
 pub(crate) fn files() -> PathBuf {
     Path::new(SCRATCH).join("trial")
 }
 
-/// A trial from the file.
+/// A trial created from the file.
 pub(crate) struct Filled {
     pub(crate) trial: Trial,
-    /// The combination that it is for, without placeholders in what that sets.
+    /// The combination of the trial, with the placeholders in the set keys replaced.
     pub(crate) combination: Combination,
-    /// The numbers of the file's programs that it starts.
+    /// The indices of the file's programs that the trial starts.
     pub(crate) programs: Vec<usize>,
 }
 
-/// The trial for a combination, checked.
+/// Creates and checks the trial for a combination.
 pub(crate) fn trial(
     file: &File,
     sweep: &Sweep,
@@ -66,7 +66,7 @@ pub(crate) fn trial(
     Ok(Filled { trial, combination, programs })
 }
 
-/// Whether a program is for this combination.
+/// Whether a program runs for this combination.
 fn is_for(
     key: &str,
     program: &Value,
@@ -80,20 +80,20 @@ fn is_for(
     Ok(combination.is_among(&only))
 }
 
-/// What placeholders stand for.
+/// The values of placeholders.
 struct Scope {
-    /// By name.
+    /// The values by name.
     values: BTreeMap<String, Value>,
 }
 
-/// A part of a text.
+/// A part of a text with placeholders.
 enum Piece<'a> {
     Text(&'a str),
     Placeholder(&'a str),
 }
 
 impl Scope {
-    /// What is known before anything is filled in.
+    /// The values that are known before any placeholder is replaced.
     fn new(swept: &Table, file: &File) -> Result<Self, Problem> {
         let mut values: BTreeMap<String, Value> = swept.clone().into_iter().collect();
         values.extend(addresses(file)?);
@@ -113,7 +113,7 @@ impl Scope {
         filled.collect()
     }
 
-    /// The value, with every placeholder in it replaced.
+    /// The value with all placeholders replaced.
     fn fill(&self, key: &str, value: &Value) -> Result<Value, Problem> {
         match value {
             Value::String(text) => self.fill_text(text).map_err(|what| Problem::new(key, what)),
@@ -162,7 +162,7 @@ fn path(path: &Path) -> Value {
     Value::String(path.to_string_lossy().into_owned())
 }
 
-/// The address of each host on each of its links: `HOST.LINK`. Links name hosts without
+/// The address of each host on each of its links, named `HOST.LINK`. The hosts of links contain no
 /// placeholders.
 fn addresses(file: &File) -> Result<Vec<(String, Value)>, Problem> {
     let mut addresses = Vec::new();
@@ -186,7 +186,7 @@ fn addresses(file: &File) -> Result<Vec<(String, Value)>, Problem> {
     Ok(addresses)
 }
 
-/// The parts of a text with placeholders.
+/// Splits a text at its placeholders.
 fn pieces(text: &str) -> Result<Vec<Piece<'_>>, String> {
     let mut pieces = Vec::new();
     let mut rest = text;
@@ -213,7 +213,7 @@ fn pieces(text: &str) -> Result<Vec<Piece<'_>>, String> {
     Ok(pieces)
 }
 
-/// Whether all below a key is text, whatever it looks like.
+/// Whether all values below a key are text, even if they look like numbers.
 fn is_text(key: &str) -> bool {
     match key.split('.').collect::<Vec<&str>>()[..] {
         ["files"] | ["measure", "run"] | ["hosts", _, "sysctl"] => true,
@@ -222,7 +222,7 @@ fn is_text(key: &str) -> bool {
     }
 }
 
-/// The value with its numbers as text, and lists in a list as their items.
+/// The value with its numbers as text, and with nested lists flattened.
 fn spelled(value: Value) -> Value {
     match value {
         Value::Array(items) => {

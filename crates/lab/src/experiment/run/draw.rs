@@ -9,7 +9,7 @@ use crate::experiment::statistic::Spread;
 use crate::experiment::value::display;
 use crate::experiment::{Experiment, Metric};
 
-/// A point on a graph: its panel, its line, its place, what was measured and what the model says.
+/// A point in a graph: its panel, its line, its position, the measurement and the prediction.
 struct Dot<'a> {
     panel: Option<&'a Value>,
     line: Option<&'a Value>,
@@ -18,11 +18,11 @@ struct Dot<'a> {
     predicted: Option<f64>,
 }
 
-/// Whole numbers up to this have a tick each, or nearly so.
+/// An axis with whole numbers up to this has a tick for each, or nearly so.
 const MAX_WHOLE: f64 = 10.0;
 
 impl Plot {
-    /// Draws it, as SVG.
+    /// Draws the graph as SVG.
     pub(crate) fn draw(
         &self,
         experiment: &Experiment,
@@ -60,7 +60,7 @@ impl Plot {
         dots
     }
 
-    /// How many trials of the graph's points are left out.
+    /// A note on the invalid trials of the graph's points.
     fn note(&self, experiment: &Experiment, results: &Results) -> String {
         let points = experiment.points.iter().zip(results.summaries());
         let shown = points.filter(|(point, _)| self.shows(point));
@@ -79,14 +79,14 @@ impl Plot {
     }
 }
 
-/// The curves of a panel: what was measured, and over it what the model says.
+/// The curves of a panel: the measurements, and the predictions on top of them.
 fn curves(lines: &[Option<&Value>], dots: &[&Dot<'_>]) -> Vec<Curve> {
     let of = |line| dots.iter().copied().filter(move |dot| dot.line == line);
     let each = || lines.iter().copied().enumerate();
     let measured = each().flat_map(|(colour, line)| measured(line, colour, of(line)));
     let predicted = each().map(|(colour, line)| predicted(line, colour, of(line)));
     let mut predicted: Vec<Curve> = predicted.collect();
-    // What is the same for all lines is shown once.
+    // A prediction that is the same for all lines is drawn once.
     if predicted.len() > 1 && predicted.iter().all(|curve| curve.points == predicted[0].points) {
         predicted.truncate(1);
         predicted[0].name = String::from("predicted");
@@ -95,8 +95,7 @@ fn curves(lines: &[Option<&Value>], dots: &[&Dot<'_>]) -> Vec<Curve> {
     measured.chain(predicted).filter(|curve| !curve.points.is_empty()).collect()
 }
 
-/// What was measured on a line: several curves where there are points without a valid trial, so
-/// that nothing is drawn through those.
+/// The curves of the measurements of a line. A point without a valid trial interrupts the curve.
 fn measured<'a>(
     line: Option<&Value>,
     colour: usize,
@@ -132,7 +131,7 @@ fn predicted<'a>(
     Curve { name, colour, points, spread: Vec::new(), marks, dashed: true }
 }
 
-/// Few whole numbers as they are, anything else as its span asks for.
+/// An axis of whole numbers if there are few, otherwise one that suits the span.
 fn x_axis(label: &str, dots: &[Dot<'_>]) -> Axis {
     let values = || dots.iter().map(|dot| dot.x);
     let (least, most) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
@@ -147,7 +146,7 @@ fn x_axis(label: &str, dots: &[Dot<'_>]) -> Axis {
     Axis::by_span(label, values())
 }
 
-/// The values without repetitions, in their first order.
+/// The distinct values, in the order of their first occurrence.
 fn distinct<'a>(values: impl Iterator<Item = Option<&'a Value>>) -> Vec<Option<&'a Value>> {
     let mut distinct = Vec::new();
     for value in values {

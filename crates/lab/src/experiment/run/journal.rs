@@ -1,6 +1,6 @@
-//! The journal of a run: a line for the experiment and the machine, one for each trial, then one
-//! for each time that an invalid trial was performed again. What is in it has been measured,
-//! whatever happens afterwards.
+//! The journal of a run: a line for the experiment and the machine, a line for each trial, then a
+//! line for each repeated attempt of an invalid trial. Each line is on the disk before the next
+//! trial begins.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -19,35 +19,35 @@ use crate::experiment::Experiment;
 use crate::experiment::error::RunError;
 use crate::perform::is_late;
 
-/// A trial that was performed.
+/// A finished trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
-    /// Which repetition it was, from 1.
+    /// The repetition, from 1.
     pub repetition: usize,
     /// The values of the swept keys.
     pub point: Table,
-    /// What was measured, by name.
+    /// The measured values, by name.
     pub values: BTreeMap<String, f64>,
-    /// What the model says, by the name of the value.
+    /// The model's predictions, by the name of the value.
     pub predictions: BTreeMap<String, f64>,
-    /// How late the links handed over packets, in ms, at the 99th percentile.
+    /// The 99th percentile of the lateness of delivered packets, in ms.
     pub late_ms: f64,
-    /// How many packets were lost because a link had not fetched them in time.
+    /// How many packets the kernel dropped because a link did not read them in time.
     pub missed: u64,
-    /// How often it was performed, until links were not late, or as often as the experiment allows.
-    /// The figures are those of the time when they were least late. In the journal: which time it
-    /// was.
+    /// How often the trial ran: until links were not late, or as often as the experiment allows.
+    /// The values are those of the attempt with the least lateness. In the journal: the number of
+    /// the attempt.
     #[serde(default = "once")]
     pub attempts: usize,
-    /// Whether it says more of the machine than of what was to be measured: links were late, and
-    /// the experiment does not keep such trials. Tables' summaries and graphs leave it out.
+    /// Whether the trial is invalid: links were late, and the experiment does not keep such trials.
+    /// Summaries and graphs leave it out.
     #[serde(default)]
     pub invalid: bool,
 }
 
 impl Record {
-    /// Says whether it is invalid, whatever it said before.
+    /// Sets `invalid` by the current criteria.
     pub(crate) fn judge(&mut self, keep_late: bool) {
         self.invalid = is_late(self.late_ms, self.missed) && !keep_late;
     }
@@ -57,31 +57,31 @@ impl Record {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Heading {
-    /// The digest of the experiment's text.
+    /// The SHA-256 of the experiment's text.
     experiment: String,
-    /// When it was begun: UTC, RFC 3339.
+    /// When the run began: UTC, RFC 3339.
     pub(crate) started: String,
     pub(crate) machine: Machine,
 }
 
-/// A journal, open for more. Nobody else can open it meanwhile.
+/// An open journal. It is locked against other runs.
 pub(crate) struct Journal {
     path: PathBuf,
     file: File,
     pub(crate) heading: Heading,
-    /// What it says of each trial so far, in the order of the trials.
+    /// The record of each trial so far, in the order of the trials.
     pub(crate) records: Vec<Record>,
 }
 
-/// How long a run that was interrupted may take until it is gone.
+/// How long to wait for an interrupted run to exit.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The longest journal, in bytes.
+/// The maximum length of a journal, in bytes.
 const MAX_LEN: u64 = 1 << 30;
 
 impl Journal {
-    /// Opens the journal in a directory, or begins it if no trial is in it. A last line that was
-    /// not written to its end is removed.
+    /// Opens the journal in a directory, or begins a new one if it has no trial. An incomplete last
+    /// line is removed.
     pub(crate) fn open(directory: &Path, experiment: &Experiment) -> Result<Self, RunError> {
         let path = directory.join("trials.jsonl");
         let failed = |error| RunError::Writing(path.clone(), error);
@@ -106,7 +106,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Adds the trial of this number, from 0, and waits until it is on the disk.
+    /// Adds the trial with a number, from 0, and waits until it is on the disk.
     pub(crate) fn append(&mut self, number: usize, record: Record) -> Result<(), RunError> {
         self.write_line(&record)?;
         take(&mut self.records, number, record);
@@ -130,7 +130,7 @@ impl Heading {
         Self { experiment: experiment.digest.clone(), started, machine: Machine::here() }
     }
 
-    /// Checks that it is of this experiment and this machine; `path` is the journal's.
+    /// Checks that it is of this experiment and this machine; `path` is for errors.
     fn check(&self, path: &Path, experiment: &Experiment) -> Result<(), RunError> {
         if self.experiment != experiment.digest {
             return Err(RunError::Changed(path.to_owned()));
@@ -146,15 +146,15 @@ fn once() -> usize {
     1
 }
 
-/// Opens the file, or makes it. What is in it will be cut and written to, so it is no other file by
-/// another name, and nobody else's.
+/// Opens or creates the file. It will be truncated and written, so links to other files and files
+/// of other users are refused.
 fn open_file(path: &Path) -> io::Result<File> {
     let other = |what: &str| {
         io::Error::other(format!("it {what}; remove it, or choose another place with --out"))
     };
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
-    // Without waiting for whoever is at the other end of a pipe.
+    // Without waiting for the other end of a named pipe.
     options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_NOFOLLOW);
     let file = options.open(path).map_err(|error| match error.raw_os_error() {
         Some(libc::ELOOP) => other("is a link to another file"),
@@ -173,10 +173,10 @@ fn open_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// How each journal begins.
+/// The start of each journal.
 const BEGINNING: &[u8] = b"{\"experiment\":\"";
 
-/// Whether this is what is left of a first line that was not written to its end.
+/// Whether this is the start of a first line that was not completed.
 fn is_torn_heading(bytes: &[u8]) -> bool {
     bytes.iter().zip(BEGINNING).all(|(byte, expected)| byte == expected)
 }
@@ -190,7 +190,7 @@ fn read_all(file: &mut File) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Takes the file for this run; `false` if another keeps it.
+/// Locks the file for this run; `false` if another run keeps it locked.
 fn lock(file: &File) -> io::Result<bool> {
     let deadline = Instant::now() + LOCK_TIMEOUT;
     loop {
@@ -203,7 +203,7 @@ fn lock(file: &File) -> io::Result<bool> {
     }
 }
 
-/// What whole lines say, if there are trials among them and they are this experiment's.
+/// Parses complete lines. `None` if there are no trials among them.
 fn read_lines(
     path: &Path,
     bytes: &[u8],
@@ -214,7 +214,7 @@ fn read_lines(
     let heading: Heading =
         serde_json::from_slice(heading).map_err(|_| RunError::Broken(path.to_owned(), 1))?;
     let mut lines = lines.peekable();
-    // Whatever was to be measured, nothing is lost.
+    // Without a trial, nothing is lost even if the experiment differs.
     if lines.peek().is_none() {
         return Ok(None);
     }
@@ -232,8 +232,8 @@ fn read_lines(
     Ok(Some((heading, records)))
 }
 
-/// Takes in a trial that was performed: the first time, or again, where the time counts at which
-/// links were least late, whatever was measured.
+/// Adds a record. Of several attempts of a trial, the one with the least lateness is kept, whatever
+/// it measured.
 fn take(records: &mut Vec<Record>, number: usize, record: Record) {
     let Some(best) = records.get_mut(number) else {
         records.push(record);

@@ -1,4 +1,4 @@
-//! The machine that trials are measured on, as far as it matters to them.
+//! The properties of the machine that affect measurements.
 
 use std::fs;
 use std::num::NonZero;
@@ -6,19 +6,19 @@ use std::thread;
 
 use serde::{Deserialize, Serialize};
 
-/// A machine. What it does not say of itself is "unknown".
+/// A machine. Unknown properties are "unknown".
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
     /// The processor's model.
     pub cpu: String,
-    /// How many threads it runs at once.
+    /// How many threads it can run at once.
     pub cores: usize,
-    /// The memory in GiB, to the nearest.
+    /// The memory in GiB, rounded.
     pub memory_gib: u64,
     /// The kernel's release.
     pub kernel: String,
-    /// TCP's congestion control where no other is asked for.
+    /// TCP's default congestion control.
     pub congestion: String,
     /// The version of Sunder.
     pub sunder: String,
@@ -43,7 +43,7 @@ impl Machine {
     }
 }
 
-/// What a file says of itself in the first line `NAME : ...`.
+/// The value in the first line `NAME : VALUE` of a file.
 fn field(path: &str, name: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let mut fields = text.lines().filter_map(|line| line.split_once(':'));

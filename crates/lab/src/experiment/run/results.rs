@@ -1,4 +1,4 @@
-//! What an experiment gave: the document `results.json`.
+//! The results of an experiment: the document `results.json`.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,36 +8,36 @@ use crate::experiment::error::ResultsError;
 use crate::experiment::statistic::Statistic;
 use crate::experiment::{Experiment, Metric, Point};
 
-/// What an experiment gave: the document `results.json`.
+/// The results of an experiment: the document `results.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Results {
-    /// The experiment.
+    /// The name of the experiment.
     pub name: String,
-    /// What it is about.
+    /// Its description.
     pub about: String,
-    /// Where in the papers it is from.
+    /// The part of the papers that it reproduces.
     pub paper: Option<String>,
-    /// How often each point was measured.
+    /// The number of measurements of each point.
     pub repetitions: usize,
-    /// What tables and graphs tell of all repetitions of a point.
+    /// How tables and graphs summarize the repetitions of a point.
     #[serde(default)]
     pub statistic: Statistic,
-    /// The seed of the links' chances.
+    /// The experiment's seed, from which the links' seeds are derived.
     pub seed: u64,
     /// The SHA-256 of the experiment's text.
     pub sha256: String,
-    /// When it was begun: UTC, RFC 3339.
+    /// When the run began: UTC, RFC 3339.
     pub started: String,
-    /// What it was measured on.
+    /// The machine.
     pub machine: Machine,
-    /// The keys that were swept.
+    /// The swept keys.
     pub keys: Vec<String>,
-    /// What was measured.
+    /// The measured quantities.
     pub values: Vec<Metric>,
-    /// How many of the trials are invalid.
+    /// The number of invalid trials.
     #[serde(default)]
     pub invalid: usize,
-    /// The trials, in the order in which they were performed first.
+    /// The trials, in the order of their first attempts.
     pub trials: Vec<Record>,
 }
 
@@ -60,11 +60,11 @@ impl Results {
         }
     }
 
-    /// Reads the document `results.json` of an experiment, as any version has written it, and
-    /// judges the trials by the criteria of today.
+    /// Reads the document `results.json` of an experiment as written by any version, and applies
+    /// the current criteria for invalid trials.
     ///
     /// # Errors
-    /// When it is no such document, or not of this experiment's points.
+    /// If the document is malformed, or is not of this experiment's points.
     pub fn read(experiment: &Experiment, document: &[u8]) -> Result<Self, ResultsError> {
         let mut results: Self = serde_json::from_slice(document)?;
         let points = experiment.points.iter().cycle();

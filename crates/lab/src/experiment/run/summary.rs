@@ -1,4 +1,4 @@
-//! What the repetitions of each point gave together.
+//! Summaries of the repetitions of each point.
 
 use toml::Table;
 
@@ -6,17 +6,17 @@ use super::results::Results;
 use crate::experiment::statistic::Spread;
 use crate::experiment::value::display;
 
-/// A point: what was varied, and what it gave.
+/// A point and a summary of its measurements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary<'a> {
     /// The values of the swept keys.
     pub point: &'a Table,
-    /// What was measured in valid trials, in the order of [`Results::values`]; `None` where nothing
-    /// was.
+    /// The summaries of the valid trials, in the order of [`Results::values`]; `None` if there are
+    /// none.
     pub values: Vec<Option<Spread>>,
-    /// What the model says, in the same order.
+    /// The model's predictions, in the same order.
     pub predictions: Vec<Option<f64>>,
-    /// How many of its trials are invalid, and left out.
+    /// The number of its invalid trials, which are left out.
     pub invalid: usize,
 }
 
@@ -27,7 +27,7 @@ impl Results {
         (0..points).map(|point| self.summary(point, points)).collect()
     }
 
-    /// The point of a number from 0, of so many.
+    /// The point with a number, from 0, out of `points`.
     fn summary(&self, number: usize, points: usize) -> Summary<'_> {
         let trials = || self.trials.iter().skip(number).step_by(points);
         let spread = |name: &String| {

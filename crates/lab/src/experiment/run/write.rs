@@ -1,4 +1,4 @@
-//! The files that hold the results: CSV, JSON and graphs.
+//! Writes the results: CSV, JSON and graphs.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -10,10 +10,10 @@ use crate::experiment::value::display;
 use crate::experiment::{Experiment, Metric, columns};
 
 impl Results {
-    /// Writes the documents and the graphs into a directory, over what is there already.
+    /// Writes the documents and graphs into a directory and replaces existing ones.
     ///
     /// # Errors
-    /// When they cannot be written, or a graph cannot be drawn.
+    /// If they cannot be written, or a graph cannot be drawn.
     pub fn write(&self, experiment: &Experiment, directory: &Path) -> Result<(), RunError> {
         let write = |name: &str, bytes: io::Result<Vec<u8>>| {
             let path = directory.join(name);
@@ -34,7 +34,7 @@ impl Results {
         Ok(document)
     }
 
-    /// A row for each trial. What is missing is empty.
+    /// A row for each trial. Missing values are empty.
     fn csv(&self) -> io::Result<Vec<u8>> {
         let mut table = csv::Writer::from_writer(Vec::new());
         table.write_record(columns::all(&self.keys, &self.values))?;
@@ -58,11 +58,11 @@ impl Results {
     }
 }
 
-/// Puts a file in the place of another, at once.
+/// Replaces a file atomically.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut unfinished = path.to_owned();
     unfinished.as_mut_os_string().push(".unfinished");
-    // One may be left from a run that was killed.
+    // A run that was killed may have left this file.
     let _ = fs::remove_file(&unfinished);
     let written = File::create_new(&unfinished).and_then(|mut file| {
         file.write_all(bytes)?;

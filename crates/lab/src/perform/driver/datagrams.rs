@@ -1,6 +1,6 @@
-//! Numbered, timed datagrams and what becomes of them.
+//! Sends and receives numbered datagrams with timestamps.
 
-// Two socket options that no safe interface knows.
+// Two socket options have no safe interface.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -11,41 +11,80 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::clock::now;
+use crate::host::Host;
 
-/// The least payload: a number and a time.
+/// The minimum payload, in bytes: a number and a timestamp.
 const STAMP: usize = 12;
+
+/// The length of the IPv4 and UDP headers, in bytes.
+pub(super) const HEADERS: usize = 20 + 8;
+
+/// A flow of datagrams.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flow {
+    /// The number of datagrams.
+    pub(super) count: u32,
+    /// Bytes in each, without the IP and UDP headers.
+    pub(super) payload: usize,
+    /// How many are passed to the kernel in one call.
+    pub(super) batch: u32,
+    /// How many per second.
+    pub(super) rate: f64,
+}
 
 /// Sends datagrams.
 #[derive(Debug)]
-pub(super) struct Sender(UdpSocket);
+struct Sender(UdpSocket);
 
 /// Receives datagrams.
 #[derive(Debug)]
-pub(super) struct Receiver(UdpSocket);
+struct Receiver(UdpSocket);
 
-/// What arrived.
+/// The datagrams that arrived.
 #[derive(Debug)]
 pub(super) struct Arrivals {
-    /// How many were sent.
+    /// The number of datagrams sent.
     pub(super) sent: u32,
     payload: usize,
-    /// When each was sent and received.
+    /// The times of sending and of receipt of each, in nanoseconds.
     each: Vec<(u64, u64)>,
-    /// Which have arrived, by their numbers.
+    /// Whether the datagram of each number has arrived.
     seen: Vec<bool>,
-    /// How many have, those that did so twice counted once.
-    pub(super) different: u32,
+    /// The number of distinct datagrams that arrived.
+    pub(super) distinct: u32,
+}
+
+impl Flow {
+    /// Sends the flow from one host to an address of another. Stops when all datagrams have
+    /// arrived, or when none has arrived for the time `quiet` after the last was sent.
+    pub(super) fn run(
+        self,
+        from: &Host,
+        to: &Host,
+        address: SocketAddr,
+        quiet: Duration,
+    ) -> io::Result<Arrivals> {
+        let receiver = to.run(|| Receiver::new(address))??;
+        let sender = from.run(|| Sender::new(address))??;
+        thread::scope(|scope| {
+            let (done, all_sent) = mpsc::channel();
+            let arrivals = scope.spawn(move || receiver.receive(self, quiet, &all_sent));
+            let sent = sender.send(self);
+            let _ = done.send(());
+            let arrivals = arrivals.join().map_err(|_| io::Error::other("the receiver failed"))?;
+            sent.and(arrivals)
+        })
+    }
 }
 
 impl Sender {
-    pub(super) fn new(to: SocketAddr) -> io::Result<Self> {
+    fn new(to: SocketAddr) -> io::Result<Self> {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
         socket.connect(to)?;
         Ok(Self(socket))
     }
 
-    /// Sends `count` datagrams of `payload` bytes, `rate` a second, `batch` at a time.
-    pub(super) fn send(&self, count: u32, payload: usize, batch: u32, rate: f64) -> io::Result<()> {
+    fn send(&self, Flow { count, payload, batch, rate }: Flow) -> io::Result<()> {
         set(&self.0, libc::UDP_SEGMENT, payload)?;
         let start = Instant::now();
         let mut buffer = vec![0; payload.max(STAMP) * batch as usize];
@@ -68,18 +107,16 @@ impl Sender {
 }
 
 impl Receiver {
-    pub(super) fn new(at: SocketAddr) -> io::Result<Self> {
+    fn new(at: SocketAddr) -> io::Result<Self> {
         let socket = UdpSocket::bind(at)?;
         socket2::SockRef::from(&socket).set_recv_buffer_size(4 << 20)?;
         set(&socket, libc::UDP_GRO, 1)?;
         Ok(Self(socket))
     }
 
-    /// Receives until all have arrived, or until nothing has for a while after the last was sent.
-    pub(super) fn receive(
+    fn receive(
         &self,
-        count: u32,
-        payload: usize,
+        Flow { count, payload, .. }: Flow,
         quiet: Duration,
         all_sent: &mpsc::Receiver<()>,
     ) -> io::Result<Arrivals> {
@@ -87,7 +124,7 @@ impl Receiver {
         let mut arrivals = Arrivals::none(count, payload);
         let mut buffer = vec![0; 1 << 16];
         let mut is_sent = false;
-        while arrivals.different < count {
+        while arrivals.distinct < count {
             match self.0.recv(&mut buffer) {
                 Ok(length) => {
                     let received = now();
@@ -99,7 +136,7 @@ impl Receiver {
                     if is_sent {
                         break;
                     }
-                    // Another quiet time from now on, if that was the news.
+                    // If sending ended only now, wait for another such time.
                     is_sent = all_sent.try_recv() != Err(TryRecvError::Empty);
                 }
                 Err(error) => return Err(error),
@@ -111,28 +148,28 @@ impl Receiver {
 
 impl Arrivals {
     fn none(sent: u32, payload: usize) -> Self {
-        Self { sent, payload, each: Vec::new(), seen: vec![false; sent as usize], different: 0 }
+        Self { sent, payload, each: Vec::new(), seen: vec![false; sent as usize], distinct: 0 }
     }
 
     fn add(&mut self, datagram: &[u8], received: u64) {
         let number = u32::from_le_bytes(std::array::from_fn(|i| datagram[i]));
         let sent = u64::from_le_bytes(std::array::from_fn(|i| datagram[4 + i]));
-        // Another number is not of these.
+        // A datagram with another number belongs to another flow.
         let Some(seen) = self.seen.get_mut(number as usize) else { return };
         if !*seen {
             *seen = true;
-            self.different += 1;
+            self.distinct += 1;
         }
         self.each.push((sent, received));
     }
 
-    /// How long each travelled, in ms.
+    /// The delay of each datagram, in ms.
     pub(super) fn delays_ms(&self) -> impl Iterator<Item = f64> {
         self.each.iter().map(|(sent, received)| received.saturating_sub(*sent) as f64 / 1e6)
     }
 
-    /// How fast they were sent, in Mbit/s, each with `headers` bytes of headers. Zero if nothing
-    /// arrived.
+    /// The rate at which they were sent, in Mbit/s, with `headers` bytes of headers each. Zero if
+    /// nothing arrived.
     pub(super) fn offered_mbit(&self, headers: usize) -> f64 {
         let times = || self.each.iter().map(|(sent, _)| *sent);
         let (Some(first), Some(last)) = (times().min(), times().max()) else { return 0.0 };
@@ -140,19 +177,19 @@ impl Arrivals {
         if last > first { bits / ((last - first) as f64 / 1000.0) } else { 0.0 }
     }
 
-    /// How fast they arrived, in Mbit/s, each with `headers` bytes of headers: between the end of
-    /// the first tenth, after which the link's queue is full, and the last.
+    /// The rate at which they arrived, in Mbit/s, with `headers` bytes of headers each. The first
+    /// tenth is left out: after it, the link's queue is full.
     pub(super) fn rate_mbit(&self, headers: usize) -> f64 {
         let rest = &self.each[self.each.len() / 10..];
         let (Some((_, first)), Some((_, last))) = (rest.first(), rest.last()) else { return 0.0 };
-        // Those received together with the first were on the link before it.
+        // Those received together with the first were in flight before it.
         let later = rest.iter().filter(|(_, received)| received > first).count();
         let bits = (later * (self.payload + headers) * 8) as f64;
         if last > first { bits / ((last - first) as f64 / 1000.0) } else { 0.0 }
     }
 }
 
-/// Sets one of UDP's socket options.
+/// Sets a socket option of UDP.
 fn set(socket: &UdpSocket, option: libc::c_int, value: usize) -> io::Result<()> {
     let value = libc::c_int::try_from(value).map_err(io::Error::other)?;
     let length = libc::socklen_t::try_from(size_of_val(&value)).map_err(io::Error::other)?;

@@ -1,19 +1,18 @@
-//! A flow of numbered, timed datagrams between two hosts, over whatever there is between them: how
-//! many arrive, how fast and how late. And how evenly it used the links.
+//! A flow of numbered datagrams between two hosts: how many arrive, how fast and how late, and how
+//! evenly they used the links.
 //!
-//! How late is also compared with `least`: what the model says is the least mean delay at full
-//! rate, of links whose delays are those that full packets had on each alone, shortly before.
+//! `least` is the model's minimum mean delay at full rate. Its channels have the delays that full
+//! packets had on each link alone, measured shortly before.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::thread;
 use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::datagrams::{Arrivals, Receiver, Sender};
-use super::{Driver, Values, options};
+use super::datagrams::{Flow, HEADERS};
+use super::{Driver, Values, host, options};
 use crate::channel_model;
 use crate::host::Host;
 use crate::link::{Direction, Link};
@@ -32,42 +31,39 @@ pub(super) const DRIVER: Driver = Driver {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Options {
-    /// The host that sends.
+    /// The sending host.
     from: String,
-    /// The host that receives, and its address.
+    /// The receiving host and its address.
     to: String,
     address: SocketAddr,
-    /// Bytes in each datagram, less IP's and UDP's headers.
+    /// Bytes in each datagram, without the IP and UDP headers.
     payload: usize,
-    /// How much is sent, as a part of what a tunnel over all links carries at the best at this mean
+    /// The offered load, as a fraction of what a tunnel over all links carries at best at this mean
     /// multiplicity.
     load: f64,
     mu: f64,
-    /// The mean threshold: then there is a `least`.
+    /// The mean threshold. With it, `least` is computed.
     kappa: Option<f64>,
-    /// How long, and how long nothing is measured before that, in seconds.
+    /// The duration of the measurement and that of the warm-up before it, in seconds.
     seconds: f64,
     warm_up_s: f64,
 }
 
-/// The longest that may be measured, in seconds.
+/// The maximum duration, in seconds.
 const MAX_SECONDS: f64 = 600.0;
 
-/// The headers of an IPv4 packet with a datagram.
-const HEADERS: usize = 28;
-
-/// Where datagrams arrive that measure a link alone.
+/// The port for datagrams that measure a link alone.
 const ALONE_PORT: u16 = 9100;
 
-/// The most datagrams a second that are handed to the kernel one by one, which for a TUN device
-/// takes some 20 µs each.
+/// The maximum rate of datagrams that are passed to the kernel one by one, per second. Each takes
+/// about 20 µs for a TUN device.
 const MAX_SINGLE_RATE: f64 = 25_000.0;
 
-/// How many datagrams measure the delay of a link alone, and how many of them are sent in a second.
+/// How many datagrams measure the delay of a link alone, and how many of them are sent per second.
 const ALONE: u32 = 50;
 const ALONE_RATE: f64 = 100.0;
 
-/// How long after the last datagram was sent others are waited for.
+/// How long to wait for further datagrams after the last one was sent.
 const QUIET_TIMEOUT: Duration = Duration::from_millis(700);
 
 fn check(table: &toml::Table) -> Result<(), String> {
@@ -75,11 +71,11 @@ fn check(table: &toml::Table) -> Result<(), String> {
     if !(12..=65_507).contains(&payload) {
         return Err(format!("payload is {payload}; it must be from 12 to 65507"));
     }
-    for (name, value, most) in
+    for (name, value, max) in
         [("load", load, 100.0), ("mu", mu, 20.0), ("seconds", seconds, MAX_SECONDS)]
     {
-        if !(value > 0.0 && value <= most) {
-            return Err(format!("{name} is {value}; it must be above 0 and at most {most}"));
+        if !(value > 0.0 && value <= max) {
+            return Err(format!("{name} is {value}; it must be above 0 and at most {max}"));
         }
     }
     if kappa.is_some_and(|kappa| !(1.0..=mu).contains(&kappa)) {
@@ -93,9 +89,7 @@ fn check(table: &toml::Table) -> Result<(), String> {
 
 fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
     let options: Options = options(table)?;
-    let host =
-        |name: &str| network.host(name).ok_or(format!("measure.options: there is no host {name}"));
-    let (from, to) = (host(&options.from)?, host(&options.to)?);
+    let (from, to) = (host(network, &options.from)?, host(network, &options.to)?);
     let channels = channel_model::channels(network.plans())
         .ok_or("this driver needs links, each with a rate")?;
     let unknown = || format!("measure.options: there is no rate at mu = {}", options.mu);
@@ -108,7 +102,7 @@ fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
         let delays = delays_alone(network, from, to).map_err(failed)?;
         let channels = channel_model::with_delays(&channels, &delays);
         let least =
-            channels.and_then(|channels| channel_model::least_delay(&channels, kappa, options.mu));
+            channels.and_then(|channels| channel_model::min_delay(&channels, kappa, options.mu));
         values.insert("least", least.ok_or("there is no least delay at this kappa and mu")?);
     }
     let run = |port: u16, seconds: f64| {
@@ -116,7 +110,9 @@ fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
         address.set_port(port);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "they fit")]
         let count = ((rate * seconds) as u32).max(1);
-        flow(from, to, address, (count, options.payload, rate))
+        let batch = if rate > MAX_SINGLE_RATE { 16 } else { 1 };
+        let flow = Flow { count, payload: options.payload, batch, rate };
+        flow.run(from, to, address, QUIET_TIMEOUT)
     };
     if options.warm_up_s > 0.0 {
         run(options.address.port(), options.warm_up_s).map_err(failed)?;
@@ -128,32 +124,11 @@ fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
 
     let delays: Vec<f64> = arrivals.delays_ms().collect();
     values.insert("carried", arrivals.rate_mbit(0));
-    values.insert("loss", 1.0 - f64::from(arrivals.different) / f64::from(arrivals.sent));
+    values.insert("loss", 1.0 - f64::from(arrivals.distinct) / f64::from(arrivals.sent));
     values.insert("delay", delays.iter().sum::<f64>() / delays.len().max(1) as f64);
     let best = channels.used_rates(options.mu).ok_or_else(unknown)?;
     values.insert("uneven", unevenness(&used, &best));
     Ok(Values(values))
-}
-
-/// Sends so many datagrams of so many bytes, so many a second.
-fn flow(
-    from: &Host,
-    to: &Host,
-    address: SocketAddr,
-    (count, payload, rate): (u32, usize, f64),
-) -> io::Result<Arrivals> {
-    let receiver = to.run(|| Receiver::new(address))??;
-    let sender = from.run(|| Sender::new(address))??;
-    let batch = if rate > MAX_SINGLE_RATE { 16 } else { 1 };
-    thread::scope(|scope| {
-        let (done, is_done) = std::sync::mpsc::channel();
-        let arrivals =
-            scope.spawn(move || receiver.receive(count, payload, QUIET_TIMEOUT, &is_done));
-        let sent = sender.send(count, payload, batch, rate);
-        let _ = done.send(());
-        let arrivals = arrivals.join().map_err(|_| io::Error::other("the receiver failed"))?;
-        sent.and(arrivals)
-    })
 }
 
 /// The mean delay of full packets on each link, in ms.
@@ -162,14 +137,15 @@ fn delays_alone(network: &Network, from: &Host, to: &Host) -> io::Result<Vec<f64
         let end = usize::from(plan.hosts[1] == to.name());
         let address = SocketAddr::new(trial::address(index, end).into(), ALONE_PORT);
         let payload = plan.mtu as usize - HEADERS;
-        let arrivals = flow(from, to, address, (ALONE, payload, ALONE_RATE))?;
+        let flow = Flow { count: ALONE, payload, batch: 1, rate: ALONE_RATE };
+        let arrivals = flow.run(from, to, address, QUIET_TIMEOUT)?;
         let delays: Vec<f64> = arrivals.delays_ms().collect();
         Ok(delays.iter().sum::<f64>() / delays.len().max(1) as f64)
     };
     network.plans().enumerate().map(alone).collect()
 }
 
-/// How many bytes each link has brought, and would have if it lost none.
+/// The bytes that each link would have delivered without losses.
 fn carried(network: &Network) -> Vec<f64> {
     let carried = |(link, plan): (&Link, &LinkPlan)| {
         link.counts(Direction::Forward).delivered_bytes as f64 / (1.0 - plan.conditions()[0].loss)
@@ -177,7 +153,7 @@ fn carried(network: &Network) -> Vec<f64> {
     network.links().zip(network.plans()).map(carried).collect()
 }
 
-/// How far a link's part of all bytes is from its part of the best, at the most, relative to that.
+/// The maximum relative deviation of a link's share of all bytes from its optimal share.
 fn unevenness(used: &[f64], best: &[f64]) -> f64 {
     let (all, whole) = (used.iter().sum::<f64>().max(1.0), best.iter().sum::<f64>());
     let off = used.iter().zip(best).map(|(used, best)| {

@@ -1,4 +1,4 @@
-//! How long a byte takes there and back over a TCP connection, as netperf's `TCP_RR` measures it.
+//! The round-trip time of one byte over a TCP connection, measured as netperf's `TCP_RR` does.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-use super::{Driver, Values, options};
+use super::{Driver, Values, host, options};
 use crate::network::Network;
 
 pub(super) const DRIVER: Driver = Driver {
@@ -23,22 +23,22 @@ pub(super) const DRIVER: Driver = Driver {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Options {
-    /// The host that asks.
+    /// The client's host.
     client: String,
-    /// Where it connects to: the server, or a proxy on the way to it.
+    /// The address to connect to: the server, or a proxy in front of it.
     connect: SocketAddr,
-    /// The host that answers.
+    /// The server's host.
     server: String,
-    /// The port at which it does.
+    /// The server's port.
     port: u16,
-    /// How long to measure, in seconds.
+    /// The duration of the measurement, in seconds.
     seconds: f64,
 }
 
-/// The longest that may be measured, in seconds.
+/// The maximum duration, in seconds.
 const MAX_SECONDS: f64 = 3600.0;
 
-/// How long one round trip may take.
+/// The time limit for one round trip.
 const ROUND_TRIP_TIMEOUT: Duration = Duration::from_secs(20);
 
 fn check(table: &toml::Table) -> Result<(), String> {
@@ -51,10 +51,8 @@ fn check(table: &toml::Table) -> Result<(), String> {
 
 fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
     let options: Options = options(table)?;
-    let host =
-        |name: &str| network.host(name).ok_or(format!("measure.options: there is no host {name}"));
     let io = |error: io::Error| format!("the round trips failed: {error}");
-    let (client, server) = (host(&options.client)?, host(&options.server)?);
+    let (client, server) = (host(network, &options.client)?, host(network, &options.server)?);
     let listener = server
         .run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, options.port)))
         .and_then(|it| it)
@@ -64,7 +62,7 @@ fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
         let trips = client
             .run(|| ask(options.connect, Duration::from_secs_f64(options.seconds)))
             .and_then(|it| it);
-        // Should nobody have come, the listener stops waiting.
+        // If nobody connected, this connection ends the wait of the listener.
         let _ = server.run(|| TcpStream::connect((Ipv4Addr::LOCALHOST, options.port)));
         trips
     });
@@ -82,9 +80,9 @@ fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
     ])))
 }
 
-/// Returns every byte of one connection.
+/// Echoes every byte of one connection.
 fn answer(listener: &TcpListener) {
-    // Whatever goes wrong here, the client notices.
+    // The client reports all failures.
     let Ok((mut stream, _)) = listener.accept() else { return };
     let _ = stream.set_nodelay(true);
     let _ = stream.set_read_timeout(Some(ROUND_TRIP_TIMEOUT));
@@ -92,7 +90,7 @@ fn answer(listener: &TcpListener) {
     while stream.read_exact(&mut byte).is_ok() && stream.write_all(&byte).is_ok() {}
 }
 
-/// Sends a byte and waits for it, again and again. Returns how long each took, in ms: one at least.
+/// Sends a byte and waits for the echo, repeatedly. Returns at least one round-trip time, in ms.
 fn ask(address: SocketAddr, time: Duration) -> io::Result<Vec<f64>> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
@@ -103,7 +101,7 @@ fn ask(address: SocketAddr, time: Duration) -> io::Result<Vec<f64>> {
         stream.read_exact(&mut [0])?;
         Ok::<f64, io::Error>(start.elapsed().as_secs_f64() * 1000.0)
     };
-    // The first includes what a proxy has to do first.
+    // The first round trip includes the setup of a proxy.
     trip()?;
     let start = Instant::now();
     let mut trips = vec![trip()?];

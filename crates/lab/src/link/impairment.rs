@@ -1,60 +1,61 @@
-//! The random fate of each packet, and the jitter of the delay, from a seed.
+//! The random impairments of packets and the jitter of the delay, from a seed.
 
 use fastrand::Rng;
 
 use super::conditions::Conditions;
 use crate::clock::MS;
 
-/// What becomes of a packet on the wire.
+/// What happens to a packet in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
-    /// It arrives.
-    Arrives,
+pub(super) enum Impairment {
+    /// Nothing: it arrives in order.
+    None,
     /// It is lost.
     Lost,
-    /// It arrives later than those sent after it.
-    Late,
+    /// It arrives after packets that were sent later.
+    Reordered,
     /// It arrives twice.
-    Twice,
+    Duplicated,
 }
 
-/// Draws fates. The same seed and conditions give the same fates to the same number of packets.
+/// Draws impairments. Equal seeds and conditions give equal impairments to the same sequence of
+/// packets.
 #[derive(Debug)]
-pub(super) struct Fates {
+pub(super) struct Impairments {
     rng: Rng,
     /// Whether the last packet was lost.
     losing: bool,
 }
 
-impl Fates {
+impl Impairments {
     pub(super) fn new(seed: u64) -> Self {
         Self { rng: Rng::with_seed(seed), losing: false }
     }
 
-    /// The fate of the next packet.
-    pub(super) fn next(&mut self, conditions: &Conditions) -> Fate {
+    /// The impairment of the next packet.
+    pub(super) fn next(&mut self, conditions: &Conditions) -> Impairment {
         self.losing = self.chance(loss_after(self.losing, conditions));
         if self.losing {
-            Fate::Lost
+            Impairment::Lost
         } else if self.chance(conditions.reorder) {
-            Fate::Late
+            Impairment::Reordered
         } else if self.chance(conditions.duplicate) {
-            Fate::Twice
+            Impairment::Duplicated
         } else {
-            Fate::Arrives
+            Impairment::None
         }
     }
 
-    /// True with a probability.
+    /// True with the given probability.
     fn chance(&mut self, probability: f64) -> bool {
-        // Nothing is drawn where nothing can differ: a lossless link costs no randomness.
+        // A condition that is off draws no random number.
         probability > 0.0 && self.rng.f64() < probability
     }
 }
 
-/// How probable it is to lose a packet, after the one before was lost or not: a Markov chain whose
-/// visits to "lost" last `burst` packets on average, and which is there for `loss` of the time
-/// (Gilbert 1960).
+/// The probability of a loss after the previous packet was lost or not: a Markov chain whose visits
+/// to "lost" last `burst` packets on average, and which is there for `loss` of the time (Gilbert
+/// 1960).
 fn loss_after(lost: bool, Conditions { loss, burst, .. }: &Conditions) -> f64 {
     match burst {
         Some(burst) if *loss < 1.0 => {
@@ -68,7 +69,7 @@ fn loss_after(lost: bool, Conditions { loss, burst, .. }: &Conditions) -> f64 {
     }
 }
 
-/// The jitter of the delay: linear between random heights. It never falls as fast as time passes,
+/// The jitter of the delay: linear between random values. It falls more slowly than time passes,
 /// so no packet overtakes another.
 #[derive(Debug)]
 pub(super) struct Jitter {
@@ -80,28 +81,28 @@ impl Jitter {
         Self { seed }
     }
 
-    /// How much longer (or shorter) than the mean a packet travels that is sent so long after the
-    /// link was made, in nanoseconds: within `jitter_ms` to either side.
+    /// The deviation from the mean delay, in nanoseconds, of a packet sent `now` nanoseconds after
+    /// the creation of the link: within `jitter_ms` to either side.
     pub(super) fn at(&self, now: u64, jitter_ms: f64) -> i64 {
         if jitter_ms == 0.0 {
             return 0;
         }
-        // From one end to the other in the time of four such ways.
+        // The time between two random values is four times the largest difference between them.
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
-            reason = "an hour at most"
+            reason = "an hour at max"
         )]
         let step = ((8.0 * jitter_ms * MS as f64) as u64).max(1);
         let (index, part) = (now / step, (now % step) as f64 / step as f64);
-        let height = self.height(index) * (1.0 - part) + self.height(index + 1) * part;
-        #[expect(clippy::cast_possible_truncation, reason = "an hour at most")]
-        let nanos = (height * jitter_ms * MS as f64) as i64;
+        let value = self.value_at(index) * (1.0 - part) + self.value_at(index + 1) * part;
+        #[expect(clippy::cast_possible_truncation, reason = "an hour at max")]
+        let nanos = (value * jitter_ms * MS as f64) as i64;
         nanos
     }
 
-    /// The height at a corner, from -1 to 1.
-    fn height(&self, index: u64) -> f64 {
+    /// The random value at a corner, from -1 to 1.
+    fn value_at(&self, index: u64) -> f64 {
         let mut rng = Rng::with_seed(self.seed ^ index.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         2.0 * rng.f64() - 1.0
     }
@@ -113,12 +114,12 @@ mod tests {
 
     const N: u32 = 1_000_000;
 
-    fn count(conditions: &Conditions, fate: Fate) -> u32 {
-        let mut fates = Fates::new(7);
-        (0..N).map(|_| u32::from(fates.next(conditions) == fate)).sum()
+    fn count(conditions: &Conditions, impairment: Impairment) -> u32 {
+        let mut impairments = Impairments::new(7);
+        (0..N).map(|_| u32::from(impairments.next(conditions) == impairment)).sum()
     }
 
-    /// Whether a count of `N` is within five standard deviations of what is expected.
+    /// Whether a count out of `N` is within five standard deviations of its expectation.
     fn is_near(count: u32, probability: f64, deviations: f64) -> bool {
         let n = f64::from(N);
         let sigma = (n * probability * (1.0 - probability)).sqrt();
@@ -126,30 +127,39 @@ mod tests {
     }
 
     #[test]
-    fn fates_are_as_frequent_as_asked_for() {
+    fn impairments_have_the_requested_frequency() {
         for p in [0.001, 0.05, 0.5] {
             let none = Conditions::default();
-            assert!(is_near(count(&Conditions { loss: p, ..none }, Fate::Lost), p, 1.0));
-            assert!(is_near(count(&Conditions { reorder: p, ..none }, Fate::Late), p, 1.0));
-            assert!(is_near(count(&Conditions { duplicate: p, ..none }, Fate::Twice), p, 1.0));
+            assert!(is_near(count(&Conditions { loss: p, ..none }, Impairment::Lost), p, 1.0));
+            assert!(is_near(
+                count(&Conditions { reorder: p, ..none }, Impairment::Reordered),
+                p,
+                1.0
+            ));
+            assert!(is_near(
+                count(&Conditions { duplicate: p, ..none }, Impairment::Duplicated),
+                p,
+                1.0
+            ));
         }
-        assert_eq!(count(&Conditions::default(), Fate::Arrives), N);
-        assert_eq!(count(&Conditions { loss: 1.0, ..Conditions::default() }, Fate::Lost), N);
+        assert_eq!(count(&Conditions::default(), Impairment::None), N);
+        assert_eq!(count(&Conditions { loss: 1.0, ..Conditions::default() }, Impairment::Lost), N);
     }
 
     #[test]
-    fn bursts_are_as_long_as_asked_for() {
+    fn bursts_have_the_requested_length() {
         for (loss, burst) in [(0.01, 3.0), (0.2, 10.0), (0.5, 1.5)] {
             let conditions = Conditions { loss, burst: Some(burst), ..Conditions::default() };
-            let mut fates = Fates::new(3);
+            let mut impairments = Impairments::new(3);
             let (mut lost, mut bursts, mut before) = (0, 0, false);
             for _ in 0..N {
-                let now = fates.next(&conditions) == Fate::Lost;
+                let now = impairments.next(&conditions) == Impairment::Lost;
                 lost += u32::from(now);
                 bursts += u32::from(now && !before);
                 before = now;
             }
-            // Bursts make the count vary more, by about the square root of twice their length.
+            // Bursts increase the standard deviation by about the square root of twice their
+            // length.
             assert!(is_near(lost, loss, (2.0 * burst).sqrt()), "{lost} of {N}, {loss}");
             let mean = f64::from(lost) / f64::from(bursts);
             assert!((mean / burst - 1.0).abs() < 0.05, "{mean}, not {burst}");
@@ -157,32 +167,32 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_fates() {
+    fn equal_seeds_give_equal_impairments() {
         let conditions =
             Conditions { loss: 0.3, burst: Some(2.0), reorder: 0.1, ..Conditions::default() };
         let draw = |seed| {
-            let mut fates = Fates::new(seed);
-            (0..1000).map(|_| fates.next(&conditions)).collect::<Vec<_>>()
+            let mut impairments = Impairments::new(seed);
+            (0..1000).map(|_| impairments.next(&conditions)).collect::<Vec<_>>()
         };
         assert_eq!(draw(1), draw(1));
         assert_ne!(draw(1), draw(2));
     }
 
     #[test]
-    fn the_delay_wanders_within_its_bounds_and_nothing_overtakes() {
+    fn jitter_is_bounded_and_keeps_packets_in_order() {
         let jitter = Jitter::new(5);
-        let (mut least, mut most, mut before) = (0, 0, i64::MIN);
+        let (mut min, mut max, mut before) = (0, 0, i64::MIN);
         for i in 0..200_000 {
             let now = i * MS / 10;
             let jitter = jitter.at(now, 3.0);
-            least = jitter.min(least);
-            most = jitter.max(most);
+            min = jitter.min(min);
+            max = jitter.max(max);
             let arrival = i64::try_from(now).unwrap() + jitter;
             assert!(arrival > before);
             before = arrival;
         }
-        assert!((-3_000_000..-2_500_000).contains(&least), "{least}");
-        assert!((2_500_000..3_000_000).contains(&most), "{most}");
+        assert!((-3_000_000..-2_500_000).contains(&min), "{min}");
+        assert!((2_500_000..3_000_000).contains(&max), "{max}");
         assert_eq!(jitter.at(12_345, 0.0), 0);
     }
 }
