@@ -7,5 +7,5 @@ mod rate;
 mod schedule;
 
 pub use properties::Properties;
-pub(crate) use properties::{add_draw, mean_delay};
+pub(crate) use properties::mean_delay;
 pub use schedule::{Averages, Schedule, ScheduleError};

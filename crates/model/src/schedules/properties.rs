@@ -115,7 +115,7 @@ pub(crate) fn mean_delay(delivered: f64, weighted_ms: f64, slowest_ms: f64) -> f
 
 /// Adds a draw to the distribution of a count: `count[j]` is the probability of j successes. What
 /// would be beyond its end is dropped.
-pub(crate) fn add_draw(count: &mut [f64], success: f64, failure: f64) {
+fn add_draw(count: &mut [f64], success: f64, failure: f64) {
     for j in (1..count.len()).rev() {
         count[j] = count[j] * failure + count[j - 1] * success;
     }

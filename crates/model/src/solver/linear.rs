@@ -1,6 +1,6 @@
 //! What a linear program over schedules is made of: columns, linear functions of them, rows.
 
-use crate::channels::{ChannelSet, ShareSelection};
+use crate::channels::{ChannelSet, MAX_CHANNELS, ShareSelection};
 use crate::double_double::DoubleDouble;
 use crate::schedules::Properties;
 
@@ -121,7 +121,8 @@ impl Weights {
 #[derive(Clone, Debug)]
 pub(crate) struct ReducedCost {
     pub(crate) constant: f64,
-    pub(crate) k: f64,
+    /// At k, for that threshold.
+    pub(crate) by_k: [f64; MAX_CHANNELS + 1],
     /// For each channel in M.
     pub(crate) channels: Vec<f64>,
     pub(crate) properties: Weights,

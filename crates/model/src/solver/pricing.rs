@@ -1,12 +1,12 @@
 //! Pricing: the selections of least reduced cost, by one walk over all sets of channels.
 //!
 //! The walk adds channels in order of their delay, so that each set is another one and one channel
-//! more, and its distributions are those of the other and one draw more ([`add_draw`]): O(n) work a
-//! set for all k together, and memory for one path. For 20 channels that is a million sets.
+//! more, and its distributions are those of the other and one draw more: O(n) work a set for all k
+//! together, and memory for one path. For 20 channels that is a million sets.
 
 use super::linear::{ReducedCost, Unit};
 use crate::channels::{ChannelSet, ChannelSubset, MAX_CHANNELS, Scenario, ShareSelection};
-use crate::schedules::{add_draw, mean_delay};
+use crate::schedules::mean_delay;
 
 /// The distribution of a number of channels: at j, the probability of j.
 type Count = [f64; MAX_CHANNELS + 1];
@@ -76,12 +76,11 @@ impl<'a> Pricing<'a> {
     /// the order by delay.
     fn walk(&mut self, cost: &ReducedCost, depth: usize, next: usize) {
         let order = self.set.by_delay();
-        for place in next..order.len() {
-            if depth + order.len() - place < self.min_m {
-                return;
-            }
+        // Behind these places there are too few channels for the least m.
+        let end = order.len().min((depth + order.len() + 1).saturating_sub(self.min_m));
+        for (place, &channel) in order.iter().enumerate().take(end).skip(next) {
             let (nodes, below) = self.path.split_at_mut(depth + 1);
-            below[0].extend(&nodes[depth], self.set, order[place], cost);
+            below[0].extend(&nodes[depth], self.set, channel, cost);
             if depth + 1 >= self.min_m {
                 self.note(depth + 1, cost);
             }
@@ -91,15 +90,19 @@ impl<'a> Pricing<'a> {
 
     /// Notes the reduced costs of the node at `depth`, whose channels are `depth` many.
     fn note(&mut self, depth: usize, cost: &ReducedCost) {
-        let mut costs = self.path[depth].costs(depth, cost);
+        if depth < self.min_k {
+            return;
+        }
+        let node = &self.path[depth];
+        let mut costs = node.costs(depth, cost);
         if self.unit == Unit::Delivered {
-            let delivered = costs.iter_mut().skip(1).zip(&self.path[depth].delivered);
+            let delivered = costs.iter_mut().skip(1).zip(&node.delivered);
             delivered.for_each(|(cost, delivered)| *cost /= delivered.max(f64::MIN_POSITIVE));
         }
-        let row = self.best[depth].iter_mut().zip(costs).take(depth + 1).skip(self.min_k);
-        for (best, cost) in row {
+        let by_k = self.min_k..=depth;
+        for (best, &cost) in self.best[depth][by_k.clone()].iter_mut().zip(&costs[by_k]) {
             if cost < best.0 {
-                *best = (cost, self.path[depth].channels);
+                *best = (cost, node.channels);
             }
         }
     }
@@ -114,19 +117,13 @@ impl Node {
         if weights.risk != 0.0 {
             let scenarios = set.risk_scenarios().iter().zip(&from.seen);
             for (seen, (scenario, before)) in self.seen.iter_mut().zip(scenarios) {
-                draw_one_more(seen, before, m, scenario.hit[channel], 1.0 - scenario.hit[channel]);
+                draw_one_more(seen, before, scenario.hit[channel], 1.0 - scenario.hit[channel]);
             }
         }
         if weights.loss != 0.0 || weights.needs_delivery() {
             let scenarios = set.loss_scenarios().iter().zip(&from.arrived);
             for (arrived, (scenario, before)) in self.arrived.iter_mut().zip(scenarios) {
-                draw_one_more(
-                    arrived,
-                    before,
-                    m,
-                    1.0 - scenario.hit[channel],
-                    scenario.hit[channel],
-                );
+                draw_one_more(arrived, before, 1.0 - scenario.hit[channel], scenario.hit[channel]);
             }
         }
         if weights.needs_delivery() {
@@ -150,30 +147,32 @@ impl Node {
     }
 
     /// The reduced costs for each k, of which this node's `m` channels give 1 to m.
-    #[expect(clippy::cast_precision_loss, reason = "k is small")]
     fn costs(&self, m: usize, cost: &ReducedCost) -> Count {
         let weights = cost.properties;
-        let mut costs = [self.cost; MAX_CHANNELS + 1];
-        for (k, cost_at_k) in costs.iter_mut().enumerate().take(m + 1) {
-            *cost_at_k += cost.k * k as f64;
+        let mut costs = [0.0; MAX_CHANNELS + 1];
+        let by_k = &mut costs[1..=m];
+        for (cost_at_k, of_k) in by_k.iter_mut().zip(&cost.by_k[1..=m]) {
+            *cost_at_k = self.cost + of_k;
         }
         if weights.risk != 0.0 {
+            let seen = total(&self.seen);
             let mut risk = 0.0;
-            for (k, cost_at_k) in costs.iter_mut().enumerate().take(m + 1).skip(1).rev() {
-                risk += self.seen.iter().map(|seen| seen[k]).sum::<f64>();
+            for (cost_at_k, seen) in by_k.iter_mut().zip(&seen[1..=m]).rev() {
+                risk += seen;
                 *cost_at_k += weights.risk * risk;
             }
         }
         if weights.loss != 0.0 {
+            let arrived = total(&self.arrived);
             let mut loss = 0.0;
-            for (k, cost_at_k) in costs.iter_mut().enumerate().take(m + 1).skip(1) {
-                loss += self.arrived.iter().map(|arrived| arrived[k - 1]).sum::<f64>();
+            for (cost_at_k, arrived) in by_k.iter_mut().zip(&arrived) {
+                loss += arrived;
                 *cost_at_k += weights.loss * loss;
             }
         }
         if weights.needs_delivery() {
             let sums = self.delivered.iter().zip(&self.delayed);
-            for (cost_at_k, (delivered, delayed)) in costs.iter_mut().skip(1).zip(sums).take(m) {
+            for (cost_at_k, (delivered, delayed)) in by_k.iter_mut().zip(sums) {
                 let delay_ms = mean_delay(*delivered, *delayed, self.slowest_ms);
                 *cost_at_k += weights.delay_ms * delay_ms
                     + weights.delivered_delay_ms * delayed
@@ -191,9 +190,21 @@ fn nothing_yet(scenario: &Scenario) -> Count {
     count
 }
 
-/// The distribution `before`, of up to m - 1 shares, and one draw more.
-fn draw_one_more(after: &mut Count, before: &Count, m: usize, success: f64, failure: f64) {
-    after[..m].copy_from_slice(&before[..m]);
-    after[m] = 0.0;
-    add_draw(&mut after[..=m], success, failure);
+/// The probability of each number of shares, in all scenarios together.
+fn total(scenarios: &[Count]) -> Count {
+    let (first, others) = scenarios.split_first().expect("there is always one");
+    let mut total = *first;
+    for other in others {
+        total.iter_mut().zip(other).for_each(|(sum, part)| *sum += part);
+    }
+    total
+}
+
+/// The distribution `before` and one draw more. Numbers that cannot occur have the probability zero,
+/// and are computed all the same: loops of one length take less time than shorter ones of many.
+fn draw_one_more(after: &mut Count, before: &Count, success: f64, failure: f64) {
+    after[0] = before[0] * failure;
+    for (after, pair) in after[1..].iter_mut().zip(before.windows(2)) {
+        *after = pair[1] * failure + pair[0] * success;
+    }
 }

@@ -111,6 +111,7 @@ impl Program {
     /// What reduced costs are at least at these prices, for costs in units of `scale`, whatever
     /// rounding was in them and in the properties of a selection. As none of a selection's
     /// quantities is negative, lower coefficients are enough for that.
+    #[expect(clippy::cast_precision_loss, reason = "k is small")]
     fn reduced_cost(&self, set: &ChannelSet, prices: &[f64], scale: f64) -> ReducedCost {
         let (mut constant, mut k) = (DoubleDouble::ZERO, DoubleDouble::ZERO);
         let mut channels = vec![DoubleDouble::ZERO; set.len()];
@@ -130,7 +131,7 @@ impl Program {
         let lower = |value: DoubleDouble| value.nearest() - SUMMING * value.nearest().abs();
         ReducedCost {
             constant: lower(constant),
-            k: lower(k),
+            by_k: std::array::from_fn(|threshold| lower(k) * threshold as f64),
             channels: channels.into_iter().map(lower).collect(),
             properties: properties.plus(sizes, -ROUNDING),
         }
