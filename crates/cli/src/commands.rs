@@ -22,8 +22,8 @@ use service::status::ServiceStatus;
 use crate::daemon::Daemon;
 use crate::failure::Failure;
 
-/// Defines the subcommands, each with its module, and for those that keep running the type that
-/// implements [`Daemon`].
+/// Defines the subcommands and their modules. A subcommand that keeps running also names the type
+/// that implements [`Daemon`].
 macro_rules! commands {
     ($($command:ident($module:ident $(, $daemon:ident)?),)*) => {
         #[derive(Subcommand)]
@@ -45,7 +45,7 @@ macro_rules! commands {
 
 macro_rules! daemons {
     ($($module:ident::$daemon:ident as $name:ident,)*) => {
-        /// What a daemon that runs on this host says about itself.
+        /// The status of a daemon on this host.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         #[serde(tag = "kind", rename_all = "lowercase")]
         enum DaemonStatus {
@@ -89,7 +89,7 @@ macro_rules! daemons {
                 }
             }
 
-            /// What `sunder status` shows of it, with the rates since `before`.
+            /// The page that `sunder status` shows for it, with the rates since `before`.
             fn page(&self, before: Option<&Self>) -> String {
                 match (self, before) {
                     $((Self::$name(now), before) => {
@@ -126,7 +126,7 @@ commands! {
 /// As the subcommand.
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     memory::forbid_core_files();
-    // The laboratory and the files of `split` and `join` need more of /proc/self than is left then.
+    // `lab`, `split` and `join` need parts of /proc/self that are hidden then.
     if !matches!(command, Command::Split(_) | Command::Join(_) | Command::Lab(_)) {
         memory::hide();
     }

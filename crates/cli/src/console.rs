@@ -1,4 +1,4 @@
-//! What a command says: messages for a person on standard error, results on standard output.
+//! The output of commands: messages on standard error, results on standard output.
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
@@ -6,38 +6,38 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// Says in one line why the command failed.
+/// Prints why the command failed, in one line.
 pub(crate) fn error(message: &str) {
     say("error", "31", message);
 }
 
-/// Says in one line what the person should know although the command succeeded.
+/// Prints a warning of a command that continues, in one line.
 pub(crate) fn warning(message: &str) {
     say("warning", "33", message);
 }
 
-/// Prints a result for a person: one line on standard output.
+/// Prints a result as one line on standard output.
 ///
 /// # Errors
-/// When standard output cannot be written to.
+/// If standard output cannot be written to.
 pub(crate) fn print_line(line: &str) -> Result<(), Failure> {
     print(printable(line).as_bytes())
 }
 
-/// Prints a result for a program: one JSON document on standard output.
+/// Prints a result as one JSON document on standard output.
 ///
 /// # Errors
-/// When standard output cannot be written to.
+/// If standard output cannot be written to.
 pub(crate) fn print_json(document: &impl Serialize) -> Result<(), Failure> {
     let json = serde_json::to_vec(document)
         .map_err(|error| Failure::Failed(format!("cannot write the JSON document: {error}")))?;
     print(&json)
 }
 
-/// Writes a line on standard output as it is.
+/// Writes a line to standard output unchanged.
 ///
 /// # Errors
-/// When standard output cannot be written to.
+/// If standard output cannot be written to.
 pub(crate) fn print(line: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     let written =
@@ -55,17 +55,17 @@ fn say(kind: &str, colour: &str, message: &str) {
     } else {
         format!("{kind}:")
     };
-    // If nobody can be told, the exit code still tells.
+    // If standard error is closed, the exit code still reports the failure.
     let _ = writeln!(err, "{kind} {}", printable(message));
 }
 
-/// Whether to colour what is written there: a terminal whose owner has not asked for none.
+/// Whether to use colour on a stream: it is a terminal, and `NO_COLOR` is not set.
 pub(crate) fn wants_colour(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
 }
 
-/// The text on one line and without control characters, which a file's name may contain and a
-/// terminal may obey.
+/// The text on one line, without control characters. File names may contain them, and terminals
+/// interpret them.
 pub(crate) fn printable(text: &str) -> String {
     let visible = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
     text.chars().map(visible).collect()

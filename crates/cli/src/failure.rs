@@ -1,4 +1,4 @@
-//! Why a command did not do its job, and the exit code that says so.
+//! Failures of commands and their exit codes.
 
 use std::fmt;
 use std::io;
@@ -6,17 +6,16 @@ use std::path::Path;
 
 use service::ServiceError;
 
-/// Why a command did not do its job: one line for a person, which says what was wrong, where, and
-/// what to do.
+/// Why a command failed: one line that says what is wrong, where, and what to do.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// It went wrong on the way: exit code 1.
+    /// An operation failed: exit code 1.
     Failed(String),
-    /// It was asked for what cannot be: exit code 2.
+    /// The arguments or the input are wrong: exit code 2.
     Usage(String),
-    /// It was refused because of tampering, or because a security check failed: exit code 3.
+    /// Tampering was detected, or a security check failed: exit code 3.
     Refused(String),
-    /// Whoever reads standard output has closed it: exit code 1, and nobody is to be told.
+    /// The reader of standard output has closed it: exit code 1, without a message.
     Unread,
 }
 
@@ -45,7 +44,7 @@ impl Failure {
         }
     }
 
-    /// The line for a person, empty if there is nothing to say.
+    /// The message, empty if there is none.
     pub(crate) fn message(&self) -> &str {
         match self {
             Self::Failed(message) | Self::Usage(message) | Self::Refused(message) => message,
@@ -53,7 +52,7 @@ impl Failure {
         }
     }
 
-    /// The same, and something that has to be known besides.
+    /// Adds a further fact to the message.
     pub(crate) fn and(self, more: &str) -> Self {
         let add = |message| format!("{message}; {more}");
         match self {
@@ -64,12 +63,12 @@ impl Failure {
         }
     }
 
-    /// Reading from `path` went wrong.
+    /// A failure to read from `path`.
     pub(crate) fn reading(path: &Path, error: &io::Error) -> Self {
         Self::Failed(format!("cannot read {}: {error}", path.display()))
     }
 
-    /// Writing to `path`, or creating it, went wrong.
+    /// A failure to write to or create `path`.
     pub(crate) fn writing(path: &Path, error: &io::Error) -> Self {
         let advice = match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {

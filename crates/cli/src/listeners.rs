@@ -1,9 +1,9 @@
-//! The warning about listeners that are open to more than this host, the same for every command.
+//! The warning about listeners that other hosts can reach.
 
 use std::net::SocketAddr;
 
-/// What there is to say of listeners that nothing but their address protects; nothing if they are
-/// on loopback. `what` is what somebody gets there.
+/// A warning about listeners that only their address protects; `None` if all are on loopback.
+/// `what` is the service that they give access to.
 pub(crate) fn open_to_all(
     what: &str,
     addresses: impl IntoIterator<Item = SocketAddr>,

@@ -1,5 +1,5 @@
-//! The `sunder` command: `commands` has one file for each subcommand, the other modules what
-//! several of them need.
+//! The `sunder` command: `commands` has one file for each subcommand; the other modules have what
+//! several subcommands share.
 
 mod commands;
 mod console;
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
         Ok(cli) => exit_code(commands::run(&cli.command)),
         Err(error) if error.use_stderr() && !is_help(&error) => exit_code(Err(usage(&error))),
         Err(help) => {
-            // If nobody reads the help, nothing is lost.
+            // If the output is closed, nothing is lost.
             let _ = help.print();
             ExitCode::from(u8::try_from(help.exit_code()).unwrap_or(2))
         }
@@ -51,13 +51,12 @@ fn exit_code(result: Result<(), Failure>) -> ExitCode {
     ExitCode::from(failure.code())
 }
 
-/// Whether this is the help that is shown when there are no arguments at all.
+/// Whether this is the help that is shown if there are no arguments.
 fn is_help(error: &clap::Error) -> bool {
     error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
 }
 
-/// What was wrong with the arguments, in one line: the parser's own message without the usage that
-/// it adds.
+/// A usage error in one line: the parser's message without its usage text.
 fn usage(error: &clap::Error) -> Failure {
     let text = error.to_string();
     let lines = text.lines().take_while(|line| !line.starts_with("Usage:"));

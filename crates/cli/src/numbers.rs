@@ -1,20 +1,20 @@
-//! Numbers for a person: short, and in the form that says most.
+//! Formats numbers for people.
 
 use indicatif::HumanCount;
 
 /// Significant digits in reports.
 const DIGITS: u8 = 4;
 
-/// Significant digits where a person may want to type the number again.
+/// Significant digits of numbers that may be entered again.
 const DIGITS_TO_TYPE: u8 = 6;
 
-/// How far a number can be off by rounding alone, relative to it; no bound is checked closer.
+/// The maximum relative rounding error; no bound is checked more strictly.
 const ROUNDING: f64 = 1e-9;
 
-/// Where a number is too large or too small to be written out.
+/// The range of numbers that are written without an exponent.
 const WRITTEN_OUT: std::ops::Range<f64> = 1e-4..1e12;
 
-/// A number in a few significant digits.
+/// A number with a few significant digits.
 pub(crate) fn short(value: f64) -> String {
     digits(value, DIGITS)
 }
@@ -28,7 +28,7 @@ pub(crate) fn percent(proportion: f64) -> String {
     format!("{} %", short(percent))
 }
 
-/// A probability as one case in so many.
+/// A probability in the form "1 in N".
 pub(crate) fn one_in(probability: f64) -> String {
     if probability <= 0.0 {
         return String::from("never");
@@ -42,7 +42,7 @@ pub(crate) fn one_in(probability: f64) -> String {
     format!("1 in {}", short(cases))
 }
 
-/// The least number of few digits that is no less; what only rounding has put above is not.
+/// The value rounded up to a few digits, except for a rounding error.
 pub(crate) fn rounded_up(value: f64) -> String {
     let near = rounded(value, DIGITS_TO_TYPE);
     if near >= value * (1.0 - ROUNDING) {
@@ -51,7 +51,7 @@ pub(crate) fn rounded_up(value: f64) -> String {
     written(rounded(value + half_a_digit(value), DIGITS_TO_TYPE))
 }
 
-/// The greatest number of few digits that is no more.
+/// The value rounded down to a few digits, except for a rounding error.
 pub(crate) fn rounded_down(value: f64) -> String {
     let near = rounded(value, DIGITS_TO_TYPE);
     if near <= value * (1.0 + ROUNDING) {
@@ -64,12 +64,12 @@ fn digits(value: f64, digits: u8) -> String {
     written(rounded(value, digits))
 }
 
-/// The number nearest to it that has so many significant digits.
+/// The nearest number with so many significant digits.
 fn rounded(value: f64, digits: u8) -> f64 {
     format!("{value:.*e}", usize::from(digits) - 1).parse().unwrap_or(value)
 }
 
-/// Half of what one more in the last digit to type is worth.
+/// Half a unit of the last of the digits to enter.
 fn half_a_digit(value: f64) -> f64 {
     let last = value.abs().log10().floor() + 1.0 - f64::from(DIGITS_TO_TYPE);
     0.5 * 10_f64.powf(last)

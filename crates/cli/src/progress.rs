@@ -6,8 +6,8 @@ use std::io::{self, IsTerminal};
 
 use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 
-/// How far a command has come, in bytes or in steps. Shown on standard error if that is a terminal,
-/// and removed from it when dropped.
+/// The progress of a command, in bytes or steps. It is shown on standard error if that is a
+/// terminal, and removed when dropped.
 pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
@@ -26,7 +26,7 @@ impl Progress {
         Self(bar.with_style(style(template)))
     }
 
-    /// Begins at zero of `total` steps of a calculation.
+    /// Begins at zero of `total` steps.
     pub(crate) fn steps(total: u64) -> Self {
         if !io::stderr().is_terminal() {
             return Self(ProgressBar::hidden());
@@ -35,12 +35,12 @@ impl Progress {
         Self(ProgressBar::new(total).with_style(style))
     }
 
-    /// Goes on by so many bytes or steps.
+    /// Advances by a number of bytes or steps.
     pub(crate) fn advance(&self, by: usize) {
         self.0.inc(by as u64);
     }
 
-    /// Says what is being done.
+    /// Shows what the command is doing.
     pub(crate) fn doing(&self, what: impl Into<Cow<'static, str>>) {
         self.0.set_message(what);
     }
@@ -57,10 +57,10 @@ fn style(template: &str) -> ProgressStyle {
     style.unwrap_or_else(|_| ProgressStyle::default_bar()).with_key("left", left)
 }
 
-/// How long it still takes, which nobody knows at the beginning.
+/// The estimated time that is left, unknown before the first step.
 fn left(state: &ProgressState, out: &mut dyn fmt::Write) {
     if state.pos() > 0 {
-        // What cannot be written here is only not shown.
+        // A failure to write is ignored: the text is then not shown.
         let _ = write!(out, "{:#} left  ", HumanDuration(state.eta()));
     }
 }

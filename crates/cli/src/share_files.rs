@@ -1,4 +1,4 @@
-//! Share files: what `sunder split` and `sunder join` read and write.
+//! The share files of `sunder split` and `sunder join`.
 
 pub(crate) mod input;
 mod interrupt;

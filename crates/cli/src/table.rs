@@ -1,16 +1,16 @@
-//! Text in columns.
+//! Aligned text columns.
 
 use std::fmt::Write;
 
-/// Which side of its column a cell is on.
+/// The alignment of a column.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Left,
     Right,
 }
 
-/// The rows as lines, indented by two, each column as wide as its widest cell. There are as many
-/// sides as cells in a row.
+/// Formats rows as lines, indented by two spaces. Each column is as wide as its widest cell. Each
+/// row has as many cells as there are sides.
 pub(crate) fn aligned<R: AsRef<[String]>>(sides: &[Side], rows: &[R]) -> String {
     let mut text = String::new();
     let width = |column: usize| {
@@ -21,7 +21,7 @@ pub(crate) fn aligned<R: AsRef<[String]>>(sides: &[Side], rows: &[R]) -> String 
         let mut line = String::new();
         for (column, (cell, side)) in row.as_ref().iter().zip(sides).enumerate() {
             let width = widths[column];
-            // Writing to a text does not fail.
+            // Writing to a string does not fail.
             let _ = match side {
                 Side::Left => write!(line, "  {cell:width$}"),
                 Side::Right => write!(line, "  {cell:>width$}"),

@@ -1,27 +1,27 @@
-//! Which ways channels take out of this host, and which of them are the same: whoever listens there
-//! hears both, so the second protects nothing.
+//! Detects channels that leave this host by the same route. An eavesdropper there reads both, so
+//! the second one protects nothing.
 
 use std::net::IpAddr;
 
 use tun::route::{Route, route_to};
 
-/// How a channel leaves this host.
+/// The settings that determine how a channel leaves this host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Uplink<'a> {
-    /// Where it goes to. Nothing at an end that waits for its peer.
+    /// The destination; `None` at an end that waits for its peer.
     pub(crate) to: Option<IpAddr>,
-    /// The address that it comes from, if it is told one.
+    /// The configured source address.
     pub(crate) source: Option<IpAddr>,
-    /// The device that it is told to use.
+    /// The configured device.
     pub(crate) device: Option<&'a str>,
 }
 
-/// The way that the kernel sends a channel. Nothing if that cannot be known.
+/// The route that the kernel selects for a channel; `None` if it is unknown.
 pub(crate) fn route(uplink: &Uplink<'_>) -> Option<Route> {
     route_to(uplink.to?, uplink.source, uplink.device).ok()
 }
 
-/// A line for each channel that leaves as another before it does, with the ways that these have.
+/// A warning for each channel that has the same route as an earlier one.
 pub(crate) fn shared(
     channels: &[Uplink<'_>],
     route: impl Fn(&Uplink<'_>) -> Option<Route>,
@@ -30,19 +30,19 @@ pub(crate) fn shared(
     let routes: Vec<_> = channels.iter().zip(&routes).collect();
     let line = |(second, one): (usize, &(&Uplink<'_>, &Option<Route>))| {
         let mut before = routes[..second].iter().enumerate();
-        let (first, place) =
-            before.find_map(|(first, other)| Some((first, same_place(*other, *one)?)))?;
+        let (first, overlap) =
+            before.find_map(|(first, other)| Some((first, overlap(*other, *one)?)))?;
         let (first, second) = (first + 1, second + 1);
         Some(format!(
-            "channels {first} and {second} are both {place}: whoever listens there sees both, so the \
+            "channels {first} and {second} are both {overlap}: whoever listens there sees both, so the \
              second protects nothing"
         ))
     };
     routes.iter().enumerate().filter_map(line).collect()
 }
 
-/// The place that two channels have in common, if they have one.
-fn same_place(
+/// What two channels have in common on their way; `None` if nothing is known to be.
+fn overlap(
     (one, one_route): (&Uplink<'_>, &Option<Route>),
     (other, other_route): (&Uplink<'_>, &Option<Route>),
 ) -> Option<String> {
@@ -65,31 +65,31 @@ fn same_place(
     }
     match (one.source, other.source) {
         (Some(source), same) if same == Some(source) => Some(format!("at {source}")),
-        // They leave by the route to where they go.
+        // Both leave by the route to their destination.
         (None, None) => one.to.filter(|to| other.to == Some(*to)).map(|to| format!("to {to}")),
         _ => None,
     }
 }
 
-/// What goes out here does not leave this host, so that says nothing.
+/// Packets through it do not leave this host.
 const LOOPBACK: &str = "lo";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const NOWHERE: Uplink<'_> = Uplink { to: None, source: None, device: None };
+    const UNSET: Uplink<'_> = Uplink { to: None, source: None, device: None };
 
     fn to(address: &str) -> Uplink<'_> {
-        Uplink { to: Some(address.parse().unwrap()), ..NOWHERE }
+        Uplink { to: Some(address.parse().unwrap()), ..UNSET }
     }
 
     fn from<'a>(source: &str, uplink: Uplink<'a>) -> Uplink<'a> {
         Uplink { source: Some(source.parse().unwrap()), ..uplink }
     }
 
-    /// What two channels are said to have in common.
-    fn place(
+    /// What two channels have in common.
+    fn overlap_of(
         channels: [Uplink<'_>; 2],
         routes: [Option<(&str, Option<&str>)>; 2],
     ) -> Option<String> {
@@ -100,42 +100,42 @@ mod tests {
             })
         });
         let [first, second] = [(&channels[0], &routes[0]), (&channels[1], &routes[1])];
-        same_place(first, second)
+        overlap(first, second)
     }
 
     #[test]
-    fn what_is_configured_is_enough_where_routes_are_not_known() {
+    fn settings_are_compared_if_routes_are_unknown() {
         let (a, b) = (to("192.0.2.1"), to("192.0.2.2"));
         let unknown = [None, None];
-        assert_eq!(place([a, b], unknown), None);
-        assert_eq!(place([a, a], unknown).unwrap(), "to 192.0.2.1");
-        assert_eq!(place([from("10.0.0.1", a), a], unknown), None);
+        assert_eq!(overlap_of([a, b], unknown), None);
+        assert_eq!(overlap_of([a, a], unknown).unwrap(), "to 192.0.2.1");
+        assert_eq!(overlap_of([from("10.0.0.1", a), a], unknown), None);
         let same = [from("10.0.0.1", a), from("10.0.0.1", b)];
-        assert_eq!(place(same, unknown).unwrap(), "at 10.0.0.1");
+        assert_eq!(overlap_of(same, unknown).unwrap(), "at 10.0.0.1");
         let wlan = Uplink { device: Some("wlan0"), ..a };
         let wwan = Uplink { device: Some("wwan0"), ..a };
-        assert_eq!(place([wlan, wwan], unknown), None);
-        assert_eq!(place([wlan, Uplink { to: b.to, ..wlan }], unknown).unwrap(), "on wlan0");
-        assert_eq!(place([wlan, a], unknown), None);
+        assert_eq!(overlap_of([wlan, wwan], unknown), None);
+        assert_eq!(overlap_of([wlan, Uplink { to: b.to, ..wlan }], unknown).unwrap(), "on wlan0");
+        assert_eq!(overlap_of([wlan, a], unknown), None);
     }
 
     #[test]
-    fn routes_decide() {
+    fn known_routes_are_compared() {
         let (a, b) = (to("192.0.2.1"), to("198.51.100.1"));
         let router = Some("10.0.0.254");
         let same = [Some(("eth0", router)), Some(("eth0", router))];
-        assert_eq!(place([a, b], same).unwrap(), "on eth0, to 10.0.0.254");
+        assert_eq!(overlap_of([a, b], same).unwrap(), "on eth0, to 10.0.0.254");
         let two = [Some(("eth0", router)), Some(("eth0", None))];
-        assert_eq!(place([a, b], two).unwrap(), "on eth0");
+        assert_eq!(overlap_of([a, b], two).unwrap(), "on eth0");
         let others = [Some(("eth0", router)), Some(("eth1", router))];
-        assert_eq!(place([a, a], others), None);
+        assert_eq!(overlap_of([a, a], others), None);
         let here = [Some(("lo", None)), Some(("lo", None))];
-        assert_eq!(place([a, b], here), None);
-        assert_eq!(place([a, a], here).unwrap(), "to 192.0.2.1");
+        assert_eq!(overlap_of([a, b], here), None);
+        assert_eq!(overlap_of([a, a], here).unwrap(), "to 192.0.2.1");
     }
 
     #[test]
-    fn each_is_named_once() {
+    fn each_channel_has_one_warning() {
         let a = to("192.0.2.1");
         let lines = shared(&[a, to("192.0.2.2"), a, a], |_| None);
         let expected = ["channels 1 and 3 are both to 192.0.2.1", "channels 1 and 4 are both"];

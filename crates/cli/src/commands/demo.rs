@@ -1,4 +1,4 @@
-//! `sunder demo`: what Sunder does, shown on this machine alone, with nothing to configure.
+//! `sunder demo`: demonstrates Sunder on this machine alone, without configuration.
 
 mod examine;
 mod histogram;
@@ -22,23 +22,23 @@ use samples::Samples;
 use source::{DEFAULT_LEN, SourceFile};
 use topology::{CHANNELS, Transfer, transfer};
 
-/// Shows on this machine alone what Sunder does.
+/// Demonstrates Sunder on this machine alone.
 ///
-/// Needs neither root nor anything configured. A file crosses three channels from a file server to
-/// its client, over loopback but with the protocol as it is. An eavesdropper on every channel keeps
-/// what it sees, and what each of them has, and each two, is searched for the file. Needs disk
+/// Needs neither root nor configuration. A file crosses three channels from a file server to its
+/// client, over loopback but with the real protocol. An eavesdropper on each channel records what
+/// it sees, and the captures of each channel and each pair are searched for the file. Needs disk
 /// space for four times the file in TMPDIR, or /tmp, and leaves nothing behind. Fails if the file
 /// arrives changed, or if one or two eavesdroppers have anything but noise.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder demo --file photo.jpg --eavesdrop all")]
 pub(crate) struct Arguments {
-    /// What to show
-    #[arg(value_enum, default_value_t = Job::Channels)]
-    job: Job,
-    /// The file to send instead of 256 MiB of the system's own
+    /// What to demonstrate
+    #[arg(value_enum, default_value_t = Demonstration::Channels)]
+    job: Demonstration,
+    /// The file to send instead of 256 MiB of the system's own files
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// How many channels an eavesdropper listens on
+    /// The number of channels that an eavesdropper listens on
     #[arg(long, value_enum, value_name = "CHANNELS", default_value_t = Eavesdrop::Two)]
     eavesdrop: Eavesdrop,
     /// Print one JSON document on standard output
@@ -47,26 +47,26 @@ pub(crate) struct Arguments {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Job {
+enum Demonstration {
     /// A file crosses three channels of which any two are noise
     Channels,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Eavesdrop {
-    /// On any one or two
+    /// Any one or two
     Two,
-    /// Also on all three, which have the file
+    /// Also all three, which reveal the file
     All,
 }
 
-/// Shows it.
+/// Runs the demonstration.
 ///
 /// # Errors
-/// When the file cannot be sent, arrives changed, or was not secret.
+/// If the file cannot be sent, arrives changed, or was not secret.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     match arguments.job {
-        Job::Channels => channels(arguments),
+        Demonstration::Channels => channels(arguments),
     }
 }
 
@@ -87,10 +87,10 @@ fn channels(arguments: &Arguments) -> Result<(), Failure> {
         findings: &findings,
     };
     if arguments.json { report.print_json() } else { report.print() }?;
-    judge(&report)
+    check(&report)
 }
 
-/// Opens the file, or makes one, if there is room for it and for what is captured.
+/// Opens or creates the file, if there is disk space for it and for the captures.
 fn prepare(arguments: &Arguments) -> Result<SourceFile, Failure> {
     if let Some(path) = &arguments.file {
         let source = SourceFile::open(path)?;
@@ -102,12 +102,12 @@ fn prepare(arguments: &Arguments) -> Result<SourceFile, Failure> {
     }
 }
 
-/// About how many bytes are captured of a file of this length, headers included.
+/// The approximate size of the captures of a file of this length, headers included.
 fn captured(len: u64) -> u64 {
     u64::from(CHANNELS) * (len + len / 64 + (1 << 20))
 }
 
-/// Looks for the file in what was captured: on every channel, on each two, and on all if asked.
+/// Searches the captures for the file: each channel, each pair, and all of them if requested.
 fn search(
     transfer: &mut Transfer,
     samples: &Samples,
@@ -116,11 +116,11 @@ fn search(
     let captures = transfer.captures.drain(..).map(Capture::of_shares);
     let captures = captures.collect::<Result<Vec<_>, _>>();
     let captures = captures.map_err(|error| scratch::reading(&error))?;
-    let most = match eavesdrop {
+    let max = match eavesdrop {
         Eavesdrop::Two => 2,
         Eavesdrop::All => captures.len(),
     };
-    let sets: Vec<_> = (1..=most).flat_map(|size| sets_of(size, captures.len())).collect();
+    let sets: Vec<_> = (1..=max).flat_map(|size| sets_of(size, captures.len())).collect();
     examine(&captures, &sets, samples).map_err(|error| scratch::reading(&error))
 }
 
@@ -131,8 +131,8 @@ fn sets_of(size: usize, count: usize) -> impl Iterator<Item = Vec<usize>> {
     sets.filter(move |set| set.len() == size)
 }
 
-/// What the report says is what was promised.
-fn judge(report: &Report) -> Result<(), Failure> {
+/// Checks that the report matches the promises.
+fn check(report: &Report) -> Result<(), Failure> {
     let wrong = if !report.is_equal() {
         "the file that arrived is not the one that was sent; did it change meanwhile?"
     } else if !report.is_secret() {

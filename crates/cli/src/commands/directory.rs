@@ -1,4 +1,4 @@
-//! `sunder directory`: on which addresses the proxy's peers are reached.
+//! `sunder directory`: the addresses at which a proxy's peers are reached.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -19,14 +19,15 @@ use crate::daemon::{self, At, Mistake, TomlMistake};
 use crate::failure::Failure;
 use crate::table::{Side, aligned};
 
-/// The part of a proxy's configuration that this is about, shown by `--help`.
+/// The directory's part of a proxy's configuration, shown by `--help`.
 const EXAMPLE: &str = include_str!("directory.toml");
 
-/// Says on which addresses peers are reached, and lets you add, remove and learn them.
+/// Shows the addresses at which peers are reached, and adds, removes and learns them.
 ///
-/// A peer is known by one address, the one that applications connect to. What you add stays until
-/// you remove it, and is never asked for. What a peer has said itself is believed if it proves it
-/// with a key that you trust, for as long as you say.
+/// A peer is identified by one address, the one to which applications connect. Addresses that you
+/// add stay until you remove them, and the peer is never asked for them. Addresses that a peer
+/// sends are accepted if it proves them with a key that you trust, and for the time that you
+/// configure.
 #[derive(clap::Args)]
 #[command(arg_required_else_help = true, after_help = help())]
 pub(crate) struct Arguments {
@@ -49,7 +50,7 @@ enum Command {
     Refresh(Refresh),
 }
 
-/// Lists the peers, where their addresses are from and since when, and the addresses.
+/// Lists the peers, the source and the date of their addresses, and the addresses.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder directory list --config proxy.toml")]
 struct List {
@@ -60,7 +61,7 @@ struct List {
     json: bool,
 }
 
-/// Adds a peer's addresses, in place of those that are known.
+/// Adds a peer's addresses, which replace those already known.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example: sunder directory add --config proxy.toml 203.0.113.5 203.0.113.5:6522 \
@@ -69,7 +70,7 @@ struct List {
 struct Add {
     #[command(flatten)]
     place: Place,
-    /// The address that applications connect to
+    /// The address to which applications connect
     peer: IpAddr,
     /// The peer's address on each channel
     #[arg(value_name = "ADDRESS", required = true)]
@@ -82,11 +83,11 @@ struct Add {
 struct Remove {
     #[command(flatten)]
     place: Place,
-    /// The address that applications connect to
+    /// The address to which applications connect
     peer: IpAddr,
 }
 
-/// Asks peers for their addresses, also if what is known is not old.
+/// Asks peers for their addresses, even if the known ones are not old.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder directory refresh --config proxy.toml 192.0.2.10
 
@@ -95,7 +96,7 @@ another key, or it is another peer.")]
 struct Refresh {
     #[command(flatten)]
     place: Place,
-    /// The addresses that applications connect to [default: all whose addresses were learnt]
+    /// The addresses to which applications connect [default: all whose addresses were learnt]
     #[arg(value_name = "PEER")]
     peers: Vec<IpAddr>,
 }
@@ -107,11 +108,10 @@ struct Place {
     config: PathBuf,
 }
 
-/// Does what is asked for.
+/// Runs the subcommand.
 ///
 /// # Errors
-/// When the configuration is wrong, the database fails, or a peer does not answer or is not
-/// believed.
+/// If the configuration is wrong, the database fails, or a peer does not answer or is not accepted.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.command {
         Command::List(arguments) => list(arguments),
@@ -124,7 +124,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 fn list(arguments: &List) -> Result<(), Failure> {
     let config = arguments.place.load()?;
     let file = arguments.place.config_dir().join(&config.file);
-    // Looking makes no file, which would be of whoever looks.
+    // Without this check, listing would create a file owned by the current user.
     let entries = if file.exists() { entries(&file)? } else { Vec::new() };
     if arguments.json {
         return console::print_json(&entries.iter().map(Document::of).collect::<Vec<_>>());
@@ -160,7 +160,7 @@ fn remove(arguments: &Remove) -> Result<(), Failure> {
     }
 }
 
-/// Warns of files of keys that others may read or replace.
+/// Warns of key files that other users can read or replace.
 pub(crate) fn warn_of_exposed(keys: &[PathBuf]) {
     for error in keys.iter().filter_map(|key| exposure(key)) {
         let (what, fix) = (error.what(), error.fix());
@@ -179,7 +179,7 @@ fn refresh(arguments: &Refresh) -> Result<(), Failure> {
     if peers.is_empty() {
         return console::print_line("no peers were learnt yet: name those to ask");
     }
-    // A proxy that runs here must not intercept this; only who has the right to that can say so.
+    // A proxy on this host must not intercept this connection; only root can set the mark for that.
     let mark = rustix::process::geteuid().is_root().then_some(OWN_MARK);
     let runtime = service::runtime()?;
     let mut worst = None;
@@ -199,12 +199,12 @@ impl Place {
         daemon::load("directory", &self.config, parse)
     }
 
-    /// The directory that the configuration is in.
+    /// The directory of the configuration file.
     fn config_dir(&self) -> &Path {
         self.config.parent().unwrap_or(Path::new(""))
     }
 
-    /// The database, and its name.
+    /// The path of the database, and the database.
     fn open(&self) -> Result<(PathBuf, Store), Failure> {
         let file = self.config_dir().join(self.load()?.file);
         let store = Store::open(&file).map_err(|error| failed(&file, &error))?;
@@ -212,7 +212,7 @@ impl Place {
     }
 }
 
-/// Of a proxy's configuration, the part about the directory: the rest is the proxy's.
+/// The part of a proxy's configuration about the directory; the rest is ignored.
 #[derive(Deserialize)]
 struct Proxy {
     directory: Option<RawClientDirectory>,
@@ -273,7 +273,7 @@ fn entries(file: &Path) -> Result<Vec<Entry>, Failure> {
     Store::open(file).and_then(|store| store.list()).map_err(|error| failed(file, &error))
 }
 
-/// The peers that have said themselves where they are reached.
+/// The peers that sent their addresses themselves.
 fn learnt(file: &Path) -> Result<Vec<IpAddr>, Failure> {
     let learnt = entries(file)?.into_iter().filter(|entry| entry.source != Source::Manual);
     Ok(learnt.map(|entry| entry.peer).collect())
@@ -296,7 +296,7 @@ fn refused(error: &DirectoryError) -> Failure {
     }
 }
 
-/// The worse of two failures; the other is said at once.
+/// The worse of two failures; the other one is printed.
 fn worse(before: Option<Failure>, failure: Failure) -> Failure {
     let Some(before) = before else { return failure };
     let (milder, worse) =
@@ -305,7 +305,7 @@ fn worse(before: Option<Failure>, failure: Failure) -> Failure {
     worse
 }
 
-/// Where a peer is reached, and where it was if that is another place.
+/// The addresses of a peer, and the previous ones if they differ.
 fn reached(peer: IpAddr, addresses: &Addresses, before: Option<Addresses>) -> String {
     match before {
         None => format!("{peer} is reached at {addresses}"),
@@ -316,7 +316,7 @@ fn reached(peer: IpAddr, addresses: &Addresses, before: Option<Addresses>) -> St
     }
 }
 
-/// A peer, for programs.
+/// A peer in JSON.
 #[derive(Serialize)]
 struct Document<'a> {
     peer: IpAddr,
@@ -337,7 +337,7 @@ fn date(time: SystemTime) -> String {
     humantime::format_rfc3339_seconds(time).to_string()
 }
 
-/// A line for each address, the first of which names the peer.
+/// A line for each address. The first line of a peer names it.
 fn table(entries: &[Entry]) -> String {
     let head = ["peer", "source", "since", "addresses"].map(str::to_owned);
     let lines = entries.iter().flat_map(|entry| {
@@ -362,7 +362,7 @@ mod tests {
         let config = parse(EXAMPLE).unwrap();
         assert_eq!((config.port, config.trusts.len()), (6523, 2));
         assert_eq!(config.key_files(Path::new("")), [Path::new("peers.key")]);
-        // Whatever else the proxy is told.
+        // The rest of the proxy's configuration is ignored.
         let proxy = format!("socks = \"127.0.0.1:1080\"\n{EXAMPLE}\n[[channel]]\nserver = 1\n");
         assert_eq!(parse(&proxy).unwrap(), config);
     }

@@ -1,4 +1,4 @@
-//! `sunder join`: shares to the file.
+//! `sunder join`: restores a file from its shares.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -19,17 +19,17 @@ use crate::progress::Progress;
 use crate::share_files::input::{Input, is_dash};
 use crate::share_files::names::original_name;
 use crate::share_files::output::{self, Output};
-use crate::share_files::share::{ShareFile, Shares, Wrong};
+use crate::share_files::share::{FaultyFile, ShareFile, Shares};
 
-/// Joins K or more shares to the file that was split.
+/// Restores a file from K or more of its shares.
 ///
-/// Every byte is checked: the file is what was split, or there is none, if fewer than K of the
-/// files given are not as split wrote them (changed, or invented), and whoever made those has read
-/// fewer than K shares. Beyond that nothing can tell forged files from true ones: there is no key.
+/// Every byte is checked. The result is the file that was split, or no file, if fewer than K of the
+/// given files were changed or invented, and whoever made those has read fewer than K shares.
+/// Otherwise forged files cannot be detected: there is no key.
 ///
-/// With more than K shares, wrong ones are found and named, and the file is still joined while
-/// enough shares agree. If two different files fit, there is none. An existing file is never
-/// overwritten.
+/// If more than K shares are given, wrong ones are found and named, and the file is still restored
+/// while enough shares agree. If two different files fit, none is written. An existing file is
+/// never overwritten.
 #[derive(clap::Args)]
 #[command(after_help = "Example: two of three shares give the file back
   sunder join plan.pdf.1.share /mnt/usb/plan.pdf.3.share
@@ -37,8 +37,8 @@ writes plan.pdf to the current directory.
 With --out - the file goes to standard output, each part after it was checked. If the exit code is
 not 0 then, what was written is incomplete.")]
 pub(crate) struct Arguments {
-    /// Where to write the file; `-` is standard output [default: the shares' common NAME, in the
-    /// current directory]
+    /// The file to write; `-` is standard output [default: the shares' common NAME, in the current
+    /// directory]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Print one JSON document on standard output
@@ -58,7 +58,7 @@ struct Document<'a> {
     k: u8,
     m: u8,
     bytes: u64,
-    wrong: &'a [Wrong],
+    wrong: &'a [FaultyFile],
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -70,19 +70,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut shares = Shares::of(inputs)?;
     let split = shares.split;
     let path = arguments.path(&shares.files)?;
-    let mut joined = Joined::create(&path)?;
+    let mut destination = Destination::create(&path)?;
 
     let progress = Progress::new(Some(split.length()));
-    join(&mut shares, &mut joined, &progress).map_err(|failure| joined.amend(failure))?;
+    join(&mut shares, &mut destination, &progress).map_err(|failure| destination.amend(failure))?;
     progress.doing("waiting for the disk");
-    joined.complete()?;
+    destination.complete()?;
     drop(progress);
 
     arguments.report(&split, &path, &shares.wrong())
 }
 
 impl Arguments {
-    /// Where the file is to be.
+    /// The path of the joined file.
     fn path(&self, files: &[ShareFile]) -> Result<PathBuf, Failure> {
         if let Some(path) = &self.out {
             if path.is_dir() {
@@ -94,14 +94,14 @@ impl Arguments {
         let mut names = files.iter().map(|file| original_name(file.path()));
         let first = names.next().flatten();
         let name = first.filter(|&first| names.all(|name| name == Some(first)));
-        // Not the bare name, which might be the one of standard output.
+        // A bare name could be `-`, which is standard output.
         name.map(|name| Path::new(".").join(name)).ok_or_else(|| {
             let message = "the shares are not all named NAME.N.share, so the file has no name";
             Failure::Usage(format!("{message}; give it one with --out FILE"))
         })
     }
 
-    fn report(&self, split: &Split, path: &Path, wrong: &[Wrong]) -> Result<(), Failure> {
+    fn report(&self, split: &Split, path: &Path, wrong: &[FaultyFile]) -> Result<(), Failure> {
         let sharing = split.sharing();
         let (k, m) = (sharing.threshold(), sharing.shares());
         for wrong in wrong {
@@ -123,8 +123,12 @@ impl Arguments {
     }
 }
 
-/// Joins all segments, in memory that does not depend on their number.
-fn join(shares: &mut Shares, joined: &mut Joined, progress: &Progress) -> Result<(), Failure> {
+/// Joins all segments. The memory used does not depend on their number.
+fn join(
+    shares: &mut Shares,
+    destination: &mut Destination,
+    progress: &Progress,
+) -> Result<(), Failure> {
     let mut decoder = Decoder::new(shares.split);
     let mut segment = Zeroizing::new(vec![0; PROTECTED_LEN]);
     while let Some(len) = decoder.next_len() {
@@ -136,16 +140,16 @@ fn join(shares: &mut Shares, joined: &mut Joined, progress: &Progress) -> Result
         let wrong = decoder
             .decode(&coordinates, &parts, &mut segment[..len])
             .map_err(|error| explain(&error, position, shares))?;
-        shares.blame(&wrong, position);
+        shares.mark_faulty(&wrong, position);
 
         let bytes = &segment[tamper::OVERHEAD..len];
-        joined.append(bytes)?;
+        destination.append(bytes)?;
         progress.advance(bytes.len());
     }
     shares.read_end()
 }
 
-/// Says what can be done about a segment that cannot be joined.
+/// Explains what to do about a segment that cannot be joined.
 fn explain(error: &DecodeError, position: u64, shares: &Shares) -> Failure {
     let lost = shares.losses();
     Failure::Refused(match error {
@@ -168,20 +172,20 @@ fn explain(error: &DecodeError, position: u64, shares: &Shares) -> Failure {
     })
 }
 
-/// Where the joined file goes.
-enum Joined {
-    /// A file that has its name only when it is complete.
+/// The destination of the joined file.
+enum Destination {
+    /// A file that gets its name only when it is complete.
     File(Output),
     /// Standard output, and whether anything was written to it.
     Stdout(File, bool),
 }
 
-impl Joined {
+impl Destination {
     fn create(path: &Path) -> Result<Self, Failure> {
         if !is_dash(path) {
             return Ok(Self::File(Output::create(path.to_owned())?));
         }
-        // A descriptor of its own: the standard library's handle would look for line ends.
+        // A separate descriptor, without the line buffer of the standard library's handle.
         let descriptor = io::stdout().as_fd().try_clone_to_owned();
         let file = descriptor.map_err(|error| stdout_failure(&error))?;
         Ok(Self::Stdout(file.into(), false))
@@ -205,7 +209,7 @@ impl Joined {
         }
     }
 
-    /// Adds to a failure that there is a part of the file which cannot be taken back.
+    /// Adds to a failure that a part of the file was already written.
     fn amend(&self, failure: Failure) -> Failure {
         match self {
             Self::Stdout(_, true) => {

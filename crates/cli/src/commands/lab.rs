@@ -1,4 +1,4 @@
-//! `sunder lab`: experiments on emulated networks, on this machine alone.
+//! `sunder lab`: runs experiments on emulated networks on this machine.
 
 mod eavesdrop;
 mod report;
@@ -19,11 +19,11 @@ use crate::failure::Failure;
 use crate::progress::Progress;
 use eavesdrop::Captured;
 
-/// Performs experiments on emulated networks.
+/// Runs experiments on emulated networks.
 ///
-/// A network is made of network namespaces on this machine; its links have the rate, delay and loss
-/// that the experiment asks for. Needs no root where users may make namespaces and open
-/// /dev/net/tun, and leaves nothing behind but its results and what its programs write to the disk.
+/// A network consists of network namespaces on this machine; its links have the rate, delay and
+/// loss that the experiment requests. Needs no root if users may create namespaces and open
+/// /dev/net/tun. Leaves nothing behind except its results and what its programs write to the disk.
 #[derive(clap::Args)]
 #[command(
     arg_required_else_help = true,
@@ -42,7 +42,7 @@ enum Command {
     Eavesdrop(Eavesdrop),
 }
 
-/// Lists the experiments that come with Sunder.
+/// Lists the built-in experiments.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder lab list")]
 struct List {
@@ -51,39 +51,38 @@ struct List {
     json: bool,
 }
 
-/// Performs an experiment.
+/// Runs an experiment.
 ///
-/// Each trial that is done is on the disk at once: when a run is interrupted, by Ctrl-C or a failed
-/// trial, the same command goes on after the last. Trials during which the emulator was late are
-/// performed again after all others, as often as the experiment allows; those that stay late are
-/// marked as invalid and left out of the table and the graphs. Results are trials.jsonl,
-/// results.csv, results.json and graphs as SVG; the table shows medians over the repetitions, the
-/// least and the most, or means over the seeds with their 95% intervals.
+/// Each finished trial is written to the disk at once. If a run is interrupted, by Ctrl-C or a
+/// failed trial, the same command continues after the last finished trial. Trials during which the
+/// emulator was late run again after all others, as often as the experiment allows; those that stay
+/// late are marked as invalid and left out of the table and the graphs. Results are trials.jsonl,
+/// results.csv, results.json and graphs as SVG. The table shows the median, the minimum and the
+/// maximum of the repetitions, or the mean over the seeds and its 95% confidence interval.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder lab run links --out results
 
 docs/formats/experiment.md says how to write an experiment of your own.")]
 struct Run {
-    /// The name of an experiment that comes with Sunder, or the file of another, which ends in
-    /// .toml
+    /// The name of a built-in experiment, or another experiment's file, which ends in .toml
     #[arg(value_name = "NAME|FILE.toml")]
     experiment: PathBuf,
     /// The directory for the results [default: lab-results/NAME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Print results.json's document on standard output instead of a table
+    /// Print the document of results.json on standard output instead of a table
     #[arg(long)]
     json: bool,
 }
 
-/// Writes the table, results.csv and the graphs of results again.
+/// Writes the table, results.csv and the graphs of existing results again.
 ///
-/// Nothing is measured: the trials are those of results.json, judged by the criteria of today.
+/// Nothing is measured: the trials are those in results.json, with the current criteria for invalid
+/// trials.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder lab draw links --out results")]
 struct Draw {
-    /// The name of an experiment that comes with Sunder, or the file of another, which ends in
-    /// .toml
+    /// The name of a built-in experiment, or another experiment's file, which ends in .toml
     #[arg(value_name = "NAME|FILE.toml")]
     experiment: PathBuf,
     /// The directory with its results [default: lab-results/NAME]
@@ -91,26 +90,26 @@ struct Draw {
     out: Option<PathBuf>,
 }
 
-/// Says what captures of a tunnel's channels give away of its packets.
+/// Shows what captures of a tunnel's channels reveal of its packets.
 ///
-/// Every set of k channels should give all packets of threshold k, and every set of k - 1 nothing:
-/// then the last column, how far their bytes are from telling nothing in standard deviations, is
-/// hardly ever above 5.
+/// Every set of k channels should reveal all packets of threshold k, and every set of k - 1
+/// channels nothing. Then the last column, the deviation of their bytes from independent ones in
+/// standard deviations, is rarely above 5.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder lab eavesdrop 1-a.pcapng 1-b.pcapng 1-c.pcapng")]
 struct Eavesdrop {
     /// A capture of each channel, in the tunnel's order (pcapng)
     #[arg(value_name = "CAPTURE", required = true, num_args = 1..=16)]
     captures: Vec<PathBuf>,
-    /// The port to which the packets were sent: the server's
+    /// The port to which the packets were sent, which is the server's
     #[arg(long, default_value_t = 6521)]
     port: u16,
-    /// Print one JSON document on standard output: what each set of channels gives away
+    /// Print one JSON document on standard output: what each set of channels reveals
     #[arg(long)]
     json: bool,
 }
 
-/// What `lab list` says of an experiment.
+/// An experiment in the list.
 #[derive(Serialize)]
 struct Entry {
     name: String,
@@ -119,10 +118,10 @@ struct Entry {
     trials: usize,
 }
 
-/// Does what is asked for.
+/// Runs the subcommand.
 ///
 /// # Errors
-/// When the experiment or the directory is wrong, this system has no sandbox, or a trial fails.
+/// If the experiment or the directory is wrong, this system has no sandbox, or a trial fails.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.command {
         Command::List(arguments) => list(arguments),
@@ -169,15 +168,15 @@ fn list(arguments: &List) -> Result<(), Failure> {
 fn perform(arguments: &Run) -> Result<(), Failure> {
     let experiment = read(&arguments.experiment)?;
     experiment.find_programs().map_err(|error| wrong(&error))?;
-    let out = place_of(&experiment, arguments.out.as_deref());
-    refuse_place(&out)?;
+    let out = results_directory(&experiment, arguments.out.as_deref());
+    refuse_non_directory(&out)?;
     if is_file(&arguments.experiment) {
         refuse_scratch(&arguments.experiment)?;
     }
     let total = experiment.trials();
 
-    // From here on inside: this program is started once more there, and comes this far again.
-    sandbox::enter().map_err(|error| not_inside(&error, &out, total))?;
+    // Starts this program again inside the sandbox, where it reaches this line again.
+    sandbox::enter().map_err(|error| sandbox_failure(&error, &out, total))?;
     let progress = Progress::steps(total as u64);
     let (mut done, mut performed) = (0, false);
     let results = experiment::run(&experiment, &out, |status| {
@@ -205,7 +204,7 @@ fn perform(arguments: &Run) -> Result<(), Failure> {
 
 fn draw(arguments: &Draw) -> Result<(), Failure> {
     let experiment = read(&arguments.experiment)?;
-    let out = place_of(&experiment, arguments.out.as_deref());
+    let out = results_directory(&experiment, arguments.out.as_deref());
     let path = out.join("results.json");
     let wrong = |what: String| Failure::Usage(format!("{}: {what}", path.display()));
     let document = fs::read(&path).map_err(|error| wrong(error.to_string()))?;
@@ -215,26 +214,26 @@ fn draw(arguments: &Draw) -> Result<(), Failure> {
     report::results(&results, &out)
 }
 
-/// Where results are, unless somebody has said where.
-fn place_of(experiment: &Experiment, out: Option<&Path>) -> PathBuf {
+/// The directory of the results, by default named after the experiment.
+fn results_directory(experiment: &Experiment, out: Option<&Path>) -> PathBuf {
     let named = || Path::new("lab-results").join(experiment.name());
     out.map_or_else(named, Path::to_owned)
 }
 
-/// There was no sandbox, or there is none any more. Does not return if this process was to end.
-fn not_inside(error: &SandboxError, out: &Path, total: usize) -> Failure {
-    let done = trials_in(&out.join(JOURNAL)).min(total);
+/// The failure if there is no sandbox, or if it was ended. Exits if a signal ended this process.
+fn sandbox_failure(error: &SandboxError, out: &Path, total: usize) -> Failure {
+    let done = finished_trials(&out.join(JOURNAL)).min(total);
     if matches!(error, SandboxError::Killed(_) | SandboxError::Interrupted(_)) {
         clear_line();
     }
     match error {
-        SandboxError::Killed(_) => kept(Failure::Failed(error.to_string()), done),
+        SandboxError::Killed(_) => with_kept_trials(Failure::Failed(error.to_string()), done),
         SandboxError::Interrupted(signal) => {
             console::error(&match done {
                 0 => "interrupted before a trial was done".to_owned(),
                 _ => format!("interrupted; the same command goes on after trial {done} of {total}"),
             });
-            // What a shell reports for a command that a signal has ended.
+            // The exit code that a shell reports for a command ended by a signal.
             exit(128 + signal)
         }
         _ => Failure::Failed(error.to_string()),
@@ -244,63 +243,63 @@ fn not_inside(error: &SandboxError, out: &Path, total: usize) -> Failure {
 /// The journal's file in the directory for results.
 const JOURNAL: &str = "trials.jsonl";
 
-/// How many trials are in a journal: whole lines after the first.
-fn trials_in(journal: &Path) -> usize {
+/// The number of trials in a journal: complete lines after the first.
+fn finished_trials(journal: &Path) -> usize {
     let lines = fs::read(journal).unwrap_or_default();
-    // What follows the last line's end is not whole, or nothing.
+    // The last element is an incomplete line, or empty.
     lines.split(|byte| *byte == b'\n').count().saturating_sub(2)
 }
 
-/// Removes a bar that nobody else can remove any more.
+/// Removes the progress bar of the process that was killed.
 fn clear_line() {
     if stderr().is_terminal() {
         eprint!("\r\x1b[2K");
     }
 }
 
-/// Says that what was done is not lost, if something was done.
-fn kept(failure: Failure, done: usize) -> Failure {
+/// Adds that finished trials are kept, if there are any.
+fn with_kept_trials(failure: Failure, done: usize) -> Failure {
     if done > 0 { failure.and("what was done before is kept") } else { failure }
 }
 
-/// Whether a file is asked for, and not the name of an experiment that comes with Sunder.
-fn is_file(asked: &Path) -> bool {
-    asked.extension().is_some_and(|extension| extension == "toml")
+/// Whether the argument is a file, and not the name of a built-in experiment.
+fn is_file(argument: &Path) -> bool {
+    argument.extension().is_some_and(|extension| extension == "toml")
 }
 
-/// The experiment of a name, or in a file.
-fn read(asked: &Path) -> Result<Experiment, Failure> {
-    if is_file(asked) {
-        let text = fs::read_to_string(asked).map_err(|error| match error.kind() {
+/// The experiment with this name or in this file.
+fn read(argument: &Path) -> Result<Experiment, Failure> {
+    if is_file(argument) {
+        let text = fs::read_to_string(argument).map_err(|error| match error.kind() {
             ErrorKind::NotFound | ErrorKind::NotADirectory => {
-                Failure::Usage(format!("no such file: {}; check its name", asked.display()))
+                Failure::Usage(format!("no such file: {}; check its name", argument.display()))
             }
             ErrorKind::InvalidData => Failure::Usage(format!(
                 "{} is not text: an experiment is TOML, in UTF-8",
-                asked.display()
+                argument.display()
             )),
-            _ => Failure::Usage(format!("cannot read {}: {error}", asked.display())),
+            _ => Failure::Usage(format!("cannot read {}: {error}", argument.display())),
         })?;
-        return Experiment::parse(asked, &text).map_err(|error| wrong(&error));
+        return Experiment::parse(argument, &text).map_err(|error| wrong(&error));
     }
-    let found = experiment::built_in().find(|(name, _)| asked.as_os_str() == *name);
+    let found = experiment::built_in().find(|(name, _)| argument.as_os_str() == *name);
     let Some((name, text)) = found else {
         return Err(Failure::Usage(format!(
             "there is no experiment {}; `sunder lab list` shows those that there are, and the name of a file \
              ends in .toml",
-            asked.display()
+            argument.display()
         )));
     };
     Experiment::parse(&file_of(name), text).map_err(|error| wrong(&error))
 }
 
-/// What the file of an experiment that comes with Sunder is called.
+/// The file name for a built-in experiment.
 fn file_of(name: &str) -> PathBuf {
     PathBuf::from(format!("{name}.toml"))
 }
 
-/// Refuses a place where no directory can be.
-fn refuse_place(path: &Path) -> Result<(), Failure> {
+/// Refuses a path that cannot be a directory.
+fn refuse_non_directory(path: &Path) -> Result<(), Failure> {
     if let Some(existing) = existing(path).filter(|place| !place.is_dir()) {
         return Err(Failure::Usage(format!(
             "{} is not a directory; choose another place with --out",
@@ -310,7 +309,7 @@ fn refuse_place(path: &Path) -> Result<(), Failure> {
     refuse_scratch(path)
 }
 
-/// Refuses what is not there inside the sandbox, which has files of its own in that place.
+/// Refuses a path that is hidden inside the sandbox by its own directory for files.
 fn refuse_scratch(path: &Path) -> Result<(), Failure> {
     if existing(path).is_some_and(|place| place.starts_with(sandbox::SCRATCH)) {
         return Err(Failure::Usage(format!(
@@ -322,7 +321,7 @@ fn refuse_scratch(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What there is already of a path.
+/// The longest existing part of a path.
 fn existing(path: &Path) -> Option<PathBuf> {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     absolute.ancestors().find_map(|place| place.canonicalize().ok())
@@ -332,7 +331,7 @@ fn wrong(error: &ExperimentError) -> Failure {
     Failure::Usage(error.to_string())
 }
 
-/// The run has stopped after so many trials.
+/// The failure of a run that stopped after `done` trials.
 fn stopped(error: &RunError, done: usize) -> Failure {
     let message = error.to_string();
     match error {
@@ -340,7 +339,7 @@ fn stopped(error: &RunError, done: usize) -> Failure {
             Failure::Usage(message)
         }
         RunError::Writing(path, error) => Failure::writing(path, error),
-        RunError::Trial(..) => kept(Failure::Failed(message), done),
+        RunError::Trial(..) => with_kept_trials(Failure::Failed(message), done),
         RunError::Chart(_) => Failure::Failed(message),
     }
 }

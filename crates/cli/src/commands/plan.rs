@@ -1,13 +1,13 @@
-//! `sunder plan`: what some channels are good for, and the best schedule for a request.
+//! `sunder plan`: the properties of channels, and the best schedule for a request.
 
 mod answer;
 mod channels;
 mod document;
+mod effects;
 mod plot;
 mod refusal;
 mod report;
-mod trial;
-mod whatif;
+mod simulation;
 
 use std::fs::File;
 use std::io::{ErrorKind, Write};
@@ -23,12 +23,13 @@ use channels::{Channels, NamedChannel, NamedGroup};
 use document::Document;
 use refusal::refuse;
 
-/// Says what privacy, loss, delay and rate channels give together, and which schedule is the best.
+/// Computes the privacy, loss, delay and rate that channels provide together, and the best
+/// schedule.
 ///
-/// Each symbol is sent as m shares on m channels, any k of which give it back. A schedule says how
+/// Each symbol is sent as m shares on m channels, any k of which restore it. A schedule states how
 /// often each k and each choice of channels is used; kappa and mu are the means of k and m. Without
-/// an objective and without bounds, says how good each property can be; with bounds alone, finds
-/// the highest rate within them.
+/// an objective and without bounds, prints the best value of each property; with bounds alone,
+/// finds the highest rate within them.
 #[derive(clap::Args)]
 #[command(
     allow_negative_numbers = true,
@@ -61,7 +62,7 @@ A file for --channels:
 )]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub(crate) struct Arguments {
-    /// A channel: risk z and loss l are probabilities, d the one-way delay in ms, r the rate in
+    /// A channel: risk z and loss l are probabilities, d is the one-way delay in ms, r the rate in
     /// Mbit/s; may be repeated
     #[arg(
         long = "channel",
@@ -69,7 +70,7 @@ pub(crate) struct Arguments {
         value_parser = NamedChannel::parse
     )]
     channels: Vec<NamedChannel>,
-    /// Channels that share a fate: all are seen with probability Z, all lose their share with
+    /// Channels that fail together: all are seen with probability Z, and all lose their share with
     /// probability L; may be repeated
     #[arg(
         long = "group",
@@ -77,46 +78,46 @@ pub(crate) struct Arguments {
         value_parser = NamedGroup::parse
     )]
     groups: Vec<NamedGroup>,
-    /// A file of channels and groups instead
+    /// A file with channels and groups instead
     #[arg(long = "channels", value_name = "FILE", conflicts_with_all = ["channels", "groups"])]
     file: Option<PathBuf>,
     /// The mean number of shares needed for a symbol
     #[arg(long, value_name = "X")]
     kappa: Option<f64>,
-    /// The mean number of shares made of a symbol
+    /// The mean number of shares sent for a symbol
     #[arg(long, value_name = "Y")]
     mu: Option<f64>,
-    /// What to be best in; may be repeated, the most important first
+    /// The property to optimize; may be repeated, the most important first
     #[arg(long = "objective", value_enum, value_name = "PROPERTY")]
     objectives: Vec<ObjectiveName>,
-    /// Only schedules of the highest rate there is at mu
+    /// Only schedules with the highest rate at mu
     #[arg(long, requires = "mu")]
     full_rate: bool,
-    /// Only schedules in which no symbol has k below kappa or m below mu, both rounded down
+    /// Only schedules in which every symbol has k >= kappa and m >= mu, both rounded down
     #[arg(long, requires_all = ["kappa", "mu"])]
     limited: bool,
-    /// The highest probability that a symbol is read
+    /// The maximum probability that a symbol is read
     #[arg(long, value_name = "Z")]
     max_risk: Option<f64>,
-    /// The highest probability that a symbol is lost
+    /// The maximum probability that a symbol is lost
     #[arg(long, value_name = "L")]
     max_loss: Option<f64>,
-    /// The highest mean delay in ms
+    /// The maximum mean delay in ms
     #[arg(long, value_name = "D")]
     max_delay: Option<f64>,
-    /// The lowest rate in Mbit/s
+    /// The minimum rate in Mbit/s
     #[arg(long, value_name = "R")]
     min_rate: Option<f64>,
-    /// Say what each channel's z, l, d and r would change, were it a tenth better
+    /// Show the effect of improving each channel's z, l, d and r by a tenth
     #[arg(long)]
     sensitivity: bool,
-    /// Send N symbols by the schedule in a simulation, and compare
+    /// Simulate N symbols with the schedule, and compare
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     simulate: Option<u64>,
-    /// Draw rate, risk, loss and delay over kappa and mu, as SVG
+    /// Draw rate, risk, loss and delay over kappa and mu as SVG
     #[arg(long, value_name = "OUT.svg")]
     plot: Option<PathBuf>,
-    /// Draw what one property costs in another instead: two of rate, risk, loss, delay
+    /// Draw a Pareto front of two of rate, risk, loss, delay instead
     #[arg(long, value_name = "A,B", requires = "plot", value_parser = parse_front)]
     front: Option<(Objective, Objective)>,
     /// Print one JSON document on standard output
@@ -126,29 +127,29 @@ pub(crate) struct Arguments {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum ObjectiveName {
-    /// The least risk
+    /// The minimum risk
     Privacy,
-    /// The least loss
+    /// The minimum loss
     Loss,
-    /// The least delay, as a mean over the symbols sent
+    /// The minimum delay, averaged over the symbols sent
     Delay,
-    /// The least delay, as a mean over the symbols that arrive
+    /// The minimum delay, averaged over the symbols that arrive
     DeliveredDelay,
-    /// The highest rate
+    /// The maximum rate
     Rate,
 }
 
-/// Finds the answer and says it.
+/// Computes and prints the answer.
 ///
 /// # Errors
-/// When the channels or the request are wrong, no schedule keeps the bounds, or the plot cannot be
+/// If the channels or the request are wrong, no schedule keeps the bounds, or the plot cannot be
 /// written.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let channels = arguments.told_channels()?;
+    let channels = arguments.channels()?;
     let request = arguments.request().map_err(|error| refuse(error.into()))?;
     let answer = Answer::find(&channels.set, &request)?;
     let answer = if arguments.sensitivity { answer.with_effects(&channels.set)? } else { answer };
-    let trial = arguments.simulate.map(|symbols| trial::run(&channels.set, &answer, symbols));
+    let trial = arguments.simulate.map(|symbols| simulation::run(&channels.set, &answer, symbols));
     let trial = trial.transpose()?;
     if let Some(path) = &arguments.plot {
         write_plot(path, &arguments.plot(&channels, &request)?)?;
@@ -161,14 +162,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 impl Arguments {
-    fn told_channels(&self) -> Result<Channels, Failure> {
+    fn channels(&self) -> Result<Channels, Failure> {
         match &self.file {
             Some(path) => Channels::of_file(path),
             None => Channels::of_options(&self.channels, &self.groups),
         }
     }
 
-    /// What is asked for. Bounds alone ask for the highest rate.
+    /// The request. With bounds alone, the objective is the highest rate.
     fn request(&self) -> Result<PlanRequest, PlanRequestError> {
         let requirements = Requirements {
             kappa: self.kappa,
@@ -209,7 +210,7 @@ impl ObjectiveName {
     }
 }
 
-/// Reads `rate,risk`.
+/// Parses two properties such as `rate,risk`.
 fn parse_front(text: &str) -> Result<(Objective, Objective), String> {
     let property = |name: &str| match name.trim() {
         "rate" => Some(Objective::Rate),

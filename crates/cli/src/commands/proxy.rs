@@ -25,14 +25,14 @@ use crate::uplinks::{Uplink, route, shared};
 /// A complete configuration, shown by `--help`.
 const EXAMPLE: &str = include_str!("proxy.toml");
 
-/// Takes applications' connections, and carries each over several channels.
+/// Accepts connections of applications and carries each over several channels.
 ///
-/// Whoever listens on all of the channels but one learns nothing of what they carry. The other end
-/// is `sunder serve`.
+/// An eavesdropper on all channels but one learns nothing of their content. The other end is
+/// `sunder serve`.
 ///
-/// Stops on SIGINT or SIGTERM once the streams under way have finished, or at once on a second.
-/// Reads its configuration again on SIGHUP, and leaves the streams under way alone. `sunder status`
-/// shows how it is; `RUST_LOG=debug` says more.
+/// Stops on SIGINT or SIGTERM after the open streams have finished, or immediately on a second
+/// signal. Reads its configuration again on SIGHUP; open streams are not affected. `sunder status`
+/// shows its state; `RUST_LOG=debug` logs more.
 #[derive(clap::Args)]
 #[command(after_help = help())]
 pub(crate) struct Arguments {
@@ -40,7 +40,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
 
-    /// Print the nftables rules for what is to be intercepted, and do nothing
+    /// Print the nftables rules for interception, and exit
     #[arg(long)]
     print_rules: bool,
 }
@@ -67,10 +67,10 @@ fn help() -> String {
     )
 }
 
-/// Carries streams until a signal comes.
+/// Carries streams until a signal arrives.
 ///
 /// # Errors
-/// When the configuration is wrong, an address cannot be listened on, or streams were broken off.
+/// If the configuration is wrong, an address is not available, or streams were interrupted.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let path = &arguments.config;
     if arguments.print_rules {
@@ -109,7 +109,7 @@ async fn carry(path: PathBuf, config: ClientConfig) -> Result<(), Failure> {
             let config = within_limits(config);
             let entrances = entrances(&config);
             let addresses = handle.reload(config).await?;
-            // It goes on without anybody who reads that.
+            // The client continues even if standard output is closed.
             let _ = print_listening(&addresses, &entrances);
             Ok(())
         }
@@ -126,7 +126,7 @@ fn print_listening(addresses: &[SocketAddr], entrances: &[String]) -> Result<(),
     })
 }
 
-/// Reads the configuration, and says what hardly anybody wants of it.
+/// Reads the configuration and warns of settings that are rarely intended.
 fn load(path: &Path) -> Result<ClientConfig, Failure> {
     let mut config = daemon::load("proxy", path, ClientConfig::from_toml)?;
     config.config_dir = path.parent().map(Path::to_owned).unwrap_or_default();
@@ -139,16 +139,16 @@ fn load(path: &Path) -> Result<ClientConfig, Failure> {
     Ok(config)
 }
 
-/// How many channels most peers have.
+/// The typical number of channels of a peer.
 const USUAL: usize = 3;
 
-/// How many channels a stream may have. Of the peers of a directory that is not known yet.
+/// The maximum number of channels of a stream. For peers in the directory it is an estimate.
 pub(crate) fn most_channels(config: &ClientConfig) -> usize {
     let found = config.directory.iter().map(|_| config.uplinks.len().max(USUAL));
     config.remotes().map(|remote| remote.channels.len()).chain(found).max().unwrap_or(1)
 }
 
-/// As much of it as there are descriptors for.
+/// Lowers the limits to what the limit of file descriptors allows.
 pub(crate) fn within_limits(config: ClientConfig) -> ClientConfig {
     let all = config.remotes().map(|remote| remote.channels.len()).sum::<usize>().max(1);
     let wanted = Files {
@@ -162,16 +162,16 @@ pub(crate) fn within_limits(config: ClientConfig) -> ClientConfig {
     ClientConfig { max_streams: possible.streams, pool, ..config }
 }
 
-/// What each of the client's listeners is for, in their order.
+/// The purpose of each of the client's listeners, in their order.
 fn entrances(config: &ClientConfig) -> Vec<String> {
     let socks = config.socks.iter().map(|_| "SOCKS5".to_owned());
     let forwards = config.forwards.iter().map(|forward| format!("to {}", forward.target));
-    // By IPv4, and by IPv6.
+    // One for IPv4 and one for IPv6.
     let intercepted = config.intercept.iter().flat_map(|_| ["intercepted"; 2]).map(String::from);
     socks.chain(forwards).chain(intercepted).collect()
 }
 
-/// What the configuration allows, but hardly anybody wants.
+/// Settings that the configuration allows, but that are rarely intended.
 pub(crate) fn risks(
     config: &ClientConfig,
     route: impl Fn(&Uplink<'_>) -> Option<Route>,
@@ -208,7 +208,7 @@ pub(crate) fn risks(
     risks
 }
 
-/// The same of the ways to the peers of the directory.
+/// Such settings among the uplinks to peers in the directory.
 fn risks_of_uplinks(config: &ClientConfig) -> Vec<String> {
     if config.uplinks.len() < 2 {
         let said = "directory: without two [[uplink]]s all channels to a peer leave by their routes, which \
@@ -221,7 +221,7 @@ fn risks_of_uplinks(config: &ClientConfig) -> Vec<String> {
     shared.map(|line| format!("[[uplink]]s of the directory: {line}")).collect()
 }
 
-/// The same of one server's channels.
+/// Such settings among the channels to one server.
 fn risks_of(remote: &Remote, route: impl Fn(&Uplink<'_>) -> Option<Route>) -> Vec<String> {
     let Remote { channels, threshold } = remote;
     let mut risks = Vec::new();
@@ -235,7 +235,7 @@ fn risks_of(remote: &Remote, route: impl Fn(&Uplink<'_>) -> Option<Route>) -> Ve
     risks
 }
 
-/// How a channel leaves this host.
+/// The settings that determine how a channel leaves this host.
 fn uplink(channel: &Channel) -> Uplink<'_> {
     let Channel { server, source, device } = channel;
     Uplink { to: Some(server.ip()), source: *source, device: device.as_deref() }

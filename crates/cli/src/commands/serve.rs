@@ -21,13 +21,14 @@ use crate::listeners::open_to_all;
 /// A complete configuration, shown by `--help`.
 const EXAMPLE: &str = include_str!("serve.toml");
 
-/// Takes streams that come in over several channels, and connects them to services.
+/// Accepts streams that arrive over several channels and connects them to services.
 ///
-/// Each client asks for a service, and gets it if that is allowed. The other end is `sunder proxy`.
+/// A client names a service, and gets it if the configuration allows it. The other end is
+/// `sunder proxy`.
 ///
-/// Stops on SIGINT or SIGTERM once the streams under way have finished, or at once on a second.
-/// Reads its configuration again on SIGHUP, and leaves the streams under way alone. `sunder status`
-/// shows how it is; `RUST_LOG=debug` says more.
+/// Stops on SIGINT or SIGTERM after the open streams have finished, or immediately on a second
+/// signal. Reads its configuration again on SIGHUP; open streams are not affected. `sunder status`
+/// shows its state; `RUST_LOG=debug` logs more.
 #[derive(clap::Args)]
 #[command(after_help = help())]
 pub(crate) struct Arguments {
@@ -56,10 +57,10 @@ fn help() -> String {
     )
 }
 
-/// Serves until a signal comes.
+/// Serves until a signal arrives.
 ///
 /// # Errors
-/// When the configuration is wrong, an address cannot be listened on, or streams were broken off.
+/// If the configuration is wrong, an address is not available, or streams were interrupted.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let config = load(&arguments.config)?;
     daemon::run(serve(arguments.config.clone(), config))
@@ -98,7 +99,7 @@ async fn serve(path: PathBuf, config: ServerConfig) -> Result<(), Failure> {
         let handle = handle.clone();
         async move {
             let addresses = handle.reload(within_limits(config)).await?;
-            // It goes on without anybody who reads that.
+            // The server continues even if standard output is closed.
             let _ = print_listening(&addresses);
             Ok(())
         }
@@ -109,7 +110,7 @@ async fn serve(path: PathBuf, config: ServerConfig) -> Result<(), Failure> {
     Ok(signals::until_stopped(signals, serving, || drop(stop)).await?)
 }
 
-/// What the configuration allows, and has to be limited by other means.
+/// Settings that the configuration allows, but that need protection by other means.
 pub(crate) fn risks(config: &ServerConfig) -> Vec<String> {
     let directory = config.directory.iter().flat_map(|directory| &directory.listen);
     let streams = open_to_all("the server of streams", config.listen.iter().copied());
@@ -120,7 +121,7 @@ fn print_listening(addresses: &[SocketAddr]) -> Result<(), Failure> {
     addresses.iter().try_for_each(|address| console::print_line(&format!("listening on {address}")))
 }
 
-/// As much of it as there are descriptors for.
+/// Lowers the limits to what the limit of file descriptors allows.
 pub(crate) fn within_limits(config: ServerConfig) -> ServerConfig {
     let (streams, waiting) = (config.max_streams, config.max_waiting);
     let possible = Files { streams, each: usize::from(config.max_channels) + 1, waiting }.budget();

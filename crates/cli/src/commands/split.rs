@@ -1,4 +1,4 @@
-//! `sunder split`: a file to shares.
+//! `sunder split`: splits a file into shares.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -16,29 +16,28 @@ use crate::share_files::input::{Input, is_dash};
 use crate::share_files::names::share_name;
 use crate::share_files::output::{self, Output};
 
-/// Splits a file into M shares, any K of which give it back, while K - 1 say nothing about it but
-/// its length.
+/// Splits a file into M shares. Any K of them restore it; K - 1 reveal nothing but its length.
 ///
-/// Writes NAME.1.share to NAME.M.share, readable by you only, all of them or none. Existing files
-/// are never overwritten. When shares are joined, changed and invented ones are noticed, if they
-/// are fewer than K and whoever made them has read fewer than K. There is no key: whoever has K
-/// shares can make any file of them.
+/// Writes NAME.1.share to NAME.M.share, readable by you only, either all of them or none. Existing
+/// files are never overwritten. `sunder join` detects changed and invented shares if they are fewer
+/// than K and whoever made them has read fewer than K. There is no key: whoever has K shares can
+/// create shares of any file.
 #[derive(clap::Args)]
 #[command(after_help = "Example: three shares, any two of which give the file back
   sunder split -k 2 -m 3 --out /mnt/backup plan.pdf
 writes /mnt/backup/plan.pdf.1.share, plan.pdf.2.share and plan.pdf.3.share there.
 Keep them apart: whoever has two has the file.")]
 pub(crate) struct Arguments {
-    /// How many shares are needed to get the file back
+    /// The number of shares that restore the file
     #[arg(short, value_name = "K", value_parser = clap::value_parser!(u8).range(1..))]
     k: u8,
-    /// How many shares to make, 255 at most
+    /// The number of shares to create, at most 255
     #[arg(short, value_name = "M", value_parser = clap::value_parser!(u8).range(1..))]
     m: u8,
-    /// How to share
+    /// The sharing scheme
     #[arg(long, value_enum, default_value_t = SchemeName::Shamir)]
     scheme: SchemeName,
-    /// Where the random bytes come from
+    /// The source of random bytes
     #[arg(long, value_enum, default_value_t = Rng::Seeded)]
     rng: Rng,
     /// The directory for the shares
@@ -54,7 +53,7 @@ pub(crate) struct Arguments {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum SchemeName {
-    /// Any K of the M shares give the file back
+    /// Any K of the M shares restore the file
     Shamir,
     /// All shares are needed: K must equal M
     Xor,
@@ -62,9 +61,9 @@ enum SchemeName {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Rng {
-    /// AES-128 in counter mode, keyed by the system: fast, and secret as long as AES is
+    /// AES-128 in counter mode with a key from the system: fast, and as secret as AES
     Seeded,
-    /// The system's own source for every byte: slower
+    /// The system's random source for every byte: slower
     Os,
 }
 
@@ -133,7 +132,7 @@ impl Arguments {
     }
 }
 
-/// The scheme's name on the command line and in JSON.
+/// The name of a scheme on the command line and in JSON.
 pub(crate) fn scheme_name(scheme: Scheme) -> &'static str {
     match scheme {
         Scheme::Shamir => "shamir",
@@ -141,7 +140,7 @@ pub(crate) fn scheme_name(scheme: Scheme) -> &'static str {
     }
 }
 
-/// Reads the input to its end and writes its shares, in memory that does not depend on its length.
+/// Reads the input to its end and writes its shares. The memory used does not depend on the length.
 fn write_shares(
     sharing: Sharing,
     rng: Rng,
@@ -179,7 +178,7 @@ fn write_shares(
     Ok(split)
 }
 
-/// What nobody can help: no random bytes, for the most part.
+/// Failures that no option avoids, such as missing random bytes.
 fn failed(error: impl std::error::Error) -> Failure {
     Failure::Failed(format!("cannot split: {error}"))
 }

@@ -1,4 +1,4 @@
-//! `sunder status`: what runs on this host, and how its channels are.
+//! `sunder status`: shows the daemons on this host and the state of their channels.
 
 mod scrape;
 
@@ -21,52 +21,56 @@ use super::DaemonStatus;
 use crate::console;
 use crate::failure::Failure;
 
-/// Shows what runs here: proxies, servers and tunnels, and how each of their channels is.
+/// Shows the proxies, servers and tunnels on this host, and the state of their channels.
 #[derive(clap::Args)]
-#[command(after_help = "Example: sunder status --watch\n\n\
-    Of a tunnel, `out` is what this end sends: a channel's state, loss and delay that way are as the peer\n\
-    reports them. `in` is what arrives here. A rate that is `set` is from the configuration, a `guess` is\n\
-    what a tunnel starts with, and `at least` is what a channel carried that was asked for no more; else\n\
-    it was measured. `wrong` counts shares that were changed.\n\
-    Of a proxy or a server, `behind` is how much of the time streams waited for a channel while another had\n\
-    brought more, and `ready` counts connections that wait for a stream.\n\
-    `–` is not known; rates, and `behind`, take --watch.\n\n\
-    What runs is found in $RUNTIME_DIRECTORY, or in /run/sunder by root, or in $XDG_RUNTIME_DIR/sunder,\n\
-    and in the directories there.")]
+#[command(after_help = "Example: sunder status --watch
+
+For a tunnel, `out` is the direction from this end to its peer: the state, loss and delay of a
+channel in that direction are as the peer reports them. `in` is the direction to this end. A rate
+marked `set` is from the configuration, `guess` is a tunnel's initial value, and `at least` is what
+a channel carried when no more was sent; other rates were measured. `wrong` counts changed shares.
+
+For a proxy or a server, `behind` is the fraction of time during which streams waited for a channel
+while another had delivered more, and `ready` counts connections that wait for a stream.
+
+`–` is an unknown value; rates and `behind` need --watch.
+
+Daemons are searched for in $RUNTIME_DIRECTORY or, without it, in /run/sunder for root and in
+$XDG_RUNTIME_DIR/sunder for other users, and in the subdirectories there.")]
 pub(crate) struct Arguments {
-    /// Print one JSON document, a list with an entry for each that runs
+    /// Print one JSON document: a list with an entry for each daemon
     #[arg(long)]
     json: bool,
 
-    /// Show it again every second, with rates, until interrupted
+    /// Update the page every second, with rates, until interrupted
     #[arg(long, conflicts_with = "json")]
     watch: bool,
 
-    /// Print it as Prometheus reads it
+    /// Print metrics in the Prometheus text format
     #[arg(long, conflicts_with_all = ["json", "watch"])]
     metrics: bool,
 
-    /// Answer Prometheus over HTTP at this address, until interrupted
+    /// Serve the metrics over HTTP at this address, until interrupted
     #[arg(long, value_name = "ADDRESS:PORT", requires = "metrics")]
     listen: Option<SocketAddr>,
 }
 
-/// How long one may take to answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// The time within which a daemon must answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How often it is shown again.
-const PERIOD: Duration = Duration::from_secs(1);
+/// The interval of updates.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The longest answer.
-const MAX_ANSWER: u64 = 1 << 20;
+/// The maximum length of an answer, in bytes.
+const MAX_ANSWER_LEN: u64 = 1 << 20;
 
-/// What is not known.
+/// Stands for an unknown value.
 pub(super) const UNKNOWN: &str = "–";
 
-/// Shows what runs.
+/// Shows the daemons.
 ///
 /// # Errors
-/// When nothing runs here, or does not answer.
+/// If no daemon runs here, or none answers.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(address) = arguments.listen {
         return scrape::serve(address);
@@ -84,7 +88,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         return Ok(());
     }
     loop {
-        thread::sleep(PERIOD);
+        thread::sleep(REFRESH_INTERVAL);
         let now = runtime.block_on(ask_all())?;
         if std::io::stdout().is_terminal() {
             console::print(b"\x1b[H\x1b[2J")?;
@@ -94,7 +98,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// Asks everyone who runs here, all at the same time: one that does not answer hides no other.
+/// Asks all daemons at the same time, so that one that does not answer hides no other.
 async fn ask_all() -> Result<Vec<DaemonStatus>, Failure> {
     let nothing = |why: &str| Failure::Failed(format!("nothing runs here: {why}"));
     let directory = directory().ok_or_else(|| nothing("RUNTIME_DIRECTORY is not set"))?;
@@ -102,21 +106,21 @@ async fn ask_all() -> Result<Vec<DaemonStatus>, Failure> {
     let unreadable = || nothing(&format!("{shown} cannot be read; run this as the service's user"));
     let folder = TrustedFolder::new(&directory).map_err(|error| match error {
         TrustError::Unreadable { .. } => unreadable(),
-        // Whatever answers there may be somebody else's.
+        // Another user may have created the sockets there.
         error => nothing(&error.to_string()),
     })?;
     let mut sockets = sockets(&directory, &folder).map_err(|_| unreadable())?;
     sockets.sort_by(|(one, _), (other, _)| one.cmp(other));
-    // A socket that nobody answers at is left from a service that was killed.
+    // A socket without a listener remains from a daemon that was killed.
     let mut asking = JoinSet::new();
-    for (place, (path, folder)) in sockets.into_iter().enumerate() {
+    for (index, (path, folder)) in sockets.into_iter().enumerate() {
         asking.spawn(async move {
-            (place, timeout(PATIENCE, ask(&path, &folder)).await.ok().flatten())
+            (index, timeout(ANSWER_TIMEOUT, ask(&path, &folder)).await.ok().flatten())
         });
     }
     let mut answers = asking.join_all().await;
-    answers.sort_by_key(|(place, _)| *place);
-    let answers: Vec<DaemonStatus> = answers.into_iter().filter_map(|(_, told)| told).collect();
+    answers.sort_by_key(|(index, _)| *index);
+    let answers: Vec<DaemonStatus> = answers.into_iter().filter_map(|(_, status)| status).collect();
     if answers.is_empty() {
         Err(nothing(&format!("nobody answers in {shown}")))
     } else {
@@ -124,8 +128,8 @@ async fn ask_all() -> Result<Vec<DaemonStatus>, Failure> {
     }
 }
 
-/// The sockets in a directory, and in those of the directories there that are trusted as it is.
-/// Each with the one that it is in.
+/// The sockets in a directory and in its subdirectories, if those are trusted as well, each with
+/// its directory.
 fn sockets(
     directory: &Path,
     folder: &TrustedFolder,
@@ -134,7 +138,7 @@ fn sockets(
         Ok(fs::read_dir(directory)?.flatten().map(|entry| entry.path()).collect())
     };
     let own = entries(directory)?;
-    // Those of other users cannot be read.
+    // Directories of other users cannot be read.
     let inner = own.iter().filter_map(|path| Some((entries(path).ok()?, path)));
     let inner = inner.filter_map(|(entries, path)| Some((entries, TrustedFolder::new(path).ok()?)));
     let mut all: Vec<(PathBuf, TrustedFolder)> = inner
@@ -145,7 +149,7 @@ fn sockets(
     Ok(all)
 }
 
-/// Asks whoever listens at a socket in this folder, if it is somebody who is trusted there.
+/// Asks the daemon at a socket in this directory, if its user is trusted there.
 async fn ask(path: &Path, folder: &TrustedFolder) -> Option<DaemonStatus> {
     let stream = UnixStream::connect(path).await.ok()?;
     let user = stream.peer_cred().ok()?.uid();
@@ -157,13 +161,13 @@ async fn ask(path: &Path, folder: &TrustedFolder) -> Option<DaemonStatus> {
         return None;
     }
     let mut text = String::new();
-    stream.take(MAX_ANSWER).read_to_string(&mut text).await.ok()?;
-    let mut told: DaemonStatus = serde_json::from_str(&text).ok()?;
-    told.take_name_of(path);
-    Some(told)
+    stream.take(MAX_ANSWER_LEN).read_to_string(&mut text).await.ok()?;
+    let mut status: DaemonStatus = serde_json::from_str(&text).ok()?;
+    status.take_name_of(path);
+    Some(status)
 }
 
-/// The metrics of all that run, as Prometheus reads them.
+/// The metrics of all daemons, in the Prometheus text format.
 fn metrics(all: &[DaemonStatus]) -> String {
     let mut exposition = Exposition::default();
     for daemon in all {
@@ -172,27 +176,27 @@ fn metrics(all: &[DaemonStatus]) -> String {
     exposition.text()
 }
 
-/// All that run, with the rates since `before`.
+/// The pages of all daemons, with the rates since `before`.
 fn pages(now: &[DaemonStatus], before: Option<&[DaemonStatus]>) -> String {
-    let page = |told: &DaemonStatus| {
+    let page = |status: &DaemonStatus| {
         let before = before
             .into_iter()
             .flatten()
-            .find(|other| (other.kind(), other.name()) == (told.kind(), told.name()));
-        let before = before.filter(|before| before.uptime_s() < told.uptime_s());
-        told.page(before)
+            .find(|other| (other.kind(), other.name()) == (status.kind(), status.name()));
+        let before = before.filter(|before| before.uptime_s() < status.uptime_s());
+        status.page(before)
     };
     let pages = now.iter().map(page).collect::<Vec<_>>().join("\n\n");
-    // A terminal may obey what a service says.
+    // A terminal interprets control characters.
     pages.lines().map(console::printable).collect::<Vec<_>>().join("\n")
 }
 
-/// A number, if it is known.
-pub(super) fn said(number: Option<f64>, digits: usize, unit: &str) -> String {
+/// A number, or [`UNKNOWN`].
+pub(super) fn format_number(number: Option<f64>, digits: usize, unit: &str) -> String {
     number.map_or_else(|| UNKNOWN.to_owned(), |number| format!("{number:.digits$}{unit}"))
 }
 
-/// How fast a count of bytes at a time in seconds has grown since before, in Mbit/s.
+/// The rate in Mbit/s of a counter of bytes; both values come with their time in seconds.
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
 pub(super) fn rate(now: (f64, u64), before: Option<(f64, u64)>) -> Option<f64> {
     let (since, bytes) = before?;

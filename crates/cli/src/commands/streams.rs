@@ -1,4 +1,4 @@
-//! What a proxy and a server of streams say about themselves.
+//! The status of a proxy or a server of streams.
 
 mod metrics;
 mod page;
@@ -10,12 +10,12 @@ use service::status::ServiceStatus;
 
 pub(super) use page::page;
 
-/// A proxy or a server, by its configuration's name.
+/// The status of a proxy or a server, with the name of its configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Named {
-    /// The name.
+    /// The name of the configuration.
     pub(crate) name: String,
-    /// What it does.
+    /// The status.
     #[serde(flatten)]
     pub(crate) status: Status,
 }

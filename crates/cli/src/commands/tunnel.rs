@@ -24,13 +24,14 @@ use crate::uplinks::{Uplink, route, shared};
 const CLIENT: &str = include_str!("tunnel.toml");
 const SERVER: &str = include_str!("tunnel-server.toml");
 
-/// Carries IP packets over several channels, as shares of which any k give a packet back.
+/// Carries IP packets over several channels as shares, any k of which restore a packet.
 ///
-/// Whoever listens on fewer channels than a packet's threshold learns nothing of it. The end whose
+/// An eavesdropper on fewer channels than a packet's threshold learns nothing of it. The end whose
 /// channels have `server` connects to the end whose channels have `listen`.
 ///
-/// Needs the right to make a network device (root, or `CAP_NET_ADMIN`). Addresses and routes are
-/// gone when it ends, however it ends. Stops on SIGINT or SIGTERM. `RUST_LOG=debug` says more.
+/// Needs the right to create a network device (root, or `CAP_NET_ADMIN`). Its addresses and routes
+/// vanish when it ends, even if it is killed. Stops on SIGINT or SIGTERM. `RUST_LOG=debug` logs
+/// more.
 #[derive(clap::Args)]
 #[command(after_help = help())]
 pub(crate) struct Arguments {
@@ -42,7 +43,7 @@ pub(crate) struct Arguments {
 /// The daemon.
 pub(crate) struct Tunnel;
 
-/// What an end of a tunnel says about itself. It is called by its device.
+/// The status of an end of a tunnel. Its name is that of its device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Status(remicss::status::Status);
@@ -82,10 +83,10 @@ fn help() -> String {
     )
 }
 
-/// Carries packets until a signal comes.
+/// Carries packets until a signal arrives.
 ///
 /// # Errors
-/// When the configuration is wrong, or an address, or the device, cannot be had.
+/// If the configuration is wrong, or an address or the device is not available.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let path = &arguments.config;
     let config = daemon::load("tunnel", path, Config::from_toml)?;
@@ -109,13 +110,13 @@ async fn carry(tunnel: Running) -> Result<(), Failure> {
     result.map_err(|error| Failure::Failed(error.to_string()))
 }
 
-/// Reads the shared key from its file, beside the configuration.
+/// Reads the shared key from its file, relative to the configuration.
 fn read_key(config: &Path, key: &Path) -> Result<SharedKey, Failure> {
     let key = SharedKey::read(&key_path(config, key));
     key.map_err(|error| Failure::Usage(error.to_string()))
 }
 
-/// A warning if others than its owner may read or replace the key.
+/// A warning if other users can read or replace the key.
 fn shown_key(config: &Path, key: &Path) -> Option<String> {
     let error = exposure(&key_path(config, key))?;
     Some(format!("key: {}, and be your peer: {}", error.what(), error.fix()))
@@ -125,7 +126,7 @@ fn key_path(config: &Path, key: &Path) -> PathBuf {
     config.parent().unwrap_or(Path::new("")).join(key)
 }
 
-/// What the configuration allows, but hardly anybody wants.
+/// Settings that the configuration allows, but that are rarely intended.
 pub(crate) fn risks(config: &Config, route: impl Fn(&Uplink<'_>) -> Option<Route>) -> Vec<String> {
     let mut risks = Vec::new();
     if config.min_threshold == 1 {
@@ -160,10 +161,10 @@ pub(crate) fn risks(config: &Config, route: impl Fn(&Uplink<'_>) -> Option<Route
     risks
 }
 
-/// How a channel leaves this host, as far as the configuration tells.
+/// The settings that determine how a channel leaves this host.
 fn uplink(end: End, channel: &ChannelConfig) -> Uplink<'_> {
     let own = channel.local.ip();
-    // A server's channel answers from where it listens.
+    // A server's channel answers from its listen address.
     let source = (end == End::Server || !own.is_unspecified()).then_some(own);
     Uplink { to: channel.peer.map(|peer| peer.ip()), source, device: channel.device.as_deref() }
 }
@@ -175,7 +176,7 @@ mod tests {
 
     const GUIDE: &str = include_str!("../../../../docs/guides/tunnel.md");
 
-    /// The guide's server and client.
+    /// The server and the client in the guide.
     fn guides() -> [&'static str; 2] {
         let blocks = GUIDE.split("```toml\n").skip(1);
         let blocks: Vec<&str> = blocks.map(|rest| rest.split("```").next().unwrap()).collect();

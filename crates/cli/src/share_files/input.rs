@@ -1,4 +1,4 @@
-//! Files that a command reads; `-` is standard input.
+//! The files that a command reads; `-` is standard input.
 
 use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind, Read};
@@ -19,10 +19,10 @@ impl Input {
     /// Opens the file at `path`, or standard input for `-`.
     ///
     /// # Errors
-    /// When it cannot be opened, or is a directory.
+    /// If it cannot be opened, or is a directory.
     pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
         let (opened, path) = if is_dash(path) {
-            // A descriptor of its own: without the buffer of the standard library's handle.
+            // A separate descriptor, without the buffer of the standard library's handle.
             let descriptor = io::stdin().as_fd().try_clone_to_owned();
             (descriptor.map(File::from), Path::new("standard input"))
         } else {
@@ -46,26 +46,26 @@ impl Input {
         Ok(Self { file, metadata, path: path.to_owned() })
     }
 
-    /// Its path, or what standard input is called.
+    /// Its path, or a name for standard input.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its length, if that is known before it has been read.
+    /// Its length, if it is known before reading.
     pub(crate) fn len(&self) -> Option<u64> {
         self.metadata.is_file().then_some(self.metadata.len())
     }
 
-    /// Whether both are the same file, by whatever names.
+    /// Whether both are the same file, possibly under different names.
     pub(crate) fn is_same_file(&self, other: &Self) -> bool {
         let identity = |metadata: &Metadata| (metadata.dev(), metadata.ino());
         identity(&self.metadata) == identity(&other.metadata)
     }
 
-    /// Reads until `buffer` is full or the file ends; returns how many bytes there were.
+    /// Reads until `buffer` is full or the file ends. Returns the number of bytes read.
     ///
     /// # Errors
-    /// When reading fails.
+    /// If reading fails.
     pub(crate) fn fill(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut filled = 0;
         while filled < buffer.len() {
@@ -80,7 +80,7 @@ impl Input {
     }
 }
 
-/// Whether a path on the command line means standard input or output.
+/// Whether a path stands for standard input or output.
 pub(crate) fn is_dash(path: &Path) -> bool {
     path.as_os_str() == "-"
 }

@@ -1,8 +1,8 @@
-//! What happens when a person or the system ends the command by a signal: temporary files are
-//! removed, and what has to be done as a whole is done first.
+//! Handles signals that end the command: removes temporary files, and completes operations that
+//! must not be interrupted.
 //!
-//! Signals that were ignored when the command was started, as `nohup` has it, stay ignored where
-//! the system says which those are (Linux).
+//! Signals that were ignored when the command started, for example by `nohup`, stay ignored if the
+//! system reports them (Linux).
 
 use std::fs;
 use std::future::poll_fn;
@@ -16,48 +16,48 @@ use std::thread;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// What there is to be removed. `None` while no signal is being waited for.
-static LEFTOVERS: Mutex<Option<Vec<PathBuf>>> = Mutex::new(None);
+/// The files to remove. `None` before the first of them.
+static TEMPORARY_FILES: Mutex<Option<Vec<PathBuf>>> = Mutex::new(None);
 
-/// Has `create` make a file, and removes it should the command be ended by a signal from now on.
-/// `create` returns the file's path and what else there is to return.
+/// Runs `create`, which creates a file, and removes that file if a signal ends the command.
+/// `create` returns the file's path and a value to return.
 ///
 /// # Errors
-/// When `create` fails, or signals cannot be waited for.
+/// If `create` fails, or signals cannot be handled.
 pub(crate) fn removed_on_signal<T>(
     create: impl FnOnce() -> io::Result<(PathBuf, T)>,
 ) -> io::Result<T> {
-    // Held while the file is made: a signal in between waits for its path to be known.
-    let mut leftovers = watched()?;
+    // Locked during `create`: a signal in between waits until the path is known.
+    let mut temporary_files = lock_temporary_files()?;
     let (path, created) = create()?;
-    leftovers.get_or_insert_default().push(path);
+    temporary_files.get_or_insert_default().push(path);
     Ok(created)
 }
 
-/// Does what is to be done as a whole. A signal in between ends the command after it.
+/// Runs `act`. A signal in between ends the command after it.
 ///
 /// # Errors
-/// When signals cannot be waited for; nothing is done then.
+/// If signals cannot be handled; `act` was not run then.
 pub(crate) fn uninterrupted<T>(act: impl FnOnce() -> T) -> io::Result<T> {
-    let _leftovers = watched()?;
+    let _guard = lock_temporary_files()?;
     Ok(act())
 }
 
-/// What there is to be removed by the thread that waits for signals. It waits for this, too.
-fn watched() -> io::Result<MutexGuard<'static, Option<Vec<PathBuf>>>> {
-    let mut leftovers = leftovers();
-    if leftovers.is_none() {
+/// Locks the list of files to remove. The thread that handles signals waits for this lock.
+fn lock_temporary_files() -> io::Result<MutexGuard<'static, Option<Vec<PathBuf>>>> {
+    let mut temporary_files = temporary_files();
+    if temporary_files.is_none() {
         wait_for_signals()?;
-        *leftovers = Some(Vec::new());
+        *temporary_files = Some(Vec::new());
     }
-    Ok(leftovers)
+    Ok(temporary_files)
 }
 
-fn leftovers() -> MutexGuard<'static, Option<Vec<PathBuf>>> {
-    LEFTOVERS.lock().unwrap_or_else(PoisonError::into_inner)
+fn temporary_files() -> MutexGuard<'static, Option<Vec<PathBuf>>> {
+    TEMPORARY_FILES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts a thread that cleans up and ends the process on the first signal.
+/// Starts a thread that on the first signal removes the files and ends the process.
 fn wait_for_signals() -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let entered = runtime.enter();
@@ -70,23 +70,23 @@ fn wait_for_signals() -> io::Result<()> {
     drop(entered);
     thread::Builder::new().name("signals".into()).spawn(move || {
         let kind = runtime.block_on(poll_fn(|context| {
-            let came = |(kind, signal): &mut (SignalKind, Signal)| {
+            let received = |(kind, signal): &mut (SignalKind, Signal)| {
                 signal.poll_recv(context).is_ready().then_some(*kind)
             };
-            signals.iter_mut().find_map(came).map_or(Poll::Pending, Poll::Ready)
+            signals.iter_mut().find_map(received).map_or(Poll::Pending, Poll::Ready)
         }));
-        let leftovers = leftovers();
-        for path in leftovers.iter().flatten() {
-            // One that is complete by now is no longer there under this name.
+        let temporary_files = temporary_files();
+        for path in temporary_files.iter().flatten() {
+            // A complete file no longer has this name.
             let _ = fs::remove_file(path);
         }
-        // What a shell reports for a command that a signal has ended.
+        // The exit code that a shell reports for a command ended by a signal.
         process::exit(128 + kind.as_raw_value());
     })?;
     Ok(())
 }
 
-/// Whether the signal is ignored, as far as the system says so: `false` where it does not.
+/// Whether the signal is ignored. `false` if the system does not report it.
 fn is_ignored(kind: SignalKind) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -4,17 +4,17 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// What every share file's name ends with.
+/// The suffix of share files.
 const SUFFIX: &[u8] = b".share";
 
-/// The file name of share `x` of what is called `name`.
+/// The name of the file for share `x` of the file `name`.
 pub(crate) fn share_name(name: &OsStr, x: u8) -> OsString {
     let mut share = name.to_owned();
     share.push(format!(".{x}.share"));
     share
 }
 
-/// What was split, by the name of one of its shares; `None` if it is not named like one.
+/// The name of the split file, from the name of a share; `None` if it is not named like a share.
 pub(crate) fn original_name(share: &Path) -> Option<&OsStr> {
     let stem = share.file_name()?.as_bytes().strip_suffix(SUFFIX)?;
     let dot = stem.iter().rposition(|&byte| byte == b'.')?;

@@ -1,9 +1,8 @@
-//! Files that appear under their name only when they are complete, and never in another's place.
+//! Files that appear under their name only when they are complete, and never replace another file.
 //!
-//! Where the system can, a file has no name at all until then (`O_TMPFILE`), so nothing is left
-//! behind however the command ends. Elsewhere it has a temporary name in the same directory, which
-//! is removed when the command fails or is interrupted; only `kill -9` and a power failure leave
-//! it.
+//! Where the system supports it, an incomplete file has no name (`O_TMPFILE`), so nothing remains
+//! however the command ends. Elsewhere it has a temporary name in the same directory. That file is
+//! removed if the command fails or is interrupted; only `kill -9` and a power failure leave it.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -15,19 +14,19 @@ use tempfile::TempPath;
 use super::interrupt;
 use crate::failure::Failure;
 
-/// A file that is being written. Readable and writable by its owner only.
+/// An incomplete file. Only its owner can read and write it.
 pub(crate) struct Output {
     file: File,
     path: PathBuf,
-    /// Its temporary name, if it needs one.
+    /// Its temporary name, if it has one.
     temporary: Option<TempPath>,
 }
 
 impl Output {
-    /// Begins the file that is to be at `path`.
+    /// Creates the file that will be at `path`.
     ///
     /// # Errors
-    /// When there is something at `path`, or no file can be made there.
+    /// If `path` exists, or no file can be created there.
     pub(crate) fn create(path: PathBuf) -> Result<Self, Failure> {
         refuse_existing(&path)?;
         let directory = directory_of(&path);
@@ -41,15 +40,15 @@ impl Output {
     /// Appends to the file.
     ///
     /// # Errors
-    /// When writing fails.
+    /// If writing fails.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         self.file.write_all(bytes).map_err(|error| Failure::writing(&self.path, &error))
     }
 
-    /// Overwrites the beginning of the file.
+    /// Overwrites the start of the file.
     ///
     /// # Errors
-    /// When writing fails.
+    /// If writing fails.
     pub(crate) fn write_beginning(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         self.file.write_all_at(bytes, 0).map_err(|error| Failure::writing(&self.path, &error))
     }
@@ -63,12 +62,12 @@ impl Output {
     }
 }
 
-/// Gives complete files their names, once all are safely on the disk. Either all are there
-/// afterwards, or none is, unless the machine stops or the command is killed (`SIGKILL`) in
-/// between. Another signal that comes while they are being named ends the command when all are.
+/// Gives complete files their names, after all of them are on the disk. Afterwards either all or
+/// none exist, unless the machine stops or the command is killed (`SIGKILL`) in between. Another
+/// signal during this call ends the command after it.
 ///
 /// # Errors
-/// When writing fails, or something has taken one of the names meanwhile.
+/// If writing fails, or one of the names was taken in the meantime.
 pub(crate) fn publish_all(outputs: Vec<Output>) -> Result<(), Failure> {
     for output in &outputs {
         output.file.sync_all().map_err(|error| Failure::writing(&output.path, &error))?;
@@ -76,7 +75,7 @@ pub(crate) fn publish_all(outputs: Vec<Output>) -> Result<(), Failure> {
     let Some(path) = outputs.first().map(|output| output.path.clone()) else { return Ok(()) };
     interrupt::uninterrupted(|| name_all(outputs))
         .map_err(|error| Failure::writing(&path, &error))??;
-    // The names, too, are to survive a power failure. Some file systems cannot promise it.
+    // Makes the names survive a power failure. Some file systems do not support this.
     let _ = File::open(directory_of(&path)).and_then(|directory| directory.sync_all());
     Ok(())
 }
@@ -134,7 +133,7 @@ fn directory_of(path: &Path) -> &Path {
     }
 }
 
-/// A file without a name, or `None` where there is no such thing or it could not be named later.
+/// A file without a name; `None` if the system does not support it, or could not name it later.
 #[cfg(target_os = "linux")]
 fn unnamed(directory: &Path) -> Option<File> {
     use rustix::fs::{Mode, OFlags, open};
@@ -166,7 +165,7 @@ fn descriptor_path(file: &File) -> PathBuf {
     Path::new("/proc/self/fd").join(file.as_raw_fd().to_string())
 }
 
-/// A file with a temporary name, which is removed on a signal, too.
+/// A file with a temporary name, which is also removed on a signal.
 fn named(directory: &Path) -> io::Result<(File, Option<TempPath>)> {
     interrupt::removed_on_signal(|| {
         let file = tempfile::Builder::new().prefix(".sunder-").tempfile_in(directory)?;
@@ -179,7 +178,7 @@ fn named(directory: &Path) -> io::Result<(File, Option<TempPath>)> {
 mod tests {
     use super::*;
 
-    /// Begins a file that has a temporary name, as on a file system that needs one.
+    /// Creates a file with a temporary name, as on a file system without `O_TMPFILE`.
     fn create_named(path: &Path) -> Output {
         let (file, temporary) = named(directory_of(path)).unwrap();
         Output { file, path: path.to_owned(), temporary }
@@ -218,7 +217,7 @@ mod tests {
             [|path| Output::create(path.to_owned()).unwrap(), create_named];
         for create in make {
             let outputs = paths.iter().map(|path| create(path)).collect();
-            // Someone else is faster.
+            // Another process takes the second name.
             fs::write(&paths[1], "another's").unwrap();
             assert!(matches!(publish_all(outputs), Err(Failure::Usage(_))));
             assert_eq!(fs::read(&paths[1]).unwrap(), b"another's");

@@ -1,4 +1,4 @@
-//! The share files that are given to a command, and what is wrong with which.
+//! The share files given to a command, and what is wrong with each.
 
 use std::fmt;
 use std::io;
@@ -11,96 +11,96 @@ use zeroize::Zeroizing;
 use super::input::Input;
 use crate::failure::Failure;
 
-/// A file that is not right, and why.
+/// A faulty file.
 #[derive(Serialize)]
-pub(crate) struct Wrong {
+pub(crate) struct FaultyFile {
     /// The file, as it was given.
     pub(crate) file: String,
-    /// Which share it says it is, if it says so.
+    /// The number of the share, if the file states one.
     pub(crate) share: Option<u8>,
     /// What is wrong.
     pub(crate) reason: String,
 }
 
-impl Wrong {
+impl FaultyFile {
     fn new(path: &Path, share: Option<u8>, reason: String) -> Self {
         Self { file: path.to_string_lossy().into_owned(), share, reason }
     }
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for FaultyFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.file, self.reason)
     }
 }
 
-/// Shares of one split, at least as many as it needs.
+/// The shares of one split, at least as many as are needed.
 pub(crate) struct Shares {
-    /// What they are shares of.
+    /// The split that they belong to.
     pub(crate) split: Split,
     /// The shares.
     pub(crate) files: Vec<ShareFile>,
-    /// Files that were given besides, and are no shares of this split.
-    pub(crate) strangers: Vec<Wrong>,
+    /// Other files that were given, which are not shares of this split.
+    pub(crate) unrelated: Vec<FaultyFile>,
 }
 
 impl Shares {
-    /// Reads the headers of all files and finds out what is to be joined.
+    /// Reads the headers of all files and selects the split to join.
     ///
     /// # Errors
-    /// When a file was given twice, or not enough are shares of one split.
+    /// If a file was given twice, or too few belong to the same split.
     pub(crate) fn of(inputs: Vec<Input>) -> Result<Self, Failure> {
-        refuse_twins(&inputs)?;
+        refuse_duplicates(&inputs)?;
         let mut candidates = Vec::new();
-        let mut strangers = Vec::new();
+        let mut unrelated = Vec::new();
         for input in inputs {
             match ShareFile::begin(input) {
                 Ok(file) => candidates.push(file),
-                Err(wrong) => strangers.push(wrong),
+                Err(wrong) => unrelated.push(wrong),
             }
         }
         let headers: Vec<Header> = candidates.iter().map(|file| file.header).collect();
         let split =
-            select_split(&headers).map_err(|error| explain(error, &candidates, &strangers))?;
+            select_split(&headers).map_err(|error| explain(error, &candidates, &unrelated))?;
         let (files, others): (Vec<_>, Vec<_>) =
             candidates.into_iter().partition(|file| file.header.split() == split);
-        strangers.extend(
+        unrelated.extend(
             others
                 .iter()
                 .map(|file| file.wrong("of another split, or its header was changed".into())),
         );
-        Ok(Self { split, files, strangers })
+        Ok(Self { split, files, unrelated })
     }
 
     /// Reads the shares of the segment that begins at `position` in the secret.
     ///
     /// # Errors
-    /// When too few are there.
+    /// If too few can be read.
     pub(crate) fn read(&mut self, len: usize, position: u64) -> Result<(), Failure> {
         let present = self.files.iter_mut().filter(|file| file.is_present());
         present.for_each(|file| file.read(len, position));
         self.refuse_too_few()
     }
 
-    /// Reads on after the last segment, where there should be nothing.
+    /// Checks that the files end after the last segment.
     ///
     /// # Errors
-    /// When too few end there.
+    /// If too few end there.
     pub(crate) fn read_end(&mut self) -> Result<(), Failure> {
         self.files.iter_mut().filter(|file| file.is_present()).for_each(ShareFile::read_end);
         self.refuse_too_few()
     }
 
-    /// Notes that the shares with these coordinates are wrong in the segment at `position`.
-    pub(crate) fn blame(&mut self, coordinates: &[u8], position: u64) {
+    /// Records that the shares with these coordinates are wrong in the segment at `position`.
+    pub(crate) fn mark_faulty(&mut self, coordinates: &[u8], position: u64) {
         let wrong = self.files.iter_mut().filter(|file| coordinates.contains(&file.x()));
-        wrong.for_each(|file| file.blame(position));
+        wrong.for_each(|file| file.mark_faulty(position));
     }
 
-    /// All that was found wrong.
-    pub(crate) fn wrong(self) -> Vec<Wrong> {
-        let files = self.files.iter().filter_map(ShareFile::verdict);
-        files.chain(self.strangers).collect()
+    /// All faulty files.
+    pub(crate) fn wrong(self) -> Vec<FaultyFile> {
+        let files = self.files.iter().filter_map(ShareFile::fault);
+        files.chain(self.unrelated).collect()
     }
 
     /// The names of the shares with these coordinates.
@@ -108,12 +108,12 @@ impl Shares {
         names(self.files.iter().filter(|file| coordinates.contains(&file.x())))
     }
 
-    /// What is missing, to end an error message with.
+    /// The missing and unrelated files, as the end of an error message.
     pub(crate) fn losses(&self) -> String {
         let lost = self.files.iter().filter(|file| !file.is_present());
-        let lost = lost.filter_map(ShareFile::verdict).map(|wrong| wrong.to_string());
-        let strangers = self.strangers.iter().map(Wrong::to_string);
-        lost.chain(strangers).flat_map(|wrong| ["; left out ".to_owned(), wrong]).collect()
+        let lost = lost.filter_map(ShareFile::fault).map(|wrong| wrong.to_string());
+        let unrelated = self.unrelated.iter().map(FaultyFile::to_string);
+        lost.chain(unrelated).flat_map(|wrong| ["; left out ".to_owned(), wrong]).collect()
     }
 
     fn refuse_too_few(&self) -> Result<(), Failure> {
@@ -130,20 +130,20 @@ impl Shares {
     }
 }
 
-/// One share file, as far as it has been read.
+/// One share file, and how far it was read.
 pub(crate) struct ShareFile {
     input: Input,
     header: Header,
-    /// Its share of the segment that is being joined.
+    /// Its share of the current segment.
     buffer: Zeroizing<Vec<u8>>,
-    /// Why it is of no more use, once it is not.
+    /// Why it cannot be used any more, if so.
     lost: Option<String>,
-    /// In how many segments it was wrong, and where the first of them begins.
+    /// The number of segments in which it was wrong, and the position of the first.
     faults: Option<(u64, u64)>,
 }
 
 impl ShareFile {
-    fn begin(mut input: Input) -> Result<Self, Wrong> {
+    fn begin(mut input: Input) -> Result<Self, FaultyFile> {
         let mut bytes = [0; HEADER_LEN];
         let header = input
             .fill(&mut bytes)
@@ -154,7 +154,7 @@ impl ShareFile {
                 let buffer = Zeroizing::new(vec![0; PROTECTED_LEN]);
                 Ok(Self { input, header, buffer, lost: None, faults: None })
             }
-            Err(reason) => Err(Wrong::new(input.path(), None, reason)),
+            Err(reason) => Err(FaultyFile::new(input.path(), None, reason)),
         }
     }
 
@@ -163,23 +163,23 @@ impl ShareFile {
         self.input.path()
     }
 
-    /// Which share it says it is.
+    /// The number of the share that it states.
     pub(crate) fn x(&self) -> u8 {
         self.header.x()
     }
 
-    /// Whether it has been of use so far.
+    /// Whether it could be used so far.
     pub(crate) fn is_present(&self) -> bool {
         self.lost.is_none()
     }
 
-    /// Its share of the segment that was read last, `len` bytes long.
+    /// Its share of the last segment, `len` bytes long.
     pub(crate) fn part(&self, len: usize) -> &[u8] {
         &self.buffer[..len]
     }
 
-    /// Reads its share of the segment that begins at `position` in the secret. It is lost if that
-    /// is not there.
+    /// Reads its share of the segment that begins at `position` in the secret. Marks it as lost if
+    /// the share is not complete.
     pub(crate) fn read(&mut self, len: usize, position: u64) {
         self.lost = match self.input.fill(&mut self.buffer[..len]) {
             Ok(count) if count == len => None,
@@ -188,7 +188,7 @@ impl ShareFile {
         };
     }
 
-    /// Reads on after the last segment. It is lost if there is anything.
+    /// Checks that the file ends here. Marks it as lost otherwise.
     pub(crate) fn read_end(&mut self) {
         self.lost = match self.input.fill(&mut [0]) {
             Ok(0) => None,
@@ -197,14 +197,14 @@ impl ShareFile {
         };
     }
 
-    /// Notes that its share of the segment at `position` is wrong.
-    pub(crate) fn blame(&mut self, position: u64) {
+    /// Records that its share of the segment at `position` is wrong.
+    pub(crate) fn mark_faulty(&mut self, position: u64) {
         let (count, first) = self.faults.unwrap_or((0, position));
         self.faults = Some((count + 1, first));
     }
 
-    /// What is wrong with it, if something is.
-    pub(crate) fn verdict(&self) -> Option<Wrong> {
+    /// What is wrong with it, if anything.
+    pub(crate) fn fault(&self) -> Option<FaultyFile> {
         let segments = self.header.split().segments();
         let faults = self.faults.map(|(count, first)| {
             format!("changed in {count} of {segments} segments, first from byte {first} on")
@@ -213,8 +213,8 @@ impl ShareFile {
         (!reasons.is_empty()).then(|| self.wrong(reasons.join("; ")))
     }
 
-    fn wrong(&self, reason: String) -> Wrong {
-        Wrong::new(self.path(), Some(self.x()), reason)
+    fn wrong(&self, reason: String) -> FaultyFile {
+        FaultyFile::new(self.path(), Some(self.x()), reason)
     }
 }
 
@@ -222,12 +222,12 @@ fn cannot_be_read(error: &io::Error) -> String {
     format!("cannot be read: {error}")
 }
 
-/// Refuses one file under two names, or twice under one.
-fn refuse_twins(inputs: &[Input]) -> Result<(), Failure> {
+/// Refuses one file under two names, and a name given twice.
+fn refuse_duplicates(inputs: &[Input]) -> Result<(), Failure> {
     for (i, input) in inputs.iter().enumerate() {
-        if let Some(twin) = inputs[..i].iter().find(|other| other.is_same_file(input)) {
-            let (one, other) = (twin.path().display(), input.path().display());
-            return Err(Failure::Usage(if twin.path() == input.path() {
+        if let Some(duplicate) = inputs[..i].iter().find(|other| other.is_same_file(input)) {
+            let (one, other) = (duplicate.path().display(), input.path().display());
+            return Err(Failure::Usage(if duplicate.path() == input.path() {
                 format!("{one} was given twice; give each share once")
             } else {
                 format!("{one} and {other} are the same file; give each share once")
@@ -237,8 +237,8 @@ fn refuse_twins(inputs: &[Input]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Says why these files cannot be joined.
-fn explain(error: SelectError, files: &[ShareFile], strangers: &[Wrong]) -> Failure {
+/// Explains why these files cannot be joined.
+fn explain(error: SelectError, files: &[ShareFile], unrelated: &[FaultyFile]) -> Failure {
     let message = match error {
         SelectError::NoShares => "there is no share to join".to_owned(),
         SelectError::TooFew { needed, found } => format!(
@@ -265,11 +265,11 @@ fn explain(error: SelectError, files: &[ShareFile], strangers: &[Wrong]) -> Fail
         ),
     };
     let message =
-        strangers.iter().fold(message, |message, wrong| format!("{message}; left out {wrong}"));
+        unrelated.iter().fold(message, |message, wrong| format!("{message}; left out {wrong}"));
     Failure::Refused(message)
 }
 
-/// Which files say that they are of which split.
+/// The splits that the files claim to belong to.
 fn groups(files: &[ShareFile]) -> String {
     let mut splits: Vec<Split> = Vec::new();
     for split in files.iter().map(|file| file.header.split()) {
@@ -285,7 +285,7 @@ fn groups(files: &[ShareFile]) -> String {
     splits.iter().map(group).collect::<Vec<_>>().join("; ")
 }
 
-/// The files' names, or those of the first few.
+/// The names of the files, or of the first few.
 fn names<'a>(files: impl Iterator<Item = &'a ShareFile>) -> String {
     const MAX_SHOWN: usize = 4;
     let names: Vec<String> = files.map(|file| file.path().display().to_string()).collect();

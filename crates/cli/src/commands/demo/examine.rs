@@ -1,4 +1,4 @@
-//! What an eavesdropper has: every capture, and what captures give together, searched through.
+//! Examines what an eavesdropper has: each capture, and the XOR of several captures.
 
 use std::fs::File;
 use std::io;
@@ -10,88 +10,89 @@ use std::thread;
 use micss::record;
 
 use super::histogram::{Histogram, Verdict, verdict};
-use super::samples::{SAMPLE, Samples};
-use super::source::{FIRST, piece_len};
+use super::samples::{SAMPLE_LEN, Samples};
+use super::source::{FIRST_LEN, piece_len};
 use crate::progress::Progress;
 
 /// How many bytes of each capture are examined at a time.
-const PIECE: usize = 256 << 10;
+const PIECE_LEN: usize = 256 << 10;
 
-/// Bytes of a handshake message's header (`docs/protocols/association.md`): magic, version, kind
-/// and the body's length.
-const MESSAGE_HEADER: usize = 8;
+/// The length of a handshake message's header (`docs/protocols/association.md`): magic number,
+/// version, kind, and length of the body.
+const MESSAGE_HEADER_LEN: usize = 8;
 
-/// What every handshake message begins with.
+/// The magic number of handshake messages.
 const MESSAGE_MAGIC: [u8; 4] = *b"SNDR";
 
-/// What a server sends on a channel before the first record: its cookie and the confirm.
-const MESSAGES: usize = 2;
+/// The number of messages that a server sends on a channel before the first record: its cookie and
+/// the confirm.
+const HANDSHAKE_MESSAGES: usize = 2;
 
-/// Before the service's first bytes there are a record without payload, which says that the
-/// service is connected, and the header of the next.
+/// The position of the service's first bytes. Before them are a record without payload, which
+/// reports that the service is connected, and the header of the next record.
 const FIRST_PAYLOAD: u64 = 2 * record::HEADER_LEN as u64;
 
-/// Bytes that were captured.
+/// Captured bytes.
 pub(super) struct Capture {
     file: File,
-    /// Where they begin in the file.
+    /// The start of the shares in the file.
     start: u64,
     len: u64,
 }
 
 impl Capture {
-    /// The shares of what a server sent on one channel: all that follows the handshake, which is
-    /// not secret.
+    /// The shares that a server sent on one channel: everything after the handshake, which is not
+    /// secret.
     ///
     /// # Errors
-    /// When it cannot be read, or does not begin with a handshake.
+    /// If the file cannot be read, or does not begin with a handshake.
     pub(super) fn of_shares(file: File) -> io::Result<Self> {
         let mut start = 0;
-        for _ in 0..MESSAGES {
-            let mut header = [0; MESSAGE_HEADER];
+        for _ in 0..HANDSHAKE_MESSAGES {
+            let mut header = [0; MESSAGE_HEADER_LEN];
             file.read_exact_at(&mut header, start)?;
             let [a, b, c, d, _, _, high, low] = header;
             if [a, b, c, d] != MESSAGE_MAGIC {
                 return Err(io::Error::other("a capture does not begin with the handshake"));
             }
-            start += (MESSAGE_HEADER + usize::from(u16::from_be_bytes([high, low]))) as u64;
+            start += (MESSAGE_HEADER_LEN + usize::from(u16::from_be_bytes([high, low]))) as u64;
         }
         let len = file.metadata()?.len().saturating_sub(start);
         Ok(Self { file, start, len })
     }
 }
 
-/// What was found in the XOR of some captures.
+/// The result of examining the XOR of some captures.
 pub(super) struct Finding {
-    /// The captures' indices.
+    /// The indices of the captures.
     pub(super) captures: Vec<usize>,
-    /// How many bytes each has.
+    /// The length of each capture.
     pub(super) len: u64,
-    /// The bytes where the server's first bytes cross, if there are that many.
+    /// The bytes at the position of the service's first bytes, if the captures are long enough.
     pub(super) first: Vec<u8>,
-    /// Of their histogram against uniform bytes; `None` if there are too few to tell.
+    /// Chi-squared of the histogram against uniform bytes; `None` if there are too few bytes.
     pub(super) chi_squared: Option<f64>,
-    /// How many of the samples were found.
+    /// The number of samples found.
     pub(super) found: usize,
 }
 
 impl Finding {
-    /// What chi-squared says.
+    /// The result of the chi-squared test.
     pub(super) fn verdict(&self) -> Verdict {
         verdict(self.chi_squared)
     }
 
-    /// Whether it says nothing about the file, as far as can be told.
+    /// Whether it reveals nothing about the file, as far as the tests show.
     pub(super) fn is_secret(&self) -> bool {
         self.verdict() != Verdict::NotNoise && self.found == 0
     }
 }
 
-/// Examines the XOR of each of these sets of captures, in all of the machine's threads and in
-/// memory that does not depend on how long they are.
+/// Examines the XOR of each set of captures, with all threads of the machine. The memory used does
+/// not depend on the length of the captures.
 ///
 /// # Errors
-/// When a capture cannot be read, or they are not of one length.
+/// If a capture cannot be read, or their lengths differ.
 pub(super) fn examine(
     captures: &[Capture],
     sets: &[Vec<usize>],
@@ -105,15 +106,15 @@ pub(super) fn examine(
     let next = AtomicU64::new(0);
     let work = || examine_pieces(captures, sets, samples, &next, &progress);
     let threads = thread::available_parallelism().map_or(1, NonZero::get);
-    let tallies = thread::scope(|scope| {
+    let counts = thread::scope(|scope| {
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        let tallies = threads.into_iter().map(|thread| thread.join().expect("no panic"));
-        tallies.collect::<io::Result<Vec<_>>>()
+        let counts = threads.into_iter().map(|thread| thread.join().expect("no panic"));
+        counts.collect::<io::Result<Vec<_>>>()
     })?;
     let finding = |(index, set): (usize, &Vec<usize>)| {
-        let mut sum = Tally::new(samples.len());
-        for tallies in &tallies {
-            sum.merge(&tallies[index]);
+        let mut sum = Counts::new(samples.len());
+        for counts in &counts {
+            sum.merge(&counts[index]);
         }
         Ok(Finding {
             captures: set.clone(),
@@ -126,14 +127,14 @@ pub(super) fn examine(
     sets.iter().enumerate().map(finding).collect()
 }
 
-/// What is known of a set of captures so far.
-struct Tally {
+/// The intermediate result for a set of captures.
+struct Counts {
     histogram: Histogram,
-    /// Of each sample, whether it was found.
+    /// Whether each sample was found.
     found: Vec<bool>,
 }
 
-impl Tally {
+impl Counts {
     fn new(samples: usize) -> Self {
         Self { histogram: Histogram::new(), found: vec![false; samples] }
     }
@@ -146,36 +147,36 @@ impl Tally {
     }
 }
 
-/// Examines one piece after the other that no other thread has taken.
+/// Examines the pieces that no other thread has taken.
 fn examine_pieces(
     captures: &[Capture],
     sets: &[Vec<usize>],
     samples: &Samples,
     next: &AtomicU64,
     progress: &Progress,
-) -> io::Result<Vec<Tally>> {
-    let mut tallies: Vec<Tally> = sets.iter().map(|_| Tally::new(samples.len())).collect();
-    // A sample may begin in one piece and end in the next: the search looks a little further.
-    let longest = PIECE + SAMPLE - 1;
+) -> io::Result<Vec<Counts>> {
+    let mut counts: Vec<Counts> = sets.iter().map(|_| Counts::new(samples.len())).collect();
+    // A sample may extend into the next piece, so the search covers a few more bytes.
+    let longest = PIECE_LEN + SAMPLE_LEN - 1;
     let mut pieces = vec![vec![0; longest]; captures.len()];
     let mut sum = vec![0; longest];
     let len = captures.first().map_or(0, |capture| capture.len);
     loop {
-        let position = next.fetch_add(PIECE as u64, Ordering::Relaxed);
+        let position = next.fetch_add(PIECE_LEN as u64, Ordering::Relaxed);
         if position >= len {
-            return Ok(tallies);
+            return Ok(counts);
         }
         let searched = piece_len(len - position, longest);
-        let counted = searched.min(PIECE);
+        let counted = searched.min(PIECE_LEN);
         for (capture, piece) in captures.iter().zip(&mut pieces) {
             capture.file.read_exact_at(&mut piece[..searched], capture.start + position)?;
         }
-        for (set, tally) in sets.iter().zip(&mut tallies) {
+        for (set, count) in sets.iter().zip(&mut counts) {
             let sum = &mut sum[..searched];
             xor(set.iter().map(|&index| &pieces[index][..searched]), sum);
-            tally.histogram.add(&sum[..counted]);
+            count.histogram.add(&sum[..counted]);
             if samples.len() > 0 {
-                samples.search(sum, &mut tally.found);
+                samples.search(sum, &mut count.found);
             }
         }
         progress.advance(counted);
@@ -191,12 +192,12 @@ fn xor<'a>(pieces: impl Iterator<Item = &'a [u8]>, sum: &mut [u8]) {
     }
 }
 
-/// The bytes at the place where the first record with a payload has its payload.
+/// The bytes at the position of the first payload.
 fn first_bytes(captures: &[Capture], set: &[usize]) -> io::Result<Vec<u8>> {
     let mut pieces = Vec::new();
     for &index in set {
         let capture = &captures[index];
-        let mut piece = vec![0; piece_len(capture.len.saturating_sub(FIRST_PAYLOAD), FIRST)];
+        let mut piece = vec![0; piece_len(capture.len.saturating_sub(FIRST_PAYLOAD), FIRST_LEN)];
         capture.file.read_exact_at(&mut piece, capture.start + FIRST_PAYLOAD)?;
         pieces.push(piece);
     }

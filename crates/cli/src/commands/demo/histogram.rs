@@ -1,41 +1,43 @@
-//! Whether bytes look like noise: how often each value occurs, against what chance allows.
+//! Tests whether bytes look like noise, with a chi-squared test of their histogram.
 
 use serde::Serialize;
 
-/// Where chi-squared with 255 degrees of freedom lies, except once in ten million: its quantiles at
-/// 5e-8 and 1 - 5e-8. With six captures to judge, a false alarm comes once in 1.6 million demos.
-pub(super) const NOISE: (f64, f64) = (152.34, 394.06);
+/// The range of chi-squared with 255 degrees of freedom, except for one case in ten million: its
+/// quantiles at 5e-8 and 1 - 5e-8. With six captures to test, one demo in 1.6 million fails by
+/// chance.
+pub(super) const NOISE_RANGE: (f64, f64) = (152.34, 394.06);
 
-/// With fewer bytes, 64 of each value, chi-squared does not yet follow its distribution so far out.
-const ENOUGH: u64 = 64 * 256;
+/// With fewer bytes, 64 of each value, chi-squared does not follow its distribution at such
+/// quantiles.
+const MIN_BYTES: u64 = 64 * 256;
 
-/// What a histogram says.
+/// The result of the test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Verdict {
-    /// Uniform bytes give such a histogram.
+    /// The histogram is typical of uniform bytes.
     Noise,
-    /// Uniform bytes do not.
+    /// The histogram is not typical of uniform bytes.
     NotNoise,
-    /// There are too few bytes to tell.
+    /// There are too few bytes for the test.
     TooShort,
 }
 
-/// How often each byte value occurs.
+/// The frequency of each byte value.
 #[derive(Clone)]
 pub(super) struct Histogram {
     counts: [u64; 256],
 }
 
 impl Histogram {
-    /// Of no bytes.
+    /// An empty histogram.
     pub(super) fn new() -> Self {
         Self { counts: [0; 256] }
     }
 
     /// Counts bytes, fewer than 2^32 at a time.
     pub(super) fn add(&mut self, bytes: &[u8]) {
-        // Four tables: the same byte twice in a row would wait for its own count.
+        // With one table, equal consecutive bytes would wait for each other's count.
         let mut tables = [[0u32; 256]; 4];
         let (fours, rest) = bytes.as_chunks::<4>();
         for four in fours {
@@ -60,10 +62,10 @@ impl Histogram {
         }
     }
 
-    /// Chi-squared against uniform bytes, unless there are too few to tell.
+    /// Chi-squared against uniform bytes; `None` if there are too few bytes.
     pub(super) fn chi_squared(&self) -> Option<f64> {
         let total: u64 = self.counts.iter().sum();
-        if total < ENOUGH {
+        if total < MIN_BYTES {
             return None;
         }
         let expected = to_f64(total) / 256.0;
@@ -72,16 +74,16 @@ impl Histogram {
     }
 }
 
-/// What chi-squared says.
+/// The result of the test for a value of chi-squared.
 pub(super) fn verdict(chi_squared: Option<f64>) -> Verdict {
     match chi_squared {
         None => Verdict::TooShort,
-        Some(value) if (NOISE.0..=NOISE.1).contains(&value) => Verdict::Noise,
+        Some(value) if (NOISE_RANGE.0..=NOISE_RANGE.1).contains(&value) => Verdict::Noise,
         Some(_) => Verdict::NotNoise,
     }
 }
 
-/// Exact up to 2^53, which no file on this machine reaches.
+/// Exact up to 2^53, which no file here reaches.
 #[expect(clippy::cast_precision_loss)]
 fn to_f64(count: u64) -> f64 {
     count as f64
@@ -117,19 +119,19 @@ mod tests {
     }
 
     #[test]
-    fn the_values_of_known_histograms() {
+    fn chi_squared_matches_known_values() {
         assert_eq!(chi_squared(&[0; 16383]), None);
         let even: Vec<u8> = (0..=255).cycle().take(16384).collect();
-        // All alike is as unlikely as too different.
+        // Bytes that are too evenly distributed are as unlikely as uneven ones.
         assert_eq!(chi_squared(&even), Some(0.0));
         assert_eq!(verdict(Some(0.0)), Verdict::NotNoise);
-        // One value alone: (n - n/256)^2 / (n/256) + 255 n/256 = 255 n.
+        // A single value: (n - n/256)^2 / (n/256) + 255 n/256 = 255 n.
         assert_eq!(chi_squared(&[7; 16384]), Some(255.0 * 16384.0));
         assert_eq!(verdict(None), Verdict::TooShort);
     }
 
     #[test]
-    fn noise_is_noise_and_a_text_is_not() {
+    fn random_bytes_are_noise_and_text_is_not() {
         let mut generator = Generator::seeded().unwrap();
         let mut sum = 0.0;
         for _ in 0..1000 {
@@ -139,7 +141,7 @@ mod tests {
             assert_eq!(verdict(Some(value)), Verdict::Noise, "{value}");
             sum += value;
         }
-        // The mean of chi-squared is 255; that of 1000 has a standard deviation of 0.7.
+        // The mean of chi-squared is 255; the mean of 1000 values has a standard deviation of 0.7.
         assert!((sum / 1000.0 - 255.0).abs() < 5.0, "{sum}");
         let text = include_bytes!("histogram.rs").repeat(10);
         assert_eq!(verdict(chi_squared(&text)), Verdict::NotNoise);

@@ -1,4 +1,5 @@
-//! The application: a server of one file over HTTP, and who fetches it through a SOCKS5 proxy.
+//! The application: an HTTP server of one file, and a client that fetches it through a SOCKS5
+//! proxy.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -30,38 +31,38 @@ use zeroize::Zeroizing;
 use super::source::{SourceFile, piece_len};
 
 /// How many bytes of the file are read at a time.
-const PIECE: usize = 256 << 10;
+const PIECE_LEN: usize = 256 << 10;
 
 /// How many pieces may wait to be sent.
-const WAITING: usize = 4;
+const MAX_WAITING_PIECES: usize = 4;
 
-/// How many connections are served at a time.
+/// The maximum number of concurrent connections.
 const MAX_CONNECTIONS: usize = 64;
 
-/// Where the file is: every user of this machine can connect to its server, but only who knows this
-/// gets it.
+/// The path of the file at its server. Every user of this machine can connect to the server, but
+/// only those who know the path get the file.
 pub(super) struct SecretPath(Zeroizing<String>);
 
 impl SecretPath {
-    /// A path of 128 random bits.
+    /// A path with 128 random bits.
     ///
     /// # Errors
-    /// When the system gives no random bytes.
+    /// If the system provides no random bytes.
     pub(super) fn new() -> Result<Self, RandomError> {
         let bits = Zeroizing::new(u128::from_ne_bytes(Generator::system().array()?));
         Ok(Self(Zeroizing::new(format!("/{:032x}", *bits))))
     }
 
-    /// Takes as long for any other path.
-    fn is(&self, path: &str) -> bool {
+    /// Compares in constant time.
+    fn matches(&self, path: &str) -> bool {
         self.0.as_bytes().ct_eq(path.as_bytes()).into()
     }
 }
 
-/// Serves the file to who asks for it by its path, and nothing to anybody else.
+/// Serves the file at its path, and nothing else.
 ///
 /// # Errors
-/// When connections can no longer be accepted.
+/// If connections can no longer be accepted.
 pub(super) async fn serve(
     listener: TcpListener,
     source: Arc<SourceFile>,
@@ -81,7 +82,7 @@ pub(super) async fn serve(
                 async { Ok::<_, Infallible>(answer) }
             });
             let http = hyper::server::conn::http1::Builder::new();
-            // The one client there is sees for itself when the answer is incomplete.
+            // The client detects an incomplete answer itself.
             let _ = http.serve_connection(TokioIo::new(stream), answer).await;
         });
     }
@@ -92,7 +93,7 @@ fn answer(
     source: &Arc<SourceFile>,
     path: &SecretPath,
 ) -> Response<FileBody> {
-    if request.method() == Method::GET && path.is(request.uri().path()) {
+    if request.method() == Method::GET && path.matches(request.uri().path()) {
         return Response::new(FileBody::new(Arc::clone(source)));
     }
     let mut refused = Response::new(FileBody::empty());
@@ -100,7 +101,7 @@ fn answer(
     refused
 }
 
-/// The body of an answer: a file, read piece by piece as it is taken.
+/// The body of an answer: a file that is read while it is sent.
 struct FileBody {
     pieces: Receiver<io::Result<Bytes>>,
     left: u64,
@@ -108,12 +109,12 @@ struct FileBody {
 
 impl FileBody {
     fn new(source: Arc<SourceFile>) -> Self {
-        let (sender, pieces) = channel(WAITING);
+        let (sender, pieces) = channel(MAX_WAITING_PIECES);
         let left = source.len;
         spawn_blocking(move || {
             let mut position = 0;
             while position < source.len {
-                let len = piece_len(source.len - position, PIECE);
+                let len = piece_len(source.len - position, PIECE_LEN);
                 let piece = read_piece(&source.file, position, len);
                 if piece.is_err() | sender.blocking_send(piece).is_err() {
                     return;
@@ -156,18 +157,18 @@ impl Body for FileBody {
     }
 }
 
-/// What arrived.
+/// The data that arrived.
 pub(super) struct Fetched {
-    /// How many bytes.
+    /// The number of bytes.
     pub(super) len: u64,
     /// Their SHA-256.
     pub(super) sha256: [u8; 32],
 }
 
-/// Fetches what the server has at this path, through the proxy, and hashes it as it arrives.
+/// Fetches the file at this path from the server through the proxy, and hashes it as it arrives.
 ///
 /// # Errors
-/// When it does not arrive whole.
+/// If it arrives incomplete.
 pub(super) async fn fetch(
     proxy: SocketAddr,
     server: SocketAddr,
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_who_knows_the_path_gets_the_file() {
+    async fn the_file_is_served_only_at_its_path() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(CONTENT).unwrap();
         let len = CONTENT.len() as u64;
@@ -253,7 +254,7 @@ mod tests {
         let server = listener.local_addr().unwrap();
         let path = Arc::new(SecretPath::new().unwrap());
         tokio::spawn(serve(listener, source, Arc::clone(&path)));
-        // Who only connects holds up nobody.
+        // A client that sends nothing does not block others.
         let _silent = TcpStream::connect(server).await.unwrap();
 
         let request = |method: &str, path: &str| {

@@ -1,4 +1,4 @@
-//! What the demo says in the end: for a person, or as JSON.
+//! The report of the demo, as text or JSON.
 
 use std::fmt::Write;
 use std::io;
@@ -7,22 +7,22 @@ use indicatif::{BinaryBytes, HumanCount};
 use serde::Serialize;
 
 use super::examine::Finding;
-use super::histogram::{NOISE, Verdict, verdict};
-use super::samples::SAMPLE;
+use super::histogram::{NOISE_RANGE, Verdict, verdict};
+use super::samples::SAMPLE_LEN;
 use super::source::{Content, SourceFile};
 use super::topology::{CHANNELS, Transfer};
 use crate::console;
 use crate::failure::Failure;
 
-/// All that there is to say.
+/// The contents of the report.
 pub(super) struct Report<'a> {
     /// The file that was sent.
     pub(super) source: &'a SourceFile,
-    /// What is in it.
+    /// Statistics of its content.
     pub(super) content: &'a Content,
-    /// How it crossed.
+    /// Its transfer.
     pub(super) transfer: &'a Transfer,
-    /// How many pieces of it were looked for.
+    /// The number of samples that were searched for.
     pub(super) samples: usize,
     /// What each eavesdropper has.
     pub(super) findings: &'a [Finding],
@@ -35,32 +35,32 @@ impl Report<'_> {
         fetched.len == self.source.len && fetched.sha256 == self.content.sha256
     }
 
-    /// Whether whoever lacks a channel has nothing but noise.
+    /// Whether eavesdroppers without all channels have nothing but noise.
     pub(super) fn is_secret(&self) -> bool {
         let mut lacking = self.findings.iter().filter(|finding| !has_all(finding));
         lacking.all(Finding::is_secret)
     }
 
-    /// Whether whoever has all channels has the file; `None` if that was not asked.
+    /// Whether an eavesdropper on all channels has the file; `None` if there was none.
     pub(super) fn is_readable_with_all(&self) -> Option<bool> {
         let all = self.findings.iter().find(|finding| has_all(finding))?;
-        // Samples across the boundary of two records are missed, less than one in a thousand.
+        // Samples that extend over two records are missed, which are fewer than one in a thousand.
         Some(all.first.starts_with(b"HTTP/1.1 200") && all.found * 10 >= self.samples * 9)
     }
 
-    /// Prints it for a person.
+    /// Prints the report as text.
     ///
     /// # Errors
-    /// When standard output cannot be written to.
+    /// If standard output cannot be written to.
     pub(super) fn print(&self) -> Result<(), Failure> {
         let text = self.text(console::wants_colour(&io::stdout()));
         console::print(text.trim_end().as_bytes())
     }
 
-    /// Prints it for a program.
+    /// Prints the report as JSON.
     ///
     /// # Errors
-    /// When standard output cannot be written to.
+    /// If standard output cannot be written to.
     pub(super) fn print_json(&self) -> Result<(), Failure> {
         console::print_json(&self.document())
     }
@@ -124,14 +124,14 @@ impl Report<'_> {
              chi-squared  how uneven all {} bytes of each are that follow the handshake, which is not\n\
              \x20            secret: noise has {:.0} to {:.0}, but once in ten million\n",
             HumanCount(self.findings.first().map_or(0, |finding| finding.len)),
-            NOISE.0,
-            NOISE.1,
+            NOISE_RANGE.0,
+            NOISE_RANGE.1,
         );
         if self.samples > 0 {
-            // Writing to a text does not fail.
+            // Writing to a string does not fail.
             let _ = writeln!(
                 text,
-                "pieces       {} of {SAMPLE} bytes, from random places of the file, looked for in all \
+                "pieces       {} of {SAMPLE_LEN} bytes, from random places of the file, looked for in all \
                  of it",
                 HumanCount(self.samples as u64)
             );
@@ -178,7 +178,7 @@ impl Report<'_> {
             channels: CHANNELS,
             seconds: duration.as_secs_f64(),
             bytes_per_second: self.bytes_per_second(),
-            noise: NOISE.into(),
+            noise: NOISE_RANGE.into(),
             samples: self.samples,
             eavesdroppers: self.findings.iter().map(Eavesdropper::of).collect(),
             secret: self.is_secret(),
@@ -191,7 +191,7 @@ fn has_all(finding: &Finding) -> bool {
     finding.captures.len() == usize::from(CHANNELS)
 }
 
-/// The channels, counted from 1.
+/// The numbers of the channels, from 1.
 fn label(finding: &Finding) -> String {
     let numbers: Vec<String> =
         finding.captures.iter().map(|index| (index + 1).to_string()).collect();
@@ -212,7 +212,7 @@ fn row(label: String, first: &[u8], chi_squared: Option<f64>, found: String) -> 
     [label, hex(first), ascii(first), chi_squared, looks_like.into(), found]
 }
 
-/// One row, its cells as wide as the widest of their column; numbers to the right.
+/// One row with aligned columns; numbers are aligned to the right.
 fn aligned(row: &[String; 6], rows: &[[String; 6]], coloured: bool) -> String {
     let mut line = String::new();
     for (column, cell) in row.iter().enumerate() {
@@ -224,7 +224,7 @@ fn aligned(row: &[String; 6], rows: &[[String; 6]], coloured: bool) -> String {
             "NOT noise" if coloured => Some("31"),
             _ => None,
         };
-        // Writing to a text does not fail.
+        // Writing to a string does not fail.
         let _ = match colour {
             Some(colour) => write!(line, "{gap}\x1b[1;{colour}m{cell}\x1b[0m"),
             None => write!(line, "{gap}{cell}"),
@@ -248,16 +248,16 @@ fn ascii(bytes: &[u8]) -> String {
 struct Document<'a> {
     file: FileDocument<'a>,
     received: ReceivedDocument,
-    /// Whether what was received is the file.
+    /// Whether the received data is the file.
     equal: bool,
     channels: u8,
     seconds: f64,
     bytes_per_second: u64,
     noise: NoiseDocument,
-    /// How many pieces of the file were looked for in what each eavesdropper has.
+    /// The number of samples that were searched for in each eavesdropper's captures.
     samples: usize,
     eavesdroppers: Vec<Eavesdropper>,
-    /// Whether all eavesdroppers who lack a channel have nothing but noise.
+    /// Whether all eavesdroppers without all channels have nothing but noise.
     secret: bool,
     /// Whether the eavesdropper on all channels has the file; null without one.
     readable_with_all: Option<bool>,
@@ -276,7 +276,7 @@ struct ReceivedDocument {
     sha256: String,
 }
 
-/// Between what values noise has its chi-squared.
+/// The range of chi-squared for noise.
 #[derive(Serialize)]
 struct NoiseDocument {
     low: f64,

@@ -1,8 +1,8 @@
-//! Pieces of the file, and whether they are found somewhere else.
+//! Samples of the file, and the search for them in captures.
 //!
-//! Up to seven times as much as the file is searched, at every position, for a thousand pieces. One
-//! bit of a table that fits into the fastest cache rules nearly all positions out. An automaton for
-//! so many patterns does not fit, and was several times slower.
+//! Up to seven times the length of the file is searched, at every position, for a thousand samples.
+//! One bit in a table that fits into the first-level cache excludes nearly all positions. An
+//! automaton for so many patterns does not fit into it, and was several times slower.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -12,63 +12,63 @@ use sharing::Generator;
 
 use super::source::SourceFile;
 
-/// How long a piece is, in bytes. That noise contains one by chance has a probability of 2^-90.
-pub(super) const SAMPLE: usize = 16;
+/// The length of a sample, in bytes. Random bytes contain one by chance with probability 2^-90.
+pub(super) const SAMPLE_LEN: usize = 16;
 
-/// How many pieces are looked for.
-const COUNT: usize = 1000;
+/// The number of samples.
+const MAX_SAMPLES: usize = 1000;
 
-/// How many different bytes a piece must have: padding and rulers are found everywhere.
-const DIFFERENT: usize = 6;
+/// The minimum number of distinct bytes in a sample: padding and rulers occur everywhere.
+const MIN_DISTINCT_BYTES: usize = 6;
 
-/// How many places are tried for each piece before the file is taken to be too monotonous.
-const TRIES: usize = 64;
+/// The number of positions to try for each sample before the file counts as too monotonous.
+const MAX_TRIES: usize = 64;
 
-/// How many bits the table has, as a power of two: 32 KiB.
+/// The number of bits in the table, as a power of two: 32 KiB.
 const TABLE_BITS: u32 = 18;
 
-/// Different pieces from random places of the file, ready to be searched for.
+/// Distinct samples from random positions of the file.
 pub(super) struct Samples {
-    /// Every sample's number.
-    numbers: HashMap<[u8; SAMPLE], usize>,
-    /// One bit for every value of [`slot`]: whether a sample has it.
+    /// The number of each sample.
+    numbers: HashMap<[u8; SAMPLE_LEN], usize>,
+    /// One bit for each value of [`slot`]: whether a sample has it.
     table: Vec<u64>,
 }
 
 impl Samples {
-    /// Draws pieces from the file. There are fewer, or none, if the file is too short or too
+    /// Draws samples from the file. There are fewer or none if the file is too short or too
     /// monotonous.
     ///
     /// # Errors
-    /// When the file cannot be read, or there are no random bytes.
+    /// If the file cannot be read, or there are no random bytes.
     pub(super) fn draw(source: &SourceFile) -> io::Result<Self> {
         let mut samples = Self { numbers: HashMap::new(), table: vec![0; 1 << (TABLE_BITS - 6)] };
         for position in positions(source.len)? {
-            let mut sample = [0; SAMPLE];
+            let mut sample = [0; SAMPLE_LEN];
             source.file.read_exact_at(&mut sample, position)?;
-            if BTreeSet::from(sample).len() >= DIFFERENT {
+            if BTreeSet::from(sample).len() >= MIN_DISTINCT_BYTES {
                 samples.insert(sample);
             }
-            if samples.len() == COUNT {
+            if samples.len() == MAX_SAMPLES {
                 break;
             }
         }
         Ok(samples)
     }
 
-    fn insert(&mut self, sample: [u8; SAMPLE]) {
+    fn insert(&mut self, sample: [u8; SAMPLE_LEN]) {
         let number = self.numbers.len();
         self.numbers.entry(sample).or_insert(number);
         let slot = slot(&sample);
         self.table[slot / 64] |= 1 << (slot % 64);
     }
 
-    /// How many there are.
+    /// The number of samples.
     pub(super) fn len(&self) -> usize {
         self.numbers.len()
     }
 
-    /// Marks in `found`, one place a sample, those that occur in `bytes`.
+    /// Sets the entry in `found` of each sample that occurs in `bytes`.
     pub(super) fn search(&self, bytes: &[u8], found: &mut [bool]) {
         let mut rest = bytes;
         while let Some(window) = rest.first_chunk() {
@@ -83,25 +83,25 @@ impl Samples {
     }
 }
 
-/// A number below 2^`TABLE_BITS` that depends on all bytes, so that what files are full of, such as
-/// zeros, is not taken for a sample that only begins like it.
-fn slot(window: &[u8; SAMPLE]) -> usize {
+/// A number below 2^`TABLE_BITS` that depends on all bytes. So frequent bytes in files, such as
+/// zeros, do not match a sample that only begins like them.
+fn slot(window: &[u8; SAMPLE_LEN]) -> usize {
     let (halves, _) = window.as_chunks::<8>();
     let [low, high] = [halves[0], halves[1]].map(u64::from_le_bytes);
-    // The multiplier is 2^64 divided by the golden ratio: it spreads neighbours far apart.
+    // The multiplier is 2^64 divided by the golden ratio (Fibonacci hashing).
     let spread = (low ^ high.rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     usize::try_from(spread >> (64 - TABLE_BITS)).expect("18 bits")
 }
 
-/// Where to look for pieces: everywhere in a short file, at random in a longer one.
+/// The positions of candidates: all in a short file, random ones in a longer file.
 fn positions(len: u64) -> io::Result<Vec<u64>> {
-    let places = (len + 1).saturating_sub(SAMPLE as u64);
-    if places <= COUNT as u64 {
-        return Ok((0..places).collect());
+    let count = (len + 1).saturating_sub(SAMPLE_LEN as u64);
+    if count <= MAX_SAMPLES as u64 {
+        return Ok((0..count).collect());
     }
     let mut generator = Generator::seeded().map_err(io::Error::other)?;
-    let draw = |_| generator.array().map(|bytes| u64::from_le_bytes(bytes) % places);
-    (0..COUNT * TRIES).map(draw).collect::<Result<_, _>>().map_err(io::Error::other)
+    let draw = |_| generator.array().map(|bytes| u64::from_le_bytes(bytes) % count);
+    (0..MAX_SAMPLES * MAX_TRIES).map(draw).collect::<Result<_, _>>().map_err(io::Error::other)
 }
 
 #[cfg(test)]
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn all_pieces_are_found_in_the_file_and_none_in_noise() {
+    fn samples_are_found_in_the_file_and_not_in_noise() {
         for len in [16, 17, 1000, 1 << 20] {
             let mut bytes = vec![0; len];
             let mut noise = vec![0; len];
@@ -132,14 +132,14 @@ mod tests {
             generator.fill(&mut bytes).unwrap();
             generator.fill(&mut noise).unwrap();
             let samples = draw(&bytes);
-            assert_eq!(samples.len(), COUNT.min(len - 15), "{len}");
+            assert_eq!(samples.len(), MAX_SAMPLES.min(len - 15), "{len}");
             assert_eq!(count(&samples, &bytes), samples.len());
             assert_eq!(count(&samples, &noise), 0);
         }
     }
 
     #[test]
-    fn a_short_or_monotonous_file_has_no_pieces() {
+    fn a_short_or_monotonous_file_has_no_samples() {
         for bytes in [&[][..], &[1], b"123456789012345", &[0; 10_000], &b"abcab".repeat(1000)] {
             assert_eq!(draw(bytes).len(), 0);
         }

@@ -1,4 +1,4 @@
-//! Disk space for a while: files without a name, of which nothing is left however the demo ends.
+//! Temporary files without a name, of which nothing remains however the demo ends.
 
 use std::fs::File;
 
@@ -7,13 +7,13 @@ use rustix::fs::statvfs;
 
 use crate::failure::Failure;
 
-/// Makes sure that there is room for so many bytes of temporary files.
+/// Checks that there is disk space for temporary files of this size.
 ///
 /// # Errors
-/// When there is not.
+/// If there is too little.
 pub(super) fn require(bytes: u64) -> Result<(), Failure> {
     let directory = std::env::temp_dir();
-    // A system that does not say is given the benefit of the doubt: writing will tell.
+    // If the system does not report it, a failure to write will.
     let Ok(system) = statvfs(&directory) else { return Ok(()) };
     let free = system.f_bavail.saturating_mul(system.f_frsize);
     if free >= bytes {
@@ -31,12 +31,12 @@ pub(super) fn require(bytes: u64) -> Result<(), Failure> {
 /// A temporary file.
 ///
 /// # Errors
-/// When none can be made.
+/// If it cannot be created.
 pub(super) fn file() -> Result<File, Failure> {
     tempfile::tempfile().map_err(|error| writing(&error))
 }
 
-/// Writing to a temporary file went wrong.
+/// A failure to write to a temporary file.
 pub(super) fn writing(error: &std::io::Error) -> Failure {
     let directory = std::env::temp_dir();
     Failure::Failed(format!(
@@ -45,7 +45,7 @@ pub(super) fn writing(error: &std::io::Error) -> Failure {
     ))
 }
 
-/// Reading a temporary file again went wrong.
+/// A failure to read a temporary file.
 pub(super) fn reading(error: &std::io::Error) -> Failure {
     let directory = std::env::temp_dir().display().to_string();
     Failure::Failed(format!("cannot read temporary files in {directory}: {error}"))

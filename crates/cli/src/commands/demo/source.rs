@@ -1,4 +1,4 @@
-//! The file that crosses the channels: one that the user names, or one made of the system's own.
+//! The file that crosses the channels: the user's, or one made of the system's own files.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -12,36 +12,36 @@ use super::scratch;
 use crate::failure::Failure;
 use crate::progress::Progress;
 
-/// How long the system's own file is, in bytes.
+/// The length of the file made of the system's own, in bytes.
 pub(super) const DEFAULT_LEN: u64 = 256 << 20;
 
-/// Where a system has files that anyone may read: programs, libraries and texts.
-const SYSTEM: [&str; 4] = ["/usr/lib", "/usr/bin", "/usr/share", "/usr/local"];
+/// Directories with files that all users can read: programs, libraries and texts.
+const SYSTEM_DIRECTORIES: [&str; 4] = ["/usr/lib", "/usr/bin", "/usr/share", "/usr/local"];
 
 /// How many of its first bytes are shown.
-pub(super) const FIRST: usize = 16;
+pub(super) const FIRST_LEN: usize = 16;
 
 /// How many bytes are read at a time.
-const PIECE: usize = 1 << 20;
+const PIECE_LEN: usize = 1 << 20;
 
 /// A file of known length.
 pub(super) struct SourceFile {
-    /// Read by position, so that several can read it at the same time.
+    /// Read by position, so that several threads can read it concurrently.
     pub(super) file: File,
     /// Its length in bytes.
     pub(super) len: u64,
-    /// What it is, for a person.
+    /// A description for people.
     pub(super) description: String,
 }
 
 impl SourceFile {
-    /// The file at `path`.
+    /// Opens the file at `path`.
     ///
     /// # Errors
-    /// When it is no file that can be read.
+    /// If it is not a readable regular file.
     pub(super) fn open(path: &Path) -> Result<Self, Failure> {
         let shown = path.display();
-        // Asked before it is opened, since opening a pipe would wait for its other end.
+        // Checked before opening, because opening a named pipe would wait for its other end.
         let metadata = fs::metadata(path)
             .map_err(|error| Failure::Usage(format!("cannot read {shown}: {error}")))?;
         if metadata.is_dir() {
@@ -55,15 +55,15 @@ impl SourceFile {
         Ok(Self { file, len: metadata.len(), description: shown.to_string() })
     }
 
-    /// A file made of the system's own, one after the other in the order of their names.
+    /// Concatenates the system's own files in the order of their names.
     ///
     /// # Errors
-    /// When there is nothing to read, or it cannot be written.
+    /// If no file can be read, or the result cannot be written.
     pub(super) fn of_the_system() -> Result<Self, Failure> {
         let mut file = scratch::file()?;
         let progress = Progress::new(Some(DEFAULT_LEN));
         let (mut len, mut count) = (0, 0);
-        for path in Walk::new(&SYSTEM) {
+        for path in Walk::new(&SYSTEM_DIRECTORIES) {
             let copied = copy(&path, &mut file, DEFAULT_LEN - len)?;
             progress.advance(usize::try_from(copied).unwrap_or(usize::MAX));
             len += copied;
@@ -80,22 +80,22 @@ impl SourceFile {
         Ok(Self { file, len, description: format!("{count} of this system's own files{all}") })
     }
 
-    /// Reads it through.
+    /// Reads the whole file.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub(super) fn read_through(&self) -> io::Result<Content> {
         let (mut hash, mut histogram) = (Sha256::new(), Histogram::new());
         let mut first = Vec::new();
-        let mut piece = vec![0; PIECE];
+        let mut piece = vec![0; PIECE_LEN];
         let mut position = 0;
         while position < self.len {
-            let len = piece_len(self.len - position, PIECE);
+            let len = piece_len(self.len - position, PIECE_LEN);
             self.file.read_exact_at(&mut piece[..len], position)?;
             hash.update(&piece[..len]);
             histogram.add(&piece[..len]);
             if position == 0 {
-                first.extend_from_slice(&piece[..len.min(FIRST)]);
+                first.extend_from_slice(&piece[..len.min(FIRST_LEN)]);
             }
             position += len as u64;
         }
@@ -104,22 +104,22 @@ impl SourceFile {
     }
 }
 
-/// What is in a file.
+/// Statistics of a file's content.
 pub(super) struct Content {
     /// Its SHA-256.
     pub(super) sha256: [u8; 32],
-    /// Its first bytes, at most [`FIRST`].
+    /// The first bytes, at most [`FIRST_LEN`].
     pub(super) first: Vec<u8>,
-    /// Of its histogram against uniform bytes; `None` if there are too few to tell.
+    /// Chi-squared of its histogram against uniform bytes; `None` if there are too few bytes.
     pub(super) chi_squared: Option<f64>,
 }
 
-/// The length of the next piece of at most `most` bytes, when `left` are left.
+/// The length of the next piece of at most `most` bytes, if `left` bytes remain.
 pub(super) fn piece_len(left: u64, most: usize) -> usize {
     usize::try_from(left).map_or(most, |left| left.min(most))
 }
 
-/// Appends the first bytes of a file, at most `most`. A file that cannot be read has none.
+/// Appends the first bytes of a file, at most `most`. A file that cannot be read is skipped.
 fn copy(path: &Path, to: &mut File, most: u64) -> Result<u64, Failure> {
     let Ok(from) = File::open(path) else { return Ok(0) };
     let is_file = from.metadata().is_ok_and(|metadata| metadata.is_file());
@@ -129,9 +129,10 @@ fn copy(path: &Path, to: &mut File, most: u64) -> Result<u64, Failure> {
     io::copy(&mut from.take(most), to).map_err(|error| scratch::writing(&error))
 }
 
-/// The regular files below some directories, in the order of their names. Links are not followed.
+/// The regular files below some directories, in the order of their names. Symbolic links are not
+/// followed.
 struct Walk {
-    /// What is still to be visited, the next one last.
+    /// The paths to visit, the next one last.
     stack: Vec<PathBuf>,
 }
 
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn only_regular_files_are_taken() {
+    fn only_regular_files_are_accepted() {
         for path in ["/", "/dev/null", "/no/such/file"] {
             let Err(failure) = SourceFile::open(Path::new(path)) else { panic!("{path}") };
             assert_eq!(failure.code(), 2, "{path}");

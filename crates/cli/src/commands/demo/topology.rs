@@ -25,14 +25,14 @@ use super::tap::Tap;
 use crate::failure::Failure;
 use crate::progress::Progress;
 
-/// How many channels there are. Channel i is at the loopback address 127.0.0.(i + 1).
+/// The number of channels. Channel i is at the loopback address 127.0.0.(i + 1).
 pub(super) const CHANNELS: u8 = 3;
 
-/// A file's transfer over the channels, and what the taps captured of it.
+/// A file's transfer over the channels, and the captures of the taps.
 pub(super) struct Transfer {
-    /// What arrived.
+    /// The data that arrived.
     pub(super) fetched: Fetched,
-    /// From the request to the last byte.
+    /// The time from the request to the last byte.
     pub(super) duration: Duration,
     /// What the server sent on each channel.
     pub(super) captures: Vec<File>,
@@ -41,7 +41,7 @@ pub(super) struct Transfer {
 /// Starts the topology and fetches the file through it.
 ///
 /// # Errors
-/// When a part of it cannot be started, or the file does not arrive whole.
+/// If a part of it cannot be started, or the file arrives incomplete.
 pub(super) async fn transfer(source: Arc<SourceFile>) -> Result<Transfer, Failure> {
     let len = source.len;
     let files = TcpListener::bind("127.0.0.1:0").await.map_err(|error| starting(&error))?;
@@ -94,7 +94,7 @@ async fn bind_taps(server: &Server) -> io::Result<Vec<(Tap, SocketAddr)>> {
 
 async fn bind_client(taps: &[(Tap, SocketAddr)]) -> io::Result<Client> {
     let channels = taps.iter().map(|(_, address)| format!("[[channel]]\nserver = \"{address}\"\n"));
-    // One connection on each channel, for one stream, is all there is to see.
+    // The demo needs only one connection on each channel, for one stream.
     let config = format!(
         "pool = {{ size = 0, keep = 0 }}\nsocks = \"127.0.0.1:0\"\n{}",
         channels.collect::<String>()

@@ -1,10 +1,10 @@
-//! What an eavesdropper learns of a tunnel's packets from captures of some of its channels: all of
-//! them with k channels, and nothing with fewer.
+//! What an eavesdropper learns of a tunnel's packets from captures of some channels: everything
+//! with k channels, and nothing with fewer.
 //!
-//! For every set of channels that is one short of a symbol's threshold, the captured bytes are
-//! compared with those of the packet, which the other captures reveal. If the promise holds, each
-//! byte of a share, and of what the shares would join to if they were enough, is uniform and
-//! independent of the packet's byte. Their XOR is then uniform too, which a chi-squared test
+//! For each set of channels that is one short of a symbol's threshold, the captured bytes are
+//! compared with those of the packet, which the other captures reveal. If the tunnel keeps its
+//! promise, each byte of a share, and of the result of joining too few shares, is uniform and
+//! independent of the packet's byte. Their XOR is then uniform as well, which a chi-squared test
 //! checks.
 
 #![allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
@@ -21,30 +21,30 @@ use tun::ip::packet_len;
 /// The maximum number of symbols that are examined.
 const MAX_SYMBOLS: usize = 200_000;
 
-/// The tag's length, if there are tags.
-const TAG: usize = 8;
+/// The length of a tag, if there are tags.
+const TAG_LEN: usize = 8;
 
-/// What was captured of one direction of a tunnel.
+/// What was captured in one direction of a tunnel.
 #[derive(Debug, Default)]
 pub(super) struct Captured {
-    /// The shares of each symbol, by their channels.
+    /// The shares of each symbol, by channel.
     symbols: BTreeMap<Key, Shares>,
     channels: usize,
 }
 
-/// A symbol's shares, by their channels.
+/// The shares of a symbol, by channel.
 #[derive(Debug, Default)]
 struct Shares(BTreeMap<usize, Vec<u8>>);
 
-/// A symbol whose packet the captures together reveal.
+/// A symbol whose packet the captures reveal together.
 struct Known<'a> {
     shares: &'a Shares,
-    /// What was shared: the packet, with what is before and behind it.
+    /// The shared bytes: the packet, with the bytes before and after it.
     symbol: Vec<u8>,
 }
 
-/// What tells symbols apart: what their headers say, and their length. Of more than 2^24 symbols,
-/// some have the same sequence; so many are not looked at.
+/// What identifies a symbol: the fields of its headers, and its length. Of more than 2^24 symbols
+/// some would have the same sequence number; fewer are examined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Key {
     threshold: u8,
@@ -52,28 +52,28 @@ struct Key {
     length: usize,
 }
 
-/// What a set of channels reveals of the symbols of one threshold.
+/// What a set of channels reveals of the symbols with one threshold.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Finding {
     /// The threshold k of the symbols.
     pub(super) threshold: u8,
     /// The channels, by index.
     pub(super) channels: Vec<usize>,
-    /// How many symbols have a share on each of them.
+    /// The number of symbols with a share on each of the channels.
     pub(super) symbols: usize,
-    /// How many were put together to whole packets: all of them, if the channels are as many as k.
+    /// The number of symbols that were joined to packets: all of them, if there are k channels.
     pub(super) read: usize,
-    /// With fewer channels than k: how far the bytes at hand are from telling nothing, in standard
-    /// deviations of the chi-squared statistic, for the share or joint guess that tells most.
+    /// With fewer than k channels: the deviation of the chi-squared statistic from its mean for
+    /// independent bytes, in standard deviations. It is the maximum over the shares and their join.
     pub(super) correlation: Option<f64>,
 }
 
 impl Captured {
-    /// Reads the captures, one of each channel in the tunnel's order: datagrams to `port`, which is
-    /// the server's.
+    /// Reads the captures, one for each channel in the tunnel's order. Only datagrams to `port`,
+    /// the server's, are used.
     ///
     /// # Errors
-    /// When a capture cannot be read; with the index of its channel.
+    /// If a capture cannot be read; with the index of its channel.
     pub(super) fn read<R: Read>(
         captures: impl IntoIterator<Item = R>,
         port: u16,
@@ -106,7 +106,7 @@ impl Captured {
         }
     }
 
-    /// What every set of k - 1 and of k channels reveals, for each threshold k that was captured.
+    /// What each set of k - 1 and of k channels reveals, for each captured threshold k.
     pub(super) fn findings(&self) -> Vec<Finding> {
         let mut by_threshold: BTreeMap<u8, Vec<&Shares>> = BTreeMap::new();
         for (key, shares) in &self.symbols {
@@ -162,8 +162,8 @@ fn finding(threshold: u8, channels: &[usize], known: &[Known<'_>]) -> Finding {
     }
 }
 
-/// The symbol that k of the shares give, if there is an IP packet in it, with its first byte and
-/// its tag: those of `only`, or any k.
+/// Joins the shares of the channels `only`, or any k shares, to the symbol. `None` if it contains
+/// no IP packet between its first byte and its tag.
 fn packet(threshold: u8, shares: &Shares, only: Option<&[usize]>) -> Option<Vec<u8>> {
     let k = usize::from(threshold);
     let channels: Vec<usize> = match only {
@@ -175,12 +175,12 @@ fn packet(threshold: u8, shares: &Shares, only: Option<&[usize]>) -> Option<Vec<
     }
     let symbol = join(&channels, shares)?;
     let inside = symbol.get(1..)?;
-    let lengths = [inside.len(), inside.len().saturating_sub(TAG)];
+    let lengths = [inside.len(), inside.len().saturating_sub(TAG_LEN)];
     let is_packet = lengths.into_iter().any(|length| packet_len(&inside[..length]) == Some(length));
     is_packet.then_some(symbol)
 }
 
-/// What the shares of these channels join to, whether they are enough or not.
+/// Joins the shares of these channels, even if they are too few.
 fn join(channels: &[usize], shares: &Shares) -> Option<Vec<u8>> {
     let k = u8::try_from(channels.len()).ok()?;
     let coordinates: Vec<u8> =
@@ -195,7 +195,7 @@ fn join(channels: &[usize], shares: &Shares) -> Option<Vec<u8>> {
     Some(symbol)
 }
 
-/// How often the sum of a byte at hand and a packet's has each value.
+/// The frequency of each value of the XOR of a captured byte and a packet's byte.
 #[derive(Clone, Debug)]
 struct Histogram([u64; 256]);
 
@@ -206,14 +206,14 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    fn add(&mut self, at_hand: &[u8], symbol: &[u8]) {
-        for (a, b) in at_hand.iter().zip(symbol) {
+    fn add(&mut self, captured: &[u8], symbol: &[u8]) {
+        for (a, b) in captured.iter().zip(symbol) {
             self.0[usize::from(a ^ b)] += 1;
         }
     }
 
-    /// How many standard deviations the chi-squared statistic is from its mean, if there are enough
-    /// bytes for it to be nearly normal.
+    /// The deviation of the chi-squared statistic from its mean, in standard deviations. `None` if
+    /// there are too few bytes for it to be nearly normal.
     fn deviation(&self) -> Option<f64> {
         let all = self.0.iter().sum::<u64>() as f64;
         let expected = all / 256.0;
@@ -225,7 +225,7 @@ impl Histogram {
     }
 }
 
-/// All sets of so many of the channels.
+/// All sets of `size` channels.
 fn subsets(channels: usize, size: usize) -> Vec<Vec<usize>> {
     let sets = 0..1_u32 << channels.min(16);
     let set = |bits: u32| (0..channels).filter(|channel| bits >> channel & 1 == 1).collect();
@@ -238,14 +238,14 @@ mod tests {
 
     use super::*;
 
-    /// Symbols of k = 2 over three channels, each with a packet of zeros, and the shares of the
-    /// first channel as `first` makes them of the symbol and the true share.
+    /// Symbols with k = 2 over three channels, each with a packet of zeros. `first` makes the
+    /// shares of the first channel from the symbol and the true share.
     fn captured(first: impl Fn(&[u8], Vec<u8>) -> Vec<u8>) -> Captured {
         let mut captured = Captured { channels: 3, ..Captured::default() };
         let mut generator = Generator::seeded().unwrap();
         let splitter = Splitter::at(2, &[1, 2, 3]).unwrap();
         for number in 0..400_u32 {
-            let mut symbol = vec![0; 1 + 100 + TAG];
+            let mut symbol = vec![0; 1 + 100 + TAG_LEN];
             (symbol[1], symbol[4]) = (0x45, 100);
             let mut shares = vec![vec![0; symbol.len()]; 3];
             let mut views: Vec<&mut [u8]> = shares.iter_mut().map(Vec::as_mut_slice).collect();
@@ -253,7 +253,7 @@ mod tests {
             shares[0] = first(&symbol, std::mem::take(&mut shares[0]));
             for (channel, share) in shares.into_iter().enumerate() {
                 let [.., high, low] = number.to_be_bytes();
-                // Kind and threshold, the number, and a token that says nothing here.
+                // Kind and threshold, the sequence number, and a token that has no effect here.
                 captured.add(channel, &[&[1, 0, high, low][..], &[0; 8], &share].concat());
             }
         }
@@ -261,20 +261,20 @@ mod tests {
     }
 
     #[test]
-    fn one_channel_tells_nothing_and_any_two_tell_all() {
+    fn one_channel_reveals_nothing_and_two_reveal_everything() {
         let findings = captured(|_, share| share).findings();
         assert_eq!(findings.len(), 6);
         for finding in findings {
             let all = if finding.channels.len() == 2 { 400 } else { 0 };
             assert_eq!((finding.symbols, finding.read), (400, all), "{finding:?}");
-            // Five deviations come once in millions.
+            // Five deviations occur once in millions of cases.
             assert!(finding.correlation.is_none_or(|deviations| deviations < 5.0), "{finding:?}");
         }
     }
 
     #[test]
-    fn a_share_that_tells_something_is_found() {
-        // One byte in eight of the first channel's is the packet's own.
+    fn a_share_that_leaks_is_detected() {
+        // Every eighth byte of the first channel's share is the packet's own.
         let leaky = |symbol: &[u8], mut share: Vec<u8>| {
             for place in (0..share.len()).step_by(8) {
                 share[place] = symbol[place];
@@ -282,7 +282,7 @@ mod tests {
             share
         };
         let mut captured = captured(leaky);
-        // The other two channels say what the packets were.
+        // The other two channels reveal the packets.
         for shares in captured.symbols.values_mut() {
             let leak = shares.0.remove(&0).unwrap();
             shares.0.insert(3, leak);

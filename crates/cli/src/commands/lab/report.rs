@@ -1,4 +1,4 @@
-//! Experiments and results for a person.
+//! Prints experiments and results.
 
 use std::path::Path;
 
@@ -11,10 +11,10 @@ use crate::failure::Failure;
 use crate::numbers::short;
 use crate::table::{Side, aligned};
 
-/// Prints the experiments there are.
+/// Prints a list of experiments.
 ///
 /// # Errors
-/// When standard output cannot be written to.
+/// If standard output cannot be written to.
 pub(super) fn list(entries: &[Entry]) -> Result<(), Failure> {
     let head = ["name", "trials", "about", "paper"].map(String::from).to_vec();
     let row = |entry: &Entry| {
@@ -25,10 +25,10 @@ pub(super) fn list(entries: &[Entry]) -> Result<(), Failure> {
     print(&aligned(&[Side::Left, Side::Right, Side::Left, Side::Left], &rows))
 }
 
-/// Prints what each point gave, and where all of it is.
+/// Prints the results of each point, and where all results are.
 ///
 /// # Errors
-/// When standard output cannot be written to.
+/// If standard output cannot be written to.
 pub(super) fn results(results: &Results, out: &Path) -> Result<(), Failure> {
     let summaries = results.summaries();
     let predicted =
@@ -39,7 +39,7 @@ pub(super) fn results(results: &Results, out: &Path) -> Result<(), Failure> {
         head.push(value.label());
         head.extend(predicted.then(|| String::from("predicted")));
     }
-    // What was varied, then numbers.
+    // The swept keys, then numbers.
     let sides =
         (0..head.len()).map(|i| if i < results.keys.len() { Side::Left } else { Side::Right });
     let sides: Vec<Side> = sides.collect();
@@ -52,7 +52,7 @@ pub(super) fn results(results: &Results, out: &Path) -> Result<(), Failure> {
     print(&lines.join("\n"))
 }
 
-/// What has to be known to read the table.
+/// Notes on how to read the table.
 fn notes(results: &Results) -> Vec<String> {
     let mut notes = Vec::new();
     if results.statistic == Statistic::Interval && results.repetitions > 1 {
@@ -70,10 +70,10 @@ fn notes(results: &Results) -> Vec<String> {
     notes
 }
 
-/// Prints what each set of channels gives away.
+/// Prints what each set of channels reveals.
 ///
 /// # Errors
-/// When standard output cannot be written to.
+/// If standard output cannot be written to.
 pub(super) fn eavesdropped(findings: &[Finding]) -> Result<(), Failure> {
     let head = ["k", "channels", "packets", "read", "deviations"].map(String::from).to_vec();
     let row = |finding: &Finding| {
@@ -92,29 +92,29 @@ pub(super) fn eavesdropped(findings: &[Finding]) -> Result<(), Failure> {
     print(&aligned(&[Side::Left, Side::Left, Side::Right, Side::Right, Side::Right], &rows))
 }
 
-/// Says that nothing was measured now.
+/// Prints that the results are from an earlier run.
 ///
 /// # Errors
-/// When standard output cannot be written to.
+/// If standard output cannot be written to.
 pub(super) fn measured_before(results: &Results, out: &Path) -> Result<(), Failure> {
     let journal = out.join(super::JOURNAL);
     let (date, _) = results.started.split_once('T').unwrap_or((&results.started, ""));
     print(&format!("Measured on {date}; remove {} to measure again", journal.display()))
 }
 
-/// What was varied, measured and predicted at a point.
+/// The swept values, the measurements and the predictions of a point.
 fn row(summary: &Summary<'_>, predicted: &[bool]) -> Vec<String> {
     let mut row: Vec<String> = summary.settings().collect();
     for (value, predicted) in predicted.iter().enumerate() {
         let nothing = if summary.invalid > 0 { "invalid" } else { "" };
-        row.push(summary.values[value].map_or_else(|| nothing.into(), said));
+        row.push(summary.values[value].map_or_else(|| nothing.into(), format_spread));
         row.extend(predicted.then(|| summary.predictions[value].map(short).unwrap_or_default()));
     }
     row
 }
 
-/// The middle and, where there is more than that, both ends.
-fn said(spread: Spread) -> String {
+/// The centre and, if there is a spread, both ends.
+fn format_spread(spread: Spread) -> String {
     let Spread { middle, low, high } = spread;
     if low < high {
         format!("{} ({}\u{2013}{})", short(middle), short(low), short(high))
@@ -123,7 +123,7 @@ fn said(spread: Spread) -> String {
     }
 }
 
-/// Prints lines without what a terminal may obey.
+/// Prints lines without control characters.
 fn print(text: &str) -> Result<(), Failure> {
     let lines: Vec<String> = text.lines().map(console::printable).collect();
     console::print(lines.join("\n").as_bytes())
@@ -134,9 +134,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_spread_is_said_where_there_is_one() {
+    fn a_spread_is_shown_if_there_is_one() {
         let spread = |low, high| Spread { middle: 12.345_67, low, high };
-        assert_eq!(said(spread(12.345_67, 12.345_67)), "12.35");
-        assert_eq!(said(spread(1e-9, 1234.56)), "12.35 (1e-9\u{2013}1235)");
+        assert_eq!(format_spread(spread(12.345_67, 12.345_67)), "12.35");
+        assert_eq!(format_spread(spread(1e-9, 1234.56)), "12.35 (1e-9\u{2013}1235)");
     }
 }

@@ -1,4 +1,4 @@
-//! What is found out: a schedule, or how good each property can be, or both.
+//! Computes the answer: a schedule, the best value of each property, or both.
 
 use model::{
     Averages, ChannelSet, Objective, PlanError, PlanRequest, Quantity, Requirements, Schedule,
@@ -9,39 +9,38 @@ use super::refusal::refuse;
 use crate::failure::Failure;
 use crate::progress::Progress;
 
-/// What is found out for a request.
+/// The answer to a request.
 pub(super) struct Answer {
     pub(super) request: PlanRequest,
-    /// A schedule, if one was asked for or kappa and mu are known.
-    pub(super) made: Option<Made>,
-    /// How good each property can be, if nothing is to be made best.
+    /// A schedule, if one was requested or kappa and mu are given.
+    pub(super) planned: Option<PlannedSchedule>,
+    /// The best value of each property, if there is no objective.
     pub(super) overview: Option<Overview>,
-    /// What would change were the channels better, if that was asked.
+    /// The effects of better channels, if requested.
     pub(super) effects: Option<Effects>,
 }
 
-/// A schedule.
-pub(super) struct Made {
+/// A schedule and its properties.
+pub(super) struct PlannedSchedule {
     pub(super) schedule: Schedule,
     pub(super) averages: Averages,
-    /// How much better any schedule could be in the first objective, if there is one.
+    /// The maximum improvement of the first objective that is still possible, if there is one.
     pub(super) gap: Option<f64>,
 }
 
-/// How good each property can be.
+/// The best value of each property.
 pub(super) struct Overview {
-    /// The highest rate at mu, if mu is known.
+    /// The highest rate at mu, if mu is given.
     pub(super) rate: Option<f64>,
-    /// With what else is asked for.
+    /// Under the request's other conditions.
     pub(super) best: Best,
-    /// At the highest rate there is at mu too, if mu is known.
+    /// The same at the highest rate at mu, if mu is given.
     pub(super) best_at_full_rate: Option<Best>,
-    /// The delay of a share on every channel, the first of which is enough, if kappa and mu are
-    /// free.
+    /// The delay with a share on every channel, one of which is enough, if kappa and mu are free.
     pub(super) delay_over_all_ms: Option<f64>,
 }
 
-/// The best of each property, each by itself.
+/// The best values of the properties, each optimized on its own.
 #[derive(Clone, Copy)]
 pub(super) struct Best {
     pub(super) risk: f64,
@@ -51,57 +50,57 @@ pub(super) struct Best {
     pub(super) rate: f64,
 }
 
-/// What becomes of a property were one quantity of one channel a tenth better.
+/// The effects on a property of improving one quantity of one channel by a tenth.
 pub(super) struct Effects {
     pub(super) objective: Objective,
-    /// The property as the channels are.
+    /// The property of the channels as they are.
     pub(super) now: f64,
     /// In the channels' order.
     pub(super) each: Vec<Effect>,
 }
 
-/// What one quantity of one channel does.
+/// The effect of one quantity of one channel.
 pub(super) struct Effect {
     pub(super) channel: usize,
     pub(super) quantity: Quantity,
-    /// The property's value; `None` if the bounds could not be kept any more.
+    /// The property's value; `None` if the bounds could not be kept.
     pub(super) value: Option<f64>,
 }
 
 impl Answer {
-    /// Finds it.
+    /// Computes the answer.
     ///
     /// # Errors
-    /// When the request is wrong, or no schedule keeps its bounds.
+    /// If the request is wrong, or no schedule keeps its bounds.
     pub(super) fn find(set: &ChannelSet, request: &PlanRequest) -> Result<Self, Failure> {
-        let (made, overview) = if request.requirements().objectives.is_empty() {
-            // The overview first: it checks the request.
+        let (planned, overview) = if request.requirements().objectives.is_empty() {
+            // The overview first, because it checks the request.
             let overview = Overview::find(set, request).map_err(refuse)?;
-            (Made::at_best_rate(set, request), Some(overview))
+            (PlannedSchedule::at_best_rate(set, request), Some(overview))
         } else {
-            (Some(Made::best(set, request).map_err(refuse)?), None)
+            (Some(PlannedSchedule::best(set, request).map_err(refuse)?), None)
         };
-        Ok(Self { request: request.clone(), made, overview, effects: None })
+        Ok(Self { request: request.clone(), planned, overview, effects: None })
     }
 
-    /// With what would change were the channels better.
+    /// Adds the effects of better channels.
     ///
     /// # Errors
-    /// When the solver fails.
+    /// If the solver fails.
     pub(super) fn with_effects(self, set: &ChannelSet) -> Result<Self, Failure> {
         let effects = Effects::find(set, &self.request).map_err(refuse)?;
         Ok(Self { effects: Some(effects), ..self })
     }
 }
 
-impl Made {
+impl PlannedSchedule {
     fn best(set: &ChannelSet, request: &PlanRequest) -> Result<Self, PlanError> {
         let plan = set.plan(request)?;
         let gap = plan.optima.first().map(|certificate| certificate.gap);
         Ok(Self { schedule: plan.schedule, averages: plan.averages, gap })
     }
 
-    /// A schedule of the highest rate at kappa and mu, if both are known.
+    /// A schedule with the highest rate at kappa and mu, if both are given.
     fn at_best_rate(set: &ChannelSet, request: &PlanRequest) -> Option<Self> {
         let schedule = set.limited_schedule_at_best_rate(
             request.requirements().kappa?,
@@ -110,7 +109,7 @@ impl Made {
         Some(Self { averages: schedule.averages(set), schedule, gap: None })
     }
 
-    /// The part of each channel's rate that is used, in the channels' order.
+    /// The fraction of each channel's rate that is used, in the channels' order.
     pub(super) fn utilisation(&self, set: &ChannelSet) -> Vec<f64> {
         let used = |(i, channel): (usize, &model::ChannelModel)| {
             (self.schedule.use_of(i) * self.averages.rate / channel.rate()).min(1.0)
@@ -139,14 +138,14 @@ impl Overview {
     }
 }
 
-/// The delay of a share on every channel, the first of which is enough: d(1, C).
+/// The delay with a share on every channel, one of which is enough: d(1, C).
 fn first_of_all(set: &ChannelSet) -> Option<f64> {
     let threshold = ShareSelection::new(1, set.all()).ok()?;
     Some(set.subset_delay_ms(threshold))
 }
 
 impl Best {
-    /// How many programs are solved for it.
+    /// The number of linear programs to solve.
     const PROGRAMS: u64 = 5;
 
     fn find(

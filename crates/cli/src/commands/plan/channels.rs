@@ -1,4 +1,4 @@
-//! The channels that a plan is for: told on the command line, or in a file.
+//! The channels of a plan, from the command line or a file.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -9,26 +9,26 @@ use serde::Deserialize;
 use crate::daemon::{self, TomlMistake};
 use crate::failure::Failure;
 
-/// The longest name of a channel.
-const MAX_NAME: usize = 32;
+/// The maximum length of a channel's name.
+const MAX_NAME_LEN: usize = 32;
 
 /// The channels between two hosts, each with a name.
 pub(super) struct Channels {
     pub(super) set: ChannelSet,
-    /// In the set's order, no two alike.
+    /// The names in the set's order, all different.
     pub(super) names: Vec<String>,
 }
 
-/// One channel, as it is told.
+/// A channel as the user specified it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "RawChannel")]
 pub(super) struct NamedChannel {
-    /// Its place, counted from 1, if there is none.
+    /// Without a name, its number from 1 is used.
     name: Option<String>,
     channel: ChannelModel,
 }
 
-/// Channels that share a fate, as they are told.
+/// A group of channels that fail together, as the user specified it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NamedGroup {
@@ -63,10 +63,10 @@ struct RawFile {
 }
 
 impl Channels {
-    /// The channels that the options tell.
+    /// The channels in the options.
     ///
     /// # Errors
-    /// When there can be no such set of channels.
+    /// If they do not form a valid set of channels.
     pub(super) fn of_options(
         channels: &[NamedChannel],
         groups: &[NamedGroup],
@@ -79,10 +79,10 @@ impl Channels {
         Self::new(channels, groups).map_err(Failure::Usage)
     }
 
-    /// The channels that the file at `path` tells.
+    /// The channels in the file at `path`.
     ///
     /// # Errors
-    /// When there is no such file, it cannot be understood, or there can be no such set.
+    /// If the file cannot be read or parsed, or its channels do not form a valid set.
     pub(super) fn of_file(path: &Path) -> Result<Self, Failure> {
         let file: RawFile =
             daemon::load("plan", path, |text| toml::from_str(text).map_err(TomlMistake::from))?;
@@ -91,8 +91,8 @@ impl Channels {
     }
 
     fn new(channels: &[NamedChannel], groups: &[NamedGroup]) -> Result<Self, String> {
-        // First, so that too many channels are not told as a group's fault.
-        let set = channels.iter().map(|told| told.channel).collect();
+        // First, so that an error about too many channels is not attributed to a group.
+        let set = channels.iter().map(|named| named.channel).collect();
         let set = ChannelSet::new(set).map_err(|error| error.to_string())?;
         let names = names(channels)?;
         let groups = groups.iter().map(|group| group.resolve(&names));
@@ -102,11 +102,11 @@ impl Channels {
     }
 }
 
-/// Each channel's name, or its place if it has none.
+/// The name of each channel, or its number if it has none.
 fn names(channels: &[NamedChannel]) -> Result<Vec<String>, String> {
     let numbered = channels.iter().zip(1..);
     let names =
-        numbered.map(|(told, place)| told.name.clone().unwrap_or_else(|| place.to_string()));
+        numbered.map(|(named, number)| named.name.clone().unwrap_or_else(|| number.to_string()));
     let names: Vec<String> = names.collect();
     let mut seen = HashSet::new();
     match names.iter().find(|name| !seen.insert(*name)) {
@@ -116,10 +116,10 @@ fn names(channels: &[NamedChannel]) -> Result<Vec<String>, String> {
 }
 
 impl NamedChannel {
-    /// Reads `z=0.1,l=0.01,d=2.5,r=5,name=fibre`, in any order.
+    /// Parses `z=0.1,l=0.01,d=2.5,r=5,name=fibre`, in any order.
     ///
     /// # Errors
-    /// When something is missing, unknown, given twice or out of its range.
+    /// If a key is missing, unknown, repeated or out of its range.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut keys = Keys::parse(text)?;
         let raw = RawChannel {
@@ -142,24 +142,24 @@ impl TryFrom<RawChannel> for NamedChannel {
             .map_err(|error| error.to_string())?;
         match raw.name {
             Some(name) if !is_name(&name) => Err(format!(
-                "\"{name}\" is no name: give 1 to {MAX_NAME} characters, none of them + or a comma"
+                "\"{name}\" is no name: give 1 to {MAX_NAME_LEN} characters, none of them + or a comma"
             )),
             name => Ok(Self { name, channel }),
         }
     }
 }
 
-/// Whether a channel can be called that: it fits in a table, and can be told on the command line.
+/// Whether a channel can have the name: it fits in a table and on the command line.
 fn is_name(name: &str) -> bool {
     let reserved = |c: char| matches!(c, ',' | '+') || c.is_control();
-    !name.trim().is_empty() && name.chars().count() <= MAX_NAME && !name.contains(reserved)
+    !name.trim().is_empty() && name.chars().count() <= MAX_NAME_LEN && !name.contains(reserved)
 }
 
 impl NamedGroup {
-    /// Reads `z=0.05,l=0.001,channels=fibre+dsl`, in any order.
+    /// Parses `z=0.05,l=0.001,channels=fibre+dsl`, in any order.
     ///
     /// # Errors
-    /// When something is missing, unknown or given twice.
+    /// If a key is missing, unknown or repeated.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut keys = Keys::parse(text)?;
         let channels = keys.require("channels")?.split('+').map(str::to_owned).collect();
@@ -186,7 +186,7 @@ impl NamedGroup {
     }
 }
 
-/// What is left of `key=value,key=value`.
+/// The remaining pairs of `key=value,key=value`.
 struct Keys<'a>(Vec<(&'a str, &'a str)>);
 
 impl<'a> Keys<'a> {
@@ -232,9 +232,9 @@ mod tests {
 
     #[test]
     fn keys_come_in_any_order() {
-        let told = NamedChannel::parse("name=a fibre, r=5,d=2.5,l=0.01,z=0.1").unwrap();
-        assert_eq!(told.channel, ChannelModel::new(Risk(0.1), Loss(0.01), 2.5, 5.0).unwrap());
-        assert_eq!(told.name.as_deref(), Some("a fibre"));
+        let channel = NamedChannel::parse("name=a fibre, r=5,d=2.5,l=0.01,z=0.1").unwrap();
+        assert_eq!(channel.channel, ChannelModel::new(Risk(0.1), Loss(0.01), 2.5, 5.0).unwrap());
+        assert_eq!(channel.name.as_deref(), Some("a fibre"));
     }
 
     #[test]

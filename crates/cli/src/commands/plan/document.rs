@@ -1,10 +1,10 @@
-//! The answer for a program.
+//! The answer as JSON.
 
 use model::simulate::{Estimate, Estimates};
 use model::{Objective, Quantity};
 use serde::Serialize;
 
-use super::answer::{Answer, Best, Effects, Made};
+use super::answer::{Answer, Best, Effects, PlannedSchedule};
 use super::channels::Channels;
 
 /// What `--json` prints. Risks and losses are probabilities, delays in ms, rates in Mbit/s;
@@ -12,12 +12,12 @@ use super::channels::Channels;
 #[derive(Serialize)]
 pub(super) struct Document<'a> {
     names: &'a [String],
-    /// The schedule's, or else as far as they were asked for.
+    /// Of the schedule, or else as requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     kappa: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     mu: Option<f64>,
-    /// The schedule's, or else the highest at mu.
+    /// Of the schedule, or else the highest at mu.
     #[serde(skip_serializing_if = "Option::is_none")]
     rate: Option<f64>,
     #[serde(flatten)]
@@ -38,11 +38,12 @@ struct ScheduleDocument {
     loss: f64,
     delay: f64,
     delivered_delay: f64,
-    /// How much better the first objective could be at most; absent without an objective.
+    /// The maximum improvement of the first objective that is still possible; absent without an
+    /// objective.
     #[serde(skip_serializing_if = "Option::is_none")]
     gap: Option<f64>,
     schedule: Vec<EntryDocument>,
-    /// The part of each channel's rate that is used.
+    /// The fraction of each channel's rate that is used.
     utilisation: Vec<f64>,
 }
 
@@ -60,7 +61,7 @@ struct BestDocument {
     delay: f64,
     delivered_delay: f64,
     rate: f64,
-    /// That of a share on every channel, the first of which is enough.
+    /// The delay with a share on every channel, one of which is enough.
     #[serde(skip_serializing_if = "Option::is_none")]
     delay_over_all: Option<f64>,
 }
@@ -76,7 +77,7 @@ struct SensitivityDocument {
 struct EffectDocument {
     channel: usize,
     quantity: &'static str,
-    /// `null` if the bounds could not be kept any more.
+    /// `null` if the bounds could not be kept.
     value: Option<f64>,
 }
 
@@ -98,9 +99,9 @@ struct EstimateDocument {
 }
 
 impl<'a> Document<'a> {
-    /// All that there is to say.
+    /// The whole document.
     pub(super) fn new(channels: &'a Channels, answer: &Answer, trial: Option<&Estimates>) -> Self {
-        let averages = answer.made.as_ref().map(|made| made.averages);
+        let averages = answer.planned.as_ref().map(|planned| planned.averages);
         let overview = answer.overview.as_ref();
         let over_all = overview.and_then(|overview| overview.delay_over_all_ms);
         let at_full_rate = overview.and_then(|overview| overview.best_at_full_rate.as_ref());
@@ -111,7 +112,10 @@ impl<'a> Document<'a> {
             rate: averages
                 .map(|averages| averages.rate)
                 .or_else(|| overview.and_then(|overview| overview.rate)),
-            schedule: answer.made.as_ref().map(|made| ScheduleDocument::new(channels, made)),
+            schedule: answer
+                .planned
+                .as_ref()
+                .map(|planned| ScheduleDocument::new(channels, planned)),
             best: overview.map(|overview| BestDocument::new(&overview.best, over_all)),
             best_at_full_rate: at_full_rate.map(|best| BestDocument::new(best, None)),
             sensitivity: answer.effects.as_ref().map(SensitivityDocument::new),
@@ -121,21 +125,21 @@ impl<'a> Document<'a> {
 }
 
 impl ScheduleDocument {
-    fn new(channels: &Channels, made: &Made) -> Self {
-        let entries = made.schedule.entries().iter();
+    fn new(channels: &Channels, planned: &PlannedSchedule) -> Self {
+        let entries = planned.schedule.entries().iter();
         let schedule = entries.map(|(threshold, p)| EntryDocument {
             k: threshold.k(),
             channels: threshold.channels().iter().collect(),
             p: *p,
         });
         Self {
-            risk: made.averages.risk,
-            loss: made.averages.loss,
-            delay: made.averages.delay_ms,
-            delivered_delay: made.averages.delivered_delay_ms,
-            gap: made.gap,
+            risk: planned.averages.risk,
+            loss: planned.averages.loss,
+            delay: planned.averages.delay_ms,
+            delivered_delay: planned.averages.delivered_delay_ms,
+            gap: planned.gap,
             schedule: schedule.collect(),
-            utilisation: made.utilisation(&channels.set),
+            utilisation: planned.utilisation(&channels.set),
         }
     }
 }
@@ -196,7 +200,7 @@ fn property_key(objective: Objective) -> &'static str {
     }
 }
 
-/// What a channel's quantity is called, for programs and persons.
+/// The name of a quantity, in JSON and in text.
 pub(super) fn quantity_key(quantity: Quantity) -> &'static str {
     match quantity {
         Quantity::Risk => "risk",

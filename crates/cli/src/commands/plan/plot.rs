@@ -1,4 +1,4 @@
-//! Graphs of what channels give, as SVG: their properties over kappa and mu, and Pareto fronts.
+//! Graphs of the properties of channels as SVG: over kappa and mu, and Pareto fronts.
 
 use chart::{Axis, Chart, Colour, Curve, Marks, Panel};
 use model::{ChannelSet, Objective, PlanRequest, Requirements};
@@ -7,17 +7,17 @@ use super::refusal::refuse;
 use crate::failure::Failure;
 use crate::progress::Progress;
 
-/// What the panels over mu are best in, one panel each.
+/// The objectives of the panels over mu, one panel each.
 const OBJECTIVES: [Objective; 3] = [Objective::Risk, Objective::Loss, Objective::Delay];
 
-/// The points of a front.
+/// The number of points of a front.
 const FRONT_POINTS: usize = 25;
 
 const KAPPA: &str = "\u{3ba}, shares needed for a symbol:";
 const MU: &str = "\u{3bc}, shares sent for a symbol on average";
 
-/// The rate over mu, and the least risk, loss and delay at full rate over mu, one curve for each
-/// kappa: one SVG document. The channels' names stand below the title.
+/// An SVG document with the rate over mu, and with the minimum risk, loss and delay at full rate
+/// over mu, one curve for each kappa. The channels' names are below the title.
 pub(super) fn properties(set: &ChannelSet, names: &[String]) -> Result<String, Failure> {
     let least = least(set)?;
     let mut panels = vec![rates(set)];
@@ -45,7 +45,7 @@ pub(super) fn properties(set: &ChannelSet, names: &[String]) -> Result<String, F
     })
 }
 
-/// The Pareto front of two properties under a request: one SVG document.
+/// An SVG document with the Pareto front of two properties under a request.
 pub(super) fn front(
     set: &ChannelSet,
     request: &PlanRequest,
@@ -79,14 +79,14 @@ pub(super) fn front(
     draw(&Chart { panels: vec![panel], ..Chart::default() })
 }
 
-/// The three least properties at full rate, for one kappa.
+/// The minimum of three properties at full rate, for one kappa.
 struct Least {
     kappa: u32,
     /// mu, and risk, loss and delay.
     points: Vec<(f64, [f64; 3])>,
 }
 
-/// The least properties at full rate for each kappa that is drawn.
+/// The minima at full rate for each kappa that is drawn.
 fn least(set: &ChannelSet) -> Result<Vec<Least>, Failure> {
     let n = count(set);
     let grid: Vec<(u32, Vec<f64>)> =
@@ -117,8 +117,7 @@ fn least(set: &ChannelSet) -> Result<Vec<Least>, Failure> {
     Ok(curves)
 }
 
-/// The values of kappa that are drawn: all, unless there are so many channels that each program
-/// takes long.
+/// The values of kappa that are drawn: all, unless so many channels make each linear program slow.
 fn kappas(n: u32) -> Vec<u32> {
     match n {
         0..=8 => (1..=n).collect(),
@@ -127,8 +126,8 @@ fn kappas(n: u32) -> Vec<u32> {
     }
 }
 
-/// The values of mu that are drawn for a kappa, evenly from kappa to n: in steps of 0.1, unless
-/// there are many channels.
+/// The values of mu that are drawn for a kappa, evenly spaced from kappa to n: in steps of 0.1,
+/// unless there are many channels.
 fn multiplicities(kappa: u32, n: u32) -> Vec<f64> {
     let whole = n - kappa;
     let steps = match n {
@@ -164,7 +163,7 @@ fn draw(chart: &Chart) -> Result<String, Failure> {
     chart.svg().map_err(|error| Failure::Failed(error.to_string()))
 }
 
-/// What an objective is about.
+/// The property of an objective.
 fn name(objective: Objective) -> &'static str {
     match objective {
         Objective::Risk => "risk",
@@ -175,7 +174,7 @@ fn name(objective: Objective) -> &'static str {
     }
 }
 
-/// The same, and what it is measured in.
+/// The property and its unit.
 fn unit(objective: Objective) -> &'static str {
     match objective {
         Objective::Risk => "risk, probability for a symbol",
@@ -213,7 +212,7 @@ mod tests {
         (1..=n).map(|i| format!("channel {i}")).collect()
     }
 
-    /// How many elements of a kind have a colour.
+    /// The number of elements of a kind with a colour.
     fn elements(svg: &str, kind: &str, colour: &str) -> usize {
         svg.lines().filter(|line| line.starts_with(kind) && line.contains(colour)).count()
     }
@@ -238,7 +237,7 @@ mod tests {
             let lines = elements(&svg, "<polyline", colour);
             assert_eq!(lines, 4, "risk, loss, delay and the legend in {colour}");
         }
-        // kappa = 5 leaves one mu, which is a dot in each panel and in the legend.
+        // kappa = 5 has one mu, which is a dot in each panel and in the legend.
         assert_eq!(elements(&svg, "<circle", "#E69F00"), 4);
         assert_eq!(elements(&svg, "<circle", "#56B4E9"), 0, "there is no kappa = 6");
     }
@@ -291,7 +290,7 @@ mod tests {
         {
             assert!(svg.contains(said), "{said}");
         }
-        // One channel leaves one point.
+        // A single channel has one point.
         let one = set(&[[0.0, 0.0, 0.0, 1.0]]);
         let svg = front(
             &one,

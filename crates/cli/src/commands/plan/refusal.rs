@@ -1,11 +1,11 @@
-//! Why there is no plan, in the words of the command line.
+//! Explains why there is no plan, with the names of the command line's options.
 
 use model::{Bound, PlanError, PlanRequestError};
 
 use crate::failure::Failure;
 use crate::numbers::{rounded_down, rounded_up};
 
-/// What is wrong: which option, and what would be possible.
+/// The failure: which option is wrong, and what is possible.
 pub(super) fn refuse(error: PlanError) -> Failure {
     match error {
         PlanError::Request(PlanRequestError::Bound(name, value)) => Failure::Usage(format!(
@@ -21,7 +21,7 @@ pub(super) fn refuse(error: PlanError) -> Failure {
     }
 }
 
-/// The option for the bound that the model calls so.
+/// The option for a bound of the model.
 fn option(name: &str) -> &str {
     match name {
         "risk" => "--max-risk",
@@ -39,7 +39,7 @@ fn range(name: &str) -> &'static str {
     }
 }
 
-/// Rounded so that whoever asks for the value that is told gets it.
+/// Rounded so that a request with the printed value is feasible.
 fn infeasible(bound: Bound, wanted: f64, best: f64) -> String {
     let (option, best) = match bound {
         Bound::MaxRisk => ("--max-risk", format!("least risk is {}", rounded_up(best))),

@@ -1,46 +1,50 @@
-//! The answer for a person.
+//! The answer as text.
 
 use std::io;
 
 use model::simulate::{Estimate, Estimates};
 use model::{Objective, Requirements};
 
-use super::answer::{Answer, Best, Made, Overview};
+use super::answer::{Answer, Best, Overview, PlannedSchedule};
 use super::channels::Channels;
-use super::whatif;
+use super::effects;
 use crate::console;
 use crate::failure::Failure;
 use crate::numbers::{one_in, percent, short};
 use crate::table::{Side, aligned};
 
-/// Prints it.
+/// Prints the answer.
 ///
 /// # Errors
-/// When standard output cannot be written to.
+/// If standard output cannot be written to.
 pub(super) fn print(
     channels: &Channels,
     answer: &Answer,
     trial: Option<&Estimates>,
 ) -> Result<(), Failure> {
     let mut parts = vec![headline(channels, answer, console::wants_colour(&io::stdout()))];
-    if let Some(made) = &answer.made {
-        parts.extend([properties(made, trial), schedule(channels, made), use_of(channels, made)]);
+    if let Some(planned) = &answer.planned {
+        parts.extend([
+            properties(planned, trial),
+            schedule(channels, planned),
+            use_of(channels, planned),
+        ]);
     }
     parts.extend(answer.overview.as_ref().map(overview));
-    parts.extend(answer.effects.as_ref().map(|effects| whatif::text(channels, effects)));
+    parts.extend(answer.effects.as_ref().map(|effects| effects::text(channels, effects)));
     console::print(parts.join("\n").trim_end().as_bytes())
 }
 
-/// The answer in words.
+/// The answer in one line.
 fn headline(channels: &Channels, answer: &Answer, coloured: bool) -> String {
-    let words = match (&answer.made, answer.request.requirements().objectives.first()) {
-        (Some(made), Some(objective)) => {
-            best_in(made, *objective) + &conditions(answer.request.requirements())
+    let words = match (&answer.planned, answer.request.requirements().objectives.first()) {
+        (Some(planned), Some(objective)) => {
+            best_in(planned, *objective) + &conditions(answer.request.requirements())
         }
-        (Some(made), None) => {
+        (Some(planned), None) => {
             format!(
                 "{} Mbit/s at most{}",
-                short(made.averages.rate),
+                short(planned.averages.rate),
                 conditions(answer.request.requirements())
             )
         }
@@ -49,8 +53,8 @@ fn headline(channels: &Channels, answer: &Answer, coloured: bool) -> String {
     if coloured { format!("\x1b[1m{words}\x1b[0m\n") } else { words + "\n" }
 }
 
-fn best_in(made: &Made, objective: Objective) -> String {
-    let averages = &made.averages;
+fn best_in(planned: &PlannedSchedule, objective: Objective) -> String {
+    let averages = &planned.averages;
     match objective {
         Objective::Risk => format!("Least risk: {} is read", case(averages.risk)),
         Objective::Loss => format!("Least loss: {} is lost", case(averages.loss)),
@@ -66,7 +70,7 @@ fn case(probability: f64) -> String {
     if probability > 0.0 { format!("{} symbols", one_in(probability)) } else { "no symbol".into() }
 }
 
-/// What else was asked for.
+/// The request's other conditions.
 fn conditions(required: &Requirements) -> String {
     let mut conditions = Vec::new();
     let mut add = |value: Option<f64>, words: &dyn Fn(String) -> String| {
@@ -107,9 +111,9 @@ fn at_most(channels: &Channels, answer: &Answer) -> String {
     }
 }
 
-/// The schedule's averages, beside what the simulation found.
-fn properties(made: &Made, trial: Option<&Estimates>) -> String {
-    let averages = &made.averages;
+/// The averages of the schedule beside those of the simulation.
+fn properties(planned: &PlannedSchedule, trial: Option<&Estimates>) -> String {
+    let averages = &planned.averages;
     let row = |name: &str, value: String, more: String, found: Option<String>| {
         [name.to_owned(), value, more, found.unwrap_or_default()]
     };
@@ -165,8 +169,8 @@ fn short_count(count: u64) -> String {
 }
 
 /// How often each k and each choice of channels is used, the most frequent first.
-fn schedule(channels: &Channels, made: &Made) -> String {
-    let mut entries = made.schedule.entries().to_vec();
+fn schedule(channels: &Channels, planned: &PlannedSchedule) -> String {
+    let mut entries = planned.schedule.entries().to_vec();
     entries.sort_by(|(_, a), (_, b)| b.total_cmp(a));
     let mut rows = vec![["symbols", "k of m", "channels"].map(str::to_owned)];
     rows.extend(entries.iter().map(|(threshold, p)| {
@@ -180,17 +184,19 @@ fn schedule(channels: &Channels, made: &Made) -> String {
     aligned(&[Side::Right, Side::Left, Side::Left], &rows)
 }
 
-/// How much of each channel's rate is used.
-fn use_of(channels: &Channels, made: &Made) -> String {
+/// The fraction of each channel's rate that is used.
+fn use_of(channels: &Channels, planned: &PlannedSchedule) -> String {
     let mut rows = vec![["channel", "rate", "used"].map(str::to_owned)];
     let described = channels.names.iter().zip(channels.set.channels());
-    rows.extend(described.zip(made.utilisation(&channels.set)).map(|((name, channel), used)| {
-        [name.clone(), format!("{} Mbit/s", short(channel.rate())), percent(used)]
-    }));
+    rows.extend(described.zip(planned.utilisation(&channels.set)).map(
+        |((name, channel), used)| {
+            [name.clone(), format!("{} Mbit/s", short(channel.rate())), percent(used)]
+        },
+    ));
     aligned(&[Side::Left, Side::Right, Side::Right], &rows)
 }
 
-/// How good each property can be.
+/// The best value of each property.
 fn overview(overview: &Overview) -> String {
     let full = overview.best_at_full_rate.as_ref();
     let row = |name: &str, form: fn(&Best) -> String| {

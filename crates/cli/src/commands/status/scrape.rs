@@ -1,4 +1,4 @@
-//! Answers to Prometheus over HTTP: one path, for whoever asks by an address.
+//! Serves metrics to Prometheus over HTTP.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
@@ -22,28 +22,28 @@ use crate::console;
 use crate::failure::Failure;
 use crate::listeners::open_to_all;
 
-/// How long a request may take to arrive.
+/// The time within which a request must arrive.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long a scrape may take in all.
+/// The time limit for a scrape.
 const SCRAPE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The most scrapes at a time.
+/// The maximum number of concurrent scrapes.
 const MAX_SCRAPES: usize = 16;
 
-/// The most of one source.
+/// The maximum number of concurrent scrapes from one source.
 const MAX_SCRAPES_OF_SOURCE: usize = 8;
 
-/// Where the metrics are.
+/// The path of the metrics.
 const PATH: &str = "/metrics";
 
 /// The version of the text format.
 const FORMAT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4");
 
-/// Answers scrapes until it is interrupted.
+/// Answers scrapes until the command is interrupted.
 ///
 /// # Errors
-/// When the address cannot be listened on.
+/// If the address is not available.
 pub(super) fn serve(address: SocketAddr) -> Result<(), Failure> {
     if let Some(warning) = open_to_all("metrics", [address]) {
         console::warning(&warning);
@@ -75,11 +75,11 @@ async fn answer(stream: TcpStream) {
     });
     let mut http = http1::Builder::new();
     http.keep_alive(false).timer(TokioTimer::new()).header_read_timeout(REQUEST_TIMEOUT);
-    // Who breaks off asks again.
+    // A client that disconnects will ask again.
     let _ = timeout(SCRAPE_TIMEOUT, http.serve_connection(TokioIo::new(stream), service)).await;
 }
 
-/// The answer to a request that is none for metrics.
+/// The answer to a request that is refused.
 fn refusal<T>(request: &Request<T>) -> Option<Response<Full<Bytes>>> {
     let refused = |status, why: &'static str| {
         let mut response = Response::new(Full::from(why));
@@ -87,7 +87,7 @@ fn refusal<T>(request: &Request<T>) -> Option<Response<Full<Bytes>>> {
         Some(response)
     };
     if !names_an_address(request) {
-        // A page in a browser can have its own name lead here, and then read what it asks for.
+        // A web page could resolve its own name to this address and read the answer.
         return refused(
             StatusCode::MISDIRECTED_REQUEST,
             "ask by an address, as in http://127.0.0.1:9100/metrics, or by localhost\n",
@@ -104,13 +104,13 @@ fn refusal<T>(request: &Request<T>) -> Option<Response<Full<Bytes>>> {
     None
 }
 
-/// Whether a request is for an address, or for `localhost`: no name that is somebody else's to
-/// give.
+/// Whether the request's host is an address or `localhost`. Any other name may belong to an
+/// attacker.
 fn names_an_address<T>(request: &Request<T>) -> bool {
     let mut named = request.headers().get_all(HOST).iter();
     let (Some(host), None) = (named.next(), named.next()) else { return false };
     let Ok(host) = Authority::try_from(host.as_bytes()) else { return false };
-    // A request to a proxy names it a second time.
+    // A request to a proxy has the host also in its URI.
     [Some(&host), request.uri().authority()].into_iter().flatten().all(|authority| {
         let host = authority.host();
         let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
@@ -119,7 +119,7 @@ fn names_an_address<T>(request: &Request<T>) -> bool {
 }
 
 async fn scrape() -> Response<Full<Bytes>> {
-    // That nothing runs is an answer.
+    // If no daemon runs, the answer is empty.
     let text = metrics(&ask_all().await.unwrap_or_default());
     let mut response = Response::new(Full::from(text));
     response.headers_mut().insert(CONTENT_TYPE, FORMAT);

@@ -7,7 +7,7 @@ use service::metrics::{Metric, Samples, counter, gauge};
 
 use super::Named;
 
-/// The table of them.
+/// The metrics.
 pub(super) const METRICS: &[Metric<Named>] = &[
     gauge("sunder_streams", "Streams that have begun and are not over.", |named, samples| {
         samples.add(&[], named.status.streams.under_way);
@@ -153,7 +153,7 @@ fn of_interception(named: &Named, samples: &mut Samples<'_>, value: fn(&Intercep
     samples.add_known(&[], named.status.interception.as_ref().map(value));
 }
 
-/// A sample for each channel of which the value is known.
+/// A sample for each channel whose value is known.
 fn of_channels<T: Display>(
     named: &Named,
     samples: &mut Samples<'_>,

@@ -1,9 +1,9 @@
-//! What `sunder status` shows of a proxy or a server.
+//! The page that `sunder status` shows for a proxy or a server.
 
 use micss::status::{Channel, ChannelState, Interception, Limits, Status, Streams};
 
 use super::Named;
-use crate::commands::status::{UNKNOWN, rate, said};
+use crate::commands::status::{UNKNOWN, format_number, rate};
 use crate::table::{Side, aligned};
 
 /// The columns of channels.
@@ -22,7 +22,7 @@ const COLUMNS: [(&str, Side); 12] = [
     ("changed", Side::Right),
 ];
 
-/// One proxy or server, with the rates since `before`.
+/// The page of a proxy or a server, with the rates since `before`.
 pub(crate) fn page(kind: &str, now: &Named, before: Option<&Named>) -> String {
     let before = before.map(|before| &before.status);
     let Named { name, status } = now;
@@ -34,8 +34,7 @@ pub(crate) fn page(kind: &str, now: &Named, before: Option<&Named>) -> String {
     format!("{running}\n\n  {}\n{limits}{interception}\n{channels}{lost}", streams(&status.streams))
 }
 
-/// A server's limits, a line for each: what there is, how much may be, and how often that was
-/// reached.
+/// A server's limits, a line for each: the current value, the limit, and how often it was reached.
 fn limits(limits: &Limits) -> String {
     let mib = |bytes: u64| bytes.div_ceil(1 << 20);
     let counts = |counts: &[(u64, &str)]| {
@@ -84,7 +83,7 @@ fn streams(streams: &Streams) -> String {
     format!("streams: {under_way} under way{}", named.collect::<String>())
 }
 
-/// Whether a channel can be used, and for how long that has been so.
+/// The state of a channel and its age.
 fn state(channel: &Channel) -> String {
     let age = channel.state_s.map(|seconds| format!(" {}", duration(seconds))).unwrap_or_default();
     match (channel.state, channel.peers_down) {
@@ -95,7 +94,7 @@ fn state(channel: &Channel) -> String {
     }
 }
 
-/// Seconds in a few letters.
+/// A duration in a few characters.
 fn duration(seconds: f64) -> String {
     match seconds {
         ..120.0 => format!("{seconds:.0} s"),
@@ -105,7 +104,7 @@ fn duration(seconds: f64) -> String {
     }
 }
 
-/// A line for each channel that is lost: to whom, why, and what waits for it.
+/// A line for each lost channel: the peer, the cause, and the streams that use the channel.
 fn lost(status: &Status) -> String {
     let line = |(index, channel): (usize, &Channel)| {
         let name = format!("channel {} ({})", index + 1, channel.server);
@@ -134,13 +133,13 @@ fn lost(status: &Status) -> String {
 
 fn channels(now: &Status, before: Option<&Status>) -> Vec<[String; 12]> {
     let row = |(index, channel): (usize, &Channel)| {
-        // After a reload there may be others.
+        // After a reload the channels may differ.
         let same = |before: &&Channel| before.server == channel.server;
         let old = before.and_then(|before| before.channels.get(index)).filter(same);
         let since = before.map_or(0.0, |before| before.uptime_s);
         let speed = |bytes: fn(&Channel) -> u64| {
             let before = old.map(|old| (since, bytes(old)));
-            said(rate((now.uptime_s, bytes(channel)), before), 1, "")
+            format_number(rate((now.uptime_s, bytes(channel)), before), 1, "")
         };
         let waited = old.map(|old| (channel.waited_s - old.waited_s) / (now.uptime_s - since));
         [
@@ -150,10 +149,10 @@ fn channels(now: &Status, before: Option<&Status>) -> Vec<[String; 12]> {
             channel.ready.to_string(),
             channel.connected.to_string(),
             channel.unconnected.to_string(),
-            said(channel.rtt_ms, 1, " ms"),
+            format_number(channel.rtt_ms, 1, " ms"),
             speed(|channel| channel.sent_bytes),
             speed(|channel| channel.received_bytes),
-            said(waited.map(|waited| 100.0 * waited), 0, " %"),
+            format_number(waited.map(|waited| 100.0 * waited), 0, " %"),
             channel.broken.to_string(),
             channel.tampered.to_string(),
         ]
@@ -230,16 +229,16 @@ mod tests {
 
     #[test]
     fn rules_that_are_missing_are_named() {
-        let said = |in_force, restored| {
+        let line = |in_force, restored| {
             let mut proxy = one();
             proxy.status.interception = Some(Interception { port: 522, in_force, restored });
             page("proxy", &proxy, None).lines().nth(3).unwrap().to_owned()
         };
-        assert_eq!(said(true, 0), "  interception: at port 522");
+        assert_eq!(line(true, 0), "  interception: at port 522");
         let restored =
             "  interception: at port 522, rules removed by another program and restored: 2";
-        assert_eq!(said(true, 2), restored);
-        assert!(said(false, 0).ends_with("port 522, RULES MISSING: in the clear"));
+        assert_eq!(line(true, 2), restored);
+        assert!(line(false, 0).ends_with("port 522, RULES MISSING: in the clear"));
     }
 
     #[test]

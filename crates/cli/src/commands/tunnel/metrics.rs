@@ -7,7 +7,7 @@ use service::metrics::{Metric, Samples, counter, gauge};
 
 use super::Status;
 
-/// The table of them.
+/// The metrics.
 pub(super) const METRICS: &[Metric<Status>] = &[
     gauge("sunder_tunnel_associated", "Whether there is a peer.", |status, samples| {
         samples.add(&[], u8::from(status.0.associated));
@@ -131,7 +131,7 @@ fn numbered(status: &Status) -> impl Iterator<Item = (usize, &ChannelStatus)> {
     status.0.channels.iter().enumerate().map(|(index, channel)| (index + 1, channel))
 }
 
-/// A sample for each channel of which the value is known.
+/// A sample for each channel whose value is known.
 fn of_channels<T: Display>(
     status: &Status,
     samples: &mut Samples<'_>,

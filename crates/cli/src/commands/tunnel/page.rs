@@ -1,11 +1,11 @@
-//! What `sunder status` shows of a tunnel.
+//! The page that `sunder status` shows for a tunnel.
 
 use remicss::status::{ChannelStatus, Dropped, Status};
 
-use crate::commands::status::{UNKNOWN, rate as rate_of, said};
+use crate::commands::status::{UNKNOWN, format_number, rate as rate_of};
 use crate::table::{Side, aligned};
 
-/// A tunnel, with the rates since `before`.
+/// The page of a tunnel, with the rates since `before`.
 pub(super) fn page(now: &Status, before: Option<&Status>) -> String {
     let state = if now.associated { "associated" } else { "not associated" };
     let running =
@@ -18,7 +18,7 @@ pub(super) fn page(now: &Status, before: Option<&Status>) -> String {
     format!("{running}\n\n{averages}\n{channels}{}", dropped(&now.dropped, &now.channels))
 }
 
-/// Which channels are missing from the association, and since when.
+/// The channels that are missing from the association, and for how long.
 fn missing(now: &Status) -> String {
     let channels = now.channels.iter().enumerate();
     let missing = channels.filter_map(|(index, channel)| {
@@ -28,7 +28,7 @@ fn missing(now: &Status) -> String {
     if missing.is_empty() { String::new() } else { format!(" without {}", missing.join(", ")) }
 }
 
-/// What was not passed on, in a line; nothing if all was.
+/// The dropped packets in one line; empty if there are none.
 fn dropped(dropped: &Dropped, channels: &[ChannelStatus]) -> String {
     let on = |what: &str, counted: fn(&ChannelStatus) -> u64| {
         let numbered = channels.iter().enumerate().filter(|(_, channel)| counted(channel) > 0);
@@ -58,13 +58,14 @@ fn dropped(dropped: &Dropped, channels: &[ChannelStatus]) -> String {
 }
 
 fn percent(part: Option<f64>) -> String {
-    said(part.map(|part| 100.0 * part), 2, " %")
+    format_number(part.map(|part| 100.0 * part), 2, " %")
 }
 
 fn averages(now: &Status, before: Option<&Status>) -> Vec<[String; 3]> {
     let (achieved, predicted) = (&now.achieved, now.predicted);
-    let speed = |bytes: fn(&Status) -> u64| said(rate(now, before, bytes), 1, " Mbit/s");
-    let (mean, ms) = (|number| said(number, 3, ""), |number| said(number, 1, " ms"));
+    let speed = |bytes: fn(&Status) -> u64| format_number(rate(now, before, bytes), 1, " Mbit/s");
+    let (mean, ms) =
+        (|number| format_number(number, 3, ""), |number| format_number(number, 1, " ms"));
     let row =
         |name: &str, achieved: String, predicted: String| [name.to_owned(), achieved, predicted];
     vec![
@@ -78,13 +79,13 @@ fn averages(now: &Status, before: Option<&Status>) -> Vec<[String; 3]> {
         row(
             "rate out",
             speed(|status| status.achieved.sent_bytes),
-            said(predicted.map(|p| p.rate_mbit), 1, " Mbit/s"),
+            format_number(predicted.map(|p| p.rate_mbit), 1, " Mbit/s"),
         ),
         row("rate in", speed(|status| status.achieved.received_bytes), UNKNOWN.into()),
     ]
 }
 
-/// The columns of channels: what is configured, what goes out, what comes in.
+/// The columns of channels: the configuration, the outbound and the inbound direction.
 const COLUMNS: [(&str, Side); 11] = [
     ("channel", Side::Left),
     ("risk", Side::Right),
@@ -104,16 +105,16 @@ fn channels(now: &Status, before: Option<&Status>) -> Vec<[String; 11]> {
     let channel = |(index, channel): (usize, &ChannelStatus)| {
         let speed = |bytes: fn(&ChannelStatus) -> u64| {
             let total = |status: &Status| status.channels.get(index).map_or(0, bytes);
-            said(rate(now, before, total), 1, "")
+            format_number(rate(now, before, total), 1, "")
         };
         let source = channel.rate_from.as_deref().filter(|source| *source != "measured");
         [
             (index + 1).to_string(),
-            said(channel.risk, 2, ""),
+            format_number(channel.risk, 2, ""),
             known(&channel.state_out),
             percent(channel.loss_out),
-            said(channel.delay_ms, 1, " ms"),
-            said(channel.rate_mbit, 1, ""),
+            format_number(channel.delay_ms, 1, " ms"),
+            format_number(channel.rate_mbit, 1, ""),
             source.unwrap_or_default().to_owned(),
             speed(|channel| channel.sent_bytes),
             known(&channel.state_in),
@@ -125,7 +126,7 @@ fn channels(now: &Status, before: Option<&Status>) -> Vec<[String; 11]> {
     [COLUMNS.map(|(name, _)| name.to_owned())].into_iter().chain(rows).collect()
 }
 
-/// How fast a count of bytes has grown while there is a peer, in Mbit/s.
+/// The rate of a byte counter in Mbit/s while there is a peer.
 fn rate(now: &Status, before: Option<&Status>, bytes: impl Fn(&Status) -> u64) -> Option<f64> {
     let before = before.filter(|_| now.associated)?;
     rate_of((now.uptime_s, bytes(now)), Some((before.uptime_s, bytes(before))))
@@ -170,7 +171,7 @@ mod tests {
         }
     }
 
-    /// The words of the lines of a page, all but the first.
+    /// The cells of the lines of a page, without the first line.
     fn words(page: &str) -> Vec<Vec<&str>> {
         let lines = page.lines().skip(1).filter(|line| !line.is_empty());
         lines

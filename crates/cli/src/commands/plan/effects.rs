@@ -1,4 +1,4 @@
-//! What better channels would change, for a person.
+//! The effects of better channels, as text.
 
 use std::cmp::Ordering;
 
@@ -10,10 +10,10 @@ use super::document::quantity_key;
 use crate::numbers::{percent, short};
 use crate::table::{Side, aligned};
 
-/// A change that is smaller than this, relative to the value, is none.
-const NONE: f64 = 1e-5;
+/// The minimum relative change that is shown.
+const MIN_CHANGE: f64 = 1e-5;
 
-/// A line for each quantity that changes something, the most first.
+/// A line for each quantity that has an effect, the largest effect first.
 pub(super) fn text(channels: &Channels, effects: &Effects) -> String {
     let now = effects.now;
     let title =
@@ -40,16 +40,16 @@ pub(super) fn text(channels: &Channels, effects: &Effects) -> String {
 }
 
 fn changes(effect: &Effect, now: f64) -> bool {
-    effect.value.is_none_or(|value| (value - now).abs() > NONE * now.abs())
+    effect.value.is_none_or(|value| (value - now).abs() > MIN_CHANGE * now.abs())
 }
 
-/// The larger change first.
+/// Orders by the size of the change, the largest first.
 fn by_size(a: &Effect, b: &Effect, now: f64) -> Ordering {
     let size = |effect: &Effect| effect.value.map_or(0.0, |value| (value - now).abs());
     size(b).total_cmp(&size(a))
 }
 
-/// The change, relative to the value as it is.
+/// The change relative to the current value.
 fn change(value: f64, now: f64) -> String {
     if now == 0.0 {
         return String::new();
