@@ -3,6 +3,7 @@
 //! `cargo run --package sunder-association --example handshake`
 
 use std::error::Error;
+use std::io::{self, Write};
 use std::time::Duration;
 
 use sunder_association::{
@@ -11,6 +12,10 @@ use sunder_association::{
 };
 
 fn main() -> Result<(), Box<dyn Error>> {
+    run(&mut io::stdout())
+}
+
+fn run(out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     let (now, timeout) = (Duration::ZERO, Duration::from_secs(10));
     let policy = TermsPolicy {
         protocols: vec![Protocol::MicssStream],
@@ -54,16 +59,26 @@ fn main() -> Result<(), Box<dyn Error>> {
                 client.handle_bytes(usize::try_from(channel)?, &message.encode(), now);
             }
             ServerEvent::Associated { connections, .. } => {
-                println!("the server associated {connections:?}");
+                writeln!(out, "the server associated {connections:?}")?;
             }
             ServerEvent::Transmit { .. } | ServerEvent::Aborted { .. } => {}
         }
     }
     match client.poll_event() {
         Some(ClientEvent::Associated { list }) => {
-            println!("the client has {} channels", list.terms().channels());
+            writeln!(out, "the client has {} channels", list.terms().channels())?;
         }
-        other => println!("the client has no association: {other:?}"),
+        other => writeln!(out, "the client has no association: {other:?}")?,
     }
     Ok(())
+}
+
+#[test]
+fn the_output_is_as_expected() {
+    let mut out = Vec::new();
+    run(&mut out).unwrap();
+    let expected = "the server associated [Some(ConnectionId(0)), Some(ConnectionId(1)), Some(ConnectionId(2))]
+the client has 3 channels
+";
+    assert_eq!(String::from_utf8(out).unwrap(), expected);
 }
