@@ -13,6 +13,31 @@ use crate::terms::Terms;
 /// A client that has a connection on each of the terms' channels and waits for their cookies.
 ///
 /// Every method consumes it. After an error nothing is left but to close all channels.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use sunder_association::{
+///     Collected, Cookie, CookieCollector, Message, Protocol, SharingScheme, Terms,
+/// };
+///
+/// let (now, deadline) = (Duration::ZERO, Duration::from_secs(10));
+/// let terms = Terms::new(Protocol::MicssStream, SharingScheme::Xor, 2, 2, 0)?;
+/// let mut collector = CookieCollector::new(terms, deadline);
+///
+/// // What the sockets of the two channels receive: one cookie comes in two pieces.
+/// let [first, second] = [7, 9].map(|byte| Message::Cookie(Cookie::new([byte; 16])).encode());
+/// let mut received = [(0, &first[..5]), (1, &second[..]), (0, &first[5..])].into_iter();
+/// let confirms = loop {
+///     let (channel, bytes) = received.next().ok_or("closed")?;
+///     match collector.handle_bytes(channel, bytes, now)? {
+///         Collected::Some(more) => collector = more,
+///         Collected::All(confirms) => break confirms,
+///     }
+/// };
+/// assert_eq!(confirms.list().cookies().len(), 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct CookieCollector {
     terms: Terms,

@@ -28,6 +28,28 @@
 //! The protocol, pure, is in [`addresses`], [`message`], [`credentials`] and the ends
 //! [`DirectoryRequester`] and [`DirectoryResponder`]. [`exchange`], [`store`] and [`Directory`] are
 //! the shell.
+//!
+//! ```
+//! use keys::SharedKey;
+//! use sunder_directory::addresses::Addresses;
+//! use sunder_directory::credentials::{Credential, ServerKeys};
+//! use sunder_directory::message::Nonce;
+//! use sunder_directory::{DirectoryRequester, DirectoryResponder};
+//!
+//! // The server's addresses, one for each channel, and the key that both ends have.
+//! let addresses = ["192.0.2.1:6522".parse()?, "198.51.100.1:6522".parse()?];
+//! let addresses = Addresses::new(addresses.to_vec())?;
+//! let keys = ServerKeys { shared: Some(SharedKey::new(&[7; 32])), secret: None };
+//! let responder = DirectoryResponder::new(addresses.clone(), keys);
+//!
+//! // The client knows the first address. Real nonces are random.
+//! let credential = Credential::Shared(SharedKey::new(&[7; 32]));
+//! let requester =
+//!     DirectoryRequester::new("192.0.2.1".parse()?, Nonce::new([1; 32]), &credential);
+//! let reply = responder.answer(&requester.ask().encode(), Nonce::new([2; 32]))?;
+//! assert_eq!(requester.hear(&reply.encode())?, addresses);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod addresses;
 pub mod config;

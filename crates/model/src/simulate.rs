@@ -1,5 +1,31 @@
 //! A Monte-Carlo simulation of the single-symbol process (III-C), as a check of the formulas of
 //! IV-A: it knows only what befalls each share, and shares no code with them.
+//!
+//! ```
+//! use sunder_model::simulate::Simulation;
+//! use sunder_model::{ChannelModel, ChannelSet, Loss, Risk, Schedule, ShareSelection};
+//!
+//! // Two channels; each symbol is one share on both, and either is enough.
+//! let channel = ChannelModel::new(Risk(0.5), Loss(0.1), 20.0, 1.0)?;
+//! let set = ChannelSet::new(vec![channel, channel])?;
+//! let schedule = Schedule::constant(ShareSelection::new(1, set.all())?);
+//!
+//! // Any generator of 64-bit numbers serves. This is SplitMix64.
+//! let mut state = 7_u64;
+//! let mut random = || {
+//!     state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+//!     let mixed = (state ^ state >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+//!     let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+//!     mixed ^ mixed >> 31
+//! };
+//! let mut simulation = Simulation::new(&set, &schedule);
+//! simulation.run(10_000, &mut random);
+//!
+//! let (found, formulas) = (simulation.estimates(), schedule.averages(&set));
+//! assert!(found.risk.contains(formulas.risk), "0.75");
+//! assert!(found.loss.contains(formulas.loss), "0.01");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod sample;
 

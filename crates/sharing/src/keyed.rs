@@ -25,6 +25,26 @@
 //! (`tests/keyed.rs` does it). So this is no message authentication code to be sent in the open,
 //! and messages of different thresholds need different points.
 //!
+//! ```
+//! use sunder_sharing::keyed::{KeyedHash, POINT_LEN};
+//! use sunder_sharing::{Generator, Sharing};
+//!
+//! // Both ends derive the point from their key.
+//! let mut generator = Generator::seeded()?;
+//! let hash = KeyedHash::new(generator.array::<POINT_LEN>()?);
+//!
+//! // The last block: never zero, the length of the message, known to both ends.
+//! let message = b"a packet";
+//! let last = 1 << 63 | message.len() as u64;
+//! let protected = [&hash.tag(message, last)[..], message].concat();
+//! let shares = Sharing::xor(3)?.split(&protected, &mut generator)?;
+//!
+//! let joined = Sharing::xor(3)?.join(&shares)?;
+//! let (tag, message) = joined.split_first_chunk().ok_or("too short")?;
+//! hash.verify(message, last, *tag)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! The [`tamper`](crate::tamper) code needs no key and promises 2^-128, for 32 bytes a message and
 //! more work; this is for packets between two ends that have a key.
 

@@ -8,10 +8,33 @@
 //! - [`correct`] needs nothing else. It is right where at most `e` shares are wrong at every byte;
 //!   they need not be the same ones at every byte. With more, it may report that, or it may find
 //!   another polynomial: it cannot know.
-//! - [`correct_with`] has a judge besides, the [`tamper`](crate::tamper) code. Up to `s - k` shares
-//!   may be wrong, and the answer is right whenever the judge is.
+//! - [`correct_with`] also has a verifier, for example the [`tamper`](crate::tamper) code. Up to
+//!   `s - k` shares may be wrong, and the answer is right whenever the verifier is.
 //!
 //! XOR has no redundancy: all shares are needed, so none can be found wrong.
+//!
+//! ```
+//! use sunder_sharing::locate::correct_with;
+//! use sunder_sharing::{Generator, Sharing, tamper};
+//!
+//! let mut generator = Generator::seeded()?;
+//! let sharing = Sharing::shamir(2, 5)?;
+//! let sealed = tamper::seal(b"the secret", &mut generator)?;
+//! let shares = sharing.split(&sealed, &mut generator)?;
+//!
+//! // Share 5 is missing. Of the other four, two are wrong: no majority is right.
+//! let coordinates: Vec<u8> = shares[..4].iter().map(|share| share.coordinate()).collect();
+//! let mut bytes: Vec<Vec<u8>> = shares[..4].iter().map(|share| share.bytes().to_vec()).collect();
+//! (bytes[0][7], bytes[2][9]) = (bytes[0][7] ^ 1, bytes[2][9] ^ 1);
+//!
+//! let bytes: Vec<&[u8]> = bytes.iter().map(Vec::as_slice).collect();
+//! let mut joined = vec![0; bytes[0].len()];
+//! let is_sealed = |joined: &[u8]| tamper::open(joined).is_ok();
+//! let wrong = correct_with(sharing, &coordinates, &bytes, &mut joined, is_sealed)?;
+//! assert_eq!(tamper::open(&joined)?, b"the secret");
+//! assert_eq!(wrong, [1, 3]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 //!
 //! The work is done on *discrepancies*: the differences between shares and what the others say
 //! they should be. They, and all that is computed from them, depend on the errors only and not on
@@ -75,6 +98,7 @@ pub enum LocateError {
 
 /// Joins `k` or more shares into `secret` although up to `floor((s - k) / 2)` of the `s` are wrong
 /// at each byte, and returns the coordinates of all that are wrong anywhere, in the order given.
+/// `shares[i]` has the coordinate `coordinates[i]`, and is as long as `secret`.
 ///
 /// # Errors
 /// When the arguments do not fit together or too many shares are wrong; `secret` is then zeros or
@@ -98,6 +122,7 @@ pub fn correct(
 
 /// Joins `k` or more shares into a `secret` that `accept` accepts, although up to `s - k` of the
 /// `s` are wrong, and returns the coordinates of those that disagree with it, in the order given.
+/// `shares[i]` has the coordinate `coordinates[i]`, and is as long as `secret`.
 ///
 /// First the answer of [`correct`] is tried, then the subsets of `k` shares, at most
 /// [`MAX_TRIALS`]. If `k` or more shares disagree with what was accepted, the same is done with

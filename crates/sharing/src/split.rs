@@ -65,6 +65,23 @@ pub enum JoinError {
 }
 
 /// Turns secrets into shares. Holds no secret; may be shared between threads.
+///
+/// ```
+/// use sunder_sharing::{Generator, Joiner, Sharing, Splitter};
+///
+/// let mut generator = Generator::seeded()?;
+/// let sharing = Sharing::shamir(2, 3)?;
+/// let (splitter, mut joiner) = (Splitter::new(sharing), Joiner::new(sharing));
+///
+/// // The buffers are the caller's, and serve for every secret.
+/// let (mut a, mut b, mut c, mut joined) = ([0; 12], [0; 12], [0; 12], [0; 12]);
+/// for secret in [b"first secret", b"other secret"] {
+///     splitter.split(secret, &mut [&mut a, &mut b, &mut c], &mut generator)?;
+///     joiner.join(&[1, 3], &[&a, &c], &mut joined)?;
+///     assert_eq!(&joined, secret);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct Splitter {
     sharing: Sharing,
@@ -211,7 +228,8 @@ impl Joiner {
         self.sharing
     }
 
-    /// Joins exactly `k` shares into `secret`: `shares[i]` has the coordinate `coordinates[i]`.
+    /// Joins exactly `k` shares into `secret`: `shares[i]` has the coordinate `coordinates[i]`, and
+    /// is as long as `secret`.
     ///
     /// Any bytes join to something. Whether it is the secret that was split, only the
     /// [`tamper`](crate::tamper) code or further shares can tell.

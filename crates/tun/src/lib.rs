@@ -13,6 +13,42 @@
 //! completes it.
 //!
 //! Only [`Device`] calls the kernel. Everything else turns bytes into bytes.
+//!
+//! ```
+//! use sunder_tun::{Coalescer, Segments};
+//!
+//! // A frame: the virtio header (the kernel's struct of the same name), then a superpacket. This
+//! // one has three UDP datagrams of 100 bytes from 10.0.0.1 to 10.0.0.2, with partial checksums.
+//! let [needs_checksum, udp_segmentation] = [1, 5];
+//! let numbers = [28_u16, 100, 20, 6].map(u16::to_ne_bytes).concat();
+//! let virtio = [&[needs_checksum, udp_segmentation], &numbers[..]].concat();
+//! let ip = [0x45, 0, 1, 72, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+//! let udp = [3, 232, 7, 208, 1, 52, 0, 0];
+//! let frame = [&virtio, &ip[..], &udp, &[42; 300]].concat();
+//!
+//! // Towards the tunnel: a superpacket becomes packets.
+//! let segments = Segments::parse(&frame).ok_or("too short")?;
+//! let packets: Vec<Vec<u8>> = (0..segments.count())
+//!     .map(|index| {
+//!         let mut packet = Vec::new();
+//!         segments.append(index, &mut packet);
+//!         packet
+//!     })
+//!     .collect();
+//! assert_eq!(packets.iter().map(Vec::len).collect::<Vec<_>>(), [128, 128, 128]);
+//!
+//! // From the tunnel: packets become a superpacket, for `Device::write`.
+//! let (mut coalescer, mut written) = (Coalescer::new(true), Vec::new());
+//! let mut write = |superpacket: &sunder_tun::Superpacket<'_>| {
+//!     written.push(superpacket.slices().iter().map(|slice| slice.len()).sum::<usize>());
+//! };
+//! for packet in &packets {
+//!     coalescer.push(packet, segments.checksum(), &mut write)?;
+//! }
+//! coalescer.flush(&mut write);
+//! assert_eq!(written, [frame.len()]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod checksum;
 mod coalesce;

@@ -7,6 +7,23 @@ use crate::channels::ChannelSet;
 /// Plans along the Pareto front of two properties under a request, from the one that is best in the
 /// first property to the one that is best in the second; none is worse than another in both.
 ///
+/// ```
+/// use sunder_model::{
+///     ChannelModel, ChannelSet, Loss, Objective, PlanRequest, Requirements, Risk,
+/// };
+///
+/// let set = ChannelSet::new(vec![
+///     ChannelModel::new(Risk(0.1), Loss(0.01), 5.0, 100.0)?,
+///     ChannelModel::new(Risk(0.3), Loss(0.001), 20.0, 50.0)?,
+/// ])?;
+/// let request = PlanRequest::new(Requirements::default())?;
+/// for plan in set.pareto_front(&request, Objective::Risk, Objective::Loss, 5)? {
+///     let averages = plan?.averages;
+///     println!("risk {:.3}, loss {:.5}", averages.risk, averages.loss);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// The ends are lexicographic: best in one, and among those in the other. Between them the first
 /// property is bound to evenly spaced values and the second made best. It is an iterator, since
 /// each point is a program of its own: whoever waits can be told how far it is.

@@ -16,7 +16,7 @@ pub enum Objective {
     Delay,
     /// The least mean delay of the symbols that arrive.
     DeliveredDelay,
-    /// The highest rate.
+    /// The highest rate, in symbols in the unit of time of the channels' rates.
     Rate,
 }
 
@@ -50,15 +50,15 @@ pub struct Requirements {
     pub min_k: usize,
     /// The least multiplicity that any symbol may have; 1 is free, floor(mu) that of IV-E.
     pub min_m: usize,
-    /// The highest risk.
+    /// The highest risk Z(p), 0 to 1.
     pub max_risk: Option<f64>,
-    /// The highest loss.
+    /// The highest loss L(p), 0 to 1.
     pub max_loss: Option<f64>,
     /// The highest delay D(p), in milliseconds.
     pub max_delay_ms: Option<f64>,
     /// The highest mean delay of the symbols that arrive, in milliseconds.
     pub max_delivered_delay_ms: Option<f64>,
-    /// The lowest rate.
+    /// The lowest rate, in symbols in the unit of time of the channels' rates.
     pub min_rate: Option<f64>,
     /// What to be best in, the most important first; each next one decides among the schedules
     /// that are best in all before it.
