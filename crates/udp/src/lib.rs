@@ -35,9 +35,12 @@
 mod batch;
 mod mtu_discovery;
 mod pacer;
+mod recv_buffer;
 mod socket;
+mod sys;
 
 pub use batch::Batch;
 pub use mtu_discovery::{MAX_MTU, MIN_MTU, PathMtuDiscovery, Probe};
 pub use pacer::{Pacer, RateLimit};
-pub use socket::{BindTo, RecvBuffer, Sent, Socket};
+pub use recv_buffer::RecvBuffer;
+pub use socket::{BindTo, Sent, Socket};

@@ -10,20 +10,18 @@
 //! slower than the pacer, datagrams that do not fit into the socket's buffer are refused, as in any
 //! full queue.
 
-// No safe interface knows `sendmmsg` and `recvmmsg` with control messages in buffers that are kept.
+// No safe interface knows `sendmmsg` with control messages in buffers that are kept.
 #![allow(unsafe_code)]
 
-use std::io;
-use std::mem::{self, MaybeUninit};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::ptr;
 use std::sync::Arc;
+use std::{io, mem, ptr};
 
 use socket2::{Domain, Protocol, SockRef, Type};
-use zeroize::Zeroizing;
 
 use crate::batch::Batch;
+use crate::sys::{CONTROL_LEN, raw_address, set_option};
 
 /// The size of the receive buffer, in bytes: 10 MB are 50 ms at 1.6 Gbit/s.
 const RECV_BUFFER_LEN: usize = 10 << 20;
@@ -33,17 +31,8 @@ const RECV_BUFFER_LEN: usize = 10 << 20;
 /// slow.
 const SEND_BUFFER_LEN: usize = 256 << 10;
 
-/// The maximum number of messages in one receive call, each of up to 64 KiB of datagrams.
-const MAX_MESSAGES: usize = 16;
-
 /// The maximum number of runs in one send call.
 const MAX_RUNS: usize = 64;
-
-/// The maximum length of a message: the longest UDP payload.
-const MAX_MESSAGE_LEN: usize = 65_535;
-
-/// The size of the buffer for one control message with a number, in `u64`s, which align it.
-const CONTROL_LEN: usize = 4;
 
 /// The address and device to which a socket is bound.
 #[derive(Clone, Debug)]
@@ -78,21 +67,18 @@ impl Socket {
     ///
     /// # Errors
     /// If the address or device cannot be used.
-    pub fn bind(to_bind: &BindTo<'_>) -> io::Result<Self> {
-        let socket = socket2::Socket::new(
-            Domain::for_address(to_bind.local),
-            Type::DGRAM,
-            Some(Protocol::UDP),
-        )?;
-        if let Some(device) = to_bind.device {
+    pub fn bind(to: &BindTo<'_>) -> io::Result<Self> {
+        let socket =
+            socket2::Socket::new(Domain::for_address(to.local), Type::DGRAM, Some(Protocol::UDP))?;
+        if let Some(device) = to.device {
             socket.bind_device(Some(device.as_bytes()))?;
         }
-        socket.bind(&to_bind.local.into())?;
+        socket.bind(&to.local.into())?;
         socket.set_nonblocking(true)?;
         size_buffers(&socket);
         // "Don't fragment", limited by the device's MTU only. The kernel's path MTU is not used,
         // since a forged ICMP message can change it.
-        let (level, name, value) = match to_bind.local {
+        let (level, name, value) = match to.local {
             SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE),
             SocketAddr::V6(_) => {
                 (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE)
@@ -101,7 +87,7 @@ impl Socket {
         set_option(&socket, level, name, value)?;
         // Older kernels deliver datagrams one by one, which works, too.
         let _ = set_option(&socket, libc::SOL_UDP, libc::UDP_GRO, 1);
-        let device = to_bind.device.map(Arc::from);
+        let device = to.device.map(Arc::from);
         Ok(Self { inner: Arc::new(socket.into()), device, uses_gso: true })
     }
 
@@ -163,8 +149,8 @@ fn send_runs<'a>(
     loop {
         let mut some = [(&[][..], 0); MAX_RUNS];
         let mut length = 0;
-        for (to_bind, run) in some.iter_mut().zip(runs.by_ref()) {
-            *to_bind = run;
+        for (place, run) in some.iter_mut().zip(runs.by_ref()) {
+            *place = run;
             length += 1;
         }
         if length == 0 {
@@ -233,7 +219,7 @@ fn send_messages(
             set_gso_size(header, &mut controls[i], *size);
         }
     }
-    let count = libc::c_uint::try_from(runs.len()).expect("at most RUNS");
+    let count = libc::c_uint::try_from(runs.len()).expect("at most MAX_RUNS");
     loop {
         // SAFETY: the first `count` messages point to slices, an address and control messages that
         // outlive the call; the kernel only reads what they point to, and writes `msg_len`.
@@ -248,106 +234,6 @@ fn send_messages(
     }
 }
 
-/// The buffers of a receive call.
-#[derive(Debug)]
-pub struct RecvBuffer {
-    bytes: Zeroizing<Box<[u8]>>,
-    messages: Vec<Message>,
-}
-
-/// Datagrams of one length, the last of which may be shorter, from one sender.
-#[derive(Clone, Copy, Debug)]
-struct Message {
-    length: usize,
-    size: usize,
-    from: SocketAddr,
-}
-
-impl Default for RecvBuffer {
-    fn default() -> Self {
-        let bytes = vec![0; MAX_MESSAGES * MAX_MESSAGE_LEN].into_boxed_slice();
-        Self { bytes: Zeroizing::new(bytes), messages: Vec::with_capacity(MAX_MESSAGES) }
-    }
-}
-
-impl RecvBuffer {
-    /// Empty buffers.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Receives what has arrived on a socket, in place of the previous datagrams. Returns whether
-    /// there may be more.
-    ///
-    /// # Errors
-    /// If the socket fails. It is not an error if nothing has arrived.
-    pub fn receive(&mut self, socket: &Socket) -> io::Result<bool> {
-        self.messages.clear();
-        // SAFETY: all-zero bytes are valid values of these C structures.
-        let (mut headers, mut addresses): (
-            [libc::mmsghdr; MAX_MESSAGES],
-            [libc::sockaddr_storage; MAX_MESSAGES],
-        ) = unsafe { (mem::zeroed(), mem::zeroed()) };
-        let mut slices = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; MAX_MESSAGES];
-        let mut controls = [[0_u64; CONTROL_LEN]; MAX_MESSAGES];
-        for (i, bytes) in self.bytes.chunks_exact_mut(MAX_MESSAGE_LEN).enumerate() {
-            slices[i].iov_base = bytes.as_mut_ptr().cast();
-            slices[i].iov_len = bytes.len();
-            let header = &mut headers[i].msg_hdr;
-            header.msg_name = (&raw mut addresses[i]).cast();
-            header.msg_namelen = socklen_of::<libc::sockaddr_storage>();
-            header.msg_iov = &raw mut slices[i];
-            header.msg_iovlen = 1;
-            header.msg_control = (&raw mut controls[i]).cast();
-            header.msg_controllen = size_of_val(&controls[i]) as _;
-        }
-        #[expect(clippy::cast_possible_truncation, reason = "it is 16")]
-        let count = MAX_MESSAGES as libc::c_uint;
-        // SAFETY: every message points to buffers of the lengths given, which are exclusively
-        // borrowed until the call is over; there is no timeout.
-        let received = unsafe {
-            libc::recvmmsg(
-                socket.inner.as_raw_fd(),
-                headers.as_mut_ptr(),
-                count,
-                libc::MSG_DONTWAIT,
-                ptr::null_mut(),
-            )
-        };
-        let Ok(received) = usize::try_from(received) else {
-            let error = io::Error::last_os_error();
-            return match error.raw_os_error() {
-                Some(libc::EAGAIN) => Ok(false),
-                // An ICMP error for an earlier datagram is ignored.
-                Some(libc::EINTR | libc::ECONNREFUSED | libc::EHOSTUNREACH | libc::ENETUNREACH) => {
-                    Ok(true)
-                }
-                _ => Err(error),
-            };
-        };
-        for (header, address) in headers[..received].iter().zip(&addresses) {
-            let length = header.msg_len as usize;
-            let from = address_of(address).unwrap_or(UNKNOWN_SENDER);
-            let size = gro_size(&header.msg_hdr).unwrap_or(length).max(1);
-            self.messages.push(Message { length, size, from });
-        }
-        Ok(received == MAX_MESSAGES)
-    }
-
-    /// The datagrams of the last receive in order, each with its sender. Datagrams from port 0 are
-    /// skipped, since they cannot be answered.
-    pub fn datagrams(&self) -> impl Iterator<Item = (SocketAddr, &[u8])> {
-        let messages = self.messages.iter().zip(self.bytes.chunks_exact(MAX_MESSAGE_LEN));
-        let from_somewhere = messages.filter(|(message, _)| message.from.port() != 0);
-        from_somewhere.flat_map(|(message, bytes)| {
-            bytes[..message.length].chunks(message.size).map(|datagram| (message.from, datagram))
-        })
-    }
-}
-
-/// The sender of a datagram without an address.
-const UNKNOWN_SENDER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
-
 /// Sets the buffer sizes: beyond the system's limit if that is permitted, else up to it.
 fn size_buffers(socket: &socket2::Socket) {
     let force = |name, size: usize| {
@@ -359,29 +245,6 @@ fn size_buffers(socket: &socket2::Socket) {
     if force(libc::SO_SNDBUFFORCE, SEND_BUFFER_LEN).is_err() {
         let _ = socket.set_send_buffer_size(SEND_BUFFER_LEN);
     }
-}
-
-fn set_option(
-    socket: &socket2::Socket,
-    level: libc::c_int,
-    name: libc::c_int,
-    value: libc::c_int,
-) -> io::Result<()> {
-    // SAFETY: the option's value is one `int`, which outlives the call.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            level,
-            name,
-            (&raw const value).cast(),
-            socklen_of::<libc::c_int>(),
-        )
-    };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-fn socklen_of<T>() -> libc::socklen_t {
-    libc::socklen_t::try_from(size_of::<T>()).expect("a small structure")
 }
 
 /// Adds the control message for GSO with datagrams of `size` bytes.
@@ -401,69 +264,15 @@ fn set_gso_size(header: &mut libc::msghdr, control: &mut [u64; CONTROL_LEN], siz
     }
 }
 
-/// The length of the datagrams that the kernel coalesced, if it did.
-fn gro_size(header: &libc::msghdr) -> Option<usize> {
-    // SAFETY: the kernel filled the control buffer and its length, and the buffer is still there;
-    // the macros stay within that length. An `int` is read only where the message says it has one.
-    unsafe {
-        let mut next = libc::CMSG_FIRSTHDR(header);
-        while let Some(message) = next.as_ref() {
-            let has_number = message.cmsg_len >= libc::CMSG_LEN(4) as _;
-            if (message.cmsg_level, message.cmsg_type) == (libc::SOL_UDP, libc::UDP_GRO)
-                && has_number
-            {
-                let size = ptr::read_unaligned(libc::CMSG_DATA(message).cast::<libc::c_int>());
-                return usize::try_from(size).ok();
-            }
-            next = libc::CMSG_NXTHDR(header, message);
-        }
-    }
-    None
-}
-
-/// An address in the kernel's format, and its length.
-fn raw_address(address: SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
-    let address = socket2::SockAddr::from(address);
-    // SAFETY: all-zero bytes are a valid `sockaddr_storage`.
-    let mut storage: libc::sockaddr_storage = unsafe { mem::zeroed() };
-    let length = address.len();
-    // SAFETY: the address has `length` bytes, and no address is longer than the storage.
-    unsafe {
-        let bytes = address.as_ptr().cast::<MaybeUninit<u8>>();
-        let to = (&raw mut storage).cast::<MaybeUninit<u8>>();
-        ptr::copy_nonoverlapping(bytes, to, usize::try_from(length).expect("a short length"));
-    }
-    (storage, length)
-}
-
-/// An address from the kernel's format.
-fn address_of(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
-    match libc::c_int::from(storage.ss_family) {
-        libc::AF_INET => {
-            // SAFETY: the family says that it is this, and the storage is as large and aligned.
-            let v4 = unsafe { &*ptr::from_ref(storage).cast::<libc::sockaddr_in>() };
-            let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
-            Some(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into())
-        }
-        libc::AF_INET6 => {
-            // SAFETY: as above.
-            let v6 = unsafe { &*ptr::from_ref(storage).cast::<libc::sockaddr_in6>() };
-            let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
-            let port = u16::from_be(v6.sin6_port);
-            Some(SocketAddrV6::new(ip, port, v6.sin6_flowinfo, v6.sin6_scope_id).into())
-        }
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recv_buffer::RecvBuffer;
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
     fn pair() -> (Socket, Socket, SocketAddr) {
-        let to_bind = BindTo { local: "127.0.0.1:0".parse().unwrap(), device: None };
-        let (from, to) = (Socket::bind(&to_bind).unwrap(), Socket::bind(&to_bind).unwrap());
+        let any = BindTo { local: "127.0.0.1:0".parse().unwrap(), device: None };
+        let (from, to) = (Socket::bind(&any).unwrap(), Socket::bind(&any).unwrap());
         let address = to.inner.local_addr().unwrap();
         (from, to, address)
     }
@@ -583,23 +392,5 @@ mod tests {
         let nowhere = SocketAddr::new(address.ip(), 0);
         assert!(from.send_one(&[1; 1200], nowhere), "that is no matter of lengths");
         assert_eq!(receive_all(&to, 1).len(), 1);
-    }
-
-    #[test]
-    fn datagrams_from_port_0_are_skipped() {
-        let mut buffer = RecvBuffer::new();
-        for (port, count) in [(0, 0), (1, 2)] {
-            let from = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
-            buffer.messages = vec![Message { length: 20, size: 10, from }];
-            assert_eq!(buffer.datagrams().count(), count, "port {port}");
-        }
-    }
-
-    #[test]
-    fn addresses_are_found_again() {
-        for address in ["192.0.2.1:7000", "[2001:db8::1]:7000", "[fe80::1%3]:9"] {
-            let address: SocketAddr = address.parse().unwrap();
-            assert_eq!(address_of(&raw_address(address).0), Some(address));
-        }
     }
 }

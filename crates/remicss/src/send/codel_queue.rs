@@ -109,8 +109,8 @@ impl CoDelQueue {
             self.next_drop = None;
             return false;
         }
-        let queued_at = *self.above_target_since.get_or_insert(now);
-        now.saturating_sub(queued_at) >= INTERVAL
+        let since = *self.above_target_since.get_or_insert(now);
+        now.saturating_sub(since) >= INTERVAL
     }
 
     /// Whether to drop a packet now, in a congested queue: the nth drop follows the one before it
@@ -147,9 +147,10 @@ mod tests {
     struct Scenario {
         queue: CoDelQueue,
         now: Duration,
-        /// When packets were dropped one by one, in ms, and how many frames as a whole.
-        dropped_frames: Vec<u128>,
-        whole: u64,
+        /// The times at which a single packet was dropped, in ms.
+        drop_times_ms: Vec<u128>,
+        /// The number of whole frames that were dropped.
+        dropped_frames: u64,
     }
 
     impl Scenario {
@@ -157,8 +158,8 @@ mod tests {
             Self {
                 queue: CoDelQueue::default(),
                 now: Duration::ZERO,
-                dropped_frames: Vec::new(),
-                whole: 0,
+                drop_times_ms: Vec::new(),
+                dropped_frames: 0,
             }
         }
 
@@ -170,9 +171,9 @@ mod tests {
         fn tick(&mut self) {
             self.now += MS;
             let Some(next) = self.queue.pop(self.now) else { return };
-            self.whole += next.dropped_frames;
+            self.dropped_frames += next.dropped_frames;
             if next.drop_first_packet {
-                self.dropped_frames.push(self.now.as_millis());
+                self.drop_times_ms.push(self.now.as_millis());
             }
         }
     }
@@ -214,7 +215,7 @@ mod tests {
             (0..150).for_each(|_| scenario.tick());
         }
         assert!(scenario.queue.frames.is_empty());
-        assert_eq!((scenario.dropped_frames.len(), scenario.whole), (0, 0));
+        assert_eq!((scenario.drop_times_ms.len(), scenario.dropped_frames), (0, 0));
     }
 
     #[test]
@@ -226,11 +227,11 @@ mod tests {
             scenario.tick();
         }
         let gaps: Vec<u128> =
-            scenario.dropped_frames.windows(2).map(|pair| pair[1] - pair[0]).collect();
+            scenario.drop_times_ms.windows(2).map(|pair| pair[1] - pair[0]).collect();
         // All have waited for longer than the target from the 15th on.
-        assert_eq!(scenario.dropped_frames[0], 215);
+        assert_eq!(scenario.drop_times_ms[0], 215);
         assert_eq!(gaps[..4], [200, 142, 115, 100]);
-        assert_eq!(scenario.whole, 0);
+        assert_eq!(scenario.dropped_frames, 0);
     }
 
     #[test]
@@ -242,19 +243,19 @@ mod tests {
             scenario.tick();
         }
         (0..100).for_each(|_| scenario.tick());
-        let before = scenario.dropped_frames.len();
+        let before = scenario.drop_times_ms.len();
         for _ in 0..1000 {
             scenario.send(1);
             scenario.tick();
         }
-        assert_eq!(scenario.dropped_frames.len(), before);
+        assert_eq!(scenario.drop_times_ms.len(), before);
         // The same again: it takes as long to begin, but then it is as often as before.
         scenario.send(40);
         for _ in 0..300 {
             scenario.send(1);
             scenario.tick();
         }
-        let again = &scenario.dropped_frames[before..];
+        let again = &scenario.drop_times_ms[before..];
         assert!(again[1] - again[0] < 100, "{again:?}");
     }
 
@@ -269,7 +270,7 @@ mod tests {
         }
         // A hundred milliseconds of what comes.
         assert!((295..=305).contains(&longest), "{longest}");
-        assert!(scenario.whole > 9000);
+        assert!(scenario.dropped_frames > 9000);
     }
 
     #[test]

@@ -1,0 +1,154 @@
+//! Receives many datagrams in one system call.
+
+// No safe interface knows `recvmmsg` with control messages in buffers that are kept.
+#![allow(unsafe_code)]
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd};
+use std::{io, mem, ptr};
+
+use zeroize::Zeroizing;
+
+use crate::socket::Socket;
+use crate::sys::{CONTROL_LEN, address_of, socklen_of};
+
+/// The maximum number of messages in one receive call, each of up to 64 KiB of datagrams.
+const MAX_MESSAGES: usize = 16;
+
+/// The maximum length of a message: the longest UDP payload.
+const MAX_MESSAGE_LEN: usize = 65_535;
+
+/// The sender of a datagram without an address.
+const UNKNOWN_SENDER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+/// The buffers of a receive call.
+#[derive(Debug)]
+pub struct RecvBuffer {
+    bytes: Zeroizing<Box<[u8]>>,
+    messages: Vec<Message>,
+}
+
+/// Datagrams of one length, the last of which may be shorter, from one sender.
+#[derive(Clone, Copy, Debug)]
+struct Message {
+    length: usize,
+    size: usize,
+    from: SocketAddr,
+}
+
+impl Default for RecvBuffer {
+    fn default() -> Self {
+        let bytes = vec![0; MAX_MESSAGES * MAX_MESSAGE_LEN].into_boxed_slice();
+        Self { bytes: Zeroizing::new(bytes), messages: Vec::with_capacity(MAX_MESSAGES) }
+    }
+}
+
+impl RecvBuffer {
+    /// Empty buffers.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Receives what has arrived on a socket, in place of the previous datagrams. Returns whether
+    /// there may be more.
+    ///
+    /// # Errors
+    /// If the socket fails. It is not an error if nothing has arrived.
+    pub fn receive(&mut self, socket: &Socket) -> io::Result<bool> {
+        self.messages.clear();
+        // SAFETY: all-zero bytes are valid values of these C structures.
+        let (mut headers, mut addresses): (
+            [libc::mmsghdr; MAX_MESSAGES],
+            [libc::sockaddr_storage; MAX_MESSAGES],
+        ) = unsafe { (mem::zeroed(), mem::zeroed()) };
+        let mut slices = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; MAX_MESSAGES];
+        let mut controls = [[0_u64; CONTROL_LEN]; MAX_MESSAGES];
+        for (i, bytes) in self.bytes.chunks_exact_mut(MAX_MESSAGE_LEN).enumerate() {
+            slices[i].iov_base = bytes.as_mut_ptr().cast();
+            slices[i].iov_len = bytes.len();
+            let header = &mut headers[i].msg_hdr;
+            header.msg_name = (&raw mut addresses[i]).cast();
+            header.msg_namelen = socklen_of::<libc::sockaddr_storage>();
+            header.msg_iov = &raw mut slices[i];
+            header.msg_iovlen = 1;
+            header.msg_control = (&raw mut controls[i]).cast();
+            header.msg_controllen = size_of_val(&controls[i]) as _;
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "it is 16")]
+        let count = MAX_MESSAGES as libc::c_uint;
+        // SAFETY: every message points to buffers of the lengths given, which are exclusively
+        // borrowed until the call is over; there is no timeout.
+        let received = unsafe {
+            libc::recvmmsg(
+                socket.as_fd().as_raw_fd(),
+                headers.as_mut_ptr(),
+                count,
+                libc::MSG_DONTWAIT,
+                ptr::null_mut(),
+            )
+        };
+        let Ok(received) = usize::try_from(received) else {
+            let error = io::Error::last_os_error();
+            return match error.raw_os_error() {
+                Some(libc::EAGAIN) => Ok(false),
+                // An ICMP error for an earlier datagram is ignored.
+                Some(libc::EINTR | libc::ECONNREFUSED | libc::EHOSTUNREACH | libc::ENETUNREACH) => {
+                    Ok(true)
+                }
+                _ => Err(error),
+            };
+        };
+        for (header, address) in headers[..received].iter().zip(&addresses) {
+            let length = header.msg_len as usize;
+            let from = address_of(address).unwrap_or(UNKNOWN_SENDER);
+            let size = gro_size(&header.msg_hdr).unwrap_or(length).max(1);
+            self.messages.push(Message { length, size, from });
+        }
+        Ok(received == MAX_MESSAGES)
+    }
+
+    /// The datagrams of the last receive in order, each with its sender. Datagrams from port 0 are
+    /// skipped, since they cannot be answered.
+    pub fn datagrams(&self) -> impl Iterator<Item = (SocketAddr, &[u8])> {
+        let messages = self.messages.iter().zip(self.bytes.chunks_exact(MAX_MESSAGE_LEN));
+        let from_somewhere = messages.filter(|(message, _)| message.from.port() != 0);
+        from_somewhere.flat_map(|(message, bytes)| {
+            bytes[..message.length].chunks(message.size).map(|datagram| (message.from, datagram))
+        })
+    }
+}
+
+/// The length of the datagrams that the kernel coalesced, if it did.
+fn gro_size(header: &libc::msghdr) -> Option<usize> {
+    // SAFETY: the kernel filled the control buffer and its length, and the buffer is still there;
+    // the macros stay within that length. An `int` is read only where the message says it has one.
+    unsafe {
+        let mut next = libc::CMSG_FIRSTHDR(header);
+        while let Some(message) = next.as_ref() {
+            let has_number = message.cmsg_len >= libc::CMSG_LEN(4) as _;
+            if (message.cmsg_level, message.cmsg_type) == (libc::SOL_UDP, libc::UDP_GRO)
+                && has_number
+            {
+                let size = ptr::read_unaligned(libc::CMSG_DATA(message).cast::<libc::c_int>());
+                return usize::try_from(size).ok();
+            }
+            next = libc::CMSG_NXTHDR(header, message);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn datagrams_from_port_0_are_skipped() {
+        let mut buffer = RecvBuffer::new();
+        for (port, count) in [(0, 0), (1, 2)] {
+            let from = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
+            buffer.messages = vec![Message { length: 20, size: 10, from }];
+            assert_eq!(buffer.datagrams().count(), count, "port {port}");
+        }
+    }
+}
