@@ -348,7 +348,8 @@ impl Receiver {
         ChannelCounts { faults: self.fault_tracker.faults(channel), ..self.received[channel] }
     }
 
-    /// Checks a datagram before any other work.
+    /// Checks a datagram before any other work. Inlined, since its result would be copied twice.
+    #[inline(always)]
     fn admit<'a>(
         &mut self,
         channel: usize,

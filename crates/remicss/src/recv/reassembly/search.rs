@@ -93,7 +93,8 @@ impl JoinSearch {
         accept: impl Fn(&[u8]) -> bool,
     ) -> SearchResult {
         let newest = 1 << arrival.channel;
-        let is_low = self.failures.is_low(arrival.now);
+        self.failures.refill(arrival.now);
+        let is_low = self.failures.is_low();
         let avoided = if is_low { candidates } else { 0 };
         if newest & avoided != 0 {
             return SearchResult { members: None, trials: 0 };
@@ -112,7 +113,7 @@ impl JoinSearch {
         // Skipped subsets count, too: there may be thousands.
         for chosen in choices(count, others).take(MAX_TRIALS as usize + 1) {
             let trial = tried + u32::from(trials);
-            if trial > MAX_TRIALS || !self.failures.has_left(arrival.now) {
+            if trial > MAX_TRIALS || !self.failures.has_left() {
                 break;
             }
             let members = bits(chosen).fold(newest, |set, i| set | 1 << order[i]);
@@ -152,7 +153,8 @@ impl JoinSearch {
         accept: impl Fn(&[u8]) -> bool,
     ) -> Option<bool> {
         let rest = members & (members - 1);
-        if !is_needed && !self.comparisons.has_left(now) {
+        self.comparisons.refill(now);
+        if !is_needed && !self.comparisons.has_left() {
             return None;
         }
         self.comparisons.spend();
@@ -184,11 +186,12 @@ fn coordinate(channel: usize) -> u8 {
 /// come first.
 fn choices(n: usize, k: usize) -> impl Iterator<Item = u16> {
     let first: u32 = (1 << k) - 1;
-    let next = |&set: &u32| {
+    let next = move |&set: &u32| {
         // Gosper: the lowest run of bits moves its highest up by one, and the rest down.
         let lowest = set & set.wrapping_neg();
         let moved = set + lowest;
-        Some((((moved ^ set) >> 2) / lowest.max(1)) | moved)
+        // The run without two of its bits, shifted to the bottom. The empty set has no other.
+        Some((moved ^ set).checked_shr(set.trailing_zeros() + 2).unwrap_or(1 << n) | moved)
     };
     let sets = std::iter::successors(Some(first), next);
     sets.take_while(move |set| set >> n == 0).filter_map(|set| u16::try_from(set).ok())
@@ -204,8 +207,8 @@ const BURST_SECONDS: u32 = 10;
 /// symbol. Joins that succeed do not count.
 struct FailureBudget {
     per_second: u32,
-    /// After how many nanoseconds there is one more, rounded down.
-    interval_ns: u128,
+    /// After how long there is one more, rounded down.
+    interval: Duration,
     left: u32,
     /// The time up to which `left` was refilled; `None` before the first use.
     since: Option<Duration>,
@@ -213,12 +216,11 @@ struct FailureBudget {
 
 impl FailureBudget {
     fn new(per_second: u32) -> Self {
-        let interval_ns = 1_000_000_000 / u128::from(per_second.max(1));
-        Self { per_second, interval_ns, left: per_second, since: None }
+        let interval = Duration::from_nanos(1_000_000_000 / u64::from(per_second.max(1)));
+        Self { per_second, interval, left: per_second, since: None }
     }
 
-    fn has_left(&mut self, now: Duration) -> bool {
-        self.fill(now);
+    fn has_left(&self) -> bool {
         self.left > 0
     }
 
@@ -227,24 +229,23 @@ impl FailureBudget {
     }
 
     /// Whether the rest is reserved for channels without faults.
-    fn is_low(&mut self, now: Duration) -> bool {
-        self.fill(now);
+    fn is_low(&self) -> bool {
         self.left <= self.per_second / 2
     }
 
-    fn fill(&mut self, now: Duration) {
+    fn refill(&mut self, now: Duration) {
         let most = self.per_second.saturating_mul(BURST_SECONDS);
         let since = *self.since.get_or_insert(now);
         if self.left == most {
             self.since = Some(since.max(now));
             return;
         }
-        let nanos = now.saturating_sub(since).as_nanos();
-        if nanos < self.interval_ns {
+        let passed = now.saturating_sub(since);
+        if passed < self.interval {
             return;
         }
         let (per_second, second) = (u128::from(self.per_second), 1_000_000_000);
-        let whole = nanos.saturating_mul(per_second) / second;
+        let whole = passed.as_nanos().saturating_mul(per_second) / second;
         let left = u128::from(self.left) + whole;
         if left >= u128::from(most) {
             (self.left, self.since) = (most, Some(now));
@@ -268,6 +269,7 @@ mod tests {
         assert_eq!(choices(16, 8).count(), 12_870);
         assert_eq!(choices(15, 15).collect::<Vec<_>>(), [0x7fff]);
         assert_eq!(choices(2, 3).count(), 0);
+        assert_eq!(choices(16, 0).collect::<Vec<_>>(), [0]);
         assert!((2..=7).all(|k| choices(7, k).count() <= MAX_TRIALS as usize));
     }
 
@@ -276,7 +278,8 @@ mod tests {
         let ms = Duration::from_millis;
         let mut budget = FailureBudget::new(2);
         let takes = |budget: &mut FailureBudget, at: u64| {
-            let has_left = budget.has_left(ms(at));
+            budget.refill(ms(at));
+            let has_left = budget.has_left();
             budget.spend();
             has_left
         };
@@ -285,7 +288,9 @@ mod tests {
         assert!(!takes(&mut budget, 100), "time that goes back gives nothing");
         let burst = (0..100).take_while(|_| takes(&mut budget, 60_000)).count();
         assert_eq!(burst, 20);
-        assert!(!FailureBudget::new(0).has_left(ms(60_000)));
+        let mut none = FailureBudget::new(0);
+        none.refill(ms(60_000));
+        assert!(!none.has_left());
         // Whenever the association began.
         let mut late = FailureBudget::new(2);
         assert_eq!((0..100).take_while(|_| takes(&mut late, 3_600_000)).count(), 2);
@@ -296,7 +301,8 @@ mod tests {
         let mut budget = FailureBudget::new(2000);
         let mut failed = 0;
         for us in (0..60_000_000).step_by(37) {
-            if budget.has_left(Duration::from_micros(us)) {
+            budget.refill(Duration::from_micros(us));
+            if budget.has_left() {
                 budget.spend();
                 failed += 1;
             }
