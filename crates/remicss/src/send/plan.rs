@@ -109,8 +109,8 @@ impl PlanGoal {
             up.iter().filter(is_similar).collect::<ChannelSubset>()
         });
         let rated = delay_groups.filter_map(|delay_group| {
-            let set = set(channels, delay_group);
-            Some((delay_group, set.best_rate(self.mu)?))
+            let live = LiveChannels::new(channels, delay_group);
+            Some((delay_group, live.set.best_rate(self.mu)?))
         });
         let best = rated.max_by(|(_, one), (_, other)| one.total_cmp(other));
         best.map(|(delay_group, _)| delay_group).filter(|delay_group| *delay_group != up)
@@ -132,20 +132,15 @@ impl PlanGoal {
         channels: &[ChannelModel],
         subset: ChannelSubset,
     ) -> Result<Plan, PlanningError> {
-        let places: Vec<usize> = subset.iter().collect();
-        let set = set(channels, subset);
-        let request = self.request(places.len(), usize::from(self.floor).max(1))?;
+        let live = LiveChannels::new(channels, subset);
+        let request = self.request(live.set.len(), usize::from(self.floor).max(1))?;
         // The objectives after the first only break ties. If there is no plan with them, the first
         // one is enough.
-        let plan = set
+        let plan = live
+            .set
             .plan(&request)
-            .or_else(|_| set.plan(&request.with_objectives(vec![self.objective])))?;
-        let entries = plan.schedule.entries().iter().map(|(threshold, p)| {
-            let channels = threshold.channels().iter().map(|channel| places[channel]).collect();
-            (ShareSelection::new(threshold.k(), channels).expect("as many channels as before"), *p)
-        });
-        let schedule = Schedule::new(entries).expect("the same proportions as before");
-        Ok(Plan { schedule, averages: plan.averages })
+            .or_else(|_| live.set.plan(&request.with_objectives(vec![self.objective])))?;
+        Ok(Plan { schedule: live.configured_schedule(&plan.schedule), averages: plan.averages })
     }
 
     #[expect(clippy::cast_precision_loss, reason = "16 at most")]
@@ -170,10 +165,46 @@ impl PlanGoal {
 /// Costs that differ by less are equal.
 const COST_TOLERANCE: f64 = 1e-9;
 
-/// A subset of the channels, as a set of its own.
-fn set(channels: &[ChannelModel], subset: ChannelSubset) -> ChannelSet {
-    ChannelSet::new(subset.iter().map(|channel| channels[channel]).collect())
-        .expect("at least one channel, and not too many")
+/// A channel by its place in the configuration, from 0. Everywhere but in [`LiveChannels`], indices
+/// and sets of channels are these.
+#[derive(Clone, Copy)]
+struct ConfiguredIndex(usize);
+
+/// A channel by its place among [`LiveChannels`], from 0.
+#[derive(Clone, Copy)]
+struct LiveIndex(usize);
+
+/// The channels that a plan may use, as a set of their own: the model plans for all channels of a
+/// set, whose indices have no gaps.
+struct LiveChannels {
+    set: ChannelSet,
+    /// By [`LiveIndex`].
+    configured: Vec<ConfiguredIndex>,
+}
+
+impl LiveChannels {
+    /// Those of the configured channels that are in `live`: at least one, and not too many.
+    fn new(channels: &[ChannelModel], live: ChannelSubset) -> Self {
+        let models = live.iter().map(|channel| channels[channel]).collect();
+        let set = ChannelSet::new(models).expect("at least one channel, and not too many");
+        Self { set, configured: live.iter().map(ConfiguredIndex).collect() }
+    }
+
+    fn configured(&self, LiveIndex(live): LiveIndex) -> ConfiguredIndex {
+        self.configured[live]
+    }
+
+    /// A schedule over this set, as one over the configured channels.
+    fn configured_schedule(&self, schedule: &Schedule) -> Schedule {
+        let entries = schedule.entries().iter().map(|(threshold, proportion)| {
+            let live = threshold.channels().iter().map(LiveIndex);
+            let configured = live.map(|live| self.configured(live));
+            let channels = configured.map(|ConfiguredIndex(channel)| channel).collect();
+            let threshold = ShareSelection::new(threshold.k(), channels);
+            (threshold.expect("as many channels as before"), *proportion)
+        });
+        Schedule::new(entries).expect("the same proportions as before")
+    }
 }
 
 #[cfg(test)]
