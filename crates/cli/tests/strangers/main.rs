@@ -10,7 +10,7 @@
 //! With `SUNDER_SERVE=PATH` the server is another `sunder`, as one of before.
 
 mod attack;
-#[path = "../micss/processes.rs"]
+#[path = "../all/micss/processes.rs"]
 #[allow(dead_code, reason = "other tests use more of it")]
 mod processes;
 mod trial;

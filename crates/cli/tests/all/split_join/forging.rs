@@ -5,7 +5,7 @@
 
 use sharing::{Generator, Sharing, Splitter, tamper};
 
-use crate::place::{Place, bytes, error_line, share_names, stderr};
+use super::place::{Place, bytes, error_line, share_names, stderr};
 
 const HEADER: usize = 37;
 

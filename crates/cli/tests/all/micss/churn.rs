@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::processes::Service;
+use super::processes::Service;
 
 /// How long it goes on, in seconds, if the environment says nothing.
 const SECONDS: u64 = 6;

@@ -4,9 +4,9 @@ use std::fs;
 use std::net::TcpListener;
 use std::process::Command;
 
-use crate::processes::{Service, curl, fetched, pattern, web_server};
+use super::processes::{Service, curl, fetched, pattern, web_server};
 
-const GUIDE: &str = include_str!("../../../../docs/guides/micss.md");
+const GUIDE: &str = include_str!("../../../../../docs/guides/micss.md");
 
 /// A port of this machine that nobody uses now.
 fn free_port(address: &str) -> u16 {

@@ -2,14 +2,12 @@
 //! channels than the threshold reads none, and a lost channel, a restart or a kill leaves nothing
 //! behind.
 
-mod common;
-
 use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
 
-use common::{lab, performed, sunder};
+use crate::common::{lab, performed, sunder};
 
 /// Three channels, all captured, and shell commands in the place of what differs.
 const EXPERIMENT: &str = r#"
@@ -227,11 +225,11 @@ fn what_is_wrong_is_said_in_one_line() {
 
 /// The two ends of the guide, and those of `--help`.
 fn examples() -> [[&'static str; 2]; 2] {
-    let guide = include_str!("../../../docs/guides/tunnel.md").split("```toml\n").skip(1);
+    let guide = include_str!("../../../../docs/guides/tunnel.md").split("```toml\n").skip(1);
     let guide: Vec<&str> = guide.map(|rest| rest.split("```").next().unwrap()).collect();
     let help = [
-        include_str!("../src/commands/tunnel-server.toml"),
-        include_str!("../src/commands/tunnel.toml"),
+        include_str!("../../src/commands/tunnel-server.toml"),
+        include_str!("../../src/commands/tunnel.toml"),
     ];
     [guide.try_into().expect("two examples"), help]
 }

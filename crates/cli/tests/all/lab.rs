@@ -1,7 +1,5 @@
 //! `sunder lab`: experiments from the command line, for programs and for persons.
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
@@ -13,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use common::{lab, performed};
+use crate::common::{lab, performed};
 
 /// Two points, measured by a program that is everywhere.
 const QUICK: &str = r#"

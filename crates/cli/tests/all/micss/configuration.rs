@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 
-use crate::processes::{Service, configuration, sunder};
+use super::processes::{Service, configuration, sunder};
 
 /// Runs `sunder COMMAND --config FILE`, which must fail with this code; returns the one line it
 /// says.

@@ -67,10 +67,10 @@ fn five_mistakes_are_named_with_their_lines() {
 #[test]
 fn the_examples_are_recognised_and_have_no_mistakes() {
     for (kind, text) in [
-        ("proxy", include_str!("../src/commands/proxy.toml")),
-        ("serve", include_str!("../src/commands/serve.toml")),
-        ("tunnel", include_str!("../src/commands/tunnel.toml")),
-        ("tunnel", include_str!("../src/commands/tunnel-server.toml")),
+        ("proxy", include_str!("../../src/commands/proxy.toml")),
+        ("serve", include_str!("../../src/commands/serve.toml")),
+        ("tunnel", include_str!("../../src/commands/tunnel.toml")),
+        ("tunnel", include_str!("../../src/commands/tunnel-server.toml")),
     ] {
         let (_directory, path) = file("example.toml", text);
         let report = report(&path);
@@ -175,7 +175,7 @@ fn servers_are_told_from_others() {
 #[test]
 fn no_program_of_the_directory_at_hand_is_run() {
     use std::os::unix::fs::PermissionsExt;
-    let (place, path) = file("office.toml", include_str!("../src/commands/proxy.toml"));
+    let (place, path) = file("office.toml", include_str!("../../src/commands/proxy.toml"));
     for name in ["nft", "ip"] {
         let planted = place.path().join(name);
         let mark = place.path().join(format!("{name}-was-run"));

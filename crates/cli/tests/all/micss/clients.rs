@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::processes::{Service, pattern};
+use super::processes::{Service, pattern};
 
 /// How long a service may take until it listens.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);

@@ -16,7 +16,7 @@ use std::thread;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::processes::{Service, configuration, curl, fetched, sunder, web_server};
+use super::processes::{Service, configuration, curl, fetched, sunder, web_server};
 
 /// Fetches a page through a proxy.
 fn fetch(proxy: &Service, url: &str) -> Vec<u8> {

@@ -5,7 +5,7 @@ use std::process::{Child, Stdio};
 
 use rustix::process::Signal;
 
-use crate::processes::{Service, curl, fetched, pattern, web_server};
+use super::processes::{Service, curl, fetched, pattern, web_server};
 
 /// Starts fetching an answer that never ends, and waits until some of it has arrived.
 fn fetch_without_end(proxy: &Service, port: u16) -> Child {

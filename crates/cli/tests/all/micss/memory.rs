@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::processes::Service;
+use super::processes::Service;
 
 /// How many streams there are, if the environment says nothing and the system allows so many open
 /// files.

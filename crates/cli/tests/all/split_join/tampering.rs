@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::place::{Place, bytes, error_line, share_names, stderr};
+use super::place::{Place, bytes, error_line, share_names, stderr};
 
 const HEADER: usize = 37;
 const CODE: usize = 32;

@@ -1,0 +1,14 @@
+//! All integration tests of the command, in one program, because each program takes seconds to
+//! link. Tests that enter a sandbox with the whole program are programs of their own.
+
+mod common;
+mod demo;
+mod directory;
+mod doctor;
+mod documents;
+mod lab;
+mod micss;
+mod plan;
+mod split_join;
+mod systemd;
+mod tunnel;
