@@ -7,7 +7,7 @@ use arbitrary::Arbitrary;
 use sunder_association::{TermsPolicy, COOKIE_LEN, ConnectionId, Cookie, List, Message, Protocol, SharingScheme, HandshakeServer, HandshakeConfig, ServerEvent, Terms};
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../crates/association/tests/common/driver.rs"]
+#[path = "../../crates/association/tests/all/driver.rs"]
 mod driver;
 use driver::{Client, ClientEvent};
 

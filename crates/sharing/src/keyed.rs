@@ -22,8 +22,8 @@
 //!
 //! **Not promised.** A tag is as secret as the point. Whoever reads a message and its tag learns
 //! `r` by solving the polynomial, and can forge everything under that point from then on
-//! (`tests/keyed.rs` does it). So this is no message authentication code to be sent in the open,
-//! and messages of different thresholds need different points.
+//! (`tests/all/keyed.rs` does it). So this is no message authentication code to be sent in the
+//! open, and messages of different thresholds need different points.
 //!
 //! ```
 //! use sunder_sharing::keyed::{KeyedHash, POINT_LEN};

@@ -1,0 +1,95 @@
+//! The handshake against an attacker on n-1 of n channels, 100,000 seeded runs.
+//!
+//! A failing run prints its seed and n; `TestBed::new(seed, n, ..)` is that run again.
+
+mod adversary;
+mod forgery;
+mod test_bed;
+
+use test_bed::{Flaw, Outcome, TestBed};
+
+const ATTACKS_PER_N: u64 = 25_000;
+
+/// How many runs ended in which way.
+#[derive(Default, Debug)]
+struct Tally {
+    untouched: u64,
+    completed: u64,
+    server_only: u64,
+    excluded: u64,
+    neither: u64,
+}
+
+fn run(seed: u64, n: u8, attacked: bool) -> Outcome {
+    match TestBed::new(seed, n, attacked, Flaw::None).run() {
+        Ok(outcome) => outcome,
+        Err(violation) => panic!("seed {seed}, n = {n}: {violation}"),
+    }
+}
+
+fn attack(n: u8) {
+    let mut tally = Tally::default();
+    for seed in 0..ATTACKS_PER_N {
+        match run(seed, n, true) {
+            Outcome::Untouched => tally.untouched += 1,
+            Outcome::Completed => tally.completed += 1,
+            Outcome::ServerOnly => tally.server_only += 1,
+            Outcome::Excluded => tally.excluded += 1,
+            Outcome::Neither => tally.neither += 1,
+        }
+    }
+    println!("n = {n}: {tally:?}");
+    // An attack that always fails at the first hurdle would show nothing.
+    let least = ATTACKS_PER_N / 100;
+    assert!(tally.completed > least, "{tally:?}");
+    assert!(tally.server_only > least, "{tally:?}");
+    assert!(tally.excluded > least, "{tally:?}");
+    assert!(tally.neither > least, "{tally:?}");
+}
+
+#[test]
+fn attacker_on_1_of_2_channels() {
+    attack(2);
+}
+
+#[test]
+fn attacker_on_2_of_3_channels() {
+    attack(3);
+}
+
+#[test]
+fn attacker_on_3_of_4_channels() {
+    attack(4);
+}
+
+#[test]
+fn attacker_on_4_of_5_channels() {
+    attack(5);
+}
+
+#[test]
+fn without_an_attacker_it_always_completes() {
+    for seed in 0..2_000 {
+        for n in 1..=5 {
+            assert_eq!(run(seed, n, false), Outcome::Untouched, "seed {seed}, n = {n}");
+        }
+    }
+}
+
+/// The violations that a flawed end is caught at, of 2,000 attacks.
+fn violations(flaw: Flaw) -> Vec<String> {
+    let runs = (0..2_000).map(|seed| TestBed::new(seed, 3, true, flaw).run());
+    runs.filter_map(Result::err).collect()
+}
+
+#[test]
+fn a_client_that_trusts_one_confirm_is_caught() {
+    let violations = violations(Flaw::OneConfirmIsEnough);
+    assert!(violations.iter().any(|found| found.contains("without its honest channel")));
+}
+
+#[test]
+fn a_server_that_trusts_one_list_is_caught() {
+    let violations = violations(Flaw::OneListIsEnough);
+    assert!(violations.iter().any(|found| found.contains("not the one the victim sent")));
+}

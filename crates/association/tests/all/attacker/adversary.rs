@@ -1,0 +1,356 @@
+//! An active attacker on all the victim's channels but one, with connections of its own.
+//!
+//! It reads every message of every handshake, those of the honest channel too, and is in full
+//! control of its own links. Each run it picks one of two ways to use that.
+
+use std::time::Duration;
+
+use sim::{Network, Rng};
+use sunder_association::{COOKIE_LEN, Cookie, List, Message, MessageKind};
+
+use super::forgery::{Forgery, Inks};
+use super::test_bed::Wire;
+
+/// Messages of a handshake that was over before this one began.
+const OLD_HANDSHAKE: [[u8; COOKIE_LEN]; 3] =
+    [[0x11; COOKIE_LEN], [0x22; COOKIE_LEN], [0x33; COOKIE_LEN]];
+
+pub(crate) struct Adversary {
+    rng: Rng,
+    wires: Vec<Wire>,
+    /// The victim's connections in channel order, the honest one among them.
+    victim: Vec<usize>,
+    honest: usize,
+    /// The victim's connections without the honest one.
+    legs: Vec<usize>,
+    own: Vec<usize>,
+    /// Which leg's far end each leg's near end is wired to.
+    crossing: Vec<usize>,
+    strategy: Strategy,
+    cookies: Vec<Option<[u8; COOKIE_LEN]>>,
+    archive: Vec<Vec<u8>>,
+    acted: bool,
+}
+
+enum Strategy {
+    /// Lets messages through, except this percentage, to which it does something.
+    Meddle { percent: u64 },
+    /// Is the server to the client and the client to the server, on all channels it holds.
+    Impersonate(Plan),
+}
+
+/// What an impersonator tells the two ends.
+struct Plan {
+    /// The cookies it gives the victim: of which connection, for each leg; none is invented.
+    greeting: Vec<Option<usize>>,
+    /// How many changes it makes to the list for the server. None is the honest relay.
+    edits: u64,
+    /// Does not wait for the victim's list but guesses it.
+    eager: bool,
+    /// How many changes it makes to the confirms for the victim.
+    confirm_edits: u64,
+    greeted: bool,
+    listed: bool,
+}
+
+impl Adversary {
+    pub(crate) fn new(
+        seed: u64,
+        wires: Vec<Wire>,
+        victim: Vec<usize>,
+        honest: usize,
+        own: Vec<usize>,
+    ) -> Self {
+        let mut rng = Rng::new(seed);
+        let legs: Vec<usize> = victim.iter().copied().filter(|&leg| leg != honest).collect();
+        let mut crossing = legs.clone();
+        if rng.chance(30) {
+            rng.shuffle(&mut crossing);
+        }
+        let crosses = crossing != legs;
+        let strategy = pick_strategy(&mut rng, &legs, &own);
+        let old = Forgery::of(OLD_HANDSHAKE.to_vec());
+        Self {
+            cookies: vec![None; wires.len()],
+            archive: vec![old.encode(MessageKind::List), old.encode(MessageKind::Confirm)],
+            acted: crosses || matches!(strategy, Strategy::Impersonate(_)),
+            rng,
+            wires,
+            victim,
+            honest,
+            legs,
+            own,
+            crossing,
+            strategy,
+        }
+    }
+
+    /// True unless it was nothing but a wire.
+    pub(crate) fn has_acted(&self) -> bool {
+        self.acted
+    }
+
+    /// Reads a message on its way, on whatever link.
+    pub(crate) fn overhear(&mut self, connection: usize, message: &Message) {
+        if let Message::Cookie(cookie) = message {
+            self.cookies[connection] = Some(*cookie.as_bytes());
+        }
+        self.archive.push(message.encode());
+    }
+
+    /// Bytes on a link it holds: of a leg, or from the server on a connection of its own.
+    pub(crate) fn intercept<T>(
+        &mut self,
+        net: &mut Network<T>,
+        connection: usize,
+        up: bool,
+        bytes: &[u8],
+    ) {
+        match self.strategy {
+            Strategy::Meddle { percent } if self.rng.chance(percent) => {
+                self.meddle(net, connection, up, bytes);
+            }
+            Strategy::Meddle { .. } => self.forward(net, connection, up, bytes.to_vec()),
+            Strategy::Impersonate(_) => self.impersonate(net, connection, bytes),
+        }
+    }
+
+    /// An end has closed a link it holds. An impersonator keeps that from the other end.
+    pub(crate) fn intercept_close<T>(&mut self, net: &mut Network<T>, connection: usize, up: bool) {
+        if matches!(self.strategy, Strategy::Meddle { .. })
+            && self.rng.chance(70)
+            && let Some(to) = self.far_end(connection, up)
+        {
+            net.inject_close(self.wires[to].link(up), self.short());
+        }
+    }
+
+    fn meddle<T>(&mut self, net: &mut Network<T>, connection: usize, up: bool, bytes: &[u8]) {
+        self.acted = true;
+        let mut changed = bytes.to_vec();
+        match self.rng.below(14) {
+            0 => return self.delay(net, connection, up, changed),
+            1 => return,
+            2 | 3 => self.flip(&mut changed),
+            4 => changed = self.edit(bytes),
+            5 => return self.misdirect(net, up, changed),
+            6 => changed.extend(self.recall()),
+            7 => changed = self.recall(),
+            8 => return self.reflect(net, connection, up, changed),
+            9 => changed.push(self.rng.bytes::<1>()[0]),
+            10 => changed.truncate(self.rng.index(bytes.len())),
+            11 => return self.cut(net, connection, up),
+            12 => return self.dribble(net, connection, up, bytes),
+            _ => return self.speak_unasked(net, connection, up, changed),
+        }
+        self.forward(net, connection, up, changed);
+    }
+
+    fn forward<T>(&mut self, net: &mut Network<T>, connection: usize, up: bool, bytes: Vec<u8>) {
+        if let Some(to) = self.far_end(connection, up) {
+            net.inject(self.wires[to].link(up), bytes, self.short());
+        } else if self.rng.chance(50) {
+            // Its own connection's cookie has come: it uses it at once.
+            let list = self.guess_list(1).encode(MessageKind::List);
+            net.inject(self.wires[connection].up, list, self.short());
+        }
+    }
+
+    /// Where bytes of a leg come out. The adversary's own connections have no other end.
+    fn far_end(&self, connection: usize, up: bool) -> Option<usize> {
+        let (from, to) =
+            if up { (&self.legs, &self.crossing) } else { (&self.crossing, &self.legs) };
+        from.iter().position(|&leg| leg == connection).map(|place| to[place])
+    }
+
+    fn delay<T>(&mut self, net: &mut Network<T>, connection: usize, up: bool, bytes: Vec<u8>) {
+        let long = if self.rng.chance(20) { 6000 } else { 300 };
+        let delay = Duration::from_millis(self.rng.below(long));
+        if let Some(to) = self.far_end(connection, up) {
+            net.inject(self.wires[to].link(up), bytes, delay);
+        }
+    }
+
+    fn flip(&mut self, bytes: &mut [u8]) {
+        let place = self.rng.index(bytes.len());
+        bytes[place] ^= 1 << self.rng.below(8);
+    }
+
+    /// The same kind of message with other contents.
+    fn edit(&mut self, bytes: &[u8]) -> Vec<u8> {
+        match Message::parse(bytes) {
+            Ok(Message::Cookie(_)) => {
+                let known = self.known();
+                let cookie = self.rng.pick(&known).copied();
+                let cookie = cookie.unwrap_or_else(|| self.rng.bytes());
+                Message::Cookie(Cookie::new(cookie)).encode()
+            }
+            Ok(Message::List(list)) => {
+                self.edited(Forgery::copy(&list), 1).encode(MessageKind::List)
+            }
+            Ok(Message::Confirm(list)) => {
+                self.edited(Forgery::copy(&list), 1).encode(MessageKind::Confirm)
+            }
+            Err(_) => bytes.to_vec(),
+        }
+    }
+
+    /// To the wrong channel, the right way.
+    fn misdirect<T>(&mut self, net: &mut Network<T>, up: bool, bytes: Vec<u8>) {
+        let held: Vec<usize> = self.legs.iter().chain(&self.own).copied().collect();
+        if let Some(&to) = self.rng.pick(&held) {
+            net.inject(self.wires[to].link(up), bytes, self.short());
+        }
+    }
+
+    /// Back to where it came from.
+    fn reflect<T>(&mut self, net: &mut Network<T>, connection: usize, up: bool, bytes: Vec<u8>) {
+        net.inject(self.wires[connection].link(!up), bytes, self.short());
+    }
+
+    fn cut<T>(&mut self, net: &mut Network<T>, connection: usize, up: bool) {
+        net.inject_close(self.wires[connection].link(up), self.short());
+        net.inject_close(self.wires[connection].link(!up), self.short());
+    }
+
+    /// One byte at a time, all in order: tedious, but no change.
+    fn dribble<T>(&mut self, net: &mut Network<T>, connection: usize, up: bool, bytes: &[u8]) {
+        let Some(to) = self.far_end(connection, up) else {
+            return;
+        };
+        for (&byte, millis) in bytes.iter().zip(0..) {
+            net.inject(self.wires[to].link(up), vec![byte], Duration::from_millis(millis));
+        }
+    }
+
+    /// Lets the message through and adds another, on any held link, either way, at any time.
+    fn speak_unasked<T>(
+        &mut self,
+        net: &mut Network<T>,
+        connection: usize,
+        up: bool,
+        bytes: Vec<u8>,
+    ) {
+        self.forward(net, connection, up, bytes);
+        let more = self.recall();
+        let way = self.rng.chance(50);
+        self.misdirect(net, way, more);
+    }
+
+    fn recall(&mut self) -> Vec<u8> {
+        self.rng.pick(&self.archive).cloned().unwrap_or_default()
+    }
+
+    fn impersonate<T>(&mut self, net: &mut Network<T>, connection: usize, bytes: &[u8]) {
+        match Message::parse(bytes) {
+            Ok(Message::Cookie(_)) => self.greet_when_ready(net),
+            Ok(Message::List(list)) => self.answer(net, connection, &list),
+            // What the server confirms to the impersonator is of no use to the victim, which has
+            // been told what it wants to hear.
+            Ok(Message::Confirm(_)) | Err(_) => {}
+        }
+    }
+
+    /// Plays the server's first part on all legs, once it has all cookies it may want to use.
+    fn greet_when_ready<T>(&mut self, net: &mut Network<T>) {
+        let held = self.legs.iter().chain(&self.own);
+        let ready = held.into_iter().all(|&connection| self.cookies[connection].is_some());
+        let Strategy::Impersonate(plan) = &mut self.strategy else {
+            return;
+        };
+        if !ready || plan.greeted {
+            return;
+        }
+        plan.greeted = true;
+        let (greeting, eager, edits) = (plan.greeting.clone(), plan.eager, plan.edits);
+        for (place, source) in greeting.into_iter().enumerate() {
+            let cookie = source.and_then(|connection| self.cookies[connection]);
+            let cookie = cookie.unwrap_or_else(|| self.rng.bytes());
+            let message = Message::Cookie(Cookie::new(cookie)).encode();
+            net.inject(self.wires[self.legs[place]].down, message, self.short());
+        }
+        if eager {
+            let list = self.guess_list(edits);
+            self.present(net, &list);
+        }
+    }
+
+    /// Confirms the victim's list to it on this leg, and presents another to the server.
+    fn answer<T>(&mut self, net: &mut Network<T>, leg: usize, list: &List) {
+        let Strategy::Impersonate(plan) = &self.strategy else {
+            return;
+        };
+        let (confirm_edits, edits) = (plan.confirm_edits, plan.edits);
+        let confirm = self.edited(Forgery::copy(list), confirm_edits);
+        net.inject(self.wires[leg].down, confirm.encode(MessageKind::Confirm), self.short());
+        let forged = self.edited(Forgery::copy(list), edits);
+        self.present(net, &forged);
+    }
+
+    /// Plays the client's part on all legs and all its own connections, once.
+    fn present<T>(&mut self, net: &mut Network<T>, list: &Forgery) {
+        let Strategy::Impersonate(plan) = &mut self.strategy else {
+            return;
+        };
+        if std::mem::replace(&mut plan.listed, true) {
+            return;
+        }
+        let held: Vec<usize> = self.legs.iter().chain(&self.own).copied().collect();
+        for connection in held {
+            net.inject(self.wires[connection].up, list.encode(MessageKind::List), self.short());
+        }
+    }
+
+    /// What the victim's list will probably be, with so many changes.
+    fn guess_list(&mut self, edits: u64) -> Forgery {
+        let cookies = self.victim.iter().filter_map(|&connection| self.cookies[connection]);
+        let guess = Forgery::of(cookies.collect());
+        self.edited(guess, edits)
+    }
+
+    fn edited(&mut self, mut forgery: Forgery, edits: u64) -> Forgery {
+        let (known, own) = (self.known(), self.own_cookies());
+        let inks = Inks { known: &known, own: &own, honest: self.cookies[self.honest] };
+        for _ in 0..edits {
+            forgery.edit(&mut self.rng, &inks);
+        }
+        forgery
+    }
+
+    fn known(&self) -> Vec<[u8; COOKIE_LEN]> {
+        self.cookies.iter().flatten().chain(&OLD_HANDSHAKE).copied().collect()
+    }
+
+    fn own_cookies(&self) -> Vec<[u8; COOKIE_LEN]> {
+        let held = self.own.iter().chain(&self.legs);
+        held.filter_map(|&connection| self.cookies[connection]).collect()
+    }
+
+    fn short(&mut self) -> Duration {
+        self.rng.between(Duration::ZERO, Duration::from_millis(30))
+    }
+}
+
+fn pick_strategy(rng: &mut Rng, legs: &[usize], own: &[usize]) -> Strategy {
+    if rng.chance(60) {
+        let percent = *rng.pick(&[10, 25, 50, 100]).unwrap();
+        return Strategy::Meddle { percent };
+    }
+    let mut greeting: Vec<_> = legs.iter().copied().map(Some).collect();
+    match rng.below(6) {
+        0 => rng.shuffle(&mut greeting),
+        1 => {
+            let place = rng.index(greeting.len());
+            greeting[place] = rng.pick(own).copied();
+        }
+        _ => {}
+    }
+    Strategy::Impersonate(Plan {
+        greeting,
+        edits: rng.below(3),
+        eager: rng.chance(30),
+        confirm_edits: u64::from(rng.chance(20)),
+        greeted: false,
+        listed: false,
+    })
+}

@@ -1,0 +1,116 @@
+//! The handshake where whole messages are lost, repeated and late, but not changed.
+
+use sim::Rng;
+use sunder_association::{ClientAbort, HandshakeServer, List, Message, ServerAbort, ServerEvent};
+
+use super::pair::{NOW, TIMEOUT, cookie, id, list, server, xor};
+use crate::driver::{Client, ClientEvent};
+
+const N: u8 = 3;
+
+/// A shell that knows nothing but to send again what was not answered.
+struct Lossy {
+    rng: Rng,
+    client: Client,
+    server: HandshakeServer,
+    associated: Option<List>,
+    completed: bool,
+}
+
+impl Lossy {
+    fn new(seed: u64) -> Self {
+        let mut server = server();
+        for channel in 0..N {
+            server.open(id(channel.into()), cookie(channel), NOW).unwrap();
+        }
+        let client = Client::new(xor(N), NOW + TIMEOUT);
+        Self { rng: Rng::new(seed), client, server, associated: None, completed: false }
+    }
+
+    fn round(&mut self) {
+        for channel in 0..N.into() {
+            if let Some(message) = self.client.unanswered(channel) {
+                self.tell_server(channel, &message);
+            }
+            if let Some(message) = self.server.outgoing(id(channel as u64)) {
+                self.tell_client(channel, &message);
+            }
+        }
+        self.settle();
+    }
+
+    fn tell_server(&mut self, channel: usize, message: &Message) {
+        for _ in 0..self.rng.below(3) {
+            let waiting = self.server.handle_message(id(channel as u64), message, NOW);
+            if let (Err(_), Some(list)) = (waiting, self.associated.clone()) {
+                self.tell_client(channel, &Message::Confirm(list));
+            }
+            self.settle();
+        }
+    }
+
+    fn tell_client(&mut self, channel: usize, message: &Message) {
+        for _ in 0..self.rng.below(3) {
+            self.client.handle_message(channel, message, NOW);
+        }
+    }
+
+    /// Drops what either wants sent: all of it comes again from `outgoing`.
+    fn settle(&mut self) {
+        while let Some(event) = self.server.poll_event() {
+            match event {
+                ServerEvent::Associated { list, .. } => self.associated = Some(list),
+                ServerEvent::Aborted { reason, .. } => panic!("{reason}"),
+                ServerEvent::Transmit { .. } => {}
+            }
+        }
+        while let Some(event) = self.client.poll_event() {
+            match event {
+                ClientEvent::Associated { .. } => self.completed = true,
+                ClientEvent::Aborted { reason } => panic!("{reason}"),
+                ClientEvent::Transmit { .. } => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn loss_and_repetition_only_take_longer() {
+    for seed in 0..1_000 {
+        let mut lossy = Lossy::new(seed);
+        let rounds = (0..200).take_while(|_| {
+            lossy.round();
+            !lossy.completed
+        });
+        assert!(rounds.count() < 200, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_second_different_cookie_aborts() {
+    let mut client = Client::new(xor(N), NOW + TIMEOUT);
+    client.handle_message(0, &Message::Cookie(cookie(0)), NOW);
+    client.handle_message(0, &Message::Cookie(cookie(0)), NOW);
+    assert!(client.poll_event().is_none());
+    client.handle_message(0, &Message::Cookie(cookie(1)), NOW);
+    let expected = ClientAbort::ChangedCookie { channel: 0 };
+    let event = client.poll_event();
+    assert!(matches!(event, Some(ClientEvent::Aborted { reason }) if reason == expected));
+}
+
+#[test]
+fn a_second_different_list_aborts() {
+    let mut server = server();
+    for channel in 0..N {
+        server.open(id(channel.into()), cookie(channel), NOW).unwrap();
+        server.poll_event();
+    }
+    for _ in 0..2 {
+        server.handle_message(id(0), &Message::List(list(&[0, 1, 2])), NOW).unwrap();
+        assert!(server.poll_event().is_none());
+    }
+    server.handle_message(id(0), &Message::List(list(&[0, 2, 1])), NOW).unwrap();
+    let event = server.poll_event();
+    let expected = ServerAbort::ChangedList;
+    assert!(matches!(event, Some(ServerEvent::Aborted { reason, .. }) if reason == expected));
+}

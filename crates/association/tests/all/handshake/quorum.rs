@@ -1,0 +1,285 @@
+//! A server that does not wait for ever: lists that do not come, and who may not be harmed by that.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use sim::Rng;
+use sunder_association::{
+    COOKIE_LEN, ConnectionId, Cookie, HandshakeConfig, HandshakeServer, List, Message, Protocol,
+    ServerAbort, ServerEvent, SharingScheme, Terms,
+};
+
+use super::pair::{NOW, config, cookie, id};
+use super::server::{Did, did};
+
+const QUORUM_TIMEOUT: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(90);
+
+fn quorum_server() -> HandshakeServer {
+    HandshakeServer::new(HandshakeConfig {
+        quorum_timeout: Some(QUORUM_TIMEOUT),
+        timeout: TIMEOUT,
+        ..config()
+    })
+}
+
+fn open(connections: u8) -> HandshakeServer {
+    let mut server = quorum_server();
+    for number in 0..connections {
+        server.open(id(number.into()), cookie(number), NOW).unwrap();
+    }
+    server
+}
+
+/// The list of the connections that have these cookies.
+fn shamir(k: u8, cookies: &[u8]) -> List {
+    let n = u8::try_from(cookies.len()).unwrap();
+    let terms = Terms::new(Protocol::MicssStream, SharingScheme::Shamir, k, n, 0).unwrap();
+    List::new(terms, cookies.iter().copied().map(cookie).collect()).unwrap()
+}
+
+/// Delivers a list so many milliseconds after all began.
+fn deliver(server: &mut HandshakeServer, connection: u64, list: &List, ms: u64) -> Vec<Did> {
+    let bytes = Message::List(list.clone()).encode();
+    server.handle_bytes(id(connection), &bytes, NOW + Duration::from_millis(ms)).unwrap();
+    did(server)
+}
+
+fn at(server: &mut HandshakeServer, ms: u64) -> Vec<Did> {
+    server.handle_timeout(NOW + Duration::from_millis(ms));
+    did(server)
+}
+
+fn associated(connections: &[u64]) -> Vec<Did> {
+    let confirms = connections.iter().map(|&id| Did::Confirm(id));
+    confirms.chain([Did::Associate(connections.to_vec())]).collect()
+}
+
+/// The timeout counts from the list that completes the quorum, not from the first.
+#[test]
+fn a_list_that_does_not_come_is_waited_for_and_then_done_without() {
+    let mut server = open(3);
+    let list = shamir(2, &[2, 0, 1]);
+    assert_eq!(deliver(&mut server, 2, &list, 0), []);
+    assert_eq!(deliver(&mut server, 1, &list, 1900), []);
+    assert_eq!(server.poll_timeout(), Some(NOW + QUORUM_TIMEOUT));
+    assert_eq!(at(&mut server, 2000), []);
+    assert_eq!(server.poll_timeout(), Some(NOW + Duration::from_millis(3900)));
+    assert_eq!(at(&mut server, 3899), []);
+    server.handle_timeout(NOW + Duration::from_millis(3900));
+    let last = std::iter::from_fn(|| server.poll_event()).last();
+    let Some(ServerEvent::Associated { connections, .. }) = last else { panic!("{last:?}") };
+    assert_eq!(connections, [Some(id(2)), None, Some(id(1))]);
+    // It is too late then.
+    let late = [Did::Abort(0, ServerAbort::UnknownCookie)];
+    assert_eq!(deliver(&mut server, 0, &list, 4000), late);
+}
+
+#[test]
+fn nobody_waits_for_one_that_can_bring_nothing_any_more() {
+    let list = shamir(2, &[0, 1, 2]);
+    let mut server = open(3);
+    assert_eq!(deliver(&mut server, 0, &list, 0), []);
+    assert_eq!(deliver(&mut server, 1, &list, 0), []);
+    server.handle_closed(id(2));
+    let closed = [Did::Abort(2, ServerAbort::Closed)];
+    assert_eq!(did(&mut server), closed.into_iter().chain(associated(&[0, 1])).collect::<Vec<_>>());
+
+    let mut server = open(3);
+    assert_eq!(deliver(&mut server, 2, &shamir(2, &[1, 0, 2]), 0), []);
+    assert_eq!(deliver(&mut server, 0, &list, 0), []);
+    let refuted = Did::Abort(2, ServerAbort::PeerDisagrees { peer: id(1) });
+    let all: Vec<_> = [refuted].into_iter().chain(associated(&[0, 1])).collect();
+    assert_eq!(deliver(&mut server, 1, &list, 0), all);
+
+    // A cookie that nobody has.
+    let mut server = open(2);
+    assert_eq!(deliver(&mut server, 0, &list, 0), []);
+    assert_eq!(deliver(&mut server, 1, &list, 0), associated(&[0, 1]));
+}
+
+#[test]
+fn all_are_needed_where_all_shares_are() {
+    let mut server = open(3);
+    let list = shamir(3, &[0, 1, 2]);
+    assert_eq!(deliver(&mut server, 0, &list, 0), []);
+    assert_eq!(deliver(&mut server, 1, &list, 0), []);
+    assert_eq!(at(&mut server, 80_000), []);
+    assert_eq!(deliver(&mut server, 2, &list, 80_000), associated(&[0, 1, 2]));
+}
+
+/// Else what a client asks for could be done twice: 2 of 4 channels, and then the other two.
+#[test]
+fn no_list_is_associated_twice() {
+    let mut server = open(4);
+    let list = shamir(2, &[0, 1, 2, 3]);
+    assert_eq!(deliver(&mut server, 0, &list, 0), []);
+    assert_eq!(deliver(&mut server, 1, &list, 0), []);
+    assert_eq!(at(&mut server, 10_000), []);
+    assert_eq!(deliver(&mut server, 2, &list, 10_000), []);
+    assert_eq!(at(&mut server, 12_000), associated(&[0, 1, 2]));
+    let late = [Did::Abort(3, ServerAbort::UnknownCookie)];
+    assert_eq!(deliver(&mut server, 3, &list, 12_000), late);
+}
+
+/// Lets time pass.
+fn wait(server: &mut HandshakeServer, until: Duration) {
+    while let Some(at) = server.poll_timeout().filter(|at| *at <= until) {
+        server.handle_timeout(at);
+    }
+}
+
+/// What an attacker does to a connection.
+#[derive(Clone, Debug)]
+enum Act {
+    Deliver(List),
+    Garbage,
+    Close,
+}
+
+/// A client with n channels of which an attacker, who hears everything, has as many as the quorum
+/// can do without, and connections of its own beside them.
+struct Siege {
+    rng: Rng,
+    list: List,
+    honest: BTreeSet<u64>,
+    cookies: Vec<Cookie>,
+    acts: Vec<(Duration, u64, Act)>,
+}
+
+impl Siege {
+    fn new(seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let n = 2 + u8::try_from(rng.below(5)).unwrap();
+        let k = 1 + u8::try_from(rng.below(n.into())).unwrap();
+        let terms = Terms::new(Protocol::MicssStream, SharingScheme::Shamir, k, n, 0).unwrap();
+        let connections = n + u8::try_from(rng.below(5)).unwrap();
+        let cookies: Vec<Cookie> =
+            (0..connections).map(|_| Cookie::new(rng.bytes::<COOKIE_LEN>())).collect();
+        let list = List::new(terms, cookies[..n.into()].to_vec()).unwrap();
+        let held = rng.below(u64::from(n - terms.quorum()) + 1);
+        let mut victim: Vec<u64> = (0..n.into()).collect();
+        rng.shuffle(&mut victim);
+        let honest: BTreeSet<u64> =
+            victim.split_off(usize::try_from(held).unwrap()).into_iter().collect();
+        let mut siege = Self { rng, list, honest, cookies, acts: Vec::new() };
+        for &connection in &siege.honest.clone() {
+            siege.plan(connection, Act::Deliver(siege.list.clone()));
+        }
+        let own = u64::from(n)..u64::from(connections);
+        for connection in victim.into_iter().chain(own) {
+            for _ in 0..siege.rng.below(3) {
+                let act = siege.act();
+                siege.plan(connection, act);
+            }
+        }
+        siege.acts.sort_by_key(|(at, ..)| *at);
+        siege
+    }
+
+    /// Something is done at some time, such that honest lists are no further apart than the
+    /// timeout.
+    fn plan(&mut self, connection: u64, act: Act) {
+        let at = NOW + Duration::from_millis(self.rng.below(1999));
+        self.acts.push((at, connection, act));
+    }
+
+    fn act(&mut self) -> Act {
+        match self.rng.below(8) {
+            0 => Act::Close,
+            1 => Act::Garbage,
+            2 | 3 => Act::Deliver(self.list.clone()),
+            _ => Act::Deliver(self.forged()),
+        }
+    }
+
+    /// A list of cookies that the attacker knows, which are all, on other terms perhaps.
+    fn forged(&mut self) -> List {
+        let mut cookies = self.cookies.clone();
+        self.rng.shuffle(&mut cookies);
+        let n = 1 + self.rng.below(cookies.len() as u64);
+        cookies.truncate(usize::try_from(n).unwrap());
+        if self.rng.chance(30) {
+            cookies[0] = Cookie::new(self.rng.bytes());
+        }
+        let k = 1 + u8::try_from(self.rng.below(n)).unwrap();
+        let n = u8::try_from(n).unwrap();
+        let terms = Terms::new(Protocol::MicssStream, SharingScheme::Shamir, k, n, 0).unwrap();
+        List::new(terms, cookies).unwrap()
+    }
+
+    /// Runs until the honest lists have been there for long enough. Returns how many channels were
+    /// missing.
+    fn run(&self) -> usize {
+        let mut server = quorum_server();
+        for (number, cookie) in self.cookies.iter().enumerate() {
+            server.open(id(number as u64), *cookie, NOW).unwrap();
+        }
+        for (at, connection, act) in &self.acts {
+            wait(&mut server, *at);
+            let _ = match act {
+                Act::Deliver(list) => {
+                    let bytes = Message::List(list.clone()).encode();
+                    server.handle_bytes(id(*connection), &bytes, *at).map(drop)
+                }
+                Act::Garbage => server.handle_bytes(id(*connection), b"garbage!", *at).map(drop),
+                Act::Close => {
+                    server.handle_closed(id(*connection));
+                    Ok(())
+                }
+            };
+        }
+        let last = self.acts.iter().filter(|(_, connection, _)| self.honest.contains(connection));
+        let last = last.map(|(at, ..)| *at).max().unwrap();
+        wait(&mut server, last + QUORUM_TIMEOUT);
+        let missing = self.check(std::iter::from_fn(|| server.poll_event()));
+        wait(&mut server, NOW + TIMEOUT);
+        assert_eq!(server.pending(), 0, "connections are left in the table");
+        missing
+    }
+
+    /// The honest connections are associated together, once, under their list, whatever the others
+    /// do.
+    fn check(&self, events: impl Iterator<Item = ServerEvent>) -> usize {
+        let (mut used, mut missing) = (BTreeSet::new(), None);
+        for event in events {
+            match event {
+                ServerEvent::Associated { list, connections } => {
+                    let places = connections.iter().enumerate();
+                    for (place, &ConnectionId(connection)) in
+                        places.filter_map(|(place, id)| Some((place, id.as_ref()?)))
+                    {
+                        assert!(used.insert(connection), "{connection} is associated twice");
+                        let cookie = &self.cookies[usize::try_from(connection).unwrap()];
+                        assert_eq!(list.position(cookie), Some(place));
+                        let is_honest = self.honest.contains(&connection);
+                        assert!(!is_honest || list.matches(&self.list), "under another list");
+                    }
+                    if list.matches(&self.list) {
+                        let here: BTreeSet<u64> =
+                            connections.iter().flatten().map(|id| id.0).collect();
+                        assert!(here.is_superset(&self.honest), "{here:?}");
+                        let first = missing.replace(connections.len() - here.len());
+                        assert_eq!(first, None, "the list is associated twice");
+                    }
+                }
+                ServerEvent::Aborted { id, reason } => {
+                    assert!(!self.honest.contains(&id.0), "{id:?}: {reason}");
+                }
+                ServerEvent::Transmit { .. } => {}
+            }
+        }
+        missing.expect("the honest connections are associated")
+    }
+}
+
+#[test]
+fn whoever_holds_channels_that_can_be_done_without_harms_no_others() {
+    let mut tally = [0; 6];
+    for seed in 0..50_000 {
+        let missing = std::panic::catch_unwind(|| Siege::new(seed).run());
+        tally[missing.unwrap_or_else(|_| panic!("seed {seed}"))] += 1;
+    }
+    // With two missing there are five channels at least.
+    assert!(tally[..3].iter().all(|&runs| runs > 1000), "{tally:?}");
+}

@@ -1,0 +1,249 @@
+//! The server's decisions, one by one. Connection i has the cookie i.
+
+use sunder_association::{
+    COOKIE_LEN, ConnectionId, Cookie, HandshakeServer, List, Message, MessageError, MessageKind,
+    NotPending, OpenError, Protocol, ServerAbort, ServerEvent, SharingScheme, Terms,
+};
+
+use super::pair::{NOW, TIMEOUT, config, cookie, id, list, server, xor};
+
+/// What a server did but greet: confirms, associations and aborts, in order.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Did {
+    Confirm(u64),
+    Associate(Vec<u64>),
+    Abort(u64, ServerAbort),
+}
+
+pub(crate) fn did(server: &mut HandshakeServer) -> Vec<Did> {
+    let number = |id: ConnectionId| id.0;
+    let events = std::iter::from_fn(|| server.poll_event());
+    let done = events.filter_map(|event| match event {
+        ServerEvent::Transmit { id, message: Message::Confirm(_) } => Some(Did::Confirm(id.0)),
+        ServerEvent::Transmit { .. } => None,
+        ServerEvent::Associated { connections, .. } => {
+            Some(Did::Associate(connections.into_iter().flatten().map(number).collect()))
+        }
+        ServerEvent::Aborted { id, reason } => Some(Did::Abort(id.0, reason)),
+    });
+    done.collect()
+}
+
+fn open(connections: u8) -> HandshakeServer {
+    let mut server = server();
+    for number in 0..connections {
+        server.open(id(number.into()), cookie(number), NOW).unwrap();
+    }
+    server
+}
+
+fn deliver(server: &mut HandshakeServer, connection: u64, list: &List) -> Vec<Did> {
+    let bytes = Message::List(list.clone()).encode();
+    server.handle_bytes(id(connection), &bytes, NOW).unwrap();
+    did(server)
+}
+
+fn feed(server: &mut HandshakeServer, connection: u64, bytes: &[u8]) -> Vec<Did> {
+    server.handle_bytes(id(connection), bytes, NOW).unwrap();
+    did(server)
+}
+
+fn disagrees(connection: u64, peer: u64) -> Did {
+    Did::Abort(connection, ServerAbort::PeerDisagrees { peer: id(peer) })
+}
+
+fn gone(connection: u64, peer: u64) -> Did {
+    Did::Abort(connection, ServerAbort::PeerGone { peer: id(peer) })
+}
+
+#[test]
+fn associates_in_the_clients_order_once_all_have_delivered() {
+    let mut server = open(5);
+    let list = list(&[4, 0, 2]);
+    assert_eq!(deliver(&mut server, 2, &list), []);
+    assert_eq!(deliver(&mut server, 4, &list), []);
+    let confirms = [Did::Confirm(4), Did::Confirm(0), Did::Confirm(2)];
+    let associated = confirms.into_iter().chain([Did::Associate(vec![4, 0, 2])]);
+    assert_eq!(deliver(&mut server, 0, &list), associated.collect::<Vec<_>>());
+    assert_eq!(server.pending(), 2);
+    let after = server.handle_bytes(id(0), b"transport", NOW);
+    assert_eq!(after, Err(NotPending(id(0))));
+}
+
+#[test]
+fn naming_anothers_cookie_before_its_list_costs_only_the_liar() {
+    let mut server = open(3);
+    assert_eq!(deliver(&mut server, 2, &list(&[0, 2])), []);
+    assert_eq!(deliver(&mut server, 0, &list(&[0, 1])), [disagrees(2, 0)]);
+    let associated = [Did::Confirm(0), Did::Confirm(1), Did::Associate(vec![0, 1])];
+    assert_eq!(deliver(&mut server, 1, &list(&[0, 1])), associated);
+}
+
+#[test]
+fn naming_anothers_cookie_after_its_list_costs_only_the_liar() {
+    let mut server = open(3);
+    assert_eq!(deliver(&mut server, 0, &list(&[0, 1])), []);
+    assert_eq!(deliver(&mut server, 2, &list(&[2, 0])), [disagrees(2, 0)]);
+    assert_eq!(deliver(&mut server, 1, &list(&[0, 1])).len(), 3);
+}
+
+#[test]
+fn repeating_anothers_list_costs_only_the_liar() {
+    let mut server = open(3);
+    assert_eq!(deliver(&mut server, 0, &list(&[0, 1])), []);
+    let not_named = [Did::Abort(2, ServerAbort::NotNamed)];
+    assert_eq!(deliver(&mut server, 2, &list(&[0, 1])), not_named);
+    assert_eq!(deliver(&mut server, 1, &list(&[0, 1])).len(), 3);
+}
+
+#[test]
+fn lists_that_differ_in_order_or_terms_disagree() {
+    let mut server = open(2);
+    assert_eq!(deliver(&mut server, 0, &list(&[0, 1])), []);
+    let both = [disagrees(1, 0), gone(0, 1)];
+    assert_eq!(deliver(&mut server, 1, &list(&[1, 0])), both);
+
+    let mut server = open(2);
+    let other_terms = Terms::new(Protocol::MicssStream, SharingScheme::Xor, 2, 2, 1).unwrap();
+    let other = List::new(other_terms, vec![cookie(0), cookie(1)]).unwrap();
+    assert_eq!(deliver(&mut server, 0, &list(&[0, 1])), []);
+    assert_eq!(deliver(&mut server, 1, &other), both);
+}
+
+#[test]
+fn unknown_and_associated_cookies_are_refused() {
+    let unknown = |number| Did::Abort(number, ServerAbort::UnknownCookie);
+    let mut server = open(3);
+    assert_eq!(deliver(&mut server, 0, &list(&[0, 9])), [unknown(0)]);
+    assert_eq!(deliver(&mut server, 1, &list(&[1])).len(), 2);
+    assert_eq!(deliver(&mut server, 2, &list(&[1, 2])), [unknown(2)]);
+}
+
+#[test]
+fn unacceptable_terms_are_refused() {
+    let terms = |scheme, k, n, options| Terms::new(Protocol::MicssStream, scheme, k, n, options);
+    let refused = [
+        terms(SharingScheme::Xor, 3, 3, 0),
+        terms(SharingScheme::Shamir, 1, 3, 0),
+        terms(SharingScheme::Shamir, 2, 5, 0),
+        terms(SharingScheme::Shamir, 2, 3, 0x100),
+    ];
+    let mut config = config();
+    config.policy.schemes = vec![SharingScheme::Shamir];
+    config.policy.min_threshold = 2;
+    config.policy.max_channels = 4;
+    config.policy.options = 0xff;
+    for terms in refused.map(Result::unwrap) {
+        let mut server = HandshakeServer::new(config.clone());
+        server.open(id(0), cookie(0), NOW).unwrap();
+        let list = List::new(terms, (0..terms.channels()).map(cookie).collect()).unwrap();
+        server.handle_message(id(0), &Message::List(list), NOW).unwrap();
+        assert_eq!(did(&mut server), [Did::Abort(0, ServerAbort::Terms)], "{terms:?}");
+    }
+}
+
+#[test]
+fn longer_lists_than_allowed_are_refused_by_their_header() {
+    let mut server = open(1);
+    let header = b"SNDR\x01\x02\x01\x28";
+    let error = MessageError::BodyLength { kind: MessageKind::List, body_len: 0x128 };
+    assert_eq!(feed(&mut server, 0, header), [Did::Abort(0, ServerAbort::Message(error))]);
+}
+
+#[test]
+fn clients_send_lists_only() {
+    for (message, kind) in [
+        (Message::Cookie(cookie(0)), MessageKind::Cookie),
+        (Message::Confirm(list(&[0])), MessageKind::Confirm),
+    ] {
+        let mut server = open(1);
+        let unexpected = [Did::Abort(0, ServerAbort::Unexpected(kind))];
+        assert_eq!(feed(&mut server, 0, &message.encode()), unexpected);
+    }
+}
+
+#[test]
+fn what_follows_a_list_is_the_transports() {
+    let list = list(&[0, 1]);
+    let bytes = [&Message::List(list.clone()).encode()[..], b"first"].concat();
+    let mut server = open(2);
+    let (start, end) = bytes.split_at(20);
+    assert_eq!(server.handle_bytes(id(0), start, NOW), Ok(&b""[..]));
+    assert_eq!(server.handle_bytes(id(0), end, NOW), Ok(&b"first"[..]));
+    assert_eq!(server.handle_bytes(id(0), b"more", NOW), Ok(&b"more"[..]));
+    assert_eq!(did(&mut server), []);
+
+    // The identical list again is the transport's, too, and so is what comes with the last one.
+    assert_eq!(server.handle_bytes(id(0), &bytes, NOW), Ok(&bytes[..]));
+    assert_eq!(server.handle_bytes(id(1), &bytes, NOW), Ok(&b"first"[..]));
+    let associated = [Did::Confirm(0), Did::Confirm(1), Did::Associate(vec![0, 1])];
+    assert_eq!(did(&mut server), associated);
+}
+
+#[test]
+fn closing_one_gives_up_those_that_name_it() {
+    let mut server = open(5);
+    assert_eq!(deliver(&mut server, 0, &list(&[0, 1, 2])), []);
+    assert_eq!(deliver(&mut server, 1, &list(&[0, 1, 2])), []);
+    assert_eq!(deliver(&mut server, 3, &list(&[3, 2])), []);
+    server.handle_closed(id(2));
+    let closed = Did::Abort(2, ServerAbort::Closed);
+    assert_eq!(did(&mut server), [closed, gone(0, 2), gone(1, 2), gone(3, 2)]);
+    assert_eq!(server.pending(), 1);
+}
+
+#[test]
+fn every_connection_has_its_own_deadline() {
+    let mut server = server();
+    let later = NOW + TIMEOUT / 2;
+    server.open(id(0), cookie(0), NOW).unwrap();
+    server.open(id(1), cookie(1), later).unwrap();
+    assert_eq!(server.poll_timeout(), Some(NOW + TIMEOUT));
+    server.handle_timeout(NOW + TIMEOUT);
+    assert_eq!(did(&mut server), [Did::Abort(0, ServerAbort::TimedOut)]);
+    assert_eq!(server.poll_timeout(), Some(later + TIMEOUT));
+    // A list that comes too late is too late, even if nobody called for the timeout.
+    let late = server.handle_message(id(1), &Message::List(list(&[1])), later + TIMEOUT);
+    assert_eq!(late, Err(NotPending(id(1))));
+    assert_eq!(did(&mut server), [Did::Abort(1, ServerAbort::TimedOut)]);
+    assert_eq!(server.poll_timeout(), None);
+}
+
+#[test]
+fn the_table_is_bounded() {
+    let mut config = config();
+    config.max_pending = 1;
+    let mut server = HandshakeServer::new(config);
+    server.open(id(0), cookie(0), NOW).unwrap();
+    let full = OpenError::TableFull { max_pending: 1 };
+    assert_eq!(server.open(id(1), cookie(1), NOW), Err(full));
+    assert_eq!(server.open(id(1), cookie(1), NOW + TIMEOUT), Ok(()));
+}
+
+#[test]
+fn names_and_cookies_are_not_taken_twice() {
+    let mut server = open(1);
+    assert_eq!(server.open(id(0), cookie(1), NOW), Err(OpenError::IdInUse(id(0))));
+    assert_eq!(server.open(id(1), cookie(0), NOW), Err(OpenError::CookieInUse));
+    assert_eq!(server.pending(), 1);
+}
+
+#[test]
+fn many_lists_naming_one_cookie_go_with_it() {
+    let mut server = server();
+    let numbered = |number: u64| {
+        let mut bytes = [0; COOKIE_LEN];
+        bytes[..8].copy_from_slice(&number.to_be_bytes());
+        Cookie::new(bytes)
+    };
+    for number in 0..10_000 {
+        server.open(id(number), numbered(number), NOW).unwrap();
+    }
+    for number in 1..10_000 {
+        let list = List::new(xor(2), vec![numbered(0), numbered(number)]).unwrap();
+        server.handle_message(id(number), &Message::List(list), NOW).unwrap();
+    }
+    assert_eq!((did(&mut server).len(), server.pending()), (0, 10_000));
+    server.handle_closed(id(0));
+    assert_eq!((did(&mut server).len(), server.pending()), (10_000, 0));
+}

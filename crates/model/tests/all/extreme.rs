@@ -1,0 +1,149 @@
+//! Needs of numbers that are far apart: tiny probabilities, rates of six decades, bounds beside
+//! which rounding is large. A plan that is given out keeps all that was asked, and none is refused.
+
+use sim::Rng;
+use sunder_model::{
+    Bound, ChannelModel, ChannelSet, ChannelSubset, Loss, Objective, Plan, PlanError, Requirements,
+    Risk, Schedule, ShareSelection, SharedRiskGroup,
+};
+
+use crate::textbook::sets::{fraction, means};
+use crate::textbook::{averages, plan_for};
+
+/// How many requests are drawn.
+const REQUESTS: usize = 20_000;
+
+/// What the model promises of bounds: relative to them, and to the largest value there can be.
+const EXACT: (f64, f64) = (1e-6, 1e-14);
+
+const OBJECTIVES: [Objective; 5] = [
+    Objective::Risk,
+    Objective::Loss,
+    Objective::Delay,
+    Objective::DeliveredDelay,
+    Objective::Rate,
+];
+
+#[test]
+fn whatever_is_asked_is_kept_or_refused() {
+    let mut rng = Rng::new(8);
+    let (mut planned, mut impossible) = (0, 0);
+    let mut tightest = 1.0;
+    for _ in 0..REQUESTS {
+        let n = 1 + rng.index(6);
+        let set = set(&mut rng, n);
+        let request = request(&mut rng, &set);
+        match plan_for(&set, &request) {
+            Ok(plan) => {
+                check(&set, &request, &plan);
+                planned += 1;
+                let bounds = [request.max_risk, request.max_loss].into_iter().flatten();
+                tightest = bounds.filter(|bound| *bound > 0.0).fold(tightest, f64::min);
+            }
+            Err(PlanError::Infeasible { bound, wanted, best }) => {
+                assert_eq!(bound == Bound::MinRate, best < wanted, "{best}: {set:?}\n{request:?}");
+                impossible += 1;
+            }
+            Err(error) => panic!("{error}: {set:?}\n{request:?}"),
+        }
+    }
+    println!(
+        "{REQUESTS} requests: {planned} plans (the lowest bound on risk or loss {tightest:.0e}), \
+         {impossible} that no schedule meets"
+    );
+    assert!(planned > REQUESTS / 4 && impossible > REQUESTS / 10, "{planned} and {impossible}");
+}
+
+/// Channels of any kind there can be, some of which may share a fate.
+fn set(rng: &mut Rng, n: usize) -> ChannelSet {
+    let channels = (0..n).map(|_| {
+        let delay_ms = if rng.chance(20) { 0.0 } else { 1000.0 * decades(rng) };
+        ChannelModel::new(
+            Risk(probability(rng)),
+            Loss(0.99 * probability(rng)),
+            delay_ms,
+            1e6 * decades(rng),
+        )
+    });
+    let channels = channels.collect::<Result<Vec<ChannelModel>, _>>().unwrap();
+    let groups = if n > 1 && rng.chance(30) { 1 + rng.index(3) } else { 0 };
+    let groups = (0..groups).map(|_| {
+        let mut order: Vec<usize> = (0..n).collect();
+        rng.shuffle(&mut order);
+        let members: ChannelSubset = order.into_iter().take(2 + rng.index(n - 1)).collect();
+        SharedRiskGroup::new(members, Risk(probability(rng)), Loss(0.99 * probability(rng)))
+            .unwrap()
+    });
+    let groups = groups.collect();
+    ChannelSet::with_groups(channels, groups).unwrap()
+}
+
+/// From a millionth to 1, each decade as often as another.
+fn decades(rng: &mut Rng) -> f64 {
+    10_f64.powf(-6.0 * fraction(rng))
+}
+
+fn probability(rng: &mut Rng) -> f64 {
+    match rng.below(8) {
+        0 => 0.0,
+        1 => 1e-6,
+        2 | 3 => fraction(rng),
+        _ => decades(rng),
+    }
+}
+
+/// Anything that can be asked at once.
+fn request(rng: &mut Rng, set: &ChannelSet) -> Requirements {
+    let (kappa, mu) = means(rng, set.len());
+    let request = Requirements {
+        kappa: Some(kappa).filter(|_| rng.chance(75)),
+        mu: Some(mu).filter(|_| rng.chance(75)),
+        ..Requirements::default()
+    };
+    let mut request = if rng.chance(40) { request.limited() } else { request };
+    request.full_rate = request.mu.is_some() && rng.chance(40);
+    request.min_rate = Some(set.best_rate(mu).unwrap() * fraction(rng)).filter(|_| rng.chance(40));
+    request.max_risk = bound(rng, set, Objective::Risk).map(|risk| risk.min(1.0));
+    request.max_loss = bound(rng, set, Objective::Loss).map(|loss| loss.min(1.0));
+    request.max_delay_ms = bound(rng, set, Objective::Delay);
+    request.max_delivered_delay_ms = bound(rng, set, Objective::DeliveredDelay);
+    request.objectives = OBJECTIVES.to_vec();
+    rng.shuffle(&mut request.objectives);
+    request.objectives.truncate(rng.index(4));
+    request
+}
+
+/// No bound, or one near to what some selection has, which may be next to nothing.
+fn bound(rng: &mut Rng, set: &ChannelSet, objective: Objective) -> Option<f64> {
+    let channels: ChannelSubset = (0..set.len()).filter(|_| rng.chance(70)).collect();
+    let selection = ShareSelection::new(1 + rng.index(channels.len()), channels).ok()?;
+    let value = Schedule::constant(selection).averages(set).of(objective);
+    let bound = value * 10_f64.powf(fraction(rng) - 0.2);
+    rng.chance(30).then_some(bound)
+}
+
+/// A plan keeps all of the request.
+fn check(set: &ChannelSet, request: &Requirements, plan: &Plan) {
+    let found = averages(set, &plan.schedule);
+    let case = || format!("{set:?}\n{request:?}\n{plan:?}\n{found:?}");
+    for (mean, value) in [(request.kappa, found.kappa), (request.mu, found.mu)] {
+        assert!(mean.is_none_or(|mean| (mean - value).abs() < 1e-9), "{}", case());
+    }
+    let entries = plan.schedule.entries();
+    let limited = |t: &ShareSelection| t.k() >= request.min_k && t.m() >= request.min_m;
+    assert!(entries.iter().all(|(selection, _)| limited(selection)), "{}", case());
+    let slowest = set.channels().iter().map(ChannelModel::delay_ms).fold(1e-3, f64::max);
+    for (most, value, largest) in [
+        (request.max_risk, found.risk, 1.0),
+        (request.max_loss, found.loss, 1.0),
+        (request.max_delay_ms, found.delay_ms, slowest),
+        (request.max_delivered_delay_ms, found.delivered_delay_ms, slowest),
+    ] {
+        let within = |most: f64| value <= most * (1.0 + EXACT.0) + EXACT.1 * largest;
+        assert!(most.is_none_or(within), "{value} is not {most:?}: {}", case());
+    }
+    let full = request.mu.filter(|_| request.full_rate).and_then(|mu| set.best_rate(mu));
+    for least in [full, request.min_rate].into_iter().flatten() {
+        assert!(found.rate >= least * (1.0 - EXACT.0), "{} {least}: {}", found.rate, case());
+    }
+}

@@ -1,0 +1,110 @@
+//! The same claim with the generator that is really used: what fewer than `k` shares show passes
+//! for uniform, whatever the secret is.
+//!
+//! Each chi-squared statistic is turned into a standard normal one (Wilson and Hilferty, 1931)
+//! and must lie within 7 of zero, on either side: too even is as suspicious as too uneven. One
+//! such test fails by chance once in 10^11, and there are fewer than 2,000 in this file, so a
+//! failure is a false alarm with a probability below 10^-7.
+
+use sunder_sharing::Sharing;
+
+use crate::textbook::{TestRng, name, sharings, split, subsets};
+
+/// How many bytes are shared for each test.
+const LEN: usize = 1 << 18;
+
+fn assert_uniform(counts: &[u32], what: &str) {
+    let total: f64 = counts.iter().map(|&count| f64::from(count)).sum();
+    let bins = f64::from(u32::try_from(counts.len()).unwrap());
+    let expected = total / bins;
+    let chi: f64 = counts.iter().map(|&c| (f64::from(c) - expected).powi(2) / expected).sum();
+    let freedom = bins - 1.0;
+    let spread = 2.0 / (9.0 * freedom);
+    let z = ((chi / freedom).cbrt() - (1.0 - spread)) / spread.sqrt();
+    assert!(z.abs() < 7.0, "{what}: chi-squared {chi:.0} of {freedom} degrees, z = {z:.1}");
+}
+
+fn assert_uniform_bytes(bytes: impl IntoIterator<Item = u8>, what: &str) {
+    let mut counts = [0; 256];
+    bytes.into_iter().for_each(|byte| counts[usize::from(byte)] += 1);
+    assert_uniform(&counts, what);
+}
+
+fn secrets() -> [(&'static str, Vec<u8>); 3] {
+    let text = b"It was a bright cold day in April, and the clocks were striking thirteen. ";
+    [
+        ("zeros", vec![0; LEN]),
+        ("ones", vec![0xFF; LEN]),
+        ("text", text.iter().copied().cycle().take(LEN).collect()),
+    ]
+}
+
+/// Every sharing with `m <= 6` and every `(k - 1)`-subset: the sum of its shares, and that sum with
+/// the secret, are uniform bytes.
+#[test]
+fn every_subset_looks_uniform() {
+    for sharing in sharings(6).into_iter().filter(|sharing| sharing.threshold() > 1) {
+        for (kind, secret) in secrets() {
+            let shares = split(sharing, &secret);
+            for subset in subsets(shares.len(), usize::from(sharing.threshold()) - 1) {
+                let what = format!("{} of {kind}, shares {subset:?}", name(sharing));
+                let sum = |j| subset.iter().fold(0, |sum, &i| sum ^ shares[i][j]);
+                assert_uniform_bytes((0..LEN).map(sum), &what);
+                assert_uniform_bytes((0..LEN).map(|j| sum(j) ^ secret[j]), &what);
+            }
+        }
+    }
+}
+
+/// Every pair of shares that fewer than `k` can include is jointly uniform: 65,536 cells.
+#[test]
+fn every_pair_looks_jointly_uniform() {
+    for sharing in sharings(6).into_iter().filter(|sharing| sharing.threshold() > 2) {
+        for (kind, secret) in secrets() {
+            let shares = split(sharing, &secret);
+            for pair in subsets(shares.len(), 2) {
+                let mut counts = vec![0; 1 << 16];
+                for (&a, &b) in shares[pair[0]].iter().zip(&shares[pair[1]]) {
+                    counts[usize::from(a) << 8 | usize::from(b)] += 1;
+                }
+                assert_uniform(&counts, &format!("{} of {kind}, shares {pair:?}", name(sharing)));
+            }
+        }
+    }
+}
+
+/// What a retransmission does: the same secret is shared again and again, and the eavesdropper
+/// keeps one share of each. Returns the values its first byte took.
+fn retransmit(times: usize, mut share: impl FnMut() -> u8) -> [u32; 256] {
+    let mut counts = [0; 256];
+    (0..times).for_each(|_| counts[usize::from(share())] += 1);
+    counts
+}
+
+/// Published attack (RUSTSEC-2024-0398): where coefficients are never zero, no share ever equals
+/// the secret, and the one value that never comes is the secret.
+fn never_seen(counts: &[u32; 256]) -> Vec<usize> {
+    (0..256).filter(|&value| counts[value] == 0).collect()
+}
+
+#[test]
+fn ten_thousand_sharings_of_one_secret_give_nothing_away() {
+    const SECRET: u8 = 0x42;
+    for sharing in [(2, 2), (2, 3), (3, 3), (3, 5)].map(|(k, m)| Sharing::shamir(k, m).unwrap()) {
+        for x in 0..usize::from(sharing.shares()) {
+            let counts = retransmit(10_000, || split(sharing, &[SECRET])[x][0]);
+            assert_uniform(&counts, &name(sharing));
+            // Every value comes 39 times on average, so none stays away but once in 10^13 runs.
+            assert_eq!(never_seen(&counts), [0; 0], "{}", name(sharing));
+            // `share - secret` is zero as often as it should be: 39 times, give or take 7 * 6.2.
+            assert!(counts[usize::from(SECRET)] < 83, "{}", name(sharing));
+        }
+    }
+}
+
+#[test]
+fn the_published_attack_works_on_coefficients_that_are_never_zero() {
+    let mut rng = TestRng::new(1);
+    let counts = retransmit(10_000, || 0x42 ^ (1 + rng.byte() % 255));
+    assert_eq!(never_seen(&counts), [0x42]);
+}
