@@ -134,7 +134,7 @@ impl Topology {
         let (log, path) = log.keep().unwrap();
         let mut command = Command::new(program);
         command.args(arguments).env("RUNTIME_DIRECTORY", self.place.path());
-        command.env("RUST_LOG", "info,micss=debug");
+        command.env("RUST_LOG", "info,sunder_micss=debug");
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         let child = self.host(host).run(|| command.spawn()).unwrap().unwrap();
         Program { child, log: path }

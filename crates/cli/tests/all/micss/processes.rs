@@ -31,7 +31,7 @@ impl Service {
     /// Starts `sunder COMMAND` with this configuration and waits until it listens in so many
     /// places.
     pub(crate) fn start(command: &str, config: &str, listeners: usize) -> Self {
-        Self::start_logging(command, config, listeners, "info,micss=debug")
+        Self::start_logging(command, config, listeners, "info,sunder_micss=debug")
     }
 
     /// The same, with a log of these levels.
