@@ -19,7 +19,7 @@ use service::memory;
 use service::metrics::Exposition;
 use service::status::ServiceStatus;
 
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, Examination};
 use crate::failure::Failure;
 
 /// Defines the subcommands and their modules. A subcommand that keeps running also names the type
@@ -45,6 +45,9 @@ macro_rules! commands {
 
 macro_rules! daemons {
     ($($module:ident::$daemon:ident as $name:ident,)*) => {
+        /// What `sunder doctor` needs of each daemon.
+        const EXAMINATIONS: &[Examination] = &[$(Examination::of::<$module::$daemon>(),)*];
+
         /// The status of a daemon on this host.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         #[serde(tag = "kind", rename_all = "lowercase")]

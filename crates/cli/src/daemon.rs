@@ -1,177 +1,111 @@
 //! What the commands that keep running have in common: how they read their configuration, and what
-//! they give to other commands.
+//! other commands use of them.
 
 use std::io;
 use std::path::Path;
 
 use keys::trusted::TrustedFolder;
-use service::config::{Problems, read_file};
+use service::config::{Keys, Problems, read_file};
 use service::status::{ServiceStatus, StatusSocket};
 
+use crate::checks::finding::Finding;
 use crate::console;
 use crate::failure::Failure;
-
-/// Reads the configuration of `sunder COMMAND`.
-///
-/// # Errors
-/// When there is no such file, or it is no such configuration: what is wrong, and in which line.
-pub(crate) fn load<T, E: Mistake>(
-    command: &str,
-    path: &Path,
-    parse: impl FnOnce(&str) -> Result<T, E>,
-) -> Result<T, Failure> {
-    let text = read_file(path).map_err(|error| Failure::Usage(error.to_string()))?;
-    parse(&text).map_err(|error| {
-        let path = path.display();
-        let example = format!("example: sunder {command} --help");
-        let has_doctor = ["proxy", "serve", "tunnel"].contains(&command);
-        let doctor = if has_doctor {
-            format!(", all mistakes: sunder doctor --config {path}")
-        } else {
-            String::new()
-        };
-        Failure::Usage(format!("{path}{}; {example}{doctor}", error.in_one_line(&text)))
-    })
-}
-
-/// Why a configuration is none, and what is known of the place.
-pub(crate) trait Mistake: std::fmt::Display {
-    /// What to look for in the text.
-    fn at(&self) -> At<'_>;
-
-    /// The place and what is wrong there.
-    fn in_one_line(&self, text: &str) -> String {
-        let place = Place::of(self.at(), text);
-        let line = place.line.map(|line| format!(", line {line}")).unwrap_or_default();
-        let key = place.key.map(|key| format!("{key}: ")).unwrap_or_default();
-        format!("{line}: {key}{self}")
-    }
-}
-
-/// What a mistake is about.
-#[derive(Clone, Copy)]
-pub(crate) enum At<'a> {
-    /// What the reader of TOML says.
-    Toml(&'a toml::de::Error),
-    /// A text in quotes.
-    Text(&'a str),
-    /// The last of some texts in quotes, and its key.
-    Last(&'a str, &'a str),
-    /// A key.
-    Key(&'a str),
-    /// A key and its value.
-    Number(&'a str, usize),
-    /// All of it.
-    Whole,
-}
-
-/// A TOML reader's error as one line.
-#[derive(Debug)]
-pub(crate) struct TomlMistake(toml::de::Error);
-
-impl From<toml::de::Error> for TomlMistake {
-    fn from(error: toml::de::Error) -> Self {
-        Self(error)
-    }
-}
-
-impl std::fmt::Display for TomlMistake {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0.message().replace('\n', " "))
-    }
-}
-
-impl Mistake for TomlMistake {
-    fn at(&self) -> At<'_> {
-        At::Toml(&self.0)
-    }
-}
-
-impl Mistake for micss::config::ConfigError {
-    fn at(&self) -> At<'_> {
-        match self {
-            Self::Toml(error) => At::Toml(error),
-            Self::Target { text, .. }
-            | Self::Matching { text, .. }
-            | Self::Interface { text, .. } => At::Text(text),
-            Self::Range { key, found, .. } => At::Number(key, *found),
-            Self::Twice { text } => At::Last("addresses", text),
-            Self::Directory(error) => error.at(),
-            Self::Channels { .. } | Self::NothingToDo => At::Whole,
-        }
-    }
-}
-
-impl Mistake for Problems {
-    fn at(&self) -> At<'_> {
-        At::Whole
-    }
-
-    fn in_one_line(&self, text: &str) -> String {
-        self.first().in_one_line(text)
-    }
-}
-
-/// Where in a configuration something is wrong, as far as that is known.
-#[derive(Default)]
-struct Place {
-    /// Counted from 1.
-    line: Option<usize>,
-    /// Only where the message does not name it.
-    key: Option<String>,
-}
-
-impl Place {
-    fn of(at: At<'_>, text: &str) -> Self {
-        let first = |is: &dyn Fn(&str) -> bool| {
-            let line = text.lines().position(is).map(|index| index + 1);
-            Self { line, key: None }
-        };
-        match at {
-            At::Toml(error) => Self::of_toml(error, text),
-            At::Text(value) => first(&|line| line.contains(&format!("\"{value}\""))),
-            At::Last(_, value) => {
-                let quoted = format!("\"{value}\"");
-                let lines = text.lines().enumerate().filter(|(_, line)| line.contains(&quoted));
-                Self { line: lines.last().map(|(index, _)| index + 1), key: None }
-            }
-            At::Key(key) => first(&|line| line.trim_start().starts_with(key)),
-            At::Number(key, value) => first(&|line| {
-                let number = line.split_once('=').map(|(name, rest)| {
-                    let digits = rest.trim_start().split(|c: char| !c.is_ascii_digit()).next();
-                    (name.trim(), digits.and_then(|digits| digits.parse().ok()))
-                });
-                number == Some((key, Some(value)))
-            }),
-            At::Whole => Self::default(),
-        }
-    }
-
-    fn of_toml(error: &toml::de::Error, text: &str) -> Self {
-        let Some(span) = error.span() else { return Self::default() };
-        let before = text.get(..span.start).unwrap_or(text);
-        let index = before.matches('\n').count();
-        let line = text.lines().nth(index).unwrap_or_default().trim();
-        if error.message().starts_with("missing field") {
-            // It is reported where its table begins, which for the outermost says nothing.
-            let line = line.starts_with('[').then_some(index + 1);
-            return Self { line, key: None };
-        }
-        let key = line.split_once('=').map(|(key, _)| key.trim().to_owned());
-        let key = key.filter(|key| !error.message().contains(&format!("`{key}`")));
-        Self { line: Some(index + 1), key }
-    }
-}
 
 /// A command that keeps running, with what `sunder status` and `sunder doctor` need of it.
 pub(crate) trait Daemon {
     /// The command's name.
     const NAME: &'static str;
-    /// What it says about itself at its status socket.
+    /// The keys that its configuration may have.
+    const KEYS: Keys;
+    /// Its configuration.
+    type Config;
+    /// What it reports at its status socket.
     type Status: ServiceStatus;
+
+    /// Reads its configuration from the text of a file in the directory `config_dir`.
+    ///
+    /// # Errors
+    /// When the text is no such configuration: all its problems.
+    fn parse(text: &str, config_dir: &Path) -> Result<Self::Config, Problems>;
+
+    /// Tests on this host what the configuration asks for. It changes nothing, and does not disturb
+    /// what is running.
+    ///
+    /// # Errors
+    /// When the system gives no threads for the tests.
+    fn examine(config: &Self::Config) -> Result<Vec<Finding>, Failure>;
 
     /// What `sunder status` shows of it, with the rates since `before`.
     fn page(now: &Self::Status, before: Option<&Self::Status>) -> String;
+}
+
+/// What `sunder doctor` uses of a [`Daemon`].
+#[derive(Clone, Copy)]
+pub(crate) struct Examination {
+    /// See [`Daemon::NAME`].
+    pub(crate) name: &'static str,
+    /// See [`Daemon::KEYS`].
+    pub(crate) keys: Keys,
+    /// All problems of a text that is meant to be its configuration.
+    pub(crate) problems: fn(&str) -> Option<Problems>,
+    /// See [`Daemon::examine`]: the findings for a text without problems, of a file in this
+    /// directory.
+    pub(crate) findings: fn(&str, &Path) -> Result<Vec<Finding>, Failure>,
+}
+
+impl Examination {
+    /// That of a daemon.
+    pub(crate) const fn of<D: Daemon>() -> Self {
+        Self {
+            name: D::NAME,
+            keys: D::KEYS,
+            problems: |text| D::parse(text, Path::new("")).err(),
+            findings: |text, config_dir| {
+                let refused = |problems: Problems| Failure::Usage(problems.to_string());
+                D::examine(&D::parse(text, config_dir).map_err(refused)?)
+            },
+        }
+    }
+}
+
+/// Reads a daemon's configuration.
+///
+/// # Errors
+/// When there is no such file, or it is no such configuration: the first problem, with its line.
+pub(crate) fn load<D: Daemon>(path: &Path) -> Result<D::Config, Failure> {
+    let doctor = format!(", all mistakes: sunder doctor --config {}", path.display());
+    load_for(D::NAME, &doctor, path, |text| D::parse(text, config_dir(path)))
+}
+
+/// Reads the configuration of `sunder COMMAND`, which does not keep running.
+///
+/// # Errors
+/// As [`load`].
+pub(crate) fn load_file<T>(
+    command: &str,
+    path: &Path,
+    parse: impl FnOnce(&str) -> Result<T, Problems>,
+) -> Result<T, Failure> {
+    load_for(command, "", path, parse)
+}
+
+fn load_for<T>(
+    command: &str,
+    doctor: &str,
+    path: &Path,
+    parse: impl FnOnce(&str) -> Result<T, Problems>,
+) -> Result<T, Failure> {
+    let text = read_file(path).map_err(|error| Failure::Usage(error.to_string()))?;
+    parse(&text).map_err(|problems| {
+        let (path, problem) = (path.display(), problems.first().in_one_line(&text));
+        Failure::Usage(format!("{path}{problem}; example: sunder {command} --help{doctor}"))
+    })
+}
+
+/// The directory that a configuration is in.
+pub(crate) fn config_dir(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new(""))
 }
 
 /// Answers at the status socket of a daemon, until what it returns is dropped.
@@ -194,17 +128,9 @@ pub(crate) fn run(service: impl Future<Output = Result<(), Failure>>) -> Result<
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use micss::config::{ClientConfig, ConfigError, ServerConfig};
+    use micss::config::{ClientConfig, ServerConfig};
 
     use super::*;
-
-    /// The settings that a reader of TOML knows, by what it says of one, `x`, that it does not
-    /// know.
-    pub(crate) fn settings(error: &str) -> Vec<&str> {
-        let names: Vec<_> = error.split('`').skip(3).step_by(2).collect();
-        assert!(error.contains("unknown field `x`") && !names.is_empty(), "{error}");
-        names
-    }
 
     /// Whether a text names this setting.
     pub(crate) fn names(text: &str, setting: &str) -> bool {
@@ -212,11 +138,12 @@ pub(crate) mod tests {
     }
 
     /// What is said about a configuration in `x.toml`.
-    fn said<T>(text: &str, parse: impl FnOnce(&str) -> Result<T, ConfigError>) -> String {
+    fn said<T>(text: &str, parse: impl FnOnce(&str) -> Result<T, Problems>) -> String {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x.toml");
         std::fs::write(&path, text).unwrap();
-        let Err(failure) = load("serve", &path, parse) else { panic!("{text}: taken") };
+        let loaded = load_for("serve", ", all mistakes", &path, parse);
+        let Err(failure) = loaded else { panic!("{text}: taken") };
         assert_eq!(failure.code(), 2);
         let message = failure.message().strip_prefix(&directory.path().display().to_string());
         let (message, _) = message.unwrap().split_once("; example: sunder serve --help, ").unwrap();
@@ -263,7 +190,7 @@ pub(crate) mod tests {
     fn what_is_no_text_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config");
-        let said = |path: &Path| load("serve", path, ServerConfig::from_toml).unwrap_err();
+        let said = |path: &Path| load_file("serve", path, ServerConfig::from_toml).unwrap_err();
         assert!(said(&path).message().starts_with("no such file"));
         assert!(said(directory.path()).message().contains("is a directory"));
         for bytes in [vec![0xFF], vec![b'#'; (1 << 20) + 1]] {

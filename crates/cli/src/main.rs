@@ -1,16 +1,15 @@
 //! The `sunder` command: `commands` has one file for each subcommand; the other modules have what
 //! several subcommands share.
 
+mod checks;
 mod commands;
 mod console;
 mod daemon;
 mod failure;
-mod listeners;
 mod numbers;
 mod progress;
 mod share_files;
 mod table;
-mod uplinks;
 
 use std::process::ExitCode;
 

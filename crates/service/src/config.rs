@@ -121,10 +121,15 @@ impl Problem {
         let Some(number) = self.line(text) else { return format!(": {self}") };
         let line = text.lines().nth(number - 1).unwrap_or_default();
         let key = line.split_once('=').map(|(key, _)| key.trim());
-        let key = key.filter(|key| !self.summary.contains(key));
+        let key = key.filter(|key| !has_word(&self.summary, key));
         let key = key.map(|key| format!("{key}: ")).unwrap_or_default();
         format!(", line {number}: {key}{self}")
     }
+}
+
+/// Whether a text has this word.
+fn has_word(text: &str, word: &str) -> bool {
+    text.split(|c: char| !c.is_alphanumeric() && c != '_').any(|part| part == word)
 }
 
 /// What is wrong and what to do, without the place.
@@ -166,6 +171,15 @@ impl<'a> IntoIterator for &'a Problems {
 
     fn into_iter(self) -> Self::IntoIter {
         self.0.iter()
+    }
+}
+
+/// The error of a reader of TOML, which stops at the first problem.
+impl From<toml::de::Error> for Problems {
+    fn from(error: toml::de::Error) -> Self {
+        let what = error.message().replace('\n', " ");
+        let problem = Problem::new(&what, "begin with the command's example").summarized(&what);
+        Self(vec![problem.at(error.span(), KeyPath::default())])
     }
 }
 

@@ -22,7 +22,6 @@ mod keystream;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use serde::Deserialize;
 use zeroize::Zeroizing;
 
 use keystream::{Keystream, SEED_LEN};
@@ -37,8 +36,7 @@ pub const MAX_BYTES_PER_KEY: u64 = 1 << 24;
 pub struct RandomError(#[from] getrandom::Error);
 
 /// Which source of random bytes a configuration asks for, as its `rng`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RandomSource {
     /// [`Generator::seeded`].
     #[default]

@@ -1,21 +1,20 @@
 //! `sunder directory`: the addresses at which a proxy's peers are reached.
 
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use clap::Subcommand;
 use directory::addresses::Addresses;
-use directory::config::{ClientDirectory, ConfigError, RawClientDirectory};
+use directory::config::ClientDirectory;
 use directory::store::{Entry, Learnt, Source, Store, StoreError};
 use directory::{Directory, DirectoryError};
 use keys::file::exposure;
 use micss::intercept::OWN_MARK;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::console;
-use crate::daemon::{self, At, Mistake, TomlMistake};
+use crate::daemon;
 use crate::failure::Failure;
 use crate::table::{Side, aligned};
 
@@ -196,12 +195,12 @@ fn refresh(arguments: &Refresh) -> Result<(), Failure> {
 
 impl Place {
     fn load(&self) -> Result<ClientDirectory, Failure> {
-        daemon::load("directory", &self.config, parse)
+        daemon::load_file("directory", &self.config, ClientDirectory::from_toml)
     }
 
     /// The directory of the configuration file.
     fn config_dir(&self) -> &Path {
-        self.config.parent().unwrap_or(Path::new(""))
+        daemon::config_dir(&self.config)
     }
 
     /// The path of the database, and the database.
@@ -209,63 +208,6 @@ impl Place {
         let file = self.config_dir().join(self.load()?.file);
         let store = Store::open(&file).map_err(|error| failed(&file, &error))?;
         Ok((file, store))
-    }
-}
-
-/// The part of a proxy's configuration about the directory; the rest is ignored.
-#[derive(Deserialize)]
-struct Proxy {
-    directory: Option<RawClientDirectory>,
-}
-
-fn parse(text: &str) -> Result<ClientDirectory, Wrong> {
-    let Proxy { directory } =
-        toml::from_str(text).map_err(|error| Wrong::Toml(TomlMistake::from(error)))?;
-    directory.ok_or(Wrong::Missing)?.check().map_err(Wrong::Directory)
-}
-
-/// Why a configuration says nothing about the directory.
-#[derive(Debug)]
-enum Wrong {
-    Toml(TomlMistake),
-    Directory(ConfigError),
-    Missing,
-}
-
-impl fmt::Display for Wrong {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Toml(error) => error.fmt(f),
-            Self::Directory(error) => error.fmt(f),
-            Self::Missing => f.write_str("no [directory]: add one, and name its file"),
-        }
-    }
-}
-
-impl Mistake for Wrong {
-    fn at(&self) -> At<'_> {
-        match self {
-            Self::Toml(error) => error.at(),
-            Self::Directory(error) => error.at(),
-            Self::Missing => At::Whole,
-        }
-    }
-}
-
-impl Mistake for ConfigError {
-    fn at(&self) -> At<'_> {
-        match self {
-            Self::Network { text, .. }
-            | Self::PublicKey { text, .. }
-            | Self::Twice { text }
-            | Self::TrustedKey { text } => At::Text(text),
-            Self::Range { key, .. } => At::Key(key),
-            Self::NoKey
-            | Self::NoListener
-            | Self::OneAddress
-            | Self::Addresses(_)
-            | Self::Listen(_) => At::Whole,
-        }
     }
 }
 
@@ -359,12 +301,12 @@ mod tests {
 
     #[test]
     fn the_example_is_a_directory() {
-        let config = parse(EXAMPLE).unwrap();
+        let config = ClientDirectory::from_toml(EXAMPLE).unwrap();
         assert_eq!((config.port, config.trusts.len()), (6523, 2));
         assert_eq!(config.key_files(Path::new("")), [Path::new("peers.key")]);
         // The rest of the proxy's configuration is ignored.
         let proxy = format!("socks = \"127.0.0.1:1080\"\n{EXAMPLE}\n[[channel]]\nserver = 1\n");
-        assert_eq!(parse(&proxy).unwrap(), config);
+        assert_eq!(ClientDirectory::from_toml(&proxy).unwrap(), config);
     }
 
     #[test]

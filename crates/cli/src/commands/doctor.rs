@@ -1,35 +1,18 @@
 //! `sunder doctor`: what this host can do, and what is wrong with a configuration.
 
-mod files;
-mod finding;
-mod greeting;
-mod host;
-mod keys;
-mod kind;
-mod links;
-mod listeners;
-mod mistake;
-mod places;
-mod proxy;
-mod repair;
-mod risk;
-mod serve;
-mod text;
-mod tunnel;
+mod problems;
 
-use std::fmt::{self, Display};
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use micss::config::{ClientConfig, ServerConfig};
-use remicss::config::Config;
 use serde::Serialize;
+use service::config::read_file;
 
+use crate::checks::finding::{Finding, Level};
+use crate::checks::{files, host};
 use crate::console;
-use crate::daemon::{self, TomlMistake};
+use crate::daemon;
 use crate::failure::Failure;
-use finding::{Finding, Level};
 
 /// Says what this host can do; what is wrong, and the fix.
 ///
@@ -52,34 +35,12 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// The commands that keep running, each with a configuration of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Kind {
-    /// `sunder proxy`.
-    Proxy,
-    /// `sunder serve`.
-    Serve,
-    /// `sunder tunnel`.
-    Tunnel,
-}
-
-impl Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Proxy => "proxy",
-            Self::Serve => "serve",
-            Self::Tunnel => "tunnel",
-        })
-    }
-}
-
 /// What was found out.
 #[derive(Serialize)]
 struct Report {
     /// The command that the configuration is for.
     #[serde(rename = "for")]
-    kind: Option<Kind>,
+    kind: Option<&'static str>,
     findings: Vec<Finding>,
 }
 
@@ -110,24 +71,25 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// Looks at a configuration: at its text, and if that has no mistakes at what it asks of this host.
+/// Reads a configuration, and if its text has no problems tests what it asks for on this host.
 fn examine(path: &Path) -> Result<Report, Failure> {
-    let text = daemon::load("doctor", path, |text| Ok::<_, TomlMistake>(text.to_owned()))?;
+    let text = read_file(path).map_err(|error| Failure::Usage(error.to_string()))?;
     let shown = path.display();
-    let Some(kind) = Kind::of(&text) else {
-        let what = format!("{shown} has no setting of sunder proxy, serve or tunnel");
+    let Some(daemon) = problems::daemon_of(&text) else {
+        let what = format!("{shown} has no setting of {}", problems::commands());
         let fix = "begin with an example: sunder proxy --help, and so for the others";
         let findings = vec![Finding::new(Level::Error, "configuration", what, fix)];
         return Ok(Report { kind: None, findings });
     };
-    let mut findings = text::mistakes(kind, &text);
+    let kind = daemon.name;
+    let mut findings = problems::findings(daemon, &text);
     if findings.is_empty() {
         findings.push(Finding::ok(
             "configuration",
             format!("{shown} is a configuration of sunder {kind}, without mistakes"),
         ));
         findings.extend(files::keys(path, &text));
-        findings.extend(on_this_host(kind, path, &text)?);
+        findings.extend((daemon.findings)(&text, daemon::config_dir(path))?);
     } else {
         let what = format!(
             "{shown} was taken for one of sunder {kind}; what it asks for was not tried yet"
@@ -140,25 +102,4 @@ fn examine(path: &Path) -> Result<Report, Failure> {
         ));
     }
     Ok(Report { kind: Some(kind), findings })
-}
-
-fn on_this_host(kind: Kind, path: &Path, text: &str) -> Result<Vec<Finding>, Failure> {
-    match kind {
-        Kind::Proxy => {
-            let mut config = ClientConfig::from_toml(text).map_err(refused)?;
-            config.config_dir = path.parent().map(Path::to_owned).unwrap_or_default();
-            proxy::findings(&config)
-        }
-        Kind::Serve => serve::findings(&ServerConfig::from_toml(text).map_err(refused)?),
-        Kind::Tunnel => Ok(tunnel::findings(&Config::from_toml(text).map_err(refused)?)),
-    }
-}
-
-/// What the kernel says there. Nothing if it says nothing.
-fn read(path: &str) -> String {
-    fs::read_to_string(path).unwrap_or_default()
-}
-
-fn refused(error: impl Display) -> Failure {
-    Failure::Usage(error.to_string())
 }

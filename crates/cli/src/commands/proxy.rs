@@ -1,12 +1,15 @@
 //! `sunder proxy`: the client's end of MICSS.
 
+mod examine;
+
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use micss::client::Client;
-use micss::config::{Channel, ClientConfig, PoolConfig, Remote};
+use micss::config::{CLIENT_KEYS, Channel, ClientConfig, PoolConfig, Remote};
 use micss::intercept;
+use service::config::{Keys, Problems};
 use service::limits::Files;
 use service::signals::{self, StopSignals};
 use service::status::name_of;
@@ -14,13 +17,14 @@ use tokio::sync::oneshot;
 use tracing::warn;
 use tun::route::Route;
 
+use crate::checks::finding::{Finding, Level};
+use crate::checks::listeners::open_to_all;
+use crate::checks::uplinks::{SHARED_FIX, Uplink, route, shared};
 use crate::commands::directory::warn_of_exposed;
 use crate::commands::streams::{self, Named};
 use crate::console;
 use crate::daemon::{self, Daemon};
 use crate::failure::Failure;
-use crate::listeners::open_to_all;
-use crate::uplinks::{Uplink, route, shared};
 
 /// A complete configuration, shown by `--help`.
 const EXAMPLE: &str = include_str!("proxy.toml");
@@ -50,7 +54,17 @@ pub(crate) struct Proxy;
 
 impl Daemon for Proxy {
     const NAME: &'static str = "proxy";
+    const KEYS: Keys = CLIENT_KEYS;
+    type Config = ClientConfig;
     type Status = Named;
+
+    fn parse(text: &str, config_dir: &Path) -> Result<ClientConfig, Problems> {
+        Ok(ClientConfig { config_dir: config_dir.to_owned(), ..ClientConfig::from_toml(text)? })
+    }
+
+    fn examine(config: &ClientConfig) -> Result<Vec<Finding>, Failure> {
+        examine::findings(config)
+    }
 
     fn page(now: &Named, before: Option<&Named>) -> String {
         streams::page(Self::NAME, now, before)
@@ -74,7 +88,7 @@ fn help() -> String {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let path = &arguments.config;
     if arguments.print_rules {
-        return print_rules(&daemon::load("proxy", path, ClientConfig::from_toml)?);
+        return print_rules(&daemon::load::<Proxy>(path)?);
     }
     let config = load(path)?;
     daemon::run(carry(path.clone(), config))
@@ -128,10 +142,9 @@ fn print_listening(addresses: &[SocketAddr], entrances: &[String]) -> Result<(),
 
 /// Reads the configuration and warns of settings that are rarely intended.
 fn load(path: &Path) -> Result<ClientConfig, Failure> {
-    let mut config = daemon::load("proxy", path, ClientConfig::from_toml)?;
-    config.config_dir = path.parent().map(Path::to_owned).unwrap_or_default();
+    let config = daemon::load::<Proxy>(path)?;
     for risk in risks(&config, route) {
-        console::warning(&risk);
+        console::warning(&risk.message);
     }
     if let Some(directory) = &config.directory {
         warn_of_exposed(&directory.key_files(&config.config_dir));
@@ -143,13 +156,13 @@ fn load(path: &Path) -> Result<ClientConfig, Failure> {
 const USUAL: usize = 3;
 
 /// The maximum number of channels of a stream. For peers in the directory it is an estimate.
-pub(crate) fn most_channels(config: &ClientConfig) -> usize {
+fn most_channels(config: &ClientConfig) -> usize {
     let found = config.directory.iter().map(|_| config.uplinks.len().max(USUAL));
     config.remotes().map(|remote| remote.channels.len()).chain(found).max().unwrap_or(1)
 }
 
 /// Lowers the limits to what the limit of file descriptors allows.
-pub(crate) fn within_limits(config: ClientConfig) -> ClientConfig {
+fn within_limits(config: ClientConfig) -> ClientConfig {
     let all = config.remotes().map(|remote| remote.channels.len()).sum::<usize>().max(1);
     let wanted = Files {
         streams: config.max_streams,
@@ -172,66 +185,82 @@ fn entrances(config: &ClientConfig) -> Vec<String> {
 }
 
 /// Settings that the configuration allows, but that are rarely intended.
-pub(crate) fn risks(
-    config: &ClientConfig,
-    route: impl Fn(&Uplink<'_>) -> Option<Route>,
-) -> Vec<String> {
+fn risks(config: &ClientConfig, route: impl Fn(&Uplink<'_>) -> Option<Route>) -> Vec<Finding> {
     let gateway = config.gateway.iter().map(|remote| (String::new(), remote));
     let peers = config.peers.iter();
     let peers = peers.map(|peer| (format!("peer {}: ", peer.addresses[0]), &peer.remote));
     let named = |(name, remote)| {
         let risks = risks_of(remote, &route).into_iter();
-        risks.map(|risk| format!("{name}{risk}")).collect::<Vec<_>>()
+        let named = |risk: Finding| Finding { message: format!("{name}{}", risk.message), ..risk };
+        risks.map(named).collect::<Vec<_>>()
     };
-    let mut risks: Vec<String> = gateway.chain(peers).flat_map(named).collect();
+    let mut risks: Vec<Finding> = gateway.chain(peers).flat_map(named).collect();
     if config.directory.is_some() {
         risks.extend(risks_of_uplinks(config));
     }
-    risks.extend(open_to_all("SOCKS5", config.socks));
+    risks.extend(open_to_all("SOCKS5", config.socks).map(|what| {
+        let fix = "set socks = \"127.0.0.1:1080\", or let a firewall admit only some";
+        risk("socks", what, fix)
+    }));
     risks.extend(config.forwards.iter().filter_map(|forward| {
-        open_to_all(&format!("the forward to {}", forward.target), [forward.listen])
+        let what = open_to_all(&format!("the forward to {}", forward.target), [forward.listen])?;
+        Some(risk("forward", what, "listen on 127.0.0.1, or let a firewall admit only some"))
     }));
     if let Some(intercept) = config.intercept.as_ref().filter(|one| one.is_anybodys_port()) {
-        risks.push(format!(
+        let what = format!(
             "intercept_port {} is any user's to listen on, who so keeps the proxy from starting; what \
              `intercept` matches is refused then",
             intercept.port()
-        ));
+        );
+        let fix =
+            "leave intercept_port out, or choose one below 1024 that no service of this host has";
+        risks.push(risk("intercept_port", what, fix));
     }
     if config.intercept.is_some() && intercept::lacks_ipv6() {
-        risks.push(
-            "lo has no IPv6 (net.ipv6.conf.lo.disable_ipv6 is 1), so this host's own connections by IPv6 \
-             that `intercept` matches are refused"
-                .into(),
-        );
+        let what = "lo has no IPv6 (net.ipv6.conf.lo.disable_ipv6 is 1), so the packets of this host's \
+                    own connections by IPv6 that `intercept` matches are dropped";
+        let fix = "sysctl net.ipv6.conf.lo.disable_ipv6=0, or take IPv6 off all interfaces";
+        risks.push(risk("intercept", what, fix));
     }
     risks
 }
 
+fn risk(subject: &str, what: impl Into<String>, fix: &str) -> Finding {
+    Finding::new(Level::Warning, subject, what, fix)
+}
+
 /// Such settings among the uplinks to peers in the directory.
-fn risks_of_uplinks(config: &ClientConfig) -> Vec<String> {
+fn risks_of_uplinks(config: &ClientConfig) -> Vec<Finding> {
     if config.uplinks.len() < 2 {
-        let said = "directory: without two [[uplink]]s all channels to a peer leave by their routes, which \
+        let what = "directory: without two [[uplink]]s all channels to a peer leave by their routes, which \
                     may be the same: whoever listens there reads everything";
-        return vec![said.into()];
+        let fix = "add an [[uplink]] for each network that this host has";
+        return vec![risk("uplink", what, fix)];
     }
     let own = config.uplinks.iter();
     let own = own.map(|own| Uplink { to: None, source: own.source, device: own.device.as_deref() });
     let shared = shared(&own.collect::<Vec<_>>(), |_| None).into_iter();
-    shared.map(|line| format!("[[uplink]]s of the directory: {line}")).collect()
+    let fix = "give each another `device` or `source`, or leave one out";
+    shared
+        .map(|line| risk("uplink", format!("[[uplink]]s of the directory: {line}"), fix))
+        .collect()
 }
 
 /// Such settings among the channels to one server.
-fn risks_of(remote: &Remote, route: impl Fn(&Uplink<'_>) -> Option<Route>) -> Vec<String> {
+fn risks_of(remote: &Remote, route: impl Fn(&Uplink<'_>) -> Option<Route>) -> Vec<Finding> {
     let Remote { channels, threshold } = remote;
     let mut risks = Vec::new();
     if channels.len() == 1 {
-        risks.push("there is one channel only: whoever listens on it reads everything".into());
+        let what = "there is one channel only: whoever listens on it reads everything";
+        risks.push(risk("channels", what, "add a [[channel]] over another network"));
     }
     if *threshold == 1 && channels.len() > 1 {
-        risks.push("threshold is 1: whoever listens on any one channel reads everything".into());
+        let what = "threshold is 1: whoever listens on any one channel reads everything";
+        let fix = "set threshold = 2 or more, or leave it out: then all are needed";
+        risks.push(risk("threshold", what, fix));
     }
-    risks.extend(shared(&channels.iter().map(uplink).collect::<Vec<_>>(), route));
+    let shared = shared(&channels.iter().map(uplink).collect::<Vec<_>>(), route).into_iter();
+    risks.extend(shared.map(|line| risk("channels", line, SHARED_FIX)));
     risks
 }
 
@@ -244,28 +273,27 @@ fn uplink(channel: &Channel) -> Uplink<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::tests::{names, settings};
+    use crate::daemon::tests::names;
 
     const GUIDE: &str = include_str!("../../../../docs/guides/micss.md");
 
     #[test]
     fn help_and_guide_name_every_setting() {
-        let unknown = |text: &str| ClientConfig::from_toml(text).unwrap_err().to_string();
-        for name in settings(&unknown("x = 1")) {
+        for name in CLIENT_KEYS.names("") {
             assert!(names(&help(), name), "{name} is not in --help");
         }
         for table in [
             "",
-            "[[channel]]",
-            "[[forward]]",
-            "[pool]",
-            "[[peer]]",
-            "[[peer]]\n[[peer.channel]]",
-            "[[uplink]]",
-            "[directory]",
-            "[[directory.trust]]",
+            "channel",
+            "forward",
+            "pool",
+            "peer",
+            "peer.channel",
+            "uplink",
+            "directory",
+            "directory.trust",
         ] {
-            for name in settings(&unknown(&format!("{table}\nx = 1"))) {
+            for name in CLIENT_KEYS.names(table) {
                 let shown = ["`{}`", "[{}]", ".{}]"].map(|shown| shown.replace("{}", name));
                 let is_shown = shown.iter().any(|shown| GUIDE.contains(shown));
                 assert!(is_shown, "{table} {name}: not in the guide");
@@ -304,12 +332,12 @@ mod tests {
             (&[a, b], "[::]:1080", "SOCKS5 on [::]:1080 is open"),
         ] {
             let risks = risks_of(channels, socks);
-            assert!(matches!(&risks[..], [risk] if risk.contains(expected)), "{risks:?}");
+            assert!(matches!(&risks[..], [risk] if risk.message.contains(expected)), "{risks:?}");
         }
         let forward = "[[forward]]\nlisten = \"0.0.0.0:8080\"\ntarget = \"localhost:80\"\n";
         let forward = format!("{forward}[[channel]]\n{a}\n[[channel]]\n{b}");
         let risks = risks(&ClientConfig::from_toml(&forward).unwrap(), |_| None);
         let expected = "the forward to localhost:80 on 0.0.0.0:8080 is open to all";
-        assert!(matches!(&risks[..], [risk] if risk.contains(expected)), "{risks:?}");
+        assert!(matches!(&risks[..], [risk] if risk.message.contains(expected)), "{risks:?}");
     }
 }

@@ -1,22 +1,26 @@
 //! `sunder serve`: the server's end of MICSS.
 
+mod examine;
+
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use micss::config::ServerConfig;
+use micss::config::{SERVER_KEYS, ServerConfig};
 use micss::server::Server;
+use service::config::{Keys, Problems};
 use service::limits::Files;
 use service::signals::{self, StopSignals};
 use service::status::name_of;
 use tokio::sync::oneshot;
 
+use crate::checks::finding::{Finding, Level};
+use crate::checks::listeners::open_to_all;
 use crate::commands::directory::warn_of_exposed;
 use crate::commands::streams::{self, Named};
 use crate::console;
 use crate::daemon::{self, Daemon};
 use crate::failure::Failure;
-use crate::listeners::open_to_all;
 
 /// A complete configuration, shown by `--help`.
 const EXAMPLE: &str = include_str!("serve.toml");
@@ -42,7 +46,17 @@ pub(crate) struct Serve;
 
 impl Daemon for Serve {
     const NAME: &'static str = "serve";
+    const KEYS: Keys = SERVER_KEYS;
+    type Config = ServerConfig;
     type Status = Named;
+
+    fn parse(text: &str, config_dir: &Path) -> Result<ServerConfig, Problems> {
+        Ok(ServerConfig { config_dir: config_dir.to_owned(), ..ServerConfig::from_toml(text)? })
+    }
+
+    fn examine(config: &ServerConfig) -> Result<Vec<Finding>, Failure> {
+        examine::findings(config)
+    }
 
     fn page(now: &Named, before: Option<&Named>) -> String {
         streams::page(Self::NAME, now, before)
@@ -67,10 +81,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 fn load(path: &Path) -> Result<ServerConfig, Failure> {
-    let mut config = daemon::load("serve", path, ServerConfig::from_toml)?;
-    config.config_dir = path.parent().map(Path::to_owned).unwrap_or_default();
-    for risk in risks(&config) {
-        console::warning(&risk);
+    let config = daemon::load::<Serve>(path)?;
+    for risk in open_listeners(&config) {
+        console::warning(&risk.message);
     }
     if let Some(directory) = &config.directory {
         warn_of_exposed(&directory.key_files(&config.config_dir));
@@ -110,11 +123,17 @@ async fn serve(path: PathBuf, config: ServerConfig) -> Result<(), Failure> {
     Ok(signals::until_stopped(signals, serving, || drop(stop)).await?)
 }
 
-/// Settings that the configuration allows, but that need protection by other means.
-pub(crate) fn risks(config: &ServerConfig) -> Vec<String> {
+/// The listeners that other hosts can reach, which need protection by other means.
+fn open_listeners(config: &ServerConfig) -> Vec<Finding> {
     let directory = config.directory.iter().flat_map(|directory| &directory.listen);
+    let warning = |subject: &str, what: Option<String>| {
+        let fix = "let a firewall admit only those who are meant to come";
+        what.map(|what| Finding::new(Level::Warning, subject, what, fix))
+    };
     let streams = open_to_all("the server of streams", config.listen.iter().copied());
-    streams.into_iter().chain(open_to_all("the directory", directory.copied())).collect()
+    let directory = open_to_all("the directory", directory.copied());
+    let streams = warning("listen", streams);
+    streams.into_iter().chain(warning("directory, listen", directory)).collect()
 }
 
 fn print_listening(addresses: &[SocketAddr]) -> Result<(), Failure> {
@@ -122,7 +141,7 @@ fn print_listening(addresses: &[SocketAddr]) -> Result<(), Failure> {
 }
 
 /// Lowers the limits to what the limit of file descriptors allows.
-pub(crate) fn within_limits(config: ServerConfig) -> ServerConfig {
+fn within_limits(config: ServerConfig) -> ServerConfig {
     let (streams, waiting) = (config.max_streams, config.max_waiting);
     let possible = Files { streams, each: usize::from(config.max_channels) + 1, waiting }.budget();
     ServerConfig { max_streams: possible.streams, max_waiting: possible.waiting, ..config }
@@ -131,19 +150,18 @@ pub(crate) fn within_limits(config: ServerConfig) -> ServerConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::tests::{names, settings};
+    use crate::daemon::tests::names;
 
     const GUIDE: &str = include_str!("../../../../docs/guides/micss.md");
 
     #[test]
     fn help_and_guide_name_every_setting() {
-        let unknown = |text: &str| ServerConfig::from_toml(text).unwrap_err().to_string();
-        for name in settings(&unknown("x = 1")) {
+        for name in SERVER_KEYS.names("") {
             assert!(names(&help(), name), "{name} is not in --help");
         }
         let (_, guide) = GUIDE.split_once("## All settings of `serve.toml`").unwrap();
-        for table in ["", "[directory]"] {
-            for name in settings(&unknown(&format!("{table}\nx = 1"))) {
+        for table in ["", "directory"] {
+            for name in SERVER_KEYS.names(table) {
                 let shown = [format!("`{name}`"), format!("[{name}]")];
                 let is_shown = shown.iter().any(|shown| guide.contains(shown));
                 assert!(is_shown, "{table} {name}: not in the guide");
@@ -159,7 +177,8 @@ mod tests {
                  listen = [\"{listen}:2\"]\nshared_key = \"x\"\n\
                  addresses = [\"192.0.2.1:1\", \"192.0.2.2:1\"]\n"
             );
-            risks(&ServerConfig::from_toml(&text).unwrap()).join("; ")
+            let risks = open_listeners(&ServerConfig::from_toml(&text).unwrap()).into_iter();
+            risks.map(|risk| risk.message).collect::<Vec<_>>().join("; ")
         };
         assert_eq!(risks("127.0.0.2"), "");
         let said = risks("192.0.2.1");

@@ -1,5 +1,6 @@
 //! `sunder tunnel`: one end of a ReMICSS tunnel.
 
+mod examine;
 mod metrics;
 mod page;
 
@@ -7,18 +8,20 @@ use std::path::{Path, PathBuf};
 
 use keys::SharedKey;
 use keys::file::exposure;
-use remicss::config::{ChannelConfig, Config, End};
+use remicss::config::{ChannelConfig, Config, End, KEYS};
 use remicss::tunnel::Tunnel as Running;
 use serde::{Deserialize, Serialize};
+use service::config::{Keys, Problems};
 use service::metrics::Metric;
 use service::signals::{self, StopSignals};
 use service::status::ServiceStatus;
 use tun::route::Route;
 
+use crate::checks::finding::{Finding, Level};
+use crate::checks::uplinks::{SHARED_FIX, Uplink, route, shared};
 use crate::console;
 use crate::daemon::{self, Daemon};
 use crate::failure::Failure;
-use crate::uplinks::{Uplink, route, shared};
 
 /// A complete configuration for either end, shown by `--help`.
 const CLIENT: &str = include_str!("tunnel.toml");
@@ -50,7 +53,17 @@ pub(crate) struct Status(remicss::status::Status);
 
 impl Daemon for Tunnel {
     const NAME: &'static str = "tunnel";
+    const KEYS: Keys = KEYS;
+    type Config = Config;
     type Status = Status;
+
+    fn parse(text: &str, _config_dir: &Path) -> Result<Config, Problems> {
+        Config::from_toml(text)
+    }
+
+    fn examine(config: &Config) -> Result<Vec<Finding>, Failure> {
+        Ok(examine::findings(config))
+    }
 
     fn page(now: &Status, before: Option<&Status>) -> String {
         page::page(&now.0, before.map(|before| &before.0))
@@ -89,10 +102,10 @@ fn help() -> String {
 /// If the configuration is wrong, or an address or the device is not available.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let path = &arguments.config;
-    let config = daemon::load("tunnel", path, Config::from_toml)?;
+    let config = daemon::load::<Tunnel>(path)?;
     let key = config.key.as_ref().map(|key| read_key(path, key)).transpose()?;
     let shown = config.key.as_ref().and_then(|key| shown_key(path, key));
-    for risk in risks(&config, route).into_iter().chain(shown) {
+    for risk in risks(&config, route).into_iter().map(|risk| risk.message).chain(shown) {
         console::warning(&risk);
     }
     let tunnel = Running::open(&config, key).map_err(|error| Failure::Failed(error.to_string()))?;
@@ -123,40 +136,42 @@ fn shown_key(config: &Path, key: &Path) -> Option<String> {
 }
 
 fn key_path(config: &Path, key: &Path) -> PathBuf {
-    config.parent().unwrap_or(Path::new("")).join(key)
+    daemon::config_dir(config).join(key)
 }
 
 /// Settings that the configuration allows, but that are rarely intended.
-pub(crate) fn risks(config: &Config, route: impl Fn(&Uplink<'_>) -> Option<Route>) -> Vec<String> {
+fn risks(config: &Config, route: impl Fn(&Uplink<'_>) -> Option<Route>) -> Vec<Finding> {
     let mut risks = Vec::new();
+    let mut add = |subject: &str, what: String, fix: &str| {
+        risks.push(Finding::new(Level::Warning, subject, what, fix));
+    };
     if config.min_threshold == 1 {
         let (are, as_when) =
             if config.kappa < 2.0 { ("are", "") } else { ("may be", ", as when channels fail") };
-        risks.push(format!(
+        let what = format!(
             "min_threshold is 1: packets {are} sent in the clear{as_when}, and whoever listens on one \
              channel reads those"
-        ));
+        );
+        add("min_threshold", what, "set min_threshold = 2, with kappa = 2 or more");
     }
     if config.allowed.is_empty() {
-        risks.push(
-            "addresses and routes are empty: nothing that the peer sends is passed on, unless `allowed` \
-             names its networks"
-                .into(),
-        );
+        let what = "addresses and routes are empty: nothing that the peer sends is passed on, unless \
+                    `allowed` names its networks";
+        let fix = "name the peer's networks, as in allowed = [\"10.9.0.0/24\"]";
+        add("allowed", what.into(), fix);
     }
     if config.min_channels == 1 && config.channels.len() > 1 {
-        risks.push(
-            "min_channels is 1: whoever is on one channel, and can cut the others while the tunnel \
-             begins, makes and changes packets"
-                .into(),
-        );
+        let what = "min_channels is 1: whoever is on one channel, and can cut the others while the \
+                    tunnel begins, makes and changes packets";
+        add("min_channels", what.into(), "leave min_channels out: then all are needed");
     }
     let uplink = |channel| uplink(config.end, channel);
-    risks.extend(shared(&config.channels.iter().map(uplink).collect::<Vec<_>>(), route));
+    for line in shared(&config.channels.iter().map(uplink).collect::<Vec<_>>(), route) {
+        add("channels", line, SHARED_FIX);
+    }
     if !config.tamper_code {
-        risks.push(
-            "tamper_code is off: whoever changes one channel changes packets unnoticed".into(),
-        );
+        let what = "tamper_code is off: whoever changes one channel changes packets unnoticed";
+        add("tamper_code", what.into(), "leave tamper_code out, at both ends");
     }
     risks
 }
@@ -172,7 +187,7 @@ fn uplink(end: End, channel: &ChannelConfig) -> Uplink<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::tests::{names, settings};
+    use crate::daemon::tests::names;
 
     const GUIDE: &str = include_str!("../../../../docs/guides/tunnel.md");
 
@@ -200,9 +215,8 @@ mod tests {
 
     #[test]
     fn help_and_guide_name_every_setting() {
-        let unknown = |text: &str| Config::from_toml(text).unwrap_err().to_string();
-        for error in [unknown("x = 1"), unknown(&format!("{CLIENT}\nx = 1"))] {
-            for name in settings(&error) {
+        for table in ["", "channel"] {
+            for name in KEYS.names(table) {
                 assert!(names(&help(), name), "{name} is not in --help");
                 let shown = [format!("`{name}`"), format!("[[{name}]]")];
                 assert!(
@@ -215,7 +229,10 @@ mod tests {
 
     #[test]
     fn what_hardly_anybody_wants_is_named() {
-        let named = |text: &str| risks(&Config::from_toml(text).unwrap(), |_| None).join("; ");
+        let named = |text: &str| {
+            let risks = risks(&Config::from_toml(text).unwrap(), |_| None).into_iter();
+            risks.map(|risk| risk.message).collect::<Vec<_>>().join("; ")
+        };
         let is_named = |text: &str, expected: &str| {
             let named = named(text);
             assert!(named.contains(expected), "{expected}: {named}");

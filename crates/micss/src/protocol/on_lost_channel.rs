@@ -5,13 +5,10 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
-
 use crate::protocol::failure_detector::State;
 
 /// What new streams do that need a channel which is lost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnLostChannel {
     /// They fail at once.
     #[default]

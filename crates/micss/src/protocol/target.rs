@@ -34,10 +34,10 @@ pub enum TargetError {
     #[error("not a host name")]
     BadName,
     /// The text has no port, or none from 1 to 65535.
-    #[error("no port: write HOST:PORT")]
+    #[error("no port")]
     BadPort,
     /// An address or the length of its network's prefix is none.
-    #[error("no network: write ADDRESS/PREFIX:PORT, as in 192.0.2.0/24:80")]
+    #[error("no network")]
     BadNetwork,
     /// Bytes follow the target.
     #[error("bytes follow the target")]

@@ -104,10 +104,10 @@ fn config(table: &Table<'_>) -> Option<Config> {
     ];
     let schedulers = [("planned", SchedulerKind::Planned), ("dynamic", SchedulerKind::Dynamic)];
     Some(Config {
-        objective: choice(table, "objective", &goals),
-        scheduler: choice(table, "scheduler", &schedulers),
-        rng: choice(table, "rng", &[("seeded", RandomSource::Seeded), ("os", RandomSource::Os)]),
-        order: choice(table, "order", &[("auto", PacketOrder::Auto), ("off", PacketOrder::Off)]),
+        objective: table.choice("objective", &goals),
+        scheduler: table.choice("scheduler", &schedulers),
+        rng: table.choice("rng", &[("seeded", RandomSource::Seeded), ("os", RandomSource::Os)]),
+        order: table.choice("order", &[("auto", PacketOrder::Auto), ("off", PacketOrder::Off)]),
         tamper_code: flag(table, "tamper_code", true),
         device: device(table)?,
         kappa: kappa?,
@@ -124,10 +124,6 @@ fn config(table: &Table<'_>) -> Option<Config> {
         allowed,
         mtu,
     })
-}
-
-fn choice<T: Copy + Default>(table: &Table<'_>, name: &str, choices: &[(&str, T)]) -> T {
-    table.get(name).and_then(|value| value.choice(choices)).unwrap_or_default()
 }
 
 fn flag(table: &Table<'_>, name: &str, default: bool) -> bool {

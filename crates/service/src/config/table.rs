@@ -130,6 +130,12 @@ impl<'a> Table<'a> {
         values.iter().filter_map(Value::table).collect()
     }
 
+    /// Which of some texts a key has, by what the text means; the default if it has none of them.
+    /// See [`Value::choice`].
+    pub fn choice<T: Copy + Default>(&self, name: &str, choices: &[(&str, T)]) -> T {
+        self.get(name).and_then(|value| value.choice(choices)).unwrap_or_default()
+    }
+
     /// Reports what is wrong with the table, and what to do.
     pub fn refuse(&self, what: impl Into<String>, fix: impl Into<String>) {
         self.report(Problem::new(what, fix));

@@ -13,8 +13,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use micss::client::Client;
-use micss::config::{ClientConfig, ConfigError, ServerConfig};
+use micss::config::{ClientConfig, ServerConfig};
 use micss::server::Server;
+use service::config::Problems;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
@@ -102,7 +103,7 @@ async fn bind_client(taps: &[(Tap, SocketAddr)]) -> io::Result<Client> {
     Client::bind(parsed(ClientConfig::from_toml(&config))).await
 }
 
-fn parsed<T>(config: Result<T, ConfigError>) -> T {
+fn parsed<T>(config: Result<T, Problems>) -> T {
     config.expect("nothing in it depends on the machine but ports")
 }
 

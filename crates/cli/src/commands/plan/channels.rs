@@ -6,7 +6,7 @@ use std::path::Path;
 use model::{ChannelModel, ChannelSet, ChannelSubset, Loss, Risk, SharedRiskGroup};
 use serde::Deserialize;
 
-use crate::daemon::{self, TomlMistake};
+use crate::daemon;
 use crate::failure::Failure;
 
 /// The maximum length of a channel's name.
@@ -84,8 +84,7 @@ impl Channels {
     /// # Errors
     /// If the file cannot be read or parsed, or its channels do not form a valid set.
     pub(super) fn of_file(path: &Path) -> Result<Self, Failure> {
-        let file: RawFile =
-            daemon::load("plan", path, |text| toml::from_str(text).map_err(TomlMistake::from))?;
+        let file: RawFile = daemon::load_file("plan", path, |text| Ok(toml::from_str(text)?))?;
         Self::new(&file.channel, &file.group)
             .map_err(|message| Failure::Usage(format!("{}: {message}", path.display())))
     }

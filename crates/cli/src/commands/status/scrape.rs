@@ -18,9 +18,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use super::{ask_all, metrics};
+use crate::checks::listeners::open_to_all;
 use crate::console;
 use crate::failure::Failure;
-use crate::listeners::open_to_all;
 
 /// The time within which a request must arrive.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);

@@ -16,6 +16,10 @@ pub(crate) struct Uplink<'a> {
     pub(crate) device: Option<&'a str>,
 }
 
+/// What to do about channels that leave by the same path, see [`shared`].
+pub(crate) const SHARED_FIX: &str =
+    "send it by another network: give it another `device`, `source` or route, or leave it out";
+
 /// The route that the kernel selects for a channel; `None` if it is unknown.
 pub(crate) fn route(uplink: &Uplink<'_>) -> Option<Route> {
     route_to(uplink.to?, uplink.source, uplink.device).ok()

@@ -5,24 +5,37 @@ use std::path::Path;
 use directory::store;
 use keys::file::{self, KEY_LEN, KeyError};
 use rustix::fs::{Access, access};
-use toml::{Table, Value};
+use service::config::KeyPath;
+use toml::Value;
 
 use super::finding::{Finding, Level};
-use super::places::find;
 
 /// The settings that name a file with a key.
 const NAMES: [&str; 3] = ["key", "shared_key", "secret_key"];
 
-/// What there is to say of the keys that the text of a configuration names.
+/// Whether the key files that the text of a configuration names can be used.
 pub(crate) fn keys(config: &Path, text: &str) -> Vec<Finding> {
-    let document = Value::Table(text.parse::<Table>().unwrap_or_default());
-    let places = find(&document, |path, value| NAMES.contains(&path.name()) && value.is_str());
-    let key = |place: &super::places::Path| {
-        let file = place.of(&document)?.as_str()?;
-        let beside = config.parent().unwrap_or(Path::new(""));
-        Some(key(&place.to_string(), &beside.join(file)))
-    };
-    places.iter().filter_map(key).collect()
+    let mut names = Vec::new();
+    collect(&Value::Table(text.parse().unwrap_or_default()), &KeyPath::default(), &mut names);
+    let folder = config.parent().unwrap_or(Path::new(""));
+    names.iter().map(|(path, file)| key(&path.to_string(), &folder.join(file))).collect()
+}
+
+/// The names of key files in a value of a configuration, each with the path of its setting.
+fn collect(value: &Value, path: &KeyPath, names: &mut Vec<(KeyPath, String)>) {
+    match value {
+        Value::Table(table) => {
+            table.iter().for_each(|(name, value)| collect(value, &path.key(name), names));
+        }
+        Value::Array(list) => {
+            let values = list.iter().enumerate();
+            values.for_each(|(index, value)| collect(value, &path.index(index), names));
+        }
+        Value::String(file) if NAMES.contains(&path.name()) => {
+            names.push((path.clone(), file.clone()));
+        }
+        _ => {}
+    }
 }
 
 /// Whether a file can be written to, or made where it is not there yet.

@@ -1,37 +1,35 @@
-//! Every mistake in the text of a configuration.
+//! Which daemon a configuration is for, and its problems as findings.
 
-use std::collections::BTreeSet;
-
-use remicss::config::Config;
 use service::config::Problem;
-use toml::Table;
-use toml::de::{DeTable, Error};
 
-use super::Kind;
-use super::finding::{Finding, Level};
-use super::keys;
-use super::mistake::Mistake;
-use super::repair::Repair;
+use crate::checks::finding::{Finding, Level};
+use crate::commands::EXAMINATIONS;
+use crate::daemon::Examination;
 
-/// All that is wrong in a text that is meant to be a command's configuration, in the order of its lines.
-pub(crate) fn mistakes(kind: Kind, text: &str) -> Vec<Finding> {
-    if kind == Kind::Tunnel {
-        let problems = Config::from_toml(text).err().into_iter().flatten();
-        return problems.map(|problem| finding(kind, text, &problem)).collect();
-    }
-    let (mut found, rest) = syntax(kind, text);
-    if let Some(Rest { text, lost }) = rest
-        && let Some(repair) = Repair::new(kind, &text, lost)
-    {
-        found.extend(repair.run());
-    }
-    // What has no line is about the whole, and comes last.
-    found.sort_by_key(|Mistake { line, .. }| line.unwrap_or(usize::MAX));
-    found.into_iter().map(|mistake| mistake.finding).collect()
+/// The daemon whose keys a text has the most of; of equals, the one with the fewest problems in it.
+/// Nothing if the text has no key of any.
+pub(super) fn daemon_of(text: &str) -> Option<&'static Examination> {
+    let likeness = |daemon: &&Examination| daemon.keys.likeness(text);
+    let most =
+        EXAMINATIONS.iter().map(|daemon| likeness(&daemon)).max().filter(|most| *most > 0)?;
+    let count = |daemon: &&Examination| (daemon.problems)(text).iter().flatten().count();
+    EXAMINATIONS.iter().filter(|daemon| likeness(daemon) == most).min_by_key(count)
 }
 
-/// A problem, as it is shown.
-fn finding(kind: Kind, text: &str, problem: &Problem) -> Finding {
+/// The commands with a configuration, as in `sunder serve, proxy or tunnel`.
+pub(super) fn commands() -> String {
+    let names: Vec<&str> = EXAMINATIONS.iter().map(|daemon| daemon.name).collect();
+    let (last, others) = names.split_last().unwrap_or((&"", &[]));
+    format!("sunder {} or {last}", others.join(", "))
+}
+
+/// All problems of a text that is meant to be a daemon's configuration, in the order of its lines.
+pub(super) fn findings(daemon: &Examination, text: &str) -> Vec<Finding> {
+    let problems = (daemon.problems)(text);
+    problems.iter().flatten().map(|problem| finding(daemon, text, problem)).collect()
+}
+
+fn finding(daemon: &Examination, text: &str, problem: &Problem) -> Finding {
     let Problem { key, what, fix, .. } = problem;
     let subject = match problem.line(text) {
         Some(line) if key.is_empty() => format!("line {line}"),
@@ -40,87 +38,48 @@ fn finding(kind: Kind, text: &str, problem: &Problem) -> Finding {
         None => key.to_string(),
     };
     let fix = if problem.is_unknown_key() {
-        keys::advice(kind, &key.table(), key.name())
+        advice(daemon, &key.table(), key.name())
     } else {
         fix.clone()
     };
     Finding::new(Level::Error, subject, what, fix)
 }
 
-/// A text without the lines that are not TOML.
-struct Rest {
-    text: String,
-    /// The keys in those lines.
-    lost: Vec<String>,
-}
-
-/// What is not TOML; and the rest, if something can be said of that.
-fn syntax(kind: Kind, text: &str) -> (Vec<Mistake>, Option<Rest>) {
-    let (_, mut errors) = DeTable::parse_recoverable(text);
-    // Numbers that are too large for TOML are found only when they are read.
-    errors.extend(text.parse::<Table>().err().filter(|_| errors.is_empty()));
-    let mut lines: Vec<&str> = text.lines().collect();
-    let (mut mistakes, mut lost) = (Vec::new(), Vec::new());
-    let mut wrong = BTreeSet::new();
-    for error in &errors {
-        let line = line_of(error, text).min(lines.len());
-        // What comes after the first in a line is what comes of it.
-        if wrong.insert(line) {
-            let key = key_in(lines.get(line.wrapping_sub(1)).copied().unwrap_or_default());
-            mistakes.push(mistake(kind, line, key, error));
-            lost.push(key.to_owned());
+/// What to do about a key that is unknown where it stands.
+fn advice(daemon: &Examination, table: &str, name: &str) -> String {
+    let keys = daemon.keys;
+    if keys.known_anywhere(name).is_none() && keys.nearest(table, name).is_none() {
+        let mut others = EXAMINATIONS.iter();
+        if let Some(other) = others.find(|other| other.keys.known_anywhere(name).is_some()) {
+            let (other, own) = (other.name, daemon.name);
+            return format!("take it out: it is a key of sunder {other}, and this is {own}'s");
         }
     }
-    // What stands below a head that is none is anybody's guess.
-    let has_lost_head = lost.iter().any(|key| key.starts_with('['));
-    for line in wrong {
-        if let Some(line) = lines.get_mut(line.wrapping_sub(1)) {
-            *line = "";
-        }
-    }
-    let text = lines.join("\n") + "\n";
-    let is_rest = !has_lost_head && text.parse::<Table>().is_ok();
-    (mistakes, is_rest.then_some(Rest { text, lost }))
-}
-
-fn line_of(error: &Error, text: &str) -> usize {
-    let start = error.span().unwrap_or_default().start;
-    1 + text.get(..start).unwrap_or(text).matches('\n').count()
-}
-
-/// The key that a line gives a value, or what the line has in its place.
-fn key_in(line: &str) -> &str {
-    line.split_once('=').map_or(line, |(key, _)| key).trim()
-}
-
-fn mistake(kind: Kind, line: usize, key: &str, error: &Error) -> Mistake {
-    let message = error.message().replace('\n', " ");
-    let fix = match keys::all(kind).known_anywhere(key) {
-        _ if message.starts_with("duplicate key") => "leave one of them".to_owned(),
-        Some(key) => format!("write it as in: {}", key.written()),
-        None => "write KEY = VALUE, with texts in \"quotes\" and lists in [brackets]".to_owned(),
-    };
-    let subject =
-        if key.is_empty() { format!("line {line}") } else { format!("line {line}, {key}") };
-    Mistake { line: Some(line), finding: Finding::new(Level::Error, subject, message, fix) }
+    keys.advice(table, name)
 }
 
 #[cfg(test)]
 mod tests {
+    use service::config::Keys;
+
     use super::*;
 
+    fn daemon(name: &str) -> &'static Examination {
+        EXAMINATIONS.iter().find(|daemon| daemon.name == name).unwrap()
+    }
+
     /// The mistakes in a text, each with its fix.
-    fn said(kind: Kind, text: &str) -> Vec<String> {
+    fn said(daemon: &Examination, text: &str) -> Vec<String> {
         let said = |finding: Finding| {
             let Finding { subject, message, fix, .. } = finding;
             format!("{subject}: {message} -> {}", fix.unwrap())
         };
-        mistakes(kind, text).into_iter().map(said).collect()
+        findings(daemon, text).into_iter().map(said).collect()
     }
 
     /// Whether there are exactly these mistakes, each of which has all of some words.
-    fn assert_said(kind: Kind, text: &str, expected: &[&[&str]]) {
-        let said = said(kind, text);
+    fn assert_said(name: &str, text: &str, expected: &[&[&str]]) {
+        let said = said(daemon(name), text);
         assert_eq!(said.len(), expected.len(), "{text}\n{said:#?}");
         for (said, words) in said.iter().zip(expected) {
             assert!(words.iter().all(|word| said.contains(word)), "{words:?}: {said}");
@@ -129,13 +88,13 @@ mod tests {
 
     #[test]
     fn the_examples_have_no_mistakes() {
-        for (kind, text) in [
-            (Kind::Proxy, include_str!("../proxy.toml")),
-            (Kind::Serve, include_str!("../serve.toml")),
-            (Kind::Tunnel, include_str!("../tunnel.toml")),
-            (Kind::Tunnel, include_str!("../tunnel-server.toml")),
+        for (name, text) in [
+            ("proxy", include_str!("../proxy.toml")),
+            ("serve", include_str!("../serve.toml")),
+            ("tunnel", include_str!("../tunnel.toml")),
+            ("tunnel", include_str!("../tunnel-server.toml")),
         ] {
-            assert_said(kind, text, &[]);
+            assert_said(name, text, &[]);
         }
     }
 
@@ -153,7 +112,7 @@ mod tests {
             &["line 5, max_streams:", "invalid type: string \"many\"", "max_streams = 4096"],
             &["line 6, kappa:", "unknown key `kappa`", "a key of sunder tunnel"],
         ];
-        assert_said(Kind::Serve, text, expected);
+        assert_said("serve", text, expected);
     }
 
     #[test]
@@ -169,7 +128,7 @@ mod tests {
             &["line 9, pool, size:", "size = 20000", "-> give 0 to 10000"],
             &["line 10, pool, idle_s:", "idle_s = 0", "-> give 1 to 80"],
         ];
-        assert_said(Kind::Proxy, text, expected);
+        assert_said("proxy", text, expected);
     }
 
     #[test]
@@ -189,14 +148,14 @@ mod tests {
             &["line 16, directory, trust 1, network:", "no network", "-> write ADDRESS/PREFIX"],
             &["line 19, directory, trust 2, network:", "-> give either shared_key or public_key"],
         ];
-        assert_said(Kind::Proxy, text, expected);
+        assert_said("proxy", text, expected);
         let text =
             "listen = [\"192.0.2.1:1\", \"192.0.2.2:1\"]\nallow = []\n[directory]\nlisten = []\n";
         let expected: &[&[&str]] = &[
             &["line 3, directory, shared_key: something is missing", "-> give shared_key, or"],
             &["line 4, directory, listen:", "nothing to listen on", "-> give an address"],
         ];
-        assert_said(Kind::Serve, text, expected);
+        assert_said("serve", text, expected);
     }
 
     #[test]
@@ -217,30 +176,30 @@ mod tests {
             &["line 14, channel 3:", "the same address", "-> let each"],
             &["line 16, channel 3, risk:", "risk = 1.5", "-> give 0 to 1"],
         ];
-        assert_said(Kind::Tunnel, text, expected);
+        assert_said("tunnel", text, expected);
     }
 
     #[test]
     fn what_is_about_the_whole_has_no_line() {
         let channel = "[[channel]]\nserver = \"192.0.2.1:1\"\n";
         assert_said(
-            Kind::Proxy,
+            "proxy",
             channel,
             &[&["configuration: nothing to listen on", "-> set `socks`"]],
         );
         let open =
             "kappa = 1\nmu = 1\naddresses = []\n[[channel]]\nlisten = \"192.0.2.1:1\"\nrisk = 2\n";
         let anyone = ["configuration: no channel has a `client` address", "-> give each one"];
-        assert_said(Kind::Tunnel, open, &[&["line 6, channel 1, risk"], &anyone]);
+        assert_said("tunnel", open, &[&["line 6, channel 1, risk"], &anyone]);
         let missing = ["configuration: `allow` is missing", "-> add allow = [\"localhost:80\"]"];
-        assert_said(Kind::Serve, "listen = [\"192.0.2.1:1\"]\n", &[&missing]);
+        assert_said("serve", "listen = [\"192.0.2.1:1\"]\n", &[&missing]);
         let many = format!("socks = \"127.0.0.1:0\"\npol = 1\n{}", channel.repeat(17));
         let expected: &[&[&str]] = &[
             &["line 2, pol:", "write `pool`"],
             &["line 2, pool"],
             &["17 channels", "-> give 1 to 16"],
         ];
-        assert_said(Kind::Proxy, &many, expected);
+        assert_said("proxy", &many, expected);
     }
 
     #[test]
@@ -253,14 +212,14 @@ mod tests {
             &["line 3, rng: duplicate key", "-> leave one of them"],
             &["line 4, threshold:", "threshold = 0"],
         ];
-        assert_said(Kind::Proxy, text, expected);
+        assert_said("proxy", text, expected);
         // What was in the line is not missed.
         let text = "listen = \nallow = [\"a:1\"]\nmin_channels = 0\n";
-        assert_said(Kind::Serve, text, &[&["line 1, listen:"], &["line 3, min_channels"]]);
+        assert_said("serve", text, &[&["line 1, listen:"], &["line 3, min_channels"]]);
         for text in
             ["listen = [\n", "[[channel\nserver = 1\n", "max_streams = 99999999999999999999\n"]
         {
-            assert!(!said(Kind::Serve, text).is_empty(), "{text}");
+            assert!(!said(daemon("serve"), text).is_empty(), "{text}");
         }
     }
 
@@ -274,9 +233,81 @@ mod tests {
             "[channel]\nserver = \"192.0.2.1:1\"\n",
             "socks = { a = { b = [[[]]] } }\n\"\" = nan\n",
         ] {
-            for kind in [Kind::Proxy, Kind::Serve, Kind::Tunnel] {
-                assert!(!said(kind, text).is_empty(), "{text}");
+            for daemon in EXAMINATIONS {
+                assert!(!said(daemon, text).is_empty(), "{text}");
             }
+        }
+    }
+
+    #[test]
+    fn a_command_is_known_by_its_keys() {
+        for (text, expected) in [
+            (include_str!("../proxy.toml"), Some("proxy")),
+            (include_str!("../serve.toml"), Some("serve")),
+            (include_str!("../tunnel.toml"), Some("tunnel")),
+            (include_str!("../tunnel-server.toml"), Some("tunnel")),
+            ("[[channel]]\nserver = \"192.0.2.1:1\"\n", Some("proxy")),
+            ("[[channel]]\nserver = \"192.0.2.1:1\"\nrisk = 0.1\n", Some("tunnel")),
+            ("listen = []\n", Some("serve")),
+            // Misspelt keys are keys, and so are those of a text that is not quite TOML.
+            ("alow = []\nlisen = []\n", Some("serve")),
+            ("kappa = \nmu = 2\n", Some("tunnel")),
+            ("", None),
+            ("something = \"else\"\n", None),
+        ] {
+            assert_eq!(daemon_of(text).map(|daemon| daemon.name), expected, "{text}");
+        }
+        assert_eq!(commands(), "sunder serve, proxy or tunnel");
+    }
+
+    /// The heads of a table and of those around it.
+    fn heads(keys: Keys, table: &str) -> String {
+        let depths = table.match_indices('.').map(|(end, _)| &table[..end]);
+        let tables = depths.chain([table]).filter(|table| !table.is_empty());
+        tables.map(|table| keys.head(table) + "\n").collect()
+    }
+
+    #[test]
+    fn every_key_is_read() {
+        // No key takes a date, and whoever reads a key that is not among these panics.
+        for daemon in EXAMINATIONS {
+            for key in daemon.keys.iter() {
+                let text = format!("{}{} = 1979-05-27\n", heads(daemon.keys, key.table), key.name);
+                let problems = (daemon.problems)(&text).unwrap();
+                let mut about = problems.iter().filter(|problem| problem.key.name() == key.name);
+                assert!(about.any(|problem| problem.what.starts_with("invalid type")), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn examples_are_values() {
+        for key in EXAMINATIONS.iter().flat_map(|daemon| daemon.keys.iter()) {
+            let text = format!("x = {}", key.example);
+            assert!(text.parse::<toml::Table>().is_ok(), "{text}");
+        }
+        let written = |name| daemon("proxy").keys.known("", name).unwrap().written();
+        assert_eq!(written("threshold"), "threshold = 2");
+        assert_eq!(written("pool"), "[pool] with size = 4");
+        assert_eq!(written("channel"), "[[channel]] with server = \"192.0.2.10:7000\"");
+    }
+
+    #[test]
+    fn a_misspelt_key_is_recognised() {
+        for (command, table, name, expected) in [
+            ("serve", "", "alow", "write `allow`"),
+            ("serve", "", "listens", "write `listen`"),
+            ("proxy", "", "max-streams", "write `max_streams`"),
+            ("proxy", "", "treshold", "write `threshold`"),
+            ("proxy", "channel", "sorce", "write `source`"),
+            ("proxy", "channel", "rng", "put it above the first [[...]]"),
+            ("proxy", "", "server", "put it below a [[channel]]"),
+            ("proxy", "", "idle_s", "put it below a [pool]"),
+            ("proxy", "", "kappa", "it is a key of sunder tunnel, and this is proxy's"),
+            ("proxy", "pool", "colour", "take it out; what can stand here: size, keep, idle_s"),
+        ] {
+            let fix = advice(daemon(command), table, name);
+            assert!(fix.contains(expected), "{name}: {fix}");
         }
     }
 }

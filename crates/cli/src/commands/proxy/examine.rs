@@ -5,20 +5,19 @@ use std::ptr;
 
 use micss::config::{Channel, ClientConfig, Remote};
 
-use super::finding::{Finding, Level};
-use super::greeting::{Answer, ask_all};
-use super::risk::risk;
-use super::{files, host, links, listeners};
-use crate::commands::proxy::{most_channels, risks, within_limits};
+use super::{most_channels, risks, within_limits};
+use crate::checks::finding::{Finding, Level};
+use crate::checks::greeting::{Answer, ask_all};
+use crate::checks::uplinks::{Uplink, route};
+use crate::checks::{files, host, links, listeners};
 use crate::failure::Failure;
-use crate::uplinks::{Uplink, route};
 
 /// What there is to say of it.
 ///
 /// # Errors
 /// When the system gives no threads to find out.
 pub(crate) fn findings(config: &ClientConfig) -> Result<Vec<Finding>, Failure> {
-    let mut findings: Vec<Finding> = risks(config, route).iter().map(|said| risk(said)).collect();
+    let mut findings = risks(config, route);
     findings.extend(entrances(config));
     findings.extend(channels(config)?);
     findings.extend(directory(config));
@@ -188,13 +187,14 @@ mod tests {
         let text =
             |settings: &str, channels: usize| format!("{settings}{}", channel.repeat(channels));
         let [open, local] = ["socks = \"0.0.0.0:0\"\n", "socks = \"127.0.0.1:0\"\nthreshold = 1\n"];
-        for text in [text(open, 1), text(local, 2)] {
+        for (text, expected) in
+            [(text(open, 1), ["channels", "socks"]), (text(local, 2), ["threshold", "channels"])]
+        {
             let config = ClientConfig::from_toml(&text).unwrap();
             let risks = risks(&config, |_| None);
-            assert_eq!(risks.len(), 2, "{risks:?}");
-            for said in risks {
-                assert_ne!(risk(&said).subject, "risk", "{said}");
-            }
+            let subjects: Vec<&str> = risks.iter().map(|risk| risk.subject.as_str()).collect();
+            assert_eq!(subjects, expected, "{risks:?}");
+            assert!(risks.iter().all(|risk| risk.fix.is_some()), "{risks:?}");
         }
     }
 }

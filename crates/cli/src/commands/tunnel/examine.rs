@@ -5,18 +5,17 @@ use std::path::Path;
 use remicss::config::{ChannelConfig, Config, End};
 use tun::route::route_to;
 
-use super::finding::{Finding, Level};
-use super::risk::risk;
-use super::{host, links, listeners};
-use crate::commands::tunnel::risks;
-use crate::uplinks::{Uplink, route};
+use super::risks;
+use crate::checks::finding::{Finding, Level};
+use crate::checks::uplinks::{Uplink, route};
+use crate::checks::{host, links, listeners};
 
 /// What there is to say of it. No packet is sent to find out.
 pub(crate) fn findings(config: &Config) -> Vec<Finding> {
     let rights = host::Rights::of_this_process();
     let mut findings =
         vec![host::network_devices(rights, Level::Error), host::tun_device(Level::Error)];
-    findings.extend(risks(config, route).iter().map(|said| risk(said)));
+    findings.extend(risks(config, route));
     findings.extend(own_device(&config.device));
     for (index, channel) in config.channels.iter().enumerate() {
         findings.extend(of_channel(&format!("channel {}", index + 1), config.end, channel));
@@ -129,8 +128,8 @@ mod tests {
                     [[channel]]\nserver = \"127.0.0.1:9\"\n[[channel]]\nserver = \"127.0.0.1:9\"\n";
         let risks = risks(&Config::from_toml(text).unwrap(), |_| None);
         assert_eq!(risks.len(), 4, "{risks:?}");
-        for said in risks {
-            assert_ne!(risk(&said).subject, "risk", "{said}");
-        }
+        let subjects: Vec<&str> = risks.iter().map(|risk| risk.subject.as_str()).collect();
+        assert_eq!(subjects, ["min_threshold", "allowed", "channels", "tamper_code"]);
+        assert!(risks.iter().all(|risk| risk.fix.is_some()), "{risks:?}");
     }
 }

@@ -10,7 +10,7 @@ use tun::route::Route;
 
 use super::finding::{Finding, Level};
 use super::read;
-use crate::uplinks::Uplink;
+use super::uplinks::Uplink;
 
 /// Where the kernel lists its interfaces.
 const INTERFACES: &str = "/sys/class/net";
@@ -77,7 +77,7 @@ fn links(
 
 /// Whether there are as many ways out as channels need.
 fn ways_out(links: &BTreeMap<String, bool>) -> Finding {
-    let subject = "routes out";
+    let subject = "ways out";
     let name = |(name, is_default): (&String, &bool)| {
         format!("{name}{}", if *is_default { " (default route)" } else { "" })
     };

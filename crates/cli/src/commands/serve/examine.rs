@@ -11,11 +11,10 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::finding::{Finding, Level};
-use super::greeting::{Answer, ask};
-use super::risk::risk;
-use super::{host, listeners};
-use crate::commands::serve::{risks as open_listeners, within_limits};
+use super::{open_listeners, within_limits};
+use crate::checks::finding::{Finding, Level};
+use crate::checks::greeting::{Answer, ask};
+use crate::checks::{host, listeners};
 use crate::failure::Failure;
 
 /// How long a name may take to be looked up.
@@ -28,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 pub(crate) fn findings(config: &ServerConfig) -> Result<Vec<Finding>, Failure> {
     let runtime = service::runtime()?;
     let mut findings = risks(config);
-    findings.extend(open_listeners(config).iter().map(|said| risk(said)));
+    findings.extend(open_listeners(config));
     let places = config.listen.iter().enumerate();
     findings.extend(places.map(|(index, address)| {
         let subject = format!("listen {}", index + 1);
