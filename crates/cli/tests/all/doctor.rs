@@ -100,7 +100,7 @@ fn the_host_is_looked_at_without_a_configuration() {
         "open files",
         "random source",
         "processor",
-        "routes out",
+        "ways out",
         "status directory",
     ] {
         assert_eq!(about(&report, subject).len(), 1, "{subject}: {report:#}");
