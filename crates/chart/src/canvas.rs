@@ -17,11 +17,11 @@ use crate::text::truncated;
 /// The graphics library failed.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot draw the graph: {0}")]
-pub struct ChartError(String);
+pub struct ChartError(#[source] Box<dyn Error + Send + Sync>);
 
 impl ChartError {
-    pub(crate) fn new(cause: impl Error) -> Self {
-        Self(cause.to_string())
+    pub(crate) fn new(cause: impl Error + Send + Sync + 'static) -> Self {
+        Self(cause.into())
     }
 }
 

@@ -47,3 +47,4 @@ pub use planning::{
     Quantity, Requirements, SENSITIVITY_STEP, Sensitivity,
 };
 pub use schedules::{Averages, Properties, Schedule, ScheduleError};
+pub use solver::SolverError;

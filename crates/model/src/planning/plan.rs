@@ -14,7 +14,7 @@ use crate::channels::{ChannelModel, ChannelSet, ShareSelection};
 use crate::double_double::DoubleDouble;
 use crate::schedules::{Averages, Schedule};
 use crate::solver::{
-    Column, Linear, MasterError, Optimum, Program, ROUNDING, Relation, Row, Unit, Weights,
+    Column, Linear, Optimum, Program, ROUNDING, Relation, Row, SolverError, Unit, Weights,
 };
 
 /// How far a value may be beyond a bound, relative to it, to count as within: what rounding costs.
@@ -97,27 +97,20 @@ pub enum PlanError {
     },
     /// The solver failed, which is a fault of ours and not of the request.
     #[error("no exact plan was found: {0}; leave out bounds or channels of extremely small values")]
-    Solver(String),
+    Solver(#[from] SolverError),
 }
 
 fn infeasible(bound: Bound, wanted: f64, best: f64) -> String {
-    let (name, unit, relation, extreme) = match bound {
-        Bound::MaxRisk => ("risk", "", "at most", "least"),
-        Bound::MaxLoss => ("loss", "", "at most", "least"),
-        Bound::MaxDelay => ("delay", " ms", "at most", "least"),
-        Bound::MaxDeliveredDelay => ("delay of what arrives", " ms", "at most", "least"),
-        Bound::MinRate => ("rate", "", "at least", "highest"),
+    let name = bound.property();
+    let (unit, relation, extreme) = match bound {
+        Bound::MaxRisk | Bound::MaxLoss => ("", "at most", "least"),
+        Bound::MaxDelay | Bound::MaxDeliveredDelay => (" ms", "at most", "least"),
+        Bound::MinRate => ("", "at least", "highest"),
     };
     format!(
         "a {name} of {relation} {wanted}{unit} cannot be had: with the rest of what is asked, the \
          {extreme} is {best}{unit}"
     )
-}
-
-impl From<MasterError> for PlanError {
-    fn from(error: MasterError) -> Self {
-        Self::Solver(error.to_string())
-    }
 }
 
 impl ChannelSet {
@@ -179,9 +172,8 @@ impl<'a> Planner<'a> {
         // What is free is as low as can be: that leaves the most rate.
         let kappa = requirements.kappa.unwrap_or(requirements.min_k as f64);
         let mu = requirements.mu.unwrap_or(kappa.max(requirements.min_m as f64));
-        let no_start = || PlanError::Solver(String::from("there is no schedule to start from"));
-        let schedule = set.limited_schedule_at_best_rate(kappa, mu).ok_or_else(no_start)?;
-        let best = set.best_rate(mu).ok_or_else(no_start)?;
+        let schedule = set.limited_schedule_at_best_rate(kappa, mu).ok_or(SolverError::NoStart)?;
+        let best = set.best_rate(mu).ok_or(SolverError::NoStart)?;
         let (min_k, min_m) = (requirements.min_k, requirements.min_m);
         let mut planner = Self { set, rows, min_k, min_m, least_rate: 0.0, schedule };
         if let Some(wanted) =
@@ -268,7 +260,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Makes the schedule one of least `objective` under the rows.
-    fn minimise(&mut self, objective: Objective) -> Result<Optimum, PlanError> {
+    fn minimise(&mut self, objective: Objective) -> Result<Optimum, SolverError> {
         // A mean over delivered symbols is a ratio of two sums. Scaling q so that its denominator
         // is 1 makes it linear (Charnes and Cooper).
         let (norm, unit) = if objective == Objective::DeliveredDelay {
@@ -283,7 +275,7 @@ impl<'a> Planner<'a> {
 
     /// Makes the schedule one of the highest rate under the rows, with q = p R: one program for
     /// both, in a unit that is near the result, since the solver's tolerance is absolute.
-    fn maximise_rate(&mut self) -> Result<Optimum, PlanError> {
+    fn maximise_rate(&mut self) -> Result<Optimum, SolverError> {
         let total = self.set.total_rate();
         let mut unit = total;
         loop {
@@ -309,26 +301,24 @@ impl<'a> Planner<'a> {
         objective: Linear,
         rows: Vec<Row>,
         unit: Unit,
-    ) -> Result<Optimum, PlanError> {
+    ) -> Result<Optimum, SolverError> {
         let program = Program { objective, rows, min_k: self.min_k, min_m: self.min_m, unit };
         let start: Vec<ShareSelection> = self.schedule.entries().iter().map(|(t, _)| *t).collect();
         let optimum = program.solve(self.set, start)?;
         let sum: f64 = optimum.columns.iter().map(|(_, q)| q).sum();
         let entries = optimum.columns.iter().map(|(selection, q)| (*selection, q / sum));
         let entries = entries.filter(|(_, p)| *p > MIN_PROPORTION);
-        self.schedule =
-            Schedule::new(entries).map_err(|error| PlanError::Solver(error.to_string()))?;
+        self.schedule = Schedule::new(entries)?;
         Ok(optimum)
     }
 
     /// Whatever the solver says, the schedule must meet every row. Numbers that differ by more than
     /// its precision, a risk bound of 1e-14 beside risks of 0.2, are where it could be wrong.
-    fn check(&self) -> Result<(), PlanError> {
-        let refused = |reason: &str| Err(PlanError::Solver(reason.to_owned()));
+    fn check(&self) -> Result<(), SolverError> {
         let entries = self.schedule.entries().iter();
         let below = |t: &ShareSelection| t.k() < self.min_k || t.m() < self.min_m;
         if entries.clone().any(|(selection, _)| below(selection)) {
-            return refused("a symbol is below the limits");
+            return Err(SolverError::BelowLimits);
         }
         let columns: Vec<_> = entries.map(|(t, p)| (Column::new(self.set, *t), p)).collect();
         let is_kept = |row: &Row| {
@@ -339,11 +329,7 @@ impl<'a> Planner<'a> {
         };
         // In a row of the rate, a slow channel's part can be as small as what is tolerated.
         let is_fast = self.value(Objective::Rate) >= self.least_rate * (1.0 - ROW_TOLERANCE);
-        if is_fast && self.rows.iter().all(is_kept) {
-            Ok(())
-        } else {
-            refused("the numbers are too far apart")
-        }
+        if is_fast && self.rows.iter().all(is_kept) { Ok(()) } else { Err(SolverError::Imprecise) }
     }
 
     /// Keeps a property at `value` or less, to the solver's precision in units of `unit`.

@@ -35,6 +35,19 @@ pub enum Bound {
     MinRate,
 }
 
+impl Bound {
+    /// The property that is bounded, in words.
+    pub(crate) fn property(self) -> &'static str {
+        match self {
+            Self::MaxRisk => "risk",
+            Self::MaxLoss => "loss",
+            Self::MaxDelay => "delay",
+            Self::MaxDeliveredDelay => "delay of what arrives",
+            Self::MinRate => "rate",
+        }
+    }
+}
+
 /// What is required of a schedule. [`Requirements::default`] requires nothing; [`PlanRequest::new`]
 /// checks it.
 #[derive(Clone, Debug, PartialEq)]
@@ -126,8 +139,8 @@ pub enum PlanRequestError {
         min_m: usize,
     },
     /// A bound is not a number, or outside what it bounds.
-    #[error("the bound on {0} is not within its range: {1}")]
-    Bound(&'static str, f64),
+    #[error("the bound on {} is not within its range: {}", .0.property(), .1)]
+    Bound(Bound, f64),
 }
 
 impl Requirements {
@@ -176,15 +189,15 @@ impl PlanRequest {
             return Err(PlanRequestError::MinM { min_m });
         }
         let bounds = [
-            ("risk", requirements.max_risk, 1.0),
-            ("loss", requirements.max_loss, 1.0),
-            ("delay", requirements.max_delay_ms, f64::MAX),
-            ("delay of what arrives", requirements.max_delivered_delay_ms, f64::MAX),
-            ("rate", requirements.min_rate, f64::MAX),
+            (Bound::MaxRisk, requirements.max_risk, 1.0),
+            (Bound::MaxLoss, requirements.max_loss, 1.0),
+            (Bound::MaxDelay, requirements.max_delay_ms, f64::MAX),
+            (Bound::MaxDeliveredDelay, requirements.max_delivered_delay_ms, f64::MAX),
+            (Bound::MinRate, requirements.min_rate, f64::MAX),
         ];
-        for (name, value, most) in bounds {
+        for (bound, value, most) in bounds {
             if let Some(value) = value.filter(|value| !(0.0..=most).contains(value)) {
-                return Err(PlanRequestError::Bound(name, value));
+                return Err(PlanRequestError::Bound(bound, value));
             }
         }
         Ok(Self(requirements))

@@ -4,22 +4,9 @@
 //! Risks of 1e-15 stand beside risks of 1 here, and proportions of 1e-12 beside 1/2: in `f64` both
 //! would be rounding. Why no library's solver: docs/model.md.
 
-use thiserror::Error;
-
+use super::error::SolverError;
 use super::linear::{Column, Linear, Program, Relation, Row};
 use crate::double_double::DoubleDouble;
-
-/// Why a program was not solved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub(crate) enum MasterError {
-    /// Breaking a row costs too little to keep the rows: the limit is too low.
-    #[error("the rows have no finite prices")]
-    Unbounded,
-    #[error("the rows contradict each other")]
-    Infeasible,
-    #[error("it takes too many rounds")]
-    Rounds,
-}
 
 /// Pivots after which a program is given up; a few hundred are usual.
 const MAX_PIVOTS: usize = 100_000;
@@ -126,16 +113,16 @@ impl<'a> MasterProgram<'a> {
     ///
     /// # Errors
     /// If the solver fails.
-    pub(crate) fn solve(&mut self, scale: f64, limit: f64) -> Result<Vec<f64>, MasterError> {
+    pub(crate) fn solve(&mut self, scale: f64, limit: f64) -> Result<Vec<f64>, SolverError> {
         (self.scale, self.limit) = (scale, limit);
         for _ in 0..MAX_PIVOTS {
             let prices = self.prices(limit);
             let Some(entering) = self.entering(&prices) else { return Ok(self.nearest(&prices)) };
             let column = self.in_basis(entering);
-            let leaving = self.leaving(&column).ok_or(MasterError::Unbounded)?;
+            let leaving = self.leaving(&column).ok_or(SolverError::Unbounded)?;
             self.pivot(leaving, entering, &column);
         }
-        Err(MasterError::Rounds)
+        Err(SolverError::Rounds)
     }
 
     /// Prices of the same solution, as if it cost nothing to break a row: less wild where a row

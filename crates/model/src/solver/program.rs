@@ -8,8 +8,9 @@
 //! and the least reduced cost give a lower bound on every solution, whatever rounding was in the
 //! solver. Rounding in the proof itself is bounded, and taken off ([`ROUNDING`]).
 
+use super::error::SolverError;
 use super::linear::{Column, Program, ROUNDING, ReducedCost, Unit, Weights};
-use super::master::{MasterError, MasterProgram};
+use super::master::MasterProgram;
 use super::pricing::Pricing;
 use crate::channels::{ChannelSet, ShareSelection};
 use crate::double_double::DoubleDouble;
@@ -54,7 +55,7 @@ impl Program {
         &self,
         set: &ChannelSet,
         start: impl IntoIterator<Item = ShareSelection>,
-    ) -> Result<Optimum, MasterError> {
+    ) -> Result<Optimum, SolverError> {
         let mut master = MasterProgram::new(self);
         let start = start.into_iter().filter(|t| t.k() >= self.min_k && t.m() >= self.min_m);
         start.for_each(|selection| master.push(Column::new(set, selection)));
@@ -69,7 +70,7 @@ impl Program {
         for rounds in 1..=MAX_ROUNDS {
             let prices = match master.solve(scale, limit) {
                 // What a column earns can be more than breaking the rows costs.
-                Err(MasterError::Unbounded) if limit < PRICE_LIMITS.1 => {
+                Err(SolverError::Unbounded) if limit < PRICE_LIMITS.1 => {
                     limit *= 100.0;
                     continue;
                 }
@@ -102,10 +103,10 @@ impl Program {
                 let columns = master.solution().map(|(column, q)| (column.selection, q)).collect();
                 return Ok(Optimum { columns, value, bound, rounds, pool: master.len() });
             } else {
-                return Err(MasterError::Infeasible);
+                return Err(SolverError::Infeasible);
             }
         }
-        Err(MasterError::Rounds)
+        Err(SolverError::Rounds)
     }
 
     /// What reduced costs are at least at these prices, for costs in units of `scale`, whatever

@@ -3,7 +3,7 @@
 use std::error::Error;
 
 use sunder_model::{
-    ChannelError, ChannelModel, ChannelSet, ChannelSubset, Loss, MAX_CHANNELS, MAX_GROUPS,
+    Bound, ChannelError, ChannelModel, ChannelSet, ChannelSubset, Loss, MAX_CHANNELS, MAX_GROUPS,
     Objective, Plan, PlanError, PlanRequest, PlanRequestError, Requirements, Risk, Schedule,
     ScheduleError, SetError, ShareSelection, SharedRiskGroup,
 };
@@ -205,24 +205,25 @@ fn least_thresholds_and_multiplicities_that_cannot_be() {
 #[test]
 fn bounds_that_cannot_be() {
     type Set = fn(&mut Requirements, f64);
-    let bounds: [(&str, Set, bool); 5] = [
-        ("risk", |request, value| request.max_risk = Some(value), true),
-        ("loss", |request, value| request.max_loss = Some(value), true),
-        ("delay", |request, value| request.max_delay_ms = Some(value), false),
+    let bounds: [(&str, Bound, Set, bool); 5] = [
+        ("risk", Bound::MaxRisk, |request, value| request.max_risk = Some(value), true),
+        ("loss", Bound::MaxLoss, |request, value| request.max_loss = Some(value), true),
+        ("delay", Bound::MaxDelay, |request, value| request.max_delay_ms = Some(value), false),
         (
             "delay of what arrives",
+            Bound::MaxDeliveredDelay,
             |request, value| request.max_delivered_delay_ms = Some(value),
             false,
         ),
-        ("rate", |request, value| request.min_rate = Some(value), false),
+        ("rate", Bound::MinRate, |request, value| request.min_rate = Some(value), false),
     ];
-    for (name, set, is_probability) in bounds {
+    for (name, bound, set, is_probability) in bounds {
         for bad in NO_NUMBERS.into_iter().chain(is_probability.then_some(1.5)) {
             let mut request = Requirements::default();
             set(&mut request, bad);
             match refusal(&request) {
                 error @ PlanRequestError::Bound(of, held) => {
-                    assert_eq!((of, held.to_bits()), (name, bad.to_bits()));
+                    assert_eq!((of, held.to_bits()), (bound, bad.to_bits()));
                     assert_line(&error, name);
                 }
                 other => panic!("{name} {bad}: {other:?}"),

@@ -8,10 +8,10 @@ use crate::numbers::{rounded_down, rounded_up};
 /// The failure: which option is wrong, and what is possible.
 pub(super) fn refuse(error: PlanError) -> Failure {
     match error {
-        PlanError::Request(PlanRequestError::Bound(name, value)) => Failure::Usage(format!(
+        PlanError::Request(PlanRequestError::Bound(bound, value)) => Failure::Usage(format!(
             "{} {value} is not within its range; give {}",
-            option(name),
-            range(name)
+            option(bound),
+            range(bound)
         )),
         PlanError::Request(error) => Failure::Usage(error.to_string()),
         PlanError::Infeasible { bound, wanted, best } => {
@@ -22,33 +22,32 @@ pub(super) fn refuse(error: PlanError) -> Failure {
 }
 
 /// The option for a bound of the model.
-fn option(name: &str) -> &str {
-    match name {
-        "risk" => "--max-risk",
-        "loss" => "--max-loss",
-        "delay" => "--max-delay",
-        "rate" => "--min-rate",
-        other => other,
+fn option(bound: Bound) -> &'static str {
+    match bound {
+        Bound::MaxRisk => "--max-risk",
+        Bound::MaxLoss => "--max-loss",
+        Bound::MaxDelay => "--max-delay",
+        Bound::MaxDeliveredDelay => "the highest delay of what arrives,",
+        Bound::MinRate => "--min-rate",
     }
 }
 
-fn range(name: &str) -> &'static str {
-    match name {
-        "risk" | "loss" => "0 to 1",
+fn range(bound: Bound) -> &'static str {
+    match bound {
+        Bound::MaxRisk | Bound::MaxLoss => "0 to 1",
         _ => "0 or more",
     }
 }
 
 /// Rounded so that a request with the printed value is feasible.
 fn infeasible(bound: Bound, wanted: f64, best: f64) -> String {
-    let (option, best) = match bound {
-        Bound::MaxRisk => ("--max-risk", format!("least risk is {}", rounded_up(best))),
-        Bound::MaxLoss => ("--max-loss", format!("least loss is {}", rounded_up(best))),
-        Bound::MaxDelay => ("--max-delay", format!("least delay is {} ms", rounded_up(best))),
-        Bound::MaxDeliveredDelay => {
-            ("the highest delay of what arrives,", format!("least is {} ms", rounded_up(best)))
-        }
-        Bound::MinRate => ("--min-rate", format!("highest rate is {} Mbit/s", rounded_down(best))),
+    let best = match bound {
+        Bound::MaxRisk => format!("least risk is {}", rounded_up(best)),
+        Bound::MaxLoss => format!("least loss is {}", rounded_up(best)),
+        Bound::MaxDelay => format!("least delay is {} ms", rounded_up(best)),
+        Bound::MaxDeliveredDelay => format!("least is {} ms", rounded_up(best)),
+        Bound::MinRate => format!("highest rate is {} Mbit/s", rounded_down(best)),
     };
+    let option = option(bound);
     format!("{option} {wanted} cannot be kept: with the rest of what is asked, the {best}")
 }
