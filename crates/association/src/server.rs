@@ -281,12 +281,13 @@ impl HandshakeServer {
         pending.delivered.is_none().then_some(Message::Cookie(pending.cookie))
     }
 
-    /// Until when a connection waits for others that it can do without: when to call
-    /// [`handle_timeout`](Self::handle_timeout) for it. Nothing if there are none, or it has waited
-    /// so long.
-    pub fn quorum_deadline(&self, id: ConnectionId) -> Option<Duration> {
-        let delivered = self.table.get(id)?.delivered.as_ref()?;
-        delivered.quorum_deadline.filter(|_| !delivered.quorum_timed_out)
+    /// When to call [`handle_timeout`](Self::handle_timeout) next for this connection, if it is
+    /// waiting.
+    pub fn connection_timeout(&self, id: ConnectionId) -> Option<Duration> {
+        let pending = self.table.get(id)?;
+        let awaiting = pending.delivered.as_ref().filter(|delivered| !delivered.quorum_timed_out);
+        let quorum_deadline = awaiting.and_then(|delivered| delivered.quorum_deadline);
+        Some(quorum_deadline.map_or(pending.deadline, |quorum| quorum.min(pending.deadline)))
     }
 
     /// How many connections are waiting.

@@ -7,6 +7,7 @@ use association::ClientAbort;
 use sharing::RandomError;
 
 use crate::protocol::record::{Kind, RecordError};
+use crate::protocol::stream::Failure;
 use crate::protocol::target::Refusal;
 use directory::DirectoryError;
 
@@ -22,7 +23,8 @@ pub enum StreamError {
     /// The directory does not know the channels to where an application wants to go.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    /// The directory knows addresses of one host of the peer, so whoever listens there would read everything.
+    /// The directory knows addresses of one host of the peer, so whoever listens there would read
+    /// everything.
     #[error(
         "the directory has addresses of one host only of this peer: it takes two for two channels"
     )]
@@ -96,7 +98,40 @@ pub enum StreamError {
 }
 
 impl StreamError {
-    /// The index of the channel that broke, ended before the stream, or said what it must not, if it was one.
+    /// The error of a stream that breaks. `place` gives the index under which a stream's channel is
+    /// configured, and `source` is what the system says, if it does.
+    pub(crate) fn of(
+        failure: Failure,
+        place: impl Fn(usize) -> usize,
+        source: Option<io::Error>,
+    ) -> Self {
+        let mut error = match failure {
+            Failure::Association(reason) => Self::Association(reason),
+            Failure::NotOpened => Self::NotOpened,
+            Failure::Refused(refusal) => Self::Refused(refusal),
+            Failure::Record(error) => Self::Record(error),
+            Failure::Unexpected(kind) => Self::Unexpected(kind),
+            Failure::PeerAborted => Self::PeerAborted,
+            Failure::Stalled => Self::Stalled,
+            Failure::Channel { channel, kind } => {
+                Self::Channel { channel, source: source.unwrap_or_else(|| kind.into()) }
+            }
+            Failure::Lost(channel) => {
+                Self::Channel { channel, source: io::ErrorKind::TimedOut.into() }
+            }
+            Failure::Application => {
+                Self::Application(source.unwrap_or_else(|| io::ErrorKind::ConnectionReset.into()))
+            }
+            Failure::Random(error) => Self::Random(error),
+        };
+        if let Some(channel) = error.channel_mut() {
+            *channel = place(*channel);
+        }
+        error
+    }
+
+    /// The index of the channel that broke, ended before the stream, or said what it must not, if
+    /// it was one.
     pub(crate) fn channel_mut(&mut self) -> Option<&mut usize> {
         match self {
             Self::Channel { channel, .. } | Self::Record(RecordError::Unfinished { channel }) => {

@@ -7,5 +7,6 @@ mod metrics;
 mod paths;
 pub mod server;
 pub(crate) mod socket;
+mod stop;
 mod stream;
 mod tcp_info;

@@ -14,7 +14,5 @@ pub(crate) mod options;
 pub mod outgoing;
 pub mod record;
 pub mod socks;
-#[cfg(test)]
-#[expect(dead_code, reason = "only the simulation uses it yet")]
 pub(crate) mod stream;
 pub mod target;

@@ -22,14 +22,15 @@ use crate::config::ClientConfig;
 use crate::net::intercept::{Changes, InstalledRules, Intercept};
 use crate::net::metrics::StreamMetrics;
 use crate::net::socket::reset;
-use crate::net::stream::relay::drain;
+use crate::net::stop::drain;
 use crate::status::{Interception, Status};
 use service::accept::RoundRobin;
 use service::listening::{Listening, listen};
 use service::log::LogRateLimiter;
 use service::reload::{Reload, Reloader, reloads};
 
-/// How long rules are not looked at again, so that a program that changes many takes little of the time here.
+/// How long rules are not looked at again, so that a program that changes many takes little of the
+/// time here.
 const MIN_RESTORE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// After how long it is tried again to restore rules.
@@ -64,12 +65,14 @@ struct ActiveConfig {
 }
 
 impl Client {
-    /// Listens where the configuration says, and has the kernel hand over what is to be intercepted.
+    /// Listens where the configuration says, and has the kernel hand over what is to be
+    /// intercepted.
     ///
     /// # Errors
-    /// When an address cannot be listened on; the address is in the error's text. When the directory cannot
-    /// be opened. When the kernel does not take the rules. What is to be intercepted is refused from then on,
-    /// if the kernel takes rules for that; the error's text says so.
+    /// When an address cannot be listened on; the address is in the error's text. When the
+    /// directory cannot be opened. When the kernel does not take the rules. What is to be
+    /// intercepted is refused from then on, if the kernel takes rules for that; the error's text
+    /// says so.
     pub async fn bind(config: ClientConfig) -> io::Result<Self> {
         let intercept = config.intercept.clone();
         let started = Self::start(config).await;
@@ -91,8 +94,8 @@ impl Client {
         Ok(Self { handle, reloads, listening, kinds, installed, retired: Vec::new(), changes })
     }
 
-    /// Where it listens: SOCKS5 first if configured, then the forwards in their order, then the port for
-    /// what is intercepted, by IPv4 and, if the kernel has it, by IPv6.
+    /// Where it listens: SOCKS5 first if configured, then the forwards in their order, then the
+    /// port for what is intercepted, by IPv4 and, if the kernel has it, by IPv6.
     ///
     /// # Errors
     /// When the system does not say.
@@ -230,11 +233,12 @@ impl Handle {
         }
     }
 
-    /// Has the client use another configuration for the streams to come. Those under way are left alone.
-    /// Returns where it listens now, as [`Client::local_addresses`].
+    /// Has the client use another configuration for the streams to come. Those under way are left
+    /// alone. Returns where it listens now, as [`Client::local_addresses`].
     ///
     /// # Errors
-    /// As [`Client::bind`], and the configuration before stays in force; or when the client has stopped.
+    /// As [`Client::bind`], and the configuration before stays in force; or when the client has
+    /// stopped.
     pub async fn reload(&self, config: ClientConfig) -> io::Result<Vec<SocketAddr>> {
         self.reloader.reload(config).await
     }
@@ -244,8 +248,8 @@ impl Handle {
     }
 }
 
-/// Waits until somebody has changed rules, and not less than until a pause is over. Where they could not be restored,
-/// that is only for a moment.
+/// Waits until somebody has changed rules, and not less than until a pause is over. Where they
+/// could not be restored, that is only for a moment.
 async fn changed(changes: Option<&Changes>, pause: Instant, stream_metrics: &StreamMetrics) {
     let Some(changes) = changes else { return pending().await };
     sleep_until(pause).await;
@@ -280,8 +284,8 @@ async fn peers(config: &ClientConfig, before: Option<&Peers>) -> io::Result<Peer
     Peers::new(config, before).await.map_err(io::Error::other)
 }
 
-/// Listens where a configuration says. Where the one before did so too, that goes on. Returns also what each
-/// place is for.
+/// Listens where a configuration says. Where the one before did so too, that goes on. Returns also
+/// what each place is for.
 async fn listen_all(
     config: &ClientConfig,
     before: Option<&ClientConfig>,

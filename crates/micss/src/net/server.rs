@@ -18,7 +18,8 @@ use self::pending_connections::PendingConnections;
 use crate::config::ServerConfig;
 use crate::net::metrics::{ChannelMetrics, StreamMetrics};
 use crate::net::paths::monitor::Monitor;
-use crate::net::stream::relay::{MultichannelStream, ReusableConnection, drain};
+use crate::net::stop::drain;
+use crate::net::stream::driver::{Driver, ReusableConnection};
 use crate::status::{Limits, Status};
 use directory::exchange::DirectoryServer;
 use service::accept::RoundRobin;
@@ -117,8 +118,7 @@ impl Server {
                     let Ok(Some(association)) = associated else { continue };
                     let (config, handle) = (Arc::clone(&config), self.handle.clone());
                     streams.spawn(async move {
-                        let watch = |channels: &mut _, peers: &_| handle.watch(channels, peers);
-                        request::serve(&config, &handle.stream_metrics, &handle.open, watch, association).await
+                        request::serve(&config, &handle, association).await
                     });
                 }
                 Some(finished) = streams.join_next() => {
@@ -151,8 +151,9 @@ impl Server {
         drain(streams).await;
     }
 
-    /// Has another configuration in force for the streams to come. Nothing changes unless all does. Returns
-    /// what tells clients of the addresses, which may use what was listened on for that before.
+    /// Has another configuration in force for the streams to come. Nothing changes unless all does.
+    /// Returns what tells clients of the addresses, which may use what was listened on for that
+    /// before.
     async fn reload(
         &mut self,
         config: ServerConfig,
@@ -230,11 +231,12 @@ impl Handle {
         }
     }
 
-    /// Has the server use another configuration for the streams to come. Those under way are left alone.
-    /// Returns where it listens now, as [`Server::local_addresses`].
+    /// Has the server use another configuration for the streams to come. Those under way are left
+    /// alone. Returns where it listens now, as [`Server::local_addresses`].
     ///
     /// # Errors
-    /// As [`Server::bind`], and the configuration before stays in force; or when the server has stopped.
+    /// As [`Server::bind`], and the configuration before stays in force; or when the server has
+    /// stopped.
     pub async fn reload(&self, config: ServerConfig) -> io::Result<Vec<SocketAddr>> {
         self.reloader.reload(config).await
     }
@@ -244,19 +246,18 @@ impl Handle {
         (Arc::clone(&in_force.config), in_force.channel_metrics.clone())
     }
 
-    /// Has the channels of an open stream watched. One that came to where nobody listens any more is not.
-    fn watch(&self, channels: &mut MultichannelStream, peers: &[SocketAddr]) {
+    /// Has the channels of an open stream watched, whose connections come from `peers`. One that
+    /// came to where nobody listens any more is not.
+    fn watch(&self, driver: &mut Driver, peers: &[SocketAddr]) {
         let in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
-        for (stream, peer) in channels.streams.values_mut().zip(peers) {
+        let mut peers = peers.iter();
+        driver.watch(|connection| {
+            let peer = peers.next()?.ip();
             let is_own =
-                |(_, metrics): &(_, Arc<ChannelMetrics>)| Arc::ptr_eq(metrics, &stream.metrics);
-            if let Some(place) = in_force.channel_metrics.iter().position(is_own) {
-                let listener = in_force.channel_metrics[place].0;
-                let path = self.monitor.path_for(place, listener, peer.ip(), (*stream).as_ref());
-                if let Some(path) = path {
-                    stream.watch(&path);
-                }
-            }
-        }
+                |(_, metrics): &(_, Arc<ChannelMetrics>)| Arc::ptr_eq(metrics, &connection.metrics);
+            let place = in_force.channel_metrics.iter().position(is_own)?;
+            let listener = in_force.channel_metrics[place].0;
+            self.monitor.path_for(place, listener, peer, connection.socket())
+        });
     }
 }

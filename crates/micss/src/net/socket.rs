@@ -1,7 +1,7 @@
 //! TCP sockets: how they connect, their options, and how they close.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
 use service::listening::set_options;
@@ -10,8 +10,8 @@ use tokio::net::{TcpSocket, TcpStream};
 
 use crate::config::Channel;
 
-/// Connects one channel: from the source address and by the device that it has, if any. With the mark
-/// [`OWN_MARK`](crate::net::intercept::OWN_MARK) it is not intercepted itself.
+/// Connects one channel: from the source address and by the device that it has, if any. With the
+/// mark [`OWN_MARK`](crate::net::intercept::OWN_MARK) it is not intercepted itself.
 ///
 /// # Errors
 /// When the system refuses one of these, the mark for want of `CAP_NET_ADMIN`, or nobody listens.
@@ -30,6 +30,18 @@ pub async fn connect(channel: &Channel, mark: Option<u32>) -> io::Result<TcpStre
     let stream = socket.connect(*server).await?;
     set_options(&stream);
     Ok(stream)
+}
+
+/// Ends this direction of a connection.
+///
+/// # Errors
+/// What the system says, unless the connection is gone: that is found where the other direction is
+/// read.
+pub(crate) fn end_writing(stream: &TcpStream) -> io::Result<()> {
+    match SockRef::from(stream).shutdown(Shutdown::Write) {
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
+        ended => ended,
+    }
 }
 
 /// Closes a connection such that its peer sees an error, not an end.

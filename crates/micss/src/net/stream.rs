@@ -1,6 +1,8 @@
-//! One stream over its channels, the same at the client and at the server.
+//! Runs streams over their channels' connections.
 
-pub(crate) mod channel_io;
-pub(crate) mod channel_stream;
-pub(crate) mod client_handshake;
-pub(crate) mod relay;
+mod breaks;
+pub(crate) mod connection;
+pub(crate) mod driver;
+mod path_states;
+mod pump;
+pub(crate) mod report;

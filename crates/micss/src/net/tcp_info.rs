@@ -1,6 +1,8 @@
-//! What the kernel knows of a connection: whether its other end still answers, and how soon; and having it ask.
+//! What the kernel knows of a connection: whether its other end still answers, and how soon; and
+//! having it ask.
 
-// Two system calls, `getsockopt` and `setsockopt`, for options that no library reaches by a descriptor's number.
+// Two system calls, `getsockopt` and `setsockopt`, for options that no library reaches by a
+// descriptor's number.
 #![allow(unsafe_code)]
 
 use std::mem::{MaybeUninit, size_of};
@@ -13,8 +15,8 @@ use tokio::net::TcpStream;
 /// How long nothing is heard on a connection before the kernel asks by itself, in seconds.
 pub(crate) const KEEPALIVE_S: u16 = 60;
 
-/// How often the kernel asks without an answer before it gives a connection up: as often as it can. With one
-/// question every 15 s that is half an hour, longer than any stream waits.
+/// How often the kernel asks without an answer before it gives a connection up: as often as it can.
+/// With one question every 15 s that is half an hour, longer than any stream waits.
 const MAX_KEEPALIVES: u16 = 127;
 
 /// What the kernel knows of a connection.
@@ -22,7 +24,8 @@ const MAX_KEEPALIVES: u16 = 127;
 pub(crate) struct Sample {
     /// How long ago something of the peer's arrived.
     pub(crate) heard: Duration,
-    /// Whether the peer has something that it has not acknowledged. What it has no room for does not count.
+    /// Whether the peer has something that it has not acknowledged. What it has no room for does
+    /// not count.
     pub(crate) is_unanswered: bool,
     /// How many times in a row something was sent again, or asked, without an answer.
     pub(crate) tries: u32,
@@ -43,11 +46,12 @@ pub(crate) fn sample(socket: RawFd) -> Option<Sample> {
     })
 }
 
-/// Whether the peer has something that it has not acknowledged although it was sent again, and has not said
-/// anything for so long. A peer that only does not read has acknowledged all that it had room for.
-pub(crate) fn is_silent(stream: &TcpStream, time: Duration) -> bool {
+/// For how long the peer has left something unacknowledged that was sent again: zero if it has not.
+/// A peer that only does not read has acknowledged all that it had room for.
+pub(crate) fn unacknowledged_for(stream: &TcpStream) -> Duration {
     let sample = sample(stream.as_raw_fd());
-    sample.is_some_and(|seen| seen.is_unanswered && seen.tries > 0 && seen.heard >= time)
+    let silent = sample.filter(|seen| seen.is_unanswered && seen.tries > 0);
+    silent.map_or(Duration::ZERO, |seen| seen.heard)
 }
 
 /// How long the last round trips took, in microseconds. Nothing if there was none.
@@ -55,8 +59,9 @@ pub(crate) fn round_trip(stream: &TcpStream) -> Option<u32> {
     info(stream.as_raw_fd()).map(|info| info.tcpi_rtt).filter(|rtt| *rtt > 0)
 }
 
-/// Has the kernel ask a peer that has not been heard for a second, at once: setting the option anew also sets
-/// its timer anew. Where something is on its way to the peer already, that is question enough.
+/// Has the kernel ask a peer that has not been heard for a second, at once: setting the option anew
+/// also sets its timer anew. Where something is on its way to the peer already, that is question
+/// enough.
 pub(crate) fn send_keepalive(socket: RawFd) {
     set(socket, TCP_KEEPIDLE, 1);
 }
@@ -74,8 +79,8 @@ pub(crate) fn extend_keepalive(socket: RawFd) {
 fn set(socket: RawFd, option: c_int, value: u16) {
     let value = c_int::from(value);
     let Ok(len) = socklen_t::try_from(size_of::<c_int>()) else { return };
-    // A connection that takes no options is broken, which the next read or write tells.
-    // SAFETY: the kernel reads `len` bytes, which is the value's size. Were the descriptor another's by now,
+    // A connection that takes no options is broken, which the next read or write tells. SAFETY: the
+    // kernel reads `len` bytes, which is the value's size. Were the descriptor another's by now,
     // that would be no error of memory.
     let _ =
         unsafe { libc::setsockopt(socket, IPPROTO_TCP, option, (&raw const value).cast(), len) };
@@ -85,10 +90,12 @@ fn set(socket: RawFd, option: c_int, value: u16) {
 fn info(socket: RawFd) -> Option<tcp_info> {
     let mut info = MaybeUninit::<tcp_info>::zeroed();
     let mut len = socklen_t::try_from(size_of::<tcp_info>()).ok()?;
-    // SAFETY: the kernel writes at most `len` bytes, which is the value's size, whatever the descriptor is.
+    // SAFETY: the kernel writes at most `len` bytes, which is the value's size, whatever the
+    // descriptor is.
     let result = unsafe {
         libc::getsockopt(socket, IPPROTO_TCP, TCP_INFO, info.as_mut_ptr().cast(), &raw mut len)
     };
-    // SAFETY: all of it are integers, of which zeros are a value, and so is whatever the kernel wrote.
+    // SAFETY: all of it are integers, of which zeros are a value, and so is whatever the kernel
+    // wrote.
     (result == 0).then(|| unsafe { info.assume_init() })
 }

@@ -4,7 +4,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use association::{Protocol, SharingScheme, Terms};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -17,16 +16,15 @@ use crate::net::client::pool::{ConnectionSet, Pool};
 use crate::net::intercept::Intercept;
 use crate::net::metrics::{LogEvent, StreamMetrics};
 use crate::net::socket::{reset, reset_when_dropped};
-use crate::net::stream::channel_io;
-use crate::net::stream::client_handshake::ClientHandshake;
-use crate::net::stream::relay::{MultichannelStream, ReusableConnection, log_end};
+use crate::net::stream::driver::{Driver, ReusableConnection};
+use crate::net::stream::report::log_end;
 use crate::protocol::on_lost_channel::OnLostChannel;
-use crate::protocol::options::{OPTION_NO_RECORDS, OPTION_ONCE};
-use crate::protocol::record::Kind;
 use crate::protocol::socks::{self, SocksError};
+use crate::protocol::stream::{LostChannelTimeouts, Request, Stream};
 use crate::protocol::target::{Parsed, Refusal, Target};
 
-/// How long an application may take to say where it wants to go.
+/// How long an application may take to say where it wants to go. This bounds a connection of this
+/// host's, before there is a stream.
 const SOCKS_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How applications say where they want to go.
@@ -38,8 +36,8 @@ pub(super) enum ListenerKind {
     Intercepted,
 }
 
-/// Carries one application's connection, from its request to its end. Returns the channels and where they
-/// belong, if they can be used again.
+/// Carries one application's connection, from its request to its end. Returns the channels and
+/// where they belong, if they can be used again.
 pub(super) async fn serve(
     config: &ClientConfig,
     peers: &Peers,
@@ -105,9 +103,10 @@ async fn carry(
     target: &Target,
     application: TcpStream,
 ) -> Result<Vec<ReusableConnection>, StreamError> {
-    let (channels, handshake) = open(config, pool, target).await?;
-    debug!(%target, channels = channels.streams.len(), "stream requested");
-    channels.relay(application, Some(handshake)).await
+    let mut driver = open(config, pool, target, false).await?;
+    debug!(%target, channels = driver.connections(), "stream requested");
+    driver.connect(application);
+    driver.run().await
 }
 
 /// Carries an application that waits for a SOCKS5 reply, and is told the server's answer so.
@@ -117,17 +116,33 @@ async fn carry_socks(
     target: &Target,
     mut application: TcpStream,
 ) -> Result<Vec<ReusableConnection>, StreamError> {
-    let opened = open_and_wait(config, pool, target).await;
-    let outcome = opened.as_ref().map(|_| ()).map_err(|error| match error {
-        StreamError::Refused(refusal) => *refusal,
-        _ => Refusal::Unreachable,
-    });
-    let told = application.write_all(&socks::reply(outcome)).await;
-    let channels = opened?;
+    let mut driver = match open(config, pool, target, true).await {
+        Ok(driver) => driver,
+        Err(error) => return Err(reject(application, error).await),
+    };
+    // The first thing that comes of a client's stream is that it is open.
+    if let Err(error) = driver.next().await {
+        let error = reject(application, error).await;
+        driver.close().await;
+        return Err(error);
+    }
+    let told = application.write_all(&socks::reply(Ok(()))).await;
     told.map_err(StreamError::Application)?;
     reset_when_dropped(&application);
-    debug!(%target, channels = channels.streams.len(), "stream opened");
-    channels.relay(application, None).await
+    debug!(%target, channels = driver.connections(), "stream opened");
+    driver.connect(application);
+    driver.run().await
+}
+
+/// Tells an application that waits for a SOCKS5 reply that its stream does not open.
+async fn reject(mut application: TcpStream, error: StreamError) -> StreamError {
+    let refusal = match &error {
+        StreamError::Refused(refusal) => *refusal,
+        _ => Refusal::Unreachable,
+    };
+    // Whether it hears that changes nothing.
+    let _ = application.write_all(&socks::reply(Err(refusal))).await;
+    error
 }
 
 /// Hears from a SOCKS5 client where it wants to go.
@@ -170,63 +185,31 @@ async fn read_parsed<T, E>(
     }
 }
 
-/// Has the list go out on all channels, and with it the request: with the application's first words, or when
-/// what is sealed is sent.
+/// Requests a stream over connections of the pool. If it `waits_for_answer`, the application is
+/// connected once the stream is open.
 async fn open(
     config: &ClientConfig,
     pool: &Pool,
     target: &Target,
-) -> Result<(MultichannelStream, ClientHandshake), StreamError> {
-    let ConnectionSet { streams, cookies, .. } = pool.take().await?;
-    let n = u8::try_from(streams.len()).expect("checked with the configuration");
-    let k = pool.threshold();
-    let has_records = config.integrity == Integrity::TamperCode;
-    let raw = if has_records { 0 } else { OPTION_NO_RECORDS };
-    let once = if pool.reuses_connections() { 0 } else { OPTION_ONCE };
-    let scheme = if k < n { SharingScheme::Shamir } else { SharingScheme::Xor };
-    let terms = Terms::new(Protocol::MicssStream, scheme, k, n, raw | once)
-        .expect("as many channels as are needed");
-    let (handshake, list) = ClientHandshake::new(terms, &cookies)?;
-    let streams = streams.into_iter().enumerate().collect();
+    waits_for_answer: bool,
+) -> Result<Driver, StreamError> {
+    let ConnectionSet { connections, cookies, .. } = pool.take().await?;
+    let request = Request {
+        threshold: pool.threshold(),
+        cookies: &cookies,
+        target: &target.encode(),
+        has_records: config.integrity == Integrity::TamperCode,
+        is_reusable: pool.reuses_connections(),
+        waits_for_answer,
+    };
     let policy = pool.policy();
-    let opening_patience = match policy.new_streams {
+    let opening = match policy.new_streams {
         OnLostChannel::Fail => Duration::ZERO,
         OnLostChannel::Wait => policy.timeout,
     };
-    let patience = [policy.timeout, opening_patience];
-    let mut channels = MultichannelStream::new(streams, terms, config.rng.generator()?, patience)?;
-    channels.outgoing.precede(list);
-    channels.outgoing.seal_payload(Kind::Open, &target.encode())?;
-    if !has_records {
-        let loss = channels.wait_for_loss();
-        let sent = tokio::select! {
-            sent = channels.send_sealed() => sent,
-            error = loss => Err(error),
-        };
-        if let Err(error) = sent {
-            return Err(channels.attribute(error));
-        }
-        channels.send_no_records();
-    }
-    Ok((channels, handshake))
-}
-
-/// The same, and waits for the server's answer.
-async fn open_and_wait(
-    config: &ClientConfig,
-    pool: &Pool,
-    target: &Target,
-) -> Result<MultichannelStream, StreamError> {
-    let (mut channels, handshake) = open(config, pool, target).await?;
-    let loss = channels.wait_for_loss();
-    let outcome = async {
-        channels.send_sealed().await?;
-        handshake.complete(&mut channels.streams, &mut channels.incoming).await
-    };
-    let outcome = tokio::select! {
-        outcome = outcome => outcome,
-        error = loss => Err(error),
-    };
-    channel_io::give_up_lost(&channels.streams, &mut channels.incoming);
-    outcome.map_err(|error| channels.attribute(error)).map(|()| channels)
+    let lost_channel = LostChannelTimeouts { open: policy.timeout, opening };
+    let clock = pool.clock();
+    let stream = Stream::client(&request, lost_channel, config.rng.generator()?, clock.now());
+    let stream = stream.map_err(|failure| StreamError::of(failure, |channel| channel, None))?;
+    Ok(Driver::new(stream, connections.into_iter().map(Some).collect(), clock))
 }

@@ -23,10 +23,10 @@ use crate::StreamError;
 use crate::config::{Channel, LostChannel, PoolConfig, Remote};
 use crate::net::metrics::ChannelMetrics;
 use crate::net::paths::monitor::{self, Monitor};
-use crate::net::paths::path::Path;
+use crate::net::paths::path::{Path, PathEvents};
 use crate::net::socket;
-use crate::net::stream::channel_stream::ChannelStream;
-use crate::net::stream::relay::ReusableConnection;
+use crate::net::stream::connection::ChannelConnection;
+use crate::net::stream::driver::ReusableConnection;
 use crate::protocol::incoming::{LATE_CHANNEL_TIMEOUT, Loss};
 use crate::protocol::on_lost_channel::OnLostChannel;
 use crate::status;
@@ -69,7 +69,7 @@ pub(crate) struct Pool {
 /// A set for one stream.
 pub(crate) struct ConnectionSet {
     /// The connections, in the order of the channels: of all, or of as many as are needed at least.
-    pub(crate) streams: Vec<ChannelStream<TcpStream>>,
+    pub(crate) connections: Vec<ChannelConnection>,
     /// Their cookies, no two of them the same.
     pub(crate) cookies: Vec<Cookie>,
     /// How often channels had fallen silent before. Since one did again, it may be dead.
@@ -126,6 +126,11 @@ impl Pool {
     /// What becomes of streams when a channel is lost.
     pub(crate) fn policy(&self) -> LostChannel {
         self.policy
+    }
+
+    /// What the times of its paths are of.
+    pub(crate) fn clock(&self) -> Arc<PathEvents> {
+        self.monitor.clock()
     }
 
     /// How many channels a stream needs: k.
@@ -206,7 +211,7 @@ impl Pool {
 
     async fn renew(&self, finished: Vec<ReusableConnection>) {
         let (silences, paths) = (self.silences(), self.monitor.paths());
-        let (mut streams, mut cookies) = (Vec::new(), Vec::new());
+        let (mut connections, mut cookies) = (Vec::new(), Vec::new());
         let read_cookie = timeout(HANDSHAKE_TIMEOUT, async {
             for (place, ReusableConnection { mut stream, metrics, rest }) in
                 finished.into_iter().enumerate()
@@ -216,11 +221,11 @@ impl Pool {
                     return None;
                 }
                 cookies.push(cookie);
-                let mut stream = ChannelStream::new(stream, metrics, place);
-                stream.watch(&paths[place]);
-                streams.push(stream);
+                let mut connection = ChannelConnection::new(stream, metrics, place);
+                connection.watch(&paths[place]);
+                connections.push(connection);
             }
-            Some(ConnectionSet { streams, cookies, silences })
+            Some(ConnectionSet { connections, cookies, silences })
         });
         if let Ok(Some(ready)) = read_cookie.await {
             self.keep(ready);
@@ -351,16 +356,16 @@ impl Pool {
 impl ConnectionSet {
     /// The indices of its channels.
     fn places(&self) -> impl Iterator<Item = usize> {
-        self.streams.iter().map(|stream| stream.place)
+        self.connections.iter().map(|connection| connection.place)
     }
 
     /// Whether the server has left all connections as they were greeted.
     fn waits(&self) -> bool {
-        let silent = |stream: &ChannelStream<TcpStream>| {
-            let read = stream.as_ref().try_read(&mut [0]);
+        let silent = |connection: &ChannelConnection| {
+            let read = connection.socket().try_read(&mut [0]);
             matches!(read, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
         };
-        self.streams.iter().all(silent)
+        self.connections.iter().all(silent)
     }
 }
 
@@ -390,7 +395,7 @@ async fn make_set(
         });
     }
     let mut deadline = Instant::now() + HANDSHAKE_TIMEOUT;
-    let mut made: Vec<(ChannelStream<TcpStream>, Cookie)> = Vec::new();
+    let mut made: Vec<(ChannelConnection, Cookie)> = Vec::new();
     let mut failed = StreamError::NotOpened;
     while made.len() + unanswered.len() >= needed {
         let Ok(next) = timeout_at(deadline, connecting.join_next()).await else {
@@ -416,9 +421,9 @@ async fn make_set(
             }
             Ok((stream, cookie)) => {
                 metrics.connected.increment();
-                let mut stream = ChannelStream::new(stream, metrics, place);
-                stream.watch(&path);
-                made.push((stream, cookie));
+                let mut connection = ChannelConnection::new(stream, metrics, place);
+                connection.watch(&path);
+                made.push((connection, cookie));
             }
             Err(error) => {
                 metrics.unconnected.increment();
@@ -432,9 +437,9 @@ async fn make_set(
     if made.len() < needed {
         return Err(failed);
     }
-    made.sort_by_key(|(stream, _)| stream.place);
-    let (streams, cookies) = made.into_iter().unzip();
-    Ok(ConnectionSet { streams, cookies, silences })
+    made.sort_by_key(|(connection, _)| connection.place);
+    let (connections, cookies) = made.into_iter().unzip();
+    Ok(ConnectionSet { connections, cookies, silences })
 }
 
 /// Connects a channel and reads its cookie.

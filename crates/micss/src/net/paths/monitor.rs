@@ -1,5 +1,5 @@
-//! Watches the channels of a client or of a server: has them looked at and asked when it is time, says which
-//! are lost, and tells streams. [`failure_detector`](crate::failure_detector) decides.
+//! Watches the channels of a client or of a server: has them looked at and asked when it is time,
+//! says which are lost, and tells streams. [`failure_detector`](crate::failure_detector) decides.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -42,15 +42,15 @@ const MAX_REPORTED_PEERS: usize = 16;
 /// How long a path that is lost is remembered after its last connection.
 const LOST_PATH_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The paths of a client to one server, or those of a server to its clients. They are watched until this is
-/// dropped.
+/// The paths of a client to one server, or those of a server to its clients. They are watched until
+/// this is dropped.
 pub(crate) struct Monitor {
     shared: Arc<MonitorState>,
     _watching: JoinSet<()>,
 }
 
-/// What tells paths apart: at a client the channel's index, at a server the listener, whose index may change,
-/// and who is at the other end.
+/// What tells paths apart: at a client the channel's index, at a server the listener, whose index
+/// may change, and who is at the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum PathKey {
     Channel(usize),
@@ -115,8 +115,8 @@ impl Monitor {
         self.shared.paths().values().map(Arc::clone).collect()
     }
 
-    /// The path that a server's connection is on, which came to the listener of this index. There is none if
-    /// there are too many.
+    /// The path that a server's connection is on, which came to the listener of this index. There
+    /// is none if there are too many.
     pub(crate) fn path_for(
         &self,
         place: usize,
@@ -230,6 +230,11 @@ impl Monitor {
     /// Whether a client's new stream may open now.
     pub(crate) fn is_open(&self) -> bool {
         self.admission(self.now()) == Admission::Open
+    }
+
+    /// What all times of its paths are of.
+    pub(crate) fn clock(&self) -> Arc<PathEvents> {
+        Arc::clone(&self.shared.events)
     }
 
     /// The time as streams say it when they ask to be admitted.
@@ -405,7 +410,8 @@ impl MonitorState {
         }
     }
 
-    /// Links, addresses or routes of this host have changed: looks which channels have no way out now.
+    /// Links, addresses or routes of this host have changed: looks which channels have no way out
+    /// now.
     fn check_routes(&self) {
         let mark = match self.side {
             Side::Client { mark, .. } => mark,
@@ -422,8 +428,9 @@ impl MonitorState {
     }
 }
 
-/// Of the paths that nobody uses, and that are remembered only because they were lost, the one that was lost
-/// first: nobody who comes and goes at many addresses keeps those of others from being watched.
+/// Of the paths that nobody uses, and that are remembered only because they were lost, the one that
+/// was lost first: nobody who comes and goes at many addresses keeps those of others from being
+/// watched.
 fn longest_lost(paths: &BTreeMap<PathKey, Arc<Path>>) -> Option<PathKey> {
     let unused = paths
         .iter()

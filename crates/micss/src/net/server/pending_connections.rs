@@ -17,13 +17,13 @@ use association::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, oneshot};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 use zeroize::Zeroizing;
 
 use crate::config::{Integrity, ServerConfig};
 use crate::net::metrics::ChannelMetrics;
-use crate::net::stream::channel_stream::ChannelStream;
+use crate::net::stream::connection::ChannelConnection;
 use crate::protocol::admission::Sources;
 use crate::protocol::incoming::LATE_CHANNEL_TIMEOUT;
 use crate::protocol::options::{OPTION_NO_RECORDS, OPTION_ONCE};
@@ -93,7 +93,7 @@ impl Drop for PendingPermit {
 /// A client's connection.
 pub(crate) struct Connection {
     /// The connection itself.
-    pub(crate) stream: ChannelStream<TcpStream>,
+    pub(crate) stream: ChannelConnection,
     /// Where it is from.
     pub(crate) peer: SocketAddr,
     /// What was read of it and belongs to the stream.
@@ -186,11 +186,9 @@ impl PendingConnections {
         let (mut slot, permit) = opened.map_err(|error| self.refuse(peer, &error)).ok()?;
         metrics.ready.increment();
         let guard = PendingGuard { permit: &permit, metrics: &metrics };
-        let greeting = Message::Cookie(cookie).encode();
-        timeout(ASSOCIATION_TIMEOUT, stream.write_all(&greeting)).await.ok()?.ok()?;
-        let (slot, rest) = guard.wait(&mut stream, &mut slot).await?;
+        let (slot, rest) = guard.wait(&mut stream, cookie, &mut slot).await?;
         drop(guard);
-        let stream = ChannelStream::new(stream, metrics, slot.index);
+        let stream = ChannelConnection::new(stream, metrics, slot.index);
         slot.take(Connection { stream, peer, rest, permit })
     }
 
@@ -368,36 +366,37 @@ struct PendingGuard<'a> {
 }
 
 impl PendingGuard<'_> {
-    /// Reads the connection's list, and waits until it has a seat. Returns that, and what follows the list.
+    /// Sends the connection its cookie, reads its list, and waits until it has a seat. Returns that, and what
+    /// follows the list. Until when it waits, the table says.
     async fn wait(
         &self,
         stream: &mut TcpStream,
+        cookie: Cookie,
         slot: &mut oneshot::Receiver<Slot>,
     ) -> Option<(Slot, Zeroizing<Vec<u8>>)> {
-        let deadline = Instant::now() + ASSOCIATION_TIMEOUT;
-        let mut next_check = deadline;
+        let greeting = Message::Cookie(cookie).encode();
+        let mut unsent = &greeting[..];
+        let (mut reader, mut writer) = stream.split();
         let mut bytes = Zeroizing::new([0; MAX_READ]);
         let mut rest = Zeroizing::new(Vec::new());
         loop {
+            let timeout =
+                self.permit.pending.with(|state, _| state.table.connection_timeout(self.permit.id));
+            let timeout = timeout.map(|timeout| self.permit.pending.epoch + timeout);
             tokio::select! {
                 biased;
                 slot = &mut *slot => return Some((slot.ok()?, rest)),
+                sent = writer.write(unsent), if !unsent.is_empty() => match sent {
+                    Ok(len) => unsent = &unsent[len..],
+                    Err(_) => break,
+                },
                 // What follows the list has to wait.
-                read = stream.read(&mut *bytes), if rest.is_empty() => match read {
-                    Ok(len @ 1..) => {
-                        let patience;
-                        (rest, patience) = self.read(&bytes[..len]);
-                        next_check = patience.unwrap_or(deadline).min(deadline);
-                    }
+                read = reader.read(&mut *bytes), if rest.is_empty() => match read {
+                    Ok(len @ 1..) => rest = self.read(&bytes[..len]),
                     Ok(0) | Err(_) => break,
                 },
-                () = sleep_until(next_check) => {
-                    if next_check == deadline {
-                        break;
-                    }
-                    // It has waited long enough for the others, if they can be done without.
+                () = sleep_until(timeout.unwrap_or_else(Instant::now)), if timeout.is_some() => {
                     self.permit.pending.with(|state, now| state.table.handle_timeout(now));
-                    next_check = deadline;
                 }
             }
         }
@@ -406,15 +405,12 @@ impl PendingGuard<'_> {
         Some((slot.try_recv().ok()?, rest))
     }
 
-    /// Bytes came. Returns those that are the stream's: all, if the connection has just been associated; and
-    /// until when it waits for others that it can do without.
-    fn read(&self, bytes: &[u8]) -> (Zeroizing<Vec<u8>>, Option<Instant>) {
-        let (rest, patience) = self.permit.pending.with(|state, now| {
-            let rest = state.table.handle_bytes(self.permit.id, bytes, now);
-            (rest, state.table.quorum_deadline(self.permit.id))
+    /// Bytes came. Returns those that are the stream's: all, if the connection has just been associated.
+    fn read(&self, bytes: &[u8]) -> Zeroizing<Vec<u8>> {
+        let rest = self.permit.pending.with(|state, now| {
+            state.table.handle_bytes(self.permit.id, bytes, now).unwrap_or(bytes)
         });
-        let rest = Zeroizing::new(rest.unwrap_or(bytes).to_vec());
-        (rest, patience.map(|patience| self.permit.pending.epoch + patience))
+        Zeroizing::new(rest.to_vec())
     }
 }
 

@@ -1,61 +1,60 @@
 //! One stream, from the client's request to its end at the service.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use association::{List, Message, Terms};
 use service::listening::set_options;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tracing::{debug, info, warn};
 use zeroize::Zeroizing;
 
-use super::open_streams::OpenStreams;
+use super::Handle;
 use super::pending_connections::{Association, Connection, PendingPermit};
 use crate::StreamError;
 use crate::config::ServerConfig;
 use crate::net::metrics::{LogEvent, StreamMetrics};
+use crate::net::paths::path::PathEvents;
 use crate::net::socket::reset_when_dropped;
-use crate::net::stream::channel_io;
-use crate::net::stream::relay::{DRAIN_TIMEOUT, MultichannelStream, ReusableConnection, log_end};
-use crate::protocol::incoming::ANSWER_TIMEOUT;
-use crate::protocol::options::OPTION_NO_RECORDS;
-use crate::protocol::record::Kind;
+use crate::net::stream::driver::{Driver, Progress, ReusableConnection};
+use crate::net::stream::report::log_end;
+use crate::protocol::stream::Stream;
 use crate::protocol::target::{Host, Refusal, Target};
 
-/// How long a service may take to accept a connection.
+/// How long a service may take to accept a connection. This bounds the system's attempt, which
+/// would take minutes.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Serves one stream, from the client's request to its end. Returns its connections, and where they are from,
-/// if they can be used again. `watch` has the channels of the open stream watched.
+/// Serves one stream, from the client's request to its end. Returns its connections, and where they
+/// are from, if they can be used again.
 pub(super) async fn serve(
     config: &ServerConfig,
-    stream_metrics: &Arc<StreamMetrics>,
-    open_streams: &Arc<OpenStreams>,
-    watch: impl FnOnce(&mut MultichannelStream, &[SocketAddr]),
-    Association { list, connections, evicted }: Association,
+    handle: &Handle,
+    association: Association,
 ) -> Vec<(ReusableConnection, SocketAddr)> {
-    let Some(peer) = connections.values().next().map(|connection| connection.peer) else {
-        return Vec::new();
-    };
-    let peers: Vec<SocketAddr> = connections.values().map(|connection| connection.peer).collect();
+    let stream_metrics = &handle.stream_metrics;
+    let channels = association.list.terms().channels().into();
+    let evicted = Arc::clone(&association.evicted);
+    let peers: Vec<SocketAddr> =
+        association.connections.values().map(|connection| connection.peer).collect();
+    let Some(&peer) = peers.first() else { return Vec::new() };
     let request = async {
-        let (mut channels, permits) = channels(config, list.terms(), connections)?;
-        let request = receive_request(&mut channels).await?;
-        // Only now does it count among the streams that are open, and no more among connections that wait.
-        let open = open_streams.open(peer.ip(), list.terms().channels().into());
+        let (mut driver, permits) = driver(config, association, handle.monitor.clock())?;
+        let request = receive_request(&mut driver).await?;
+        // Only now does it count among the streams that are open, and no more among connections
+        // that wait.
+        let open = handle.open.open(peer.ip(), channels);
         drop(permits);
-        Ok((channels, request, open))
+        Ok((driver, request, open))
     };
     let requested = tokio::select! {
         requested = request => requested,
         () = evicted.notified() => return Vec::new(),
     };
-    let (mut channels, request, open) = match requested {
-        Ok((channels, request, Some(open))) => (channels, request, open),
+    let (mut driver, request, open) = match requested {
+        Ok((driver, request, Some(open))) => (driver, request, open),
         Ok((.., None)) => {
             stream_metrics.over_limit.increment();
             return Vec::new();
@@ -66,21 +65,22 @@ pub(super) async fn serve(
         }
     };
     let _under_way = stream_metrics.begin();
-    watch(&mut channels, &peers);
-    channels.incoming.limit_memory(open.lease());
-    channels.outgoing.limit_memory(open.lease());
+    handle.watch(&mut driver, &peers);
+    driver.limit_memory(open.lease(), open.lease());
     let carry = async {
-        let (target, service) =
-            match answer_request((config, stream_metrics), list, &request, &mut channels).await {
-                Ok(opened) => opened,
-                Err(error) => {
-                    not_opened(stream_metrics, peer, &error);
-                    return Vec::new();
-                }
-            };
-        channel_io::give_up_lost(&channels.streams, &mut channels.incoming);
-        debug!(%target, channels = peers.len(), "stream opened");
-        log_end(stream_metrics, &target, channels.relay(service, None).await)
+        match connect(config, stream_metrics, &request).await {
+            Ok((target, service)) => {
+                driver.accept(service);
+                debug!(%target, channels = peers.len(), "stream opened");
+                log_end(stream_metrics, &target, driver.run().await)
+            }
+            Err(refusal) => {
+                driver.refuse(refusal);
+                driver.close().await;
+                not_opened(stream_metrics, peer, &refusal.into());
+                Vec::new()
+            }
+        }
     };
     let over = tokio::select! {
         over = carry => over,
@@ -108,67 +108,35 @@ fn not_opened(stream_metrics: &StreamMetrics, peer: SocketAddr, error: &StreamEr
     }
 }
 
-/// The channels of an association, and the places in which its connections have waited.
-fn channels(
+/// The stream of an association, and the places in which its connections have waited.
+fn driver(
     config: &ServerConfig,
-    terms: Terms,
-    connections: BTreeMap<usize, Connection>,
-) -> Result<(MultichannelStream, Vec<PendingPermit>), StreamError> {
-    let (mut streams, mut rests, mut permits) = (BTreeMap::new(), Vec::new(), Vec::new());
+    Association { list, connections, .. }: Association,
+    clock: Arc<PathEvents>,
+) -> Result<(Driver, Vec<PendingPermit>), StreamError> {
+    let mut channels: Vec<_> = (0..list.terms().channels()).map(|_| None).collect();
+    let (mut rests, mut permits) = (Vec::new(), Vec::new());
     for (channel, Connection { stream, rest, permit, .. }) in connections {
-        streams.insert(channel, stream);
+        channels[channel] = Some(stream);
         rests.push((channel, rest));
         permits.push(permit);
     }
-    let patience = [config.lost_channel_timeout; 2];
-    let mut channels = MultichannelStream::new(streams, terms, config.rng.generator()?, patience)?;
-    for (channel, rest) in &rests {
-        channels.incoming.put(*channel, rest);
-    }
-    Ok((channels, permits))
+    let rests = rests.iter().map(|(channel, rest)| (*channel, &rest[..]));
+    let generator = config.rng.generator()?;
+    let stream = Stream::server(list, rests, config.lost_channel_timeout, generator, clock.now())?;
+    Ok((Driver::new(stream, channels, clock), permits))
 }
 
 /// Waits until it is verified which service the client wants.
-async fn receive_request(
-    channels: &mut MultichannelStream,
-) -> Result<Zeroizing<Vec<u8>>, StreamError> {
-    match channels.receive(ANSWER_TIMEOUT).await? {
-        (Kind::Open, request) => Ok(request),
-        (kind, _) => Err(StreamError::Unexpected(kind)),
-    }
-}
-
-/// Connects to the service that a client wants, and tells it.
-async fn answer_request(
-    (config, stream_metrics): (&ServerConfig, &StreamMetrics),
-    list: List,
-    request: &[u8],
-    channels: &mut MultichannelStream,
-) -> Result<(Target, TcpStream), StreamError> {
-    let records = list.terms().options() & OPTION_NO_RECORDS == 0;
-    if !records {
-        channels.incoming.drop_records();
-    }
-    channels.outgoing.precede(Message::Confirm(list).encode());
-    match connect(config, stream_metrics, request).await {
-        Ok(opened) => {
-            // A client that has said something already waits for what the service says to that.
-            let waits_for_this = channels.incoming.patience().is_none();
-            channels.outgoing.seal_payload(Kind::Opened, &[])?;
-            if waits_for_this || !records {
-                channels.send_sealed().await?;
+async fn receive_request(driver: &mut Driver) -> Result<Zeroizing<Vec<u8>>, StreamError> {
+    loop {
+        match driver.next().await {
+            Ok(Progress::Requested(request)) => return Ok(request),
+            Ok(_) => {}
+            Err(error) => {
+                driver.close().await;
+                return Err(error);
             }
-            if !records {
-                channels.send_no_records();
-            }
-            Ok(opened)
-        }
-        Err(refusal) => {
-            channels.send(Kind::Refused, &[refusal as u8]).await?;
-            // What the client has sent without waiting for the answer must be read, or closing would be
-            // a reset, which may overtake the answer.
-            let _ = timeout(DRAIN_TIMEOUT, channels.drain_until_end()).await;
-            Err(refusal.into())
         }
     }
 }

@@ -1,0 +1,20 @@
+//! What happens to streams under way when a client or a server stops.
+
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tracing::info;
+
+/// How long streams under way may take to finish after a stop. This bounds how long the process
+/// takes to stop.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Waits for streams to end by themselves for a while, then ends them.
+pub(crate) async fn drain<T: 'static>(mut streams: JoinSet<T>) {
+    let all_end = async { while streams.join_next().await.is_some() {} };
+    if timeout(DRAIN_TIMEOUT, all_end).await.is_err() {
+        info!(streams = streams.len(), "streams broken off by the stop");
+        streams.shutdown().await;
+    }
+}

@@ -1,0 +1,169 @@
+//! A channel's connection, whose bytes are counted and whose path is watched.
+
+use std::io;
+use std::net::Shutdown;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tracing::field::display;
+use tracing::warn;
+
+use crate::net::metrics::ChannelMetrics;
+use crate::net::paths::path::{Path, Registration};
+use crate::protocol::incoming::Loss;
+
+/// A channel's connection, and what counts its bytes.
+pub(crate) struct ChannelConnection {
+    // First: it is gone before the connection is closed.
+    registration: Option<Registration>,
+    socket: TcpStream,
+    /// What the channel is to this peer, if that is watched.
+    path: Option<Arc<Path>>,
+    pub(crate) metrics: Arc<ChannelMetrics>,
+    /// The channel's index: at a client among all that are configured, of which a stream may have
+    /// fewer.
+    pub(crate) place: usize,
+    /// Whether the stream has lost it.
+    is_lost: bool,
+}
+
+impl ChannelConnection {
+    /// From here on, what is read and written is counted.
+    pub(crate) fn new(socket: TcpStream, metrics: Arc<ChannelMetrics>, place: usize) -> Self {
+        Self { registration: None, socket, path: None, metrics, place, is_lost: false }
+    }
+
+    /// From here on, the path that it is on is watched by it, too.
+    pub(crate) fn watch(&mut self, path: &Arc<Path>) {
+        self.registration = Some(path.register(&self.socket));
+        self.path = Some(Arc::clone(path));
+    }
+
+    /// The path that it is on, if that is watched.
+    pub(crate) fn path(&self) -> Option<&Arc<Path>> {
+        self.path.as_ref()
+    }
+
+    /// The connection itself.
+    pub(crate) fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    /// Whether the stream has lost it.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.is_lost
+    }
+
+    /// The stream has lost it. Counts that, and returns whether it was not known yet.
+    pub(crate) fn lose(&mut self, why: Loss) -> bool {
+        let is_new = !std::mem::replace(&mut self.is_lost, true);
+        if is_new {
+            self.metrics.lost(why);
+        }
+        is_new
+    }
+
+    /// The stream goes on without it: closes it in both directions, and logs that.
+    pub(crate) fn give_up(&mut self, why: Loss) {
+        if self.lose(why)
+            && let Some(so_often) = self.metrics.happened(why)
+        {
+            // The address of a connection that is broken is not known any more.
+            let peer = self.socket.peer_addr().ok().map(display);
+            warn!(channel = self.place + 1, peer, %why, so_often, "a stream goes on without a channel");
+        }
+        // It may be broken already.
+        let _ = SockRef::from(&self.socket).shutdown(Shutdown::Both);
+    }
+
+    /// Its halves, which count as it does.
+    pub(crate) fn split(&mut self) -> (Reader<'_>, Writer<'_>) {
+        let Self { socket, path, metrics, .. } = self;
+        let (metrics, path) = (&*metrics, path.as_deref());
+        let (reader, writer) = socket.split();
+        (Reader { half: reader, metrics, path }, Writer { half: writer, metrics, path })
+    }
+
+    /// The connection, which is not counted any more, and what has counted it.
+    pub(crate) fn into_inner(self) -> (TcpStream, Arc<ChannelMetrics>) {
+        (self.socket, self.metrics)
+    }
+}
+
+/// The half of a channel's connection that is read.
+pub(crate) struct Reader<'a> {
+    half: ReadHalf<'a>,
+    pub(crate) metrics: &'a Arc<ChannelMetrics>,
+    path: Option<&'a Path>,
+}
+
+impl Reader<'_> {
+    /// Reads into `space`, and returns how many bytes: none at the connection's end.
+    pub(crate) fn poll_read(
+        &mut self,
+        context: &mut Context<'_>,
+        space: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let mut buffer = ReadBuf::new(space);
+        ready!(Pin::new(&mut self.half).poll_read(context, &mut buffer))?;
+        let len = buffer.filled().len();
+        self.metrics.read(self.half.as_ref(), len);
+        self.path.into_iter().for_each(Path::mark_used);
+        Poll::Ready(Ok(len))
+    }
+
+    /// The connection itself.
+    pub(crate) fn socket(&self) -> &TcpStream {
+        self.half.as_ref()
+    }
+}
+
+/// The half of a channel's connection that is written.
+pub(crate) struct Writer<'a> {
+    half: WriteHalf<'a>,
+    metrics: &'a Arc<ChannelMetrics>,
+    path: Option<&'a Path>,
+}
+
+impl Writer<'_> {
+    /// Writes of these bytes as many as the connection takes, and returns how many.
+    pub(crate) fn poll_write(
+        &mut self,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let len = ready!(Pin::new(&mut self.half).poll_write(context, bytes))?;
+        self.metrics.sent.add(len as u64);
+        self.path.into_iter().for_each(Path::mark_used);
+        Poll::Ready(Ok(len))
+    }
+
+    /// The connection itself.
+    pub(crate) fn socket(&self) -> &TcpStream {
+        self.half.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_channel_is_lost_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let metrics = Arc::<ChannelMetrics>::default();
+        let mut connection = ChannelConnection::new(stream, Arc::clone(&metrics), 0);
+        assert!(connection.lose(Loss::Stalled) && !connection.lose(Loss::Broken));
+        assert!(!connection.lose(Loss::Tampered));
+        let channel = metrics.channel(String::new());
+        assert_eq!((channel.broken, channel.tampered), (1, 0));
+    }
+}

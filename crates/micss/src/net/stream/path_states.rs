@@ -1,0 +1,63 @@
+//! Tells a stream of the states of its channels' paths.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::sync::watch;
+
+use crate::net::paths::path::Path;
+use crate::protocol::stream::Stream;
+
+/// The paths of a stream's channels, as far as they are watched.
+#[derive(Default)]
+pub(super) struct PathStates {
+    /// With the channels' indices.
+    paths: Vec<(usize, Arc<Path>)>,
+    /// Waits for the next change of any path.
+    change: Option<Pin<Box<dyn Future<Output = watch::Receiver<()>> + Send>>>,
+}
+
+impl PathStates {
+    /// From here on, the stream is told of this one, too.
+    pub(super) fn add(&mut self, channel: usize, path: &Arc<Path>) {
+        self.paths.push((channel, Arc::clone(path)));
+        if self.change.is_none() {
+            let mut changes = path.events.changes();
+            // The states as they are now are told at once.
+            changes.mark_changed();
+            self.change = Some(next_change(changes));
+        }
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &Path> {
+        self.paths.iter().map(|(_, path)| &**path)
+    }
+
+    /// Tells the stream what has changed, if anything has.
+    pub(super) fn poll_changes(&mut self, context: &mut Context<'_>, stream: &mut Stream) -> bool {
+        let mut has_changed = false;
+        while let Some(change) = &mut self.change
+            && let Poll::Ready(changes) = change.as_mut().poll(context)
+        {
+            self.change = Some(next_change(changes));
+            has_changed = true;
+        }
+        if has_changed {
+            for (channel, path) in &self.paths {
+                stream.handle_path(*channel, path.state().unusable_since());
+            }
+        }
+        has_changed
+    }
+}
+
+fn next_change(
+    mut changes: watch::Receiver<()>,
+) -> Pin<Box<dyn Future<Output = watch::Receiver<()>> + Send>> {
+    Box::pin(async move {
+        // Whoever changes a state has the sender, and each path has it.
+        _ = changes.changed().await;
+        changes
+    })
+}

@@ -1,0 +1,361 @@
+//! The poll loop of a stream: moves what there is to move between its connections and the protocol.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::task::yield_now;
+use tokio::time::{Sleep, sleep_until};
+
+use crate::net::metrics::WaitTimer;
+use crate::net::paths::path::PathEvents;
+use crate::net::stream::connection::{Reader, Writer};
+use crate::net::stream::path_states::PathStates;
+use crate::net::tcp_info::unacknowledged_for;
+use crate::protocol::stream::{Event, Stream};
+
+/// By how much a timer may be set too early: setting it anew after every byte would take longer
+/// than firing it now and then in vain.
+const TIMER_SLACK: Duration = Duration::from_millis(500);
+
+/// From the application to the channels.
+pub(super) struct Outbound<'a> {
+    pub(super) application: Option<ReadHalf<'a>>,
+    /// By the channels' indices.
+    pub(super) channels: Vec<Option<Writer<'a>>>,
+}
+
+/// From the channels to the application.
+pub(super) struct Inbound<'a> {
+    /// By the channels' indices.
+    pub(super) channels: Vec<Option<Reader<'a>>>,
+    pub(super) application: Option<WriteHalf<'a>>,
+}
+
+/// What the poll loop keeps from one call to the next.
+pub(super) struct Pump {
+    pub(super) clock: Arc<PathEvents>,
+    pub(super) paths: PathStates,
+    /// What the system said of channels that have broken, by their indices.
+    pub(super) errors: Vec<Option<io::Error>>,
+    /// The same of the application's connection.
+    pub(super) application_error: Option<io::Error>,
+    timer: Timer,
+    turn: Turn,
+    /// Counts how long a channel has been waited for.
+    awaited: Option<WaitTimer>,
+}
+
+impl Pump {
+    pub(super) fn new(channels: usize, clock: Arc<PathEvents>) -> Self {
+        Self {
+            timer: Timer::new(&clock),
+            clock,
+            paths: PathStates::default(),
+            errors: (0..channels).map(|_| None).collect(),
+            application_error: None,
+            turn: Turn::default(),
+            awaited: None,
+        }
+    }
+
+    /// Moves bytes until there are none to move, or there is an event; nothing if a direction has
+    /// ended. A direction that is not given has ended before.
+    pub(super) fn poll(
+        &mut self,
+        context: &mut Context<'_>,
+        stream: &mut Stream,
+        outbound: &mut Option<&mut Outbound<'_>>,
+        inbound: &mut Option<&mut Inbound<'_>>,
+    ) -> Poll<Option<Event>> {
+        let mut now = self.clock.now();
+        let half_closed = stream.half_closed();
+        loop {
+            let mut has_moved = self.paths.poll_changes(context, stream);
+            loop {
+                if let Some(event) = stream.poll_event() {
+                    return Poll::Ready(Some(event));
+                }
+                if stream.half_closed() != half_closed {
+                    return Poll::Ready(None);
+                }
+                if let Some(inbound) = inbound {
+                    has_moved |= self.deliver(context, stream, inbound, now);
+                }
+                if let Some(outbound) = outbound {
+                    has_moved |= self.read_application(context, stream, outbound, now);
+                    has_moved |= self.send(context, stream, outbound, now);
+                }
+                if let Some(inbound) = inbound {
+                    has_moved |= self.receive(context, stream, inbound, now);
+                }
+                has_moved |= self.turn.poll(context, stream, now);
+                if !std::mem::take(&mut has_moved) {
+                    break;
+                }
+            }
+            ready!(self.timer.poll(context, stream.poll_timeout(), &self.clock));
+            now = self.clock.now();
+            let silence = |channel: usize| {
+                let writer = outbound.as_ref().and_then(|own| own.channels[channel].as_ref());
+                let reader = inbound.as_ref().and_then(|own| own.channels[channel].as_ref());
+                let socket = writer.map(Writer::socket).or(reader.map(Reader::socket));
+                socket.map_or(Duration::ZERO, unacknowledged_for)
+            };
+            stream.handle_timeout(now, silence);
+        }
+    }
+
+    /// Writes to the application what has been received. Returns whether that was anything, as do
+    /// the others.
+    fn deliver(
+        &mut self,
+        context: &mut Context<'_>,
+        stream: &mut Stream,
+        inbound: &mut Inbound<'_>,
+        now: Duration,
+    ) -> bool {
+        let Some(application) = &mut inbound.application else { return false };
+        let mut has_moved = false;
+        while !stream.to_deliver().is_empty() {
+            match Pin::new(&mut *application).poll_write(context, stream.to_deliver()) {
+                Poll::Ready(Ok(len)) => stream.handle_delivered(len, now),
+                Poll::Ready(Err(error)) => self.fail_application(stream, error, now),
+                Poll::Pending => break,
+            }
+            has_moved = true;
+        }
+        has_moved
+    }
+
+    /// Reads from the application as much as is there, if that is to be sent now.
+    fn read_application(
+        &mut self,
+        context: &mut Context<'_>,
+        stream: &mut Stream,
+        outbound: &mut Outbound<'_>,
+        now: Duration,
+    ) -> bool {
+        let Some(application) = &mut outbound.application else { return false };
+        if !stream.wants_application() {
+            return false;
+        }
+        let len = match poll_read_application(context, stream, application) {
+            Poll::Ready(Ok(read)) => read,
+            Poll::Ready(Err(error)) => {
+                self.fail_application(stream, error, now);
+                return true;
+            }
+            Poll::Pending => return false,
+        };
+        // Then the end is sent with the last bytes.
+        let may_end = len > 0 && stream.end_fits_behind(len);
+        let ended = if may_end { has_ended(application.as_ref()) } else { Ok(false) };
+        stream.handle_application(len, matches!(ended, Ok(true)), now);
+        if let Err(error) = ended {
+            self.fail_application(stream, error, now);
+        }
+        true
+    }
+
+    pub(super) fn fail_application(
+        &mut self,
+        stream: &mut Stream,
+        error: io::Error,
+        now: Duration,
+    ) {
+        self.application_error.get_or_insert(error);
+        stream.handle_application_error(now);
+    }
+
+    /// Writes to the channels what is sealed.
+    fn send(
+        &mut self,
+        context: &mut Context<'_>,
+        stream: &mut Stream,
+        outbound: &mut Outbound<'_>,
+        now: Duration,
+    ) -> bool {
+        let mut has_moved = false;
+        for (channel, writer) in outbound.channels.iter_mut().enumerate() {
+            let Some(writer) = writer else { continue };
+            while !stream.to_send(channel).is_empty() {
+                match writer.poll_write(context, stream.to_send(channel)) {
+                    Poll::Ready(Ok(len)) => stream.handle_sent(channel, len, now),
+                    Poll::Ready(Err(error)) => self.fail_channel(stream, channel, error, now),
+                    Poll::Pending => break,
+                }
+                has_moved = true;
+            }
+        }
+        has_moved
+    }
+
+    /// Reads from the channels what is there, in the order that the protocol wants it, up to the
+    /// next payload.
+    fn receive(
+        &mut self,
+        context: &mut Context<'_>,
+        stream: &mut Stream,
+        inbound: &mut Inbound<'_>,
+        now: Duration,
+    ) -> bool {
+        let mut has_moved = false;
+        while self.receive_next(context, stream, inbound, now) {
+            (self.awaited, has_moved) = (None, true);
+        }
+        if self.awaited.is_none()
+            && let Some(channel) = stream.awaited()
+            && let Some(reader) = &inbound.channels[channel]
+        {
+            self.awaited = Some(reader.metrics.wait());
+        }
+        has_moved
+    }
+
+    fn receive_next(
+        &mut self,
+        context: &mut Context<'_>,
+        stream: &mut Stream,
+        inbound: &mut Inbound<'_>,
+        now: Duration,
+    ) -> bool {
+        for channel in stream.wanted() {
+            let Some(reader) = &mut inbound.channels[channel] else { continue };
+            match reader.poll_read(context, stream.space(channel)) {
+                Poll::Ready(Ok(len)) => stream.handle_received(channel, len, now),
+                Poll::Ready(Err(error)) => self.fail_channel(stream, channel, error, now),
+                Poll::Pending => continue,
+            }
+            return true;
+        }
+        false
+    }
+
+    pub(super) fn fail_channel(
+        &mut self,
+        stream: &mut Stream,
+        channel: usize,
+        error: io::Error,
+        now: Duration,
+    ) {
+        let kind = error.kind();
+        self.errors[channel].get_or_insert(error);
+        stream.handle_broken(channel, kind, now);
+    }
+}
+
+/// Reads what the application has sent, with room for all of it. Until it has sent something, that
+/// takes no memory. Returns how much it is.
+fn poll_read_application(
+    context: &mut Context<'_>,
+    stream: &mut Stream,
+    application: &mut ReadHalf<'_>,
+) -> Poll<io::Result<usize>> {
+    ready!(application.as_ref().poll_read_ready(context))?;
+    let available = rustix::io::ioctl_fionread(application.as_ref())?;
+    let available = usize::try_from(available).unwrap_or(usize::MAX);
+    let mut buffer = ReadBuf::new(stream.application_space(available));
+    ready!(Pin::new(application).poll_read(context, &mut buffer))?;
+    Poll::Ready(Ok(buffer.filled().len()))
+}
+
+/// Whether the peer has sent all, and all of it was read.
+///
+/// # Errors
+/// When the connection is broken. The kernel says so once only, and afterwards as if it had ended.
+fn has_ended(connection: &TcpStream) -> io::Result<bool> {
+    match SockRef::from(connection).peek(&mut [MaybeUninit::uninit()]) {
+        Ok(len) => Ok(len == 0),
+        Err(error) => match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(false),
+            _ => Err(error),
+        },
+    }
+}
+
+/// Sleeps until the protocol's deadline.
+struct Timer {
+    sleep: Pin<Box<Sleep>>,
+    /// For when it is set.
+    set: Option<Duration>,
+}
+
+impl Timer {
+    fn new(clock: &PathEvents) -> Self {
+        Self { sleep: Box::pin(sleep_until(clock.at(Duration::ZERO))), set: None }
+    }
+
+    /// Waits for the deadline, which may be another each time.
+    fn poll(
+        &mut self,
+        context: &mut Context<'_>,
+        deadline: Option<Duration>,
+        clock: &PathEvents,
+    ) -> Poll<()> {
+        let Some(deadline) = deadline else { return Poll::Pending };
+        loop {
+            let set = match self.set {
+                Some(set) if set <= deadline && deadline <= set + TIMER_SLACK => set,
+                _ => {
+                    self.sleep.as_mut().reset(clock.at(deadline));
+                    deadline
+                }
+            };
+            self.set = Some(set);
+            ready!(self.sleep.as_mut().poll(context));
+            self.set = None;
+            if set == deadline {
+                return Poll::Ready(());
+            }
+        }
+    }
+}
+
+/// Where it has to be found out which channels are right, that is done in slices and for a stream
+/// at a time, so that all others go on meanwhile, whoever causes it.
+#[derive(Default)]
+struct Turn {
+    waiting: Option<Pin<Box<dyn Future<Output = Option<SemaphorePermit<'static>>> + Send>>>,
+    permit: Option<SemaphorePermit<'static>>,
+}
+
+impl Turn {
+    fn poll(&mut self, context: &mut Context<'_>, stream: &mut Stream, now: Duration) -> bool {
+        /// Streams that do not open do not delay those that are open.
+        static OPENING: Semaphore = Semaphore::const_new(1);
+        static OPEN: Semaphore = Semaphore::const_new(1);
+        if !stream.has_work() {
+            (self.waiting, self.permit) = (None, None);
+            return false;
+        }
+        let turns = if stream.is_opening() { &OPENING } else { &OPEN };
+        let Self { waiting, permit } = self;
+        let next = waiting.get_or_insert_with(|| Box::pin(next_turn(permit.take(), turns)));
+        let Poll::Ready(permit) = next.as_mut().poll(context) else { return false };
+        (self.waiting, self.permit) = (None, permit);
+        stream.advance(now);
+        true
+    }
+}
+
+/// Waits for the turn, or, having it, until other tasks have run.
+async fn next_turn(
+    held: Option<SemaphorePermit<'static>>,
+    turns: &'static Semaphore,
+) -> Option<SemaphorePermit<'static>> {
+    if held.is_none() {
+        // Nobody closes it.
+        return turns.acquire().await.ok();
+    }
+    yield_now().await;
+    held
+}

@@ -1,0 +1,34 @@
+//! How a stream ended: counted and logged.
+
+use tracing::{debug, info, warn};
+
+use crate::StreamError;
+use crate::net::metrics::{LogEvent, StreamMetrics};
+use crate::net::stream::driver::ReusableConnection;
+use crate::protocol::target::Target;
+
+/// Logs and counts how a stream ended. Returns what is left of it.
+pub(crate) fn log_end(
+    stream_metrics: &StreamMetrics,
+    target: &Target,
+    result: Result<Vec<ReusableConnection>, StreamError>,
+) -> Vec<ReusableConnection> {
+    stream_metrics.end(result.as_ref().err());
+    match result {
+        Ok(finished) => {
+            debug!(%target, "stream finished");
+            return finished;
+        }
+        Err(error) if error.is_tampering() => {
+            if let Some(so_often) = stream_metrics.happened(LogEvent::Tampered) {
+                warn!(%target, %error, so_often, "TAMPERING: stream aborted");
+            }
+        }
+        Err(error) => {
+            if let Some(so_often) = stream_metrics.happened(LogEvent::Broken) {
+                info!(%target, %error, so_often, "stream aborted");
+            }
+        }
+    }
+    Vec::new()
+}
