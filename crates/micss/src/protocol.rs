@@ -4,7 +4,6 @@
 pub(crate) mod admission;
 pub mod allow;
 mod buffer;
-#[cfg(test)]
 pub(crate) mod cookie_quorum;
 pub(crate) mod failure_detector;
 pub mod incoming;

@@ -55,13 +55,13 @@ impl CookieQuorum {
         self.pending.remove(&channel);
     }
 
-    /// The channels that are given up if it is [over](Self::is_over) by a timeout.
-    pub(crate) fn pending(&self) -> impl DoubleEndedIterator<Item = usize> {
-        self.pending.iter().copied()
+    /// The channels that are given up because the time is over.
+    pub(crate) fn late(&self, now: Duration) -> impl DoubleEndedIterator<Item = usize> {
+        self.pending.iter().copied().filter(move |_| now >= self.deadline)
     }
 
-    /// Whether there is nothing to wait for any more: all have answered, too few can, or the time is
-    /// over.
+    /// Whether there is nothing to wait for any more: all have answered, too few can, or the time
+    /// is over.
     pub(crate) fn is_over(&self, now: Duration) -> bool {
         self.pending.is_empty()
             || self.cookies.len() + self.pending.len() < self.needed
@@ -98,7 +98,7 @@ mod tests {
         assert_eq!(quorum.poll_timeout(), 5 * SECOND);
         assert!(!quorum.is_over(4 * SECOND));
         assert!(quorum.is_over(5 * SECOND));
-        assert!(quorum.pending().eq([1]));
+        assert!(quorum.late(5 * SECOND).eq([1]));
         let cookies = quorum.finish().unwrap();
         assert!(cookies.into_keys().eq([0, 2]));
     }
@@ -127,6 +127,6 @@ mod tests {
         assert!(quorum.handle_cookie(0, cookie(0), SECOND));
         quorum.handle_failed(1);
         assert!(quorum.is_over(SECOND));
-        assert!(quorum.pending().eq([2]));
+        assert!(quorum.late(SECOND).next().is_none(), "there is time left");
     }
 }

@@ -1,8 +1,8 @@
-//! Connections that wait for a stream: sets of one on each channel, each greeted with its cookie already.
-//! A stream that takes one costs no more round trips than its request.
+//! Connections that wait for a stream: sets of one on each channel, each greeted with its cookie
+//! already. A stream that takes one costs no more round trips than its request.
 //!
-//! Some are made in advance; those of finished streams come back. A set that is not used for a while is
-//! closed, before the server would, and so is one that the server has closed or spoken on.
+//! Some are made in advance; those of finished streams come back. A set that is not used for a
+//! while is closed, before the server would, and so is one that the server has closed or spoken on.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,12 +11,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use association::{COOKIE_LEN, Cookie, HEADER_LEN, ListError, Message};
-use subtle::ConstantTimeEq;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tracing::{info, warn};
 
 use crate::StreamError;
@@ -27,16 +26,13 @@ use crate::net::paths::path::{Path, PathEvents};
 use crate::net::socket;
 use crate::net::stream::connection::ChannelConnection;
 use crate::net::stream::driver::ReusableConnection;
-use crate::protocol::incoming::{LATE_CHANNEL_TIMEOUT, Loss};
+use crate::protocol::cookie_quorum::CookieQuorum;
+use crate::protocol::incoming::Loss;
 use crate::protocol::on_lost_channel::OnLostChannel;
 use crate::status;
 
-/// How long channels may take to connect and be greeted. Where one packet in seven is lost TCP alone needs
-/// more than 10 s to connect for one connection in fifty.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// How long a set that was taken may be missing before another is made: those of streams that end meanwhile
-/// come back.
+/// How long a set that was taken may be missing before another is made: those of streams that end
+/// meanwhile come back.
 const REUSE_DELAY: Duration = Duration::from_millis(100);
 
 /// How often it is looked whether the server has closed what is kept.
@@ -162,8 +158,8 @@ impl Pool {
     /// A set for a stream: the newest that is kept, or a new one.
     ///
     /// # Errors
-    /// When there is none, and the channels cannot be connected; or one that is needed is lost, and streams are
-    /// not to wait, or have waited for long enough.
+    /// When there is none, and the channels cannot be connected; or one that is needed is lost, and
+    /// streams are not to wait, or have waited for long enough.
     pub(crate) async fn take(&self) -> Result<ConnectionSet, StreamError> {
         *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         let since = self.monitor.now();
@@ -210,25 +206,30 @@ impl Pool {
     }
 
     async fn renew(&self, finished: Vec<ReusableConnection>) {
-        let (silences, paths) = (self.silences(), self.monitor.paths());
-        let (mut connections, mut cookies) = (Vec::new(), Vec::new());
-        let read_cookie = timeout(HANDSHAKE_TIMEOUT, async {
+        let (silences, paths, clock) = (self.silences(), self.monitor.paths(), self.clock());
+        let channels = 0..finished.len();
+        let mut quorum = CookieQuorum::new(channels.clone(), channels.len(), clock.now());
+        let deadline = clock.at(quorum.poll_timeout());
+        let read_cookies = async {
+            let mut connections = Vec::new();
             for (place, ReusableConnection { mut stream, metrics, rest }) in
                 finished.into_iter().enumerate()
             {
                 let cookie = read_cookie(&mut stream, &rest).await?;
-                if cookies.iter().any(|known| is_same(known, &cookie)) {
+                if !quorum.handle_cookie(place, cookie, clock.now()) {
                     return None;
                 }
-                cookies.push(cookie);
                 let mut connection = ChannelConnection::new(stream, metrics, place);
                 connection.watch(&paths[place]);
                 connections.push(connection);
             }
-            Some(ConnectionSet { connections, cookies, silences })
-        });
-        if let Ok(Some(ready)) = read_cookie.await {
-            self.keep(ready);
+            Some(connections)
+        };
+        if let Ok(Some(connections)) = timeout_at(deadline, read_cookies).await
+            && let Some(cookies) = quorum.finish()
+        {
+            let cookies = cookies.into_values().collect();
+            self.keep(ConnectionSet { connections, cookies, silences });
         }
     }
 
@@ -237,8 +238,8 @@ impl Pool {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
     }
 
-    /// Makes sets in advance, and closes those that nobody has used, for as long as it is asked; but none
-    /// while none has been wanted for so long.
+    /// Makes sets in advance, and closes those that nobody has used, for as long as it is asked;
+    /// but none while none has been wanted for so long.
     pub(crate) async fn keep_full(&self, since_last_use: Duration) {
         let mut pause = RETRY_DELAY.0;
         loop {
@@ -317,7 +318,7 @@ impl Pool {
         }
         let all = channels.zip(self.channel_metrics.iter().cloned()).zip(paths).enumerate();
         let all = all.map(|(place, ((channel, metrics), path))| (place, (channel, metrics, path)));
-        make_set(all.collect(), self.mark, self.threshold().into())
+        make_set(all.collect(), self.mark, self.threshold().into(), self.clock())
     }
 
     /// Logs which channels could not be connected, when that changes.
@@ -374,72 +375,64 @@ fn silences<'a>(channel_metrics: impl IntoIterator<Item = &'a Arc<ChannelMetrics
     channel_metrics.into_iter().map(|metrics| metrics.silences()).sum()
 }
 
-/// Whether two cookies are the same. Servers draw each anew, so somebody has copied one then.
-fn is_same(one: &Cookie, other: &Cookie) -> bool {
-    one.ct_eq(other).into()
-}
-
-/// Connects all channels at the same time, and waits until the server has greeted each; or until it has
-/// greeted as many as are needed, and then a moment for the others.
+/// Connects all channels at the same time, and waits for the server's cookie on each as long as the
+/// quorum does.
 async fn make_set(
-    mut unanswered: BTreeMap<usize, (Channel, Arc<ChannelMetrics>, Arc<Path>)>,
+    channels: BTreeMap<usize, (Channel, Arc<ChannelMetrics>, Arc<Path>)>,
     mark: Option<u32>,
     needed: usize,
+    clock: Arc<PathEvents>,
 ) -> Result<ConnectionSet, StreamError> {
-    let silences = silences(unanswered.values().map(|(_, metrics, _)| metrics));
+    let silences = silences(channels.values().map(|(_, metrics, _)| metrics));
+    let mut quorum = CookieQuorum::new(channels.keys().copied(), needed, clock.now());
     let mut connecting = JoinSet::new();
-    for (&place, (channel, _, path)) in &unanswered {
+    for (&place, (channel, _, path)) in &channels {
         let (channel, path) = (channel.clone(), Arc::clone(path));
         connecting.spawn(async move {
             (place, connect_and_read_cookie(place, &channel, mark, &path).await)
         });
     }
-    let mut deadline = Instant::now() + HANDSHAKE_TIMEOUT;
-    let mut made: Vec<(ChannelConnection, Cookie)> = Vec::new();
+    let mut made = BTreeMap::new();
     let mut failed = StreamError::NotOpened;
-    while made.len() + unanswered.len() >= needed {
-        let Ok(next) = timeout_at(deadline, connecting.join_next()).await else {
-            for (channel, (Channel { server, .. }, metrics, _)) in unanswered.into_iter().rev() {
-                metrics.unconnected.increment();
-                let said = "timed out, or nobody greets there";
-                let source = io::Error::new(io::ErrorKind::TimedOut, said);
-                failed = StreamError::Connect { channel, server, source };
-            }
-            break;
+    while !quorum.is_over(clock.now()) {
+        let deadline = clock.at(quorum.poll_timeout());
+        let Ok(Some(connected)) = timeout_at(deadline, connecting.join_next()).await else {
+            continue;
         };
-        let Some(connected) = next else { break };
         let (place, connected) = connected.expect("connecting does not panic");
-        let (_, metrics, path) = unanswered.remove(&place).expect("each is connected once");
+        let (_, metrics, path) = &channels[&place];
         match connected {
-            Ok((_, cookie)) if made.iter().any(|(_, known)| is_same(known, &cookie)) => {
-                warn!(
-                    channel = place + 1,
-                    "TAMPERING: two channels greet with one cookie; this one is left out"
-                );
-                metrics.lost(Loss::Tampered);
-                failed = StreamError::Association(ListError::RepeatedCookie.into());
-            }
             Ok((stream, cookie)) => {
-                metrics.connected.increment();
-                let mut connection = ChannelConnection::new(stream, metrics, place);
-                connection.watch(&path);
-                made.push((connection, cookie));
+                if quorum.handle_cookie(place, cookie, clock.now()) {
+                    metrics.connected.increment();
+                    let mut connection = ChannelConnection::new(stream, Arc::clone(metrics), place);
+                    connection.watch(path);
+                    made.insert(place, connection);
+                } else {
+                    warn!(
+                        channel = place + 1,
+                        "TAMPERING: two channels greet with one cookie; this one is left out"
+                    );
+                    metrics.lost(Loss::Tampered);
+                    failed = StreamError::Association(ListError::RepeatedCookie.into());
+                }
             }
             Err(error) => {
+                quorum.handle_failed(place);
                 metrics.unconnected.increment();
                 failed = error;
             }
         }
-        if made.len() == needed {
-            deadline = deadline.min(Instant::now() + LATE_CHANNEL_TIMEOUT);
-        }
     }
-    if made.len() < needed {
-        return Err(failed);
+    for channel in quorum.late(clock.now()).rev() {
+        let (Channel { server, .. }, metrics, _) = &channels[&channel];
+        metrics.unconnected.increment();
+        let said = "timed out, or nobody greets there";
+        let source = io::Error::new(io::ErrorKind::TimedOut, said);
+        failed = StreamError::Connect { channel, server: *server, source };
     }
-    made.sort_by_key(|(connection, _)| connection.place);
-    let (connections, cookies) = made.into_iter().unzip();
-    Ok(ConnectionSet { connections, cookies, silences })
+    let cookies = quorum.finish().ok_or(failed)?.into_values().collect();
+    Ok(ConnectionSet { connections: made.into_values().collect(), cookies, silences })
 }
 
 /// Connects a channel and reads its cookie.
@@ -458,8 +451,8 @@ async fn connect_and_read_cookie(
     Ok((stream, cookie.ok_or(StreamError::NotGreeted { channel: place })?))
 }
 
-/// Reads a connection's cookie, of which the beginning may have been read already. Nothing if it does not
-/// come, or is none.
+/// Reads a connection's cookie, of which the beginning may have been read already. Nothing if it
+/// does not come, or is none.
 async fn read_cookie(stream: &mut TcpStream, read: &[u8]) -> Option<Cookie> {
     let mut bytes = [0; HEADER_LEN + COOKIE_LEN];
     // Nothing follows a cookie before the list was sent.

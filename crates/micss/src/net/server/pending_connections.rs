@@ -1,19 +1,15 @@
-//! Where the server's connections wait for their association: each is greeted with a cookie, and leaves
-//! together with those that its client's list names.
+//! Where the server's connections wait for their association: each is greeted with a cookie, and
+//! leaves together with those that its client's list names.
 //!
-//! A connection keeps its place here until its stream has proved to be one: until the request is verified.
-//! When there are more than may be, those evicted are the oldest of the largest source.
+//! A connection keeps its place here until its stream has proved to be one: until the request is
+//! verified. When there are more than may be, those evicted are the oldest of the largest source.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use association::{
-    ConnectionId, Cookie, HandshakeConfig as TableConfig, HandshakeServer as Table, List, Message,
-    MessageError, MessageKind, OpenError, Protocol, ServerAbort, ServerEvent, SharingScheme, Terms,
-    TermsPolicy,
-};
+use association::{ConnectionId, Cookie, List, Message, OpenError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, oneshot};
@@ -24,16 +20,13 @@ use zeroize::Zeroizing;
 use crate::config::{Integrity, ServerConfig};
 use crate::net::metrics::ChannelMetrics;
 use crate::net::stream::connection::ChannelConnection;
-use crate::protocol::admission::Sources;
-use crate::protocol::incoming::LATE_CHANNEL_TIMEOUT;
-use crate::protocol::options::{OPTION_NO_RECORDS, OPTION_ONCE};
+use crate::protocol::admission::{
+    Closed, PendingCounts, PendingEvent, PendingLimits, PendingTable,
+};
 use service::log::LogRateLimiter;
 
-/// How long a connection may wait for its association. A client keeps them ready for less, so that it
-/// does not take one that is just being closed.
-pub(crate) const ASSOCIATION_TIMEOUT: Duration = Duration::from_secs(90);
-
-/// The longest piece that is read before the association. What follows the list in it is the stream's.
+/// The longest piece that is read before the association. What follows the list in it is the
+/// stream's.
 const MAX_READ: usize = 1024;
 
 /// The connections that have no open stream.
@@ -43,14 +36,10 @@ pub(crate) struct PendingConnections {
 }
 
 struct State {
-    table: Table,
-    pending: HashMap<ConnectionId, PendingState>,
-    /// Whose they are.
-    sources: Sources,
-    /// How many there may be.
-    max_waiting: usize,
-    next_id: u64,
-    counts: Counts,
+    /// Decides which are kept, and which belong together.
+    table: PendingTable,
+    /// By what each is reached.
+    pending: HashMap<ConnectionId, Owner>,
     /// Connections that were not taken in.
     refused: LogRateLimiter,
     /// Connections that had to make room.
@@ -59,26 +48,16 @@ struct State {
     rejected: LogRateLimiter,
 }
 
-/// What became of those that waited, since the start.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counts {
-    /// Connections that were closed to make room for others.
-    pub(crate) evicted: u64,
-    /// Streams that were ended for the same reason before their request was verified.
-    pub(crate) unopened_evicted: u64,
-    /// Connections whose client asked for terms that it does not get.
-    pub(crate) turned_away: u64,
-}
-
-/// Who has a place.
-enum PendingState {
-    /// A connection that waits for the others of its list. Where its seat goes: without it, it is closed.
+/// Who has a connection.
+enum Owner {
+    /// The task that waits for its association. Where its slot goes: without it, it is closed.
     AwaitingList(oneshot::Sender<Slot>),
-    /// One of a stream whose request is not verified yet. What ends that.
+    /// A stream whose request is not verified yet. What ends that.
     AwaitingRequest(Arc<Notify>),
 }
 
-/// A connection's place among those that have no open stream. It is free again when this is dropped.
+/// A connection's place among those that have no open stream. It is free again when this is
+/// dropped.
 pub(crate) struct PendingPermit {
     pending: Arc<PendingConnections>,
     id: ConnectionId,
@@ -86,7 +65,10 @@ pub(crate) struct PendingPermit {
 
 impl Drop for PendingPermit {
     fn drop(&mut self) {
-        self.pending.with(|state, _| state.remove(self.id));
+        self.pending.with(|state, _| {
+            state.pending.remove(&self.id);
+            state.table.remove(self.id);
+        });
     }
 }
 
@@ -145,12 +127,8 @@ impl PendingConnections {
     /// An empty one, that agrees to what the configuration allows.
     pub(crate) fn new(config: &ServerConfig) -> Self {
         let state = State {
-            table: Table::new(handshake_config(config)),
+            table: PendingTable::new(limits(config)),
             pending: HashMap::new(),
-            sources: Sources::default(),
-            max_waiting: config.max_waiting,
-            next_id: 0,
-            counts: Counts::default(),
             refused: LogRateLimiter::default(),
             closed: LogRateLimiter::default(),
             rejected: LogRateLimiter::default(),
@@ -160,19 +138,16 @@ impl PendingConnections {
 
     /// From here on, agrees to what this configuration allows.
     pub(crate) fn reconfigure(&self, config: &ServerConfig) {
-        self.with(|state, _| {
-            state.table.reconfigure(handshake_config(config));
-            state.max_waiting = config.max_waiting;
-        });
+        self.with(|state, _| state.table.reconfigure(limits(config)));
     }
 
     /// How many have no open stream, and what became of others.
-    pub(crate) fn counts(&self) -> (u64, Counts) {
-        self.with(|state, _| (state.sources.total(), state.counts))
+    pub(crate) fn counts(&self) -> (u64, PendingCounts) {
+        self.with(|state, _| state.table.counts())
     }
 
-    /// Sees one connection through the handshake. Returns all connections of its association if it was the
-    /// last of them.
+    /// Sees one connection through the handshake. Returns all connections of its association if it
+    /// was the last of them.
     pub(crate) async fn associate(
         self: &Arc<Self>,
         mut stream: TcpStream,
@@ -182,7 +157,8 @@ impl PendingConnections {
         let random = sharing::Generator::system().array();
         let cookie = Cookie::new(random.map_err(|error| self.refuse(peer, &error)).ok()?);
         let opened = self.open(cookie, peer.ip());
-        // Who leaves gives up the place first, so that nobody is given a seat who does not wait for it.
+        // Who leaves gives up the place first, so that nobody is given a seat who does not wait for
+        // it.
         let (mut slot, permit) = opened.map_err(|error| self.refuse(peer, &error)).ok()?;
         metrics.ready.increment();
         let guard = PendingGuard { permit: &permit, metrics: &metrics };
@@ -198,24 +174,17 @@ impl PendingConnections {
         }
     }
 
-    /// Takes in a connection of a source; another has to go if there are too many. Its seat comes through the
-    /// receiver, whose end means that it has none.
+    /// Takes in a connection of a source; another has to go if there are too many. Its seat comes
+    /// through the receiver, whose end means that it has none.
     fn open(
         self: &Arc<Self>,
         cookie: Cookie,
         source: IpAddr,
     ) -> Result<(oneshot::Receiver<Slot>, PendingPermit), OpenError> {
         let (id, receiver) = self.with(|state, now| {
-            let id = ConnectionId(state.next_id);
-            state.sources.take(id.0, source, 1);
-            state.evict_excess();
-            if let Err(error) = state.table.open(id, cookie, now) {
-                state.sources.remove(id.0);
-                return Err(error);
-            }
-            state.next_id += 1;
+            let id = state.table.open(cookie, source, now)?;
             let (slot, receiver) = oneshot::channel();
-            state.pending.insert(id, PendingState::AwaitingList(slot));
+            state.pending.insert(id, Owner::AwaitingList(slot));
             Ok((id, receiver))
         })?;
         Ok((receiver, PendingPermit { pending: Arc::clone(self), id }))
@@ -225,38 +194,30 @@ impl PendingConnections {
     fn with<T>(&self, handle: impl FnOnce(&mut State, Duration) -> T) -> T {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let result = handle(&mut state, self.epoch.elapsed());
-        state.assign_slots();
+        state.handle_events();
         result
     }
 }
 
 impl State {
-    fn assign_slots(&mut self) {
+    fn handle_events(&mut self) {
         while let Some(event) = self.table.poll_event() {
             match event {
-                // The cookie is known without it, and whoever serves the stream sends the confirm.
-                ServerEvent::Transmit { .. } => {}
-                ServerEvent::Associated { list, connections } if lacks_integrity(list.terms()) => {
-                    let ids: Vec<ConnectionId> = connections.into_iter().flatten().collect();
-                    let source = ids.first().and_then(|id| self.sources.source(id.0));
-                    self.reject_terms(source);
-                    for id in ids {
-                        self.remove(id);
-                    }
+                PendingEvent::Associated { list, connections } => {
+                    self.fill_slots(list, connections);
                 }
-                ServerEvent::Associated { list, connections } => self.fill_slots(list, connections),
-                ServerEvent::Aborted { id, reason } => {
-                    debug!(%reason, "connection not associated");
-                    if is_terms_error(reason) {
-                        self.reject_terms(self.sources.source(id.0));
+                PendingEvent::Closed { id, source, reason } => {
+                    // Without its slot, a connection that waits is closed by its task.
+                    if let Some(Owner::AwaitingRequest(evicted)) = self.pending.remove(&id) {
+                        evicted.notify_one();
                     }
-                    self.remove(id);
+                    self.log_closed(source, reason);
                 }
             }
         }
     }
 
-    /// Gives connections that belong together their seats.
+    /// Gives connections that belong together their slots.
     fn fill_slots(&mut self, list: List, connections: Vec<Option<ConnectionId>>) {
         let expected = connections.iter().flatten().count();
         let evicted = Arc::new(Notify::new());
@@ -267,95 +228,52 @@ impl State {
             connections: Mutex::default(),
         });
         for (index, id) in connections.into_iter().enumerate() {
-            let holder = id.and_then(|id| self.pending.get_mut(&id));
-            let Some(holder) = holder else { continue };
-            let record_unopened = PendingState::AwaitingRequest(Arc::clone(&evicted));
-            if let PendingState::AwaitingList(slot) = std::mem::replace(holder, record_unopened) {
+            let owner = id.and_then(|id| self.pending.get_mut(&id));
+            let Some(owner) = owner else { continue };
+            let stream = Owner::AwaitingRequest(Arc::clone(&evicted));
+            if let Owner::AwaitingList(slot) = std::mem::replace(owner, stream) {
                 // Nobody listens when the connection's task has ended.
                 let _ = slot.send(Slot { builder: Arc::clone(&builder), index });
             }
         }
     }
 
-    /// A client asks for terms that it does not get.
-    fn reject_terms(&mut self, source: Option<IpAddr>) {
-        self.counts.turned_away += 1;
-        if let Some(so_often) = self.rejected.happened() {
-            warn!(
-                ?source,
-                so_often,
-                "connections turned away: their client has a lower threshold than min_channels, more \
-                 channels than max_channels, or another integrity"
-            );
-        }
-    }
-
-    /// While there are more connections than may be, closes the oldest of the source that has most.
-    fn evict_excess(&mut self) {
-        while self.sources.total() > self.max_waiting as u64 {
-            let Some(oldest) = self.sources.oldest_of_largest() else { return };
-            let source = self.sources.source(oldest);
-            self.counts.evicted += 1;
-            if let Some(PendingState::AwaitingRequest(evicted)) = self.remove(ConnectionId(oldest))
-            {
-                self.counts.unopened_evicted += 1;
-                evicted.notify_one();
+    fn log_closed(&mut self, source: Option<IpAddr>, reason: Closed) {
+        match reason {
+            Closed::NotAssociated(reason) => debug!(%reason, "connection not associated"),
+            Closed::Terms => {
+                if let Some(so_often) = self.rejected.happened() {
+                    warn!(
+                        ?source,
+                        so_often,
+                        "connections turned away: their client has a lower threshold than min_channels, more \
+                         channels than max_channels, or another integrity"
+                    );
+                }
             }
-            if let Some(closed) = self.closed.happened() {
-                let max_waiting = self.max_waiting;
-                warn!(
-                    ?source,
-                    closed,
-                    max_waiting,
-                    "connections closed that have no open stream: limit reached, and this source has \
-                     most of them; if it is no client, let a firewall drop it"
-                );
+            Closed::Evicted => {
+                if let Some(closed) = self.closed.happened() {
+                    let max_waiting = self.table.max_waiting();
+                    warn!(
+                        ?source,
+                        closed,
+                        max_waiting,
+                        "connections closed that have no open stream: limit reached, and this source has \
+                         most of them; if it is no client, let a firewall drop it"
+                    );
+                }
             }
         }
     }
-
-    /// A connection has no place any more.
-    fn remove(&mut self, id: ConnectionId) -> Option<PendingState> {
-        self.sources.remove(id.0);
-        let holder = self.pending.remove(&id);
-        // It may have left the table before, and then this changes nothing there.
-        self.table.handle_closed(id);
-        holder
-    }
 }
 
-/// Whether a stream could lose channels, and nobody could tell which carry other bytes than were sent.
-fn lacks_integrity(terms: Terms) -> bool {
-    terms.threshold() < terms.channels() && terms.options() & OPTION_NO_RECORDS != 0
-}
-
-/// Whether a connection was given up for what its client asks for. A list of more channels than are allowed is
-/// not even read.
-fn is_terms_error(reason: ServerAbort) -> bool {
-    let too_long =
-        |error| matches!(error, MessageError::BodyLength { kind: MessageKind::List, .. });
-    match reason {
-        ServerAbort::Terms => true,
-        ServerAbort::Message(error) => too_long(error),
-        _ => false,
-    }
-}
-
-/// What the configuration means for the handshake.
-fn handshake_config(config: &ServerConfig) -> TableConfig {
-    let raw = if config.integrity == Integrity::None { OPTION_NO_RECORDS } else { 0 };
-    let policy = TermsPolicy {
-        protocols: vec![Protocol::MicssStream],
-        schemes: vec![SharingScheme::Xor, SharingScheme::Shamir],
-        min_threshold: config.min_channels,
+/// What the configuration allows.
+fn limits(config: &ServerConfig) -> PendingLimits {
+    PendingLimits {
+        max_waiting: config.max_waiting,
+        min_channels: config.min_channels,
         max_channels: config.max_channels,
-        options: raw | OPTION_ONCE,
-    };
-    TableConfig {
-        max_pending: config.max_waiting,
-        timeout: ASSOCIATION_TIMEOUT,
-        quorum_timeout: Some(LATE_CHANNEL_TIMEOUT),
-        policy,
+        allows_raw: config.integrity == Integrity::None,
     }
 }
 
@@ -366,8 +284,8 @@ struct PendingGuard<'a> {
 }
 
 impl PendingGuard<'_> {
-    /// Sends the connection its cookie, reads its list, and waits until it has a seat. Returns that, and what
-    /// follows the list. Until when it waits, the table says.
+    /// Sends the connection its cookie, reads its list, and waits until it has a seat. Returns
+    /// that, and what follows the list. Until when it waits, the table says.
     async fn wait(
         &self,
         stream: &mut TcpStream,
@@ -405,11 +323,13 @@ impl PendingGuard<'_> {
         Some((slot.try_recv().ok()?, rest))
     }
 
-    /// Bytes came. Returns those that are the stream's: all, if the connection has just been associated.
+    /// Bytes came. Returns those that are the stream's: all, if the connection has just been
+    /// associated.
     fn read(&self, bytes: &[u8]) -> Zeroizing<Vec<u8>> {
-        let rest = self.permit.pending.with(|state, now| {
-            state.table.handle_bytes(self.permit.id, bytes, now).unwrap_or(bytes)
-        });
+        let rest = self
+            .permit
+            .pending
+            .with(|state, now| state.table.handle_bytes(self.permit.id, bytes, now));
         Zeroizing::new(rest.to_vec())
     }
 }

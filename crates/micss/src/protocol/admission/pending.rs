@@ -1,0 +1,388 @@
+//! Which connections without an open stream a server keeps, and until when.
+//!
+//! A connection has its place here until the request of its stream is verified. It leaves with
+//! those that its client's list names, or when its time is over, or when it has to make room: of
+//! too many, the oldest of the largest source goes.
+
+use std::collections::{HashSet, VecDeque};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use association::{
+    ConnectionId, Cookie, HandshakeConfig, HandshakeServer, List, MessageError, MessageKind,
+    OpenError, Protocol, ServerAbort, ServerEvent, SharingScheme, Terms, TermsPolicy,
+};
+
+use super::sources::Sources;
+use crate::protocol::incoming::LATE_CHANNEL_TIMEOUT;
+use crate::protocol::options::{OPTION_NO_RECORDS, OPTION_ONCE};
+
+/// How long a connection may wait for its association. A client keeps them ready for less, so that
+/// it does not take one that is just being closed.
+const ASSOCIATION_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// What a server allows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PendingLimits {
+    /// How many connections without an open stream there may be.
+    pub(crate) max_waiting: usize,
+    /// The lowest threshold of a stream.
+    pub(crate) min_channels: u8,
+    /// The most channels of a stream.
+    pub(crate) max_channels: u8,
+    /// Whether streams may do without records.
+    pub(crate) allows_raw: bool,
+}
+
+impl PendingLimits {
+    fn handshake(self) -> HandshakeConfig {
+        let raw = if self.allows_raw { OPTION_NO_RECORDS } else { 0 };
+        let policy = TermsPolicy {
+            protocols: vec![Protocol::MicssStream],
+            schemes: vec![SharingScheme::Xor, SharingScheme::Shamir],
+            min_threshold: self.min_channels,
+            max_channels: self.max_channels,
+            options: raw | OPTION_ONCE,
+        };
+        HandshakeConfig {
+            max_pending: self.max_waiting,
+            timeout: ASSOCIATION_TIMEOUT,
+            quorum_timeout: Some(LATE_CHANNEL_TIMEOUT),
+            policy,
+        }
+    }
+}
+
+/// What becomes of connections.
+#[derive(Debug)]
+pub(crate) enum PendingEvent {
+    /// These belong together, by their channels' indices, and keep their places. Those that were
+    /// not waited for are missing.
+    Associated {
+        /// What both ends hold.
+        list: List,
+        /// The connections.
+        connections: Vec<Option<ConnectionId>>,
+    },
+    /// A connection has lost its place, and is to be closed.
+    Closed {
+        /// The connection.
+        id: ConnectionId,
+        /// Where it is from.
+        source: Option<IpAddr>,
+        /// Why.
+        reason: Closed,
+    },
+}
+
+/// Why a connection is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Closed {
+    /// It had to make room for others.
+    Evicted,
+    /// Its client asks for terms that it does not get.
+    Terms,
+    /// It was not associated for another reason.
+    NotAssociated(ServerAbort),
+}
+
+/// The connections that have no open stream.
+pub(crate) struct PendingTable {
+    handshakes: HandshakeServer,
+    /// Whose they are.
+    sources: Sources,
+    max_waiting: usize,
+    /// Those that are associated.
+    associated: HashSet<ConnectionId>,
+    next_id: u64,
+    counts: PendingCounts,
+    events: VecDeque<PendingEvent>,
+}
+
+/// What became of connections, since the start.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PendingCounts {
+    /// Connections that were closed to make room for others.
+    pub(crate) evicted: u64,
+    /// Those of them that were associated: their streams' requests were not verified yet.
+    pub(crate) unopened_evicted: u64,
+    /// Lists whose client asks for terms that it does not get.
+    pub(crate) turned_away: u64,
+}
+
+impl PendingTable {
+    /// An empty one.
+    pub(crate) fn new(limits: PendingLimits) -> Self {
+        Self {
+            handshakes: HandshakeServer::new(limits.handshake()),
+            sources: Sources::default(),
+            max_waiting: limits.max_waiting,
+            associated: HashSet::new(),
+            next_id: 0,
+            counts: PendingCounts::default(),
+            events: VecDeque::new(),
+        }
+    }
+
+    /// From here on, does as this says. Connections that wait keep their deadlines.
+    pub(crate) fn reconfigure(&mut self, limits: PendingLimits) {
+        self.handshakes.reconfigure(limits.handshake());
+        self.max_waiting = limits.max_waiting;
+    }
+
+    /// Takes in a connection of a source, which is greeted with this cookie. Others have to go if
+    /// there are too many.
+    ///
+    /// # Errors
+    /// If it is not taken in: it is to be closed.
+    pub(crate) fn open(
+        &mut self,
+        cookie: Cookie,
+        source: IpAddr,
+        now: Duration,
+    ) -> Result<ConnectionId, OpenError> {
+        let id = ConnectionId(self.next_id);
+        self.sources.take(id.0, source, 1);
+        self.evict_excess();
+        let opened = self.handshakes.open(id, cookie, now);
+        match opened {
+            Ok(()) => self.next_id += 1,
+            Err(_) => self.sources.remove(id.0),
+        }
+        self.take_events();
+        opened.map(|()| id)
+    }
+
+    /// Bytes came on a connection. Gives back those that are its stream's: all, if it does not wait
+    /// for its association any more.
+    pub(crate) fn handle_bytes<'a>(
+        &mut self,
+        id: ConnectionId,
+        bytes: &'a [u8],
+        now: Duration,
+    ) -> &'a [u8] {
+        let rest = self.handshakes.handle_bytes(id, bytes, now).unwrap_or(bytes);
+        self.take_events();
+        rest
+    }
+
+    /// A connection was closed or broke. It keeps its place until it is [removed](Self::remove): it
+    /// may have been associated already.
+    pub(crate) fn handle_closed(&mut self, id: ConnectionId) {
+        self.handshakes.handle_closed(id);
+        self.take_events();
+    }
+
+    /// A connection gives up its place.
+    pub(crate) fn remove(&mut self, id: ConnectionId) {
+        self.forget(id);
+        // It may have left the handshakes before, and then this changes nothing there.
+        self.handshakes.handle_closed(id);
+        self.take_events();
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is due for a connection, if it waits for its
+    /// association.
+    pub(crate) fn connection_timeout(&self, id: ConnectionId) -> Option<Duration> {
+        self.handshakes.connection_timeout(id)
+    }
+
+    /// Gives up the connections whose time has run out, and associates those that have waited long
+    /// enough for others.
+    pub(crate) fn handle_timeout(&mut self, now: Duration) {
+        self.handshakes.handle_timeout(now);
+        self.take_events();
+    }
+
+    /// What has become of a connection.
+    pub(crate) fn poll_event(&mut self) -> Option<PendingEvent> {
+        self.events.pop_front()
+    }
+
+    /// How many connections there may be.
+    pub(crate) fn max_waiting(&self) -> usize {
+        self.max_waiting
+    }
+
+    /// How many connections there are, and what became of others.
+    pub(crate) fn counts(&self) -> (u64, PendingCounts) {
+        (self.sources.total(), self.counts)
+    }
+
+    fn take_events(&mut self) {
+        while let Some(event) = self.handshakes.poll_event() {
+            match event {
+                // The cookie is known without it, and the stream sends the confirm.
+                ServerEvent::Transmit { .. } => {}
+                ServerEvent::Associated { list, connections } if lacks_integrity(list.terms()) => {
+                    self.counts.turned_away += 1;
+                    for (place, id) in connections.into_iter().flatten().enumerate() {
+                        // Counted and logged once.
+                        let others = Closed::NotAssociated(ServerAbort::Terms);
+                        self.close(id, if place == 0 { Closed::Terms } else { others });
+                    }
+                }
+                ServerEvent::Associated { list, connections } => {
+                    self.associated.extend(connections.iter().flatten());
+                    self.events.push_back(PendingEvent::Associated { list, connections });
+                }
+                // It has lost its place before.
+                ServerEvent::Aborted { id, .. } if self.sources.source(id.0).is_none() => {}
+                ServerEvent::Aborted { id, reason } if is_terms_error(reason) => {
+                    self.counts.turned_away += 1;
+                    self.close(id, Closed::Terms);
+                }
+                ServerEvent::Aborted { id, reason } => {
+                    self.close(id, Closed::NotAssociated(reason));
+                }
+            }
+        }
+    }
+
+    /// While there are more connections than may be, closes the oldest of the source that has most.
+    fn evict_excess(&mut self) {
+        while self.sources.total() > self.max_waiting as u64 {
+            let Some(oldest) = self.sources.oldest_of_largest() else { return };
+            let id = ConnectionId(oldest);
+            self.counts.evicted += 1;
+            self.counts.unopened_evicted += u64::from(self.associated.contains(&id));
+            self.close(id, Closed::Evicted);
+            self.handshakes.handle_closed(id);
+        }
+    }
+
+    /// A connection has lost its place.
+    fn close(&mut self, id: ConnectionId, reason: Closed) {
+        let source = self.sources.source(id.0);
+        self.forget(id);
+        self.events.push_back(PendingEvent::Closed { id, source, reason });
+    }
+
+    fn forget(&mut self, id: ConnectionId) {
+        self.sources.remove(id.0);
+        self.associated.remove(&id);
+    }
+}
+
+/// Whether a stream could lose channels, and nobody could tell which carry other bytes than were
+/// sent.
+fn lacks_integrity(terms: Terms) -> bool {
+    terms.threshold() < terms.channels() && terms.options() & OPTION_NO_RECORDS != 0
+}
+
+/// Whether a connection was given up for what its client asks for. A list of more channels than are
+/// allowed is not even read.
+fn is_terms_error(reason: ServerAbort) -> bool {
+    let too_long =
+        |error| matches!(error, MessageError::BodyLength { kind: MessageKind::List, .. });
+    match reason {
+        ServerAbort::Terms => true,
+        ServerAbort::Message(error) => too_long(error),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use association::Message;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn table(max_waiting: usize) -> PendingTable {
+        PendingTable::new(PendingLimits {
+            max_waiting,
+            min_channels: 2,
+            max_channels: 3,
+            allows_raw: true,
+        })
+    }
+
+    fn cookie(byte: u8) -> Cookie {
+        Cookie::new([byte; 16])
+    }
+
+    fn source(last: u8) -> IpAddr {
+        [10, 0, 0, last].into()
+    }
+
+    fn list(scheme: SharingScheme, k: u8, bytes: &[u8], options: u32) -> Vec<u8> {
+        let n = u8::try_from(bytes.len()).unwrap();
+        let terms = Terms::new(Protocol::MicssStream, scheme, k, n, options).unwrap();
+        let cookies = bytes.iter().map(|byte| cookie(*byte)).collect();
+        Message::List(List::new(terms, cookies).unwrap()).encode()
+    }
+
+    fn closed(table: &mut PendingTable) -> Vec<(u64, Closed)> {
+        let events = std::iter::from_fn(|| table.poll_event());
+        let closed = events.filter_map(|event| match event {
+            PendingEvent::Closed { id, reason, .. } => Some((id.0, reason)),
+            PendingEvent::Associated { .. } => None,
+        });
+        closed.collect()
+    }
+
+    #[test]
+    fn the_oldest_of_the_largest_source_makes_room() {
+        let mut table = table(3);
+        for byte in 0..3 {
+            table.open(cookie(byte), source(1), Duration::ZERO).unwrap();
+        }
+        table.open(cookie(3), source(2), Duration::ZERO).unwrap();
+        assert_eq!(closed(&mut table), [(0, Closed::Evicted)]);
+        let list = list(SharingScheme::Xor, 2, &[1, 2], 0);
+        for id in [1, 2] {
+            table.handle_bytes(ConnectionId(id), &list, SECOND);
+        }
+        assert!(matches!(table.poll_event(), Some(PendingEvent::Associated { .. })));
+        // Those of a stream that has not opened keep their places.
+        table.open(cookie(4), source(3), SECOND).unwrap();
+        assert_eq!(closed(&mut table), [(1, Closed::Evicted)]);
+        let (waiting, counts) = table.counts();
+        assert_eq!((waiting, counts.evicted, counts.unopened_evicted), (3, 2, 1));
+        for id in 2..5 {
+            table.remove(ConnectionId(id));
+        }
+        assert_eq!(table.counts().0, 0);
+    }
+
+    #[test]
+    fn a_connection_waits_for_90_s_and_for_others_that_it_can_do_without_for_2_s() {
+        let mut table = table(8);
+        let ids = [0, 1, 2].map(|byte| table.open(cookie(byte), source(1), SECOND).unwrap());
+        let list = list(SharingScheme::Shamir, 2, &[0, 1, 2], 0);
+        assert_eq!(table.connection_timeout(ids[0]), Some(91 * SECOND));
+        for id in &ids[..2] {
+            assert!(table.handle_bytes(*id, &list, 3 * SECOND).is_empty());
+            assert_eq!(table.connection_timeout(*id), Some(5 * SECOND));
+        }
+        table.handle_timeout(5 * SECOND);
+        let Some(PendingEvent::Associated { connections, .. }) = table.poll_event() else {
+            panic!("two are enough");
+        };
+        assert_eq!(connections, [Some(ids[0]), Some(ids[1]), None]);
+        assert_eq!(table.handle_bytes(ids[0], b"stream", 6 * SECOND), b"stream");
+        table.handle_timeout(91 * SECOND);
+        let timed_out = Closed::NotAssociated(ServerAbort::TimedOut);
+        assert_eq!(closed(&mut table), [(ids[2].0, timed_out)]);
+    }
+
+    #[test]
+    fn terms_that_are_not_granted_are_counted() {
+        let mut table = table(8);
+        let too_few = list(SharingScheme::Xor, 1, &[0], 0);
+        let no_integrity = list(SharingScheme::Shamir, 2, &[1, 2, 3], OPTION_NO_RECORDS);
+        let ids = [0, 1, 2, 3].map(|byte| table.open(cookie(byte), source(1), SECOND).unwrap());
+        table.handle_bytes(ids[0], &too_few, SECOND);
+        for id in &ids[1..] {
+            table.handle_bytes(*id, &no_integrity, SECOND);
+        }
+        let closed = closed(&mut table);
+        let others = Closed::NotAssociated(ServerAbort::Terms);
+        let expected = [(0, Closed::Terms), (1, Closed::Terms), (2, others), (3, others)];
+        assert_eq!(closed, expected);
+        assert_eq!(table.counts().1.turned_away, 2);
+        assert_eq!(table.counts().0, 0);
+    }
+}
