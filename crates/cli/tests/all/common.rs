@@ -1,4 +1,4 @@
-//! What tests of experiments have in common.
+//! Functions shared by the tests of experiments.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -14,7 +14,7 @@ pub(crate) fn lab(directory: &Path, arguments: &[&str]) -> Output {
     sunder(directory, &[&["lab"], arguments].concat())
 }
 
-/// What `sunder lab` prints; `None`, and a line that says so, where users may not make networks.
+/// The output of `sunder lab`; `None`, after a message, if users may not create networks.
 pub(crate) fn performed(directory: &Path, arguments: &[&str]) -> Option<String> {
     let output = lab(directory, arguments);
     let said = String::from_utf8(output.stderr).unwrap();

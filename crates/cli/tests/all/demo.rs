@@ -1,4 +1,4 @@
-//! `sunder demo`: the file arrives, and only whoever has all channels can read it.
+//! `sunder demo`: the file arrives, and only an eavesdropper on all channels can read it.
 
 use std::fs;
 use std::io::Write;
@@ -8,8 +8,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::{NamedTempFile, TempDir};
 
-/// Runs the demo with its temporary files in a directory of its own, which must be empty
-/// afterwards.
+/// Runs the demo with a separate directory for temporary files, which must be empty afterwards.
 fn demo(arguments: &[&str]) -> Output {
     let temporary = TempDir::new().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
@@ -21,8 +20,9 @@ fn demo(arguments: &[&str]) -> Output {
 
 fn succeed(arguments: &[&str]) -> String {
     let output = demo(arguments);
-    let (said, shown) = (String::from_utf8_lossy(&output.stderr), String::from_utf8(output.stdout));
-    assert_eq!(said, "", "{arguments:?}");
+    let (message, shown) =
+        (String::from_utf8_lossy(&output.stderr), String::from_utf8(output.stdout));
+    assert_eq!(message, "", "{arguments:?}");
     assert_eq!(output.status.code(), Some(0), "{arguments:?}");
     shown.unwrap()
 }
@@ -31,7 +31,7 @@ fn json(arguments: &[&str]) -> Value {
     serde_json::from_str(&succeed(&[arguments, &["--json"]].concat())).unwrap()
 }
 
-/// A file of text lines, no two alike.
+/// A file of distinct lines of text.
 fn text(len: usize) -> NamedTempFile {
     let mut file = NamedTempFile::new().unwrap();
     let lines =
@@ -44,7 +44,7 @@ fn name(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// The eavesdroppers of a document, each with its channels.
+/// The eavesdroppers in a document, each with its channels.
 fn eavesdroppers(document: &Value) -> Vec<(Value, &Value)> {
     let all = document["eavesdroppers"].as_array().unwrap();
     all.iter().map(|eavesdropper| (eavesdropper["channels"].clone(), eavesdropper)).collect()
@@ -95,12 +95,12 @@ fn all_three_channels_are_the_file() {
     assert_eq!(all["verdict"], "not-noise");
     // "HTTP/1.1 200 OK"
     assert!(all["first_bytes"].as_str().unwrap().starts_with("485454502f312e3120323030"));
-    // One in 2000 crosses the boundary of two records.
+    // One in 2000 extends over two records.
     assert!(all["samples_found"].as_u64().unwrap() >= 980, "{all}");
 }
 
 #[test]
-fn a_person_gets_a_table() {
+fn the_default_output_is_a_table() {
     let file = text(100_000);
     let report = succeed(&["--eavesdrop", "all", "--file", name(file.path())]);
     assert!(report.lines().all(|line| line.chars().count() <= 100), "{report}");
@@ -118,7 +118,7 @@ fn a_person_gets_a_table() {
 }
 
 #[test]
-fn files_too_short_to_judge_arrive_too() {
+fn files_too_short_for_the_test_arrive() {
     for len in [0, 1, 15, 16, 5000] {
         let file = text(len);
         let document = json(&["--eavesdrop", "all", "--file", name(file.path())]);
@@ -135,7 +135,7 @@ fn files_too_short_to_judge_arrive_too() {
 }
 
 #[test]
-fn what_is_no_file_is_refused_in_one_line() {
+fn non_files_are_refused_in_one_line() {
     let directory = TempDir::new().unwrap();
     let missing = directory.path().join("missing");
     for (file, expected) in [
@@ -144,10 +144,10 @@ fn what_is_no_file_is_refused_in_one_line() {
         ("/dev/null", "is not a regular file"),
     ] {
         let output = demo(&["--file", file]);
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{said}");
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{message}");
         assert!(output.stdout.is_empty());
-        assert_eq!(said.lines().count(), 1, "{said}");
-        assert!(said.contains(file) && said.contains(expected), "{said}");
+        assert_eq!(message.lines().count(), 1, "{message}");
+        assert!(message.contains(file) && message.contains(expected), "{message}");
     }
 }

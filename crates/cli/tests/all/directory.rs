@@ -32,12 +32,12 @@ impl Proxy {
         Self(place)
     }
 
-    /// One without peers that answer.
+    /// A proxy whose peers do not answer.
     fn alone() -> Self {
         Self::new(1, SHARED)
     }
 
-    /// Runs `sunder directory COMMAND --config proxy.toml ARGUMENTS`, all in one text.
+    /// Runs `sunder directory COMMAND --config proxy.toml ARGUMENTS`.
     fn run(&self, arguments: &str) -> Output {
         let mut words = arguments.split_whitespace();
         let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
@@ -45,7 +45,7 @@ impl Proxy {
         command.args(words).current_dir(self.0.path()).stdin(Stdio::null()).output().unwrap()
     }
 
-    /// What is printed by a command that succeeds and says nothing besides.
+    /// The output of a command that must succeed without warnings.
     fn succeed(&self, arguments: &str) -> String {
         let output = self.run(arguments);
         assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{arguments}");
@@ -53,13 +53,13 @@ impl Proxy {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// The one line that is said by a command that fails with this code.
+    /// The one-line message of a command that must fail with this code.
     fn fail(&self, arguments: &str, code: i32) -> String {
         let output = self.run(arguments);
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(code), "{arguments}: {said}");
-        assert_eq!(said.lines().count(), 1, "{arguments}: {said}");
-        said
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{arguments}: {message}");
+        assert_eq!(message.lines().count(), 1, "{arguments}: {message}");
+        message
     }
 
     fn document(&self) -> Value {
@@ -69,7 +69,8 @@ impl Proxy {
 
 const SHARED: &str = "shared_key = \"peers.key\"";
 
-/// A peer that answers for ever, in this way, with keys of bytes of this value.
+/// A peer that answers every request, with keys whose bytes have the value `key`, and with replies
+/// changed by `change`.
 fn peer(key: u8, addresses: &[&str], change: impl Fn(Vec<u8>) -> Vec<u8> + Send + 'static) -> u16 {
     let addresses = addresses.iter().map(|text| text.parse().unwrap()).collect();
     let keys = ServerKeys {
@@ -92,7 +93,7 @@ fn peer(key: u8, addresses: &[&str], change: impl Fn(Vec<u8>) -> Vec<u8> + Send 
 }
 
 #[test]
-fn what_is_added_is_listed_until_it_is_removed() {
+fn added_peers_are_listed_until_they_are_removed() {
     let proxy = Proxy::alone();
     assert_eq!(proxy.succeed("list"), "no peers are known yet\n");
     assert_eq!(proxy.document(), json!([]));
@@ -123,7 +124,7 @@ fn what_is_added_is_listed_until_it_is_removed() {
 }
 
 #[test]
-fn peers_are_learnt_and_asked_again() {
+fn peers_are_learnt_and_refreshed() {
     for scheme in ["hmac", "ed25519"] {
         let port = peer(1, &["127.0.0.1:6522", "198.51.100.1:6522"], |reply| reply);
         let public = format!("public_key = \"{}\"", SecretKey::new(&[1; 32]).public());
@@ -133,12 +134,12 @@ fn peers_are_learnt_and_asked_again() {
         assert_eq!(proxy.succeed("refresh 127.0.0.1"), format!("{reached}\n"));
         assert_eq!(proxy.succeed("refresh"), format!("{reached}, as before\n"));
         assert_eq!(proxy.document()[0]["source"], scheme);
-        // What a person adds replaces what was learnt, and is not asked for again.
+        // Manually added addresses replace learnt ones and are not asked for again.
         proxy.succeed("add 127.0.0.1 127.0.0.1:9 127.0.0.2:9");
-        let said = proxy.fail("refresh 127.0.0.1", 2);
+        let message = proxy.fail("refresh 127.0.0.1", 2);
         assert!(
-            said.contains("added by hand") && said.contains("sunder directory remove"),
-            "{said}"
+            message.contains("added by hand") && message.contains("sunder directory remove"),
+            "{message}"
         );
         assert_eq!(proxy.succeed("refresh"), "no peers were learnt yet: name those to ask\n");
         assert_eq!(proxy.document()[0]["addresses"], json!(["127.0.0.1:9", "127.0.0.2:9"]));
@@ -146,7 +147,7 @@ fn peers_are_learnt_and_asked_again() {
 }
 
 #[test]
-fn an_answer_that_is_not_believed_is_refused() {
+fn an_unverified_answer_is_refused() {
     for (key, addresses, place, expected) in [
         (2, "127.0.0.1:1", None, "not proven"),
         (1, "127.0.0.2:1", None, "127.0.0.1 is not among its addresses"),
@@ -160,8 +161,8 @@ fn an_answer_that_is_not_believed_is_refused() {
             reply
         });
         let proxy = Proxy::new(port, SHARED);
-        let said = proxy.fail("refresh 127.0.0.1", 3);
-        assert!(said.contains(expected), "{said}");
+        let message = proxy.fail("refresh 127.0.0.1", 3);
+        assert!(message.contains(expected), "{message}");
         assert_eq!(proxy.document(), json!([]));
     }
 }
@@ -169,11 +170,11 @@ fn an_answer_that_is_not_believed_is_refused() {
 #[test]
 fn the_worst_failure_decides() {
     let proxy = Proxy::new(peer(2, &["127.0.0.1:1"], |reply| reply), SHARED);
-    // Nobody is at the first, the second has another key, the third is not trusted.
+    // The first does not answer, the second has another key, the third is not trusted.
     let output = proxy.run("refresh 127.0.0.2 127.0.0.1 192.0.2.1");
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(3), "{said}");
-    assert_eq!(said.lines().count(), 3, "{said}");
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(3), "{message}");
+    assert_eq!(message.lines().count(), 3, "{message}");
     let alone = Proxy::alone();
     assert!(alone.fail("refresh 127.0.0.1", 1).contains("does not answer"));
     assert!(alone.fail("refresh 192.0.2.1", 2).contains("[[directory.trust]]"));
@@ -191,8 +192,8 @@ fn wrong_usage_is_refused_in_one_line() {
         ("add 192.0.2.1 192.0.2.1:1", "one address is one channel"),
         ("forget 192.0.2.1", "unrecognized subcommand"),
     ] {
-        let said = proxy.fail(arguments, 2);
-        assert!(said.contains(expected), "{said}");
+        let message = proxy.fail(arguments, 2);
+        assert!(message.contains(expected), "{message}");
     }
     let path = proxy.0.path().join("proxy.toml");
     for (text, expected) in [
@@ -206,8 +207,11 @@ fn wrong_usage_is_refused_in_one_line() {
         ),
     ] {
         fs::write(&path, text).unwrap();
-        let said = proxy.fail("list", 2);
-        assert!(said.contains(expected) && said.contains("sunder directory --help"), "{said}");
+        let message = proxy.fail("list", 2);
+        assert!(
+            message.contains(expected) && message.contains("sunder directory --help"),
+            "{message}"
+        );
     }
 }
 
@@ -231,8 +235,8 @@ fn a_key_that_others_may_read_is_named() {
     let key = proxy.0.path().join("peers.key");
     fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
     let output = proxy.run("refresh 127.0.0.1");
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.starts_with("warning: key: others can read "), "{said}");
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(message.starts_with("warning: key: others can read "), "{message}");
 }
 
 #[test]

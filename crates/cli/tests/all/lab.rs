@@ -1,4 +1,4 @@
-//! `sunder lab`: experiments from the command line, for programs and for persons.
+//! `sunder lab`: experiments from the command line, with JSON and with text.
 
 use std::fs;
 use std::os::unix::fs::chown;
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::common::{lab, performed};
 
-/// Two points, measured by a program that is everywhere.
+/// Two points, measured by a program that every system has.
 const QUICK: &str = r#"
 about = "What a shell says"
 repetitions = 3
@@ -37,7 +37,7 @@ x = "speed"
 y = "said"
 "#;
 
-/// Runs it with wrong arguments; returns the one line it says.
+/// Runs `sunder lab` with wrong arguments. Returns its one-line message.
 fn refused(directory: &Path, arguments: &[&str]) -> String {
     let output = lab(directory, arguments);
     let said = String::from_utf8(output.stderr).unwrap();
@@ -47,7 +47,7 @@ fn refused(directory: &Path, arguments: &[&str]) -> String {
     said
 }
 
-/// A directory with the file of an experiment.
+/// A directory with an experiment file.
 fn with_file(text: &str) -> (TempDir, PathBuf) {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("quick.toml");
@@ -70,7 +70,7 @@ fn the_experiments_are_listed() {
 }
 
 #[test]
-fn what_cannot_be_run_is_wrong_usage() {
+fn impossible_experiments_are_wrong_usage() {
     let (place, _file) = with_file(&QUICK.replace("rate_mbit = 10", "rate_mbit = 0"));
     let place = place.path();
     let said = refused(place, &["run", "lots"]);
@@ -91,14 +91,14 @@ fn what_cannot_be_run_is_wrong_usage() {
 }
 
 #[test]
-fn results_cannot_be_where_they_would_vanish() {
+fn results_in_the_sandbox_directory_are_refused() {
     let (place, _file) = with_file(QUICK);
     let said = refused(place.path(), &["run", "quick.toml", "--out", "/dev/shm/results"]);
     assert!(said.contains("/dev/shm/results is below /dev/shm"), "{said}");
 }
 
 #[test]
-fn results_cannot_be_in_a_file() {
+fn a_file_as_the_results_directory_is_refused() {
     let (place, file) = with_file(QUICK);
     for out in ["quick.toml", "quick.toml/in/it"] {
         let said = refused(place.path(), &["run", "quick.toml", "--out", out]);
@@ -123,7 +123,7 @@ fn root_can_work_in_a_directory_of_another_user() {
 }
 
 #[test]
-fn invalid_trials_of_stored_results_are_left_out_of_what_is_drawn_again() {
+fn redrawn_graphs_leave_out_invalid_trials() {
     let (place, _file) = with_file(QUICK);
     if performed(place.path(), &["run", "quick.toml"]).is_none() {
         return;
@@ -171,20 +171,20 @@ fn an_experiment_gives_a_table_a_document_and_files() {
     for name in ["trials.jsonl", "results.csv", "results.json", "said.svg"] {
         assert!(out.join(name).is_file(), "{name}");
     }
-    // All is done already; the document is the file's.
+    // All trials are done already; the document is read from the file.
     let document = performed(place.path(), &["run", "quick.toml", "--json"]).unwrap();
     let read = |text: &str| serde_json::from_str::<Value>(text).unwrap();
     let file = fs::read_to_string(out.join("results.json")).unwrap();
     assert_eq!(read(&document), read(&file));
     assert_eq!(read(&document)["trials"].as_array().unwrap().len(), 6);
-    // Another experiment does not go on there.
+    // The journal of another experiment is refused.
     fs::write(place.path().join("quick.toml"), QUICK.replace("8.5", "9")).unwrap();
     let said = refused(place.path(), &["run", "quick.toml"]);
     assert!(said.contains("before it was changed") && said.contains("--out"), "{said}");
 }
 
 #[test]
-fn a_failed_trial_is_a_failure_and_what_was_done_is_kept() {
+fn a_failed_trial_fails_and_earlier_trials_are_kept() {
     let command = "sh\", \"-c\", \"test {speed} = 7 && echo speed: 7";
     let (place, _file) = with_file(&QUICK.replace("sh\", \"-c\", \"echo speed: {speed}", command));
     let output = lab(place.path(), &["run", "quick.toml", "--out", "here"]);
@@ -206,7 +206,7 @@ fn a_failed_trial_is_a_failure_and_what_was_done_is_kept() {
 }
 
 #[test]
-fn nothing_is_kept_where_the_first_trial_failed() {
+fn no_results_remain_if_the_first_trial_failed() {
     let (place, _file) = with_file(&QUICK.replace("echo speed: {speed}", "exit {speed}"));
     let output = lab(place.path(), &["run", "quick.toml", "--out", "here"]);
     let said = String::from_utf8(output.stderr).unwrap();
@@ -216,10 +216,10 @@ fn nothing_is_kept_where_the_first_trial_failed() {
     }
 }
 
-/// Ends a run in its second trial, as `end` does with its process; then runs it to its end. Its
-/// exit code and what it says are as given.
+/// Ends a run in its second trial by calling `end` on its process, then completes it. Its exit code
+/// must be `code`, and its message must contain `expected`.
 fn interrupted(end: impl FnOnce(&Child), code: Option<i32>, expected: &str) {
-    // The first trial is done at once, the second only when there is a file.
+    // The first trial ends at once, the second only when the file exists.
     let command = "test {speed} = 7 || until test -e go; do sleep 0.01; done; echo speed: {speed}";
     let (place, _file) = with_file(&QUICK.replace("echo speed: {speed}", command));
     let arguments = ["lab", "run", "quick.toml", "--out", "here"];
@@ -227,7 +227,7 @@ fn interrupted(end: impl FnOnce(&Child), code: Option<i32>, expected: &str) {
     command.args(arguments).current_dir(place.path()).stderr(Stdio::piped());
     let mut run = command.spawn().unwrap();
     let journal = || fs::read_to_string(place.path().join("here/trials.jsonl")).unwrap_or_default();
-    // This, the sandbox's first process, and the program of the second trial.
+    // This program, the sandbox's first process, and the program of the second trial.
     while journal().lines().count() < 2 || processes_in(place.path()).len() < 3 {
         if run.try_wait().unwrap().is_some() {
             eprintln!("skipped: there is no sandbox here");
@@ -239,7 +239,7 @@ fn interrupted(end: impl FnOnce(&Child), code: Option<i32>, expected: &str) {
     let output = run.wait_with_output().unwrap();
     assert_eq!(output.status.code(), code);
     assert_eq!(String::from_utf8(output.stderr).unwrap(), expected);
-    // With its processes the sandbox is gone: its hosts and devices are nowhere else.
+    // The sandbox ends with its processes, and with it the hosts and devices.
     let deadline = Instant::now() + Duration::from_secs(10);
     while !processes_in(place.path()).is_empty() {
         assert!(Instant::now() < deadline, "left over: {:?}", processes_in(place.path()));
@@ -253,7 +253,7 @@ fn interrupted(end: impl FnOnce(&Child), code: Option<i32>, expected: &str) {
     assert_eq!(journal().lines().count(), 1 + 6);
 }
 
-/// The processes that work in a directory, but for those that are ending.
+/// The processes whose working directory this is, except zombies.
 fn processes_in(directory: &Path) -> Vec<Pid> {
     let processes = fs::read_dir("/proc").unwrap().flatten();
     let here = processes.filter(|process| {
@@ -264,7 +264,7 @@ fn processes_in(directory: &Path) -> Vec<Pid> {
 }
 
 #[test]
-fn an_interrupted_run_leaves_nothing_and_goes_on_after_the_last_trial() {
+fn an_interrupted_run_resumes_and_leaves_no_processes() {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
     if u64::from_str_radix(ignored.trim(), 16).unwrap() & 2 != 0 {
@@ -278,12 +278,12 @@ fn an_interrupted_run_leaves_nothing_and_goes_on_after_the_last_trial() {
 }
 
 #[test]
-fn a_killed_run_leaves_nothing_and_goes_on_after_the_last_trial() {
+fn a_killed_run_resumes_and_leaves_no_processes() {
     interrupted(|run| kill_process(Pid::from_child(run), Signal::KILL).unwrap(), None, "");
 }
 
 #[test]
-fn a_killed_sandbox_leaves_nothing_either() {
+fn a_killed_sandbox_leaves_no_processes() {
     let kill = |run: &Child| {
         let children = format!("/proc/{0}/task/{0}/children", run.id());
         let inside = fs::read_to_string(children).unwrap();

@@ -1,4 +1,4 @@
-//! `sunder plan`: what channels are good for, for programs and for persons.
+//! `sunder plan`: the properties of channels, as JSON and as text.
 
 use std::fs;
 use std::path::Path;
@@ -7,15 +7,15 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// The paper's Diverse setup, whose loss and delay are negligible, with risks of our own.
+/// The paper's Diverse setup, whose loss and delay are negligible, with invented risks.
 const DIVERSE: &str = "--channel z=0.5,l=0,d=0,r=5 --channel z=0.4,l=0,d=0,r=20 \
     --channel z=0.3,l=0,d=0,r=60 --channel z=0.2,l=0,d=0,r=65 --channel z=0.1,l=0,d=0,r=100";
 
-/// The paper's three channels of IV-E.
+/// The paper's three channels in IV-E.
 const THREE: &str = "--channel z=0.1,l=0,d=2,r=5 --channel z=0.1,l=0,d=9,r=5 \
     --channel z=0.1,l=0,d=10,r=5";
 
-/// Three channels of which every property differs.
+/// Three channels that differ in every property.
 const MIXED: &str = "--channel z=0.1,l=0.01,d=2.5,r=100,name=fibre \
     --channel z=0.3,l=0.005,d=9,r=40,name=dsl --channel z=0.2,l=0.02,d=30,r=20,name=lte";
 
@@ -44,7 +44,7 @@ fn json(arguments: &str) -> Value {
     serde_json::from_str(&succeed(&format!("{arguments} --json"))).unwrap()
 }
 
-/// Runs it with wrong arguments; returns the one line it says.
+/// Runs it with wrong arguments. Returns its one-line message.
 fn refused(arguments: &str) -> String {
     let output = plan(arguments);
     let said = String::from_utf8(output.stderr).unwrap();
@@ -68,7 +68,7 @@ fn keys(document: &Value) -> Vec<&str> {
     document.as_object().unwrap().keys().map(String::as_str).collect()
 }
 
-/// Whether the schedule is one, and has the means that the document says.
+/// Checks that the schedule is valid and has the means in the document.
 fn check_schedule(document: &Value) {
     let (mut whole, mut kappa, mut mu) = (0.0, 0.0, 0.0);
     for entry in document["schedule"].as_array().unwrap() {
@@ -88,7 +88,8 @@ fn check_schedule(document: &Value) {
 
 #[test]
 fn the_papers_rates_on_diverse_channels() {
-    // R_C by Theorem 4, by hand: the least of 5 / (mu - 4), 25 / (mu - 3), 85 / (mu - 2) and so on.
+    // R_C by Theorem 4, by hand: the minimum of 5 / (mu - 4), 25 / (mu - 3), 85 / (mu - 2) and so
+    // on.
     for (mu, rate) in
         [(1.0, 250.0), (2.0, 125.0), (3.0, 75.0), (3.4, 85.0 / 1.4), (4.0, 25.0), (5.0, 5.0)]
     {
@@ -136,7 +137,7 @@ fn the_document_has_its_keys() {
 }
 
 #[test]
-fn without_a_need_the_best_there_can_be() {
+fn without_requirements_the_best_values_are_shown() {
     let document = json(MIXED);
     assert_eq!(keys(&document), ["best", "names"]);
     let best = &document["best"];
@@ -162,7 +163,7 @@ fn the_first_objective_matters_most() {
 }
 
 #[test]
-fn a_file_says_the_same_as_options() {
+fn a_file_is_equivalent_to_options() {
     let place = TempDir::new().unwrap();
     let path = place.path().join("channels.toml");
     let asked = "--kappa 1.5 --mu 2 --objective privacy";
@@ -194,7 +195,7 @@ fn the_example_of_the_help_runs() {
 }
 
 #[test]
-fn a_person_gets_a_table() {
+fn the_default_output_is_a_table() {
     let asked = "--kappa 1.5 --mu 2 --objective privacy --full-rate";
     let expected = "\
 Least risk: 1 in 7.538 symbols is read, with kappa 1.5, mu 2, the full rate
@@ -228,7 +229,7 @@ fn a_simulation_agrees_with_the_formulas() {
     assert_eq!(simulation["symbols"], 200_000);
     for property in ["risk", "loss", "delay", "delivered_delay"] {
         let (found, value) = (&simulation[property], document[property].as_f64().unwrap());
-        // Far beyond the 99 % of its interval: it is to be right with any seed.
+        // Far beyond the 99 % interval, so that the test passes with any seed.
         let width = found["high"].as_f64().unwrap() - found["low"].as_f64().unwrap();
         let mean = found["mean"].as_f64().unwrap();
         assert!((mean - value).abs() < 1.5 * width, "{property}: {found}, not {value}");
@@ -274,7 +275,7 @@ fn plots_are_written_once() {
 }
 
 #[test]
-fn bounds_that_cannot_be_kept_are_named() {
+fn infeasible_bounds_are_reported() {
     for (asked, expected) in [
         ("--max-risk 0.001", "--max-risk 0.001 cannot be kept"),
         ("--max-risk 0.001", "the least risk is 0.006"),
@@ -287,7 +288,7 @@ fn bounds_that_cannot_be_kept_are_named() {
         let said = refused(&format!("{MIXED} {asked}"));
         assert!(said.contains(expected), "{said}");
     }
-    // The value that is told can be had.
+    // The value in the message is feasible.
     let said = refused(&format!("{MIXED} --min-rate 100 --max-risk 0.01"));
     let least = said.trim().rsplit(' ').next().unwrap();
     let document = json(&format!("{MIXED} --min-rate 100 --max-risk {least}"));

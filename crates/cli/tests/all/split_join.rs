@@ -1,4 +1,4 @@
-//! `sunder split` and `sunder join`: what goes in comes out, and the machine is treated well.
+//! `sunder split` and `sunder join`: the file is restored, and resources are used sparingly.
 
 mod forging;
 mod place;
@@ -12,11 +12,11 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use place::{Place, bytes, error_line, share_names, stderr};
+use place::{TestDirectory, bytes, error_line, share_names, stderr};
 
 const SEGMENT: usize = 1 << 16;
 
-/// All ways to choose `k` of the shares `1..=m`, as arguments.
+/// All sets of `k` of the shares `1..=m`, as arguments.
 fn subsets(k: u32, m: u8) -> Vec<String> {
     let masks = (0u32..1 << m).filter(|mask| mask.count_ones() == k);
     masks.map(|mask| share_names((1..=m).filter(|x| mask >> (x - 1) & 1 == 1))).collect()
@@ -32,7 +32,7 @@ fn every_size_and_scheme_comes_back() {
         (5, 5, "-k 5 -m 5 --scheme shamir"),
     ] {
         for len in [0, 1, SEGMENT - 1, SEGMENT, SEGMENT + 1, 3 << 20] {
-            let place = Place::new();
+            let place = TestDirectory::new();
             let secret = bytes(len);
             place.split(options, &secret);
             assert_eq!(place.names().len(), usize::from(m));
@@ -46,9 +46,9 @@ fn every_size_and_scheme_comes_back() {
 }
 
 #[test]
-fn any_k_shares_join_and_fewer_do_not() {
+fn any_k_shares_join_and_fewer_fail() {
     for (k, m) in [(2, 3), (3, 5)] {
-        let place = Place::new();
+        let place = TestDirectory::new();
         let secret = bytes(SEGMENT + 100);
         place.split(&format!("-k {k} -m {m}"), &secret);
         for shares in subsets(k, m) {
@@ -56,15 +56,15 @@ fn any_k_shares_join_and_fewer_do_not() {
             assert!(joined.stdout == secret, "{shares}");
         }
         for shares in subsets(k - 1, m) {
-            let said = place.fail(3, &format!("join {shares}"));
-            assert!(said.contains("give 1 more"), "{said}");
+            let message = place.fail(3, &format!("join {shares}"));
+            assert!(message.contains("give 1 more"), "{message}");
         }
     }
 }
 
 #[test]
 fn the_largest_split_works() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let secret = bytes(1000);
     place.split("-k 255 -m 255", &secret);
     let join = format!("join --out - {}", share_names(1..=255));
@@ -73,7 +73,7 @@ fn the_largest_split_works() {
 
 #[test]
 fn standard_input_and_output() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let secret = bytes(2 * SEGMENT);
     let mut split = place.command("split -k 2 -m 2 -".split(' '));
     let mut split = split.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -89,8 +89,8 @@ fn standard_input_and_output() {
 }
 
 #[test]
-fn files_are_the_owners_alone() {
-    let place = Place::new();
+fn files_are_private_to_their_owner() {
+    let place = TestDirectory::new();
     place.split("-k 1 -m 2", b"mine");
     place.succeed("join secret.2.share");
     for name in ["secret", "secret.1.share", "secret.2.share"] {
@@ -101,7 +101,7 @@ fn files_are_the_owners_alone() {
 
 #[test]
 fn json_is_one_document() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     place.write("secret", b"hello");
     let split: serde_json::Value =
         serde_json::from_slice(&place.succeed("split --json -k 2 -m 3 secret").stdout).unwrap();
@@ -130,28 +130,28 @@ fn json_is_one_document() {
 
 #[test]
 fn nothing_is_overwritten() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     place.write("secret", b"new");
     place.write("secret.2.share", b"old");
-    let said = place.fail(2, "split -k 2 -m 3 secret");
-    assert!(said.contains("secret.2.share exists"), "{said}");
+    let message = place.fail(2, "split -k 2 -m 3 secret");
+    assert!(message.contains("secret.2.share exists"), "{message}");
     assert_eq!(place.read("secret.2.share"), b"old");
 
     fs::remove_file(place.path("secret.2.share")).unwrap();
     place.succeed("split -k 2 -m 3 secret");
-    let said = place.fail(2, "join secret.1.share secret.2.share");
-    assert!(said.contains("./secret exists"), "{said}");
+    let message = place.fail(2, "join secret.1.share secret.2.share");
+    assert!(message.contains("./secret exists"), "{message}");
     std::os::unix::fs::symlink("nowhere", place.path("link")).unwrap();
     place.fail(2, "join --out link secret.1.share secret.2.share");
 }
 
 #[test]
 fn a_file_without_a_name_needs_one() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     place.split("-k 2 -m 2", b"x");
     fs::rename(place.path("secret.1.share"), place.path("first")).unwrap();
-    let said = place.fail(2, "join first secret.2.share");
-    assert!(said.contains("--out FILE"), "{said}");
+    let message = place.fail(2, "join first secret.2.share");
+    assert!(message.contains("--out FILE"), "{message}");
     fs::rename(place.path("first"), place.path("other.1.share")).unwrap();
     place.fail(2, "join other.1.share secret.2.share");
     place.succeed("join --out secret other.1.share secret.2.share");
@@ -159,8 +159,8 @@ fn a_file_without_a_name_needs_one() {
 }
 
 #[test]
-fn wrong_usage_is_said_in_one_line() {
-    let place = Place::new();
+fn wrong_usage_has_a_one_line_message() {
+    let place = TestDirectory::new();
     place.write("file", b"x");
     fs::create_dir(place.path("directory")).unwrap();
     for arguments in [
@@ -197,19 +197,19 @@ fn wrong_usage_is_said_in_one_line() {
 }
 
 #[test]
-fn a_full_disk_leaves_nothing() {
-    let place = Place::new();
+fn a_full_disk_leaves_no_files() {
+    let place = TestDirectory::new();
     place.split("-k 1 -m 1", &bytes(2 * SEGMENT));
     let full = || fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let mut join = place.command("join --out - secret.1.share".split(' '));
-    let said = error_line(&join.stdout(full()).output().unwrap(), 1);
-    assert!(said.contains("standard output is incomplete"), "{said}");
+    let message = error_line(&join.stdout(full()).output().unwrap(), 1);
+    assert!(message.contains("standard output is incomplete"), "{message}");
     place.write("file", b"x");
     let mut split = place.command("split --json -k 1 -m 1 file".split(' '));
     error_line(&split.stdout(full()).output().unwrap(), 1);
 
-    // A limit on the length of files stands for the end of the disk: 64 blocks of 512 bytes, or of
-    // 1024 where the shell counts so.
+    // A limit on the length of files simulates a full disk: 64 blocks of 512 bytes, or of 1024 in
+    // some shells.
     place.write("large", &bytes(4 * SEGMENT));
     let before = place.names();
     for arguments in ["split -k 2 -m 3 large", "join --out joined secret.1.share"] {
@@ -222,28 +222,28 @@ fn a_full_disk_leaves_nothing() {
 }
 
 #[test]
-fn a_place_that_cannot_be_written_to() {
-    let place = Place::new();
+fn a_directory_that_cannot_be_written_to() {
+    let place = TestDirectory::new();
     place.write("file", b"x");
-    // Not even the superuser can make files there.
-    let said = place.fail(1, "split -k 1 -m 1 --out /sys file");
-    assert!(said.contains("--out"), "{said}");
+    // Not even root can create files there.
+    let message = place.fail(1, "split -k 1 -m 1 --out /sys file");
+    assert!(message.contains("--out"), "{message}");
 }
 
 #[test]
 fn a_closed_pipe_is_no_panic() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     place.split("-k 1 -m 1", &bytes(8 * SEGMENT));
     let mut join = place.command("join --out - secret.1.share".split(' '));
     let mut join = join.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(join.stdout.take());
-    let said = error_line(&join.wait_with_output().unwrap(), 1);
-    assert!(said.contains("Broken pipe"), "{said}");
+    let message = error_line(&join.wait_with_output().unwrap(), 1);
+    assert!(message.contains("Broken pipe"), "{message}");
 }
 
-/// Starts a split of standard input and feeds it more than a pipe holds, so that most of it has
-/// been written to the shares by the time this returns.
-fn split_in_progress(place: &Place, len: usize) -> Child {
+/// Starts a split of standard input and writes more than the capacity of a pipe, so that most of it
+/// has been written to the shares when this returns.
+fn split_in_progress(place: &TestDirectory, len: usize) -> Child {
     let mut split = place.command("split -k 2 -m 3 -".split(' '));
     let mut split = split.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     split.stdin.as_mut().unwrap().write_all(&bytes(len)).unwrap();
@@ -252,9 +252,9 @@ fn split_in_progress(place: &Place, len: usize) -> Child {
 
 #[test]
 fn killed_midway_it_leaves_nothing() {
-    // Not SIGINT, which is ignored wherever the tests run in the background.
+    // Not SIGINT, which is ignored if the tests run in the background.
     for signal in ["-KILL", "-TERM"] {
-        let place = Place::new();
+        let place = TestDirectory::new();
         let mut split = split_in_progress(&place, 32 * SEGMENT);
         let shares = || place.names().into_iter().filter(|name| name.starts_with("stdin"));
         assert_eq!(shares().count(), 0);
@@ -264,13 +264,13 @@ fn killed_midway_it_leaves_nothing() {
         assert!(kill.unwrap().success());
         assert!(!split.wait().unwrap().success());
         assert_eq!(shares().count(), 0, "{signal}");
-        // What has a temporary name, where it needs one, only a kill leaves there.
+        // Only a kill leaves a file with a temporary name.
         assert!(signal == "-KILL" || place.names().is_empty(), "{signal}");
     }
 }
 
-/// How the process is to take a hangup and an interrupt, whatever the tests were started with.
-fn shell(place: &Place, trap: &str, arguments: &str) -> Command {
+/// Sets how the process handles SIGHUP and SIGINT, regardless of how the tests were started.
+fn shell(place: &TestDirectory, trap: &str, arguments: &str) -> Command {
     let mut shell = Command::new("sh");
     let script = format!("{trap}; exec \"$0\" {arguments}");
     shell.args(["-c", &script, env!("CARGO_BIN_EXE_sunder")]).current_dir(place.path("."));
@@ -279,10 +279,10 @@ fn shell(place: &Place, trap: &str, arguments: &str) -> Command {
 }
 
 #[test]
-fn interrupted_while_the_shares_are_named_all_are_there_or_none() {
+fn an_interrupt_leaves_all_shares_or_none() {
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         for _ in 0..10 {
-            let place = Place::new();
+            let place = TestDirectory::new();
             place.write("file", b"x");
             let mut split = place.command("split -k 2 -m 255 file".split(' '));
             let mut split = split.stdout(Stdio::null()).spawn().unwrap();
@@ -299,8 +299,8 @@ fn interrupted_while_the_shares_are_named_all_are_there_or_none() {
 }
 
 #[test]
-fn a_hangup_that_is_ignored_stays_ignored() {
-    let place = Place::new();
+fn an_ignored_sighup_stays_ignored() {
+    let place = TestDirectory::new();
     place.write("file", b"x");
     let mut split = shell(&place, "trap '' HUP", "split -k 2 -m 255 file").spawn().unwrap();
     while !place.path("file.1.share").exists() {
@@ -311,7 +311,7 @@ fn a_hangup_that_is_ignored_stays_ignored() {
     assert_eq!(place.names().len(), 1 + 255);
 }
 
-/// The peak of a running process's resident memory, in KiB.
+/// The peak resident memory of a running process, in KiB.
 fn peak_memory_kib(process: u32) -> u64 {
     let status = fs::read_to_string(Path::new("/proc").join(process.to_string()).join("status"));
     let status = status.unwrap();
@@ -323,7 +323,7 @@ fn peak_memory_kib(process: u32) -> u64 {
 fn memory_does_not_grow_with_the_file() {
     const LIMIT_KIB: u64 = 32 << 10;
     let len = 64 << 20;
-    let place = Place::new();
+    let place = TestDirectory::new();
     let mut split = split_in_progress(&place, len);
     let peak = peak_memory_kib(split.id());
     assert!(peak < LIMIT_KIB, "split: {peak} KiB");
@@ -334,7 +334,7 @@ fn memory_does_not_grow_with_the_file() {
         place.command("join --out - stdin.1.share stdin.2.share stdin.3.share".split(' '));
     let mut join = join.stdout(Stdio::piped()).spawn().unwrap();
     let mut joined = vec![0; len];
-    // What is left does not fit a pipe, so the command is still there.
+    // The rest does not fit into a pipe, so the command is still running.
     let (most, rest) = joined.split_at_mut(len - (4 << 20));
     let mut stdout = join.stdout.take().unwrap();
     stdout.read_exact(most).unwrap();

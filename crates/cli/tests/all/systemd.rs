@@ -1,4 +1,4 @@
-//! The units for systemd: that they run commands that there are, and that systemd takes them.
+//! The units for systemd: their commands exist, and systemd accepts them.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
@@ -6,12 +6,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// The folder with the units.
+/// The directory of the units.
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systemd")
 }
 
-/// The units, by their names.
+/// The units, by name.
 fn units() -> BTreeMap<String, String> {
     let entries = fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap());
     let entries = entries.map(|entry| (entry.file_name().into_string().unwrap(), entry.path()));
@@ -19,13 +19,13 @@ fn units() -> BTreeMap<String, String> {
     units.map(|(name, path)| (name, fs::read_to_string(path).unwrap())).collect()
 }
 
-/// The values that a unit gives a setting.
+/// The values of a setting in a unit.
 fn values<'a>(unit: &'a str, setting: &str) -> Vec<&'a str> {
     unit.lines().filter_map(|line| line.strip_prefix(setting)?.strip_prefix('=')).collect()
 }
 
 #[test]
-fn units_run_commands_that_there_are() {
+fn units_run_existing_commands() {
     let units = units();
     assert_eq!(units.len(), 3);
     for (name, unit) in &units {
@@ -39,13 +39,13 @@ fn units_run_commands_that_there_are() {
         for option in words.iter().filter(|word| word.starts_with("--")) {
             assert!(help.contains(option), "{name}: {option}");
         }
-        // A command that does not know SIGHUP would be ended by it.
+        // SIGHUP would end a command that does not handle it.
         assert_eq!(!values(unit, "ExecReload").is_empty(), help.contains("SIGHUP"), "{name}");
     }
 }
 
 #[test]
-fn a_service_has_no_right_that_it_does_not_need() {
+fn services_have_only_the_capabilities_they_need() {
     for (name, rights) in [
         ("proxy", "CAP_NET_ADMIN CAP_NET_BIND_SERVICE"),
         ("serve", "CAP_NET_BIND_SERVICE"),
@@ -62,14 +62,14 @@ fn a_service_has_no_right_that_it_does_not_need() {
 }
 
 #[test]
-fn systemd_takes_the_units() {
+fn systemd_accepts_the_units() {
     if Command::new("systemd-analyze").arg("--version").stdout(Stdio::null()).status().is_err() {
         eprintln!("skipped: there is no systemd-analyze (package systemd) to look at the units");
         return;
     }
     let place = tempfile::tempdir().unwrap();
     for (name, unit) in units() {
-        // It looks whether the programs are there.
+        // systemd checks that the programs exist.
         let script = folder().join("copy-configuration");
         let unit = unit
             .replace("/usr/bin/sunder", env!("CARGO_BIN_EXE_sunder"))
@@ -81,10 +81,10 @@ fn systemd_takes_the_units() {
             .arg(&path)
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        // What it says of other units of this system is not about these.
-        let said: Vec<&str> = said.lines().filter(|line| line.contains("sunder")).collect();
-        assert!(output.status.success() && said.is_empty(), "{name}: {said:#?}");
+        let message = String::from_utf8_lossy(&output.stderr);
+        // Messages about other units of this system are ignored.
+        let message: Vec<&str> = message.lines().filter(|line| line.contains("sunder")).collect();
+        assert!(output.status.success() && message.is_empty(), "{name}: {message:#?}");
     }
 }
 
@@ -95,7 +95,7 @@ fn copy(instance: &str, runtime: &Path, from: &Path) -> Output {
 }
 
 #[test]
-fn an_instance_gets_its_own_configuration_and_no_other() {
+fn an_instance_gets_only_its_own_configuration() {
     let place = tempfile::tempdir().unwrap();
     let (from, runtime) = (place.path().join("etc"), place.path().join("run/tunnel-office"));
     fs::create_dir_all(from.join("office")).unwrap();
@@ -123,7 +123,7 @@ fn an_instance_gets_its_own_configuration_and_no_other() {
             assert_eq!(found & 0o777, mode, "{name}");
         }
     }
-    // What cannot be copied leaves what was there.
+    // If copying fails, the previous copy remains.
     fs::remove_file(from.join("office.toml")).unwrap();
     let missing = copy("office", &runtime, &from);
     assert!(!missing.status.success());

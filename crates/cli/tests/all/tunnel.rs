@@ -1,6 +1,5 @@
-//! `sunder tunnel` between two hosts of the laboratory: packets cross, whoever captures fewer
-//! channels than the threshold reads none, and a lost channel, a restart or a kill leaves nothing
-//! behind.
+//! `sunder tunnel` between two emulated hosts: packets cross, an eavesdropper on fewer channels
+//! than the threshold reads none, and nothing remains after a lost channel, a restart or a kill.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +8,7 @@ use serde_json::Value;
 
 use crate::common::{lab, performed, sunder};
 
-/// Three channels, all captured, and shell commands in the place of what differs.
+/// Three captured channels, with shell commands where the tests differ.
 const EXPERIMENT: &str = r#"
 about = "A tunnel"
 [hosts.client]
@@ -54,7 +53,7 @@ run = ["env", "RUNTIME_DIRECTORY={files}/c", "{sunder}", "tunnel", "--config", "
 says = "planned"
 "#;
 
-/// Datagrams through the tunnel, at half of what it carries.
+/// Datagrams through the tunnel at half of its capacity.
 const FLOW: &str = r#"
 [measure]
 driver = "flow"
@@ -64,7 +63,7 @@ carried = { unit = "Mbit/s" }
 loss = {}
 "#;
 
-/// The measured values of an experiment with one trial; `None` where users may not make networks.
+/// The measured values of an experiment with one trial; `None` if users may not create networks.
 fn measured(directory: &Path, text: &str) -> Option<Value> {
     fs::write(directory.join("tunnel.toml"), text).unwrap();
     performed(directory, &["run", "tunnel.toml", "--out", "out", "--json"])?;
@@ -74,7 +73,7 @@ fn measured(directory: &Path, text: &str) -> Option<Value> {
 }
 
 #[test]
-fn packets_cross_and_one_channel_reads_none() {
+fn one_channel_reveals_no_packets() {
     let place = tempfile::tempdir().unwrap();
     let Some(values) = measured(place.path(), &format!("{EXPERIMENT}{FLOW}")) else { return };
     assert!(values["loss"].as_f64().unwrap() < 0.01, "{values}");
@@ -98,8 +97,8 @@ fn packets_cross_and_one_channel_reads_none() {
     }
 }
 
-/// The experiment with a shell script on the client's host in the place of the measurement: what it
-/// says is the number.
+/// The experiment with a shell script on the client's host in place of the measurement. The script
+/// prints the number.
 fn script(lines: &str) -> String {
     format!(
         "{EXPERIMENT}\n[measure]\nhost = \"client\"\nrun = [\"sh\", \"-ec\", \'\'\'{lines}\'\'\']\n\
@@ -108,7 +107,7 @@ fn script(lines: &str) -> String {
 }
 
 #[test]
-fn status_tells_what_was_achieved() {
+fn status_shows_measured_values() {
     let place = tempfile::tempdir().unwrap();
     let lines = "sleep 0.5; RUNTIME_DIRECTORY={files}/c {sunder} status --json > {files}/status; \
                  tr , '\\n' < {files}/status | grep -c '\"state_.*\":\"up\"' | sed s/^/number:/";
@@ -116,11 +115,11 @@ fn status_tells_what_was_achieved() {
     assert_eq!(values["number"], 6.0, "three channels, out and in");
 }
 
-/// The client sends in its own name, by IPv4, IPv6 and from its link, and then in the name of
-/// others, among them the server itself. What is not its own is dropped at the server, counted, and
-/// said once.
+/// The client sends packets from its own addresses, over IPv4, IPv6 and from its link-local
+/// address, and then with forged sources, among them the server's. The server drops the forged
+/// packets, counts them, and logs this once.
 #[test]
-fn the_peer_speaks_for_itself_and_its_routes_only() {
+fn the_peer_sends_only_from_its_own_networks() {
     let place = tempfile::tempdir().unwrap();
     let python = r#"import socket
 def send(source, to):
@@ -140,7 +139,7 @@ for source, to in SENT: send(source, to)
         sends(own),
         sends(others)
     );
-    let lines = "told() {{ RUNTIME_DIRECTORY={files}/s {sunder} status --json | tr ,{{}} '\\n\\n\\n' |                  sed -n \"s/^\\\"$1\\\"://p\" | head -n 1; }};                  for address in 203.0.113.9/32 10.8.3.4/32; do :; done;                  python3 {files}/own.py;                  until [ \"$(told received_symbols)\" -ge 15 ]; do sleep 0.05; done;                  [ \"$(told not_allowed)\" = 0 ];                  python3 {files}/others.py;                  until [ \"$(told not_allowed)\" -ge 15 ]; do sleep 0.05; done;                  echo number: $(told not_allowed)";
+    let lines = "read_status() {{ RUNTIME_DIRECTORY={files}/s {sunder} status --json | tr ,{{}} '\\n\\n\\n' |                  sed -n \"s/^\\\"$1\\\"://p\" | head -n 1; }};                  for address in 203.0.113.9/32 10.8.3.4/32; do :; done;                  python3 {files}/own.py;                  until [ \"$(read_status received_symbols)\" -ge 15 ]; do sleep 0.05; done;                  [ \"$(read_status not_allowed)\" = 0 ];                  python3 {files}/others.py;                  until [ \"$(read_status not_allowed)\" -ge 15 ]; do sleep 0.05; done;                  echo number: $(read_status not_allowed)";
     let text = script(lines)
         .replace(
             "[hosts.client]\n[hosts.server]",
@@ -162,8 +161,8 @@ for source, to in SENT: send(source, to)
 #[test]
 fn a_killed_tunnel_leaves_no_device_and_starts_again() {
     let place = tempfile::tempdir().unwrap();
-    // The client is killed, and its device is gone; another takes its place, and the server goes
-    // along.
+    // The client is killed and its device vanishes. Another client connects, and the server accepts
+    // it.
     let lines = "start() {{ RUNTIME_DIRECTORY={files}/c {sunder} tunnel --config {files}/client.toml \
                  > {files}/log$1 2>&1 & until grep -q planned {files}/log$1; do sleep 0.02; done; }}; \
                  start 1; kill -9 $!; \
@@ -176,19 +175,22 @@ fn a_killed_tunnel_leaves_no_device_and_starts_again() {
 }
 
 #[test]
-fn what_is_wrong_is_said_in_one_line() {
+fn errors_have_a_one_line_message() {
     let place = tempfile::tempdir().unwrap();
     let refused = |text: &str| {
         fs::write(place.path().join("t.toml"), text).unwrap();
         let output = sunder(place.path(), &["tunnel", "--config", "t.toml"]);
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert_eq!(said.lines().count(), 1, "{said}");
-        said
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert_eq!(message.lines().count(), 1, "{message}");
+        message
     };
     let good = "kappa = 1\nmu = 1\naddresses = []\nkey = \"none\"\n[[channel]]\nlisten = \"127.0.0.1:1\"\n";
-    let said = refused(good);
-    assert!(said.contains("key none: no such file") && said.contains("openssl rand"), "{said}");
+    let message = refused(good);
+    assert!(
+        message.contains("key none: no such file") && message.contains("openssl rand"),
+        "{message}"
+    );
     assert!(!refused(&good.replace("none", ".")).contains("openssl rand"));
     let listen = "listen = \"127.0.0.1:1\"";
     let twice = format!("{listen}\n[[channel]]\n{listen}");
@@ -218,12 +220,12 @@ fn what_is_wrong_is_said_in_one_line() {
         (listen, &twice, "channels 1 and 2 have the same address"),
         ("key = \"none\"\n", "", "anyone could be the client"),
     ] {
-        let said = refused(&good.replace(from, to));
-        assert!(said.contains(expected), "{expected}: {said}");
+        let message = refused(&good.replace(from, to));
+        assert!(message.contains(expected), "{expected}: {message}");
     }
 }
 
-/// The two ends of the guide, and those of `--help`.
+/// The two ends in the guide, and those in `--help`.
 fn examples() -> [[&'static str; 2]; 2] {
     let guide = include_str!("../../../../docs/guides/tunnel.md").split("```toml\n").skip(1);
     let guide: Vec<&str> = guide.map(|rest| rest.split("```").next().unwrap()).collect();
@@ -237,7 +239,7 @@ fn examples() -> [[&'static str; 2]; 2] {
 #[test]
 fn the_examples_associate() {
     for example in examples() {
-        // As they are, but for addresses, and the same names of devices at both ends.
+        // Unchanged except for addresses and equal device names at both ends.
         let [server, client] = example.map(|text| {
             let text = text.replace("eth1", "wlan0").replace("eth2", "wwan0");
             let channels = [("192.0.2", "eth0"), ("198.51.100", "wlan0"), ("203.0.113", "wwan0")];

@@ -1,33 +1,33 @@
-//! What whoever listens on one channel finds.
+//! What an eavesdropper on one channel finds.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-/// How long the pieces are that are looked for.
-const PIECE: usize = 12;
+/// The length of the pieces that are searched for.
+const PIECE_LEN: usize = 12;
 
-/// Bytes that come in no capture by chance.
+/// Bytes that occur in no capture by chance.
 pub(crate) fn secret(len: usize) -> Vec<u8> {
     std::iter::repeat_with(|| fastrand::u8(..)).take(len).collect()
 }
 
-/// That a secret has crossed the channels, and that no capture has any piece of it.
+/// Checks that a secret has crossed the channels, and that no capture contains a piece of it.
 pub(crate) fn assert_hidden(captures: &[Vec<u8>], secret: &[u8]) {
     for (channel, capture) in captures.iter().enumerate() {
         let (len, needed) = (capture.len(), secret.len());
         assert!(len > needed, "channel {channel} has {len} of {needed} bytes");
-        for piece in secret.chunks_exact(PIECE).step_by(secret.len() / PIECE / 50 + 1) {
-            let found = capture.windows(PIECE).any(|window| window == piece);
+        for piece in secret.chunks_exact(PIECE_LEN).step_by(secret.len() / PIECE_LEN / 50 + 1) {
+            let found = capture.windows(PIECE_LEN).any(|window| window == piece);
             assert!(!found, "channel {channel} shows what crossed");
         }
     }
 }
 
-/// Where the channels lead.
+/// The port of the channels.
 pub(crate) const CHANNEL_PORT: u16 = 7000;
 
-/// The TCP packets that were captured which no channel has sent: how many there are from or to each
-/// address of the server's. Those of other hosts count for whom they are sent to.
+/// Captured TCP packets that are not a channel's: their number for each address of the server, as
+/// source or destination. Packets of other hosts count for their destination.
 pub(crate) fn clear_packets(captures: &[Vec<u8>], channel: u16) -> BTreeMap<IpAddr, usize> {
     let mut clear = BTreeMap::new();
     for packet in captures.iter().flat_map(|capture| packets(capture)) {
@@ -40,7 +40,7 @@ pub(crate) fn clear_packets(captures: &[Vec<u8>], channel: u16) -> BTreeMap<IpAd
     clear
 }
 
-/// The packets that open TCP connections to this port: from whom and to whom.
+/// The source and the destination of captured SYNs to this port.
 pub(crate) fn opened(captures: &[Vec<u8>], port: u16) -> Vec<(SocketAddr, SocketAddr)> {
     const SYN: u8 = 2;
     let packets = captures.iter().flat_map(|capture| packets(capture));
@@ -51,7 +51,7 @@ pub(crate) fn opened(captures: &[Vec<u8>], port: u16) -> Vec<(SocketAddr, Socket
     opening.collect()
 }
 
-/// The packets of a capture, in pcapng by this machine's order of bytes.
+/// The packets of a pcapng capture with this machine's byte order.
 fn packets(capture: &[u8]) -> impl Iterator<Item = &[u8]> {
     const PACKET: u32 = 6;
     let word = |bytes: &[u8], at: usize| {
@@ -70,7 +70,7 @@ fn packets(capture: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Who sends a packet and whom to, if it is TCP.
+/// The source and the destination of a TCP packet.
 fn tcp_ends(packet: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
     const TCP: u8 = 6;
     let (from, to, tcp): (IpAddr, IpAddr, &[u8]) = match packet.first()? >> 4 {

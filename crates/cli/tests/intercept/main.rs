@@ -1,7 +1,9 @@
-//! `sunder proxy` intercepts connections of programs that know nothing of it, between hosts of the
-//! laboratory. Needs user namespaces, and says so where there are none.
+//! `sunder proxy` intercepts connections of unchanged programs, between emulated hosts. Without
+//! user namespaces, prints that the tests were skipped.
 
 mod captures;
+#[path = "../emulation/mod.rs"]
+mod emulation;
 mod matrix;
 mod programs;
 mod rules;
@@ -14,7 +16,7 @@ use std::process::ExitCode;
 use lab::sandbox;
 use libtest_mimic::{Arguments, Trial as Test};
 
-/// Tests by their functions.
+/// Lists the tests with the names of their functions.
 macro_rules! tests {
     ($($module:ident::$name:ident),* $(,)?) => {
         vec![$(Test::test(stringify!($name), || { $module::$name(); Ok(()) })),*]
@@ -33,10 +35,10 @@ fn main() -> ExitCode {
         programs::rsync_copies,
         programs::redis_stores,
         programs::connections_that_this_host_forwards,
-        programs::streams_under_way_outlast_their_rules,
-        programs::addresses_of_this_host_are_left_alone,
+        programs::open_streams_outlast_their_rules,
+        programs::connections_to_this_host_are_not_intercepted,
         programs::a_connection_to_the_proxy_itself_is_refused,
-        programs::what_the_server_does_not_allow_is_reset,
+        programs::connections_to_other_services_are_reset,
         states::without_a_proxy,
         states::alive,
         states::killed,
@@ -46,10 +48,10 @@ fn main() -> ExitCode {
         states::killed_and_its_port_taken_on_loopback,
         states::killed_and_its_port_taken_on_the_lan,
         states::killed_and_the_services_port_taken,
-        states::kept_from_starting,
-        states::kept_from_listening_elsewhere,
+        states::prevented_from_starting,
+        states::prevented_from_listening_elsewhere,
         states::reloaded,
-        states::kept_from_starting_for_a_while,
+        states::prevented_from_starting_for_a_while,
         states::started_twice,
         states::without_a_listener_by_ipv6,
         states::without_a_listener_by_ipv4,
@@ -58,21 +60,21 @@ fn main() -> ExitCode {
         states::bound_to_an_interface,
         states::without_routing_rules,
         states::without_routes,
-        states::untracked,
+        states::without_connection_tracking,
         states::restored,
         states::killed_with_connections_under_way,
-        states::begun_before_the_proxy,
-        states::answers_are_left_alone,
-        states::others_are_not_served_unasked,
-        sent_ahead::a_packet_sent_ahead_opens_nothing_in_the_clear,
-        rules::they_are_what_is_printed,
-        rules::a_stop_removes_them,
-        rules::a_hangup_changes_them,
-        rules::a_killed_proxy_leaves_none_after_the_next_start,
-        rules::two_proxies_do_not_remove_each_others,
-        rules::channels_that_leave_by_one_interface_are_named,
-        rules::without_the_right_to_it_nothing_is_left,
-        rules::comparisons_that_nft_does_not_know_are_refused,
+        states::older_than_the_proxy,
+        states::answers_are_not_intercepted,
+        states::other_hosts_are_served_only_if_configured,
+        sent_ahead::packets_sent_ahead_prevent_no_interception,
+        rules::installed_rules_match_printed_rules,
+        rules::a_stop_removes_the_rules,
+        rules::sighup_changes_the_rules,
+        rules::the_next_start_removes_the_rules_of_a_killed_proxy,
+        rules::two_proxies_keep_separate_rules,
+        rules::channels_on_one_interface_are_reported,
+        rules::without_capabilities_nothing_remains,
+        rules::invalid_nft_expressions_are_refused,
     ];
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
 }

@@ -1,7 +1,7 @@
-//! Connections that match never go out in the clear: not of this host and not of others, not by
-//! IPv4 and not by IPv6, whatever dies, is missing, or is somebody else's. Each state of the host
-//! is tried with four connections, each to another address of the server, so that the captures of
-//! the uplinks tell them apart.
+//! Matching connections never leave in the clear: neither this host's nor forwarded ones, neither
+//! over IPv4 nor over IPv6, whatever fails, is missing, or belongs to another program. Each state
+//! of the host is tested with four connections, each to another address of the server, so that the
+//! captures of the uplinks distinguish them.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -15,22 +15,22 @@ use socket2::{Domain, Socket, Type};
 use crate::captures::{CHANNEL_PORT, clear_packets};
 use crate::topology::{Program, SUNDER, Topology};
 
-/// The service's port, which any user may have.
+/// The service's port, which any user may use.
 pub(crate) const SERVICE: u16 = 8080;
 
-/// The proxy's port, which any user may have: the one that is its own unless told otherwise is not.
+/// The proxy's port, which any user may use, unlike the default port.
 pub(crate) const PORT: u16 = 6522;
 
 pub(crate) const SETTINGS: &str =
     "intercept = \"tcp dport 8080\"\nintercept_port = 6522\nintercept_from = [\"lan\"]";
 
-/// What the service says.
+/// The service's answer.
 pub(crate) const ANSWER: &[u8; 7] = b"service";
 
-/// How long a connection may take that is dropped rather than refused.
+/// The time limit for a connection that is dropped rather than refused.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// One of the connections: whose it is, which of the server's links it is for, whether it is by
+/// One of the connections: whether this host makes it, the server's link, and whether it is over
 /// IPv6.
 #[derive(Clone, Copy)]
 pub(crate) struct Cell(pub(crate) &'static str, pub(crate) &'static str, pub(crate) bool);
@@ -42,21 +42,21 @@ pub(crate) const CELLS: [Cell; 4] = [
     Cell("user", "a", true),
 ];
 
-/// What has become of a connection.
+/// The outcome of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The service has answered.
     Answered,
-    /// It was reset, or nobody answered.
+    /// It was reset or not answered.
     Refused,
 }
 
 use Outcome::{Answered, Refused};
 
-/// Hosts, a service, and a `sunder serve` that leads there.
+/// The hosts, a service, and a `sunder serve` that allows it.
 pub(crate) struct Matrix {
     pub(crate) topology: Topology,
-    /// How many connections the service has had.
+    /// The number of connections to the service.
     pub(crate) reached: Arc<AtomicUsize>,
     _server: Program,
 }
@@ -68,7 +68,7 @@ impl Matrix {
         let by_v6 = topology.v6("client", "lan").to_string();
         topology.ask("user", "ip", &["route", "add", "default", "via", &by_v4]);
         topology.ask("user", "ip", &["-6", "route", "add", "default", "via", &by_v6]);
-        // The server knows the way back, so that what goes out in the clear is answered.
+        // The server has a route back, so that packets in the clear would be answered.
         let back = topology.v4("client", "a").to_string();
         topology.ask("server", "ip", &["route", "add", "default", "via", &back]);
         let back = topology.v6("client", "a").to_string();
@@ -91,12 +91,12 @@ impl Matrix {
         self.topology.proxy(SETTINGS)
     }
 
-    /// A proxy that has been there, and was killed with no chance to do anything about it.
+    /// Starts a proxy and kills it without giving it a chance to clean up.
     pub(crate) fn kill_a_proxy(&self) {
         drop(self.proxy());
     }
 
-    /// The end of a proxy that cannot start.
+    /// The message of a proxy that cannot start.
     pub(crate) fn failed_start(&self) -> String {
         let config = self.topology.proxy_toml(SETTINGS);
         let arguments = ["proxy", "--config", config.to_str().unwrap()];
@@ -110,7 +110,7 @@ impl Matrix {
         if is_v6 { v6.into() } else { v4.into() }
     }
 
-    /// Makes a connection and asks the service something.
+    /// Connects to the service and sends a request.
     pub(crate) fn connect(&self, cell: Cell) -> io::Result<Vec<u8>> {
         let address = (self.address(cell), SERVICE).into();
         let mut stream = self
@@ -121,14 +121,13 @@ impl Matrix {
         ask(&mut stream)
     }
 
-    /// Tries all connections, and expects this of them. Then looks at what was captured of the
-    /// uplinks.
+    /// Makes all connections, compares their outcomes, and then checks the captures of the uplinks.
     pub(crate) fn expect(self, state: &str, expected: [Outcome; 4]) {
         let found = CELLS.map(|cell| (cell, self.connect(cell)));
         self.found(state, expected, found);
     }
 
-    /// That this has become of the connections, and that nothing of them is in the captures.
+    /// Compares the outcomes, and checks that the captures contain nothing of the connections.
     pub(crate) fn found(
         self,
         state: &str,
@@ -164,14 +163,14 @@ impl Matrix {
     }
 }
 
-/// Whom a listener takes.
+/// The connections that a listener accepts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Of IPv6 only those.
+    /// IPv6 only.
     Own,
-    /// By both families.
+    /// Both families.
     Both,
-    /// As the proxy's, which takes a right.
+    /// Transparent, like the proxy's, which needs a capability.
     Transparent,
 }
 
@@ -207,8 +206,8 @@ pub(crate) fn ask(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     if answer.is_empty() { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(answer) }
 }
 
-/// Listeners of somebody who has no right that others lack, on the client: at these addresses.
-pub(crate) fn squat(matrix: &Matrix, addresses: &[SocketAddr], kind: Kind) -> Vec<TcpListener> {
+/// Listeners of a process without capabilities on the client, at these addresses.
+pub(crate) fn occupy(matrix: &Matrix, addresses: &[SocketAddr], kind: Kind) -> Vec<TcpListener> {
     let bind = |address: &SocketAddr| {
         let listener =
             matrix.topology.host("client").run(|| listen(*address, kind)).unwrap().unwrap();
@@ -218,9 +217,9 @@ pub(crate) fn squat(matrix: &Matrix, addresses: &[SocketAddr], kind: Kind) -> Ve
     addresses.iter().map(bind).collect()
 }
 
-/// That nobody came to them.
-pub(crate) fn assert_nobody(squatters: &[TcpListener]) {
-    for squatter in squatters {
+/// Checks that nothing connected to them.
+pub(crate) fn assert_nobody(listeners: &[TcpListener]) {
+    for squatter in listeners {
         let error = squatter.accept().expect_err("nobody comes");
         assert_eq!(error.kind(), ErrorKind::WouldBlock);
     }

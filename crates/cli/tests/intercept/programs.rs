@@ -1,4 +1,4 @@
-//! Programs that know nothing of it.
+//! Programs that do not know of the interception.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -13,10 +13,10 @@ use crate::topology::{Program, Topology, until};
 
 const WEB: &str = "intercept = \"tcp dport { 22, 80 }\"\nintercept_from = [\"lan\"]";
 
-/// Whatever there is at the server.
+/// All addresses of the server.
 const ALL: &str = "[\"0.0.0.0/0:22\", \"0.0.0.0/0:80\", \"[::]/0:80\"]";
 
-/// A web server on the server, by both families, which has this document.
+/// A web server on the server with this document, for both families.
 fn nginx(topology: &Topology, document: &[u8]) -> Program {
     let files = topology.path("");
     let files = files.display();
@@ -76,9 +76,9 @@ pub(crate) fn connections_that_this_host_forwards() {
     assert_hidden(&topology.captures(), &document);
 }
 
-/// Other rules, or none, and a stop: the packets of connections that were intercepted do not go out
-/// as they are, neither this host's own nor those that it forwards.
-pub(crate) fn streams_under_way_outlast_their_rules() {
+/// After other rules, no rules, and a stop, the packets of intercepted connections do not leave in
+/// the clear, neither this host's own nor forwarded ones.
+pub(crate) fn open_streams_outlast_their_rules() {
     let topology = Topology::new();
     let document = secret(300_000);
     let nginx = nginx(&topology, &document);
@@ -158,7 +158,7 @@ pub(crate) fn a_session_of_ssh() {
     assert_eq!((&said[..3], said.len()), ("42\n", 200_003), "{}", sshd.log());
     proxy.wait_for("stream finished", 1);
     drop((server, sshd));
-    // What OpenSSH says of itself in the clear over one network is not seen here.
+    // OpenSSH's own greeting in the clear over one network is not captured here.
     drop(proxy);
     for capture in topology.captures() {
         assert!(capture.len() > 200_000);
@@ -166,7 +166,7 @@ pub(crate) fn a_session_of_ssh() {
     }
 }
 
-/// Whether there are these programs. Says so if one is missing.
+/// Whether all of these programs are installed. Prints a message otherwise.
 fn there_are(programs: &[&str]) -> bool {
     let missing = programs.iter().find(|program| !Path::new("/usr/bin").join(program).exists());
     if let Some(program) = missing {
@@ -175,13 +175,13 @@ fn there_are(programs: &[&str]) -> bool {
     missing.is_none()
 }
 
-/// Whether a service can change to a user of its own here, which takes root outside of the sandbox.
+/// Whether a service can change to its own user here, which needs root outside of the sandbox.
 fn can_change_user() -> bool {
     let ids = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     ids.split_whitespace().nth(2) != Some("1")
 }
 
-/// Waits until somebody listens on a port of the server.
+/// Waits until a program listens on a port of the server.
 fn until_listens(topology: &Topology, port: u16) {
     let listens = || TcpStream::connect(("127.0.0.1", port)).is_ok();
     until("a service listens", || topology.host("server").run(listens).unwrap());
@@ -258,7 +258,7 @@ pub(crate) fn redis_stores() {
     let address = topology.v4("server", "a").to_string();
     let ask =
         |words: &[&str]| topology.ask("client", "redis-cli", &[&["-h", &address], words].concat());
-    // Text, as it is an argument.
+    // Text, because it is an argument.
     let value: String = std::iter::repeat_with(fastrand::alphanumeric).take(80_000).collect();
     assert_eq!(ask(&["set", "key", &value]), "OK\n");
     assert_eq!(ask(&["get", "key"]), format!("{value}\n"));
@@ -267,7 +267,7 @@ pub(crate) fn redis_stores() {
     assert_hidden(&topology.captures(), value.as_bytes());
 }
 
-pub(crate) fn addresses_of_this_host_are_left_alone() {
+pub(crate) fn connections_to_this_host_are_not_intercepted() {
     let topology = Topology::new();
     let (_server, proxy) = (topology.serve(ALL), topology.proxy(WEB));
     let own = topology.v4("client", "a");
@@ -278,7 +278,7 @@ pub(crate) fn addresses_of_this_host_are_left_alone() {
     stream.write_all(b"hello").unwrap();
     let mut heard = [0; 5];
     accepted.read_exact(&mut heard).unwrap();
-    // Nor is one that somebody else makes to a service of this host.
+    // Nor is a connection of another host to a service of this host.
     let server = topology.host("server");
     let mut stream = server.run(|| TcpStream::connect((own, 80))).unwrap().unwrap();
     let mut accepted = listener.accept().unwrap().0;
@@ -299,7 +299,7 @@ pub(crate) fn a_connection_to_the_proxy_itself_is_refused() {
     }
 }
 
-pub(crate) fn what_the_server_does_not_allow_is_reset() {
+pub(crate) fn connections_to_other_services_are_reset() {
     let topology = Topology::new();
     let nginx = nginx(&topology, b"not for all");
     let (_server, proxy) = (topology.serve("[\"127.0.0.1:80\"]"), topology.proxy(WEB));
@@ -308,7 +308,7 @@ pub(crate) fn what_the_server_does_not_allow_is_reset() {
     assert!(error.to_string().contains("reset"), "{error}");
     proxy.wait_for("the server does not allow this service", 1);
     drop(nginx);
-    // Nobody there, and it is said.
+    // The service does not run, and the application gets an error.
     thread::scope(|scope| {
         let refused = scope.spawn(|| topology.fetch("client", address.into(), "document"));
         assert!(refused.join().unwrap().is_err());

@@ -1,25 +1,25 @@
-//! The rules: there while they are needed, and not a moment longer.
+//! The rules exist while they are needed, and not longer.
 
 use crate::topology::{Program, SUNDER, Topology};
 
 const WEB: &str =
     "intercept = \"ip daddr 10.0.0.0/8 tcp dport {80, 443}\"\nintercept_from = [\"lan\"]";
 
-/// All that a host's kernel has been told.
+/// All rules and routes in a host's kernel.
 pub(crate) fn told(topology: &Topology, host: &str) -> String {
     let rules = topology.ask(host, "nft", &["-s", "list", "ruleset"]);
     let policies = topology.ask(host, "ip", &["rule"]) + &topology.ask(host, "ip", &["-6", "rule"]);
     rules + &policies
 }
 
-pub(crate) fn they_are_what_is_printed() {
+pub(crate) fn installed_rules_match_printed_rules() {
     let topology = Topology::new();
     let before = told(&topology, "client");
     let config = topology.proxy_toml(WEB);
     let arguments = ["proxy", "--print-rules", "--config", config.to_str().unwrap()];
     let printed = topology.ask("client", SUNDER, &arguments);
     assert_eq!(told(&topology, "client"), before, "printing changes nothing");
-    // Another host takes what was printed.
+    // Another host accepts the printed rules.
     let rules = topology.write("rules", &printed);
     topology.ask("user", "nft", &["-f", rules.to_str().unwrap()]);
     let _server = topology.serve("[]");
@@ -27,7 +27,7 @@ pub(crate) fn they_are_what_is_printed() {
     assert_eq!(told(&topology, "user"), told(&topology, "client"));
 }
 
-pub(crate) fn a_stop_removes_them() {
+pub(crate) fn a_stop_removes_the_rules() {
     let topology = Topology::new();
     let before = told(&topology, "client");
     let _server = topology.serve("[]");
@@ -37,7 +37,7 @@ pub(crate) fn a_stop_removes_them() {
     assert_eq!(told(&topology, "client"), before);
 }
 
-pub(crate) fn a_killed_proxy_leaves_none_after_the_next_start() {
+pub(crate) fn the_next_start_removes_the_rules_of_a_killed_proxy() {
     let topology = Topology::new();
     let before = told(&topology, "client");
     let _server = topology.serve("[]");
@@ -45,9 +45,9 @@ pub(crate) fn a_killed_proxy_leaves_none_after_the_next_start() {
     let installed = told(&topology, "client");
     drop(proxy);
     assert_eq!(told(&topology, "client"), installed, "nobody has removed them yet");
-    // Nothing goes out in the clear meanwhile.
+    // Nothing leaves in the clear in the meantime.
     assert!(topology.fetch("client", topology.v4("server", "a").into(), "").is_err());
-    // One with another port is told, and leaves them alone: that they refuse may be wanted.
+    // A proxy with another port reports the rules and leaves them alone: they may be wanted.
     let doctor = topology.run("client", SUNDER, &["doctor"]).stdout;
     let doctor = String::from_utf8(doctor).unwrap();
     assert!(doctor.contains("nft delete table inet sunder_522"), "{doctor}");
@@ -62,8 +62,8 @@ pub(crate) fn a_killed_proxy_leaves_none_after_the_next_start() {
     assert_eq!(told(&topology, "client"), before);
 }
 
-/// In one transaction, so at no time is anything out in the clear; or not at all.
-pub(crate) fn a_hangup_changes_them() {
+/// The rules change in one transaction, or not at all, so nothing leaves in the clear.
+pub(crate) fn sighup_changes_the_rules() {
     let topology = Topology::new();
     let _server = topology.serve("[]");
     let before = told(&topology, "client");
@@ -74,7 +74,7 @@ pub(crate) fn a_hangup_changes_them() {
     proxy.wait_for("the configuration was read again", 1);
     let second = told(&topology, "client");
     assert!(second != first && second.contains("tcp dport 22"), "{second}");
-    // What nft does not understand.
+    // nft rejects this expression.
     topology.proxy_toml("intercept = \"tcp dport nonsense\"");
     proxy.signal("-HUP");
     proxy.wait_for("the configuration before stays in force", 1);
@@ -85,7 +85,7 @@ pub(crate) fn a_hangup_changes_them() {
     proxy.wait_for("the configuration was read again", 2);
     let rules = topology.ask("client", "nft", &["list", "ruleset"]);
     assert!(rules.contains("sunder_6523") && !rules.contains("sunder_522"), "{rules}");
-    // None any more.
+    // No interception any more.
     topology.proxy_toml("socks = \"127.0.0.1:1080\"");
     proxy.signal("-HUP");
     proxy.wait_for("the configuration was read again", 3);
@@ -93,8 +93,8 @@ pub(crate) fn a_hangup_changes_them() {
     proxy.stop();
 }
 
-/// Each has its own.
-pub(crate) fn two_proxies_do_not_remove_each_others() {
+/// Each proxy has its own rules.
+pub(crate) fn two_proxies_keep_separate_rules() {
     let topology = Topology::new();
     let _server = topology.serve("[]");
     let first = topology.proxy(WEB);
@@ -106,7 +106,7 @@ pub(crate) fn two_proxies_do_not_remove_each_others() {
     first.stop();
 }
 
-pub(crate) fn channels_that_leave_by_one_interface_are_named() {
+pub(crate) fn channels_on_one_interface_are_reported() {
     let topology = Topology::new();
     let router = topology.v4("user", "lan").to_string();
     topology.ask("client", "ip", &["route", "add", "198.51.100.0/24", "via", &router]);
@@ -128,7 +128,7 @@ pub(crate) fn channels_that_leave_by_one_interface_are_named() {
     assert!(by_router.contains(&format!("both on lan, to {router}: ")), "{by_router}");
 }
 
-/// The end of a proxy that cannot begin.
+/// The message of a proxy that cannot start.
 fn refused(topology: &Topology, settings: &str) -> String {
     let config = topology.proxy_toml(settings);
     let arguments = ["proxy", "--config", config.to_str().unwrap()];
@@ -137,7 +137,7 @@ fn refused(topology: &Topology, settings: &str) -> String {
     proxy.log()
 }
 
-pub(crate) fn without_the_right_to_it_nothing_is_left() {
+pub(crate) fn without_capabilities_nothing_remains() {
     let topology = Topology::new();
     let before = told(&topology, "client");
     let config = topology.proxy_toml(WEB);
@@ -150,7 +150,7 @@ pub(crate) fn without_the_right_to_it_nothing_is_left() {
     assert_eq!(told(&topology, "client"), before);
 }
 
-pub(crate) fn comparisons_that_nft_does_not_know_are_refused() {
+pub(crate) fn invalid_nft_expressions_are_refused() {
     let topology = Topology::new();
     let before = told(&topology, "client");
     let said = refused(&topology, "intercept = \"tcp dport no-such-service\"");

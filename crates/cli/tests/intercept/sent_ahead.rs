@@ -1,5 +1,5 @@
-//! An attacker who sends packets ahead of a connection, from where it will go to: the kernel then
-//! takes the connection's packets for answers, and redirects none of them.
+//! An attacker sends packets before a connection from its future destination. The kernel then takes
+//! the connection's packets for answers, and does not redirect them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::thread;
@@ -10,17 +10,17 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::captures::opened;
 use crate::topology::Topology;
 
-/// The port that connections go to.
+/// The destination port of the connections.
 const TO: u16 = 80;
 
-/// The flags of what is sent ahead, in the middle of a connection and as a beginning of one, and
-/// the port that the connection will come from.
+/// The flags of the earlier packets, which belong to an open and to a new connection, and the
+/// source port of the later connection.
 const AHEAD: [(u8, u16); 2] = [(ACK, 40_000), (SYN, 40_001)];
 
 const SYN: u8 = 2;
 const ACK: u8 = 16;
 
-pub(crate) fn a_packet_sent_ahead_opens_nothing_in_the_clear() {
+pub(crate) fn packets_sent_ahead_prevent_no_interception() {
     let topology = Topology::new();
     let (by_v4, by_v6) = (topology.v4("client", "lan"), topology.v6("client", "lan"));
     topology.ask("user", "ip", &["route", "add", "default", "via", &by_v4.to_string()]);
@@ -36,7 +36,7 @@ pub(crate) fn a_packet_sent_ahead_opens_nothing_in_the_clear() {
     topology.ask("server", "ip", &["-6", "route", "add", &lan, "via", &router]);
     let _server = topology.serve("[]");
     let _proxy = topology.proxy("intercept = \"tcp dport 80\"\nintercept_from = [\"lan\"]");
-    // Neither host says that it knows no such connection, so the kernel goes on taking it for one.
+    // Neither host resets the unknown connection, so the kernel keeps its state.
     let silent = "table inet silent {\n\
                   chain out { type filter hook output priority -300; tcp flags & rst == rst drop; }\n\
                   }\n";
@@ -52,14 +52,14 @@ pub(crate) fn a_packet_sent_ahead_opens_nothing_in_the_clear() {
             for (flags, port) in AHEAD {
                 let (from, to) = ((server, TO).into(), (victim, port).into());
                 topology.host("server").run(|| send(flags, from, to)).unwrap();
-                // It takes some milliseconds.
+                // The capture takes some milliseconds.
                 thread::sleep(Duration::from_millis(50));
                 let connected = topology.host(host).run(|| {
                     let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
                     socket.bind(&to.into())?;
                     socket.connect_timeout(&from.into(), Duration::from_millis(500))
                 });
-                // That it is refused, or carried and then reset, as nothing is allowed, is as good.
+                // It may be refused, or carried and then reset, because no service is allowed.
                 let _ = connected.unwrap();
             }
         }
@@ -68,13 +68,13 @@ pub(crate) fn a_packet_sent_ahead_opens_nothing_in_the_clear() {
     assert!(opened.is_empty(), "opened in the clear: {opened:?}");
 }
 
-/// Sends a TCP packet of a connection that there is not.
+/// Sends a TCP packet of a connection that does not exist.
 fn send(flags: u8, from: SocketAddr, to: SocketAddr) {
     let mut packet = Vec::new();
     packet.extend(from.port().to_be_bytes());
     packet.extend(to.port().to_be_bytes());
     packet.extend([0, 0, 0, 1, 0, 0, 0, 1]);
-    // Five words, a window; no checksum yet, nothing urgent.
+    // A header of five words, a window; no checksum yet, no urgent data.
     packet.extend([0x50, flags, 0x10, 0, 0, 0, 0, 0]);
     let mut summed = address_bytes(from.ip());
     summed.extend(address_bytes(to.ip()));

@@ -1,5 +1,5 @@
-//! The states of the host that the matrix is tried in: what dies, what is missing, and what is
-//! somebody else's.
+//! The states of the host in which the matrix is tested: what has failed, what is missing, and what
+//! belongs to another program.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -13,11 +13,11 @@ use crate::captures::{CHANNEL_PORT, clear_packets};
 use crate::matrix::Outcome::{self, Answered, Refused};
 use crate::matrix::{
     ANSWER, CELLS, Cell, Kind, Matrix, PORT, SERVICE, SETTINGS, TIMEOUT, answer, ask,
-    assert_nobody, listen, squat, wildcards,
+    assert_nobody, listen, occupy, wildcards,
 };
 use crate::topology::{SUNDER, Topology, until};
 
-/// The captures show what goes out in the clear.
+/// Without a proxy, the captures show packets in the clear.
 pub(crate) fn without_a_proxy() {
     let matrix = Matrix::new();
     for cell in CELLS {
@@ -47,16 +47,16 @@ pub(crate) fn restarted() {
     matrix.expect("restarted", [Answered; 4]);
 }
 
-/// Somebody listens where the proxy did.
+/// Another program listens on the proxy's port.
 fn killed_and_its_port_taken(state: &str, addresses: &[SocketAddr], kind: Kind) {
     let matrix = Matrix::new();
     matrix.kill_a_proxy();
-    let squatters = squat(&matrix, addresses, kind);
+    let listeners = occupy(&matrix, addresses, kind);
     let log = matrix.failed_start();
     assert!(log.contains("cannot intercept at port 6522"), "{log}");
     assert!(log.contains("rules that are there"), "{log}");
     let found = CELLS.map(|cell| (cell, matrix.connect(cell)));
-    assert_nobody(&squatters);
+    assert_nobody(&listeners);
     matrix.found(state, [Refused; 4], found);
 }
 
@@ -84,22 +84,22 @@ pub(crate) fn killed_and_its_port_taken_on_the_lan() {
     killed_and_its_port_taken(state, &lan.map(|address: IpAddr| (address, PORT).into()), Kind::Own);
 }
 
-/// Somebody listens where the connections go to, at all addresses: also at those that are not this
-/// host's.
+/// Another program listens on the destination port, at all addresses, including those of other
+/// hosts.
 pub(crate) fn killed_and_the_services_port_taken() {
     let matrix = Matrix::new();
     matrix.kill_a_proxy();
-    let squatters = squat(&matrix, &wildcards(SERVICE), Kind::Own);
+    let listeners = occupy(&matrix, &wildcards(SERVICE), Kind::Own);
     let found = CELLS.map(|cell| (cell, matrix.connect(cell)));
-    assert_nobody(&squatters);
+    assert_nobody(&listeners);
     matrix.found("killed, the service's port taken", [Refused; 4], found);
 }
 
-/// Somebody keeps the proxy from its first start.
-pub(crate) fn kept_from_starting() {
+/// Another program prevents the proxy's first start.
+pub(crate) fn prevented_from_starting() {
     for squatted in ["127.0.0.1:6522", "[::1]:6522"] {
         let matrix = Matrix::new();
-        let squatters = squat(&matrix, &[squatted.parse().unwrap()], Kind::Own);
+        let listeners = occupy(&matrix, &[squatted.parse().unwrap()], Kind::Own);
         let log = matrix.failed_start();
         assert!(log.contains("cannot intercept at port 6522"), "{log}");
         assert!(
@@ -109,8 +109,8 @@ pub(crate) fn kept_from_starting() {
             "{log}"
         );
         let found = CELLS.map(|cell| (cell, matrix.connect(cell)));
-        assert_nobody(&squatters);
-        drop(squatters);
+        assert_nobody(&listeners);
+        drop(listeners);
         let doctor = matrix.topology.run("client", SUNDER, &["doctor"]).stdout;
         let doctor = String::from_utf8(doctor).unwrap();
         assert!(doctor.contains("nft delete table inet sunder_6522_refused"), "{doctor}");
@@ -118,11 +118,11 @@ pub(crate) fn kept_from_starting() {
     }
 }
 
-/// It cannot start for a reason that has nothing to do with interception.
-pub(crate) fn kept_from_listening_elsewhere() {
+/// It cannot start for a reason unrelated to interception.
+pub(crate) fn prevented_from_listening_elsewhere() {
     let matrix = Matrix::new();
     let taken = "127.0.0.1:1080";
-    let _taken = squat(&matrix, &[taken.parse().unwrap()], Kind::Own);
+    let _taken = occupy(&matrix, &[taken.parse().unwrap()], Kind::Own);
     let config = matrix.topology.proxy_toml(&format!("socks = \"{taken}\"\n{SETTINGS}"));
     let arguments = ["proxy", "--config", config.to_str().unwrap()];
     let mut proxy = matrix.topology.start("client", SUNDER, &arguments);
@@ -132,7 +132,7 @@ pub(crate) fn kept_from_listening_elsewhere() {
     matrix.expect("kept from listening for SOCKS5", [Refused; 4]);
 }
 
-/// Another configuration: what it says holds, or if it cannot be had, what was before.
+/// A new configuration applies; if it cannot be applied, the previous one remains.
 pub(crate) fn reloaded() {
     let other_port = SETTINGS.replace("6522", "6523");
     for (state, port_is_taken) in
@@ -140,25 +140,26 @@ pub(crate) fn reloaded() {
     {
         let matrix = Matrix::new();
         let proxy = matrix.proxy();
-        let squatters = if port_is_taken { wildcards(6523).to_vec() } else { Vec::new() };
-        let squatters = squat(&matrix, &squatters, Kind::Own);
+        let listeners = if port_is_taken { wildcards(6523).to_vec() } else { Vec::new() };
+        let listeners = occupy(&matrix, &listeners, Kind::Own);
         matrix.topology.proxy_toml(&other_port);
         proxy.signal("-HUP");
-        let said = ["the configuration was read again", "the configuration before stays in force"];
-        proxy.wait_for(said[usize::from(port_is_taken)], 1);
+        let message =
+            ["the configuration was read again", "the configuration before stays in force"];
+        proxy.wait_for(message[usize::from(port_is_taken)], 1);
         let found = CELLS.map(|cell| (cell, matrix.connect(cell)));
-        assert_nobody(&squatters);
+        assert_nobody(&listeners);
         matrix.found(state, [Answered; 4], found);
         drop(proxy);
     }
 }
 
-/// And when they give up, it starts, and nothing is left of that.
-pub(crate) fn kept_from_starting_for_a_while() {
+/// After the port is released, the proxy starts and removes the refusing rules.
+pub(crate) fn prevented_from_starting_for_a_while() {
     let matrix = Matrix::new();
-    let squatters = squat(&matrix, &wildcards(PORT), Kind::Own);
+    let listeners = occupy(&matrix, &wildcards(PORT), Kind::Own);
     matrix.failed_start();
-    drop(squatters);
+    drop(listeners);
     let proxy = matrix.proxy();
     assert!(!proxy.log().contains("nft delete"), "{}", proxy.log());
     let tables = matrix.topology.ask("client", "nft", &["list", "tables"]);
@@ -166,7 +167,7 @@ pub(crate) fn kept_from_starting_for_a_while() {
     matrix.expect("started after all", [Answered; 4]);
 }
 
-/// A second start does not touch the first.
+/// A second start does not affect the first.
 pub(crate) fn started_twice() {
     let matrix = Matrix::new();
     let _proxy = matrix.proxy();
@@ -177,7 +178,7 @@ pub(crate) fn started_twice() {
     matrix.expect("started twice", [Answered; 4]);
 }
 
-/// The rules are there, and a listener for one family only.
+/// The rules exist, with a listener for one family only.
 fn one_listener(state: &str, address: SocketAddr, expected: [Outcome; 4]) {
     let matrix = Matrix::new();
     let config = matrix.topology.proxy_toml(SETTINGS);
@@ -220,7 +221,7 @@ pub(crate) fn without_ipv6_on_loopback() {
     }
 }
 
-/// The proxy lives, and `lo` loses its IPv6.
+/// The proxy runs, and `lo` loses IPv6.
 pub(crate) fn ipv6_lost_on_loopback() {
     let matrix = Matrix::new();
     let _proxy = matrix.proxy();
@@ -228,7 +229,7 @@ pub(crate) fn ipv6_lost_on_loopback() {
     matrix.expect("lo loses IPv6", [Answered, Refused, Answered, Answered]);
 }
 
-/// Then not even `::1` is the host's own: a default route would lead it out.
+/// Then even `::1` is not the host's own, and a default route would lead it out.
 fn lose_ipv6_on_loopback(matrix: &Matrix) {
     let host = matrix.topology.host("client");
     host.set("net/ipv6/conf/lo/disable_ipv6", "1").unwrap();
@@ -236,7 +237,7 @@ fn lose_ipv6_on_loopback(matrix: &Matrix) {
     matrix.topology.ask("client", "ip", &["-6", "route", "add", "default", "via", &router]);
 }
 
-/// Applications that insist on an interface, where nothing of this host's own can go.
+/// Applications that bind to an interface, which must not send in the clear.
 pub(crate) fn bound_to_an_interface() {
     for state in ["bound to an interface", "bound to an interface, killed"] {
         let matrix = Matrix::new();
@@ -264,7 +265,7 @@ pub(crate) fn bound_to_an_interface() {
     }
 }
 
-/// Routing rules and routes of the proxy's are deleted, if it has any.
+/// Routing rules and routes of the proxy are deleted, if it has any.
 fn without(state: &str, killed: bool, delete: impl Fn(&Matrix, &str)) {
     let matrix = Matrix::new();
     let proxy = matrix.proxy();
@@ -303,8 +304,8 @@ pub(crate) fn without_routes() {
     without("routes deleted, killed", true, delete_routes);
 }
 
-/// Somebody's firewall has the kernel track no connections, so it redirects none.
-pub(crate) fn untracked() {
+/// A firewall disables connection tracking, so the kernel redirects nothing.
+pub(crate) fn without_connection_tracking() {
     let matrix = Matrix::new();
     let _proxy = matrix.proxy();
     let rules = "table inet other {\n\
@@ -313,7 +314,7 @@ pub(crate) fn untracked() {
                  }\n";
     let rules = matrix.topology.write("rules", rules);
     matrix.topology.ask("client", "nft", &["-f", rules.to_str().unwrap()]);
-    matrix.expect("untracked", [Refused; 4]);
+    matrix.expect("without_connection_tracking", [Refused; 4]);
 }
 
 /// Another program removes or changes the rules, and the proxy restores them.
@@ -342,7 +343,7 @@ pub(crate) fn restored() {
     }
 }
 
-/// Connections to the service, as they are before they have asked anything.
+/// Open connections to the service, before their requests.
 fn connections(matrix: &Matrix) -> [(Cell, TcpStream); 4] {
     CELLS.map(|cell| {
         let address: SocketAddr = (matrix.address(cell), SERVICE).into();
@@ -351,8 +352,7 @@ fn connections(matrix: &Matrix) -> [(Cell, TcpStream); 4] {
     })
 }
 
-/// Connections under way when the proxy is killed, which the kernel then forgets, and takes for
-/// parts of none.
+/// Connections that are open when the proxy is killed, and whose state the kernel then loses.
 pub(crate) fn killed_with_connections_under_way() {
     for state in ["under way", "under way and forgotten", "under way and of no connection"] {
         let matrix = Matrix::new();
@@ -372,7 +372,7 @@ pub(crate) fn killed_with_connections_under_way() {
     }
 }
 
-/// The kernel forgets what it knows of connections when a host's tracking is off for a moment.
+/// Makes the kernel lose its connection states by disabling tracking for a moment.
 fn forget_connections(matrix: &Matrix) {
     let host = matrix.topology.host("client");
     let path = "net/netfilter/nf_conntrack_tcp_timeout_";
@@ -381,8 +381,8 @@ fn forget_connections(matrix: &Matrix) {
     }
 }
 
-/// What began before the proxy started is cut, rather than going on as it is.
-pub(crate) fn begun_before_the_proxy() {
+/// Connections that are older than the proxy are cut.
+pub(crate) fn older_than_the_proxy() {
     let matrix = Matrix::new();
     let streams = connections(&matrix);
     let _proxy = matrix.proxy();
@@ -397,9 +397,9 @@ pub(crate) fn begun_before_the_proxy() {
     }
 }
 
-/// Services of this host, and of hosts behind it, answer those who come from where connections are
-/// intercepted to.
-pub(crate) fn answers_are_left_alone() {
+/// Services on this host, and on hosts behind it, answer clients at the addresses that are
+/// intercepted.
+pub(crate) fn answers_are_not_intercepted() {
     let matrix = Matrix::new();
     let settings = "intercept = \"ip daddr 10.0.0.0/8\"\nintercept_from = [\"lan\"]";
     let _proxy = matrix.topology.proxy(settings);
@@ -415,9 +415,9 @@ pub(crate) fn answers_are_left_alone() {
     }
 }
 
-/// Others are served where the configuration says so, and nowhere else: neither what they send to
-/// somebody else by way of this host, nor what they send to its port.
-pub(crate) fn others_are_not_served_unasked() {
+/// Other hosts are served only on configured interfaces: neither connections that this host
+/// forwards for them, nor connections to the proxy's port.
+pub(crate) fn other_hosts_are_served_only_if_configured() {
     let matrix = Matrix::new();
     let host = matrix.topology.host("client");
     host.set("net/ipv4/ip_forward", "0").unwrap();

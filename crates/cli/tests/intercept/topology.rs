@@ -4,14 +4,17 @@ use std::fs::{self, File};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lab::{Host, Network, Trial, TrialContext, sandbox};
+use lab::{Host, Network, sandbox};
 use tempfile::TempDir;
 
-/// The hosts; a third sends what it has to say by way of the client.
+pub(crate) use crate::emulation::until;
+use crate::emulation::{Process, WAIT_TIMEOUT, network};
+
+/// The hosts. A third host sends its packets through the client.
 const TOPOLOGY: &str = r#"
 measure = { driver = "accuracy", values = {} }
 [hosts.client]
@@ -41,19 +44,7 @@ both = {}
 /// The channels' links.
 pub(crate) const CHANNELS: [&str; 3] = ["a", "b", "c"];
 
-/// How long something may take that has no time of its own.
-const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// Waits until something has happened.
-pub(crate) fn until(what: &str, mut has_happened: impl FnMut() -> bool) {
-    let deadline = Instant::now() + WAIT_TIMEOUT;
-    while !has_happened() {
-        assert!(Instant::now() < deadline, "not within {WAIT_TIMEOUT:?}: {what}");
-        thread::sleep(Duration::from_millis(2));
-    }
-}
-
-/// Hosts, links, and a directory for files.
+/// The hosts, the links, and a directory for files.
 pub(crate) struct Topology {
     network: Network,
     place: TempDir,
@@ -62,14 +53,9 @@ pub(crate) struct Topology {
 impl Topology {
     pub(crate) fn new() -> Self {
         let place = tempfile::tempdir_in(sandbox::SCRATCH).unwrap();
-        // Programs that change to another user are to reach it, too.
+        // Programs that change to another user must be able to enter it.
         open_to_all(place.path());
-        let trial: Trial = toml::from_str(TOPOLOGY).unwrap();
-        let network = {
-            let path = place.path();
-            Network::new(&trial, TrialContext { seed: 1, files: path, results: path, number: 1 })
-                .unwrap()
-        };
+        let network = network(TOPOLOGY, place.path());
         Self { network, place }
     }
 
@@ -77,12 +63,12 @@ impl Topology {
         self.network.host(name).unwrap()
     }
 
-    /// A host's address on a link.
+    /// A host's IPv4 address on a link.
     pub(crate) fn v4(&self, host: &str, link: &str) -> Ipv4Addr {
         self.network.address(host, link).unwrap()
     }
 
-    /// The same by IPv6.
+    /// A host's IPv6 address on a link.
     pub(crate) fn v6(&self, host: &str, link: &str) -> Ipv6Addr {
         format!("fd00::{}", self.v4(host, link)).parse().unwrap()
     }
@@ -92,7 +78,7 @@ impl Topology {
         self.place.path().join(name)
     }
 
-    /// Writes a file that all may read. Returns its path.
+    /// Writes a file that all users can read. Returns its path.
     pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path(name);
         fs::write(&path, content).unwrap();
@@ -112,7 +98,7 @@ impl Topology {
         server
     }
 
-    /// The client's configuration with these settings.
+    /// Writes the client's configuration with these settings.
     pub(crate) fn proxy_toml(&self, settings: &str) -> PathBuf {
         let channel =
             |link: &&str| format!("[[channel]]\nserver = \"{}:7000\"\n", self.v4("server", link));
@@ -120,7 +106,7 @@ impl Topology {
         self.write("proxy.toml", format!("{settings}\n{channels}"))
     }
 
-    /// Starts `sunder proxy`, which intercepts.
+    /// Starts `sunder proxy` with interception.
     pub(crate) fn proxy(&self, settings: &str) -> Program {
         let config = self.proxy_toml(settings);
         let client = self.start("client", SUNDER, &["proxy", "--config", config.to_str().unwrap()]);
@@ -131,13 +117,12 @@ impl Topology {
     /// Starts a program on a host.
     pub(crate) fn start(&self, host: &str, program: &str, arguments: &[&str]) -> Program {
         let log = tempfile::Builder::new().tempfile_in(self.place.path()).unwrap();
-        let (log, path) = log.keep().unwrap();
+        let (_, log) = log.keep().unwrap();
         let mut command = Command::new(program);
         command.args(arguments).env("RUNTIME_DIRECTORY", self.place.path());
         command.env("RUST_LOG", "info,sunder_micss=debug");
-        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
-        let child = self.host(host).run(|| command.spawn()).unwrap().unwrap();
-        Program { child, log: path }
+        let process = Process::start(self.host(host), &mut command, &log);
+        Program { process, log }
     }
 
     /// Runs a program on a host to its end.
@@ -147,15 +132,15 @@ impl Topology {
         self.host(host).run(|| command.output()).unwrap().unwrap()
     }
 
-    /// What a program says that ends well.
+    /// The output of a program that must succeed.
     pub(crate) fn ask(&self, host: &str, program: &str, arguments: &[&str]) -> String {
         let output = self.run(host, program, arguments);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{program} {arguments:?}: {said}");
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{program} {arguments:?}: {message}");
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Fetches by curl, by default over as many connections as there are documents.
+    /// Fetches with curl, by default over one connection for each document.
     pub(crate) fn fetch(&self, host: &str, address: IpAddr, document: &str) -> io::Result<Vec<u8>> {
         let address = match address {
             IpAddr::V4(address) => address.to_string(),
@@ -169,7 +154,7 @@ impl Topology {
         Err(io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned()))
     }
 
-    /// Takes the network down. Returns what was captured of each channel.
+    /// Removes the network. Returns the captures of the channels.
     pub(crate) fn captures(self) -> [Vec<u8>; 3] {
         self.network.remove().unwrap();
         CHANNELS.map(|link| fs::read(self.place.path().join(format!("1-{link}"))).unwrap())
@@ -179,9 +164,9 @@ impl Topology {
 /// The program under test.
 pub(crate) const SUNDER: &str = env!("CARGO_BIN_EXE_sunder");
 
-/// A program that runs. It is killed when this is dropped.
+/// A running program. It is killed when this is dropped.
 pub(crate) struct Program {
-    child: Child,
+    process: Process,
     log: PathBuf,
 }
 
@@ -190,11 +175,11 @@ impl Program {
         fs::read_to_string(&self.log).unwrap()
     }
 
-    /// Waits until a program has said this in so many lines.
+    /// Waits until a program has printed this in `lines` lines.
     pub(crate) fn wait_for(&self, what: &str, lines: usize) {
-        let said = || self.log().lines().filter(|line| line.contains(what)).count() >= lines;
+        let message = || self.log().lines().filter(|line| line.contains(what)).count() >= lines;
         let deadline = Instant::now() + WAIT_TIMEOUT;
-        while !said() {
+        while !message() {
             assert!(Instant::now() < deadline, "it does not say \"{what}\", but: {}", self.log());
             thread::sleep(Duration::from_millis(2));
         }
@@ -202,27 +187,19 @@ impl Program {
 
     /// Sends a signal.
     pub(crate) fn signal(&self, name: &str) {
-        let id = self.child.id().to_string();
+        let id = self.process.0.id().to_string();
         assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
     }
 
     /// Sends SIGTERM, and waits for the end.
     pub(crate) fn stop(mut self) {
         self.signal("-TERM");
-        assert!(self.child.wait().unwrap().success(), "{}", self.log());
+        assert!(self.process.0.wait().unwrap().success(), "{}", self.log());
     }
 
-    /// Waits for the end. Returns whether it ended well.
+    /// Waits for its end. Returns whether it succeeded.
     pub(crate) fn ended_well(&mut self) -> bool {
-        self.child.wait().unwrap().success()
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        // SIGKILL.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.process.0.wait().unwrap().success()
     }
 }
 

@@ -1,20 +1,20 @@
-//! Channels that are slow, lose much, or are not read: they are there.
+//! Channels that are slow, lossy or not read are not taken for lost.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::testbed::{End, NO_POOL, Service, TOPOLOGY, Testbed, until};
 
-/// How long it is looked, in seconds, if the environment says nothing.
+/// The default duration of each test, in seconds.
 const SECONDS: u64 = 25;
 
-/// How long it is looked.
+/// The duration of each test.
 fn time() -> Duration {
     let given = std::env::var("SUNDER_SOAK_S").ok().map(|text| text.parse().unwrap());
     Duration::from_secs(given.unwrap_or(SECONDS))
 }
 
-/// No end has taken a channel for lost.
+/// Checks that no end reported a lost channel.
 fn nothing_was_lost(testbed: &Testbed) {
     for end in End::BOTH {
         let log = testbed.log(end);
@@ -24,7 +24,7 @@ fn nothing_was_lost(testbed: &Testbed) {
     }
 }
 
-/// Downloads for a while, and begins streams now and then.
+/// Downloads for the duration of the test, and opens new streams from time to time.
 fn download(topology: &str, settings: &str) {
     let testbed = Testbed::start(topology, [settings, ""], Service::Pours);
     let download = testbed.download();
@@ -46,12 +46,12 @@ pub(crate) fn a_lossy_channel_is_not_lost_without_connections_in_advance() {
     download(&TOPOLOGY.replace("delay_ms = 4", "delay_ms = 40, loss = 0.15"), NO_POOL);
 }
 
-pub(crate) fn a_full_queue_of_five_seconds_is_not_a_loss() {
+pub(crate) fn a_full_queue_of_five_seconds_loses_no_channel() {
     let slow = "rate_mbit = 1, queue_ms = 5000, delay_ms = 40";
     download(&TOPOLOGY.replace("rate_mbit = 100, delay_ms = 4", slow), "");
 }
 
-pub(crate) fn an_application_that_does_not_read_is_no_loss() {
+pub(crate) fn an_application_that_does_not_read_loses_no_channel() {
     let testbed = Testbed::start(TOPOLOGY, ["", ""], Service::Pours);
     let (stream, code) = testbed.ask();
     assert_eq!(code, 0);
@@ -59,7 +59,7 @@ pub(crate) fn an_application_that_does_not_read_is_no_loss() {
     drop(stream);
 }
 
-pub(crate) fn a_service_that_does_not_read_is_no_loss() {
+pub(crate) fn a_service_that_does_not_read_loses_no_channel() {
     let testbed = Testbed::start(TOPOLOGY, [NO_POOL, ""], Service::Waits);
     let (mut stream, code) = testbed.ask();
     assert_eq!(code, 0);

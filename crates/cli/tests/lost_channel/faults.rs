@@ -1,4 +1,4 @@
-//! What may happen to a channel, at either end.
+//! Faults of a channel at either end.
 
 use lab::Direction;
 
@@ -9,17 +9,18 @@ use crate::testbed::{End, FAULTY, LINKS, Testbed};
 pub(crate) enum Fault {
     /// The link of channel 2 is taken down at an end: `ip link set b down`.
     LinkDown(End),
-    /// Nothing on channel 2 gets through in these directions, of which no end knows.
+    /// The link of channel 2 loses all packets in these directions, without a notification to the
+    /// ends.
     Wire(&'static [Direction]),
-    /// What comes to an end on channel 2 is dropped there.
+    /// Incoming packets on channel 2 are dropped at an end.
     DropIn(End),
-    /// The same of what goes out.
+    /// Outgoing packets on channel 2 are dropped at an end.
     DropOut(End),
-    /// Both.
+    /// Packets in both directions on channel 2 are dropped at an end.
     DropAll(End),
     /// An end's process is killed.
     Killed(End),
-    /// An end's host is gone: nothing gets through on any channel.
+    /// An end's host vanishes: all channels lose all packets.
     HostDown,
 }
 
@@ -40,12 +41,12 @@ impl Fault {
         Self::HostDown,
     ];
 
-    /// The channels that are lost, counted from 0.
+    /// The lost channels, from 0.
     pub(crate) fn channels(self) -> &'static [usize] {
         if matches!(self, Self::Killed(_) | Self::HostDown) { &[0, 1, 2] } else { &[1] }
     }
 
-    /// What it is called in the table.
+    /// The name in the table.
     pub(crate) fn name(self) -> String {
         let at = |end: End| end.host();
         match self {
@@ -63,8 +64,8 @@ impl Fault {
         }
     }
 
-    /// Has it happen.
-    pub(crate) fn happen(self, testbed: &mut Testbed) {
+    /// Injects the fault.
+    pub(crate) fn inject(self, testbed: &mut Testbed) {
         let drop = |testbed: &Testbed, end, hook: &str, matches: &str| {
             let text = format!(
                 "table inet fault_{hook} {{ chain drops {{ type filter hook {hook} priority 0; {matches} \"{FAULTY}\" \

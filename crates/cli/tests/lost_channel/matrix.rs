@@ -1,4 +1,4 @@
-//! Every fault: how soon either end names the channel, and what streams do.
+//! All faults: how soon either end reports the channel, and what streams do.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,33 +8,33 @@ use micss::status::ChannelState;
 use crate::faults::Fault;
 use crate::testbed::{Download, End, Service, TOPOLOGY, Testbed, until};
 
-/// How soon either end is to name the channel.
-const SOON: Duration = Duration::from_secs(3);
+/// The time within which either end must report the channel.
+const NOTICE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How soon a new stream is to fail.
-const AT_ONCE: Duration = Duration::from_millis(500);
+/// The time within which a new stream must fail.
+const FAIL_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How long running streams wait here.
-const WAIT: Duration = Duration::from_secs(6);
+/// The time for which open streams wait in these tests.
+const STREAM_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// What was seen of a fault.
-struct Seen {
-    /// How long after it the log, the status and the metrics of either end named the channel.
+/// The observations of a fault.
+struct Observation {
+    /// The time until the log, the status and the metrics of either end reported the channel.
     named: [Option<[Duration; 3]>; 2],
-    /// How long after it the running stream ended.
+    /// The time until the open stream ended.
     ended: Duration,
-    /// How long a new stream took to fail.
+    /// The time until a new stream failed.
     failed: Option<Duration>,
 }
 
 pub(crate) fn both_ends_name_the_channel_within_three_seconds() {
-    let plays = Fault::ALL.map(|fault| (fault, thread::spawn(move || play(fault))));
+    let observations = Fault::ALL.map(|fault| (fault, thread::spawn(move || observe_fault(fault))));
     println!(
         "| fault | client: log | status | metric | server: log | status | metric | new stream fails after | the download ends after |"
     );
     println!("|---|---|---|---|---|---|---|---|---|");
-    for (fault, play) in plays {
-        let seen = play.join().unwrap_or_else(|_| panic!("{fault:?}"));
+    for (fault, observation) in observations {
+        let seen = observation.join().unwrap_or_else(|_| panic!("{fault:?}"));
         let seconds = |time: Duration| format!("{:.1} s", time.as_secs_f64());
         let named = seen.named.map(|times| {
             let cells = times.map(|times| times.map(seconds).join(" | "));
@@ -52,14 +52,16 @@ pub(crate) fn both_ends_name_the_channel_within_three_seconds() {
     }
 }
 
-/// Plays a fault, up to three times, as a busy machine may hold up an attempt or two: what is too
-/// slow is so each time.
-fn play(fault: Fault) -> Seen {
+/// Injects a fault and observes it, up to three times, because a busy machine may delay some
+/// attempts.
+fn observe_fault(fault: Fault) -> Observation {
     let mut late = Vec::new();
     for _ in 0..3 {
         let seen = attempt(fault);
         let times = seen.named.iter().flatten().flatten();
-        if times.copied().all(|time| time < SOON) && seen.failed.is_none_or(|time| time < AT_ONCE) {
+        if times.copied().all(|time| time < NOTICE_TIMEOUT)
+            && seen.failed.is_none_or(|time| time < FAIL_TIMEOUT)
+        {
             return seen;
         }
         late.push((seen.named, seen.failed));
@@ -67,8 +69,8 @@ fn play(fault: Fault) -> Seen {
     panic!("{fault:?}, three times: {late:?}");
 }
 
-fn attempt(fault: Fault) -> Seen {
-    let settings = format!("lost_channel_timeout_s = {}", WAIT.as_secs());
+fn attempt(fault: Fault) -> Observation {
+    let settings = format!("lost_channel_timeout_s = {}", STREAM_TIMEOUT.as_secs());
     let serve = format!("{settings}\nmin_channels = 3");
     let mut testbed = Testbed::start(TOPOLOGY, [&settings, &serve], Service::Speaks);
     let download = testbed.download();
@@ -80,10 +82,10 @@ fn attempt(fault: Fault) -> Seen {
         }
     }
     let begin = Instant::now();
-    fault.happen(&mut testbed);
+    fault.inject(&mut testbed);
     let seen = observe(fault, &testbed, &download, begin);
     for end in ends(fault) {
-        // The streams' ends and the channel's loss name no other channel.
+        // The streams' errors and the loss name no other channel.
         let log = testbed.log(end);
         for other in (0..3).filter(|place| !fault.channels().contains(place)) {
             assert!(!log.contains(&format!("channel {}", other + 1)), "{end:?}: {log}");
@@ -92,12 +94,12 @@ fn attempt(fault: Fault) -> Seen {
     seen
 }
 
-/// The ends that have something to say.
+/// The ends that can report the fault.
 fn ends(fault: Fault) -> Vec<End> {
     End::BOTH.into_iter().filter(|end| fault != Fault::Killed(*end)).collect()
 }
 
-fn observe(fault: Fault, testbed: &Testbed, download: &Download, begin: Instant) -> Seen {
+fn observe(fault: Fault, testbed: &Testbed, download: &Download, begin: Instant) -> Observation {
     let named = thread::scope(|scope| {
         let watch = |end| move || names(fault, testbed, end, begin);
         let watched = ends(fault).into_iter().map(|end| (end, scope.spawn(watch(end))));
@@ -117,8 +119,11 @@ fn observe(fault: Fault, testbed: &Testbed, download: &Download, begin: Instant)
     assert_eq!(how, "connection reset", "no end that could be taken for one");
     if !matches!(fault, Fault::Killed(_)) {
         let waited = end - begin;
-        // It counts from when something was heard last.
-        assert!((WAIT * 9 / 10..WAIT * 2).contains(&waited), "{fault:?}: {waited:?}");
+        // The time counts from the last received data.
+        assert!(
+            (STREAM_TIMEOUT * 9 / 10..STREAM_TIMEOUT * 2).contains(&waited),
+            "{fault:?}: {waited:?}"
+        );
         for own in ends(fault) {
             let is_named = |line: &str| {
                 line.contains("stream aborted")
@@ -133,10 +138,10 @@ fn observe(fault: Fault, testbed: &Testbed, download: &Download, begin: Instant)
             );
         }
     }
-    Seen { named, ended: end - begin, failed }
+    Observation { named, ended: end - begin, failed }
 }
 
-/// When an end's log, status and metrics name all channels that are lost.
+/// The times at which an end's log, status and metrics report all lost channels.
 fn names(fault: Fault, testbed: &Testbed, end: End, begin: Instant) -> [Duration; 3] {
     let all = |is_named: &dyn Fn(usize) -> bool| fault.channels().iter().all(|p| is_named(*p));
     let (mut log, mut status) = (None, None);

@@ -1,4 +1,4 @@
-//! What streams do while a channel is lost, as they are told to.
+//! What streams do while a channel is lost, depending on the configuration.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,14 +8,14 @@ use micss::status::{Channel, ChannelState};
 
 use crate::testbed::{Download, End, FAULTY, NO_POOL, Service, TOPOLOGY, Testbed, until};
 
-/// Longer than it takes to find out.
+/// Longer than the detection of a loss.
 const OUTAGE: Duration = Duration::from_secs(8);
 
 fn is_lost(testbed: &Testbed, end: End) -> bool {
     testbed.channel(end, 1).unwrap().state == ChannelState::Down
 }
 
-pub(crate) fn new_streams_wait_where_they_are_told_to() {
+pub(crate) fn new_streams_wait_if_configured() {
     let settings = "on_lost_channel = \"wait\"\nlost_channel_timeout_s = 60";
     let testbed = Testbed::start(TOPOLOGY, [settings, ""], Service::Speaks);
     let download = testbed.download();
@@ -28,24 +28,24 @@ pub(crate) fn new_streams_wait_where_they_are_told_to() {
         testbed.cut(FAULTY, &Direction::BOTH, false);
         let second = Download::of(asking.join().unwrap());
         until("it is served", || second.bytes() > 0);
-        goes_on(&download);
+        wait_for_more(&download);
     });
     let waited = "wait for up to 60 s, new ones wait as well";
     assert!(testbed.log(End::Client).contains(waited), "{}", testbed.log(End::Client));
 }
 
-/// Waits until more has come.
-fn goes_on(download: &Download) {
+/// Waits until more data has arrived.
+fn wait_for_more(download: &Download) {
     let before = download.bytes();
     until("the download goes on", || download.bytes() > before);
 }
 
-pub(crate) fn an_outage_is_survived() {
+pub(crate) fn streams_survive_an_outage() {
     survive("");
 }
 
-/// Nothing but the streams' own connections tells the ends that they are there again.
-pub(crate) fn an_outage_is_survived_over_connections_of_its_own() {
+/// Without a pool, only the streams' own connections show that the channel is up again.
+pub(crate) fn streams_survive_an_outage_without_a_pool() {
     survive(NO_POOL);
 }
 
@@ -64,12 +64,12 @@ fn survive(settings: &str) {
         until("the channel is back", || !is_lost(&testbed, end));
         until("the log says so", || testbed.log(end).contains(" answers again after "));
     }
-    goes_on(&download);
+    wait_for_more(&download);
     assert!(download.end().is_none());
-    goes_on(&testbed.download());
+    wait_for_more(&testbed.download());
 }
 
-pub(crate) fn where_two_are_enough_streams_go_on() {
+pub(crate) fn streams_continue_with_two_of_three_channels() {
     let testbed = Testbed::start(TOPOLOGY, ["threshold = 2", ""], Service::Speaks);
     let download = testbed.download();
     let begin = Instant::now();
@@ -78,14 +78,14 @@ pub(crate) fn where_two_are_enough_streams_go_on() {
         until("the channel is lost", || is_lost(&testbed, end));
     }
     println!("2 of 3: named after {:.1?}", begin.elapsed());
-    goes_on(&testbed.download());
-    goes_on(&download);
+    wait_for_more(&testbed.download());
+    wait_for_more(&download);
     let log = testbed.log(End::Client);
     assert!(log.contains("streams go on without it, and 0 more may be lost"), "{log}");
 }
 
-/// Its connections end, on all channels.
-pub(crate) fn a_client_that_is_killed_is_no_lost_channel() {
+/// Its connections end on all channels.
+pub(crate) fn a_killed_client_is_not_a_lost_channel() {
     let mut testbed = Testbed::start(TOPOLOGY, ["", ""], Service::Speaks);
     let _download = testbed.download();
     testbed.kill(End::Client);
@@ -95,12 +95,12 @@ pub(crate) fn a_client_that_is_killed_is_no_lost_channel() {
     assert!(!testbed.log(End::Server).contains(" is lost"), "{}", testbed.log(End::Server));
 }
 
-/// Applications say nothing, and one channel dies.
-pub(crate) fn a_channel_is_named_while_no_stream_moves() {
+/// Applications are idle, and one channel fails.
+pub(crate) fn a_lost_channel_is_reported_while_streams_are_idle() {
     let testbed = Testbed::start(TOPOLOGY, ["", ""], Service::Waits);
     let (_stream, code) = testbed.ask();
     assert_eq!(code, 0);
-    // So that nothing has moved for a while.
+    // The streams must be idle for a while.
     thread::sleep(Duration::from_secs(10));
     let begin = Instant::now();
     testbed.cut(FAULTY, &Direction::BOTH, true);

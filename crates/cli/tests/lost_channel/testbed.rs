@@ -1,62 +1,36 @@
 //! A client and a server with three channels between them, a service behind the server, and
 //! applications.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lab::{Conditions, Direction, Host, Network, Trial, TrialContext, sandbox};
+use lab::{Conditions, Direction, Host, Network, sandbox};
 use micss::status::{Channel, Status};
 use tempfile::TempDir;
 
-/// Three channels of 100 Mbit/s.
-pub(crate) const TOPOLOGY: &str = r#"
-measure = { driver = "accuracy", values = {} }
-[hosts.client]
-[hosts.server]
-[links.a]
-hosts = ["client", "server"]
-both = { rate_mbit = 100, delay_ms = 2 }
-[links.b]
-hosts = ["client", "server"]
-both = { rate_mbit = 100, delay_ms = 4 }
-[links.c]
-hosts = ["client", "server"]
-both = { rate_mbit = 100, delay_ms = 6 }
-"#;
+pub(crate) use crate::emulation::until;
+use crate::emulation::{Process, network};
 
-/// The channels' links, in their order.
+/// Three channels of 100 Mbit/s.
+pub(crate) const TOPOLOGY: &str = include_str!("../emulation/three_links.toml");
+
+/// The links of the channels, in their order.
 pub(crate) const LINKS: [&str; 3] = ["a", "b", "c"];
 
-/// The link of the channel that faults are about: channel 2.
+/// The link of the channel with faults: channel 2.
 pub(crate) const FAULTY: &str = "b";
 
-/// The settings of a client that makes no connections in advance.
+/// The settings of a client without ready connections.
 pub(crate) const NO_POOL: &str = "[pool]\nsize = 0\nkeep = 0\n";
 
-/// How long something may take that has no time of its own.
-const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// How often it is looked whether something has happened.
-const POLL_INTERVAL: Duration = Duration::from_millis(5);
-
-/// Waits until something has happened. Returns when it was seen.
-pub(crate) fn until(what: &str, mut has_happened: impl FnMut() -> bool) -> Instant {
-    let deadline = Instant::now() + WAIT_TIMEOUT;
-    while !has_happened() {
-        assert!(Instant::now() < deadline, "not within {WAIT_TIMEOUT:?}: {what}");
-        thread::sleep(POLL_INTERVAL);
-    }
-    Instant::now()
-}
-
-/// An end.
+/// An end of the streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Client,
@@ -81,9 +55,9 @@ impl End {
     }
 }
 
-/// Hosts, links, and both ends of streams.
+/// The hosts, the links, and both ends of the streams.
 pub(crate) struct Testbed {
-    // First: they are killed before their hosts go.
+    // First, because they must be killed before their hosts vanish.
     ends: [Option<Process>; 2],
     network: Network,
     place: TempDir,
@@ -91,38 +65,24 @@ pub(crate) struct Testbed {
     service: SocketAddr,
 }
 
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // SIGKILL.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// What the service does with a connection.
+/// How the service treats a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Service {
-    /// Says something every 20 ms.
+    /// Sends some bytes every 20 ms.
     Speaks,
-    /// Says as much as is taken.
+    /// Sends as much as the connection takes.
     Pours,
     /// Does not read.
     Waits,
 }
 
 impl Testbed {
-    /// Starts both ends, with these settings of the top level of either; the client's may be
-    /// [`NO_POOL`].
+    /// Starts both ends with these additional top-level settings. The client's may be [`NO_POOL`].
     pub(crate) fn start(topology: &str, [proxy, serve]: [&str; 2], service: Service) -> Self {
-        // A table stands behind the channels.
+        // A TOML table must follow the channels.
         let (proxy, pool) = if proxy == NO_POOL { ("", NO_POOL) } else { (proxy, "") };
         let place = tempfile::tempdir_in(sandbox::SCRATCH).unwrap();
-        let trial: Trial = toml::from_str(topology).unwrap();
-        let (files, results) = (Path::new("/"), Path::new("/"));
-        let network =
-            Network::new(&trial, TrialContext { seed: 1, files, results, number: 1 }).unwrap();
+        let network = network(topology, Path::new("/"));
         let address =
             |link: &str| SocketAddr::new(network.address("server", link).unwrap().into(), 7000);
         let service = start_service(network.host("server").unwrap(), service);
@@ -146,18 +106,14 @@ impl Testbed {
     pub(crate) fn start_end(&mut self, end: End) {
         let (name, directory) = (end.command(), self.directory(end));
         fs::create_dir_all(&directory).unwrap();
-        let log = File::create(self.log_file(end)).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
         command
             .arg(name)
             .arg("--config")
             .arg(self.place.path().join(format!("{name}.toml")))
-            .env("RUNTIME_DIRECTORY", &directory)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().unwrap())
-            .stderr(log);
-        let child = self.host(end).run(|| command.spawn()).unwrap().unwrap();
-        self.ends[end as usize] = Some(Process(child));
+            .env("RUNTIME_DIRECTORY", &directory);
+        let process = Process::start(self.host(end), &mut command, &self.log_file(end));
+        self.ends[end as usize] = Some(process);
         until("it listens", || self.log(end).contains("listening on"));
         until("it tells its status", || self.status(end).is_some());
     }
@@ -171,16 +127,16 @@ impl Testbed {
         self.network.host(end.host()).unwrap()
     }
 
-    /// Runs a program at an end.
+    /// Runs a program on an end's host.
     pub(crate) fn run(&self, end: End, program: &str, arguments: &str) {
         let mut command = Command::new(program);
         command.args(arguments.split(' ')).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
         let output = self.host(end).run(|| command.output()).unwrap().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{program} {arguments}: {said}");
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{program} {arguments}: {message}");
     }
 
-    /// Has a link lose everything in these directions, or nothing any more.
+    /// Makes a link lose all packets in these directions, or restores it.
     pub(crate) fn cut(&self, link: &str, directions: &[Direction], is_cut: bool) {
         for &direction in directions {
             let usual = self.network.conditions(link, direction).unwrap();
@@ -198,12 +154,12 @@ impl Testbed {
         self.place.path().join(format!("{}.log", end.host()))
     }
 
-    /// What an end has said since it was started.
+    /// The log of an end since its last start.
     pub(crate) fn log(&self, end: End) -> String {
         fs::read_to_string(self.log_file(end)).unwrap()
     }
 
-    /// What an end tells of itself, if it does.
+    /// The status of an end, if it answers.
     pub(crate) fn status(&self, end: End) -> Option<Status> {
         let name = end.command();
         let socket = self.directory(end).join(format!("{name}-{name}.sock"));
@@ -212,25 +168,26 @@ impl Testbed {
         serde_json::from_str(&text).ok()
     }
 
-    /// The same of a channel.
+    /// The status of one of its channels.
     pub(crate) fn channel(&self, end: End, place: usize) -> Option<Channel> {
         self.status(end).map(|mut status| status.channels.swap_remove(place))
     }
 
-    /// What `sunder status` prints of an end.
+    /// The output of `sunder status` for an end.
     pub(crate) fn page(&self, end: End, arguments: &[&str]) -> String {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
         command.arg("status").args(arguments).env("RUNTIME_DIRECTORY", self.directory(end));
         String::from_utf8(command.output().unwrap().stdout).unwrap()
     }
 
-    /// Asks the proxy for a stream to the service. Returns its answer: 0 if the stream is there.
+    /// Requests a stream to the service from the proxy. Returns the SOCKS5 reply code: 0 if it is
+    /// open.
     pub(crate) fn ask(&self) -> (TcpStream, u8) {
         let (socks, service) = (self.socks, self.service);
         self.host(End::Client).run(move || ask(socks, service)).unwrap().unwrap()
     }
 
-    /// Begins a download, which is there when its first bytes are.
+    /// Begins a download, and waits for its first bytes.
     pub(crate) fn download(&self) -> Download {
         let download = Download::of(self.ask());
         until("the download begins", || download.bytes() > 0);
@@ -252,7 +209,7 @@ fn ask(socks: SocketAddr, service: SocketAddr) -> io::Result<(TcpStream, u8)> {
     Ok((stream, answers[3]))
 }
 
-/// What a service has said so far, of bytes that tell where they are.
+/// Bytes of the service's output, which depend on their position.
 fn piece(at: u64, len: usize) -> Vec<u8> {
     (at..at + len as u64).map(|i| u8::try_from(i % 251).unwrap()).collect()
 }
@@ -268,7 +225,7 @@ fn start_service(host: &Host, service: Service) -> SocketAddr {
     address
 }
 
-/// Who does not want it any more breaks off.
+/// Ends when the client disconnects.
 fn serve(mut stream: TcpStream, service: Service) {
     let (pause, len) = match service {
         Service::Speaks => (Duration::from_millis(20), 10_000),
@@ -296,7 +253,7 @@ struct State {
 }
 
 impl Download {
-    /// Reads what a stream brings, which must have been opened.
+    /// Reads from a stream, which must be open.
     pub(crate) fn of((mut stream, code): (TcpStream, u8)) -> Self {
         assert_eq!(code, 0, "the stream is opened");
         let state = Arc::new(Mutex::new(State { bytes: 0, last: Instant::now(), end: None }));
@@ -322,17 +279,17 @@ impl Download {
         Self { state }
     }
 
-    /// How much has come.
+    /// The number of bytes received.
     pub(crate) fn bytes(&self) -> u64 {
         self.state.lock().unwrap().bytes
     }
 
-    /// When the last byte has come.
+    /// The time of the last received byte.
     pub(crate) fn last(&self) -> Instant {
         self.state.lock().unwrap().last
     }
 
-    /// When and how it ended, if it did.
+    /// The time and the reason of the end, if it has ended.
     pub(crate) fn end(&self) -> Option<(Instant, String)> {
         self.state.lock().unwrap().end.clone()
     }

@@ -1,4 +1,4 @@
-//! Strangers who cost a server what they can, from as many addresses as they have.
+//! Attackers that consume as much of a server as they can, from many addresses.
 
 use std::net::{IpAddr, SocketAddr};
 use std::process::Command;
@@ -18,33 +18,33 @@ use tokio::sync::{Mutex, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-/// How many connections all attackers make in a second, at most.
-const RATE: u64 = 2000;
+/// The maximum rate of new connections of all attackers, per second.
+const MAX_RATE: u64 = 2000;
 
-/// How many attackers connect at a time. Then they wait for what comes of it, all at the same time.
-const AT_A_TIME: usize = 16;
+/// The maximum number of attackers that connect concurrently. Afterwards all wait concurrently.
+const MAX_CONCURRENT: usize = 16;
 
-/// How long an attacker waits for anything.
+/// The time limit of an attacker's operations.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where attackers are.
+/// The addresses of the attackers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Sources {
-    /// At so many addresses of IPv4.
+    /// This many IPv4 addresses.
     Ipv4(usize),
-    /// In so many networks of 64 bits, which are all in one of 48.
+    /// This many /64 networks of IPv6 in one /48 network.
     Ipv6(usize),
 }
 
 impl Sources {
-    /// How many there are.
+    /// The number of addresses.
     pub(crate) fn count(self) -> usize {
         match self {
             Self::Ipv4(count) | Self::Ipv6(count) => count,
         }
     }
 
-    /// Where this attacker is.
+    /// The address of an attacker.
     fn attacker(self, number: usize) -> IpAddr {
         match self {
             Self::Ipv4(count) => {
@@ -55,7 +55,7 @@ impl Sources {
         }
     }
 
-    /// Where this honest client is.
+    /// The address of an honest client.
     pub(crate) fn client(self, number: u8) -> IpAddr {
         match self {
             Self::Ipv4(_) => [127, 2, 0, number].into(),
@@ -63,7 +63,7 @@ impl Sources {
         }
     }
 
-    /// Has this host have the addresses, in the sandbox.
+    /// Adds the addresses to this host, in the sandbox.
     pub(crate) fn add_addresses(self, clients: u8) {
         ip(&["link", "set", "lo", "up"]);
         if let Self::Ipv6(count) = self {
@@ -79,24 +79,23 @@ fn ip(arguments: &[&str]) {
     assert!(Command::new("ip").args(arguments).status().unwrap().success(), "ip {arguments:?}");
 }
 
-/// What attackers do.
+/// The attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attack {
-    /// Nothing.
+    /// No attack.
     None,
-    /// They connect, and say nothing.
+    /// Connect, and send nothing.
     Wait,
-    /// They associate so many channels, and send no request.
+    /// Associate this many channels, and send no request.
     Associate { channels: u8 },
-    /// They open streams of so many channels, and withhold one share of a long record.
+    /// Open streams with this many channels, and withhold one share of a long record.
     Withhold { channels: u8 },
-    /// Their first record of 16 channels is one that any 8 of them could make, and none does. Then
-    /// they do it again.
+    /// Send a first record on 16 channels that no 8 channels verify, repeatedly.
     Search,
 }
 
 impl Attack {
-    /// How many connections an attacker holds for one attempt.
+    /// The number of connections of an attacker in one attempt.
     pub(crate) fn connections(self) -> usize {
         match self {
             Self::None => 0,
@@ -107,43 +106,48 @@ impl Attack {
     }
 }
 
-/// Attackers that go on until they are dropped.
+/// Attackers that continue until this is dropped.
 pub(crate) struct Attackers {
     count: usize,
     tried: Arc<AtomicUsize>,
     _tasks: JoinSet<()>,
 }
 
-/// Whom they attack.
+/// The attacked server.
 #[derive(Clone)]
-pub(crate) struct Victim {
-    /// Where it listens.
+pub(crate) struct TargetServer {
+    /// The addresses on which it listens.
     pub(crate) addresses: Vec<SocketAddr>,
     /// A service that it allows.
     pub(crate) service: SocketAddr,
 }
 
 impl Attackers {
-    /// So many attackers at so many addresses. Each begins again when the server has closed what it
-    /// holds.
-    pub(crate) fn start(attack: Attack, count: usize, sources: Sources, victim: &Victim) -> Self {
-        let mut pace = interval(Duration::from_nanos(1_000_000_000 / RATE));
+    /// Starts attackers at these addresses. Each begins again when the server has closed its
+    /// connections.
+    pub(crate) fn start(
+        attack: Attack,
+        count: usize,
+        sources: Sources,
+        target: &TargetServer,
+    ) -> Self {
+        let mut pace = interval(Duration::from_nanos(1_000_000_000 / MAX_RATE));
         pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
         let (pace, tried) = (Arc::new(Mutex::new(pace)), Arc::new(AtomicUsize::new(0)));
-        // Else a server could have each attacker's connections make room for those of the others
-        // before any of them has all.
-        let turns = Arc::new(Semaphore::new(AT_A_TIME));
+        // Otherwise a server could evict the connections of each attacker before any attacker has
+        // all of its connections.
+        let permits = Arc::new(Semaphore::new(MAX_CONCURRENT));
         let mut tasks = JoinSet::new();
         for number in 0..count {
             let attacker = Attacker {
                 source: sources.attacker(number),
-                victim: victim.clone(),
+                target: target.clone(),
                 pace: Arc::clone(&pace),
             };
-            let (tried, turns) = (Arc::clone(&tried), Arc::clone(&turns));
+            let (tried, permits) = (Arc::clone(&tried), Arc::clone(&permits));
             tasks.spawn(async move {
                 loop {
-                    let turn = turns.acquire().await;
+                    let turn = permits.acquire().await;
                     let held = attacker.attempt(attack).await;
                     drop(turn);
                     tried.fetch_add(1, Ordering::Relaxed);
@@ -156,13 +160,13 @@ impl Attackers {
         Self { count, tried, _tasks: tasks }
     }
 
-    /// How often they have done it.
+    /// The number of attempts.
     pub(crate) fn tried(&self) -> usize {
         self.tried.load(Ordering::Relaxed)
     }
 
-    /// Whether there were as many attempts as there are attackers.
-    pub(crate) fn are_at_full_strength(&self) -> bool {
+    /// Whether there were as many attempts as attackers.
+    pub(crate) fn are_all_active(&self) -> bool {
         self.tried() >= self.count
     }
 }
@@ -187,16 +191,16 @@ async fn until_closed(mut held: Vec<TcpStream>) {
 
 struct Attacker {
     source: IpAddr,
-    victim: Victim,
+    target: TargetServer,
     pace: Arc<Mutex<Interval>>,
 }
 
 impl Attacker {
-    /// Does it once. Returns the connections that are to be held.
+    /// Makes one attempt. Returns the connections to hold.
     async fn attempt(&self, attack: Attack) -> std::io::Result<Vec<TcpStream>> {
         let (mut streams, mut cookies) = (Vec::new(), Vec::new());
         for channel in 0..attack.connections() {
-            let (stream, cookie) = self.greeted(channel).await?;
+            let (stream, cookie) = self.connect(channel).await?;
             streams.push(stream);
             cookies.push(cookie);
         }
@@ -217,37 +221,37 @@ impl Attacker {
         Ok(streams)
     }
 
-    /// A connection that has heard its cookie.
-    async fn greeted(&self, channel: usize) -> std::io::Result<(TcpStream, Cookie)> {
+    /// Connects, and receives the cookie.
+    async fn connect(&self, channel: usize) -> std::io::Result<(TcpStream, Cookie)> {
         self.pace.lock().await.tick().await;
         let is_ipv4 = self.source.is_ipv4();
         let socket = if is_ipv4 { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
         socket.bind(SocketAddr::new(self.source, 0))?;
-        // Else its port would stay taken for a minute.
+        // Otherwise the port would stay in TIME-WAIT for a minute.
         SockRef::from(&socket).set_linger(Some(Duration::ZERO))?;
-        let server = self.victim.addresses[channel % self.victim.addresses.len()];
-        let greeted = async {
+        let server = self.target.addresses[channel % self.target.addresses.len()];
+        let connect = async {
             let mut stream = socket.connect(server).await?;
             let mut message = [0; 24];
             stream.read_exact(&mut message).await?;
             let cookie: [u8; 16] = message[8..].try_into().expect("16 bytes");
             Ok((stream, Cookie::new(cookie)))
         };
-        tokio::time::timeout(WAIT_TIMEOUT, greeted).await?
+        tokio::time::timeout(WAIT_TIMEOUT, connect).await?
     }
 
-    /// A request, and of a record as long as may be all shares but the last.
+    /// The shares of a request, and those of a long record without the last share.
     fn withheld(&self, channels: u8, cookies: Vec<Cookie>) -> Vec<Vec<u8>> {
         let mut outgoing = Outgoing::new(Sharing::xor(channels).unwrap(), Generator::system());
         outgoing.precede(list(SharingScheme::Xor, channels, cookies));
-        outgoing.seal_payload(Kind::Open, &Target::address(self.victim.service).encode()).unwrap();
+        outgoing.seal_payload(Kind::Open, &Target::address(self.target.service).encode()).unwrap();
         let mut shares: Vec<Vec<u8>> =
             (0..channels.into()).map(|channel| take(&mut outgoing, channel)).collect();
         outgoing.make_room(MAX_PAYLOAD);
         outgoing.seal_payload(Kind::Data, &vec![0x5A; MAX_PAYLOAD - 2 * HEADER_LEN]).unwrap();
         for (channel, share) in shares.iter_mut().enumerate() {
             let more = take(&mut outgoing, channel);
-            // A header of each, or nobody knows how long it is.
+            // The header of each share is needed to know the length.
             let is_last = channel + 1 == usize::from(channels);
             let len = if is_last { HEADER_LEN } else { more.len() };
             share.extend(&more[..len]);
@@ -256,7 +260,7 @@ impl Attacker {
     }
 }
 
-/// All of a channel's share.
+/// The remaining bytes of a channel's share.
 fn take(outgoing: &mut Outgoing, channel: usize) -> Vec<u8> {
     let share = outgoing.rest(channel).to_vec();
     outgoing.advance(channel, share.len());
@@ -269,8 +273,8 @@ fn list(scheme: SharingScheme, threshold: u8, cookies: Vec<Cookie>) -> Vec<u8> {
     Message::List(List::new(terms, cookies).unwrap()).encode()
 }
 
-/// A share of a first record: random, but for the length, which is the same in all shares, so it is
-/// also what any set of them makes.
+/// A share of a first record: random, except for the length. It is the same in all shares, so any
+/// set of shares joins to it.
 fn ambiguous() -> Vec<u8> {
     let mut share = vec![0; MAX_OPENING];
     let mut generator = Generator::system();

@@ -1,13 +1,14 @@
-//! Strangers attack `sunder serve` from one address and from many, while honest clients make
-//! requests. Needs user namespaces, and says so where there are none.
+//! Attackers consume resources of `sunder serve` from one and from many addresses, while honest
+//! clients make requests. Without user namespaces, prints that the tests were skipped.
 //!
-//! A small form of each attack is a test. The whole of it, with a table of what it costs, is
+//! Each attack has a small test. This command runs the full attacks and prints a table of their
+//! costs:
 //!
 //! ```text
 //! cargo test --release --package sunder-cli --test strangers -- --ignored --nocapture
 //! ```
 //!
-//! With `SUNDER_SERVE=PATH` the server is another `sunder`, as one of before.
+//! `SUNDER_SERVE=PATH` selects another server program, such as an earlier version.
 
 mod attack;
 #[path = "../all/micss/processes.rs"]
@@ -24,7 +25,7 @@ use libtest_mimic::{Arguments, Trial as Test};
 use crate::attack::{Attack, Sources};
 use crate::trial::{Outcome, Trial};
 
-/// Tests by their names.
+/// Lists the tests with their names.
 macro_rules! tests {
     ($($name:ident),* $(,)?) => {
         vec![$(Test::test(stringify!($name), || { $name(); Ok(()) })),*]
@@ -37,21 +38,21 @@ fn main() -> ExitCode {
     }
     Sources::Ipv6(200).add_addresses(1);
     let mut tests = tests![
-        connections_that_wait_take_nobodys_place,
-        a_network_of_48_bits_is_one_source,
-        associations_without_a_request_take_no_place_of_a_stream,
-        withheld_shares_take_no_more_memory_than_there_may_be,
-        open_streams_of_one_source_leave_places_for_others,
-        more_channels_than_are_allowed_cost_nothing,
-        a_first_record_that_no_channels_make_costs_little,
+        waiting_connections_do_not_exclude_clients,
+        a_48_bit_network_is_one_source,
+        associations_without_a_request_do_not_exclude_streams,
+        memory_for_withheld_shares_is_bounded,
+        streams_of_one_source_leave_room_for_others,
+        too_many_channels_are_rejected_at_no_cost,
+        the_search_for_a_first_record_is_bounded,
     ];
-    // It measures a quiet machine.
+    // It measures an idle machine.
     let measures = tests![table_of_all_attacks];
     tests.extend(measures.into_iter().map(|test| test.with_ignored_flag(true)));
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
 }
 
-/// A server with few places for streams, and more attackers than that.
+/// A server with few streams, and more attackers than that.
 fn small(attack: Attack, attackers: usize, sources: usize) -> Trial {
     let sources = Sources::Ipv4(sources);
     let settings = "max_streams = 64\nmax_waiting = 4096\nmax_channels = 16\nmax_memory_mib = 16";
@@ -65,12 +66,12 @@ fn assert_all_served(outcome: &Outcome) {
     assert!(failures.is_empty(), "{} of {all} failed: {failures:?}", failures.len());
 }
 
-/// That the status says that something has happened.
+/// Checks that the status counts an event.
 fn assert_counted(outcome: &Outcome, what: &str) {
     assert!(outcome.limits[what].as_u64() > Some(0), "{what}: {:?}", outcome.limits);
 }
 
-fn connections_that_wait_take_nobodys_place() {
+fn waiting_connections_do_not_exclude_clients() {
     for sources in [5, 1] {
         let settings = "max_waiting = 128";
         let outcome = Trial { settings, ..small(Attack::Wait, 200, sources) }.run();
@@ -79,8 +80,8 @@ fn connections_that_wait_take_nobodys_place() {
     }
 }
 
-/// Each attacker is in a /64 of its own, where it has fewer connections than a client.
-fn a_network_of_48_bits_is_one_source() {
+/// Each attacker is in its own /64, where it has fewer connections than a client.
+fn a_48_bit_network_is_one_source() {
     let (sources, settings) = (Sources::Ipv6(200), "max_waiting = 128");
     for attack in [Attack::Wait, Attack::Associate { channels: 3 }] {
         let outcome = Trial { sources, settings, ..small(attack, 200, 0) }.run();
@@ -89,7 +90,7 @@ fn a_network_of_48_bits_is_one_source() {
     }
 }
 
-fn associations_without_a_request_take_no_place_of_a_stream() {
+fn associations_without_a_request_do_not_exclude_streams() {
     for sources in [1, 5] {
         let outcome = small(Attack::Associate { channels: 3 }, 100, sources).run();
         assert_all_served(&outcome);
@@ -100,7 +101,7 @@ fn associations_without_a_request_take_no_place_of_a_stream() {
     assert_counted(&outcome, "unopened_evicted");
 }
 
-fn withheld_shares_take_no_more_memory_than_there_may_be() {
+fn memory_for_withheld_shares_is_bounded() {
     for sources in [1, 5] {
         let outcome = small(Attack::Withhold { channels: 16 }, 60, sources).run();
         assert_all_served(&outcome);
@@ -109,7 +110,7 @@ fn withheld_shares_take_no_more_memory_than_there_may_be() {
     }
 }
 
-fn open_streams_of_one_source_leave_places_for_others() {
+fn streams_of_one_source_leave_room_for_others() {
     for sources in [1, 5] {
         let outcome = small(Attack::Withhold { channels: 3 }, 100, sources).run();
         assert_all_served(&outcome);
@@ -117,7 +118,7 @@ fn open_streams_of_one_source_leave_places_for_others() {
     }
 }
 
-fn more_channels_than_are_allowed_cost_nothing() {
+fn too_many_channels_are_rejected_at_no_cost() {
     let trial = Trial { settings: "", ..small(Attack::Withhold { channels: 16 }, 60, 1) };
     let outcome = trial.run();
     assert_all_served(&outcome);
@@ -125,17 +126,17 @@ fn more_channels_than_are_allowed_cost_nothing() {
     assert_counted(&outcome, "turned_away");
 }
 
-/// The search through 4,000 sets took 25 ms for each.
-fn a_first_record_that_no_channels_make_costs_little() {
+/// A search through 4,000 sets took 25 ms for each record.
+fn the_search_for_a_first_record_is_bounded() {
     let outcome = small(Attack::Search, 20, 1).run();
     assert_all_served(&outcome);
     assert!(outcome.processor_ms_each < 12.0, "{outcome:?}");
 }
 
-/// The table.
+/// Prints the table.
 fn table_of_all_attacks() {
     let time = Duration::from_secs(10);
-    // Half of what is the default, as this process has to hold the other ends of all of it.
+    // Half of the default, because this process holds the other ends of all connections.
     let places = "max_streams = 2048\nmax_waiting = 4096";
     let sixteen = "max_streams = 2048\nmax_waiting = 4096\nmax_channels = 16\nmax_memory_mib = 128";
     let attacks = [

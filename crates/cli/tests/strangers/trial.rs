@@ -1,4 +1,4 @@
-//! One attack on a server, and what came of it, for its honest clients and for the server.
+//! One attack on a server, with the effects on its honest clients and on the server.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -13,59 +13,59 @@ use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::attack::{Attack, Attackers, Sources, Victim};
+use crate::attack::{Attack, Attackers, Sources, TargetServer};
 use crate::processes::{SERVE, Service, web_server};
 
-/// How long a request of an honest client may take.
+/// The time limit for a request of an honest client.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long an honest client waits between two requests.
-const PAUSE: Duration = Duration::from_millis(20);
+/// The pause of an honest client between requests.
+const REQUEST_PAUSE: Duration = Duration::from_millis(20);
 
-/// How long attackers may take until they are as many as they want to be.
-const BUILD_UP: Duration = Duration::from_secs(20);
+/// The time limit until all attackers are active.
+const BUILD_UP_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The answer of the service, in bytes.
-const ANSWER: usize = 1000;
+/// The length of the service's answer, in bytes.
+const ANSWER_LEN: usize = 1000;
 
-/// What is tried.
+/// The parameters of a trial.
 pub(crate) struct Trial {
     pub(crate) attack: Attack,
-    /// How many attackers there are, and at how many addresses.
+    /// The number of attackers and of their addresses.
     pub(crate) attackers: usize,
     pub(crate) sources: Sources,
     /// The server's settings.
     pub(crate) settings: &'static str,
-    /// How many honest clients there are, each at an address of its own, and for how long they are
-    /// watched.
+    /// The number of honest clients, each with its own address, and the duration of the
+    /// measurement.
     pub(crate) clients: u8,
     pub(crate) time: Duration,
 }
 
-/// What came of it.
+/// The results of a trial.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// How long each honest request took, or that it failed, with the reason.
+    /// The duration of each honest request, or the error.
     pub(crate) requests: Vec<Result<Duration, String>>,
-    /// What the attackers have done, all in all.
+    /// The number of attempts of all attackers.
     pub(crate) tried: usize,
-    /// What the server's processor time was, per second, and for each attempt.
+    /// The processor time of the server, per second and for each attempt.
     pub(crate) processor: f64,
     pub(crate) processor_ms_each: f64,
     pub(crate) rss_mib: f64,
-    /// The most that it was, and how much more than before the attack.
+    /// The peak memory of the server, and its growth during the attack.
     pub(crate) peak_mib: f64,
     pub(crate) growth_mib: f64,
     pub(crate) limits: Value,
 }
 
 impl Outcome {
-    /// Why requests have failed.
+    /// The errors of failed requests.
     pub(crate) fn failures(&self) -> Vec<&String> {
         self.requests.iter().filter_map(|request| request.as_ref().err()).collect()
     }
 
-    /// The time in ms that all but 5 % take less than.
+    /// The 95th percentile of the duration of requests, in ms.
     pub(crate) fn p95_ms(&self) -> f64 {
         let mut took: Vec<Duration> =
             self.requests.iter().filter_map(|request| request.as_ref().ok().copied()).collect();
@@ -86,7 +86,7 @@ fn memory_mib(server: &Service, field: &str) -> f64 {
 /// The processor time of a process so far, in seconds.
 fn processor_s(server: &Service) -> f64 {
     let stat = fs::read_to_string(format!("/proc/{}/stat", server.id())).unwrap();
-    // Behind the name, which may have anything in it: the 14th and 15th field, in hundredths of a
+    // After the name, which may contain any characters: the 14th and 15th field, in hundredths of a
     // second.
     let (_, fields) = stat.rsplit_once(") ").unwrap();
     let ticks: Vec<f64> =
@@ -108,7 +108,11 @@ async fn request(proxy: SocketAddr, service: SocketAddr) -> Result<(), String> {
         stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await?;
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).await?;
-        Ok::<_, std::io::Error>(if answer.len() > ANSWER { Ok(()) } else { Err("short".into()) })
+        Ok::<_, std::io::Error>(if answer.len() > ANSWER_LEN {
+            Ok(())
+        } else {
+            Err("short".into())
+        })
     };
     match timeout(WAIT_TIMEOUT, exchange).await {
         Ok(result) => result.map_err(|error| error.to_string())?,
@@ -116,7 +120,7 @@ async fn request(proxy: SocketAddr, service: SocketAddr) -> Result<(), String> {
     }
 }
 
-/// Honest clients that make requests one after another, on a thread of their own.
+/// Honest clients that make requests one after another, on their own thread.
 fn honest(
     proxies: Vec<SocketAddr>,
     service: SocketAddr,
@@ -127,7 +131,7 @@ fn honest(
         while begin.elapsed() < time || requests.is_empty() {
             let start = Instant::now();
             requests.push(request(proxy, service).await.map(|()| start.elapsed()));
-            sleep(PAUSE).await;
+            sleep(REQUEST_PAUSE).await;
         }
         requests
     };
@@ -142,10 +146,10 @@ fn honest(
 }
 
 impl Trial {
-    /// Has it happen, and watches.
+    /// Runs the attack and measures its effects.
     pub(crate) fn run(&self) -> Outcome {
         allow_files();
-        let service = web_server(vec![b'x'; ANSWER], ANSWER);
+        let service = web_server(vec![b'x'; ANSWER_LEN], ANSWER_LEN);
         let listen = match self.sources {
             Sources::Ipv4(_) => r#"listen = ["127.0.0.1:0", "127.0.0.2:0", "127.0.0.3:0"]"#,
             Sources::Ipv6(_) => r#"listen = ["[::1]:0", "[::1]:0", "[::1]:0"]"#,
@@ -174,13 +178,14 @@ impl Trial {
         assert!(warm.iter().all(Result::is_ok), "without an attack: {warm:?}");
         let before = memory_mib(&server, "VmHWM");
 
-        let victim = Victim { addresses: (0..3).map(|i| server.address(i)).collect(), service };
+        let target =
+            TargetServer { addresses: (0..3).map(|i| server.address(i)).collect(), service };
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let attackers = runtime.block_on(async {
-            Attackers::start(self.attack, self.attackers, self.sources, &victim)
+            Attackers::start(self.attack, self.attackers, self.sources, &target)
         });
         let begin = Instant::now();
-        while !attackers.are_at_full_strength() && begin.elapsed() < BUILD_UP {
+        while !attackers.are_all_active() && begin.elapsed() < BUILD_UP_TIMEOUT {
             thread::sleep(Duration::from_millis(10));
         }
         let (start, used, tried) = (Instant::now(), processor_s(&server), attackers.tried());

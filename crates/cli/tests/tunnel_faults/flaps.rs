@@ -1,5 +1,5 @@
-//! Links that fail and come back at random, again and again, while packets cross: as many at a time
-//! as packets have shares to spare.
+//! Links that fail and recover at random, repeatedly, while packets cross. As many fail
+//! concurrently as packets have spare shares.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -11,30 +11,30 @@ use fastrand::Rng;
 use lab::{Conditions, Direction};
 
 use crate::pair::{CLIENT, Pair, SERVER, THREE_LINKS, in_one_of_three, network, over};
-use crate::stream::{Pace, Stream};
+use crate::stream::{Stream, StreamRate};
 
-/// How often links fail where `SUNDER_FLAPS` does not say it.
+/// The default number of failures, without `SUNDER_FLAPS`.
 const FLAPS: usize = 12;
 
-/// How soon a channel is used after its link is back.
-const USED: Duration = Duration::from_secs(2);
+/// The time within which a recovered channel must be used.
+const REUSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a link fails at least, how much longer at most, and how long there is peace after it is
-/// used again.
+/// The minimum duration of a failure, its maximum addition, and the time without failures after a
+/// channel is used again.
 const MIN_FAULT: Duration = Duration::from_millis(20);
 const MAX_FAULT: Duration = Duration::from_millis(1500);
 const MAX_PAUSE: Duration = Duration::from_millis(300);
 
-/// How often it is looked what to do.
+/// The interval at which links are checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// More datagrams than control messages in the time in which a link is used again.
-const MANY: u64 = 50;
+/// More datagrams than the control messages that are sent until a link is used again.
+const MIN_DATAGRAMS: u64 = 50;
 
-/// How a link fails.
+/// The kind of failure of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Manner {
-    /// It loses everything, both ways.
+enum FailureKind {
+    /// It loses all packets, in both directions.
     Silent,
     /// It loses what the client sends.
     SilentThere,
@@ -44,22 +44,23 @@ enum Manner {
     Down,
 }
 
-const MANNERS: [Manner; 4] =
-    [Manner::Silent, Manner::SilentThere, Manner::SilentBack, Manner::Down];
+const MANNERS: [FailureKind; 4] =
+    [FailureKind::Silent, FailureKind::SilentThere, FailureKind::SilentBack, FailureKind::Down];
 
-/// Where a link is.
+/// The state of a link.
 enum State {
-    /// In use. It does not fail before.
+    /// In use. It can fail after this time.
     Used {
         until: Duration,
     },
     Failed {
-        manner: Manner,
+        manner: FailureKind,
         until: Duration,
     },
-    /// Back, but not in use yet: so many datagrams had crossed it each way.
+    /// Recovered, but not in use yet: the number of datagrams that had crossed it in each
+    /// direction.
     Back {
-        manner: Manner,
+        manner: FailureKind,
         since: Duration,
         crossed: [u64; 2],
     },
@@ -77,7 +78,7 @@ pub(crate) fn two_links_at_a_time_that_flap_cost_no_packet() {
     flap(&four, &["a", "b", "c", "d"], "kappa = 2\nmu = 4\nmin_channels = 2", 2);
 }
 
-/// Has links fail of which so many can be spared.
+/// Makes links fail, at most `spare` of them concurrently.
 fn flap(topology: &str, links: &[&'static str], settings: &str, spare: usize) {
     let flaps = env::var("SUNDER_FLAPS").map_or(FLAPS, |flaps| flaps.parse().expect("a number"));
     let mut seed = 0;
@@ -87,8 +88,8 @@ fn flap(topology: &str, links: &[&'static str], settings: &str, spare: usize) {
         let channels = over(&network, links);
         let pair = Pair::start(network, settings, &channels);
         let (client, server) = (pair.host("client"), pair.host("server"));
-        let there = Stream::start(client, server, (SERVER, 9000), Pace::LIGHT);
-        let back = Stream::start(server, client, (CLIENT, 9000), Pace::LIGHT);
+        let there = Stream::start(client, server, (SERVER, 9000), StreamRate::LIGHT);
+        let back = Stream::start(server, client, (CLIENT, 9000), StreamRate::LIGHT);
         for stream in [&there, &back] {
             stream.wait_for(1000);
         }
@@ -110,7 +111,7 @@ fn flap(topology: &str, links: &[&'static str], settings: &str, spare: usize) {
         }
         assert_eq!((there.wrong(), back.wrong()), (0, 0));
         let most = unused.values().flatten().max().copied().unwrap_or_default();
-        if lost == 0 && most < USED {
+        if lost == 0 && most < REUSE_TIMEOUT {
             return Ok(());
         }
         Err(format!("{lost} of {packets} lost, a link unused for {most:?}"))
@@ -131,14 +132,14 @@ impl<'a> Flapping<'a> {
         Self { pair, links: links.collect(), stream, rng }
     }
 
-    /// Has links fail so often, so many at a time at most, those that are not used again yet among
-    /// them. Returns how long that took each time, sorted.
-    fn run(mut self, flaps: usize, spare: usize) -> BTreeMap<Manner, Vec<Duration>> {
+    /// Makes links fail `flaps` times, at most `spare` concurrently, including those not yet used
+    /// again. Returns the sorted times until they were used again.
+    fn run(mut self, flaps: usize, spare: usize) -> BTreeMap<FailureKind, Vec<Duration>> {
         let (mut begun, mut unused) = (0, BTreeMap::<_, Vec<_>>::new());
         loop {
             let now = self.stream.now();
             for link in 0..self.links.len() {
-                if let Some((manner, took)) = self.look(link, now) {
+                if let Some((manner, took)) = self.update(link, now) {
                     unused.entry(manner).or_default().push(took);
                 }
             }
@@ -166,9 +167,9 @@ impl<'a> Flapping<'a> {
         unused
     }
 
-    /// Has a link come back whose time it is, and looks whether one that is back is used again: how
-    /// it had failed, and how long that took.
-    fn look(&mut self, link: usize, now: Duration) -> Option<(Manner, Duration)> {
+    /// Recovers a link at the end of its failure, and checks whether a recovered link is used
+    /// again. If so, returns the kind of failure and the time it took.
+    fn update(&mut self, link: usize, now: Duration) -> Option<(FailureKind, Duration)> {
         match self.links[link].1 {
             State::Failed { manner, until } if until <= now => {
                 self.set(link, None);
@@ -178,7 +179,11 @@ impl<'a> Flapping<'a> {
             }
             State::Back { manner, since, crossed } => {
                 let now_crossed = self.crossed(link);
-                if crossed.iter().zip(now_crossed).any(|(before, now)| now <= before + MANY) {
+                if crossed
+                    .iter()
+                    .zip(now_crossed)
+                    .any(|(before, now)| now <= before + MIN_DATAGRAMS)
+                {
                     return None;
                 }
                 let until = now + MAX_PAUSE.mul_f64(self.rng.f64());
@@ -189,14 +194,14 @@ impl<'a> Flapping<'a> {
         }
     }
 
-    /// How many packets have crossed a link, each direction.
+    /// The number of packets that have crossed a link, in each direction.
     fn crossed(&self, link: usize) -> [u64; 2] {
         let link = self.pair.network().link(self.links[link].0).unwrap();
         Direction::BOTH.map(|direction| link.counts(direction).delivered)
     }
 
-    /// Has a link fail, or come back.
-    fn set(&self, link: usize, manner: Option<Manner>) {
+    /// Makes a link fail or recover.
+    fn set(&self, link: usize, manner: Option<FailureKind>) {
         let name = self.links[link].0;
         let before = match self.links[link].1 {
             State::Failed { manner, .. } => Some(manner),
@@ -204,10 +209,10 @@ impl<'a> Flapping<'a> {
         };
         let [there, back] = Direction::BOTH;
         let directions: &[Direction] = match manner.or(before) {
-            Some(Manner::Silent) => &[there, back],
-            Some(Manner::SilentThere) => &[there],
-            Some(Manner::SilentBack) => &[back],
-            Some(Manner::Down) | None => &[],
+            Some(FailureKind::Silent) => &[there, back],
+            Some(FailureKind::SilentThere) => &[there],
+            Some(FailureKind::SilentBack) => &[back],
+            Some(FailureKind::Down) | None => &[],
         };
         let network = self.pair.network();
         for direction in directions {
@@ -215,7 +220,7 @@ impl<'a> Flapping<'a> {
             let loss = if manner.is_some() { 1.0 } else { usual.loss };
             network.link(name).unwrap().set(*direction, Conditions { loss, ..usual }).unwrap();
         }
-        if manner.or(before) == Some(Manner::Down) {
+        if manner.or(before) == Some(FailureKind::Down) {
             let state = if manner.is_some() { "down" } else { "up" };
             let mut command = Command::new("ip");
             command.args(["link", "set", "dev", name, state]);

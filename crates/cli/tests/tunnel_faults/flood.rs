@@ -1,6 +1,6 @@
-//! Datagrams that nobody asked for.
+//! Floods of unsolicited datagrams, and captures.
 
-// Socket options that no safe interface knows.
+// Some socket options have no safe interface.
 #![allow(unsafe_code)]
 
 use std::io::{self, Read};
@@ -14,32 +14,32 @@ use std::time::{Duration, Instant};
 use lab::Host;
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// The same datagrams again and again. It ends when this is dropped.
+/// Sends the same datagrams repeatedly until it is dropped.
 pub(crate) struct Flood {
     stops: Arc<AtomicBool>,
     sent: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Listens in on a host.
+/// Captures the UDP packets of a host.
 pub(crate) struct Capture(Socket);
 
 /// The headers of IP and UDP, in bytes.
 const HEADERS: usize = 28;
 
-/// The longest payload of a packet of 1500 bytes.
+/// The maximum payload of a packet of 1500 bytes.
 const WHOLE: usize = 1500 - HEADERS;
 
-/// How many datagrams the kernel cuts from one, and how many bytes that has.
+/// The maximum number of segments of a GSO datagram, and its length in bytes.
 const MAX_SEGMENTS: usize = 64;
 const MAX_LEN: usize = 65_507;
 
-/// A sender that was held up for longer does not make up for it.
+/// A sender that was delayed for longer does not catch up.
 const LATE: Duration = Duration::from_millis(5);
 
 impl Flood {
-    /// Sends these datagrams from a host at a rate in Mbit/s of IP packets. Those of one length,
-    /// and not too long, go out together.
+    /// Sends these datagrams from a host at a rate in Mbit/s of IP packets. Datagrams of equal
+    /// length are sent with GSO, if they are not too long.
     pub(crate) fn start(
         host: &Host,
         to: SocketAddr,
@@ -57,7 +57,7 @@ impl Flood {
         Ok(Self { stops, sent, thread: Some(thread) })
     }
 
-    /// How many datagrams it has sent.
+    /// The number of datagrams sent.
     pub(crate) fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }
@@ -72,13 +72,13 @@ impl Drop for Flood {
     }
 }
 
-/// What is handed to the kernel in one go, and how many datagrams that is.
+/// The bytes of one system call, and the number of its datagrams.
 struct Run {
     bytes: Vec<u8>,
     count: usize,
 }
 
-/// Cuts a socket's datagrams into runs, if they are all alike.
+/// Combines a socket's datagrams into runs, if they have equal lengths.
 fn runs(socket: &UdpSocket, datagrams: &[Vec<u8>]) -> io::Result<Vec<Run>> {
     let length = datagrams[0].len();
     let are_alike = datagrams.iter().all(|datagram| datagram.len() == length);
@@ -100,7 +100,7 @@ fn send(socket: &UdpSocket, runs: &[Run], rate_mbit: f64, stops: &AtomicBool, se
         let bits = 8 * (bytes.len() + count * HEADERS);
         let takes = Duration::from_secs_f64(bits as f64 / (rate_mbit * 1e6));
         due = due.max(Instant::now().checked_sub(LATE).unwrap_or(due)) + takes;
-        // A full queue loses it, as it would on the way.
+        // A full queue loses it, as a network would.
         if socket.send(bytes).is_ok() {
             sent.fetch_add(*count as u64, Ordering::Relaxed);
         }
@@ -108,7 +108,7 @@ fn send(socket: &UdpSocket, runs: &[Run], rate_mbit: f64, stops: &AtomicBool, se
 }
 
 impl Capture {
-    /// From now on, keeps what comes over UDP to a host; no more than the kernel has room for.
+    /// From now on, records the UDP packets that arrive at a host, up to the kernel's buffer.
     pub(crate) fn start(host: &Host) -> io::Result<Self> {
         let raw = || Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::UDP));
         let socket = host.run(raw)??;
@@ -116,20 +116,20 @@ impl Capture {
         Ok(Self(socket))
     }
 
-    /// The payloads that have come to a port since the last call.
+    /// The payloads that have arrived at a port since the last call.
     pub(crate) fn take(&mut self, port: u16) -> Vec<Vec<u8>> {
         let came = self.take_all().into_iter();
         came.filter(|(_, to, _)| *to == port).map(|(.., payload)| payload).collect()
     }
 
-    /// All payloads that have come since the last call, with where from and to which port.
+    /// All payloads that have arrived since the last call, with their source and destination port.
     pub(crate) fn take_all(&mut self) -> Vec<(SocketAddr, u16, Vec<u8>)> {
         let mut payloads = Vec::new();
         let mut packet = vec![0; 1 << 16];
         while let Ok(length) = self.0.read(&mut packet) {
             let ip = &packet[..length];
             let udp = &ip[usize::from(ip[0] & 15) * 4..];
-            // Not several at once, as they are when the kernel has not cut them yet.
+            // Superpackets that the kernel has not split yet are skipped.
             if udp.len() <= WHOLE + 8 {
                 let [from, to] = [[udp[0], udp[1]], [udp[2], udp[3]]].map(u16::from_be_bytes);
                 let ip = Ipv4Addr::new(ip[12], ip[13], ip[14], ip[15]);

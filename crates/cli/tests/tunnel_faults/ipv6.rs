@@ -1,4 +1,4 @@
-//! IPv6 outside and inside.
+//! IPv6 outside and inside the tunnel.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -6,7 +6,7 @@ use std::path::Path;
 use std::thread;
 
 use crate::pair::{Channel, PORT, Pair, SERVER, THREE_LINKS, network};
-use crate::stream::{Pace, Stream};
+use crate::stream::{Stream, StreamRate};
 
 /// The server's address in the tunnel.
 const SERVER_6: &str = "fd09::1";
@@ -27,14 +27,14 @@ pub(crate) fn a_tunnel_over_ipv6_carries_both() {
     let pair = Pair::start(network, "kappa = 2\nmu = 3", &channels);
     let (client, server) = (pair.host("client"), pair.host("server"));
     for address in [SERVER_6, SERVER] {
-        let stream = Stream::start(client, server, (address, 9000), Pace::LIGHT);
+        let stream = Stream::start(client, server, (address, 9000), StreamRate::LIGHT);
         stream.wait_for(100);
         let begin = stream.now();
         stream.wait_for(300);
         let (sent, lost) = stream.lost(begin, stream.now());
         assert!(lost <= sent / 20 && stream.wrong() == 0, "of {sent} {lost} lost");
     }
-    // Superpackets, which the kernel has others cut.
+    // Enough data for superpackets.
     let bytes: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(4 << 20).collect();
     let address: SocketAddr = format!("[{SERVER_6}]:9001").parse().unwrap();
     let listener = server.run(|| TcpListener::bind(address)).unwrap().unwrap();

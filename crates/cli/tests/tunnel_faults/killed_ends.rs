@@ -1,26 +1,26 @@
-//! An end is killed and started again; the other stays as it is.
+//! An end is killed and started again while the other continues.
 
 use std::time::Duration;
 
 use crate::pair::{Pair, SERVER, THREE_LINKS, in_one_of_three, network, over};
-use crate::stream::{Pace, Stream};
+use crate::stream::{Stream, StreamRate};
 
 pub(crate) fn a_killed_server_is_found_again() {
-    // 3 s until it is missed, and 250 ms until the client starts anew.
+    // 3 s until the loss is detected, and 250 ms until the client reconnects.
     killed("server", Duration::from_secs(5));
 }
 
-pub(crate) fn a_killed_client_comes_back_at_once() {
+pub(crate) fn a_killed_client_reconnects_at_once() {
     killed("client", Duration::from_secs(1));
 }
 
-/// Kills an end and starts it again. Packets cross again in so much time.
+/// Kills an end and starts it again. Packets must cross again within `most`.
 fn killed(end: &'static str, most: Duration) {
     let network = network(THREE_LINKS);
     let channels = over(&network, &["a", "b", "c"]);
     let mut pair = Pair::start(network, "kappa = 2\nmu = 3", &channels);
     let stream =
-        Stream::start(pair.host("client"), pair.host("server"), (SERVER, 9000), Pace::LIGHT);
+        Stream::start(pair.host("client"), pair.host("server"), (SERVER, 9000), StreamRate::LIGHT);
     stream.wait_for(300);
     let other = if end == "server" { "client" } else { "server" };
     let survivor = pair.process(other);
@@ -34,7 +34,7 @@ fn killed(end: &'static str, most: Duration) {
     });
     assert_eq!(pair.process(other), survivor);
     assert!(pair.status(other).associated);
-    // That is one line, and none for each channel.
+    // It logs one line, and none for each channel.
     assert!(!pair.log(other).contains("nothing arrives"), "{}", pair.log(other));
     assert_eq!(stream.wrong(), 0);
 }

@@ -1,4 +1,4 @@
-//! A channel is cut, and comes back.
+//! A channel is cut and recovers.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -8,22 +8,22 @@ use lab::{Conditions, Direction, Link, LinkOptions, Network};
 use crate::pair::{
     Channel, PORT, Pair, SERVER, THREE_LINKS, in_one_of_three, network, over, until,
 };
-use crate::stream::{Pace, Stream};
+use crate::stream::{Stream, StreamRate};
 
-/// How long an outage and its end may be felt.
-const NOTICEABLE: Duration = Duration::from_secs(1);
+/// The maximum duration of the effects of an outage and of its end.
+const MAX_OUTAGE_EFFECT: Duration = Duration::from_secs(1);
 
-pub(crate) fn a_lost_channel_is_not_missed_for_long() {
-    // The channel's half of the packets is lost until that is noticed.
-    cut_and_mend("kappa = 1\nmu = 1", 500);
+pub(crate) fn a_lost_channel_costs_packets_only_briefly() {
+    // The channel's half of the packets is lost until the outage is detected.
+    cut_and_restore("kappa = 1\nmu = 1", 500);
 }
 
-pub(crate) fn a_lost_channel_is_not_missed_where_two_are_enough() {
-    cut_and_mend("kappa = 2\nmu = 3", 20);
+pub(crate) fn a_lost_channel_costs_no_packets_if_two_are_enough() {
+    cut_and_restore("kappa = 2\nmu = 3", 20);
 }
 
-/// The log names the channel, each way, and says that packets need fewer shares than were asked
-/// for.
+/// The log names the channel and the direction, and states that packets have a lower threshold than
+/// configured.
 pub(crate) fn a_lost_channel_is_logged() {
     let network = network(THREE_LINKS);
     let channels = over(&network, &["a", "b", "c"]);
@@ -42,10 +42,10 @@ pub(crate) fn a_lost_channel_is_logged() {
     }
 }
 
-/// A device that is there only at times.
+/// A device that exists only at times.
 const MODEM: &str = "modem";
 
-/// A modem is pulled out and put in again: another device of the same name.
+/// A modem is removed and connected again: a new device with the same name.
 pub(crate) fn a_device_that_comes_back_is_used_again() {
     let addresses = [Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77, 0, 2)];
     let plug_in = |network: &Network| {
@@ -74,13 +74,14 @@ pub(crate) fn a_device_that_comes_back_is_used_again() {
     pair.wait_for_states("client", 1, ["up", "up"]);
 }
 
-/// Cuts a channel and mends it. Packets go on; of a thousand a second so many may be lost.
-fn cut_and_mend(settings: &str, most_lost: usize) {
+/// Cuts a channel and restores it. At a rate of a thousand packets per second, at most `max_lost`
+/// may be lost.
+fn cut_and_restore(settings: &str, max_lost: usize) {
     let network = network(THREE_LINKS);
     let channels = over(&network, &["a", "b", "c"]);
     let pair = Pair::start(network, settings, &channels);
     let stream =
-        Stream::start(pair.host("client"), pair.host("server"), (SERVER, 9000), Pace::LIGHT);
+        Stream::start(pair.host("client"), pair.host("server"), (SERVER, 9000), StreamRate::LIGHT);
     stream.wait_for(300);
     in_one_of_three(|| {
         let begin = stream.now();
@@ -103,13 +104,13 @@ fn cut_and_mend(settings: &str, most_lost: usize) {
         let (sent, lost) = stream.lost(begin, end);
         let seen =
             format!("of {sent} {lost} lost, a gap of {gap:?}, unused for another {unused:?}");
-        let is_good = lost <= most_lost && gap < NOTICEABLE && unused < NOTICEABLE;
+        let is_good = lost <= max_lost && gap < MAX_OUTAGE_EFFECT && unused < MAX_OUTAGE_EFFECT;
         if is_good { Ok(()) } else { Err(seen) }
     });
     assert_eq!(stream.wrong(), 0);
 }
 
-/// Has the second channel lose packets both ways, or only as many as it was to.
+/// Makes the second channel lose packets in both directions, or restores its original loss.
 fn set_loss(pair: &Pair, loss: Option<f64>) {
     for direction in Direction::BOTH {
         let usual = pair.network().conditions("b", direction).unwrap();

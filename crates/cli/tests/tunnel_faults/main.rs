@@ -1,14 +1,16 @@
-//! `sunder tunnel` between hosts of the laboratory while channels fail or lie, ends are killed,
-//! addresses change, and strangers flood it. Needs user namespaces and `/dev/net/tun`, and says so
-//! where there are none.
+//! `sunder tunnel` between emulated hosts while channels fail or change datagrams, ends are killed,
+//! addresses change, and an attacker floods it. Without user namespaces and `/dev/net/tun`, prints
+//! that the tests were skipped.
 //!
-//! `SUNDER_FLAPS=N` has links fail N times, in place of a few.
+//! `SUNDER_FLAPS=N` makes links fail N times.
 //!
-//! How much a flood costs is measured by
+//! The effect of a flood is measured by
 //! `cargo test --release --package sunder-cli --test tunnel_faults -- --ignored --nocapture`.
 
 #![allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 
+#[path = "../emulation/mod.rs"]
+mod emulation;
 mod flaps;
 mod flood;
 mod ipv6;
@@ -29,7 +31,7 @@ use std::process::ExitCode;
 use lab::sandbox;
 use libtest_mimic::{Arguments, Trial as Test};
 
-/// Tests by their functions.
+/// Lists the tests with the names of their functions.
 macro_rules! tests {
     ($($module:ident::$name:ident),* $(,)?) => {
         vec![$(Test::test(stringify!($name), || { $module::$name(); Ok(()) })),*]
@@ -41,28 +43,28 @@ fn main() -> ExitCode {
         return end;
     }
     let mut tests = tests![
-        lost_channels::a_lost_channel_is_not_missed_for_long,
-        lost_channels::a_lost_channel_is_not_missed_where_two_are_enough,
+        lost_channels::a_lost_channel_costs_packets_only_briefly,
+        lost_channels::a_lost_channel_costs_no_packets_if_two_are_enough,
         lost_channels::a_lost_channel_is_logged,
         lost_channels::a_device_that_comes_back_is_used_again,
         missing_channels::a_server_that_restarts_while_a_link_is_down_is_found_again,
-        missing_channels::a_tunnel_begins_with_any_two_of_three,
+        missing_channels::a_tunnel_starts_with_two_of_three_channels,
         flaps::links_that_flap_cost_no_packet,
         flaps::two_links_at_a_time_that_flap_cost_no_packet,
         killed_ends::a_killed_server_is_found_again,
-        killed_ends::a_killed_client_comes_back_at_once,
-        relayed_channels::a_channel_that_tampers_is_found_out,
-        relayed_channels::a_client_with_another_address_is_followed,
-        takeover::tokens_and_numbers_take_no_channel_over,
-        takeover::copies_that_are_faster_take_no_channel_over,
-        takeover::a_roaming_client_is_followed_and_another_is_not,
+        killed_ends::a_killed_client_reconnects_at_once,
+        relayed_channels::a_tampering_channel_is_identified,
+        relayed_channels::a_client_may_change_its_address,
+        takeover::tokens_and_sequence_numbers_do_not_redirect_a_channel,
+        takeover::faster_copies_do_not_redirect_a_channel,
+        takeover::only_a_roaming_client_may_change_its_address,
         ipv6::a_tunnel_over_ipv6_carries_both,
-        small_packets::small_packets_share_the_headers,
-        terms::a_client_may_want_a_higher_floor,
-        strangers::a_flood_leaves_the_tunnel_as_it_was,
+        small_packets::small_packets_share_a_symbol,
+        terms::a_client_may_raise_the_floor,
+        strangers::a_flood_does_not_change_the_tunnel,
         strangers::a_client_connects_during_a_flood,
     ];
-    // It measures a quiet machine.
+    // It measures an idle machine.
     let measures = tests![strangers::a_flood_costs_less_than_a_tenth];
     tests.extend(measures.into_iter().map(|test| test.with_ignored_flag(true)));
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()

@@ -1,28 +1,28 @@
-//! A tunnel that begins while a link is down, and the link that comes back.
+//! A tunnel that starts while a link is down, and the recovery of the link.
 
 use std::time::Duration;
 
 use lab::{Conditions, Direction, Network};
 
 use crate::pair::{Pair, SERVER, THREE_LINKS, in_one_of_three, network, over, until};
-use crate::stream::{Pace, Stream};
+use crate::stream::{Stream, StreamRate};
 
-/// Any two of the three channels are enough to begin.
+/// Any two of the three channels are enough to start.
 const TWO_OF_THREE: &str = "kappa = 2\nmu = 3\nmin_channels = 2";
 
-/// How long a client takes to miss a server that was restarted (3 s), to wait for the third channel
-/// (1 s), and to be associated.
-const FOUND: Duration = Duration::from_secs(6);
+/// The time for a client to detect that a server was restarted (3 s), to wait for the third channel
+/// (1 s), and to associate.
+const REASSOCIATION_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// How soon a channel is used after it is back.
-const USED: Duration = Duration::from_secs(2);
+/// The time within which a recovered channel must be used.
+const REUSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(crate) fn a_server_that_restarts_while_a_link_is_down_is_found_again() {
     let network = network(THREE_LINKS);
     let channels = over(&network, &["a", "b", "c"]);
     let mut pair = Pair::start(network, TWO_OF_THREE, &channels);
     let stream =
-        Stream::start(pair.host("client"), pair.host("server"), (SERVER, 9000), Pace::LIGHT);
+        Stream::start(pair.host("client"), pair.host("server"), (SERVER, 9000), StreamRate::LIGHT);
     stream.wait_for(300);
     in_one_of_three(|| {
         set_loss(pair.network(), "c", Some(1.0));
@@ -35,12 +35,12 @@ pub(crate) fn a_server_that_restarts_while_a_link_is_down_is_found_again() {
             is_without(&pair, end, 2);
         }
         joins(&pair, &stream, "c", 2)?;
-        if gap < FOUND { Ok(()) } else { Err(format!("{gap:?} without packets")) }
+        if gap < REASSOCIATION_TIMEOUT { Ok(()) } else { Err(format!("{gap:?} without packets")) }
     });
     assert_eq!(stream.wrong(), 0);
 }
 
-pub(crate) fn a_tunnel_begins_with_any_two_of_three() {
+pub(crate) fn a_tunnel_starts_with_two_of_three_channels() {
     for (missing, link) in ["a", "b", "c"].into_iter().enumerate() {
         in_one_of_three(|| {
             let network = network(THREE_LINKS);
@@ -52,7 +52,7 @@ pub(crate) fn a_tunnel_begins_with_any_two_of_three() {
                 is_without(&pair, end, missing);
             }
             let hosts = (pair.host("client"), pair.host("server"));
-            let stream = Stream::start(hosts.0, hosts.1, (SERVER, 9000), Pace::LIGHT);
+            let stream = Stream::start(hosts.0, hosts.1, (SERVER, 9000), StreamRate::LIGHT);
             stream.wait_for(300);
             let joined = joins(&pair, &stream, link, missing);
             assert_eq!(stream.wrong(), 0);
@@ -61,7 +61,7 @@ pub(crate) fn a_tunnel_begins_with_any_two_of_three() {
     }
 }
 
-/// An end names the channel that is missing.
+/// Checks that an end reports the missing channel.
 fn is_without(pair: &Pair, end: &'static str, channel: usize) {
     let line = format!(
         "associated over 2 of 3 channels: channel {} did not answer, and will be used as soon as it does",
@@ -72,14 +72,14 @@ fn is_without(pair: &Pair, end: &'static str, channel: usize) {
     assert!(pair.status(end).channels[channel].missing_s.is_some());
 }
 
-/// A link comes back, and its channel is used soon. No packet is lost by that.
+/// A link recovers, and its channel must be used soon, without losing packets.
 fn joins(pair: &Pair, stream: &Stream, link: &str, channel: usize) -> Result<(), String> {
     let begin = stream.now();
     stream.wait_for(100);
     let delivered = || pair.network().link(link).unwrap().counts(Direction::Forward).delivered;
     set_loss(pair.network(), link, None);
     let (mended, before) = (stream.now(), delivered());
-    // More than is said to have it join.
+    // More datagrams than the messages for joining.
     until("the channel is used", || delivered() > before + 50);
     let unused = stream.now().saturating_sub(mended);
     for end in ["client", "server"] {
@@ -90,13 +90,13 @@ fn joins(pair: &Pair, stream: &Stream, link: &str, channel: usize) -> Result<(),
     stream.wait_for(300);
     let (sent, lost) = stream.lost(begin, stream.now());
     println!("channel {}: used after {unused:.3?}, {lost} of {sent} packets lost", channel + 1);
-    if unused < USED && lost == 0 {
+    if unused < REUSE_TIMEOUT && lost == 0 {
         return Ok(());
     }
     Err(format!("of {sent} {lost} lost, unused for another {unused:?}"))
 }
 
-/// Has a link lose packets both ways, or only as many as it was to.
+/// Makes a link lose packets in both directions, or restores its original loss.
 fn set_loss(network: &Network, link: &str, loss: Option<f64>) {
     for direction in Direction::BOTH {
         let usual = network.conditions(link, direction).unwrap();

@@ -1,58 +1,30 @@
-//! A tunnel between two hosts of an emulated network, whose ends can be killed and started again.
+//! A tunnel between two hosts of an emulated network, whose ends can be killed and restarted.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::fs::{self, File};
+use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::Command;
 
-use lab::{Host, Network, Trial, TrialContext, sandbox};
+use lab::{Host, Network, sandbox};
 use remicss::status::Status;
 use tempfile::TempDir;
 
-/// A client and a server with three links between them; hosts and links may be added.
-pub(crate) const THREE_LINKS: &str = r#"
-measure = { driver = "accuracy", values = {} }
-[hosts.client]
-[hosts.server]
-[links.a]
-hosts = ["client", "server"]
-both = { rate_mbit = 100, delay_ms = 2 }
-[links.b]
-hosts = ["client", "server"]
-both = { rate_mbit = 100, delay_ms = 4 }
-[links.c]
-hosts = ["client", "server"]
-both = { rate_mbit = 100, delay_ms = 6 }
-"#;
+pub(crate) use crate::emulation::until;
+use crate::emulation::{self, Process};
 
-/// The port of channels that have an address of their own.
+/// A client and a server with three links between them; hosts and links may be added.
+pub(crate) const THREE_LINKS: &str = include_str!("../emulation/three_links.toml");
+
+/// The port of channels with separate addresses.
 pub(crate) const PORT: u16 = 6521;
 
 /// The ends' addresses in the tunnel.
 pub(crate) const CLIENT: &str = "10.9.0.2";
 pub(crate) const SERVER: &str = "10.9.0.1";
 
-/// How long something may take that has no time of its own.
-const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// How often it is looked whether something has happened.
-const POLL_INTERVAL: Duration = Duration::from_millis(2);
-
-/// Waits until something has happened.
-pub(crate) fn until(what: &str, mut has_happened: impl FnMut() -> bool) {
-    let deadline = Instant::now() + WAIT_TIMEOUT;
-    while !has_happened() {
-        assert!(Instant::now() < deadline, "not within {WAIT_TIMEOUT:?}: {what}");
-        thread::sleep(POLL_INTERVAL);
-    }
-}
-
-/// Tries three times, as a busy machine may hold up an attempt or two: what is too slow is so each
-/// time.
+/// Tries three times, because a busy machine may delay some attempts.
 pub(crate) fn in_one_of_three(mut attempt: impl FnMut() -> Result<(), String>) {
     let mut failures = Vec::new();
     while failures.len() < 3 {
@@ -64,21 +36,21 @@ pub(crate) fn in_one_of_three(mut attempt: impl FnMut() -> Result<(), String>) {
     panic!("three times: {failures:?}");
 }
 
-/// Where a channel is.
+/// The addresses and settings of a channel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Channel {
-    /// Where the server listens.
+    /// The address on which the server listens.
     pub(crate) listen: SocketAddr,
-    /// Where the client takes it to be.
+    /// The address to which the client connects.
     pub(crate) server: SocketAddr,
-    /// The rate that both ends take it to have.
+    /// The configured rate at both ends.
     pub(crate) rate_mbit: u32,
-    /// The device that the client is to use.
+    /// The device of the client.
     pub(crate) device: Option<&'static str>,
 }
 
 impl Channel {
-    /// Of 100 Mbit/s, over whatever device leads there.
+    /// A channel of 100 Mbit/s over any device.
     pub(crate) fn new(listen: SocketAddr, server: SocketAddr) -> Self {
         Self { listen, server, rate_mbit: 100, device: None }
     }
@@ -86,24 +58,21 @@ impl Channel {
 
 /// A network and a tunnel on it.
 pub(crate) struct Pair {
-    // First: they are killed before their hosts go.
+    // First, because they must be killed before their hosts vanish.
     ends: BTreeMap<&'static str, End>,
     network: Network,
     place: TempDir,
 }
 
-/// An end of the tunnel, on the host of the same name. It is killed when this is dropped.
+/// An end of the tunnel, on the host with the same name.
 struct End {
-    process: Child,
+    process: Process,
     directory: PathBuf,
 }
 
 /// The network of a topology in TOML.
 pub(crate) fn network(topology: &str) -> Network {
-    let trial: Trial = toml::from_str(topology).unwrap();
-    let nowhere = Path::new("/");
-    Network::new(&trial, TrialContext { seed: 1, files: nowhere, results: nowhere, number: 1 })
-        .unwrap()
+    emulation::network(topology, Path::new("/"))
 }
 
 /// The channels over links between client and server.
@@ -116,13 +85,13 @@ pub(crate) fn over(network: &Network, links: &[&str]) -> Vec<Channel> {
 }
 
 impl Pair {
-    /// Starts both ends of a tunnel over these channels, with these settings of the top level in
-    /// TOML.
+    /// Starts both ends of a tunnel over these channels, with these additional top-level settings
+    /// in TOML.
     pub(crate) fn start(network: Network, settings: &str, channels: &[Channel]) -> Self {
         Self::start_unlike(network, [settings, settings], channels)
     }
 
-    /// The same with settings for the client, and others for the server.
+    /// The same, with different settings for the client and the server.
     pub(crate) fn start_unlike(
         network: Network,
         settings: [&str; 2],
@@ -149,7 +118,7 @@ impl Pair {
         self.ends.insert(name, end);
     }
 
-    /// Kills an end, and waits until its device is gone.
+    /// Kills an end, and waits until its device has vanished.
     pub(crate) fn kill_end(&mut self, name: &'static str) {
         drop(self.ends.remove(name).unwrap());
         let host = self.host(name);
@@ -167,7 +136,7 @@ impl Pair {
         &self.network
     }
 
-    /// What `sunder status` says about an end.
+    /// The status of an end.
     pub(crate) fn status(&self, name: &str) -> Status {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
         command.args(["status", "--json"]).env("RUNTIME_DIRECTORY", &self.ends[name].directory);
@@ -178,8 +147,8 @@ impl Pair {
         status
     }
 
-    /// Waits until an end's channel, counted from 0, is in these states: out, as the other end
-    /// says, and in.
+    /// Waits until an end's channel, counted from 0, is in these states: outbound, as the other end
+    /// reports, and inbound.
     pub(crate) fn wait_for_states(&self, name: &str, channel: usize, states: [&str; 2]) {
         let what = format!("the {name}'s channel {} is {states:?}", channel + 1);
         until(&what, || {
@@ -188,38 +157,34 @@ impl Pair {
         });
     }
 
-    /// Waits until an end has logged a line of a level that ends so.
+    /// Waits until an end has logged a line with this level and this end.
     pub(crate) fn wait_for_line(&self, name: &str, level: &str, line: &str) {
         let is_it = |logged: &str| logged.contains(level) && logged.ends_with(line);
         until(&format!("the {name} logs: {line}"), || self.log(name).lines().any(is_it));
     }
 
-    /// What an end has logged since it was started.
+    /// The log of an end since its last start.
     pub(crate) fn log(&self, name: &str) -> String {
         self.ends[name].log()
     }
 
-    /// The number of an end's process.
+    /// The process ID of an end.
     pub(crate) fn process(&self, name: &str) -> u32 {
-        self.ends[name].process.id()
+        self.ends[name].process.0.id()
     }
 }
 
 impl End {
     fn start(host: &Host, directory: PathBuf) -> Self {
-        let log = File::create(directory.join("log")).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
         command
             .args(["tunnel", "--config"])
             .arg(directory.join("tunnel.toml"))
-            .env("RUNTIME_DIRECTORY", &directory)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().unwrap())
-            .stderr(log);
-        let process = host.run(|| command.spawn()).unwrap().unwrap();
+            .env("RUNTIME_DIRECTORY", &directory);
+        let process = Process::start(host, &mut command, &directory.join("log"));
         let mut end = Self { process, directory };
         until("the tunnel has its device", || {
-            let ended = end.process.try_wait().unwrap();
+            let ended = end.process.0.try_wait().unwrap();
             assert!(ended.is_none(), "the tunnel has ended: {}", end.log());
             end.directory.join("tunnel-sunder0.sock").exists()
                 && end.log().contains("device sunder0")
@@ -232,15 +197,7 @@ impl End {
     }
 }
 
-impl Drop for End {
-    fn drop(&mut self) {
-        // SIGKILL.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// The configuration of an end. Over IPv6 it has IPv6 inside, too.
+/// The configuration of an end. Over IPv6 it also has IPv6 inside.
 fn configuration(end: &str, settings: &str, channels: &[Channel]) -> String {
     let (own, number) = if end == "client" { (CLIENT, 2) } else { (SERVER, 1) };
     let own_ipv6 = format!(", \"fd09::{number}/64\"");

@@ -1,5 +1,5 @@
-//! A host on a channel's way that passes datagrams on, and may change them, or the address that
-//! they seem to come from.
+//! A host on the path of a channel that forwards datagrams, and may change them or their source
+//! address.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use lab::Host;
 
-/// A relay, as an address translator is one. It ends when this is dropped.
+/// A relay, such as an address translator. It ends when this is dropped.
 pub(crate) struct Relay {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -19,24 +19,24 @@ struct Shared {
     stops: AtomicBool,
     tampers_there: AtomicBool,
     tampers_back: AtomicBool,
-    /// Where the client is.
+    /// The client's address.
     client: Mutex<Option<SocketAddr>>,
-    /// What faces the client.
+    /// The socket towards the client.
     inner: UdpSocket,
-    /// What faces the server, and where that is.
+    /// The socket towards the server, and the server's address.
     outer: Mutex<Arc<UdpSocket>>,
     server: Mutex<SocketAddr>,
-    /// Another address, from which everything is sent first, and where it is sent.
-    thief: Mutex<Option<(Arc<UdpSocket>, SocketAddr)>>,
-    /// The first bytes of what came to that address.
-    stolen: Mutex<Vec<u8>>,
+    /// Another socket, from which everything is sent first, and the destination.
+    copier: Mutex<Option<(Arc<UdpSocket>, SocketAddr)>>,
+    /// The first bytes of the datagrams that arrived at that socket.
+    received_copies: Mutex<Vec<u8>>,
 }
 
-/// How often it is looked whether to stop, or whether another socket faces the server.
+/// The interval at which changes of the relay are checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Relay {
-    /// Passes on what comes to `at` to the server, and what comes back from there to the last
+    /// Forwards datagrams that arrive at `at` to the server, and the server's datagrams to the last
     /// sender.
     pub(crate) fn start(host: &Host, at: SocketAddr, server: SocketAddr) -> Self {
         let inner = host.run(|| UdpSocket::bind(at)).unwrap().unwrap();
@@ -49,8 +49,8 @@ impl Relay {
             inner,
             outer: Mutex::new(Arc::new(outer(host))),
             server: Mutex::new(server),
-            thief: Mutex::default(),
-            stolen: Mutex::default(),
+            copier: Mutex::default(),
+            received_copies: Mutex::default(),
         });
         let start = |pass: fn(&Shared, &mut Datagram)| {
             let shared = Arc::clone(&shared);
@@ -62,7 +62,7 @@ impl Relay {
                 }
             })
         };
-        let passes = [Shared::pass_there, Shared::pass_back, Shared::steal];
+        let passes = [Shared::pass_there, Shared::pass_back, Shared::receive_copy];
         let threads = passes.map(start).into();
         Self { shared, threads }
     }
@@ -77,17 +77,18 @@ impl Relay {
         self.shared.tampers_back.store(true, Ordering::Relaxed);
     }
 
-    /// From now on, sends all that it passes on from another address first: to the server at this
-    /// address, and to the client. It passes on what comes to that address, too.
+    /// From now on, sends every forwarded datagram first from another address: to the server at
+    /// this address, and to the client. Datagrams that arrive at that address are forwarded as
+    /// well.
     pub(crate) fn copy_from(&self, host: &Host, own: SocketAddr, server: SocketAddr) {
         let socket = host.run(|| UdpSocket::bind(own)).unwrap().unwrap();
         socket.set_read_timeout(Some(POLL_INTERVAL)).unwrap();
-        *self.shared.thief.lock().unwrap() = Some((Arc::new(socket), server));
+        *self.shared.copier.lock().unwrap() = Some((Arc::new(socket), server));
     }
 
-    /// The first bytes of what came to the address that copies are sent from.
-    pub(crate) fn stolen(&self) -> Vec<u8> {
-        self.shared.stolen.lock().unwrap().clone()
+    /// The first bytes of the datagrams that arrived at the address of the copies.
+    pub(crate) fn received_copies(&self) -> Vec<u8> {
+        self.shared.received_copies.lock().unwrap().clone()
     }
 
     /// From now on, sends to the server at another address, from another address.
@@ -96,7 +97,7 @@ impl Relay {
         self.change_port(host);
     }
 
-    /// From now on, sends to the server from another port; what comes to the old one is lost.
+    /// From now on, sends to the server from another port. Datagrams to the old port are lost.
     pub(crate) fn change_port(&self, host: &Host) {
         *self.shared.outer.lock().unwrap() = Arc::new(outer(host));
     }
@@ -111,14 +112,14 @@ impl Drop for Relay {
     }
 }
 
-/// A socket that faces the server.
+/// A socket towards the server.
 fn outer(host: &Host) -> UdpSocket {
     let socket = host.run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))).unwrap().unwrap();
     socket.set_read_timeout(Some(POLL_INTERVAL)).unwrap();
     socket
 }
 
-/// Room for one.
+/// A buffer for one datagram.
 struct Datagram {
     bytes: Vec<u8>,
     dice: fastrand::Rng,
@@ -144,26 +145,27 @@ impl Shared {
 }
 
 impl Shared {
-    /// Sends a datagram from the other address, to the server if to nobody else.
+    /// Sends a copy from the other address, to the server unless there is another destination.
     fn copy(&self, bytes: &[u8], to: Option<SocketAddr>) {
-        if let Some((thief, server)) = &*self.thief.lock().unwrap() {
-            let _ = thief.send_to(bytes, to.unwrap_or(*server));
+        if let Some((copier, server)) = &*self.copier.lock().unwrap() {
+            let _ = copier.send_to(bytes, to.unwrap_or(*server));
         }
     }
 
-    /// Notes what comes to the other address, and passes it on to the client in the server's name.
-    fn steal(&self, datagram: &mut Datagram) {
-        let thief = self.thief.lock().unwrap().as_ref().map(|(socket, _)| Arc::clone(socket));
-        let Some(thief) = thief else { return thread::sleep(POLL_INTERVAL) };
-        let Ok(length) = thief.recv(&mut datagram.bytes) else { return };
-        self.stolen.lock().unwrap().extend(datagram.bytes.first());
+    /// Records a datagram that arrived at the other address, and forwards it to the client as the
+    /// server's.
+    fn receive_copy(&self, datagram: &mut Datagram) {
+        let copier = self.copier.lock().unwrap().as_ref().map(|(socket, _)| Arc::clone(socket));
+        let Some(copier) = copier else { return thread::sleep(POLL_INTERVAL) };
+        let Ok(length) = copier.recv(&mut datagram.bytes) else { return };
+        self.received_copies.lock().unwrap().extend(datagram.bytes.first());
         let client = *self.client.lock().unwrap();
         let _ = client.map(|client| self.inner.send_to(&datagram.bytes[..length], client));
     }
 }
 
 impl Datagram {
-    /// The bytes, one bit of them changed if they are to be tampered with.
+    /// The bytes, with one bit changed if `tampers` is set.
     fn changed(&mut self, length: usize, tampers: &AtomicBool) -> &[u8] {
         let bytes = &mut self.bytes[..length];
         if tampers.load(Ordering::Relaxed) && length > 0 {

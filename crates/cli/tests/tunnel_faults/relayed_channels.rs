@@ -1,4 +1,4 @@
-//! Something on a channel's way changes datagrams, or their address.
+//! A relay on the path of a channel changes datagrams or their source address.
 
 use std::net::SocketAddr;
 
@@ -6,9 +6,9 @@ use crate::pair::{
     CLIENT, Channel, PORT, Pair, SERVER, THREE_LINKS, in_one_of_three, network, over, until,
 };
 use crate::relay::Relay;
-use crate::stream::{Pace, Stream};
+use crate::stream::{Stream, StreamRate};
 
-/// A third host, with a link to either.
+/// A third host with a link to both ends.
 const BESIDE: &str = r#"
 [hosts.relay]
 [links.d]
@@ -17,7 +17,7 @@ hosts = ["client", "relay"]
 hosts = ["relay", "server"]
 "#;
 
-/// A tunnel whose third channel leads over a relay.
+/// A tunnel whose third channel passes a relay.
 fn with_relay(settings: &str) -> (Pair, Relay) {
     let network = network(&format!("{THREE_LINKS}{BESIDE}"));
     let address =
@@ -28,16 +28,16 @@ fn with_relay(settings: &str) -> (Pair, Relay) {
     (Pair::start(network, settings, &channels), relay)
 }
 
-pub(crate) fn a_channel_that_tampers_is_found_out() {
+pub(crate) fn a_tampering_channel_is_identified() {
     let (pair, relay) = with_relay("kappa = 2\nmu = 3");
     let (client, server) = (pair.host("client"), pair.host("server"));
-    let there = Stream::start(client, server, (SERVER, 9000), Pace::LIGHT);
-    let back = Stream::start(server, client, (CLIENT, 9000), Pace::LIGHT);
+    let there = Stream::start(client, server, (SERVER, 9000), StreamRate::LIGHT);
+    let back = Stream::start(server, client, (CLIENT, 9000), StreamRate::LIGHT);
     there.wait_for(300);
     back.wait_for(300);
 
     let begins = [there.now(), back.now()];
-    // The end that the changed shares come to finds it out, and the other is told.
+    // The end that receives the changed shares detects it, and reports it to the other.
     relay.tamper_there();
     pair.wait_for_states("server", 2, ["up", "quarantine"]);
     pair.wait_for_states("client", 2, ["quarantine", "up"]);
@@ -64,11 +64,11 @@ pub(crate) fn a_channel_that_tampers_is_found_out() {
     }
 }
 
-pub(crate) fn a_client_with_another_address_is_followed() {
+pub(crate) fn a_client_may_change_its_address() {
     // Every share is needed.
     let (pair, relay) = with_relay("kappa = 3\nmu = 3");
     let (client, server) = (pair.host("client"), pair.host("server"));
-    let back = Stream::start(server, client, (CLIENT, 9000), Pace::LIGHT);
+    let back = Stream::start(server, client, (CLIENT, 9000), StreamRate::LIGHT);
     back.wait_for(300);
     in_one_of_three(|| {
         let begin = back.now();

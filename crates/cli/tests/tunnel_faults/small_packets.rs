@@ -1,11 +1,11 @@
-//! Small packets share a symbol where channels are the bottleneck.
+//! Small packets share a symbol if channels are the bottleneck.
 
 use crate::pair::{Channel, Pair, SERVER, in_one_of_three, network, over};
-use crate::stream::{Pace, Stream};
+use crate::stream::{Stream, StreamRate};
 
-/// One channel that carries 2,232 such datagrams a second if each has a symbol of its own: with
-/// headers of IP and UDP, inside and outside, a header and a tag it has 112 bytes. 21 in a symbol
-/// take 1,500.
+/// A channel that carries 2,232 such datagrams per second if each has its own symbol of 112 bytes:
+/// IP and UDP headers inside and outside, a header and a tag. 21 of them in one symbol take 1,500
+/// bytes.
 const ONE_LINK: &str = r#"
 measure = { driver = "accuracy", values = {} }
 [hosts.client]
@@ -14,9 +14,9 @@ measure = { driver = "accuracy", values = {} }
 hosts = ["client", "server"]
 both = { rate_mbit = 2, delay_ms = 2 }
 "#;
-const SMALL: Pace = Pace { rate: 3000.0, length: 40 };
+const SMALL: StreamRate = StreamRate { rate: 3000.0, length: 40 };
 
-pub(crate) fn small_packets_share_the_headers() {
+pub(crate) fn small_packets_share_a_symbol() {
     let network = network(ONE_LINK);
     let channels: Vec<Channel> = over(&network, &["a"])
         .into_iter()

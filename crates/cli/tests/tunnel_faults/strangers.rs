@@ -1,47 +1,47 @@
-//! A stranger sends what it likes to one of the server's ports, as much as the channel carries.
+//! An attacker sends arbitrary datagrams to one of the server's ports, at the rate of the channel.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use crate::flood::{Capture, Flood};
 use crate::pair::{Channel, Pair, SERVER, THREE_LINKS, in_one_of_three, network, over, until};
-use crate::stream::{Pace, Stream};
+use crate::stream::{Stream, StreamRate};
 
-/// A third host, joined to the server.
+/// A third host with a link to the server.
 const STRANGER: &str = r#"
 [hosts.stranger]
 [links.d]
 hosts = ["stranger", "server"]
 "#;
 
-/// The ports of the three channels; the stranger has chosen the first.
+/// The ports of the three channels; the attacker uses the first.
 const PORTS: [u16; 3] = [6521, 6522, 6523];
 
 /// The rate of a flood in Mbit/s, which is that of a channel.
 const RATE: f64 = 100.0;
 
-/// How many different datagrams a flood has, at most.
-const DIFFERENT: usize = 1024;
+/// The maximum number of distinct datagrams in a flood.
+const MAX_DISTINCT: usize = 1024;
 
-/// Nine tenths of what the tunnel carries.
-const HEAVY: Pace = Pace { rate: 8800.0, length: 1200 };
+/// Nine tenths of the tunnel's capacity.
+const HEAVY_LOAD: StreamRate = StreamRate { rate: 8800.0, length: 1200 };
 
-/// What costs the most of what a stranger can make up.
+/// The forged datagrams with the highest cost for the server.
 const FORGED_HELLOS: &str = "forged Hellos";
 
-/// What costs the client the most.
+/// The replayed datagrams with the highest cost for the client.
 const REPLAYED_HELLOS: &str = "replayed Hellos";
 
-/// What a flood consists of.
+/// A kind of flood.
 struct Kind {
     name: &'static str,
     datagrams: Vec<Vec<u8>>,
 }
 
-pub(crate) fn a_flood_leaves_the_tunnel_as_it_was() {
+pub(crate) fn a_flood_does_not_change_the_tunnel() {
     let (pair, kinds) = with_stranger();
     let stream =
-        Stream::start(pair.host("client"), pair.host("server"), (SERVER, 9000), Pace::LIGHT);
+        Stream::start(pair.host("client"), pair.host("server"), (SERVER, 9000), StreamRate::LIGHT);
     stream.wait_for(300);
     let begin = stream.now();
     for kind in &kinds {
@@ -50,7 +50,7 @@ pub(crate) fn a_flood_leaves_the_tunnel_as_it_was() {
         assert!(flood.sent() > 0, "{}", kind.name);
     }
     let (sent, lost) = stream.lost(begin, stream.now());
-    // Coarse, as other tests may be running.
+    // A loose bound, because other tests may be running.
     assert!(lost <= sent / 2, "of {sent} {lost} lost");
     in_one_of_three(|| {
         let begin = stream.now();
@@ -65,7 +65,7 @@ pub(crate) fn a_flood_leaves_the_tunnel_as_it_was() {
         assert_eq!((channel.state_in.as_deref(), channel.wrong), (Some("up"), 0));
     }
     let dropped = status.dropped;
-    // Its address is not the client's, so nothing else of it is looked at.
+    // The source address is not the client's, so nothing else in the datagrams is examined.
     assert!(dropped.wrong_source > 1000, "{dropped:?}");
     assert_eq!(dropped.wrong_source, status.channels[0].wrong_source);
     assert_eq!((dropped.malformed, dropped.duplicate, dropped.tampered), (0, 0, 0));
@@ -73,11 +73,11 @@ pub(crate) fn a_flood_leaves_the_tunnel_as_it_was() {
     assert_eq!(pair.log("server").matches("associated").count(), 1, "{}", pair.log("server"));
 }
 
-/// Who has no key uses up nobody's turn, and who sends again what it overheard leaves some.
+/// Attackers without the key do not use up handshakes, and replays leave some for the client.
 pub(crate) fn a_client_connects_during_a_flood() {
     let (mut pair, kinds) = with_stranger();
     let stream =
-        Stream::start(pair.host("client"), pair.host("server"), (SERVER, 9000), Pace::LIGHT);
+        Stream::start(pair.host("client"), pair.host("server"), (SERVER, 9000), StreamRate::LIGHT);
     for (name, most_s) in [(FORGED_HELLOS, 1), (REPLAYED_HELLOS, 4)] {
         let hellos = kinds.iter().find(|kind| kind.name == name).unwrap();
         let _flood = hellos.start(&pair);
@@ -93,11 +93,12 @@ pub(crate) fn a_client_connects_during_a_flood() {
     }
 }
 
-/// What arrives beside each flood, and what does without one. The honest load is nine tenths of
-/// what the tunnel carries.
+/// The fraction that arrives during each flood and without one. The honest load is nine tenths of
+/// the tunnel's capacity.
 pub(crate) fn a_flood_costs_less_than_a_tenth() {
     let (pair, kinds) = with_stranger();
-    let stream = Stream::start(pair.host("client"), pair.host("server"), (SERVER, 9000), HEAVY);
+    let stream =
+        Stream::start(pair.host("client"), pair.host("server"), (SERVER, 9000), HEAVY_LOAD);
     stream.wait_for(8800);
     println!(
         "Without a flood and with one: what arrives of the stream, and how much of a processor"
@@ -105,8 +106,8 @@ pub(crate) fn a_flood_costs_less_than_a_tenth() {
     println!("the server takes. The flood's datagrams a second, and those that found no room.");
     let mut failures = Vec::new();
     for kind in &kinds {
-        let quiet = Seen::when(&pair, &stream, || None);
-        let flooded = Seen::when(&pair, &stream, || Some(kind.start(&pair)));
+        let quiet = Measurement::when(&pair, &stream, || None);
+        let flooded = Measurement::when(&pair, &stream, || Some(kind.start(&pair)));
         println!(
             "{:45} {:.4} {:.4}  {:.2} {:.2} {:8.0} {:6}",
             kind.name,
@@ -125,8 +126,7 @@ pub(crate) fn a_flood_costs_less_than_a_tenth() {
     assert!(failures.is_empty(), "{failures:?}");
 }
 
-/// A tunnel of which every share is needed, so that what one channel loses shows; and what a
-/// stranger may send.
+/// A tunnel that needs every share, so that losses of one channel show, and the floods.
 fn with_stranger() -> (Pair, Vec<Kind>) {
     let network = network(&format!("{THREE_LINKS}{STRANGER}"));
     let channel = |(channel, port): (Channel, u16)| {
@@ -141,24 +141,24 @@ fn with_stranger() -> (Pair, Vec<Kind>) {
     (pair, kinds)
 }
 
-/// What came on the first channel, from the first Hello on.
+/// The datagrams that arrived on the first channel, from the first Hello on.
 fn captured(pair: &Pair, capture: &mut Capture) -> Vec<Vec<u8>> {
     let _stream =
-        Stream::start(pair.host("client"), pair.host("server"), (SERVER, 9000), Pace::LIGHT);
+        Stream::start(pair.host("client"), pair.host("server"), (SERVER, 9000), StreamRate::LIGHT);
     let mut captured = Vec::new();
     until("there are shares", || {
         captured.extend(capture.take(PORTS[0]));
-        captured.iter().filter(|datagram| is_share(datagram)).count() >= DIFFERENT
+        captured.iter().filter(|datagram| is_share(datagram)).count() >= MAX_DISTINCT
     });
     captured
 }
 
 /// Whether it is a share of one of the stream's packets.
 fn is_share(datagram: &[u8]) -> bool {
-    datagram.len() > Pace::LIGHT.length && datagram[0] >> 4 <= 1
+    datagram.len() > StreamRate::LIGHT.length && datagram[0] >> 4 <= 1
 }
 
-/// What a stranger may send who has listened in.
+/// The floods of an attacker who has captured these datagrams.
 fn kinds(captured: &[Vec<u8>]) -> Vec<Kind> {
     let one = |kind: u8| captured.iter().find(|datagram| datagram[0] >> 4 == kind).unwrap();
     let (hello, list) = (one(8), one(10));
@@ -179,9 +179,9 @@ fn kinds(captured: &[Vec<u8>]) -> Vec<Kind> {
             datagram[0] = first;
             datagram.clone()
         });
-        forged.take(DIFFERENT).collect::<Vec<_>>()
+        forged.take(MAX_DISTINCT).collect::<Vec<_>>()
     };
-    // A share's first byte has k - 1; a handshake's the version, 2.
+    // A share's first byte has k - 1; a handshake's has the version, 2.
     let (share, long) = (0x02, 1400);
     let uneven = forged(share, 60).into_iter().zip(forged(share, 61));
     [
@@ -195,8 +195,8 @@ fn kinds(captured: &[Vec<u8>]) -> Vec<Kind> {
         ("forged Lists", forged(0xA2, list.len())),
         ("forged probes of 1400 bytes", forged(0x30, long)),
         ("replayed shares", shares.clone()),
-        (REPLAYED_HELLOS, vec![hello.clone(); DIFFERENT]),
-        ("replayed Lists", vec![list.clone(); DIFFERENT]),
+        (REPLAYED_HELLOS, vec![hello.clone(); MAX_DISTINCT]),
+        ("replayed Lists", vec![list.clone(); MAX_DISTINCT]),
         ("shares cut to a byte", resized(1)),
         ("shares cut to 12 bytes", resized(12)),
         ("shares cut to 60 bytes", resized(60)),
@@ -207,7 +207,7 @@ fn kinds(captured: &[Vec<u8>]) -> Vec<Kind> {
 }
 
 impl Kind {
-    /// Has the stranger send it to the first channel's port.
+    /// Sends the flood to the first channel's port.
     fn start(&self, pair: &Pair) -> Flood {
         let server = pair.network().address("server", "d").unwrap();
         let to = SocketAddr::new(server.into(), PORTS[0]);
@@ -215,26 +215,26 @@ impl Kind {
     }
 }
 
-/// What was seen for a second.
-struct Seen {
-    /// The part of the stream that arrived.
+/// The measurements of one second.
+struct Measurement {
+    /// The fraction of the stream that arrived.
     arrived: f64,
-    /// How many datagrams of a flood there were a second.
+    /// The number of datagrams of the flood per second.
     flood: f64,
-    /// How much of a processor the server took.
+    /// The processor time of the server, as a fraction of one processor.
     busy: f64,
-    /// Datagrams for which a socket had no room.
+    /// Datagrams that exceeded a socket's buffer.
     refused: u64,
 }
 
-impl Seen {
+impl Measurement {
     fn when(pair: &Pair, stream: &Stream, start: impl FnOnce() -> Option<Flood>) -> Self {
-        let (begin, busy_before, refused_before) = (stream.now(), busy_s(pair), refused(pair));
+        let (begin, busy_before, refused_before) = (stream.now(), processor_s(pair), refused(pair));
         let flood = start();
         stream.wait_for(8800);
         let end = stream.now();
         let seconds = end.saturating_sub(begin).as_secs_f64();
-        let (busy, refused) = (busy_s(pair) - busy_before, refused(pair) - refused_before);
+        let (busy, refused) = (processor_s(pair) - busy_before, refused(pair) - refused_before);
         let sent = flood.map_or(0, |flood| flood.sent());
         let (all, lost) = stream.lost(begin, end);
         Self {
@@ -246,10 +246,10 @@ impl Seen {
     }
 }
 
-/// How much processor time the server's threads have taken, in seconds.
-fn busy_s(pair: &Pair) -> f64 {
+/// The processor time of the server's threads so far, in seconds.
+fn processor_s(pair: &Pair) -> f64 {
     let threads = fs::read_dir(format!("/proc/{}/task", pair.process("server"))).unwrap().flatten();
-    // The first number is the time on a processor, in ns.
+    // The first number is the processor time in ns.
     let time = |stat: String| stat.split_whitespace().next()?.parse::<f64>().ok();
     let times = threads.filter_map(|thread| {
         time(fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default())
@@ -257,7 +257,7 @@ fn busy_s(pair: &Pair) -> f64 {
     times.sum::<f64>() / 1e9
 }
 
-/// For how many datagrams a socket of the server's host had no room.
+/// The number of datagrams that exceeded the buffers of the server's host.
 fn refused(pair: &Pair) -> u64 {
     let read = || fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
     let counts = pair.host("server").run(read).unwrap();

@@ -1,4 +1,4 @@
-//! A steady stream of numbered datagrams between two hosts, each with bytes that only it has.
+//! A steady stream of numbered datagrams with unique contents between two hosts.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,17 +11,17 @@ use socket2::SockRef;
 
 use crate::pair::until;
 
-/// What a stream is like.
+/// The rate and the length of datagrams.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pace {
-    /// How many datagrams a second.
+pub(crate) struct StreamRate {
+    /// Datagrams per second.
     pub(crate) rate: f64,
     /// The length of each, in bytes.
     pub(crate) length: usize,
 }
 
-impl Pace {
-    /// Far less than the channels carry.
+impl StreamRate {
+    /// Far less than the channels' capacity.
     pub(crate) const LIGHT: Self = Self { rate: 1000.0, length: 600 };
 }
 
@@ -34,42 +34,43 @@ pub(crate) struct Stream {
 struct Shared {
     start: Instant,
     stops: AtomicBool,
-    /// When each was sent, by number.
+    /// The time at which each was sent, by number.
     sent: Mutex<Vec<Duration>>,
     arrived: Mutex<Arrived>,
 }
 
 #[derive(Default)]
 struct Arrived {
-    /// Which have arrived, by number.
+    /// Whether each has arrived, by number.
     is_there: Vec<bool>,
-    /// When, in that order.
+    /// The times of arrival, in order.
     times: Vec<Duration>,
-    /// How many have arrived that were not sent so, or twice.
+    /// The number of changed and of duplicate datagrams that arrived.
     wrong: u64,
 }
 
-/// The shortest time that a sender sleeps.
+/// The minimum sleep of a sender.
 const TICK: Duration = Duration::from_millis(1);
 
-/// A sender that was held up for longer does not make up for it.
+/// A sender that was delayed for longer does not catch up.
 const LATE: Duration = Duration::from_millis(5);
 
-/// Later than others by so much, nothing arrives: a tunnel's longest window is 200 ms.
+/// A datagram that is later than others by this much is lost: a tunnel's maximum reorder window is
+/// 200 ms.
 const SETTLED: Duration = Duration::from_millis(300);
 
-/// How often a receiver looks whether it is to stop.
+/// The interval at which a receiver checks whether to stop.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Stream {
     /// Starts a stream to an address and port of the host `to`.
-    pub(crate) fn start(from: &Host, to: &Host, address: (&str, u16), pace: Pace) -> Self {
+    pub(crate) fn start(from: &Host, to: &Host, address: (&str, u16), rate: StreamRate) -> Self {
         let (ip, port): (IpAddr, u16) = (address.0.parse().unwrap(), address.1);
-        // Bound to any address: they stay while the tunnel's come and go.
+        // Bound to any address, because the tunnel's addresses come and go.
         let any: IpAddr =
             if ip.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         let receiver = to.run(|| UdpSocket::bind((any, port))).unwrap().unwrap();
-        // As much as the system allows.
+        // The kernel's limit may be lower.
         let _ = SockRef::from(&receiver).set_recv_buffer_size(4 << 20);
         receiver.set_read_timeout(Some(POLL_INTERVAL)).unwrap();
         let sender = from.run(|| UdpSocket::bind((any, 0))).unwrap().unwrap();
@@ -81,7 +82,7 @@ impl Stream {
         });
         let sending = thread::spawn({
             let shared = Arc::clone(&shared);
-            move || shared.send(&sender, SocketAddr::new(ip, port), pace)
+            move || shared.send(&sender, SocketAddr::new(ip, port), rate)
         });
         let receiving = thread::spawn({
             let shared = Arc::clone(&shared);
@@ -90,18 +91,18 @@ impl Stream {
         Self { shared, threads: vec![sending, receiving] }
     }
 
-    /// The time since it began.
+    /// The time since the start.
     pub(crate) fn now(&self) -> Duration {
         self.shared.start.elapsed()
     }
 
-    /// Waits until one has arrived that was sent when as many had been sent from now on.
+    /// Waits until a datagram has arrived that was sent after `more` further ones.
     pub(crate) fn wait_for(&self, more: usize) {
         let number = self.shared.sent.lock().unwrap().len() + more;
         until("datagrams arrive", || self.shared.arrived.lock().unwrap().is_there.len() > number);
     }
 
-    /// The longest time in a period in which nothing arrived.
+    /// The longest time without an arrival in a period.
     pub(crate) fn longest_gap(&self, from: Duration, to: Duration) -> Duration {
         let arrived = self.shared.arrived.lock().unwrap();
         let within = arrived.times.iter().copied().filter(|time| (from..to).contains(time));
@@ -109,8 +110,8 @@ impl Stream {
         times.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).max().unwrap()
     }
 
-    /// Of those sent in a period: how many, and how many of them do not arrive. Waits until one has
-    /// arrived that was sent a while later.
+    /// The number of datagrams sent in a period, and of those that were lost. Waits until a
+    /// datagram has arrived that was sent some time later.
     pub(crate) fn lost(&self, from: Duration, to: Duration) -> (usize, usize) {
         until("as many are sent", || self.now() > to + SETTLED);
         self.wait_for(1);
@@ -124,7 +125,7 @@ impl Stream {
         (last - first, last - first - there)
     }
 
-    /// How many have arrived that were not sent so, or twice.
+    /// The number of changed and of duplicate datagrams that arrived.
     pub(crate) fn wrong(&self) -> u64 {
         self.shared.arrived.lock().unwrap().wrong
     }
@@ -140,22 +141,22 @@ impl Drop for Stream {
 }
 
 impl Shared {
-    fn send(&self, socket: &UdpSocket, to: SocketAddr, pace: Pace) {
+    fn send(&self, socket: &UdpSocket, to: SocketAddr, rate: StreamRate) {
         let mut due = self.start.elapsed();
-        let mut datagram = vec![0; pace.length];
+        let mut datagram = vec![0; rate.length];
         while !self.stops.load(Ordering::Relaxed) {
             let now = self.start.elapsed();
             if due > now {
                 thread::sleep(due.saturating_sub(now).max(TICK));
                 continue;
             }
-            due = due.max(now.saturating_sub(LATE)) + Duration::from_secs_f64(1.0 / pace.rate);
+            due = due.max(now.saturating_sub(LATE)) + Duration::from_secs_f64(1.0 / rate.rate);
             let mut sent = self.sent.lock().unwrap();
             let number = sent.len() as u64;
             sent.push(now);
             drop(sent);
             fill(number, &mut datagram);
-            // While there is no tunnel there is no way: a loss like any other.
+            // Without a tunnel there is no route: a loss like any other.
             let _ = socket.send_to(&datagram, to);
         }
     }
@@ -195,7 +196,7 @@ impl Arrived {
     }
 }
 
-/// The bytes of a datagram: its number, and what follows from it.
+/// Fills a datagram with its number and bytes derived from it.
 fn fill(number: u64, datagram: &mut [u8]) {
     let (head, rest) = datagram.split_at_mut(8.min(datagram.len()));
     let bytes = number.to_le_bytes();

@@ -1,5 +1,5 @@
-//! Somebody who reads one channel, or who is told all tokens and numbers so far, tries to have
-//! another channel's datagrams sent to themselves.
+//! An attacker who reads one channel, or learns all tokens and sequence numbers so far, tries to
+//! redirect the datagrams of another channel to themselves.
 
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -12,9 +12,9 @@ use crate::pair::{
     CLIENT, Channel, PORT, Pair, SERVER, THREE_LINKS, in_one_of_three, network, over, until,
 };
 use crate::relay::Relay;
-use crate::stream::{Pace, Stream};
+use crate::stream::{Stream, StreamRate};
 
-/// A third host, with a link to either, and one more to the server.
+/// A third host with a link to both ends, and another one to the server.
 const ATTACKER: &str = r#"
 [hosts.attacker]
 [links.d]
@@ -28,7 +28,7 @@ hosts = ["attacker", "server"]
 /// The ports of the server's channels.
 const PORTS: [u16; 3] = [6521, 6522, 6523];
 
-/// The settings of both ends, without roaming and with it.
+/// The settings of both ends, without and with roaming.
 const SETTINGS: &str = "kappa = 2\nmu = 3";
 const ROAMING: &str = "kappa = 2\nmu = 3\nroaming = true";
 
@@ -36,18 +36,18 @@ const ROAMING: &str = "kappa = 2\nmu = 3\nroaming = true";
 const CONTROL: u8 = 2;
 const CHALLENGE: u8 = 5;
 
-/// How many numbers ahead the next control symbol may be.
+/// The maximum distance of the next control symbol's sequence number.
 const AHEAD: u32 = 64;
 
-/// How many datagrams it sends at least.
+/// The minimum number of datagrams that it sends.
 const MANY: usize = 5000;
 
-/// What a header has, beside its first byte: where its number is, and its token.
+/// The positions of the sequence number and of the token in a header.
 const NUMBER: std::ops::Range<usize> = 1..4;
 const TOKEN: std::ops::Range<usize> = 4..12;
 const HEADER: usize = 12;
 
-/// A tunnel whose server is reached at every link's address, with a port for each channel.
+/// A tunnel whose server is reachable at the address of every link, with a port for each channel.
 fn start(roaming: bool) -> Pair {
     let network = network(&format!("{THREE_LINKS}{ATTACKER}"));
     let channel = |(channel, port): (Channel, u16)| {
@@ -59,8 +59,8 @@ fn start(roaming: bool) -> Pair {
     Pair::start_unlike(network, [SETTINGS, if roaming { ROAMING } else { SETTINGS }], &channels)
 }
 
-/// What somebody sends who is told the tokens and numbers of the second channel as they come, and
-/// reads the first: shares of control symbols up to so many numbers ahead, with a token of before.
+/// Datagrams of an attacker who learns the tokens and sequence numbers of the second channel, and
+/// reads the first: shares of control symbols up to `ahead` numbers ahead, with an earlier token.
 fn next(first: &[Vec<u8>], second: &[Vec<u8>], ahead: u32) -> Vec<Vec<u8>> {
     let (Some(newest), Some(last)) = (first.last(), second.last()) else { return Vec::new() };
     let [a, b, c]: [u8; 3] = newest[NUMBER].try_into().unwrap();
@@ -74,7 +74,7 @@ fn next(first: &[Vec<u8>], second: &[Vec<u8>], ahead: u32) -> Vec<Vec<u8>> {
     (1..=ahead).map(next).collect()
 }
 
-/// What has come, as it was, and with other shares.
+/// Replays, unchanged and with other shares.
 fn again(second: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let changed = |datagram: &Vec<u8>| {
         let mut changed = datagram.clone();
@@ -84,7 +84,7 @@ fn again(second: &[Vec<u8>]) -> Vec<Vec<u8>> {
     second.iter().flat_map(|datagram| [changed(datagram), datagram.clone()]).collect()
 }
 
-/// What came to a socket, by kind.
+/// The kinds of the datagrams that arrived at a socket.
 fn kinds(socket: &UdpSocket) -> Vec<u8> {
     let mut bytes = [0; 2048];
     let came = std::iter::from_fn(|| socket.recv(&mut bytes).ok().map(|_| bytes[0] >> 4));
@@ -97,18 +97,18 @@ fn socket(host: &Host) -> UdpSocket {
     socket
 }
 
-/// Who attacks the second channel where it arrives at an end: from an address of their own and, at
-/// the server, from another port of the client's.
+/// Attacks the second channel at one of its ends: from the attacker's own address and, at the
+/// server, from another port of the client.
 struct Attacker<'a> {
     pair: &'a Pair,
     capture: Capture,
     sockets: Vec<(UdpSocket, Ipv4Addr)>,
-    /// Where the second channel's datagrams come from, and to which port.
+    /// The source address and the destination port of the second channel's datagrams.
     second: Option<(SocketAddr, u16)>,
-    /// Shares of the first channel, and of the second, since the last look.
+    /// Shares of the first and of the second channel since the last check.
     seen: [Vec<Vec<u8>>; 2],
     sent: usize,
-    /// The kinds of what it was sent.
+    /// The kinds of the datagrams that it received.
     stolen: Vec<u8>,
 }
 
@@ -128,10 +128,10 @@ impl<'a> Attacker<'a> {
         Self { pair, capture, sockets, second, seen, sent: 0, stolen }
     }
 
-    /// Looks at what has come to the end.
+    /// Reads what has arrived at the end.
     fn look(&mut self) {
         let came = self.capture.take_all();
-        // The client has any ports.
+        // The client may use any port.
         let is_of =
             |place: usize, from: &SocketAddr, to: u16| [from.port(), to].contains(&PORTS[place]);
         let second = came.iter().find(|(from, to, _)| is_of(1, from, *to));
@@ -150,7 +150,7 @@ impl<'a> Attacker<'a> {
         }
     }
 
-    /// Sends datagrams to the second channel, and takes what comes back.
+    /// Sends datagrams to the second channel, and reads the answers.
     fn send(&mut self, datagrams: &[Vec<u8>]) {
         let Some((_, port)) = self.second else { return };
         for (socket, address) in &self.sockets {
@@ -161,10 +161,10 @@ impl<'a> Attacker<'a> {
         }
     }
 
-    /// Attacks, and returns the kinds of what it was sent.
+    /// Attacks, and returns the kinds of the datagrams that it received.
     fn attack(mut self) -> Vec<u8> {
         let (client, server) = (self.pair.host("client"), self.pair.host("server"));
-        // As long as no packets cross, it knows which number the next control symbol has.
+        // While no packets cross, the next control symbol's sequence number is known.
         let mut told = HashSet::new();
         until("control symbols have come", || {
             self.look();
@@ -176,8 +176,8 @@ impl<'a> Attacker<'a> {
             self.send(&[]);
             told.len() > 30
         });
-        let there = Stream::start(client, server, (SERVER, 9000), Pace::LIGHT);
-        let back = Stream::start(server, client, (CLIENT, 9000), Pace::LIGHT);
+        let there = Stream::start(client, server, (SERVER, 9000), StreamRate::LIGHT);
+        let back = Stream::start(server, client, (CLIENT, 9000), StreamRate::LIGHT);
         until("it has sent much", || {
             self.look();
             self.send(&again(&self.seen[1]));
@@ -195,7 +195,7 @@ impl<'a> Attacker<'a> {
     }
 }
 
-/// Neither the address nor the state of a channel is another than before.
+/// Checks that no address and no state of a channel has changed.
 fn nothing_has_changed(pair: &Pair, end: &str, before: &remicss::status::Status) {
     let status = pair.status(end);
     for (channel, before) in status.channels.iter().zip(&before.channels) {
@@ -208,7 +208,7 @@ fn nothing_has_changed(pair: &Pair, end: &str, before: &remicss::status::Status)
     assert_eq!(status.dropped.tampered, 0);
 }
 
-pub(crate) fn tokens_and_numbers_take_no_channel_over() {
+pub(crate) fn tokens_and_sequence_numbers_do_not_redirect_a_channel() {
     for roaming in [false, true] {
         let pair = start(roaming);
         for end in ["server", "client"] {
@@ -219,7 +219,7 @@ pub(crate) fn tokens_and_numbers_take_no_channel_over() {
             nothing_has_changed(&pair, end, &before);
             let channel = &pair.status(end).channels[1];
             let (source, token) = (channel.wrong_source, channel.wrong_token);
-            // The client's other port may be one that its address translator has given it.
+            // The client's other port may have been assigned by its address translator.
             match (end, roaming) {
                 ("client", _) => assert!(source > 1000 && token == 0, "{source}, {token}"),
                 (_, false) => assert!(source > 1000 && token > 100, "{source}, {token}"),
@@ -229,7 +229,7 @@ pub(crate) fn tokens_and_numbers_take_no_channel_over() {
     }
 }
 
-/// A tunnel whose third channel leads over the attacker's host.
+/// A tunnel whose third channel passes the attacker's host.
 fn start_over_attacker(roaming: bool) -> (Pair, Relay, SocketAddr) {
     let network = network(&format!("{THREE_LINKS}{ATTACKER}"));
     let address =
@@ -244,15 +244,14 @@ fn start_over_attacker(roaming: bool) -> (Pair, Relay, SocketAddr) {
     (Pair::start_unlike(network, settings, &channels), relay, other)
 }
 
-/// The attacker reads the third channel as it is used, and has all that crosses it arrive first
-/// from an address of its own. It passes challenges on, and the answers to them. But it does not
-/// keep the channel from working.
-pub(crate) fn copies_that_are_faster_take_no_channel_over() {
+/// The attacker reads the third channel, and makes copies of all its datagrams arrive first from
+/// its own address. It forwards challenges and their answers, and does not block the channel.
+pub(crate) fn faster_copies_do_not_redirect_a_channel() {
     for (roaming, is_far) in [(false, false), (false, true), (true, false), (true, true)] {
         let (pair, relay, other) = start_over_attacker(roaming);
         let (client, server) = (pair.host("client"), pair.host("server"));
-        let there = Stream::start(client, server, (SERVER, 9000), Pace::LIGHT);
-        let back = Stream::start(server, client, (CLIENT, 9000), Pace::LIGHT);
+        let there = Stream::start(client, server, (SERVER, 9000), StreamRate::LIGHT);
+        let back = Stream::start(server, client, (CLIENT, 9000), StreamRate::LIGHT);
         there.wait_for(300);
         back.wait_for(300);
         let before = ["client", "server"].map(|end| pair.status(end));
@@ -271,13 +270,13 @@ pub(crate) fn copies_that_are_faster_take_no_channel_over() {
                 "WARN",
                 "somebody reads this channel and sends on what they catch",
             );
-            until("it is challenged", || !relay.stolen().is_empty());
+            until("it is challenged", || !relay.received_copies().is_empty());
         } else {
             until("it is counted", || pair.status("server").channels[2].wrong_source > 1000);
         }
         until("at the client, too", || pair.status("client").channels[2].wrong_source > 1000);
         there.wait_for(300);
-        let stolen = relay.stolen();
+        let stolen = relay.received_copies();
         let is_challenge = |first: &u8| first >> 4 == CHALLENGE;
         assert!(stolen.iter().all(is_challenge), "sent to the attacker: {stolen:x?}");
         assert_eq!(stolen.is_empty(), !is_looked_at);
@@ -295,12 +294,16 @@ fn server_of(pair: &Pair, link: &str) -> std::net::IpAddr {
     pair.network().address("server", link).unwrap().into()
 }
 
-/// Where the client's address has changed, the server follows if it may.
-pub(crate) fn a_roaming_client_is_followed_and_another_is_not() {
+/// If the client's address has changed, the server accepts it only with roaming.
+pub(crate) fn only_a_roaming_client_may_change_its_address() {
     for roaming in [true, false] {
         let (pair, relay, other) = start_over_attacker(roaming);
-        let back =
-            Stream::start(pair.host("server"), pair.host("client"), (CLIENT, 9000), Pace::LIGHT);
+        let back = Stream::start(
+            pair.host("server"),
+            pair.host("client"),
+            (CLIENT, 9000),
+            StreamRate::LIGHT,
+        );
         back.wait_for(300);
         let begin = back.now();
         relay.change_address(pair.host("attacker"), other);

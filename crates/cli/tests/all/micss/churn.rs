@@ -1,5 +1,5 @@
-//! Streams that open and close all the time, some of them badly, over channels that break. What is
-//! left of them afterwards is nothing. `SUNDER_SOAK_S=1200` makes it twenty minutes of that.
+//! Streams that open and close all the time, some of them with errors, over channels that break.
+//! Afterwards no resources remain in use. `SUNDER_SOAK_S=1200` runs this for twenty minutes.
 
 use std::fs;
 use std::io;
@@ -16,35 +16,35 @@ use tokio::task::JoinSet;
 
 use super::processes::Service;
 
-/// How long it goes on, in seconds, if the environment says nothing.
-const SECONDS: u64 = 6;
+/// The default duration, in seconds.
+const DEFAULT_SECONDS: u64 = 6;
 
-/// How many applications there are at a time.
+/// The number of concurrent applications.
 const APPLICATIONS: u64 = 24;
 
-/// The most that an application says, in bytes.
+/// The maximum number of bytes that an application sends.
 const MAX_LEN: u64 = 200_000;
 
-/// One connection in so many of the channel in the middle meets a fault.
-const FAULTY: u64 = 10;
+/// One in this many connections on the middle channel has a fault.
+const FAULT_INTERVAL: u64 = 10;
 
-/// How long streams may take to be over when all applications have gone.
+/// The time limit until all streams have ended after the applications.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a process holds.
+/// The resources of a process.
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct Resources {
     resident_kib: u64,
     files: u64,
 }
 
-impl Held {
+impl Resources {
     fn by(service: &Service) -> Self {
         let process = format!("/proc/{}", service.id());
         let status = fs::read_to_string(format!("{process}/status")).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         let resident_kib = line.trim().trim_end_matches(" kB").parse().unwrap();
-        // The process hides from its own user; only root can count its files.
+        // The process is not dumpable, so only root can count its files.
         let files = fs::read_dir(format!("{process}/fd")).map_or(0, |files| files.count() as u64);
         if files == 0 {
             eprintln!("SKIPPED: only root can count a service's open files");
@@ -53,24 +53,24 @@ impl Held {
     }
 }
 
-/// What became of streams.
+/// The outcomes of streams.
 #[derive(Default)]
 struct Ends {
     whole: AtomicU64,
     broken: AtomicU64,
 }
 
-/// A relay to a server, in whose way some connections break.
+/// A relay to a server that breaks some connections.
 async fn relay(server: SocketAddr, random: u64) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         let mut random = fastrand::Rng::with_seed(random);
         while let Ok((client, _)) = listener.accept().await {
-            let fault =
-                (random.u64(..FAULTY) == 0).then(|| (random.u64(1..MAX_LEN), random.u8(..3)));
+            let fault = (random.u64(..FAULT_INTERVAL) == 0)
+                .then(|| (random.u64(1..MAX_LEN), random.u8(..3)));
             tokio::spawn(async move {
-                // Either end may break it off.
+                // Either end may break the connection.
                 let _ = carry(client, server, fault).await;
             });
         }
@@ -78,7 +78,7 @@ async fn relay(server: SocketAddr, random: u64) -> SocketAddr {
     address
 }
 
-/// Carries a connection, in one direction up to the fault: a reset, an end, or a changed byte.
+/// Relays a connection, in one direction up to a fault: a reset, an end, or a changed byte.
 async fn carry(
     mut client: TcpStream,
     server: SocketAddr,
@@ -109,7 +109,7 @@ async fn carry(
             to_client.shutdown().await
         };
         if fault == 0 {
-            // Whichever ends first takes the other with it.
+            // The end of one direction ends the other.
             tokio::select! { result = up => result, result = down => result }?;
         } else {
             tokio::try_join!(up, down)?;
@@ -121,7 +121,7 @@ async fn carry(
     Ok(())
 }
 
-/// A service that gives back what it hears.
+/// A service that echoes its input.
 async fn echo() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -136,7 +136,7 @@ async fn echo() -> SocketAddr {
     address
 }
 
-/// One stream: says something, hears it again, and ends, or goes away in the middle.
+/// One stream: sends bytes, receives them back, and ends, or is aborted in the middle.
 async fn stream(
     socks: SocketAddr,
     service: SocketAddr,
@@ -151,33 +151,34 @@ async fn stream(
         return Err(io::ErrorKind::ConnectionRefused.into());
     }
     let len = usize::try_from(random.u64(..MAX_LEN)).unwrap();
-    let (said, mut heard) = (vec![random.u8(..); len], Vec::new());
+    let (message, mut heard) = (vec![random.u8(..); len], Vec::new());
     if random.u8(..20) == 0 {
-        stream.write_all(&said).await?;
+        stream.write_all(&message).await?;
         SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
         return Err(io::ErrorKind::Interrupted.into());
     }
     let (mut reader, mut writer) = stream.split();
     let say = async {
-        writer.write_all(&said).await?;
+        writer.write_all(&message).await?;
         writer.shutdown().await
     };
     tokio::try_join!(say, reader.read_to_end(&mut heard))?;
-    assert!(heard == said, "an end that is none, or another byte");
+    assert!(heard == message, "an end that is none, or another byte");
     Ok(())
 }
 
-/// The most that was held in a part of the time.
-fn most(held: &[[Held; 2]], process: usize, part: std::ops::Range<usize>) -> Held {
+/// The maximum resources in a part of the time.
+fn max_in(held: &[[Resources; 2]], process: usize, part: std::ops::Range<usize>) -> Resources {
     let held = &held[held.len() * part.start / 4..held.len() * part.end / 4];
-    let most = |of: fn(&Held) -> u64| held.iter().map(|held| of(&held[process])).max().unwrap();
-    Held { resident_kib: most(|held| held.resident_kib), files: most(|held| held.files) }
+    let most =
+        |of: fn(&Resources) -> u64| held.iter().map(|held| of(&held[process])).max().unwrap();
+    Resources { resident_kib: most(|held| held.resident_kib), files: most(|held| held.files) }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_left_of_streams_that_come_and_go() {
+async fn closed_streams_leave_no_resources_in_use() {
     let seconds = std::env::var("SUNDER_SOAK_S").ok().map(|text| text.parse().unwrap());
-    let time = Duration::from_secs(seconds.unwrap_or(SECONDS));
+    let time = Duration::from_secs(seconds.unwrap_or(DEFAULT_SECONDS));
     let service = echo().await;
     let server = Service::server(3, &service.to_string());
     let channels = [server.address(0), relay(server.address(1), 1).await, server.address(2)];
@@ -202,7 +203,7 @@ async fn nothing_is_left_of_streams_that_come_and_go() {
     let mut held = Vec::new();
     while started.elapsed() < time {
         tokio::time::sleep(time / 40).await;
-        held.push(processes.map(Held::by));
+        held.push(processes.map(Resources::by));
     }
     while let Some(ended) = applications.join_next().await {
         ended.unwrap();
@@ -210,16 +211,15 @@ async fn nothing_is_left_of_streams_that_come_and_go() {
     let (whole, broken) = (ends.whole.load(Ordering::Relaxed), ends.broken.load(Ordering::Relaxed));
     assert!(whole > 50 && broken > 5, "{whole} whole and {broken} broken");
     for (process, name) in ["serve", "proxy"].into_iter().enumerate() {
-        let (second, last) = (most(&held, process, 1..2), most(&held, process, 3..4));
+        let (second, last) = (max_in(&held, process, 1..2), max_in(&held, process, 3..4));
         println!("{name}: {whole} streams whole, {broken} broken: {second:?}, later {last:?}");
         assert!(last.files < second.files + 64, "{name}: {held:?}");
         assert!(last.resident_kib < second.resident_kib * 5 / 4 + 8192, "{name}: {held:?}");
     }
-    // What stays are connections that wait for a stream, and no more of them than are kept: 64
-    // sets.
+    // What remains are ready connections, up to the maximum of the pool: 64 sets.
     let (bound, since) = (64 * 3 + 40, Instant::now());
-    while processes.iter().any(|process| Held::by(process).files > bound) {
-        assert!(since.elapsed() < WAIT_TIMEOUT, "{:?}", processes.map(Held::by));
+    while processes.iter().any(|process| Resources::by(process).files > bound) {
+        assert!(since.elapsed() < WAIT_TIMEOUT, "{:?}", processes.map(Resources::by));
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }

@@ -1,5 +1,5 @@
-//! Programs that people use, through SOCKS5 and through fixed forwards. `make setup` installs them;
-//! a test whose program is missing says so.
+//! Common programs, through SOCKS5 and through forwards. `make setup` installs them; a test whose
+//! program is missing prints so.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -14,33 +14,33 @@ use tempfile::TempDir;
 
 use super::processes::{Service, pattern};
 
-/// How long a service may take until it listens.
+/// The time limit until a service listens.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A service on loopback, and a proxy that leads there by SOCKS5 and by a forward.
-struct Reached {
-    /// Where the service is.
+/// A service on loopback, and a proxy to it with SOCKS5 and a forward.
+struct ProxiedService {
+    /// The address of the service.
     service: SocketAddr,
-    /// Where the proxy takes SOCKS5.
+    /// The address of the SOCKS5 listener.
     socks: SocketAddr,
-    /// Where the proxy forwards to the service.
+    /// The address of the forward to the service.
     forward: SocketAddr,
-    /// Files of the service and of its client.
+    /// The files of the service and of its client.
     place: TempDir,
-    _processes: (Started, Service, Service),
+    _processes: (RunningProgram, Service, Service),
 }
 
 /// A program that runs until this is dropped.
-struct Started(Child);
+struct RunningProgram(Child);
 
-impl Drop for Started {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Whether there are these programs. Says so if one is missing.
+/// Whether all of these programs are installed. Prints a message otherwise.
 fn there_are(programs: &[&str]) -> bool {
     let is_there = |program: &&str| {
         let found = Command::new("which").arg(program).stdout(Stdio::null()).status();
@@ -53,14 +53,14 @@ fn there_are(programs: &[&str]) -> bool {
     missing.is_none()
 }
 
-/// Starts a service at a free port of loopback, by what has to be run for that with files in a
-/// directory.
-fn reach(start: impl FnOnce(SocketAddr, &Path) -> Command) -> Reached {
+/// Starts a service at a free port on loopback. `start` returns its command, for a directory for
+/// files.
+fn start_service(start: impl FnOnce(SocketAddr, &Path) -> Command) -> ProxiedService {
     let place = tempfile::tempdir().unwrap();
     let service = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let mut command = start(service, place.path());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let started = Started(command.spawn().unwrap());
+    let started = RunningProgram(command.spawn().unwrap());
     let deadline = Instant::now() + WAIT_TIMEOUT;
     while TcpStream::connect(service).is_err() {
         assert!(Instant::now() < deadline, "{command:?} does not listen");
@@ -73,22 +73,22 @@ fn reach(start: impl FnOnce(SocketAddr, &Path) -> Command) -> Reached {
     );
     let proxy = Service::start("proxy", &config, 2);
     let (socks, forward) = (proxy.address(0), proxy.address(1));
-    Reached { service, socks, forward, place, _processes: (started, server, proxy) }
+    ProxiedService { service, socks, forward, place, _processes: (started, server, proxy) }
 }
 
-impl Reached {
+impl ProxiedService {
     fn path(&self, name: &str) -> String {
         self.place.path().join(name).to_str().unwrap().to_owned()
     }
 
-    /// What connects a program that takes a command for that. It speaks SOCKS5.
+    /// A proxy command that speaks SOCKS5.
     fn netcat(&self) -> String {
         let Self { socks, service, .. } = self;
         format!("nc.openbsd -X 5 -x {socks} {} {}", service.ip(), service.port())
     }
 }
 
-/// Runs a program to its end, which is to be a good one, without the user's own settings.
+/// Runs a program, which must succeed, without the user's own settings.
 fn run(program: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).envs(variables.iter().copied());
@@ -98,7 +98,7 @@ fn run(program: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Output 
     output
 }
 
-/// Browsers send an address as a name, and some programs IPv6 in brackets.
+/// Browsers send an address as a name, and some programs send IPv6 in brackets.
 #[test]
 fn a_name_that_is_an_address_is_that_address() {
     let v4 = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -133,7 +133,7 @@ fn git_clones() {
         return;
     }
     let own = [("GIT_CONFIG_GLOBAL", "/dev/null"), ("GIT_CONFIG_SYSTEM", "/dev/null")];
-    let reached = reach(|service, place| {
+    let reached = start_service(|service, place| {
         let git = |arguments: &[&str]| {
             let place =
                 ["-C", place.to_str().unwrap(), "-c", "user.name=a", "-c", "user.email=a@b"];
@@ -150,7 +150,7 @@ fn git_clones() {
         web.args(["--bind", &service.ip().to_string(), &service.port().to_string()]);
         web
     });
-    let Reached { service, socks, forward, .. } = reached;
+    let ProxiedService { service, socks, forward, .. } = reached;
     let proxy = format!("http.proxy=socks5h://{socks}");
     let by_socks = ["-c", &proxy, "clone", "--quiet", &format!("http://{service}/bare")];
     let by_forward = ["clone", "--quiet", &format!("http://{forward}/bare")];
@@ -166,14 +166,14 @@ fn rsync_copies() {
     if !there_are(&["rsync", "nc.openbsd"]) {
         return;
     }
-    let reached = reach(|service, place| {
+    let reached = start_service(|service, place| {
         fs::create_dir(place.join("from")).unwrap();
         for number in 0..100_usize {
             let path = place.join(format!("from/{number}"));
             fs::write(path, pattern(number * 1_000)).unwrap();
         }
         let config = place.join("rsyncd.conf");
-        // Root would become somebody else, who may not read there.
+        // As root, the program would change to another user, who may not read there.
         let owner = rustix::process::geteuid().as_raw();
         let owner = if owner == 0 { "uid = root\ngid = root\n" } else { "" };
         let path = place.join("from");
@@ -208,7 +208,7 @@ fn a_session_of_ssh() {
         eprintln!("SKIPPED: sshd needs root, to change to a user of its own");
         return;
     }
-    let reached = reach(|service, place| {
+    let reached = start_service(|service, place| {
         for name in ["host", "user"] {
             let key = place.join(name);
             let arguments = ["-q", "-t", "ed25519", "-N", "", "-f", key.to_str().unwrap()];
@@ -227,7 +227,7 @@ fn a_session_of_ssh() {
         sshd.args(["-D", "-e", "-f"]).arg(config);
         sshd
     });
-    let Reached { service, forward, .. } = reached;
+    let ProxiedService { service, forward, .. } = reached;
     let (key, known) = (reached.path("user"), reached.path("known"));
     let (known, proxy) =
         (format!("UserKnownHostsFile={known}"), format!("ProxyCommand={}", reached.netcat()));
@@ -242,19 +242,19 @@ fn a_session_of_ssh() {
     }
 }
 
-/// A database whose client knows of no proxy: through a forward.
+/// A database whose client does not support proxies: through a forward.
 #[test]
 fn redis_stores() {
     if !there_are(&["redis-server", "redis-cli"]) {
         return;
     }
-    let reached = reach(|service, place| {
+    let reached = start_service(|service, place| {
         let mut redis = Command::new("redis-server");
         redis.args(["--bind", &service.ip().to_string(), "--port", &service.port().to_string()]);
         redis.args(["--save", "", "--appendonly", "no", "--dir"]).arg(place);
         redis
     });
-    let Reached { forward, .. } = reached;
+    let ProxiedService { forward, .. } = reached;
     let (host, port) = (forward.ip().to_string(), forward.port().to_string());
     let ask = |words: &[&str]| {
         run("redis-cli", &[&["-h", &host, "-p", &port], words].concat(), &[]).stdout
@@ -262,7 +262,7 @@ fn redis_stores() {
     let value = "value ".repeat(20_000);
     assert_eq!(ask(&["set", "key", &value]), b"OK\n");
     assert_eq!(ask(&["get", "key"]), format!("{value}\n").into_bytes());
-    // Many at a time, each of which waits for its answers.
+    // Many concurrent clients, each of which waits for its answers.
     let benchmark = ["-n", "2000", "-c", "50", "-t", "set,get", "--csv"];
     let said =
         run("redis-benchmark", &[&["-h", &*host, "-p", &*port], &benchmark[..]].concat(), &[]);

@@ -1,11 +1,11 @@
-//! Configurations that are wrong, and those that are unwise.
+//! Wrong and unwise configurations.
 
 use std::net::TcpListener;
 
 use super::processes::{Service, configuration, sunder};
 
-/// Runs `sunder COMMAND --config FILE`, which must fail with this code; returns the one line it
-/// says.
+/// Runs `sunder COMMAND --config FILE`, which must fail with this code. Returns its one-line
+/// message.
 fn refused(command: &str, file: &str, code: i32) -> String {
     let output = sunder([command, "--config", file]).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
@@ -83,7 +83,7 @@ fn the_help_has_an_example() {
 }
 
 #[test]
-fn a_proxy_that_protects_nothing_says_so() {
+fn a_proxy_with_one_channel_warns() {
     let channel = "[[channel]]\nserver = \"127.0.0.1:7000\"\n";
     let config = format!("socks = \"0.0.0.0:0\"\n{channel}{channel}");
     let proxy = Service::start("proxy", &config, 1);

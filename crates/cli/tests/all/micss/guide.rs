@@ -1,4 +1,4 @@
-//! The guide's examples, run as they are written but for the addresses.
+//! Runs the guide's examples, with other addresses.
 
 use std::fs;
 use std::net::TcpListener;
@@ -8,23 +8,23 @@ use super::processes::{Service, curl, fetched, pattern, web_server};
 
 const GUIDE: &str = include_str!("../../../../../docs/guides/micss.md");
 
-/// A port of this machine that nobody uses now.
+/// A free port of this machine.
 fn free_port(address: &str) -> u16 {
     TcpListener::bind((address, 0)).unwrap().local_addr().unwrap().port()
 }
 
-/// Puts this machine's addresses in the place of the guide's.
+/// Replaces the guide's addresses by those of this machine.
 fn localised(text: &str, places: &[(&str, String)]) -> String {
     places.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
 }
 
-/// What is between the lines "```toml" and "```".
+/// The TOML blocks of the guide.
 fn configurations(guide: &str) -> Vec<&str> {
     let blocks = guide.split("```toml\n").skip(1);
     blocks.map(|block| block.split_once("```").unwrap().0).collect()
 }
 
-/// What the guide says that `sunder COMMAND` prints.
+/// The output of `sunder COMMAND` according to the guide.
 fn printed(guide: &str, command: &str) -> Vec<String> {
     let mut lines =
         guide.lines().skip_while(|line| !line.contains(&format!("$ sunder {command} ")));
@@ -34,7 +34,7 @@ fn printed(guide: &str, command: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_guide_does_what_it_says() {
+fn the_examples_in_the_guide_are_correct() {
     let body = pattern(1_000_000);
     let web = web_server(body.clone(), body.len()).port();
     let (socks, forward) = (free_port("127.0.0.1"), free_port("127.0.0.1"));

@@ -1,5 +1,5 @@
-//! How much memory each open stream costs the two processes. `SUNDER_STREAMS=10000` has so many of
-//! them.
+//! The memory of the two processes for each open stream. `SUNDER_STREAMS=10000` opens that many
+//! streams.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -15,24 +15,23 @@ use tokio::task::JoinSet;
 
 use super::processes::Service;
 
-/// How many streams there are, if the environment says nothing and the system allows so many open
-/// files.
-const STREAMS: u64 = 1000;
+/// The default number of streams, if the limit of open files allows it.
+const DEFAULT_STREAMS: u64 = 1000;
 
 /// A request and its answer, in bytes.
-const LITTLE: usize = 1 << 10;
+const SHORT_LEN: usize = 1 << 10;
 
-/// Enough in both directions for a stream to take its largest buffers, in bytes.
-const MUCH: usize = 64 << 10;
+/// Enough in both directions for a stream to use its largest buffers, in bytes.
+const LONG_LEN: usize = 64 << 10;
 
-/// The most that a stream may cost each process, in KiB.
-const BOUND_KIB: u64 = 256;
+/// The maximum memory of a stream in each process, in KiB.
+const MAX_KIB: u64 = 256;
 
-/// How long streams may take to give back what they need no more.
+/// The time limit until streams have released unneeded memory.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The buffers of this test's own sockets, in bytes: what it does not measure need not be large.
-const BUFFER: u32 = 16 << 10;
+/// The buffers of this test's own sockets, in bytes. They are small, because they are not measured.
+const BUFFER_LEN: u32 = 16 << 10;
 
 /// A process's resident memory in KiB.
 fn resident_kib(service: &Service) -> u64 {
@@ -41,26 +40,26 @@ fn resident_kib(service: &Service) -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// Raises this process's limit of open files; returns for how many streams it is enough.
+/// Raises this process's limit of open files. Returns the number of streams that it allows.
 fn allow_streams() -> u64 {
     let limit = getrlimit(Resource::Nofile).maximum;
     let raised = Rlimit { current: limit, maximum: limit };
     setrlimit(Resource::Nofile, raised).unwrap();
     let asked = std::env::var("SUNDER_STREAMS").ok().map(|text| text.parse().unwrap());
-    let wanted = asked.unwrap_or(STREAMS);
+    let wanted = asked.unwrap_or(DEFAULT_STREAMS);
     // A proxy needs one for the application and three for the channels.
     let streams = limit.map_or(wanted, |limit| wanted.min((limit - 1024) / 4));
     assert!(asked.is_none_or(|asked| asked == streams), "{limit:?} open files are not enough");
     streams
 }
 
-/// A service that answers twice with what it gets and then reads no more.
+/// A service that echoes its input twice and then stops reading.
 async fn answer_twice(listener: TcpListener) {
     let mut open = JoinSet::new();
     loop {
         let (mut stream, _) = listener.accept().await.unwrap();
         open.spawn(async move {
-            for len in [LITTLE, MUCH] {
+            for len in [SHORT_LEN, LONG_LEN] {
                 let mut bytes = vec![0; len];
                 stream.read_exact(&mut bytes).await.unwrap();
                 stream.write_all(&bytes).await.unwrap();
@@ -73,8 +72,8 @@ async fn answer_twice(listener: TcpListener) {
 
 fn small_socket() -> TcpSocket {
     let socket = TcpSocket::new_v4().unwrap();
-    socket.set_recv_buffer_size(BUFFER).unwrap();
-    socket.set_send_buffer_size(BUFFER).unwrap();
+    socket.set_recv_buffer_size(BUFFER_LEN).unwrap();
+    socket.set_send_buffer_size(BUFFER_LEN).unwrap();
     socket
 }
 
@@ -89,7 +88,7 @@ async fn open(socks: SocketAddr, service: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Sends so many bytes and waits until they have come back.
+/// Sends bytes and waits until they have been echoed.
 async fn exchange(stream: &mut TcpStream, len: usize) {
     let (mut bytes, sent) = (vec![0; len], vec![0x5A; len]);
     let (mut read, mut write) = stream.split();
@@ -99,7 +98,8 @@ async fn exchange(stream: &mut TcpStream, len: usize) {
     assert!(bytes == sent);
 }
 
-/// Writes on every stream until nothing moves any more. The streams stay open as long as the set.
+/// Writes to every stream until no bytes are accepted any more. The streams stay open as long as
+/// the set.
 async fn fill(streams: Vec<TcpStream>) -> JoinSet<()> {
     let written = Arc::new(AtomicU64::new(0));
     let mut writing = JoinSet::new();
@@ -123,7 +123,7 @@ async fn fill(streams: Vec<TcpStream>) -> JoinSet<()> {
     }
 }
 
-/// Two processes and what they had before there were streams.
+/// Two processes and their memory before the streams.
 struct Measured<'a> {
     processes: [&'a Service; 2],
     before: [u64; 2],
@@ -131,14 +131,14 @@ struct Measured<'a> {
 }
 
 impl Measured<'_> {
-    /// The growth of both processes for each stream must come within the bound.
+    /// Checks the growth of both processes for each stream.
     async fn check(&self, state: &str) {
         let started = Instant::now();
         loop {
             let growth =
                 [0, 1].map(|i| resident_kib(self.processes[i]).saturating_sub(self.before[i]));
             let [serve, proxy] = growth.map(|growth| growth / self.streams);
-            if serve < BOUND_KIB && proxy < BOUND_KIB {
+            if serve < MAX_KIB && proxy < MAX_KIB {
                 println!(
                     "{} streams, {state}: serve {serve} KiB each, proxy {proxy} KiB",
                     self.streams
@@ -152,7 +152,7 @@ impl Measured<'_> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_costs_little_memory() {
+async fn the_memory_of_a_stream_is_bounded() {
     let streams = allow_streams();
     let listener = small_socket();
     listener.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -173,12 +173,12 @@ async fn a_stream_costs_little_memory() {
     let mut open_streams = Vec::new();
     for _ in 0..streams {
         let mut stream = open(socks, service).await;
-        exchange(&mut stream, LITTLE).await;
+        exchange(&mut stream, SHORT_LEN).await;
         open_streams.push(stream);
     }
     measured.check("open").await;
     for stream in &mut open_streams {
-        exchange(stream, MUCH).await;
+        exchange(stream, LONG_LEN).await;
     }
     measured.check("open, after 64 KiB both ways").await;
     let bulk = fill(open_streams).await;

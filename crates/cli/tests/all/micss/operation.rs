@@ -1,5 +1,5 @@
-//! What an operator asks of processes that run: how they are, and to read their configuration
-//! again.
+//! What an operator does with running processes: query their status, and reload their
+//! configuration.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -24,7 +24,7 @@ fn fetch(proxy: &Service, url: &str) -> Vec<u8> {
     fetched(&curl(["--socks5-hostname", &socks, url]).output().unwrap()).to_vec()
 }
 
-/// What the only entry of a JSON status is.
+/// The only entry of the JSON status.
 fn status(service: &Service) -> Value {
     let mut entries: Vec<Value> = serde_json::from_str(&service.status(&["--json"])).unwrap();
     assert_eq!(entries.len(), 1);
@@ -32,7 +32,7 @@ fn status(service: &Service) -> Value {
 }
 
 #[test]
-fn status_shows_what_was_carried() {
+fn status_shows_the_traffic() {
     let web = web_server(vec![b'x'; 100_000], 100_000);
     let server = Service::server(2, &web.to_string());
     let mut proxy = Service::proxy(&server);
@@ -83,7 +83,7 @@ fn a_scrape_is_answered() {
     assert!(answer.contains("\nsunder_uptime_seconds{service=\"serve\""), "{answer}");
 }
 
-/// An exporter, killed when dropped.
+/// A server of metrics, killed when dropped.
 struct Exporter(Child, SocketAddr);
 
 impl Exporter {
@@ -122,7 +122,7 @@ fn a_scrape_names_an_address_and_the_metrics() {
     assert_eq!(exporter.ask("GET", &own, "/metrics"), "HTTP/1.1 200 OK");
     assert_eq!(exporter.ask("HEAD", &own, "/metrics"), "HTTP/1.1 200 OK");
     assert_eq!(exporter.ask("GET", "localhost", "/metrics"), "HTTP/1.1 200 OK");
-    // A page whose name leads here.
+    // A web page that resolves its own name to this address.
     let rebound = exporter.ask("GET", "attacker.example", "/metrics");
     assert_eq!(rebound, "HTTP/1.1 421 Misdirected Request");
     assert_eq!(exporter.ask("GET", &own, "/"), "HTTP/1.1 404 Not Found");
@@ -130,33 +130,33 @@ fn a_scrape_names_an_address_and_the_metrics() {
 }
 
 #[test]
-fn silent_connections_do_not_keep_a_scrape_from_its_answer() {
+fn silent_connections_do_not_block_scrapes() {
     let directory = tempfile::tempdir().unwrap();
     let exporter = Exporter::start(directory.path());
     let silent: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(exporter.1).unwrap()).collect();
     assert_eq!(exporter.ask("GET", "127.0.0.1", "/metrics"), "HTTP/1.1 200 OK");
-    // They are not kept either.
+    // Silent connections are closed as well.
     for mut stream in silent {
         let _ = stream.read_to_end(&mut Vec::new());
     }
 }
 
-/// What a proxy could say of itself.
+/// A status that a proxy could have.
 const FORGED: &str = "{\"kind\":\"proxy\",\"name\":\"forged\",\"uptime_s\":1.0,\"streams\":{\"under_way\":0,\
     \"finished\":0,\"refused\":0,\"broken\":0,\"tampered\":0,\"over_limit\":0},\"channels\":[]}";
 
-/// Has somebody answer at a socket, as the user of this number if it is to be another's.
+/// Answers at a socket with a forged status, as another user if one is given.
 #[allow(unsafe_code)]
 fn forge(socket: PathBuf, user: Option<u32>) {
     let listener = UnixListener::bind(socket).unwrap();
     let (ready, is_ready) = mpsc::channel();
     thread::spawn(move || {
         if let Some(user) = user {
-            // SAFETY: the system call, past the library, is about this thread alone, and about no
+            // SAFETY: the system call, without the library, changes this thread alone, and no
             // memory.
             let failed = unsafe { libc::syscall(libc::SYS_setresuid, user, user, user) };
             assert_eq!(failed, 0);
-            // Who listened last is whom a client sees.
+            // A client sees the credentials of the thread that called `listen` last.
             // SAFETY: the descriptor is the listener's.
             assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 8) }, 0);
         }
@@ -169,17 +169,17 @@ fn forge(socket: PathBuf, user: Option<u32>) {
 }
 
 #[test]
-fn a_socket_that_others_can_have_made_is_not_believed() {
-    let said = |directory: &Path| {
+fn a_socket_in_an_untrusted_directory_is_refused() {
+    let message = |directory: &Path| {
         let output = sunder(["status"]).env("RUNTIME_DIRECTORY", directory).output().unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
     let directory = tempfile::tempdir().unwrap();
     forge(directory.path().join("proxy-x.sock"), None);
-    assert_eq!(said(directory.path()).0, Some(0), "its own user's is believed");
+    assert_eq!(message(directory.path()).0, Some(0), "its own user's is believed");
     let everybodys = fs::Permissions::from_mode(0o777);
     fs::set_permissions(directory.path(), everybodys.clone()).unwrap();
-    let (code, error) = said(directory.path());
+    let (code, error) = message(directory.path());
     assert_eq!(code, Some(1), "{error}");
     assert!(error.contains("others can write to") && error.contains("chmod go-w"), "{error}");
     assert_eq!(error.lines().count(), 1, "{error}");
@@ -190,19 +190,19 @@ fn a_socket_that_others_can_have_made_is_not_believed() {
     }
     let directory = tempfile::tempdir().unwrap();
     forge(directory.path().join("proxy-x.sock"), Some(1000));
-    let (code, error) = said(directory.path());
+    let (code, error) = message(directory.path());
     assert_eq!(code, Some(1), "{error}");
     assert!(error.contains("user 1000 answers at"), "{error}");
-    // Another user's folder where all can make some.
+    // Another user's folder in a directory that all users can write to.
     let directory = tempfile::tempdir().unwrap();
     forge(directory.path().join("proxy-x.sock"), None);
     chown(directory.path(), Some(1000), None).unwrap();
-    let (code, error) = said(directory.path());
+    let (code, error) = message(directory.path());
     assert!(code == Some(1) && error.contains("belongs to user 1000"), "{error}");
 }
 
 #[test]
-fn a_service_tells_nothing_where_others_could_answer_for_it() {
+fn a_service_opens_no_status_socket_in_an_untrusted_directory() {
     let place = tempfile::tempdir().unwrap();
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o1777)).unwrap();
     let config = configuration("socks = \"127.0.0.1:0\"\n[[channel]]\nserver = \"127.0.0.1:1\"\n");
@@ -211,7 +211,7 @@ fn a_service_tells_nothing_where_others_could_answer_for_it() {
     let mut proxy = proxy.spawn().unwrap();
     let mut line = String::new();
     BufReader::new(proxy.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-    // It stops in good order, and so has come as far as to say whether it tells.
+    // It stops regularly, and has logged whether it opened its status socket.
     kill_process(Pid::from_child(&proxy), Signal::TERM).unwrap();
     let mut log = String::new();
     proxy.stderr.take().unwrap().read_to_string(&mut log).unwrap();
@@ -221,9 +221,9 @@ fn a_service_tells_nothing_where_others_could_answer_for_it() {
     assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
 }
 
-/// With all limits lifted, and whatever handles crashes here.
+/// With all limits raised, and with this system's crash handler.
 #[test]
-fn a_crash_leaves_no_memory_behind() {
+fn a_crash_writes_no_core_file() {
     let place = tempfile::tempdir().unwrap();
     let config = configuration("socks = \"127.0.0.1:0\"\n[[channel]]\nserver = \"127.0.0.1:1\"\n");
     let mut shell = Command::new("sh");
@@ -244,17 +244,17 @@ fn a_crash_leaves_no_memory_behind() {
 fn nothing_runs_here() {
     let directory = tempfile::tempdir().unwrap();
     let output = sunder(["status"]).env("RUNTIME_DIRECTORY", directory.path()).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
+    let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1));
-    assert!(said.contains("nothing runs here: nobody answers"), "{said}");
+    assert!(message.contains("nothing runs here: nobody answers"), "{message}");
 }
 
 #[test]
-fn a_hangup_has_the_configuration_read_again() {
+fn sighup_reloads_the_configuration() {
     let web = web_server(b"hello".to_vec(), 5);
     let server = Service::server(2, &web.to_string());
     let mut proxy = Service::proxy(&server);
-    // A stream that goes on.
+    // A stream that stays open during the reloads.
     let url = format!("http://{web}/");
     let mut held = TcpStream::connect(proxy.address(0)).unwrap();
     held.write_all(&[5, 1, 0]).unwrap();
@@ -269,13 +269,13 @@ fn a_hangup_has_the_configuration_read_again() {
     let first = proxy.address(0);
     proxy.rewrite(&format!("socks = \"{first}\"\n{channels}"));
     proxy.signal(Signal::HUP);
-    // It was told to listen at any port, and that is not the same as at this one.
+    // It was configured to listen on any port, which is not this port.
     proxy.wait_for("the configuration before stays in force: cannot listen on");
     let forward = format!("[[forward]]\nlisten = \"127.0.0.1:0\"\ntarget = \"{web}\"\n");
     proxy.rewrite(&format!("socks = \"127.0.0.1:0\"\n{forward}{channels}"));
     proxy.signal(Signal::HUP);
     proxy.wait_for("the configuration was read again");
-    proxy.hear_listening(2);
+    proxy.read_listening(2);
     assert_eq!(proxy.address(0), first);
     let forward = proxy.address(1);
     assert_eq!(fetch(&proxy, &url), b"hello");
@@ -286,7 +286,7 @@ fn a_hangup_has_the_configuration_read_again() {
     proxy.signal(Signal::HUP);
     let line = proxy.wait_for("the configuration before stays in force");
     assert!(line.contains("line 1: socks"), "{line}");
-    // The stream that was held has seen none of it.
+    // The reloads did not affect the open stream.
     held.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     let mut answer = String::new();
     held.read_to_string(&mut answer).unwrap();

@@ -1,4 +1,4 @@
-//! Running processes, and waiting for what they say.
+//! Running processes, and waiting for their output.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,29 +12,29 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::{NamedTempFile, TempDir};
 
-/// How long anything may take before the test has failed.
+/// The time limit for all conditions.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// `sunder serve` or `sunder proxy`, killed when dropped.
 pub(crate) struct Service {
     child: Child,
-    /// What it listens on, as it says.
+    /// The addresses on which it listens, as it reports.
     pub(crate) listening: Vec<String>,
     output: Receiver<String>,
     log: Receiver<String>,
     config: NamedTempFile,
-    /// Where its status socket is.
+    /// The directory of its status socket.
     runtime: TempDir,
 }
 
 impl Service {
-    /// Starts `sunder COMMAND` with this configuration and waits until it listens in so many
-    /// places.
+    /// Starts `sunder COMMAND` with this configuration and waits until it listens on `listeners`
+    /// addresses.
     pub(crate) fn start(command: &str, config: &str, listeners: usize) -> Self {
         Self::start_logging(command, config, listeners, "info,sunder_micss=debug")
     }
 
-    /// The same, with a log of these levels.
+    /// The same, with these log levels.
     pub(crate) fn start_logging(
         command: &str,
         config: &str,
@@ -53,18 +53,18 @@ impl Service {
         let output = lines(child.stdout.take().unwrap());
         let log = lines(child.stderr.take().unwrap());
         let mut service = Self { child, listening: Vec::new(), output, log, config: file, runtime };
-        service.hear_listening(listeners);
+        service.read_listening(listeners);
         service
     }
 
-    /// Has it say where it listens, in so many places.
-    pub(crate) fn hear_listening(&mut self, listeners: usize) {
+    /// Reads the addresses on which it listens.
+    pub(crate) fn read_listening(&mut self, listeners: usize) {
         let line = |_| self.output.recv_timeout(WAIT_TIMEOUT).expect("a line for each listener");
         let address = |line: String| line.strip_prefix("listening on ").unwrap().to_owned();
         self.listening = (0..listeners).map(line).map(address).collect();
     }
 
-    /// A server on `n` channels of loopback.
+    /// A server on `n` channels on loopback.
     pub(crate) fn server(n: usize, allow: &str) -> Self {
         let listen: Vec<String> = (1..=n).map(|i| format!("\"127.0.0.{i}:0\"")).collect();
         let listen = listen.join(", ");
@@ -76,18 +76,18 @@ impl Service {
         Self::start("proxy", &format!("socks = \"127.0.0.1:0\"\n{}", server.channels()), 1)
     }
 
-    /// The channels to this server, as a client is told.
+    /// The channels to this server, for a client's configuration.
     pub(crate) fn channels(&self) -> String {
         let channels = self.listening.iter().map(|address| format!("server = \"{address}\"\n"));
         channels.fold(String::new(), |text, channel| text + "[[channel]]\n" + &channel)
     }
 
-    /// Where its listener of this index is.
+    /// The address of a listener.
     pub(crate) fn address(&self, index: usize) -> SocketAddr {
         self.listening[index].split(": ").next().unwrap().parse().unwrap()
     }
 
-    /// Waits until its log has a line with this text, and returns the line.
+    /// Waits for a log line with this text, and returns the line.
     pub(crate) fn wait_for(&self, text: &str) -> String {
         loop {
             let line = self.log.recv_timeout(WAIT_TIMEOUT);
@@ -110,31 +110,35 @@ impl Service {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Writes another configuration where it looks for its own.
+    /// Replaces its configuration file.
     pub(crate) fn rewrite(&self, config: &str) {
         std::fs::write(self.config.path(), config).unwrap();
     }
 
-    /// What `sunder status` says of it with these arguments.
+    /// The output of `sunder status` with these arguments.
     pub(crate) fn status(&self, arguments: &[&str]) -> String {
         self.try_status(arguments).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// The same. It may be too busy to say anything.
+    /// The same. It fails if the process is too busy to answer.
     pub(crate) fn try_status(&self, arguments: &[&str]) -> Result<String, String> {
         let mut command = sunder(["status"]);
         let command = command.args(arguments).env("RUNTIME_DIRECTORY", self.runtime.path());
         let output = command.output().unwrap();
-        let said = |bytes| String::from_utf8(bytes).unwrap();
-        if output.status.success() { Ok(said(output.stdout)) } else { Err(said(output.stderr)) }
+        let message = |bytes| String::from_utf8(bytes).unwrap();
+        if output.status.success() {
+            Ok(message(output.stdout))
+        } else {
+            Err(message(output.stderr))
+        }
     }
 
-    /// Where its status socket is.
+    /// The directory of its status socket.
     pub(crate) fn runtime(&self) -> &Path {
         self.runtime.path()
     }
 
-    /// The files where its status socket is.
+    /// The number of files in the directory of its status socket.
     pub(crate) fn sockets(&self) -> usize {
         std::fs::read_dir(self.runtime.path()).unwrap().count()
     }
@@ -152,7 +156,7 @@ impl Drop for Service {
     }
 }
 
-/// Names another `sunder serve`, to be compared with this one.
+/// Selects another `sunder serve`, for comparisons.
 pub(crate) const SERVE: &str = "SUNDER_SERVE";
 
 /// The program for a command, with these arguments.
@@ -178,7 +182,7 @@ pub(crate) fn configuration(text: &str) -> NamedTempFile {
     file
 }
 
-/// The lines that a process writes, as they come.
+/// The lines that a process writes, as they arrive.
 fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, receiver) = channel();
     thread::spawn(move || {
@@ -191,7 +195,7 @@ fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
     receiver
 }
 
-/// `curl`, whatever the user's own settings are.
+/// `curl`, without the user's own settings.
 pub(crate) fn curl<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new("curl");
     command.args(["--disable", "--silent", "--show-error", "--max-time", "60"]).args(arguments);
@@ -202,15 +206,15 @@ pub(crate) fn curl<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> C
     command
 }
 
-/// What curl got, which must have succeeded.
+/// The output of curl, which must have succeeded.
 pub(crate) fn fetched(output: &Output) -> &[u8] {
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}: {said}", output.status);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {message}", output.status);
     &output.stdout
 }
 
-/// A web server on loopback that answers everything with `body`, and says that it is `len` bytes
-/// long: with more than there are, the answer is never complete.
+/// A web server on loopback that answers every request with `body`, and announces `len` bytes. If
+/// `len` is larger, the answer is never complete.
 pub(crate) fn web_server(body: Vec<u8>, len: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -223,7 +227,7 @@ pub(crate) fn web_server(body: Vec<u8>, len: usize) -> SocketAddr {
     address
 }
 
-/// A client that goes away is its own affair.
+/// A client that disconnects early is not an error.
 fn answer(mut stream: TcpStream, body: &[u8], len: usize) -> std::io::Result<()> {
     let request = BufReader::new(stream.try_clone()?).lines().map_while(Result::ok);
     if request.take_while(|line| !line.is_empty()).count() == 0 {
@@ -238,7 +242,7 @@ fn answer(mut stream: TcpStream, body: &[u8], len: usize) -> std::io::Result<()>
     Ok(())
 }
 
-/// `len` bytes that differ at any distance.
+/// `len` bytes without repetitions.
 pub(crate) fn pattern(len: usize) -> Vec<u8> {
     (0..len as u64).flat_map(|i| (i * 0x9E37_79B9).to_be_bytes()).take(len).collect()
 }

@@ -1,4 +1,4 @@
-//! Fetching with curl through both commands, and how they end.
+//! Fetching with curl through both commands, and how the commands end.
 
 use std::io::Read;
 use std::process::{Child, Stdio};
@@ -7,7 +7,7 @@ use rustix::process::Signal;
 
 use super::processes::{Service, curl, fetched, pattern, web_server};
 
-/// Starts fetching an answer that never ends, and waits until some of it has arrived.
+/// Starts fetching an endless answer, and waits until some of it has arrived.
 fn fetch_without_end(proxy: &Service, port: u16) -> Child {
     let socks = proxy.address(0).to_string();
     let url = format!("http://localhost:{port}/");
@@ -47,13 +47,13 @@ fn curl_fetches_through_socks_and_forwards() {
             let output = curl(["--socks5-hostname", &socks, &other]).output().unwrap();
             assert!(!output.status.success(), "not on the allow-list");
         }
-        let said = server.wait_for("service not on the allow-list");
-        assert!(said.contains("so_often=1"), "{said}");
+        let message = server.wait_for("service not on the allow-list");
+        assert!(message.contains("so_often=1"), "{message}");
         server.wait_for("stream not opened");
 
         for service in [&mut proxy, &mut server] {
             service.signal(Signal::TERM);
-            // Who is refused again and again does not fill the log.
+            // Repeated refusals do not fill the log.
             let lines = std::iter::repeat_with(|| service.wait_for(""));
             let lines: Vec<_> = lines.take_while(|line| !line.contains("stopping")).collect();
             let is_refusal = |line: &String| {
@@ -82,7 +82,7 @@ fn a_stop_lets_streams_finish_and_a_second_does_not() {
 }
 
 #[test]
-fn a_server_that_dies_is_an_error_and_the_proxy_goes_on() {
+fn a_killed_server_is_an_error_for_its_streams_only() {
     let port = web_server(pattern(100_000), usize::MAX).port();
     let target = format!("localhost:{port}");
     let mut server = Service::server(3, &target);

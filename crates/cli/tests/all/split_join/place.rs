@@ -8,9 +8,9 @@ use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
 /// A directory that is removed in the end.
-pub(crate) struct Place(TempDir);
+pub(crate) struct TestDirectory(TempDir);
 
-impl Place {
+impl TestDirectory {
     pub(crate) fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
@@ -86,11 +86,11 @@ impl Place {
 
 /// The one line on standard error of a run that failed with this code.
 pub(crate) fn error_line(output: &Output, code: i32) -> String {
-    let said = stderr(output);
-    assert_eq!(output.status.code(), Some(code), "{said}");
-    let lines: Vec<&str> = said.lines().collect();
-    assert!(matches!(lines[..], [line] if line.starts_with("error: ")), "{said}");
-    said
+    let message = stderr(output);
+    assert_eq!(output.status.code(), Some(code), "{message}");
+    let lines: Vec<&str> = message.lines().collect();
+    assert!(matches!(lines[..], [line] if line.starts_with("error: ")), "{message}");
+    message
 }
 
 pub(crate) fn stderr(output: &Output) -> String {
@@ -102,7 +102,7 @@ pub(crate) fn bytes(len: usize) -> Vec<u8> {
     (0..=250).cycle().take(len).collect()
 }
 
-/// The shares of what [`Place::split`] split, as arguments.
+/// The shares of what [`TestDirectory::split`] split, as arguments.
 pub(crate) fn share_names(coordinates: impl IntoIterator<Item = u8>) -> String {
     let names = coordinates.into_iter().map(|x| format!("secret.{x}.share"));
     names.collect::<Vec<_>>().join(" ")

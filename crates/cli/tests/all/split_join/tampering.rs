@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::place::{Place, bytes, error_line, share_names, stderr};
+use super::place::{TestDirectory, bytes, error_line, share_names, stderr};
 
 const HEADER: usize = 37;
 const CODE: usize = 32;
@@ -13,28 +13,28 @@ const WHOLE: usize = CODE + SEGMENT;
 const LEN: usize = 2 * SEGMENT + 100;
 
 /// Two of three shares are needed.
-fn two_of_three() -> Place {
-    let place = Place::new();
+fn two_of_three() -> TestDirectory {
+    let place = TestDirectory::new();
     place.split("-k 2 -m 3", &bytes(LEN));
     place
 }
 
 /// Joins all three shares of [`two_of_three`], of which `wrong` is; it must be named, once, and
 /// the secret be right.
-fn joins_without(place: &Place, wrong: &str, why: &str) {
+fn joins_without(place: &TestDirectory, wrong: &str, why: &str) {
     let output = place.run("join --out - secret.1.share secret.2.share secret.3.share");
-    let said = stderr(&output);
-    assert_eq!(output.status.code(), Some(0), "{why}: {said}");
+    let message = stderr(&output);
+    assert_eq!(output.status.code(), Some(0), "{why}: {message}");
     assert!(output.stdout == bytes(LEN), "{why}");
-    let warnings: Vec<&str> = said.lines().collect();
+    let warnings: Vec<&str> = message.lines().collect();
     assert!(
         matches!(warnings[..], [line] if line.starts_with(&format!("warning: left out {wrong} ("))),
-        "{why}: {said}"
+        "{why}: {message}"
     );
 }
 
 #[test]
-fn a_change_anywhere_is_noticed_and_the_changed_share_named() {
+fn every_change_is_detected_and_attributed() {
     let regions = [
         ("magic", 0),
         ("end of the magic", 7),
@@ -81,21 +81,24 @@ fn a_changed_threshold() {
         }
         // Were three needed indeed, the other two might be forged.
         let join = "join secret.1.share secret.2.share secret.3.share";
-        let said = place.fail(3, join);
-        assert!(said.contains("unlike most, secret.2.share comes from another split"), "{said}");
+        let message = place.fail(3, join);
+        assert!(
+            message.contains("unlike most, secret.2.share comes from another split"),
+            "{message}"
+        );
     }
 }
 
 #[test]
 fn a_share_of_another_coordinate() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     place.split("-k 2 -m 4", &bytes(LEN));
     // It says that it is share 4.
     place.edit("secret.3.share", |bytes| bytes[12] = 4);
     place.fail(3, "join secret.1.share secret.3.share");
     joins_without(&place, "secret.3.share", "another coordinate");
-    let said = place.fail(3, "join secret.1.share secret.3.share secret.4.share");
-    assert!(said.contains("both say that they are share 4"), "{said}");
+    let message = place.fail(3, "join secret.1.share secret.3.share secret.4.share");
+    assert!(message.contains("both say that they are share 4"), "{message}");
     for x in [0, 5, 255] {
         place.edit("secret.3.share", |bytes| bytes[12] = x);
         place.fail(3, "join secret.1.share secret.3.share");
@@ -111,8 +114,8 @@ fn a_share_that_is_too_short_or_too_long() {
     {
         let place = two_of_three();
         place.edit("secret.2.share", |bytes| bytes.resize(len, 0));
-        let said = place.fail(3, "join secret.1.share secret.2.share");
-        assert!(said.contains("give 1 more; left out secret.2.share"), "{said}");
+        let message = place.fail(3, "join secret.1.share secret.2.share");
+        assert!(message.contains("give 1 more; left out secret.2.share"), "{message}");
         joins_without(&place, "secret.2.share", &format!("{len} bytes of {full}"));
     }
     for len in [0, 1, 8, HEADER - 1] {
@@ -125,7 +128,7 @@ fn a_share_that_is_too_short_or_too_long() {
 }
 
 #[test]
-fn segments_that_are_swapped_dropped_or_doubled() {
+fn swapped_dropped_and_duplicated_segments_are_detected() {
     for why in ["swapped", "dropped", "doubled"] {
         let change = |bytes: &mut Vec<u8>| match why {
             "swapped" => bytes[HEADER..HEADER + 2 * WHOLE].rotate_left(WHOLE),
@@ -157,7 +160,7 @@ fn a_length_that_was_changed_in_all_shares() {
 }
 
 #[test]
-fn different_shares_may_be_wrong_at_different_places() {
+fn wrong_shares_may_differ_between_segments() {
     let place = two_of_three();
     place.edit("secret.1.share", |bytes| bytes[HEADER + 5] ^= 1);
     place.edit("secret.2.share", |bytes| bytes[HEADER + WHOLE + 5] ^= 1);
@@ -168,8 +171,8 @@ fn different_shares_may_be_wrong_at_different_places() {
 }
 
 #[test]
-fn as_many_wrong_shares_as_the_others_can_bear() {
-    let place = Place::new();
+fn correctable_wrong_shares_are_corrected() {
+    let place = TestDirectory::new();
     place.split("-k 3 -m 8", &bytes(LEN));
     let join = format!("join --out joined {}", share_names(1..=8));
     // Five of eight are wrong from the second segment on, and three are right.
@@ -179,9 +182,9 @@ fn as_many_wrong_shares_as_the_others_can_bear() {
         });
     }
     let output = place.run(&join);
-    let said = stderr(&output);
-    assert_eq!(said.lines().count(), 5, "{said}");
-    for (line, x) in said.lines().zip([1, 2, 4, 6, 7]) {
+    let message = stderr(&output);
+    assert_eq!(message.lines().count(), 5, "{message}");
+    for (line, x) in message.lines().zip([1, 2, 4, 6, 7]) {
         assert!(
             line.contains(&format!(
                 "secret.{x}.share (changed in 2 of 3 segments, first from byte 65536 on"
@@ -193,8 +196,8 @@ fn as_many_wrong_shares_as_the_others_can_bear() {
 
     fs::remove_file(place.path("joined")).unwrap();
     place.edit("secret.3.share", |bytes| bytes[HEADER + WHOLE] ^= 1);
-    let said = place.fail(3, &join);
-    assert!(said.contains("too many shares were changed"), "{said}");
+    let message = place.fail(3, &join);
+    assert!(message.contains("too many shares were changed"), "{message}");
 }
 
 #[test]
@@ -213,8 +216,8 @@ fn shares_of_different_splits() {
     // Another threshold: nobody can tell who is right.
     place.write("third", &bytes(LEN));
     place.succeed("split -k 3 -m 3 third");
-    let said = place.fail(3, "join --out y secret.1.share third.3.share secret.2.share");
-    assert!(said.contains("unlike most, third.3.share comes from another split"), "{said}");
+    let message = place.fail(3, "join --out y secret.1.share third.3.share secret.2.share");
+    assert!(message.contains("unlike most, third.3.share comes from another split"), "{message}");
 
     // The other split's body under this one's header.
     let header = place.read("secret.3.share")[..HEADER].to_owned();
@@ -225,13 +228,13 @@ fn shares_of_different_splits() {
 #[test]
 fn a_share_twice() {
     let place = two_of_three();
-    let said = place.fail(2, "join secret.1.share secret.1.share");
-    assert!(said.contains("given twice"), "{said}");
-    let said = place.fail(2, "join secret.1.share ./secret.1.share secret.2.share");
-    assert!(said.contains("the same file"), "{said}");
+    let message = place.fail(2, "join secret.1.share secret.1.share");
+    assert!(message.contains("given twice"), "{message}");
+    let message = place.fail(2, "join secret.1.share ./secret.1.share secret.2.share");
+    assert!(message.contains("the same file"), "{message}");
     fs::copy(place.path("secret.1.share"), place.path("copy")).unwrap();
-    let said = place.fail(3, "join --out x copy secret.1.share");
-    assert!(said.contains("both say that they are share 1"), "{said}");
+    let message = place.fail(3, "join --out x copy secret.1.share");
+    assert!(message.contains("both say that they are share 1"), "{message}");
 }
 
 #[test]
@@ -248,21 +251,21 @@ fn files_that_are_no_shares() {
 }
 
 #[test]
-fn a_failure_midway_to_standard_output_is_said() {
+fn a_late_failure_on_standard_output_is_reported() {
     let place = two_of_three();
     place.edit("secret.2.share", |bytes| bytes[HEADER + WHOLE] ^= 1);
     let output = place.run("join --out - secret.1.share secret.2.share");
-    let said = error_line(&output, 3);
-    assert!(said.contains("standard output is incomplete"), "{said}");
+    let message = error_line(&output, 3);
+    assert!(message.contains("standard output is incomplete"), "{message}");
     assert!(output.stdout == bytes(SEGMENT), "only what was checked is written");
 }
 
 #[test]
 fn control_characters_in_names_do_not_reach_the_terminal() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let name = "a\n\u{1b}[31m.1.share";
     place.write(name, b"no share at all");
     let output = place.command(["join", "--out", "x", name]).output().unwrap();
-    let said = error_line(&output, 3);
-    assert!(!said.contains('\u{1b}'), "{said:?}");
+    let message = error_line(&output, 3);
+    assert!(!message.contains('\u{1b}'), "{message:?}");
 }
