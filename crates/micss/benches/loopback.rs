@@ -1,36 +1,37 @@
-//! How fast one stream and 64 streams are over n channels on loopback, beside a plain TCP relay
-//! that moves the same n-fold bytes: in front the same hops, between its two halves the same
-//! number of connections, but each carries a plain copy. What is left between the two is what
-//! sharing, joining and the tamper code cost.
+//! The speed of one stream and of 64 streams over n channels on loopback, compared with a plain TCP
+//! relay that moves the same n-fold bytes. The relay has the same hops in front and the same number
+//! of connections between its two halves, but each carries a plain copy. The difference is the cost
+//! of sharing, joining and the tamper code.
 //!
-//! Both run in this process on two worker threads, in turn, and the ratio is taken pair by pair.
+//! Both run alternately in this process on two worker threads, and the ratio is taken for each
+//! pair.
 //!
 //! `cargo bench -p sunder-micss -- "64 3"` runs only the rows of 64 streams over three channels.
 
 #[path = "../tests/all/common.rs"]
 mod common;
-#[path = "../tests/all/house.rs"]
-mod house;
+#[path = "../tests/all/testbed.rs"]
+mod testbed;
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use common::drain_sink;
-use house::House;
+use testbed::Testbed;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// How many bytes all streams of one run carry together.
+/// The number of bytes that all streams of one run carry together.
 const BYTES: usize = 512 << 20;
 
-/// How many pairs of runs each row is the median of.
+/// The number of pairs of runs. Each row shows their median.
 const PAIRS: usize = 5;
 
-/// The relay's buffers, in bytes: larger ones make it no faster.
+/// The relay's buffers, in bytes. Larger ones do not make it faster.
 const RELAY_BUFFER: usize = 64 << 10;
 
 fn main() {
-    // Cargo passes `--bench` as well.
+    // Cargo also passes `--bench`.
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -52,12 +53,12 @@ fn main() {
 }
 
 async fn row(streams: usize, n: usize, integrity: &str) {
-    let house = House::new(n, integrity, sink).await;
+    let testbed = Testbed::new(n, integrity, sink).await;
     let relay = relay(n).await;
     let (mut ours, mut theirs, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-    // The first pair warms up.
+    // The first pair is a warm-up.
     for pair in 0..=PAIRS {
-        let micss = transfer(streams, || house.connect()).await.as_secs_f64();
+        let micss = transfer(streams, || testbed.connect()).await.as_secs_f64();
         let plain = transfer(streams, || async { TcpStream::connect(relay).await.unwrap() }).await;
         if pair > 0 {
             let gigabytes = f64::from(u32::try_from(BYTES).expect("less than 4 GiB")) / 1e9;
@@ -68,7 +69,7 @@ async fn row(streams: usize, n: usize, integrity: &str) {
     }
     let [ours, theirs, ratio] = [ours, theirs, ratios].map(median);
     println!("{streams:7}  {n}  {integrity:11}  {ours:5.2}   {theirs:5.2}   {ratio:11.2}");
-    house.stop().await;
+    testbed.stop().await;
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -76,7 +77,8 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Sends [`BYTES`] over so many connections at a time, and waits for each receiver's last word.
+/// Sends [`BYTES`] over so many concurrent connections, and waits for the final answers of the
+/// receivers.
 async fn transfer<F: Future<Output = TcpStream>>(
     streams: usize,
     connect: impl Fn() -> F,
@@ -106,7 +108,7 @@ async fn transfer<F: Future<Output = TcpStream>>(
     start.elapsed()
 }
 
-/// The service: counts what it gets, and says so at the end.
+/// The service: counts its input, and reports the number at the end.
 async fn sink(mut stream: TcpStream) {
     let total = drain_sink(&mut stream).await.unwrap();
     stream.write_u64(total).await.unwrap();
@@ -126,7 +128,7 @@ async fn relay(n: usize) -> SocketAddr {
             for i in 0..n {
                 let mut channel = TcpStream::connect(middle_at).await.unwrap();
                 channel.set_nodelay(true).unwrap();
-                // Only the first copy is passed on.
+                // Only the first copy is forwarded.
                 channel.write_u8(u8::from(i == 0)).await.unwrap();
                 channels.push(channel);
             }

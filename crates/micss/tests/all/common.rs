@@ -1,4 +1,4 @@
-//! Services, servers and clients on loopback, and how an application gets through them.
+//! Services, servers and clients on loopback, and connections of applications through them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,16 +12,16 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// A client or a server that runs.
+/// A running client or server.
 pub(crate) struct Running {
-    /// Where it listens.
+    /// The addresses on which it listens.
     pub(crate) addresses: Vec<SocketAddr>,
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
 
 impl Running {
-    /// Asks it to stop, and waits until it has.
+    /// Stops it, and waits until it has stopped.
     pub(crate) async fn stop(self) {
         drop(self.stop);
         self.task.await.unwrap();
@@ -42,7 +42,7 @@ pub(crate) async fn start_service<F: Future<Output = ()> + Send + 'static>(
     address
 }
 
-/// What a server on `n` loopback addresses is told, as far as all have it.
+/// The common configuration of a server on `n` loopback addresses.
 pub(crate) fn server_toml(n: usize, allow: SocketAddr, integrity: &str) -> String {
     let listen: Vec<String> = (1..=n).map(|i| format!("\"127.0.0.{i}:0\"")).collect();
     format!(
@@ -51,7 +51,7 @@ pub(crate) fn server_toml(n: usize, allow: SocketAddr, integrity: &str) -> Strin
     )
 }
 
-/// What a client with these channels is told.
+/// The configuration of a client with these channels.
 pub(crate) fn client_toml(servers: &[SocketAddr], integrity: &str) -> String {
     let channels: Vec<String> =
         servers.iter().map(|server| format!("[[channel]]\nserver = \"{server}\"\n")).collect();
@@ -76,7 +76,7 @@ pub(crate) async fn start_client(toml: &str) -> Running {
     Running { addresses, stop, task }
 }
 
-/// Asks a SOCKS5 proxy for a connection. Returns it, and the reply's code.
+/// Requests a connection from a SOCKS5 proxy. Returns it, and the reply code.
 pub(crate) async fn ask(proxy: SocketAddr, service: SocketAddr) -> (TcpStream, u8) {
     let mut stream = TcpStream::connect(proxy).await.unwrap();
     stream.write_all(&[5, 1, 0]).await.unwrap();
@@ -91,7 +91,7 @@ pub(crate) async fn ask(proxy: SocketAddr, service: SocketAddr) -> (TcpStream, u
     (stream, reply[1])
 }
 
-/// Reads until the end, or the error.
+/// Reads until the end or an error.
 pub(crate) async fn drain_sink(stream: &mut TcpStream) -> io::Result<u64> {
     let mut bytes = vec![0; 65536];
     let mut total = 0;

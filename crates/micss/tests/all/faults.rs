@@ -1,15 +1,15 @@
-//! What goes wrong between real sockets, and that every end learns of it: a channel that is cut,
-//! changed or stuck, a peer that does not follow the protocol, a service that is not to be had,
-//! a stop in the middle. An application sees a reset then, or a SOCKS5 reply that says no; what it
-//! never sees is the plain end of a stream that was not over.
+//! Faults between real sockets, and that both ends detect them: a channel that is cut, changed or
+//! silent, a peer that violates the protocol, a service that is not available, a stop during a
+//! stream. The application gets a reset or a SOCKS5 error reply, and never the regular end of an
+//! incomplete stream.
 
 mod avoidance;
 mod channels;
-mod meddler;
+mod exchange;
+mod fault_relay;
 mod notice;
 mod pool;
 mod refusals;
-mod scene;
 mod stop;
 mod strangers;
 mod timers;

@@ -2,10 +2,10 @@
 
 mod common;
 mod faults;
-mod house;
 mod loopback;
 mod operation;
 mod pattern;
 mod stream;
 mod tamper;
+mod testbed;
 mod threshold;

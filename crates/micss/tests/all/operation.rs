@@ -1,4 +1,5 @@
-//! What an operator does with a client and a server that run: looks at them, and changes what they are told.
+//! An operator's actions on a running client and server: reading their status, and changing their
+//! configuration.
 
 use std::net::SocketAddr;
 
@@ -14,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// A service that gives back what it hears.
+/// A service that echoes its input.
 async fn echo() -> SocketAddr {
     start_service(|mut stream: TcpStream| async move {
         let (mut reader, mut writer) = stream.split();
@@ -23,15 +24,15 @@ async fn echo() -> SocketAddr {
     .await
 }
 
-/// A client that runs.
-struct Watched {
+/// A running client.
+struct RunningClient {
     addresses: Vec<SocketAddr>,
     handle: Handle,
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
 
-impl Watched {
+impl RunningClient {
     async fn start(toml: &str) -> Self {
         Self::with(ClientConfig::from_toml(toml).unwrap()).await
     }
@@ -53,7 +54,7 @@ impl Watched {
         self.handle.status().streams
     }
 
-    /// Waits until this is so.
+    /// Waits until a condition holds.
     async fn until(&self, what: &str, is: impl Fn(&Streams) -> bool) {
         let wait = async {
             while !is(&self.streams()) {
@@ -70,15 +71,15 @@ impl Watched {
     }
 }
 
-/// Both directions of a stream work.
-async fn says(stream: &mut TcpStream, text: &[u8]) {
+/// Checks that both directions of a stream work.
+async fn check_both_directions(stream: &mut TcpStream, text: &[u8]) {
     stream.write_all(text).await.unwrap();
     let mut heard = vec![0; text.len()];
     stream.read_exact(&mut heard).await.unwrap();
     assert_eq!(heard, text);
 }
 
-/// Both directions of a stream end.
+/// Ends both directions of a stream.
 async fn ends(mut stream: TcpStream) {
     stream.shutdown().await.unwrap();
     assert_eq!(drain_sink(&mut stream).await.unwrap(), 0);
@@ -92,10 +93,10 @@ fn free_address() -> SocketAddr {
 async fn streams_and_bytes_are_counted() {
     let service = echo().await;
     let server = start_server(&server_toml(2, service, "tamper-code")).await;
-    let client = Watched::start(&client_toml(&server.addresses, "tamper-code")).await;
+    let client = RunningClient::start(&client_toml(&server.addresses, "tamper-code")).await;
     let (mut stream, code) = ask(client.addresses[0], service).await;
     assert_eq!(code, 0);
-    says(&mut stream, &[7; 10_000]).await;
+    check_both_directions(&mut stream, &[7; 10_000]).await;
     let status = client.handle.status();
     assert_eq!(status.streams, Streams { under_way: 1, ..Streams::default() });
     for (channel, address) in status.channels.iter().zip(&server.addresses) {
@@ -108,7 +109,7 @@ async fn streams_and_bytes_are_counted() {
     }
     ends(stream).await;
     client.until("finished", |streams| streams.finished == 1 && streams.under_way == 0).await;
-    // Not on the allow-list.
+    // Not allowed.
     assert_ne!(ask(client.addresses[0], free_address()).await.1, 0);
     client.until("refused", |streams| streams.refused == 1).await;
     client.stop().await;
@@ -116,9 +117,9 @@ async fn streams_and_bytes_are_counted() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_connected_is_counted() {
+async fn failed_connections_are_counted() {
     let nobody = free_address();
-    let client = Watched::start(&client_toml(&[nobody], "tamper-code")).await;
+    let client = RunningClient::start(&client_toml(&[nobody], "tamper-code")).await;
     assert_ne!(ask(client.addresses[0], nobody).await.1, 0);
     client.until("broken", |streams| streams.broken == 1).await;
     let channel = &client.handle.status().channels[0];
@@ -131,13 +132,13 @@ async fn a_limit_of_streams_is_counted() {
     let service = echo().await;
     let server = start_server(&server_toml(2, service, "tamper-code")).await;
     let toml = format!("max_streams = 1\n{}", client_toml(&server.addresses, "tamper-code"));
-    let client = Watched::start(&toml).await;
+    let client = RunningClient::start(&toml).await;
     let (stream, code) = ask(client.addresses[0], service).await;
     assert_eq!(code, 0);
     let mut second = TcpStream::connect(client.addresses[0]).await.unwrap();
     assert!(second.read_u8().await.is_err(), "one too many");
     client.until("over the limit", |streams| streams.over_limit == 1).await;
-    // The place is free again.
+    // There is room for a stream again.
     ends(stream).await;
     client.until("finished", |streams| streams.finished == 1).await;
     client.stop().await;
@@ -145,17 +146,17 @@ async fn a_limit_of_streams_is_counted() {
 }
 
 #[tokio::test]
-async fn a_client_takes_another_configuration_under_its_streams() {
+async fn a_client_reloads_with_open_streams() {
     let service = echo().await;
     let servers = [
         start_server(&server_toml(2, service, "tamper-code")).await,
         start_server(&server_toml(3, service, "tamper-code")).await,
     ];
-    let client = Watched::start(&client_toml(&servers[0].addresses, "tamper-code")).await;
+    let client = RunningClient::start(&client_toml(&servers[0].addresses, "tamper-code")).await;
     let proxy = client.addresses[0];
     let (mut stream, code) = ask(proxy, service).await;
     assert_eq!(code, 0);
-    says(&mut stream, b"before").await;
+    check_both_directions(&mut stream, b"before").await;
 
     let toml = format!(
         "{}[[forward]]\nlisten = \"127.0.0.1:0\"\ntarget = \"{service}\"\n",
@@ -165,21 +166,21 @@ async fn a_client_takes_another_configuration_under_its_streams() {
     assert_eq!(addresses[0], proxy);
     let forward = addresses[1];
     assert_eq!(client.handle.status().channels.len(), 3);
-    says(&mut stream, b"the stream goes on").await;
-    // The same listener is there still, and a new one.
+    check_both_directions(&mut stream, b"the stream goes on").await;
+    // The same listener still exists, with a new one.
     let (mut second, code) = ask(proxy, service).await;
     assert_eq!(code, 0);
-    says(&mut second, b"over three channels").await;
+    check_both_directions(&mut second, b"over three channels").await;
     let mut third = TcpStream::connect(forward).await.unwrap();
-    says(&mut third, b"by the forward").await;
+    check_both_directions(&mut third, b"by the forward").await;
     let Streams { under_way, broken, .. } = client.streams();
     assert_eq!((under_way, broken), (3, 0));
 
-    // And away again.
+    // And it is removed again.
     client.reload(&client_toml(&servers[0].addresses, "tamper-code")).await.unwrap();
     assert!(TcpStream::connect(forward).await.is_err(), "nobody listens");
     for stream in [&mut stream, &mut second, &mut third] {
-        says(stream, b"all go on").await;
+        check_both_directions(stream, b"all go on").await;
     }
     for stream in [stream, second, third] {
         ends(stream).await;
@@ -192,10 +193,10 @@ async fn a_client_takes_another_configuration_under_its_streams() {
 }
 
 #[tokio::test]
-async fn a_configuration_that_cannot_be_changes_nothing() {
+async fn a_failed_reload_changes_nothing() {
     let service = echo().await;
     let server = start_server(&server_toml(2, service, "tamper-code")).await;
-    let client = Watched::start(&client_toml(&server.addresses, "tamper-code")).await;
+    let client = RunningClient::start(&client_toml(&server.addresses, "tamper-code")).await;
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let toml = format!(
@@ -213,26 +214,26 @@ async fn a_configuration_that_cannot_be_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_server_takes_another_configuration_under_its_streams() {
+async fn a_server_reloads_with_open_streams() {
     let services = [echo().await, echo().await];
     let config = |allow: SocketAddr| ServerConfig::from_toml(&server_toml(2, allow, "tamper-code"));
     let server = Server::bind(config(services[0]).unwrap()).await.unwrap();
     let (addresses, handle) = (server.local_addresses().unwrap(), server.handle());
     let (stop, stopped) = oneshot::channel::<()>();
     let task = tokio::spawn(server.run(async { _ = stopped.await }));
-    let client = Watched::start(&client_toml(&addresses, "tamper-code")).await;
+    let client = RunningClient::start(&client_toml(&addresses, "tamper-code")).await;
     let (mut stream, code) = ask(client.addresses[0], services[0]).await;
     assert_eq!(code, 0);
     assert_ne!(ask(client.addresses[0], services[1]).await.1, 0, "not allowed yet");
 
     handle.reload(config(services[1]).unwrap()).await.unwrap();
-    says(&mut stream, b"allowed when it began").await;
+    check_both_directions(&mut stream, b"allowed when it began").await;
     assert_ne!(ask(client.addresses[0], services[0]).await.1, 0, "not allowed any more");
     let (second, code) = ask(client.addresses[0], services[1]).await;
     assert_eq!(code, 0);
     let counted = || (handle.status().streams.under_way, handle.status().streams.refused);
     let wait = async {
-        // A refusal is counted when the client has gone.
+        // A refusal is counted after the client has disconnected.
         while counted() != (2, 2) {
             tokio::task::yield_now().await;
         }
@@ -250,7 +251,7 @@ async fn a_server_takes_another_configuration_under_its_streams() {
     assert!(handle.reload(config(services[0]).unwrap()).await.is_err(), "it has stopped");
 }
 
-/// Two servers, told apart by the service's address.
+/// Two servers, selected by the service's address.
 #[tokio::test]
 async fn peers_have_channels_of_their_own() {
     let service = echo().await;
@@ -264,12 +265,12 @@ async fn peers_have_channels_of_their_own() {
     let peer = format!("{head}{}", channels(&own.addresses));
     let gateway = format!("[[channel]]\nserver = \"{nobody}\"\n");
     for toml in [peer.clone(), format!("{peer}{gateway}")] {
-        let client = Watched::start(&toml).await;
+        let client = RunningClient::start(&toml).await;
         let (mut stream, code) = ask(client.addresses[0], service).await;
         assert_eq!(code, 0);
-        says(&mut stream, b"to the peer").await;
+        check_both_directions(&mut stream, b"to the peer").await;
         ends(stream).await;
-        // All else goes to the gateway, which is not there, or nowhere.
+        // Everything else goes to the gateway, which does not run, or is refused.
         let elsewhere = SocketAddr::from(([127, 0, 0, 2], service.port()));
         assert_ne!(ask(client.addresses[0], elsewhere).await.1, 0);
         client.until("broken", |streams| streams.broken == 1).await;
@@ -278,9 +279,9 @@ async fn peers_have_channels_of_their_own() {
     own.stop().await;
 }
 
-/// Somebody opens connections and leaves them. He gets what nobody else wants, and others are served.
+/// An attacker opens connections and leaves them idle. Idle connections do not exclude others.
 #[tokio::test]
-async fn connections_that_are_left_take_nobody_elses_place() {
+async fn idle_connections_do_not_exclude_others() {
     let service = echo().await;
     let toml = format!("max_waiting = 64\n{}", server_toml(2, service, "tamper-code"));
     let server = Server::bind(ServerConfig::from_toml(&toml).unwrap()).await.unwrap();
@@ -294,7 +295,7 @@ async fn connections_that_are_left_take_nobody_elses_place() {
         stream.read_exact(&mut cookie).await.unwrap();
         left.push(stream);
     }
-    // The oldest are closed, the newest wait.
+    // The oldest are closed, the newest remain.
     for stream in &mut left[..36] {
         assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
     }
@@ -313,7 +314,7 @@ async fn connections_that_are_left_take_nobody_elses_place() {
     task.await.unwrap();
 }
 
-/// The client knows one address, and learns the channels from who is there.
+/// The client knows one address, and learns the channels from that host.
 #[tokio::test]
 async fn channels_are_learnt_from_the_peer() {
     let service = echo().await;
@@ -339,15 +340,15 @@ async fn channels_are_learnt_from_the_peer() {
         );
         let mut config = ClientConfig::from_toml(&toml).unwrap();
         config.config_dir = place.path().to_owned();
-        Watched::with(config)
+        RunningClient::with(config)
     };
     let one = client("key").await;
     for _ in 0..2 {
         let (mut stream, code) = ask(one.addresses[0], service).await;
         assert_eq!(code, 0);
-        says(&mut stream, b"over two channels").await;
+        check_both_directions(&mut stream, b"over two channels").await;
         ends(stream).await;
-        // The server is told the same again, at the same place.
+        // The server is reloaded with the same configuration and the same listener.
         handle.reload(server.clone()).await.unwrap();
     }
     let status = one.handle.status();
@@ -355,7 +356,7 @@ async fn channels_are_learnt_from_the_peer() {
     assert_eq!(channels, [first.to_string(), second.to_string()]);
     one.stop().await;
 
-    // Who has another key learns nothing, and does not go there in any other way.
+    // A client with another key learns nothing, and uses no other route.
     std::fs::write(place.path().join("other"), "a5".repeat(32)).unwrap();
     let other = client("other").await;
     assert_ne!(ask(other.addresses[0], service).await.1, 0);

@@ -1,5 +1,5 @@
-//! The protocol without sockets: whatever is sent arrives as it was sent, however the network cuts
-//! it into pieces and whichever channel is fast, and no end of a channel is taken for the stream's.
+//! The protocol without sockets: everything arrives unchanged, however the network divides it and
+//! whichever channel is fast, and the end of a channel is not taken for the stream's.
 
 use proptest::prelude::*;
 use sharing::{Generator, Sharing, Splitter, tamper};
@@ -7,13 +7,13 @@ use sunder_micss::incoming::{Incoming, SEED_LEN};
 use sunder_micss::outgoing::Outgoing;
 use sunder_micss::record::{HEADER_LEN, Kind, MAX_PAYLOAD, MAX_RECORD, RecordError};
 
-/// How far a channel may be ahead of what has been used up, in bytes.
+/// The maximum distance of a channel ahead of the consumed bytes.
 const MAX_AHEAD: usize = MAX_RECORD + HEADER_LEN;
 
 /// A kind and a payload.
 type Item = (Kind, Vec<u8>);
 
-/// A small generator of choices, so that a failing case is repeated by its seed.
+/// A small random generator, so that a failing case can be repeated from its seed.
 struct Choices(u64);
 
 impl Choices {
@@ -33,7 +33,7 @@ struct Line {
     outgoing: Outgoing,
     incoming: Incoming,
     channels: Vec<Channel>,
-    /// How many bytes of each channel have been used up.
+    /// The number of consumed bytes of each channel.
     used: usize,
     records: bool,
     choices: Choices,
@@ -42,12 +42,12 @@ struct Line {
 
 #[derive(Clone, Default)]
 struct Channel {
-    /// Taken from the sender, and not yet given to the receiver.
+    /// Taken from the sender, and not yet passed to the receiver.
     under_way: Vec<u8>,
-    /// How many bytes the sender has given it, and how many it has given the receiver.
+    /// The number of bytes from the sender, and that of the bytes passed to the receiver.
     sent: usize,
     received: usize,
-    /// After how many bytes it ends, if before the sender's last.
+    /// The position of its end, if before the sender's last byte.
     cut: Option<usize>,
     closed: bool,
 }
@@ -66,7 +66,7 @@ impl Line {
         Self { outgoing, incoming, channels, used: 0, records, choices, got: Vec::new() }
     }
 
-    /// Sends all items, as far as that goes, now and then some together.
+    /// Sends all items as far as possible, sometimes several together.
     fn send(&mut self, items: &[Item]) -> Result<(), RecordError> {
         let followers = items.iter().skip(1).map(Some).chain([None]);
         for ((kind, payload), follower) in items.iter().zip(followers) {
@@ -96,14 +96,14 @@ impl Line {
         let rest = self.outgoing.rest(channel);
         let len = piece(&mut self.choices, rest.len());
         let Channel { under_way, sent, cut, .. } = &mut self.channels[channel];
-        // What is sent after the cut is lost.
+        // Bytes after the cut are lost.
         let passes = cut.map_or(len, |cut| cut.saturating_sub(*sent).min(len));
         under_way.extend_from_slice(&rest[..passes]);
         *sent += len;
         self.outgoing.advance(channel, len);
     }
 
-    /// Gives the receiver some of what is under way. Returns whether there was anything to give.
+    /// Passes some bytes in flight to the receiver. Returns whether there were any.
     fn pass_on(&mut self) -> Result<bool, RecordError> {
         self.check_wanted();
         let wanted: Vec<usize> = self.incoming.wanted().collect();
@@ -155,7 +155,7 @@ impl Line {
         Ok(())
     }
 
-    /// The channel furthest behind comes first, and is always among them.
+    /// The channel furthest behind is always wanted, and first.
     fn check_wanted(&self) {
         let wanted: Vec<usize> = self.incoming.wanted().collect();
         let progress: Vec<usize> = wanted.iter().map(|&i| self.channels[i].received).collect();
@@ -166,13 +166,13 @@ impl Line {
         assert!(!all_open || progress.first().copied() == behind, "the furthest behind is wanted");
     }
 
-    /// Lets everything under way arrive.
+    /// Passes all bytes in flight to the receiver.
     fn settle(&mut self) -> Result<(), RecordError> {
         while self.pass_on()? {}
         Ok(())
     }
 
-    /// Ends every channel where the sender is, unless it ended before.
+    /// Ends every channel at the sender's position, unless it ended before.
     fn end(&mut self) -> Result<(), RecordError> {
         for channel in &mut self.channels {
             channel.cut.get_or_insert(channel.sent);
@@ -181,7 +181,7 @@ impl Line {
     }
 }
 
-/// How many of `len` bytes go at once: now one, now all, now something between.
+/// The length of the next piece of `len` bytes: one byte, all bytes, or a random number.
 fn piece(choices: &mut Choices, len: usize) -> usize {
     match (len, choices.below(4)) {
         (0, _) => 0,
@@ -195,7 +195,7 @@ fn join(items: &[Item]) -> Vec<u8> {
     items.iter().flat_map(|(_, payload)| payload).copied().collect()
 }
 
-/// Payloads as long as a record has room for.
+/// Payloads that fit into a record.
 fn fitting(lens: Vec<(usize, u8)>, kinds: &[Kind]) -> Vec<Item> {
     let items = lens.into_iter().map(|(len, kind)| {
         let payload = (0..len.min(MAX_PAYLOAD))
@@ -206,7 +206,7 @@ fn fitting(lens: Vec<(usize, u8)>, kinds: &[Kind]) -> Vec<Item> {
     items.collect()
 }
 
-/// Lengths with a number that picks the kind.
+/// Lengths, each with a number that selects the kind.
 fn lens() -> impl Strategy<Value = Vec<(usize, u8)>> {
     let len = prop_oneof![3 => 0..40usize, 2 => 0..3000usize, 1 => Just(usize::MAX)];
     prop::collection::vec((len, any::<u8>()), 0..12)
@@ -214,10 +214,10 @@ fn lens() -> impl Strategy<Value = Vec<(usize, u8)>> {
 
 const ANY_KIND: [Kind; 4] = [Kind::Data, Kind::Open, Kind::Opened, Kind::Refused];
 
-/// Whatever fits into one record crosses as one, if it is there to be read at once: a web page of 4 KiB with
-/// its header, and its end.
+/// Bytes that fit into one record are sent as one if they are available at once, such as a web page
+/// of 4 KiB with its header, and its end.
 #[test]
-fn there_is_room_for_what_is_there_to_read() {
+fn available_bytes_are_sent_in_one_record() {
     for first in [None, Some(Kind::Opened)] {
         for len in [1, 4096 + 300, MAX_PAYLOAD - 2 * HEADER_LEN] {
             let sharing = Sharing::xor(2).unwrap();
@@ -257,8 +257,8 @@ proptest! {
         prop_assert!(join(&line.got) == join(&items));
     }
 
-    /// With records no end of a channel is the stream's: not on one, not on all, not between two
-    /// records.
+    /// With records, the end of a channel is never the stream's end: not of one, not of all, not
+    /// between two records.
     #[test]
     fn an_early_end_is_an_error(n in 1..=5u8, lens in lens(), one: bool, at: prop::sample::Index, seed: u64) {
         let items = fitting(lens, &ANY_KIND);
@@ -274,7 +274,7 @@ proptest! {
         prop_assert!(items.starts_with(&line.got));
     }
 
-    /// Without records one channel's early end is noticed by the others' later one.
+    /// Without records, the later end of the other channels reveals the early end of one.
     #[test]
     fn uneven_ends_are_an_error(n in 2..=5u8, lens in lens(), at: prop::sample::Index, seed: u64) {
         let items = fitting(lens, &[Kind::Data]);
@@ -289,7 +289,7 @@ proptest! {
     }
 }
 
-/// A transfer of full records: room grows, and shrinks again when it is idle.
+/// A transfer of full records: buffers grow, and shrink again when idle.
 #[test]
 fn long_records_and_idle_times() {
     for n in 1..=5 {
@@ -330,10 +330,9 @@ impl Line {
     }
 }
 
-/// Data that follow the end of one channel are no end; the last record on the way when all close
-/// is.
+/// Data after the end of one channel are no end; the last record in flight when all close is.
 #[test]
-fn the_last_record_may_still_be_under_way_when_the_channels_end() {
+fn the_last_record_may_arrive_with_the_end_of_the_channels() {
     let mut line = Line::new(3, true, 1);
     line.outgoing.seal_payload(Kind::Finish, &[]).unwrap();
     for channel in 0..3 {
@@ -348,9 +347,9 @@ fn the_last_record_may_still_be_under_way_when_the_channels_end() {
     );
 }
 
-/// A later version may have more kinds; this one says which it does not know.
+/// A later version may have more kinds; this one reports an unknown kind.
 #[test]
-fn an_unknown_kind_is_named() {
+fn an_unknown_kind_is_reported() {
     let mut generator = Generator::seeded().unwrap();
     let message = [99, 0, 0, 1, 42];
     let code = tamper::protect(&[&message], &mut generator).unwrap();

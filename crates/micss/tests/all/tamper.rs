@@ -1,8 +1,8 @@
-//! An attacker who knows what is sent, sees all channels but one and changes them as it likes, a
-//! million times: never is anything delivered but what was sent.
+//! An attacker who knows the content, reads all channels but one and changes them arbitrarily, in a
+//! million attempts: nothing is delivered but what was sent.
 //!
-//! Each attempt ends in an error, or with the receiver waiting for bytes that never come, which it
-//! does not do for ever. Both are counted.
+//! Each attempt ends in an error, or with the receiver waiting, for a bounded time, for bytes that
+//! do not arrive. Both are counted.
 
 mod attack;
 mod layout;
@@ -21,8 +21,8 @@ fn attackers(n: usize) -> Vec<Attacker> {
     if n == 2 { single.collect() } else { single.chain(all_but_one).collect() }
 }
 
-/// Whether the receiver gets the same stream: by chance nothing is different, or only what follows
-/// it, or the changes on several channels cancel out.
+/// Whether the receiver gets the same stream: nothing changed by chance, or only bytes after its
+/// end, or the changes of several channels cancel out.
 fn same_sum(changed: &[Vec<u8>], sent: &[Vec<u8>]) -> bool {
     let len = sent[0].len();
     let sum =
@@ -57,7 +57,7 @@ fn a_million_attempts() {
     for n in 2..=5 {
         for mut attacker in attackers(n) {
             for round in 0..ROUNDS {
-                // Another recording now and then: the points are drawn anew.
+                // A new recording from time to time, with new points.
                 let recording = Recording::short(n, round);
                 let other = Recording::short(n, round);
                 for attack in Attack::ALL {

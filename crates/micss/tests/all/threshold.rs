@@ -1,5 +1,5 @@
-//! Streams that need fewer channels than they have: some end, fall silent or lie, and the stream goes on
-//! as long as enough do not. Nothing is ever delivered that was not sent.
+//! Streams that need fewer channels than they have: some channels end, become silent or change
+//! bytes, and the stream continues while enough do not. Nothing is delivered that was not sent.
 
 use std::task::Poll;
 
@@ -13,25 +13,25 @@ use sunder_micss::record::{HEADER_LEN, Kind, RecordError};
 /// A kind and a payload.
 type Item = (Kind, Vec<u8>);
 
-/// What is wrong with a channel, from a byte on.
+/// A fault of a channel from some byte on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     /// It ends.
     Ends(usize),
-    /// Nothing more comes.
+    /// It becomes silent.
     Stops(usize),
-    /// One byte is another.
-    Flips(usize, u8),
-    /// All bytes are others.
-    Lies(usize),
-    /// A byte was left out.
-    Skips(usize),
-    /// A byte was added.
-    Stutters(usize),
+    /// One byte is changed.
+    ChangesOne(usize, u8),
+    /// All bytes are changed.
+    ChangesAll(usize),
+    /// A byte is deleted.
+    Deletes(usize),
+    /// A byte is inserted.
+    Inserts(usize),
 }
 
 impl Fault {
-    /// Makes of what was sent what arrives. Returns also whether that ends.
+    /// Applies the fault to the sent bytes. Also returns whether the channel ends.
     fn apply(self, sent: &[u8]) -> (Vec<u8>, bool) {
         let mut bytes = sent.to_vec();
         match self {
@@ -40,21 +40,21 @@ impl Fault {
                 return (bytes, true);
             }
             Self::Stops(at) => bytes.truncate(at),
-            Self::Flips(at, mask) => {
+            Self::ChangesOne(at, mask) => {
                 if let Some(byte) = bytes.get_mut(at) {
                     *byte ^= mask;
                 }
             }
-            Self::Lies(at) => bytes.iter_mut().skip(at).for_each(|byte| *byte = !*byte),
-            Self::Skips(at) if at < bytes.len() => _ = bytes.remove(at),
-            Self::Stutters(at) if at < bytes.len() => bytes.insert(at, 0x5A),
-            Self::Skips(_) | Self::Stutters(_) => {}
+            Self::ChangesAll(at) => bytes.iter_mut().skip(at).for_each(|byte| *byte = !*byte),
+            Self::Deletes(at) if at < bytes.len() => _ = bytes.remove(at),
+            Self::Inserts(at) if at < bytes.len() => bytes.insert(at, 0x5A),
+            Self::Deletes(_) | Self::Inserts(_) => {}
         }
         (bytes, false)
     }
 }
 
-/// A stream with so many bytes in its pieces: the records, and the bytes of each channel.
+/// A stream with payloads of these lengths: the records, and the bytes of each channel.
 fn shared(k: u8, n: u8, lens: &[usize]) -> (Vec<Item>, Vec<Vec<u8>>) {
     let sharing = Sharing::shamir(k, n).unwrap();
     let mut outgoing = Outgoing::new(sharing, Generator::seeded().unwrap());
@@ -81,7 +81,7 @@ fn shared(k: u8, n: u8, lens: &[usize]) -> (Vec<Item>, Vec<Vec<u8>>) {
     (records, channels)
 }
 
-/// How a stream ended.
+/// The end of a stream.
 #[derive(Debug, PartialEq)]
 enum End {
     Finished,
@@ -89,8 +89,8 @@ enum End {
     Stuck,
 }
 
-/// Receives what arrives on the channels, in pieces of these lengths. Returns what was delivered, how it
-/// ended, and which channels were lost.
+/// Receives from the channels in pieces of these lengths. Returns the delivered items, the end, and
+/// the lost channels.
 fn receive(
     k: u8,
     channels: &[(Vec<u8>, bool)],
@@ -145,19 +145,19 @@ fn fault(longest: usize) -> impl Strategy<Value = Fault> {
     (0..6, 0..longest, 1..=u8::MAX).prop_map(|(which, at, mask)| match which {
         0 => Fault::Ends(at),
         1 => Fault::Stops(at),
-        2 => Fault::Flips(at, mask),
-        3 => Fault::Lies(at),
-        4 => Fault::Skips(at),
-        _ => Fault::Stutters(at),
+        2 => Fault::ChangesOne(at, mask),
+        3 => Fault::ChangesAll(at),
+        4 => Fault::Deletes(at),
+        _ => Fault::Inserts(at),
     })
 }
 
-/// A threshold, a number of channels, and how many of them have faults.
+/// A threshold, a number of channels, and a number of faults.
 fn sizes(faults: impl Fn(u8, u8) -> u8 + Copy) -> impl Strategy<Value = (u8, u8, u8)> {
     (1..=5u8, 0..=4u8).prop_map(move |(k, spare)| (k, k + spare, faults(k, k + spare)))
 }
 
-/// What became of a stream.
+/// The outcome for a stream.
 struct Outcome {
     sent: Vec<Item>,
     got: Vec<Item>,
@@ -165,8 +165,8 @@ struct Outcome {
     lost: Vec<(usize, Loss)>,
 }
 
-/// A stream whose first channels, in this order, have faults.
-fn play(
+/// Runs a stream whose first channels, in this order, have faults.
+fn run(
     (k, n): (u8, u8),
     lens: &[usize],
     order: &[usize],
@@ -190,9 +190,9 @@ fn all_of(n: u8) -> Vec<usize> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// The attacker has fewer channels than are needed, and enough are left without it.
+    /// The attacker has fewer channels than are needed, and enough others are left.
     #[test]
-    fn the_stream_goes_on_without_those_that_fail(
+    fn the_stream_continues_without_failed_channels(
         (k, n, bad) in sizes(|k, n| (n - k).min(k - 1)),
         lens in vec(prop_oneof![0..50usize, 0..20_000usize], 1..5),
         faults in vec(fault(30_000), 4),
@@ -201,17 +201,17 @@ proptest! {
     ) {
         let order: Vec<usize> = order.into_iter().filter(|&channel| channel < n.into()).collect();
         let bad = usize::from(bad);
-        let Outcome { sent, got, end, lost } = play((k, n), &lens, &order, &faults[..bad], &pieces);
+        let Outcome { sent, got, end, lost } = run((k, n), &lens, &order, &faults[..bad], &pieces);
         prop_assert_eq!(end, End::Finished);
         prop_assert!(got == sent);
         for (channel, why) in lost {
             let place = order[..bad].iter().position(|&bad| bad == channel);
             let honest = matches!(why, Loss::Tampered) && place.is_none();
-            prop_assert!(!honest, "channel {} is called a liar", channel);
+            prop_assert!(!honest, "channel {} is called a faulty", channel);
         }
     }
 
-    /// However many fail: what is delivered was sent, in this order from the first.
+    /// With any number of faults: what is delivered was sent, in order from the first item.
     #[test]
     fn nothing_is_delivered_that_was_not_sent(
         (k, n, bad) in sizes(|k, _| k - 1),
@@ -221,27 +221,27 @@ proptest! {
         pieces in vec(1..10_000usize, 1..8),
     ) {
         let order: Vec<usize> = order.into_iter().filter(|&channel| channel < n.into()).collect();
-        let Outcome { sent, got, end, .. } = play((k, n), &lens, &order, &faults[..bad.into()], &pieces);
+        let Outcome { sent, got, end, .. } = run((k, n), &lens, &order, &faults[..bad.into()], &pieces);
         prop_assert!(sent.starts_with(&got));
         prop_assert!(end != End::Finished || got == sent);
     }
 }
 
-/// Where more channels end than can be spared, it is no success.
+/// If more channels end than can be spared, the stream fails.
 #[test]
 fn too_few_channels_are_an_error() {
     let faults = [Fault::Ends(500), Fault::Ends(700)];
-    let Outcome { got, end, lost, .. } = play((2, 3), &[100, 1000, 100], &[0, 2], &faults, &[64]);
+    let Outcome { got, end, lost, .. } = run((2, 3), &[100, 1000, 100], &[0, 2], &faults, &[64]);
     assert_eq!(end, End::Failed(RecordError::Unfinished { channel: 2 }));
     assert_eq!((got.len(), lost), (1, vec![(0, Loss::Ended)]));
     let faults = [Fault::Stops(500), Fault::Stops(700)];
-    let Outcome { end, lost, .. } = play((2, 3), &[100, 1000, 100], &[0, 2], &faults, &[64]);
+    let Outcome { end, lost, .. } = run((2, 3), &[100, 1000, 100], &[0, 2], &faults, &[64]);
     assert_eq!((end, lost), (End::Stuck, vec![]));
 }
 
-/// Somebody adds a byte to a channel while nothing is said. That is no record that does not come.
+/// An attacker adds a byte to a channel while the stream is idle. That is not an incomplete record.
 #[test]
-fn a_byte_that_is_added_between_two_records_breaks_no_stream() {
+fn a_byte_inserted_between_two_records_breaks_no_stream() {
     for channel in 0..3 {
         let (records, mut channels) = shared(2, 3, &[100]);
         channels[channel].insert(0, 0x5A);
@@ -262,9 +262,9 @@ fn a_byte_that_is_added_between_two_records_breaks_no_stream() {
     }
 }
 
-/// A record that has come on some channels only: how long the others have.
+/// A record that has arrived on some channels only: how long the others may take.
 #[test]
-fn a_channel_is_behind_when_enough_others_have_brought_all() {
+fn a_channel_is_late_when_enough_others_have_delivered() {
     let (_, channels) = shared(2, 3, &[100]);
     let mut incoming = Incoming::new(Sharing::shamir(2, 3).unwrap(), [7; SEED_LEN]);
     let give = |incoming: &mut Incoming, channel: usize, bytes: &[u8]| {
@@ -283,28 +283,28 @@ fn a_channel_is_behind_when_enough_others_have_brought_all() {
     );
 }
 
-/// Most sets of eight have the first channel among them. And who has lied in a header is found out although the
-/// rest of its share comes later.
+/// Most sets of eight contain the first channel. A channel with a changed header is identified even
+/// if the rest of its share arrives later.
 #[test]
-fn a_liar_is_found_among_sixteen() {
+fn a_faulty_channel_is_found_among_sixteen() {
     for (at, channel, piece) in [(5, 0, 512), (34, 0, 512), (35, 0, 36), (60, 0, 512), (5, 15, 36)]
     {
         let Outcome { sent, got, end, lost } =
-            play((8, 16), &[100], &[channel], &[Fault::Flips(at, 1)], &[piece]);
+            run((8, 16), &[100], &[channel], &[Fault::ChangesOne(at, 1)], &[piece]);
         assert_eq!((got == sent, end), (true, End::Finished), "byte {at} of channel {channel}");
         assert_eq!(lost, [(channel, Loss::Tampered)], "byte {at} of channel {channel}");
     }
 }
 
-/// One lies in the header, and of those that could tell one ends too early.
+/// One channel changes the header, and one of those that could reveal it ends too early.
 #[test]
-fn a_dispute_that_nobody_can_settle_is_over_at_once() {
-    let faults = [Fault::Flips(5, 1), Fault::Ends(80)];
-    let Outcome { end, .. } = play((2, 3), &[100], &[0, 1], &faults, &[36]);
+fn an_undecidable_dispute_fails_at_once() {
+    let faults = [Fault::ChangesOne(5, 1), Fault::Ends(80)];
+    let Outcome { end, .. } = run((2, 3), &[100], &[0, 1], &faults, &[36]);
     assert_eq!(end, End::Failed(RecordError::Tampered));
 }
 
-/// Strangers may send these, and have them looked at.
+/// Off-path attackers can send these and cause their examination.
 #[test]
 fn a_record_that_opens_a_stream_is_short() {
     for (len, fits) in [(512 - HEADER_LEN, true), (513 - HEADER_LEN, false)] {
@@ -320,15 +320,16 @@ fn a_record_that_opens_a_stream_is_short() {
     }
 }
 
-/// A stream that opens, on 16 channels of which four lie in a byte: an end, and who was lost.
-fn opened_among_liars(liars: &[usize], at: usize) -> (Result<bool, RecordError>, Vec<usize>) {
+/// A stream that opens, on 16 channels of which four change one byte. Returns its end and the lost
+/// channels.
+fn opened_with_faults(faulty: &[usize], at: usize) -> (Result<bool, RecordError>, Vec<usize>) {
     let (_, channels) = shared(8, 16, &[400]);
     let mut incoming = Incoming::new(Sharing::shamir(8, 16).unwrap(), [7; SEED_LEN]);
     incoming.expect_opening();
     for (channel, bytes) in channels.iter().enumerate() {
         let bytes = &bytes[..HEADER_LEN + 400];
         incoming.space(channel)[..bytes.len()].copy_from_slice(bytes);
-        if liars.contains(&channel) {
+        if faulty.contains(&channel) {
             incoming.space(channel)[at] ^= u8::try_from(channel + 1).unwrap();
         }
         incoming.filled(channel, bytes.len());
@@ -340,19 +341,20 @@ fn opened_among_liars(liars: &[usize], at: usize) -> (Result<bool, RecordError>,
     (taken, lost)
 }
 
-/// Few sets are tried for a record that opens a stream, and still those that can be outvoted stop none.
+/// Few sets are tried for an opening record, and still channels that can be outvoted stop no
+/// stream.
 #[test]
-fn liars_that_are_outvoted_stop_no_stream_from_opening() {
+fn outvoted_faulty_channels_prevent_no_opening() {
     for at in (0..HEADER_LEN + 400).step_by(7).chain([34, 35]) {
-        for liars in [[0, 1, 2, 3], [0, 5, 10, 15], [4, 5, 6, 7]] {
-            let (taken, lost) = opened_among_liars(&liars, at);
-            assert_eq!((taken, &lost[..]), (Ok(true), &liars[..]), "byte {at}");
+        for faulty in [[0, 1, 2, 3], [0, 5, 10, 15], [4, 5, 6, 7]] {
+            let (taken, lost) = opened_with_faults(&faulty, at);
+            assert_eq!((taken, &lost[..]), (Ok(true), &faulty[..]), "byte {at}");
         }
     }
 }
 
-/// Of a record that no channels make, which anybody may send: what is done between two turns of others is
-/// little, and so is all of it together.
+/// For a record that no channels verify, which any peer may send, the work between two other tasks
+/// is bounded, and so is the total.
 #[test]
 fn a_search_is_done_in_slices() {
     for (opening, len, slices) in [(true, 476, 3..10), (false, 4000, 150..1000)] {
@@ -367,7 +369,7 @@ fn a_search_is_done_in_slices() {
                 share.extend(random.array::<32>().unwrap());
             }
             share.truncate(HEADER_LEN + len);
-            // What all shares have in common, every set makes.
+            // Every set reproduces the bytes that all shares have in common.
             let field = u32::try_from(len).unwrap().to_be_bytes();
             share[HEADER_LEN - 3..HEADER_LEN].copy_from_slice(&field[1..]);
             let mut given = 0;
@@ -392,15 +394,15 @@ fn a_search_is_done_in_slices() {
     }
 }
 
-/// A liar is told from the others, and named.
+/// A channel with changed bytes is identified.
 #[test]
-fn a_liar_is_named() {
+fn a_faulty_channel_is_identified() {
     for channel in 0..3 {
         for at in (0..1300).step_by(13) {
             let Outcome { sent, got, end, lost } =
-                play((2, 3), &[100, 1000, 100], &[channel], &[Fault::Flips(at, 1)], &[512]);
+                run((2, 3), &[100, 1000, 100], &[channel], &[Fault::ChangesOne(at, 1)], &[512]);
             assert_eq!((got == sent, end), (true, End::Finished), "byte {at} of channel {channel}");
-            // The last channel's payload is not looked at while the first two make a record.
+            // The last channel's payload is not examined while the first two form a record.
             let is_named = lost == [(channel, Loss::Tampered)];
             assert!(
                 is_named || lost.is_empty() && channel == 2,

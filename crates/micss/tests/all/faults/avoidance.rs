@@ -1,4 +1,4 @@
-//! Where two of three channels are enough: what one that is bad costs, and whom it is laid to.
+//! With two of three channels needed: the cost of a faulty channel, and which channel is reported.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -11,14 +11,14 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::meddler::{Direction, Fault, Meddler, Plan};
+use super::fault_relay::{Direction, Fault, FaultRelay, Plan};
 use crate::common::{Running, ask, client_toml, server_toml, start_server, start_service};
 
-/// The lengths of the messages of the handshake over three channels.
+/// The lengths of the handshake's messages over three channels.
 const COOKIE: usize = 24;
 const LIST: usize = 16 + 3 * 16;
 
-/// Runs a client until the test is over. Returns where it listens, and what tells how it is.
+/// Runs a client until the end of the test. Returns its addresses and its handle.
 pub(crate) async fn watched_client(toml: &str) -> (Vec<SocketAddr>, Handle) {
     let client = Client::bind(ClientConfig::from_toml(toml).unwrap()).await.unwrap();
     let told = (client.local_addresses().unwrap(), client.handle());
@@ -26,17 +26,17 @@ pub(crate) async fn watched_client(toml: &str) -> (Vec<SocketAddr>, Handle) {
     told
 }
 
-/// A server for `service`, and a client with three channels to it, of which any two are enough.
-struct House {
+/// A server for `service`, and a client with three channels to it, of which two are needed.
+struct Testbed {
     server: Running,
-    /// Where the client is a SOCKS5 proxy, and where it forwards to the service.
+    /// The client's SOCKS5 listener, and its forward to the service.
     proxy: SocketAddr,
     forward: SocketAddr,
     handle: Handle,
 }
 
-impl House {
-    /// The middle channel goes where `bad` says, given the server's address there.
+impl Testbed {
+    /// `bad` maps the server's address on the middle channel to the one that the client uses.
     async fn new(service: SocketAddr, bad: impl AsyncFnOnce(SocketAddr) -> SocketAddr) -> Self {
         Self::with_pool("size = 0\nkeep = 0\n", service, bad).await
     }
@@ -56,58 +56,59 @@ impl House {
         Self { server, proxy: addresses[0], forward: addresses[1], handle }
     }
 
-    /// Opens a stream. Returns what the client says to that, and how long it took.
+    /// Opens a stream. Returns the client's reply code and the time until it arrived.
     async fn open(&self, service: SocketAddr) -> (u8, Duration) {
         let start = Instant::now();
         let (_, code) = ask(self.proxy, service).await;
         (code, start.elapsed())
     }
 
-    /// Waits until so many sets of connections are kept ready.
+    /// Waits until so many sets of connections are ready.
     async fn is_ready(&self, sets: u64) {
         while self.handle.status().channels[0].ready != sets {
             tokio::task::yield_now().await;
         }
     }
 
-    /// How often each channel was what a stream broke by, and could not be connected.
-    fn blamed(&self) -> Vec<(u64, bool)> {
+    /// For each channel, how often it broke a stream, and whether connecting to it failed.
+    fn broken(&self) -> Vec<(u64, bool)> {
         let channels = self.handle.status().channels;
         channels.iter().map(|channel| (channel.broken, channel.unconnected > 0)).collect()
     }
 }
 
-/// It greets, and swallows what it is told: the server waits for its list, and the client for its confirm.
+/// It greets and discards the list: the server waits for the list, and the client for the confirm.
 #[tokio::test]
-async fn a_list_that_does_not_come_is_done_without() {
+async fn a_missing_list_is_not_needed() {
     let service = start_service(async |_| ()).await;
     let plan = Plan { direction: Direction::Up, at: 40, fault: Fault::Silence };
-    let house = House::new(service, async |to| Meddler::start(to, plan).await.address).await;
+    let testbed = Testbed::new(service, async |to| FaultRelay::start(to, plan).await.address).await;
     for opened in 1..=2 {
-        let (code, took) = house.open(service).await;
+        let (code, took) = testbed.open(service).await;
         assert!(code == 0 && took < Duration::from_secs(6), "{code}, {took:?}");
-        assert_eq!(house.blamed(), [(0, false), (opened, false), (0, false)]);
+        assert_eq!(testbed.broken(), [(0, false), (opened, false), (0, false)]);
     }
-    house.server.stop().await;
+    testbed.server.stop().await;
 }
 
-/// The server has brought it to the association, and the client does not wait for ever to hear so.
+/// The server has associated, and the client's wait for the confirm is bounded.
 #[tokio::test]
-async fn a_confirm_that_does_not_come_or_is_another_is_done_without() {
+async fn a_missing_or_changed_confirm_is_not_needed() {
     for (fault, most) in [(Fault::Silence, 4), (Fault::Flip, 1), (Fault::End, 1)] {
         let service = start_service(async |_| ()).await;
         let plan = Plan { direction: Direction::Down, at: COOKIE + 20, fault };
-        let house = House::new(service, async |to| Meddler::start(to, plan).await.address).await;
-        let (code, took) = house.open(service).await;
+        let testbed =
+            Testbed::new(service, async |to| FaultRelay::start(to, plan).await.address).await;
+        let (code, took) = testbed.open(service).await;
         assert!(code == 0 && took < Duration::from_secs(most), "{fault:?}: {code}, {took:?}");
-        let tampered = house.handle.status().channels[1].tampered;
+        let tampered = testbed.handle.status().channels[1].tampered;
         assert_eq!(tampered, u64::from(fault == Fault::Flip));
     }
 }
 
-/// Where it hears what was said with the list, that is said once, to one service.
+/// If the list arrives, the request in it is carried out once, with one service.
 #[tokio::test]
-async fn what_is_said_at_once_is_said_once() {
+async fn early_data_is_delivered_once() {
     for (direction, at) in [(Direction::Up, 40), (Direction::Down, COOKIE + 20)] {
         let (heard, mut hears) = mpsc::unbounded_channel();
         let service = start_service(move |mut stream: TcpStream| {
@@ -121,60 +122,63 @@ async fn what_is_said_at_once_is_said_once() {
         })
         .await;
         let plan = Plan { direction, at, fault: Fault::Silence };
-        let house = House::new(service, async |to| Meddler::start(to, plan).await.address).await;
-        let mut application = TcpStream::connect(house.forward).await.unwrap();
+        let testbed =
+            Testbed::new(service, async |to| FaultRelay::start(to, plan).await.address).await;
+        let mut application = TcpStream::connect(testbed.forward).await.unwrap();
         application.write_all(b"please").await.unwrap();
         application.shutdown().await.unwrap();
         let mut answer = Vec::new();
         application.read_to_end(&mut answer).await.unwrap();
         assert_eq!(answer, b"thanks");
         assert_eq!(hears.recv().await.unwrap(), b"please");
-        house.server.stop().await;
+        testbed.server.stop().await;
         assert!(hears.try_recv().is_err(), "{direction:?}: said twice");
     }
 }
 
-/// Sets that were made before may be as dead as the stream's: they are not used any more.
+/// Ready sets may have the same fault as the stream's, so they are no longer used.
 #[tokio::test]
-async fn what_is_kept_is_not_used_after_a_channel_fell_silent() {
+async fn ready_connections_are_not_used_after_a_silent_channel() {
     let service = start_service(async |_| ()).await;
     let plan = Plan { direction: Direction::Up, at: 40, fault: Fault::Silence };
-    let meddled = async |to| Meddler::start(to, plan).await.address;
-    let house = House::with_pool("size = 3\n", service, meddled).await;
-    house.is_ready(3).await;
-    assert_eq!(house.open(service).await.0, 0);
-    assert_eq!(house.handle.status().channels[0].connected, 4, "one for the one that was taken");
-    assert_eq!(house.open(service).await.0, 0);
-    house.is_ready(3).await;
-    // The three were of no use, so one was made for the stream, and three for later.
-    assert_eq!(house.handle.status().channels[0].connected, 8);
+    let meddled = async |to| FaultRelay::start(to, plan).await.address;
+    let testbed = Testbed::with_pool("size = 3\n", service, meddled).await;
+    testbed.is_ready(3).await;
+    assert_eq!(testbed.open(service).await.0, 0);
+    assert_eq!(testbed.handle.status().channels[0].connected, 4, "one for the one that was taken");
+    assert_eq!(testbed.open(service).await.0, 0);
+    testbed.is_ready(3).await;
+    // The three ready sets were not used, so one was made for the stream, and three for later.
+    assert_eq!(testbed.handle.status().channels[0].connected, 8);
 }
 
-/// The handshake is let pass, and a share of the request, or of its answer, is not.
+/// The handshake passes, but a share of the request or of its answer does not.
 #[tokio::test]
-async fn a_share_of_the_first_record_that_does_not_come_is_done_without() {
+async fn a_missing_share_of_the_first_record_is_not_needed() {
     for (direction, at) in [(Direction::Up, LIST + 5), (Direction::Down, COOKIE + LIST + 5)] {
         let service = start_service(async |_| ()).await;
         let plan = Plan { direction, at, fault: Fault::Silence };
-        let house = House::new(service, async |to| Meddler::start(to, plan).await.address).await;
-        let (code, took) = house.open(service).await;
+        let testbed =
+            Testbed::new(service, async |to| FaultRelay::start(to, plan).await.address).await;
+        let (code, took) = testbed.open(service).await;
         assert!(code == 0 && took < Duration::from_secs(4), "{direction:?}: {code}, {took:?}");
     }
 }
 
 #[tokio::test]
-async fn a_channel_that_says_nothing_counts_as_not_connected() {
+async fn a_silent_channel_counts_as_not_connected() {
     let service = start_service(async |_| ()).await;
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let house = House::new(service, async |_| silent.local_addr().unwrap()).await;
-    assert_eq!(house.open(service).await.0, 0);
-    assert_eq!(house.blamed(), [(0, false), (0, true), (0, false)]);
-    house.server.stop().await;
+    let testbed = Testbed::new(service, async |_| silent.local_addr().unwrap()).await;
+    assert_eq!(testbed.open(service).await.0, 0);
+    assert_eq!(testbed.broken(), [(0, false), (0, true), (0, false)]);
+    testbed.server.stop().await;
 }
 
-/// Two channels of five greet with one cookie. Any three are enough, and the other three are honest.
+/// Two of five channels greet with the same cookie. Three channels are needed, and three are
+/// honest.
 #[tokio::test]
-async fn cookies_that_are_copied_are_done_without() {
+async fn copied_cookies_are_not_needed() {
     let service = start_service(async |_| ()).await;
     let server = start_server(&server_toml(5, service, "tamper-code")).await;
     let mut channels = server.addresses.clone();
@@ -199,28 +203,28 @@ async fn cookies_that_are_copied_are_done_without() {
     server.stop().await;
 }
 
-/// A service that takes its time is no dead channel: the client waits for the answer, and blames nobody.
+/// A slow service is not a faulty channel: the client waits for the answer and reports no channel.
 #[tokio::test]
-async fn a_slow_service_is_not_taken_for_a_dead_channel() {
+async fn a_slow_service_is_not_a_lost_channel() {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let full = socket.listen(0).unwrap();
     let service = full.local_addr().unwrap();
-    // The kernel takes no more connections for it then, and answers none.
+    // The kernel accepts no more connections for it then, and answers no SYN.
     let mut waiting = Vec::new();
     while let Ok(connected) = timeout(Duration::from_millis(500), TcpStream::connect(service)).await
     {
         waiting.push(connected.unwrap());
     }
-    // Also where streams have no more channels than they need.
+    // Also for streams without spare channels.
     let nobody = SocketAddr::from(([127, 0, 0, 1], 9));
     let blames_nobody = async |bad: Option<SocketAddr>| {
-        let house = House::new(service, async |to| bad.unwrap_or(to)).await;
-        let (code, took) = house.open(service).await;
+        let testbed = Testbed::new(service, async |to| bad.unwrap_or(to)).await;
+        let (code, took) = testbed.open(service).await;
         assert!(code != 0 && took < Duration::from_secs(15), "{code}, {took:?}");
-        let broken: Vec<u64> = house.blamed().into_iter().map(|(broken, _)| broken).collect();
-        assert_eq!((broken, house.handle.status().streams.refused), (vec![0; 3], 1));
-        house.server.stop().await;
+        let broken: Vec<u64> = testbed.broken().into_iter().map(|(broken, _)| broken).collect();
+        assert_eq!((broken, testbed.handle.status().streams.refused), (vec![0; 3], 1));
+        testbed.server.stop().await;
     };
     tokio::join!(blames_nobody(None), blames_nobody(Some(nobody)));
 }

@@ -2,8 +2,8 @@
 
 use tokio::task::JoinSet;
 
-use super::meddler::{Direction, Fault, Plan};
-use super::scene::{LEN, Outcome, play, play_with};
+use super::exchange::{LEN, Outcome, run, run_with_settings};
+use super::fault_relay::{Direction, Fault, Plan};
 use crate::pattern::pattern;
 
 /// The length of a cookie message.
@@ -15,8 +15,8 @@ const OPENED: usize = 36;
 /// The length of an `Open` record for an IPv4 address.
 const OPEN: usize = OPENED + 7;
 
-/// Bytes of each direction that are worth meddling with: all that are not lengths, since more
-/// bytes than come would be waited for.
+/// The bytes to change in each direction: all except lengths, because the receiver would wait for
+/// more bytes than are sent.
 fn places(direction: Direction, n: usize) -> Vec<usize> {
     let list = 16 + 16 * n;
     let (handshake, opening, data) = match direction {
@@ -26,13 +26,13 @@ fn places(direction: Direction, n: usize) -> Vec<usize> {
             (vec![0, 5, 20, COOKIE, COOKIE + 20, confirmed - 1], confirmed, confirmed + OPENED)
         }
     };
-    // A point, a tag, a kind and, too long at once, a length.
+    // A point, a tag, a kind and a length that is too large.
     let opening = [0, 20, 32, 33].map(|place| opening + place);
     let data = [0, 16, 32, 40, 1000, LEN / 2, LEN - 1].map(|place| data + place);
     [&handshake[..], &opening, &data].concat()
 }
 
-/// Whoever is cut off or lied to must not take it for an end, and nobody gets wrong bytes.
+/// An end that is cut off or gets changed bytes must report an error, and never wrong bytes.
 fn check(outcome: &Outcome, plan: Plan, what: &str) {
     let expected = pattern(LEN);
     let victim_ended_well = match plan.direction {
@@ -54,7 +54,7 @@ async fn everywhere(n: usize, integrity: &str, fault: Fault) {
             for at in places(direction, n) {
                 let plan = Plan { direction, at, fault };
                 let what = format!("{n} channels, {integrity}, channel {channel}, {plan:?}");
-                check(&play(n, integrity, channel, plan).await, plan, &what);
+                check(&run(n, integrity, channel, plan).await, plan, &what);
             }
         }
     }
@@ -78,13 +78,13 @@ async fn a_channel_that_changes_a_bit() {
 }
 
 #[tokio::test]
-async fn without_the_code_a_cut_channel_is_still_noticed() {
+async fn without_the_code_a_cut_channel_is_still_detected() {
     everywhere(3, "none", Fault::End).await;
     everywhere(3, "none", Fault::Reset).await;
 }
 
-/// Where two of three channels are enough, nobody notices.
-async fn unnoticed(fault: Fault, places: impl Fn(Direction) -> Vec<usize>) {
+/// With two of three channels needed, the fault has no effect on the stream.
+async fn without_effect(fault: Fault, places: impl Fn(Direction) -> Vec<usize>) {
     for channel in 0..3 {
         for direction in [Direction::Up, Direction::Down] {
             for at in places(direction) {
@@ -96,32 +96,32 @@ async fn unnoticed(fault: Fault, places: impl Fn(Direction) -> Vec<usize>) {
 
 async fn unnoticed_on(channel: usize, plan: Plan) {
     let what = format!("channel {channel}, {plan:?}");
-    let outcome = play_with("threshold = 2\n", 3, "tamper-code", channel, plan).await;
+    let outcome = run_with_settings("threshold = 2\n", 3, "tamper-code", channel, plan).await;
     let expected = pattern(LEN);
     assert!(outcome.application.expect(&what) == expected, "{what}");
-    // An attempt that was given up is a connection that broke.
+    // An attempt that was given up is a broken connection.
     let service: Vec<_> = outcome.service.iter().flatten().collect();
     assert!(service == [&expected], "{what}");
 }
 
 #[tokio::test]
 async fn a_channel_that_ends_early_and_is_not_needed() {
-    unnoticed(Fault::End, |direction| places(direction, 3)).await;
+    without_effect(Fault::End, |direction| places(direction, 3)).await;
 }
 
 #[tokio::test]
 async fn a_channel_that_is_reset_and_is_not_needed() {
-    unnoticed(Fault::Reset, |direction| places(direction, 3)).await;
+    without_effect(Fault::Reset, |direction| places(direction, 3)).await;
 }
 
 #[tokio::test]
-async fn a_channel_that_lies_and_is_not_needed() {
-    unnoticed(Fault::Flip, |direction| places(direction, 3)).await;
+async fn a_channel_that_changes_bytes_and_is_not_needed() {
+    without_effect(Fault::Flip, |direction| places(direction, 3)).await;
 }
 
-/// Nothing comes on it any more, nor does an end: in the handshake, and in the stream.
+/// The channel becomes silent without an end: in the handshake, and in the stream.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_channel_that_is_stuck_and_is_not_needed() {
+async fn a_channel_that_is_silent_and_is_not_needed() {
     let cases = [60, 100_000]
         .into_iter()
         .flat_map(|at| [Direction::Up, Direction::Down].map(|direction| (direction, at)));
@@ -134,13 +134,12 @@ async fn a_channel_that_is_stuck_and_is_not_needed() {
     plays.join_all().await;
 }
 
-/// What `integrity = "none"` gives up. Not a wish, but whoever reads the documentation should be
-/// able to see that it is so.
+/// What `integrity = "none"` gives up. This documents the behaviour; it is not a requirement.
 #[tokio::test]
-async fn without_the_code_a_changed_bit_goes_unnoticed() {
+async fn without_the_code_a_changed_bit_is_not_detected() {
     let at = 16 + 16 * 2 + OPEN + 1000;
     let plan = Plan { direction: Direction::Up, at, fault: Fault::Flip };
-    let outcome = play(2, "none", 0, plan).await;
+    let outcome = run(2, "none", 0, plan).await;
     let mut expected = pattern(LEN);
     expected[1000] ^= 1;
     assert!(matches!(&outcome.service[..], [Ok(got)] if *got == expected));

@@ -1,4 +1,4 @@
-//! Connections that wait for a stream, and come back from one that is over.
+//! Connections that wait for a stream, and are reused after a stream.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::meddler::{Direction, Fault, Meddler, Plan};
+use super::fault_relay::{Direction, Fault, FaultRelay, Plan};
 use crate::common::{
     Running, ask, client_toml, server_toml, start_client, start_server, start_service,
 };
@@ -31,7 +31,7 @@ impl Counter {
                 count.fetch_add(1, Ordering::Relaxed);
                 tokio::spawn(async move {
                     let mut server = TcpStream::connect(server).await.unwrap();
-                    // Either end may break it off.
+                    // Either end may break the connection.
                     let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
                 });
             }
@@ -44,20 +44,21 @@ impl Counter {
     }
 }
 
-/// A service that gives back all that it hears, once it has heard all.
+/// A service that echoes its whole input after its end.
 async fn echo() -> SocketAddr {
     start_service(|mut stream: TcpStream| async move {
         let mut bytes = Vec::new();
         if stream.read_to_end(&mut bytes).await.is_ok() {
             assert!(bytes == pattern(bytes.len()), "changed");
-            // The other end may be gone.
+            // The other end may be closed.
             let _ = stream.write_all(&bytes).await;
         }
     })
     .await
 }
 
-/// One stream, from its request to the end of both directions. What comes back is right, or an error.
+/// One stream, from its request to the end of both directions. Returns an error, or checks the
+/// echo.
 async fn try_exchange(proxy: SocketAddr, service: SocketAddr, len: usize) -> io::Result<()> {
     let (mut stream, code) = ask(proxy, service).await;
     if code != 0 {
@@ -76,7 +77,7 @@ async fn exchange(proxy: SocketAddr, service: SocketAddr, len: usize) {
     try_exchange(proxy, service, len).await.unwrap();
 }
 
-async fn house(service: SocketAddr, pool: &str, integrity: &str) -> (Running, Running, Counter) {
+async fn testbed(service: SocketAddr, pool: &str, integrity: &str) -> (Running, Running, Counter) {
     let server = start_server(&server_toml(2, service, integrity)).await;
     let counter = Counter::start(server.addresses[0]).await;
     let channels = [counter.address, server.addresses[1]];
@@ -88,23 +89,23 @@ async fn house(service: SocketAddr, pool: &str, integrity: &str) -> (Running, Ru
 async fn connections_carry_one_stream_after_another() {
     let service = echo().await;
     let (server, client, counter) =
-        house(service, "[pool]\nsize = 0\nkeep = 1\n", "tamper-code").await;
+        testbed(service, "[pool]\nsize = 0\nkeep = 1\n", "tamper-code").await;
     for len in [0, 1, 50_000, 1_000_000].into_iter().cycle().take(40) {
         exchange(client.addresses[0], service, len).await;
     }
-    // A stream that comes before the last one's connections are greeted again has its own.
+    // A stream that begins before the last one's connections are connect again has its own.
     let accepted = counter.accepted();
     assert!(accepted < 30, "{accepted} connections for 40 streams");
     tokio::join!(client.stop(), server.stop());
 }
 
 #[tokio::test]
-async fn nothing_is_kept_where_that_is_not_wanted_or_the_end_of_a_stream_is_its_connections() {
+async fn no_connections_are_kept_without_a_pool_or_records() {
     for (pool, integrity) in
         [("[pool]\nsize = 0\nkeep = 0\n", "tamper-code"), ("[pool]\nsize = 0\n", "none")]
     {
         let service = echo().await;
-        let (server, client, counter) = house(service, pool, integrity).await;
+        let (server, client, counter) = testbed(service, pool, integrity).await;
         for _ in 0..5 {
             exchange(client.addresses[0], service, 1000).await;
         }
@@ -114,9 +115,9 @@ async fn nothing_is_kept_where_that_is_not_wanted_or_the_end_of_a_stream_is_its_
 }
 
 #[tokio::test]
-async fn some_are_made_in_advance() {
+async fn connections_are_made_in_advance() {
     let service = echo().await;
-    let (server, client, counter) = house(service, "[pool]\nsize = 3\n", "tamper-code").await;
+    let (server, client, counter) = testbed(service, "[pool]\nsize = 3\n", "tamper-code").await;
     while counter.accepted() < 3 {
         tokio::task::yield_now().await;
     }
@@ -124,7 +125,7 @@ async fn some_are_made_in_advance() {
     tokio::join!(client.stop(), server.stop());
 }
 
-/// The server is started anew. What waited at the client is of no use then, and no stream takes it.
+/// The server is restarted. The client's ready connections are closed, and no stream uses them.
 #[tokio::test]
 async fn a_server_that_comes_back() {
     let service = echo().await;
@@ -144,7 +145,7 @@ async fn a_server_that_comes_back() {
     tokio::join!(client.stop(), server.stop());
 }
 
-/// Somebody meddles with a connection between two streams, or in its second.
+/// A relay changes a connection between two streams, or in its second stream.
 #[tokio::test]
 async fn a_fault_in_a_later_stream() {
     const LEN: usize = 10_000;
@@ -156,8 +157,8 @@ async fn a_fault_in_a_later_stream() {
         for direction in [Direction::Up, Direction::Down] {
             for fault in faults {
                 let plan = Plan { direction, at, fault };
-                let meddler = Meddler::start(server.addresses[0], plan).await;
-                let channels = [meddler.address, server.addresses[1]];
+                let relay = FaultRelay::start(server.addresses[0], plan).await;
+                let channels = [relay.address, server.addresses[1]];
                 let toml = client_toml(&channels, "tamper-code") + "[pool]\nsize = 0\nkeep = 1\n";
                 let client = start_client(&toml).await;
                 let mut done = 0;

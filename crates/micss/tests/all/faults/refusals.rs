@@ -1,4 +1,4 @@
-//! Streams that do not come about, and what the application is told.
+//! Streams that cannot be opened, and the reply to the application.
 
 use std::net::SocketAddr;
 
@@ -7,17 +7,17 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::common::{ask, client_toml, server_toml, start_client, start_server, start_service};
 
-/// SOCKS5 replies, from RFC 1928, section 6.
+/// SOCKS5 reply codes, from RFC 1928, section 6.
 const NOT_ALLOWED: u8 = 2;
 const UNREACHABLE: u8 = 3;
 const REFUSED: u8 = 5;
 
-/// An address at which nobody listens.
+/// An address without a listener.
 async fn nobody() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
 }
 
-/// The reply to an application that asks for `target`.
+/// The reply to a request for `target`.
 async fn reply(server: &str, channels: usize, integrity: &str, target: SocketAddr) -> u8 {
     let server = start_server(server).await;
     let client = start_client(&client_toml(&server.addresses[..channels], integrity)).await;
@@ -27,7 +27,7 @@ async fn reply(server: &str, channels: usize, integrity: &str, target: SocketAdd
 }
 
 #[tokio::test]
-async fn a_service_that_is_not_allowed_or_not_there() {
+async fn a_service_that_is_not_allowed_or_not_running() {
     let service = start_service(|_| async {}).await;
     let allows_service = server_toml(2, service, "tamper-code");
     let elsewhere = nobody().await;
@@ -37,20 +37,20 @@ async fn a_service_that_is_not_allowed_or_not_there() {
 }
 
 #[tokio::test]
-async fn terms_that_the_server_does_not_accept() {
+async fn rejected_terms() {
     let service = start_service(|_| async {}).await;
     let strict = server_toml(2, service, "tamper-code");
     assert_eq!(reply(&strict, 2, "none", service).await, UNREACHABLE);
     let two_or_more = strict.replace("min_channels = 1", "min_channels = 2");
     assert_eq!(reply(&two_or_more, 1, "tamper-code", service).await, UNREACHABLE);
     assert_eq!(reply(&two_or_more, 2, "tamper-code", service).await, 0);
-    // A server that can do without the code does not make its clients do so.
+    // A server that accepts streams without the code does not force its clients to.
     let lenient = server_toml(2, service, "none");
     assert_eq!(reply(&lenient, 2, "tamper-code", service).await, 0);
 }
 
 #[tokio::test]
-async fn a_channel_that_leads_nowhere() {
+async fn a_channel_that_cannot_be_connected() {
     let service = start_service(|_| async {}).await;
     let server = start_server(&server_toml(2, service, "tamper-code")).await;
     let channels = [server.addresses[0], nobody().await];
@@ -72,8 +72,8 @@ async fn a_forward_that_fails_is_a_reset() {
 }
 
 #[tokio::test]
-async fn what_is_no_socks() {
-    // No stream comes about, so there need be no server.
+async fn other_protocols_instead_of_socks() {
+    // No stream is opened, so no server is needed.
     let client = start_client(&client_toml(&[nobody().await], "tamper-code")).await;
     let cases: [(&[u8], &[u8]); 6] = [
         (b"GET / HTTP/1.1\r\n\r\n", b""),
@@ -87,7 +87,7 @@ async fn what_is_no_socks() {
         let mut application = TcpStream::connect(client.addresses[0]).await.unwrap();
         application.write_all(said).await.unwrap();
         let mut heard = Vec::new();
-        // With bytes that were not read, the end is a reset.
+        // With unread bytes, the end is a reset.
         let _ = application.read_to_end(&mut heard).await;
         assert_eq!(heard, expected, "{said:?}");
     }

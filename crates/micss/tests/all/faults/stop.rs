@@ -1,4 +1,4 @@
-//! Stops and other ends in the middle.
+//! Stops and other ends during a stream.
 
 use std::io;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::common::{
 };
 use crate::pattern::pattern;
 
-/// A stream over `n` channels, with both ends of it in the test's hand.
+/// A stream over `n` channels whose two applications the test controls.
 struct Stream {
     client: Running,
     server: Running,
@@ -30,12 +30,12 @@ impl Stream {
             tokio::join!(ask(client.addresses[0], address), listener.accept());
         assert_eq!(code, 0);
         let mut stream = Self { client, server, application, service: accepted.unwrap().0 };
-        stream.say_hello().await;
+        stream.check_both_directions().await;
         stream
     }
 
-    /// Both directions work.
-    async fn say_hello(&mut self) {
+    /// Checks that both directions work.
+    async fn check_both_directions(&mut self) {
         let mut heard = [0; 5];
         self.service.write_all(b"hello").await.unwrap();
         self.application.read_exact(&mut heard).await.unwrap();
@@ -55,12 +55,12 @@ fn reset(stream: TcpStream) {
 }
 
 #[tokio::test]
-async fn a_stream_under_way_outlasts_the_stop() {
+async fn an_open_stream_outlasts_the_stop() {
     let Stream { client, server, mut application, mut service } =
         Stream::open(3, "tamper-code").await;
     let proxy = client.addresses[0];
     let stopping = tokio::spawn(async { tokio::join!(client.stop(), server.stop()) });
-    // When nobody listens any more, the stop has arrived.
+    // The listener is closed as soon as the stop has begun.
     while TcpStream::connect(proxy).await.is_ok() {}
     let sent = pattern(1_000_000);
     let send = async {
@@ -76,7 +76,7 @@ async fn a_stream_under_way_outlasts_the_stop() {
     stopping.await.unwrap();
 }
 
-/// The grace is over, and the stream is not: neither end may take that for the end of its bytes.
+/// After the grace period the stream is still open: neither end may take that for a regular end.
 #[tokio::test]
 async fn a_stream_that_the_stop_breaks_off_is_reset() {
     for integrity in ["tamper-code", "none"] {
@@ -84,7 +84,7 @@ async fn a_stream_that_the_stop_breaks_off_is_reset() {
             let Stream { client, server, mut application, mut service } =
                 Stream::open(2, integrity).await;
             let (stopped, other) = if stops_client { (client, server) } else { (server, client) };
-            // From here on, time passes when nothing else happens.
+            // From here on, time advances when nothing else happens.
             tokio::time::pause();
             stopped.stop().await;
             tokio::time::resume();
@@ -97,7 +97,7 @@ async fn a_stream_that_the_stop_breaks_off_is_reset() {
 }
 
 #[tokio::test]
-async fn an_application_that_breaks_off_is_a_reset_at_the_other() {
+async fn a_reset_by_the_application_is_a_reset_for_the_service() {
     for integrity in ["tamper-code", "none"] {
         let mut stream = Stream::open(3, integrity).await;
         reset(stream.application);
@@ -111,9 +111,9 @@ async fn an_application_that_breaks_off_is_a_reset_at_the_other() {
     }
 }
 
-/// Its last words and the reset are there at the same time, before anybody has read either.
+/// Its last bytes and the reset are there at the same time, before either was read.
 #[tokio::test]
-async fn last_words_before_a_break_are_no_end() {
+async fn bytes_before_a_reset_are_no_end() {
     for integrity in ["tamper-code", "none"] {
         let mut stream = Stream::open(3, integrity).await;
         stream.application.try_write(b"last words").unwrap();
@@ -129,9 +129,9 @@ async fn last_words_before_a_break_are_no_end() {
     }
 }
 
-/// While the other direction is stuck because nobody reads there.
+/// The other direction is stuck because nobody reads it.
 #[tokio::test]
-async fn breaking_off_gets_past_a_direction_that_is_blocked() {
+async fn an_abort_passes_a_blocked_direction() {
     let mut stream = Stream::open(3, "tamper-code").await;
     fill(&stream.service).await;
     reset(stream.application);
@@ -141,7 +141,7 @@ async fn breaking_off_gets_past_a_direction_that_is_blocked() {
     tokio::join!(stream.client.stop(), stream.server.stop());
 }
 
-/// Writes until nothing more fits in for a while.
+/// Writes until nothing more is accepted for a while.
 async fn fill(stream: &TcpStream) {
     let bytes = pattern(64 << 10);
     let write = async {
@@ -155,11 +155,11 @@ async fn fill(stream: &TcpStream) {
 }
 
 #[tokio::test]
-async fn each_direction_ends_by_itself() {
+async fn each_direction_ends_separately() {
     for integrity in ["tamper-code", "none"] {
         let Stream { client, server, mut application, mut service } =
             Stream::open(3, integrity).await;
-        // The service is the first to have said all, and hears the rest of the other.
+        // The service ends its direction first, and receives the rest of the other one.
         service.write_all(b"all").await.unwrap();
         service.shutdown().await.unwrap();
         assert_eq!(drain_sink(&mut application).await.unwrap(), 3);
@@ -175,10 +175,10 @@ async fn each_direction_ends_by_itself() {
     }
 }
 
-/// Half-closed first, then gone: the end that still could speak is told, as over one TCP
-/// connection, and does not keep the stream for ever.
+/// Half-closed first, then closed: the end that could still send gets an error, as over a TCP
+/// connection, and does not keep the stream open forever.
 #[tokio::test]
-async fn an_application_that_is_gone_after_its_last_word() {
+async fn an_application_that_closes_after_its_last_byte() {
     for integrity in ["tamper-code", "none"] {
         let mut stream = Stream::open(3, integrity).await;
         stream.application.shutdown().await.unwrap();

@@ -1,4 +1,4 @@
-//! Peers that do not follow the handshake. They lose their own connections, and nobody else's.
+//! Peers that violate the handshake lose their own connections, and affect no others.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,18 +16,18 @@ use crate::common::{
     Running, ask, client_toml, drain_sink, server_toml, start_client, start_server, start_service,
 };
 
-/// The length of a cookie message, and where the cookie is in it.
+/// The length of a cookie message, and the position of the cookie.
 const COOKIE: usize = 24;
 const HEADER: usize = 8;
 
-/// A server, and a service behind it that ends every connection at once.
+/// A server with a service that ends every connection at once.
 async fn server(n: usize) -> (Running, SocketAddr) {
     let service = start_service(|_| async {}).await;
     (start_server(&server_toml(n, service, "tamper-code")).await, service)
 }
 
-/// A connection that has heard its cookie.
-async fn greeted(address: SocketAddr) -> (TcpStream, [u8; COOKIE - HEADER]) {
+/// Connects, and receives the cookie.
+async fn connect(address: SocketAddr) -> (TcpStream, [u8; COOKIE - HEADER]) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let mut message = [0; COOKIE];
     stream.read_exact(&mut message).await.unwrap();
@@ -35,7 +35,7 @@ async fn greeted(address: SocketAddr) -> (TcpStream, [u8; COOKIE - HEADER]) {
     (stream, message[HEADER..].try_into().unwrap())
 }
 
-/// A list on MICSS's terms.
+/// A list with MICSS's terms.
 pub(crate) fn list(cookies: &[[u8; COOKIE - HEADER]]) -> Vec<u8> {
     let n = u8::try_from(cookies.len()).unwrap();
     let [high, low] = (8 + 16 * u16::from(n)).to_be_bytes();
@@ -43,13 +43,13 @@ pub(crate) fn list(cookies: &[[u8; COOKIE - HEADER]]) -> Vec<u8> {
     [&head[..], cookies.as_flattened()].concat()
 }
 
-/// That a connection is closed, with nothing said.
+/// Checks that a connection is closed without an answer.
 async fn assert_closed(mut stream: TcpStream, what: &str) {
     // With bytes that the server did not read, the end is a reset.
     assert_eq!(drain_sink(&mut stream).await.unwrap_or(0), 0, "{what}");
 }
 
-/// That others are still served.
+/// Checks that others are still served.
 async fn assert_serves(server: &Running, service: SocketAddr) {
     let client = start_client(&client_toml(&server.addresses, "tamper-code")).await;
     assert_eq!(ask(client.addresses[0], service).await.1, 0);
@@ -57,7 +57,7 @@ async fn assert_serves(server: &Running, service: SocketAddr) {
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_handshake() {
+async fn other_protocols() {
     let (server, service) = server(2).await;
     let whole = list(&[[1; 16], [2; 16]]);
     let cases: [(&str, &[u8]); 5] = [
@@ -68,7 +68,7 @@ async fn bytes_that_are_no_handshake() {
         ("another version", b"SNDR\x02\x02\x00\x28"),
     ];
     for (what, bytes) in cases {
-        let (mut stream, cookie) = greeted(server.addresses[0]).await;
+        let (mut stream, cookie) = connect(server.addresses[0]).await;
         if what == "a cookie" {
             stream.write_all(&[bytes, &cookie].concat()).await.unwrap();
         } else {
@@ -83,7 +83,7 @@ async fn bytes_that_are_no_handshake() {
 #[tokio::test]
 async fn half_a_list_and_an_end() {
     let (server, service) = server(2).await;
-    let (mut stream, cookie) = greeted(server.addresses[0]).await;
+    let (mut stream, cookie) = connect(server.addresses[0]).await;
     stream.write_all(&list(&[cookie, [2; 16]])[..34]).await.unwrap();
     stream.shutdown().await.unwrap();
     assert_closed(stream, "half a list").await;
@@ -91,12 +91,12 @@ async fn half_a_list_and_an_end() {
     server.stop().await;
 }
 
-/// What follows a list is the stream's, and no request by chance.
+/// The bytes after a list belong to the stream and are not a request.
 #[tokio::test]
-async fn noise_behind_the_lists() {
+async fn noise_after_the_lists() {
     let (server, service) = server(2).await;
     let ((mut first, a), (mut second, b)) =
-        (greeted(server.addresses[0]).await, greeted(server.addresses[1]).await);
+        (connect(server.addresses[0]).await, connect(server.addresses[1]).await);
     let said = [list(&[a, b]), vec![0; 36]].concat();
     first.write_all(&said).await.unwrap();
     second.write_all(&said).await.unwrap();
@@ -107,10 +107,10 @@ async fn noise_behind_the_lists() {
 }
 
 #[tokio::test]
-async fn noise_behind_a_list_that_falls() {
+async fn noise_after_an_expired_list() {
     let (server, service) = server(2).await;
     let ((mut first, a), (mut second, b)) =
-        (greeted(server.addresses[0]).await, greeted(server.addresses[1]).await);
+        (connect(server.addresses[0]).await, connect(server.addresses[1]).await);
     first.write_all(&[list(&[a, b]), vec![0; 36]].concat()).await.unwrap();
     second.write_all(&list(&[b, a])).await.unwrap();
     assert_closed(first, "a list that another does not confirm").await;
@@ -119,14 +119,14 @@ async fn noise_behind_a_list_that_falls() {
     server.stop().await;
 }
 
-/// The attacker knows a victim's cookies and names them. The victim gets its stream all the same,
-/// and the attacker no part of it.
+/// The attacker knows a victim's cookies and lists them. The victim still gets its stream, and the
+/// attacker no part of it.
 #[tokio::test]
 async fn a_list_that_names_a_victims_cookies() {
     let (server, service) = server(2).await;
-    let victim = [greeted(server.addresses[0]).await, greeted(server.addresses[1]).await];
+    let victim = [connect(server.addresses[0]).await, connect(server.addresses[1]).await];
     let theirs = [victim[0].1, victim[1].1];
-    let (mut thief, own) = greeted(server.addresses[0]).await;
+    let (mut thief, own) = connect(server.addresses[0]).await;
     thief.write_all(&list(&[own, theirs[1]])).await.unwrap();
     let [(mut first, _), (mut second, _)] = victim;
     let nowhere = Target::address(([127, 0, 0, 1], 9).into());
@@ -148,7 +148,8 @@ async fn a_list_that_names_a_victims_cookies() {
     server.stop().await;
 }
 
-/// Streams without the tamper code that could lose channels: nobody could tell which of them lie.
+/// Streams without the tamper code and with spare channels: changed channels could not be
+/// identified.
 #[tokio::test]
 async fn a_threshold_without_the_code() {
     let service = start_service(async |_| ()).await;
@@ -156,7 +157,7 @@ async fn a_threshold_without_the_code() {
     for (k, is_served) in [(2, false), (3, true)] {
         let (mut streams, mut cookies) = (Vec::new(), Vec::new());
         for &address in &server.addresses {
-            let (stream, cookie) = greeted(address).await;
+            let (stream, cookie) = connect(address).await;
             streams.push(stream);
             cookies.push(Cookie::new(cookie));
         }
@@ -175,13 +176,12 @@ async fn a_threshold_without_the_code() {
     server.stop().await;
 }
 
-/// More connections than may ever wait at a time come and go. Were any of them kept, the last
-/// would not be let in.
+/// More connections than may ever wait come and go. If any remained, the last would be refused.
 #[tokio::test]
-async fn connections_that_come_and_go_leave_nothing() {
+async fn closed_connections_leave_nothing() {
     let (server, service) = server(2).await;
     for _ in 0..9000 {
-        let (stream, _) = greeted(server.addresses[0]).await;
+        let (stream, _) = connect(server.addresses[0]).await;
         SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
     }
     assert_serves(&server, service).await;

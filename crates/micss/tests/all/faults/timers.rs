@@ -1,5 +1,5 @@
-//! Those who say nothing. The clock stands still until nothing else can happen, and then leaps to
-//! the next timer; it is set so only once all bytes that will ever come have been sent.
+//! Peers that become silent. The clock stands still until nothing else can happen, and then
+//! advances to the next timer. It is paused only after all bytes have been sent.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,15 +9,15 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 
 use super::avoidance::watched_client;
-use super::meddler::{Direction, Fault, Meddler, Plan};
+use super::fault_relay::{Direction, Fault, FaultRelay, Plan};
 use super::strangers::list;
 use crate::common::{
     ask, client_toml, drain_sink, server_toml, start_client, start_server, start_service,
 };
 use crate::pattern::pattern;
 
-/// A server for a service that nobody reaches.
-async fn lonely_server() -> crate::common::Running {
+/// A server for a service that is not used.
+async fn unused_server() -> crate::common::Running {
     let nowhere = SocketAddr::from(([127, 0, 0, 1], 9));
     start_server(&server_toml(1, nowhere, "tamper-code")).await
 }
@@ -29,7 +29,7 @@ async fn read(stream: &mut TcpStream, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Waits for a connection's end; returns after how many seconds it came.
+/// Waits for a connection's end. Returns the time in seconds.
 async fn seconds_to_the_end(mut stream: TcpStream) -> u64 {
     let start = Instant::now();
     assert_eq!(drain_sink(&mut stream).await.unwrap_or(0), 0);
@@ -38,7 +38,7 @@ async fn seconds_to_the_end(mut stream: TcpStream) -> u64 {
 
 #[tokio::test]
 async fn a_client_that_never_lists_its_cookies() {
-    let server = lonely_server().await;
+    let server = unused_server().await;
     let mut stream = TcpStream::connect(server.addresses[0]).await.unwrap();
     read(&mut stream, 24).await;
     tokio::time::pause();
@@ -46,10 +46,10 @@ async fn a_client_that_never_lists_its_cookies() {
     server.stop().await;
 }
 
-/// Nor do bytes now and then win it more time.
+/// Single bytes from time to time do not extend the time.
 #[tokio::test]
-async fn a_client_that_drips() {
-    let server = lonely_server().await;
+async fn a_client_that_sends_single_bytes() {
+    let server = unused_server().await;
     let mut stream = TcpStream::connect(server.addresses[0]).await.unwrap();
     let cookie = read(&mut stream, 24).await[8..].try_into().unwrap();
     stream.write_all(&list(&[cookie])[..10]).await.unwrap();
@@ -61,8 +61,8 @@ async fn a_client_that_drips() {
 }
 
 #[tokio::test]
-async fn a_client_that_never_says_where_it_wants_to_go() {
-    let server = lonely_server().await;
+async fn a_client_that_never_sends_its_request() {
+    let server = unused_server().await;
     let mut stream = TcpStream::connect(server.addresses[0]).await.unwrap();
     let cookie = read(&mut stream, 24).await[8..].try_into().unwrap();
     stream.write_all(&list(&[cookie])).await.unwrap();
@@ -72,7 +72,7 @@ async fn a_client_that_never_says_where_it_wants_to_go() {
 }
 
 #[tokio::test]
-async fn a_server_that_never_speaks() {
+async fn a_server_that_never_greets() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let channels = [silent.local_addr().unwrap()];
     let toml = client_toml(&channels, "tamper-code") + "[pool]\nsize = 0\n";
@@ -87,7 +87,7 @@ async fn a_server_that_never_speaks() {
 }
 
 #[tokio::test]
-async fn an_application_that_never_asks() {
+async fn an_application_without_a_request() {
     let nowhere = SocketAddr::from(([127, 0, 0, 1], 9));
     let client = start_client(&client_toml(&[nowhere], "tamper-code")).await;
     let mut stream = TcpStream::connect(client.addresses[0]).await.unwrap();
@@ -98,26 +98,26 @@ async fn an_application_that_never_asks() {
     client.stop().await;
 }
 
-/// One channel falls silent in the middle of a record. Both ends are told, and the one that waits
-/// for bytes takes the silence for no end.
+/// One channel becomes silent in the middle of a record. Both ends report an error, and the
+/// receiver does not take the silence for an end.
 #[tokio::test]
-async fn a_channel_that_is_stuck() {
+async fn a_channel_that_is_silent() {
     for integrity in ["tamper-code", "none"] {
         let service = start_service(|mut stream: TcpStream| async move {
-            // It is told as well, or this would not end.
+            // It gets an error as well, or this would not end.
             let _ = stream.write_all(&pattern(100_000)).await;
             assert!(stream.read(&mut [0]).await.is_err());
         })
         .await;
         let server = start_server(&server_toml(3, service, integrity)).await;
         let plan = Plan { direction: Direction::Down, at: 50_000, fault: Fault::Silence };
-        let meddler = Meddler::start(server.addresses[1], plan).await;
+        let relay = FaultRelay::start(server.addresses[1], plan).await;
         let mut channels = server.addresses.clone();
-        channels[1] = meddler.address;
+        channels[1] = relay.address;
         let client = start_client(&client_toml(&channels, integrity)).await;
         let (mut application, code) = ask(client.addresses[0], service).await;
         assert_eq!(code, 0);
-        meddler.done().await;
+        relay.done().await;
         tokio::time::pause();
         let start = Instant::now();
         drain_sink(&mut application).await.expect_err("a reset, not an end");

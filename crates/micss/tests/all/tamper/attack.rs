@@ -1,5 +1,5 @@
-//! What an attacker does to its channels. It knows what is sent, hears its channels before the
-//! receiver does, and has heard other streams.
+//! The attacker's changes to its channels. It knows the content, reads its channels before the
+//! receiver, and has recorded other streams.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use sunder_micss::record::{HEADER_LEN, Kind};
 
 use super::wire::Recording;
 
-/// Where a record's tag, kind and length are in it.
+/// The positions of a record's tag, kind and length.
 const TAG: Range<usize> = 16..32;
 const KIND: usize = 32;
 const LENGTH: Range<usize> = 33..36;
@@ -16,52 +16,52 @@ const LENGTH: Range<usize> = 33..36;
 /// A way to change a stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Attack {
-    /// One bit anywhere.
+    /// Flips one bit.
     Flip,
-    /// Differences that turn the payload into another of the attacker's choice.
+    /// Differences that replace the payload by one of the attacker's choice.
     Replace,
-    /// The same, and a tag that fits if the point is what the attacker guesses. (Without a change to
-    /// the tag, that is zero.)
+    /// The same, with a tag that is valid if the attacker guesses the point. (For an unchanged tag,
+    /// the guess is zero.)
     ReplaceAndGuess,
-    /// The same, and a random difference to the point, as if the tag would follow.
+    /// The same, with a random difference to the point.
     ReplaceAndShift,
-    /// Differences that make the tag zero and the message too, as far as they are known.
+    /// Differences that make the tag and the known parts of the message zero.
     Blank,
     /// Another kind, so that data become an end or an abort.
     Kind,
     /// A shorter length: what follows is taken for the next record's code.
     Shorten,
-    /// The same, with a next record made up in the payload, which the attacker knows.
+    /// The same, with a forged next record in the known payload.
     ShortenToForged,
     /// A longer length: the next record's code becomes payload.
     Lengthen,
-    /// Exactly so long that two records become one.
+    /// The length that merges two records.
     Merge,
-    /// A byte less, somewhere.
+    /// Deletes a byte.
     Delete,
-    /// A byte more, somewhere.
+    /// Inserts a byte.
     Insert,
-    /// A byte twice.
+    /// Duplicates a byte.
     Duplicate,
-    /// Two bytes swapped.
+    /// Swaps two bytes.
     Swap,
-    /// A record left out.
+    /// Deletes a record.
     DeleteRecord,
-    /// A record twice.
+    /// Duplicates a record.
     DuplicateRecord,
-    /// Two records swapped.
+    /// Swaps two records.
     SwapRecords,
     /// A record of another stream with the same plaintext.
     Replay,
     /// All of another stream with the same plaintext.
     ReplayAll,
-    /// One channel's bytes on all the attacker has.
+    /// One channel's bytes on all of the attacker's channels.
     Cross,
-    /// Nothing more from some byte on.
+    /// Nothing from some byte on.
     Truncate,
     /// Noise from some byte on.
     Noise,
-    /// Zeros for a record.
+    /// Zeros in place of a record.
     Zero,
 }
 
@@ -93,7 +93,7 @@ impl Attack {
     ];
 }
 
-/// Whoever holds some of the channels.
+/// An attacker on some of the channels.
 pub(crate) struct Attacker {
     channels: Vec<usize>,
     random: Generator,
@@ -176,7 +176,7 @@ impl Attacker {
         shares
     }
 
-    /// What is to be added to the joined stream, byte by byte.
+    /// The difference to add to the joined stream, byte by byte.
     fn difference(&mut self, attack: Attack, recording: &Recording, record: usize) -> Vec<u8> {
         let mut difference = vec![0; recording.len()];
         let whole = recording.record(record);
@@ -221,7 +221,7 @@ impl Attacker {
         difference
     }
 
-    /// Another message of the same length, with the kind changed or not.
+    /// Another message of the same length, possibly with another kind.
     fn another(&mut self, known: &[u8]) -> Vec<u8> {
         let mut wanted = known.to_vec();
         if wanted.len() == 4 {
@@ -235,7 +235,7 @@ impl Attacker {
         wanted
     }
 
-    /// Ends the record early, and turns the known payload behind it into a whole record.
+    /// Ends the record early, and turns the rest of the known payload into a whole record.
     fn hide_record(&mut self, changed: &mut [u8], known: &[u8]) {
         let payload = known.len() - 4;
         let Some(free) = payload.checked_sub(HEADER_LEN) else {
@@ -262,8 +262,8 @@ impl Attacker {
         xor(&mut changed[LENGTH], &bytes(len ^ wanted)[1..]);
     }
 
-    /// Adds a difference to the joined stream: spread over the attacker's channels so that each
-    /// looks random.
+    /// Adds a difference to the joined stream, distributed over the attacker's channels so that
+    /// each looks random.
     fn add(&mut self, shares: &mut [Vec<u8>], difference: &[u8]) {
         let mut last = difference.to_vec();
         let (&chosen, others) = self.channels.split_first().unwrap();
@@ -314,15 +314,15 @@ impl Attacker {
     }
 }
 
-/// Makes the tag fit if the point is one, the only point but zero for which that is easy: then it
-/// is the sum of all blocks.
+/// Makes the tag valid for the point one, the only point except zero for which that is easy: the
+/// tag is then the sum of all blocks.
 fn guess(tag: &mut [u8], known: &[u8], wanted: &[u8]) {
     for message in [known, wanted] {
         message.chunks(tag.len()).for_each(|block| xor(tag, block));
     }
 }
 
-/// What is under a record's code.
+/// The bytes that a record's code protects.
 fn message(kind: Kind, payload: &[u8]) -> Vec<u8> {
     let mut bytes = u32::try_from(payload.len()).unwrap().to_be_bytes();
     bytes[0] = kind as u8;

@@ -1,8 +1,8 @@
-//! Where the code's protection ends: at another layout, and at an attacker who hears all channels.
+//! The limits of the code's protection: another layout, and an attacker who reads all channels.
 //!
-//! The code stands before everything else. Here is a record as one might be tempted to write
-//! it, with point and tag *behind* the payload, and how whoever knows the payload forges it every
-//! time. The code is the same; what is missing is that its place does not depend on a length.
+//! The code is at the start of a record. This is an alternative layout with point and tag *after*
+//! the payload, which an attacker who knows the payload can always forge. The code is the same, but
+//! its position depends on a length.
 
 use sharing::{Generator, tamper};
 use sunder_micss::record::Kind;
@@ -29,8 +29,8 @@ fn open(record: &[u8]) -> Option<Vec<u8>> {
     Some(message[4..].to_vec())
 }
 
-/// What the attacker adds to its channel, by what it knows of the payload only: the length becomes
-/// shorter, the bytes up to it a message of its choice, and those behind it a code that it made.
+/// The difference that the attacker adds to its channel, computed from the known payload: a shorter
+/// length, a message of its choice in that length, and after it a code of its own.
 fn forgery(known: &[u8], wanted: &[u8], generator: &mut Generator) -> Vec<u8> {
     let before = message(known);
     let after = seal(wanted, generator);
@@ -38,12 +38,12 @@ fn forgery(known: &[u8], wanted: &[u8], generator: &mut Generator) -> Vec<u8> {
 }
 
 #[test]
-fn a_code_behind_the_payload_is_forged_every_time() {
+fn a_code_after_the_payload_is_always_forged() {
     let mut generator = Generator::seeded().unwrap();
     let known = [b'k'; 100];
     for _ in 0..1000 {
         let record = seal(&known, &mut generator);
-        // Two shares, of which the attacker holds the second.
+        // Two shares, of which the attacker has the second.
         let mut first = vec![0; record.len()];
         generator.fill(&mut first).unwrap();
         let mut second: Vec<u8> = first.iter().zip(&record).map(|(a, b)| a ^ b).collect();
@@ -54,10 +54,10 @@ fn a_code_behind_the_payload_is_forged_every_time() {
     }
 }
 
-/// The same attacker before the real layout: it can put its own message and length there, but not
-/// the code, which it would have to know to replace.
+/// The same attack on the real layout: the attacker can replace the message and the length, but not
+/// the code, because it does not know it.
 #[test]
-fn a_code_before_everything_is_not() {
+fn a_code_at_the_start_is_never_forged() {
     let mut generator = Generator::seeded().unwrap();
     for round in 0..1000 {
         let recording = Recording::short(2, round);
@@ -70,7 +70,7 @@ fn a_code_before_everything_is_not() {
         let mut shares = recording.shares.clone();
         let record = &mut shares[1][recording.bounds[1]..];
         let (place_of_code, place_of_message) = record.split_at_mut(tamper::OVERHEAD);
-        // What is there now is not known, so its replacement can only be a guess.
+        // The present bytes are unknown, so their replacement can only be guessed.
         place_of_code.iter_mut().zip(code).for_each(|(byte, with)| *byte ^= with);
         for (byte, (before, after)) in
             place_of_message.iter_mut().zip(before.iter().zip(message_bytes))
@@ -82,10 +82,10 @@ fn a_code_before_everything_is_not() {
     }
 }
 
-/// The honest channel is not just one that nobody changes, but one that nobody hears. Whoever hears
-/// all knows the point, and one channel to change is enough.
+/// The honest channel must be neither changed nor read. An attacker who reads all channels knows
+/// the point, and can forge by changing one channel.
 #[test]
-fn whoever_hears_every_channel_forges_on_one() {
+fn an_attacker_on_every_channel_forges_on_one() {
     let mut generator = Generator::seeded().unwrap();
     let recording = Recording::short(3, 0);
     let wanted = message(&[b'!'; 20]);

@@ -1,4 +1,4 @@
-//! The other end, and what it makes of what it gets.
+//! The receiver of changed streams.
 
 use std::fmt;
 
@@ -8,22 +8,22 @@ use sunder_micss::record::RecordError;
 
 use super::wire::Item;
 
-/// What became of a changed stream.
+/// The outcome for a changed stream.
 #[derive(Debug)]
 pub(crate) enum Verdict {
-    /// It was refused. All that was delivered before had been sent.
+    /// It was rejected. Everything that was delivered before had been sent.
     Error(RecordError),
-    /// The receiver waits for bytes that do not come, with patience that ends.
+    /// The receiver waits for bytes that do not arrive, for a bounded time.
     Waiting,
-    /// It waits, and would do so for ever.
-    WaitingForEver,
-    /// It delivered something that was not sent, or not there.
+    /// It waits, for an unbounded time.
+    WaitingForever,
+    /// It delivered something that was not sent, or not at this position.
     Delivered(Item),
-    /// All was delivered as if nothing had been changed.
-    Unharmed,
+    /// Everything was delivered as sent.
+    Unchanged,
 }
 
-/// Receives what is on the channels. Nothing more comes then, and no end.
+/// Receives the bytes of the channels. No more bytes and no end follow.
 pub(crate) fn receive(shares: &[Vec<u8>], sent: &[Item]) -> Verdict {
     let sharing = Sharing::xor(u8::try_from(shares.len()).unwrap()).unwrap();
     let mut incoming = Incoming::new(sharing, [7; SEED_LEN]);
@@ -42,11 +42,11 @@ pub(crate) fn receive(shares: &[Vec<u8>], sent: &[Item]) -> Verdict {
             }
         }
         if expected.as_slice().is_empty() {
-            return Verdict::Unharmed;
+            return Verdict::Unchanged;
         }
         let Some(channel) = incoming.wanted().find(|&i| given[i] < shares[i].len()) else {
             let bounded = incoming.patience().is_some();
-            return if bounded { Verdict::Waiting } else { Verdict::WaitingForEver };
+            return if bounded { Verdict::Waiting } else { Verdict::WaitingForever };
         };
         let rest = &shares[channel][given[channel]..];
         let space = incoming.space(channel);
@@ -57,7 +57,7 @@ pub(crate) fn receive(shares: &[Vec<u8>], sent: &[Item]) -> Verdict {
     }
 }
 
-/// How attempts ended.
+/// The outcomes of the attempts.
 #[derive(Default)]
 pub(crate) struct Tally {
     pub(crate) errors: usize,
@@ -65,7 +65,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Counts a verdict on a changed stream.
+    /// Counts an outcome for a changed stream.
     pub(crate) fn count(&mut self, verdict: Verdict, attempt: impl Fn() -> String) {
         match verdict {
             Verdict::Error(RecordError::Tampered) => self.errors += 1,

@@ -1,4 +1,4 @@
-//! What the attacker works on: a stream as it crosses the channels, and what is in it.
+//! The stream that an attacker works on, as the channels carry it.
 
 use sharing::{Generator, Sharing};
 use sunder_micss::outgoing::Outgoing;
@@ -7,17 +7,17 @@ use sunder_micss::record::Kind;
 /// A kind and a payload.
 pub(crate) type Item = (Kind, Vec<u8>);
 
-/// One direction of a stream, recorded on every channel. The attacker knows `sent`.
+/// A recording of one direction of a stream on every channel. The attacker knows `sent`.
 pub(crate) struct Recording {
     pub(crate) sent: Vec<Item>,
     /// The bytes of each channel.
     pub(crate) shares: Vec<Vec<u8>>,
-    /// Where each record begins, and where the last one ends.
+    /// The start of each record, and the end of the last.
     pub(crate) bounds: Vec<usize>,
 }
 
 impl Recording {
-    /// Records of all kinds and several sizes around those of the tamper code's blocks.
+    /// Records of all kinds, with sizes around the block sizes of the tamper code.
     pub(crate) fn new(n: usize) -> Self {
         let lens = [(Kind::Open, 7), (Kind::Opened, 0), (Kind::Refused, 1)];
         let data = [0, 1, 11, 12, 13, 28, 29, 100, 700].map(|len| (Kind::Data, len));
@@ -25,7 +25,7 @@ impl Recording {
         Self::of(n, &[&lens[..], &data, &ends].concat())
     }
 
-    /// Three records, as an attacker meets them somewhere in a stream.
+    /// Three records.
     pub(crate) fn short(n: usize, round: usize) -> Self {
         let len = [20, 64, 150, 5, 33, 256][round % 6];
         let first = [Kind::Data, Kind::Open][round % 2];
@@ -51,17 +51,17 @@ impl Recording {
         recording
     }
 
-    /// How many bytes each channel carries.
+    /// The number of bytes on each channel.
     pub(crate) fn len(&self) -> usize {
         self.shares[0].len()
     }
 
-    /// How many records there are.
+    /// The number of records.
     pub(crate) fn records(&self) -> usize {
         self.sent.len()
     }
 
-    /// The bytes of a record on each channel.
+    /// The range of a record on each channel.
     pub(crate) fn record(&self, index: usize) -> std::ops::Range<usize> {
         self.bounds[index]..self.bounds[index + 1]
     }

@@ -1,4 +1,4 @@
-//! A whole house on loopback, ready to connect to.
+//! A complete setup on loopback.
 
 use std::net::SocketAddr;
 
@@ -9,14 +9,14 @@ use crate::common::{
 };
 
 /// A service behind a server, and a client in front of it.
-pub(crate) struct House {
+pub(crate) struct Testbed {
     service: SocketAddr,
     server: Running,
     client: Running,
 }
 
-impl House {
-    /// Builds it with `n` channels; every connection to the service is given to `serve`.
+impl Testbed {
+    /// Starts it with `n` channels. Every connection to the service is passed to `serve`.
     pub(crate) async fn new<F: Future<Output = ()> + Send + 'static>(
         n: usize,
         integrity: &str,
@@ -35,7 +35,7 @@ impl House {
         stream
     }
 
-    /// Stops all of it. Waits for streams under way.
+    /// Stops everything. Waits for open streams.
     pub(crate) async fn stop(self) {
         tokio::join!(self.client.stop(), self.server.stop());
     }

@@ -1,4 +1,4 @@
-//! One stream, one meddler, and what both applications make of it.
+//! One stream with one fault, and its outcome for both applications.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,24 +10,25 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
-use super::meddler::{Meddler, Plan};
+use super::fault_relay::{FaultRelay, Plan};
 use crate::common::{ask, client_toml, server_toml, start_client, start_server};
 use crate::pattern::pattern;
 
 /// How many bytes each application sends.
 pub(crate) const LEN: usize = 100_000;
 
-/// What both applications got.
+/// The outcome for both applications.
 pub(crate) struct Outcome {
-    /// The client's: what it received, if the stream ended well. A refusal is an error.
+    /// What the client's application received, if the stream ended regularly. A refusal is an
+    /// error.
     pub(crate) application: io::Result<Vec<u8>>,
-    /// The server's, for each time that it was connected.
+    /// What the service received, for each of its connections.
     pub(crate) service: Vec<io::Result<Vec<u8>>>,
-    /// How long after the fault it was over for both. Nothing if the fault was never reached.
+    /// The time from the fault until both were finished. `None` if the fault did not occur.
     pub(crate) took: Option<Duration>,
 }
 
-/// Sends the pattern while receiving, and ends well only if both directions do.
+/// Sends the pattern while receiving, and succeeds only if both directions end regularly.
 async fn exchange(mut stream: TcpStream) -> io::Result<Vec<u8>> {
     let sent = pattern(LEN);
     let (mut read, mut write) = stream.split();
@@ -47,13 +48,13 @@ async fn apply(proxy: SocketAddr, service: SocketAddr) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Plays it: `n` channels, of which one is meddled with.
-pub(crate) async fn play(n: usize, integrity: &str, channel: usize, plan: Plan) -> Outcome {
-    play_with("", n, integrity, channel, plan).await
+/// Runs a stream over `n` channels with a fault on one of them.
+pub(crate) async fn run(n: usize, integrity: &str, channel: usize, plan: Plan) -> Outcome {
+    run_with_settings("", n, integrity, channel, plan).await
 }
 
-/// The same with these settings of the client.
-pub(crate) async fn play_with(
+/// The same with these client settings.
+pub(crate) async fn run_with_settings(
     settings: &str,
     n: usize,
     integrity: &str,
@@ -64,10 +65,10 @@ pub(crate) async fn play_with(
     let service = listener.local_addr().unwrap();
     let server = start_server(&server_toml(n, service, integrity)).await;
     let mut addresses = server.addresses.clone();
-    let meddler = Meddler::start(addresses[channel], plan).await;
-    addresses[channel] = meddler.address;
+    let relay = FaultRelay::start(addresses[channel], plan).await;
+    addresses[channel] = relay.address;
     let fault = tokio::spawn(async move {
-        meddler.done().await;
+        relay.done().await;
         Instant::now()
     });
     let client = start_client(&(settings.to_owned() + &client_toml(&addresses, integrity))).await;
@@ -76,7 +77,7 @@ pub(crate) async fn play_with(
     let (served, mut serves) = watch::channel(0);
     let serving = tokio::spawn(serve(listener, served, Arc::clone(&over)));
     let application = apply(client.addresses[0], service).await;
-    // One direction may be over before the other, and a stop would not wait for long.
+    // One direction may end before the other, and a stop would not wait for long.
     serves.wait_for(|streams| *streams == 0).await.unwrap();
     let end = Instant::now();
     tokio::join!(client.stop(), server.stop());
@@ -86,8 +87,8 @@ pub(crate) async fn play_with(
     Outcome { application, service: serving.await.unwrap(), took }
 }
 
-/// Has an exchange on every connection, until no more come, and says how many there are. Returns what came
-/// of them.
+/// Exchanges bytes on every connection until the listener stops, and publishes their number.
+/// Returns the results.
 async fn serve(
     listener: TcpListener,
     served: watch::Sender<usize>,

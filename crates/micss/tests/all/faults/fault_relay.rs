@@ -1,4 +1,4 @@
-//! Somebody on a channel: a relay between client and server that does one thing at one byte.
+//! A relay between client and server that causes one fault at one byte of a channel.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,20 +11,20 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
-/// What a meddler does.
+/// The fault of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Ends the channel in this direction, as if its sender had.
+    /// The channel ends in this direction, as if its sender had ended it.
     End,
-    /// Resets the channel.
+    /// The channel is reset.
     Reset,
-    /// Changes one bit.
+    /// One bit is changed.
     Flip,
-    /// Passes on nothing more, and says nothing.
+    /// Nothing more is forwarded.
     Silence,
 }
 
-/// Which way.
+/// The direction of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// From the client to the server.
@@ -33,26 +33,26 @@ pub(crate) enum Direction {
     Down,
 }
 
-/// What a meddler does where: instead of passing on byte `at`, counted from the connection's first.
+/// A fault, its direction, and the byte at which it occurs, counted from the connection's first.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    /// Which way.
+    /// The direction.
     pub(crate) direction: Direction,
-    /// At which byte.
+    /// The position of the byte.
     pub(crate) at: usize,
-    /// What.
+    /// The fault.
     pub(crate) fault: Fault,
 }
 
-/// A relay on the way to a server.
-pub(crate) struct Meddler {
-    /// Where the client is to connect to.
+/// A relay to a server.
+pub(crate) struct FaultRelay {
+    /// The address to which the client connects.
     pub(crate) address: SocketAddr,
     done: Arc<Notify>,
 }
 
-impl Meddler {
-    /// Takes up its place before `server`.
+impl FaultRelay {
+    /// Starts a relay to `server`.
     pub(crate) async fn start(server: SocketAddr, plan: Plan) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -67,13 +67,13 @@ impl Meddler {
         Self { address, done }
     }
 
-    /// Waits until it has done what it planned.
+    /// Waits until the fault has occurred.
     pub(crate) async fn done(&self) {
         self.done.notified().await;
     }
 }
 
-/// Carries one connection both ways. A reset of one side becomes a reset of the other.
+/// Relays one connection in both directions. A reset of one side becomes a reset of the other.
 async fn carry(mut client: TcpStream, mut server: TcpStream, plan: Plan, done: Arc<Notify>) {
     for stream in [&client, &server] {
         stream.set_nodelay(true).unwrap();
@@ -94,7 +94,7 @@ async fn carry(mut client: TcpStream, mut server: TcpStream, plan: Plan, done: A
     }
 }
 
-/// Carries one direction to its end. An error is what a reset looks like.
+/// Relays one direction to its end. A reset is an error.
 async fn pump(
     mut from: ReadHalf<'_>,
     mut to: WriteHalf<'_>,
