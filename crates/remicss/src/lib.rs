@@ -1,7 +1,7 @@
 //! ReMICSS: IP packets over n channels, as shares of which any k give a packet back.
 //!
 //! A [`Tunnel`] is one end: a TUN device, and a UDP socket for each channel. It is made from a
-//! [`Config`], and reports its [`Status`](status::Status). Whoever reads fewer channels than a
+//! [`Config`], and reports its [`Status`]. Whoever reads fewer channels than a
 //! packet's threshold k learns only the packet's length and time. The guarantees, their assumptions
 //! and the bytes on the channels are in `docs/protocols/remicss.md`. Section numbers in the code
 //! are those of D. J. Pohly and P. McDaniel, "Modeling Privacy and Tradeoffs in Multichannel Secret
@@ -56,12 +56,13 @@ pub mod recv;
 #[doc(hidden)]
 pub mod send;
 pub mod status;
-pub mod tunnel;
+mod tunnel;
 #[doc(hidden)]
 pub mod wire;
 
 pub use config::Config;
 pub use keys::SharedKey;
 pub use service::config::{Problem, Problems};
+pub use status::Status;
 pub use tunnel::{StatusSource, Stopper, Tunnel, TunnelError};
 pub use wire::datagram::MAX_CHANNELS;

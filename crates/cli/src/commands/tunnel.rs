@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use keys::SharedKey;
 use keys::file::exposure;
+use remicss::Tunnel as Running;
 use remicss::config::{ChannelConfig, Config, End, KEYS};
-use remicss::tunnel::Tunnel as Running;
 use serde::{Deserialize, Serialize};
 use service::config::{Keys, Problems};
 use service::metrics::Metric;
