@@ -39,7 +39,7 @@ impl Host {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        host.run(bring_up_loopback)??;
+        host.run(bring_up_loopback)?.map_err(io::Error::other)?;
         Ok(host)
     }
 
@@ -109,7 +109,9 @@ impl Host {
         let (queue, routes) = (DEVICE_QUEUE, &[]);
         let interface = Interface { name, mtu, queue, addresses: &addresses, routes, congestion };
         let made = self.run(|| interface.set_up())?;
-        made.map_err(|error| congestion.and_then(no_congestion_control).unwrap_or(error))
+        made.map_err(|error| {
+            congestion.and_then(no_congestion_control).unwrap_or_else(|| io::Error::other(error))
+        })
     }
 }
 

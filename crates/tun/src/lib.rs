@@ -12,7 +12,40 @@
 //! sender's kernel left a transport checksum partial ([`Checksum::Partial`]), the receiver's kernel
 //! completes it.
 //!
-//! Only [`Device`] calls the kernel. Everything else turns bytes into bytes.
+//! Only [`Device`], [`interface`] and [`route`] call the kernel. Everything else turns bytes into
+//! bytes.
+//!
+//! ```
+//! use sunder_tun::{Checksum, Coalescer, Segments, Superpacket, VIRTIO_HEADER_LEN};
+//!
+//! // What `Device::read` gives for a superpacket of UDP with 5 payloads of 100 bytes.
+//! let mut frame = vec![1, 5, 28, 0, 100, 0, 20, 0, 6, 0];
+//! frame.extend([0x45, 0, 2, 16, 0, 0, 0, 0, 64, 17, 0x64, 0xc9, 10, 9, 0, 1, 10, 9, 0, 2]);
+//! frame.extend([0x1b, 0x58, 0x1b, 0x59, 1, 252, 0x16, 0x22]);
+//! frame.extend([7; 500]);
+//!
+//! let segments = Segments::parse(&frame).expect("an IP packet");
+//! let mut packets = vec![Vec::new(); segments.count()];
+//! for (index, packet) in packets.iter_mut().enumerate() {
+//!     segments.append(index, packet);
+//! }
+//! assert_eq!(packets.iter().map(Vec::len).collect::<Vec<_>>(), [128; 5]);
+//! assert_eq!(segments.checksum(), Checksum::Partial);
+//!
+//! // The other way round, for `Device::write`.
+//! let mut superpackets: Vec<Vec<u8>> = Vec::new();
+//! let mut write = |superpacket: &Superpacket<'_>| {
+//!     superpackets.push(superpacket.slices().iter().flat_map(|slice| slice.to_vec()).collect());
+//! };
+//! let mut coalescer = Coalescer::new(true);
+//! for packet in &packets {
+//!     coalescer.push(packet, segments.checksum(), &mut write)?;
+//! }
+//! coalescer.flush(&mut write);
+//! assert_eq!(superpackets.len(), 1);
+//! assert_eq!(superpackets[0][VIRTIO_HEADER_LEN..], frame[VIRTIO_HEADER_LEN..]);
+//! # Ok::<(), sunder_tun::PushError>(())
+//! ```
 //!
 //! ```
 //! use sunder_tun::{Coalescer, Segments};
@@ -56,6 +89,7 @@ mod device;
 mod frame;
 pub mod interface;
 pub mod ip;
+mod netlink;
 pub mod route;
 mod segments;
 mod superpacket;
@@ -67,6 +101,7 @@ pub use checksum::Checksum;
 pub use coalesce::{Coalescer, PushError};
 pub use device::Device;
 pub use frame::Frame;
+pub use netlink::NetlinkError;
 pub use segments::Segments;
 pub use superpacket::Superpacket;
 

@@ -1,6 +1,5 @@
 //! The route by which packets leave this host.
 
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use futures_util::TryStreamExt;
@@ -8,7 +7,7 @@ use rtnetlink::packet_route::link::LinkAttribute;
 use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage};
 use rtnetlink::{Handle, RouteMessageBuilder};
 
-use crate::interface::{index, with_netlink};
+use crate::netlink::{NetlinkError, index, with_netlink};
 
 /// The interface and the router that the kernel selects for a destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,15 +27,15 @@ pub fn route_to(
     destination: IpAddr,
     source: Option<IpAddr>,
     device: Option<&str>,
-) -> io::Result<Route> {
+) -> Result<Route, NetlinkError> {
     with_netlink(async |netlink| {
         let mut request = route_request(destination, source);
         if let Some(device) = device {
             request.attributes.push(RouteAttribute::Oif(index(&netlink, device).await?));
         }
         let mut answers = netlink.route().get(request).execute();
-        let answer = answers.try_next().await.map_err(io::Error::other)?;
-        let answer = answer.ok_or(io::ErrorKind::NetworkUnreachable)?;
+        let answer = answers.try_next().await?;
+        let answer = answer.ok_or(NetlinkError::NoRoute)?;
         let mut route = Route { interface: String::new(), gateway: None };
         for attribute in answer.attributes {
             match attribute {
@@ -75,13 +74,13 @@ fn route_request(destination: IpAddr, source: Option<IpAddr>) -> RouteMessage {
 }
 
 /// The name of the interface with this index.
-async fn name(netlink: &Handle, index: u32) -> io::Result<String> {
+async fn name(netlink: &Handle, index: u32) -> Result<String, NetlinkError> {
     let mut links = netlink.link().get().match_index(index).execute();
-    let link = links.try_next().await.map_err(io::Error::other)?;
+    let link = links.try_next().await?;
     let attributes = link.into_iter().flat_map(|link| link.attributes);
     let names = attributes.filter_map(|attribute| match attribute {
         LinkAttribute::IfName(name) => Some(name),
         _ => None,
     });
-    names.into_iter().next().ok_or_else(|| io::ErrorKind::NotFound.into())
+    names.into_iter().next().ok_or_else(|| NetlinkError::NoInterface(format!("with index {index}")))
 }

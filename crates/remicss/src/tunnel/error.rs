@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use sharing::RandomError;
 use thiserror::Error;
+use tun::NetlinkError;
 
 use crate::control::handshake::ServerError;
 use crate::wire::terms::TermsError;
@@ -39,8 +40,8 @@ pub enum TunnelError {
     Interface {
         /// The device's name.
         name: String,
-        /// The system's error.
-        source: io::Error,
+        /// The kernel's answer.
+        source: NetlinkError,
     },
     /// The tunnel's device was deleted while the tunnel ran.
     #[error("the device {name} was deleted")]
