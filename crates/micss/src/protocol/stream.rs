@@ -131,8 +131,6 @@ pub(crate) struct Stream {
     has_received_all: bool,
     /// Once all that is sealed has been sent, payloads go without a header.
     drops_records: bool,
-    /// How many of the channels that it has begun with it can do without.
-    spare: usize,
     /// Since when the path of each channel has been unusable.
     unusable_since: Vec<Option<Duration>>,
     events: VecDeque<Event>,
@@ -223,7 +221,6 @@ impl Stream {
         }
         for missing in stream.channels().filter(|&channel| !is_there[channel]) {
             assert!(stream.lose(missing, Loss::Missing), "as many channels as are needed");
-            stream.spare -= 1;
         }
         stream.update(now);
         Ok(stream)
@@ -253,7 +250,6 @@ impl Stream {
             has_work: false,
             has_received_all: false,
             drops_records: false,
-            spare: usize::from(terms.channels() - terms.threshold()),
             unusable_since: vec![None; terms.channels().into()],
             events: VecDeque::new(),
         })
@@ -268,6 +264,11 @@ impl Stream {
     /// All channels of the association.
     fn channels(&self) -> impl Iterator<Item = usize> + use<> {
         0..usize::from(self.terms.channels())
+    }
+
+    /// Those that are not lost.
+    fn live(&self) -> impl Iterator<Item = usize> {
+        self.channels().filter(|&channel| self.outgoing.is_live(channel))
     }
 
     /// Whether payloads are shared without a header. An end is then the channels' own end, so

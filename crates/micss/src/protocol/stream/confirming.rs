@@ -85,10 +85,16 @@ impl Confirming {
         None
     }
 
-    /// The stream goes on without a channel.
+    /// The stream goes on without a channel. It may have confirmed: the others are waited for then
+    /// until enough of those that are left have.
     pub(super) fn exclude(&mut self, channel: usize) {
         if !std::mem::replace(&mut self.channels[channel].is_done, true) {
             self.handshake.exclude(channel);
+            return;
+        }
+        self.confirmed -= 1;
+        if self.confirmed < self.needed {
+            self.deadline = None;
         }
     }
 

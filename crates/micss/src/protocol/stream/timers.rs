@@ -46,6 +46,27 @@ pub(super) struct Timers {
     lost_channel: LostChannelTimeouts,
 }
 
+/// What a stream waits for with a deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Timer {
+    /// The end of the phase.
+    Limit,
+    /// The application's first bytes.
+    Coalesce,
+    /// The Confirms of the channels that are not needed.
+    Confirm,
+    /// The next bytes of the channels.
+    Receive,
+    /// The next look whether peers are silent.
+    Silence,
+    /// Channels whose paths are lost.
+    LostChannel,
+    /// The end of the time for which a direction that is idle keeps its memory.
+    ShrinkIncoming,
+    /// See there.
+    ShrinkOutgoing,
+}
+
 impl Timers {
     pub(super) fn new(now: Duration, lost_channel: LostChannelTimeouts) -> Self {
         Self {
@@ -105,20 +126,25 @@ impl Timers {
 impl Stream {
     /// When [`Stream::handle_timeout`] is to be called, if nothing happens before.
     pub(crate) fn poll_timeout(&self) -> Option<Duration> {
+        self.next_timer().map(|(at, _)| at)
+    }
+
+    /// The timer that is due first.
+    pub(super) fn next_timer(&self) -> Option<(Duration, Timer)> {
         if matches!(self.phase, Phase::Over) {
             return None;
         }
-        let deadlines = [
-            self.timers.limit,
-            self.timers.hold,
-            self.confirm_deadline(),
-            self.receive_deadline(),
-            self.inspection(),
-            self.lost_channel().map(|(end, _)| end),
-            self.shrink_deadline(0),
-            self.shrink_deadline(1),
+        let timers = [
+            (self.timers.limit, Timer::Limit),
+            (self.timers.hold, Timer::Coalesce),
+            (self.confirm_deadline(), Timer::Confirm),
+            (self.receive_deadline(), Timer::Receive),
+            (self.inspection(), Timer::Silence),
+            (self.lost_channel().map(|(end, _)| end), Timer::LostChannel),
+            (self.shrink_deadline(0), Timer::ShrinkIncoming),
+            (self.shrink_deadline(1), Timer::ShrinkOutgoing),
         ];
-        deadlines.into_iter().flatten().min()
+        timers.into_iter().filter_map(|(at, timer)| Some((at?, timer))).min_by_key(|(at, _)| *at)
     }
 
     /// Until when the Confirms of some channels are waited for.
@@ -143,13 +169,19 @@ impl Stream {
 
     /// When the stream ends because the paths of channels that it needs are lost, and which of them.
     fn lost_channel(&self) -> Option<(Duration, usize)> {
+        if self.unusable_since.iter().all(Option::is_none) {
+            return None;
+        }
         let LostChannelTimeouts { open, opening } = self.timers.lost_channel;
         let patience = match self.phase {
             Phase::Confirming(_) | Phase::Answer => opening,
             Phase::Open => open,
             _ => return None,
         };
-        end_of_stream(self.unusable_since.iter().copied(), self.spare, patience)
+        let live: Vec<usize> = self.live().collect();
+        let spare = live.len() - usize::from(self.terms.threshold());
+        let unusable = live.iter().map(|&channel| self.unusable_since[channel]);
+        end_of_stream(unusable, spare, patience).map(|(end, place)| (end, live[place]))
     }
 
     /// When a direction (0: receiving, 1: sending) gives its memory back.
@@ -241,12 +273,94 @@ impl Stream {
     /// channels.
     fn no_answer(&self, silence: impl Fn(usize) -> Duration) -> Failure {
         let is_silent = |channel: &usize| silence(*channel) >= ANSWER_TIMEOUT;
-        let live = || self.channels().filter(|&channel| self.outgoing.is_live(channel));
-        match live().find(is_silent) {
-            Some(channel) if !live().all(|channel| is_silent(&channel)) => {
+        match self.live().find(is_silent) {
+            Some(channel) if !self.live().all(|channel| is_silent(&channel)) => {
                 Failure::Channel { channel, kind: io::ErrorKind::TimedOut }
             }
             _ => Failure::NotOpened,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use association::{Cookie, List, Message, Protocol, SharingScheme, Terms};
+    use sharing::Generator;
+
+    use super::*;
+    use crate::protocol::stream::{Event, Request};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn cookies() -> [Cookie; 3] {
+        [1, 2, 3].map(|byte| Cookie::new([byte; 16]))
+    }
+
+    /// A client's end of a stream over three channels of which it needs one.
+    fn client() -> Stream {
+        let request = Request {
+            threshold: 1,
+            cookies: &cookies(),
+            target: b"service",
+            has_records: true,
+            is_reusable: true,
+            waits_for_answer: true,
+        };
+        let lost_channel = LostChannelTimeouts { open: 90 * SECOND, opening: SECOND };
+        Stream::client(&request, lost_channel, Generator::system(), Duration::ZERO).unwrap()
+    }
+
+    fn timers(stream: &mut Stream, at: Duration) -> Vec<Timer> {
+        let mut fired = Vec::new();
+        while let Some((due, timer)) = stream.next_timer()
+            && due <= at
+        {
+            fired.push(timer);
+            assert!(fired.len() < 100, "{timer:?} fires for ever");
+            stream.handle_timeout(due, |_| Duration::ZERO);
+        }
+        fired
+    }
+
+    #[test]
+    fn others_are_waited_for_if_a_channel_that_has_confirmed_is_lost() {
+        let mut stream = client();
+        let terms = Terms::new(Protocol::MicssStream, SharingScheme::Shamir, 1, 3, 0).unwrap();
+        let confirm = Message::Confirm(List::new(terms, cookies().to_vec()).unwrap()).encode();
+        stream.space(0).copy_from_slice(&confirm);
+        stream.handle_received(0, confirm.len(), SECOND);
+        assert_eq!(stream.confirm_deadline(), Some(3 * SECOND));
+        stream.handle_broken(0, io::ErrorKind::ConnectionReset, SECOND);
+        assert!(!timers(&mut stream, 20 * SECOND).contains(&Timer::Confirm));
+        stream.space(1).copy_from_slice(&confirm);
+        stream.handle_received(1, confirm.len(), 20 * SECOND);
+        assert_eq!(stream.confirm_deadline(), Some(22 * SECOND));
+        assert!(timers(&mut stream, 22 * SECOND).contains(&Timer::Confirm));
+        assert_eq!(stream.live().collect::<Vec<_>>(), [1]);
+    }
+
+    #[test]
+    fn a_stream_whose_last_channel_is_lost_ends() {
+        let mut stream = client();
+        stream.handle_path(2, Some(SECOND));
+        stream.handle_broken(0, io::ErrorKind::ConnectionReset, SECOND);
+        assert!(!timers(&mut stream, 5 * SECOND).contains(&Timer::LostChannel), "1 is left");
+        stream.handle_broken(1, io::ErrorKind::ConnectionReset, 6 * SECOND);
+        assert!(timers(&mut stream, 7 * SECOND).contains(&Timer::LostChannel));
+        let failed = std::iter::from_fn(|| stream.poll_event())
+            .any(|event| matches!(event, Event::Failed(Failure::Lost(2))));
+        assert!(failed);
+    }
+
+    #[test]
+    fn channels_are_reset_if_they_do_not_take_an_abort() {
+        let mut stream = client();
+        stream.handle_application_error(SECOND);
+        assert!(timers(&mut stream, 2 * SECOND).contains(&Timer::Limit));
+        let events: Vec<_> = std::iter::from_fn(|| stream.poll_event()).collect();
+        assert!(matches!(
+            events[..],
+            [Event::Failed(Failure::Application), Event::Closed { reset: true }]
+        ));
     }
 }

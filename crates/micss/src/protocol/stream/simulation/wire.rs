@@ -1,0 +1,313 @@
+//! The connections of the channels, as their ends see them, and the attacker on them.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use sim::{LinkId, Network, Rng};
+
+use super::ms;
+use super::scenario::{Attack, Outage, Scenario};
+
+/// How long TCP sends again what is not acknowledged, and asks a peer that is silent.
+const TCP_TIMEOUT: Duration = Duration::from_secs(900);
+
+/// One end of a channel's connection, and the direction that leads to it.
+#[expect(clippy::struct_excessive_bools, reason = "the events of a connection are independent")]
+struct Socket {
+    link: LinkId,
+    attack: Attack,
+    /// How many bytes the attacker has taken, and when the last of them arrives.
+    passed: usize,
+    last: Duration,
+    /// How many bytes are on their way to it, or have not been read.
+    outstanding: usize,
+    arrived: VecDeque<u8>,
+    /// The peer has ended its direction.
+    has_ended: bool,
+    /// The reader has been told so.
+    is_end_read: bool,
+    /// The connection is broken for this end.
+    is_broken: bool,
+    /// This end has closed it, or ended its direction.
+    is_closed: bool,
+    is_shut: bool,
+}
+
+/// What comes of reading.
+pub(super) enum Read {
+    Nothing,
+    /// So many bytes, or the end if there are none.
+    Bytes(usize),
+    Broken,
+}
+
+/// The connections.
+pub(super) struct Wires {
+    /// By channel, then by end.
+    sockets: Vec<[Socket; 2]>,
+    outages: Vec<Option<Outage>>,
+    /// How many bytes a direction holds.
+    window: usize,
+}
+
+impl Wires {
+    pub(super) fn new<T>(scenario: &Scenario, network: &mut Network<T>) -> Self {
+        let sockets = scenario.channels.iter().map(|channel| {
+            let (low, high) = channel.delay;
+            channel.attacks.map(|attack| {
+                let link = network.link(low, high);
+                if !channel.is_honest() {
+                    network.seize(link);
+                }
+                Socket {
+                    link,
+                    attack,
+                    passed: 0,
+                    last: Duration::ZERO,
+                    outstanding: 0,
+                    arrived: VecDeque::new(),
+                    has_ended: false,
+                    is_end_read: false,
+                    is_broken: false,
+                    is_closed: false,
+                    is_shut: false,
+                }
+            })
+        });
+        let sockets = sockets.collect();
+        let outages = scenario.channels.iter().map(|channel| channel.outage).collect();
+        Self { sockets, outages, window: scenario.window }
+    }
+
+    /// The channel of a link, and the end that it leads to. They are made in this order.
+    pub(super) fn place(link: LinkId) -> (usize, usize) {
+        (link.index() / 2, link.index() % 2)
+    }
+
+    /// How many bytes an end can send on a channel now. Nothing: the connection is broken.
+    pub(super) fn room(&self, end: usize, channel: usize) -> Option<usize> {
+        let is_broken = self.sockets[channel][end].is_broken;
+        let outstanding = self.sockets[channel][1 - end].outstanding;
+        (!is_broken).then(|| self.window.saturating_sub(outstanding))
+    }
+
+    pub(super) fn send<T>(
+        &mut self,
+        (end, channel): (usize, usize),
+        bytes: &[u8],
+        network: &mut Network<T>,
+    ) {
+        let to = &mut self.sockets[channel][1 - end];
+        to.outstanding += bytes.len();
+        network.send_stream(to.link, bytes);
+    }
+
+    pub(super) fn read(
+        &mut self,
+        (end, channel): (usize, usize),
+        space: &mut [u8],
+        rng: &mut Rng,
+    ) -> Read {
+        let socket = &mut self.sockets[channel][end];
+        let most = space.len().min(socket.arrived.len());
+        if most > 0 {
+            let len = if rng.chance(50) { most } else { 1 + rng.index(most) };
+            let (first, second) = socket.arrived.as_slices();
+            let cut = len.min(first.len());
+            space[..cut].copy_from_slice(&first[..cut]);
+            space[cut..len].copy_from_slice(&second[..len - cut]);
+            socket.arrived.drain(..len);
+            socket.outstanding = socket.outstanding.saturating_sub(len);
+            return Read::Bytes(len);
+        }
+        if socket.is_broken {
+            return Read::Broken;
+        }
+        if socket.has_ended && !std::mem::replace(&mut socket.is_end_read, true) {
+            return Read::Bytes(0);
+        }
+        Read::Nothing
+    }
+
+    /// Whether the system reports that a connection is broken.
+    pub(super) fn is_broken(&self, end: usize, channel: usize) -> bool {
+        self.sockets[channel][end].is_broken
+    }
+
+    /// An end sends nothing more.
+    pub(super) fn shut<T>(&mut self, end: usize, channel: usize, network: &mut Network<T>) {
+        if !std::mem::replace(&mut self.sockets[channel][end].is_shut, true) {
+            network.close_stream(self.sockets[channel][1 - end].link);
+        }
+    }
+
+    /// An end closes a connection. Returns after how long the peer is told by a reset, if it is:
+    /// always if there is something that has not been read.
+    pub(super) fn close<T>(
+        &mut self,
+        (end, channel): (usize, usize),
+        is_reset: bool,
+        network: &mut Network<T>,
+    ) -> Option<Duration> {
+        let socket = &mut self.sockets[channel][end];
+        if std::mem::replace(&mut socket.is_closed, true) || socket.is_broken {
+            return None;
+        }
+        if is_reset || !socket.arrived.is_empty() {
+            return Some(ms(30));
+        }
+        self.shut(end, channel, network);
+        None
+    }
+
+    /// The connection breaks for an end: what it has not read is gone.
+    pub(super) fn reset(&mut self, end: usize, channel: usize, now: Duration) {
+        if !self.is_out(channel, now) {
+            let socket = &mut self.sockets[channel][end];
+            socket.is_broken = true;
+            socket.arrived.clear();
+        }
+    }
+
+    /// TCP gives a connection up.
+    pub(super) fn time_out(&mut self, channel: usize) {
+        self.sockets[channel].iter_mut().for_each(|socket| socket.is_broken = true);
+    }
+
+    /// When TCP gives a channel's connection up.
+    pub(super) fn times_out_at(&self, channel: usize) -> Option<Duration> {
+        let Outage { from, until, .. } = self.outages[channel]?;
+        until.is_none_or(|until| until > from + TCP_TIMEOUT).then_some(from + TCP_TIMEOUT)
+    }
+
+    /// Whether nothing crosses a channel.
+    fn is_out(&self, channel: usize, now: Duration) -> bool {
+        self.outages[channel].is_some_and(|Outage { from, until, .. }| {
+            from <= now && until.is_none_or(|until| now < until)
+        })
+    }
+
+    /// For how long the peer has left sent data unacknowledged.
+    pub(super) fn silence(&self, end: usize, channel: usize, now: Duration) -> Duration {
+        let is_unacknowledged = self.sockets[channel][1 - end].outstanding > 0;
+        match self.outages[channel] {
+            Some(Outage { from, .. }) if self.is_out(channel, now) && is_unacknowledged => {
+                now.saturating_sub(from)
+            }
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Bytes have arrived. Returns whether the peer is to be told that nobody takes them.
+    pub(super) fn arrive(&mut self, link: LinkId, bytes: Vec<u8>) -> bool {
+        let (channel, to) = Self::place(link);
+        let socket = &mut self.sockets[channel][to];
+        if socket.is_closed || socket.is_broken {
+            socket.outstanding = socket.outstanding.saturating_sub(bytes.len());
+        } else {
+            socket.arrived.extend(bytes);
+        }
+        socket.is_closed
+    }
+
+    /// The peer's end has arrived.
+    pub(super) fn end(&mut self, link: LinkId) {
+        let (channel, to) = Self::place(link);
+        self.sockets[channel][to].has_ended = true;
+    }
+
+    /// Passes on what was intercepted, as the attacker wants it. Returns for which ends the connection
+    /// is to be reset.
+    pub(super) fn attack<T>(
+        &mut self,
+        link: LinkId,
+        mut bytes: Vec<u8>,
+        (network, rng): (&mut Network<T>, &mut Rng),
+    ) -> Vec<usize> {
+        let now = network.now();
+        let (channel, to) = Self::place(link);
+        if self.is_out(channel, now) {
+            // It is sent again after the outage, if there is an end of that.
+            if let Some(until) = self.outages[channel].and_then(|outage| outage.until) {
+                let socket = &mut self.sockets[channel][to];
+                socket.last = socket.last.max(until + ms(200));
+                network.inject(link, bytes, socket.last.saturating_sub(now));
+            }
+            return Vec::new();
+        }
+        let socket = &mut self.sockets[channel][to];
+        let (from, end) = (socket.passed, socket.passed + bytes.len());
+        socket.passed = end;
+        let cut_at = |place: usize| place.clamp(from, end) - from;
+        let (mut is_cut, mut is_reset) = (false, false);
+        match socket.attack {
+            Attack::Swallow(place) => {
+                let dropped = bytes.len() - cut_at(place);
+                socket.outstanding = socket.outstanding.saturating_sub(dropped);
+                bytes.truncate(cut_at(place));
+            }
+            Attack::Cut(place) => {
+                is_cut = end > place;
+                bytes.truncate(cut_at(place));
+            }
+            Attack::Reset(place) => {
+                is_reset = end > place;
+                bytes.truncate(cut_at(place));
+            }
+            Attack::Change(place) => {
+                if let Some(byte) = place.checked_sub(from).and_then(|place| bytes.get_mut(place)) {
+                    *byte ^= 1;
+                }
+            }
+            Attack::Replay(place) if from <= place && place < end => bytes.extend(bytes.clone()),
+            Attack::None | Attack::Replay(_) => {}
+            Attack::Stall(place, lasts) => {
+                if from <= place && place < end {
+                    socket.last = socket.last.max(now) + lasts;
+                }
+            }
+            Attack::Trickle(place, interval) => {
+                let rest = bytes.split_off(cut_at(place + 200));
+                let slow = bytes.split_off(cut_at(place));
+                let mut at = socket.last.max(now);
+                network.inject(link, bytes, at.saturating_sub(now));
+                for byte in slow {
+                    at += interval;
+                    network.inject(link, vec![byte], at.saturating_sub(now));
+                }
+                socket.last = at;
+                bytes = rest;
+            }
+        }
+        let at = socket.last.max(now + ms(1 + rng.below(5)));
+        socket.last = at;
+        network.inject(link, bytes, at.saturating_sub(now));
+        if is_cut {
+            network.inject_close(link, at.saturating_sub(now));
+        }
+        match (is_reset, is_cut) {
+            (true, _) => vec![to, 1 - to],
+            (_, true) => vec![1 - to],
+            _ => Vec::new(),
+        }
+    }
+
+    /// Passes on an end that was intercepted.
+    pub(super) fn attack_close<T>(&mut self, link: LinkId, network: &mut Network<T>) {
+        let now = network.now();
+        let (channel, to) = Self::place(link);
+        let is_out = self.is_out(channel, now);
+        let socket = &self.sockets[channel][to];
+        let is_swallowed =
+            matches!(socket.attack, Attack::Swallow(place) if socket.passed >= place);
+        let until = self.outages[channel].filter(|_| is_out).map(|outage| outage.until);
+        match until {
+            Some(None) => {}
+            _ if is_swallowed => {}
+            until => {
+                let at = socket.last.max(until.flatten().unwrap_or(now));
+                network.inject_close(link, at.saturating_sub(now));
+            }
+        }
+    }
+}

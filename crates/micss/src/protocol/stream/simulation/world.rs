@@ -1,0 +1,616 @@
+//! Both ends with their applications, the connections between them, and the clock.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use association::{
+    COOKIE_LEN, ConnectionId, Cookie, HEADER_LEN, HandshakeConfig, HandshakeServer, List, Message,
+    Protocol, ServerEvent, SharingScheme, TermsPolicy,
+};
+use sharing::Generator;
+use sim::{Event as Happening, Network, Rng};
+
+use super::application::Application;
+use super::scenario::Scenario;
+use super::wire::{Read, Wires};
+use super::{CLIENT, SERVER, ms};
+use crate::protocol::cookie_quorum::CookieQuorum;
+use crate::protocol::incoming::{LATE_CHANNEL_TIMEOUT, Loss};
+use crate::protocol::memory::Lease;
+use crate::protocol::options::{OPTION_NO_RECORDS, OPTION_ONCE};
+use crate::protocol::stream::{Event, Failure, LostChannelTimeouts, Phase, Request, Stream};
+
+/// How long a connection waits for its association at the server.
+const ASSOCIATION_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// How long an open stream waits for a lost channel.
+const LOST_CHANNEL_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// What the clock is asked for.
+#[derive(Clone, Copy)]
+enum Alarm {
+    /// Some timer is due, or an application goes on.
+    Wake,
+    /// The service has been connected, or is not.
+    Service,
+    Break(usize),
+    Kill(usize),
+    /// The path of a channel is lost, or is not any more.
+    Path(usize, Option<Duration>),
+    /// A reset arrives at an end of a channel.
+    Reset(usize, usize),
+    /// TCP gives a channel's connection up.
+    TimeOut(usize),
+}
+
+/// One end.
+pub(super) struct End {
+    stream: Option<Stream>,
+    /// The channel of each of the stream's.
+    places: Vec<usize>,
+    pub(super) application: Application,
+    /// The application's connection is broken, and the stream knows it.
+    is_application_broken: bool,
+    lost: BTreeSet<usize>,
+    pub(super) failure: Option<Failure>,
+    pub(super) has_finished: bool,
+    pub(super) is_over: bool,
+}
+
+impl End {
+    /// What the stream waits for.
+    pub(super) fn state(&self) -> String {
+        let Some(stream) = &self.stream else { return "no stream".to_owned() };
+        format!(
+            "{} and {:?}, {} to deliver, wants {:?}, next {:?}, lost {:?}",
+            phase(stream),
+            stream.application,
+            stream.to_deliver().len(),
+            stream.wanted(),
+            stream.next_timer(),
+            self.lost
+        )
+    }
+}
+
+pub(super) struct World {
+    scenario: Scenario,
+    rng: Rng,
+    network: Network<Alarm>,
+    wires: Wires,
+    ends: [End; 2],
+    /// Until the client has its cookies: what has come of those that are waited for.
+    greetings: Option<(CookieQuorum, BTreeMap<usize, Vec<u8>>)>,
+    table: HandshakeServer,
+    /// What the server has read behind a connection's List.
+    rests: Vec<Vec<u8>>,
+    /// When the next alarm is due that only wakes.
+    wakes_at: Option<Duration>,
+    seen: BTreeSet<String>,
+}
+
+impl World {
+    pub(super) fn new(scenario: &Scenario, seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let mut network = Network::new(rng.next_u64());
+        let wires = Wires::new(scenario, &mut network);
+        let end = |end: usize| End {
+            stream: None,
+            places: Vec::new(),
+            application: Application::new(&scenario.ends[end]),
+            is_application_broken: false,
+            lost: BTreeSet::new(),
+            failure: None,
+            has_finished: false,
+            is_over: false,
+        };
+        let channels = scenario.channels.len();
+        let quorum = CookieQuorum::new(0..channels, scenario.k.into(), Duration::ZERO);
+        let mut world = Self {
+            scenario: scenario.clone(),
+            rng,
+            network,
+            wires,
+            ends: [end(CLIENT), end(SERVER)],
+            greetings: Some((quorum, (0..channels).map(|channel| (channel, Vec::new())).collect())),
+            table: HandshakeServer::new(handshake_config()),
+            rests: vec![Vec::new(); channels],
+            wakes_at: None,
+            seen: BTreeSet::new(),
+        };
+        world.arm_scenario();
+        for channel in 0..channels {
+            let cookie = Cookie::new(world.rng.bytes());
+            world.table.open(ConnectionId(channel as u64), cookie, Duration::ZERO).unwrap();
+        }
+        world
+    }
+
+    pub(super) fn end(&self, end: usize) -> &End {
+        &self.ends[end]
+    }
+
+    pub(super) fn now(&self) -> Duration {
+        self.network.now()
+    }
+
+    /// Which timers have fired, and how the ends have ended.
+    pub(super) fn into_seen(mut self) -> BTreeSet<String> {
+        for end in self.ends {
+            let how = match end.failure {
+                _ if end.has_finished => "finished".to_owned(),
+                Some(failure) => format!("failed: {failure:?}").split(['(', '{']).take(2).collect(),
+                None if end.is_over => "over".to_owned(),
+                None => "still there".to_owned(),
+            };
+            self.seen.insert(how);
+        }
+        self.seen
+    }
+
+    fn arm_scenario(&mut self) {
+        for (end, script) in self.scenario.ends.iter().enumerate() {
+            if let Some(at) = script.breaks_at {
+                self.network.arm(at, Alarm::Break(end));
+            }
+            if let Some(at) = script.killed_at {
+                self.network.arm(at, Alarm::Kill(end));
+            }
+        }
+        for (channel, script) in self.scenario.channels.iter().enumerate() {
+            let Some(outage) = script.outage else { continue };
+            let noticed = outage.from + outage.noticed_after;
+            if outage.until.is_none_or(|until| noticed < until) {
+                self.network.arm(noticed, Alarm::Path(channel, Some(outage.from)));
+                if let Some(until) = outage.until {
+                    self.network.arm(until, Alarm::Path(channel, None));
+                }
+            }
+            if let Some(at) = self.wires.times_out_at(channel) {
+                self.network.arm(at, Alarm::TimeOut(channel));
+            }
+        }
+    }
+
+    /// Runs until both ends are over, or nothing happens any more.
+    pub(super) fn run(&mut self) {
+        self.pump();
+        while !self.is_over()
+            && let Some(happening) = self.network.next_event()
+        {
+            self.handle(happening);
+            self.pump();
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.ends.iter().all(|end| end.is_over)
+    }
+
+    fn handle(&mut self, happening: Happening<Alarm>) {
+        let now = self.network.now();
+        match happening {
+            Happening::Arrived { link, bytes } => {
+                if self.wires.arrive(link, bytes) {
+                    let (channel, to) = Wires::place(link);
+                    self.network.arm(now + ms(30), Alarm::Reset(1 - to, channel));
+                }
+            }
+            Happening::Closed { link } => self.wires.end(link),
+            Happening::Intercepted { link, bytes } => {
+                let (channel, _) = Wires::place(link);
+                let resets = self.wires.attack(link, bytes, (&mut self.network, &mut self.rng));
+                for end in resets {
+                    self.network.arm(now + ms(60), Alarm::Reset(end, channel));
+                }
+            }
+            Happening::InterceptedClose { link } => {
+                self.wires.attack_close(link, &mut self.network);
+            }
+            Happening::Timer(alarm) => self.handle_alarm(alarm, now),
+        }
+    }
+
+    fn handle_alarm(&mut self, alarm: Alarm, now: Duration) {
+        match alarm {
+            Alarm::Wake => self.wakes_at = None,
+            Alarm::Service => {
+                if let Some(stream) = &mut self.ends[SERVER].stream {
+                    match self.scenario.refusal {
+                        None => stream.accept(now),
+                        Some(refusal) => stream.refuse(refusal, now),
+                    }
+                }
+            }
+            Alarm::Break(end) => self.ends[end].is_application_broken = true,
+            Alarm::Kill(end) => self.close_all(end, true),
+            Alarm::Path(channel, unusable_since) => {
+                for end in &mut self.ends {
+                    let index = end.places.iter().position(|&place| place == channel);
+                    if let (Some(stream), Some(index)) = (&mut end.stream, index) {
+                        stream.handle_path(index, unusable_since);
+                    }
+                }
+            }
+            Alarm::Reset(end, channel) => self.wires.reset(end, channel, now),
+            Alarm::TimeOut(channel) => self.wires.time_out(channel),
+        }
+    }
+
+    /// Has the ends do what they can.
+    fn pump(&mut self) {
+        self.handle_timeouts();
+        for round in 0.. {
+            if !(self.greet() | self.associate() | self.step(CLIENT) | self.step(SERVER)) {
+                break;
+            }
+            assert!(round < 1_000_000, "an end is busy for ever");
+        }
+        let now = self.now();
+        let wakes = self.ends.iter().filter(|end| !end.is_over).flat_map(|end| {
+            let stream = end.stream.as_ref().and_then(Stream::poll_timeout);
+            [stream, end.application.wakes_at(now)]
+        });
+        let greetings = self.greetings.as_ref().map(|(quorum, _)| quorum.poll_timeout());
+        let next = wakes.chain([greetings, self.table.poll_timeout()]).flatten().min();
+        if let Some(next) = next.map(|next| next.max(now))
+            && self.wakes_at.is_none_or(|at| next < at)
+        {
+            self.wakes_at = Some(next);
+            self.network.arm(next, Alarm::Wake);
+        }
+    }
+
+    fn handle_timeouts(&mut self) {
+        let now = self.now();
+        if self.table.poll_timeout().is_some_and(|at| at <= now) {
+            self.seen.insert("table".to_owned());
+            self.table.handle_timeout(now);
+        }
+        for (index, end) in self.ends.iter_mut().enumerate() {
+            let Some(stream) = &mut end.stream else { continue };
+            while let Some((at, timer)) = stream.next_timer()
+                && at <= now
+            {
+                self.seen.insert(format!("{} {timer:?}", phase(stream)));
+                let silence = |channel: usize| self.wires.silence(index, end.places[channel], now);
+                stream.handle_timeout(now, silence);
+                let again = stream.next_timer();
+                assert_ne!(again, Some((at, timer)), "a timer that does nothing fires for ever");
+            }
+        }
+    }
+
+    /// The client reads its cookies. Returns whether anything has come of it.
+    fn greet(&mut self) -> bool {
+        let now = self.now();
+        let Some((quorum, greetings)) = &mut self.greetings else { return false };
+        let len = HEADER_LEN + COOKIE_LEN;
+        let mut done = false;
+        greetings.retain(|&channel, greeting| {
+            let mut space = vec![0; len - greeting.len()];
+            match self.wires.read((CLIENT, channel), &mut space, &mut self.rng) {
+                Read::Nothing => return true,
+                Read::Bytes(0) | Read::Broken => {
+                    quorum.handle_failed(channel);
+                    return false;
+                }
+                Read::Bytes(read) => greeting.extend_from_slice(&space[..read]),
+            }
+            done = true;
+            if greeting.len() < len {
+                return true;
+            }
+            match Message::parse(greeting) {
+                Ok(Message::Cookie(cookie)) => _ = quorum.handle_cookie(channel, cookie, now),
+                _ => quorum.handle_failed(channel),
+            }
+            false
+        });
+        if !quorum.is_over(now) {
+            return done;
+        }
+        if quorum.poll_timeout() <= now {
+            self.seen.insert("cookies".to_owned());
+        }
+        let cookies = self.greetings.take().and_then(|(quorum, _)| quorum.finish());
+        let Some(cookies) = cookies else {
+            self.close_all(CLIENT, false);
+            return true;
+        };
+        let (places, cookies): (Vec<usize>, Vec<Cookie>) = cookies.into_iter().unzip();
+        for left_out in (0..self.rests.len()).filter(|channel| !places.contains(channel)) {
+            self.close(CLIENT, left_out, false);
+        }
+        let request = Request {
+            threshold: self.scenario.k,
+            cookies: &cookies,
+            target: b"service",
+            has_records: self.scenario.has_records,
+            is_reusable: self.scenario.is_reusable,
+            waits_for_answer: self.scenario.waits,
+        };
+        let lost_channel = LostChannelTimeouts {
+            open: LOST_CHANNEL_TIMEOUT,
+            opening: self.scenario.opening_timeout,
+        };
+        let generator = Generator::seeded().unwrap();
+        let mut stream = Stream::client(&request, lost_channel, generator, now).unwrap();
+        limit_memory(&mut stream, self.scenario.ends[CLIENT].memory);
+        (self.ends[CLIENT].stream, self.ends[CLIENT].places) = (Some(stream), places);
+        true
+    }
+
+    /// The server reads Lists. Returns whether anything has come of it.
+    fn associate(&mut self) -> bool {
+        if self.ends[SERVER].is_over
+            || (self.table.pending() == 0 && self.ends[SERVER].stream.is_some())
+        {
+            return false;
+        }
+        let now = self.now();
+        let mut done = false;
+        let mut bytes = [0; 1024];
+        for channel in 0..self.rests.len() {
+            let id = ConnectionId(channel as u64);
+            // What follows the List has to wait.
+            if self.table.outgoing(id).is_none() {
+                continue;
+            }
+            match self.wires.read((SERVER, channel), &mut bytes, &mut self.rng) {
+                Read::Nothing => continue,
+                Read::Bytes(0) | Read::Broken => self.table.handle_closed(id),
+                Read::Bytes(len) => {
+                    if let Ok(rest) = self.table.handle_bytes(id, &bytes[..len], now) {
+                        self.rests[channel] = rest.to_vec();
+                    }
+                }
+            }
+            done = true;
+        }
+        while let Some(event) = self.table.poll_event() {
+            done = true;
+            match event {
+                ServerEvent::Transmit { id, message: message @ Message::Cookie(_) } => {
+                    let place = (SERVER, index(id));
+                    self.wires.send(place, &message.encode(), &mut self.network);
+                }
+                ServerEvent::Transmit { .. } => {}
+                ServerEvent::Aborted { id, .. } => self.close(SERVER, index(id), false),
+                ServerEvent::Associated { list, connections } => self.serve(list, &connections),
+            }
+        }
+        if self.ends[SERVER].stream.is_none() && self.table.pending() == 0 {
+            self.ends[SERVER].is_over = true;
+        }
+        done
+    }
+
+    /// Connections of the server are associated.
+    fn serve(&mut self, list: List, connections: &[Option<ConnectionId>]) {
+        let server = &mut self.ends[SERVER];
+        assert!(server.stream.is_none(), "two streams of one client");
+        if server.is_over {
+            return;
+        }
+        let known =
+            connections.iter().enumerate().filter_map(|(channel, id)| Some((channel, (*id)?)));
+        let channels = known.map(|(channel, id)| (channel, &self.rests[index(id)][..]));
+        let generator = Generator::seeded().unwrap();
+        let stream =
+            Stream::server(list, channels, LOST_CHANNEL_TIMEOUT, generator, self.network.now());
+        let nowhere = usize::MAX;
+        server.places = connections.iter().map(|id| id.map_or(nowhere, index)).collect();
+        server.stream = Some(stream.unwrap());
+    }
+
+    /// What an end can do now. Returns whether there was anything.
+    fn step(&mut self, end: usize) -> bool {
+        if self.ends[end].is_over {
+            return false;
+        }
+        let Some(mut stream) = self.ends[end].stream.take() else { return false };
+        let done = [
+            self.take_events(end, &mut stream),
+            self.send(end, &mut stream),
+            self.receive(end, &mut stream),
+            self.talk(end, &mut stream),
+            self.watch(end, &mut stream),
+        ];
+        self.ends[end].stream = Some(stream);
+        done.contains(&true)
+    }
+
+    fn take_events(&mut self, end: usize, stream: &mut Stream) -> bool {
+        let now = self.now();
+        let mut done = stream.has_work();
+        stream.advance(now);
+        while let Some(event) = stream.poll_event() {
+            done = true;
+            match event {
+                Event::Requested(request) => {
+                    assert_eq!(*request, b"service");
+                    limit_memory(stream, self.scenario.ends[SERVER].memory);
+                    self.network.arm(now + self.scenario.service_delay, Alarm::Service);
+                }
+                Event::Opened => stream.connect_application(now),
+                Event::Lost(channel, why) => {
+                    assert!(self.ends[end].lost.insert(channel), "lost twice");
+                    if why != Loss::Missing {
+                        self.close(end, self.ends[end].places[channel], false);
+                    }
+                }
+                Event::ShutApplication => self.ends[end].application.hear_end(),
+                Event::ShutChannels => {
+                    for channel in self.live(end) {
+                        self.wires.shut(end, channel, &mut self.network);
+                    }
+                }
+                Event::Finished => {
+                    (self.ends[end].has_finished, self.ends[end].is_over) = (true, true);
+                }
+                Event::Failed(failure) => self.ends[end].failure = Some(failure),
+                Event::Closed { reset } => self.close_all(end, reset),
+            }
+        }
+        done
+    }
+
+    fn send(&mut self, end: usize, stream: &mut Stream) -> bool {
+        let mut done = false;
+        for channel in 0..self.ends[end].places.len() {
+            let place = self.ends[end].places[channel];
+            loop {
+                let to_send = stream.to_send(channel);
+                if to_send.is_empty() {
+                    break;
+                }
+                assert!(!self.ends[end].lost.contains(&channel), "a lost channel is used");
+                let now = self.network.now();
+                match self.wires.room(end, place) {
+                    None => stream.handle_broken(channel, ErrorKind::ConnectionReset, now),
+                    Some(0) => break,
+                    Some(room) => {
+                        let most = to_send.len().min(room);
+                        let is_whole = self.rng.chance(50);
+                        let len = if is_whole { most } else { 1 + self.rng.index(most) };
+                        self.wires.send((end, place), &to_send[..len], &mut self.network);
+                        stream.handle_sent(channel, len, now);
+                    }
+                }
+                done = true;
+                // What has broken is closed before anything else is done with it.
+                self.take_events(end, stream);
+            }
+        }
+        done
+    }
+
+    fn receive(&mut self, end: usize, stream: &mut Stream) -> bool {
+        let now = self.now();
+        for channel in stream.wanted() {
+            assert!(!self.ends[end].lost.contains(&channel), "a lost channel is used");
+            let place = self.ends[end].places[channel];
+            match self.wires.read((end, place), stream.space(channel), &mut self.rng) {
+                Read::Nothing => continue,
+                Read::Bytes(len) => stream.handle_received(channel, len, now),
+                Read::Broken => stream.handle_broken(channel, ErrorKind::ConnectionReset, now),
+            }
+            return true;
+        }
+        false
+    }
+
+    /// Between the stream and its application.
+    fn talk(&mut self, end: usize, stream: &mut Stream) -> bool {
+        let now = self.now();
+        let own = &mut self.ends[end];
+        if own.is_application_broken {
+            let is_new = own.failure.is_none() && !own.is_over;
+            let may_break = stream.wants_application() || !stream.to_deliver().is_empty();
+            if is_new && (may_break || stream.half_closed().is_some()) {
+                stream.handle_application_error(now);
+                return true;
+            }
+            return false;
+        }
+        let mut done = false;
+        let to_deliver = stream.to_deliver();
+        if !to_deliver.is_empty() && own.application.takes(now) {
+            let len = own.application.hear(to_deliver, &mut self.rng);
+            stream.handle_delivered(len, now);
+            done = true;
+        }
+        if stream.wants_application()
+            && let Some(available) = own.application.available(now)
+        {
+            let space = stream.application_space(available);
+            let (len, has_ended) = own.application.say(space, &mut self.rng, now);
+            let is_end = has_ended && stream.end_fits_behind(len);
+            stream.handle_application(len, is_end, now);
+            done = true;
+        }
+        done
+    }
+
+    /// While one direction has ended, breaks are reported as the system does.
+    fn watch(&mut self, end: usize, stream: &mut Stream) -> bool {
+        if stream.half_closed().is_none() {
+            return false;
+        }
+        let now = self.now();
+        for (channel, &place) in self.ends[end].places.iter().enumerate() {
+            let is_live = !self.ends[end].lost.contains(&channel);
+            if is_live && self.wires.is_broken(end, place) {
+                stream.handle_broken(channel, ErrorKind::ConnectionReset, now);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The channels of an end that are not lost.
+    fn live(&self, end: usize) -> Vec<usize> {
+        let End { places, lost, .. } = &self.ends[end];
+        let live = places.iter().enumerate().filter(|(channel, _)| !lost.contains(channel));
+        live.map(|(_, &place)| place).collect()
+    }
+
+    fn close(&mut self, end: usize, channel: usize, is_reset: bool) {
+        if let Some(delay) = self.wires.close((end, channel), is_reset, &mut self.network) {
+            let at = self.now() + delay;
+            self.network.arm(at, Alarm::Reset(1 - end, channel));
+        }
+    }
+
+    /// An end is over, and closes its connections.
+    fn close_all(&mut self, end: usize, is_reset: bool) {
+        for channel in 0..self.rests.len() {
+            self.close(end, channel, is_reset);
+        }
+        self.ends[end].is_over = true;
+    }
+}
+
+/// The name of the phase that a stream is in.
+fn phase(stream: &Stream) -> &'static str {
+    match stream.phase {
+        Phase::Confirming(_) => "Confirming",
+        Phase::Answer => "Answer",
+        Phase::Request => "Request",
+        Phase::Connecting => "Connecting",
+        Phase::Refused => "Refused",
+        Phase::Open => "Open",
+        Phase::Aborting => "Aborting",
+        Phase::Over => "Over",
+    }
+}
+
+/// Long records need memory, of which there is so much in each direction.
+fn limit_memory(stream: &mut Stream, memory: Option<usize>) {
+    if let Some(memory) = memory {
+        let lease = || Lease::limited(move |bytes| bytes <= memory);
+        stream.limit_memory(lease(), lease());
+    }
+}
+
+fn index(id: ConnectionId) -> usize {
+    usize::try_from(id.0).expect("few connections")
+}
+
+fn handshake_config() -> HandshakeConfig {
+    let policy = TermsPolicy {
+        protocols: vec![Protocol::MicssStream],
+        schemes: vec![SharingScheme::Xor, SharingScheme::Shamir],
+        min_threshold: 1,
+        max_channels: 16,
+        options: OPTION_NO_RECORDS | OPTION_ONCE,
+    };
+    HandshakeConfig {
+        max_pending: 16,
+        timeout: ASSOCIATION_TIMEOUT,
+        quorum_timeout: Some(LATE_CHANNEL_TIMEOUT),
+        policy,
+    }
+}
