@@ -1,45 +1,45 @@
-//! Where a peer is reached: its address on each channel, and how a list of them goes over the
-//! network.
+//! The addresses of a peer, one for each channel, and their encoding.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-/// The most addresses of a peer: one for each channel of a stream.
+/// The largest number of addresses of a peer: one for each channel of a stream.
 pub const MAX_ADDRESSES: u8 = 16;
 
-/// The addresses of a peer, one a channel, in the order of the channels: 1 to [`MAX_ADDRESSES`] of
-/// them, no two the same, and each of one host and port that can be reached from elsewhere.
+/// The addresses of a peer, one for each channel, in the order of the channels: 1 to
+/// [`MAX_ADDRESSES`], all different. Each is the address of one host and port, and hosts on other
+/// links can reach it.
 ///
-/// There is one way to write an address and one encoding of a list, so two lists are the same
-/// exactly when their bytes are.
+/// An address has one text and a list has one encoding, so two lists are equal exactly when their
+/// bytes are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Addresses(Vec<SocketAddr>);
 
-/// Why addresses, or the bytes of some, are no list.
+/// Why addresses, or bytes, are not a list of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressesError {
-    /// There are none, or too many.
+    /// The number of addresses is not 1 to [`MAX_ADDRESSES`].
     #[error("{found} addresses: give 1 to {MAX_ADDRESSES}")]
     Count {
-        /// How many there are.
+        /// The number.
         found: usize,
     },
-    /// An address is there twice.
+    /// An address occurs twice.
     #[error("{0} is there twice")]
     Repeated(SocketAddr),
-    /// An address is of no host or of many, or has port 0.
+    /// An address is unspecified, multicast or broadcast, or has port 0.
     #[error("{0} is not the address of one host and port")]
     NotOne(SocketAddr),
-    /// An address means something on one link only.
+    /// An address is valid on one link only.
     #[error("{0} is not known beyond its link: give an address that others can reach")]
     OneLink(SocketAddr),
-    /// An IPv4 address is written as IPv6.
+    /// An IPv4 address is encoded as an IPv6 address.
     #[error("{0} is an IPv4 address: write it as one")]
     Mapped(SocketAddr),
-    /// The family of an address is unknown.
+    /// The encoding has an unknown address family.
     #[error("an address of the unknown family {0}")]
     Family(u8),
-    /// The bytes end before the list does.
+    /// The bytes end inside the list.
     #[error("the list of addresses is cut short")]
     Short,
 }
@@ -68,22 +68,22 @@ impl Addresses {
         &self.0
     }
 
-    /// Whether they are of two hosts at least: ports of one host are one channel to whoever listens
-    /// there.
+    /// Whether they belong to at least two hosts. Whoever eavesdrops at one host sees all of its
+    /// ports, so ports of one host are one channel.
     pub fn have_two_hosts(&self) -> bool {
         self.0.iter().any(|address| address.ip() != self.0[0].ip())
     }
 
-    /// Whether one of them is of this host.
+    /// Whether one of them belongs to this host.
     pub fn include(&self, host: IpAddr) -> bool {
         self.0.iter().any(|address| address.ip() == host)
     }
 
-    /// Reads a list from the beginning of `bytes`: count, then family, address and port of each.
-    /// Returns also what follows it.
+    /// Reads a list from the beginning of `bytes`: the count, then family, address and port of
+    /// each. Also returns the bytes that follow the list.
     ///
     /// # Errors
-    /// When no list begins like that.
+    /// When `bytes` do not begin with a list.
     pub fn parse_prefix(bytes: &[u8]) -> Result<(Self, &[u8]), AddressesError> {
         let (&count, mut rest) = bytes.split_first().ok_or(AddressesError::Short)?;
         if !(1..=MAX_ADDRESSES).contains(&count) {
@@ -147,7 +147,7 @@ fn check(address: SocketAddr) -> Result<(), AddressesError> {
         if v6.ip().to_ipv4_mapped().is_some() {
             return Err(AddressesError::Mapped(address));
         }
-        // Neither scope nor flow would survive the journey.
+        // The encoding has no scope and no flow label.
         if v6.ip().is_unicast_link_local() || v6.scope_id() != 0 || v6.flowinfo() != 0 {
             return Err(AddressesError::OneLink(address));
         }
@@ -180,7 +180,7 @@ pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The list that a text names, separated by spaces.
+    /// The list in a text, separated by spaces.
     pub(crate) fn list(text: &str) -> Addresses {
         Addresses::new(read(text)).unwrap()
     }
@@ -189,7 +189,7 @@ pub(super) mod tests {
         text.split_whitespace().map(|address| address.parse().unwrap()).collect()
     }
 
-    /// Any list that there can be.
+    /// Any valid list.
     pub(crate) fn lists() -> impl Strategy<Value = Addresses> {
         let v4 = any::<u32>().prop_map(|bits| IpAddr::V4(Ipv4Addr::from_bits(bits)));
         let v6 = any::<u128>().prop_map(|bits| IpAddr::V6(Ipv6Addr::from_bits(bits)));

@@ -1,20 +1,20 @@
-//! The keys that answers are proven and verified with.
+//! The keys that prove and verify answers.
 
 use keys::{PublicKey, SecretKey, SharedKey};
 
 use super::message::{Proof, Scheme};
 
-/// What a client believes an answer by.
+/// The key with which a client verifies an answer.
 #[derive(Clone, Debug)]
 pub enum Credential {
     /// The peer has the same key.
     Shared(SharedKey),
-    /// The peer has the secret key to this.
+    /// The peer has the secret key that belongs to this public key.
     Public(PublicKey),
 }
 
 impl Credential {
-    /// How answers are to be proven.
+    /// The scheme of the proofs that it verifies.
     pub fn scheme(&self) -> Scheme {
         match self {
             Self::Shared(_) => Scheme::Hmac,
@@ -22,7 +22,7 @@ impl Credential {
         }
     }
 
-    /// Whether this proves that.
+    /// Whether `proof` proves `bytes`.
     pub(super) fn is_proven(&self, statement: &[u8], proof: &Proof) -> bool {
         match (self, proof) {
             (Self::Shared(key), Proof::Hmac(code)) => key.verify(&[statement], code),
@@ -32,17 +32,17 @@ impl Credential {
     }
 }
 
-/// What a server proves its answers with.
+/// The keys with which a server proves its answers.
 #[derive(Debug, Default)]
 pub struct ServerKeys {
-    /// For those who have it too.
+    /// For clients that have the same key.
     pub shared: Option<SharedKey>,
-    /// For those who have its public key.
+    /// For clients that have its public key.
     pub secret: Option<SecretKey>,
 }
 
 impl ServerKeys {
-    /// A proof, if there is a key for it.
+    /// A proof. `None` if there is no key for the scheme.
     pub(super) fn prove(&self, scheme: Scheme, statement: &[u8]) -> Option<Proof> {
         match scheme {
             Scheme::Hmac => Some(Proof::Hmac(self.shared.as_ref()?.authenticate(&[statement]))),

@@ -1,4 +1,4 @@
-//! The two ends of an exchange, without their connection: who asks, and who tells.
+//! The two ends of an exchange, without their connection: requester and responder.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use super::addresses::Addresses;
 use super::credentials::{Credential, ServerKeys};
 use super::message::{Ask, MessageError, Nonce, Refusal, Reply, Tell};
 
-/// A client that asks one peer once.
+/// A client that sends one request to one peer.
 #[derive(Debug)]
 pub struct DirectoryRequester<'a> {
     peer: IpAddr,
@@ -14,35 +14,35 @@ pub struct DirectoryRequester<'a> {
     credential: &'a Credential,
 }
 
-/// Why a reply is not believed.
+/// Why a reply is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
-    /// There is none.
+    /// There is no reply.
     #[error("the connection was closed without an answer; try again later")]
     Silent,
-    /// It is no message of this protocol.
+    /// The reply is not a message of this protocol.
     #[error(transparent)]
     Message(#[from] MessageError),
-    /// The server does not tell.
+    /// The server refuses to answer.
     #[error("the server refuses: {0}")]
     Refused(#[from] Refusal),
-    /// It is not proven by the key that is trusted.
+    /// The trusted key does not prove the reply.
     #[error("the answer is not proven: it was changed on the way, or the peer has another key")]
     Unproven,
-    /// It is proven, and about somebody else.
+    /// The reply is proven, but the peer's address is not among its addresses.
     #[error(
         "the answer is of another peer: {peer} is not among its addresses; if they should be one, add it to \
          `addresses` there"
     )]
     AnotherPeer {
-        /// Who was asked.
+        /// The peer that was asked.
         peer: IpAddr,
     },
 }
 
 impl AnswerError {
-    /// Whether somebody on the way must have changed something, or the keys do not fit: rather than
-    /// that nobody answers, or something that is no directory.
+    /// Whether someone on the path has changed the reply, or the keys differ. False if there was no
+    /// reply, or another service answered.
     pub fn is_tampering(self) -> bool {
         match self {
             Self::Silent
@@ -54,21 +54,21 @@ impl AnswerError {
 }
 
 impl<'a> DirectoryRequester<'a> {
-    /// Asks `peer`, whom the credential is trusted about. The nonce is drawn at random for this
-    /// alone.
+    /// Asks `peer`. `credential` verifies the answer. The nonce must be drawn at random for this
+    /// request only.
     pub fn new(peer: IpAddr, nonce: Nonce, credential: &'a Credential) -> Self {
         Self { peer, ask: Ask { scheme: credential.scheme(), nonce }, credential }
     }
 
-    /// What goes to the server.
+    /// The bytes to send to the server.
     pub fn ask(&self) -> Ask {
         self.ask
     }
 
-    /// Takes all that the server has said. Returns the peer's addresses.
+    /// Handles all bytes that the server has sent. Returns the peer's addresses.
     ///
     /// # Errors
-    /// Unless it is one Tell, proven for this Ask, with the peer's own address among the others.
+    /// Unless they are exactly one Tell, proven for this Ask, with the peer's own address in it.
     pub fn hear(self, reply: &[u8]) -> Result<Addresses, AnswerError> {
         if reply.is_empty() {
             return Err(AnswerError::Silent);
@@ -81,7 +81,7 @@ impl<'a> DirectoryRequester<'a> {
         if !self.credential.is_proven(&statement, &proof) {
             return Err(AnswerError::Unproven);
         }
-        // Several peers may prove with one key. Their answers are not each other's.
+        // Several peers may share a key. An answer of one must not count as an answer of another.
         if !addresses.include(self.peer) {
             return Err(AnswerError::AnotherPeer { peer: self.peer });
         }
@@ -89,7 +89,7 @@ impl<'a> DirectoryRequester<'a> {
     }
 }
 
-/// A server that tells everybody its addresses.
+/// A server that sends its addresses to every client.
 #[derive(Debug)]
 pub struct DirectoryResponder {
     addresses: Addresses,
@@ -97,15 +97,16 @@ pub struct DirectoryResponder {
 }
 
 impl DirectoryResponder {
-    /// Tells these addresses, proven with these keys.
+    /// Answers with these addresses, proven with these keys.
     pub fn new(addresses: Addresses, keys: ServerKeys) -> Self {
         Self { addresses, keys }
     }
 
-    /// What is said to whoever sent `ask`. The nonce is drawn at random for this alone.
+    /// The reply to the client that has sent `ask`. The nonce must be drawn at random for this
+    /// reply only.
     ///
     /// # Errors
-    /// When it is not one Ask. Nothing is said then.
+    /// When it is not exactly one Ask. Then nothing is sent.
     pub fn answer(&self, ask: &[u8], nonce: Nonce) -> Result<Reply, MessageError> {
         let ask = Ask::parse(ask)?;
         let statement = ask.statement(nonce, &self.addresses);
@@ -228,12 +229,12 @@ mod tests {
         assert!(!silent.is_tampering() && !strange.is_tampering(), "{strange}");
     }
 
-    /// Every value of every byte of a Tell: whatever is changed, it is not believed.
+    /// Every value of every byte of a Tell: a changed Tell is rejected.
     #[test]
     fn a_changed_answer_is_not_believed() {
         let responder = DirectoryResponder::new(list("192.0.2.1:6522 [2001:db8::2]:80"), keys(1));
         let [shared, public] = &credentials(1);
-        // A code is checked in less than a microsecond, a signature is not.
+        // The check of a code takes less than a microsecond, that of a signature more.
         for (credential, values) in [(shared, 1..=255), (public, 1..=16)] {
             let reply = told(&responder, requester(credential, 9).ask());
             for place in 0..reply.len() {
@@ -246,8 +247,7 @@ mod tests {
         }
     }
 
-    /// A Tell by another implementation of HMAC: Python's `hmac`, over the bytes as they are
-    /// documented.
+    /// A Tell made by another implementation of HMAC, Python's `hmac`, over the documented bytes.
     #[test]
     fn a_tell_is_as_documented() {
         let credential = Credential::Shared(SharedKey::new(&[0x42; 32]));

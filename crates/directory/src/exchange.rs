@@ -1,4 +1,4 @@
-//! The exchange over a connection: one question, one answer, and the end.
+//! The exchange over a connection: one request, one answer, then the connection ends.
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,64 +24,64 @@ use super::credentials::Credential;
 use super::ends::{AnswerError, DirectoryRequester, DirectoryResponder};
 use super::message::{ASK_LEN, MAX_REPLY_LEN, Nonce};
 
-/// How long a client waits for an answer, the connection included.
+/// How long a client waits for an answer, including the connection.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a server waits for a question: who has one sends it with the connection.
+/// How long a server waits for a request. A client sends it right after it has connected.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long a server takes to hear a question and answer it.
+/// How long a server takes to read a request and answer it.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How many are answered at a time.
+/// The largest number of requests that are served at a time.
 const MAX_CONNECTIONS: usize = 64;
 
-/// How many of them may be of one source.
+/// The largest number of them from one source.
 const MAX_CONNECTIONS_OF_SOURCE: usize = 8;
 
 /// Why a server's addresses were not learnt.
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
-    /// It cannot be reached, or breaks off.
+    /// It cannot be reached, or the connection breaks.
     #[error("the directory at {server} does not answer: {source}")]
     Connection {
-        /// Where it was looked for.
+        /// The address that was tried.
         server: SocketAddr,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// It takes too long.
+    /// It does not answer in time.
     #[error("the directory at {server} does not answer within {} s", EXCHANGE_TIMEOUT.as_secs())]
     TimedOut {
-        /// Where it is.
+        /// Its address.
         server: SocketAddr,
     },
-    /// Its answer is not believed.
+    /// Its answer is rejected.
     #[error("the directory at {server}: {source}")]
     Answer {
-        /// Where it is.
+        /// Its address.
         server: SocketAddr,
         /// Why.
         source: AnswerError,
     },
-    /// There were no random bytes.
+    /// The system gave no random bytes.
     #[error(transparent)]
     Random(#[from] RandomError),
 }
 
 impl ExchangeError {
-    /// Whether an answer came that failed verification, rather than none.
+    /// Whether an answer came and failed verification.
     pub fn is_tampering(&self) -> bool {
         matches!(self, Self::Answer { source, .. } if source.is_tampering())
     }
 }
 
-/// Asks the server at this address on which addresses its host is reached. With a mark the
-/// connection is not intercepted itself.
+/// Asks the server at this address for the addresses of its host. A connection with this mark is
+/// not intercepted itself.
 ///
 /// # Errors
-/// When it is not reached or does not answer in time; when its answer is not proven, or does not
-/// name the host that was asked.
+/// When it cannot be reached or does not answer in time; when its answer is not proven, or does not
+/// contain the address that was asked.
 pub async fn ask(
     server: SocketAddr,
     credential: &Credential,
@@ -94,7 +94,7 @@ pub async fn ask(
     requester.hear(&reply).map_err(|source| ExchangeError::Answer { server, source })
 }
 
-/// Sends a question, and returns what comes until the end: a byte too many, at most.
+/// Sends a request, and returns what is received until the end: at most one byte too many.
 async fn exchange(server: SocketAddr, mark: Option<u32>, ask: &[u8]) -> io::Result<Vec<u8>> {
     let socket = socket_for(server)?;
     if let Some(mark) = mark {
@@ -115,7 +115,7 @@ fn nonce() -> Result<Nonce, RandomError> {
     Ok(Nonce::new(Generator::system().array()?))
 }
 
-/// A server that listens for questions, and does not answer yet.
+/// A server that listens for requests, and does not answer yet.
 pub struct DirectoryServer {
     responder: DirectoryResponder,
     public_key: Option<PublicKey>,
@@ -134,8 +134,8 @@ pub enum BindError {
 }
 
 impl DirectoryServer {
-    /// Reads the keys, whose files are in the directory `config_dir`, and listens
-    /// where the configuration says.
+    /// Reads the keys, whose files are in the directory `config_dir`, and listens on the addresses
+    /// of the configuration.
     ///
     /// # Errors
     /// When a key cannot be read, or an address cannot be listened on.
@@ -143,7 +143,7 @@ impl DirectoryServer {
         Self::rebind(config, config_dir, &[]).await
     }
 
-    /// The same, but what is listened on already is used again.
+    /// The same, but uses existing listeners again.
     ///
     /// # Errors
     /// As [`Self::bind`].
@@ -159,27 +159,27 @@ impl DirectoryServer {
         Ok(Self { responder, public_key, listening })
     }
 
-    /// Where it listens, in the order of the configuration.
+    /// The addresses where it listens, in the order of the configuration.
     ///
     /// # Errors
-    /// When the system does not say.
+    /// When the system does not report them.
     pub fn local_addresses(&self) -> io::Result<Vec<SocketAddr>> {
         self.listening.iter().map(Listening::address).collect()
     }
 
-    /// Where it listens, to listen there again.
+    /// Its listeners, for use after a reload.
     pub fn listening(&self) -> Vec<Listening> {
         self.listening.clone()
     }
 
-    /// What clients are told, to know this server's answers, if it signs them.
+    /// The public key that verifies this server's answers, if it signs them.
     pub fn public_key(&self) -> Option<PublicKey> {
         self.public_key
     }
 
-    /// Answers until `stop` comes, and then those whose connections are accepted already. At most
-    /// 64 at a time, and 8 of one source: for another the oldest is closed, of its source or of the
-    /// source with the most.
+    /// Answers until `stop` is ready, and then finishes the connections that it has accepted. It
+    /// serves at most 64 at a time, 8 of one source. For another it closes the oldest of its
+    /// source, or of the source with the most.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let Self { responder, listening, .. } = self;
         let responder = Arc::new(responder);
@@ -213,7 +213,7 @@ impl DirectoryServer {
             }
         }
         drop(listening);
-        // None of them takes longer than its time.
+        // Each of them ends within its time limit.
         answering.join_all().await;
     }
 }
@@ -250,7 +250,7 @@ pub(super) mod tests {
     }
 
     impl Running {
-        /// It tells these addresses, and has both kinds of keys of these bytes.
+        /// It answers with these addresses, and has a key of each kind, made of these bytes.
         pub(crate) async fn start(addresses: &str, key: u8) -> Self {
             let listening = listen([(Ipv4Addr::LOCALHOST, 0).into()], &[]).await.unwrap();
             let address = listening[0].address().unwrap();
@@ -275,7 +275,7 @@ pub(super) mod tests {
         Credential::Shared(SharedKey::new(&[byte; 32]))
     }
 
-    /// A server that reads one question and says `reply` to it.
+    /// A server that reads one request and answers with `reply`.
     async fn says(reply: impl FnOnce(Ask) -> Vec<u8> + Send + 'static) -> SocketAddr {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -358,7 +358,7 @@ pub(super) mod tests {
         for garbage in [b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(), vec![0; 1 << 20]] {
             let server = says(|_| garbage).await;
             let error = ask(server, &shared(1), None).await.unwrap_err();
-            // A server that says too much may be cut off before it is read.
+            // A server that sends too much may be disconnected before it has been read.
             let is_refused = matches!(
                 error,
                 ExchangeError::Answer { source: AnswerError::Message(MessageError::Magic), .. }
@@ -414,14 +414,14 @@ pub(super) mod tests {
         let mut silent = TcpStream::connect(server.address).await.unwrap();
         silent.write_all(b"SNDD").await.unwrap();
         let (mut said, asked) = (Vec::new(), Instant::now());
-        // A reset, as the server has not read all, or an end.
+        // A reset, because the server has not read everything, or an end.
         let _ = silent.read_to_end(&mut said).await;
         assert!(said.is_empty());
         assert!(asked.elapsed() < REQUEST_TIMEOUT * 2, "{:?}", asked.elapsed());
         server.end().await;
     }
 
-    /// From the address that asks itself, and from another.
+    /// From the client's own address, and from another.
     #[tokio::test]
     async fn silent_connections_keep_nobody_from_an_answer() {
         for source in [Ipv4Addr::LOCALHOST, Ipv4Addr::new(127, 0, 0, 2)] {
@@ -432,7 +432,7 @@ pub(super) mod tests {
                 socket.bind((source, 0).into()).unwrap();
                 silent.push(socket.connect(server.address).await.unwrap());
             }
-            // Connections are accepted in their order.
+            // Connections are accepted in the order in which they were made.
             let learnt = ask(server.address, &shared(1), None).await.unwrap();
             assert_eq!(learnt, list("127.0.0.1:1"));
             server.end().await;

@@ -1,33 +1,32 @@
-//! The directory: on which addresses a peer is reached (paper 001, III-C, "Channel
-//! Identification").
+//! The directory: the addresses of a peer (paper 001, III-C, "Channel Identification").
 //!
-//! A client that takes a connection knows one address of the peer that it is for. The others, one a
-//! channel, are in the configuration, or in a local database ([`store`]): put there by a person, or
-//! learnt from the peer itself in one [`exchange`] over that first address, and kept with their
+//! A client that takes a connection knows one address of the peer. The others, one for each
+//! channel, are in the configuration or in a local database ([`store`]). The database gets them
+//! from the operator, or from the peer in one [`exchange`] over the first address, and keeps their
 //! time and source.
 //!
-//! What a person has written rests on nothing but this host. What was learnt rests on more, and on
-//! that only while it is asked: there the paper's attacker, who may compute anything, is held to be
-//! one who does not break HMAC-SHA-256 or Ed25519, and does not have the key. Whoever does could
-//! name addresses of their own, on as many channels as they like, and then read and change what is
-//! sent there. Later streams over the addresses promise what they always do, with channels that are
-//! as good as the answer was.
+//! What the operator has written depends on this host only. For what was learnt there is one more
+//! assumption, and only during the exchange: the paper's attacker, whose computing power is
+//! unlimited, does not break HMAC-SHA-256 or Ed25519 and does not have the key. An attacker who
+//! does could answer with addresses of their own, on any number of channels, and then read and
+//! change what is sent there. Later streams over the addresses promise what all streams promise,
+//! for channels that are as trustworthy as the answer.
 //!
 //! Promised, under this assumption:
-//! - what is learnt of a peer is what a holder of the trusted key has said, just now, in answer to
-//!   this question, and the address that was asked is part of it;
-//! - it never replaces what a person has written;
-//! - an address that no trust covers is never asked, nor is anybody else about it;
-//! - when an exchange fails there are no addresses, not older ones, not fewer, not those of
-//!   somebody else.
+//! - What is learnt of a peer was sent by a holder of the trusted key, in answer to this request,
+//!   and contains the address that was asked.
+//! - It never replaces what the operator has written.
+//! - An address outside all trusted networks is never asked, and no other host is asked about it.
+//! - When an exchange fails, the result is an error: no older addresses, no shorter list, no
+//!   addresses of another host.
 //!
-//! Not promised: that an attacker on the first network cannot stop the exchange, nor that they do
-//! not see who asks whom, and what is answered. And peers with one shared key can speak for each
-//! other: it is for those who trust each other. The bytes are in `docs/protocols/directory.md`.
+//! Not promised: an attacker on the first network can stop the exchange, and sees who asks whom and
+//! what is answered. Peers with one shared key can answer for each other, so share a key only among
+//! peers that trust each other. The bytes are in `docs/protocols/directory.md`.
 //!
-//! The protocol, pure, is in [`addresses`], [`message`], [`credentials`] and the ends
+//! The protocol does no input or output: [`addresses`], [`message`], [`credentials`] and the ends
 //! [`DirectoryRequester`] and [`DirectoryResponder`]. [`exchange`], [`store`] and [`Directory`] are
-//! the shell.
+//! the driver.
 //!
 //! ```
 //! use keys::SharedKey;
@@ -82,7 +81,7 @@ use store::{Entry, Learnt, Source, Store, StoreError};
 
 pub use ends::{AnswerError, DirectoryRequester, DirectoryResponder};
 
-/// A client's directory: its database, and the right to ask.
+/// A client's directory: its database, and the keys of the peers that it may ask.
 #[derive(Debug)]
 pub struct Directory {
     file: PathBuf,
@@ -93,35 +92,35 @@ pub struct Directory {
     flights: SingleFlight,
 }
 
-/// Why it is not known where a peer is reached.
+/// Why the addresses of a peer are not known.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
     /// A key cannot be read.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// The database does not give or take something.
+    /// The database cannot be read or written.
     #[error("directory {}: {source}", .file.display())]
     Store {
         /// The database.
         file: PathBuf,
-        /// Why.
+        /// The reason.
         source: StoreError,
     },
-    /// The peer was asked, and its addresses were not learnt. Older ones are not used.
+    /// The peer was asked, and its addresses were not learnt. Older addresses are not used.
     #[error("{source}")]
     Exchange {
         /// The peer.
         peer: IpAddr,
-        /// Why.
+        /// The reason.
         source: Arc<ExchangeError>,
     },
-    /// A peer was to be asked whose answers are not believed.
+    /// The peer is in no trusted network, so it is not asked.
     #[error("{peer} is in no network of a [[directory.trust]], and so is not asked")]
     NotTrusted {
         /// The peer.
         peer: IpAddr,
     },
-    /// A peer's addresses were learnt, and its answers are no longer believed.
+    /// The peer's addresses were learnt under a trust that the configuration no longer has.
     #[error(
         "{peer} was learnt under a [[directory.trust]] that is gone: sunder directory remove {peer}, or \
          trust it again"
@@ -130,34 +129,34 @@ pub enum DirectoryError {
         /// The peer.
         peer: IpAddr,
     },
-    /// The program ends.
+    /// The program is about to end.
     #[error("the program is about to end")]
     Ending,
 }
 
 impl DirectoryError {
-    /// Whether an answer came that failed verification, rather than none.
+    /// Whether an answer came and failed verification.
     pub fn is_tampering(&self) -> bool {
         matches!(self, Self::Exchange { source, .. } if source.is_tampering())
     }
 }
 
-/// What the database says of a peer, at this time.
+/// What the database knows of a peer at this time.
 enum Known {
-    /// It is reached here.
+    /// Its addresses.
     Addresses(Addresses),
-    /// It is to be asked.
+    /// Nothing valid; the peer is to be asked.
     ToAsk,
-    /// Nothing, and nobody is to be asked.
+    /// Nothing, and the peer is in no trusted network.
     Nothing,
 }
 
 impl Directory {
-    /// Reads the keys and opens the database, with the configuration in `config_dir`. This
-    /// waits for the disk.
+    /// Reads the keys and opens the database, with the configuration in `config_dir`. Blocks on the
+    /// disk.
     ///
     /// # Errors
-    /// When a key cannot be read, or the database is none or cannot be opened.
+    /// When a key cannot be read, or the database is invalid or cannot be opened.
     pub fn open(config: &ClientDirectory, config_dir: &Path) -> Result<Self, DirectoryError> {
         let trusted = config.trusts.iter();
         let trusted = trusted.map(|trust| Ok((trust.network, trust.credential(config_dir)?)));
@@ -175,16 +174,17 @@ impl Directory {
         })
     }
 
-    /// On which addresses a peer is reached: as a person has written, or as it has said itself, now
-    /// or not too long ago. `None` if nothing is known, and it is in no network that is trusted.
-    /// With a mark the connection to ask it is not intercepted itself.
+    /// The addresses of a peer: those that the operator has written, or those that the peer has
+    /// answered, now or at most `max_age_h` ago. `None` if nothing is known and the peer is in no
+    /// trusted network. A connection with this mark is not intercepted itself.
     ///
-    /// However many ask about a peer, it is asked once at a time, and again 5 s after a failure at
-    /// the earliest.
+    /// For any number of concurrent calls, a peer is asked once at a time, and not again within 5 s
+    /// after a failure.
     ///
     /// # Errors
-    /// When the database fails; when the peer has to be asked and does not answer, or not
-    /// believably, whatever was known before; when it was learnt under a trust that is gone.
+    /// When the database fails. When the peer has to be asked and does not answer, or its answer is
+    /// rejected, whatever was known before. When its addresses were learnt under a trust that is
+    /// gone.
     pub async fn channels_of(
         &self,
         peer: IpAddr,
@@ -198,7 +198,7 @@ impl Directory {
         }
         let flight = self.flights.of(peer);
         let last = flight.acquire().await;
-        // Who had the flight before may have learnt it, or not.
+        // The previous holder of the flight may have learnt it.
         if let Known::Addresses(addresses) = self.look_up(peer).await? {
             return Ok(Some(addresses));
         }
@@ -208,11 +208,11 @@ impl Directory {
         Ok(Some(self.learn(peer, last, mark).await?.addresses))
     }
 
-    /// Asks a peer again, however young what is known of it.
+    /// Asks a peer again, whatever the age of what is known.
     ///
     /// # Errors
-    /// When it was added by hand or is in no network that is trusted, before it is asked. When it
-    /// does not answer, or not believably. When the database fails.
+    /// When it was added by hand or is in no trusted network; then it is not asked. When it does
+    /// not answer, or its answer is rejected. When the database fails.
     pub async fn refresh(&self, peer: IpAddr, mark: Option<u32>) -> Result<Learnt, DirectoryError> {
         let peer = peer.to_canonical();
         if self.find(peer).await?.is_some_and(|entry| entry.source == Source::Manual) {
@@ -235,7 +235,7 @@ impl Directory {
         self.with_store(move |store| store.find(peer)).await
     }
 
-    /// Asks a peer whose flight has acquire, and keeps what it says.
+    /// Asks a peer whose flight was acquired, and stores the answer.
     async fn learn(
         &self,
         peer: IpAddr,
@@ -261,7 +261,7 @@ impl Directory {
         Ok(learnt)
     }
 
-    /// Has the database do something, on a thread that may wait.
+    /// Runs a call of the database on a thread that may block.
     async fn with_store<T: Send + 'static>(
         &self,
         call: impl FnOnce(&mut Store) -> Result<T, StoreError> + Send + 'static,
@@ -269,14 +269,14 @@ impl Directory {
         let store = Arc::clone(&self.store);
         let called =
             spawn_blocking(move || call(&mut store.lock().unwrap_or_else(PoisonError::into_inner)));
-        // It is not begun any more when the program ends.
+        // When the program ends, calls that have not begun are dropped.
         let called = called.await.map_err(|_| DirectoryError::Ending)?;
         called.map_err(|source| DirectoryError::Store { file: self.file.clone(), source })
     }
 }
 
-/// What an entry is good for. What was learnt is used while it is young, and while the peer is
-/// trusted as it was when it was learnt. `None` if the trust is gone.
+/// What an entry is worth. Learnt addresses are used while they are young enough, and while the
+/// peer is trusted by the scheme by which they were learnt. `None` if the trust is gone.
 fn known(
     entry: Option<Entry>,
     trusted: Option<Scheme>,
@@ -290,7 +290,7 @@ fn known(
         Source::Manual => return Some(Known::Addresses(entry.addresses)),
         Source::Learnt(scheme) => scheme,
     };
-    // What was learnt in the future was learnt by a clock that was wrong.
+    // A time in the future is from a clock that was wrong.
     let is_young = now.duration_since(entry.learnt_at).is_ok_and(|age| age < max_age);
     let is_good = trusted? == scheme && is_young;
     Some(if is_good { Known::Addresses(entry.addresses) } else { Known::ToAsk })
@@ -319,7 +319,7 @@ mod tests {
     const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
     const MAX_AGE: Duration = Duration::from_secs(3600);
 
-    /// Where a client's configuration is, with its database and a key of ones.
+    /// The directory of a client's configuration, with its database and a key of ones.
     struct TestDirectory(TempDir);
 
     impl TestDirectory {
@@ -333,7 +333,7 @@ mod tests {
             Store::open(&self.0.path().join("d.sqlite")).unwrap()
         }
 
-        /// The directory, with peers that answer at this port and are trusted with these keys.
+        /// The directory, whose peers answer at this port and are trusted with these keys.
         fn open(&self, port: u16, trusted: &[(&str, TrustedKey)]) -> Directory {
             let trust = |(network, key): &(&str, TrustedKey)| Trust {
                 network: network.parse().unwrap(),
@@ -354,13 +354,13 @@ mod tests {
         TrustedKey::Public(SecretKey::new(&[byte; 32]).public())
     }
 
-    /// A port at which nobody answers.
+    /// A port at which nothing listens.
     async fn free_port() -> u16 {
         let listener = TcpListener::bind((HOST, 0)).await.unwrap();
         listener.local_addr().unwrap().port()
     }
 
-    /// A server that counts its questions, and answers them with one address if it is to.
+    /// A server that counts its requests, and if `answers` answers them with one address.
     async fn counting(answers: bool) -> (u16, Arc<AtomicUsize>) {
         let listener = TcpListener::bind((HOST, 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -383,7 +383,7 @@ mod tests {
         (port, count)
     }
 
-    /// Asks so often at the same time, and counts how often it is known.
+    /// Asks `times` times concurrently, and counts the calls that return addresses.
     async fn ask_often(directory: &Arc<Directory>, times: usize) -> usize {
         let mut asking = JoinSet::new();
         for _ in 0..times {
@@ -444,7 +444,7 @@ mod tests {
         drop(directory);
         let again = place.open(port, &[("127.0.0.0/8", shared())]);
         assert_eq!(again.channels_of(HOST, None).await.unwrap(), learnt);
-        // Trusted in another way, it has to prove it in that way.
+        // Trusted by another scheme, it has to prove its answer by that scheme.
         let other = place.open(port, &[("127.0.0.0/8", public(1))]);
         assert!(other.channels_of(HOST, None).await.is_err());
     }
@@ -477,7 +477,7 @@ mod tests {
         let (port, count) = counting(true).await;
         let directory = place.open(port, &[("127.0.0.0/8", shared())]);
         let own = list("203.0.113.1:1");
-        // Added by another program, while this one runs.
+        // Another program adds it while this one runs.
         place.store().add(HOST, &own, UNIX_EPOCH).unwrap();
         assert_eq!(directory.channels_of(HOST, None).await.unwrap(), Some(own));
         let refused = directory.refresh(HOST, None).await.unwrap_err().to_string();
@@ -548,7 +548,7 @@ mod tests {
         let directory = Arc::new(place.open(port, &[("127.0.0.0/8", shared())]));
         let asking = Arc::clone(&directory);
         let asking = tokio::spawn(async move { asking.channels_of(HOST, None).await });
-        // The first to ask is heard, and leaves before there is an answer.
+        // The first request arrives, and its task ends before there is an answer.
         let (first, _) = listener.accept().await.unwrap();
         asking.abort();
         drop((first, listener));

@@ -1,7 +1,7 @@
 //! The messages of an exchange and their bytes, which are in `docs/protocols/directory.md`.
 //!
-//! Parsing checks a message in full, and a message has one encoding. Whether a Tell is true is not
-//! asked here but of its [`Proof`].
+//! Parsing checks a message in full, and a message has one encoding. A [`Proof`] shows whether the
+//! content of a Tell is authentic.
 
 use super::addresses::{Addresses, AddressesError};
 
@@ -14,7 +14,7 @@ pub const ASK_LEN: usize = HEADER_LEN + NONCE_LEN;
 /// The longest reply, in bytes: a Tell of 16 IPv6 addresses with a signature.
 pub const MAX_REPLY_LEN: usize = HEADER_LEN + NONCE_LEN + 1 + 16 * 19 + 64;
 
-/// Magic, version, kind, and a byte that is the scheme or a refusal's reason.
+/// Magic, version, kind, and one byte that is the scheme or the reason of a refusal.
 const HEADER_LEN: usize = 7;
 
 const MAGIC: [u8; 4] = *b"SNDD";
@@ -24,10 +24,10 @@ const KIND_ASK: u8 = 1;
 const KIND_TELL: u8 = 2;
 const KIND_REFUSE: u8 = 3;
 
-/// What a proof is over begins with this, so that it is a proof of nothing else.
+/// The prefix of the bytes that a proof covers, so that no proof for another purpose is valid here.
 const DOMAIN: &[u8] = b"sunder directory: addresses of a peer\0";
 
-/// Bytes that one end drew at random for one exchange. Not secret.
+/// Random bytes of one end for one exchange. Not secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nonce([u8; NONCE_LEN]);
 
@@ -38,7 +38,7 @@ impl Nonce {
     }
 }
 
-/// How an answer is proven.
+/// The scheme of a proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Scheme {
@@ -63,17 +63,17 @@ impl Scheme {
     }
 }
 
-/// What makes an answer believable.
+/// A proof that an answer is authentic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
-    /// A code of HMAC-SHA-256.
+    /// An HMAC-SHA-256 code.
     Hmac([u8; 32]),
     /// An Ed25519 signature.
     Ed25519([u8; 64]),
 }
 
 impl Proof {
-    /// How it proves.
+    /// Its scheme.
     pub fn scheme(&self) -> Scheme {
         match self {
             Self::Hmac(_) => Scheme::Hmac,
@@ -81,7 +81,7 @@ impl Proof {
         }
     }
 
-    /// The proof that is all of `bytes`.
+    /// Reads a proof that is all of `bytes`.
     fn parse(scheme: Scheme, bytes: &[u8]) -> Result<Self, MessageError> {
         let proof = match scheme {
             Scheme::Hmac => bytes.split_first_chunk().map(|(code, rest)| (Self::Hmac(*code), rest)),
@@ -104,20 +104,20 @@ impl Proof {
     }
 }
 
-/// Client to server: where are you reached?
+/// Client to server: a request for the addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
-    /// How the answer is to be proven.
+    /// The scheme by which the answer has to be proven.
     pub scheme: Scheme,
-    /// Fresh, so that no older answer passes for this one.
+    /// Fresh, so that no older answer is valid for this request.
     pub nonce: Nonce,
 }
 
 impl Ask {
-    /// The Ask that is all of `bytes`.
+    /// Reads an Ask that is all of `bytes`.
     ///
     /// # Errors
-    /// When they are not exactly one.
+    /// When they are not exactly one Ask.
     pub fn parse(bytes: &[u8]) -> Result<Self, MessageError> {
         let (kind, scheme, body) = parse_header(bytes)?;
         if kind != KIND_ASK {
@@ -132,14 +132,14 @@ impl Ask {
         }
     }
 
-    /// Its bytes, [`ASK_LEN`] of them.
+    /// Its encoding: [`ASK_LEN`] bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = header(KIND_ASK, self.scheme as u8);
         bytes.extend(self.nonce.0);
         bytes
     }
 
-    /// What an answer's proof is over: all of it, and this Ask.
+    /// The bytes that an answer's proof covers: the whole answer and this Ask.
     pub(super) fn statement(&self, nonce: Nonce, addresses: &Addresses) -> Vec<u8> {
         let mut statement = DOMAIN.to_vec();
         statement.extend([VERSION, self.scheme as u8]);
@@ -150,40 +150,40 @@ impl Ask {
     }
 }
 
-/// Server to client: its addresses.
+/// Server to client: the server's addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tell {
-    /// Fresh, so that the client does not choose all that is proven.
+    /// Fresh, so that the client does not choose all bytes that the proof covers.
     pub nonce: Nonce,
-    /// Where the server is reached.
+    /// The server's addresses, one for each channel.
     pub addresses: Addresses,
-    /// That it is this server which says so, to this Ask.
+    /// The proof that this server answers this Ask.
     pub proof: Proof,
 }
 
-/// Why a server does not tell.
+/// Why a server refuses to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[repr(u8)]
 pub enum Refusal {
-    /// It has no key for the scheme.
+    /// It has no key for the requested scheme.
     #[error("it has no key of this kind: use the kind of key that it has")]
     SchemeNotOffered = 1,
 }
 
-/// Server to client: what it says to an Ask.
+/// Server to client: the reply to an Ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Its addresses.
+    /// The server's addresses.
     Tell(Tell),
-    /// That it will not.
+    /// A refusal.
     Refuse(Refusal),
 }
 
 impl Reply {
-    /// The reply that is all of `bytes`.
+    /// Reads a reply that is all of `bytes`.
     ///
     /// # Errors
-    /// When they are not exactly one.
+    /// When they are not exactly one reply.
     pub fn parse(bytes: &[u8]) -> Result<Self, MessageError> {
         let (kind, detail, body) = parse_header(bytes)?;
         match kind {
@@ -203,7 +203,7 @@ impl Reply {
         }
     }
 
-    /// Its bytes, at most [`MAX_REPLY_LEN`].
+    /// Its encoding: at most [`MAX_REPLY_LEN`] bytes.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Tell(Tell { nonce, addresses, proof }) => {
@@ -218,25 +218,25 @@ impl Reply {
     }
 }
 
-/// Why bytes are no message.
+/// Why bytes are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
     /// They do not begin with `SNDD`.
     #[error("not a message of a directory; see that it is sunder serve that listens there")]
     Magic,
-    /// A version that this end does not speak.
+    /// A version that this end does not implement.
     #[error("unknown version {0}; the newer of the two ends has to wait for the other")]
     Version(u8),
-    /// A kind that is unknown, or not due here.
+    /// An unknown kind, or a kind that is not allowed here.
     #[error("unexpected kind of message {0}")]
     Kind(u8),
-    /// A scheme that is unknown.
+    /// An unknown scheme.
     #[error("unknown scheme {0}")]
     Scheme(u8),
-    /// A reason to refuse that is unknown.
+    /// An unknown reason of a refusal.
     #[error("unknown refusal {0}")]
     Refusal(u8),
-    /// The addresses are no list.
+    /// The addresses are not a valid list.
     #[error(transparent)]
     Addresses(#[from] AddressesError),
     /// The message is cut short.
@@ -251,7 +251,7 @@ fn header(kind: u8, detail: u8) -> Vec<u8> {
     [&MAGIC[..], &[VERSION, kind, detail]].concat()
 }
 
-/// The kind, the byte that is particular to it, and what follows.
+/// The kind, the byte whose meaning depends on the kind, and the rest.
 fn parse_header(bytes: &[u8]) -> Result<(u8, u8, &[u8]), MessageError> {
     let ([magic @ .., version, kind, detail], body) =
         bytes.split_first_chunk::<HEADER_LEN>().ok_or(MessageError::Short)?;

@@ -1,5 +1,5 @@
-//! One exchange with a peer at a time, and none so soon after one that failed: connections that
-//! acquire all at once do not become as many exchanges.
+//! Limits exchanges: one at a time with each peer, and none within 5 s after one that failed. So
+//! many connections at once cause one exchange.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -17,20 +17,20 @@ pub(super) const FAILURE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many peers' failures are remembered.
 const MAX_FAILURES: usize = 1024;
 
-/// Whose flight it is, for each peer that is asked or has just failed.
+/// The flights of the peers that are being asked or have just failed.
 #[derive(Debug, Default)]
 pub(super) struct SingleFlight(Mutex<HashMap<IpAddr, Flight>>);
 
-/// The right to ask a peer, for one at a time.
+/// The right to ask one peer, for one task at a time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flight(Arc<AsyncMutex<LastFailure>>);
 
-/// Why the last exchange with a peer failed, if it did.
+/// Why the last exchange with a peer failed, if it did, and when.
 #[derive(Debug, Default)]
 pub(super) struct LastFailure(Option<(Instant, Arc<ExchangeError>)>);
 
 impl SingleFlight {
-    /// The peer's.
+    /// The flight of this peer.
     pub(super) fn of(&self, peer: IpAddr) -> Flight {
         let mut flights = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         flights.retain(|_, flight| flight.is_in_use() || flight.failed_at().is_some());
@@ -45,17 +45,18 @@ impl SingleFlight {
 }
 
 impl Flight {
-    /// Waits until it has acquire.
+    /// Waits until this task may ask the peer.
     pub(super) async fn acquire(&self) -> AsyncMutexGuard<'_, LastFailure> {
         self.0.lock().await
     }
 
-    /// Whether anybody has it or waits for it. Asked of flights that nobody can take meanwhile.
+    /// Whether a task holds it or waits for it. Only valid for flights that no task can acquire at
+    /// this moment.
     fn is_in_use(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }
 
-    /// When its exchange has failed, if that is to be remembered.
+    /// When its exchange failed, if that is still to be remembered.
     fn failed_at(&self) -> Option<Instant> {
         let last = self.0.try_lock().ok()?;
         last.0.as_ref().map(|(at, _)| *at).filter(|at| at.elapsed() < FAILURE_TIMEOUT)
@@ -63,13 +64,13 @@ impl Flight {
 }
 
 impl LastFailure {
-    /// Why the last exchange failed, if that was a moment ago.
+    /// Why the last exchange failed, if that was less than 5 s ago.
     pub(super) fn recent(&self) -> Option<Arc<ExchangeError>> {
         let (at, error) = self.0.as_ref()?;
         (at.elapsed() < FAILURE_TIMEOUT).then(|| Arc::clone(error))
     }
 
-    /// Remembers how an exchange ended.
+    /// Stores how an exchange ended.
     pub(super) fn record<T>(
         &mut self,
         ended: Result<T, ExchangeError>,
@@ -126,7 +127,7 @@ mod tests {
             fail(&flights, number).await;
             advance(Duration::from_millis(1)).await;
         }
-        // Somebody may be asking the one that is held, so it stays.
+        // A task may hold this one, so it stays.
         let len = || flights.0.lock().unwrap().len();
         assert_eq!(len(), MAX_FAILURES);
         assert!(Arc::ptr_eq(&held.0, &flights.of(peer(0)).0));

@@ -23,41 +23,43 @@ pub enum Integrity {
     /// Every record carries the tamper code.
     #[default]
     TamperCode,
-    /// None, as in the paper: whoever changes one channel changes the stream unnoticed.
+    /// No tamper code, as in the paper: an attacker who changes one channel changes the stream
+    /// unnoticed.
     None,
 }
 
-/// One channel, as the client sees it.
+/// One channel, as a client's configuration has it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Channel {
     /// The server's address on this channel.
     pub server: SocketAddr,
-    /// The local address to use, which picks the network on many hosts.
+    /// The local address to use, which selects the network on many hosts.
     pub source: Option<IpAddr>,
     /// The network device to use.
     pub device: Option<String>,
 }
 
-/// A server as its clients know it.
+/// A server, as a client's configuration has it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Remote {
-    /// The channels that lead to it, 1 to [`MAX_CHANNELS`](crate::MAX_CHANNELS).
+    /// Its channels: 1 to [`MAX_CHANNELS`](crate::MAX_CHANNELS).
     pub channels: Vec<Channel>,
-    /// How many channels are needed, and give everything away: k. If that is all of them, sharing is by
-    /// XOR, else by Shamir's scheme, and a stream goes on as long as so many are left.
+    /// The threshold k: the number of channels that a stream needs, and from which an eavesdropper
+    /// learns everything. If it is the number of channels, sharing is by XOR. Otherwise it is by
+    /// Shamir's scheme, and a stream continues while k channels are left.
     pub threshold: u8,
 }
 
-/// Somebody who has channels of its own.
+/// A peer with channels of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// The addresses that applications connect to, at least one.
+    /// The addresses to which applications connect, at least one.
     pub addresses: Vec<IpAddr>,
-    /// What leads to it.
+    /// Its channels.
     pub remote: Remote,
 }
 
-/// A way out of this host, for channels to peers whose addresses come from the directory.
+/// An uplink of this host, for channels to peers whose addresses come from the directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Uplink {
     /// The local address to use.
@@ -66,98 +68,100 @@ pub struct Uplink {
     pub device: Option<String>,
 }
 
-/// A local port that leads to one service behind the server.
+/// A local port that is connected to one service behind the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forward {
-    /// Where applications connect to.
+    /// The local address for applications.
     pub listen: SocketAddr,
-    /// What they reach.
+    /// The service.
     pub target: Target,
 }
 
-/// What a client is told.
+/// A client's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientConfig {
-    /// The server for all that is no peer's, if there is one.
+    /// The server for all destinations that are no peer's address, if there is one.
     pub gateway: Option<Remote>,
-    /// Those who have channels of their own. No address is in two of them.
+    /// The peers with channels of their own. No address belongs to two of them.
     pub peers: Vec<Peer>,
-    /// Where the addresses of others may be known, or learnt.
+    /// The directory, from which the channels to other peers are known or learnt.
     pub directory: Option<ClientDirectory>,
-    /// How the channels to these leave: the first by the first, and so on. Where there are none left, by the
-    /// route to the address.
+    /// The uplinks of the channels to peers in the directory: the first channel leaves by the first
+    /// uplink, and so on. Further channels leave by the route to their address.
     pub uplinks: Vec<Uplink>,
-    /// The directory of the configuration, where files are that it names.
+    /// The directory of the configuration, to which the names of files are relative.
     pub config_dir: PathBuf,
-    /// Where to listen for SOCKS5.
+    /// The address of the SOCKS5 listener.
     pub socks: Option<SocketAddr>,
     /// Fixed forwards.
     pub forwards: Vec<Forward>,
-    /// Connections that are taken from the kernel.
+    /// The connections that the kernel hands over.
     pub intercept: Option<Intercept>,
     /// Whether changes are detected.
     pub integrity: Integrity,
-    /// Where random shares come from.
+    /// The source of random bytes for shares.
     pub rng: RandomSource,
-    /// The most streams at a time.
+    /// The largest number of streams at a time.
     pub max_streams: usize,
-    /// The connections that are kept ready.
+    /// The connections that are kept ready for new streams.
     pub pool: PoolConfig,
-    /// What becomes of streams when a channel is lost.
+    /// What happens to streams when a channel is lost.
     pub lost_channel: LostChannel,
 }
 
-/// The connections that a client keeps ready for streams to come: sets of one connection a channel.
+/// The connections that a client keeps ready for new streams: sets of one connection for each
+/// channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolConfig {
-    /// How many sets are made in advance.
+    /// The number of sets that are connected in advance.
     pub size: usize,
-    /// How many are kept at most, those of finished streams included.
+    /// The largest number of sets that are kept, including those of finished streams.
     pub keep: usize,
-    /// How long a set is kept.
+    /// The time for which a set is kept.
     pub idle: Duration,
 }
 
-/// What becomes of streams that need a channel which is lost.
+/// What happens to streams that need a lost channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LostChannel {
-    /// Those that come.
+    /// New streams.
     pub new_streams: OnLostChannel,
-    /// How long those under way wait for it to come back, and new ones if they wait.
+    /// How long running streams wait for the channel to come back, and new ones if they wait.
     pub timeout: Duration,
 }
 
-/// What a server is told.
+/// A server's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
-    /// Where to listen: an address on each channel.
+    /// The addresses to listen on, one for each channel.
     pub listen: Vec<SocketAddr>,
     /// The services that clients may ask for.
     pub allow: Vec<Allowed>,
-    /// The least that is accepted: with `None`, clients may leave the tamper code out.
+    /// The integrity that clients must use at least: with `None`, they may leave out the tamper
+    /// code.
     pub integrity: Integrity,
-    /// Where random shares come from.
+    /// The source of random bytes for shares.
     pub rng: RandomSource,
-    /// The fewest channels that a stream may need, and that give everything away.
+    /// The smallest threshold of a stream that is accepted.
     pub min_channels: u8,
-    /// The most streams at a time.
+    /// The largest number of streams at a time.
     pub max_streams: usize,
-    /// The most channels that a stream may have.
+    /// The largest number of channels of a stream.
     pub max_channels: u8,
-    /// How long streams wait for a channel that they need and that is lost.
+    /// How long streams wait for a lost channel that they need.
     pub lost_channel_timeout: Duration,
-    /// The most connections without an open stream.
+    /// The largest number of connections without an open stream.
     pub max_waiting: usize,
-    /// The most memory for the records of open streams, in bytes.
+    /// The largest memory for the records of open streams, in bytes.
     pub max_memory: u64,
-    /// What clients are told about this server's addresses.
+    /// What the directory answers about this server's addresses.
     pub directory: Option<ServerDirectory>,
-    /// The directory of the configuration, where files are that it names.
+    /// The directory of the configuration, to which the names of files are relative.
     pub config_dir: PathBuf,
 }
 
 impl ClientConfig {
-    /// All servers that it knows, the gateway first.
+    /// All servers in it, the gateway first.
     pub fn remotes(&self) -> impl Iterator<Item = &Remote> {
         self.gateway.iter().chain(self.peers.iter().map(|peer| &peer.remote))
     }

@@ -1,4 +1,4 @@
-//! The accept loop: fair among several listeners, and pausing when the system refuses.
+//! The accept loop: it treats several listeners fairly, and pauses when the system refuses.
 
 use std::future::poll_fn;
 use std::io;
@@ -12,7 +12,7 @@ use tracing::warn;
 
 use crate::log::LogRateLimiter;
 
-/// How long nothing is accepted after the system has refused to.
+/// The pause after the system has refused to accept.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A socket that accepts connections.
@@ -22,7 +22,7 @@ pub trait Listener {
     /// The address of its other end.
     type Address;
 
-    /// Accepts a connection if one waits.
+    /// Accepts a connection if one is waiting.
     fn poll_accept(
         &self,
         context: &mut Context<'_>,
@@ -50,7 +50,7 @@ impl Listener for UnixListener {
     }
 }
 
-/// Which listener is asked first, and how accepting has gone.
+/// Accepts connections from several listeners, fairly.
 #[derive(Debug, Default)]
 pub struct RoundRobin {
     /// The listener after the one that accepted last.
@@ -61,10 +61,10 @@ pub struct RoundRobin {
 }
 
 impl RoundRobin {
-    /// Accepts a connection at any of the listeners; returns also its index. The listener after the
-    /// one that accepted last is asked first, so that a flood at one does not starve the others.
-    /// When the system refuses, waits 100 ms and logs that, and tries again. Nothing is lost if the
-    /// future is dropped.
+    /// Accepts a connection from any of the listeners; also returns the listener's index. The
+    /// listener after the one that accepted last is polled first, so a flood at one listener does
+    /// not starve the others. When the system refuses, it logs that, waits 100 ms and tries again.
+    /// No connection is lost if the future is dropped.
     pub async fn accept<L: Listener>(&mut self, listeners: &[L]) -> (usize, L::Stream, L::Address) {
         loop {
             if let Some(pause) = self.pause {
@@ -86,7 +86,7 @@ impl RoundRobin {
                     return accepted;
                 }
                 Err(error) => {
-                    // Usually there are too many open files; asking at once again would only spin.
+                    // Usually too many files are open; an immediate retry would fail again.
                     self.pause = Some(Instant::now() + PAUSE);
                     if let Some(so_often) = self.failures.happened() {
                         warn!(%error, so_often, "cannot accept connections for a moment");
@@ -103,7 +103,7 @@ mod tests {
 
     use super::*;
 
-    /// A listener with connections that wait, or an error.
+    /// A listener with waiting connections, or an error.
     struct Waiting {
         connections: Cell<usize>,
         error: RefCell<Option<io::Error>>,

@@ -1,13 +1,13 @@
 //! Reads a configuration in TOML, and returns all its problems at once.
 //!
 //! A configuration lists the [`Keys`] that it may have, each with an example. [`read`] walks the
-//! text's tables with them: a [`Table`] reports the keys that are unknown or missing, a [`Value`]
-//! what it cannot be, and the caller what does not fit together. Whatever is wrong becomes a
-//! [`Problem`] with its place in the text and its fix, and reading goes on. What is not TOML is
-//! reported too, and does not hide what is wrong elsewhere.
+//! text's tables: a [`Table`] reports keys that are unknown or missing, a [`Value`] reports a wrong
+//! type or range, and the caller reports settings that contradict each other. Each error becomes a
+//! [`Problem`] with its place in the text and its fix, and reading continues. Lines that are not
+//! TOML are reported too, and do not hide errors elsewhere.
 //!
-//! The spans are those of the `toml` crate's parser. `toml::Spanned` in types that derive
-//! `Deserialize` was weighed: serde stops at the first error.
+//! The spans come from the `toml` crate's parser. `toml::Spanned` in types that derive
+//! `Deserialize` was considered: serde stops at the first error.
 //!
 //! ```
 //! use sunder_service::config::{Keys, Problems, key, read};
@@ -68,55 +68,54 @@ pub use table::{Table, Value};
 
 use table::Context;
 
-/// One thing that is wrong in a configuration.
+/// One error in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where it is in the text, in bytes. Nothing if it is about the whole.
+    /// Its place in the text, in bytes. `None` if it is about the whole configuration.
     pub span: Option<Range<usize>>,
-    /// The key that it is about. Empty if it is about the whole.
+    /// The path of its key. Empty if it is about the whole configuration.
     pub key: KeyPath,
-    /// What is wrong.
+    /// The error.
     pub what: String,
-    /// What to do.
+    /// The fix.
     pub fix: String,
     /// Both in one line.
     summary: String,
-    /// Whether the key is not among those that may stand there.
+    /// Whether the error is a key that is unknown in its table.
     is_unknown_key: bool,
 }
 
 impl Problem {
-    /// A problem of the whole.
+    /// A problem of the whole configuration.
     pub fn new(what: impl Into<String>, fix: impl Into<String>) -> Self {
         let (what, fix) = (what.into(), fix.into());
         let summary = format!("{what}: {fix}");
         Self { span: None, key: KeyPath::default(), what, fix, summary, is_unknown_key: false }
     }
 
-    /// The same, at this place.
+    /// The same problem at this place.
     pub(crate) fn at(self, span: Option<Range<usize>>, key: KeyPath) -> Self {
         Self { span, key, ..self }
     }
 
-    /// The same, with another summary.
+    /// The same problem with another summary.
     #[must_use]
     pub fn summarized(self, summary: impl Into<String>) -> Self {
         Self { summary: summary.into(), ..self }
     }
 
-    /// Whether it is that the key is not among those that may stand there.
+    /// Whether the error is a key that is unknown in its table.
     pub fn is_unknown_key(&self) -> bool {
         self.is_unknown_key
     }
 
-    /// The number of its line in the text, counted from 1.
+    /// Its line in the text, counted from 1.
     pub fn line(&self, text: &str) -> Option<usize> {
         let start = self.span.as_ref()?.start;
         Some(1 + text.get(..start).unwrap_or(text).matches('\n').count())
     }
 
-    /// One line for a person, without the name of the file: the place, what is wrong, and what to
-    /// do unless that is only an example.
+    /// One line for the user, without the file's name: the place and the summary.
     pub fn in_one_line(&self, text: &str) -> String {
         let Some(number) = self.line(text) else { return format!(": {self}") };
         let line = text.lines().nth(number - 1).unwrap_or_default();
@@ -132,25 +131,25 @@ fn has_word(text: &str, word: &str) -> bool {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').any(|part| part == word)
 }
 
-/// What is wrong and what to do, without the place.
+/// The summary: the error and its fix, without the place.
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.summary)
     }
 }
 
-/// All that is wrong in a configuration, in the order of its text; what is about the whole comes
-/// last. There is at least one problem.
+/// All errors in a configuration, in the order of the text; those about the whole come last. There
+/// is at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problems(Vec<Problem>);
 
 impl Problems {
-    /// The one that comes first.
+    /// The first problem.
     pub fn first(&self) -> &Problem {
         &self.0[0]
     }
 
-    /// All of them.
+    /// All problems.
     pub fn iter(&self) -> std::slice::Iter<'_, Problem> {
         self.0.iter()
     }
@@ -192,8 +191,8 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-/// Reads a configuration that may have these keys. `read` returns nothing only where a problem was
-/// reported.
+/// Reads a configuration with these keys. `read` may return `None` only if it has reported a
+/// problem.
 ///
 /// # Errors
 /// When there are problems.
@@ -205,8 +204,8 @@ pub fn read<T>(
     read_all(text, keys, true, read)
 }
 
-/// The same for a part of a configuration: keys of its outermost table that are unknown belong to
-/// others.
+/// The same for a part of a configuration: unknown keys of the outermost table belong to other
+/// parts, and are not reported.
 ///
 /// # Errors
 /// When there are problems.

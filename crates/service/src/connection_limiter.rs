@@ -1,4 +1,5 @@
-//! How many connections are served at a time, so that nobody who only connects keeps others out.
+//! Limits the connections that are served at a time, so that a client that only connects does not
+//! block others.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -6,19 +7,19 @@ use std::net::IpAddr;
 use ipnet::Ipv6Net;
 use tokio::task::{AbortHandle, Id, JoinSet};
 
-/// How much of an IPv6 address names its source: a site is given as much, and has all addresses
-/// below.
+/// The prefix of an IPv6 address that identifies a source, in bits: a site gets a /48 and has all
+/// addresses in it.
 const SITE: u8 = 48;
 
-/// Tasks that serve a connection each, so many at a time and so many of one source. Another is
-/// always taken: the oldest of its source is ended for it, or the oldest of the source that has the
-/// most.
+/// Tasks that serve one connection each. Their number is limited, in total and for each source. A
+/// new connection is always accepted: if a limit is reached, the oldest task of its source is
+/// ended, or the oldest of the source with the most.
 #[derive(Debug)]
 pub struct ConnectionLimiter {
     max: usize,
     max_of_source: usize,
     tasks: JoinSet<()>,
-    /// Those that run, the oldest first.
+    /// The tasks that run, oldest first.
     running: VecDeque<Running>,
 }
 
@@ -29,20 +30,21 @@ struct Running {
 }
 
 impl ConnectionLimiter {
-    /// At most `max` at a time, and `max_of_source` of one source; one at least.
+    /// Serves at most `max` connections at a time, and `max_of_source` of one source. Both are at
+    /// least 1.
     pub fn new(max: usize, max_of_source: usize) -> Self {
         Self { max, max_of_source, tasks: JoinSet::new(), running: VecDeque::new() }
     }
 
-    /// Serves a connection of this address. Returns the source of the one that was ended for it, if
-    /// one was: an IPv4 address, or the first address of an IPv6 network of 48 bits.
+    /// Serves a connection from this address. If another task was ended for it, returns that task's
+    /// source: an IPv4 address, or the first address of an IPv6 network with a 48-bit prefix.
     pub fn spawn(
         &mut self,
         address: IpAddr,
         serving: impl Future<Output = ()> + Send + 'static,
     ) -> Option<IpAddr> {
         let source = source(address);
-        // Those that have ended take no place.
+        // Tasks that have ended do not count.
         while let Some(ended) = self.tasks.try_join_next_with_id() {
             self.forget(ended.map_or_else(|error| error.id(), |(id, ())| id));
         }
@@ -54,7 +56,7 @@ impl ConnectionLimiter {
         evicted.map(|evicted| evicted.source)
     }
 
-    /// Waits until one has ended; for ever if there is none.
+    /// Waits until one task has ended. If there is none, never returns.
     pub async fn join_next(&mut self) {
         match self.tasks.join_next_with_id().await {
             Some(ended) => self.forget(ended.map_or_else(|error| error.id(), |(id, ())| id)),
@@ -62,12 +64,12 @@ impl ConnectionLimiter {
         }
     }
 
-    /// Waits until all have ended.
+    /// Waits until all tasks have ended.
     pub async fn join_all(mut self) {
         while self.tasks.join_next().await.is_some() {}
     }
 
-    /// Which has to make room for another of this source.
+    /// The task to end for another connection of this source.
     fn to_evict(&self, source: IpAddr) -> Option<usize> {
         let mut counts: HashMap<IpAddr, usize> = HashMap::new();
         for running in &self.running {
@@ -89,7 +91,7 @@ impl ConnectionLimiter {
     }
 }
 
-/// Whose a connection is, as far as its address tells.
+/// The source of a connection, as far as its address tells.
 fn source(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Net::new_assert(address, SITE).network().into(),
@@ -107,7 +109,8 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Connections that last for ever, from each of these; which was ended for each.
+    /// Adds connections that never end, from each of these addresses; returns the source that was
+    /// ended for each.
     fn evicted(limiter: &mut ConnectionLimiter, addresses: &[&str]) -> Vec<Option<IpAddr>> {
         addresses.iter().map(|address| limiter.spawn(ip(address), pending())).collect()
     }
@@ -119,7 +122,7 @@ mod tests {
         let ended = evicted(&mut limiter, &[one, one, other, one, other]);
         assert_eq!(ended, [None, None, None, Some(ip(one)), None]);
         assert_eq!(limiter.running.len(), 4);
-        // An IPv4 address is the same whichever way it is written.
+        // An IPv4 address and its IPv6-mapped form are the same source.
         assert_eq!(evicted(&mut limiter, &["::ffff:192.0.2.2"]), [Some(ip(other))]);
     }
 
@@ -129,7 +132,7 @@ mod tests {
         let (a, b, c) = ("192.0.2.1", "192.0.2.2", "192.0.2.3");
         assert_eq!(evicted(&mut limiter, &[b, a, a, a]), [None; 4]);
         assert_eq!(evicted(&mut limiter, &[c]), [Some(ip(a))]);
-        // Of those with as many, the oldest.
+        // Of the sources with equally many, the one with the oldest task.
         assert_eq!(evicted(&mut limiter, &[b]), [Some(ip(a))]);
         assert_eq!(evicted(&mut limiter, &[a]), [Some(ip(b))]);
     }

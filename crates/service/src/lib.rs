@@ -1,19 +1,19 @@
-//! What every long-running command shares, whatever its protocol.
+//! The parts that all long-running commands share; they do not depend on the protocol.
 //!
 //! - [`config`]: reads a configuration and returns all its problems at once, each with its place
 //!   and its fix.
 //! - [`log`]: the log on standard error, and [`log::LogRateLimiter`].
-//! - [`signals`]: stops on SIGINT or SIGTERM, loads the configuration again on SIGHUP.
-//! - [`reload`]: hands a new configuration to a task that runs.
-//! - [`limits`]: the limit of open files, and how streams share it.
-//! - [`memory`]: keeps the memory of the process from core files and debuggers.
-//! - [`listening`]: listeners that outlive a reload;
-//!   [`accept`]: the accept loop, fair among several listeners; [`connection_limiter`]: how many
-//!   connections are served at a time.
-//! - [`status`]: the status socket; [`metrics`]: the same status as Prometheus reads it.
+//! - [`signals`]: stops on SIGINT or SIGTERM, reloads the configuration on SIGHUP.
+//! - [`reload`]: passes a new configuration to a running task.
+//! - [`limits`]: the limit of open files, and the number of streams that fit into it.
+//! - [`memory`]: protects the memory of the process from core files and debuggers.
+//! - [`listening`]: listeners that stay open during a reload; [`accept`]: the accept loop, fair
+//!   among several listeners; [`connection_limiter`]: limits the connections that are served at a
+//!   time.
+//! - [`status`]: the status socket; [`metrics`]: the same status in Prometheus's text format.
 //!
-//! A command gives its status as a type that implements [`status::ServiceStatus`], with its
-//! metrics as a table:
+//! A command's status is a type that implements [`status::ServiceStatus`], with its metrics as a
+//! table:
 //!
 //! ```
 //! use serde::{Deserialize, Serialize};
@@ -73,7 +73,7 @@ use tokio::runtime::Runtime;
 /// Why a service cannot start, or did not stop in order.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
-    /// `RUST_LOG` is not a filter of the log.
+    /// `RUST_LOG` is not a valid filter.
     #[error("RUST_LOG={levels}: {reason}; RUST_LOG=debug shows more than usual")]
     Levels {
         /// Its value.
@@ -81,13 +81,13 @@ pub enum ServiceError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The system gives no threads.
+    /// The system refuses to start threads.
     #[error("cannot start threads: {0}")]
     Threads(io::Error),
     /// The system does not deliver signals.
     #[error("cannot wait for signals: {0}")]
     Signals(io::Error),
-    /// A second signal came while the service was stopping.
+    /// A second signal arrived while the service was stopping.
     #[error("stopped by a second signal; what was under way was broken off")]
     Interrupted,
 }
@@ -101,7 +101,7 @@ pub fn runtime() -> Result<Runtime, ServiceError> {
 }
 
 /// Runs a service to its end on a runtime of its own. Does not wait for blocking tasks that are
-/// left, as a name that is still being looked up.
+/// still running, such as a name lookup.
 ///
 /// # Errors
 /// When the service fails, or the system gives no threads.

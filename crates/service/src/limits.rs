@@ -3,7 +3,7 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::warn;
 
-/// Descriptors that a process needs besides those of its streams.
+/// The descriptors that a process needs besides those of its streams.
 const SPARE_FILES: usize = 64;
 
 /// The descriptors that a configuration asks for.
@@ -41,7 +41,7 @@ impl Files {
         self.streams.saturating_mul(self.each).saturating_add(self.waiting + SPARE_FILES)
     }
 
-    /// What fits into `limit` descriptors. A quarter of them is enough for those that wait.
+    /// What fits into `limit` descriptors. Waiting connections get at most a quarter of them.
     fn within(self, limit: usize) -> Self {
         if self.needed() <= limit {
             return self;
@@ -60,7 +60,7 @@ pub fn raise_open_files() -> Option<u64> {
         return limits.current;
     }
     let raised = Rlimit { current: limits.maximum, maximum: limits.maximum };
-    // If that is not allowed, the limit stays.
+    // If the system does not allow that, the limit stays.
     if setrlimit(Resource::Nofile, raised).is_ok() { limits.maximum } else { limits.current }
 }
 

@@ -1,5 +1,4 @@
-//! Listeners that outlive a change of the configuration, so that no connection is refused during
-//! one.
+//! Listeners that stay open during a reload of the configuration, so that no connection is refused.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,7 +15,7 @@ use crate::accept::Listener;
 /// A listener for an address of a configuration. A clone is the same listener.
 #[derive(Clone, Debug)]
 pub struct Listening {
-    /// As in the configuration, where the port may be 0: any.
+    /// As in the configuration, where the port may be 0: any free port.
     configured: SocketAddr,
     listener: Arc<TcpListener>,
 }
@@ -31,7 +30,7 @@ impl Listening {
     /// The address where it listens.
     ///
     /// # Errors
-    /// When the system does not say.
+    /// When the system does not report it.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
@@ -72,16 +71,16 @@ async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     })
 }
 
-/// Sets the options of a connection, or of a listener, whose connections inherit them. Small writes
-/// are sent at once, and a peer that is gone without a word, while nobody has anything to send, is
-/// noticed after two minutes.
+/// Sets the options of a connection, or of a listener, whose connections inherit them: small writes
+/// are sent at once, and keepalive detects within two minutes that an idle peer is gone.
 pub fn set_options(socket: &impl AsFd) {
     let keepalive = TcpKeepalive::new()
         .with_time(Duration::from_secs(60))
         .with_interval(Duration::from_secs(15))
         .with_retries(4);
     let socket = SockRef::from(socket);
-    // A connection that takes no options is broken, which the first read or write reports.
+    // If setting an option fails, the connection is broken, and the first read or write reports
+    // that.
     let _ = socket.set_tcp_nodelay(true);
     let _ = socket.set_tcp_keepalive(&keepalive);
 }

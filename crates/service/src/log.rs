@@ -1,4 +1,4 @@
-//! The log, and how often one event is logged.
+//! The log, and a limit on how often an event is logged.
 
 use std::io;
 use std::time::Duration;
@@ -33,21 +33,21 @@ pub fn start(coloured: bool) -> Result<(), ServiceError> {
     Ok(())
 }
 
-/// Limits how often an event is logged, so that a flood of it does not flood the log: so many times
-/// in 10 s. Events that are not logged are counted.
+/// Limits how often an event is logged: at most a given number of times in 10 s. Events that are
+/// not logged are counted.
 #[derive(Debug, Default)]
 pub struct LogRateLimiter {
-    /// When the period began.
+    /// The begin of the period.
     since: Option<Instant>,
-    /// How many events of this period were logged.
+    /// The number of events of this period that were logged.
     logged: u32,
-    /// How many events came since the last one that was logged.
+    /// The number of events since the last one that was logged.
     unlogged: u64,
 }
 
 impl LogRateLimiter {
-    /// Takes an event of which one is logged in a period. If this one is to be logged, returns how
-    /// many events came since the one logged last, this one included.
+    /// Counts an event that is logged once in a period. If it is to be logged now, returns the
+    /// number of events since the one logged last, this one included.
     pub fn happened(&mut self) -> Option<u64> {
         self.happened_of(1)
     }

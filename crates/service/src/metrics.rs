@@ -2,8 +2,7 @@
 
 use std::fmt::{Display, Write};
 
-/// One row of a service's table of metrics: how it is named and explained, and its samples in a
-/// status `S`.
+/// One row of a service's table of metrics: name, help text, and the samples in a status `S`.
 #[derive(Debug)]
 pub struct Metric<S> {
     name: &'static str,
@@ -12,7 +11,7 @@ pub struct Metric<S> {
     samples: fn(&S, &mut Samples<'_>),
 }
 
-/// A metric that may fall.
+/// A metric whose value can go down.
 pub const fn gauge<S>(
     name: &'static str,
     help: &'static str,
@@ -21,7 +20,7 @@ pub const fn gauge<S>(
     Metric { name, kind: "gauge", help, samples }
 }
 
-/// A metric that only grows; by custom its name ends in `_total`.
+/// A metric whose value only grows; by convention its name ends in `_total`.
 pub const fn counter<S>(
     name: &'static str,
     help: &'static str,

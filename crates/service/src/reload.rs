@@ -1,34 +1,36 @@
-//! Hands a new configuration to a task that runs.
+//! Passes a new configuration to a running task.
 
 use std::io;
 use std::net::SocketAddr;
 
 use tokio::sync::{mpsc, oneshot};
 
-/// A configuration that is to be in force.
+/// A request to put a configuration in force.
 #[derive(Debug)]
 pub struct Reload<C> {
     /// The configuration.
     pub config: C,
-    /// Takes the addresses where the task listens once it is in force. The receiver may be gone.
+    /// Takes the task's listening addresses once the configuration is in force. The receiver may be
+    /// gone.
     pub answer: oneshot::Sender<io::Result<Vec<SocketAddr>>>,
 }
 
-/// Asks one task to take another configuration. A clone asks the same task.
+/// Sends a task another configuration. A clone sends to the same task.
 #[derive(Debug)]
 pub struct Reloader<C>(mpsc::Sender<Reload<C>>);
 
-/// The two ends: one asks, and the task waits at the other.
+/// The two ends: the sender, and the receiver for the task.
 pub fn reloads<C>() -> (Reloader<C>, mpsc::Receiver<Reload<C>>) {
     let (sender, receiver) = mpsc::channel(1);
     (Reloader(sender), receiver)
 }
 
 impl<C> Reloader<C> {
-    /// Asks, and waits until the configuration is in force. Returns where the task listens then.
+    /// Sends the configuration and waits until it is in force. Returns the task's listening
+    /// addresses.
     ///
     /// # Errors
-    /// When the task does not take it, or has stopped.
+    /// When the task rejects it, or has stopped.
     pub async fn reload(&self, config: C) -> io::Result<Vec<SocketAddr>> {
         let stopped = || io::Error::other("it has stopped");
         let (answer, answered) = oneshot::channel();

@@ -9,7 +9,7 @@ use tracing::{info, warn};
 
 use crate::ServiceError;
 
-/// The signals by which a person or the system stops a service.
+/// The signals that stop a service.
 #[derive(Debug)]
 pub struct StopSignals {
     interrupt: Signal,
@@ -17,7 +17,7 @@ pub struct StopSignals {
 }
 
 impl StopSignals {
-    /// From here on, these signals no longer end the process by themselves.
+    /// From this call on, these signals no longer end the process by themselves.
     ///
     /// # Errors
     /// When the system refuses.
@@ -26,7 +26,7 @@ impl StopSignals {
         Ok(Self { interrupt, terminate: listen(SignalKind::terminate())? })
     }
 
-    /// Waits for the next of them.
+    /// Waits for the next signal.
     pub async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
@@ -35,7 +35,7 @@ impl StopSignals {
     }
 }
 
-/// From here on, SIGHUP does not end the process by itself.
+/// From this call on, SIGHUP does not end the process by itself.
 ///
 /// # Errors
 /// When the system refuses.
@@ -47,11 +47,11 @@ fn listen(kind: SignalKind) -> Result<Signal, ServiceError> {
     signal(kind).map_err(ServiceError::Signals)
 }
 
-/// Runs a service until a signal comes; then calls `stop` and waits for the service to end. A
-/// second signal breaks it off. Returns what the service returns.
+/// Runs a service until a signal arrives. Then calls `stop` and waits for the service to end; a
+/// second signal aborts it. Returns what the service returns.
 ///
 /// # Errors
-/// When it was broken off.
+/// When a second signal aborted it.
 pub async fn until_stopped<T>(
     mut signals: StopSignals,
     service: impl Future<Output = T>,
@@ -74,8 +74,9 @@ pub async fn until_stopped<T>(
 }
 
 /// On each SIGHUP, calls `load` on a thread that may block, and `take` with the configuration that
-/// it returns. If either fails, logs that, and the configuration before stays in force. If SIGHUP
-/// comes because the terminal has closed, sends SIGTERM to this process, so that it stops in order.
+/// it returns. If either fails, logs the error, and the old configuration stays in force. If SIGHUP
+/// arrives because the terminal has closed, sends SIGTERM to this process, so that it stops
+/// cleanly.
 pub fn reload_on_hangup<T: Send + 'static, E: Display + Send + 'static, F>(
     mut hangup: Signal,
     load: impl Fn() -> Result<T, E> + Clone + Send + 'static,

@@ -1,5 +1,4 @@
-//! The status socket: answers whoever connects to it with one JSON document that says what the
-//! process does.
+//! The status socket: it answers every connection with one JSON document about the process.
 //!
 //! The document has the key `kind`, which is the command's name, and the keys of the command's own
 //! [`ServiceStatus`]. Sockets are in one [`directory`], named `KIND-NAME.sock`.
@@ -24,24 +23,24 @@ use tracing::warn;
 use crate::accept::RoundRobin;
 use crate::metrics::{Exposition, Metric, gauge};
 
-/// How long a client of the socket may take to read the answer.
+/// The time in which a client of the socket has to read the answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What a service says about itself. It is written and read as JSON.
+/// The status of a service. It is written and read as JSON.
 pub trait ServiceStatus: Serialize + DeserializeOwned + 'static {
-    /// Its metrics, besides how long it has run.
+    /// Its metrics, without the uptime, which all services have.
     const METRICS: &'static [Metric<Self>];
 
-    /// What it is called, unique among those of its kind: by its configuration, or its device.
+    /// Its name, unique among services of its kind: that of its configuration, or of its device.
     fn name(&self) -> &str;
 
-    /// Calls it by another name.
+    /// Changes its name.
     fn set_name(&mut self, name: String);
 
-    /// How long it has run, in seconds.
+    /// Its uptime in seconds.
     fn uptime_s(&self) -> f64;
 
-    /// Adds its metrics, those that all services have first.
+    /// Adds its metrics, with those of all services first.
     fn expose(&self, kind: &str, exposition: &mut Exposition) {
         let uptime =
             gauge("sunder_uptime_seconds", "How long it has run.", |status: &Self, samples| {
@@ -51,7 +50,7 @@ pub trait ServiceStatus: Serialize + DeserializeOwned + 'static {
         exposition.add(kind, self.name(), Self::METRICS, self);
     }
 
-    /// Gives it the name of its socket, which is another one where two would have the same.
+    /// Gives it the name of its socket, which differs where two services would have the same name.
     fn take_name_of(&mut self, kind: &str, socket: &Path) {
         let stem = socket.file_stem().unwrap_or_default().to_string_lossy();
         if let Some(name) = stem.strip_prefix(&format!("{kind}-")) {
@@ -60,7 +59,7 @@ pub trait ServiceStatus: Serialize + DeserializeOwned + 'static {
     }
 }
 
-/// The document that a socket answers with.
+/// The document with which a socket answers.
 #[derive(Serialize)]
 struct Document<'a, S> {
     kind: &'a str,
@@ -68,7 +67,7 @@ struct Document<'a, S> {
     status: S,
 }
 
-/// What a service is called that has this configuration: the file's name without its ending.
+/// The name of a service with this configuration: the file's name without its extension.
 pub fn name_of(config: &Path) -> String {
     config.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
@@ -95,16 +94,16 @@ pub struct StatusSocket {
 impl Drop for StatusSocket {
     fn drop(&mut self) {
         self.task.abort();
-        // If it cannot be removed, nobody answers at it.
+        // If it cannot be removed, connections to it are refused.
         let _ = fs::remove_file(&self.path);
     }
 }
 
 impl StatusSocket {
     /// Answers at a socket for a service of this kind, until it is dropped. Must be called in a
-    /// runtime. Where there can be no socket, logs that and returns nothing: the service runs
-    /// without it. `check` fails for a directory in which others can put a socket in the place of
-    /// this one: they would answer for the service.
+    /// runtime. If the socket cannot be opened, logs that and returns nothing: the service runs
+    /// without it. `check` must fail for a directory in which another user can replace the socket,
+    /// and so answer in place of the service.
     pub fn open<S: ServiceStatus>(
         kind: &'static str,
         check: impl FnOnce(&Path) -> io::Result<()>,
@@ -124,7 +123,7 @@ impl StatusSocket {
                 let mut text =
                     serde_json::to_vec(&Document { kind, status: status() }).unwrap_or_default();
                 text.push(b'\n');
-                // A client that does not wait for the answer does not want it.
+                // If the client does not read the answer in time, it is dropped.
                 let _ = timeout(ANSWER_TIMEOUT, stream.write_all(&text)).await;
             }
         });
@@ -142,15 +141,15 @@ fn bind(
     check(&directory)?;
     let mut path = directory.join(format!("{name}.sock"));
     if StdUnixStream::connect(&path).is_ok() {
-        // Another service has this name, as in another network namespace.
+        // Another service has this name, for example in another network namespace.
         path = directory.join(format!("{name}-{}.sock", std::process::id()));
     }
-    // A socket that does not answer is left from before.
+    // A socket that does not answer is left from an earlier process.
     let _ = fs::remove_file(&path);
     Ok((listen(&path)?, path))
 }
 
-/// Listens at a socket that only its owner can connect to, from the first moment on.
+/// Listens at a socket to which only its owner can connect, from its creation on.
 fn listen(path: &Path) -> io::Result<UnixListener> {
     let before = umask(Mode::from_raw_mode(0o177));
     let listener = UnixListener::bind(path);

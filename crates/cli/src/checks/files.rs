@@ -1,4 +1,4 @@
-//! The files that a configuration names, which are beside it.
+//! The files that a configuration names, relative to its directory.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use toml::Value;
 
 use super::finding::{Finding, Level};
 
-/// The settings that name a file with a key.
+/// The settings that name a key file.
 const NAMES: [&str; 3] = ["key", "shared_key", "secret_key"];
 
 /// Whether the key files that the text of a configuration names can be used.
@@ -38,7 +38,7 @@ fn collect(value: &Value, path: &KeyPath, names: &mut Vec<(KeyPath, String)>) {
     }
 }
 
-/// Whether a file can be written to, or made where it is not there yet.
+/// Whether a file can be written, or created if it does not exist.
 pub(crate) fn database(subject: &str, path: &Path) -> Finding {
     let shown = path.display();
     let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());

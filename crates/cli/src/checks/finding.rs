@@ -1,43 +1,43 @@
-//! What was found out, and how it is shown.
+//! Findings, and how they are shown.
 
 use serde::Serialize;
 
 use crate::console::printable;
 
-/// How bad it is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Level {
-    /// As it should be.
+    /// Correct.
     Ok,
-    /// Worth knowing, and right for some.
+    /// Worth knowing; correct for some uses.
     Note,
-    /// It works, but hardly anybody wants it so.
+    /// Works, but is rarely intended.
     Warning,
-    /// It does not work.
+    /// Does not work.
     Error,
 }
 
-/// One thing that was found out.
+/// One finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Finding {
     pub(crate) level: Level,
-    /// What it is about.
+    /// The setting or the part of the host that it is about.
     pub(crate) subject: String,
-    /// How it is.
+    /// What was found.
     pub(crate) message: String,
-    /// What to do, if there is something to do.
+    /// The fix, if one is needed.
     pub(crate) fix: Option<String>,
 }
 
 impl Finding {
-    /// All is well.
+    /// A finding that needs no fix.
     pub(crate) fn ok(subject: impl Into<String>, message: impl Into<String>) -> Self {
         let (subject, message) = (subject.into(), message.into());
         Self { level: Level::Ok, subject, message, fix: None }
     }
 
-    /// Something that can be done about.
+    /// A finding with its fix.
     pub(crate) fn new(
         level: Level,
         subject: impl Into<String>,
@@ -48,7 +48,7 @@ impl Finding {
         Self { level, subject, message, fix: Some(fix.into()) }
     }
 
-    /// For a person: a line that says what is, and one that says what to do.
+    /// For the user: one line with the finding, and one with the fix.
     pub(crate) fn lines(&self, coloured: bool) -> String {
         let (word, colour) = match self.level {
             Level::Ok => ("ok", "32"),

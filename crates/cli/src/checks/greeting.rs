@@ -1,4 +1,4 @@
-//! Whether a server of streams answers at an address: it greets whoever connects with a cookie.
+//! Whether a server of streams answers at an address: it greets every connection with a cookie.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -14,25 +14,25 @@ use tokio::time::{timeout, timeout_at};
 
 use super::finding::{Finding, Level};
 
-/// How long a server may take to greet.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// How long a server may take to accept a connection and send its greeting.
+const GREETING_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What came of a connection.
+/// The result of an attempt to connect.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// A greeting, after so long.
+    /// A greeting, and the time it took.
     Greeted(Duration),
-    /// A greeting of a version that this end does not speak.
+    /// A greeting of a version that this end does not implement.
     Version(u8),
-    /// Something else.
+    /// Other data than a greeting.
     Stranger,
-    /// Nothing, although there is a connection.
+    /// A connection on which nothing was received in time.
     Silent,
-    /// An end.
+    /// A connection that was closed before a whole greeting.
     Closed,
-    /// No connection.
+    /// No connection, for this reason.
     Unconnected(io::Error),
-    /// Neither a connection nor a reason.
+    /// No connection and no error in time.
     Unreachable,
 }
 
@@ -47,11 +47,11 @@ pub(crate) async fn ask_all(channels: Vec<Channel>) -> Vec<Answer> {
     answers.into_iter().map(|(_, answer)| answer).collect()
 }
 
-/// Connects one channel, and waits for the server to greet.
+/// Connects one channel, and waits for the server's greeting.
 pub(crate) async fn ask(channel: &Channel) -> Answer {
     let start = Instant::now();
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    let mut stream = match timeout(PATIENCE, unintercepted(channel)).await {
+    let deadline = tokio::time::Instant::now() + GREETING_TIMEOUT;
+    let mut stream = match timeout(GREETING_TIMEOUT, unintercepted(channel)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return Answer::Unconnected(error),
         Err(_) => return Answer::Unreachable,
@@ -71,7 +71,8 @@ pub(crate) async fn ask(channel: &Channel) -> Answer {
     Answer::Stranger
 }
 
-/// Connects as a proxy does, whose own connections are not intercepted; with the rights for that.
+/// Connects as a proxy does, whose own connections are not intercepted, if this process has the
+/// right to do so.
 async fn unintercepted(channel: &Channel) -> io::Result<TcpStream> {
     match micss::connect(channel, Some(OWN_MARK)).await {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
@@ -81,7 +82,7 @@ async fn unintercepted(channel: &Channel) -> io::Result<TcpStream> {
     }
 }
 
-/// What the first bytes say. Nothing as long as they may become a greeting.
+/// What the first bytes mean. `None` while they may still become a greeting.
 fn judged(bytes: &[u8], start: Instant) -> Option<Answer> {
     match Message::parse(bytes) {
         Ok(Message::Cookie(_)) => Some(Answer::Greeted(start.elapsed())),
@@ -92,7 +93,7 @@ fn judged(bytes: &[u8], start: Instant) -> Option<Answer> {
 }
 
 impl Answer {
-    /// What it means for a channel to this server.
+    /// What the result means for a channel to this server.
     pub(crate) fn finding(&self, subject: &str, server: SocketAddr) -> Finding {
         let (what, fix) = match self {
             Self::Greeted(after) => {
@@ -118,7 +119,7 @@ impl Answer {
                 "look at the server's log: it says so where too many connections wait".to_owned(),
             ),
             Self::Unreachable => (
-                format!("{server} does not answer within {} s", PATIENCE.as_secs()),
+                format!("{server} does not answer within {} s", GREETING_TIMEOUT.as_secs()),
                 format!(
                     "look at `ip route get {}`, and at firewalls on the way and there",
                     server.ip()
@@ -153,7 +154,7 @@ mod tests {
 
     use super::*;
 
-    /// What comes of connecting to somebody who says this, and then closes.
+    /// The result of connecting to a listener that sends `said` and then closes.
     fn answer(said: &'static [u8]) -> Answer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let server = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! What this host can do for those who run Sunder on it.
+//! What this host supports.
 
 use std::fs::{self, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -13,14 +13,14 @@ use sharing::kernels::Kernel;
 use super::finding::{Finding, Level};
 use super::{links, read};
 
-/// What a proxy with three channels takes that is told nothing else.
+/// The descriptors of a proxy with three channels and the default settings.
 const USUAL: Files = Files { streams: 4096, each: 4, waiting: 192 };
 
-/// How a process gets a right.
+/// How to give a process a right.
 const HOW: &str =
     "run it as root, or by the units for systemd, which give it this right and no more";
 
-/// What is to be known before there is a configuration.
+/// The findings about this host without a configuration.
 pub(crate) fn findings() -> Vec<Finding> {
     let rights = Rights::of_this_process();
     let matching = "tcp dport 80".parse().expect("a comparison");
@@ -39,7 +39,7 @@ pub(crate) fn findings() -> Vec<Finding> {
     findings
 }
 
-/// What a process may do besides what all may: its effective capabilities.
+/// The rights of a process beyond those of every user: its effective capabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rights(u64);
 
@@ -49,12 +49,12 @@ impl Rights {
     /// `CAP_NET_ADMIN`.
     const NETWORK: u32 = 12;
 
-    /// Those of this process. None where the kernel does not say.
+    /// The rights of this process. None if the kernel does not report them.
     pub(crate) fn of_this_process() -> Self {
         Self::parse(&read("/proc/self/status"))
     }
 
-    /// Those in the text of a process's status.
+    /// The rights in the text of a process's `status` file.
     fn parse(status: &str) -> Self {
         let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
         Self(set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0))
@@ -65,7 +65,7 @@ impl Rights {
     }
 }
 
-/// Whether this process may make network devices.
+/// Whether this process may create network devices.
 pub(crate) fn network_devices(rights: Rights, lack: Level) -> Finding {
     let subject = "network devices";
     if rights.has(Rights::NETWORK) {
@@ -75,10 +75,10 @@ pub(crate) fn network_devices(rights: Rights, lack: Level) -> Finding {
     Finding::new(lack, subject, what, HOW)
 }
 
-/// Whether TUN devices can be had.
+/// Whether this process can use TUN devices.
 pub(crate) fn tun_device(lack: Level) -> Finding {
     let path = "/dev/net/tun";
-    // To open it makes no device yet.
+    // Opening it creates no device yet.
     opened_tun(OpenOptions::new().read(true).write(true).open(path).map(drop), lack)
 }
 
@@ -98,8 +98,8 @@ fn opened_tun(opened: io::Result<()>, lack: Level) -> Finding {
     }
 }
 
-/// Whether this process may listen on ports that are kept for the system's services. `first` is the
-/// kernel's word for the first that is anybody's.
+/// Whether this process may listen on privileged ports. `first` is the kernel's setting: the first
+/// port that every process may use.
 fn low_ports(rights: Rights, first: &str) -> Finding {
     let (subject, first) = ("low ports", first.trim().parse().unwrap_or(1024));
     if rights.has(Rights::LOW_PORTS) || first <= 1 {
@@ -126,7 +126,7 @@ pub(crate) fn interception(intercept: &Intercept, rights: Rights, lack: Level) -
     }
 }
 
-/// What connections are refused for that nobody intercepts any more.
+/// The rules of proxies that no longer run, which refuse connections.
 pub(crate) fn left_behind() -> Vec<Finding> {
     let finding = |table: String| {
         let what = format!(
@@ -139,7 +139,8 @@ pub(crate) fn left_behind() -> Vec<Finding> {
     intercept::left_behind().into_iter().map(finding).collect()
 }
 
-/// Whether there are files enough for as many streams as are wanted, or for how many there are.
+/// Whether the limit of open files is enough for the wanted number of streams, or for how many it
+/// is.
 pub(crate) fn open_files(wanted: usize, possible: usize, channels: usize) -> Finding {
     let subject = "open files";
     if possible >= wanted {
@@ -154,7 +155,7 @@ pub(crate) fn open_files(wanted: usize, possible: usize, channels: usize) -> Fin
     Finding::new(Level::Warning, subject, what, fix)
 }
 
-/// Whether there are random bytes, on which all secrecy rests.
+/// Whether the system gives random bytes, on which all secrecy depends.
 pub(crate) fn random() -> Finding {
     match Generator::system().array::<32>() {
         Ok(_) => Finding::ok("random source", "the system gives random bytes"),
@@ -165,7 +166,7 @@ pub(crate) fn random() -> Finding {
     }
 }
 
-/// Which of the processor's instructions shares are made with.
+/// Which vector instructions of the processor make the shares.
 fn vectors(kernel: Kernel) -> Finding {
     let subject = "processor";
     if kernel == Kernel::Portable {
@@ -176,14 +177,14 @@ fn vectors(kernel: Kernel) -> Finding {
     Finding::ok(subject, format!("shares are made with {kernel}"))
 }
 
-/// Whether `sunder status` will find what runs.
+/// Whether `sunder status` can find the daemons of this host.
 fn status_directory() -> Finding {
     let Some(directory) = service::status::directory() else {
         let fix = "set RUNTIME_DIRECTORY to a directory of yours, for sunder status too";
         let what = "there is none, so nothing that runs can be seen";
         return Finding::new(Level::Note, "status directory", what, fix);
     };
-    // In one that systemd made, there may be several.
+    // A directory that systemd created may contain several.
     status_at(&directory, fs::metadata(&directory))
 }
 

@@ -1,4 +1,4 @@
-//! The ways out of this host, and whether what comes back by them is let in.
+//! The interfaces that lead out of this host, and whether replies on them are accepted.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,13 +12,13 @@ use super::finding::{Finding, Level};
 use super::read;
 use super::uplinks::Uplink;
 
-/// Where the kernel lists its interfaces.
+/// Where the kernel lists the network interfaces.
 const INTERFACES: &str = "/sys/class/net";
 
-/// What leads nowhere.
+/// The loopback interface, which does not lead out of this host.
 const LOOPBACK: &str = "lo";
 
-/// What is to be known of them before there is a configuration.
+/// The findings about the interfaces without a configuration.
 pub(crate) fn findings() -> Vec<Finding> {
     let links = links(
         &read("/proc/net/route"),
@@ -31,8 +31,9 @@ pub(crate) fn findings() -> Vec<Finding> {
     [ways_out(&links)].into_iter().chain(reverse_path(&links, &strict)).collect()
 }
 
-/// The interfaces that lead out of this host, by the kernel's own lists of routes and addresses, and whether
-/// a default route does. What is a tunnel leads out by another.
+/// The interfaces that lead out of this host, from the kernel's lists of routes and addresses, each
+/// with whether it has a default route. A tunnel does not count: its packets leave by another
+/// interface.
 fn links(
     routes: &str,
     routes6: &str,
@@ -58,7 +59,7 @@ fn links(
     }
     for line in addresses6.lines() {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        // Those of scope 0 are known beyond their link.
+        // Addresses of scope 0 are global.
         if let [_, _, _, "00", _, name] = fields[..] {
             add(name, false);
         }
@@ -75,7 +76,7 @@ fn links(
     links
 }
 
-/// Whether there are as many ways out as channels need.
+/// Whether this host has enough interfaces for several channels.
 fn ways_out(links: &BTreeMap<String, bool>) -> Finding {
     let subject = "ways out";
     let name = |(name, is_default): (&String, &bool)| {
@@ -94,7 +95,8 @@ fn ways_out(links: &BTreeMap<String, bool>) -> Finding {
     }
 }
 
-/// Whether replies by one way are dropped because a route leads by another.
+/// Whether the reverse path filter drops replies that arrive on another interface than the route
+/// back uses.
 fn reverse_path(links: &BTreeMap<String, bool>, strict: &[&str]) -> Option<Finding> {
     let filters = links.len() > 1 && !strict.is_empty();
     filters.then(|| {
@@ -117,13 +119,13 @@ fn is_strict_here(name: &str) -> bool {
     is_strict(&setting("all"), &setting(name))
 }
 
-/// The higher of the two settings holds: 1 is strict, 2 is not.
+/// The higher of the two settings applies: 1 is strict, 2 is loose.
 fn is_strict(all: &str, own: &str) -> bool {
     let number = |text: &str| text.trim().parse().unwrap_or(0_u8);
     number(all).max(number(own)) == 1
 }
 
-/// What keeps replies on a channel with `device` from being let in, if something does.
+/// Why replies on a channel with `device` are dropped, if they are.
 pub(crate) fn replies(
     subject: &str,
     uplink: &Uplink<'_>,
@@ -150,7 +152,7 @@ fn replies_where(
     Some(Finding::new(Level::Warning, subject, what, loosened(&[device])))
 }
 
-/// What is wrong with a device that a channel is to use, if something is.
+/// The error of a device that a channel is to use, if it has one.
 pub(crate) fn device(subject: &str, name: &str) -> Option<Finding> {
     let Ok(entries) = fs::read_dir(INTERFACES) else { return None };
     let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -166,14 +168,14 @@ fn device_among(subject: &str, name: &str, names: &[String], state: &str) -> Opt
         let fix = format!("this host has {}; is it plugged in?", names.join(", "));
         return Some(Finding::new(Level::Error, subject, what, fix));
     }
-    // A device that does not say is as good as up.
+    // A device that does not report its state counts as up.
     matches!(state, "down" | "lowerlayerdown" | "notpresent").then(|| {
         let fix = format!("ip link set {name} up; if it is, look at its cable or connection");
         Finding::new(Level::Warning, subject, format!("{name} is down"), fix)
     })
 }
 
-/// What is wrong with an address of this host that a channel is to use, if something is.
+/// The error of a source address that a channel is to use, if it has one.
 pub(crate) fn source(subject: &str, address: IpAddr) -> Option<Finding> {
     let error = UdpSocket::bind((address, 0)).err()?;
     let what = match error.kind() {
@@ -183,7 +185,7 @@ pub(crate) fn source(subject: &str, address: IpAddr) -> Option<Finding> {
     Some(Finding::new(Level::Error, subject, what, "`ip address` lists those that it has"))
 }
 
-/// Whether this host passes packets on, where somebody may want that.
+/// Whether this host forwards packets, where a configuration may need that.
 pub(crate) fn forwarding(subject: &str, why: &str) -> Option<Finding> {
     let passes_on = read("/proc/sys/net/ipv4/ip_forward").trim() == "1";
     (!passes_on).then(|| {

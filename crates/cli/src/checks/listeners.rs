@@ -1,21 +1,22 @@
-//! Whether addresses can be listened on, and whether other hosts reach them.
+//! Whether this host can listen on addresses, and whether other hosts can reach them.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 
 use super::finding::{Finding, Level};
 
-/// Whether connections can be taken there. `in_use` says what it means that another does so already.
+/// Whether this process can listen for connections on an address. `in_use` makes the finding for an
+/// address that is in use.
 pub(crate) fn tcp(subject: &str, address: SocketAddr, in_use: impl FnOnce() -> Finding) -> Finding {
     listened(subject, address, TcpListener::bind(address).map(drop), in_use)
 }
 
-/// Whether datagrams can be taken there, in the same way.
+/// The same for datagrams.
 pub(crate) fn udp(subject: &str, address: SocketAddr, in_use: impl FnOnce() -> Finding) -> Finding {
     listened(subject, address, UdpSocket::bind(address).map(drop), in_use)
 }
 
-/// That an address is in use, perhaps by the very command that is looked at.
+/// The finding that an address is in use, perhaps by the daemon that is examined.
 pub(crate) fn own_or_anothers(subject: &str, address: SocketAddr, whose: &str) -> Finding {
     let what = format!("{address} is in use: by this {whose}, if it is running");
     let fix = format!("if it is not, see who has it: ss -lntup 'sport = :{}'", address.port());

@@ -14,28 +14,28 @@ use crate::console;
 use crate::daemon;
 use crate::failure::Failure;
 
-/// Says what this host can do; what is wrong, and the fix.
+/// Reports what this host supports, and the errors in a configuration, each with its fix.
 ///
-/// With a configuration it explains every mistake in it, and then tries what it asks for: addresses,
-/// devices, routes and keys, and whether a proxy's servers answer. It changes nothing, and what is
-/// running is not disturbed.
+/// With a configuration it reports all errors in the text. If there are none, it tests on this host
+/// what the configuration asks for: addresses, devices, routes and keys, and whether a proxy's
+/// servers answer. It changes nothing, and does not disturb what is running.
 ///
-/// What a process may do depends on who runs it: run this as the user that the command is to run as.
+/// The rights of a process depend on its user: run this as the user that the command is to run as.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder doctor --config /etc/sunder/office.toml\n\n\
     Exit codes: 0 nothing is wrong (though there may be warnings), 1 something is, 2 no such file.\n\
     docs/guides/operation.md explains the findings.")]
 pub(crate) struct Arguments {
-    /// A configuration of `sunder proxy`, `serve` or `tunnel`; which of them, its keys tell
+    /// A configuration of `sunder proxy`, `serve` or `tunnel`; its keys tell of which
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Print one JSON document: `for`, the command, and findings with level, subject, message and fix
+    /// Print one JSON document: `for`, the command, and findings with level, subject, message, fix
     #[arg(long)]
     json: bool,
 }
 
-/// What was found out.
+/// The report.
 #[derive(Serialize)]
 struct Report {
     /// The command that the configuration is for.
@@ -44,10 +44,10 @@ struct Report {
     findings: Vec<Finding>,
 }
 
-/// Looks, and says what it found.
+/// Examines the host or the configuration, and prints the findings.
 ///
 /// # Errors
-/// When something is wrong, or there is no such configuration.
+/// When there is an error among the findings, or no such configuration.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let report = match &arguments.config {
         Some(path) => examine(path)?,
@@ -71,7 +71,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// Reads a configuration, and if its text has no problems tests what it asks for on this host.
+/// Reads a configuration, and if it has no problems, tests on this host what it asks for.
 fn examine(path: &Path) -> Result<Report, Failure> {
     let text = read_file(path).map_err(|error| Failure::Usage(error.to_string()))?;
     let shown = path.display();

@@ -35,3 +35,30 @@ impl ServiceStatus for Named {
         self.status.uptime_s
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use micss::status::{Channel, ChannelState};
+
+    /// A channel that has made 10 connections and carried nothing.
+    pub(crate) fn channel() -> Channel {
+        Channel {
+            server: String::new(),
+            state: ChannelState::Unknown,
+            state_s: None,
+            why: None,
+            peers: 0,
+            peers_down: 0,
+            lost: Vec::new(),
+            ready: 4,
+            connected: 10,
+            unconnected: 1,
+            sent_bytes: 0,
+            received_bytes: 0,
+            rtt_ms: None,
+            waited_s: 0.0,
+            broken: 0,
+            tampered: 0,
+        }
+    }
+}

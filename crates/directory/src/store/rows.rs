@@ -1,4 +1,4 @@
-//! From rows to entries: whatever is in them is checked.
+//! Reads rows into entries, and checks every value.
 
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -7,10 +7,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, Row};
 
-use super::super::addresses::{Addresses, AddressesError};
-use super::{Entry, LAST_SECOND, Source, StoreError, damaged, one_line};
+use super::error::{StoreError, damaged, one_line};
+use super::{Entry, LAST_SECOND, Source};
+use crate::addresses::{Addresses, AddressesError};
 
-/// The entries whose rows a query gives, a peer's one after the other.
+/// The entries in the rows of a query, which are ordered by peer.
 pub(super) fn read(
     connection: &Connection,
     query: &str,
@@ -34,7 +35,7 @@ pub(super) fn read(
     found.into_iter().map(Found::check).collect()
 }
 
-/// The rows of one peer, not all of them checked yet.
+/// The rows of one peer, not yet checked in full.
 struct Found {
     host: String,
     peer: IpAddr,
@@ -78,7 +79,7 @@ impl Found {
     }
 }
 
-/// A value that is written as we write it.
+/// A value whose text is in the form that this program writes.
 fn whole<T: FromStr + ToString>(text: &str) -> Option<T> {
     text.parse().ok().filter(|value: &T| value.to_string() == text)
 }

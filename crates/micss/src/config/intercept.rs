@@ -5,7 +5,7 @@ use std::str::FromStr;
 /// The longest name of an interface, in bytes.
 const MAX_INTERFACE: usize = 15;
 
-/// Which connections are intercepted, and the port that they come to.
+/// Which connections are intercepted, and the port to which they are redirected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Intercept {
     pub(crate) matching: Matching,
@@ -13,20 +13,20 @@ pub struct Intercept {
     pub(crate) from: Vec<Interface>,
 }
 
-/// What nftables is to compare TCP connections with, as in `tcp dport { 80, 443 }`.
+/// The expression with which nftables selects TCP connections, as in `tcp dport { 80, 443 }`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Matching(pub(crate) String);
 
-/// The name of an interface by which connections of other hosts come in.
+/// The name of an interface on which connections of other hosts arrive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface(pub(crate) String);
 
-/// A text could be more than what connections are compared with.
+/// The text is not an expression that only compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("write what nft compares connections with, as in: tcp dport {{ 80, 443 }}")]
 pub struct MatchingError;
 
-/// A text is no interface's name.
+/// The text is not the name of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("name an interface that other hosts' connections come in by, as in: eth0")]
 pub struct InterfaceError;
@@ -44,7 +44,7 @@ impl FromStr for Matching {
     }
 }
 
-/// Whether every brace that is opened is closed, and none else is.
+/// Whether the braces are balanced.
 fn braces_match(text: &str) -> bool {
     let open = text.chars().try_fold(0_u32, |open, c| match c {
         '{' => open.checked_add(1),
@@ -60,14 +60,14 @@ impl FromStr for Interface {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
         let valid = (1..=MAX_INTERFACE).contains(&text.len()) && text.chars().all(is_plain);
-        // What leaves by `lo` is this host's own, and intercepted already.
+        // Connections on `lo` are this host's own, and intercepted already.
         if valid && text != "lo" { Ok(Self(text.to_owned())) } else { Err(InterfaceError) }
     }
 }
 
 impl Intercept {
-    /// Connections that match come to this port: those of this host, and of others' those that come in by one
-    /// of the interfaces.
+    /// Redirects matching connections to this port: those of this host, and those of other hosts
+    /// that arrive on one of these interfaces.
     pub fn new(matching: Matching, port: u16, from: Vec<Interface>) -> Self {
         Self { matching, port, from }
     }
@@ -77,7 +77,7 @@ impl Intercept {
         self.port
     }
 
-    /// The interfaces by which connections of other hosts come in that are intercepted.
+    /// The interfaces on which connections of other hosts are intercepted.
     pub fn interfaces(&self) -> impl Iterator<Item = &str> {
         self.from.iter().map(|Interface(name)| name.as_str())
     }

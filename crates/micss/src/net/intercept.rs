@@ -299,8 +299,8 @@ fn listening_ports() -> HashSet<u16> {
     sockets.iter().flatten().flat_map(|text| text.lines().filter_map(port)).collect()
 }
 
-/// Whether this host's own connections by IPv6 can be intercepted: they come by `lo`. Where another interface
-/// has IPv6 and `lo` does not, they are refused.
+/// Whether this host's own connections by IPv6 cannot be intercepted: the redirect leads over `lo`.
+/// If another interface has IPv6 and `lo` does not, their packets are dropped.
 pub fn lacks_ipv6() -> bool {
     let has_ipv6 = |name: &str| {
         let disabled = fs::read_to_string(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"));

@@ -4,11 +4,11 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-/// The longest configuration in bytes. A device that is named by mistake is refused before memory
-/// runs out.
+/// The largest configuration, in bytes. So a device that is named by mistake is refused before
+/// memory runs out.
 const MAX_LEN: u64 = 1 << 20;
 
-/// Why a file is not the text of a configuration.
+/// Why a file cannot be read as a configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// There is no such file.
@@ -23,7 +23,7 @@ pub enum FileError {
         /// Its name.
         path: PathBuf,
     },
-    /// It is not text, or too long.
+    /// It is not text, or too large.
     #[error(
         "{} is not a configuration: it must be text in UTF-8, 1 MiB at most", .path.display()
     )]
@@ -36,7 +36,7 @@ pub enum FileError {
     Unreadable {
         /// Its name.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -44,7 +44,7 @@ pub enum FileError {
 /// Reads the text of a configuration: UTF-8, at most 1 MiB.
 ///
 /// # Errors
-/// When there is no such file, or no such text in it.
+/// When there is no such file, or it does not contain such a text.
 pub fn read_file(path: &Path) -> Result<String, FileError> {
     let mut text = String::new();
     let read = File::open(path).and_then(|file| file.take(MAX_LEN + 1).read_to_string(&mut text));

@@ -8,21 +8,21 @@ use super::KeyPath;
 /// A key of a configuration.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Key {
-    /// The tables that it stands in, as in `peer.channel`; empty for the outermost.
+    /// The path of its table, as in `peer.channel`; empty for the outermost table.
     pub table: &'static str,
     /// Its name.
     pub name: &'static str,
-    /// A value for it, as TOML.
+    /// An example of a value, as TOML.
     pub example: &'static str,
 }
 
-/// A key of a table, as `peer.channel`, or of the outermost, which has an empty name. `example` is
-/// a value, as TOML.
+/// A key of a table such as `peer.channel`; the outermost table has an empty name. `example` is a
+/// value, as TOML.
 pub const fn key(table: &'static str, name: &'static str, example: &'static str) -> Key {
     Key { table, name, example }
 }
 
-/// All keys of a configuration, in lists for its parts.
+/// All keys of a configuration, in one list for each of its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keys(pub &'static [&'static [Key]]);
 
@@ -42,7 +42,7 @@ impl Keys {
         self.known("", name).or_else(|| self.iter().find(|key| key.name == name))
     }
 
-    /// The key of a table that a misspelt one is most like, if it is like any.
+    /// The key of a table that is most similar to a misspelt name, if one is similar.
     pub fn nearest(self, table: &str, name: &str) -> Option<&'static Key> {
         let distance = |key: &&Key| damerau_levenshtein(key.name, name);
         let is_near = |key: &&'static Key| {
@@ -60,8 +60,8 @@ impl Keys {
         self.iter().filter(move |key| key.table == table)
     }
 
-    /// How much the keys of a text speak for a configuration with these keys: 4 for each that it
-    /// may have, 1 for each misspelt one. The text need not be all TOML.
+    /// How well the keys of a text fit a configuration with these keys: 4 for each known key, 1 for
+    /// each misspelt one. The text may contain lines that are not TOML.
     pub fn likeness(self, text: &str) -> usize {
         let (document, _) = DeTable::parse_recoverable(text);
         self.likeness_of_table(document.get_ref(), &KeyPath::default())
@@ -88,7 +88,7 @@ impl Keys {
         }
     }
 
-    /// What to do about a key that is unknown where it stands.
+    /// The fix for a key that is unknown in its table.
     pub fn advice(self, table: &str, name: &str) -> String {
         if let Some(elsewhere) = self.known_anywhere(name) {
             return if elsewhere.table.is_empty() {
@@ -103,7 +103,7 @@ impl Keys {
         }
     }
 
-    /// The head of a table: `[pool]`, or `[[channel]]` for a list of them.
+    /// The header of a table: `[pool]`, or `[[channel]]` for a list of tables.
     pub fn head(self, table: &str) -> String {
         let (around, last) = table.rsplit_once('.').unwrap_or(("", table));
         let is_list = self.known(around, last).is_some_and(|key| key.example.starts_with("[{"));
@@ -112,7 +112,8 @@ impl Keys {
 }
 
 impl Key {
-    /// How to write it: `threshold = 2`, or the head of a table and what stands below.
+    /// Its setting as it is written: `threshold = 2`, or the header of a table and what is below
+    /// it.
     pub fn written(&self) -> String {
         let Self { name, example, .. } = self;
         let within = |open, close| example.strip_prefix(open)?.strip_suffix(close);

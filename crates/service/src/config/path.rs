@@ -1,8 +1,8 @@
-//! The way to a value in a TOML document.
+//! The path to a value in a TOML document.
 
 use std::fmt;
 
-/// One step of the way.
+/// One step of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
     /// Into a table.
@@ -11,18 +11,18 @@ enum Step {
     Index(usize),
 }
 
-/// The way to a value in a document. It is empty for the document itself.
+/// The path to a value in a document. It is empty for the document itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyPath(Vec<Step>);
 
 impl KeyPath {
-    /// On to what a table has under this name.
+    /// The path to the value of this key in a table.
     #[must_use]
     pub fn key(&self, name: &str) -> Self {
         self.step(Step::Key(name.to_owned()))
     }
 
-    /// On to what a list has at this index.
+    /// The path to the value at this index in a list.
     #[must_use]
     pub fn index(&self, index: usize) -> Self {
         self.step(Step::Index(index))
@@ -32,7 +32,7 @@ impl KeyPath {
         Self(self.0.iter().cloned().chain([step]).collect())
     }
 
-    /// Whether it is the document itself.
+    /// Whether it is the path to the document itself.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -42,8 +42,8 @@ impl KeyPath {
         self.keys().last().unwrap_or_default()
     }
 
-    /// The names of the tables that the last key stands in, as in `peer.channel`; empty for the
-    /// outermost.
+    /// The path of the table that contains the last key, as in `peer.channel`; empty for the
+    /// outermost table.
     pub fn table(&self) -> String {
         let keys: Vec<&str> = self.keys().collect();
         keys.split_last().map(|(_, before)| before.join(".")).unwrap_or_default()
@@ -62,7 +62,7 @@ impl KeyPath {
     }
 }
 
-/// As a person would say it, counted from 1: `channel 2, server`.
+/// For the user, counted from 1: `channel 2, server`.
 impl fmt::Display for KeyPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, step) in self.0.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What of a configuration is not TOML.
+//! Lines of a configuration that are not TOML.
 
 use std::collections::BTreeMap;
 
@@ -6,18 +6,19 @@ use toml::de::{DeTable, Error};
 
 use super::{KeyPath, Keys, Problem};
 
-/// A text in which the lines that are not TOML are blank.
+/// A text whose lines that are not TOML are blank.
 pub(super) struct Rest {
     pub(super) text: String,
-    /// The keys in those lines.
+    /// The keys in these lines.
     pub(super) lost: Vec<String>,
 }
 
-/// The problems of what is not TOML; and the rest, if something can be said of that.
+/// The problems of lines that are not TOML; and the rest of the text, if it can be read without
+/// them.
 pub(super) fn check(text: &str, keys: Keys) -> (Vec<Problem>, Option<Rest>) {
     let (_, errors) = DeTable::parse_recoverable(text);
     let lines: Vec<&str> = text.lines().collect();
-    // What comes after the first error in a line is what comes of it.
+    // Further errors in a line follow from its first one.
     let mut wrong: BTreeMap<usize, &Error> = BTreeMap::new();
     for error in &errors {
         let start = error.span().unwrap_or_default().start;
@@ -42,13 +43,13 @@ pub(super) fn check(text: &str, keys: Keys) -> (Vec<Problem>, Option<Rest>) {
         }
         start += line.len();
     }
-    // It cannot be known which table the lines below a wrong head belong to.
+    // Below a wrong header, the table of a line is unknown.
     let has_lost_head = lost.iter().any(|key| key.starts_with('['));
     let is_rest = !has_lost_head && DeTable::parse(&rest).is_ok();
     (problems, is_rest.then_some(Rest { text: rest, lost }))
 }
 
-/// The key that a line gives a value, or what the line has in its place.
+/// The key of a line, or what the line has in its place.
 fn key_in(line: &str) -> &str {
     line.split_once('=').map_or(line, |(key, _)| key).trim()
 }

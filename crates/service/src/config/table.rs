@@ -1,4 +1,4 @@
-//! Tables and values of a configuration, which report what is wrong with them.
+//! Tables and values of a configuration; they report their errors.
 
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -14,7 +14,7 @@ use super::{KeyPath, Keys, Problem};
 /// What all tables and values of one configuration share.
 pub(super) struct Context {
     keys: Keys,
-    /// Keys that stand in lines which are not TOML.
+    /// The keys in lines that are not TOML.
     lost: Vec<String>,
     problems: RefCell<Vec<Problem>>,
 }
@@ -37,18 +37,18 @@ impl Context {
     }
 }
 
-/// A table. Its keys that are unknown are reported when it is first seen; a misspelt key is read as
-/// the one that was probably meant.
+/// A table. Its unknown keys are reported when it is created; a misspelt key is read as the key
+/// that was probably meant.
 pub struct Table<'a> {
     context: &'a Context,
     path: KeyPath,
-    /// Nothing for the outermost.
+    /// `None` for the outermost table.
     span: Option<Range<usize>>,
     values: Vec<(&'static str, Value<'a>)>,
 }
 
 impl<'a> Table<'a> {
-    /// The document itself. `is_whole` says whether its unknown keys are to be reported.
+    /// The document itself. `is_whole` tells whether to report its unknown keys.
     pub(super) fn outermost(
         context: &'a Context,
         document: &'a DeTable<'a>,
@@ -102,7 +102,7 @@ impl<'a> Table<'a> {
         self.values.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone())
     }
 
-    /// The value of a key that must have one. If it has none, that is reported.
+    /// The value of a required key. Reports a missing one.
     pub fn require(&self, name: &str) -> Option<Value<'a>> {
         let value = self.get(name);
         if value.is_none() && !self.context.is_lost(name) {
@@ -114,12 +114,12 @@ impl<'a> Table<'a> {
         value
     }
 
-    /// Whether a key has a value, or had one in a line that is not TOML.
+    /// Whether a key has a value, or is in a line that is not TOML.
     pub fn has(&self, name: &str) -> bool {
         self.get(name).is_some() || self.context.is_lost(name)
     }
 
-    /// How many values a list has; 0 if there is none.
+    /// The number of values in a list; 0 if there is none.
     pub fn count(&self, name: &str) -> usize {
         self.get(name).and_then(|list| list.count()).unwrap_or_default()
     }
@@ -130,13 +130,13 @@ impl<'a> Table<'a> {
         values.iter().filter_map(Value::table).collect()
     }
 
-    /// Which of some texts a key has, by what the text means; the default if it has none of them.
-    /// See [`Value::choice`].
+    /// The meaning of a key's value among these choices; the default if it has none of them. See
+    /// [`Value::choice`].
     pub fn choice<T: Copy + Default>(&self, name: &str, choices: &[(&str, T)]) -> T {
         self.get(name).and_then(|value| value.choice(choices)).unwrap_or_default()
     }
 
-    /// Reports what is wrong with the table, and what to do.
+    /// Reports an error of the table and its fix.
     pub fn refuse(&self, what: impl Into<String>, fix: impl Into<String>) {
         self.report(Problem::new(what, fix));
     }
@@ -182,7 +182,7 @@ pub struct Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// The way to it.
+    /// Its path.
     pub fn path(&self) -> &KeyPath {
         &self.path
     }
@@ -195,13 +195,13 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// What a text means. What it cannot be is reported in the words of its error.
+    /// A text, parsed. If that fails, reports the parser's error.
     pub fn parsed<T: FromStr<Err: Display>>(&self) -> Option<T> {
         let parsed = self.text()?.parse::<T>();
         parsed.map_err(|error| self.report(self.like_example(error.to_string()))).ok()
     }
 
-    /// What a text means. What it cannot be is reported with this fix.
+    /// A text, parsed. If that fails, reports it with this fix.
     pub fn parsed_or<T: FromStr>(&self, fix: &str) -> Option<T> {
         let text = self.text()?;
         text.parse().map_err(|_| self.refuse(format!("\"{text}\""), fix)).ok()
@@ -215,7 +215,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// One of some texts, each with what it means.
+    /// One of these texts, each with its meaning.
     pub fn choice<T: Copy>(&self, choices: &[(&str, T)]) -> Option<T> {
         let text = self.text()?;
         let chosen = choices.iter().find(|(name, _)| *name == text).map(|(_, choice)| *choice);
@@ -239,7 +239,7 @@ impl<'a> Value<'a> {
         self.whole_of(range, &range_text)
     }
 
-    /// A whole number in this range, which is explained so to a person.
+    /// A whole number in this range, which is explained to the user like this.
     pub fn whole_of<T: TryFrom<i64>>(
         &self,
         range: RangeInclusive<i64>,
@@ -296,7 +296,7 @@ impl<'a> Value<'a> {
         Some(list.iter().enumerate().map(element).collect())
     }
 
-    /// How many values a list has. Nothing if it is none, which [`Value::list`] reports.
+    /// The number of values in a list. `None` if it is not a list, which [`Value::list`] reports.
     pub fn count(&self) -> Option<usize> {
         self.content.get_ref().as_array().map(|list| list.len())
     }
@@ -310,12 +310,12 @@ impl<'a> Value<'a> {
         Some(Table::new(self.context, self.path.clone(), span, table, true))
     }
 
-    /// Reports that a number is out of its range, which is explained to a person.
+    /// Reports a number that is out of its range, with the range as the user reads it.
     pub fn out_of_range(&self, found: impl Display, range: &str) {
         self.refuse(format!("{} = {found}", self.path.name()), format!("give {range}"));
     }
 
-    /// Reports what is wrong with it, and what to do.
+    /// Reports an error of the value and its fix.
     pub fn refuse(&self, what: impl Into<String>, fix: impl Into<String>) {
         self.report(Problem::new(what, fix));
     }
@@ -325,7 +325,7 @@ impl<'a> Value<'a> {
         self.context.report(problem.at(Some(self.span.clone()), self.path.clone()));
     }
 
-    /// A problem of which the fix is the key's example, and the summary only says what is wrong.
+    /// A problem whose fix is the key's example, and whose summary is the error only.
     fn like_example(&self, what: String) -> Problem {
         let key = self.context.keys.known(&self.path.table(), self.path.name());
         let example = key.map(|key| format!("write it as in: {}", key.written()));
@@ -333,13 +333,13 @@ impl<'a> Value<'a> {
         Problem::new(what.clone(), fix).summarized(what)
     }
 
-    /// Reports that it is of another type than it has to be.
+    /// Reports that the value has another type than required.
     fn mistyped<T>(&self, expected: &str) -> Option<T> {
         self.report(self.of_type(expected));
         None
     }
 
-    /// The problem of a value that is of another type than it has to be.
+    /// The problem of a value that has another type than required.
     fn of_type(&self, expected: &str) -> Problem {
         let found = match self.content.get_ref() {
             DeValue::String(text) => Unexpected::Str(text),

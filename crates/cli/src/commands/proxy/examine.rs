@@ -1,4 +1,4 @@
-//! A proxy's configuration on this host.
+//! Tests a proxy's configuration on this host.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::ptr;
@@ -12,10 +12,10 @@ use crate::checks::uplinks::{Uplink, route};
 use crate::checks::{files, host, links, listeners};
 use crate::failure::Failure;
 
-/// What there is to say of it.
+/// The findings.
 ///
 /// # Errors
-/// When the system gives no threads to find out.
+/// When the system refuses to start threads.
 pub(crate) fn findings(config: &ClientConfig) -> Result<Vec<Finding>, Failure> {
     let mut findings = risks(config, route);
     findings.extend(entrances(config));
@@ -27,7 +27,7 @@ pub(crate) fn findings(config: &ClientConfig) -> Result<Vec<Finding>, Failure> {
     Ok(findings)
 }
 
-/// Where applications' connections are to come in.
+/// The listeners for applications.
 fn entrances(config: &ClientConfig) -> Vec<Finding> {
     let socks = config.socks.map(|address| ("socks".to_owned(), address));
     let forwards = config.forwards.iter().enumerate();
@@ -52,14 +52,14 @@ fn entrances(config: &ClientConfig) -> Vec<Finding> {
     findings
 }
 
-/// All addresses of this host: by both families, if it has both.
+/// The unspecified address, of IPv6 if this host has it, so that it covers both families.
 fn any(port: u16) -> SocketAddr {
     let v6 = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
     let has_v6 = TcpListener::bind(v6).is_ok();
     if has_v6 { (Ipv6Addr::UNSPECIFIED, port).into() } else { (Ipv4Addr::UNSPECIFIED, port).into() }
 }
 
-/// The channels: whether they can be used here, and whether somebody answers.
+/// Whether each channel can be used here, and whether its server answers.
 fn channels(config: &ClientConfig) -> Result<Vec<Finding>, Failure> {
     let mut findings = Vec::new();
     let (mut tried, mut usable) = (Vec::new(), Vec::new());
@@ -68,7 +68,7 @@ fn channels(config: &ClientConfig) -> Result<Vec<Finding>, Failure> {
         let own = device.as_ref().and_then(|name| links::device(&subject, name));
         let own: Vec<Finding> =
             own.into_iter().chain(source.and_then(|own| links::source(&subject, own))).collect();
-        // What cannot connect need not be tried.
+        // A channel that cannot be used is not tried.
         if own.iter().all(|finding| finding.level != Level::Error) {
             let uplink =
                 Uplink { to: Some(server.ip()), source: *source, device: device.as_deref() };
@@ -97,7 +97,7 @@ fn channels(config: &ClientConfig) -> Result<Vec<Finding>, Failure> {
     Ok(findings)
 }
 
-/// What channels to those need whose addresses come from the directory.
+/// The database and the uplinks for peers whose addresses come from the directory.
 fn directory(config: &ClientConfig) -> Vec<Finding> {
     let file = config.directory.iter().map(|directory| {
         files::database("directory, file", &config.config_dir.join(&directory.file))
@@ -111,7 +111,7 @@ fn directory(config: &ClientConfig) -> Vec<Finding> {
     file.chain(uplinks).collect()
 }
 
-/// All channels, each with what it is called and what it belongs to.
+/// All channels, each with its name for the user and its server.
 fn named(config: &ClientConfig) -> impl Iterator<Item = (String, &Remote, &Channel)> {
     let gateway = config.gateway.iter().map(|remote| (String::new(), remote));
     let peers = config.peers.iter();
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn channels_that_cannot_be_used_are_not_tried() {
-        // Nobody listens there any more.
+        // Nothing listens there any more.
         let server = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let text = format!(
             "socks = \"0.0.0.0:0\"\n[[channel]]\nserver = \"{server}\"\n[[channel]]\nserver = \"{server}\"\n\
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(levels, [Level::Warning, Level::Ok], "open to all, and free");
     }
 
-    /// Only as long as enough others answer is a dead channel no error.
+    /// A dead channel is no error only while enough others answer.
     #[test]
     fn a_dead_channel_that_streams_do_without_is_a_warning() {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,4 +1,4 @@
-//! A server's configuration on this host.
+//! Tests a server's configuration on this host.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,13 +17,13 @@ use crate::checks::greeting::{Answer, ask};
 use crate::checks::{host, listeners};
 use crate::failure::Failure;
 
-/// How long a name may take to be looked up.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// How long the lookup of a name may take.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What there is to say of it.
+/// The findings.
 ///
 /// # Errors
-/// When the system gives no threads to find out.
+/// When the system refuses to start threads.
 pub(crate) fn findings(config: &ServerConfig) -> Result<Vec<Finding>, Failure> {
     let runtime = service::runtime()?;
     let mut findings = risks(config);
@@ -46,7 +46,7 @@ pub(crate) fn findings(config: &ServerConfig) -> Result<Vec<Finding>, Failure> {
     Ok(findings)
 }
 
-/// What it allows, but hardly anybody wants.
+/// What the configuration allows, but is rarely intended.
 fn risks(config: &ServerConfig) -> Vec<Finding> {
     let warning =
         |subject: &str, what: &str, fix: &str| Finding::new(Level::Warning, subject, what, fix);
@@ -76,7 +76,8 @@ fn risks(config: &ServerConfig) -> Vec<Finding> {
     risks
 }
 
-/// Whether it is a server that has the address: this one, no doubt.
+/// The finding for an address in use. If a server of streams answers there, it is taken for this
+/// one.
 fn in_use(subject: &str, address: SocketAddr, runtime: &Runtime) -> Finding {
     let channel = Channel { server: address, source: None, device: None };
     if let Answer::Greeted(_) = runtime.block_on(ask(&channel)) {
@@ -90,7 +91,7 @@ fn in_use(subject: &str, address: SocketAddr, runtime: &Runtime) -> Finding {
     Finding::new(Level::Error, subject, what, fix)
 }
 
-/// Whether this host knows the services' names.
+/// Whether this host can look up the names of the services.
 async fn services(allowed: &[Allowed]) -> Vec<Finding> {
     let mut asking = JoinSet::new();
     for (index, allowed) in allowed.iter().enumerate() {
@@ -99,7 +100,7 @@ async fn services(allowed: &[Allowed]) -> Vec<Finding> {
         {
             let (name, port) = (name.clone(), target.port());
             asking.spawn(async move {
-                let found = timeout(PATIENCE, lookup_host((name.as_str(), port))).await;
+                let found = timeout(LOOKUP_TIMEOUT, lookup_host((name.as_str(), port))).await;
                 let is_found =
                     found.is_ok_and(|found| found.is_ok_and(|mut all| all.next().is_some()));
                 (index, name, is_found)
@@ -127,7 +128,7 @@ mod tests {
     fn what_is_in_use_by_others_is_wrong() {
         let other = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = other.local_addr().unwrap();
-        // It ends what it is asked, as many programs do that are asked something strange.
+        // It closes the connection, as many programs do after an unexpected request.
         let closer = std::thread::spawn(move || drop(other.accept()));
         let text = format!(
             "listen = [\"{address}\", \"127.0.0.1:0\"]\nmin_channels = 1\nintegrity = \"none\"\n\

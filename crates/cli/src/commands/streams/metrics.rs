@@ -180,6 +180,7 @@ mod tests {
     use service::status::ServiceStatus;
 
     use super::*;
+    use crate::commands::streams::tests::channel;
 
     #[test]
     fn samples_of_a_metric_stand_together() {
@@ -188,18 +189,10 @@ mod tests {
             state: ChannelState::Down,
             state_s: Some(2.5),
             why: Some("no answer".into()),
-            peers: 0,
-            peers_down: 0,
-            lost: Vec::new(),
-            ready: 4,
-            connected: 10,
-            unconnected: 1,
             sent_bytes: 12_345_678_901,
-            received_bytes: 0,
             rtt_ms: Some(12.5),
             waited_s: 0.25,
-            broken: 0,
-            tampered: 0,
+            ..channel()
         };
         let (streams, channels) = (Streams::default(), vec![channel]);
         let limits = Some(Limits { waiting_evicted: 17, ..Limits::default() });

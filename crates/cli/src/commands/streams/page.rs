@@ -166,25 +166,14 @@ mod tests {
     use micss::status::LostPeer;
 
     use super::*;
+    use crate::commands::streams::tests::channel;
 
     fn one() -> Named {
         let channel = Channel {
             server: "192.0.2.1:6522".into(),
             state: ChannelState::Up,
             state_s: Some(1.0),
-            why: None,
-            peers: 0,
-            peers_down: 0,
-            lost: Vec::new(),
-            ready: 4,
-            connected: 10,
-            unconnected: 1,
-            sent_bytes: 0,
-            received_bytes: 0,
-            rtt_ms: None,
-            waited_s: 0.0,
-            broken: 0,
-            tampered: 0,
+            ..channel()
         };
         let (streams, channels) = (Streams::default(), vec![channel]);
         let status = Status { uptime_s: 1.0, streams, limits: None, interception: None, channels };

@@ -1,4 +1,4 @@
-//! A tunnel's configuration on this host.
+//! Tests a tunnel's configuration on this host.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::checks::finding::{Finding, Level};
 use crate::checks::uplinks::{Uplink, route};
 use crate::checks::{host, links, listeners};
 
-/// What there is to say of it. No packet is sent to find out.
+/// The findings. No packet is sent.
 pub(crate) fn findings(config: &Config) -> Vec<Finding> {
     let rights = host::Rights::of_this_process();
     let mut findings =
@@ -28,7 +28,7 @@ pub(crate) fn findings(config: &Config) -> Vec<Finding> {
     findings
 }
 
-/// The device that the tunnel is to make must not be there.
+/// The tunnel's device must not exist yet.
 fn own_device(name: &str) -> Option<Finding> {
     let path = Path::new("/sys/class/net").join(name);
     if path.join("tun_flags").exists() {
@@ -54,7 +54,7 @@ fn of_channel(subject: &str, end: End, channel: &ChannelConfig) -> Vec<Finding> 
         })),
         End::Client => findings.extend(source.and_then(|own| links::source(subject, own))),
     }
-    // Where nothing can leave, there is no way to look for.
+    // Without a usable address and device there is no route to look up.
     if findings.iter().any(|finding| finding.level == Level::Error) {
         return findings;
     }

@@ -39,7 +39,7 @@ const MAX_PATHS: usize = 4096;
 /// The most lost clients of a listener that the status names.
 const MAX_REPORTED_PEERS: usize = 16;
 
-/// How long a path that is lost is remembered after its last connection.
+/// How long a lost path without connections is remembered, from the time of its loss.
 const LOST_PATH_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The paths of a client to one server, or those of a server to its clients. They are watched until

@@ -1,0 +1,64 @@
+//! Errors of the database.
+
+use std::io::{self, ErrorKind};
+use std::net::IpAddr;
+
+use keys::trusted::TrustError;
+
+use super::MAX_PEERS;
+
+/// Why the database cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The file cannot be opened or created.
+    #[error("cannot open it: {0}{advice}", advice = advice(.0))]
+    File(#[from] io::Error),
+    /// Other users could change it.
+    #[error("not trusted: {0}")]
+    Trust(#[from] TrustError),
+    /// It is a database of another program.
+    #[error("a database of another program; name another `file`")]
+    Foreign,
+    /// It is of a newer version.
+    #[error("written by a newer version of sunder; use that one, or another `file`")]
+    Newer,
+    /// It contains an invalid value.
+    #[error("damaged: {what}; move the file away, and add again what was added by hand")]
+    Damaged {
+        /// The invalid value.
+        what: String,
+    },
+    /// The operator has added the peer, and learnt addresses do not replace that.
+    #[error(
+        "{peer} was added by hand, which stays: sunder directory remove {peer} lets it be learnt"
+    )]
+    Manual {
+        /// The peer.
+        peer: IpAddr,
+    },
+    /// The database has the largest number of peers.
+    #[error(
+        "{MAX_PEERS} peers are known, and no more are learnt; sunder directory remove makes room"
+    )]
+    Full,
+    /// `SQLite` reports an error.
+    #[error("the database: {}", one_line(.0))]
+    Database(#[from] rusqlite::Error),
+}
+
+/// The fix for a file that cannot be opened.
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::NotFound => "; its directory has to exist",
+        ErrorKind::PermissionDenied => "; it has to belong to whom the proxy runs as",
+        _ => "",
+    }
+}
+
+pub(super) fn one_line(error: &rusqlite::Error) -> String {
+    error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+pub(super) fn damaged(what: String) -> StoreError {
+    StoreError::Damaged { what }
+}

@@ -1,0 +1,117 @@
+//! The file of the database: who may change it, and the version of its tables.
+
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use keys::trusted::{TrustError, TrustedFolder};
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+
+use super::error::{StoreError, damaged};
+
+/// How long a call waits for other programs that use the file.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The application id of this program's databases: "SNDD".
+const APPLICATION: i64 = 0x534E_4444;
+
+/// The version of the tables.
+const VERSION: i64 = 1;
+
+pub(super) const TABLES: &str = "\
+    CREATE TABLE peer (\
+        host TEXT PRIMARY KEY NOT NULL, \
+        source TEXT NOT NULL CHECK (source IN ('manual', 'hmac', 'ed25519')), \
+        learnt_at INTEGER NOT NULL CHECK (learnt_at >= 0)\
+    ) STRICT, WITHOUT ROWID; \
+    CREATE TABLE channel (\
+        peer TEXT NOT NULL REFERENCES peer (host) ON DELETE CASCADE, \
+        place INTEGER NOT NULL CHECK (place BETWEEN 0 AND 15), \
+        address TEXT NOT NULL, \
+        PRIMARY KEY (peer, place), \
+        UNIQUE (peer, address)\
+    ) STRICT, WITHOUT ROWID;";
+
+/// Opens the database at this path, or creates an empty one that only its owner may read.
+///
+/// # Errors
+/// As [`Store::open`](super::Store::open).
+pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
+    let path = trusted(path).map_err(known)?;
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+    match made {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error.into()),
+        _ => {}
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    connection.execute_batch("PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF;")?;
+    check(&mut connection)?;
+    Ok(connection)
+}
+
+/// The suffixes of the file and of the files that `SQLite` keeps beside it. `SQLite` trusts what it
+/// finds in them when it opens the database.
+const COMPANION_SUFFIXES: [&str; 4] = ["", "-journal", "-wal", "-shm"];
+
+/// Checks that no other user can change the database at this path, or the files beside it.
+///
+/// # Errors
+/// When another user can, or there is no such folder.
+pub fn check_place(path: &Path) -> Result<(), TrustError> {
+    trusted(path).map(drop)
+}
+
+/// The absolute path of a file that no other user can change. Names with a special meaning to
+/// `SQLite`, such as `:memory:`, have none in an absolute path.
+fn trusted(path: &Path) -> Result<PathBuf, TrustError> {
+    let (folder, name) = TrustedFolder::of(path)?;
+    for end in COMPANION_SUFFIXES {
+        let mut file = name.clone();
+        file.push(end);
+        folder.check_file(&file)?;
+    }
+    Ok(folder.path().join(name))
+}
+
+/// Reports a missing folder as any other file error.
+fn known(error: TrustError) -> StoreError {
+    match error {
+        TrustError::Unreadable { source, .. } => StoreError::File(source),
+        error => error.into(),
+    }
+}
+
+/// Checks that the database is undamaged and of this version. Creates the tables in an empty one.
+fn check(connection: &mut Connection) -> Result<(), StoreError> {
+    if number(connection, "PRAGMA application_id")? == 0 {
+        let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        // Another program may have created them meanwhile.
+        let is_ours = number(&change, "PRAGMA application_id")? == APPLICATION;
+        let is_empty = number(&change, "SELECT count(*) FROM sqlite_schema")? == 0;
+        if is_empty && !is_ours {
+            let numbers =
+                format!("PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};");
+            change.execute_batch(TABLES)?;
+            change.execute_batch(&numbers)?;
+        }
+        change.commit()?;
+    }
+    if number(connection, "PRAGMA application_id")? != APPLICATION {
+        return Err(StoreError::Foreign);
+    }
+    match number(connection, "PRAGMA user_version")? {
+        VERSION => {}
+        newer if newer > VERSION => return Err(StoreError::Newer),
+        other => return Err(damaged(format!("version {other}"))),
+    }
+    let said: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+    if said == "ok" { Ok(()) } else { Err(damaged(said.replace('\n', " "))) }
+}
+
+pub(super) fn number(connection: &Connection, query: &str) -> Result<i64, StoreError> {
+    Ok(connection.query_row(query, [], |row| row.get(0))?)
+}
