@@ -3,12 +3,52 @@
 //! A stream is cut into records, each record is shared by XOR byte for byte, and share `i` goes to
 //! channel `i`. The bytes are in `docs/protocols/micss.md`; the paper is 001, III-D and III-E.
 //!
+//! A [`Client`](client::Client) listens where its [`ClientConfig`](config::ClientConfig) says, and
+//! carries every connection over its channels to a [`Server`](server::Server), which connects to
+//! the service. Both run in a tokio runtime with time and network enabled, until the future that
+//! `run` is given ends. What they do meanwhile is their [`status`].
+//!
+//! ```
+//! use sunder_micss::client::Client;
+//! use sunder_micss::config::{ClientConfig, ServerConfig};
+//! use sunder_micss::server::Server;
+//! use tokio::io::{AsyncReadExt, AsyncWriteExt};
+//! use tokio::net::{TcpListener, TcpStream};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let service = TcpListener::bind("127.0.0.1:0").await?;
+//! let target = service.local_addr()?;
+//! let config = format!("listen = ['127.0.0.1:0', '127.0.0.2:0']\nallow = ['{target}']");
+//! let server = Server::bind(ServerConfig::from_toml(&config)?).await?;
+//!
+//! // The client's channels are the addresses of the server.
+//! let mut config = format!("[[forward]]\nlisten = '127.0.0.1:0'\ntarget = '{target}'\n");
+//! for address in server.local_addresses()? {
+//!     config += &format!("[[channel]]\nserver = '{address}'\n");
+//! }
+//! let client = Client::bind(ClientConfig::from_toml(&config)?).await?;
+//! let forward = client.local_addresses()?[0];
+//! tokio::spawn(server.run(std::future::pending()));
+//! tokio::spawn(client.run(std::future::pending()));
+//!
+//! // An application connects to the forward, and reaches the service.
+//! let mut application = TcpStream::connect(forward).await?;
+//! let (mut stream, _) = service.accept().await?;
+//! stream.write_all(b"hello").await?;
+//! drop(stream);
+//! let mut received = String::new();
+//! application.read_to_string(&mut received).await?;
+//! assert_eq!(received, "hello");
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! The crate has two folders, and calls go from the second to the first:
-//! - `protocol`: state machines that do no input or output: [`record`], [`outgoing`], [`incoming`],
-//!   [`target`], [`socks`], [`allow`], and when a channel is lost. Bytes and the time come in as
+//! - `protocol`: state machines that do no input or output. Bytes and the time come in as
 //!   arguments, results go out.
 //! - `net`: [`client`] and [`server`] move bytes between sockets and the protocol; [`intercept`]
-//!   has the kernel hand connections over. [`status`] is what both ends report.
+//!   has the kernel hand connections over.
 //!
 //! Promised, against an attacker who reads and changes all channels but one and has any amount of
 //! computing: what the stream carries stays secret, as far as [`sharing::random`] goes; with the
@@ -23,10 +63,15 @@ mod protocol;
 pub mod status;
 
 pub use error::StreamError;
+#[doc(hidden)]
 pub use net::socket::connect;
 pub use net::{client, intercept, server};
 pub use protocol::on_lost_channel::OnLostChannel;
-pub use protocol::{allow, incoming, outgoing, record, socks, target};
+pub use protocol::{allow, target};
+// For fuzz targets, and for tests and a demonstration that look at the bytes.
+#[doc(hidden)]
+pub use protocol::{incoming, outgoing, record, socks};
+pub use service::config::{Problem, Problems};
 
 /// The most channels of one stream. Bounds the memory and work of an association.
 pub const MAX_CHANNELS: u8 = 16;

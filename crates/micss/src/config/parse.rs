@@ -83,7 +83,9 @@ const SERVER: &[Key] = &[
 const INTERCEPT_PORT: u16 = 522;
 
 impl ClientConfig {
-    /// Reads a client's configuration.
+    /// Reads a client's configuration: one of `socks`, `forward` and `intercept` at least, and the
+    /// channels of a server or of peers. [`CLIENT_KEYS`] has an example of each key;
+    /// `docs/guides/micss.md` describes them.
     ///
     /// # Errors
     /// When the text is no such configuration: all its problems.
@@ -93,7 +95,9 @@ impl ClientConfig {
 }
 
 impl ServerConfig {
-    /// Reads a server's configuration.
+    /// Reads a server's configuration: `listen`, an address on each channel, and `allow`, the
+    /// services that clients may ask for. [`SERVER_KEYS`] has an example of each key;
+    /// `docs/guides/micss.md` describes them.
     ///
     /// # Errors
     /// When the text is no such configuration: all its problems.
