@@ -1,5 +1,6 @@
 //! The bytes on the channels: datagrams, their tokens and keys, and the messages in them.
 
+pub(crate) mod channel_index;
 pub mod control;
 pub mod datagram;
 pub mod handshake;

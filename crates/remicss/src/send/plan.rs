@@ -6,6 +6,8 @@ use model::{
 };
 use thiserror::Error;
 
+use crate::wire::channel_index::{ConfiguredIndex, LiveIndex};
+
 /// The goal of a plan: kappa, mu, and what the schedule minimises.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PlanGoal {
@@ -165,21 +167,12 @@ impl PlanGoal {
 /// Costs that differ by less are equal.
 const COST_TOLERANCE: f64 = 1e-9;
 
-/// A channel by its place in the configuration, from 0. Everywhere but in [`LiveChannels`], indices
-/// and sets of channels are these.
-#[derive(Clone, Copy)]
-struct ConfiguredIndex(usize);
-
-/// A channel by its place among [`LiveChannels`], from 0.
-#[derive(Clone, Copy)]
-struct LiveIndex(usize);
-
 /// The channels that a plan may use, as a set of their own: the model plans for all channels of a
 /// set, whose indices have no gaps.
 struct LiveChannels {
+    /// The models, by [`LiveIndex`].
     set: ChannelSet,
-    /// By [`LiveIndex`].
-    configured: Vec<ConfiguredIndex>,
+    live: ChannelSubset,
 }
 
 impl LiveChannels {
@@ -187,19 +180,15 @@ impl LiveChannels {
     fn new(channels: &[ChannelModel], live: ChannelSubset) -> Self {
         let models = live.iter().map(|channel| channels[channel]).collect();
         let set = ChannelSet::new(models).expect("at least one channel, and not too many");
-        Self { set, configured: live.iter().map(ConfiguredIndex).collect() }
-    }
-
-    fn configured(&self, LiveIndex(live): LiveIndex) -> ConfiguredIndex {
-        self.configured[live]
+        Self { set, live }
     }
 
     /// A schedule over this set, as one over the configured channels.
     fn configured_schedule(&self, schedule: &Schedule) -> Schedule {
         let entries = schedule.entries().iter().map(|(threshold, proportion)| {
-            let live = threshold.channels().iter().map(LiveIndex);
-            let configured = live.map(|live| self.configured(live));
-            let channels = configured.map(|ConfiguredIndex(channel)| channel).collect();
+            let configured = |place| LiveIndex(place).of(self.live);
+            let channels = threshold.channels().iter().filter_map(configured);
+            let channels = channels.map(|ConfiguredIndex(channel)| channel).collect();
             let threshold = ShareSelection::new(threshold.k(), channels);
             (threshold.expect("as many channels as before"), *proportion)
         });

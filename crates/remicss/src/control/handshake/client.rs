@@ -24,6 +24,7 @@ use super::timing::{
     CONFIRM_TIMEOUT, EXTEND_COLLECT_TIMEOUT, HANDSHAKE_TIMEOUT, MISSING_POLL_INTERVAL,
     MISSING_POLL_TIMEOUT, RETRY_INTERVAL, START_COLLECT_TIMEOUT,
 };
+use crate::wire::channel_index::{ConfiguredIndex, LiveIndex};
 use crate::wire::handshake::{Body, Datagram, KeyShare, Nonce};
 use crate::wire::keys::Keys;
 use crate::wire::terms::Terms;
@@ -212,9 +213,9 @@ impl Client {
                 known.cookie.get_or_insert(cookie);
             }
             (Body::Confirm { list }, Phase::Confirming { members, association }) => {
-                let Some(place) = place(*members, channel) else { return };
+                let Some(place) = ConfiguredIndex(channel).among(*members) else { return };
                 known.is_confirmed = true;
-                association.handle_message(place, &Message::Confirm(list), now);
+                association.handle_message(place.0, &Message::Confirm(list), now);
             }
             _ => return,
         }
@@ -365,7 +366,8 @@ impl Client {
                     && self.channels[channel].cookie.is_none()
             }
             Phase::Confirming { members, association } => {
-                place(*members, channel).is_some_and(|place| association.is_unanswered(place))
+                let place = ConfiguredIndex(channel).among(*members);
+                place.is_some_and(|place| association.is_unanswered(place.0))
             }
             Phase::Over => false,
         }
@@ -374,9 +376,7 @@ impl Client {
     fn datagram(&self, index: usize) -> Vec<u8> {
         let channel = &self.channels[index];
         let body = match &self.phase {
-            Phase::Confirming { members, association }
-                if place(*members, index).is_some_and(|place| association.is_unanswered(place)) =>
-            {
+            Phase::Confirming { association, .. } if self.is_unanswered(index) => {
                 let list = association.list().clone();
                 Body::List { key_share: channel.key_share.clone(), list }
             }
@@ -416,17 +416,14 @@ impl Client {
                 members: members.len(),
             };
         }
-        // The association's index counts the members.
-        if let Some(place) = reason.channel_mut() {
-            *place = members.iter().nth(*place).unwrap_or(*place);
+        // The association counts the members; the report is of configured channels.
+        if let Some(channel) = reason.channel_mut()
+            && let Some(ConfiguredIndex(configured)) = LiveIndex(*channel).of(members)
+        {
+            *channel = configured;
         }
         reason.into()
     }
-}
-
-/// The position of a channel among the members, if it is one.
-fn place(members: ChannelSubset, channel: usize) -> Option<usize> {
-    members.iter().position(|member| member == channel)
 }
 
 /// The number of channels that must answer, as text.

@@ -27,6 +27,7 @@ use super::proof::{is_proven, prove};
 use super::secrets::{self, SecretPair};
 use super::timing::{ANSWERS_PER_SECOND, HANDSHAKE_TIMEOUT};
 use crate::control::peer_address::{is_same, is_same_ip};
+use crate::wire::channel_index::{ConfiguredIndex, LiveIndex};
 use crate::wire::handshake::{Body, Datagram, KeyShare, Request};
 use crate::wire::keys::Keys;
 use crate::wire::options::Options;
@@ -208,7 +209,7 @@ struct PendingList {
 #[derive(Debug)]
 struct Recent {
     list: List,
-    /// The members' holders, in the List's order.
+    /// The members' holders, by [`LiveIndex`].
     holders: Vec<Holder>,
     until: Duration,
 }
@@ -335,8 +336,8 @@ impl Server {
     }
 
     fn read_list(&mut self, holder: Holder, key_share: KeyShare, list: List) {
-        let place = members(&list).iter().position(|member| member == holder.channel);
-        let Some(own) = place.and_then(|place| list.cookies().get(place)).copied() else {
+        let place = ConfiguredIndex(holder.channel).among(members(&list));
+        let Some(own) = place.and_then(|place| list.cookies().get(place.0)).copied() else {
             return;
         };
         if let Some(recent) = self.recent.iter().find(|recent| recent.used(holder.channel, &own)) {
@@ -560,8 +561,8 @@ impl RefusalLog {
 
 impl Recent {
     fn used(&self, channel: usize, cookie: &Cookie) -> bool {
-        let place = self.list.position(cookie);
-        place.is_some_and(|place| self.holders[place].channel == channel)
+        let place = self.list.position(cookie).map(LiveIndex);
+        place.is_some_and(|place| self.holders[place.0].channel == channel)
     }
 }
 
