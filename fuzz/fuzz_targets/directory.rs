@@ -1,5 +1,5 @@
-//! What the two ends of an exchange of addresses hear. What parses has one encoding, and nothing
-//! that was made up is believed.
+//! The messages of both ends of the directory's exchange: a message that parses has one encoding,
+//! and no invented message is accepted.
 #![no_main]
 
 use keys::SharedKey;

@@ -1,4 +1,4 @@
-//! Experiment files: whatever the text is, it is an experiment or refused in one line.
+//! Experiment files: any text is an experiment, or rejected with an error of one line.
 #![no_main]
 
 use std::path::Path;

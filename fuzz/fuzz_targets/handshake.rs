@@ -1,4 +1,5 @@
-//! A server's table with several connections, and a client: any bytes, and real messages changed.
+//! A server's table with several connections, and a client: arbitrary bytes, and real messages with
+//! changes.
 #![no_main]
 
 use std::time::Duration;
@@ -13,7 +14,7 @@ use driver::{Client, ClientEvent};
 
 #[derive(Arbitrary, Debug)]
 enum Step {
-    /// To the server: any bytes.
+    /// To the server: arbitrary bytes.
     Bytes { id: u8, bytes: Vec<u8> },
     /// To the server: the list of these connections' cookies, with one byte changed.
     List { id: u8, named: Vec<u8>, k: u8, options: u8, change: Option<(u16, u8)> },
@@ -21,7 +22,7 @@ enum Step {
     Open { id: u8 },
     /// A connection to the server ends.
     Close { id: u8 },
-    /// To the client: any bytes.
+    /// To the client: arbitrary bytes.
     Answer { channel: u8, bytes: Vec<u8> },
     /// To the client: a cookie.
     Cookie { channel: u8, cookie: u8 },
@@ -47,7 +48,7 @@ struct Harness {
     client: Client,
     /// The list that the client sent.
     sent: Option<List>,
-    /// What the client got on each channel after that.
+    /// What the client received on each channel after that.
     answers: [Vec<u8>; N as usize],
 }
 
@@ -119,7 +120,7 @@ impl Harness {
         self.client.handle_bytes(channel, bytes, self.now);
     }
 
-    /// Whoever completes has reason to.
+    /// Every completion has its cause.
     fn check(&mut self) {
         while let Some(event) = self.client.poll_event() {
             match event {

@@ -1,6 +1,6 @@
-//! A stream of real records, changed on all channels but one, in any pieces: nothing but what was
-//! sent, in the order it was sent, may come out. And bytes that never were a record, on every
-//! channel, with records and without: whatever comes out, nothing panics.
+//! A stream of real records, changed on all channels but one and cut into arbitrary pieces: only
+//! what was sent is delivered, in order. And arbitrary bytes on every channel, with and without
+//! records: nothing panics.
 #![no_main]
 
 use arbitrary::Arbitrary;
@@ -15,16 +15,16 @@ struct Input {
     n: u8,
     /// The payloads' lengths.
     payloads: Vec<u16>,
-    meddling: Vec<Meddling>,
-    /// Channel, and how many bytes come on it next.
+    faults: Vec<Fault>,
+    /// The channel, and the number of bytes that arrive on it next.
     pieces: Vec<(u8, u16)>,
-    /// The bytes of channels on which nothing else comes.
+    /// The bytes of channels without changes to records.
     noise: Vec<Vec<u8>>,
     records: bool,
 }
 
 #[derive(Arbitrary, Debug)]
-enum Meddling {
+enum Fault {
     Change { channel: u8, place: u32, difference: u8 },
     Remove { channel: u8, place: u32, len: u8 },
     Insert { channel: u8, place: u32, bytes: Vec<u8> },
@@ -35,15 +35,15 @@ enum Meddling {
 fuzz_target!(|input: Input| {
     let n = input.n % 4 + 2;
     let (sent, mut wires) = send(n, &input.payloads);
-    for meddling in &input.meddling {
-        // The last channel is the honest one.
-        meddle(meddling, &mut wires[..usize::from(n) - 1]);
+    for fault in &input.faults {
+        // The last channel is unchanged.
+        apply_fault(fault, &mut wires[..usize::from(n) - 1]);
     }
     receive(n, &input.pieces, &wires, &sent);
     receive_noise(&input.noise, input.records);
 });
 
-/// No attacker has all channels, but no peer has to be honest either.
+/// No attacker has all channels, but a peer can send anything.
 fn receive_noise(noise: &[Vec<u8>], records: bool) {
     let noise = &noise[..noise.len().min(5)];
     let Ok(sharing) = Sharing::xor(noise.len() as u8) else {
@@ -65,7 +65,7 @@ fn receive_noise(noise: &[Vec<u8>], records: bool) {
             Ok(Some(_)) | Err(_) => break,
         }
         incoming.shrink();
-        // Whatever is not over wants more.
+        // As long as the stream is not over, it wants more.
         let channel = incoming.wanted().next().unwrap();
         let space = incoming.space(channel);
         let len = space.len().min(left[channel].len());
@@ -75,7 +75,7 @@ fn receive_noise(noise: &[Vec<u8>], records: bool) {
     assert!(noise.iter().all(|bytes| delivered <= bytes.len()));
 }
 
-/// Returns what was sent and the bytes on each channel.
+/// Returns what was sent, and the bytes of each channel.
 fn send(n: u8, payloads: &[u16]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let mut outgoing = Outgoing::new(Sharing::xor(n).unwrap(), Generator::seeded().unwrap());
     let mut wires = vec![Vec::new(); usize::from(n)];
@@ -89,8 +89,7 @@ fn send(n: u8, payloads: &[u16]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     };
     for (i, &len) in payloads.iter().take(8).enumerate() {
         let room = outgoing.payload_mut();
-        // Long ones are rare, as they take long and have nothing to them that shorter ones have
-        // not.
+        // Long payloads are rare: they take time, and cover no code that shorter ones do not cover.
         let len = if len % 64 == 0 { len } else { len % 1024 };
         let payload = vec![i as u8; usize::from(len).min(room.len())];
         outgoing.seal_payload(Kind::Data, &payload).unwrap();
@@ -102,33 +101,33 @@ fn send(n: u8, payloads: &[u16]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     (sent, wires)
 }
 
-fn meddle(meddling: &Meddling, wires: &mut [Vec<u8>]) {
+fn apply_fault(fault: &Fault, wires: &mut [Vec<u8>]) {
     let channels = wires.len();
     let at = |channel: &u8| usize::from(*channel) % channels;
-    match meddling {
-        Meddling::Change { channel, place, difference } => {
+    match fault {
+        Fault::Change { channel, place, difference } => {
             let wire = &mut wires[at(channel)];
             if !wire.is_empty() {
                 let place = *place as usize % wire.len();
                 wire[place] ^= difference;
             }
         }
-        Meddling::Remove { channel, place, len } => {
+        Fault::Remove { channel, place, len } => {
             let wire = &mut wires[at(channel)];
             let start = *place as usize % (wire.len() + 1);
             let end = wire.len().min(start + usize::from(*len));
             wire.drain(start..end);
         }
-        Meddling::Insert { channel, place, bytes } => {
+        Fault::Insert { channel, place, bytes } => {
             let wire = &mut wires[at(channel)];
             let place = *place as usize % (wire.len() + 1);
             wire.splice(place..place, bytes.iter().copied());
         }
-        Meddling::Cut { channel, place } => {
+        Fault::Cut { channel, place } => {
             let wire = &mut wires[at(channel)];
             wire.truncate(*place as usize % (wire.len() + 1));
         }
-        Meddling::Swap { a, b } => wires.swap(at(a), at(b)),
+        Fault::Swap { a, b } => wires.swap(at(a), at(b)),
     }
 }
 
@@ -136,7 +135,7 @@ fn receive(n: u8, pieces: &[(u8, u16)], wires: &[Vec<u8>], sent: &[Vec<u8>]) {
     let mut incoming = Incoming::new(Sharing::xor(n).unwrap(), [7; SEED_LEN]);
     let mut given = vec![0; wires.len()];
     let mut expected = sent.iter();
-    // First the pieces asked for, then the rest in turn.
+    // First the pieces of the input, then the rest in turn.
     let rest = (0..n).cycle().map(|channel| (channel, u16::MAX)).take(1024);
     for (channel, len) in pieces.iter().copied().chain(rest) {
         let channel = usize::from(channel) % wires.len();

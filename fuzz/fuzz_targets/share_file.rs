@@ -1,4 +1,4 @@
-//! Headers of share files, and share files of a real split that somebody changed.
+//! Headers of share files, and changed share files of a real split.
 #![no_main]
 
 use arbitrary::Arbitrary;
@@ -12,9 +12,9 @@ struct Input {
     k: u8,
     extra: u8,
     secret: Vec<u8>,
-    /// Share, place and difference.
+    /// The share, the position and the difference.
     changes: Vec<(u8, u16, u8)>,
-    /// Which of the shares are given to join, one bit each.
+    /// The shares that join gets, one bit each.
     given: u8,
 }
 
@@ -41,7 +41,7 @@ fn split_change_and_join(input: &Input) {
     encoder.encode(&mut segment, &mut views, &mut generator).unwrap();
     let split = encoder.finish().unwrap();
 
-    // Fewer than k shares are changed: that is what is promised.
+    // Fewer than k shares are changed, which is the condition of the promise.
     let mut changed = [false; 256];
     for &(share, place, difference) in &input.changes {
         let share = share % (k - 1).max(1);

@@ -1,4 +1,4 @@
-//! What a SOCKS5 client sends, and the target in an `Open` record.
+//! The bytes of a SOCKS5 client, and the target in an `Open` record.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -20,7 +20,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// A prefix of what parses asks for no more than the rest, and nothing is taken that is not there.
+/// A prefix of a valid message is incomplete, and a parser consumes no more than it gets.
 fn check<T, E>(bytes: &[u8], parse: impl Fn(&[u8]) -> Result<Parsed<T>, E>) {
     if let Ok(Parsed::Done(_, len)) = parse(bytes) {
         assert!(len <= bytes.len());

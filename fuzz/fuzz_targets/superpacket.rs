@@ -1,4 +1,4 @@
-//! Frames of a TUN device: cut into packets, and packets made into frames again, whatever the
+//! Frames of a TUN device are split into packets, and packets joined into frames, with arbitrary
 //! bytes.
 #![no_main]
 
@@ -12,7 +12,7 @@ fuzz_target!(|frames: Vec<(bool, Vec<u8>)>| {
         packets.push((frame.clone(), if *is_partial { Checksum::Partial } else { Checksum::Complete }));
         let Some(segments) = Segments::parse(frame) else { continue };
         let checksum = segments.checksum();
-        // As many as a superpacket can have.
+        // The maximum number of packets in a superpacket.
         for index in 0..segments.count().min(2_000) {
             let mut packet = Vec::new();
             segments.append(index, &mut packet);

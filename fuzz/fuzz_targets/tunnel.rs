@@ -1,5 +1,5 @@
-//! A tunnel's datagrams: whatever comes on whatever channel, parsers give back what they read, and
-//! a receiver delivers nothing that has no tag.
+//! A tunnel's datagrams: parsers give back what they read, and a receiver delivers nothing without
+//! a valid tag, whatever arrives on any channel.
 #![no_main]
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -15,7 +15,7 @@ use remicss::wire::keys::{Direction, Points};
 use remicss::wire::path::PathDatagram;
 use remicss::wire::tokens::{ShareTokens, TokenKey};
 
-/// Nobody knows the points, so nothing but chance makes a tag.
+/// No input knows the points, so a tag is valid by chance only.
 struct Nothing;
 
 impl Deliver for Nothing {
@@ -35,7 +35,7 @@ impl Deliver for Nothing {
 fuzz_target!(|input: Vec<(u8, u8, Vec<u8>)>| {
     let points = Points::new(&[[0x5A, 0xC3, 0x99, 0x17, 0x2B, 0xE8, 0x64, 0xF1]; 16]);
     let tokens = TokenKey::new(&[0; 16]);
-    // Of a channel that there is not as well.
+    // Also of a channel that does not exist.
     let mut share_tokens = ShareTokens::new(&tokens, 4);
     let direction = Direction { channels: 3, tokens: tokens.clone(), points: Some(points) };
     let limits = ReceiverLimits {
@@ -59,7 +59,7 @@ fuzz_target!(|input: Vec<(u8, u8, Vec<u8>)>| {
         }
         if let Ok((header, _)) = Header::parse(&bytes) {
             assert_eq!(header.encode()[..], bytes[..HEADER_LEN]);
-            // With the token that it needs to be looked at.
+            // With the token, without which it is dropped at once.
             let number = expand_sequence(receiver.highest(), header.sequence);
             let header = Header::new(header.kind, header.threshold, number, channel, &mut share_tokens);
             bytes[..HEADER_LEN].copy_from_slice(&header.encode());

@@ -1,11 +1,11 @@
-//! Connections that applications made to somebody else, and that the kernel hands to the client (paper
-//! 001, III-B): those of this host and, where the configuration says so, those that come in by an interface.
+//! Connections of applications to other hosts that the kernel hands to the client (paper 001,
+//! III-B): those of this host and, if configured, those that arrive on given interfaces.
 //!
-//! The rules (`rules.rs`) are one nftables table of the client's own, and nothing else: no route, no routing rule. It
-//! is installed in one transaction, which replaces what a client that was killed has left, and removed when the
-//! client stops. A connection that matches is intercepted or refused, and never goes out in the clear: not while
-//! nobody listens, not while another program does, not where a listener is missing. After a start that
-//! failed a table stays that refuses what matches.
+//! The rules (`rules.rs`) are one nftables table of the client, without routes or routing rules.
+//! The table is installed in one transaction, which replaces the table of a client that was killed,
+//! and is removed when the client stops. A connection that matches is intercepted or refused, and
+//! never leaves in the clear: also if no program listens on the port, or another program does, or a
+//! listener is missing. After a failed start, a table remains that refuses what matches.
 
 mod changes;
 mod nft;
@@ -30,23 +30,23 @@ pub use rules::OWN_MARK;
 use rules::removal;
 use service::listening::Listening;
 
-/// How many connections may wait to be accepted.
+/// The maximum number of connections that wait to be accepted.
 const BACKLOG: u32 = 1024;
 
 impl Intercept {
-    /// Whether any user of this host may listen on the port, and so keep the client from starting.
+    /// Whether any user of this host can listen on the port, and so keep the client from starting.
     pub fn is_anybodys_port(&self) -> bool {
         let first = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
         let first = first.ok().and_then(|first| first.trim().parse().ok()).unwrap_or(1024);
         self.port >= first
     }
 
-    /// The rules, as `nft` reads them.
+    /// The rules, as input of `nft`.
     pub fn rules(&self) -> String {
         rules::in_force(self, &[])
     }
 
-    /// Listens for them, with all of this host's addresses, by IPv6 too unless the kernel has none.
+    /// Listens on all addresses of this host, IPv6 included unless the kernel has none.
     pub(crate) fn listen(&self) -> io::Result<Vec<Listening>> {
         let named = |error: io::Error| {
             let port = self.port;
@@ -65,14 +65,15 @@ impl Intercept {
         let v4 = self.listen_v4().map_err(named)?;
         let v6 = match TcpSocket::new_v6() {
             Ok(socket) => Some(self.listen_v6(socket).map_err(named)?),
-            // The kernel was built or started without it, so there are no such connections.
+            // The kernel was built or started without IPv6, so there are no such connections.
             Err(_) => None,
         };
         [v4].into_iter().chain(v6).map(|own| Ok(Listening::new(own.local_addr()?, own))).collect()
     }
 
-    // The rules hand connections to transparent listeners only, so that nobody else can take them: that takes
-    // a right, as a mark does, and unlike a mark it is still there in a handshake and in TIME_WAIT.
+    // The rules hand connections to transparent listeners only, so that no other program can take
+    // them. Being transparent needs a privilege, as a mark does. Unlike a mark, it applies also to
+    // sockets in the handshake and in TIME_WAIT.
 
     fn listen_v4(&self) -> io::Result<TcpListener> {
         let socket = TcpSocket::new_v4()?;
@@ -90,12 +91,12 @@ impl Intercept {
         socket.listen(BACKLOG)
     }
 
-    /// Where a connection that came to the port was going. Nothing if it was going there: to carry that
-    /// would be to go round in circles.
+    /// The original destination of a connection to the port. `None` if that is the port itself:
+    /// carrying it would be a loop.
     pub(crate) fn destination(connection: &TcpStream) -> Option<SocketAddr> {
         let socket = SockRef::from(connection);
         let local = connection.local_addr().ok()?;
-        // The kernel has changed the address and remembers it.
+        // The kernel has translated the address and remembers the original one.
         let original = match local {
             SocketAddr::V4(_) => socket.original_dst_v4(),
             SocketAddr::V6(_) => socket.original_dst_v6(),
@@ -103,18 +104,18 @@ impl Intercept {
         original.ok()?.as_socket().filter(|destination| *destination != local)
     }
 
-    /// Whether the rules could be installed, which changes nothing.
+    /// Checks that the rules could be installed, and changes nothing.
     ///
     /// # Errors
-    /// When the program for it is missing, or the kernel would refuse: what is said, in one line.
+    /// If `nft` is missing, or the kernel would reject the rules: the message, in one line.
     pub fn check(&self) -> io::Result<()> {
         nft::check(&self.rules())
     }
 
-    /// Installs the rules, in place of those that a client with the same port has left.
+    /// Installs the rules, and removes those of an earlier client with the same port.
     ///
     /// # Errors
-    /// When the program for it is missing or the kernel refuses. Nothing has changed then.
+    /// If `nft` is missing or the kernel rejects the rules. Then nothing has changed.
     pub(crate) fn install(self) -> io::Result<InstalledRules> {
         let removal = format!("{}{}", removal(&self.table()), removal(&self.refusing_table()));
         nft(&format!("{removal}{}", self.rules()))?;
@@ -122,8 +123,8 @@ impl Intercept {
         Ok(InstalledRules { rules: Mutex::new(rules) })
     }
 
-    /// After a start that failed: has connections that match refused, so that they do not go out in the
-    /// clear. Returns the error with what has become of them.
+    /// After a failed start: makes the kernel refuse connections that match, so that they do not
+    /// leave in the clear. Returns the error with the outcome.
     pub(crate) fn refuse_after(&self, error: &io::Error) -> io::Error {
         let (table, refusing) = (self.table(), self.refusing_table());
         let told = match self.refuse() {
@@ -143,8 +144,8 @@ impl Intercept {
         io::Error::new(error.kind(), format!("{error}; {told}"))
     }
 
-    /// Has connections that match refused, by a table that does nothing else. Returns whether that was
-    /// needed: rules that are there already may do so.
+    /// Installs a table that only refuses the connections that match. Returns whether it was
+    /// needed: existing rules may refuse them already.
     fn refuse(&self) -> io::Result<bool> {
         let (table, refusing) = (self.table(), self.refusing_table());
         nft(&format!("{}{}", removal(&refusing), rules::refusing(self)))?;
@@ -161,27 +162,28 @@ impl Intercept {
     }
 }
 
-/// Rules that are in force until this is dropped. Connections that were intercepted by them hold on to it.
+/// Rules that are in force until this is dropped. Connections that they intercept need them until
+/// their end.
 pub(crate) struct InstalledRules {
     rules: Mutex<ActiveRules>,
 }
 
 struct ActiveRules {
-    /// What `nft` has read, and what it shows of that: nothing if it does not.
+    /// The input of `nft`, and its listing of the result; `None` if it cannot be listed.
     text: String,
     shown: Option<String>,
     intercept: Intercept,
-    /// What was intercepted before, by connections that may still be under way.
+    /// The rules whose connections may still be open.
     earlier: Vec<Intercept>,
 }
 
 impl ActiveRules {
-    /// For a table that has just been installed.
+    /// The rules of a table that has just been installed.
     fn new(text: String, intercept: Intercept, earlier: Vec<Intercept>) -> Self {
         Self { shown: nft::table(&intercept.table()).ok(), text, intercept, earlier }
     }
 
-    /// What other rules have to go on with: each once.
+    /// All earlier rules and these, each once, for the rules that replace them.
     fn with_those_before(&self) -> Vec<Intercept> {
         let earlier = self.earlier.iter().filter(|one| **one != self.intercept);
         earlier.chain([&self.intercept]).cloned().collect()
@@ -189,10 +191,10 @@ impl ActiveRules {
 }
 
 impl InstalledRules {
-    /// Has others in force, for the same port, in one transaction.
+    /// Replaces the rules by others for the same port, in one transaction.
     ///
     /// # Errors
-    /// When the kernel refuses. What was in force still is then.
+    /// If the kernel rejects them. Then the old rules are still in force.
     pub(crate) fn replace(&self, others: Intercept) -> io::Result<()> {
         let mut rules = self.rules();
         let earlier = rules.with_those_before();
@@ -202,10 +204,11 @@ impl InstalledRules {
         Ok(())
     }
 
-    /// Has them in force again if somebody has removed or changed them. Returns whether that was so.
+    /// Restores the rules if another program has removed or changed them. Returns whether that was
+    /// so.
     ///
     /// # Errors
-    /// When they cannot be restored, which is logged.
+    /// If they cannot be restored, which is logged.
     pub(crate) fn restore(&self) -> io::Result<bool> {
         let mut rules = self.rules();
         let table = rules.intercept.table();
@@ -230,7 +233,7 @@ impl InstalledRules {
         restored.map(|()| true)
     }
 
-    /// Intercepts no more connections, and leaves those alone that were.
+    /// Intercepts no new connections, and keeps serving those already intercepted.
     pub(crate) fn retire(&self) {
         let mut rules = self.rules();
         let table = rules.intercept.table();
@@ -246,7 +249,7 @@ impl InstalledRules {
         }
     }
 
-    /// The port that connections come to.
+    /// The port to which connections are redirected.
     pub(crate) fn port(&self) -> u16 {
         self.rules().intercept.port
     }
@@ -259,7 +262,7 @@ impl InstalledRules {
 impl Drop for InstalledRules {
     fn drop(&mut self) {
         let table = self.rules().intercept.table();
-        // Nobody has asked for a stop, so nothing goes out in the clear.
+        // No stop was requested, so nothing may leave in the clear.
         if thread::panicking() {
             error!("the rules stay, and what they match is refused: nft delete table inet {table}");
             return;
@@ -270,8 +273,8 @@ impl Drop for InstalledRules {
     }
 }
 
-/// The tables of clients that were killed, or could not start: connections that these match are refused, as
-/// nobody listens there. None where nft cannot be asked.
+/// The tables of clients that were killed or could not start: connections that match them are
+/// refused, since no program listens there. Empty if they cannot be listed.
 pub fn left_behind() -> Vec<String> {
     let listening = listening_ports();
     let refuses = |table: &String| {
@@ -280,14 +283,14 @@ pub fn left_behind() -> Vec<String> {
             return port.parse::<u16>().is_ok();
         }
         let Ok(port) = name.parse() else { return false };
-        // One that only serves connections under way refuses nobody.
+        // A table that only serves open connections refuses none.
         let intercepts = |rules: String| rules.contains(&format!("redirect to :{port}"));
         !listening.contains(&port) && nft::table(table).is_ok_and(intercepts)
     };
     nft::tables().into_iter().filter(refuses).collect()
 }
 
-/// The TCP ports of this host on which somebody listens.
+/// The TCP ports of this host on which a program listens.
 fn listening_ports() -> HashSet<u16> {
     let sockets = ["/proc/net/tcp", "/proc/net/tcp6"].map(fs::read_to_string);
     let port = |line: &str| {
@@ -308,7 +311,7 @@ pub fn lacks_ipv6() -> bool {
     };
     let interfaces = fs::read_dir("/proc/sys/net/ipv6/conf").into_iter().flatten().flatten();
     let mut names = interfaces.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    // These two are settings for interfaces to come.
+    // These two are settings for interfaces created later.
     let is_one = |name: &str| name != "all" && name != "default";
     !has_ipv6("lo") && names.any(|name| is_one(&name) && has_ipv6(&name))
 }

@@ -1,4 +1,5 @@
-//! Counts what channels carry and what becomes of streams, for [`Status`](crate::status::Status).
+//! Counts the traffic of channels and the outcomes of streams, for
+//! [`Status`](crate::status::Status).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,20 +14,20 @@ use crate::protocol::incoming::Loss;
 use crate::status::{Channel, ChannelState, Streams};
 use service::log::LogRateLimiter;
 
-/// Of so many reads one looks how long round trips take.
+/// The round-trip time is sampled at one of so many reads.
 const RTT_SAMPLE_INTERVAL: u64 = 64;
 
-/// A count that only grows, or goes up and down. Nothing depends on the order in which counts change.
+/// A count that only grows, or a gauge. Nothing depends on the order in which counts change.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    /// One more.
+    /// Adds one.
     pub(crate) fn increment(&self) {
         self.add(1);
     }
 
-    /// One less.
+    /// Subtracts one.
     pub(crate) fn decrement(&self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -44,31 +45,31 @@ impl Counter {
     }
 }
 
-/// What happened on one channel, in all streams.
+/// The counts of one channel, in all streams.
 #[derive(Debug, Default)]
 pub(crate) struct ChannelMetrics {
-    /// Connections that wait for a stream.
+    /// Connections that are ready for a stream.
     pub(crate) ready: Counter,
-    /// Connections that were made.
+    /// Established connections.
     pub(crate) connected: Counter,
-    /// Connections that could not be made.
+    /// Failed connection attempts.
     pub(crate) unconnected: Counter,
-    /// Streams that it broke off under.
+    /// Streams under which a connection of the channel broke.
     broken: Counter,
     tampered: Counter,
-    /// How often it had fallen silent under a stream, or others that the stream needed.
+    /// How often it has fallen silent under a stream, or another channel that the stream needed.
     silent: Counter,
     pub(crate) sent: Counter,
     received: Counter,
     waited_us: Counter,
     rtt_us: Counter,
     reads: Counter,
-    /// How often it was to be logged that a stream goes on without it, and that it has lied.
+    /// Limit the log lines that a stream goes on without it, and that it has sent wrong shares.
     lost: Mutex<[LogRateLimiter; 2]>,
 }
 
 impl ChannelMetrics {
-    /// Bytes were read from a connection. Looks now and then how long round trips take there.
+    /// Bytes were read from a connection. Samples the round-trip time now and then.
     pub(crate) fn read(&self, stream: &TcpStream, bytes: usize) {
         self.received.add(bytes as u64);
         let before = self.reads.0.fetch_add(1, Ordering::Relaxed);
@@ -91,28 +92,29 @@ impl ChannelMetrics {
         }
     }
 
-    /// A stream has just lost it. If that is to be logged, returns how often that was since the last time.
+    /// A stream has just lost it. If that must be logged, returns how often it happened since the
+    /// last log line.
     pub(crate) fn happened(&self, why: Loss) -> Option<u64> {
         let is_lie = matches!(why, Loss::Tampered);
         self.lost.lock().unwrap_or_else(PoisonError::into_inner)[usize::from(is_lie)].happened()
     }
 
-    /// It, or others that a stream needed, have said nothing for too long.
+    /// It, or another channel that a stream needed, was silent for too long.
     pub(crate) fn record_silence(&self) {
         self.silent.increment();
     }
 
-    /// How often that was.
+    /// How often that happened.
     pub(crate) fn silences(&self) -> u64 {
         self.silent.value()
     }
 
-    /// A stream waits for it while others have brought more, until what this returns is gone.
+    /// A stream waits for it while other channels have brought more, until the result is dropped.
     pub(crate) fn wait(self: &Arc<Self>) -> WaitTimer {
         WaitTimer { metrics: Arc::clone(self), since: Instant::now() }
     }
 
-    /// The counts, of a channel whose server is there.
+    /// The counts, of a channel to this server.
     #[expect(clippy::cast_precision_loss, reason = "microseconds are far below 2^53")]
     pub(crate) fn channel(&self, server: String) -> Channel {
         let rtt_us = self.rtt_us.value();
@@ -137,7 +139,7 @@ impl ChannelMetrics {
     }
 }
 
-/// A stream that waits for a channel. It is counted when it is over, or given up.
+/// A stream that waits for a channel. The wait is counted when this is dropped.
 pub(crate) struct WaitTimer {
     metrics: Arc<ChannelMetrics>,
     since: Instant,
@@ -150,7 +152,7 @@ impl Drop for WaitTimer {
     }
 }
 
-/// What became of streams.
+/// The outcomes of streams.
 #[derive(Debug)]
 pub(crate) struct StreamMetrics {
     since: Instant,
@@ -159,7 +161,7 @@ pub(crate) struct StreamMetrics {
     refused: Counter,
     broken: Counter,
     tampered: Counter,
-    /// Streams that did not begin because there were too many.
+    /// Streams that were rejected because there were too many.
     pub(crate) over_limit: Counter,
     /// How often rules of interception were restored.
     pub(crate) restored: Counter,
@@ -168,10 +170,11 @@ pub(crate) struct StreamMetrics {
     said: Mutex<[LogRateLimiter; 5]>,
 }
 
-/// What strangers, or whoever is on a channel, can cause as often as they like. It is logged now and then.
+/// Events that strangers, or an attacker on a channel, can cause as often as they like. Their log
+/// lines are limited.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LogEvent {
-    /// Something that no client of ours does.
+    /// Something that no valid client does.
     Strange,
     /// A request that is refused.
     Refused,
@@ -179,12 +182,12 @@ pub(crate) enum LogEvent {
     NotAllowed,
     /// A stream that breaks.
     Broken,
-    /// A stream of which bytes were changed.
+    /// A stream whose bytes were changed.
     Tampered,
 }
 
 impl StreamMetrics {
-    /// Nothing has happened yet.
+    /// All counts at zero.
     pub(crate) fn new() -> Self {
         Self {
             since: Instant::now(),
@@ -200,25 +203,26 @@ impl StreamMetrics {
         }
     }
 
-    /// Something has happened. If it is to be logged, returns how often that was since the last time.
+    /// Counts an event. If it must be logged, returns how often it happened since the last log
+    /// line.
     pub(crate) fn happened(&self, what: LogEvent) -> Option<u64> {
-        // Why a stream has broken is worth a line as long as there are few.
+        // The reason of each broken stream is logged as long as there are few.
         let most = if matches!(what, LogEvent::Broken | LogEvent::Tampered) { 16 } else { 1 };
         self.said.lock().unwrap_or_else(PoisonError::into_inner)[what as usize].happened_of(most)
     }
 
-    /// How long it has been counted.
+    /// The time since the counts began.
     pub(crate) fn uptime(&self) -> Duration {
         self.since.elapsed()
     }
 
-    /// A stream begins; it is under way until what this returns is gone.
+    /// A stream begins. It counts as open until the result is dropped.
     pub(crate) fn begin(self: &Arc<Self>) -> ActiveStream {
         self.under_way.increment();
         ActiveStream(Arc::clone(self))
     }
 
-    /// A stream has not opened. Who is no client of ours may have sent anything, so this is no tampering yet.
+    /// A stream has not opened. Without a valid client, wrong bytes are no sign of tampering yet.
     pub(crate) fn record_unopened(&self, error: &StreamError) {
         match error {
             StreamError::Refused(_) => self.refused.increment(),
@@ -226,7 +230,7 @@ impl StreamMetrics {
         }
     }
 
-    /// A stream is over.
+    /// A stream has ended.
     pub(crate) fn end(&self, error: Option<&StreamError>) {
         match error {
             None => self.finished.increment(),
@@ -249,7 +253,7 @@ impl StreamMetrics {
     }
 }
 
-/// A stream that is under way.
+/// An open stream.
 pub(crate) struct ActiveStream(Arc<StreamMetrics>);
 
 impl Drop for ActiveStream {

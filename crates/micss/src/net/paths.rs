@@ -1,4 +1,4 @@
-//! The paths to a peer, one for each channel: whether they work, and what follows if not.
+//! The paths to a peer, one for each channel: whether they work, and the consequences if not.
 
 mod links;
 pub(crate) mod monitor;

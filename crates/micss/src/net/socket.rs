@@ -10,11 +10,12 @@ use tokio::net::{TcpSocket, TcpStream};
 
 use crate::config::Channel;
 
-/// Connects one channel: from the source address and by the device that it has, if any. With the
-/// mark [`OWN_MARK`](crate::net::intercept::OWN_MARK) it is not intercepted itself.
+/// Connects one channel, with its source address and its device, if any. With the mark
+/// [`OWN_MARK`](crate::net::intercept::OWN_MARK), the connection itself is not intercepted.
 ///
 /// # Errors
-/// When the system refuses one of these, the mark for want of `CAP_NET_ADMIN`, or nobody listens.
+/// If the system refuses one of these, such as the mark without `CAP_NET_ADMIN`, or the connection
+/// fails.
 pub async fn connect(channel: &Channel, mark: Option<u32>) -> io::Result<TcpStream> {
     let Channel { server, source, device } = channel;
     let socket = if server.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
@@ -35,8 +36,8 @@ pub async fn connect(channel: &Channel, mark: Option<u32>) -> io::Result<TcpStre
 /// Ends this direction of a connection.
 ///
 /// # Errors
-/// What the system says, unless the connection is gone: that is found where the other direction is
-/// read.
+/// The error of the system, unless the connection is closed: that is found where the other
+/// direction is read.
 pub(crate) fn end_writing(stream: &TcpStream) -> io::Result<()> {
     match SockRef::from(stream).shutdown(Shutdown::Write) {
         Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
@@ -50,14 +51,14 @@ pub(crate) fn reset(stream: TcpStream) {
     drop(stream);
 }
 
-/// Has a connection's peer see an error, not an end, however this end of it is closed: also when
+/// Makes a connection's peer see an error, not an end, however this end of it is closed: also when
 /// its task is stopped or panics, and when the whole process is killed.
 pub(crate) fn reset_when_dropped(stream: &TcpStream) {
-    // If that fails the connection is broken already.
+    // If that fails, the connection is broken already.
     let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
 }
 
-/// Has a connection end as usual again, now that all has been said.
+/// Makes a connection end in the usual way again, after the last byte was sent.
 pub(crate) fn end_when_dropped(stream: &TcpStream) {
     let _ = SockRef::from(stream).set_linger(None);
 }

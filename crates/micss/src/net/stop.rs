@@ -1,4 +1,4 @@
-//! What happens to streams under way when a client or a server stops.
+//! What happens to open streams when a client or a server stops.
 
 use std::time::Duration;
 
@@ -6,11 +6,10 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::info;
 
-/// How long streams under way may take to finish after a stop. This bounds how long the process
-/// takes to stop.
+/// The time limit of open streams to finish after a stop, and so of the process to stop.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Waits for streams to end by themselves for a while, then ends them.
+/// Waits for streams to finish for a while, then ends them.
 pub(crate) async fn drain<T: 'static>(mut streams: JoinSet<T>) {
     let all_end = async { while streams.join_next().await.is_some() {} };
     if timeout(DRAIN_TIMEOUT, all_end).await.is_err() {

@@ -1,8 +1,8 @@
-//! What the kernel knows of a connection: whether its other end still answers, and how soon; and
-//! having it ask.
+//! The kernel's information on a connection: whether its peer still answers, and how soon; and how
+//! to make the kernel probe the peer.
 
-// Two system calls, `getsockopt` and `setsockopt`, for options that no library reaches by a
-// descriptor's number.
+// Two system calls, `getsockopt` and `setsockopt`, for options that no library sets by the number
+// of a descriptor.
 #![allow(unsafe_code)]
 
 use std::mem::{MaybeUninit, size_of};
@@ -12,28 +12,28 @@ use std::time::Duration;
 use libc::{IPPROTO_TCP, TCP_INFO, TCP_KEEPCNT, TCP_KEEPIDLE, c_int, socklen_t, tcp_info};
 use tokio::net::TcpStream;
 
-/// How long nothing is heard on a connection before the kernel asks by itself, in seconds.
+/// After how many seconds of silence on a connection the kernel sends keepalives by itself.
 pub(crate) const KEEPALIVE_S: u16 = 60;
 
-/// How often the kernel asks without an answer before it gives a connection up: as often as it can.
-/// With one question every 15 s that is half an hour, longer than any stream waits.
+/// The number of unanswered keepalives after which the kernel closes a connection: its maximum.
+/// With one every 15 s that is half an hour, longer than any stream waits.
 const MAX_KEEPALIVES: u16 = 127;
 
-/// What the kernel knows of a connection.
+/// The kernel's information on a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
-    /// How long ago something of the peer's arrived.
+    /// The time since the last packet from the peer.
     pub(crate) heard: Duration,
-    /// Whether the peer has something that it has not acknowledged. What it has no room for does
+    /// Whether the peer has not acknowledged something. Data for which it has no buffer space does
     /// not count.
     pub(crate) is_unanswered: bool,
-    /// How many times in a row something was sent again, or asked, without an answer.
+    /// The number of consecutive retransmissions or keepalives without an answer.
     pub(crate) tries: u32,
-    /// How long a round trip takes at most, if there was one.
+    /// An upper bound of the round-trip time, if one was measured.
     pub(crate) round_trip: Option<Duration>,
 }
 
-/// What the kernel knows of a connection. Nothing if the descriptor is none of TCP's.
+/// The kernel's information on a connection. `None` if the descriptor is not a TCP socket.
 pub(crate) fn sample(socket: RawFd) -> Option<Sample> {
     let info = info(socket)?;
     let ms = |ms: u32| Duration::from_millis(ms.into());
@@ -46,32 +46,31 @@ pub(crate) fn sample(socket: RawFd) -> Option<Sample> {
     })
 }
 
-/// For how long the peer has left something unacknowledged that was sent again: zero if it has not.
-/// A peer that only does not read has acknowledged all that it had room for.
+/// The time since the peer was heard, if it has not acknowledged data that was sent again; else
+/// zero. A peer whose application only does not read has acknowledged all that fits its buffer.
 pub(crate) fn unacknowledged_for(stream: &TcpStream) -> Duration {
     let sample = sample(stream.as_raw_fd());
     let silent = sample.filter(|seen| seen.is_unanswered && seen.tries > 0);
     silent.map_or(Duration::ZERO, |seen| seen.heard)
 }
 
-/// How long the last round trips took, in microseconds. Nothing if there was none.
+/// The smoothed round-trip time, in microseconds. `None` if none was measured.
 pub(crate) fn round_trip(stream: &TcpStream) -> Option<u32> {
     info(stream.as_raw_fd()).map(|info| info.tcpi_rtt).filter(|rtt| *rtt > 0)
 }
 
-/// Has the kernel ask a peer that has not been heard for a second, at once: setting the option anew
-/// also sets its timer anew. Where something is on its way to the peer already, that is question
-/// enough.
+/// Makes the kernel send a keepalive at once to a peer that was silent for a second: setting the
+/// option also restarts its timer. If unacknowledged data is in flight, that is a probe already.
 pub(crate) fn send_keepalive(socket: RawFd) {
     set(socket, TCP_KEEPIDLE, 1);
 }
 
-/// Has the kernel ask as it does usually.
+/// Restores the usual keepalives.
 pub(crate) fn restore_keepalive(socket: RawFd) {
     set(socket, TCP_KEEPIDLE, KEEPALIVE_S);
 }
 
-/// Leaves it to others to give the connection up.
+/// Keeps the kernel from closing the connection, which its user decides.
 pub(crate) fn extend_keepalive(socket: RawFd) {
     set(socket, TCP_KEEPCNT, MAX_KEEPALIVES);
 }
@@ -79,14 +78,15 @@ pub(crate) fn extend_keepalive(socket: RawFd) {
 fn set(socket: RawFd, option: c_int, value: u16) {
     let value = c_int::from(value);
     let Ok(len) = socklen_t::try_from(size_of::<c_int>()) else { return };
-    // A connection that takes no options is broken, which the next read or write tells. SAFETY: the
-    // kernel reads `len` bytes, which is the value's size. Were the descriptor another's by now,
-    // that would be no error of memory.
+    // A connection that rejects options is broken, which the next read or write reports. SAFETY:
+    // the kernel reads `len` bytes, which is the value's size. If the descriptor were another
+    // file's by now, that would be no error of memory.
     let _ =
         unsafe { libc::setsockopt(socket, IPPROTO_TCP, option, (&raw const value).cast(), len) };
 }
 
-/// What the kernel knows of a connection. An older kernel knows less, and leaves the rest zero.
+/// The kernel's information on a connection. An older kernel fills fewer fields, and leaves the
+/// rest zero.
 fn info(socket: RawFd) -> Option<tcp_info> {
     let mut info = MaybeUninit::<tcp_info>::zeroed();
     let mut len = socklen_t::try_from(size_of::<tcp_info>()).ok()?;
@@ -95,7 +95,7 @@ fn info(socket: RawFd) -> Option<tcp_info> {
     let result = unsafe {
         libc::getsockopt(socket, IPPROTO_TCP, TCP_INFO, info.as_mut_ptr().cast(), &raw mut len)
     };
-    // SAFETY: all of it are integers, of which zeros are a value, and so is whatever the kernel
-    // wrote.
+    // SAFETY: all fields are integers, for which zeros and all that the kernel writes are valid
+    // values.
     (result == 0).then(|| unsafe { info.assume_init() })
 }

@@ -23,21 +23,21 @@ use crate::protocol::socks::{self, SocksError};
 use crate::protocol::stream::{LostChannelTimeouts, Request, Stream};
 use crate::protocol::target::{Parsed, Refusal, Target};
 
-/// How long an application may take to say where it wants to go. This bounds a connection of this
-/// host's, before there is a stream.
+/// The time limit of an application for its SOCKS request. It limits connections of applications
+/// that have no stream yet.
 const SOCKS_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How applications say where they want to go.
+/// How the target of a connection is determined.
 #[derive(Clone)]
 pub(super) enum ListenerKind {
     Socks,
     Forward(Target),
-    /// They do not, the kernel does.
+    /// By the destination that the kernel reports.
     Intercepted,
 }
 
-/// Carries one application's connection, from its request to its end. Returns the channels and
-/// where they belong, if they can be used again.
+/// Serves one application's connection, from its request to its end. Returns the channels and their
+/// pool, if the channels can be reused.
 pub(super) async fn serve(
     config: &ClientConfig,
     peers: &Peers,
@@ -77,7 +77,8 @@ pub(super) async fn serve(
             (Some(pool), result)
         }
         (Ok(pool), _) => {
-            // It was not told that it is connected yet, but a plain end would look like an answer.
+            // An intercepted connection has no reply that could report an error, and an orderly end
+            // would look like an answer.
             reset_when_dropped(&application);
             let result = carry(config, &pool, &target, application).await;
             (Some(pool), result)
@@ -96,7 +97,7 @@ pub(super) async fn serve(
     Some((pool?, finished))
 }
 
-/// Carries an application that may speak before the server has answered.
+/// Serves an application that may send before the server has answered.
 async fn carry(
     config: &ClientConfig,
     pool: &Pool,
@@ -109,7 +110,7 @@ async fn carry(
     driver.run().await
 }
 
-/// Carries an application that waits for a SOCKS5 reply, and is told the server's answer so.
+/// Serves an application that waits for a SOCKS5 reply, which reports the server's answer.
 async fn carry_socks(
     config: &ClientConfig,
     pool: &Pool,
@@ -120,7 +121,7 @@ async fn carry_socks(
         Ok(driver) => driver,
         Err(error) => return Err(reject(application, error).await),
     };
-    // The first thing that comes of a client's stream is that it is open.
+    // The first event of a client's stream is that it is open.
     if let Err(error) = driver.next().await {
         let error = reject(application, error).await;
         driver.close().await;
@@ -134,18 +135,18 @@ async fn carry_socks(
     driver.run().await
 }
 
-/// Tells an application that waits for a SOCKS5 reply that its stream does not open.
+/// Replies to a SOCKS5 client that its stream does not open.
 async fn reject(mut application: TcpStream, error: StreamError) -> StreamError {
     let refusal = match &error {
         StreamError::Refused(refusal) => *refusal,
         _ => Refusal::Unreachable,
     };
-    // Whether it hears that changes nothing.
+    // The result is the same whether the reply arrives or not.
     let _ = application.write_all(&socks::reply(Err(refusal))).await;
     error
 }
 
-/// Hears from a SOCKS5 client where it wants to go.
+/// Reads the target from a SOCKS5 client.
 async fn negotiate(application: &mut TcpStream) -> io::Result<Target> {
     let error = |error: SocksError| io::Error::new(io::ErrorKind::InvalidData, error);
     match read_parsed(application, socks::parse_greeting).await? {
@@ -166,7 +167,7 @@ async fn negotiate(application: &mut TcpStream) -> io::Result<Target> {
     }
 }
 
-/// Reads exactly as many bytes as `parse` asks for.
+/// Reads exactly as many bytes as `parse` needs.
 async fn read_parsed<T, E>(
     stream: &mut TcpStream,
     parse: impl Fn(&[u8]) -> Result<Parsed<T>, E>,

@@ -1,4 +1,5 @@
-//! Which channels lead to whom: a peer's own, as configured or from the directory, or else the gateway's.
+//! Selects the channels to a target: those of its server, configured or from the directory, or else
+//! the gateway's.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -19,13 +20,13 @@ use directory::addresses::Addresses;
 use directory::config::ClientDirectory;
 use directory::{Directory, DirectoryError};
 
-/// How many peers of the directory have connections ready.
+/// The maximum number of peers of the directory with connections in a pool.
 pub(crate) const MAX_DIRECTORY_PEERS: usize = 64;
 
-/// How long connections are kept ready for a peer of the directory that nobody wants to reach.
+/// How long the pool of a peer of the directory is filled after its last use.
 const UNUSED_PEER_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The servers that a client knows, and the connections that are ready for each.
+/// The servers that a client knows, and a pool of connections for each.
 pub(crate) struct Peers {
     /// The gateway first, if there is one.
     pools: Vec<Arc<Pool>>,
@@ -36,22 +37,23 @@ pub(crate) struct Peers {
     mark: Option<u32>,
     pool: PoolConfig,
     policy: LostChannel,
-    /// Those of the directory.
+    /// The peers of the directory.
     known: Mutex<HashMap<Remote, DirectoryPeer>>,
 }
 
-/// A peer of the directory that somebody has wanted to reach.
+/// A peer of the directory to which a stream was requested.
 struct DirectoryPeer {
     pool: Arc<Pool>,
-    /// Fills the pool as long as this is there.
+    /// Fills the pool until it is dropped.
     _filler: JoinSet<()>,
 }
 
 impl Peers {
-    /// Those of a configuration. What was ready before for the same configured channels still is.
+    /// The peers of a configuration. Reuses the pools of `before` whose channels are configured the
+    /// same.
     ///
     /// # Errors
-    /// When the directory cannot be opened.
+    /// If the directory cannot be opened.
     pub(crate) async fn new(
         config: &ClientConfig,
         before: Option<&Self>,
@@ -83,17 +85,17 @@ impl Peers {
             directory,
             uplinks: config.uplinks.clone(),
             mark,
-            // There may be many of them, so fewer are kept for each.
+            // There can be many of these peers, so fewer connections are kept for each.
             pool: PoolConfig { keep: config.pool.size, ..config.pool },
             policy: config.lost_channel,
             known: Mutex::default(),
         })
     }
 
-    /// What leads to a target. What is configured comes first, and never gives way to what was learnt.
+    /// The pool of connections for a target. Configured channels take precedence over learnt ones.
     ///
     /// # Errors
-    /// When nothing leads there, or the directory does not know although it should.
+    /// If there are no channels to the target, or an exchange of the directory fails.
     pub(crate) async fn pool_for(&self, target: &Target) -> Result<Arc<Pool>, StreamError> {
         if let Host::Address(address) = target.host() {
             let address = address.to_canonical();
@@ -110,10 +112,10 @@ impl Peers {
         gateway.map(Arc::clone).ok_or(StreamError::NoChannels)
     }
 
-    /// The connections to a peer of the directory.
+    /// The pool of connections to a peer of the directory.
     ///
     /// # Errors
-    /// With one host only: then it would read everything who listens there.
+    /// If all addresses are of one host, where one eavesdropper would read all shares.
     fn pool_at(&self, addresses: &Addresses) -> Result<Arc<Pool>, StreamError> {
         if !addresses.have_two_hosts() {
             return Err(StreamError::OneChannel);
@@ -145,12 +147,12 @@ impl Peers {
         Ok(Arc::clone(&known.pool))
     }
 
-    /// Keeps connections ready to those who are configured, until what it returns is dropped.
+    /// Fills the pools of the configured peers until the returned tasks are dropped.
     pub(crate) fn keep_filled(&self) -> Vec<JoinSet<()>> {
         self.pools.iter().map(|pool| spawn_filler(pool, Duration::MAX)).collect()
     }
 
-    /// What there is to tell of all channels.
+    /// The status of all channels.
     pub(crate) fn status(&self) -> Vec<status::Channel> {
         let configured = self.pools.iter().flat_map(|pool| pool.status());
         let mut all: Vec<_> = configured.collect();
@@ -165,7 +167,7 @@ impl Peers {
     }
 }
 
-/// Opens a directory, on a thread that may wait for the disk.
+/// Opens a directory, on a thread that may block.
 async fn open(
     directory: ClientDirectory,
     config_dir: PathBuf,
@@ -174,13 +176,13 @@ async fn open(
     open.await.unwrap_or(Err(DirectoryError::Ending))
 }
 
-/// Keeps connections ready until what it returns is dropped, but not while none has been wanted for so long.
+/// Fills the pool until the returned task is dropped, except when its last use is so long ago.
 fn spawn_filler(pool: &Arc<Pool>, since_last_use: Duration) -> JoinSet<()> {
     let pool = Arc::clone(pool);
     [async move { pool.keep_full(since_last_use).await }].into_iter().collect()
 }
 
-/// Forgets the peer that nobody has wanted to reach for the longest time, if there are too many.
+/// If there are too many peers, removes the one whose last use is longest ago.
 fn evict_least_recently_used(known: &mut HashMap<Remote, DirectoryPeer>) {
     if known.len() >= MAX_DIRECTORY_PEERS {
         let oldest = known.iter().max_by_key(|(_, known)| known.pool.since_last_use());
@@ -196,7 +198,7 @@ mod tests {
 
     use super::*;
 
-    /// Those of a client with a directory and two uplinks, which keeps no connections.
+    /// The peers of a client with a directory and two uplinks, whose pools are empty.
     async fn peers() -> Peers {
         let place = tempfile::tempdir().unwrap();
         let file = place.path().join("peers.sqlite");
@@ -244,7 +246,7 @@ mod tests {
             pools.push(pool_at(place).unwrap());
             tokio::time::advance(Duration::from_secs(1)).await;
         }
-        // Wanted again, if in vain.
+        // A use, even without success.
         let _ = tokio::time::timeout(Duration::ZERO, pools[0].take()).await;
         let is_known = |place: usize| {
             let servers: HashSet<_> = servers(place).into();

@@ -1,8 +1,9 @@
-//! Connections that wait for a stream: sets of one on each channel, each greeted with its cookie
-//! already. A stream that takes one costs no more round trips than its request.
+//! Connections that are ready for a stream: sets of one connection for each channel, each of which
+//! has received its cookie. A stream on such a set needs no more round trips than its request.
 //!
-//! Some are made in advance; those of finished streams come back. A set that is not used for a
-//! while is closed, before the server would, and so is one that the server has closed or spoken on.
+//! Some sets are connected in advance; others return from finished streams. A set that is unused
+//! for a while is closed before the server would close it, and also when the server has closed a
+//! connection or sent more than the cookie.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -31,44 +32,46 @@ use crate::protocol::incoming::Loss;
 use crate::protocol::on_lost_channel::OnLostChannel;
 use crate::status;
 
-/// How long a set that was taken may be missing before another is made: those of streams that end
-/// meanwhile come back.
+/// How long to wait before a set that was taken is replaced, since sets of streams that end in the
+/// meantime return.
 const REUSE_DELAY: Duration = Duration::from_millis(100);
 
-/// How often it is looked whether the server has closed what is kept.
+/// The interval of checks whether the server has closed a connection of an idle set.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How long to wait before sets are made again that could not be made.
+/// How long to wait after a failure before sets are connected again: at first, and at most.
 const RETRY_DELAY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// The sets of connections to one server.
 pub(crate) struct Pool {
     remote: Remote,
-    /// What its channels have carried, in their order.
+    /// The metrics of its channels, in their order.
     channel_metrics: Vec<Arc<ChannelMetrics>>,
     mark: Option<u32>,
     config: PoolConfig,
     policy: LostChannel,
-    /// Says which channels are lost.
+    /// Detects which channels are lost.
     monitor: Monitor,
     /// The oldest first.
     idle_sets: Mutex<Vec<IdleSet>>,
-    /// How many come back from streams.
+    /// The number of sets that are returning from streams.
     returning: AtomicUsize,
-    /// When a set was wanted last.
+    /// The time of the last request for a set.
     wanted: Mutex<Instant>,
     taken: Notify,
     /// The channels that could be connected the last time.
     places: Mutex<Vec<usize>>,
 }
 
-/// A set for one stream.
+/// A set of connections for one stream.
 pub(crate) struct ConnectionSet {
-    /// The connections, in the order of the channels: of all, or of as many as are needed at least.
+    /// The connections, in the order of the channels: of all channels, or of at least as many as
+    /// are needed.
     pub(crate) connections: Vec<ChannelConnection>,
-    /// Their cookies, no two of them the same.
+    /// Their cookies, which are all different.
     pub(crate) cookies: Vec<Cookie>,
-    /// How often channels had fallen silent before. Since one did again, it may be dead.
+    /// The value of [`Pool::silences`] when the set was connected. If it has grown, the set may be
+    /// broken.
     silences: u64,
 }
 
@@ -78,7 +81,7 @@ struct IdleSet {
 }
 
 impl Pool {
-    /// An empty one, for a server whose connections have this mark.
+    /// An empty pool, for a server whose connections have this mark.
     pub(crate) fn new(
         remote: Remote,
         mark: Option<u32>,
@@ -102,7 +105,7 @@ impl Pool {
         }
     }
 
-    /// Whether it makes the same connections as a new one would.
+    /// Whether a new pool with these arguments would make the same connections.
     pub(crate) fn matches(
         &self,
         remote: &Remote,
@@ -114,32 +117,32 @@ impl Pool {
         own == (remote, mark, config, policy)
     }
 
-    /// How many channels there are.
+    /// The number of channels.
     pub(crate) fn channels(&self) -> usize {
         self.remote.channels.len()
     }
 
-    /// What becomes of streams when a channel is lost.
+    /// The policy for streams when a channel is lost.
     pub(crate) fn policy(&self) -> LostChannel {
         self.policy
     }
 
-    /// What the times of its paths are of.
+    /// The clock of its paths.
     pub(crate) fn clock(&self) -> Arc<PathEvents> {
         self.monitor.clock()
     }
 
-    /// How many channels a stream needs: k.
+    /// The number of channels that a stream needs: k.
     pub(crate) fn threshold(&self) -> u8 {
         self.remote.threshold
     }
 
-    /// Whether connections are used for several streams.
+    /// Whether a connection is used for several streams.
     pub(crate) fn reuses_connections(&self) -> bool {
         self.config.keep > 0
     }
 
-    /// What there is to tell of its channels.
+    /// The status of its channels.
     pub(crate) fn status(&self) -> Vec<status::Channel> {
         let idle_sets = self.idle_sets();
         let paths = self.monitor.paths();
@@ -155,11 +158,11 @@ impl Pool {
         self.remote.channels.iter().zip(&self.channel_metrics).enumerate().map(of_place).collect()
     }
 
-    /// A set for a stream: the newest that is kept, or a new one.
+    /// A set for a stream: the newest idle set, or a new one.
     ///
     /// # Errors
-    /// When there is none, and the channels cannot be connected; or one that is needed is lost, and
-    /// streams are not to wait, or have waited for long enough.
+    /// If there is no idle set, and the channels cannot be connected; or if a channel that is
+    /// needed is lost, and the policy is not to wait, or the wait has timed out.
     pub(crate) async fn take(&self) -> Result<ConnectionSet, StreamError> {
         *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         let since = self.monitor.now();
@@ -168,7 +171,7 @@ impl Pool {
             let taken = tokio::select! {
                 biased;
                 taken = self.take_newest() => taken,
-                // It was lost meanwhile.
+                // A channel was lost in the meantime.
                 () = self.monitor.wait_until_closed() => continue,
             };
             let waits = self.policy.new_streams == OnLostChannel::Wait;
@@ -194,9 +197,9 @@ impl Pool {
         }
     }
 
-    /// Keeps the connections of a stream that is over, as soon as they are greeted again.
+    /// Keeps the connections of a finished stream, as soon as they have received new cookies.
     pub(crate) async fn put_back(&self, finished: Vec<ReusableConnection>) {
-        // A set that lacks a channel is not used again: it may be had by now.
+        // A set that lacks a channel is not reused: the channel may work again by now.
         let is_whole = finished.len() == self.channels();
         let returning = self.returning.fetch_add(1, Ordering::Relaxed);
         if is_whole && self.idle_sets().len() + returning < self.config.keep {
@@ -233,13 +236,13 @@ impl Pool {
         }
     }
 
-    /// How long ago a set was wanted.
+    /// The time since the last request for a set.
     pub(crate) fn since_last_use(&self) -> Duration {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
     }
 
-    /// Makes sets in advance, and closes those that nobody has used, for as long as it is asked;
-    /// but none while none has been wanted for so long.
+    /// Connects sets in advance, and closes those that are too old, until it is cancelled; but
+    /// connects none if the last request for a set is so long ago.
     pub(crate) async fn keep_full(&self, since_last_use: Duration) {
         let mut pause = RETRY_DELAY.0;
         loop {
@@ -276,7 +279,7 @@ impl Pool {
         }
     }
 
-    /// Closes sets that are too old, or broken perhaps. Returns how many are missing then.
+    /// Closes sets that are too old, or may be broken. Returns how many are missing then.
     fn close_unused(&self) -> usize {
         let mut idle_sets = self.idle_sets();
         idle_sets.retain(|set| self.is_usable(set));
@@ -287,12 +290,12 @@ impl Pool {
         since.elapsed() < self.config.idle && ready.silences == self.silences() && ready.waits()
     }
 
-    /// How often channels had fallen silent under streams.
+    /// How often channels have fallen silent under streams.
     fn silences(&self) -> u64 {
         silences(&self.channel_metrics)
     }
 
-    /// Makes so many sets at the same time.
+    /// Connects so many sets concurrently.
     async fn make_sets(&self, missing: usize) -> Result<(), StreamError> {
         let mut making = JoinSet::new();
         for _ in 0..missing {
@@ -306,10 +309,10 @@ impl Pool {
         Ok(())
     }
 
-    /// A new set.
+    /// Connects a new set.
     ///
     /// # Errors
-    /// When not as many channels as are needed can be connected.
+    /// If fewer channels than needed can be connected.
     fn make_set(&self) -> impl Future<Output = Result<ConnectionSet, StreamError>> + use<> {
         let channels = self.remote.channels.iter().cloned();
         let paths = self.monitor.paths();
@@ -360,7 +363,7 @@ impl ConnectionSet {
         self.connections.iter().map(|connection| connection.place)
     }
 
-    /// Whether the server has left all connections as they were greeted.
+    /// Whether the server has sent nothing since the cookies, and closed no connection.
     fn waits(&self) -> bool {
         let silent = |connection: &ChannelConnection| {
             let read = connection.socket().try_read(&mut [0]);
@@ -375,8 +378,8 @@ fn silences<'a>(channel_metrics: impl IntoIterator<Item = &'a Arc<ChannelMetrics
     channel_metrics.into_iter().map(|metrics| metrics.silences()).sum()
 }
 
-/// Connects all channels at the same time, and waits for the server's cookie on each as long as the
-/// quorum does.
+/// Connects all channels concurrently, and waits for the server's cookie on each until the quorum
+/// times out.
 async fn make_set(
     channels: BTreeMap<usize, (Channel, Arc<ChannelMetrics>, Arc<Path>)>,
     mark: Option<u32>,
@@ -451,11 +454,11 @@ async fn connect_and_read_cookie(
     Ok((stream, cookie.ok_or(StreamError::NotGreeted { channel: place })?))
 }
 
-/// Reads a connection's cookie, of which the beginning may have been read already. Nothing if it
-/// does not come, or is none.
+/// Reads a connection's cookie, whose beginning may have been read already. `None` if it does not
+/// arrive or is invalid.
 async fn read_cookie(stream: &mut TcpStream, read: &[u8]) -> Option<Cookie> {
     let mut bytes = [0; HEADER_LEN + COOKIE_LEN];
-    // Nothing follows a cookie before the list was sent.
+    // A server sends nothing after a cookie until it has received the list.
     let (start, missing) = bytes.split_at_mut_checked(read.len())?;
     start.copy_from_slice(read);
     stream.read_exact(missing).await.ok()?;

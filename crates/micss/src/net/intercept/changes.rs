@@ -1,6 +1,6 @@
-//! Hears from the kernel when somebody changes rules of nftables, whoever it is.
+//! Notifications of the kernel when any program changes rules of nftables.
 
-// One call of tokio's, which takes any type that names a descriptor.
+// One call of tokio, which accepts any type with a file descriptor.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -11,17 +11,17 @@ use rustix::net::netlink::{NETFILTER, SocketAddrNetlink};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv, socket_with};
 use tokio::io::unix::AsyncFd;
 
-/// The group of messages about changes of rules, `NFNLGRP_NFTABLES`, as a bit.
+/// The multicast group of messages about changes of rules, `NFNLGRP_NFTABLES`, as a bit.
 const CHANGES: u32 = 1 << (7 - 1);
 
 /// The kernel's messages about changes.
 pub(crate) struct Changes(AsyncFd<OwnedFd>);
 
 impl Changes {
-    /// Hears of changes from now on.
+    /// Receives notifications from now on.
     ///
     /// # Errors
-    /// When the kernel refuses, as without `CAP_NET_ADMIN`.
+    /// If the kernel refuses, as without `CAP_NET_ADMIN`.
     pub(crate) fn new() -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(NETFILTER))?;
@@ -31,11 +31,11 @@ impl Changes {
         Ok(Self(registered?))
     }
 
-    /// Waits until something has changed. What has been said until then is heard. May be given up at any
-    /// time: nothing is lost.
+    /// Waits until something has changed, and discards all messages so far. It is
+    /// cancellation-safe: no message is lost.
     pub(crate) async fn next(&self) {
         let heard = |socket: &OwnedFd| {
-            // What it is about is not looked at. One message at least, or that there were too many.
+            // The contents are not needed. There was at least one message, or a queue overflow.
             let mut message = [0; 1 << 13];
             let mut any = false;
             loop {
@@ -47,7 +47,7 @@ impl Changes {
                 }
             }
         };
-        // Whatever else the kernel says, the rules are looked at.
+        // After any error of the socket, the rules are checked too.
         let _: io::Result<()> = self.0.async_io(tokio::io::Interest::READABLE, heard).await;
     }
 }

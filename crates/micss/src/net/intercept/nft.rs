@@ -1,51 +1,51 @@
-//! The program `nft`, which has the kernel take rules.
+//! Runs the program `nft`, which installs rules in the kernel.
 
 use std::io::{self, Write};
 use std::process::{Command, Stdio};
 
 use super::program;
 
-/// Its name.
+/// The name of the program.
 const NFT: &str = "nft";
 
-/// What to do where the kernel says that something is not permitted.
+/// Advice for when the kernel denies permission.
 pub(super) const RIGHTS: &str = "; interception needs root, or CAP_NET_ADMIN";
 
-/// Has the kernel take rules, in one transaction.
+/// Installs rules, in one transaction.
 ///
 /// # Errors
-/// When the program is missing or the kernel refuses. Nothing has changed then.
+/// If the program is missing or the kernel rejects the rules. Then nothing has changed.
 pub(super) fn nft(rules: &str) -> io::Result<()> {
     run(&["-f", "-"], rules).map(drop)
 }
 
-/// Has the kernel look at rules, and change nothing.
+/// Checks rules, without installing them.
 ///
 /// # Errors
-/// When the program is missing or the kernel would refuse.
+/// If the program is missing or the kernel would reject the rules.
 pub(super) fn check(rules: &str) -> io::Result<()> {
     run(&["--check", "-f", "-"], rules).map(drop)
 }
 
-/// What is in a table.
+/// The contents of a table.
 ///
 /// # Errors
-/// When there is none, or it cannot be asked.
+/// If there is no such table, or it cannot be listed.
 pub(super) fn table(name: &str) -> io::Result<String> {
     run(&["--stateless", "list", "table", "inet", name], "")
 }
 
-/// The names of the tables for all families. None where they cannot be asked.
+/// The names of the tables of the family `inet`. Empty if they cannot be listed.
 pub(super) fn tables() -> Vec<String> {
     let tables = run(&["list", "tables", "inet"], "").unwrap_or_default();
     let names = tables.lines().filter_map(|line| line.strip_prefix("table inet "));
     names.map(str::to_owned).collect()
 }
 
-/// Runs it, with what it is to read. Returns what it prints.
+/// Runs the program with this input. Returns its output.
 ///
 /// # Errors
-/// When there is none, or it fails: what it says, in one line.
+/// If the program is missing, or fails: its message, in one line.
 fn run(arguments: &[&str], input: &str) -> io::Result<String> {
     let named = |error: io::Error| {
         let advice = match error.kind() {
@@ -63,7 +63,7 @@ fn run(arguments: &[&str], input: &str) -> io::Result<String> {
         .spawn()
         .map_err(named)?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A program that does not read says why.
+        // If the program does not read its input, its message says why.
         let _ = stdin.write_all(input.as_bytes());
     }
     let output = child.wait_with_output().map_err(named)?;
@@ -75,7 +75,7 @@ fn run(arguments: &[&str], input: &str) -> io::Result<String> {
     Err(io::Error::other(format!("{NFT} refuses: {}{advice}", reason(&said))))
 }
 
-/// The first of what a program says, and the rule that it is about, which nft shows below.
+/// The first line of the program's message, and the rule that it is about, which nft prints below.
 fn reason(said: &str) -> String {
     let mut lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
     let first = lines.next().unwrap_or("no reason given");

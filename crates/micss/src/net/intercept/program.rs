@@ -1,4 +1,4 @@
-//! Where programs that are run are found: only in places that the user, or the system, names in full.
+//! Finds programs to run: only in directories with an absolute path.
 
 use std::env;
 use std::ffi::OsStr;
@@ -6,17 +6,17 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Where the system's own programs are, which not every user's `PATH` has.
+/// The directories of system programs, which are not in every user's `PATH`.
 const SYSTEM: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
-/// The program of this name in a directory of `PATH`, or else of the system. Entries of `PATH` that are empty or
-/// relative, which mean the directory that a user happens to be in, do not count.
+/// The program of this name in a directory of `PATH`, or else in a system directory. Entries of
+/// `PATH` that are empty or relative, and so mean the current directory, are ignored.
 pub(super) fn find(name: &str) -> Option<PathBuf> {
     find_in(env::var_os("PATH").as_deref(), name)
 }
 
 fn find_in(path: Option<&OsStr>, name: &str) -> Option<PathBuf> {
-    // A name with a slash would lead out of the directory.
+    // A name with a slash could be in another directory.
     let is_name = Path::new(name).file_name() == Some(OsStr::new(name));
     let places = path.into_iter().flat_map(env::split_paths).filter(|place| place.is_absolute());
     let mut places = places.chain(SYSTEM.map(PathBuf::from)).map(|place| place.join(name));
@@ -44,7 +44,7 @@ mod tests {
         for path in ["", ":", ".", "..", "target:", &shown[1..]] {
             assert_eq!(found(path), None, "{path}");
         }
-        // What is relative here leads to the program, from the directory that tests run in.
+        // This relative path leads to the program from the directory in which tests run.
         let up = "../".repeat(env::current_dir().unwrap().components().count());
         let relative = format!("{up}{}", &shown[1..]);
         assert!(Path::new(&relative).join("own").exists());

@@ -1,6 +1,7 @@
-//! The rules, as `nft` reads them. A connection that matches is redirected to the client's port (`local`,
-//! `forwarded`), handed to the client's listener and to nobody else's (`arriving`, `hand_over`), and refused where
-//! it would go out as it is all the same (`leaving`, `passing`).
+//! The rules, as input of `nft`. A connection that matches is redirected to the client's port
+//! (`local`, `forwarded`), handed to the client's listener and to no other program's (`arriving`,
+//! `hand_over`), and refused if it would leave the host unchanged nevertheless (`leaving`,
+//! `passing`).
 
 use std::fmt::Write;
 use std::slice;
@@ -10,10 +11,10 @@ use crate::config::intercept::{Intercept, Interface};
 /// The mark of the client's own connections, which are not intercepted: "SN".
 pub const OWN_MARK: u32 = 0x534E_0000;
 
-/// Where the chains begin that refuse what is not intercepted. They are the last ones.
+/// The first of the chains that refuse what is not intercepted. They are the last of the table.
 pub(super) const FIRST_REFUSING: &str = "chain leaving {";
 
-/// The answers of services to those who have connected to them. A connection never begins so.
+/// Accepts the answers of services to their clients. A connection never begins with such a packet.
 const ANSWERS: &str = "ct direction reply tcp flags & (syn | ack) != syn accept";
 
 impl Intercept {
@@ -22,21 +23,22 @@ impl Intercept {
         format!("sunder_{}", self.port)
     }
 
-    /// The table that a start leaves which has failed.
+    /// The name of the table that remains after a failed start.
     pub(super) fn refusing_table(&self) -> String {
         format!("{}_refused", self.table())
     }
 }
 
-/// The addresses that stay on this host.
+/// Accepts packets to addresses of this host.
 const LOCAL: &str = "fib daddr type local accept";
 
-/// Removes a table, whether it is there or not.
+/// Removes a table, whether it exists or not.
 pub(super) fn removal(table: &str) -> String {
     format!("add table inet {table}\ndelete table inet {table}\n")
 }
 
-/// The rules that intercept, with connections under way that earlier ones have intercepted.
+/// The rules that intercept. They also keep serving open connections that the `earlier` rules have
+/// intercepted.
 pub(super) fn in_force(intercept: &Intercept, earlier: &[Intercept]) -> String {
     let port = intercept.port;
     let redirect = format!("{} redirect to :{port}", compared(intercept));
@@ -51,8 +53,9 @@ pub(super) fn in_force(intercept: &Intercept, earlier: &[Intercept]) -> String {
     chains.end()
 }
 
-/// The rules for connections that were intercepted already, and for no others: without them, packets of theirs
-/// would go out as they are. The kernel changes addresses as long as there is a chain for that.
+/// The rules for connections that were intercepted already, and for no others: without these rules,
+/// their packets would leave the host unchanged. The kernel translates their addresses as long as
+/// there is a chain of type `nat`.
 pub(super) fn retired(last: &Intercept, earlier: &[Intercept]) -> String {
     let mut chains = Chains::new(&last.table());
     chains.add("local", "nat hook output priority -110", &[]);
@@ -61,14 +64,14 @@ pub(super) fn retired(last: &Intercept, earlier: &[Intercept]) -> String {
     chains.end()
 }
 
-/// The rules that refuse what matches.
+/// The rules that refuse the connections that match.
 pub(super) fn refusing(intercept: &Intercept) -> String {
     let mut chains = Chains::new(&intercept.refusing_table());
     chains.refuse(Some(intercept), &[]);
     chains.end()
 }
 
-/// A table, as far as it is written.
+/// The text of a table, without its end.
 struct Chains(String);
 
 impl Chains {
@@ -76,7 +79,7 @@ impl Chains {
         Self(format!("table inet {table} {{\n"))
     }
 
-    /// A chain in the way of packets: it lets pass what its rules do not decide.
+    /// Adds a chain at a hook. It accepts the packets for which its rules have no verdict.
     fn add(&mut self, name: &str, hook: &str, rules: &[&str]) {
         let first = format!("type {hook}; policy accept;");
         self.chain(name, &[&[first.as_str()], rules].concat());
@@ -85,13 +88,13 @@ impl Chains {
     fn chain(&mut self, name: &str, rules: &[&str]) {
         let rules: String =
             rules.iter().fold(String::new(), |text, rule| text + "\t\t" + rule + "\n");
-        // A string takes everything.
+        // Writing to a string cannot fail.
         let _ = writeln!(self.0, "\tchain {name} {{\n{rules}\t}}\n");
     }
 
-    /// What comes to the port was redirected, and goes to a transparent listener, which the client's is: to
-    /// open one takes a right. Everything else at the port is refused. Addresses of `lo` stay there, where
-    /// that has none of IPv6, too.
+    /// Packets to the port were redirected, and go to a transparent listener, which is the
+    /// client's, since opening one needs a privilege. All others to the port are refused. Loopback
+    /// addresses do not leave by other interfaces, also if `lo` has no IPv6 address.
     fn hand_over(&mut self, port: u16) {
         let to_port = format!("tcp dport {port}");
         self.add(
@@ -111,9 +114,10 @@ impl Chains {
         );
     }
 
-    /// What matches and was not redirected is refused, whatever the reason: the kernel does not redirect
-    /// packets that it takes for part of no connection, nor those that it is told not to track. Of what was intercepted
-    /// earlier that concerns such packets only.
+    /// Refuses what matches and was not redirected, for any reason: the kernel does not redirect
+    /// packets that belong to no connection that it knows, nor packets that are excluded from
+    /// connection tracking. Of connections that were intercepted earlier, only such packets are
+    /// refused.
     fn refuse(&mut self, intercept: Option<&Intercept>, earlier: &[Intercept]) {
         let dropped = |one: &Intercept| format!("{} ct state invalid drop", compared(one));
         let refused = |one: &Intercept| format!("{} reject with tcp reset", compared(one));
@@ -143,7 +147,7 @@ impl Chains {
     }
 }
 
-/// The client's own connections.
+/// Accepts the client's own connections.
 fn own() -> String {
     format!("meta mark {OWN_MARK:#010x} accept")
 }

@@ -1,5 +1,5 @@
-//! The kernel's word that links, addresses or routes of this host have changed, and whether a channel has a
-//! way out still.
+//! Notifications of the kernel that links, addresses or routes of this host have changed, and the
+//! check whether a channel still has a route.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket as StdUdpSocket};
@@ -11,19 +11,21 @@ use tokio::net::UdpSocket;
 
 use crate::config::Channel;
 
-/// The groups of messages: links, and the addresses and routes of IPv4 and IPv6 (`RTMGRP_*`).
+/// The multicast groups of messages about links, and about the addresses and routes of IPv4 and
+/// IPv6 (`RTMGRP_*`).
 const GROUPS: u32 = 0x1 | 0x10 | 0x40 | 0x100 | 0x400;
 
-/// Where the kernel tells. What is told is not read: who is told looks anew.
+/// The socket of the notifications. Their contents are not read: the caller checks the routes.
 ///
-/// Tokio has no type for sockets of netlink. Waiting and receiving are the same for all sockets of datagrams.
+/// Tokio has no type for netlink sockets, but waiting and receiving are the same for all datagram
+/// sockets.
 pub(crate) struct LinkChanges(UdpSocket);
 
 impl LinkChanges {
     /// Listens from now on.
     ///
     /// # Errors
-    /// When the system has no such sockets, or does not let this process have one.
+    /// If the system has no such sockets, or denies one to this process.
     pub(crate) fn listen() -> io::Result<Self> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         // NETLINK_ROUTE is protocol 0.
@@ -35,7 +37,7 @@ impl LinkChanges {
     /// Waits for a change.
     ///
     /// # Errors
-    /// When there is nobody who tells any more.
+    /// If there will be no more notifications.
     pub(crate) async fn next(&self) -> io::Result<()> {
         let mut bytes = [0; 8192];
         let mut has_changed = false;
@@ -45,7 +47,7 @@ impl LinkChanges {
                 match self.0.try_recv(&mut bytes) {
                     Ok(_) => has_changed = true,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                    // More than the kernel keeps is a change as well.
+                    // An overflow of the kernel's queue is a change as well.
                     Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => has_changed = true,
                     Err(error) => return Err(error),
                 }
@@ -55,10 +57,10 @@ impl LinkChanges {
     }
 }
 
-/// Whether packets of a channel have a way out of this host. Sends none.
+/// Checks that this host has a route for packets of a channel. Sends none.
 ///
 /// # Errors
-/// What the system says if there is none.
+/// The error of the system if there is none.
 pub(crate) fn find_route(channel: &Channel, mark: Option<u32>) -> io::Result<()> {
     let Channel { server, source, device } = channel;
     let socket = Socket::new(Domain::for_address(*server), Type::DGRAM, None)?;

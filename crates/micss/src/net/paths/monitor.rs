@@ -1,5 +1,5 @@
-//! Watches the channels of a client or of a server: has them looked at and asked when it is time,
-//! says which are lost, and tells streams. [`failure_detector`](crate::failure_detector) decides.
+//! Monitors the channels of a client or a server: observes and probes them when they are due, logs
+//! which are lost, and notifies streams. [`failure_detector`](crate::failure_detector) decides.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -24,33 +24,33 @@ use crate::protocol::on_lost_channel::{Admission, OnLostChannel, admit};
 use crate::status::{self, ChannelState, LostPeer};
 use service::log::LogRateLimiter;
 
-/// How often paths are looked at, at most.
+/// The minimum interval of observations of the paths.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How long an attempt to connect may take that only asks whether the peer is there.
+/// The timeout of a connection attempt that only probes whether the peer answers.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The most such attempts at a time.
+/// The maximum number of concurrent attempts.
 const MAX_PROBES: usize = 32;
 
-/// The most paths of a server. While as many are in use, what comes over others is not watched.
+/// The maximum number of paths of a server. While all are in use, further paths are not monitored.
 const MAX_PATHS: usize = 4096;
 
-/// The most lost clients of a listener that the status names.
+/// The maximum number of lost clients of a listener in the status.
 const MAX_REPORTED_PEERS: usize = 16;
 
 /// How long a lost path without connections is remembered, from the time of its loss.
 const LOST_PATH_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The paths of a client to one server, or those of a server to its clients. They are watched until
-/// this is dropped.
+/// The paths of a client to one server, or those of a server to its clients. They are monitored
+/// until this is dropped.
 pub(crate) struct Monitor {
     shared: Arc<MonitorState>,
     _watching: JoinSet<()>,
 }
 
-/// What tells paths apart: at a client the channel's index, at a server the listener, whose index
-/// may change, and who is at the other end.
+/// Identifies a path: by the channel's index at a client; at a server by the listener's address,
+/// since its index may change, and the peer's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum PathKey {
     Channel(usize),
@@ -70,12 +70,12 @@ enum Side {
         policy: LostChannel,
         channel_metrics: Vec<Arc<ChannelMetrics>>,
     },
-    /// What is lost and comes back at a listener is said now and then.
+    /// Limits the log lines about lost and recovered paths of a listener.
     Server { rarely: Mutex<BTreeMap<(usize, bool), LogRateLimiter>> },
 }
 
 impl Monitor {
-    /// Watches the channels to a server. `channel_metrics` are told when one falls silent.
+    /// Monitors the channels to a server. `channel_metrics` count when one falls silent.
     pub(crate) fn of_client(
         remote: &Remote,
         mark: Option<u32>,
@@ -94,7 +94,7 @@ impl Monitor {
         Self::new(MonitorState { events, paths: Mutex::new(paths), side })
     }
 
-    /// Watches the paths that streams come over.
+    /// Monitors the paths of incoming streams.
     pub(crate) fn of_server() -> Self {
         let side = Side::Server { rarely: Mutex::default() };
         Self::new(MonitorState {
@@ -115,8 +115,8 @@ impl Monitor {
         self.shared.paths().values().map(Arc::clone).collect()
     }
 
-    /// The path that a server's connection is on, which came to the listener of this index. There
-    /// is none if there are too many.
+    /// The path of a server's connection, which arrived at the listener with this index. `None` if
+    /// there are too many.
     pub(crate) fn path_for(
         &self,
         place: usize,
@@ -143,7 +143,7 @@ impl Monitor {
         Some(path)
     }
 
-    /// Somebody has connected to a server's listener.
+    /// A client has connected to a server's listener.
     pub(crate) fn accepted(&self, listener: SocketAddr, peer: IpAddr) {
         let key = PathKey::Peer(listener, peer.to_canonical());
         let known = self.shared.paths().get(&key).map(Arc::clone);
@@ -152,7 +152,7 @@ impl Monitor {
         }
     }
 
-    /// What there is to tell of a server's listener.
+    /// The status of a server's listener.
     pub(crate) fn listener_status(
         &self,
         listener: SocketAddr,
@@ -186,10 +186,11 @@ impl Monitor {
         status::Channel { state, state_s, why, peers, peers_down, lost, ..counts }
     }
 
-    /// Waits until a client's new stream may open.
+    /// Waits until a new stream of a client may open.
     ///
     /// # Errors
-    /// When a channel is lost that it needs, and it is not to wait, or has waited for long enough.
+    /// If a channel that it needs is lost, and the policy is not to wait, or the wait has timed
+    /// out.
     pub(crate) async fn admit(&self, since: Duration) -> Result<(), StreamError> {
         let mut changes = self.shared.events.changes();
         loop {
@@ -203,7 +204,7 @@ impl Monitor {
                 Admission::WaitUntil(until) => until,
             };
             self.paths().iter().for_each(|path| path.request_probe());
-            // The hub is there as long as this is.
+            // The sender of the changes exists as long as `self`.
             tokio::select! {
                 _ = changes.changed() => {}
                 () = sleep_until(self.shared.events.at(until)) => {}
@@ -211,7 +212,7 @@ impl Monitor {
         }
     }
 
-    /// Waits until a client's new stream may not open.
+    /// Waits until a new stream of a client may not open.
     pub(crate) async fn wait_until_closed(&self) {
         let mut changes = self.shared.events.changes();
         while self.is_open() {
@@ -219,7 +220,7 @@ impl Monitor {
         }
     }
 
-    /// Waits until a client's new stream may open, however long that takes.
+    /// Waits until a new stream of a client may open, without a timeout.
     pub(crate) async fn wait_until_open(&self) {
         let mut changes = self.shared.events.changes();
         while !self.is_open() {
@@ -227,17 +228,17 @@ impl Monitor {
         }
     }
 
-    /// Whether a client's new stream may open now.
+    /// Whether a new stream of a client may open now.
     pub(crate) fn is_open(&self) -> bool {
         self.admission(self.now()) == Admission::Open
     }
 
-    /// What all times of its paths are of.
+    /// The clock of its paths.
     pub(crate) fn clock(&self) -> Arc<PathEvents> {
         Arc::clone(&self.shared.events)
     }
 
-    /// The time as streams say it when they ask to be admitted.
+    /// The current time, which streams pass when they ask for admission.
     pub(crate) fn now(&self) -> Duration {
         self.shared.events.now()
     }
@@ -252,7 +253,7 @@ impl Monitor {
     }
 }
 
-/// What there is to tell of a path: its state, since how many seconds, and why.
+/// The status of a path: its state, for how many seconds, and why.
 pub(crate) fn path_status(path: &Path) -> (ChannelState, Option<f64>, Option<String>) {
     let age = |since: Duration| Some(path.events.now().saturating_sub(since).as_secs_f64());
     match path.state() {
@@ -264,7 +265,7 @@ pub(crate) fn path_status(path: &Path) -> (ChannelState, Option<f64>, Option<Str
     }
 }
 
-/// The error of a stream that cannot do without this.
+/// The error of a stream that needs this path.
 pub(crate) fn lost_error(path: &Path) -> StreamError {
     let state = path.state();
     let (since, why) = state.lost().map_or_else(
@@ -275,16 +276,16 @@ pub(crate) fn lost_error(path: &Path) -> StreamError {
     StreamError::Lost { channel: path.place, name: path.name.clone(), why, for_s }
 }
 
-/// What a client's channel is called: as it is configured.
+/// The name of a client's channel, with its configuration.
 fn name(place: usize, Channel { server, source, device }: &Channel) -> String {
     let source = source.map(|source| format!(" from {source}")).unwrap_or_default();
     let device = device.as_ref().map(|device| format!(" by {device}")).unwrap_or_default();
     format!("channel {} ({server}{source}{device})", place + 1)
 }
 
-/// Looks at paths when it is time, for ever.
+/// Observes paths when they are due, without end.
 async fn watch(shared: Arc<MonitorState>) {
-    // Without it, a link that goes down is noticed by its silence.
+    // Without notifications, a link that goes down is noticed by its silence.
     let mut links = LinkChanges::listen().ok();
     let mut probes = JoinSet::new();
     loop {
@@ -315,7 +316,7 @@ impl MonitorState {
         self.paths.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at the paths that are due, and does and says what follows from that.
+    /// Observes the paths that are due, and handles the resulting events.
     fn poll_paths(&self, probes: &mut JoinSet<()>) {
         let now = self.events.now();
         let paths: Vec<_> = self.paths().values().map(Arc::clone).collect();
@@ -364,14 +365,14 @@ impl MonitorState {
         }
     }
 
-    /// Whether a server has said just now that something was lost at a listener, or has come back.
+    /// Whether a server has just logged that a path of a listener was lost, or has recovered.
     fn is_log_limited(&self, place: usize, is_lost: bool) -> bool {
         let Side::Server { rarely } = &self.side else { return false };
         let mut rarely = rarely.lock().unwrap_or_else(PoisonError::into_inner);
         rarely.entry((place, is_lost)).or_default().happened().is_none()
     }
 
-    /// Says that a channel is lost, and what that means.
+    /// Logs that a channel is lost, and the consequences.
     fn log_loss(&self, path: &Path, Lost { since, cause }: &Lost) {
         let for_s = self.events.now().saturating_sub(*since).as_secs_f64();
         let name = &path.name;
@@ -388,7 +389,7 @@ impl MonitorState {
         if !matches!(cause, Cause::Refused(_))
             && let Some(metrics) = channel_metrics.get(path.place)
         {
-            // What is ready is not used any more.
+            // Idle sets are not used any more.
             metrics.record_silence();
         }
         let (all, wait) = (channel_metrics.len(), policy.timeout.as_secs());
@@ -410,7 +411,7 @@ impl MonitorState {
         }
     }
 
-    /// Links, addresses or routes of this host have changed: looks which channels have no way out
+    /// Links, addresses or routes of this host have changed: checks which channels have no route
     /// now.
     fn check_routes(&self) {
         let mark = match self.side {
@@ -428,9 +429,9 @@ impl MonitorState {
     }
 }
 
-/// Of the paths that nobody uses, and that are remembered only because they were lost, the one that
-/// was lost first: nobody who comes and goes at many addresses keeps those of others from being
-/// watched.
+/// Of the paths that are unused, and remembered only because they were lost, the one that was lost
+/// first. So a client that uses many addresses cannot keep the paths of others from being
+/// monitored.
 fn longest_lost(paths: &BTreeMap<PathKey, Arc<Path>>) -> Option<PathKey> {
     let unused = paths
         .iter()
@@ -439,7 +440,7 @@ fn longest_lost(paths: &BTreeMap<PathKey, Arc<Path>>) -> Option<PathKey> {
     lost.min().map(|(_, key)| key)
 }
 
-/// Whether a path without connections is lost, and was not for long.
+/// Whether a path without connections was lost recently.
 fn is_remembered(state: &State, now: Duration) -> bool {
     state.lost().is_some_and(|lost| now.saturating_sub(lost.since) < LOST_PATH_TIMEOUT)
 }

@@ -1,4 +1,5 @@
-//! One channel to one peer: its connections, what the kernel says of them, and what follows from that.
+//! One channel to one peer: its connections, the kernel's information on them, and the state that
+//! follows.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,64 +19,66 @@ use crate::protocol::failure_detector::{Cause, Event, FailureDetector, Observati
 /// How long a channel counts as in use after the last byte.
 const IN_USE_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// The most connections that are looked at, the newest first: they share a channel.
+/// The maximum number of connections that are sampled, the newest first: they share a channel.
 const MAX_SAMPLED: usize = 16;
 
-/// The most connections on which the kernel is to ask.
+/// The maximum number of connections on which the kernel sends probes.
 const MAX_PROBED: usize = 4;
 
-/// For how long the peer is asked on connections after the channel was lost. Then the kernel goes on by itself.
+/// How long probes are sent on connections of a lost channel. Then the kernel's own keepalives are
+/// enough.
 const LOST_PROBE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What all paths of a client or a server share.
+/// The clock and the notifications that all paths of a client or a server share.
 pub(crate) struct PathEvents {
     epoch: Instant,
-    /// A path is to be looked at.
+    /// A path must be observed.
     pub(crate) wake: Notify,
     /// The state of a path has changed.
     changes: watch::Sender<()>,
 }
 
 impl PathEvents {
-    /// One without paths.
+    /// A clock that starts now.
     pub(crate) fn new() -> Self {
         Self { epoch: Instant::now(), wake: Notify::new(), changes: watch::Sender::new(()) }
     }
 
-    /// The time as paths count it.
+    /// The current time of this clock.
     pub(crate) fn now(&self) -> Duration {
         self.epoch.elapsed()
     }
 
-    /// A time that paths have counted.
+    /// A time of this clock as an instant.
     pub(crate) fn at(&self, time: Duration) -> Instant {
         self.epoch + time
     }
 
-    /// Tells of changes from now on.
+    /// Subscribes to changes.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
 }
 
-/// Whether a path's streams move bytes: not any more, since the last look not, or since then.
+/// Whether a path's streams move bytes: not any more, not since the last observation, or since
+/// then.
 const IDLE: u8 = 0;
 const NOT_USED: u8 = 1;
 const USED: u8 = 2;
 
 /// One channel to one peer.
 pub(crate) struct Path {
-    /// The channel's index as configured.
+    /// The channel's index in the configuration.
     pub(crate) place: usize,
-    /// What it is called: the channel as configured.
+    /// Its name, with the channel's configuration.
     pub(crate) name: String,
-    /// Who is at the other end, at a server.
+    /// The address of the peer, at a server.
     pub(crate) peer: Option<IpAddr>,
-    /// The way of its packets.
+    /// The addresses and the device of its packets.
     pub(crate) route: Channel,
     pub(crate) events: Arc<PathEvents>,
     usage: AtomicU8,
-    /// Attempts to connect since it was asked, of which none has succeeded.
+    /// Connection attempts since the last success.
     connecting: AtomicU32,
     connections: Mutex<Connections>,
     watched: Mutex<Detection>,
@@ -86,7 +89,7 @@ struct Connections {
     next: u64,
     /// By their age.
     open: BTreeMap<u64, RawFd>,
-    /// Those on which the kernel asks more often than usually.
+    /// Those on which the kernel probes more often than usual.
     asked: Vec<u64>,
 }
 
@@ -97,7 +100,7 @@ struct Detection {
 }
 
 impl Path {
-    /// One without connections.
+    /// A path without connections.
     pub(crate) fn new(
         (place, name): (usize, String),
         peer: Option<IpAddr>,
@@ -117,7 +120,8 @@ impl Path {
         }
     }
 
-    /// Looks after a connection, until what it returns is dropped: before the connection is closed.
+    /// Registers a connection until the result is dropped, which must be before the connection is
+    /// closed.
     pub(crate) fn register(self: &Arc<Self>, connection: &TcpStream) -> Registration {
         let socket = connection.as_raw_fd();
         extend_keepalive(socket);
@@ -130,7 +134,7 @@ impl Path {
         Registration { path: Arc::clone(self), id }
     }
 
-    /// How many connections there are.
+    /// The number of connections.
     pub(crate) fn connection_count(&self) -> usize {
         self.connections().open.len()
     }
@@ -151,32 +155,32 @@ impl Path {
         self.events.wake.notify_one();
     }
 
-    /// A stream would like to use it.
+    /// A stream is waiting for the path.
     pub(crate) fn request_probe(&self) {
         self.watched().detector.handle_demand();
         self.mark_used();
         self.events.wake.notify_one();
     }
 
-    /// What it is like.
+    /// Its state.
     pub(crate) fn state(&self) -> State {
         self.watched().detector.state().clone()
     }
 
-    /// A connection was made.
+    /// A connection was established.
     pub(crate) fn connected(&self) {
         self.connecting.store(0, Ordering::Relaxed);
         self.with(FailureDetector::handle_connected);
     }
 
-    /// A connection could not be made.
+    /// A connection attempt has failed.
     pub(crate) fn connect_failed(&self, error: &std::io::Error) {
         if let Some(cause) = Cause::of(error) {
             self.with(|detector, now| detector.handle_failure(now, cause));
         }
     }
 
-    /// Somebody tries to connect.
+    /// A connection attempt starts.
     pub(crate) fn connecting(&self) {
         self.connecting.fetch_add(1, Ordering::Relaxed);
     }
@@ -188,13 +192,13 @@ impl Path {
         handle(&mut watched.detector, now);
         if before != watched.detector.state().lost().is_some() {
             drop(watched);
-            // Whoever watches the path has something to say.
+            // The monitor has an event to handle.
             self.events.wake.notify_one();
             self.events.changes.send_replace(());
         }
     }
 
-    /// Whether it is time to look at it.
+    /// Whether it must be observed now.
     pub(crate) fn is_due(&self, now: Duration) -> bool {
         let watched = self.watched();
         let comes_into_use = || {
@@ -204,12 +208,12 @@ impl Path {
         watched.detector.poll_timeout().is_some_and(|at| at <= now) || comes_into_use()
     }
 
-    /// When it is to be looked at next.
+    /// The time of the next observation.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         self.watched().detector.poll_timeout()
     }
 
-    /// Looks at it.
+    /// Observes the connections, and passes the result to the failure detector.
     pub(crate) fn observe(&self) {
         let now = self.events.now();
         let is_used = self.usage.load(Ordering::Relaxed) == USED;
@@ -220,7 +224,7 @@ impl Path {
         }
         let in_use = watched.used_at.is_some_and(|used| now < used + IN_USE_TIMEOUT);
         if !in_use {
-            // A byte that has come meanwhile wakes whoever looks.
+            // A byte that was moved in the meantime wakes the monitor.
             let _ =
                 self.usage.compare_exchange(NOT_USED, IDLE, Ordering::Relaxed, Ordering::Relaxed);
         }
@@ -245,12 +249,12 @@ impl Path {
         }
     }
 
-    /// The next thing to do or to say.
+    /// The next event to handle.
     pub(crate) fn poll_event(&self) -> Option<Event> {
         self.watched().detector.poll_event()
     }
 
-    /// Has the kernel ask the peer on some connections.
+    /// Makes the kernel probe the peer on some connections.
     pub(crate) fn probe(&self) {
         let lost = self.state().lost().map(|lost| lost.since);
         if lost.is_some_and(|since| self.events.now().saturating_sub(since) > LOST_PROBE_TIMEOUT) {
@@ -269,7 +273,7 @@ impl Path {
         }
     }
 
-    /// Has the kernel ask as usually again.
+    /// Returns to the kernel's usual probes.
     fn restore_keepalive(&self) {
         let mut connections = self.connections();
         for id in std::mem::take(&mut connections.asked) {
@@ -279,7 +283,7 @@ impl Path {
         }
     }
 
-    /// What the kernel knows of the newest connections: of all that are looked at, or up to the first on which
+    /// Samples of the newest connections: of all, up to the maximum, or up to the first on which
     /// the peer was heard just now.
     fn samples(&self, all: bool) -> Vec<(u64, Sample)> {
         let connections = self.connections();
@@ -303,7 +307,7 @@ impl Path {
     }
 }
 
-/// A connection that is looked after.
+/// A registered connection.
 pub(crate) struct Registration {
     path: Arc<Path>,
     id: u64,
@@ -315,7 +319,7 @@ impl Drop for Registration {
         let socket = connections.open.remove(&self.id);
         if let Some(place) = connections.asked.iter().position(|asked| *asked == self.id) {
             connections.asked.swap_remove(place);
-            // It goes on, perhaps in a stream.
+            // The connection stays open, perhaps in a stream.
             if let Some(socket) = socket {
                 restore_keepalive(socket);
             }
