@@ -1,4 +1,4 @@
-//! Why a stream did not come about, or did not end well.
+//! Why a stream failed.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,20 +11,20 @@ use crate::protocol::stream::Failure;
 use crate::protocol::target::Refusal;
 use directory::DirectoryError;
 
-/// Why a stream did not come about, or did not end well. In every case the application's
-/// connection is reset, never closed as if all had been said.
+/// Why a stream failed. The application's connection is always reset then, never closed as if the
+/// stream had ended.
 #[derive(Debug, thiserror::Error)]
 pub enum StreamError {
-    /// The configuration has no channels to where an application wants to go.
+    /// The configuration has no channels to the target.
     #[error(
         "no channels lead there: add a [[peer]] with this address, or a [[channel]] for all else"
     )]
     NoChannels,
-    /// The directory does not know the channels to where an application wants to go.
+    /// The directory does not know the channels to the target.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    /// The directory knows addresses of one host of the peer, so whoever listens there would read
-    /// everything.
+    /// All addresses of the peer in the directory are of one host, where one eavesdropper would
+    /// read all shares.
     #[error(
         "the directory has addresses of one host only of this peer: it takes two for two channels"
     )]
@@ -36,10 +36,10 @@ pub enum StreamError {
         channel: usize,
         /// The server's address on it.
         server: SocketAddr,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
-    /// What greeted the client on a channel is no server of this protocol.
+    /// The host at a channel's address does not send a cookie of this protocol.
     #[error("channel {}: no greeting; see that it is sunder serve that listens there", .channel + 1)]
     NotGreeted {
         /// The channel's index.
@@ -60,10 +60,10 @@ pub enum StreamError {
     /// What arrived on the channels does not make a stream.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// The peer sent a record that has no place here.
+    /// The peer sent a record of a kind that it may not send now.
     #[error("the peer sent an unexpected record: {0:?}")]
     Unexpected(Kind),
-    /// The peer's application broke off.
+    /// The peer's application aborted.
     #[error("the peer's application broke off")]
     PeerAborted,
     /// A record did not arrive in time.
@@ -74,7 +74,7 @@ pub enum StreamError {
     Channel {
         /// The channel's index.
         channel: usize,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// A channel that the stream needs does not answer any more.
@@ -82,11 +82,11 @@ pub enum StreamError {
     Lost {
         /// The channel's index.
         channel: usize,
-        /// The channel as it is configured.
+        /// The channel's configuration.
         name: String,
-        /// What was seen.
+        /// The cause.
         why: String,
-        /// For how long, in seconds.
+        /// The duration, in seconds.
         for_s: f64,
     },
     /// The application's own connection broke.
@@ -99,7 +99,7 @@ pub enum StreamError {
 
 impl StreamError {
     /// The error of a stream that breaks. `place` gives the index under which a stream's channel is
-    /// configured, and `source` is what the system says, if it does.
+    /// configured, and `source` is the error of the system, if there is one.
     pub(crate) fn of(
         failure: Failure,
         place: impl Fn(usize) -> usize,

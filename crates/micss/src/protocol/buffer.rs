@@ -5,11 +5,11 @@ use std::ops::{Deref, DerefMut};
 use memmap2::MmapMut;
 use zeroize::Zeroize;
 
-/// From which length on a buffer is mapped by itself. The heap keeps what it once had, for the
-/// next; mapped memory goes back to the system, so an idle stream does not cost what a busy one did.
+/// Buffers from this length on are memory-mapped. The heap keeps freed memory for later use; mapped
+/// memory returns to the system, so an idle stream does not keep the memory of a busy one.
 const MAPPED_FROM: usize = 64 << 10;
 
-/// Bytes, zero at first. Together they may be a secret, so they are wiped when dropped.
+/// Bytes, initially zero. Together they may be a secret, so they are wiped when dropped.
 pub(crate) enum Buffer {
     Heap(Vec<u8>),
     Mapped(MmapMut),
@@ -18,7 +18,7 @@ pub(crate) enum Buffer {
 impl Buffer {
     pub(crate) fn new(len: usize) -> Self {
         let mapped = (len >= MAPPED_FROM).then(|| MmapMut::map_anon(len).ok()).flatten();
-        // There are only so many mappings a process.
+        // The number of mappings of a process is limited.
         mapped.map_or_else(|| Self::Heap(vec![0; len]), Self::Mapped)
     }
 }

@@ -1,62 +1,65 @@
-//! When a channel to one peer counts as lost. What streams do then is [`on_lost_channel`](crate::on_lost_channel)'s.
+//! Detects when a channel to one peer is lost. [`on_lost_channel`](crate::on_lost_channel) decides
+//! what streams do then.
 //!
-//! Pure: the time and observations come in, events and deadlines go out. Times are since an epoch of the
-//! caller's.
+//! Pure: the time and observations come in, events and deadlines go out. Times are since an epoch
+//! of the caller's.
 //!
-//! A channel is asked when nothing was heard on it for a moment: by keep-alives on its connections, and by
-//! connecting anew. What the kernel has sent and sends again is a question as well. It is lost when several
-//! questions had the time for an answer that its round trips call for, and none came on any of its
-//! connections. A peer whose application only does not read answers all of these.
+//! A channel is probed when nothing was heard on it for a moment: by keepalives on its connections,
+//! and by new connections. What the kernel sends or retransmits is a probe as well. The channel is
+//! lost when several probes had enough time for an answer, given its round-trip time, and none was
+//! answered on any of its connections. A peer whose application only does not read answers all of
+//! these.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How long a channel that is in use may be silent before it is asked.
+/// How long a channel in use may be silent before it is probed.
 const QUIET_TIMEOUT: Duration = Duration::from_millis(750);
 
-/// The same for one on which no stream moves bytes.
+/// The same for a channel on which no stream moves bytes.
 const IDLE_QUIET_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often a channel is looked at that was asked and has not answered.
+/// The interval of observations of a channel that was probed and has not answered.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The least time for answers.
+/// The minimum time for answers.
 const MIN_ANSWER_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// The time for answers on a channel whose round trips are not known.
+/// The time for answers on a channel with an unknown round-trip time.
 const INITIAL_ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The time for answers where round trips are long, on top of one of these.
+/// The time for answers in addition to a round trip, if that is long.
 const ANSWER_MARGIN: Duration = Duration::from_secs(1);
 
-/// The most time for answers.
+/// The maximum time for answers.
 const MAX_ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How many questions in a row must have had no answer.
+/// The number of consecutive probes that must have no answer.
 const MIN_UNANSWERED: u32 = 3;
 
-/// How often a channel that is lost is asked: a tenth of the time that it has been lost, within these.
+/// The interval of probes of a lost channel: a tenth of the time since its loss, within these
+/// limits.
 const LOST_POLL_INTERVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 
-/// How exactly the kernel says when something was heard.
+/// The precision of the kernel's time of the last packet.
 const CLOCK_RESOLUTION: Duration = Duration::from_millis(50);
 
 /// Why a channel is lost.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Cause {
-    /// Nothing that was asked was answered.
+    /// No probe was answered.
     #[error("no answer")]
     NoAnswer,
-    /// The system has no way to the peer.
+    /// The system has no route to the peer.
     #[error("no way to it from this host: {0}")]
     Unreachable(String),
-    /// The peer's host answers, but nobody listens there. Connections under way may still work.
+    /// The peer's host answers, but refuses connections. Open connections may still work.
     #[error("nobody listens there: {0}")]
     Refused(String),
 }
 
 impl Cause {
-    /// What an attempt to connect has shown, if it says anything about the channel.
+    /// What a failed connection attempt says about the channel, if anything.
     pub(crate) fn of(error: &std::io::Error) -> Option<Self> {
         use std::io::ErrorKind::{
             AddrNotAvailable, ConnectionRefused, HostUnreachable, NetworkDown, NetworkUnreachable,
@@ -76,7 +79,7 @@ impl Cause {
     }
 }
 
-/// What a channel is like.
+/// The state of a channel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum State {
     /// Nothing was heard on it yet.
@@ -84,24 +87,24 @@ pub(crate) enum State {
     Unknown,
     /// The peer answers.
     Up {
-        /// Since when.
+        /// The start of this state.
         since: Duration,
     },
-    /// It does not.
+    /// The peer does not answer.
     Lost(Lost),
 }
 
 /// A channel that is lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lost {
-    /// When something was heard last, or when it was asked for the first time.
+    /// When the peer was last heard, or when it was first probed.
     pub(crate) since: Duration,
-    /// Why.
+    /// The cause.
     pub(crate) cause: Cause,
 }
 
 impl State {
-    /// Why and since when it is lost, if it is.
+    /// The loss, if the channel is lost.
     pub(crate) fn lost(&self) -> Option<&Lost> {
         match self {
             Self::Lost(lost) => Some(lost),
@@ -109,54 +112,54 @@ impl State {
         }
     }
 
-    /// Since when running streams cannot use it, if they cannot.
+    /// Since when open streams cannot use it, if they cannot.
     pub(crate) fn unusable_since(&self) -> Option<Duration> {
         let is_cut = |lost: &&Lost| !matches!(lost.cause, Cause::Refused(_));
         self.lost().filter(is_cut).map(|lost| lost.since)
     }
 }
 
-/// What is to be seen of a channel's connections.
+/// An observation of a channel's connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Observation {
-    /// Whether there are connections, or somebody wants one.
+    /// Whether there are connections, or a stream wants one.
     pub(crate) is_wanted: bool,
-    /// Whether streams have moved bytes a moment ago, or one has just begun.
+    /// Whether streams have just moved bytes, or one has just begun.
     pub(crate) in_use: bool,
-    /// How long ago something was heard on any of the connections.
+    /// The time since the peer was heard on any of the connections.
     pub(crate) heard: Option<Duration>,
-    /// How many questions in a row had no answer, on the connection with the most of them: keep-alives, what
-    /// was sent again, attempts to connect.
+    /// The maximum number of consecutive probes without an answer on a connection: keepalives,
+    /// retransmissions, and connection attempts.
     pub(crate) tries: u32,
-    /// How long a round trip takes at most, as far as is known.
+    /// An upper bound of the round-trip time, if it is known.
     pub(crate) round_trip: Option<Duration>,
 }
 
-/// What is to be done, or said.
+/// What the caller must do or log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// Ask the peer.
+    /// Probe the peer.
     Probe {
-        /// Also by connecting anew.
+        /// Also by a new connection.
         connect: bool,
     },
-    /// From now on the channel is lost.
+    /// The channel is lost from now on.
     Lost(Lost),
-    /// It is not lost any more.
+    /// The channel is no longer lost.
     Recovered {
-        /// For how long it was.
+        /// The duration of the loss.
         after: Duration,
     },
 }
 
-/// Watches one channel to one peer.
+/// Monitors one channel to one peer.
 #[derive(Debug, Default)]
 pub(crate) struct FailureDetector {
     state: State,
     heard_at: Option<Duration>,
-    /// When it was asked for the first time since it was heard last.
+    /// The time of the first probe since the peer was heard.
     probing_since: Option<Duration>,
-    /// When it was found to be lost.
+    /// When the loss was detected.
     lost_at: Duration,
     probed_at: Duration,
     round_trip: Option<Duration>,
@@ -165,27 +168,28 @@ pub(crate) struct FailureDetector {
 }
 
 impl FailureDetector {
-    /// What the channel is like.
+    /// The channel's state.
     pub(crate) fn state(&self) -> &State {
         &self.state
     }
 
-    /// Whether it was asked and has not answered.
+    /// Whether the peer was probed and has not answered.
     pub(crate) fn is_probing(&self) -> bool {
         self.probing_since.is_some() || self.state.lost().is_some()
     }
 
-    /// When it is to be looked at again, if it is.
+    /// The time of the next observation, if there is one.
     pub(crate) fn poll_timeout(&self) -> Option<Duration> {
         self.poll_at
     }
 
-    /// The next thing to do or say.
+    /// The next event.
     pub(crate) fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// The channel was looked at: to be done when [`Self::poll_timeout`] says so, and when it comes into use.
+    /// The channel was observed. Must be called at [`Self::poll_timeout`], and when the channel
+    /// comes into use.
     pub(crate) fn handle_observation(&mut self, now: Duration, seen: &Observation) {
         if let Some(age) = seen.heard {
             self.hear(now, now.saturating_sub(age));
@@ -221,7 +225,7 @@ impl FailureDetector {
         }
     }
 
-    /// A connection was made.
+    /// A connection was established.
     pub(crate) fn handle_connected(&mut self, now: Duration) {
         if let State::Lost(Lost { cause: Cause::Refused(_), .. }) = self.state {
             self.recover(now);
@@ -229,7 +233,7 @@ impl FailureDetector {
         self.hear(now, now);
     }
 
-    /// A connection could not be made, or the system has no way to the peer any more.
+    /// A connection attempt has failed, or the system has no route to the peer any more.
     pub(crate) fn handle_failure(&mut self, now: Duration, cause: Cause) {
         match &mut self.state {
             State::Lost(lost) => lost.cause = cause,
@@ -237,14 +241,15 @@ impl FailureDetector {
         }
     }
 
-    /// A connection has ended although it should not have: perhaps nobody listens there any more.
+    /// A connection has ended unexpectedly: the peer may accept none any more.
     pub(crate) fn handle_suspicion(&mut self, now: Duration) {
         if self.state.lost().is_none() {
             self.probe(now, true);
         }
     }
 
-    /// Somebody would like to use it. Has it asked soon if it is lost, however long it has been.
+    /// A stream is waiting for the channel. If it is lost, probes it soon, however long it has been
+    /// lost.
     pub(crate) fn handle_demand(&mut self) {
         if self.state.lost().is_some() {
             let soon = self.probed_at + LOST_POLL_INTERVAL.0;
@@ -293,7 +298,7 @@ impl FailureDetector {
         self.events.push_back(Event::Probe { connect });
     }
 
-    /// How long answers may take.
+    /// The time for answers.
     fn answer_timeout(&self) -> Duration {
         let of = |round_trip: Duration| {
             (round_trip + ANSWER_MARGIN).clamp(MIN_ANSWER_TIMEOUT, MAX_ANSWER_TIMEOUT)
@@ -309,7 +314,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// A channel whose detector is looked at when it says so.
+    /// A channel that is observed when its detector requires it.
     struct Detection {
         detector: FailureDetector,
         now: Duration,
@@ -346,7 +351,7 @@ mod tests {
             }
         }
 
-        /// Goes on until then, with a peer that answers each question after so long, or never.
+        /// Runs until then, with a peer that answers each probe after this delay, or never.
         fn run(&mut self, until: Duration, answers: Option<Duration>) {
             let until = self.now + until;
             while let Some(next) = self.detector.poll_timeout().filter(|next| *next <= until) {
@@ -399,7 +404,7 @@ mod tests {
         }
     }
 
-    /// Five seconds of a queue, which the round trips show.
+    /// A queue of five seconds, which the round-trip times include.
     #[test]
     fn a_slow_channel_has_the_time_that_it_needs() {
         let mut watched = Detection::new(true, Some(Duration::from_secs(5)));
@@ -410,7 +415,7 @@ mod tests {
         assert!(watched.events[0].0 - silent < Duration::from_secs(8));
     }
 
-    /// A window that is closed: the kernel asks ever more rarely, and nobody else can.
+    /// A closed window: the kernel probes at growing intervals, and cannot be made to probe sooner.
     #[test]
     fn silence_without_questions_is_no_loss() {
         let mut watched = Detection::new(true, Some(20 * MS));
@@ -457,13 +462,13 @@ mod tests {
     fn what_was_heard_before_does_not_bring_it_back() {
         let mut watched = Detection::new(true, Some(20 * MS));
         watched.run(Duration::from_secs(10), None);
-        // As exactly as the kernel's clock goes.
+        // With the precision of the kernel's clock.
         watched.heard_at = Some(watched.events[0].0 + 10 * MS);
         watched.look();
         assert!(!watched.is_up());
     }
 
-    /// It is asked ever more rarely, but soon if somebody wants it.
+    /// It is probed at growing intervals, but soon if a stream wants it.
     #[test]
     fn a_lost_channel_is_asked() {
         let mut watched = Detection::new(true, Some(20 * MS));
@@ -479,7 +484,7 @@ mod tests {
         watched.detector.handle_failure(watched.now, Cause::Refused("refused".into()));
         assert!(watched.detector.state().lost().is_some());
         assert_eq!(watched.detector.state().unusable_since(), None);
-        // Streams under way are heard still.
+        // Open streams are still heard.
         watched.run(Duration::from_secs(5), Some(20 * MS));
         assert!(!watched.is_up());
         watched.detector.handle_connected(watched.now);
@@ -497,7 +502,7 @@ mod tests {
         assert!(watched.is_up(), "it has a way again");
     }
 
-    /// One that has never answered has longer.
+    /// A channel that has never answered has more time.
     #[test]
     fn a_peer_that_was_never_there() {
         let mut watched = Detection::new(true, None);

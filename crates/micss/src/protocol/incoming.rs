@@ -1,12 +1,12 @@
 //! The receiving half of a stream: shares from every channel in, checked payloads out.
 //!
-//! Which channel is read next decides how far they can drift apart. The one furthest behind comes
-//! first, and none may be further ahead than a buffer for one record holds, so a fast channel's bytes
+//! The next channel to read decides how far channels can drift apart. It is the one furthest
+//! behind, and none may be further ahead than the buffer of one record, so a fast channel's bytes
 //! wait in the network, and TCP's flow control slows it down to the slowest (paper 001, III-E).
 //!
-//! Where fewer shares are needed than there are channels, channels may be lost: those that end or break,
-//! those whose shares do not come while the others' are there, and those that carry other bytes than were
-//! sent. The stream goes on with the rest.
+//! If fewer shares are needed than there are channels, channels may be lost: those that end or
+//! break, those whose shares do not arrive while the others' have, and those that carry changed
+//! bytes. The stream continues with the rest.
 
 mod dispute;
 mod shares;
@@ -27,48 +27,48 @@ use crate::protocol::record::{
     self, HEADER_LEN, Kind, MAX_OPENING, MAX_RECORD, RecordError, SMALL_RECORD,
 };
 
-/// How long a record that has begun may wait for its next byte: a peer always sends records whole,
-/// so a longer pause means that a channel is stuck, or a length was changed. TCP that loses one packet
-/// in seven is silent for half a minute now and then: it sends a lost packet again after 0.2 s, 0.4 s
-/// and so on, each time twice as long.
+/// How long a record that has begun may wait for its next byte: a peer always sends whole records,
+/// so a longer pause means that a channel is stuck, or that a length was changed. TCP that loses
+/// one packet in seven is sometimes silent for half a minute: it retransmits a lost packet after
+/// 0.2 s, 0.4 s and so on, each time twice as long.
 pub const RECORD_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The same where the stream can do without the channels that are behind.
+/// The same if the stream can go on without the channels that are behind.
 pub const STALLED_CHANNEL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long the other end may take for the first record: the request, or its answer.
+/// The time limit of the peer for the first record: the request, or its answer.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The same when a stream opens.
 pub(crate) const LATE_CHANNEL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What the next bytes of the stream are.
+/// The next element of the stream.
 pub struct Received<'a> {
-    /// What for. Without records, always [`Kind::Data`] or [`Kind::Finish`].
+    /// Its kind. Without records, always [`Kind::Data`] or [`Kind::Finish`].
     pub kind: Kind,
-    /// The payload, checked.
+    /// The payload, verified.
     pub payload: &'a [u8],
 }
 
-/// Shares on their way back to a stream.
+/// Joins the shares of a stream.
 pub struct Incoming {
     shares: Shares,
-    /// False: payloads alone are shared, as in the paper.
+    /// False: only payloads are shared, as in the paper.
     records: bool,
-    /// The length of the next record, once its header is there.
+    /// The length of the next record, once its header was read.
     record_len: Option<usize>,
-    /// The longest that it may be.
+    /// Its maximum length.
     longest: usize,
-    /// Channels contradict each other about it.
+    /// The search for the right channels of the next record, if they contradict each other.
     dispute: Option<Dispute>,
-    /// Chooses which sets of shares a dispute tries.
+    /// Selects the sets of shares that a dispute tries.
     random: RandomSets,
 }
 
 impl Incoming {
-    /// A receiving half that joins records by `sharing`, one share a channel. `seed` is random and
-    /// not known to others: it decides which sets of shares are tried when channels contradict each
-    /// other and there are too many sets to try all.
+    /// A receiving half that joins records by `sharing`, one share for each channel. `seed` must be
+    /// random and unknown to others: it selects the sets of shares that are tried when channels
+    /// contradict each other and there are too many sets to try all.
     pub fn new(sharing: Sharing, seed: [u8; SEED_LEN]) -> Self {
         Self {
             shares: Shares::new(sharing),
@@ -80,42 +80,42 @@ impl Incoming {
         }
     }
 
-    /// From here on, payloads come without a header: `integrity = "none"`. No channel may be lost any more,
-    /// as nobody could tell one that was changed.
+    /// Payloads have no headers from now on: `integrity = "none"`. Channels can no longer be lost,
+    /// since a changed one cannot be identified.
     pub fn drop_records(&mut self) {
         self.records = false;
         self.shares.may_lose = false;
         self.record_len = None;
     }
 
-    /// The next record is one that opens a stream, so it is short: strangers, too, may send these, and the
-    /// longer they are the more work it is to find out who lies.
+    /// The next record opens a stream, so it is short: strangers can send these as well, and the
+    /// longer they are, the more work it is to find the wrong channels.
     pub fn expect_opening(&mut self) {
         self.longest = MAX_OPENING;
     }
 
-    /// From here on, long records need memory of this lease.
+    /// Long records need memory of this lease from now on.
     pub(crate) fn limit_memory(&mut self, lease: Lease) {
         self.shares.lease = lease;
     }
 
-    /// Goes on without a channel, if that is possible. Returns whether it is.
+    /// Goes on without a channel, if possible. Returns whether it is.
     pub fn lose(&mut self, channel: usize, why: Loss) -> bool {
         self.shares.lose(channel, why)
     }
 
-    /// The next channel that was lost, and why. To be asked after everything else.
+    /// The next channel that was lost, and why. To be called after all other functions.
     pub fn poll_lost(&mut self) -> Option<(usize, Loss)> {
         self.shares.losses.pop_front()
     }
 
-    /// Whether all channels are still there.
+    /// Whether no channel is lost.
     pub fn is_whole(&self) -> bool {
         self.shares.channels.iter().all(|channel| !channel.lost)
     }
 
-    /// Goes on without the channels that the next record waits for, because [`patience`](Self::patience) is
-    /// over. Returns whether that is possible.
+    /// Goes on without the channels that the next record waits for, after the time of
+    /// [`patience`](Self::patience). Returns whether that is possible.
     pub fn lose_stalled(&mut self) -> bool {
         let possible = self.can_lose_stalled();
         if possible {
@@ -140,8 +140,8 @@ impl Incoming {
         self.shares.live().filter(move |&channel| self.shares.channels[channel].end < needed)
     }
 
-    /// The channels to read from, the one furthest behind first. Channels whose buffer is
-    /// full, and those that have ended or were lost, are not among them.
+    /// The channels to read from, the one furthest behind first: without those whose buffer is
+    /// full, and those that have ended or were lost.
     pub fn wanted(&self) -> impl Iterator<Item = usize> + use<> {
         let mut order: Vec<usize> = self
             .shares
@@ -162,7 +162,7 @@ impl Incoming {
         self.shares.live().any(|other| is_behind(&other)).then_some(channel)
     }
 
-    /// Where a channel's next bytes go. Empty only for channels that are not wanted.
+    /// The buffer for a channel's next bytes. Empty only for channels that are not wanted.
     pub fn space(&mut self, channel: usize) -> &mut [u8] {
         if self.shares.buffer.is_empty() {
             self.shares.buffer = Buffer::new(self.shares.room * (self.shares.channels.len() + 1));
@@ -175,7 +175,7 @@ impl Incoming {
     /// A channel has filled the first `len` bytes of its space.
     ///
     /// # Panics
-    /// When it had not that much space.
+    /// If the space was shorter.
     pub fn filled(&mut self, channel: usize, len: usize) {
         self.shares.channels[channel].end += len;
         assert!(
@@ -184,10 +184,10 @@ impl Incoming {
         );
     }
 
-    /// Takes what was read of a channel before the stream began, at most 4 KiB.
+    /// Takes bytes that were read from a channel before the stream began, at most 4 KiB.
     ///
     /// # Panics
-    /// When it is more.
+    /// If there are more.
     pub fn put(&mut self, channel: usize, bytes: &[u8]) {
         if !bytes.is_empty() {
             self.space(channel)[..bytes.len()].copy_from_slice(bytes);
@@ -195,7 +195,7 @@ impl Incoming {
         }
     }
 
-    /// What was read of a channel behind the stream's end.
+    /// The bytes that were read from a channel after the stream's end.
     pub fn rest(&self, channel: usize) -> &[u8] {
         let part = self.shares.room * channel;
         self.shares
@@ -204,14 +204,15 @@ impl Incoming {
             .unwrap_or_default()
     }
 
-    /// A channel has ended: no bytes will come on it any more.
+    /// A channel has ended: no further bytes will arrive on it.
     pub fn close(&mut self, channel: usize) {
         self.shares.channels[channel].closed = true;
     }
 
-    /// How long to wait for the next bytes, if there is a bound: see [`RECORD_TIMEOUT`], and
-    /// [`STALLED_CHANNEL_TIMEOUT`] where [`lose_stalled`](Self::lose_stalled) helps. Where a channel can be
-    /// lost, what fewer bring than are needed is no record that has begun: somebody may have added it.
+    /// How long to wait for the next bytes, if there is a limit: [`RECORD_TIMEOUT`], or
+    /// [`STALLED_CHANNEL_TIMEOUT`] if [`lose_stalled`](Self::lose_stalled) helps. If channels can
+    /// be lost, bytes of fewer channels than needed do not begin a record, since an attacker may
+    /// have added them.
     pub fn patience(&self) -> Option<Duration> {
         if self.can_lose_stalled() {
             return Some(STALLED_CHANNEL_TIMEOUT);
@@ -224,11 +225,12 @@ impl Incoming {
         (self.shares.live().filter(has_begun).count() >= fewest).then_some(RECORD_TIMEOUT)
     }
 
-    /// The next of the stream, if it is there. To be asked again until it is not.
+    /// The next element of the stream, if it has arrived. To be called again until it returns
+    /// `None`.
     ///
     /// # Errors
-    /// When the shares do not make a stream, or there is no memory for a long record. Nothing that came later
-    /// may be used then.
+    /// If the shares do not make a stream, or there is no memory for a long record. Then nothing
+    /// that arrives later may be used.
     pub fn take_next(&mut self) -> Result<Option<Received<'_>>, RecordError> {
         loop {
             if let Poll::Ready(next) = self.poll_next()? {
@@ -237,10 +239,10 @@ impl Incoming {
         }
     }
 
-    /// The kind of the next of the stream and the length of its payload, if it is there, for
-    /// [`received`](Self::received). Pending: it is not known yet which channels are right, and finding out
-    /// takes another call, each of which takes a fraction of a millisecond. Others should have their turn
-    /// between two.
+    /// The kind of the stream's next element and the length of its payload, if it has arrived, for
+    /// [`received`](Self::received). Pending: the right channels are not known yet, and finding
+    /// them takes further calls, each of which takes a fraction of a millisecond. Other tasks
+    /// should run between two calls.
     ///
     /// # Errors
     /// As [`take_next`](Self::take_next).
@@ -248,20 +250,20 @@ impl Incoming {
         if self.records { self.next_record() } else { self.next_bytes().map(Poll::Ready) }
     }
 
-    /// What [`poll_next`](Self::poll_next) has just found.
+    /// The element that [`poll_next`](Self::poll_next) has just returned.
     pub fn received(&self, kind: Kind, len: usize) -> Received<'_> {
         let header = if self.records { HEADER_LEN } else { 0 };
         let payload = if len > 0 { &self.shares.plain(header + len)[header..] } else { &[] };
         Received { kind, payload }
     }
 
-    /// Whether the next record is one that opens a stream.
+    /// Whether the next record opens a stream.
     pub(crate) fn is_opening(&self) -> bool {
         self.longest == MAX_OPENING
     }
 
-    /// The kind of the next record and the length of its payload, once it is verified and lies in the last
-    /// part of the buffer.
+    /// The kind of the next record and the length of its payload, once it is verified and in the
+    /// last part of the buffer.
     fn next_record(&mut self) -> Result<Poll<Option<(Kind, usize)>>, RecordError> {
         loop {
             if let Some(dispute) = &mut self.dispute {
@@ -303,15 +305,15 @@ impl Incoming {
         }
     }
 
-    /// The next record's header, or all of it, of which `len` bytes have come on every channel, is
-    /// not valid: from here on, looks for a set of shares that makes a valid record.
+    /// The next record's header, or all of it, of which `len` bytes have arrived on every channel,
+    /// is not valid. Starts the search for a set of shares that makes a valid record.
     fn begin_dispute(&mut self, len: usize) -> Result<(), RecordError> {
         self.dispute = Some(Dispute::new(&mut self.shares, self.longest, len)?);
         self.record_len = None;
         Ok(())
     }
 
-    /// Without records: as many bytes as there are on every channel.
+    /// Without records: the bytes that have arrived on every channel.
     fn next_bytes(&mut self) -> Result<Option<(Kind, usize)>, RecordError> {
         let available = self.shares.available();
         if available > 0 {
@@ -336,15 +338,15 @@ impl Incoming {
         };
         match (self.shares.live().all(ended), self.shares.live().any(ended)) {
             (true, _) => Ok(Some((Kind::Finish, 0))),
-            // It will never have the bytes that others have.
+            // It cannot bring the bytes that others have brought.
             (false, true) if ahead => Err(RecordError::Uneven),
             _ => Ok(None),
         }
     }
 
-    /// With records, a channel may only end after the stream's last record: what it has brought
-    /// must at least be enough for the next. Goes on without those that end before, if that is possible.
-    /// Returns whether there were any.
+    /// With records, a channel may end only after the stream's last record: its bytes must at least
+    /// be enough for the next one. Goes on without those that end before, if possible. Returns
+    /// whether there were any.
     fn lose_ended(&mut self) -> Result<bool, RecordError> {
         let needed = self.shares.start + self.record_len.unwrap_or(HEADER_LEN);
         let is_short = |&channel: &usize| {
@@ -360,8 +362,8 @@ impl Incoming {
         Ok(!short.is_empty())
     }
 
-    /// How far channels may fill their buffers. Inside a long record, not far beyond its end: then
-    /// there is little to move to the front for the next.
+    /// How far channels may fill their buffers. Inside a long record, not far beyond its end, so
+    /// that few bytes are moved to the front for the next one.
     fn limit(&self) -> usize {
         match self.record_len {
             Some(len) if len > self.shares.room / 2 => {
@@ -371,7 +373,7 @@ impl Incoming {
         }
     }
 
-    /// Joins and verifies a record of `len` bytes that is there, and is done with it if it is one.
+    /// Joins and verifies a record of `len` bytes that has arrived, and consumes it if it is valid.
     fn take_record(&mut self, len: usize) -> Result<Kind, RecordError> {
         let shares: Vec<usize> = self.shares.live().take(self.shares.threshold).collect();
         self.shares.join_plain(&shares, len);
@@ -381,13 +383,14 @@ impl Incoming {
         Ok(kind)
     }
 
-    /// Is done with the next `len` bytes of all channels.
+    /// Consumes the next `len` bytes of all channels.
     fn advance(&mut self, len: usize) -> Result<(), RecordError> {
         self.shares.start += len;
         self.make_room()
     }
 
-    /// Has the parts hold the record that has begun, or the header of any, if too little is left.
+    /// Makes space in the parts for the record that has begun, or for any header, if too little is
+    /// left.
     fn make_room(&mut self) -> Result<(), RecordError> {
         let needed = self.record_len.unwrap_or(0) + HEADER_LEN;
         if needed > self.shares.room {

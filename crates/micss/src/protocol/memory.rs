@@ -1,12 +1,13 @@
 //! Memory for long records, which the driver grants.
 
-/// What one direction of a stream may take for its records, beyond what every stream has.
+/// The memory that one direction of a stream may use for its records, beyond the minimum of every
+/// stream.
 #[derive(Default)]
 pub(crate) struct Lease(Option<Box<dyn FnMut(usize) -> bool + Send + Sync>>);
 
 impl Lease {
-    /// A lease of which `resize` sets the size, in bytes, and returns whether that is possible; less
-    /// than before always is. The default lease has no limit.
+    /// A lease of which `resize` sets the size, in bytes, and returns whether that is possible;
+    /// reducing it always is. The default lease has no limit.
     pub(crate) fn limited(resize: impl FnMut(usize) -> bool + Send + Sync + 'static) -> Self {
         Self(Some(Box::new(resize)))
     }

@@ -1,19 +1,19 @@
-//! What a new stream does while channels are lost, and when a running one ends.
+//! What a new stream does while channels are lost, and when an open one ends.
 //!
-//! Pure: what channels are like and the time come in, since an epoch of the caller's; decisions and deadlines
-//! go out.
+//! Pure: the states of channels and the time come in, since an epoch of the caller's; decisions and
+//! deadlines go out.
 
 use std::time::Duration;
 
 use crate::protocol::failure_detector::State;
 
-/// What new streams do that need a channel which is lost.
+/// What new streams do if a channel that they need is lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnLostChannel {
     /// They fail at once.
     #[default]
     Fail,
-    /// They wait as long as running ones do.
+    /// They wait as long as open streams do.
     Wait,
 }
 
@@ -22,20 +22,22 @@ pub enum OnLostChannel {
 pub(crate) enum Admission {
     /// It opens.
     Open,
-    /// It waits for a change, until then at most.
+    /// It waits for a change, at most until then.
     WaitUntil(Duration),
-    /// It fails, because of the channel of this index.
+    /// It fails, because of the channel with this index.
     Fail(usize),
 }
 
-/// What a stream does that came at `since` and may go on without `spare` of these channels.
+/// The decision on a stream that was requested at `since` and can go on without `spare` of these
+/// channels.
 pub(crate) fn admit<'a>(
     channels: impl Iterator<Item = &'a State>,
     spare: usize,
     policy: OnLostChannel,
     (now, since, patience): (Duration, Duration, Duration),
 ) -> Admission {
-    // Where connecting fails at once, with a reason of the system's, a stream that does not wait may try.
+    // If connecting fails at once, with an error of the system, a stream that does not wait may
+    // try.
     let keeps_out = |state: &State| match policy {
         OnLostChannel::Fail => state.unusable_since().is_some(),
         OnLostChannel::Wait => state.lost().is_some(),
@@ -50,9 +52,9 @@ pub(crate) fn admit<'a>(
     }
 }
 
-/// When a running stream ends, and because of which of its channels (by their order here), if it goes on
-/// without `spare` of them and waits so long for another. Each channel is given by since when it has been
-/// unusable, if it is.
+/// When an open stream ends, and because of which of its channels (by their order here), if it can
+/// go on without `spare` of them and waits so long for another. Each channel is given by the time
+/// since when it has been unusable, if it is.
 pub(crate) fn end_of_stream(
     channels: impl Iterator<Item = Option<Duration>>,
     spare: usize,
@@ -92,7 +94,7 @@ mod tests {
         let until = Admission::WaitUntil(150 * second);
         assert_eq!(admitted(&[&up, &silent], 0, Wait, 60), until);
         assert_eq!(admitted(&[&up, &silent], 0, Wait, 150), Admission::Fail(1));
-        // Connecting says so at once.
+        // Connecting reports this at once.
         assert_eq!(admitted(&[&up, &refused], 0, Fail, 60), Admission::Open);
         assert_eq!(admitted(&[&up, &refused], 0, Wait, 60), until);
     }

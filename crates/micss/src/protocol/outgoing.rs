@@ -1,4 +1,4 @@
-//! The sending half of a stream: payloads in, one share a channel out.
+//! The sending half of a stream: payloads in, one share for each channel out.
 
 use sharing::{Generator, RandomError, Sharing, Splitter};
 
@@ -8,35 +8,36 @@ use crate::protocol::record::{self, HEADER_LEN, Kind, MAX_PAYLOAD, MAX_RECORD, S
 
 /// A few records on their way to the channels.
 ///
-/// The application's bytes are read into [`payload_mut`](Self::payload_mut), sealed, perhaps more behind
-/// them, and then taken by each channel at its own pace. Only when every channel has taken its whole share
-/// is there room for the next records: that is what holds the sender to the slowest channel.
+/// The application's bytes are read into [`payload_mut`](Self::payload_mut) and sealed, possibly
+/// several times, and then taken by each channel at its own rate. There is space for further
+/// records only when every channel has taken its whole share, which limits the sender to the rate
+/// of the slowest channel.
 pub struct Outgoing {
     splitter: Splitter,
     generator: Generator,
-    /// False: the payload alone is shared, as in the paper.
+    /// False: only the payload is shared, as in the paper.
     records: bool,
     /// Nothing may follow.
     finished: bool,
-    /// What goes before the next record, in the clear and the same on every channel.
+    /// Bytes that precede the next record, unencrypted and equal on every channel.
     before: Vec<u8>,
-    /// How long the next records may be; grows when that is used up.
+    /// The maximum length of the next records; grows when it is used up.
     room: usize,
-    /// A record before it is shared, then the shares of all that are sealed: `1 + n` parts of one length. No
-    /// memory at all until there is a payload.
+    /// A record before it is shared, then the shares of all sealed records: `1 + n` parts of equal
+    /// length. Takes no memory until there is a payload.
     buffer: Buffer,
-    /// How many bytes of its share each channel has taken; nothing of those that were lost.
+    /// How many bytes of its share each channel has taken; `None` for lost channels.
     taken: Vec<Option<usize>>,
-    /// How many channels must be left.
+    /// The minimum number of channels.
     fewest: usize,
-    /// How long the shares are.
+    /// The length of the shares.
     len: usize,
-    /// How much memory the buffer may take, where that is limited.
+    /// The limit of the buffer's memory, if there is one.
     lease: Lease,
 }
 
 impl Outgoing {
-    /// A sending half that shares records by `sharing`, one share a channel.
+    /// A sending half that shares records by `sharing`, one share for each channel.
     pub fn new(sharing: Sharing, generator: Generator) -> Self {
         let channels = usize::from(sharing.shares());
         Self {
@@ -54,19 +55,19 @@ impl Outgoing {
         }
     }
 
-    /// From here on, long records need memory of this lease. Without it, records stay short.
+    /// Long records need memory of this lease from now on. Without it, records stay short.
     pub(crate) fn limit_memory(&mut self, lease: Lease) {
         self.lease = lease;
     }
 
-    /// From here on, payloads are shared without a header: `integrity = "none"`. No channel may be lost any
-    /// more.
+    /// Payloads are shared without a header from now on: `integrity = "none"`. Channels can no
+    /// longer be lost.
     pub fn drop_records(&mut self) {
         self.records = false;
         self.fewest = self.taken.len();
     }
 
-    /// Goes on without a channel, if that is possible. Returns whether it is.
+    /// Goes on without a channel, if possible. Returns whether it is.
     pub fn lose(&mut self, channel: usize) -> bool {
         if self.taken[channel].is_none() {
             return true;
@@ -78,27 +79,27 @@ impl Outgoing {
         possible
     }
 
-    /// Whether the stream can go on with a channel less.
+    /// Whether the stream can go on with one channel less.
     pub fn has_spare(&self) -> bool {
         self.live() > self.fewest
     }
 
-    /// Whether all channels are still there.
+    /// Whether no channel is lost.
     pub fn is_whole(&self) -> bool {
         self.live() == self.taken.len()
     }
 
-    /// Whether a channel is still there.
+    /// Whether a channel is not lost.
     pub fn is_live(&self, channel: usize) -> bool {
         self.taken[channel].is_some()
     }
 
-    /// How many channels are still there.
+    /// The number of channels that are not lost.
     fn live(&self) -> usize {
         self.taken.iter().flatten().count()
     }
 
-    /// Makes room for the next records, if all have been taken.
+    /// Makes space for the next records, if all have been taken.
     fn begin(&mut self) {
         if self.is_taken() {
             self.len = 0;
@@ -106,13 +107,13 @@ impl Outgoing {
         }
     }
 
-    /// Has these bytes go before the next record on every channel, in the clear.
+    /// Sends these bytes before the next record on every channel, unencrypted.
     pub fn precede(&mut self, bytes: Vec<u8>) {
         self.before = bytes;
     }
 
-    /// Has room for a payload of so many bytes, and the stream's end behind it, as far as a record may be that
-    /// long. Only while no channel has begun to take what is sealed.
+    /// Makes space for a payload of so many bytes, with the stream's end behind it, up to the
+    /// maximum length of a record. Only before any channel has begun to take the sealed records.
     pub fn make_room(&mut self, len: usize) {
         self.begin();
         let needed = self.len + 2 * HEADER_LEN + len.min(MAX_PAYLOAD);
@@ -129,8 +130,8 @@ impl Outgoing {
         (self.room, self.buffer) = (room, larger);
     }
 
-    /// Where the next payload goes, at its beginning: at most `MAX_PAYLOAD` bytes, and not empty unless
-    /// records are sealed already.
+    /// The buffer for the next payload: at most `MAX_PAYLOAD` bytes, and not empty unless records
+    /// are sealed already.
     pub fn payload_mut(&mut self) -> &mut [u8] {
         self.begin();
         if self.len == 0 && self.part() != self.room {
@@ -148,20 +149,20 @@ impl Outgoing {
         self.lease.resize(room.saturating_sub(SMALL_RECORD) * (1 + self.taken.len()))
     }
 
-    /// How long the buffer's parts are.
+    /// The length of the buffer's parts.
     fn part(&self) -> usize {
         self.buffer.len() / (1 + self.taken.len())
     }
 
-    /// Makes a record of the first `len` bytes of the payload and shares it, behind those that are sealed
-    /// and not taken yet.
+    /// Makes a record of the first `len` bytes of the payload and shares it, behind those that are
+    /// sealed and not taken yet.
     ///
     /// # Errors
-    /// When there are no random bytes.
+    /// If there are no random bytes.
     ///
     /// # Panics
-    /// When a channel has begun to take what is sealed and others have not taken it all, or the payload has
-    /// no `len` bytes, or there is no room for what goes before it.
+    /// If a channel has begun to take the sealed records and others have not taken them all; if the
+    /// payload is shorter than `len`; or if there is no space for the bytes before it.
     pub fn seal(&mut self, kind: Kind, len: usize) -> Result<(), RandomError> {
         self.begin();
         assert!(self.may_seal(), "nothing has been taken yet");
@@ -199,12 +200,13 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Whether no channel is in the middle of what is sealed.
+    /// Whether no channel has taken only a part of the sealed records.
     fn may_seal(&self) -> bool {
         self.is_taken() || self.taken.iter().flatten().all(|&taken| taken == 0)
     }
 
-    /// How many bytes have room on each channel behind what is sealed: for the next record, header included.
+    /// The space on each channel behind the sealed records, in bytes: for the next record, header
+    /// included.
     pub fn room(&self) -> usize {
         if self.is_taken() { self.room } else { self.part() - self.len }
     }
@@ -233,12 +235,12 @@ impl Outgoing {
         self.seal(Kind::Finish, 0)
     }
 
-    /// Whether a record may follow now that says that the stream is broken off.
+    /// Whether a record may follow now that aborts the stream.
     pub fn may_abort(&self) -> bool {
         self.records && !self.finished && self.may_seal() && self.room() >= HEADER_LEN
     }
 
-    /// What a channel has yet to take of its share.
+    /// The part of its share that a channel has not taken yet.
     pub fn rest(&self, channel: usize) -> &[u8] {
         let start = self.part() * (1 + channel);
         let taken = self.taken[channel].unwrap_or(self.len);
@@ -248,7 +250,7 @@ impl Outgoing {
     /// A channel has taken the next `len` bytes of its share.
     ///
     /// # Panics
-    /// When there were not that many.
+    /// If there were fewer.
     pub fn advance(&mut self, channel: usize, len: usize) {
         if let Some(taken) = &mut self.taken[channel] {
             *taken += len;
@@ -256,12 +258,12 @@ impl Outgoing {
         }
     }
 
-    /// Whether every channel that is still there has taken its whole share.
+    /// Whether every channel that is not lost has taken its whole share.
     pub fn is_taken(&self) -> bool {
         self.taken.iter().flatten().all(|&taken| taken == self.len)
     }
 
-    /// Gives back memory that an idle stream does not need. Only while nothing waits to be taken.
+    /// Frees memory that an idle stream does not need. Only while no channel has bytes to take.
     pub fn shrink(&mut self) {
         if self.is_taken() {
             self.room = SMALL_RECORD;

@@ -1,4 +1,4 @@
-//! Records: the pieces in which a stream crosses the channels.
+//! Records: the units in which a stream is sent over the channels.
 //!
 //! Before it is shared, a record is
 //!
@@ -7,8 +7,9 @@
 //! ```
 //!
 //! where point and tag are the tamper code ([`sharing::tamper`]) of all that follows them. They
-//! come first, at a place that no length decides: were the tag behind the payload, whoever knows
-//! the payload could shorten the record so that chosen payload bytes are taken for point and tag.
+//! come first, at a position that does not depend on the length: if the tag were behind the
+//! payload, an attacker who knows the payload could shorten the record so that chosen payload bytes
+//! are taken for point and tag.
 
 use sharing::tamper::{self, OVERHEAD};
 use sharing::{Generator, RandomError};
@@ -25,11 +26,10 @@ pub const MAX_RECORD: usize = HEADER_LEN + MAX_PAYLOAD;
 /// The longest record that opens a stream: a request has a name of 255 bytes at most.
 pub const MAX_OPENING: usize = 512;
 
-/// How long a record may be for which there is room until a stream proves to be a bulk transfer,
-/// in bytes.
+/// The maximum length of a record until a stream proves to be a bulk transfer, in bytes.
 pub(crate) const SMALL_RECORD: usize = 4 << 10;
 
-/// What a record is for.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -45,8 +45,7 @@ pub enum Kind {
     Refused = 3,
     /// The sender has no more bytes (a half-close). No payload, and nothing follows.
     Finish = 4,
-    /// The sender's application broke off: what was sent is incomplete. No payload, and nothing
-    /// follows.
+    /// The sender's application aborted: the stream is incomplete. No payload, and nothing follows.
     Abort = 5,
 }
 
@@ -58,23 +57,23 @@ impl Kind {
     }
 }
 
-/// Why shares that were received do not make a stream.
+/// Why received shares do not make a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// The record's code does not fit, or its length is impossible: at least one channel carried
-    /// other bytes than were sent.
+    /// The record's code is wrong, or its length is impossible: at least one channel has carried
+    /// changed bytes.
     #[error("a record was changed on its way")]
     Tampered,
-    /// The code fits, but the peer sent a kind that this version does not know.
+    /// The code is right, but the peer sent a kind that this version does not know.
     #[error("the peer sent a record of the unknown kind {0}")]
     UnknownKind(u8),
-    /// A channel ended before the stream did.
+    /// A channel ended before the stream.
     #[error("channel {} ended in mid-stream", .channel + 1)]
     Unfinished {
         /// The channel's index.
         channel: usize,
     },
-    /// The record is long, and there is no memory left for it.
+    /// The record is long, and there is no memory for it.
     #[error("no memory for a long record: limit reached, see max_memory_mib")]
     NoMemory,
     /// Without records: the channels ended after different numbers of bytes.
@@ -82,10 +81,10 @@ pub enum RecordError {
     Uneven,
 }
 
-/// Fills in the header of the record whose payload lies in `record` behind `HEADER_LEN` bytes.
+/// Fills in the header of the record whose payload is in `record` behind `HEADER_LEN` bytes.
 ///
 /// # Errors
-/// When there are no random bytes.
+/// If there are no random bytes.
 pub(crate) fn protect(
     kind: Kind,
     record: &mut [u8],
@@ -99,18 +98,18 @@ pub(crate) fn protect(
     Ok(())
 }
 
-/// The length of a whole record by its header, which may have been changed; `None` if a record is
-/// at most `longest` bytes long here and this one is longer.
+/// The length of a whole record by its header, which may have been changed; `None` if it exceeds
+/// `longest`, the maximum length of a record here.
 pub(crate) fn length_within(header: &[u8; HEADER_LEN], longest: usize) -> Option<usize> {
     let [.., high, middle, low] = *header;
     let len = HEADER_LEN + u32::from_be_bytes([0, high, middle, low]) as usize;
     (len <= longest).then_some(len)
 }
 
-/// Checks a whole record's code and returns its kind. The payload lies behind `HEADER_LEN` bytes.
+/// Verifies a whole record's code and returns its kind. The payload is behind `HEADER_LEN` bytes.
 ///
 /// # Errors
-/// When the record was changed or is of no known kind.
+/// If the record was changed or has an unknown kind.
 pub(crate) fn verify(record: &[u8]) -> Result<Kind, RecordError> {
     let (code, message) = record.split_first_chunk().ok_or(RecordError::Tampered)?;
     tamper::verify(code, &[message]).map_err(|_| RecordError::Tampered)?;

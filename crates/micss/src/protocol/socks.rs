@@ -1,34 +1,34 @@
-//! SOCKS5 (RFC 1928) as far as a proxy without passwords speaks it: the CONNECT command.
+//! SOCKS5 (RFC 1928) without passwords: the CONNECT command.
 
 use crate::protocol::target::{Parsed, Refusal, Target, TargetError};
 
-/// The reply that picks "no authentication".
+/// The reply that selects "no authentication".
 pub const NO_AUTHENTICATION: [u8; 2] = [5, 0];
 
-/// The reply that none of the client's ways to authenticate will do.
+/// The reply that none of the client's authentication methods is acceptable.
 pub const NO_METHOD: [u8; 2] = [5, 0xFF];
 
-/// Why bytes are no SOCKS5 greeting or request.
+/// Why bytes are not a SOCKS5 greeting or request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SocksError {
-    /// Another version, or no SOCKS at all.
+    /// Another version, or not SOCKS.
     #[error("not SOCKS5: the first byte is {0}")]
     Version(u8),
-    /// The client wants a password.
+    /// The client requires a password.
     #[error("the client offers no connection without a password")]
     NoMethod,
-    /// BIND and UDP ASSOCIATE are not for this proxy.
+    /// BIND and UDP ASSOCIATE are not supported.
     #[error("command {0} is not CONNECT")]
     Command(u8),
-    /// The target is none.
+    /// The target is invalid.
     #[error("the target: {0}")]
     Target(#[from] TargetError),
 }
 
-/// Reads a client's greeting.
+/// Parses a client's greeting.
 ///
 /// # Errors
-/// When it is no SOCKS5 greeting, or one without the method "no authentication".
+/// If it is not a SOCKS5 greeting, or does not offer the method "no authentication".
 pub fn parse_greeting(bytes: &[u8]) -> Result<Parsed<()>, SocksError> {
     match *bytes {
         [] => Ok(Parsed::Missing(2)),
@@ -42,10 +42,10 @@ pub fn parse_greeting(bytes: &[u8]) -> Result<Parsed<()>, SocksError> {
     }
 }
 
-/// Reads a client's request to connect.
+/// Parses a client's request to connect.
 ///
 /// # Errors
-/// When it is no SOCKS5 request, or another than CONNECT.
+/// If it is not a SOCKS5 request, or not a CONNECT.
 pub fn parse_request(bytes: &[u8]) -> Result<Parsed<Target>, SocksError> {
     match *bytes {
         [5] | [5, 1] | [5, 1, _] | [] => Ok(Parsed::Missing(4 - bytes.len())),
@@ -58,7 +58,7 @@ pub fn parse_request(bytes: &[u8]) -> Result<Parsed<Target>, SocksError> {
     }
 }
 
-/// The reply to a request: connected, or why not. The bound address is given as zeros.
+/// The reply to a request: connected, or why not. The bound address is zero.
 pub fn reply(outcome: Result<(), Refusal>) -> [u8; 10] {
     let code = match outcome {
         Ok(()) => 0,
@@ -71,7 +71,7 @@ pub fn reply(outcome: Result<(), Refusal>) -> [u8; 10] {
     reply_code(code)
 }
 
-/// The reply to a request that was no request: command or address type not supported, or failure.
+/// The reply to an invalid request: command or address type not supported, or failure.
 pub fn error_reply(error: SocksError) -> [u8; 10] {
     reply_code(match error {
         SocksError::Command(_) => 7,

@@ -1,11 +1,11 @@
-//! The service that a client asks the server to connect to, in the form of SOCKS5 addresses
-//! (RFC 1928, section 5), which also is its form in an `Open` record.
+//! The service that a client asks the server to connect to, encoded as a SOCKS5 address (RFC 1928,
+//! section 5), also in an `Open` record.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-/// The longest host name, in bytes.
+/// The maximum length of a host name, in bytes.
 const MAX_NAME: usize = 255;
 
 /// A host and a TCP port.
@@ -15,16 +15,17 @@ pub struct Target {
     port: u16,
 }
 
-/// A host, by address or by a name that the server resolves.
+/// A host: an address, or a name that the server resolves.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Host {
     /// An address.
     Address(IpAddr),
-    /// A name of 1 to 255 bytes, in lower case: letters, digits, hyphens, underscores and dots. No address.
+    /// A name of 1 to 255 bytes, in lower case: letters, digits, hyphens, underscores and dots. Not
+    /// an address.
     Name(String),
 }
 
-/// Why bytes or a text are no target.
+/// Why bytes or a text are not a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
     /// The address type is not IPv4, a name, or IPv6.
@@ -33,31 +34,31 @@ pub enum TargetError {
     /// The name is empty, too long, or has other characters than names have.
     #[error("not a host name")]
     BadName,
-    /// The text has no port, or none from 1 to 65535.
+    /// The text has no port from 1 to 65535.
     #[error("no port")]
     BadPort,
-    /// An address or the length of its network's prefix is none.
+    /// An address or the prefix length of a network is invalid.
     #[error("no network")]
     BadNetwork,
     /// Bytes follow the target.
     #[error("bytes follow the target")]
     Trailing,
-    /// The target is cut short.
+    /// The target is incomplete.
     #[error("the target is cut short")]
     Short,
 }
 
-/// What the first bytes of a message parse to.
+/// The result of parsing the first bytes of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parsed<T> {
-    /// The value, and how many bytes it took.
+    /// The value, and its length in bytes.
     Done(T, usize),
     /// At least so many more bytes are needed.
     Missing(usize),
 }
 
 impl Target {
-    /// A target by address.
+    /// A target with an address.
     pub fn address(address: SocketAddr) -> Self {
         Self { host: Host::Address(address.ip()), port: address.port() }
     }
@@ -72,10 +73,10 @@ impl Target {
         self.port
     }
 
-    /// Reads a target from the beginning of `bytes`: type, address, port.
+    /// Parses a target at the start of `bytes`: type, address, port.
     ///
     /// # Errors
-    /// When no target begins like that.
+    /// If `bytes` does not begin with a valid target.
     pub fn parse_prefix(bytes: &[u8]) -> Result<Parsed<Self>, TargetError> {
         let (head, len) = match bytes {
             [1, ..] => (1, 4),
@@ -97,10 +98,10 @@ impl Target {
         Ok(Parsed::Done(Self { host, port: u16::from_be_bytes([*high, *low]) }, end))
     }
 
-    /// Reads a target that is all of `bytes`.
+    /// Parses a target that is all of `bytes`.
     ///
     /// # Errors
-    /// When `bytes` are not exactly one target.
+    /// If `bytes` is not exactly one target.
     pub fn parse(bytes: &[u8]) -> Result<Self, TargetError> {
         match Self::parse_prefix(bytes)? {
             Parsed::Done(target, len) if len == bytes.len() => Ok(target),
@@ -109,7 +110,7 @@ impl Target {
         }
     }
 
-    /// The target's bytes, at most 259.
+    /// The encoding of the target, at most 259 bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(2 + MAX_NAME + 2);
         match &self.host {
@@ -123,7 +124,7 @@ impl Target {
             }
             Host::Name(name) => {
                 bytes.push(3);
-                // A name that exists has at most 255 bytes.
+                // A valid name has at most 255 bytes.
                 bytes.push(u8::try_from(name.len()).unwrap_or(u8::MAX));
                 bytes.extend(name.as_bytes());
             }
@@ -133,8 +134,8 @@ impl Target {
     }
 }
 
-/// A host as an application writes it. What is an address is that address, also where it stands for a name:
-/// browsers send every host as one.
+/// A host as an application writes it. The text of an address is that address, also where a name is
+/// expected: browsers send every host as a name.
 fn parse_host(bytes: &[u8]) -> Result<Host, TargetError> {
     let text = str::from_utf8(bytes).unwrap_or_default();
     let bracketed = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
@@ -156,7 +157,7 @@ fn parse_name(bytes: &[u8]) -> Result<Host, TargetError> {
 impl FromStr for Target {
     type Err = TargetError;
 
-    /// Reads `HOST:PORT`, with an IPv6 address in brackets.
+    /// Parses `HOST:PORT`, with an IPv6 address in brackets.
     fn from_str(text: &str) -> Result<Self, TargetError> {
         if let Ok(address) = text.parse::<SocketAddr>() {
             return Ok(Self::address(address));
@@ -180,7 +181,7 @@ impl fmt::Display for Target {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[repr(u8)]
 pub enum Refusal {
-    /// The request was no target.
+    /// The request was not a target.
     #[error("the server does not understand the request")]
     Malformed = 1,
     /// The target is not on the server's allow-list.
@@ -189,7 +190,7 @@ pub enum Refusal {
     /// The name has no address.
     #[error("the server finds no address for the name")]
     NameNotFound = 3,
-    /// The service does not take the connection.
+    /// The service refuses the connection.
     #[error("the service refuses connections")]
     ConnectionRefused = 4,
     /// The service cannot be reached.
@@ -198,7 +199,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The refusal with this number.
+    /// The refusal with this code.
     pub fn from_byte(byte: u8) -> Option<Self> {
         [
             Self::Malformed,

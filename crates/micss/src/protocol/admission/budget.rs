@@ -1,20 +1,20 @@
-//! How many streams may be open, and how much memory their records may take.
+//! Limits the number of open streams and the memory for their records.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use super::Sources;
 
-/// What there was not enough of.
+/// The resource that was exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limit {
-    /// Places for streams.
+    /// The number of streams.
     Streams,
-    /// Memory for their records.
+    /// The memory for their records.
     Memory,
 }
 
-/// The streams that are open, by number.
+/// The open streams, by number.
 #[derive(Debug)]
 pub(crate) struct Budget {
     max_streams: usize,
@@ -26,34 +26,34 @@ pub(crate) struct Budget {
     evicted: VecDeque<Evicted>,
 }
 
-/// A stream that has to go.
+/// A stream that was evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Evicted {
     /// Its number.
     pub(crate) number: u64,
-    /// Where it is from.
+    /// Its source.
     pub(crate) source: IpAddr,
-    /// What there was not enough of.
+    /// The resource that was exhausted.
     pub(crate) limit: Limit,
 }
 
 impl Budget {
-    /// No streams, and what there may be of them.
+    /// No streams, with these limits.
     pub(crate) fn new(max_streams: usize, max_bytes: u64) -> Self {
         let (places, bytes) = Default::default();
         Self { max_streams, max_bytes, places, bytes, next: 0, evicted: VecDeque::new() }
     }
 
-    /// From here on, so much may be. What is open stays.
+    /// Changes the limits. Open streams stay.
     pub(crate) fn reconfigure(&mut self, max_streams: usize, max_bytes: u64) {
         (self.max_streams, self.max_bytes) = (max_streams, max_bytes);
     }
 
-    /// A stream of this source opens, and takes so many bytes (at least one) at once. If there is not enough,
-    /// the newest of the largest source go.
+    /// A stream of this source opens, and takes so many bytes (at least one) at once. If that
+    /// exceeds a limit, evicts the newest streams of the largest source.
     ///
     /// # Errors
-    /// What there is not enough of, if that is its own source.
+    /// The exhausted resource, if the largest source is the stream's own.
     pub(crate) fn open(&mut self, source: IpAddr, bytes: u64) -> Result<u64, Limit> {
         let number = self.next;
         self.next += 1;
@@ -68,8 +68,9 @@ impl Budget {
         }
     }
 
-    /// A stream takes more memory. If there is not enough, those that have taken some last in the source that
-    /// has most go. Returns whether it may: not if that is its own source, or if it was evicted before.
+    /// A stream takes more memory. If that exceeds the limit, evicts the streams that were the last
+    /// to take some, in the source that holds most. Returns false if that is the stream's own
+    /// source, or if the stream was evicted before.
     pub(crate) fn take(&mut self, number: u64, bytes: u64) -> bool {
         let Some(source) = self.bytes.source(number) else { return false };
         self.bytes.take(number, source, bytes);
@@ -82,39 +83,39 @@ impl Budget {
         may
     }
 
-    /// A stream gives memory back.
+    /// A stream returns memory.
     pub(crate) fn give_back(&mut self, number: u64, bytes: u64) {
         self.bytes.give_back(number, bytes);
     }
 
-    /// A stream is over.
+    /// A stream has ended.
     pub(crate) fn close(&mut self, number: u64) {
         self.places.remove(number);
         self.bytes.remove(number);
     }
 
-    /// The next stream that was evicted. Its place and its memory count no more.
+    /// The next evicted stream. It no longer counts.
     pub(crate) fn poll_evicted(&mut self) -> Option<Evicted> {
         self.evicted.pop_front()
     }
 
-    /// Where an open stream is from.
+    /// The source of an open stream.
     pub(crate) fn source(&self, number: u64) -> Option<IpAddr> {
         self.places.source(number)
     }
 
-    /// How many streams are open.
+    /// The number of open streams.
     pub(crate) fn streams(&self) -> u64 {
         self.places.total()
     }
 
-    /// How many bytes they hold.
+    /// The number of bytes that they hold.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.total()
     }
 
-    /// Evicts until there is enough for this stream, or its own source is the largest. Returns what there is not
-    /// enough of then.
+    /// Evicts streams until the limits have room for this stream, or its own source is the largest.
+    /// Then returns the exhausted resource.
     fn evict_for(&mut self, stream: u64) -> Option<Limit> {
         loop {
             let (limit, sources) = if self.places.total() > self.max_streams as u64 {
@@ -168,7 +169,7 @@ mod tests {
         assert!(budget.streams() < 10);
     }
 
-    /// Streams of as many sources as there are places: whoever is first stays.
+    /// With as many sources as the limit of streams, the first ones stay.
     #[test]
     fn of_equal_sources_the_newcomer_goes() {
         let mut budget = Budget::new(3, 1000);

@@ -1,34 +1,34 @@
-//! Which source holds most.
+//! Finds the source that holds most.
 //!
-//! A source is an address of IPv4, or a network of IPv6: a host has a /64, and who has one often has a /56 or a
-//! /48. So networks of IPv6 are compared in three steps. First the largest of all /48 and of all addresses of
-//! IPv4 is found, in this /48 the largest /56, and in that the largest /64. Who spreads over a /48 is found by
-//! the first step, and does not take its neighbours along, thanks to the other two.
+//! A source is an IPv4 address or an IPv6 network. An IPv6 host has a /64, and often a /56 or a
+//! /48. So IPv6 networks are compared in three steps: first the largest of all /48 networks and all
+//! IPv4 addresses, in this /48 the largest /56, and in that the largest /64. The first step finds a
+//! source that spreads over a /48, and the other two spare its neighbours.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-/// The lengths of prefixes by which addresses of IPv6 are grouped.
+/// The prefix lengths by which IPv6 addresses are grouped.
 const IPV6_PREFIXES: [u8; 3] = [48, 56, 64];
 
 /// The same for IPv4.
 const IPV4_PREFIXES: [u8; 1] = [32];
 
-/// Who holds how much, by number, and the networks that they are in. A step costs a few look-ups, however many
-/// there are.
+/// What each holder holds, by number, and the networks of the holders. An operation takes a few
+/// look-ups, for any number of holders.
 #[derive(Debug, Default)]
 pub(crate) struct Sources {
     holders: HashMap<u64, Holder>,
     /// The holders of each smallest network, the oldest first.
     by_age: HashMap<IpNet, BTreeSet<(u64, u64)>>,
     networks: HashMap<IpNet, Network>,
-    /// The networks in each network, and at the top the largest ones: the smallest amount first, and of equal
-    /// amounts the one first that has not changed for longest.
+    /// The networks in each network, and at the top the largest ones: the smallest amount first,
+    /// and of equal amounts the one that has not changed for longest.
     by_amount: BTreeMap<Option<IpNet>, BTreeSet<(u64, u64, IpNet)>>,
     total: u64,
-    /// How often anything was taken or given back.
+    /// The number of changes so far.
     changes: u64,
 }
 
@@ -46,8 +46,8 @@ struct Network {
 }
 
 impl Sources {
-    /// A holder of this source takes an amount; it may hold something already. Its number is not to be used
-    /// for another source.
+    /// A holder of this source takes an amount; it may hold something already. Its number must not
+    /// be used for another source.
     pub(crate) fn take(&mut self, number: u64, source: IpAddr, amount: u64) {
         let source = source.to_canonical();
         let new = Holder { source, amount: 0, taken_at: self.changes + 1 };
@@ -59,7 +59,7 @@ impl Sources {
         self.change(source, |held| held + amount);
     }
 
-    /// From here on, a holder counts as the newest.
+    /// Makes a holder the newest.
     pub(crate) fn renew(&mut self, number: u64) {
         let Some(holder) = self.holders.get_mut(&number) else { return };
         self.changes += 1;
@@ -69,7 +69,8 @@ impl Sources {
         ages.insert((self.changes, number));
     }
 
-    /// A holder gives back so much, or all that it has if that is less. Without anything it is forgotten.
+    /// A holder returns so much, or all that it has if that is less. A holder without anything is
+    /// removed.
     pub(crate) fn give_back(&mut self, number: u64, amount: u64) {
         let Some(holder) = self.holders.get_mut(&number) else { return };
         let amount = amount.min(holder.amount);
@@ -89,29 +90,29 @@ impl Sources {
         }
     }
 
-    /// A holder gives back all that it has.
+    /// A holder returns all that it has.
     pub(crate) fn remove(&mut self, number: u64) {
         self.give_back(number, u64::MAX);
     }
 
-    /// How much all hold together.
+    /// The sum of all amounts.
     pub(crate) fn total(&self) -> u64 {
         self.total
     }
 
-    /// Where a holder is from. Nothing if it holds nothing.
+    /// The source of a holder. `None` if it holds nothing.
     pub(crate) fn source(&self, number: u64) -> Option<IpAddr> {
         self.holders.get(&number).map(|holder| holder.source)
     }
 
-    /// Whether two holders are of one source.
+    /// Whether two holders have the same source.
     pub(crate) fn is_same_source(&self, one: u64, other: u64) -> bool {
         let source = |number| self.source(number).map(smallest);
         source(one) == source(other)
     }
 
-    /// Of the largest source, the oldest holder. Of equal sources, the one that has not changed for longest
-    /// counts.
+    /// The oldest holder of the largest source. Of equal sources, the one that has not changed for
+    /// longest counts.
     pub(crate) fn oldest_of_largest(&self) -> Option<u64> {
         let network = self.largest(|networks| {
             let &(most, ..) = networks.last()?;
@@ -120,13 +121,14 @@ impl Sources {
         self.by_age.get(&network)?.first().map(|&(_, number)| number)
     }
 
-    /// Of the largest source, the newest holder. Of equal sources, the one that has changed last counts.
+    /// The newest holder of the largest source. Of equal sources, the one that has changed last
+    /// counts.
     pub(crate) fn newest_of_largest(&self) -> Option<u64> {
         let network = self.largest(BTreeSet::last)?;
         self.by_age.get(&network)?.last().map(|&(_, number)| number)
     }
 
-    /// The largest of the networks, and so on in that. `choose` says which one that is.
+    /// The largest of the networks, then the largest in that, and so on. `choose` selects it.
     fn largest(
         &self,
         choose: impl Fn(&BTreeSet<(u64, u64, IpNet)>) -> Option<&(u64, u64, IpNet)>,
@@ -138,7 +140,7 @@ impl Sources {
         network
     }
 
-    /// Changes what the networks hold that a source is in.
+    /// Changes the amounts of the networks of a source.
     fn change(&mut self, source: IpAddr, new: impl Fn(u64) -> u64) {
         let changed_at = self.changes;
         self.total = new(self.total);
@@ -173,7 +175,7 @@ fn smallest(source: IpAddr) -> IpNet {
     networks(source).last().expect("there is one at least")
 }
 
-/// A network that is not behind any other.
+/// A network that belongs to no other.
 fn least() -> IpNet {
     IpNet::new_assert(IpAddr::from([0; 4]), 0)
 }
@@ -188,7 +190,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Each takes one, with its place in the list for a number.
+    /// Each source takes one, with its index in the list as its number.
     fn filled(sources: impl IntoIterator<Item = String>) -> Sources {
         let mut all = Sources::default();
         for (number, source) in (0..).zip(sources) {
@@ -216,14 +218,15 @@ mod tests {
         assert_eq!(sources.total(), 5);
     }
 
-    /// Else who is last in the order of addresses would always be the one.
+    /// Otherwise it would always be the last address.
     #[test]
     fn of_equal_sources_age_decides() {
         let sources = filled(["10.0.0.2", "10.0.0.9", "10.0.0.1"].map(Into::into));
         assert_eq!((sources.oldest_of_largest(), sources.newest_of_largest()), (Some(0), Some(2)));
     }
 
-    /// It has one connection in each of 1,000 networks of a /48, and an honest host has 20 in one of its own.
+    /// The attacker has one connection in each of 1,000 networks of a /48, and an honest host has
+    /// 20 in one network of its own.
     #[test]
     fn who_spreads_over_a_48_is_found() {
         let honest = (0..20).map(|_| "2001:db8:1:1::1".to_owned());
@@ -256,7 +259,7 @@ mod tests {
         }
     }
 
-    /// Sources of which some are in one network of each size.
+    /// Sources of which some share a network of each size.
     fn any_source() -> impl Strategy<Value = IpAddr> {
         let v6 = (0..2u8, 0..2u8, 0..2u8, 0..2u8)
             .prop_map(|(a, b, c, d)| ip(&format!("2001:db8:{a}:{b}0{c}::{d}")));
@@ -264,7 +267,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever was taken and given back: the sums fit, and nothing is left of those that have gone.
+        /// After any sequence of changes, the sums are right, and nothing remains of removed
+        /// holders.
         #[test]
         fn sums_fit_at_any_time(steps in prop::collection::vec(
             (0..12u64, any_source(), 0..4u64, any::<bool>()), 0..200,

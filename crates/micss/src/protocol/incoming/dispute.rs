@@ -1,8 +1,8 @@
-//! Channels that contradict each other: some carry other bytes than were sent. The tamper code says which
-//! shares are right, as long as enough are.
+//! Finds the right channels when channels contradict each other, because some carry changed bytes.
+//! The tamper code identifies the right shares, as long as there are enough.
 //!
-//! Finding them takes time, which strangers can cause as well. So it is done in slices, and a record that opens
-//! a stream gets far fewer tries than one of a stream that runs.
+//! The search takes time, which strangers can cause as well. So it runs in slices, and a record
+//! that opens a stream gets far fewer tries than one of an open stream.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hasher};
@@ -15,36 +15,36 @@ use zeroize::Zeroizing;
 use super::shares::{Loss, Shares};
 use crate::protocol::record::{self, HEADER_LEN, MAX_OPENING, RecordError};
 
-/// How many sets of shares are looked at for one record. With up to 14 channels these are all; of more they are
-/// chosen at random, so that nobody can arrange to be in each.
+/// The maximum number of sets of shares that are tried for one record. With up to 14 channels these
+/// are all sets; of more they are selected at random, so that no channel is in every set by design.
 const MAX_SETS: usize = 4000;
 
 /// The same for a record that opens a stream. With up to 9 channels these are all.
 const MAX_OPENING_SETS: usize = 128;
 
-/// How many bytes are joined in one go, each set counted with [`SET_COST`] more.
+/// How many bytes are joined in one slice, plus [`SET_COST`] for each set.
 const SLICE: usize = 64 << 10;
 
-/// What choosing a set costs, in bytes joined.
+/// The cost of selecting a set, in joined bytes.
 const SET_COST: usize = 500;
 
 /// The length of the seed of an [`Incoming`](super::Incoming), in bytes.
 pub const SEED_LEN: usize = 16;
 
-/// Chooses sets of shares at random, so that nobody can arrange to be in each. Not for secrets: the
-/// seed only has to be unknown to others.
+/// Selects sets of shares at random, so that an attacker cannot predict them. Not for secrets: the
+/// seed must only be unknown to others.
 pub(super) struct RandomSets {
     seed: [u8; SEED_LEN],
     drawn: u64,
 }
 
 impl RandomSets {
-    /// Choices that follow from a seed.
+    /// The choices that follow from a seed.
     pub(super) fn new(seed: [u8; SEED_LEN]) -> Self {
         Self { seed, drawn: 0 }
     }
 
-    /// A number that nobody can predict without the seed.
+    /// A number that cannot be predicted without the seed.
     fn draw(&mut self) -> u64 {
         let mut hasher = DefaultHasher::new();
         hasher.write(&self.seed);
@@ -54,33 +54,34 @@ impl RandomSets {
     }
 }
 
-/// The search for the channels that are right about a record.
+/// The search for the right channels of a record.
 pub(super) struct Dispute {
-    /// The longest that the record may be.
+    /// The maximum length of the record.
     longest: usize,
-    /// How many of its bytes all channels have brought, as far as they are used to begin with.
-    /// `None` once the search has begun.
+    /// How many of its bytes all channels in use have brought at the start. `None` once the search
+    /// has begun.
     first_len: Option<usize>,
     /// Sets of channels whose header was not read yet, one bit for each channel.
     sets: vec::IntoIter<u16>,
-    /// Sets whose header may be one, and whose record was not verified yet.
+    /// Sets whose header is possible, and whose record was not verified yet.
     candidates: VecDeque<Candidate>,
-    /// Those of them whose shares had not all come when they were looked at last.
+    /// Those of them whose shares had not all arrived at the last check.
     waiting: Vec<Candidate>,
 }
 
-/// A set of channels that may make the next record, one bit each, and how long it is by their header.
+/// A set of channels that may make the next record, one bit each, and the record's length by their
+/// header.
 struct Candidate {
     channels: u16,
     len: u16,
 }
 
 impl Dispute {
-    /// A search for the next record, which is at most `longest` bytes long: `len` bytes of it have
-    /// come on every channel, and they are not valid.
+    /// A search for the next record, which has at most `longest` bytes: `len` bytes of it have
+    /// arrived on every channel, and are not valid.
     ///
     /// # Errors
-    /// When all shares are needed, or there is no memory for a long record.
+    /// If all shares are needed, or there is no memory for a long record.
     pub(super) fn new(
         shares: &mut Shares,
         longest: usize,
@@ -103,12 +104,12 @@ impl Dispute {
         })
     }
 
-    /// Searches on, for a slice of time. Verifies the records of the sets whose shares have come,
-    /// each once. With the first that is valid it drops the channels that contradict it and returns
-    /// its length. `None`: shares have to come first. Pending: to be called again at once.
+    /// Runs a slice of the search. Verifies the records of the sets whose shares have arrived, each
+    /// once. At the first that is valid, drops the channels that contradict it and returns its
+    /// length. `None`: more shares must arrive first. Pending: to be called again at once.
     ///
     /// # Errors
-    /// When no set is left.
+    /// If no set is left.
     pub(super) fn settle(
         &mut self,
         shares: &mut Shares,
@@ -138,7 +139,7 @@ impl Dispute {
         while let Some(candidate) = self.candidates.pop_front() {
             let Candidate { channels, len } = candidate;
             let len = usize::from(len);
-            // Most of them are of one length.
+            // Most of them have the same length.
             if looked.replace(len) != Some(len) {
                 (brought, ended) = who_has(shares, len);
             }
@@ -201,8 +202,8 @@ fn who_has(shares: &Shares, len: usize) -> (u16, u16) {
     (brought, ended)
 }
 
-/// Drops the channels whose bytes, as far as they have come, contradict the record that was joined
-/// from `channels`.
+/// Drops the channels whose bytes, as far as they have arrived, contradict the record that was
+/// joined from `channels`.
 fn lose_contradicting(shares: &mut Shares, channels: &[usize], len: usize) {
     let record = Zeroizing::new(shares.plain(len).to_vec());
     let others: Vec<usize> = shares.live().filter(|channel| !channels.contains(channel)).collect();
@@ -217,7 +218,7 @@ fn lose_contradicting(shares: &mut Shares, channels: &[usize], len: usize) {
 /// Sets of `k` of these channels, each once: all, or `max` at random.
 fn sets(channels: &[usize], k: usize, max: usize, random: &mut RandomSets) -> Vec<u16> {
     let n = channels.len();
-    // Never more than a u16 has bits, so nothing overflows.
+    // A u16 has no more bits than this, so nothing overflows.
     let count = (0..k.min(n)).fold(1, |count, i| count * (n - i) / (i + 1));
     if k > n {
         return Vec::new();
@@ -233,7 +234,7 @@ fn sets(channels: &[usize], k: usize, max: usize, random: &mut RandomSets) -> Ve
     let mut sets = Vec::with_capacity(count);
     loop {
         sets.push(set(chosen.iter().map(|&place| channels[place])));
-        // The first member that can move up does, and those before it begin again.
+        // The first member that can move up does, and those before it start again.
         let is_last = |i: usize| chosen[i] + 1 == chosen.get(i + 1).copied().unwrap_or(n);
         let Some(i) = (0..k).find(|&i| !is_last(i)) else { return sets };
         chosen[i] += 1;
@@ -241,7 +242,7 @@ fn sets(channels: &[usize], k: usize, max: usize, random: &mut RandomSets) -> Ve
     }
 }
 
-/// `k` of these channels, as a random number chooses them.
+/// `k` of these channels, selected by a random number.
 fn at_random(channels: &[usize], k: usize, mut random: u64) -> u16 {
     let mut left = channels.to_vec();
     let mut choose = || {
@@ -280,7 +281,7 @@ mod tests {
         assert_eq!(sets(&[1, 3, 4], 2, 3, random), [0b0_1010, 0b1_0010, 0b1_1000]);
         for max in [MAX_SETS, MAX_OPENING_SETS] {
             let mut some = sets(&(0..16).collect::<Vec<_>>(), 8, max, random);
-            // Else they would be those of some channels only.
+            // Otherwise the bits would be of some channels only.
             for channel in 0..16 {
                 let with = some.iter().filter(|&&set| set & (1 << channel) != 0).count();
                 assert!((max / 4..=max * 3 / 4).contains(&with), "{channel} in {with} of {max}");

@@ -1,5 +1,5 @@
 //! The shares of a stream that have arrived and were not used yet: a buffer for each channel, all
-//! in step, and which channels are still there.
+//! at the same position, and the channels that are not lost.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ use crate::protocol::record::{HEADER_LEN, MAX_RECORD, RecordError, SMALL_RECORD}
 /// Why a channel was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Loss {
-    /// Nobody has brought it to the association.
+    /// It has not joined the association.
     #[error("its list has not come, or is another")]
     Missing,
     /// It ended before the stream.
@@ -23,10 +23,10 @@ pub enum Loss {
     /// It broke.
     #[error("it is broken")]
     Broken,
-    /// Its share of a record did not come, and enough others did.
+    /// Its share of a record did not arrive, and enough others did.
     #[error("it is stuck")]
     Stalled,
-    /// It carried other bytes than were sent.
+    /// It carried changed bytes.
     #[error("TAMPERING: it carries other bytes than were sent")]
     Tampered,
 }
@@ -34,25 +34,25 @@ pub enum Loss {
 /// The shares that have arrived, and the channels that bring them.
 pub(super) struct Shares {
     pub(super) joiner: Joiner,
-    /// How many shares are needed.
+    /// The number of shares that are needed.
     pub(super) threshold: usize,
     /// Whether channels may be lost, as long as enough are left.
     pub(super) may_lose: bool,
-    /// Channels that were lost, until they are asked for.
+    /// Channels that were lost, until the caller takes them.
     pub(super) losses: VecDeque<(usize, Loss)>,
     pub(super) channels: Vec<Channel>,
-    /// How much of each part has been used up. The same for all channels: they are in step.
+    /// How much of each part was consumed. It is equal for all channels.
     pub(super) start: usize,
     /// The length of each part, in bytes.
     pub(super) room: usize,
-    /// The channels' shares, then the joined record: `n + 1` parts of one length. Takes no memory
+    /// The channels' shares, then the joined record: `n + 1` parts of equal length. Takes no memory
     /// until a share arrives.
     pub(super) buffer: Buffer,
-    /// How much memory the buffer may take, where that is limited.
+    /// The limit of the buffer's memory, if there is one.
     pub(super) lease: Lease,
 }
 
-/// How far one channel is.
+/// The progress of one channel.
 #[derive(Clone, Default)]
 pub(super) struct Channel {
     /// How many bytes of its part of the buffer are filled.
@@ -77,7 +77,7 @@ impl Shares {
         }
     }
 
-    /// Goes on without a channel, if that is possible. Returns whether it is.
+    /// Goes on without a channel, if possible. Returns whether it is.
     pub(super) fn lose(&mut self, channel: usize, why: Loss) -> bool {
         if self.channels[channel].lost {
             return true;
@@ -95,18 +95,18 @@ impl Shares {
         self.may_lose && self.live().count() > self.threshold
     }
 
-    /// The channels that are still there.
+    /// The channels that are not lost.
     pub(super) fn live(&self) -> impl Iterator<Item = usize> {
         (0..self.channels.len()).filter(|&channel| !self.channels[channel].lost)
     }
 
-    /// How many bytes every channel that is still there has brought.
+    /// How many bytes every channel that is not lost has brought.
     pub(super) fn available(&self) -> usize {
         let end = self.live().map(|channel| self.channels[channel].end).min();
         end.unwrap_or(self.start) - self.start
     }
 
-    /// The first `len` bytes that were joined last into the last part of the buffer.
+    /// The first `len` bytes that were last joined into the last part of the buffer.
     pub(super) fn plain(&self, len: usize) -> &[u8] {
         &self.buffer[self.room * self.channels.len()..][..len]
     }
@@ -122,14 +122,16 @@ impl Shares {
         join(&mut self.joiner, channels, &self.buffer, (self.room, self.start), out);
     }
 
-    /// Whether the next bytes of every channel fit `joined`, which was joined from `channels`.
+    /// Whether the next bytes of every channel are consistent with `joined`, which was joined from
+    /// `channels`.
     pub(super) fn agree_with(&mut self, channels: &[usize], joined: &[u8]) -> bool {
         let others: Vec<usize> =
             self.live().filter(|channel| !channels.contains(channel)).collect();
         others.into_iter().all(|channel| self.agrees(channel, channels, joined))
     }
 
-    /// Whether a channel's next bytes fit: in place of those of `channels[0]` they give the same.
+    /// Whether a channel's next bytes are consistent: in place of those of `channels[0]` they give
+    /// the same.
     pub(super) fn agrees(&mut self, channel: usize, channels: &[usize], joined: &[u8]) -> bool {
         let mut set = channels.to_vec();
         set[0] = channel;
@@ -152,7 +154,7 @@ impl Shares {
     /// Makes the parts long enough for any record. The joined record is lost.
     ///
     /// # Errors
-    /// When there is no memory for that.
+    /// If there is no memory for that.
     pub(super) fn grow(&mut self) -> Result<(), RecordError> {
         let room = MAX_RECORD + HEADER_LEN;
         if !self.lease.resize((room - SMALL_RECORD) * (self.channels.len() + 1)) {
@@ -177,7 +179,7 @@ impl Shares {
     }
 }
 
-/// Joins the shares of channels, which lie in parts of `room` bytes, from `start` in each, as many
+/// Joins the shares of channels, which are in parts of `room` bytes, from `start` in each, as many
 /// bytes as `out` is long.
 fn join(
     joiner: &mut Joiner,
