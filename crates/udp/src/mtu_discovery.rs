@@ -1,9 +1,9 @@
 //! Path MTU discovery with probes (RFC 8899). The loss of other datagrams does not count.
 //!
-//! One end searches for
-//! the direction in which it sends: it sends the probes of [`PathMtuDiscovery::poll_transmit`], the
-//! other end answers, and [`PathMtuDiscovery::handle_answer`] takes that. Lengths of packets are
-//! those of IP packets, headers included.
+//! Each end searches for the direction in which it sends: it sends the probes of
+//! [`PathMtuDiscovery::poll_transmit`], the other end answers them, and
+//! [`PathMtuDiscovery::handle_answer`] takes the answers. Lengths of packets are those of IP packets,
+//! headers included.
 //!
 //! The kernel's path MTU is not used: anyone who can forge an ICMP message can change it. If a
 //! probe is too long for the device, the kernel refuses it, and the search continues at once.
@@ -106,7 +106,7 @@ impl PathMtuDiscovery {
         if let Some(probed) = self.probed
             && (probed.probes_sent, probed.until <= now) == (MAX_PROBES, true)
         {
-            self.judge(probed, now);
+            self.handle_unanswered(probed, now);
         }
         let probed = self.probed.as_mut()?;
         if std::mem::take(&mut probed.checks) {
@@ -184,7 +184,7 @@ impl PathMtuDiscovery {
     }
 
     /// The current length was not answered after all its probes.
-    fn judge(&mut self, probed: ProbedLength, now: Duration) {
+    fn handle_unanswered(&mut self, probed: ProbedLength, now: Duration) {
         if probed.is_heard {
             self.high = self.high.min(probed.length);
             self.narrow(now);

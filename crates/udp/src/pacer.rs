@@ -121,7 +121,7 @@ impl Pacer {
         self.updated_at = self.updated_at.max(now);
         self.rate = None;
         if let Some(limit) = limit {
-            self.set_rate(pacer(limit.rate_bps), limit.burst);
+            self.set_rate(paced_rate(limit.rate_bps), limit.burst);
         }
     }
 
@@ -147,7 +147,7 @@ impl Pacer {
 }
 
 /// The pacer's rate for a channel's rate.
-fn pacer(rate_bps: u64) -> i64 {
+fn paced_rate(rate_bps: u64) -> i64 {
     let rate_bps = rate_bps.clamp(1, MAX_RATE_BPS);
     (rate_bps - rate_bps / HEADROOM_DIVISOR).cast_signed()
 }

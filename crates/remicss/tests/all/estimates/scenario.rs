@@ -123,8 +123,8 @@ impl End {
     /// Sends packets at the pace, or slower, for a millisecond.
     fn send_packets(&mut self, net: &mut Network<()>, demand_bps: u64) {
         for channel in 0..self.links.len() {
-            let pacer = self.monitor.limit(channel).unwrap().rate_bps.min(demand_bps);
-            self.credit[channel] += pacer / 1000;
+            let rate_bps = self.monitor.limit(channel).unwrap().rate_bps.min(demand_bps);
+            self.credit[channel] += rate_bps / 1000;
             while self.credit[channel] >= PACKET as u64 * 8 {
                 self.credit[channel] -= PACKET as u64 * 8;
                 self.send(net, channel, PACKET, 0);
