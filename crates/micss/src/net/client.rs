@@ -1,4 +1,4 @@
-//! The client's end: takes applications' connections and carries each over all channels.
+//! The client: accepts applications' connections and carries each over all channels.
 
 mod application;
 mod peers;
@@ -29,11 +29,11 @@ use service::listening::{Listening, listen};
 use service::log::LogRateLimiter;
 use service::reload::{Reload, Reloader, reloads};
 
-/// How long rules are not looked at again, so that a program that changes many takes little of the
+/// The minimum interval of checks of the rules, so that a program that changes many costs little
 /// time here.
 const MIN_RESTORE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// After how long it is tried again to restore rules.
+/// After how long the client tries again to restore rules.
 const RESTORE_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A client that listens, and does not accept yet.
@@ -41,16 +41,16 @@ pub struct Client {
     handle: Handle,
     reloads: mpsc::Receiver<Reload<ClientConfig>>,
     listening: Vec<Listening>,
-    /// What each of these is for.
+    /// The kind of each listener.
     kinds: Vec<ListenerKind>,
     installed: Option<Arc<InstalledRules>>,
-    /// Rules that are not in force any more but for connections that they have intercepted.
+    /// Rules that are in force only for connections that they have intercepted already.
     retired: Vec<Weak<InstalledRules>>,
-    /// Tells when somebody changes rules, since there are any of this client's.
+    /// Notifies of changes to rules. Exists once this client has rules.
     changes: Option<Changes>,
 }
 
-/// Tells how a client is, and has it take another configuration. A clone is for the same client.
+/// Reports the status of a client, and changes its configuration. Clones are for the same client.
 #[derive(Clone)]
 pub struct Handle {
     stream_metrics: Arc<StreamMetrics>,
@@ -65,14 +65,12 @@ struct ActiveConfig {
 }
 
 impl Client {
-    /// Listens where the configuration says, and has the kernel hand over what is to be
-    /// intercepted.
+    /// Listens on the configured addresses, and installs the rules of interception.
     ///
     /// # Errors
-    /// When an address cannot be listened on; the address is in the error's text. When the
-    /// directory cannot be opened. When the kernel does not take the rules. What is to be
-    /// intercepted is refused from then on, if the kernel takes rules for that; the error's text
-    /// says so.
+    /// If an address is not available; the error's text includes the address. If the directory
+    /// cannot be opened. If the kernel rejects the rules. From then on the kernel refuses what the
+    /// rules would intercept, if it accepts rules for that; the error's text says so.
     pub async fn bind(config: ClientConfig) -> io::Result<Self> {
         let intercept = config.intercept.clone();
         let started = Self::start(config).await;
@@ -86,7 +84,7 @@ impl Client {
         let (listening, kinds) = listen_all(&config, None, Vec::new()).await?;
         let peers = peers(&config, None).await?;
         let changes = config.intercept.as_ref().map(|_| Changes::new()).transpose()?;
-        // Nothing can fail any more: rules that are there already are replaced, and stay.
+        // No further step can fail: the new rules replace existing ones, and stay.
         let installed = config.intercept.clone().map(Intercept::install).transpose()?.map(Arc::new);
         let in_force = Arc::new(Mutex::new(Arc::new(ActiveConfig { config, peers })));
         let (reloader, reloads) = reloads();
@@ -94,22 +92,22 @@ impl Client {
         Ok(Self { handle, reloads, listening, kinds, installed, retired: Vec::new(), changes })
     }
 
-    /// Where it listens: SOCKS5 first if configured, then the forwards in their order, then the
-    /// port for what is intercepted, by IPv4 and, if the kernel has it, by IPv6.
+    /// The addresses on which it listens: SOCKS5 first if configured, then the forwards in their
+    /// order, then the port of interception, for IPv4 and, if the kernel has it, for IPv6.
     ///
     /// # Errors
-    /// When the system does not say.
+    /// If the system does not report them.
     pub fn local_addresses(&self) -> io::Result<Vec<SocketAddr>> {
         self.listening.iter().map(Listening::address).collect()
     }
 
-    /// What tells how it is while it runs, and changes its configuration.
+    /// Reports the client's status while it runs, and changes its configuration.
     pub fn handle(&self) -> Handle {
         self.handle.clone()
     }
 
-    /// Carries streams until `stop` comes, then accepts no more and waits for those under way, but
-    /// not for ever.
+    /// Carries streams until `stop` completes, then accepts no more and waits for open streams, for
+    /// a limited time.
     pub async fn run(mut self, stop: impl Future<Output = ()>) {
         let stream_metrics = Arc::clone(&self.handle.stream_metrics);
         let mut in_force = self.handle.in_force();
@@ -136,7 +134,8 @@ impl Client {
                     let kind = self.kinds[index].clone();
                     let rules = self.installed.clone();
                     streams.spawn(async move {
-                        // Without the rules, an application's packets would go out as they are.
+                        // Without the rules, an application's packets would leave the host
+                        // unchanged.
                         let _rules = rules.filter(|_| matches!(kind, ListenerKind::Intercepted));
                         let ActiveConfig { config, peers } = &*in_force;
                         application::serve(config, peers, &stream_metrics, kind, application).await
@@ -158,18 +157,18 @@ impl Client {
                         in_force = self.handle.in_force();
                         filling = in_force.peers.keep_filled();
                     }
-                    // Who asked may have gone.
+                    // The caller may have given up.
                     let _ = answer.send(taken.and_then(|()| self.local_addresses()));
                 }
             }
         }
         drop((self.listening, filling, finished));
         drain(streams).await;
-        // Only now: streams under way were intercepted by these rules.
+        // Only now: open streams were intercepted by these rules.
         drop(self.installed);
     }
 
-    /// Has another configuration in force for the streams to come. Nothing changes unless all does.
+    /// Applies another configuration to new streams. On an error nothing changes.
     async fn reload(&mut self, config: ClientConfig) -> io::Result<()> {
         let before = self.handle.in_force();
         let peers = peers(&config, Some(&before.peers)).await?;
@@ -184,7 +183,7 @@ impl Client {
 }
 
 impl Client {
-    /// Has the kernel hand over other connections than before, or none.
+    /// Changes which connections are intercepted, if any.
     fn intercept(&mut self, new: Option<Intercept>) -> io::Result<()> {
         self.retired.retain(|retired| retired.strong_count() > 0);
         let installed = match new {
@@ -194,7 +193,7 @@ impl Client {
                 }
                 let retired = self.retired.iter().filter_map(Weak::upgrade);
                 let mut known = self.installed.clone().into_iter().chain(retired);
-                // A table has the port's name, so there is one for each.
+                // A table is named after its port, so there is one for each port.
                 Some(match known.find(|known| known.port() == new.port()) {
                     Some(known) => {
                         known.replace(new)?;
@@ -217,7 +216,7 @@ impl Client {
 }
 
 impl Handle {
-    /// What the client is doing.
+    /// The client's status.
     pub fn status(&self) -> Status {
         let in_force = self.in_force();
         Status {
@@ -233,11 +232,11 @@ impl Handle {
         }
     }
 
-    /// Has the client use another configuration for the streams to come. Those under way are left
-    /// alone. Returns where it listens now, as [`Client::local_addresses`].
+    /// Applies another configuration to new streams. Open streams are not affected. Returns the
+    /// addresses on which it listens now, as [`Client::local_addresses`].
     ///
     /// # Errors
-    /// As [`Client::bind`], and the configuration before stays in force; or when the client has
+    /// As [`Client::bind`], and the previous configuration stays in force; or if the client has
     /// stopped.
     pub async fn reload(&self, config: ClientConfig) -> io::Result<Vec<SocketAddr>> {
         self.reloader.reload(config).await
@@ -248,20 +247,20 @@ impl Handle {
     }
 }
 
-/// Waits until somebody has changed rules, and not less than until a pause is over. Where they
-/// could not be restored, that is only for a moment.
+/// Waits until rules have changed, and at least for a pause. If the rules could not be restored,
+/// waits for a short time only.
 async fn changed(changes: Option<&Changes>, pause: Instant, stream_metrics: &StreamMetrics) {
     let Some(changes) = changes else { return pending().await };
     sleep_until(pause).await;
     if stream_metrics.unrestored.load(Ordering::Relaxed) {
-        // It is tried again soon, whether something changes or not.
+        // The next attempt is soon, whether something changes or not.
         let _ = timeout(RESTORE_RETRY_INTERVAL, changes.next()).await;
     } else {
         changes.next().await;
     }
 }
 
-/// Has rules in force again that somebody has removed or changed, and counts that.
+/// Restores rules that another program has removed or changed, and counts that.
 fn restore(
     installed: Option<&Arc<InstalledRules>>,
     retired: &[Weak<InstalledRules>],
@@ -284,8 +283,8 @@ async fn peers(config: &ClientConfig, before: Option<&Peers>) -> io::Result<Peer
     Peers::new(config, before).await.map_err(io::Error::other)
 }
 
-/// Listens where a configuration says. Where the one before did so too, that goes on. Returns also
-/// what each place is for.
+/// Listens on the addresses of a configuration. Reuses the listeners of the previous one. Also
+/// returns the kind of each.
 async fn listen_all(
     config: &ClientConfig,
     before: Option<&ClientConfig>,

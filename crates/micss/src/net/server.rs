@@ -1,5 +1,5 @@
-//! The server's end: associates the connections that belong together and connects each stream to
-//! the service it asks for, if that is allowed.
+//! The server: associates the connections of each stream and connects the stream to the service
+//! that it requests, if that is allowed.
 
 mod open_streams;
 mod pending_connections;
@@ -31,11 +31,11 @@ pub struct Server {
     handle: Handle,
     reloads: mpsc::Receiver<Reload<ServerConfig>>,
     listening: Vec<Listening>,
-    /// Tells clients of its addresses, if it is to.
+    /// Tells clients its addresses, if configured.
     directory: Option<DirectoryServer>,
 }
 
-/// Tells how a server is, and has it take another configuration. A clone is for the same server.
+/// Reports the status of a server, and changes its configuration. Clones are for the same server.
 #[derive(Clone)]
 pub struct Handle {
     stream_metrics: Arc<StreamMetrics>,
@@ -46,17 +46,17 @@ pub struct Handle {
     reloader: Reloader<ServerConfig>,
 }
 
-/// The configuration in force, and what each address has seen where it listens.
+/// The configuration in force, and the metrics of each address on which the server listens.
 struct ActiveConfig {
     config: Arc<ServerConfig>,
     channel_metrics: Vec<(SocketAddr, Arc<ChannelMetrics>)>,
 }
 
 impl Server {
-    /// Listens where the configuration says.
+    /// Listens on the configured addresses.
     ///
     /// # Errors
-    /// When an address cannot be listened on; the address is in the error's text. When a key of the
+    /// If an address is not available; the error's text includes the address. If a key of the
     /// directory cannot be read.
     pub async fn bind(config: ServerConfig) -> io::Result<Self> {
         let listening = listen(config.listen.iter().copied(), &[]).await?;
@@ -71,26 +71,26 @@ impl Server {
         Ok(Self { handle, reloads, listening, directory })
     }
 
-    /// Where it listens, in the order of the configuration.
+    /// The addresses on which it listens, in the order of the configuration.
     ///
     /// # Errors
-    /// When the system does not say.
+    /// If the system does not report them.
     pub fn local_addresses(&self) -> io::Result<Vec<SocketAddr>> {
         self.listening.iter().map(Listening::address).collect()
     }
 
-    /// What tells clients of its addresses, if it is to.
+    /// The directory's server, which tells clients the addresses, if configured.
     pub fn directory_server(&self) -> Option<&DirectoryServer> {
         self.directory.as_ref()
     }
 
-    /// What tells how it is while it runs, and changes its configuration.
+    /// Reports the server's status while it runs, and changes its configuration.
     pub fn handle(&self) -> Handle {
         self.handle.clone()
     }
 
-    /// Serves until `stop` comes, then accepts no more and waits for the streams under way, but
-    /// not for ever.
+    /// Serves until `stop` completes, then accepts no more and waits for open streams, for a
+    /// limited time.
     pub async fn run(mut self, stop: impl Future<Output = ()>) {
         let monitor = Arc::clone(&self.handle.monitor);
         let (mut config, mut channel_metrics) = self.handle.in_force();
@@ -134,10 +134,10 @@ impl Server {
                         self.handle.open.reconfigure(&config);
                         path_status = directory_server.as_ref().map(DirectoryServer::listening).unwrap_or_default();
                     }
-                    // Who asked may have gone.
+                    // The caller may have given up.
                     let _ = reply.send(match taken {
                         Ok(directory_server) => {
-                            // Two must not wait for connections at the same place.
+                            // Two tasks must not accept from one listener.
                             answering.shutdown().await;
                             answering = answer(directory_server);
                             self.local_addresses()
@@ -151,9 +151,8 @@ impl Server {
         drain(streams).await;
     }
 
-    /// Has another configuration in force for the streams to come. Nothing changes unless all does.
-    /// Returns what tells clients of the addresses, which may use what was listened on for that
-    /// before.
+    /// Applies another configuration to new streams. On an error nothing changes. Returns the
+    /// directory's server, which may reuse listeners of the previous one.
     async fn reload(
         &mut self,
         config: ServerConfig,
@@ -168,7 +167,7 @@ impl Server {
     }
 }
 
-/// What tells clients of the server's addresses, if the configuration says so.
+/// The directory's server, if configured.
 async fn directory_server(
     config: &ServerConfig,
     before: &[Listening],
@@ -178,13 +177,13 @@ async fn directory_server(
     bound.map(Some).map_err(io::Error::other)
 }
 
-/// Has clients told until what it returns is dropped.
+/// Runs the directory's server until the returned tasks are dropped.
 fn answer(directory_server: Option<DirectoryServer>) -> JoinSet<()> {
     directory_server.into_iter().map(|directory_server| directory_server.run(pending())).collect()
 }
 
 impl ActiveConfig {
-    /// Counts go on at addresses that were listened at before.
+    /// Counts continue on addresses that stay.
     fn new(
         config: ServerConfig,
         listening: &[Listening],
@@ -201,7 +200,7 @@ impl ActiveConfig {
 }
 
 impl Handle {
-    /// What the server is doing.
+    /// The server's status.
     pub fn status(&self) -> Status {
         let in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
         let channel_metrics = in_force.channel_metrics.iter();
@@ -231,11 +230,11 @@ impl Handle {
         }
     }
 
-    /// Has the server use another configuration for the streams to come. Those under way are left
-    /// alone. Returns where it listens now, as [`Server::local_addresses`].
+    /// Applies another configuration to new streams. Open streams are not affected. Returns the
+    /// addresses on which it listens now, as [`Server::local_addresses`].
     ///
     /// # Errors
-    /// As [`Server::bind`], and the configuration before stays in force; or when the server has
+    /// As [`Server::bind`], and the previous configuration stays in force; or if the server has
     /// stopped.
     pub async fn reload(&self, config: ServerConfig) -> io::Result<Vec<SocketAddr>> {
         self.reloader.reload(config).await
@@ -246,8 +245,8 @@ impl Handle {
         (Arc::clone(&in_force.config), in_force.channel_metrics.clone())
     }
 
-    /// Has the channels of an open stream watched, whose connections come from `peers`. One that
-    /// came to where nobody listens any more is not.
+    /// Monitors the paths of an open stream's channels, whose connections come from `peers`; not of
+    /// a channel whose listener is closed.
     fn watch(&self, driver: &mut Driver, peers: &[SocketAddr]) {
         let in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
         let mut peers = peers.iter();

@@ -1,10 +1,11 @@
-//! Who has to go when there is not room for all, decided from the sources of connections. Pure:
-//! sources and amounts come in, the numbers of those that are evicted come out.
+//! Decides which connections and streams are evicted when a limit is exceeded, by their sources.
+//! Pure: sources and amounts come in, the numbers of the evicted come out.
 //!
-//! Two rules. Whoever has no open stream is evicted oldest first: what has waited for long is not
-//! about to be used. Open streams are evicted newest first, the newcomer included: what has run for
-//! long is worth more than what has just begun. Both only in the largest source, so one source can
-//! take away its own places and nobody else's, as long as it has more than they.
+//! There are two rules. Connections without an open stream are evicted oldest first: the longer one
+//! has waited, the less likely it is to be used. Open streams are evicted newest first, including
+//! the one that is opening: a stream that has run for long is worth more than one that has just
+//! begun. Both rules evict from the largest source only, so a source can only displace its own
+//! connections and streams as long as it has more than others.
 
 mod budget;
 mod pending;

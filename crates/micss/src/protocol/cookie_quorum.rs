@@ -1,5 +1,5 @@
-//! A client's wait for the cookies of a set of connections, one on each channel. It goes on without
-//! channels that bring none, or another channel's, as long as enough are left.
+//! A client's wait for the cookies of a set of connections, one for each channel. It goes on
+//! without channels that bring none, or another channel's, as long as enough are left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,11 +9,11 @@ use subtle::ConstantTimeEq;
 
 use crate::protocol::incoming::LATE_CHANNEL_TIMEOUT;
 
-/// How long channels may take to connect and to bring their cookie. Where one packet in seven is
-/// lost TCP alone needs more than 10 s to connect for one connection in fifty.
+/// The time limit of channels to connect and to bring their cookie. If one packet in seven is lost,
+/// TCP alone needs more than 10 s for one connection in fifty.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Cookies that have come, and the channels that they are waited for on.
+/// The cookies that have arrived, and the channels that are waited for.
 pub(crate) struct CookieQuorum {
     needed: usize,
     /// The channels that have neither brought a cookie nor failed.
@@ -24,7 +24,7 @@ pub(crate) struct CookieQuorum {
 }
 
 impl CookieQuorum {
-    /// A wait on these channels, of which `needed` are enough.
+    /// A wait for these channels, of which `needed` are enough.
     pub(crate) fn new(
         channels: impl IntoIterator<Item = usize>,
         needed: usize,
@@ -34,8 +34,9 @@ impl CookieQuorum {
         Self { needed, pending, cookies: BTreeMap::new(), deadline: now + HANDSHAKE_TIMEOUT }
     }
 
-    /// A channel has brought a cookie. Returns whether it is used: a server draws each anew, so if
-    /// another channel has brought the same, somebody has copied it, and this channel is left out.
+    /// A channel has brought a cookie. Returns whether it is used: a server generates every cookie
+    /// anew, so if another channel has brought the same, it was copied, and this channel is left
+    /// out.
     pub(crate) fn handle_cookie(&mut self, channel: usize, cookie: Cookie, now: Duration) -> bool {
         if !self.pending.remove(&channel) {
             return false;
@@ -55,20 +56,20 @@ impl CookieQuorum {
         self.pending.remove(&channel);
     }
 
-    /// The channels that are given up because the time is over.
+    /// Removes the channels that are waited for, after the deadline.
     pub(crate) fn late(&self, now: Duration) -> impl DoubleEndedIterator<Item = usize> {
         self.pending.iter().copied().filter(move |_| now >= self.deadline)
     }
 
-    /// Whether there is nothing to wait for any more: all have answered, too few can, or the time
-    /// is over.
+    /// Whether the wait is over: all channels have answered, too few can, or the deadline has
+    /// passed.
     pub(crate) fn is_over(&self, now: Duration) -> bool {
         self.pending.is_empty()
             || self.cookies.len() + self.pending.len() < self.needed
             || now >= self.deadline
     }
 
-    /// Until when it waits.
+    /// The deadline.
     pub(crate) fn poll_timeout(&self) -> Duration {
         self.deadline
     }

@@ -1,18 +1,20 @@
-//! One end of a stream, without input or output: the handshake's last part, records in both
-//! directions, lost channels, and every timeout. Bytes and the time come in; bytes, events and the
-//! next deadline go out. Channels are named by their index in the association.
+//! One end of a stream, without input or output: the last part of the handshake, records in both
+//! directions, lost channels, and all timeouts. Bytes and the time come in; bytes, events and the
+//! next deadline go out. Channels are given by their index in the association.
 //!
-//! A driver does, in any order and as often as it can:
+//! A driver does, in any order and repeatedly:
 //!
-//! - takes events, first of all, and calls [`Stream::advance`] while [`Stream::has_work`];
-//! - writes [`to_send`](Stream::to_send) of each channel, and reports it by [`Stream::handle_sent`];
+//! - takes events first, and calls [`Stream::advance`] while [`Stream::has_work`];
+//! - writes [`to_send`](Stream::to_send) of each channel, and reports it by
+//!   [`Stream::handle_sent`];
 //! - reads the channels of [`wanted`](Stream::wanted) into [`space`](Stream::space), in that order,
-//!   and reports the first that gives something by [`Stream::handle_received`];
+//!   and reports the first that has bytes by [`Stream::handle_received`];
 //! - while [`wants_application`](Stream::wants_application), reads the application into
 //!   [`application_space`](Stream::application_space);
 //! - writes [`to_deliver`](Stream::to_deliver) to the application;
-//! - reports what breaks, and while [`half_closed`](Stream::half_closed) watches for it;
-//! - calls [`Stream::handle_timeout`] when [`Stream::poll_timeout`] says.
+//! - reports which connections break, and while [`half_closed`](Stream::half_closed) watches for
+//!   that;
+//! - calls [`Stream::handle_timeout`] at [`Stream::poll_timeout`].
 
 mod confirming;
 mod failure;
@@ -38,38 +40,39 @@ use crate::protocol::outgoing::Outgoing;
 use crate::protocol::record::{HEADER_LEN, Kind};
 use crate::protocol::target::Refusal;
 
-/// How long what is sealed waits for the application's first bytes, to be sent with them.
+/// How long sealed records wait for the application's first bytes, to be sent with them.
 const COALESCE_DELAY: Duration = Duration::from_millis(2);
 
-/// How long a server reads on after a refusal: were it to close before the client has sent all, the
-/// close would be a reset, which can overtake the answer.
+/// How long a server keeps reading after a refusal: if it closed before the client has sent
+/// everything, the close would be a reset, which can overtake the answer.
 const REFUSED_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the driver is to do or to know.
+/// What the driver must do or know.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// At a server: the client asks for this service. [`Stream::accept`] or [`Stream::refuse`]
-    /// answers it.
+    /// At a server: the client requests this service. [`Stream::accept`] or [`Stream::refuse`]
+    /// answers.
     Requested(Zeroizing<Vec<u8>>),
     /// At a client: the server is connected to the service.
     Opened,
-    /// The stream goes on without a channel, which is to be closed in both directions. The stream
-    /// asks nothing more of it.
+    /// The stream goes on without a channel, which must be closed in both directions. The stream
+    /// does not use it any more.
     Lost(usize, Loss),
-    /// The application's connection is to be shut for writing: the peer has ended its direction.
+    /// The application's connection must be shut down for writing: the peer has ended its
+    /// direction.
     ShutApplication,
-    /// The channels are to be shut for writing: this direction has ended, and they are not used
-    /// again.
+    /// The channels must be shut down for writing: this direction has ended, and they are not
+    /// reused.
     ShutChannels,
     /// Both directions have ended.
     Finished,
-    /// The stream is broken. The application's connection is to be reset. There may be something
-    /// left to send: [`Event::Closed`] follows.
+    /// The stream is broken. The application's connection must be reset. There may still be bytes
+    /// to send: [`Event::Closed`] follows.
     Failed(Failure),
-    /// The channels are to be closed: all has been sent that could be, after a failure or, at a
-    /// server, a refusal.
+    /// The channels must be closed: after a failure or, at a server, a refusal, everything was sent
+    /// that could be.
     Closed {
-        /// Whether they are to be reset, because the peer could not be told by a record.
+        /// Whether they must be reset, because no record could tell the peer.
         reset: bool,
     },
 }
@@ -83,17 +86,17 @@ pub(crate) enum Half {
     Received,
 }
 
-/// What a client asks for.
+/// A client's request.
 pub(crate) struct Request<'a> {
-    /// How many channels the stream needs.
+    /// The number of channels that the stream needs.
     pub(crate) threshold: u8,
-    /// The cookies of its channels, no two of them the same.
+    /// The cookies of its channels, which are all different.
     pub(crate) cookies: &'a [Cookie],
     /// The service, encoded.
     pub(crate) target: &'a [u8],
     /// Whether there are records: without `integrity = "none"`.
     pub(crate) has_records: bool,
-    /// Whether the connections may be used again.
+    /// Whether the connections may be reused.
     pub(crate) is_reusable: bool,
     /// Whether there is no application to read from before [`Event::Opened`] and
     /// [`Stream::connect_application`].
@@ -102,7 +105,7 @@ pub(crate) struct Request<'a> {
 
 impl Request<'_> {
     /// # Panics
-    /// When there are fewer channels than are needed, or more than a stream may have.
+    /// If there are fewer channels than needed, or more than a stream may have.
     fn terms(&self) -> Terms {
         let channels = u8::try_from(self.cookies.len()).expect("checked with the configuration");
         let is_whole = channels == self.threshold;
@@ -122,14 +125,14 @@ pub(crate) struct Stream {
     phase: Phase,
     application: Application,
     timers: Timers,
-    /// A record that is being delivered: its kind, the length of its payload, and how much of it the
-    /// application has taken.
+    /// The record that is being delivered: its kind, the length of its payload, and how much of it
+    /// the application has taken.
     delivery: Option<(Kind, usize, usize)>,
-    /// Which channels are right is being found out: see [`Stream::has_work`].
+    /// Whether the search for the right channels is running: see [`Stream::has_work`].
     has_work: bool,
-    /// The peer's last record has come.
+    /// The peer's last record has arrived.
     has_received_all: bool,
-    /// Once all that is sealed has been sent, payloads go without a header.
+    /// When all sealed records have been sent, payloads have no header.
     drops_records: bool,
     /// Since when the path of each channel has been unusable.
     unusable_since: Vec<Option<Duration>>,
@@ -137,7 +140,7 @@ pub(crate) struct Stream {
 }
 
 enum Phase {
-    /// A client waits for the channels' Confirms.
+    /// A client waits for the channels' confirms.
     Confirming(Confirming),
     /// A client waits for the server's answer.
     Answer,
@@ -145,7 +148,7 @@ enum Phase {
     Request,
     /// A server connects to the service.
     Connecting,
-    /// A server has refused the request, and reads on.
+    /// A server has refused the request, and keeps reading.
     Refused,
     Open,
     /// The stream is broken, and the abort is being sent.
@@ -153,7 +156,7 @@ enum Phase {
     Over,
 }
 
-/// What is known of the application as a source of bytes.
+/// The state of the application as a source of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Application {
     /// There is none yet.
@@ -169,10 +172,10 @@ impl Stream {
     /// A client's end on channels that have these cookies.
     ///
     /// # Errors
-    /// When the cookies make no list, or there are no random bytes.
+    /// If the cookies make no valid list, or there are no random bytes.
     ///
     /// # Panics
-    /// When there are fewer channels than are needed, or more than a stream may have.
+    /// If there are fewer channels than needed, or more than a stream may have.
     pub(crate) fn client(
         request: &Request<'_>,
         lost_channel: LostChannelTimeouts,
@@ -194,14 +197,14 @@ impl Stream {
         Ok(stream)
     }
 
-    /// A server's end. `channels` are those that have brought this list, with what was read behind it;
-    /// the others are lost.
+    /// A server's end. `channels` are those that have brought this list, with the bytes that were
+    /// read behind it; the others are lost.
     ///
     /// # Errors
-    /// When there are no random bytes.
+    /// If there are no random bytes.
     ///
     /// # Panics
-    /// When there are fewer channels than are needed, or more was read than [`Incoming::put`] takes.
+    /// If there are fewer channels than needed, or more bytes than [`Incoming::put`] takes.
     pub(crate) fn server<'a>(
         list: List,
         channels: impl IntoIterator<Item = (usize, &'a [u8])>,
@@ -255,7 +258,7 @@ impl Stream {
         })
     }
 
-    /// From here on, long records need memory of these leases.
+    /// Long records need memory of these leases from now on.
     pub(crate) fn limit_memory(&mut self, outgoing: Lease, incoming: Lease) {
         self.outgoing.limit_memory(outgoing);
         self.incoming.limit_memory(incoming);
@@ -266,13 +269,13 @@ impl Stream {
         0..usize::from(self.terms.channels())
     }
 
-    /// Those that are not lost.
+    /// The channels that are not lost.
     fn live(&self) -> impl Iterator<Item = usize> {
         self.channels().filter(|&channel| self.outgoing.is_live(channel))
     }
 
-    /// Whether payloads are shared without a header. An end is then the channels' own end, so
-    /// whatever breaks the stream off must reset them.
+    /// Whether payloads are shared without a header. Then the end of the channels is the end of the
+    /// stream, so the channels must be reset if the stream breaks.
     pub(crate) fn is_raw(&self) -> bool {
         self.terms.options() & OPTION_NO_RECORDS != 0
     }
@@ -282,18 +285,19 @@ impl Stream {
         self.terms.options() & (OPTION_NO_RECORDS | OPTION_ONCE) != 0
     }
 
-    /// After [`Event::Finished`]: whether the channels may be used again, all of which are there.
+    /// After [`Event::Finished`]: whether the channels may be reused. Then none is lost.
     pub(crate) fn is_reusable(&self) -> bool {
         !self.is_once() && self.outgoing.is_whole() && self.incoming.is_whole()
     }
 
-    /// After [`Event::Finished`]: what was read of a channel behind the stream's end.
+    /// After [`Event::Finished`]: the bytes that were read from a channel behind the stream's end.
     pub(crate) fn rest(&self, channel: usize) -> &[u8] {
         self.incoming.rest(channel)
     }
 
-    /// The direction that has ended, if one has and the other has not. A driver watches the
-    /// application and the channels meanwhile, and reports what breaks: nobody reads there any more.
+    /// The direction that has ended, if one has and the other has not. Its connections are not read
+    /// any more, so a driver watches the application and the channels meanwhile, and reports if
+    /// they break.
     pub(crate) fn half_closed(&self) -> Option<Half> {
         match (self.application == Application::Sent, self.has_received_all, &self.phase) {
             (true, false, Phase::Confirming(_) | Phase::Answer | Phase::Open) => Some(Half::Sent),
@@ -304,13 +308,12 @@ impl Stream {
 
     // The service, at a server, and the application.
 
-    /// At a server: the service is connected. The client is told, and what the service sends is
-    /// carried.
+    /// At a server: the service is connected. Tells the client, and carries what the service sends.
     pub(crate) fn accept(&mut self, now: Duration) {
         if !matches!(self.phase, Phase::Connecting) {
             return;
         }
-        // A client that has sent something already waits for the service's answer to that.
+        // A client that has already sent something waits for the service's answer.
         let may_hold = self.incoming.patience().is_some();
         if let Err(error) = self.outgoing.seal_payload(Kind::Opened, &[]) {
             self.fail(error.into(), now);
@@ -329,7 +332,7 @@ impl Stream {
         self.update(now);
     }
 
-    /// At a server: the service is not connected. The client is told why.
+    /// At a server: the service is not connected. Tells the client why.
     pub(crate) fn refuse(&mut self, refusal: Refusal, now: Duration) {
         if !matches!(self.phase, Phase::Connecting) {
             return;
@@ -347,7 +350,8 @@ impl Stream {
         self.update(now);
     }
 
-    /// At a client whose application has waited for the answer: it is read from now on.
+    /// At a client whose application has waited for the answer: the application is read from now
+    /// on.
     pub(crate) fn connect_application(&mut self, now: Duration) {
         if self.application == Application::Absent {
             self.application = Application::Reading;
@@ -355,37 +359,37 @@ impl Stream {
         }
     }
 
-    /// What is sealed waits for the application's first bytes, which can be sent with it if there are
-    /// records.
+    /// Sealed records wait for the application's first bytes, which can be sent with them unless
+    /// payloads have no headers.
     fn hold(&mut self, now: Duration) {
         if !self.is_raw() {
             self.timers.hold(now + COALESCE_DELAY);
         }
     }
 
-    /// Whether the application is to be read.
+    /// Whether the application should be read.
     pub(crate) fn wants_application(&self) -> bool {
         let is_next = (self.outgoing.is_taken() || self.timers.is_held()) && !self.drops_records;
         let is_running = !matches!(self.phase, Phase::Aborting | Phase::Over);
         self.application == Application::Reading && is_next && is_running
     }
 
-    /// Where the application's next bytes go, of which `available` are there. Only while they are
-    /// wanted.
+    /// The buffer for the application's next bytes, of which `available` have arrived. Only while
+    /// they are wanted.
     pub(crate) fn application_space(&mut self, available: usize) -> &mut [u8] {
         self.outgoing.make_room(available);
         self.outgoing.payload_mut()
     }
 
     /// Whether the end can be sent together with the first `len` bytes of
-    /// [`Stream::application_space`], so that it is worth knowing whether the application has ended
-    /// behind them.
+    /// [`Stream::application_space`], so that it is useful to know whether the application has
+    /// ended behind them.
     pub(crate) fn end_fits_behind(&self, len: usize) -> bool {
         self.outgoing.room() >= 2 * HEADER_LEN + len
     }
 
-    /// The application has filled the first `len` bytes of its space. It has ended if there are none,
-    /// or if `is_end`.
+    /// The application has filled the first `len` bytes of its space. It has ended if there are
+    /// none, or if `is_end`.
     pub(crate) fn handle_application(&mut self, len: usize, is_end: bool, now: Duration) {
         let sealed = self.seal_application(len, is_end || len == 0);
         self.timers.release();
@@ -400,7 +404,7 @@ impl Stream {
         if len > 0 {
             self.outgoing.seal(Kind::Data, len)?;
         }
-        // If there is no room for the end, the application says again that it has ended.
+        // If there is no space for the end, the application reports it again.
         if is_end && (len == 0 || self.outgoing.room() >= HEADER_LEN) {
             self.outgoing.finish()?;
             self.application = Application::Ended;
@@ -414,7 +418,7 @@ impl Stream {
         self.update(now);
     }
 
-    /// What the application is to be given next.
+    /// The bytes to write to the application next.
     pub(crate) fn to_deliver(&self) -> &[u8] {
         self.delivery
             .map_or(&[], |(kind, len, done)| &self.incoming.received(kind, len).payload[done..])
@@ -433,7 +437,7 @@ impl Stream {
 
     // The channels.
 
-    /// What is to be sent next on a channel.
+    /// The bytes to send next on a channel.
     pub(crate) fn to_send(&self, channel: usize) -> &[u8] {
         let is_silent = self.timers.is_held() || matches!(self.phase, Phase::Over);
         if is_silent { &[] } else { self.outgoing.rest(channel) }
@@ -463,7 +467,7 @@ impl Stream {
         is_waiting.then(|| self.incoming.awaited()).flatten()
     }
 
-    /// Where the next bytes of a channel go that is wanted.
+    /// The buffer for the next bytes of a channel that is wanted.
     pub(crate) fn space(&mut self, channel: usize) -> &mut [u8] {
         match &mut self.phase {
             Phase::Confirming(confirming) => confirming.space(channel),
@@ -471,8 +475,8 @@ impl Stream {
         }
     }
 
-    /// A channel that is wanted has filled the first `len` bytes of its space, or has ended if there
-    /// are none.
+    /// A channel that is wanted has filled the first `len` bytes of its space, or has ended if
+    /// there are none.
     pub(crate) fn handle_received(&mut self, channel: usize, len: usize, now: Duration) {
         self.timers.received(now);
         if let Phase::Confirming(confirming) = &mut self.phase {
@@ -500,15 +504,15 @@ impl Stream {
         self.unusable_since[channel] = unusable_since;
     }
 
-    /// Goes on without a channel in both directions, if that is possible.
+    /// Goes on without a channel in both directions, if possible.
     fn lose(&mut self, channel: usize, why: Loss) -> bool {
-        // Both directions need as many channels, and have lost the same.
+        // Both directions need equally many channels, and have lost the same.
         let is_possible = self.incoming.lose(channel, why);
         self.take_losses();
         is_possible
     }
 
-    /// Goes on without a channel that has not brought its Confirm, if that is possible.
+    /// Goes on without a channel that has not brought its confirm, if possible.
     fn lose_or_fail(&mut self, channel: usize, why: Loss, now: Duration) {
         if self.lose(channel, why) {
             return;
@@ -518,7 +522,7 @@ impl Stream {
         self.fail(reason.map_or(Failure::NotOpened, Failure::from), now);
     }
 
-    /// Reports the channels that the incoming direction has lost, and does without them in the other.
+    /// Reports the channels that the incoming direction has lost, and drops them in the other.
     fn take_losses(&mut self) {
         while let Some((channel, why)) = self.incoming.poll_lost() {
             self.outgoing.lose(channel);

@@ -1,5 +1,5 @@
-//! The server's open streams: how many there may be, and how much memory their records may take. Who has to
-//! go where there is not enough is decided by [`Budget`].
+//! The server's open streams, and the limits of their number and of the memory for their records.
+//! [`Budget`] decides which are evicted.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use crate::protocol::memory::Lease;
 use crate::protocol::record::SMALL_RECORD;
 use service::log::LogRateLimiter;
 
-/// All of them.
+/// All open streams.
 #[derive(Debug)]
 pub(crate) struct OpenStreams {
     state: Mutex<State>,
@@ -23,25 +23,26 @@ pub(crate) struct OpenStreams {
 #[derive(Debug)]
 struct State {
     budget: Budget,
-    /// What ends each.
+    /// Ends a stream.
     streams: HashMap<u64, Arc<Notify>>,
     counts: Counts,
     over_streams: LogRateLimiter,
     over_memory: LogRateLimiter,
 }
 
-/// What came of limits, since the start.
+/// Counts of reached limits, since the start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
-    /// Streams that were ended so that those of other sources have a place.
+    /// Streams that were ended so that streams of other sources could open.
     pub(crate) evicted: u64,
-    /// Streams that were ended or did not begin, or had to do with short records, as there was no memory.
+    /// Streams that were ended or rejected, or limited to short records, because there was no
+    /// memory.
     pub(crate) out_of_memory: u64,
-    /// How many bytes records take, and what may be taken for them.
+    /// The bytes that records take, and the limit.
     pub(crate) bytes: u64,
 }
 
-/// A stream that is open. It counts until this is dropped.
+/// An open stream. It counts until this is dropped.
 #[derive(Debug)]
 pub(crate) struct OpenStream {
     all: Arc<OpenStreams>,
@@ -50,7 +51,7 @@ pub(crate) struct OpenStream {
 }
 
 impl OpenStreams {
-    /// None, and as many may be as the configuration allows.
+    /// No open streams, with the limits of the configuration.
     pub(crate) fn new(config: &ServerConfig) -> Self {
         let state = State {
             budget: Budget::new(config.max_streams, config.max_memory),
@@ -62,14 +63,15 @@ impl OpenStreams {
         Self { state: Mutex::new(state) }
     }
 
-    /// From here on, as many may be as this configuration allows.
+    /// Applies the limits of this configuration.
     pub(crate) fn reconfigure(&self, config: &ServerConfig) {
         self.with(|state| state.budget.reconfigure(config.max_streams, config.max_memory));
     }
 
-    /// A stream of a source opens that has so many channels. Others may have to go. Nothing if it must not.
+    /// Opens a stream of a source with so many channels. May evict others. `None` if the stream is
+    /// rejected.
     pub(crate) fn open(self: &Arc<Self>, source: IpAddr, channels: usize) -> Option<OpenStream> {
-        // Of each direction all shares, and the record itself.
+        // In each direction all shares, and the record itself.
         let bytes = 2 * (channels + 1) * SMALL_RECORD;
         self.with(|state| match state.budget.open(source, bytes as u64) {
             Ok(number) => {
@@ -84,12 +86,13 @@ impl OpenStreams {
         })
     }
 
-    /// What came of limits.
+    /// The counts of reached limits.
     pub(crate) fn counts(&self) -> Counts {
         self.with(|state| Counts { bytes: state.budget.bytes(), ..state.counts })
     }
 
-    /// Has a stream hold so many bytes in place of `held`. Returns whether that is possible; less always is.
+    /// Makes a stream hold so many bytes instead of `held`. Returns whether that is possible;
+    /// reducing always is.
     fn resize(&self, number: u64, held: &mut u64, bytes: u64) -> bool {
         let before = *held;
         let may = bytes <= before
@@ -109,7 +112,7 @@ impl OpenStreams {
         may
     }
 
-    /// Does something, and ends the streams that have to go for it.
+    /// Runs an operation, and ends the streams that it evicts.
     fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let result = act(&mut state);
@@ -124,7 +127,7 @@ impl OpenStreams {
 }
 
 impl State {
-    /// A limit was reached, and a stream of this source was ended for others' sake, or has to do without.
+    /// A limit was reached: a stream of this source was ended in favour of others, or was limited.
     fn reached(&mut self, limit: Limit, source: IpAddr, evicted: bool) {
         self.counts.evicted += u64::from(evicted);
         let open = self.budget.streams();
@@ -158,12 +161,12 @@ impl State {
 }
 
 impl OpenStream {
-    /// Waits until it has to make room for others.
+    /// Waits until the stream is evicted.
     pub(crate) async fn evicted(&self) {
         self.evicted.notified().await;
     }
 
-    /// For one of its directions.
+    /// The lease of one direction.
     pub(crate) fn lease(&self) -> Lease {
         let (all, number, mut held) = (Arc::clone(&self.all), self.number, 0);
         Lease::limited(move |bytes| all.resize(number, &mut held, bytes as u64))
@@ -188,7 +191,7 @@ mod tests {
     use crate::protocol::outgoing::Outgoing;
     use crate::protocol::record::{HEADER_LEN, Kind, MAX_PAYLOAD, MAX_RECORD, RecordError};
 
-    /// Two channels, and memory for one direction that carries much.
+    /// The memory of two channels for one direction with long records.
     fn open_streams() -> Arc<OpenStreams> {
         let text = "listen = [\"127.0.0.1:1\"]\nallow = []\nmax_memory_mib = 16\n";
         let mut config = ServerConfig::from_toml(text).unwrap();
@@ -200,7 +203,7 @@ mod tests {
         [10, 0, 0, last].into()
     }
 
-    /// All shares of a record whose payload is so long.
+    /// All shares of a record with a payload of this length.
     fn shares(len: usize) -> Vec<Vec<u8>> {
         let mut outgoing = Outgoing::new(Sharing::xor(2).unwrap(), Generator::system());
         outgoing.make_room(len);
@@ -249,7 +252,7 @@ mod tests {
         }
         assert!(all.counts().out_of_memory >= 4);
 
-        // Another source has less, so it gets what the first one has.
+        // Another source has less, so it gets the memory of the first one.
         let other = all.open(ip(2), 2).unwrap();
         let mut third = incoming();
         third.limit_memory(other.lease());

@@ -1,8 +1,8 @@
-//! Where the server's connections wait for their association: each is greeted with a cookie, and
+//! Handles the server's connections until they are associated: each is greeted with a cookie, and
 //! leaves together with those that its client's list names.
 //!
-//! A connection keeps its place here until its stream has proved to be one: until the request is
-//! verified. When there are more than may be, those evicted are the oldest of the largest source.
+//! A connection has a permit until its stream's request is verified. When there are too many, the
+//! oldest of the largest source is evicted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
@@ -25,8 +25,7 @@ use crate::protocol::admission::{
 };
 use service::log::LogRateLimiter;
 
-/// The longest piece that is read before the association. What follows the list in it is the
-/// stream's.
+/// The maximum length of a read before the association. Bytes behind the list belong to the stream.
 const MAX_READ: usize = 1024;
 
 /// The connections that have no open stream.
@@ -38,26 +37,26 @@ pub(crate) struct PendingConnections {
 struct State {
     /// Decides which are kept, and which belong together.
     table: PendingTable,
-    /// By what each is reached.
+    /// How each connection's owner is notified.
     pending: HashMap<ConnectionId, Owner>,
-    /// Connections that were not taken in.
+    /// Connections that were rejected.
     refused: LogRateLimiter,
-    /// Connections that had to make room.
+    /// Connections that were evicted.
     closed: LogRateLimiter,
-    /// Those on other terms.
+    /// Connections with other terms.
     rejected: LogRateLimiter,
 }
 
-/// Who has a connection.
+/// The owner of a connection.
 enum Owner {
-    /// The task that waits for its association. Where its slot goes: without it, it is closed.
+    /// The task that waits for its association, which receives its slot. If it receives none, it
+    /// closes the connection.
     AwaitingList(oneshot::Sender<Slot>),
-    /// A stream whose request is not verified yet. What ends that.
+    /// A stream whose request is not verified yet. Notified to end it.
     AwaitingRequest(Arc<Notify>),
 }
 
-/// A connection's place among those that have no open stream. It is free again when this is
-/// dropped.
+/// A connection's place in the table. It is removed when this is dropped.
 pub(crate) struct PendingPermit {
     pending: Arc<PendingConnections>,
     id: ConnectionId,
@@ -76,9 +75,9 @@ impl Drop for PendingPermit {
 pub(crate) struct Connection {
     /// The connection itself.
     pub(crate) stream: ChannelConnection,
-    /// Where it is from.
+    /// Its source.
     pub(crate) peer: SocketAddr,
-    /// What was read of it and belongs to the stream.
+    /// The bytes that were read and belong to the stream.
     pub(crate) rest: Zeroizing<Vec<u8>>,
     /// Its place, until the stream opens.
     pub(crate) permit: PendingPermit,
@@ -86,31 +85,31 @@ pub(crate) struct Connection {
 
 /// Connections that belong together.
 pub(crate) struct Association {
-    /// What both ends hold.
+    /// The list of their cookies, which both ends know.
     pub(crate) list: List,
     /// The connections, by their channels' indices.
     pub(crate) connections: BTreeMap<usize, Connection>,
-    /// Notified when the stream has to make room for others before its request is verified.
+    /// Notified when the stream is evicted before its request is verified.
     pub(crate) evicted: Arc<Notify>,
 }
 
-/// A connection's place among those that belong together: its channel's index.
+/// A connection's place in its association: its channel's index.
 struct Slot {
     builder: Arc<AssociationBuilder>,
     index: usize,
 }
 
-/// The connections of one association, as they come in from the tasks that welcomed them.
+/// The connections of one association, as the tasks that greeted them hand them in.
 struct AssociationBuilder {
     list: List,
-    /// How many there are.
+    /// Their number.
     expected: usize,
     evicted: Arc<Notify>,
     connections: Mutex<BTreeMap<usize, Connection>>,
 }
 
 impl Slot {
-    /// Hands in the connection. Returns all of them to whoever hands in the last.
+    /// Hands in a connection. Returns all of them to the last caller.
     fn take(self, connection: Connection) -> Option<Association> {
         let mut all = self.builder.connections.lock().unwrap_or_else(PoisonError::into_inner);
         all.insert(self.index, connection);
@@ -124,7 +123,7 @@ impl Slot {
 }
 
 impl PendingConnections {
-    /// An empty one, that agrees to what the configuration allows.
+    /// An empty table, with the limits of the configuration.
     pub(crate) fn new(config: &ServerConfig) -> Self {
         let state = State {
             table: PendingTable::new(limits(config)),
@@ -136,18 +135,18 @@ impl PendingConnections {
         Self { epoch: Instant::now(), state: Mutex::new(state) }
     }
 
-    /// From here on, agrees to what this configuration allows.
+    /// Applies the limits of this configuration.
     pub(crate) fn reconfigure(&self, config: &ServerConfig) {
         self.with(|state, _| state.table.reconfigure(limits(config)));
     }
 
-    /// How many have no open stream, and what became of others.
+    /// The number of connections without an open stream, and the counts.
     pub(crate) fn counts(&self) -> (u64, PendingCounts) {
         self.with(|state, _| state.table.counts())
     }
 
-    /// Sees one connection through the handshake. Returns all connections of its association if it
-    /// was the last of them.
+    /// Runs the handshake of one connection. Returns all connections of its association if it was
+    /// the last of them.
     pub(crate) async fn associate(
         self: &Arc<Self>,
         mut stream: TcpStream,
@@ -157,8 +156,8 @@ impl PendingConnections {
         let random = sharing::Generator::system().array();
         let cookie = Cookie::new(random.map_err(|error| self.refuse(peer, &error)).ok()?);
         let opened = self.open(cookie, peer.ip());
-        // Who leaves gives up the place first, so that nobody is given a seat who does not wait for
-        // it.
+        // A task gives up its place before it ends, so that no connection gets a slot that does not
+        // wait for it.
         let (mut slot, permit) = opened.map_err(|error| self.refuse(peer, &error)).ok()?;
         metrics.ready.increment();
         let guard = PendingGuard { permit: &permit, metrics: &metrics };
@@ -174,8 +173,8 @@ impl PendingConnections {
         }
     }
 
-    /// Takes in a connection of a source; another has to go if there are too many. Its seat comes
-    /// through the receiver, whose end means that it has none.
+    /// Adds a connection of a source; another may be evicted. Its slot arrives through the
+    /// receiver, whose end means that it has none.
     fn open(
         self: &Arc<Self>,
         cookie: Cookie,
@@ -190,7 +189,7 @@ impl PendingConnections {
         Ok((receiver, PendingPermit { pending: Arc::clone(self), id }))
     }
 
-    /// Has the table handle something, and hands out the seats that come of it.
+    /// Runs an operation of the table, and sends the slots that result.
     fn with<T>(&self, handle: impl FnOnce(&mut State, Duration) -> T) -> T {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let result = handle(&mut state, self.epoch.elapsed());
@@ -207,7 +206,7 @@ impl State {
                     self.fill_slots(list, connections);
                 }
                 PendingEvent::Closed { id, source, reason } => {
-                    // Without its slot, a connection that waits is closed by its task.
+                    // Without its slot, a waiting connection is closed by its task.
                     if let Some(Owner::AwaitingRequest(evicted)) = self.pending.remove(&id) {
                         evicted.notify_one();
                     }
@@ -217,7 +216,7 @@ impl State {
         }
     }
 
-    /// Gives connections that belong together their slots.
+    /// Sends the slots to connections that belong together.
     fn fill_slots(&mut self, list: List, connections: Vec<Option<ConnectionId>>) {
         let expected = connections.iter().flatten().count();
         let evicted = Arc::new(Notify::new());
@@ -232,7 +231,7 @@ impl State {
             let Some(owner) = owner else { continue };
             let stream = Owner::AwaitingRequest(Arc::clone(&evicted));
             if let Owner::AwaitingList(slot) = std::mem::replace(owner, stream) {
-                // Nobody listens when the connection's task has ended.
+                // The connection's task may have ended.
                 let _ = slot.send(Slot { builder: Arc::clone(&builder), index });
             }
         }
@@ -267,7 +266,7 @@ impl State {
     }
 }
 
-/// What the configuration allows.
+/// The limits of the configuration.
 fn limits(config: &ServerConfig) -> PendingLimits {
     PendingLimits {
         max_waiting: config.max_waiting,
@@ -284,8 +283,8 @@ struct PendingGuard<'a> {
 }
 
 impl PendingGuard<'_> {
-    /// Sends the connection its cookie, reads its list, and waits until it has a seat. Returns
-    /// that, and what follows the list. Until when it waits, the table says.
+    /// Sends the connection its cookie, reads its list, and waits for its slot, until the table's
+    /// deadline. Returns the slot, and the bytes behind the list.
     async fn wait(
         &self,
         stream: &mut TcpStream,
@@ -308,7 +307,7 @@ impl PendingGuard<'_> {
                     Ok(len) => unsent = &unsent[len..],
                     Err(_) => break,
                 },
-                // What follows the list has to wait.
+                // The bytes behind the list have to wait.
                 read = reader.read(&mut *bytes), if rest.is_empty() => match read {
                     Ok(len @ 1..) => rest = self.read(&bytes[..len]),
                     Ok(0) | Err(_) => break,
@@ -318,12 +317,12 @@ impl PendingGuard<'_> {
                 }
             }
         }
-        // It may have been given a seat just now, and the others wait for it there.
+        // Its slot may have arrived just now, and the others wait for it there.
         self.permit.pending.with(|state, _| state.table.handle_closed(self.permit.id));
         Some((slot.try_recv().ok()?, rest))
     }
 
-    /// Bytes came. Returns those that are the stream's: all, if the connection has just been
+    /// Bytes arrived. Returns those that belong to the stream: all, if the connection has just been
     /// associated.
     fn read(&self, bytes: &[u8]) -> Zeroizing<Vec<u8>> {
         let rest = self

@@ -23,12 +23,12 @@ use crate::net::stream::report::log_end;
 use crate::protocol::stream::Stream;
 use crate::protocol::target::{Host, Refusal, Target};
 
-/// How long a service may take to accept a connection. This bounds the system's attempt, which
-/// would take minutes.
+/// The time limit of a service to accept a connection. Without it, the system's attempt would take
+/// minutes.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Serves one stream, from the client's request to its end. Returns its connections, and where they
-/// are from, if they can be used again.
+/// Serves one stream, from the client's request to its end. Returns its connections and their
+/// sources, if they can be reused.
 pub(super) async fn serve(
     config: &ServerConfig,
     handle: &Handle,
@@ -43,8 +43,7 @@ pub(super) async fn serve(
     let request = async {
         let (mut driver, permits) = driver(config, association, handle.monitor.clock())?;
         let request = receive_request(&mut driver).await?;
-        // Only now does it count among the streams that are open, and no more among connections
-        // that wait.
+        // Only now does it count as an open stream, and no longer as waiting connections.
         let open = handle.open.open(peer.ip(), channels);
         drop(permits);
         Ok((driver, request, open))
@@ -108,7 +107,7 @@ fn not_opened(stream_metrics: &StreamMetrics, peer: SocketAddr, error: &StreamEr
     }
 }
 
-/// The stream of an association, and the places in which its connections have waited.
+/// The stream of an association, and the places of its connections.
 fn driver(
     config: &ServerConfig,
     Association { list, connections, .. }: Association,
@@ -127,7 +126,7 @@ fn driver(
     Ok((Driver::new(stream, channels, clock), permits))
 }
 
-/// Waits until it is verified which service the client wants.
+/// Waits until the request is verified.
 async fn receive_request(driver: &mut Driver) -> Result<Zeroizing<Vec<u8>>, StreamError> {
     loop {
         match driver.next().await {
@@ -141,7 +140,7 @@ async fn receive_request(driver: &mut Driver) -> Result<Zeroizing<Vec<u8>>, Stre
     }
 }
 
-/// Connects to the service that a request names.
+/// Connects to the service of a request.
 async fn connect(
     config: &ServerConfig,
     stream_metrics: &StreamMetrics,
@@ -157,12 +156,12 @@ async fn connect(
     let service =
         timeout(CONNECT_TIMEOUT, reach(&target)).await.map_err(|_| Refusal::Unreachable)??;
     set_options(&service);
-    // Should the client be gone by now, it has not sent an empty stream.
+    // If the client has disconnected by now, the service must not take that for an empty stream.
     reset_when_dropped(&service);
     Ok((target, service))
 }
 
-/// Looks the target up, if it has a name, and connects to it.
+/// Resolves the target, if it is a name, and connects to it.
 async fn reach(target: &Target) -> Result<TcpStream, Refusal> {
     let addresses: Vec<SocketAddr> = match target.host() {
         Host::Address(address) => vec![SocketAddr::new(*address, target.port())],

@@ -1,5 +1,5 @@
 //! Watches the connections of a direction that has ended, which are neither read nor written any
-//! more: should one of them break, the other direction may never learn of it by itself.
+//! more: if one breaks, the other direction may never notice.
 
 use std::io;
 use std::pin::Pin;
@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use tokio::io::{Interest, Ready};
 use tokio::net::TcpStream;
 
-/// Which connection.
+/// A connection of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Broken {
     Application,
@@ -35,8 +35,8 @@ impl<'a> Breaks<'a> {
         Self(connections.map(watched).collect())
     }
 
-    /// Waits until one breaks, which is not watched any more then. Returns also what the system
-    /// says.
+    /// Waits until one breaks, which is not watched any more then. Also returns the error of the
+    /// system.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<(Broken, io::Error)> {
         let place =
             self.0.iter_mut().position(|watched| watched.breaks.as_mut().poll(context).is_ready());

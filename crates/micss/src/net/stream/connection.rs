@@ -1,4 +1,4 @@
-//! A channel's connection, whose bytes are counted and whose path is watched.
+//! A channel's connection, whose bytes are counted and whose path is monitored.
 
 use std::io;
 use std::net::Shutdown;
@@ -17,15 +17,15 @@ use crate::net::metrics::ChannelMetrics;
 use crate::net::paths::path::{Path, Registration};
 use crate::protocol::incoming::Loss;
 
-/// A channel's connection, and what counts its bytes.
+/// A channel's connection, and the metrics of the channel.
 pub(crate) struct ChannelConnection {
-    // First: it is gone before the connection is closed.
+    // First, so that it is dropped before the connection is closed.
     registration: Option<Registration>,
     socket: TcpStream,
-    /// What the channel is to this peer, if that is watched.
+    /// The channel's path to this peer, if it is monitored.
     path: Option<Arc<Path>>,
     pub(crate) metrics: Arc<ChannelMetrics>,
-    /// The channel's index: at a client among all that are configured, of which a stream may have
+    /// The channel's index: at a client among all configured channels, of which a stream may have
     /// fewer.
     pub(crate) place: usize,
     /// Whether the stream has lost it.
@@ -33,18 +33,18 @@ pub(crate) struct ChannelConnection {
 }
 
 impl ChannelConnection {
-    /// From here on, what is read and written is counted.
+    /// Counts the bytes that are read and written from now on.
     pub(crate) fn new(socket: TcpStream, metrics: Arc<ChannelMetrics>, place: usize) -> Self {
         Self { registration: None, socket, path: None, metrics, place, is_lost: false }
     }
 
-    /// From here on, the path that it is on is watched by it, too.
+    /// Registers the connection with its path.
     pub(crate) fn watch(&mut self, path: &Arc<Path>) {
         self.registration = Some(path.register(&self.socket));
         self.path = Some(Arc::clone(path));
     }
 
-    /// The path that it is on, if that is watched.
+    /// Its path, if that is monitored.
     pub(crate) fn path(&self) -> Option<&Arc<Path>> {
         self.path.as_ref()
     }
@@ -59,7 +59,7 @@ impl ChannelConnection {
         self.is_lost
     }
 
-    /// The stream has lost it. Counts that, and returns whether it was not known yet.
+    /// The stream has lost it. Counts that, and returns whether this is new.
     pub(crate) fn lose(&mut self, why: Loss) -> bool {
         let is_new = !std::mem::replace(&mut self.is_lost, true);
         if is_new {
@@ -73,7 +73,7 @@ impl ChannelConnection {
         if self.lose(why)
             && let Some(so_often) = self.metrics.happened(why)
         {
-            // The address of a connection that is broken is not known any more.
+            // The address of a broken connection is not known any more.
             let peer = self.socket.peer_addr().ok().map(display);
             warn!(channel = self.place + 1, peer, %why, so_often, "a stream goes on without a channel");
         }
@@ -81,7 +81,7 @@ impl ChannelConnection {
         let _ = SockRef::from(&self.socket).shutdown(Shutdown::Both);
     }
 
-    /// Its halves, which count as it does.
+    /// Its halves, which count bytes as it does.
     pub(crate) fn split(&mut self) -> (Reader<'_>, Writer<'_>) {
         let Self { socket, path, metrics, .. } = self;
         let (metrics, path) = (&*metrics, path.as_deref());
@@ -89,13 +89,13 @@ impl ChannelConnection {
         (Reader { half: reader, metrics, path }, Writer { half: writer, metrics, path })
     }
 
-    /// The connection, which is not counted any more, and what has counted it.
+    /// The connection, which does not count bytes any more, and the metrics.
     pub(crate) fn into_inner(self) -> (TcpStream, Arc<ChannelMetrics>) {
         (self.socket, self.metrics)
     }
 }
 
-/// The half of a channel's connection that is read.
+/// The read half of a channel's connection.
 pub(crate) struct Reader<'a> {
     half: ReadHalf<'a>,
     pub(crate) metrics: &'a Arc<ChannelMetrics>,
@@ -103,7 +103,7 @@ pub(crate) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Reads into `space`, and returns how many bytes: none at the connection's end.
+    /// Reads into `space`, and returns the number of bytes: zero at the connection's end.
     pub(crate) fn poll_read(
         &mut self,
         context: &mut Context<'_>,
@@ -123,7 +123,7 @@ impl Reader<'_> {
     }
 }
 
-/// The half of a channel's connection that is written.
+/// The write half of a channel's connection.
 pub(crate) struct Writer<'a> {
     half: WriteHalf<'a>,
     metrics: &'a Arc<ChannelMetrics>,
@@ -131,7 +131,7 @@ pub(crate) struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Writes of these bytes as many as the connection takes, and returns how many.
+    /// Writes as many of these bytes as the connection takes, and returns their number.
     pub(crate) fn poll_write(
         &mut self,
         context: &mut Context<'_>,

@@ -1,5 +1,5 @@
-//! Runs one stream: moves bytes between its channels, the application and the protocol, does what
-//! the protocol says, and reports what happens. The same at the client and at the server.
+//! Runs one stream, at the client or at the server: moves bytes between its channels, the
+//! application and the protocol, does what the protocol requests, and reports events.
 //!
 //! It decides nothing: [`Stream`] does.
 
@@ -24,17 +24,17 @@ use crate::protocol::memory::Lease;
 use crate::protocol::stream::{Event, Failure, Half, Stream};
 use crate::protocol::target::Refusal;
 
-/// A connection whose stream is over.
+/// A connection whose stream has ended.
 pub(crate) struct ReusableConnection {
     pub(crate) stream: TcpStream,
     pub(crate) metrics: Arc<ChannelMetrics>,
-    /// What was read of it behind the stream's end.
+    /// The bytes that were read from it behind the stream's end.
     pub(crate) rest: Zeroizing<Vec<u8>>,
 }
 
-/// What a stream has come to.
+/// An event of a stream that its owner handles.
 pub(crate) enum Progress {
-    /// At a server: the client asks for this service.
+    /// At a server: the client requests this service.
     Requested(Zeroizing<Vec<u8>>),
     /// At a client: the server is connected to the service.
     Opened,
@@ -47,14 +47,14 @@ pub(crate) struct Driver {
     stream: Stream,
     /// By the channels' indices. At a server, channels may be missing from the start.
     channels: Vec<Option<ChannelConnection>>,
-    /// The application's connection, or the service's. It is to be reset when it is dropped, and is
-    /// not after a good end.
+    /// The application's connection, or the service's. It is reset when it is dropped, except after
+    /// an orderly end.
     application: Option<TcpStream>,
     pump: Pump,
 }
 
 impl Driver {
-    /// Runs `stream` over these channels, whose times are of `clock`.
+    /// Runs `stream` over these channels. Its times are those of `clock`.
     pub(crate) fn new(
         stream: Stream,
         channels: Vec<Option<ChannelConnection>>,
@@ -68,20 +68,19 @@ impl Driver {
         }
         let driver = Self { stream, channels, application: None, pump };
         if driver.stream.is_raw() {
-            // An end is then the channels' own end, so whatever breaks the stream off must reset
-            // them.
+            // Then the end of the channels is the end of the stream, so they must be reset if the
+            // stream breaks.
             driver.sockets().for_each(reset_when_dropped);
         }
         driver
     }
 
-    /// How many connections it has.
+    /// The number of its connections.
     pub(crate) fn connections(&self) -> usize {
         self.channels.iter().flatten().count()
     }
 
-    /// From here on, the paths of its channels are watched by its connections, as far as `path_of`
-    /// knows them.
+    /// Registers its connections with the paths of its channels, as far as `path_of` knows them.
     pub(crate) fn watch(
         &mut self,
         mut path_of: impl FnMut(&ChannelConnection) -> Option<Arc<Path>>,
@@ -95,19 +94,19 @@ impl Driver {
         }
     }
 
-    /// From here on, long records need memory of these leases, one for each direction.
+    /// Long records need memory of these leases from now on, one for each direction.
     pub(crate) fn limit_memory(&mut self, outgoing: Lease, incoming: Lease) {
         self.stream.limit_memory(outgoing, incoming);
     }
 
-    /// Moves bytes for this application, too. At a client whose application has waited for the
-    /// answer, the protocol is told.
+    /// Moves bytes for this application from now on. At a client whose application has waited for
+    /// the answer, tells the protocol.
     pub(crate) fn connect(&mut self, application: TcpStream) {
         self.application = Some(application);
         self.stream.connect_application(self.pump.clock.now());
     }
 
-    /// At a server: the service that the client has asked for is connected.
+    /// At a server: the service that the client has requested is connected.
     pub(crate) fn accept(&mut self, service: TcpStream) {
         self.application = Some(service);
         self.stream.accept(self.pump.clock.now());
@@ -122,12 +121,12 @@ impl Driver {
         self.channels.iter().flatten().map(ChannelConnection::socket)
     }
 
-    /// Runs it to its end. Returns the connections with what was read behind the stream's end, or
-    /// none if they have ended with it.
+    /// Runs the stream to its end. Returns the connections with the bytes that were read behind the
+    /// stream's end, or none if they have ended with it.
     ///
     /// # Errors
-    /// When the stream breaks. The application's connection has been reset then, and the peer told,
-    /// as far as it can be.
+    /// If the stream breaks. Then the application's connection was reset, and the peer was told if
+    /// possible.
     pub(crate) async fn run(mut self) -> Result<Vec<ReusableConnection>, StreamError> {
         loop {
             match self.next().await {
@@ -141,11 +140,11 @@ impl Driver {
         }
     }
 
-    /// Runs it until something happens that its owner has to know.
+    /// Runs the stream until an event that its owner must handle.
     ///
     /// # Errors
-    /// When the stream breaks. The application's connection has been reset then. The peer has not
-    /// been told: [`Driver::close`] does that.
+    /// If the stream breaks. Then the application's connection was reset. The peer was not told:
+    /// [`Driver::close`] does that.
     pub(crate) async fn next(&mut self) -> Result<Progress, StreamError> {
         loop {
             match self.event().await {
@@ -164,7 +163,7 @@ impl Driver {
         }
     }
 
-    /// Tells the peer that the stream is broken, as far as that can be.
+    /// Tells the peer that the stream is broken, if possible.
     pub(crate) async fn close(&mut self) {
         loop {
             match self.event().await {
@@ -215,7 +214,7 @@ impl Driver {
         if let Some(connection) = &mut self.channels[channel] {
             connection.give_up(why);
         } else {
-            // Its client says so, which knows better why.
+            // The client logs it, which knows the cause better.
             debug!(channel = channel + 1, %why, "a stream goes on without a channel");
         }
     }
@@ -240,11 +239,11 @@ impl Driver {
         }
     }
 
-    /// Counts why the stream is broken. Returns it with the channel's own index: a stream's are
-    /// counted without those that it lacks.
+    /// Counts why the stream is broken. Returns the error with the channel's configured index: a
+    /// stream's indices skip the channels that it lacks.
     fn report(&mut self, failure: Failure) -> StreamError {
         if failure.is_silence() {
-            // Nobody says which, so it may be all.
+            // Which channel is unknown, so it may be any.
             self.channels.iter().flatten().for_each(|channel| channel.metrics.record_silence());
         }
         if failure.may_follow_loss() {
@@ -268,7 +267,7 @@ impl Driver {
         StreamError::of(failure, place, source)
     }
 
-    /// What is left of the stream after its end.
+    /// The channels' connections after the stream's end.
     fn finish(self) -> Vec<ReusableConnection> {
         self.application.iter().for_each(end_when_dropped);
         if self.stream.is_raw() {
@@ -301,7 +300,7 @@ fn split<'a>(
     (outbound, Inbound { channels: readers, application: to_application })
 }
 
-/// The connections of a direction that has ended, which are watched from here on.
+/// The connections of a direction that has ended, which are watched from now on.
 fn breaks<'a>(
     pump: &Pump,
     application: Option<&'a TcpStream>,

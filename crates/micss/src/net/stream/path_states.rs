@@ -1,4 +1,4 @@
-//! Tells a stream of the states of its channels' paths.
+//! Reports the states of a stream's paths to its protocol.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use crate::net::paths::path::Path;
 use crate::protocol::stream::Stream;
 
-/// The paths of a stream's channels, as far as they are watched.
+/// The paths of a stream's channels, as far as they are monitored.
 #[derive(Default)]
 pub(super) struct PathStates {
     /// With the channels' indices.
@@ -19,12 +19,12 @@ pub(super) struct PathStates {
 }
 
 impl PathStates {
-    /// From here on, the stream is told of this one, too.
+    /// Adds a path.
     pub(super) fn add(&mut self, channel: usize, path: &Arc<Path>) {
         self.paths.push((channel, Arc::clone(path)));
         if self.change.is_none() {
             let mut changes = path.events.changes();
-            // The states as they are now are told at once.
+            // Reports the current states at once.
             changes.mark_changed();
             self.change = Some(next_change(changes));
         }
@@ -34,7 +34,7 @@ impl PathStates {
         self.paths.iter().map(|(_, path)| &**path)
     }
 
-    /// Tells the stream what has changed, if anything has.
+    /// Reports the states to the stream if any has changed.
     pub(super) fn poll_changes(&mut self, context: &mut Context<'_>, stream: &mut Stream) -> bool {
         let mut has_changed = false;
         while let Some(change) = &mut self.change
@@ -56,7 +56,7 @@ fn next_change(
     mut changes: watch::Receiver<()>,
 ) -> Pin<Box<dyn Future<Output = watch::Receiver<()>> + Send>> {
     Box::pin(async move {
-        // Whoever changes a state has the sender, and each path has it.
+        // The sender of the changes exists as long as the paths do.
         _ = changes.changed().await;
         changes
     })

@@ -1,4 +1,4 @@
-//! How a stream ended: counted and logged.
+//! Counts and logs how a stream ended.
 
 use tracing::{debug, info, warn};
 
@@ -7,7 +7,7 @@ use crate::net::metrics::{LogEvent, StreamMetrics};
 use crate::net::stream::driver::ReusableConnection;
 use crate::protocol::target::Target;
 
-/// Logs and counts how a stream ended. Returns what is left of it.
+/// Logs and counts how a stream ended. Returns its connections if they can be reused.
 pub(crate) fn log_end(
     stream_metrics: &StreamMetrics,
     target: &Target,

@@ -1,8 +1,8 @@
-//! Which connections without an open stream a server keeps, and until when.
+//! The connections of a server without an open stream, and their deadlines.
 //!
-//! A connection has its place here until the request of its stream is verified. It leaves with
-//! those that its client's list names, or when its time is over, or when it has to make room: of
-//! too many, the oldest of the largest source goes.
+//! A connection stays here until the request of its stream is verified. It is removed together with
+//! those that its client's list names, or at its deadline, or when it is evicted: when there are
+//! too many connections, the oldest of the largest source is.
 
 use std::collections::{HashSet, VecDeque};
 use std::net::IpAddr;
@@ -17,20 +17,20 @@ use super::sources::Sources;
 use crate::protocol::incoming::LATE_CHANNEL_TIMEOUT;
 use crate::protocol::options::{OPTION_NO_RECORDS, OPTION_ONCE};
 
-/// How long a connection may wait for its association. A client keeps them ready for less, so that
-/// it does not take one that is just being closed.
+/// How long a connection may wait for its association. A client keeps idle connections for less, so
+/// that it does not use one that is just being closed.
 const ASSOCIATION_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// What a server allows.
+/// The limits of a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PendingLimits {
-    /// How many connections without an open stream there may be.
+    /// The maximum number of connections without an open stream.
     pub(crate) max_waiting: usize,
-    /// The lowest threshold of a stream.
+    /// The minimum threshold of a stream.
     pub(crate) min_channels: u8,
-    /// The most channels of a stream.
+    /// The maximum number of channels of a stream.
     pub(crate) max_channels: u8,
-    /// Whether streams may do without records.
+    /// Whether streams without records are allowed.
     pub(crate) allows_raw: bool,
 }
 
@@ -53,24 +53,24 @@ impl PendingLimits {
     }
 }
 
-/// What becomes of connections.
+/// What happens to connections.
 #[derive(Debug)]
 pub(crate) enum PendingEvent {
-    /// These belong together, by their channels' indices, and keep their places. Those that were
+    /// These belong together, by their channels' indices, and stay in the table. Those that were
     /// not waited for are missing.
     Associated {
-        /// What both ends hold.
+        /// The list of their cookies, which both ends know.
         list: List,
         /// The connections.
         connections: Vec<Option<ConnectionId>>,
     },
-    /// A connection has lost its place, and is to be closed.
+    /// A connection was removed, and must be closed.
     Closed {
         /// The connection.
         id: ConnectionId,
-        /// Where it is from.
+        /// Its source.
         source: Option<IpAddr>,
-        /// Why.
+        /// The reason.
         reason: Closed,
     },
 }
@@ -78,9 +78,9 @@ pub(crate) enum PendingEvent {
 /// Why a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Closed {
-    /// It had to make room for others.
+    /// It was evicted.
     Evicted,
-    /// Its client asks for terms that it does not get.
+    /// Its client requests terms that the server rejects.
     Terms,
     /// It was not associated for another reason.
     NotAssociated(ServerAbort),
@@ -89,7 +89,7 @@ pub(crate) enum Closed {
 /// The connections that have no open stream.
 pub(crate) struct PendingTable {
     handshakes: HandshakeServer,
-    /// Whose they are.
+    /// By source.
     sources: Sources,
     max_waiting: usize,
     /// Those that are associated.
@@ -99,19 +99,19 @@ pub(crate) struct PendingTable {
     events: VecDeque<PendingEvent>,
 }
 
-/// What became of connections, since the start.
+/// Counts since the start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PendingCounts {
-    /// Connections that were closed to make room for others.
+    /// Connections that were evicted.
     pub(crate) evicted: u64,
     /// Those of them that were associated: their streams' requests were not verified yet.
     pub(crate) unopened_evicted: u64,
-    /// Lists whose client asks for terms that it does not get.
+    /// Lists whose clients request terms that the server rejects.
     pub(crate) turned_away: u64,
 }
 
 impl PendingTable {
-    /// An empty one.
+    /// An empty table.
     pub(crate) fn new(limits: PendingLimits) -> Self {
         Self {
             handshakes: HandshakeServer::new(limits.handshake()),
@@ -124,17 +124,17 @@ impl PendingTable {
         }
     }
 
-    /// From here on, does as this says. Connections that wait keep their deadlines.
+    /// Changes the limits. Waiting connections keep their deadlines.
     pub(crate) fn reconfigure(&mut self, limits: PendingLimits) {
         self.handshakes.reconfigure(limits.handshake());
         self.max_waiting = limits.max_waiting;
     }
 
-    /// Takes in a connection of a source, which is greeted with this cookie. Others have to go if
-    /// there are too many.
+    /// Adds a connection of a source, which is greeted with this cookie. May evict others if there
+    /// are too many.
     ///
     /// # Errors
-    /// If it is not taken in: it is to be closed.
+    /// If the connection is not added: it must be closed.
     pub(crate) fn open(
         &mut self,
         cookie: Cookie,
@@ -153,8 +153,8 @@ impl PendingTable {
         opened.map(|()| id)
     }
 
-    /// Bytes came on a connection. Gives back those that are its stream's: all, if it does not wait
-    /// for its association any more.
+    /// Bytes arrived on a connection. Returns those that belong to its stream: all, if it no longer
+    /// waits for its association.
     pub(crate) fn handle_bytes<'a>(
         &mut self,
         id: ConnectionId,
@@ -166,14 +166,14 @@ impl PendingTable {
         rest
     }
 
-    /// A connection was closed or broke. It keeps its place until it is [removed](Self::remove): it
-    /// may have been associated already.
+    /// A connection was closed or broke. It stays in the table until it is [removed](Self::remove):
+    /// it may have been associated already.
     pub(crate) fn handle_closed(&mut self, id: ConnectionId) {
         self.handshakes.handle_closed(id);
         self.take_events();
     }
 
-    /// A connection gives up its place.
+    /// Removes a connection.
     pub(crate) fn remove(&mut self, id: ConnectionId) {
         self.forget(id);
         // It may have left the handshakes before, and then this changes nothing there.
@@ -187,24 +187,24 @@ impl PendingTable {
         self.handshakes.connection_timeout(id)
     }
 
-    /// Gives up the connections whose time has run out, and associates those that have waited long
-    /// enough for others.
+    /// Removes the connections whose deadline has passed, and associates those that have waited
+    /// long enough for others.
     pub(crate) fn handle_timeout(&mut self, now: Duration) {
         self.handshakes.handle_timeout(now);
         self.take_events();
     }
 
-    /// What has become of a connection.
+    /// The next event.
     pub(crate) fn poll_event(&mut self) -> Option<PendingEvent> {
         self.events.pop_front()
     }
 
-    /// How many connections there may be.
+    /// The maximum number of connections.
     pub(crate) fn max_waiting(&self) -> usize {
         self.max_waiting
     }
 
-    /// How many connections there are, and what became of others.
+    /// The number of connections, and the counts.
     pub(crate) fn counts(&self) -> (u64, PendingCounts) {
         (self.sources.total(), self.counts)
     }
@@ -212,7 +212,7 @@ impl PendingTable {
     fn take_events(&mut self) {
         while let Some(event) = self.handshakes.poll_event() {
             match event {
-                // The cookie is known without it, and the stream sends the confirm.
+                // The caller has sent the cookie, and the stream sends the confirm.
                 ServerEvent::Transmit { .. } => {}
                 ServerEvent::Associated { list, connections } if lacks_integrity(list.terms()) => {
                     self.counts.turned_away += 1;
@@ -226,7 +226,7 @@ impl PendingTable {
                     self.associated.extend(connections.iter().flatten());
                     self.events.push_back(PendingEvent::Associated { list, connections });
                 }
-                // It has lost its place before.
+                // It was evicted before.
                 ServerEvent::Aborted { id, .. } if self.sources.source(id.0).is_none() => {}
                 ServerEvent::Aborted { id, reason } if is_terms_error(reason) => {
                     self.counts.turned_away += 1;
@@ -239,7 +239,7 @@ impl PendingTable {
         }
     }
 
-    /// While there are more connections than may be, closes the oldest of the source that has most.
+    /// While there are too many connections, closes the oldest of the largest source.
     fn evict_excess(&mut self) {
         while self.sources.total() > self.max_waiting as u64 {
             let Some(oldest) = self.sources.oldest_of_largest() else { return };
@@ -251,7 +251,7 @@ impl PendingTable {
         }
     }
 
-    /// A connection has lost its place.
+    /// Removes a connection and reports it.
     fn close(&mut self, id: ConnectionId, reason: Closed) {
         let source = self.sources.source(id.0);
         self.forget(id);
@@ -264,14 +264,13 @@ impl PendingTable {
     }
 }
 
-/// Whether a stream could lose channels, and nobody could tell which carry other bytes than were
-/// sent.
+/// Whether a stream could lose channels, but not identify those with changed bytes.
 fn lacks_integrity(terms: Terms) -> bool {
     terms.threshold() < terms.channels() && terms.options() & OPTION_NO_RECORDS != 0
 }
 
-/// Whether a connection was given up for what its client asks for. A list of more channels than are
-/// allowed is not even read.
+/// Whether a connection was removed because of its client's terms. A list of more channels than
+/// allowed is not even parsed.
 fn is_terms_error(reason: ServerAbort) -> bool {
     let too_long =
         |error| matches!(error, MessageError::BodyLength { kind: MessageKind::List, .. });
@@ -336,7 +335,7 @@ mod tests {
             table.handle_bytes(ConnectionId(id), &list, SECOND);
         }
         assert!(matches!(table.poll_event(), Some(PendingEvent::Associated { .. })));
-        // Those of a stream that has not opened keep their places.
+        // Those of a stream that has not opened stay.
         table.open(cookie(4), source(3), SECOND).unwrap();
         assert_eq!(closed(&mut table), [(1, Closed::Evicted)]);
         let (waiting, counts) = table.counts();

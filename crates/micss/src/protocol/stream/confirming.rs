@@ -1,4 +1,4 @@
-//! A client's wait for the Confirms (paper 001, III-D, step 5).
+//! A client's wait for the confirms (paper 001, III-D, step 5).
 
 use std::time::Duration;
 
@@ -6,20 +6,20 @@ use association::{ClientAbort, ClientEvent, ConfirmCollector, List, Message};
 
 use crate::protocol::incoming::{LATE_CHANNEL_TIMEOUT, Loss};
 
-/// What has come of the Confirms so far.
+/// The confirms that have arrived so far.
 pub(super) struct Confirming {
     handshake: ConfirmCollector,
-    /// What the server sends on each channel, if it sends what it must.
+    /// The confirm that the server must send on each channel.
     confirm: Vec<u8>,
     channels: Vec<Channel>,
-    /// How many Confirms are needed, and how many have come.
+    /// The number of confirms that are needed, and of those that have arrived.
     needed: usize,
     confirmed: usize,
-    /// Until when the others are waited for, once enough have come.
+    /// The deadline of the other confirms, once enough have arrived.
     deadline: Option<Duration>,
 }
 
-/// What has come on a channel.
+/// What has arrived on a channel.
 #[derive(Clone)]
 struct Channel {
     bytes: Vec<u8>,
@@ -29,7 +29,7 @@ struct Channel {
 }
 
 impl Confirming {
-    /// A wait for the Confirms of this list.
+    /// A wait for the confirms of this list.
     pub(super) fn new(list: List) -> Self {
         let terms = list.terms();
         let confirm = Message::Confirm(list.clone()).encode();
@@ -45,20 +45,20 @@ impl Confirming {
         }
     }
 
-    /// The channels whose Confirm is not complete.
+    /// The channels whose confirm is not complete.
     pub(super) fn wanted(&self) -> Vec<usize> {
         (0..self.channels.len()).filter(|&channel| !self.channels[channel].is_done).collect()
     }
 
-    /// Where a channel's next bytes go: no further than its Confirm, so that the records behind it
-    /// stay where they are.
+    /// The buffer for a channel's next bytes: only up to the end of its confirm, so that the
+    /// records behind it are not read.
     pub(super) fn space(&mut self, channel: usize) -> &mut [u8] {
         let Channel { bytes, len, .. } = &mut self.channels[channel];
         &mut bytes[*len..]
     }
 
-    /// A channel has filled `len` bytes of its space, or has ended if there are none. Returns why it
-    /// is to be lost, if it has not brought its Confirm.
+    /// A channel has filled `len` bytes of its space, or has ended if there are none. Returns why
+    /// it must be dropped, if its confirm is wrong.
     pub(super) fn handle_received(
         &mut self,
         channel: usize,
@@ -85,7 +85,7 @@ impl Confirming {
         None
     }
 
-    /// The stream goes on without a channel. It may have confirmed: the others are waited for then
+    /// The stream goes on without a channel. If it had confirmed, the wait for the others continues
     /// until enough of those that are left have.
     pub(super) fn exclude(&mut self, channel: usize) {
         if !std::mem::replace(&mut self.channels[channel].is_done, true) {
@@ -98,8 +98,8 @@ impl Confirming {
         }
     }
 
-    /// The stream cannot go on without a channel, which does not bring its Confirm. Returns what is
-    /// wrong.
+    /// The stream cannot go on without a channel, which does not bring its confirm. Returns the
+    /// error.
     pub(super) fn reject(&mut self, channel: usize, now: Duration) -> Option<ClientAbort> {
         let Channel { bytes, len, .. } = &self.channels[channel];
         if *len == bytes.len() {
@@ -113,7 +113,7 @@ impl Confirming {
         }
     }
 
-    /// Until when the Confirms of the others are waited for.
+    /// The deadline of the other confirms.
     pub(super) fn deadline(&self) -> Option<Duration> {
         self.deadline
     }

@@ -1,4 +1,4 @@
-//! Why a stream breaks, and which channel is to blame.
+//! Why a stream breaks, and which channel caused it.
 
 use std::io;
 
@@ -9,16 +9,16 @@ use crate::protocol::incoming::Loss;
 use crate::protocol::record::{Kind, RecordError};
 use crate::protocol::target::Refusal;
 
-/// Why a stream is broken. Channels are named by their index in the association.
+/// Why a stream is broken. Channels are given by their index in the association.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// The server did not confirm the association as it must.
+    /// The server did not confirm the association correctly.
     #[error(
         "the channels were not associated: {0}; if that goes on, see whether threshold, number of \
          channels and integrity fit min_channels, max_channels and integrity of the server"
     )]
     Association(#[from] ClientAbort),
-    /// The Confirms, or the answer, did not come in time.
+    /// The confirms, or the answer, did not arrive in time.
     #[error("not all channels answered in time; see whether packets get through on each")]
     NotOpened,
     /// The server does not connect to the service.
@@ -30,7 +30,7 @@ pub(crate) enum Failure {
     /// The peer sent a record of a kind that it may not send now.
     #[error("the peer sent an unexpected record: {0:?}")]
     Unexpected(Kind),
-    /// The peer's application broke off.
+    /// The peer's application aborted.
     #[error("the peer's application broke off")]
     PeerAborted,
     /// The rest of a record did not arrive in time.
@@ -41,7 +41,7 @@ pub(crate) enum Failure {
     Channel {
         /// The channel's index.
         channel: usize,
-        /// What the system reports. `TimedOut` if the peer has acknowledged nothing for as long as
+        /// The error of the system. `TimedOut` if the peer has acknowledged nothing for as long as
         /// an answer may take.
         kind: io::ErrorKind,
     },
@@ -57,7 +57,7 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// The channel that broke, ended before the stream, or carried what it must not, if one did.
+    /// The channel that broke, ended before the stream, or carried wrong bytes, if one did.
     pub(crate) fn channel(mut self) -> Option<usize> {
         match &mut self {
             Self::Channel { channel, .. }
@@ -68,7 +68,7 @@ impl Failure {
         }
     }
 
-    /// As what the loss of [`channel`](Self::channel) counts.
+    /// The kind of [`channel`](Self::channel)'s loss.
     pub(crate) fn loss(self) -> Loss {
         match self {
             Self::Lost(_) | Self::Channel { kind: io::ErrorKind::TimedOut, .. } => Loss::Stalled,
@@ -77,7 +77,7 @@ impl Failure {
         }
     }
 
-    /// Whether somebody on a channel has changed something, rather than something failed.
+    /// Whether bytes of a channel were changed, rather than something failed.
     pub(crate) fn is_tampering(self) -> bool {
         matches!(
             self,
@@ -92,12 +92,12 @@ impl Failure {
         )
     }
 
-    /// Whether a channel was silent for too long, and it is not known which: it may be any.
+    /// Whether an unknown channel was silent for too long: it may be any.
     pub(crate) fn is_silence(self) -> bool {
         matches!(self, Self::NotOpened | Self::Stalled)
     }
 
-    /// Whether it may follow from the loss of any channel: the peer has given up the others then.
+    /// Whether the loss of any channel may be the cause: then the peer has closed the others.
     pub(crate) fn may_follow_loss(self) -> bool {
         self.is_silence()
             || matches!(self, Self::Channel { .. } | Self::Record(RecordError::Unfinished { .. }))

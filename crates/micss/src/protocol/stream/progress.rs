@@ -1,4 +1,4 @@
-//! What a stream does of itself after whatever has changed.
+//! The actions of a stream after any change.
 
 use std::task::Poll;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::{Application, Event, Failure, Phase, Stream};
 use crate::protocol::record::Kind;
 use crate::protocol::target::Refusal;
 
-/// How long an abort may take to be sent.
+/// The time limit for sending an abort.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Stream {
@@ -18,18 +18,18 @@ impl Stream {
         self.events.pop_front()
     }
 
-    /// Whether [`Stream::advance`] is to be called: it is being found out which channels are right,
-    /// in slices, so that other streams go on meanwhile.
+    /// Whether [`Stream::advance`] must be called: the search for the right channels runs in
+    /// slices, so that other streams can run in between.
     pub(crate) fn has_work(&self) -> bool {
         self.has_work
     }
 
-    /// Whether the next record is one that opens a stream. Its channels may be strangers'.
+    /// Whether the next record opens a stream. Its channels may be a stranger's.
     pub(crate) fn is_opening(&self) -> bool {
         self.incoming.is_opening()
     }
 
-    /// Does a slice of the work that there is.
+    /// Runs a slice of the work.
     pub(crate) fn advance(&mut self, now: Duration) {
         if std::mem::take(&mut self.has_work) {
             self.timers.received(now);
@@ -37,7 +37,7 @@ impl Stream {
         }
     }
 
-    /// Goes as far as it can, after whatever has changed.
+    /// Goes as far as possible after any change.
     pub(super) fn update(&mut self, now: Duration) {
         if let Phase::Confirming(confirming) = &mut self.phase
             && confirming.is_confirmed()
@@ -67,7 +67,7 @@ impl Stream {
         is_phase && self.delivery.is_none() && !self.has_received_all
     }
 
-    /// Takes the records that have come, until one is to be delivered.
+    /// Takes the records that have arrived, up to one that must be delivered.
     fn take_records(&mut self) -> Result<(), Failure> {
         while self.is_receiving() && !self.has_work {
             match self.incoming.poll_next()? {
@@ -113,7 +113,7 @@ impl Stream {
         Ok(())
     }
 
-    /// All that was sealed has been sent.
+    /// All sealed records have been sent.
     fn handle_all_sent(&mut self) {
         if std::mem::take(&mut self.drops_records) {
             self.outgoing.drop_records();
@@ -141,20 +141,20 @@ impl Stream {
         }
     }
 
-    /// The stream is broken: tells the peer that what was sent is incomplete, if a record can.
+    /// The stream is broken: tells the peer that it is incomplete, if a record can.
     pub(super) fn fail(&mut self, failure: Failure, now: Duration) {
         match self.phase {
             Phase::Over => return,
-            // The peer has not been told.
+            // The peer was not told.
             Phase::Aborting => return self.close(true),
-            // It has been told, or cannot be.
+            // The peer was told, or cannot be.
             Phase::Refused => return self.close(false),
             _ => {}
         }
         self.events.push_back(Event::Failed(self.attribute(failure)));
         (self.delivery, self.has_work) = (None, false);
         self.timers.release();
-        // A client takes nothing for a record before it is confirmed.
+        // A client takes nothing for a record before the confirms.
         if matches!(self.phase, Phase::Request | Phase::Connecting) {
             self.close(false);
         } else if self.outgoing.may_abort() && self.outgoing.seal_payload(Kind::Abort, &[]).is_ok()
@@ -166,8 +166,8 @@ impl Stream {
         }
     }
 
-    /// Where the path of a channel is lost, what breaks on the others is its consequence: the peer has
-    /// given up first.
+    /// If the path of a channel is lost, breaks of the others are a consequence: the peer has
+    /// noticed it first.
     fn attribute(&self, failure: Failure) -> Failure {
         let lost = self
             .channels()

@@ -1,4 +1,4 @@
-//! When a stream has something to do although nothing comes.
+//! The deadlines of a stream.
 
 use std::io;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use super::{Application, Failure, Phase, Stream};
 use crate::protocol::incoming::{ANSWER_TIMEOUT, Incoming, LATE_CHANNEL_TIMEOUT, Loss};
 use crate::protocol::on_lost_channel::end_of_stream;
 
-/// After how long without a byte a direction gives its memory back.
+/// How long a direction may be idle before it frees its memory.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How often it is examined whether a peer acknowledges what it does not take.
+/// The interval of checks whether a peer acknowledges data that it does not take.
 const SILENCE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long a peer may leave sent data unacknowledged, on a channel that can be lost.
@@ -21,32 +21,34 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) struct LostChannelTimeouts {
     /// Once it is open.
     pub(crate) open: Duration,
-    /// Until then.
+    /// Before that.
     pub(crate) opening: Duration,
 }
 
-/// The times that deadlines follow from.
+/// The times on which the deadlines depend.
 pub(super) struct Timers {
-    /// Until when the phase may last.
+    /// The deadline of the phase.
     limit: Option<Duration>,
-    /// Until when what is sealed waits for the application's first bytes.
+    /// The deadline until which sealed records wait for the application's first bytes.
     hold: Option<Duration>,
-    /// When bytes were received last, or room was made for more.
+    /// The time when bytes were last received, or space for more was made.
     received_at: Duration,
-    /// Until when the next bytes must be received.
+    /// The deadline of the next bytes.
     due: Option<Duration>,
-    /// In a phase that waits for the first record: since when enough channels have brought it.
+    /// In a phase that waits for the first record: the time since when enough channels have brought
+    /// it.
     enough_since: Option<Duration>,
-    /// When bytes were sent last.
+    /// The time when bytes were last sent.
     sent_at: Duration,
-    /// Since when channels that can be lost have not taken what is sealed, or were examined.
+    /// The time since when channels that can be lost have not taken the sealed records, or of the
+    /// last check.
     untaken_since: Option<Duration>,
-    /// Which directions have given their memory back: receiving, sending.
+    /// Which directions have freed their memory: receiving, sending.
     is_shrunk: [bool; 2],
     lost_channel: LostChannelTimeouts,
 }
 
-/// What a stream waits for with a deadline.
+/// The timers of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Timer {
     /// The end of the phase.
@@ -57,11 +59,11 @@ pub(super) enum Timer {
     Confirm,
     /// The next bytes of the channels.
     Receive,
-    /// The next look whether peers are silent.
+    /// The next check whether peers are silent.
     Silence,
     /// Channels whose paths are lost.
     LostChannel,
-    /// The end of the time for which a direction that is idle keeps its memory.
+    /// The end of the time for which an idle direction keeps its memory.
     ShrinkIncoming,
     /// See there.
     ShrinkOutgoing,
@@ -106,12 +108,12 @@ impl Timers {
         (self.sent_at, self.is_shrunk[1]) = (now, false);
     }
 
-    /// Channels that can be lost have not taken what is sealed, or all have.
+    /// Channels that can be lost have not taken the sealed records, or all have.
     pub(super) fn set_untaken(&mut self, is_untaken: bool, now: Duration) {
         self.untaken_since = is_untaken.then(|| self.untaken_since.unwrap_or(now));
     }
 
-    /// What is expected on the channels from now on.
+    /// Sets the deadline of the next bytes.
     pub(super) fn expect(&mut self, incoming: &Incoming, is_first: bool, now: Duration) {
         self.due = if is_first {
             let since = incoming.can_lose_stalled().then(|| self.enough_since.unwrap_or(now));
@@ -124,7 +126,7 @@ impl Timers {
 }
 
 impl Stream {
-    /// When [`Stream::handle_timeout`] is to be called, if nothing happens before.
+    /// When [`Stream::handle_timeout`] must be called, if nothing happens before.
     pub(crate) fn poll_timeout(&self) -> Option<Duration> {
         self.next_timer().map(|(at, _)| at)
     }
@@ -147,7 +149,7 @@ impl Stream {
         timers.into_iter().filter_map(|(at, timer)| Some((at?, timer))).min_by_key(|(at, _)| *at)
     }
 
-    /// Until when the Confirms of some channels are waited for.
+    /// The deadline of the confirms that are not needed.
     fn confirm_deadline(&self) -> Option<Duration> {
         match &self.phase {
             Phase::Confirming(confirming) => confirming.deadline(),
@@ -155,19 +157,20 @@ impl Stream {
         }
     }
 
-    /// Until when the next bytes must come. While the application takes what has come, none are read.
+    /// The deadline of the next bytes. While the application takes delivered bytes, none are read.
     fn receive_deadline(&self) -> Option<Duration> {
         let is_receiving = self.is_receiving() && !self.has_work;
         self.timers.due.filter(|_| is_receiving && !matches!(self.phase, Phase::Refused))
     }
 
-    /// When it is examined next whether the peer acknowledges: while channels that can be lost do not
-    /// take what is sent.
+    /// The time of the next check whether the peer acknowledges: while channels that can be lost do
+    /// not take sealed records.
     fn inspection(&self) -> Option<Duration> {
         self.timers.untaken_since.map(|since| since + SILENCE_POLL_INTERVAL)
     }
 
-    /// When the stream ends because the paths of channels that it needs are lost, and which of them.
+    /// When the stream ends because the paths of channels that it needs are lost, and which of
+    /// them.
     fn lost_channel(&self) -> Option<(Duration, usize)> {
         if self.unusable_since.iter().all(Option::is_none) {
             return None;
@@ -184,7 +187,7 @@ impl Stream {
         end_of_stream(unusable, spare, patience).map(|(end, place)| (end, live[place]))
     }
 
-    /// When a direction (0: receiving, 1: sending) gives its memory back.
+    /// When a direction (0: receiving, 1: sending) frees its memory.
     fn shrink_deadline(&self, direction: usize) -> Option<Duration> {
         let (is_idle, since) = match direction {
             0 => (
@@ -202,8 +205,8 @@ impl Stream {
         (is_idle && !self.timers.is_shrunk[direction]).then(|| since + IDLE_TIMEOUT)
     }
 
-    /// Does what is due. `silence` tells for how long the peer has left sent data unacknowledged on a
-    /// channel: zero where it has not.
+    /// Handles the timers that are due. `silence` returns for how long the peer has left sent data
+    /// unacknowledged on a channel; zero if it has not.
     pub(crate) fn handle_timeout(&mut self, now: Duration, silence: impl Fn(usize) -> Duration) {
         let is_due = |at: Option<Duration>| at.is_some_and(|at| at <= now);
         for direction in [0, 1] {
@@ -240,7 +243,7 @@ impl Stream {
         self.update(now);
     }
 
-    /// Loses the channels that do not take what is sent and whose peer is silent.
+    /// Drops the channels that do not take sealed records and whose peer is silent.
     fn lose_silent(&mut self, silence: impl Fn(usize) -> Duration) {
         for channel in self.channels() {
             if !self.outgoing.rest(channel).is_empty() && silence(channel) >= SILENCE_TIMEOUT {
@@ -249,7 +252,7 @@ impl Stream {
         }
     }
 
-    /// Loses the channels that have not confirmed, as the others have, for long enough.
+    /// Drops the channels that have not confirmed in time after the others.
     fn lose_unconfirmed(&mut self) {
         let late = self.wanted();
         for channel in late {
@@ -257,7 +260,7 @@ impl Stream {
         }
     }
 
-    /// The phase has lasted for as long as it may.
+    /// The deadline of the phase has passed.
     fn handle_limit(&mut self, now: Duration, silence: impl Fn(usize) -> Duration) {
         self.timers.limit(None);
         match self.phase {
@@ -269,8 +272,8 @@ impl Stream {
         }
     }
 
-    /// Why there was no answer for so long: a channel whose peer is silent. If all are, it is not the
-    /// channels.
+    /// The cause of a missing answer: a channel whose peer is silent. If all are, it is not a
+    /// channel.
     fn no_answer(&self, silence: impl Fn(usize) -> Duration) -> Failure {
         let is_silent = |channel: &usize| silence(*channel) >= ANSWER_TIMEOUT;
         match self.live().find(is_silent) {
