@@ -10,7 +10,7 @@ FUZZ_TARGETS = share_file handshake record socks experiment tunnel superpacket d
 help:
 	@echo 'make demo    a file crosses three channels that no two of them can read'
 	@echo 'make test    all tests (installs the programs that they try it with, as curl and nginx)'
-	@echo 'make lint    format, clippy, documentation, layers of modules and crates, licences of dependencies'
+	@echo 'make lint    format, widths, clippy, documentation, layers of modules and crates, licences'
 	@echo 'make bench   speed: sharing beside libisal, plans beside scipy, MICSS beside a plain relay'
 	@echo 'make speed   the tunnel on plain veth channels, beside wireguard-go (as root)'
 	@echo 'make docs    the API documentation, in target/doc'
@@ -31,6 +31,7 @@ test: setup
 lint: setup-lint
 	$(CARGO) fmt --all --check
 	scripts/check-modules
+	scripts/check-width
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked
 	$(CARGO) deny --locked check bans licenses sources

@@ -1,8 +1,8 @@
 //! How long the receiving end takes for a symbol with a packet of 1400 bytes.
 //!
-//! `cargo bench -p sunder-remicss --bench receiving`. Datagrams come in batches of 64 a channel, one
-//! channel after the other, and are made just before each batch, so that they are in the cache as
-//! if they had just been received. Making them is not measured.
+//! `cargo bench -p sunder-remicss --bench receiving`. Datagrams come in batches of 64 a channel,
+//! one channel after the other, and are made just before each batch, so that they are in the cache
+//! as if they had just been received. Making them is not measured.
 
 use std::collections::VecDeque;
 use std::hint::black_box;

@@ -217,7 +217,8 @@ impl<T> Network<T> {
     }
 
     /// The next event that happens by `deadline`, with the clock moved to its time. With `None` the
-    /// clock has moved to the deadline: to the next timeout of a state machine that is polled for it.
+    /// clock has moved to the deadline: to the next timeout of a state machine that is polled for
+    /// it.
     pub fn next_event_until(&mut self, deadline: Duration) -> Option<Event<T>> {
         let event = self.pop(deadline);
         if event.is_none() {

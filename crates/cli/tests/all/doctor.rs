@@ -1,4 +1,5 @@
-//! `sunder doctor`: every mistake in a configuration, and what this host and the other end say to it.
+//! `sunder doctor`: every mistake in a configuration, and what this host and the other end say to
+//! it.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;

@@ -1,5 +1,5 @@
-//! Checks the documents: runs every `$ sunder ...` line of a `console` block and compares its output
-//! with the document, and searches for the files, modules and items that documents name.
+//! Checks the documents: runs every `$ sunder ...` line of a `console` block and compares its
+//! output with the document, and searches for the files, modules and items that documents name.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -200,8 +200,9 @@ fn total(scenarios: &[Count]) -> Count {
     total
 }
 
-/// The distribution `before` and one draw more. Numbers that cannot occur have the probability zero,
-/// and are computed all the same: loops of one length take less time than shorter ones of many.
+/// The distribution `before` and one draw more. Numbers that cannot occur have the probability
+/// zero, and are computed all the same: loops of one length take less time than shorter ones of
+/// many.
 fn draw_one_more(after: &mut Count, before: &Count, success: f64, failure: f64) {
     after[0] = before[0] * failure;
     for (after, pair) in after[1..].iter_mut().zip(before.windows(2)) {

@@ -1,7 +1,8 @@
 //! How fast secrets are split and joined, beside Intel's libisal in the same run.
 //!
-//! `cargo bench -p sunder-sharing` prints tables of GB/s of secret; `-- --quick` takes a tenth of the time
-//! and is less exact. All buffers begin at a multiple of 64 bytes, the same for both libraries.
+//! `cargo bench -p sunder-sharing` prints tables of GB/s of secret; `-- --quick` takes a tenth of
+//! the time and is less exact. All buffers begin at a multiple of 64 bytes, the same for both
+//! libraries.
 
 mod isal;
 mod point;

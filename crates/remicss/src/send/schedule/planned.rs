@@ -32,8 +32,8 @@ pub struct PlannedScheduler {
 ///
 /// Whole packets are not as evenly distributed as the model's symbols. With the paper's Delayed
 /// setup (VI), at 99.5 % of the highest rate and with evenly spaced packets, 16 of 105 plans are
-/// more than 5 % above their delay (`a_plan_has_its_delay`, in tests/all/sending/rates.rs). A higher
-/// penalty lets counts deviate further from their proportions.
+/// more than 5 % above their delay (`a_plan_has_its_delay`, in tests/all/sending/rates.rs). A
+/// higher penalty lets counts deviate further from their proportions.
 const LATENESS_PENALTY: f64 = 2.0;
 
 /// The maximum penalty, in symbols: about as many symbols in a row use a threshold with a lower

@@ -159,16 +159,16 @@ impl Scenario {
         self.service_delay < ms(20_000) && self.ends.iter().all(is_left_alone)
     }
 
-    /// Whether the attacker controls so few channels that the stream goes on: a quorum opens it, and
-    /// without records all are needed. See `docs/protocols/micss.md`.
+    /// Whether the attacker controls so few channels that the stream goes on: a quorum opens it,
+    /// and without records all are needed. See `docs/protocols/micss.md`.
     fn is_served(&self) -> bool {
         let quorum = usize::from(self.k.max(self.n / 2 + 1));
         let needed = if self.has_records { quorum } else { self.n.into() };
         self.is_undisturbed() && self.must_be_exact() && self.honest() >= needed
     }
 
-    /// Whether nothing may be delivered but what was sent: an attacker may change it without records,
-    /// or on k channels.
+    /// Whether nothing may be delivered but what was sent: an attacker may change it without
+    /// records, or on k channels.
     pub(super) fn must_be_exact(&self) -> bool {
         let changes = |attack| matches!(attack, Attack::Change(_) | Attack::Replay(_));
         let is_changed = |channel: &&Channel| channel.attacks.into_iter().any(changes);

@@ -216,8 +216,8 @@ impl Wires {
         self.sockets[channel][to].has_ended = true;
     }
 
-    /// Passes on what was intercepted, as the attacker wants it. Returns for which ends the connection
-    /// is to be reset.
+    /// Passes on what was intercepted, as the attacker wants it. Returns for which ends the
+    /// connection is to be reset.
     pub(super) fn attack<T>(
         &mut self,
         link: LinkId,
