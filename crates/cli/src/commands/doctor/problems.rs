@@ -6,14 +6,15 @@ use crate::checks::finding::{Finding, Level};
 use crate::commands::EXAMINATIONS;
 use crate::daemon::Examination;
 
-/// The daemon whose keys a text has the most of; of equals, the one with the fewest problems in it.
-/// Nothing if the text has no key of any.
+/// The daemon whose keys a text has the most of. Of equals, the one with the fewest problems in it,
+/// and of these the last: a text with nothing but channels is a proxy's. `None` if the text has no
+/// key of any.
 pub(super) fn daemon_of(text: &str) -> Option<&'static Examination> {
     let likeness = |daemon: &&Examination| daemon.keys.likeness(text);
     let most =
         EXAMINATIONS.iter().map(|daemon| likeness(&daemon)).max().filter(|most| *most > 0)?;
     let count = |daemon: &&Examination| (daemon.problems)(text).iter().flatten().count();
-    EXAMINATIONS.iter().filter(|daemon| likeness(daemon) == most).min_by_key(count)
+    EXAMINATIONS.iter().rev().filter(|daemon| likeness(daemon) == most).min_by_key(count)
 }
 
 /// The commands with a configuration, as in `sunder serve, proxy or tunnel`.
@@ -248,6 +249,7 @@ mod tests {
             (include_str!("../tunnel-server.toml"), Some("tunnel")),
             ("[[channel]]\nserver = \"192.0.2.1:1\"\n", Some("proxy")),
             ("[[channel]]\nserver = \"192.0.2.1:1\"\nrisk = 0.1\n", Some("tunnel")),
+            ("rng = \"os\"\n", Some("proxy")),
             ("listen = []\n", Some("serve")),
             // Misspelt keys are keys, and so are those of a text that is not quite TOML.
             ("alow = []\nlisen = []\n", Some("serve")),
