@@ -10,7 +10,7 @@ use test_bed::{Flaw, Outcome, TestBed};
 
 const ATTACKS_PER_N: u64 = 25_000;
 
-/// How many runs ended in which way.
+/// The number of runs with each outcome.
 #[derive(Default, Debug)]
 struct Tally {
     untouched: u64,
@@ -39,7 +39,7 @@ fn attack(n: u8) {
         }
     }
     println!("n = {n}: {tally:?}");
-    // An attack that always fails at the first hurdle would show nothing.
+    // An attack that always fails at the first step would show nothing.
     let least = ATTACKS_PER_N / 100;
     assert!(tally.completed > least, "{tally:?}");
     assert!(tally.server_only > least, "{tally:?}");
@@ -76,7 +76,7 @@ fn without_an_attacker_it_always_completes() {
     }
 }
 
-/// The violations that a flawed end is caught at, of 2,000 attacks.
+/// The violations that the checks find in flawed ends, in 2,000 attacks.
 fn violations(flaw: Flaw) -> Vec<String> {
     let runs = (0..2_000).map(|seed| TestBed::new(seed, 3, true, flaw).run());
     runs.filter_map(Result::err).collect()

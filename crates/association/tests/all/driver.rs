@@ -1,4 +1,4 @@
-//! A client in either of its states, as the code that moves its bytes sees it.
+//! A client in either of its states, with one interface.
 #![allow(dead_code)] // Each test uses a part of it.
 
 use std::collections::VecDeque;
@@ -9,7 +9,7 @@ use sunder_association::{
     Message, Terms,
 };
 
-/// What is to be done. Taken in order.
+/// What the driver must do, in order.
 #[derive(Clone, Debug)]
 pub(crate) enum ClientEvent {
     Transmit { channel: usize, message: Message },
@@ -127,7 +127,7 @@ impl Client {
                         self.events.push_back(ClientEvent::Associated { list });
                     }
                     Some(ConfirmEvent::Aborted { reason }) => {
-                        // Lists not yet taken must not go out after all.
+                        // Lists that were not sent yet must not be sent any more.
                         self.events.clear();
                         self.events.push_back(ClientEvent::Aborted { reason });
                     }

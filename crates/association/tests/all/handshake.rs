@@ -1,5 +1,5 @@
-//! The handshake over streams and datagrams, every reason to abort it, lists that do not come, and
-//! every changed byte.
+//! The handshake over streams and datagrams, every reason to abort it, missing lists, and every
+//! changed byte.
 
 mod client;
 mod datagram;

@@ -1,7 +1,7 @@
 //! An active attacker on all the victim's channels but one, with connections of its own.
 //!
-//! It reads every message of every handshake, those of the honest channel too, and is in full
-//! control of its own links. Each run it picks one of two ways to use that.
+//! It reads every message of every handshake, including those on the honest channel, and controls
+//! its own links completely. Each run it uses one of two strategies.
 
 use std::time::Duration;
 
@@ -11,20 +11,20 @@ use sunder_association::{COOKIE_LEN, Cookie, List, Message, MessageKind};
 use super::forgery::{Forgery, Inks};
 use super::test_bed::Wire;
 
-/// Messages of a handshake that was over before this one began.
+/// Messages of a previous handshake.
 const OLD_HANDSHAKE: [[u8; COOKIE_LEN]; 3] =
     [[0x11; COOKIE_LEN], [0x22; COOKIE_LEN], [0x33; COOKIE_LEN]];
 
 pub(crate) struct Adversary {
     rng: Rng,
     wires: Vec<Wire>,
-    /// The victim's connections in channel order, the honest one among them.
+    /// The victim's connections in channel order, including the honest one.
     victim: Vec<usize>,
     honest: usize,
     /// The victim's connections without the honest one.
     legs: Vec<usize>,
     own: Vec<usize>,
-    /// Which leg's far end each leg's near end is wired to.
+    /// The leg to which the attacker forwards each leg.
     crossing: Vec<usize>,
     strategy: Strategy,
     cookies: Vec<Option<[u8; COOKIE_LEN]>>,
@@ -33,21 +33,23 @@ pub(crate) struct Adversary {
 }
 
 enum Strategy {
-    /// Lets messages through, except this percentage, to which it does something.
+    /// Forwards messages, except for this percentage, which it changes.
     Meddle { percent: u64 },
-    /// Is the server to the client and the client to the server, on all channels it holds.
+    /// Acts as the server to the client and as the client to the server, on all channels that it
+    /// controls.
     Impersonate(Plan),
 }
 
-/// What an impersonator tells the two ends.
+/// What an impersonator sends to the two ends.
 struct Plan {
-    /// The cookies it gives the victim: of which connection, for each leg; none is invented.
+    /// The connection whose cookie it sends to the victim, for each leg; no cookie is invented.
     greeting: Vec<Option<usize>>,
-    /// How many changes it makes to the list for the server. None is the honest relay.
+    /// The number of changes that it makes to the list for the server. With none it forwards the
+    /// list.
     edits: u64,
     /// Does not wait for the victim's list but guesses it.
     eager: bool,
-    /// How many changes it makes to the confirms for the victim.
+    /// The number of changes that it makes to the confirms for the victim.
     confirm_edits: u64,
     greeted: bool,
     listed: bool,
@@ -85,12 +87,12 @@ impl Adversary {
         }
     }
 
-    /// True unless it was nothing but a wire.
+    /// Whether it has done more than forward messages.
     pub(crate) fn has_acted(&self) -> bool {
         self.acted
     }
 
-    /// Reads a message on its way, on whatever link.
+    /// Reads a message on any link.
     pub(crate) fn overhear(&mut self, connection: usize, message: &Message) {
         if let Message::Cookie(cookie) = message {
             self.cookies[connection] = Some(*cookie.as_bytes());
@@ -98,7 +100,7 @@ impl Adversary {
         self.archive.push(message.encode());
     }
 
-    /// Bytes on a link it holds: of a leg, or from the server on a connection of its own.
+    /// Bytes on a link that it controls: of a leg, or from the server on a connection of its own.
     pub(crate) fn intercept<T>(
         &mut self,
         net: &mut Network<T>,
@@ -115,7 +117,7 @@ impl Adversary {
         }
     }
 
-    /// An end has closed a link it holds. An impersonator keeps that from the other end.
+    /// An end has closed a link that it controls. An impersonator does not close the other end.
     pub(crate) fn intercept_close<T>(&mut self, net: &mut Network<T>, connection: usize, up: bool) {
         if matches!(self.strategy, Strategy::Meddle { .. })
             && self.rng.chance(70)
@@ -150,13 +152,13 @@ impl Adversary {
         if let Some(to) = self.far_end(connection, up) {
             net.inject(self.wires[to].link(up), bytes, self.short());
         } else if self.rng.chance(50) {
-            // Its own connection's cookie has come: it uses it at once.
+            // The cookie of its own connection has arrived: it uses it at once.
             let list = self.guess_list(1).encode(MessageKind::List);
             net.inject(self.wires[connection].up, list, self.short());
         }
     }
 
-    /// Where bytes of a leg come out. The adversary's own connections have no other end.
+    /// Where bytes of a leg are delivered. The adversary's own connections have no other end.
     fn far_end(&self, connection: usize, up: bool) -> Option<usize> {
         let (from, to) =
             if up { (&self.legs, &self.crossing) } else { (&self.crossing, &self.legs) };
@@ -195,7 +197,7 @@ impl Adversary {
         }
     }
 
-    /// To the wrong channel, the right way.
+    /// To the wrong channel, in the right direction.
     fn misdirect<T>(&mut self, net: &mut Network<T>, up: bool, bytes: Vec<u8>) {
         let held: Vec<usize> = self.legs.iter().chain(&self.own).copied().collect();
         if let Some(&to) = self.rng.pick(&held) {
@@ -203,7 +205,7 @@ impl Adversary {
         }
     }
 
-    /// Back to where it came from.
+    /// Back to the sender.
     fn reflect<T>(&mut self, net: &mut Network<T>, connection: usize, up: bool, bytes: Vec<u8>) {
         net.inject(self.wires[connection].link(!up), bytes, self.short());
     }
@@ -213,7 +215,7 @@ impl Adversary {
         net.inject_close(self.wires[connection].link(!up), self.short());
     }
 
-    /// One byte at a time, all in order: tedious, but no change.
+    /// One byte at a time, all in order, which is no change.
     fn dribble<T>(&mut self, net: &mut Network<T>, connection: usize, up: bool, bytes: &[u8]) {
         let Some(to) = self.far_end(connection, up) else {
             return;
@@ -223,7 +225,8 @@ impl Adversary {
         }
     }
 
-    /// Lets the message through and adds another, on any held link, either way, at any time.
+    /// Forwards the message and adds another, on any controlled link, in any direction, at any
+    /// time.
     fn speak_unasked<T>(
         &mut self,
         net: &mut Network<T>,
@@ -245,13 +248,13 @@ impl Adversary {
         match Message::parse(bytes) {
             Ok(Message::Cookie(_)) => self.greet_when_ready(net),
             Ok(Message::List(list)) => self.answer(net, connection, &list),
-            // What the server confirms to the impersonator is of no use to the victim, which has
-            // been told what it wants to hear.
+            // The server's confirms to the impersonator are of no use to the victim, which has got
+            // forged ones.
             Ok(Message::Confirm(_)) | Err(_) => {}
         }
     }
 
-    /// Plays the server's first part on all legs, once it has all cookies it may want to use.
+    /// Plays the server's first part on all legs, once it has all cookies that it may use.
     fn greet_when_ready<T>(&mut self, net: &mut Network<T>) {
         let held = self.legs.iter().chain(&self.own);
         let ready = held.into_iter().all(|&connection| self.cookies[connection].is_some());
@@ -301,7 +304,7 @@ impl Adversary {
         }
     }
 
-    /// What the victim's list will probably be, with so many changes.
+    /// The victim's likely list, with so many changes.
     fn guess_list(&mut self, edits: u64) -> Forgery {
         let cookies = self.victim.iter().filter_map(|&connection| self.cookies[connection]);
         let guess = Forgery::of(cookies.collect());

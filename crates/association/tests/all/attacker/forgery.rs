@@ -1,9 +1,9 @@
-//! Lists and confirms as an adversary writes them: well formed or not.
+//! Lists and confirms that an adversary writes, well-formed or not.
 
 use sim::Rng;
 use sunder_association::{COOKIE_LEN, List, MessageKind};
 
-/// The fields of a List or Confirm, with nothing that keeps them consistent.
+/// The fields of a List or Confirm, without any check of their consistency.
 #[derive(Clone)]
 pub(crate) struct Forgery {
     scheme: u8,
@@ -13,11 +13,11 @@ pub(crate) struct Forgery {
     cookies: Vec<[u8; COOKIE_LEN]>,
 }
 
-/// The cookies an adversary has to write with.
+/// The cookies that an adversary can use.
 pub(crate) struct Inks<'a> {
-    /// All it has ever seen, of any connection and any handshake.
+    /// All that it has ever seen, of any connection and any handshake.
     pub(crate) known: &'a [[u8; COOKIE_LEN]],
-    /// Those of connections it holds itself.
+    /// Those of its own connections.
     pub(crate) own: &'a [[u8; COOKIE_LEN]],
     /// That of the victim's honest connection, once seen.
     pub(crate) honest: Option<[u8; COOKIE_LEN]>,
@@ -36,7 +36,7 @@ impl Forgery {
         }
     }
 
-    /// A list from nothing, over these cookies.
+    /// A new list over these cookies.
     pub(crate) fn of(cookies: Vec<[u8; COOKIE_LEN]>) -> Self {
         let n = u8::try_from(cookies.len()).unwrap();
         Self { scheme: 1, k: n, n, options: 0, cookies }
@@ -59,7 +59,7 @@ impl Forgery {
         }
     }
 
-    /// The message's bytes.
+    /// The encoding of the message.
     pub(crate) fn encode(&self, kind: MessageKind) -> Vec<u8> {
         let body_len = u16::try_from(8 + COOKIE_LEN * self.cookies.len()).unwrap();
         let mut bytes = b"SNDR\x01".to_vec();
@@ -98,7 +98,7 @@ impl Forgery {
         self.fit();
     }
 
-    /// Makes the terms fit the cookies again, so that the change is not found for its form.
+    /// Adapts the terms to the cookies, so that the change is not detected by its form.
     fn fit(&mut self) {
         self.n = u8::try_from(self.cookies.len()).unwrap();
         self.k = if self.scheme == 1 { self.n } else { self.k.min(self.n) };

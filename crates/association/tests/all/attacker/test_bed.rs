@@ -1,6 +1,6 @@
-//! Honest ends on a simulated network of which the adversary holds a part.
+//! Correct ends on a simulated network that the adversary controls in part.
 //!
-//! Client 0 is the victim: the adversary holds all its channels but one. The other clients share
+//! Client 0 is the victim: the adversary controls all its channels but one. The other clients share
 //! the server with it and are not attacked.
 
 use std::time::Duration;
@@ -14,38 +14,38 @@ use sunder_association::{
 use super::adversary::Adversary;
 use crate::driver::{Client, ClientEvent};
 
-/// How long either end waits. The adversary's longest delay is longer.
+/// The time limit of both ends. The adversary's longest delay is longer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A mistake put into one end on purpose, to see that the judge finds it.
+/// A deliberate mistake in one end, to show that the checks find it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flaw {
     None,
-    /// The victim believes the first confirm and does not wait for the others.
+    /// The victim accepts the first confirm and does not wait for the others.
     OneConfirmIsEnough,
-    /// The server believes the first list and does not wait for the other channels'.
+    /// The server accepts the first list and does not wait for the other channels'.
     OneListIsEnough,
 }
 
-/// What there is to know about one connection: its two directions.
+/// The two directions of a connection.
 #[derive(Clone, Copy)]
 pub(crate) struct Wire {
     pub(crate) up: LinkId,
     pub(crate) down: LinkId,
 }
 
-/// How a run went for the victim.
+/// The outcome of a run for the victim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
-    /// Completed, and the adversary happened to let everything through.
+    /// Completed, and the adversary changed nothing.
     Untouched,
-    /// Completed in spite of what the adversary did.
+    /// Completed in spite of the adversary's changes.
     Completed,
-    /// The server associated the victim's honest channel, and the victim did not hear of it.
+    /// The server associated the victim's honest channel, but the victim did not complete.
     ServerOnly,
-    /// Nothing was associated but what the adversary associated with itself.
+    /// The adversary has only associated its own connections.
     Excluded,
-    /// Nothing of the victim's was associated at all.
+    /// None of the victim's connections was associated.
     Neither,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct TestBed {
     server: HandshakeServer,
     clients: Vec<HonestClient>,
     wires: Vec<Wire>,
-    /// The client and channel at the near end of each connection; none for the adversary's own.
+    /// The client and channel at the near end of each connection; `None` for the adversary's own.
     owners: Vec<Option<(usize, usize)>>,
     cookies: Vec<Option<Cookie>>,
     associations: Vec<Association>,
@@ -113,7 +113,7 @@ impl TestBed {
         test_bed
     }
 
-    /// Runs until nothing more happens, and judges what came of it.
+    /// Runs until there are no more events, and checks the outcome.
     pub(crate) fn run(mut self) -> Result<Outcome, String> {
         while let Some(event) = self.net.next_event() {
             self.handle(event);
@@ -135,7 +135,7 @@ impl TestBed {
         self.net.arm(TIMEOUT, Timer::ClientDeadline(index));
     }
 
-    /// Connects all channels of all clients in an order that says nothing about who is who.
+    /// Connects all channels of all clients in an order that is independent of the clients.
     fn connect_clients(&mut self) {
         let channels_of = |(index, client): (usize, &HonestClient)| {
             (0..client.connections.len()).map(move |channel| (index, channel))
@@ -208,7 +208,7 @@ impl TestBed {
         }
     }
 
-    /// The connection that a link is part of, and whether it leads up to the server.
+    /// The connection of a link, and whether the link leads to the server.
     fn place(&self, link: LinkId) -> (usize, bool) {
         let connection = link.index() / 2;
         (connection, self.wires[connection].up == link)
@@ -229,8 +229,8 @@ impl TestBed {
             let connections = self.named_in(&list);
             self.associations.push(Association { list, connections });
         }
-        // Bytes of a connection that is not waiting are the transport's, or those of a connection
-        // given up: neither is of interest here.
+        // Bytes of a connection that is not waiting belong to the transport, or to a connection
+        // that was given up: neither matters here.
         let _ = self.server.handle_bytes(id(connection), bytes, self.net.now());
     }
 
@@ -299,8 +299,8 @@ impl TestBed {
         }
     }
 
-    /// Sends a message. The adversary gets to read it even where it controls nothing, which is more
-    /// than the threat model grants: the handshake's promises do not rest on secrets.
+    /// Sends a message. The adversary can read it even on links that it does not control, which is
+    /// more than the threat model allows: the handshake's promises do not depend on secrets.
     fn send(&mut self, connection: usize, link: LinkId, message: &Message) {
         if let Some(adversary) = &mut self.adversary {
             adversary.overhear(connection, message);
@@ -326,7 +326,7 @@ impl TestBed {
         Ok(outcome)
     }
 
-    /// Whoever is associated: every connection is at the place of its cookie, and in no other
+    /// In every association, every connection is at the position of its cookie, and in no other
     /// association.
     fn check_associations(&self) -> Result<(), String> {
         let mut seen = std::collections::BTreeSet::new();
@@ -348,7 +348,7 @@ impl TestBed {
         Ok(())
     }
 
-    /// Clients that are not attacked always complete, whatever goes on next to them.
+    /// Clients that are not attacked always complete, whatever else happens.
     fn check_bystanders(&self) -> Result<(), String> {
         let attacked = usize::from(self.adversary.is_some());
         for (index, client) in self.clients.iter().enumerate().skip(attacked) {
@@ -365,7 +365,7 @@ impl TestBed {
         Ok(())
     }
 
-    /// What the handshake promises whoever has one honest channel.
+    /// The handshake's promises to a client with one honest channel.
     fn check_victim(&self) -> Result<Outcome, String> {
         let victim = &self.clients[0];
         let honest = id(victim.connections[self.honest_channel]);
@@ -391,7 +391,7 @@ impl TestBed {
         }
     }
 
-    /// An association with the honest connection is the one that the victim asked for.
+    /// An association with the honest connection is the one that the victim requested.
     fn check_holding(&self, association: &Association) -> Result<(), String> {
         let victim = &self.clients[0];
         let sent = victim.sent.as_ref().ok_or("associated with no list sent")?;
@@ -450,7 +450,7 @@ fn random_terms(rng: &mut Rng, n: u8) -> Terms {
 }
 
 impl Wire {
-    /// The direction that leads to the server, or the other.
+    /// The direction to the server, or the other.
     pub(crate) fn link(self, up: bool) -> LinkId {
         if up { self.up } else { self.down }
     }

@@ -59,7 +59,7 @@ fn completes_and_hands_back_what_follows() {
     assert_eq!(client.handle_bytes(1, &confirm()[..30], NOW), b"");
     assert_eq!(client.handle_bytes(1, &confirm()[30..], NOW), b"");
     assert!(matches!(client.poll_event(), Some(ClientEvent::Associated { .. })));
-    // From here on it is the transport's, whatever happens.
+    // From here on all bytes belong to the transport.
     client.handle_timeout(NOW + TIMEOUT);
     client.handle_closed(1);
     assert!(client.poll_event().is_none());
@@ -83,7 +83,7 @@ fn nothing_may_follow_a_cookie_before_the_list() {
     later.handle_bytes(0, b"x", NOW);
     expect_abort(later, ClientAbort::ExtraBytes { channel: 0 });
 
-    // With the last cookie, which would set the lists free.
+    // With the last cookie, which would release the lists.
     let mut at_once = client();
     greet(&mut at_once, 0, 0);
     let bytes = [&Message::Cookie(cookie(1)).encode()[..], b"S"].concat();
@@ -161,7 +161,7 @@ fn a_channel_that_is_not_there_aborts() {
     expect_abort(client, ClientAbort::NoSuchChannel { channel: 2 });
 }
 
-/// Where two of three are enough, one is given up, and no more; and none before the list is out.
+/// If two of three are enough, one may be given up, and no more; and none before the list is sent.
 #[test]
 fn channels_that_are_not_needed_may_be_given_up() {
     let terms = Terms::new(Protocol::MicssStream, SharingScheme::Shamir, 2, 3, 0).unwrap();

@@ -1,4 +1,4 @@
-//! The handshake where whole messages are lost, repeated and late, but not changed.
+//! The handshake with whole messages lost, repeated and delayed, but not changed.
 
 use sim::Rng;
 use sunder_association::{ClientAbort, HandshakeServer, List, Message, ServerAbort, ServerEvent};
@@ -8,7 +8,7 @@ use crate::driver::{Client, ClientEvent};
 
 const N: u8 = 3;
 
-/// A shell that knows nothing but to send again what was not answered.
+/// A driver that only sends again what was not answered.
 struct Lossy {
     rng: Rng,
     client: Client,
@@ -55,7 +55,7 @@ impl Lossy {
         }
     }
 
-    /// Drops what either wants sent: all of it comes again from `outgoing`.
+    /// Drops what either end sends: `outgoing` returns all of it again.
     fn settle(&mut self) {
         while let Some(event) = self.server.poll_event() {
             match event {

@@ -1,4 +1,4 @@
-//! One client and one server wired straight to each other.
+//! One client and one server that are connected directly.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use crate::driver::{Client, ClientEvent};
 pub(crate) const NOW: Duration = Duration::from_secs(1000);
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What became of a handshake. The server's connection number is the channel's.
+/// The outcome of a handshake. The server's connection number is the channel's.
 pub(crate) struct Ended {
     pub(crate) client: Result<List, ClientAbort>,
     pub(crate) server: Option<List>,
     pub(crate) server_aborts: Vec<ServerAbort>,
 }
 
-/// Runs one handshake over n streams, where `tamper` gets every message before its receiver.
+/// Runs one handshake over n streams. `tamper` gets every message before its receiver.
 pub(crate) fn run(terms: Terms, mut tamper: impl FnMut(usize, &Message, &mut Vec<u8>)) -> Ended {
     let mut client = Client::new(terms, NOW + TIMEOUT);
     let mut server = server();
@@ -36,7 +36,7 @@ pub(crate) fn run(terms: Terms, mut tamper: impl FnMut(usize, &Message, &mut Vec
     ended
 }
 
-/// Handles all events there are; false if there was none.
+/// Handles all pending events; false if there was none.
 fn exchange(
     client: &mut Client,
     server: &mut HandshakeServer,
@@ -67,7 +67,7 @@ fn exchange(
             ClientEvent::Transmit { channel, message } => {
                 let mut bytes = message.encode();
                 tamper(channel, &message, &mut bytes);
-                // A connection given up in the meantime is not there any more.
+                // A connection may have been given up in the meantime.
                 let _ = server.handle_bytes(id(channel as u64), &bytes, now);
             }
             ClientEvent::Associated { list } => ended.client = Ok(list),

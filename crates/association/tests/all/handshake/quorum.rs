@@ -1,4 +1,4 @@
-//! A server that does not wait for ever: lists that do not come, and who may not be harmed by that.
+//! A server whose quorum has a timeout: missing lists, and the clients that must not be affected.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -38,7 +38,7 @@ fn shamir(k: u8, cookies: &[u8]) -> List {
     List::new(terms, cookies.iter().copied().map(cookie).collect()).unwrap()
 }
 
-/// Delivers a list so many milliseconds after all began.
+/// Delivers a list so many milliseconds after the start.
 fn deliver(server: &mut HandshakeServer, connection: u64, list: &List, ms: u64) -> Vec<Did> {
     let bytes = Message::List(list.clone()).encode();
     server.handle_bytes(id(connection), &bytes, NOW + Duration::from_millis(ms)).unwrap();
@@ -70,7 +70,7 @@ fn a_list_that_does_not_come_is_waited_for_and_then_done_without() {
     let last = std::iter::from_fn(|| server.poll_event()).last();
     let Some(ServerEvent::Associated { connections, .. }) = last else { panic!("{last:?}") };
     assert_eq!(connections, [Some(id(2)), None, Some(id(1))]);
-    // It is too late then.
+    // Then it is too late.
     let late = [Did::Abort(0, ServerAbort::UnknownCookie)];
     assert_eq!(deliver(&mut server, 0, &list, 4000), late);
 }
@@ -92,7 +92,7 @@ fn nobody_waits_for_one_that_can_bring_nothing_any_more() {
     let all: Vec<_> = [refuted].into_iter().chain(associated(&[0, 1])).collect();
     assert_eq!(deliver(&mut server, 1, &list, 0), all);
 
-    // A cookie that nobody has.
+    // A cookie of no connection.
     let mut server = open(2);
     assert_eq!(deliver(&mut server, 0, &list, 0), []);
     assert_eq!(deliver(&mut server, 1, &list, 0), associated(&[0, 1]));
@@ -108,7 +108,8 @@ fn all_are_needed_where_all_shares_are() {
     assert_eq!(deliver(&mut server, 2, &list, 80_000), associated(&[0, 1, 2]));
 }
 
-/// Else what a client asks for could be done twice: 2 of 4 channels, and then the other two.
+/// Otherwise a client could get two associations: with 2 of 4 channels, and then with the other
+/// two.
 #[test]
 fn no_list_is_associated_twice() {
     let mut server = open(4);
@@ -122,14 +123,14 @@ fn no_list_is_associated_twice() {
     assert_eq!(deliver(&mut server, 3, &list, 12_000), late);
 }
 
-/// Lets time pass.
+/// Advances the time.
 fn wait(server: &mut HandshakeServer, until: Duration) {
     while let Some(at) = server.poll_timeout().filter(|at| *at <= until) {
         server.handle_timeout(at);
     }
 }
 
-/// What an attacker does to a connection.
+/// An attacker's action on a connection.
 #[derive(Clone, Debug)]
 enum Act {
     Deliver(List),
@@ -137,8 +138,8 @@ enum Act {
     Close,
 }
 
-/// A client with n channels of which an attacker, who hears everything, has as many as the quorum
-/// can do without, and connections of its own beside them.
+/// A client with n channels. The attacker, who reads all channels, controls as many as the quorum
+/// does not need, and has connections of its own.
 struct Siege {
     rng: Rng,
     list: List,
@@ -177,8 +178,7 @@ impl Siege {
         siege
     }
 
-    /// Something is done at some time, such that honest lists are no further apart than the
-    /// timeout.
+    /// Each action has a time, and honest lists are at most the timeout apart.
     fn plan(&mut self, connection: u64, act: Act) {
         let at = NOW + Duration::from_millis(self.rng.below(1999));
         self.acts.push((at, connection, act));
@@ -193,7 +193,7 @@ impl Siege {
         }
     }
 
-    /// A list of cookies that the attacker knows, which are all, on other terms perhaps.
+    /// A list of cookies that the attacker knows, which are all, possibly with other terms.
     fn forged(&mut self) -> List {
         let mut cookies = self.cookies.clone();
         self.rng.shuffle(&mut cookies);
@@ -208,8 +208,7 @@ impl Siege {
         List::new(terms, cookies).unwrap()
     }
 
-    /// Runs until the honest lists have been there for long enough. Returns how many channels were
-    /// missing.
+    /// Runs until the quorum's timeout has passed. Returns the number of missing channels.
     fn run(&self) -> usize {
         let mut server = quorum_server();
         for (number, cookie) in self.cookies.iter().enumerate() {
@@ -238,8 +237,8 @@ impl Siege {
         missing
     }
 
-    /// The honest connections are associated together, once, under their list, whatever the others
-    /// do.
+    /// The honest connections are associated together, once, with their list, whatever the attacker
+    /// does.
     fn check(&self, events: impl Iterator<Item = ServerEvent>) -> usize {
         let (mut used, mut missing) = (BTreeSet::new(), None);
         for event in events {
@@ -280,6 +279,6 @@ fn whoever_holds_channels_that_can_be_done_without_harms_no_others() {
         let missing = std::panic::catch_unwind(|| Siege::new(seed).run());
         tally[missing.unwrap_or_else(|_| panic!("seed {seed}"))] += 1;
     }
-    // With two missing there are five channels at least.
+    // With two missing there are at least five channels.
     assert!(tally[..3].iter().all(|&runs| runs > 1000), "{tally:?}");
 }

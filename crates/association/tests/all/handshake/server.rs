@@ -7,7 +7,7 @@ use sunder_association::{
 
 use super::pair::{NOW, TIMEOUT, config, cookie, id, list, server, xor};
 
-/// What a server did but greet: confirms, associations and aborts, in order.
+/// A server's events except greetings: confirms, associations and aborts, in order.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Did {
     Confirm(u64),
@@ -173,7 +173,8 @@ fn what_follows_a_list_is_the_transports() {
     assert_eq!(server.handle_bytes(id(0), b"more", NOW), Ok(&b"more"[..]));
     assert_eq!(did(&mut server), []);
 
-    // The identical list again is the transport's, too, and so is what comes with the last one.
+    // A repetition of the list belongs to the transport, too, and so do the bytes behind the last
+    // one.
     assert_eq!(server.handle_bytes(id(0), &bytes, NOW), Ok(&bytes[..]));
     assert_eq!(server.handle_bytes(id(1), &bytes, NOW), Ok(&b"first"[..]));
     let associated = [Did::Confirm(0), Did::Confirm(1), Did::Associate(vec![0, 1])];
@@ -202,7 +203,7 @@ fn every_connection_has_its_own_deadline() {
     server.handle_timeout(NOW + TIMEOUT);
     assert_eq!(did(&mut server), [Did::Abort(0, ServerAbort::TimedOut)]);
     assert_eq!(server.poll_timeout(), Some(later + TIMEOUT));
-    // A list that comes too late is too late, even if nobody called for the timeout.
+    // A list that arrives too late is too late, even without a call for the timeout.
     let late = server.handle_message(id(1), &Message::List(list(&[1])), later + TIMEOUT);
     assert_eq!(late, Err(NotPending(id(1))));
     assert_eq!(did(&mut server), [Did::Abort(1, ServerAbort::TimedOut)]);

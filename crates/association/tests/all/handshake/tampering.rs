@@ -1,4 +1,4 @@
-//! Changed bytes, all of them, and bytes that were never a message.
+//! Changed bytes, all of them, and arbitrary bytes.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ fn change_one_byte(n: u8, kind: MessageKind, channel: usize, place: usize, flip:
     });
     assert_eq!(changed, 1, "{what}");
     assert!(ended.client.is_err(), "the client completed: {what}");
-    // What the server cannot see: a change after its part is done, or on the only channel.
+    // The server cannot detect a change after its part is done, or on the only channel.
     let unseen = kind == MessageKind::Confirm || n == 1;
     assert!(unseen || ended.server.is_none(), "the server associated: {what}");
 }
@@ -97,7 +97,7 @@ fn any_message() -> impl Strategy<Value = Message> {
     ]
 }
 
-/// Bytes that get past the first checks often enough to reach the later ones.
+/// Bytes that often pass the first checks, so that they reach the later ones.
 fn likely_bytes() -> impl Strategy<Value = Vec<u8>> {
     let small = (0..4u8, vec(0..3u8, 1..4)).prop_map(|(kind, cookies)| {
         let distinct: std::collections::BTreeSet<u8> = cookies.iter().copied().collect();
