@@ -39,7 +39,7 @@ fn a_rate_is_learnt_in_seconds_and_kept() {
 #[expect(clippy::cast_precision_loss, reason = "numbers are small")]
 fn learn(mbps: u64, path: Path) {
     let name = format!("{mbps} Mbit/s, queue {:?}, {} ‰, {:?}", path.queue, path.lost, path.delay);
-    // An interval on a slow channel is few packets, and chance has its part.
+    // An interval on a slow channel has few packets, so its losses vary.
     let (good, loss) = if mbps < 10 { (0.75..=1.1, 0.1) } else { (0.88..=1.05, 0.04) };
     let mut scenario = Scenario::new(&[path], &[None]);
     scenario.run(seconds(8));
@@ -48,8 +48,8 @@ fn learn(mbps: u64, path: Path) {
         let part = scenario.part(0);
         assert!(good.contains(&part), "{name}: {part} at {:?}", scenario.now());
     }
-    // What was lost before the rate was known is forgotten, and a queue that probes fill is empty
-    // for most of the time, but for two or three packets.
+    // Losses before the rate was known no longer count, and a queue that probes fill is empty for
+    // most of the time, except for two or three packets.
     let queued = f64::max(5.0, 3.0 * 12.0 / mbps as f64);
     scenario.run(seconds(20));
     let estimate = scenario.estimates()[0];
@@ -69,9 +69,9 @@ fn a_rate_follows_the_bottleneck() {
     }
 }
 
-/// Many a contract's rate is enforced so: a burst passes at any speed, and all that is too much is
-/// lost. A probe that such a burst lets through is repeated, a quarter above the rate, until it
-/// does not.
+/// Many providers enforce a rate like this: a burst passes at any speed, and the excess is lost. A
+/// probe that such a burst lets through is repeated, a quarter above the rate, until it no longer
+/// passes.
 #[test]
 fn a_policed_rate_is_learnt() {
     for (mbps, burst_ms) in [(20, 24), (20, 5), (100, 24), (400, 10)] {
@@ -88,7 +88,7 @@ fn a_policed_rate_is_learnt() {
     }
 }
 
-/// Nobody probes while less is sent than the channel was known to carry.
+/// There are no probes while the load is below the known rate of the channel.
 #[test]
 fn a_rate_that_has_fallen_is_noticed_without_full_load() {
     for demand_mbps in [50, 60, 70] {
@@ -157,7 +157,7 @@ fn a_configured_rate_stays_and_loss_and_delay_are_measured() {
         let estimates = scenario.estimates();
         let rates: Vec<u64> = estimates.iter().map(|estimate| estimate.rate_bps).collect();
         assert_eq!(rates, [40_000_000, 20_000_000, 10_000_000]);
-        // What is faster than the floor-th counts as fast as it.
+        // Faster channels than the floor-th count as equally fast.
         let delays = [5.0, 20.0, 60.0_f64].map(|delay| delay.max([5.0, 20.0, 60.0][floor - 1]));
         for ((estimate, delay), lost) in estimates.iter().zip(delays).zip([0.02, 0.0, 0.1]) {
             assert!((estimate.delay_ms - delay).abs() < 2.0, "{estimate:?}, not {delay} ms");
@@ -217,8 +217,8 @@ fn a_peer_that_is_silent_for_three_seconds_is_gone() {
     assert!(scenario.ends[0].monitor.is_peer_gone(scenario.now()));
 }
 
-/// An end that has nothing to send for long says little, keeps what it knows, and is as quick as
-/// ever once there are packets again.
+/// An end without packets sends few messages, keeps its estimates, and reaches full speed at once
+/// when there are packets again.
 #[test]
 fn idle_ends_send_little() {
     let paths = [Path::new(100, 30, 10, 10), Path::new(100, 30, 10, 40)];
@@ -239,7 +239,7 @@ fn idle_ends_send_little() {
         assert!((after.delay_ms - before.delay_ms).abs() < 1.0, "{before:?}, then {after:?}");
     }
 
-    // Both ends notice the packets, whoever sends them.
+    // Both ends notice the packets, whichever end sends them.
     scenario.demand_bps = TRICKLE_BPS;
     let began = messages(&scenario);
     scenario.run(seconds(1));
@@ -250,8 +250,8 @@ fn idle_ends_send_little() {
     assert_eq!(scenario.estimates()[1].state, ChannelState::Down);
 }
 
-/// One end has sent a packet of which nothing came, or has been brought datagrams that are none:
-/// the other still rests, and is not held for gone.
+/// One end has sent a packet that was lost, or has received invalid datagrams: the other stays at
+/// rest, and is not considered gone.
 #[test]
 fn ends_that_become_idle_at_different_times_stay_associated() {
     let mut scenario = Scenario::new(&[Path::new(100, 30, 0, 10)], &[Some(20_000_000)]);
@@ -282,7 +282,8 @@ fn ends_that_become_idle_at_different_times_stay_associated() {
     assert!(scenario.ends[1].symbols <= before + 4, "datagrams that are no packets wake nobody");
 }
 
-/// At rest it takes longer to notice that the peer is gone, but not when there are packets again.
+/// At rest an end takes longer to notice that the peer is gone, but not when there are packets
+/// again.
 #[test]
 fn a_peer_that_is_gone_is_detected_when_idle_and_after() {
     for wakes in [false, true] {
@@ -332,7 +333,8 @@ fn control_takes_little() {
     }
 }
 
-/// A channel that brings shares of messages before they are sent makes no other seem slow.
+/// A channel that delivers shares of messages before they are sent makes no other channel seem
+/// slow.
 #[test]
 fn false_times_affect_only_their_own_channel() {
     let paths = [Path::new(100, 30, 0, 10), Path::new(100, 30, 0, 30), Path::new(100, 30, 0, 5)];

@@ -1,5 +1,5 @@
-//! The handshake where datagrams are lost, repeated, late and forged, where ends start again, and
-//! where unverified datagrams arrive.
+//! The handshake with datagrams lost, repeated, late and forged, with restarts of ends, and with
+//! unverified datagrams.
 
 mod adversary;
 mod quorum;
@@ -44,7 +44,8 @@ fn server(terms: Terms, peer: ClientIdentity) -> Server {
     Server::new(terms, peer, &mut Generator::seeded().unwrap()).unwrap()
 }
 
-/// Hands everything on at once, in order, except what `lost` says; the time does not pass.
+/// Delivers everything at once, in order, except the datagrams that `lost` selects; the time does
+/// not advance.
 fn exchange(
     client: &mut Client,
     server: &mut Server,
@@ -161,7 +162,7 @@ fn an_attacker_on_all_channels_but_one_excludes_nothing() {
     }
     println!("{completed} completed, {server_only} at the server only, {neither} neither");
     println!("changed key shares were noticed in {changed}");
-    // An attack that always fails at the first hurdle would show nothing.
+    // An attack that always fails at the first step would show nothing.
     assert!(completed.min(server_only).min(neither).min(changed) > 200);
 }
 
@@ -197,7 +198,7 @@ fn a_replayed_handshake_is_only_confirmed() {
         confirms += replies.iter().filter(|reply| reply.bytes[0] >> 4 == 11).count();
         assert!(associated(&mut server).is_none(), "again after {second} s");
     }
-    // As long as the client may still ask, and not for ever.
+    // As long as the client may still ask, but not forever.
     assert!((2 * 10..=2 * 20).contains(&confirms), "{confirms}");
     assert_eq!(server.poll_timeout(), None, "nothing is kept");
 }
@@ -266,7 +267,7 @@ fn ends_with_different_settings_do_not_associate() {
     assert_eq!(differ(three(1, true), three(1, false)), ServerRefusal::Terms(TermsMismatch::Tags));
     assert_eq!(differ(three(1, false), three(1, true)), ServerRefusal::Terms(TermsMismatch::Tags));
     assert_eq!(differ(terms(2), terms(3)), ServerRefusal::Terms(TermsMismatch::Channels(2)));
-    // More privacy than the server asks for is welcome.
+    // The server accepts more privacy than it requires.
     let (mut client, mut server) = (client(three(3, true), None, NOW), server(terms(3), peer(3)));
     assert!(matches!(finish(&mut client, &mut server, NOW), ClientEvent::Associated(_)));
     assert_eq!(associated(&mut server).unwrap().0.floor, 3);
@@ -309,7 +310,7 @@ fn no_state_is_kept_for_unverified_senders() {
     let mut rng = Rng::new(1);
     let mut server = server(terms(2), ClientIdentity::Key(key(1)));
     let mut honest = client(terms(2), Some(key(1)), NOW);
-    // One true Hello, overheard, from everywhere: more than is looked at.
+    // One valid Hello, overheard, from many addresses: more than the server examines.
     let (channel, hello) = honest.poll_transmit(NOW).unwrap();
     let flood = ANSWERS_PER_SECOND;
     let mut answers = 0;
@@ -320,7 +321,7 @@ fn no_state_is_kept_for_unverified_senders() {
     }
     assert_eq!(answers, 1 + usize::try_from(ANSWERS_PER_SECOND / 100).unwrap());
     assert_eq!(server.poll_timeout(), None, "nothing is kept");
-    // The client is answered as soon as the flood leaves room. One without the key takes none.
+    // The client is answered as soon as the flood leaves capacity. One without the key uses none.
     let later = NOW + Duration::from_millis(100);
     let mut forged = hello;
     forged[9] ^= 1;
@@ -334,7 +335,7 @@ fn during_a_flood_a_client_is_answered_at_any_time() {
     let mut rng = Rng::new(1);
     let mut server = server(terms(2), ClientIdentity::Key(key(1)));
     let (channel, hello) = client(terms(2), Some(key(1)), NOW).poll_transmit(NOW).unwrap();
-    // Five times as many as are looked at; the client asks as regularly as its patience has it.
+    // Five times as many as the server examines; the client's requests are as regular as its timer.
     let mut answered = 0;
     for ms in 0..10_000 {
         let begin = NOW + Duration::from_millis(ms);
@@ -380,7 +381,7 @@ fn datagrams_that_are_no_requests_use_up_no_rate_limit() {
             server.handle_datagram(0, address(0, 0), bytes, later);
         }
     }
-    // The time that there is for requests has not been used up.
+    // The time for requests is not used up.
     server.handle_datagram(0, address(0, 0), hello, later);
     assert_eq!(answers(&mut server).len(), 1);
     exchange(&mut client, &mut server, later, |_, _| false);
@@ -391,7 +392,7 @@ fn datagrams_that_are_no_requests_use_up_no_rate_limit() {
 fn a_flood_on_one_channel_does_not_suppress_answers_on_others() {
     let mut server = server(terms(2), peer(2));
     let hellos: Vec<_> = step(&mut client(terms(2), None, NOW));
-    // Nobody takes the answers for 40 ms.
+    // The answers are not read for 40 ms.
     for us in 0..40_000 {
         let now = NOW + Duration::from_micros(us);
         server.handle_datagram(0, address(0, 0), &hellos[0].1, now);
@@ -400,7 +401,7 @@ fn a_flood_on_one_channel_does_not_suppress_answers_on_others() {
     let answered = answers(&mut server);
     assert_eq!(answered.iter().filter(|(channel, _)| *channel == 0).count(), 256);
     assert_eq!(answered.iter().filter(|(channel, _)| *channel == 1).count(), 1);
-    // And there is room again.
+    // And there is capacity again.
     server.handle_datagram(0, address(0, 0), &hellos[0].1, NOW + Duration::from_secs(1));
     assert_eq!(answers(&mut server).len(), 1);
 }
@@ -423,7 +424,7 @@ fn a_refusal_is_reported_once_a_minute_on_a_channel() {
     let mut reported = Vec::new();
     for minute in 0..5 {
         let now = NOW + Duration::from_secs(60 * minute);
-        // Cookies do not live for a minute.
+        // Cookies are valid for less than a minute.
         let low = lists(&mut server, three(1, true), now);
         for ms in 0..1_000 {
             server.handle_datagram(0, address(0, 0), &low[0], now + Duration::from_millis(ms));
@@ -446,7 +447,7 @@ fn a_refusal_is_reported_once_a_minute_on_a_channel() {
 fn refusals_do_not_suppress_an_association_event() {
     let mut server = server(terms(2), peer(2));
     let mut now = NOW;
-    // Nobody listens for five minutes.
+    // The peer is gone for five minutes.
     for _ in 0..300 {
         now += Duration::from_secs(1);
         let mut other = client(Terms::new(2, 1, false).unwrap(), None, now);
@@ -461,7 +462,7 @@ fn refusals_do_not_suppress_an_association_event() {
 fn a_client_that_restarts_repeatedly_is_not_locked_out() {
     let mut server = server(terms(3), peer(3));
     let mut now = NOW;
-    // Each attempt gets as far as it can without one channel's List.
+    // Each attempt gets as far as possible without one channel's List.
     for _ in 0..40 {
         let mut client = client(terms(3), None, now);
         exchange(&mut client, &mut server, now, |channel, bytes| {
@@ -477,7 +478,7 @@ fn a_client_that_restarts_repeatedly_is_not_locked_out() {
 
 #[test]
 fn a_hello_that_is_answered_twice_harms_nothing() {
-    // Cookies are others from one second to the next, every ten.
+    // The cookies change every ten seconds, as between these two times.
     let (before, after) = (Duration::from_millis(1_009_900), Duration::from_millis(1_010_100));
     let (mut client, mut server) = (client(terms(2), None, before), server(terms(2), peer(2)));
     let hellos: Vec<_> = std::iter::from_fn(|| client.poll_transmit(before)).collect();
@@ -524,7 +525,7 @@ proptest! {
         prop_assert!(matches!(finish(&mut client, &mut server, NOW), ClientEvent::Associated(_)));
     }
 
-    /// Every byte of what crosses one channel, changed: never two ends with different keys.
+    /// Every byte on one channel is changed: the ends never have different keys.
     #[test]
     fn a_changed_byte_does_not_leave_one_end_associated(
         seed: u64, victim in 0_usize..2, which in 8_u8..12, change in 1_u8..,

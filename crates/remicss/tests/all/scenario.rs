@@ -26,16 +26,16 @@ use udp::Batch;
 
 const CLIENT: usize = 0;
 
-/// How far an end looks ahead when it has nothing to do.
+/// How far an idle end looks ahead.
 const STEP: Duration = Duration::from_millis(50);
 
-/// How many datagrams may be on their way in all.
+/// The maximum number of datagrams in flight.
 const MAX_IN_FLIGHT: usize = 20_000;
 
-/// How many of the latest datagrams an outsider has read.
+/// The number of the latest datagrams that an outsider has read.
 const MAX_OVERHEARD: usize = 64;
 
-/// Two ends and what is between them.
+/// Two ends and the links between them.
 pub(crate) struct Scenario {
     terms: Terms,
     key_limits: KeyLimits,
@@ -45,18 +45,19 @@ pub(crate) struct Scenario {
     /// One direction of one channel each, first those from the client; then as many from an
     /// outsider's address.
     links: Vec<LinkId>,
-    /// What was ever sent in each direction, by end.
+    /// Everything that was sent in each direction, by end.
     sent: [HashSet<Vec<u8>>; 2],
     next_packet: u32,
-    /// Some of the datagrams that were sent, for an outsider to send again.
+    /// Some of the datagrams that were sent, which an outsider replays.
     overheard: Vec<Vec<u8>>,
-    /// How often the client's address on each channel has changed: part of it.
+    /// How often the client's address on each channel has changed; a part of the address.
     moves: Vec<u8>,
-    /// An attacker changes what crosses this link.
+    /// An attacker changes the datagrams on this link.
     changed: Option<usize>,
-    /// An attacker has what crosses this link arrive first from an address of their own.
+    /// An attacker forwards the datagrams on this link from an address of its own, before the
+    /// original arrives.
     copied: Option<usize>,
-    /// The kinds of what was sent to where the client is not and never was.
+    /// The kinds of the datagrams that were sent to addresses where the client never was.
     stolen: Vec<u8>,
 }
 
@@ -68,11 +69,11 @@ struct End {
     batches: Vec<Batch>,
     received: Received,
     associations: usize,
-    /// How far its clock is ahead.
+    /// The offset of its clock.
     ahead: Duration,
-    /// What has not been sent yet.
+    /// Packets that were not sent yet.
     queue: Vec<Vec<u8>>,
-    /// Where the peer is on each channel.
+    /// The peer's address on each channel.
     peers: Vec<SocketAddr>,
 }
 
@@ -144,7 +145,7 @@ impl Scenario {
         }
     }
 
-    /// Both ends start anew, and use keys for so long.
+    /// Both ends restart, and use keys for this long.
     pub(crate) fn set_key_limits(&mut self, limits: [KeyLimits; 2]) {
         for (end, limits) in limits.into_iter().enumerate() {
             self.key_limits = limits;
@@ -152,30 +153,30 @@ impl Scenario {
         }
     }
 
-    /// How many associations an end has had.
+    /// The number of associations of an end so far.
     pub(crate) fn associations(&self, end: usize) -> usize {
         self.ends[end].associations
     }
 
-    /// The client's address on a channel changes: what is sent to the old one is lost.
+    /// The client's address on a channel changes: datagrams to the old one are lost.
     pub(crate) fn move_client(&mut self, rng: &mut Rng) {
         let channel = rng.index(self.moves.len());
         self.moves[channel] = self.moves[channel].wrapping_add(1);
     }
 
-    /// An attacker has what crosses one link arrive first from an address of their own, or nobody
-    /// does.
+    /// An attacker forwards the datagrams on one link from an address of its own, before the
+    /// original arrives; or stops doing so.
     pub(crate) fn copy(&mut self, rng: &mut Rng) {
         self.copied = (rng.index(3) > 0).then(|| self.line(rng));
         self.seize();
     }
 
-    /// The kinds of what was sent to where the client never was.
+    /// The kinds of the datagrams that were sent to addresses where the client never was.
     pub(crate) fn stolen(&self) -> &[u8] {
         &self.stolen
     }
 
-    /// An end has so many packets to send.
+    /// An end gets this many packets to send.
     pub(crate) fn send(&mut self, from: usize, count: usize, rng: &mut Rng) {
         for _ in 0..count {
             self.next_packet += 1;
@@ -185,7 +186,7 @@ impl Scenario {
         }
     }
 
-    /// Time passes.
+    /// Advances the time.
     pub(crate) fn advance(&mut self, by: Duration, rng: &mut Rng) {
         let until = self.now() + by;
         loop {
@@ -213,7 +214,7 @@ impl Scenario {
         self.network.conditions_mut(self.links[line])
     }
 
-    /// Datagrams in one direction of any channel take up to so much longer than others.
+    /// Datagrams in one direction of any channel take up to this much longer than others.
     pub(crate) fn set_jitter(&mut self, jitter: Duration, rng: &mut Rng) {
         let conditions = self.conditions(rng);
         conditions.max_delay = conditions.min_delay + jitter;
@@ -228,12 +229,12 @@ impl Scenario {
         }
     }
 
-    /// What ends send with.
+    /// The settings of the ends' senders.
     pub(crate) fn set_goal(&mut self, kappa: f64, mu: f64) {
         (self.goal.kappa, self.goal.mu) = (kappa, mu);
     }
 
-    /// Over how many channels an end is associated.
+    /// The number of channels of an end's association.
     pub(crate) fn members(&self, end: usize) -> usize {
         let shared = &self.ends[end].shared;
         let missing = shared.missing.iter().flatten().count();
@@ -245,20 +246,20 @@ impl Scenario {
         self.network.now()
     }
 
-    /// A channel changes what crosses it, or stops doing so: one alone, as with k = 1 it could read
+    /// A channel starts or stops changing its datagrams: one alone, since with k = 1 it could read
     /// and forge.
     pub(crate) fn tamper(&mut self, rng: &mut Rng) {
         self.changed = (rng.index(2) == 0).then(|| self.line(rng));
         self.seize();
     }
 
-    /// What an end sends on a channel is changed from here on.
+    /// Datagrams that an end sends on a channel are changed from now on.
     pub(crate) fn tamper_with(&mut self, end: usize, channel: usize) {
         self.changed = Some(end * self.moves.len() + channel);
         self.seize();
     }
 
-    /// The attacker has the links on which it does something.
+    /// The attacker controls the links that it changes.
     fn seize(&mut self) {
         self.links.iter().for_each(|link| self.network.release(*link));
         for line in [self.changed, self.copied].into_iter().flatten() {
@@ -266,8 +267,8 @@ impl Scenario {
         }
     }
 
-    /// An outsider sends datagrams that were sent before, changed or not, or noise: as if they were
-    /// from an end, or from an address of its own.
+    /// An outsider replays datagrams, changed or not, or sends noise: from an end's address, or
+    /// from an address of its own.
     pub(crate) fn invent(&mut self, rng: &mut Rng) {
         for _ in 0..rng.index(20) {
             let line = self.line(rng);
@@ -282,7 +283,7 @@ impl Scenario {
         }
     }
 
-    /// An end stops and starts anew.
+    /// An end stops and restarts.
     pub(crate) fn restart(&mut self, end: usize) {
         let ahead = self.ends[end].ahead;
         let received = std::mem::take(&mut self.ends[end].received);
@@ -291,12 +292,12 @@ impl Scenario {
         self.ends[end].received = received;
     }
 
-    /// An end's clock jumps ahead, as after a sleep.
+    /// An end's clock jumps ahead, as after a suspend.
     pub(crate) fn jump(&mut self, end: usize, by: Duration) {
         self.ends[end].ahead += by;
     }
 
-    /// From here on nothing goes wrong.
+    /// There are no faults from now on.
     pub(crate) fn end_faults(&mut self) {
         for link in &self.links {
             let conditions = self.network.conditions_mut(*link);
@@ -306,13 +307,13 @@ impl Scenario {
         self.seize();
     }
 
-    /// How many packets an end has been delivered; all of them were sent by the other, and none
-    /// came twice.
+    /// The number of packets that were delivered to an end; all were sent by the other, and none
+    /// was delivered twice.
     pub(crate) fn delivered(&self, end: usize) -> usize {
         self.ends[end].received.0.len()
     }
 
-    /// An end does all it has to do now.
+    /// An end handles everything that is due.
     fn work(&mut self, index: usize, rng: &mut Rng) {
         let outgoing = self.ends[index].work(self.now(), &self.goal);
         for (channel, to, bytes) in outgoing {
@@ -367,7 +368,7 @@ impl Scenario {
         end.inbound.handle_datagram(channel, source, bytes, at, &mut end.received);
     }
 
-    /// What was delivered was sent, once.
+    /// Every delivered packet was sent, and is delivered once.
     fn check(&mut self, end: usize) {
         let received = &mut self.ends[end].received.0;
         let new: Vec<Vec<u8>> =
@@ -378,7 +379,7 @@ impl Scenario {
                 "never sent, or delivered twice: {packet:?}"
             );
         }
-        // They are counted still, but not looked at again.
+        // They still count, but are not examined again.
         self.ends[end].received.0.iter_mut().for_each(Vec::clear);
     }
 }
@@ -422,21 +423,22 @@ impl End {
         }
     }
 
-    /// When it has something to do, in the scenario's time.
+    /// When something is due, in the scenario's time.
     fn timeout(&self, now: Duration) -> Option<Duration> {
         let due = self.shared.monitor.as_ref().map(Monitor::poll_timeout);
         let next = self.inbound.poll_timeout().into_iter().chain(due).min()?;
         Some(next.saturating_sub(self.ahead).max(now + Duration::from_micros(100)))
     }
 
-    /// Does all it has to do now. Returns what it sends, with the channels' indices and where to.
+    /// Handles everything that is due. Returns the datagrams, with the channels' indices and the
+    /// addresses.
     fn work(&mut self, now: Duration, goal: &PlanGoal) -> Vec<(usize, SocketAddr, Vec<u8>)> {
         let now = now + self.ahead;
         let mut sent = Vec::new();
         let risks = vec![0.1; self.batches.len()];
         let has_heard = self.inbound.handle_timeout(&mut self.shared, now, &mut self.received);
         if let Some(monitor) = &self.shared.monitor {
-            // The halves have a thread each: nobody wakes this one for the other's timers.
+            // Each half has a thread: none wakes the other for its timers.
             let wakes = self.inbound.poll_timeout();
             assert!(wakes.is_some_and(|at| at <= monitor.gone_at()), "a peer's silence is noticed");
         }
@@ -496,7 +498,7 @@ impl End {
         SenderUpdate::Associate(Box::new(sender))
     }
 
-    /// Sends what waits, as fast as the pace allows; what there is no association for is dropped.
+    /// Sends the waiting packets, at the rate of the pace; drops those that have no association.
     fn send_queue(&mut self, now: Duration) {
         while let Some(packet) = self.queue.pop() {
             let Some(symbol) = self.outbound.begin() else { continue };
@@ -512,7 +514,7 @@ impl End {
     }
 }
 
-/// An IPv4 packet that there is once.
+/// A unique IPv4 packet.
 fn packet(number: u32, length: usize) -> Vec<u8> {
     let mut packet = vec![0; length];
     packet[0] = 0x45;
@@ -521,7 +523,7 @@ fn packet(number: u32, length: usize) -> Vec<u8> {
     packet
 }
 
-/// Changes something about a datagram.
+/// Changes a part of a datagram.
 fn change(bytes: &mut Vec<u8>, rng: &mut Rng) {
     match rng.index(4) {
         0 => bytes.truncate(rng.index(bytes.len() + 1)),

@@ -1,10 +1,10 @@
 //! Two whole ends under random operations: loss, duplicates, reordering, delay, changed and
-//! invented datagrams, channels that die and return, ends that start again, clocks that jump, a
-//! client that moves, and somebody who sends on from an address of their own what they read, before
-//! it arrives.
+//! invented datagrams, outages of channels, restarts of ends, clocks that jump, a client that
+//! moves, and an attacker who forwards what it reads from an address of its own, before the
+//! original arrives.
 //!
-//! Whatever happens, nothing is delivered that was not sent, and nothing twice; and once the faults
-//! stop, packets come through again. `SUNDER_SEEDS=N` runs more seeds, `SUNDER_SEED=S` one.
+//! In every case, only sent packets are delivered, and none twice; and once the faults stop,
+//! packets are delivered again. `SUNDER_SEEDS=N` runs more seeds, `SUNDER_SEED=S` one.
 
 use std::env;
 use std::thread;
@@ -14,7 +14,7 @@ use crate::scenario::Scenario;
 use sim::Rng;
 use sunder_remicss::endpoint::settings::KeyLimits;
 
-/// How many operations a run has.
+/// The number of operations of a run.
 const OPERATIONS: u64 = 60;
 
 fn run(seed: u64) {
@@ -43,10 +43,10 @@ fn run(seed: u64) {
     }
     scenario.end_faults();
     for kind in scenario.stolen() {
-        // A Cookie or Confirm, where a Hello or List was sent on; or a challenge.
+        // A Cookie or Confirm, where a Hello or List was forwarded; or a challenge.
         assert!([5, 9, 11].contains(kind), "seed {seed}: kind {kind} was sent elsewhere");
     }
-    // Longer than it takes to hold a peer for gone, and to be let out of quarantine.
+    // Longer than it takes to consider a peer gone, and to end a quarantine.
     scenario.advance(Duration::from_secs(75), &mut rng);
     assert_eq!(
         scenario.members(0),
@@ -80,8 +80,8 @@ fn whatever_happens_nothing_wrong_comes_out_and_it_recovers() {
     });
 }
 
-/// A tunnel that needs two of three channels begins with any two, and the third joins without a
-/// packet being lost either way, be it late or not.
+/// A tunnel that needs two of three channels begins with any two, and the third joins without loss
+/// of a packet in either direction, late or not.
 #[test]
 fn no_packet_is_lost_when_a_channel_joins() {
     for seed in 0..60 {
@@ -116,7 +116,7 @@ fn no_packet_is_lost_when_a_channel_joins() {
 }
 
 /// Keys that are too old, or under which an end has seen too many wrong shares, are replaced
-/// without a packet being lost either way.
+/// without loss of a packet in either direction.
 #[test]
 fn no_packet_is_lost_with_new_keys() {
     for seed in 0..40 {
@@ -140,7 +140,7 @@ fn no_packet_is_lost_with_new_keys() {
     }
 }
 
-/// Either end can have seen them, and the other does not know by itself.
+/// Either end may have seen them, and the other end cannot know.
 #[test]
 fn an_end_with_many_failed_joins_requests_new_keys() {
     for end in 0..2 {

@@ -24,13 +24,13 @@ use udp::Batch;
 
 use super::scenario::{Path, Scenario};
 
-/// What is offered, in bit/s of IP packets on a channel, where the channels would carry more.
+/// The offered load, in bit/s of IP packets on a channel, if the channels have a higher rate.
 const OFFERED_BPS: u64 = 800_000_000;
 
-/// More than is ever offered.
+/// More than the load ever is.
 const UNLIMITED_MBPS: u64 = 100_000;
 
-/// A full packet on a channel, what of it is the tunnel's packet, and IP's and UDP's headers.
+/// A full packet on a channel, its part that is the tunnel's packet, and the headers of IP and UDP.
 const FULL: usize = 1500;
 const CONTENT: usize = FULL - HEADERS - HEADER_LEN - 1 - 8;
 const HEADERS: usize = 28;
@@ -41,13 +41,13 @@ const PLANNING: Duration = Duration::from_millis(3);
 /// A tunnel of which one end sends as much as it can.
 struct Tunnel {
     scenario: Scenario,
-    /// Has the sending end's monitor while it is asked for a plan.
+    /// Contains the sending end's monitor, except during planning.
     shared: SharedState,
     goal: PlanGoal,
     sender: Sender,
     batches: Vec<Batch>,
     next: Option<(Duration, PlannedScheduler)>,
-    /// What is offered, in symbols in 1,000 s, and what of it is left to send.
+    /// The offered load, in symbols in 1,000 s, and what is left of it to send.
     offered: u64,
     credit: u64,
     sent: u64,
@@ -139,7 +139,7 @@ impl Tunnel {
     }
 
     fn send(&mut self) {
-        // So many a millisecond, in thousandths.
+        // Symbols in a millisecond, in thousandths.
         self.credit = (self.credit + self.offered).min(20 * self.offered);
         let now = self.scenario.now();
         while self.credit >= 1000 {
@@ -188,7 +188,7 @@ impl Point {
         Tunnel::new(&self.paths(), &rates, self.means.0, self.means.1)
     }
 
-    /// The symbols that are sent and delivered in a second at best, with what is offered.
+    /// The optimal rate of symbols sent and delivered in a second at this load.
     #[expect(clippy::cast_precision_loss, reason = "numbers are small")]
     fn best(&self) -> (f64, f64) {
         let lost = self.lost as f64 / 1000.0;
@@ -204,25 +204,23 @@ impl Point {
     }
 }
 
-/// What came of a point.
+/// The result of a point.
 struct Outcome {
     point: Point,
-    /// The part of the best that was delivered in each second.
+    /// The part of the optimum that was delivered in each second.
     seconds: Vec<f64>,
-    /// The part of the symbols that was lost within 5 to 10 s, beyond what the channels lose at
-    /// best.
+    /// The part of the symbols that was lost from 5 to 10 s, in excess of the minimum.
     lost: f64,
 }
 
 impl Outcome {
-    /// The part of the best that was delivered within 6 to 10 s: on a slow channel that loses
-    /// packets a second is a matter of chance.
+    /// The part of the optimum that was delivered from 6 to 10 s: on a slow channel with loss, the
+    /// result of one second varies.
     fn part(&self) -> f64 {
         self.seconds[6..].iter().sum::<f64>() / 4.0
     }
 
-    /// An interval on a slow channel is some 60 packets: of what one shows that loses a twentieth
-    /// of them, chance has its part.
+    /// An interval on a slow channel has some 60 packets, so the loss that it shows varies.
     fn is_good(&self) -> bool {
         let point = &self.point;
         let is_rough = point.lost >= 50 && point.mbps[0] < 10 && !point.known[0];
@@ -278,13 +276,13 @@ fn full_load_reaches_the_plan() {
     assert!(bad.is_empty(), "{} of {} points:\n{}", bad.len(), points.len(), bad.join("\n"));
 }
 
-/// The guide's example, on channels that carry more than is offered: a rate is given for one
-/// channel only, and all three carry a share of each packet.
+/// The guide's example, on channels with a higher rate than the load: only one channel has a
+/// configured rate, and all three carry a share of each packet.
 #[test]
 fn a_configured_rate_does_not_limit_other_channels() {
     let point = Point { mbps: [500, 500, 50], known: [false, false, true], ..POINT };
     let outcome = measure(point);
-    // The whole of what is planned from the second second on.
+    // All of the planned rate from the second second on.
     assert!(outcome.seconds[1..].iter().all(|part| *part > 0.99), "{outcome}");
     let mut tunnel = point.tunnel();
     tunnel.run(Duration::from_secs(5));
@@ -300,7 +298,7 @@ fn a_configured_rate_does_not_limit_other_channels() {
     }
 }
 
-/// No rate is given, and the channels carry whatever there is.
+/// No rate is configured, and the channels carry the whole load.
 #[test]
 fn an_unknown_rate_is_found_within_two_seconds() {
     let point = Point { mbps: [UNLIMITED_MBPS; 3], known: [false; 3], ..POINT };
@@ -310,8 +308,8 @@ fn an_unknown_rate_is_found_within_two_seconds() {
     assert!(outcome.seconds[..5].iter().sum::<f64>() > 4.0, "{outcome}");
 }
 
-/// What an idle tunnel is given at a time leaves at once, unless a rate is configured or a
-/// bottleneck was met.
+/// A burst to an idle tunnel leaves at once, unless a rate is configured or a bottleneck was
+/// detected.
 #[test]
 fn a_burst_on_an_idle_tunnel_does_not_wait_for_an_estimate() {
     let at_once = |tunnel: &mut Tunnel| {
@@ -335,7 +333,7 @@ fn a_burst_on_an_idle_tunnel_does_not_wait_for_an_estimate() {
     // 128 KiB on each channel, of which the schedule uses all; a configured rate's bucket.
     assert_eq!(at_once(&mut idle(false)), 87);
     assert_eq!(at_once(&mut idle(true)), 3);
-    // The bottleneck was met: a burst would only wait there.
+    // The bottleneck was detected: a burst would only wait there.
     let mut tunnel = idle(false);
     tunnel.offered = OFFERED_BPS / (FULL as u64 * 8);
     tunnel.run(Duration::from_secs(5));
@@ -346,8 +344,8 @@ fn a_burst_on_an_idle_tunnel_does_not_wait_for_an_estimate() {
     assert_eq!(at_once(&mut tunnel), 3);
 }
 
-/// What was lost while others held a channel back comes back with the probes: a known channel must
-/// not keep the others' rates low for ever.
+/// Rates that were underestimated while other channels limited the load recover by probes: a known
+/// channel must not limit the estimates of the others forever.
 #[test]
 fn a_rate_that_rises_is_found_beside_a_known_one() {
     let point =

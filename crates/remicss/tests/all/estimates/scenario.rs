@@ -13,21 +13,22 @@ use sunder_remicss::control::outgoing::SentCounts;
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 
-/// The bytes of a datagram, as an IP packet, and what IP, UDP, header, tag and the like add.
+/// The bytes of a datagram, as an IP packet, and those that IP, UDP, header, tag and so on add.
 const PACKET: usize = 1428;
 const AROUND: usize = 45;
 
-/// What one direction of a channel is like.
+/// The conditions of one direction of a channel.
 #[derive(Clone, Copy)]
 pub(crate) struct Path {
     pub(crate) rate_bps: u64,
-    /// How much waits at most, as the time that it takes to send.
+    /// The maximum length of the queue, as the time to send it.
     pub(crate) queue: Duration,
     /// Of 1,000 datagrams.
     pub(crate) lost: u64,
     pub(crate) delay: Duration,
     pub(crate) is_cut: bool,
-    /// Whether nothing waits: what would have to wait for less than the queue goes at once.
+    /// Whether the link is policed: a packet that would wait for less than the queue is sent at
+    /// once, and others are dropped.
     pub(crate) is_policed: bool,
 }
 
@@ -50,24 +51,25 @@ impl Path {
     }
 }
 
-/// A control share that has come: its channel, how many datagrams came before it there, and when.
+/// A control share that has arrived: its channel, the number of datagrams before it there, and
+/// when.
 #[derive(Clone, Copy)]
 struct Share(usize, u64, Duration);
 
-/// One end, and what the links are like that it sends on.
+/// One end, and the conditions of the links on which it sends.
 pub(crate) struct End {
     pub(crate) monitor: Monitor,
     paths: Vec<Path>,
     links: Vec<LinkId>,
     sent: Vec<SentCounts>,
     pub(crate) received: Vec<ArrivalCounts>,
-    /// What it may send on each channel by its pace, in bits.
+    /// How much it may send on each channel by its pace, in bits.
     credit: Vec<u64>,
-    /// How many control messages it has sent: numbered from 1.
+    /// The number of control messages that it has sent, which are numbered from 1.
     pub(crate) symbols: u64,
-    /// Datagrams of packets that were sent and have come.
+    /// Datagrams of packets that were sent and have arrived.
     pub(crate) packets: u64,
-    /// Control messages on their way, and which of their shares have come.
+    /// Control messages in flight, and which of their shares have arrived.
     controls: BTreeMap<u64, (Vec<u8>, Vec<Share>)>,
     pub(crate) control_bytes: usize,
 }
@@ -143,7 +145,7 @@ pub(crate) struct Scenario {
 }
 
 impl Scenario {
-    /// The way back is like the way there, but as wide as needed and without loss.
+    /// The reverse direction has the same conditions, except for a sufficient rate and no loss.
     pub(crate) fn new(paths: &[Path], rates: &[Option<u64>]) -> Self {
         let back: Vec<Path> =
             paths.iter().map(|path| Path { rate_bps: 1_000_000_000, lost: 0, ..*path }).collect();
@@ -166,7 +168,7 @@ impl Scenario {
         }
     }
 
-    /// Lets a millisecond pass, with all but packets.
+    /// Advances by a millisecond, with everything except packets.
     pub(crate) fn step(&mut self) {
         let until = self.now() + MS;
         while let Some(event) = self.network.next_event_until(until) {
@@ -178,7 +180,7 @@ impl Scenario {
         }
     }
 
-    /// Sends a packet on a channel, and says whether it will arrive.
+    /// Sends a packet on a channel, and returns whether it will arrive.
     pub(crate) fn send(&mut self, channel: usize, len: usize) -> bool {
         self.ends[0].send(&mut self.network, channel, len, 0)
     }
@@ -218,7 +220,7 @@ impl Scenario {
         self.ends[0].monitor.estimates(self.now())
     }
 
-    /// Changes what both directions of a channel are like.
+    /// Changes the conditions of both directions of a channel.
     pub(crate) fn set(&mut self, channel: usize, change: impl Fn(&mut Path)) {
         for end in &mut self.ends {
             change(&mut end.paths[channel]);
@@ -226,7 +228,7 @@ impl Scenario {
         }
     }
 
-    /// The rate of a channel, as a part of what the path carries.
+    /// The rate of a channel, relative to that of the path.
     #[expect(clippy::cast_precision_loss, reason = "numbers are small")]
     pub(crate) fn part(&self, channel: usize) -> f64 {
         let actual = self.ends[0].paths[channel].rate_bps;

@@ -1,5 +1,5 @@
-//! An attacker on some of the channels, who also sends what it likes on the others, but does not
-//! read them: from the client's address and from others.
+//! An attacker on some of the channels, who also sends anything on the others, but does not read
+//! them: from the client's address and from others.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub(crate) enum Way {
     ToClient,
 }
 
-/// A datagram that the attacker has arrive.
+/// A datagram that the attacker injects.
 pub(crate) struct Act {
     pub(crate) channel: usize,
     pub(crate) way: Way,
@@ -28,11 +28,11 @@ pub(crate) struct Adversary {
     rng: Rng,
     channels: usize,
     held: ChannelSubset,
-    /// Of 100 datagrams, to how many it does something.
+    /// The percentage of datagrams that it changes.
     percent: u64,
-    /// The kind that it never lets through.
+    /// The kind of message that it always drops.
     wall: Option<u8>,
-    /// Whatever was said on the channels that it holds.
+    /// All messages on the channels that it controls.
     archive: Vec<(usize, Way, Vec<u8>)>,
 }
 
@@ -55,7 +55,7 @@ impl Adversary {
         self.held.contains(channel)
     }
 
-    /// What becomes of a datagram on a channel that it holds.
+    /// What happens to a datagram on a channel that it controls.
     pub(crate) fn intercept(
         &mut self,
         channel: usize,
@@ -107,8 +107,7 @@ impl Adversary {
         vec![self.act(channel, way, from, changed)]
     }
 
-    /// Something it has heard before, or has heard and changed, anywhere, the honest channel
-    /// included.
+    /// An overheard datagram, possibly changed, on any channel, including the honest one.
     pub(crate) fn inject(&mut self) -> Vec<Act> {
         if !self.rng.chance(self.percent) || self.archive.is_empty() {
             return Vec::new();
@@ -138,7 +137,7 @@ impl Adversary {
         self.rng.index(self.channels)
     }
 
-    /// The beginning of one datagram and the end of another, cut where fields end.
+    /// The start of one datagram and the end of another, split between fields.
     fn mixed(&mut self, bytes: Vec<u8>) -> Vec<u8> {
         let (_, _, other) = self.rng.pick(&self.archive).cloned().unwrap();
         let cut = *self.rng.pick(&[1, 4, 9, 41, 49, 361, 369, 377]).unwrap();

@@ -1,4 +1,4 @@
-//! Associations that begin with the channels that answer, and are extended by those that come
+//! Associations that begin with the channels that answer, and are extended by those that answer
 //! later.
 
 use model::ChannelSubset;
@@ -14,8 +14,7 @@ fn set(channels: &[usize]) -> ChannelSubset {
     channels.iter().copied().collect()
 }
 
-/// Two ends with these channels that work, from `now` until the client's event. Returns when that
-/// was.
+/// Two ends with these working channels, from `now` until the client's event. Returns its time.
 fn run(
     client: &mut Client,
     server: &mut Server,
@@ -55,7 +54,7 @@ fn any_two_of_three_are_enough_and_a_third_is_waited_for_a_second() {
         let others: ChannelSubset = (0..3).filter(|channel| *channel != missing).collect();
         assert_eq!(members(event, &mut server), others);
     }
-    // It is in if it answers in time, and nobody waits for it then.
+    // It is included if it answers in time, and the others do not wait for it then.
     let terms = two_of_three();
     let (mut client, mut server) = (client(terms, None, NOW), server(terms, peer(3)));
     let late = NOW + Duration::from_millis(700);
@@ -86,7 +85,7 @@ fn each_end_insists_on_its_own_number() {
     let (event, _) = run(&mut strict, &mut server, NOW, |channel, _| channel != 0);
     let expected = ClientFailure::NoAnswer { channels: vec![0], min_channels: 3, all: 3 };
     assert_eq!(failure(&event), &expected);
-    // Where all work they meet.
+    // If all work, they are all included.
     let (event, at) =
         run(&mut super::client(self::terms(3), None, NOW), &mut server, NOW, |_, _| true);
     assert_eq!((members(event, &mut server), at), (set(&[0, 1, 2]), NOW));
@@ -113,7 +112,7 @@ fn a_member_that_does_not_confirm_is_left_out_soon() {
     let mut second = client(terms, None, now).without(set(&[1]));
     let (event, at) = run(&mut second, &mut server, now, |_, _| true);
     assert_eq!((members(event, &mut server), at), (set(&[0, 2]), now));
-    // No more are left out than can be spared.
+    // At most the channels that are not needed are left out.
     let mut third = client(terms, None, now).without(set(&[0, 1]));
     let (event, _) = run(&mut third, &mut server, now, |_, _| true);
     assert_eq!(members(event, &mut server), set(&[0, 1, 2]));
@@ -156,7 +155,7 @@ fn an_association_is_not_extended_without_a_channel_that_is_up() {
     let (event, at) = run(&mut client, &mut server, NOW, works);
     assert!(matches!(failure(&event), ClientFailure::NoAnswer { .. }));
     assert_eq!(at, NOW + Duration::from_secs(5));
-    // One that is down is left behind.
+    // A channel that is down is left out.
     let mut client = extending();
     client.set_needed(set(&[0]), NOW);
     let (event, at) = run(&mut client, &mut server, NOW, works);
@@ -189,7 +188,7 @@ fn a_replayed_list_of_some_channels_is_only_confirmed() {
     assert!(associated(&mut server).is_none());
 }
 
-/// The attacker holds fewer channels than are needed; others fail as it happens.
+/// The attacker controls fewer channels than are needed; others fail at random.
 #[test]
 fn an_attacker_on_fewer_than_min_channels_excludes_nothing() {
     let (mut completed, mut fewer, mut server_only, mut neither) = (0, 0, 0, 0);

@@ -1,4 +1,4 @@
-//! A client and a server, datagrams on their way between them, and who is in between.
+//! A client and a server, datagrams in flight between them, and the attacker.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -17,23 +17,23 @@ use sunder_remicss::wire::tokens::TOKEN_KEY_LEN;
 
 use super::adversary::{Act, Adversary, Way};
 
-/// Where a List has its key share.
+/// The position of the key share in a List.
 const KEY_SHARE: Range<usize> = 41..41 + 320;
 
-/// How many clients are made, one after the other, as the first ones fail.
+/// The number of clients that are started, one after the other, when the previous one fails.
 const ATTEMPTS: usize = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// A client completed.
     Completed,
-    /// The server associated a client that did not hear of it.
+    /// The server associated a client that did not complete.
     ServerOnly,
-    /// Nobody was associated.
+    /// No end was associated.
     Neither,
 }
 
-/// A link: its channel, its direction, and who seems to send on it.
+/// A link: its channel, its direction, and its apparent sender.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Route {
     channel: usize,
@@ -44,7 +44,7 @@ struct Route {
 pub(crate) struct Scenario {
     rng: Rng,
     network: Network<()>,
-    /// The links that there are, in the order of the network's.
+    /// The links, in the order of the network's.
     routes: Vec<(Route, LinkId)>,
     n: usize,
     terms: Terms,
@@ -52,9 +52,9 @@ pub(crate) struct Scenario {
     client: Client,
     server: Server,
     adversary: Option<Adversary>,
-    /// When each channel is off, which nobody does on purpose.
+    /// The outages of each channel, which are not an attack.
     off: Vec<Range<Duration>>,
-    /// What all clients' key shares come to, as far as they were sent, by client and channel.
+    /// The sums of all clients' key shares, as far as they were sent, by client and channel.
     shares: Vec<Vec<Option<Vec<u8>>>>,
     completed: Option<Keys>,
     associated: Vec<(Keys, Vec<SocketAddr>)>,
@@ -66,7 +66,7 @@ pub(crate) fn address(who: u8, channel: usize) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, who], 1000 + u16::try_from(channel).unwrap()))
 }
 
-/// True if what one end sends is what the other takes.
+/// Whether the outgoing keys of each end are the incoming keys of the other.
 pub(crate) fn keys_agree(client: &Keys, server: &Keys) -> bool {
     let agree = |one: &Direction, other: &Direction| {
         one.tokens.id() == other.tokens.id() && all_points(one) == all_points(other)
@@ -95,7 +95,7 @@ impl Scenario {
         let addresses = (0..n.into()).map(|channel| address(0, channel)).collect();
         let key = rng.chance(50).then(|| SharedKey::new(&[7; 32]));
         let peer = key.clone().map_or(ClientIdentity::Addresses(addresses), ClientIdentity::Key);
-        // Anywhere within the period that cookies are counted in.
+        // At any time within a period of the cookies.
         let now = Duration::from_millis(1_000_000 + rng.below(10_000));
         let mut network = Network::new(rng.next_u64());
         assert_eq!(network.next_event_until(now), None);
@@ -117,7 +117,7 @@ impl Scenario {
         }
     }
 
-    /// Has each channel be off for a while, or always, or never.
+    /// Chooses for each channel a temporary outage, a permanent one, or none.
     pub(crate) fn cut_channels(&mut self) {
         let now = self.network.now();
         for off in &mut self.off {
@@ -132,7 +132,7 @@ impl Scenario {
         }
     }
 
-    /// How many channels the association has that a client has completed.
+    /// The number of channels of the association that a client has completed.
     pub(crate) fn members(&self) -> Option<usize> {
         self.completed.as_ref().map(|keys| keys.members.len())
     }
@@ -141,7 +141,7 @@ impl Scenario {
         self.refusals.contains(&reason)
     }
 
-    /// Runs until a client completes or all have failed, and on until nothing is on its way.
+    /// Runs until a client completes or all have failed, and then until nothing is in flight.
     pub(crate) fn run(&mut self) -> Outcome {
         for attempt in 0..ATTEMPTS {
             if attempt > 0 {
@@ -196,8 +196,8 @@ impl Scenario {
         self.routes[link.index()].0
     }
 
-    /// The link of a route. The adversary has those on the channels that it holds; without an
-    /// adversary, all lose datagrams.
+    /// The link of a route. The adversary controls those of its channels; without an adversary, all
+    /// lose datagrams.
     fn link(&mut self, route: Route) -> LinkId {
         if let Some((_, link)) = self.routes.iter().find(|(known, _)| *known == route) {
             return *link;
@@ -212,7 +212,7 @@ impl Scenario {
         link
     }
 
-    /// Takes what both ends have to say.
+    /// Handles the events of both ends.
     fn collect(&mut self) {
         while let Some((channel, bytes)) = self.client.poll_transmit(self.network.now()) {
             if bytes[0] >> 4 == 10 {
@@ -237,8 +237,8 @@ impl Scenario {
         }
     }
 
-    /// Sends a datagram from or to the client's end of a channel, or somebody else's. A network
-    /// without an adversary repeats it, and the adversary also sends something of its own.
+    /// Sends a datagram from or to the client's end of a channel, or an outsider's. A network
+    /// without an adversary repeats it, and the adversary also injects one of its own.
     fn send(&mut self, channel: usize, way: Way, address: SocketAddr, bytes: &[u8]) {
         let copies = if self.adversary.is_some() { 1 } else { self.rng.below(4) };
         let holds = |adversary: &Adversary| adversary.holds(channel);
@@ -307,7 +307,7 @@ impl Scenario {
     }
 }
 
-/// The points that shares on all channels come to on which some were sent.
+/// The points from the sums of the shares on all channels on which some were sent.
 fn joined(shares: &[Option<Vec<u8>>]) -> Option<Vec<u8>> {
     let mut secret = vec![0; KEY_SHARE.len()];
     shares.iter().flatten().next()?;

@@ -1,4 +1,5 @@
-//! Random loss, disorder, repetition and lies: what comes out all the same, and in which order.
+//! Random loss, reordering, duplicates and changes: what is delivered nevertheless, and in which
+//! order.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use sunder_remicss::wire::datagram::expand_sequence;
 
 use super::scenario::{MS, Scenario, Symbol, content, header, packet, small};
 
-/// What crosses channels that lose, delay, repeat and change.
+/// Channels with loss, delay, duplicates and changes.
 #[derive(Clone, Debug)]
 struct Conditions {
     seed: u64,
@@ -41,7 +42,7 @@ fn conditions() -> impl Strategy<Value = Conditions> {
 }
 
 impl Scenario {
-    /// Has everything arrive that does until then, and the receiver's timeouts happen.
+    /// Delivers everything that arrives until then, and handles the receiver's timeouts.
     fn run(&mut self, network: &mut Network<()>, until: Duration) {
         loop {
             let event = network.next_event_until(until);
@@ -90,7 +91,7 @@ proptest! {
             let symbol = Symbol { previous, ..packet(number, k, &channels, &content) };
             let mut good = 0;
             for (&i, mut datagram) in channels.iter().zip(scenario.datagrams(symbol)) {
-                // At most 15 in 10 s, so that it is heard to the end.
+                // At most 15 in 10 s, so that it is never put into quarantine.
                 if i < faulty && number % 4 == 0 {
                     let place = rng.index(datagram.len());
                     datagram[place] ^= 1 + rng.index(255) as u8;

@@ -1,4 +1,4 @@
-//! What is taken, what is dropped, and what is counted.
+//! Which datagrams are accepted, dropped and counted.
 
 use model::ChannelSubset;
 use sunder_remicss::recv::deliver::ControlShare;
@@ -15,7 +15,7 @@ fn any_k_shares_deliver_a_symbol_once() {
         for set in 1_u32..32 {
             let content = content(u64::from(set));
             let datagrams = scenario.datagrams(packet(u64::from(set), k, &channels, &content));
-            // Those in the set come first, the others late.
+            // Those of the set arrive first, the others late.
             let (first, late): (Vec<usize>, Vec<usize>) =
                 channels.iter().partition(|&i| set >> i & 1 == 1);
             scenario.out.packets.clear();
@@ -72,8 +72,8 @@ fn foreign_datagrams_are_counted_and_dropped() {
     );
 }
 
-/// What has come once is nothing when it comes again, as it was or changed, however late: it is not
-/// counted, and no fault of the channel's. What was made of it stays.
+/// A share that has arrived before has no effect, changed or not, however late: it does not count,
+/// is no fault of the channel, and does not affect its symbol.
 #[test]
 fn a_replayed_datagram_changes_nothing() {
     for (k, kind) in [(1, Kind::Packet), (1, Kind::Control), (2, Kind::Packet), (2, Kind::Control)]
@@ -154,7 +154,7 @@ fn shares_of_different_numbers_are_not_joined() {
         let counts = scenario.receiver.counts();
         (counts.symbols, counts.reassembled.joins)
     };
-    // The numbers meet in the ring.
+    // The numbers collide in the ring.
     assert_eq!(share(0, 5), (0, 0));
     assert_eq!(share(1, 5 + 1024), (0, 0));
     let mut scenario = Scenario::new(2, 2);
@@ -174,7 +174,7 @@ fn one_channel_cannot_move_the_window_and_two_find_it_again() {
     for number in 0..100 {
         scenario.send(number, 2, |channel, datagram| {
             if channel == 0 {
-                // It claims to be far ahead, each time at another place.
+                // Its number is far ahead, a different one each time.
                 let tampered =
                     expand_sequence(number, ((number as u32 + 1) * 7_919_000) & 0xff_ffff);
                 let header = header(&keys, datagram[0], 0, tampered);
@@ -184,7 +184,7 @@ fn one_channel_cannot_move_the_window_and_two_find_it_again() {
     }
     assert_eq!(scenario.receiver.highest(), 99);
     assert_eq!(scenario.out.packets.len(), 100);
-    // An outage of many windows, after which the channels are far from each other.
+    // An outage of many windows, after which the channels are far apart.
     let all: Vec<Vec<Vec<u8>>> = (1_000_000..1_001_000)
         .map(|number| scenario.datagrams(packet(number, 2, &[0, 1, 2], &content(number))))
         .collect();
@@ -207,7 +207,7 @@ fn shares_that_are_too_old_or_overwritten_are_not_joined() {
     scenario.now = ReceiverLimits::default().share_age + MS;
     scenario.arrive(1, &old[1]);
     assert_eq!(scenario.receiver.counts().reassembled.expired, 1);
-    // 256 and 128 KiB have room for 384 of them.
+    // 256 and 128 KiB are enough for 384 of them.
     let all: Vec<_> =
         (1..=500).map(|number| scenario.datagrams(packet(number, 2, &[0, 1], &content))).collect();
     for channel in 0..2 {

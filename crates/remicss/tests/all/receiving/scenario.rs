@@ -1,4 +1,4 @@
-//! A sender, a receiver and what came out of it.
+//! A sender, a receiver and the delivered packets.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -25,7 +25,7 @@ pub(crate) struct Scenario {
     pub(crate) now: Duration,
 }
 
-/// A symbol to be sent.
+/// A symbol to send.
 #[derive(Clone, Copy)]
 pub(crate) struct Symbol<'a> {
     pub(crate) number: u64,
@@ -36,7 +36,7 @@ pub(crate) struct Symbol<'a> {
     pub(crate) content: &'a [u8],
 }
 
-/// All that came out.
+/// Everything that was delivered.
 #[derive(Default)]
 pub(crate) struct Sink {
     pub(crate) packets: Vec<(Kind, Vec<u8>)>,
@@ -107,7 +107,7 @@ impl Scenario {
         self.receiver.handle_share(channel, from(channel), datagram, self.now, &mut self.out);
     }
 
-    /// Sends a packet with a number and k of all channels, by way of `change`, in the channels'
+    /// Sends a packet with a number and k of all channels, through `change`, in the channels'
     /// order.
     pub(crate) fn send(&mut self, number: u64, k: u8, mut change: impl FnMut(usize, &mut Vec<u8>)) {
         let channels: Vec<usize> = (0..self.keys.channels).collect();
@@ -127,20 +127,20 @@ impl Scenario {
     }
 }
 
-/// Where a channel's datagrams come from.
+/// The source address of a channel's datagrams.
 pub(crate) fn from(channel: usize) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, 7000 + channel as u16))
 }
 
-/// The header of a share with this first byte, as the peer would send it, or whoever is told the
-/// key.
+/// The header of a share with this first byte, as the peer or another holder of the key would send
+/// it.
 pub(crate) fn header(keys: &Direction, first: u8, channel: usize, number: u64) -> [u8; HEADER_LEN] {
     let token = ShareTokens::new(&keys.tokens, keys.channels).token(channel, first, number);
     let [_, s0, s1, s2] = sequence(number).to_be_bytes();
     [&[first, s0, s1, s2][..], &token.bytes()].concat().try_into().unwrap()
 }
 
-/// Small, so that bounds are met.
+/// Small, so that the limits are reached.
 pub(crate) fn small() -> ReceiverLimits {
     ReceiverLimits {
         window: 1 << 10,
@@ -159,7 +159,7 @@ pub(crate) fn packet<'a>(
     Symbol { number, kind: Kind::Packet, k, channels, previous: 0, content }
 }
 
-/// Bytes that a number has, and no other.
+/// Bytes that are unique to a number.
 pub(crate) fn content(number: u64) -> Vec<u8> {
     number.to_be_bytes().repeat(1 + number as usize % 5)
 }

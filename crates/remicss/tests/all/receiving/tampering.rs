@@ -1,4 +1,4 @@
-//! Channels that lie, alone and together.
+//! Channels that send wrong shares, alone and together.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use super::scenario::{MS, Scenario, content, packet, small};
 
 #[test]
 fn a_faulty_channel_is_quarantined_and_no_symbol_is_lost() {
-    // How it lies.
+    // The kind of wrong share.
     let ways: [fn(&mut Vec<u8>); 3] = [
         |datagram| datagram[HEADER_LEN + 1] ^= 1,
         |datagram| *datagram.last_mut().unwrap() ^= 0x80,
@@ -33,17 +33,17 @@ fn a_faulty_channel_is_quarantined_and_no_symbol_is_lost() {
                 }
                 let comes_in_time = faulty < usize::from(k);
                 if k > 1 && way >= 2 && !comes_in_time {
-                    // Another length, too late to be looked at.
+                    // Another length, too late to be examined.
                     continue;
                 }
                 if k == 1 && faulty > 0 {
-                    // The symbol is there before.
+                    // The symbol was delivered before.
                     continue;
                 }
                 assert_eq!(scenario.quarantined(), [faulty], "way {way}, k = {k}, n = {n}");
                 let named = (0..n).filter(|&i| scenario.receiver.received(i).faults > 0);
                 assert_eq!(named.collect::<Vec<_>>(), [faulty]);
-                // From now on it costs nothing.
+                // From now on its shares cost nothing.
                 let before = scenario.receiver.counts().reassembled.joins;
                 for number in number..number + 100 {
                     scenario.send(number, k, |channel, datagram| {
@@ -60,8 +60,8 @@ fn a_faulty_channel_is_quarantined_and_no_symbol_is_lost() {
     }
 }
 
-/// Who does not have the key can change nothing of a header: what it says is then nobody's word,
-/// and no fault of the channel's.
+/// Without the key, no header can be changed: otherwise the share is unauthenticated, and no fault
+/// of the channel.
 #[test]
 fn a_changed_header_has_a_wrong_token() {
     for place in 0..HEADER_LEN {
@@ -95,8 +95,8 @@ fn without_spare_shares_no_fault_is_attributed() {
     assert!((0..3).all(|i| scenario.receiver.received(i).faults == 0));
 }
 
-/// Two channels of five add wrong shares that cancel each other in what is joined, so that honest
-/// ones disagree with it. With k = 3 that is beyond what can be named rightly.
+/// Two channels of five add wrong shares whose errors cancel each other in the joined value, so
+/// that right shares disagree with it. With k = 3 this is beyond what can be attributed correctly.
 #[test]
 fn colluding_channels_put_at_most_one_honest_one_into_quarantine() {
     let mut scenario = Scenario::new(5, 3);
@@ -125,7 +125,7 @@ fn colluding_channels_put_at_most_one_honest_one_into_quarantine() {
 fn late_wrong_shares_are_detected_by_comparison() {
     let mut scenario = Scenario::new(3, 2);
     let content = [9; 1000];
-    // Some 400 symbols behind, so that the others' shares have given way where they are not kept.
+    // Some 400 symbols behind, so that the others' shares were evicted if they are not kept.
     let mut late = VecDeque::new();
     for number in 0..4000 {
         let mut datagrams = scenario.datagrams(packet(number, 2, &[0, 1, 2], &content));
@@ -151,7 +151,7 @@ fn unattributed_faults_cost_no_more_joins_than_the_budget() {
             }
         }
     };
-    // Three of seven are more than can be named.
+    // Three of seven are more than can be attributed.
     let mut scenario =
         Scenario::with(7, 4, true, ReceiverLimits { failures_per_second: 50, ..small() });
     (0..2000).for_each(|number| scenario.send(number, 4, tampered(3)));
@@ -172,7 +172,7 @@ fn unattributed_faults_cost_no_more_joins_than_the_budget() {
     let counts = scenario.receiver.counts();
     assert_eq!((counts.symbols, counts.reassembled.unattributed), (100, 100));
     assert!((0..7).all(|channel| scenario.receiver.received(channel).faults == 0));
-    // Seven of sixteen are more than can be looked for.
+    // Seven of sixteen are more than the search covers.
     let limits = ReceiverLimits { failures_per_second: u32::MAX, ..small() };
     let mut scenario = Scenario::with(16, 8, true, limits);
     (0..10).for_each(|number| scenario.send(number, 8, tampered(7)));
@@ -195,7 +195,7 @@ fn first_joins_count_as_attempts() {
         scenario.now += MS;
         scenario.send(number, 3, tampered);
     }
-    // Ten seconds', and what there is at first.
+    // Those of ten seconds, and the initial ones.
     let failures = scenario.receiver.counts().reassembled.failures;
     assert!((500..=600).contains(&failures), "{failures}");
     scenario.now += 1000 * MS;
@@ -222,8 +222,8 @@ fn a_second_faulty_channel_costs_no_symbols() {
     }
 }
 
-/// A channel that spoils symbols of which all shares are needed cannot be named, and costs the
-/// symbols that it has a share of, and no others.
+/// A channel that spoils symbols of which all shares are needed cannot be attributed, and costs the
+/// symbols that it has a share of, but no others.
 #[test]
 fn an_unattributable_channel_spoils_only_its_own_symbols() {
     let mut scenario =

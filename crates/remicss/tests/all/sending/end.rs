@@ -1,4 +1,4 @@
-//! A sender, and what is done with what it sends.
+//! A sender, and the handling of its output.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use udp::{Batch, Pacer};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 
-/// What IPv4 and UDP add to a datagram, and all that is added to a packet.
+/// The bytes that IPv4 and UDP add to a datagram, and all that is added to a packet.
 pub(crate) const OUTER: usize = 28;
 pub(crate) const OVERHEAD: usize = OUTER + HEADER_LEN + 1 + 8;
 
@@ -30,7 +30,7 @@ pub(crate) fn direction(n: usize) -> Direction {
     Direction { channels: n, tokens: TokenKey::new(&[0xAB; 16]), points: Some(points()) }
 }
 
-/// The pace of so many bit/s, after the headroom.
+/// The pace for this rate in bit/s, after the headroom.
 pub(crate) fn pacer(rate_bps: Option<u64>) -> Pacer {
     Pacer::new(rate_bps.map(|rate| rate * 2000 / 1999), 1500, OUTER)
 }
@@ -61,7 +61,7 @@ pub(crate) fn batches(n: usize) -> Vec<Batch> {
     (0..n).map(|_| Batch::default()).collect()
 }
 
-/// All that is in the batches, channel by channel; they are empty then.
+/// Everything in the batches, channel by channel; they are empty afterwards.
 pub(crate) fn take(batches: &mut [Batch]) -> Vec<Vec<Vec<u8>>> {
     let datagrams = |batch: &Batch| {
         batch.runs().flat_map(|(bytes, len)| bytes.chunks(len)).map(<[u8]>::to_vec).collect()
@@ -85,7 +85,7 @@ pub(crate) fn open(shares: &[(usize, Vec<u8>)]) -> Result<(Header, u8, Vec<u8>),
     Ok((header, contents.previous, contents.content.to_vec()))
 }
 
-/// The one datagram of each channel that has one.
+/// The single datagram of each channel that has one.
 pub(crate) fn shares(batches: &mut [Batch]) -> Vec<(usize, Vec<u8>)> {
     let mut shares = Vec::new();
     for (channel, datagrams) in take(batches).into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Plans and paces: how much leaves, and when.
+//! Schedules and paces: how much is sent, and when.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use udp::Batch;
 
 use super::end::*;
 
-/// Sends full packets for as long as it takes, and says how long: after `warm` symbols, `symbols`
-/// more. Every wait is longer than asked for by what `late` says.
+/// Sends full packets and returns the time for `symbols` packets after the first `warm`. Every wait
+/// is longer than requested by the result of `late`.
 fn saturate(
     sender: &mut Sender,
     n: usize,
@@ -38,8 +38,8 @@ fn saturate(
     now.saturating_sub(start)
 }
 
-/// The symbols' rate is the model's (IV-C), and so are the shares on each channel, whatever kappa
-/// and mu, on channels that are alike and on those that are not.
+/// The symbols' rate is the model's (IV-C), and so are the shares on each channel, for any kappa
+/// and mu, with equal and with different channels.
 #[test]
 fn a_plan_has_its_rate() {
     for rates in [[100.0; 5], DIVERSE] {
@@ -54,7 +54,7 @@ fn a_plan_has_its_rate() {
             for channel in 0..5 {
                 let uses = 11_000.0 * plan.schedule.use_of(channel);
                 let datagrams = sender.counts().datagrams[channel] as f64;
-                // No threshold is used more than 6 symbols ahead of its part.
+                // No threshold is more than 6 symbols ahead of its part.
                 assert!((datagrams - uses).abs() <= 12.0, "{datagrams}, not {uses}");
             }
         }
@@ -64,7 +64,7 @@ fn a_plan_has_its_rate() {
 /// The delays in ms of the paper's Delayed setup (VI).
 const DELAYS: [f64; 5] = [2.5, 0.25, 12.5, 5.0, 0.5];
 
-/// Its channels, so many times as fast, with the delays of full packets.
+/// Its channels, with rates multiplied, and the delays of full packets.
 fn delayed(faster: f64) -> ChannelSet {
     let channel = |(rate, delay): (&f64, f64)| {
         let rate = faster * rate;
@@ -77,7 +77,7 @@ fn least_delay(kappa: f64, mu: f64) -> PlanRequest {
     request(kappa, mu, 1).with_objectives(vec![Objective::Delay])
 }
 
-/// What is paid for less delay is not paid in rate, however long a packet takes beside the bucket.
+/// Less delay does not reduce the rate, however long a packet takes compared with the bucket.
 #[test]
 fn a_plan_has_its_rate_whatever_its_speed() {
     for faster in [0.3, 1.0, 4.0, 6.0, 11.0] {
@@ -93,9 +93,10 @@ fn a_plan_has_its_rate_whatever_its_speed() {
     }
 }
 
-/// The mean time from a packet's coming to its arrival, by the shares that are enough for it, where
-/// packets come evenly at 99.5 % of the rate and channels have the delays of the paper's Delayed
-/// setup (VI). With the model's, both in ms, and the time between two packets.
+/// The mean time from a packet's arrival at the sender to its delivery, by the shares that are
+/// sufficient for it, if packets arrive evenly at 99.5 % of the rate and channels have the delays
+/// of the paper's Delayed setup (VI). Also the model's, both in ms, and the interval between two
+/// packets.
 fn delay_at_full_rate(kappa: f64, mu: f64) -> (f64, f64, f64) {
     let (set, sending) = (delayed(1.0), DIVERSE.map(|rate| 12.0 / rate));
     let plan = set.plan(&least_delay(kappa, mu)).unwrap();
@@ -130,8 +131,8 @@ fn delay_at_full_rate(kappa: f64, mu: f64) -> (f64, f64, f64) {
     (sum / 6000.0, plan.averages.delay_ms, between)
 }
 
-/// What whole packets make of the model's delay: no point is above it by much more than the time
-/// between two packets, and most are above it by less than a twentieth.
+/// The model's delay with whole packets: no point exceeds it by much more than the interval between
+/// two packets, and most exceed it by less than a twentieth.
 #[test]
 fn a_plan_has_its_delay() {
     let (mut points, mut above) = (0, Vec::new());
@@ -149,7 +150,7 @@ fn a_plan_has_its_delay() {
     assert!(above.len() <= 16, "{above:?}");
 }
 
-/// Wakened as late as 2 ms each time, it still sends as much.
+/// If each wake-up is up to 2 ms late, it still sends as much.
 #[test]
 fn a_late_sender_catches_up() {
     for (kappa, mu) in [(1.0, 1.0), (1.0, 2.5), (3.0, 3.8)] {
@@ -160,13 +161,13 @@ fn a_late_sender_catches_up() {
         let on_time = saturate(&mut sender_of(&DIVERSE, scheduler()), 5, part, || Duration::ZERO);
         let lately = saturate(&mut sender_of(&DIVERSE, scheduler()), 5, part, &mut late);
         assert!(lately.abs_diff(on_time) <= 2 * MS, "{lately:?}, not {on_time:?}");
-        // Beyond that, what was missed is missed.
+        // Beyond that, the lost time is not made up.
         let slowly = saturate(&mut sender_of(&DIVERSE, scheduler()), 5, part, || 20 * MS);
         assert!(slowly > on_time + on_time / 4, "{slowly:?}, {on_time:?}");
     }
 }
 
-/// How many packets leave at once after a pause.
+/// The number of packets that are sent at once after a pause.
 #[test]
 fn idle_time_is_not_made_up_for() {
     let at_once = |rests: bool| {

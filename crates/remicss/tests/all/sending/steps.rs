@@ -1,4 +1,4 @@
-//! A sender under whatever its caller does.
+//! A sender under any sequence of calls.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use udp::RateLimit;
 
 use super::end::*;
 
-/// What a caller may do to a sender, in any order.
+/// A call, in any order.
 #[derive(Clone, Debug)]
 enum Step {
     Finish { len: usize, flow: u16 },
@@ -39,7 +39,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Numbers go up by one, the floor is kept, and what is counted is what leaves.
+    /// Numbers increase by one, the floor is kept, and the counts match what is sent.
     #[test]
     fn whatever_the_caller_does(steps in steps(), floor in 1..=4_u8) {
         let mut sender = sender_at(floor, &[Some(50_000_000); 5], dynamic(4.0, 4.5)).unwrap();

@@ -1,4 +1,4 @@
-//! What becomes of a symbol.
+//! What happens to a symbol.
 
 use std::time::Duration;
 
@@ -41,13 +41,13 @@ proptest! {
         Rng::new(seed).shuffle(&mut all);
         let (_, previous, opened) = open(&all[..threshold.k()]).unwrap();
         prop_assert_eq!((previous, &opened), (0, &content));
-        // A share that was changed is noticed.
+        // A changed share is detected.
         all[0].1[HEADER_LEN] ^= 1;
         prop_assert_eq!(open(&all[..threshold.k()]), Err(Tampered));
     }
 
-    /// Whatever is up, and whichever scheduler: what leaves is on channels that are up, at the
-    /// floor or above, and otherwise nothing leaves and it is counted.
+    /// For any channels that are up, and any scheduler: symbols are sent on channels that are up,
+    /// at the floor or above; otherwise nothing is sent and the drop is counted.
     #[test]
     fn the_floor_is_never_crossed(
         floor in 1..=5_u8, above in 0.0..=1.0, is_planned: bool,
@@ -98,7 +98,7 @@ fn numbers_and_previous_ones_go_on() {
     assert_eq!(previous(&mut sender, 5, MS, 1), 0);
     assert_eq!(previous(&mut sender, 6, MS, 2), 0);
     assert_eq!(previous(&mut sender, 5, MS, 3), 2);
-    // One that is dropped has no number, and is nobody's previous one.
+    // A dropped symbol has no number, and does not count as a previous one.
     sender.set_up(ChannelSubset::EMPTY);
     let nowhere = &mut self::batches(2);
     assert!(matches!(send(&mut sender, b"", MS, nowhere), Err(SendError::BelowFloor)));
@@ -126,13 +126,13 @@ fn packets_are_added_to_a_symbol_until_it_is_full() {
     sender.finish(Kind::Packet, 0, MS, &mut batches).unwrap();
     assert_eq!(batches[0].len(), 1000);
     assert!(sender.symbol().is_none());
-    // Channels may have come to carry less meanwhile.
+    // Channels may have a lower MTU in the meantime.
     sender.begin().extend([7; 900]);
     sender.set_max_datagram_len(500);
     assert_eq!(sender.symbol().unwrap().1, 0);
 }
 
-/// Where an association follows another.
+/// If one association follows another.
 #[test]
 fn a_symbol_that_waits_is_sent_by_the_next_sender() {
     let all = ShareSelection::new(2, ChannelSubset::first(3)).unwrap();
@@ -157,7 +157,7 @@ fn nothing_is_sent_on_a_channel_that_is_not_in_the_association() {
     let two = subset(0b110);
     let mut sender = sender_at(2, &[None; 3], constant(all)).unwrap().with_members(two);
     let mut batches = batches(3);
-    // Whatever is said to be up.
+    // For any set of channels that are up.
     sender.set_up(ChannelSubset::first(3));
     let packet = send(&mut sender, b"a", MS, &mut batches).unwrap();
     let control = sender.control(b"b", MS, &mut batches).unwrap();
@@ -185,7 +185,7 @@ fn what_cannot_be_sent_is_dropped_and_counted() {
     assert!(matches!(finish(&mut sender), Err(SendError::TooLong(1001))));
     sender.begin().resize(1000 - HEADER_LEN - 8, 0);
     finish(&mut sender).unwrap();
-    // A caller that takes away the first byte.
+    // A caller that removes the first byte.
     sender.begin().clear();
     assert!(matches!(finish(&mut sender), Err(SendError::Nothing)));
     let counts = sender.counts();
@@ -224,7 +224,7 @@ fn control_messages_are_sent_on_all_members_at_once_and_charged() {
         let (header, previous, content) = open(&[all[2].clone(), all[0].clone()]).unwrap();
         assert_eq!((header.kind, previous, &content[..]), (Kind::Control, 0, &b"report"[..]));
     }
-    // Of three full datagrams that the bucket holds, the two messages of 55 bytes took their part.
+    // Of the bucket of three full datagrams, the two messages of 55 bytes took a part.
     let packet = vec![0; 1500 - OVERHEAD];
     for _ in 0..2 {
         send(&mut sender, &packet, MS, &mut batches).unwrap();
@@ -234,7 +234,7 @@ fn control_messages_are_sent_on_all_members_at_once_and_charged() {
         panic!("channel 0 has to wait");
     };
     assert_eq!(until, MS + Duration::from_nanos((2 * 55 * 8 * 1000_u64).div_ceil(12)));
-    // While a symbol waits, control does not.
+    // While a symbol waits, control messages are not sent.
     sender.control(b"report", MS, &mut batches).unwrap();
     let counts = sender.counts();
     assert_eq!((counts.controls, counts.symbols), (3, 2));
@@ -265,7 +265,7 @@ fn a_symbol_waits_exactly_until_its_channels_are_ready() {
         sender.begin().extend_from_slice(&packet);
         while let Err(error) = sender.finish(Kind::Packet, 0, now, &mut batches) {
             let SendError::Wait(until) = error else { panic!("{error}") };
-            // Whoever asks too early is told the same, and nothing is drawn anew.
+            // A call that is too early returns the same result, and uses no random bytes.
             let early = until.saturating_sub(Duration::from_nanos(1));
             for now in [now, early] {
                 let again = sender.finish(Kind::Packet, 0, now, &mut batches);
