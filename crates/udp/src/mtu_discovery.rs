@@ -2,8 +2,8 @@
 //!
 //! Each end searches for the direction in which it sends: it sends the probes of
 //! [`PathMtuDiscovery::poll_transmit`], the other end answers them, and
-//! [`PathMtuDiscovery::handle_answer`] takes the answers. Lengths of packets are those of IP packets,
-//! headers included.
+//! [`PathMtuDiscovery::handle_answer`] takes the answers. Lengths of packets are those of IP
+//! packets, headers included.
 //!
 //! The kernel's path MTU is not used: anyone who can forge an ICMP message can change it. If a
 //! probe is too long for the device, the kernel refuses it, and the search continues at once.
