@@ -1,4 +1,4 @@
-//! What makes no sense is refused, by the right name and in one line.
+//! Invalid input is rejected with the right error, whose message is one line.
 
 use std::error::Error;
 
@@ -8,7 +8,7 @@ use sunder_model::{
     ScheduleError, SetError, ShareSelection, SharedRiskGroup,
 };
 
-/// What no probability, time or rate is.
+/// Values that are not probabilities, times or rates.
 const NO_NUMBERS: [f64; 4] = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0];
 
 fn good() -> ChannelModel {
@@ -19,7 +19,7 @@ fn three() -> ChannelSet {
     ChannelSet::new(vec![good(); 3]).unwrap()
 }
 
-/// A message is one line of plain text, and has `part` in it.
+/// A message is one line of plain text, and contains `part`.
 #[track_caller]
 fn assert_line(error: &dyn Error, part: &str) {
     let message = error.to_string();
@@ -28,7 +28,7 @@ fn assert_line(error: &dyn Error, part: &str) {
     assert!(!message.ends_with('.') && !message.contains("  "), "{message:?}");
 }
 
-/// Asserts that the error is of the variant, holds the value, and says it. NaN is not equal to
+/// Asserts that the error is of the variant, contains the value, and names it. NaN is not equal to
 /// itself, so values are compared as bits.
 macro_rules! assert_refused {
     ($result:expr, $variant:path, $value:expr) => {{
@@ -116,7 +116,7 @@ fn thresholds_and_subsets_that_cannot_be() {
         let error = ShareSelection::new(k, ChannelSubset::first(m)).unwrap_err();
         assert_line(&error, &k.to_string());
     }
-    // There is no channel beyond the last; it is left out.
+    // There is no channel beyond the last; it is ignored.
     assert_eq!(ChannelSubset::first(64).len(), MAX_CHANNELS);
     assert_eq!(ChannelSubset::EMPTY.with(MAX_CHANNELS), ChannelSubset::EMPTY);
     assert_eq!(ChannelSubset::EMPTY.with(64), ChannelSubset::EMPTY);
@@ -142,7 +142,7 @@ fn plan(requirements: &Requirements) -> Result<Plan, PlanError> {
 fn refusal(request: &Requirements) -> PlanRequestError {
     match plan(request) {
         Err(PlanError::Request(error)) => {
-            // The plan's error says what the request's does and no more.
+            // The plan's error has the message of the request's.
             assert_eq!(PlanError::Request(error).to_string(), error.to_string());
             error
         }
@@ -197,7 +197,7 @@ fn least_thresholds_and_multiplicities_that_cannot_be() {
         refusal(&Requirements { min_m: 3, ..request.clone() }),
         PlanRequestError::MinM { min_m: 3 }
     );
-    // No mean of m is below that of k, so a least threshold above mu contradicts it.
+    // The mean of m is never below that of k, so a minimum threshold above mu is a contradiction.
     let request = Requirements { mu: Some(2.5), min_k: 3, ..Requirements::default() };
     assert_eq!(refusal(&request), PlanRequestError::MinK { min_k: 3 });
 }
@@ -232,7 +232,7 @@ fn bounds_that_cannot_be() {
     }
 }
 
-/// What cannot be had is said in one line too, with what can.
+/// The error of an infeasible request is one line too, with the feasible value.
 #[test]
 fn bounds_that_no_schedule_keeps() {
     let request = Requirements { max_risk: Some(0.1), ..Requirements::default() };

@@ -13,13 +13,13 @@ fn sizes(count: usize) -> impl Iterator<Item = usize> {
     [1, 2, 3, 4, 4, 5, 5, 6, 6, 6].into_iter().cycle().take(count)
 }
 
-/// The request with each of the full rate and the limitation asked for or not.
+/// The request with and without the full rate and the limitation.
 fn variants(request: &Requirements) -> [Requirements; 4] {
     let full = Requirements { full_rate: true, ..request.clone() };
     [request.clone(), request.clone().limited(), full.clone(), full.limited()]
 }
 
-/// A plan is what it claims to be and keeps what was asked of it, the bounds aside.
+/// A plan's properties are right, and it meets the request except for the bounds.
 fn check_plan(set: &ChannelSet, request: &Requirements, plan: &Plan) {
     let ours = averages(set, &plan.schedule);
     let case = || format!("{set:?}\n{request:?}\n{plan:?}\n{ours:?}");
@@ -69,7 +69,7 @@ fn compare(set: &ChannelSet, all: &[Column], request: &Requirements, objectives:
             agree(certificate.value, value) && certificate.gap >= 0.0,
             "{set:?}\n{request:?}\n{plan:?}"
         );
-        // Whatever the gap is said to be, it must be true.
+        // The gap must be true, however large it is.
         let gap = (value - best).abs();
         assert!(
             gap <= certificate.gap + 1e-9 * value.abs().max(1.0),
@@ -143,17 +143,17 @@ fn the_delay_of_what_arrives_is_the_textbooks() {
     }
 }
 
-/// A bound for each property or none, from what cannot be had to what is no bound; and what the
-/// textbook makes of them one after the other.
+/// A bound for each property or none, from infeasible to ineffective; and the textbook's result
+/// with these bounds, one after the other.
 struct Bounds {
     request: Requirements,
     programs: Programs,
-    /// The bound that cannot be kept, and the best value there is.
+    /// The infeasible bound, and the best feasible value.
     broken: Option<(Bound, f64)>,
 }
 
 impl Bounds {
-    /// `None` if some bound is so near to the best there is that rounding decides.
+    /// `None` if a bound is so close to the best value that rounding decides.
     fn draw(rng: &mut Rng, set: &ChannelSet, all: &[Column]) -> Option<Self> {
         let (kappa, mu) = means(rng, set.len());
         let mut request =
@@ -181,7 +181,7 @@ impl Bounds {
             if rng.chance(50) {
                 continue;
             }
-            // Around what would be the best without the other bounds.
+            // Around the optimum without the other bounds.
             let wanted = loose.best(objective)? * (0.9 + 0.8 * fraction(rng));
             match bound {
                 Bound::MaxRisk => bounds.request.max_risk = Some(wanted.min(1.0)),
@@ -241,7 +241,7 @@ fn bounds_are_kept_or_blamed_as_the_textbook_does() {
                     let best =
                         bounds.programs.best(objective).expect("the textbook found it feasible");
                     let value = averages.of(objective);
-                    // What rounding moves a bound by, the optimum moves by some multiple of.
+                    // The optimum moves by a multiple of the rounding of a bound.
                     assert!(agree_to(1e-8, value, best), "{value} is not {best}: {}", case());
                     kept += 1;
                 }
@@ -258,7 +258,7 @@ fn bounds_are_kept_or_blamed_as_the_textbook_does() {
             }
         }
     }
-    // Both happened, and each bound was to blame at times.
+    // Both results occurred, and each bound was infeasible at times.
     assert!(kept > 300 && broken.iter().all(|times| *times > 20), "{kept} {broken:?}");
 }
 
@@ -272,7 +272,7 @@ fn the_highest_rate_within_bounds_is_the_textbooks() {
             Requirements { objectives: vec![Objective::Rate], ..Requirements::default() };
         let mut programs = Programs::new(&set, &all, &request);
         for objective in [Objective::Risk, Objective::Loss] {
-            // Clearly within what can be had after the bounds before.
+            // Clearly within the feasible values after the bounds before.
             let least = programs.best(objective).unwrap();
             let most = programs.worst(objective).unwrap();
             let bound = least + (0.05 + 0.5 * fraction(&mut rng)) * (most - least);

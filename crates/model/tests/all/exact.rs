@@ -18,10 +18,10 @@ const OBJECTIVES: [Objective; 5] = [
     Objective::Rate,
 ];
 
-/// How many sets of channels are drawn unless the environment has another number in `EXACT_SETS`.
+/// The number of random sets of channels, unless the environment variable `EXACT_SETS` has another.
 const SETS: usize = 2_000;
 
-/// By how much kappa and mu may be off, and the rate, relative.
+/// The permitted error of kappa, mu and the rate, relative.
 const OFF: f64 = 1e-12;
 
 /// A gap of more than this part of the value is wide.
@@ -47,8 +47,8 @@ fn no_gap_is_below_the_error() {
     assert!(seen.error < 1e-9 && 100 * seen.wide <= seen.plans, "{seen:?}");
 }
 
-/// The cheapest use of the slow channel is none at all: a price that pays for using it less than it
-/// may be used proves nothing.
+/// The cheapest use of the slow channel is none: a price on its limit must not count for using
+/// less.
 #[test]
 fn a_row_that_leaves_something_has_no_price_for_it() {
     let channels = [
@@ -72,13 +72,13 @@ fn a_row_that_leaves_something_has_no_price_for_it() {
     assert!(seen.plans == OBJECTIVES.len() && seen.error < 1e-12, "{seen:?}");
 }
 
-/// What came of all.
+/// The results of all sets.
 #[derive(Debug, Default)]
 struct Seen {
     plans: usize,
-    /// No schedule meets the request, and the plan says so.
+    /// No schedule meets the request, and the plan reports that.
     infeasible: usize,
-    /// The plan says so, or the opposite, where rounding decides.
+    /// The plan reports that, or the opposite, where rounding decides.
     within_rounding: usize,
     /// There is a schedule and no plan.
     refused: usize,
@@ -141,7 +141,7 @@ impl Seen {
             certificate.gap,
             case()
         );
-        // What is told of it is true too.
+        // The reported properties are true too.
         let told = (exact(certificate.value) - &achieved) * exact(sign);
         assert!(told.to_f64().unwrap().abs() <= certificate.gap, "{}", case());
         check_means(set, request, &plan.schedule);
@@ -159,7 +159,7 @@ impl Seen {
     }
 }
 
-/// Kappa, mu and the rate are what was asked for.
+/// Kappa, mu and the rate are those of the request.
 fn check_means(set: &ChannelSet, request: &Requirements, schedule: &sunder_model::Schedule) {
     let found = schedule.averages(set);
     for (mean, value) in [(request.kappa, found.kappa), (request.mu, found.mu)] {
@@ -181,7 +181,7 @@ fn extreme_set(rng: &mut Rng, n: usize) -> ChannelSet {
     ChannelSet::new(channels.collect::<Result<_, _>>().unwrap()).unwrap()
 }
 
-/// From 10^-`most` to 1, each decade as often as another.
+/// From 10^-`most` to 1, with every decade equally likely.
 fn decades(rng: &mut Rng, most: f64) -> f64 {
     10_f64.powf(-most * fraction(rng))
 }
@@ -221,6 +221,6 @@ fn mean(rng: &mut Rng, low: f64, high: f64) -> f64 {
         _ => mean,
     };
     let near = near.clamp(low, high);
-    // What is within 1e-14 of a whole number is taken for it.
+    // A value within 1e-14 of a whole number counts as whole.
     if (near - near.round()).abs() < 2e-14 { near.round().clamp(low, high) } else { near }
 }

@@ -1,5 +1,5 @@
-//! Needs of numbers that are far apart: tiny probabilities, rates of six decades, bounds beside
-//! which rounding is large. A plan that is given out keeps all that was asked, and none is refused.
+//! Requests with numbers that are far apart: tiny probabilities, rates across six decades, bounds
+//! with large rounding errors. A plan meets the whole request, and every feasible request gets one.
 
 use sim::Rng;
 use sunder_model::{
@@ -10,10 +10,10 @@ use sunder_model::{
 use crate::textbook::sets::{fraction, means};
 use crate::textbook::{averages, plan_for};
 
-/// How many requests are drawn.
+/// The number of random requests.
 const REQUESTS: usize = 20_000;
 
-/// What the model promises of bounds: relative to them, and to the largest value there can be.
+/// The model's promised error of bounds: relative to them, and to the maximum value.
 const EXACT: (f64, f64) = (1e-6, 1e-14);
 
 const OBJECTIVES: [Objective; 5] = [
@@ -54,7 +54,7 @@ fn whatever_is_asked_is_kept_or_refused() {
     assert!(planned > REQUESTS / 4 && impossible > REQUESTS / 10, "{planned} and {impossible}");
 }
 
-/// Channels of any kind there can be, some of which may share a fate.
+/// Channels of any kind, some of which may be in groups.
 fn set(rng: &mut Rng, n: usize) -> ChannelSet {
     let channels = (0..n).map(|_| {
         let delay_ms = if rng.chance(20) { 0.0 } else { 1000.0 * decades(rng) };
@@ -78,7 +78,7 @@ fn set(rng: &mut Rng, n: usize) -> ChannelSet {
     ChannelSet::with_groups(channels, groups).unwrap()
 }
 
-/// From a millionth to 1, each decade as often as another.
+/// From a millionth to 1, with every decade equally likely.
 fn decades(rng: &mut Rng) -> f64 {
     10_f64.powf(-6.0 * fraction(rng))
 }
@@ -92,7 +92,7 @@ fn probability(rng: &mut Rng) -> f64 {
     }
 }
 
-/// Anything that can be asked at once.
+/// Any combination of requirements.
 fn request(rng: &mut Rng, set: &ChannelSet) -> Requirements {
     let (kappa, mu) = means(rng, set.len());
     let request = Requirements {
@@ -113,7 +113,7 @@ fn request(rng: &mut Rng, set: &ChannelSet) -> Requirements {
     request
 }
 
-/// No bound, or one near to what some selection has, which may be next to nothing.
+/// No bound, or one near the value of a selection, which may be close to zero.
 fn bound(rng: &mut Rng, set: &ChannelSet, objective: Objective) -> Option<f64> {
     let channels: ChannelSubset = (0..set.len()).filter(|_| rng.chance(70)).collect();
     let selection = ShareSelection::new(1 + rng.index(channels.len()), channels).ok()?;
@@ -122,7 +122,7 @@ fn bound(rng: &mut Rng, set: &ChannelSet, objective: Objective) -> Option<f64> {
     rng.chance(30).then_some(bound)
 }
 
-/// A plan keeps all of the request.
+/// A plan meets the whole request.
 fn check(set: &ChannelSet, request: &Requirements, plan: &Plan) {
     let found = averages(set, &plan.schedule);
     let case = || format!("{set:?}\n{request:?}\n{plan:?}\n{found:?}");

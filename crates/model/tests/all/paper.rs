@@ -1,4 +1,4 @@
-//! What the paper itself says of sets of channels: Figure 2, its experiments, examples,
+//! The paper's own statements on sets of channels: Figure 2, its experiments, examples,
 //! corollaries.
 
 use sim::Rng;
@@ -10,7 +10,7 @@ use sunder_model::{
 use crate::textbook::sets::mixed_set;
 use crate::textbook::{agree_to, best_rate, number, plan_for};
 
-/// Channels of which only the rates matter.
+/// Channels for which only the rates matter.
 fn of_rates(rates: &[f64]) -> ChannelSet {
     let channels =
         rates.iter().map(|rate| ChannelModel::new(Risk(0.5), Loss(0.0), 1.0, *rate).unwrap());

@@ -1,5 +1,5 @@
-//! What the paper says holds for every set of channels: the monotonicity of its formulas, its
-//! theorems both ways round, and what an optimum is at least.
+//! The paper's statements on all sets of channels: the monotonicity of its formulas, its theorems
+//! in both directions, and lower bounds of optima.
 
 use proptest::prelude::*;
 use sunder_model::{
@@ -9,7 +9,7 @@ use sunder_model::{
 
 use crate::textbook::{agree, agree_to, number, plan_for, selections};
 
-/// Ends and tiny values come up often enough to meet.
+/// Special and tiny values are frequent.
 fn probability(most: f64) -> impl Strategy<Value = f64> {
     prop_oneof![1 => Just(0.0), 1 => Just(1e-6), 1 => Just(most), 4 => 0.0..most]
 }
@@ -26,7 +26,7 @@ fn set(most: usize) -> impl Strategy<Value = ChannelSet> {
     channels.prop_map(|channels| ChannelSet::new(channels).unwrap())
 }
 
-/// Where between its ends a mean is: often at one of them.
+/// The position of a mean between its limits: often at one of them.
 fn place() -> impl Strategy<Value = f64> {
     prop_oneof![1 => Just(0.0), 1 => Just(1.0), 1 => Just(1e-12), 1 => Just(1.0 - 1e-12), 5 => 0.0..1.0]
 }
@@ -46,7 +46,7 @@ fn selection(k: usize, channels: ChannelSubset) -> ShareSelection {
     ShareSelection::new(k, channels).unwrap()
 }
 
-/// What rounding may put between two probabilities, relative to them.
+/// The permitted rounding error between two probabilities, relative.
 fn at_most(a: f64, b: f64) -> bool {
     a <= b * (1.0 + 1e-12)
 }
@@ -172,7 +172,7 @@ proptest! {
             let back = back.unwrap();
             prop_assert!((back - mu).abs() <= 1e-12 * mu, "{mu} gives {best} gives {back}");
         }
-        // Below the slowest channel's rate mu is n, whatever the rate.
+        // Below the slowest channel's rate mu is n, for any rate.
         let rates = set.channels().iter().map(ChannelModel::rate);
         let (slowest, total) = (rates.fold(f64::INFINITY, f64::min), set.total_rate());
         let rate = slowest + part * (total - slowest);
@@ -291,7 +291,7 @@ fn tiny_risks_and_losses_are_exact() {
     let four = 5.0 * 1e-12 * 0.999 + 1e-15;
     assert!(close(five.subset_risk(selection(4, five.all())), four));
     assert!(close(five.subset_loss(selection(2, five.all())), four));
-    // And what is left for delivery where nearly all is lost: 20 channels of 1e-6.
+    // And the probability of delivery if nearly all is lost: 20 channels of 1e-6.
     let lossy = ChannelModel::new(Risk(1e-6), Loss(1.0 - 1e-6), 1.0, 1.0).unwrap();
     let twenty = ChannelSet::new(vec![lossy; 20]).unwrap();
     let every = twenty.properties(selection(20, twenty.all()));

@@ -63,7 +63,7 @@ impl Column {
         Self { selection, risk, loss, delivered, delayed_ms }
     }
 
-    /// What the mean over symbols sent is the schedule's average of.
+    /// The total whose mean over symbols sent is the schedule's average.
     fn of(&self, objective: Objective) -> BigRational {
         match objective {
             Objective::Risk => self.risk.clone(),

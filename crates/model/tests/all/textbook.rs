@@ -1,6 +1,6 @@
-//! What the tests compare with: the paper's formulas summed over all subsets as they stand, its
-//! linear programs with every variable written out, and a plain simplex. Written apart from the
-//! crate, so that the two can only agree by being right.
+//! The reference of the tests: the paper's formulas as sums over all subsets, its linear programs
+//! with all variables, and a plain simplex method. Independent of the crate, so that the two agree
+//! only if they are right.
 
 pub(crate) mod sets;
 pub(crate) mod simplex;
@@ -11,7 +11,7 @@ use sunder_model::{
     Schedule, ShareSelection,
 };
 
-/// A count as a number to reckon with.
+/// A count as `f64`.
 pub(crate) fn number(count: usize) -> f64 {
     f64::from(u32::try_from(count).unwrap())
 }
@@ -142,7 +142,7 @@ impl Column {
         }
     }
 
-    /// What the sum of p times this is the schedule's average of.
+    /// The weight whose sum times p is the schedule's average.
     pub(crate) fn of(&self, objective: Objective) -> f64 {
         match objective {
             Objective::Risk => self.risk,

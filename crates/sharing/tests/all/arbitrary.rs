@@ -1,4 +1,4 @@
-//! Whatever slices come in, there is a result or an error, and no panic.
+//! For arbitrary slices there is a result or an error, and no panic.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

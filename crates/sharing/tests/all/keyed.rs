@@ -1,5 +1,5 @@
-//! The keyed hash is what its documentation says, and its promise is as tight as it says: for each
-//! change there are points at which it fits, and whoever sees tags finds the point.
+//! The keyed hash agrees with its documentation, and its bound is tight: for each change there are
+//! points at which the tag is valid, and an attacker who sees tags finds the point.
 
 use sunder_sharing::keyed::{HashKernel, KeyedHash, Tampered};
 
@@ -104,7 +104,7 @@ fn every_bit_counts() {
     assert_eq!(hash.verify(&message, last, tag), Ok(()));
 }
 
-/// Why the last block has to say the length.
+/// The reason why the last block includes the length.
 #[test]
 fn zeros_at_the_end_of_a_block_do_not_count() {
     let hash = hash(0x0123_4567_89AB_CDEF);
@@ -153,8 +153,8 @@ fn polynomial(roots: &[u64]) -> Vec<u64> {
     })
 }
 
-/// Not promised: whoever sees messages and their tags solves for the point. Here two that differ in
-/// one block, so that the polynomial is a square: `tag + tag' = (m + m') r^2`.
+/// Not promised: an attacker who sees messages and their tags can solve for the point. Here two
+/// that differ in one block, so that the polynomial is a square: `tag + tag' = (m + m') r^2`.
 #[test]
 fn whoever_sees_tags_finds_the_point() {
     let mut rng = TestRng::new(4);

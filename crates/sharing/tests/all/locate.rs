@@ -1,5 +1,5 @@
-//! Wrong shares are found and named, within the bounds that the crate promises, and beyond them
-//! there is no silent wrong answer where there is a judge.
+//! Wrong shares are found and named, within the bounds that the crate promises; beyond them there
+//! is no silent wrong result if there is a verifier.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ fn views(shares: &[Vec<u8>]) -> Vec<&[u8]> {
     shares.iter().map(Vec::as_slice).collect()
 }
 
-/// Makes a whole share wrong, with no byte left right.
+/// Changes every byte of a share.
 fn spoil(share: &mut [u8], rng: &mut TestRng) {
     for byte in share {
         *byte ^= 1 + rng.byte() % 255;
@@ -41,7 +41,7 @@ fn wholly_wrong_shares_are_named() {
     }
 }
 
-/// With a judge, up to `s - k`: every sharing with `m <= 7` and every set of wrong shares.
+/// With a verifier, up to `s - k`: every sharing with `m <= 7` and every set of wrong shares.
 #[test]
 fn with_a_judge_k_right_shares_are_enough() {
     let mut rng = TestRng::new(2);
@@ -63,7 +63,7 @@ fn with_a_judge_k_right_shares_are_enough() {
     }
 }
 
-/// Too many for anyone: an error, and nothing left in the buffer.
+/// Too many wrong shares: an error, and the buffer is zero.
 #[test]
 fn fewer_than_k_right_shares_are_an_error() {
     let mut rng = TestRng::new(3);
@@ -83,7 +83,7 @@ fn fewer_than_k_right_shares_are_an_error() {
     }
 }
 
-/// A single share more than `k` cannot correct, but it can tell that something is wrong.
+/// With a single share more than `k`, errors are detected, but not corrected.
 #[test]
 fn one_share_more_than_k_detects() {
     let sharing = Sharing::shamir(3, 4).unwrap();
@@ -118,7 +118,7 @@ fn large_sharings() {
     }
 }
 
-/// Where two secrets are accepted, neither is given out.
+/// If two secrets are accepted, neither is returned.
 #[test]
 fn two_secrets_that_fit_are_an_error() {
     let sharing = Sharing::shamir(2, 5).unwrap();
@@ -142,7 +142,7 @@ fn two_secrets_that_fit_are_an_error() {
     }
 }
 
-/// What is wrong with the arguments is said before anything else is done.
+/// Invalid arguments are reported before anything else is done.
 #[test]
 fn wrong_arguments() {
     let sharing = Sharing::shamir(2, 3).unwrap();
@@ -214,7 +214,7 @@ proptest! {
             prop_assert_eq!(found, Ok(wrong.clone()));
             prop_assert_eq!(&joined, &secret);
         }
-        // No promise otherwise, but no panic either; and with a judge, never a wrong secret.
+        // No promise otherwise, but no panic either; and with a verifier, never a wrong secret.
         let judged =
             correct_with(sharing, &present, &views(&shares), &mut joined, |found| found == secret);
         if scene.s - wrong.len() >= usize::from(scene.k) {

@@ -1,4 +1,4 @@
-//! An eavesdropper with any `k - 1` shares sees the same distribution whatever the secret is.
+//! An eavesdropper with any `k - 1` shares sees the same distribution for every secret.
 //!
 //! Proved for one byte, which is all: bytes are shared independently of each other. Whatever the
 //! secret, the map from the random bytes to any `k - 1` shares is one to one, so uniform random

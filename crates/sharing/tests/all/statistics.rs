@@ -1,5 +1,5 @@
-//! The same claim with the generator that is really used: what fewer than `k` shares show passes
-//! for uniform, whatever the secret is.
+//! The same claim with the real generator: fewer than `k` shares pass for uniform, for every
+//! secret.
 //!
 //! Each chi-squared statistic is turned into a standard normal one (Wilson and Hilferty, 1931)
 //! and must lie within 7 of zero, on either side: too even is as suspicious as too uneven. One
@@ -73,8 +73,8 @@ fn every_pair_looks_jointly_uniform() {
     }
 }
 
-/// What a retransmission does: the same secret is shared again and again, and the eavesdropper
-/// keeps one share of each. Returns the values its first byte took.
+/// A retransmission: the same secret is shared again and again, and the eavesdropper keeps one
+/// share of each. Returns the values of its first byte.
 fn retransmit(times: usize, mut share: impl FnMut() -> u8) -> [u32; 256] {
     let mut counts = [0; 256];
     (0..times).for_each(|_| counts[usize::from(share())] += 1);

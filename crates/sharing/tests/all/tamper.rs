@@ -12,10 +12,10 @@ use sunder_sharing::{Generator, Joiner, Sharing, Splitter, tamper};
 
 use crate::textbook::{TestRng, invert, multiply, name};
 
-/// The room for a message in a record: a length of one byte, the room, and then the check.
+/// The capacity of a record: a length of one byte, the message's space, and then the check.
 const ROOM: usize = 112;
 
-/// What protects a record: the code, or what is not enough.
+/// The protection of a record: the code, or an insufficient one.
 trait Check {
     fn protect(&mut self, message: &[u8]) -> Vec<u8>;
 
@@ -91,7 +91,7 @@ fn the_documented_tag_is_accepted() {
     }
 }
 
-/// How the attacker changes the message. All of these know it.
+/// The attacker's change of the message, which it knows.
 #[derive(Clone, Copy, Debug)]
 enum Change {
     FlipBit,
@@ -132,7 +132,7 @@ impl Change {
     }
 }
 
-/// What the attacker does to the check.
+/// The attacker's change of the check.
 #[derive(Clone, Copy, Debug)]
 enum Forgery {
     None,
@@ -140,13 +140,13 @@ enum Forgery {
     Crafted,
 }
 
-/// One sharing, whose share at `held` the attacker holds and which is joined with others.
+/// One sharing, whose share at `held` the attacker controls and which is joined with others.
 struct Target<'a, C> {
     splitter: Splitter,
     joiner: Joiner,
     generator: Generator,
     joined: Vec<u8>,
-    /// The place of the attacker's share among the joined.
+    /// The position of the attacker's share among the joined ones.
     held: usize,
     check: &'a mut C,
 }
@@ -164,8 +164,8 @@ impl<'a, C: Check> Target<'a, C> {
         }
     }
 
-    /// Shares a record, has `difference` added to what is joined, through one share, and returns
-    /// the message that is accepted, if one is.
+    /// Shares a record, adds `difference` to the joined record, through one share, and returns the
+    /// message if it is accepted.
     fn deliver(&mut self, message: &[u8], difference: &[u8]) -> Option<Vec<u8>> {
         let record = self.record(message);
         let mut shares = vec![vec![0; record.len()]; self.splitter.sharing().shares().into()];
@@ -189,7 +189,7 @@ impl<'a, C: Check> Target<'a, C> {
         [room(message), self.check.protect(message)].concat()
     }
 
-    /// What the held share is multiplied by when the shares are joined.
+    /// The weight of the attacker's share when the shares are joined.
     fn weight(&self) -> u8 {
         if self.splitter.sharing() == Sharing::xor(self.splitter.sharing().shares()).unwrap() {
             return 1;
@@ -222,9 +222,9 @@ impl<'a, C: Check> Target<'a, C> {
 #[derive(Debug, PartialEq)]
 enum Attempt {
     Reported,
-    /// What the attacker wanted was accepted.
+    /// The attacker's message was accepted.
     Succeeded,
-    /// Something else was.
+    /// Another message was accepted.
     Accepted,
 }
 
@@ -262,14 +262,15 @@ fn a_million_attempts_are_all_reported() {
                     }
                 }
             }
-            // And what is not changed arrives, or the attempts would show nothing.
+            // And unchanged messages are accepted, since otherwise the attempts would show nothing.
             assert_eq!(target.deliver(b"as it was", &[]).as_deref(), Some(&b"as it was"[..]));
         }
     }
 }
 
-/// Why the code is not a hash: whoever knows the message knows by how much its hash changes, and
-/// adding that to one share is enough. SHA-256 is broken every time, without a guess.
+/// The reason why the code is not a hash: an attacker who knows the message knows the difference of
+/// its hashes, and adding that to one share is enough. SHA-256 is broken every time, without a
+/// guess.
 #[test]
 fn the_same_attack_on_a_plain_hash_always_succeeds() {
     let mut rng = TestRng::new(3);
@@ -283,7 +284,7 @@ fn the_same_attack_on_a_plain_hash_always_succeeds() {
     }
 }
 
-/// A share of one record in the place of another's is a difference as well.
+/// Replacing a share by that of another record is a difference as well.
 #[test]
 fn shares_of_different_records_do_not_mix() {
     let mut generator = Generator::seeded().unwrap();

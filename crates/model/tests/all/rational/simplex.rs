@@ -35,12 +35,12 @@ pub(crate) fn minimise(costs: &[BigRational], rows: &[Row]) -> Option<BigRationa
     Some(BigRational::new(value, &tableau.denominator * &tableau.cost_unit))
 }
 
-/// Which costs are made least.
+/// The costs to minimise.
 #[derive(Clone, Copy)]
 enum Cost {
     /// The sum of the artificial variables.
     Artificial,
-    /// What was given.
+    /// The given costs.
     Given,
 }
 

@@ -22,7 +22,7 @@ fn probability(rng: &mut Rng, certain: bool) -> f64 {
     }
 }
 
-/// A channel with any values there can be: often zeros, ends and ties.
+/// A channel with any valid values: often zeros, limits and ties.
 pub(crate) fn mixed_channel(rng: &mut Rng) -> ChannelModel {
     let (risk, loss) = (probability(rng, true), probability(rng, false));
     let delay_ms = match rng.below(4) {
@@ -40,7 +40,7 @@ pub(crate) fn mixed_channel(rng: &mut Rng) -> ChannelModel {
     ChannelModel::new(Risk(risk), Loss(loss), delay_ms, rate).unwrap()
 }
 
-/// A channel of the kind that networks have, no two alike.
+/// A realistic channel, different from all others.
 pub(crate) fn common_channel(rng: &mut Rng) -> ChannelModel {
     let risk = 0.02 + 0.6 * fraction(rng);
     let loss = 0.01 + 0.3 * fraction(rng);
@@ -56,7 +56,7 @@ pub(crate) fn common_set(rng: &mut Rng, n: usize) -> ChannelSet {
     ChannelSet::new((0..n).map(|_| common_channel(rng)).collect()).unwrap()
 }
 
-/// A set in which few values come again and again, none of them tiny, so that many schedules tie.
+/// A set with few different values, none of them tiny, so that many schedules tie.
 pub(crate) fn tied_set(rng: &mut Rng, n: usize) -> ChannelSet {
     let mut pick = |values: [f64; 3]| values[rng.index(3)];
     let channels = (0..n).map(|_| {
@@ -67,7 +67,7 @@ pub(crate) fn tied_set(rng: &mut Rng, n: usize) -> ChannelSet {
     ChannelSet::new(channels.collect()).unwrap()
 }
 
-/// A set of at least two channels in which some share a fate; groups may overlap.
+/// A set of at least two channels, some of which are in groups; groups may overlap.
 pub(crate) fn grouped_set(rng: &mut Rng, n: usize) -> ChannelSet {
     let channels = (0..n).map(|_| mixed_channel(rng)).collect();
     let groups = (0..=rng.index(3)).map(|_| {

@@ -1,5 +1,5 @@
-//! The simplex method as textbooks have it: a dense tableau, two phases, Bland's rule. Slow and
-//! plain, and unlike the crate's solver in everything.
+//! The simplex method of textbooks: a dense tableau, two phases, Bland's rule. Slow and simple, and
+//! independent of the crate's solver.
 
 /// How a row's left side relates to its right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub(crate) enum Relation {
 /// A row: coefficients, relation and right side.
 pub(crate) type Row = (Vec<f64>, Relation, f64);
 
-/// What became of a program.
+/// The result of a program.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Answer {
     Optimum { value: f64, x: Vec<f64> },
@@ -166,8 +166,8 @@ impl Tableau {
         self.basis[leaving] = entering;
     }
 
-    /// Takes artificial variables out of the basis; a row where none can take its place is said
-    /// twice and goes.
+    /// Takes artificial variables out of the basis. Removes a row if no other variable can replace
+    /// its own: it is redundant.
     fn drop_artificials(&mut self) {
         let mut redundant = Vec::new();
         for i in (0..self.rows.len()).rev() {
