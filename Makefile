@@ -22,7 +22,7 @@ help:
 	@echo 'make audit   known vulnerabilities of dependencies (needs the network)'
 
 demo:
-	$(CARGO) run --release --locked --package sunder-cli --bin sunder -- demo
+	$(CARGO) run --profile demo --locked --package sunder-cli --bin sunder -- demo
 
 test: setup
 	$(CARGO) test --workspace --locked --doc

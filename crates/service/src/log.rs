@@ -4,7 +4,8 @@ use std::io;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{ParseError, Targets};
+use tracing_subscriber::prelude::*;
 
 use crate::ServiceError;
 
@@ -21,15 +22,12 @@ const PERIOD: Duration = Duration::from_secs(10);
 pub fn start(coloured: bool) -> Result<(), ServiceError> {
     let levels = std::env::var("RUST_LOG").unwrap_or_default();
     let levels = if levels.is_empty() { "info".to_owned() } else { levels };
-    let filter = EnvFilter::try_new(&levels).map_err(|error| {
+    let filter: Targets = levels.parse().map_err(|error: ParseError| {
         let reason = error.to_string().replace('\n', " ");
         ServiceError::Levels { levels, reason }
     })?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(coloured)
-        .with_writer(io::stderr)
-        .init();
+    let lines = tracing_subscriber::fmt::layer().with_ansi(coloured).with_writer(io::stderr);
+    tracing_subscriber::registry().with(lines).with(filter).init();
     Ok(())
 }
 
