@@ -1,5 +1,5 @@
 //! A Monte-Carlo simulation of the single-symbol process (III-C), as a check of the formulas of
-//! IV-A: it knows only what befalls each share, and shares no code with them.
+//! IV-A: it draws whether each share is seen and whether it is lost, and uses no code of theirs.
 //!
 //! ```
 //! use sunder_model::simulate::Simulation;
@@ -42,9 +42,9 @@ const ROUNDING: f64 = 1e-12;
 
 /// Symbols sent one by one, and what became of them.
 ///
-/// For each a selection is drawn, then what befalls each group of channels that share a fate, then
-/// what befalls each share. An adversary learns the symbol by seeing at least k shares; it is lost
-/// if fewer than k arrive, and else takes as long as the kth share to arrive. Channels of a
+/// For each, a selection is drawn, then whether each group of channels is seen or loses its shares,
+/// then the same for each share. An adversary learns the symbol by seeing at least k shares; it is
+/// lost if fewer than k arrive, and else takes as long as the kth share to arrive. Channels of a
 /// selection that the set does not have are seen by nobody and deliver nothing.
 #[derive(Clone, Debug)]
 pub struct Simulation<'a> {

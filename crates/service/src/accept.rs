@@ -136,10 +136,10 @@ mod tests {
     #[tokio::test]
     async fn a_flood_at_one_listener_does_not_starve_the_others() {
         let listeners = [Waiting::new(100), Waiting::new(2), Waiting::new(1)];
-        let mut turn = RoundRobin::default();
+        let mut round_robin = RoundRobin::default();
         let mut order = Vec::new();
         for _ in 0..6 {
-            order.push(turn.accept(&listeners).await.0);
+            order.push(round_robin.accept(&listeners).await.0);
         }
         assert_eq!(order, [0, 1, 2, 0, 1, 0]);
     }
@@ -149,8 +149,8 @@ mod tests {
         let listener = Waiting::new(1);
         *listener.error.borrow_mut() = Some(io::Error::other("too many open files"));
         let start = Instant::now();
-        let mut turn = RoundRobin::default();
-        assert_eq!(turn.accept(&[listener]).await.0, 0);
+        let mut round_robin = RoundRobin::default();
+        assert_eq!(round_robin.accept(&[listener]).await.0, 0);
         assert!(start.elapsed() >= PAUSE);
     }
 }

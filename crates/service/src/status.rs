@@ -117,9 +117,9 @@ impl StatusSocket {
             }
         };
         let task = tokio::spawn(async move {
-            let (listeners, mut turn) = ([listener], RoundRobin::default());
+            let (listeners, mut round_robin) = ([listener], RoundRobin::default());
             loop {
-                let (_, mut stream, _) = turn.accept(&listeners).await;
+                let (_, mut stream, _) = round_robin.accept(&listeners).await;
                 let mut text =
                     serde_json::to_vec(&Document { kind, status: status() }).unwrap_or_default();
                 text.push(b'\n');

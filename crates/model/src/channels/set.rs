@@ -8,7 +8,7 @@ use super::subset::{ChannelSubset, MAX_CHANNELS};
 /// The most groups of channels that share a risk.
 pub const MAX_GROUPS: usize = 4;
 
-/// Channels that share a fate: one provider, one duct, one power supply. With probability `risk`
+/// Channels that fail together: one provider, one duct, one power supply. With probability `risk`
 /// one adversary sees all of them at once, with probability `loss` a share on every one of them is
 /// lost at once; beyond that each channel has its own z and l. (The paper assumes disjoint
 /// channels; this is what becomes of its formulas where they are not.)
@@ -20,7 +20,7 @@ pub struct SharedRiskGroup {
 }
 
 impl SharedRiskGroup {
-    /// The channels that share this fate.
+    /// The channels of the group.
     pub fn channels(&self) -> ChannelSubset {
         self.channels
     }
@@ -101,7 +101,7 @@ pub struct ChannelSet {
 }
 
 impl ChannelSet {
-    /// A set of disjoint channels: what befalls one says nothing about the others.
+    /// A set of disjoint channels: each is seen and loses shares independently of the others.
     ///
     /// # Errors
     /// If there is none, or there are more than [`MAX_CHANNELS`].
@@ -109,7 +109,7 @@ impl ChannelSet {
         Self::with_groups(channels, Vec::new())
     }
 
-    /// A set of channels, some of which share a fate. A channel may be in several groups.
+    /// A set of channels, some of which are in groups. A channel may be in several groups.
     ///
     /// # Errors
     /// If there is no channel, there are more than [`MAX_CHANNELS`] or more than [`MAX_GROUPS`]
@@ -155,7 +155,7 @@ impl ChannelSet {
         &self.channels
     }
 
-    /// The groups that share a fate.
+    /// The groups.
     pub fn groups(&self) -> &[SharedRiskGroup] {
         &self.groups
     }

@@ -1,5 +1,5 @@
-//! The best schedule for a request: which programs to solve, in which order, and whom to blame
-//! where there is none.
+//! The best schedule for a request: which programs to solve, in which order, and which bound makes
+//! it impossible where there is none.
 //!
 //! Every program here has a feasible point that is written down and not searched for: the limited
 //! schedule at the best rate ([`ChannelSet::limited_schedule_at_best_rate`]). Bounds are then added
@@ -88,7 +88,7 @@ pub enum PlanError {
     /// rate.
     #[error("{}", infeasible(*bound, *wanted, *best))]
     Infeasible {
-        /// The bound to blame.
+        /// The first bound that cannot be kept.
         bound: Bound,
         /// What it asks for.
         wanted: f64,
@@ -119,7 +119,7 @@ impl ChannelSet {
     ///
     /// # Errors
     /// If the request contradicts itself or the channels, or no schedule keeps its bounds: then the
-    /// bound to blame is named, with the best value there is.
+    /// first that cannot be kept is named, with the best value there is.
     pub fn plan(&self, request: &PlanRequest) -> Result<Plan, PlanError> {
         request.check(self)?;
         let requirements = request.rounded();
