@@ -9,6 +9,8 @@ mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
+use std::num::NonZero;
+use std::thread;
 use std::time::Duration;
 
 use sim::Rng;
@@ -47,12 +49,16 @@ fn streams_are_exact_or_fail() {
         return;
     }
     let seeds = env::var("SUNDER_SEEDS").map_or(1_000, |seeds| seeds.parse().expect("a number"));
+    let threads = thread::available_parallelism().map_or(1, NonZero::get);
     let mut counts = BTreeMap::<String, u64>::new();
-    for seed in 0..seeds {
-        for seen in run(seed) {
-            *counts.entry(seen).or_default() += 1;
+    thread::scope(|scope| {
+        let some = |first| move || (first..seeds).step_by(threads).flat_map(run).collect();
+        let running: Vec<_> = (0..).take(threads).map(|first| scope.spawn(some(first))).collect();
+        for thread in running {
+            let seen: Vec<String> = thread.join().expect("the seed is printed above");
+            seen.into_iter().for_each(|seen| *counts.entry(seen).or_default() += 1);
         }
-    }
+    });
     println!("{counts:#?}");
     // An abort is seldom stuck: it takes a connection that is full at the end of a record.
     let rare = (seeds >= 10_000).then_some("Aborting Limit");
@@ -63,6 +69,7 @@ fn streams_are_exact_or_fail() {
 
 /// Runs a seed. Returns which timers fired, and how both ends ended.
 fn run(seed: u64) -> BTreeSet<String> {
+    let _named = Named(seed);
     let mut rng = Rng::new(seed);
     let scenario =
         if rng.chance(20) { Scenario::rare(&mut rng) } else { Scenario::random(&mut rng) };
@@ -85,6 +92,8 @@ fn run(seed: u64) -> BTreeSet<String> {
             assert!(own.is_over, "not over: {context}");
         }
         if scenario.must_succeed() {
+            let in_time = world.now() < scenario.must_finish_within();
+            assert!(in_time, "late: {context}");
             assert!(own.has_finished && is_whole, "not finished: {context}");
         }
         if let Some(refusal) = scenario.must_refuse()
@@ -96,6 +105,17 @@ fn run(seed: u64) -> BTreeSet<String> {
         }
     }
     world.into_seen()
+}
+
+/// Says which seed has failed.
+struct Named(u64);
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("SUNDER_SEED={} shows it again", self.0);
+        }
+    }
 }
 
 /// A time of so many milliseconds.

@@ -8,6 +8,9 @@ use sim::Rng;
 use super::ms;
 use crate::protocol::target::Refusal;
 
+/// How long TCP sends again what is not acknowledged, and probes a peer that is silent.
+pub(super) const TCP_TIMEOUT: Duration = Duration::from_secs(900);
+
 /// What the attacker does on one direction of a channel, after so many bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Attack {
@@ -179,6 +182,14 @@ impl Scenario {
     /// Whether both ends must finish with all bytes.
     pub(super) fn must_succeed(&self) -> bool {
         self.is_served() && self.refusal.is_none()
+    }
+
+    /// How long a stream takes at most that must succeed: less than TCP takes to find out that a
+    /// channel is dead, unless an attacker lets bytes pass one by one.
+    pub(super) fn must_finish_within(&self) -> Duration {
+        let trickles = |attack| matches!(attack, Attack::Trickle(..));
+        let mut attacks = self.channels.iter().flat_map(|channel| channel.attacks);
+        if attacks.any(trickles) { Duration::MAX } else { TCP_TIMEOUT }
     }
 
     /// Why the client must have been refused, if it must.

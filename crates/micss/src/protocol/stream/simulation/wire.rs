@@ -6,10 +6,10 @@ use std::time::Duration;
 use sim::{LinkId, Network, Rng};
 
 use super::ms;
-use super::scenario::{Attack, Outage, Scenario};
+use super::scenario::{Attack, Outage, Scenario, TCP_TIMEOUT};
 
-/// How long TCP sends again what is not acknowledged, and asks a peer that is silent.
-const TCP_TIMEOUT: Duration = Duration::from_secs(900);
+/// How long a connection is silent before TCP probes the peer.
+const KEEPALIVE: Duration = Duration::from_secs(60);
 
 /// One end of a channel's connection, and the direction that leads to it.
 #[expect(clippy::struct_excessive_bools, reason = "the events of a connection are independent")]
@@ -160,13 +160,17 @@ impl Wires {
         None
     }
 
-    /// The connection breaks for an end: what it has not read is gone.
-    pub(super) fn reset(&mut self, end: usize, channel: usize, now: Duration) {
-        if !self.is_out(channel, now) {
-            let socket = &mut self.sockets[channel][end];
-            socket.is_broken = true;
-            socket.arrived.clear();
+    /// The connection breaks for an end: what it has not read is gone. Returns when it does so if
+    /// nothing crosses the channel now: a probe finds out afterwards.
+    pub(super) fn reset(&mut self, end: usize, channel: usize, now: Duration) -> Option<Duration> {
+        if self.is_out(channel, now) {
+            let until = self.outages[channel].and_then(|outage| outage.until);
+            return until.map(|until| until + KEEPALIVE);
         }
+        let socket = &mut self.sockets[channel][end];
+        socket.is_broken = true;
+        socket.arrived.clear();
+        None
     }
 
     /// TCP gives a connection up.

@@ -233,7 +233,11 @@ impl World {
                     }
                 }
             }
-            Alarm::Reset(end, channel) => self.wires.reset(end, channel, now),
+            Alarm::Reset(end, channel) => {
+                if let Some(later) = self.wires.reset(end, channel, now) {
+                    self.network.arm(later, alarm);
+                }
+            }
             Alarm::TimeOut(channel) => self.wires.time_out(channel),
         }
     }
