@@ -48,7 +48,7 @@ fn streams_are_exact_or_fail() {
         run(seed.parse().expect("SUNDER_SEED is a number"));
         return;
     }
-    let seeds = env::var("SUNDER_SEEDS").map_or(1_000, |seeds| seeds.parse().expect("a number"));
+    let seeds = env::var("SUNDER_SEEDS").map_or(1_200, |seeds| seeds.parse().expect("a number"));
     let threads = thread::available_parallelism().map_or(1, NonZero::get);
     let mut counts = BTreeMap::<String, u64>::new();
     thread::scope(|scope| {
@@ -56,7 +56,9 @@ fn streams_are_exact_or_fail() {
         let running: Vec<_> = (0..).take(threads).map(|first| scope.spawn(some(first))).collect();
         for thread in running {
             let seen: Vec<String> = thread.join().expect("the seed is printed above");
-            seen.into_iter().for_each(|seen| *counts.entry(seen).or_default() += 1);
+            for seen in seen {
+                *counts.entry(seen).or_default() += 1;
+            }
         }
     });
     println!("{counts:#?}");
