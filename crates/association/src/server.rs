@@ -191,15 +191,15 @@ impl HandshakeServer {
         Ok(())
     }
 
-    /// Bytes came on a connection that is a stream. Gives back those that are the transport's: a
-    /// client may speak as soon as it has sent its list.
+    /// Bytes arrived on a connection that is a stream. Returns those that are the transport's: a
+    /// client may send them as soon as it has sent its list.
     ///
-    /// The caller keeps what it gets back for whoever the connection is associated for, and had
-    /// better read no more from it before that; nothing of it is stored here.
+    /// The caller keeps them for the association, and should read no more from the connection
+    /// before it is associated. They are not stored here.
     ///
     /// # Errors
-    /// If the connection is not waiting. The events say what became of it: if it was associated,
-    /// the bytes are the transport's.
+    /// If the connection is not waiting. The events report why: if it was associated, the bytes are
+    /// the transport's.
     pub fn handle_bytes<'a>(
         &mut self,
         id: ConnectionId,

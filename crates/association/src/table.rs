@@ -245,7 +245,7 @@ mod tests {
         List::new(terms, cookies.collect()).unwrap()
     }
 
-    /// Else whoever opens, names a cookie and closes, again and again, would fill the memory.
+    /// Otherwise a peer that repeatedly opens, names a cookie and closes would fill the memory.
     #[test]
     fn a_removed_connection_leaves_no_trace() {
         let mut table = table_of(3);

@@ -130,8 +130,8 @@ impl StreamError {
         error
     }
 
-    /// The index of the channel that broke, ended before the stream, or said what it must not, if
-    /// it was one.
+    /// The index of the channel that broke, ended before the stream, or carried wrong bytes, if one
+    /// did.
     pub(crate) fn channel_mut(&mut self) -> Option<&mut usize> {
         match self {
             Self::Channel { channel, .. } | Self::Record(RecordError::Unfinished { channel }) => {
@@ -142,7 +142,7 @@ impl StreamError {
         }
     }
 
-    /// Whether somebody on a channel must have changed something, rather than something failed.
+    /// Whether bytes of a channel were changed, rather than something failed.
     pub fn is_tampering(&self) -> bool {
         matches!(self, Self::Record(RecordError::Tampered | RecordError::Uneven))
             || matches!(self, Self::Directory(error) if error.is_tampering())

@@ -45,7 +45,7 @@ const ROUNDING: f64 = 1e-12;
 /// For each, a selection is drawn, then whether each group of channels is seen or loses its shares,
 /// then the same for each share. An adversary learns the symbol by seeing at least k shares; it is
 /// lost if fewer than k arrive, and else takes as long as the kth share to arrive. Channels of a
-/// selection that the set does not have are seen by nobody and deliver nothing.
+/// selection that are not in the set have no risk and deliver nothing.
 #[derive(Clone, Debug)]
 pub struct Simulation<'a> {
     set: &'a ChannelSet,

@@ -1,7 +1,7 @@
 //! Links, timers and the one queue of events that is the virtual clock.
 //!
-//! A link goes one way; a connection is two of them. The network carries bytes and knows nothing of
-//! what is at the ends: whoever runs it takes the events and hands them to the right end.
+//! A link has one direction; a connection consists of two. The network carries bytes and does not
+//! know the ends: its user takes the events and passes them to the right end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

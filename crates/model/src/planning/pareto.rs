@@ -26,7 +26,7 @@ use crate::channels::ChannelSet;
 ///
 /// The ends are lexicographic: best in one, and among those in the other. Between them the first
 /// property is bound to evenly spaced values and the second made best. It is an iterator, since
-/// each point is a program of its own: whoever waits can be told how far it is.
+/// each point is a program of its own, so that a caller can report the progress.
 #[derive(Debug)]
 pub struct ParetoFront<'a> {
     set: &'a ChannelSet,

@@ -30,7 +30,7 @@ impl Properties {
 impl ChannelSet {
     /// Risk, loss and delay of a symbol of which any k of the shares on M are enough. O(|M| k).
     ///
-    /// Channels of M that this set does not have are seen by nobody and deliver nothing.
+    /// Channels of M that are not in this set have no risk and deliver nothing.
     pub fn properties(&self, selection: ShareSelection) -> Properties {
         let (delivered, delay_ms) = self.delivery(selection);
         Properties {

@@ -129,7 +129,7 @@ async fn bytes_before_a_reset_are_no_end() {
     }
 }
 
-/// The other direction is stuck because nobody reads it.
+/// The other direction is stuck because the application does not read.
 #[tokio::test]
 async fn an_abort_passes_a_blocked_direction() {
     let mut stream = Stream::open(3, "tamper-code").await;
