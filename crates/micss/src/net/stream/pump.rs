@@ -22,8 +22,8 @@ use crate::net::stream::path_states::PathStates;
 use crate::net::tcp_info::unacknowledged_for;
 use crate::protocol::stream::{Event, Stream};
 
-/// By how much a timer may be set too early: setting it anew after every byte would take longer
-/// than firing it now and then in vain.
+/// How soon a timer may fire that is not moved to a later deadline: moving it after every byte would
+/// take longer.
 const TIMER_SLACK: Duration = Duration::from_millis(500);
 
 /// From the application to the channels.
@@ -50,6 +50,8 @@ pub(super) struct Pump {
     pub(super) application_error: Option<io::Error>,
     timer: Timer,
     turn: Turn,
+    /// A read of the application has begun, and found nothing.
+    is_reading: bool,
     /// Counts how long a channel has been waited for.
     awaited: Option<WaitTimer>,
 }
@@ -63,6 +65,7 @@ impl Pump {
             errors: (0..channels).map(|_| None).collect(),
             application_error: None,
             turn: Turn::default(),
+            is_reading: false,
             awaited: None,
         }
     }
@@ -79,31 +82,35 @@ impl Pump {
         let mut now = self.clock.now();
         let half_closed = stream.half_closed();
         loop {
-            let mut has_moved = self.paths.poll_changes(context, stream);
-            loop {
+            self.paths.poll_changes(context, stream);
+            let mut has_work = true;
+            while has_work {
+                let mut may_send = false;
+                if let Some(outbound) = outbound {
+                    while self.read_application(context, stream, outbound, now)
+                        | self.send(context, stream, outbound, now)
+                    {}
+                    may_send = is_wanted(stream, outbound);
+                }
+                if let Some(inbound) = inbound {
+                    while self.receive(context, stream, inbound, now)
+                        | self.deliver(context, stream, inbound, now)
+                    {}
+                }
+                has_work = self.turn.poll(context, stream, now);
                 if let Some(event) = stream.poll_event() {
                     return Poll::Ready(Some(event));
                 }
                 if stream.half_closed() != half_closed {
                     return Poll::Ready(None);
                 }
-                if let Some(inbound) = inbound {
-                    has_moved |= self.deliver(context, stream, inbound, now);
-                }
+                // What waits for its connections is woken by them, and need not be tried again.
                 if let Some(outbound) = outbound {
-                    has_moved |= self.read_application(context, stream, outbound, now);
-                    has_moved |= self.send(context, stream, outbound, now);
-                }
-                if let Some(inbound) = inbound {
-                    has_moved |= self.receive(context, stream, inbound, now);
-                }
-                has_moved |= self.turn.poll(context, stream, now);
-                if !std::mem::take(&mut has_moved) {
-                    break;
+                    has_work |= !may_send && is_wanted(stream, outbound);
                 }
             }
-            ready!(self.timer.poll(context, stream.poll_timeout(), &self.clock));
-            now = self.clock.now();
+            ready!(self.timer.poll(context, stream.poll_timeout(), now, &self.clock));
+            (now, self.is_reading) = (self.clock.now(), false);
             let silence = |channel: usize| {
                 let writer = outbound.as_ref().and_then(|own| own.channels[channel].as_ref());
                 let reader = inbound.as_ref().and_then(|own| own.channels[channel].as_ref());
@@ -148,7 +155,7 @@ impl Pump {
         if !stream.wants_application() {
             return false;
         }
-        let len = match poll_read_application(context, stream, application) {
+        let len = match poll_read_application(context, stream, application, &mut self.is_reading) {
             Poll::Ready(Ok(read)) => read,
             Poll::Ready(Err(error)) => {
                 self.fail_application(stream, error, now);
@@ -253,19 +260,32 @@ impl Pump {
     }
 }
 
+/// Whether there is something to send, or the application is to be read.
+fn is_wanted(stream: &Stream, outbound: &Outbound<'_>) -> bool {
+    let mut channels = 0..outbound.channels.len();
+    stream.wants_application() || channels.any(|channel| !stream.to_send(channel).is_empty())
+}
+
 /// Reads what the application has sent, with room for all of it. Until it has sent something, that
-/// takes no memory. Returns how much it is.
+/// takes no memory. Returns how much it is. A read that has begun goes on with the room that it has:
+/// were the first read after a pause as long as all that is there, Linux would not enlarge a receive
+/// window of 64 KiB, which holds no more.
 fn poll_read_application(
     context: &mut Context<'_>,
     stream: &mut Stream,
     application: &mut ReadHalf<'_>,
+    is_reading: &mut bool,
 ) -> Poll<io::Result<usize>> {
-    ready!(application.as_ref().poll_read_ready(context))?;
-    let available = rustix::io::ioctl_fionread(application.as_ref())?;
-    let available = usize::try_from(available).unwrap_or(usize::MAX);
+    let mut available = 0;
+    if !*is_reading {
+        ready!(application.as_ref().poll_read_ready(context))?;
+        let unread = rustix::io::ioctl_fionread(application.as_ref())?;
+        available = usize::try_from(unread).unwrap_or(usize::MAX);
+    }
     let mut buffer = ReadBuf::new(stream.application_space(available));
-    ready!(Pin::new(application).poll_read(context, &mut buffer))?;
-    Poll::Ready(Ok(buffer.filled().len()))
+    let read = Pin::new(application).poll_read(context, &mut buffer);
+    *is_reading = read.is_pending();
+    read.map_ok(|()| buffer.filled().len())
 }
 
 /// Whether the peer has sent all, and all of it was read.
@@ -299,12 +319,13 @@ impl Timer {
         &mut self,
         context: &mut Context<'_>,
         deadline: Option<Duration>,
+        now: Duration,
         clock: &PathEvents,
     ) -> Poll<()> {
         let Some(deadline) = deadline else { return Poll::Pending };
         loop {
             let set = match self.set {
-                Some(set) if set <= deadline && deadline <= set + TIMER_SLACK => set,
+                Some(set) if set == deadline || (now + TIMER_SLACK < set && set < deadline) => set,
                 _ => {
                     self.sleep.as_mut().reset(clock.at(deadline));
                     deadline
