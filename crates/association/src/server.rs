@@ -1,8 +1,8 @@
 //! The server's end: gives every connection a cookie, and associates those whose lists agree.
 //!
 //! A list that names cookies which its client was not given costs that client the connection, and
-//! no other client anything. Memory is bounded by the configuration, and every connection leaves the
-//! table, associated or aborted, by its deadline.
+//! no other client anything. Memory is bounded by the configuration, and every connection leaves
+//! the table, associated or aborted, by its deadline.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
