@@ -22,8 +22,8 @@ use crate::net::stream::path_states::PathStates;
 use crate::net::tcp_info::unacknowledged_for;
 use crate::protocol::stream::{Event, Stream};
 
-/// How soon a timer may fire that is not moved to a later deadline: moving it after every byte would
-/// take longer.
+/// How soon a timer may fire that is not moved to a later deadline: moving it after every byte
+/// would take longer.
 const TIMER_SLACK: Duration = Duration::from_millis(500);
 
 /// From the application to the channels.
@@ -267,9 +267,9 @@ fn is_wanted(stream: &Stream, outbound: &Outbound<'_>) -> bool {
 }
 
 /// Reads what the application has sent, with room for all of it. Until it has sent something, that
-/// takes no memory. Returns how much it is. A read that has begun goes on with the room that it has:
-/// were the first read after a pause as long as all that is there, Linux would not enlarge a receive
-/// window of 64 KiB, which holds no more.
+/// takes no memory. Returns how much it is. A read that has begun goes on with the room that it
+/// has: were the first read after a pause as long as all that is there, Linux would not enlarge a
+/// receive window of 64 KiB, which holds no more.
 fn poll_read_application(
     context: &mut Context<'_>,
     stream: &mut Stream,
