@@ -186,7 +186,7 @@ impl Pool {
             let newest = self.idle_sets().pop();
             self.taken.notify_one();
             match newest {
-                Some(idle_sets) if self.is_usable(&idle_sets) => return Ok(idle_sets.ready),
+                Some(set) if self.is_usable(&set) => return Ok(set.ready),
                 Some(_) => {}
                 None => {
                     let ready = self.make_set().await?;
@@ -259,10 +259,7 @@ impl Pool {
             match made {
                 Ok(()) => {
                     pause = RETRY_DELAY.0;
-                    let oldest = self
-                        .idle_sets()
-                        .first()
-                        .map(|idle_sets| idle_sets.since + self.config.idle);
+                    let oldest = self.idle_sets().first().map(|set| set.since + self.config.idle);
                     tokio::select! {
                         () = self.taken.notified() => sleep(REUSE_DELAY).await,
                         () = self.monitor.wait_until_closed() => {}

@@ -28,14 +28,17 @@ pub(crate) struct ChannelConnection {
     /// The channel's index: at a client among all configured channels, of which a stream may have
     /// fewer.
     pub(crate) place: usize,
-    /// Whether the stream has lost it.
-    is_lost: bool,
+    /// Whether its loss has been counted.
+    is_counted: bool,
+    /// Whether the stream goes on without it.
+    is_given_up: bool,
 }
 
 impl ChannelConnection {
     /// Counts the bytes that are read and written from now on.
     pub(crate) fn new(socket: TcpStream, metrics: Arc<ChannelMetrics>, place: usize) -> Self {
-        Self { registration: None, socket, path: None, metrics, place, is_lost: false }
+        let (is_counted, is_given_up) = (false, false);
+        Self { registration: None, socket, path: None, metrics, place, is_counted, is_given_up }
     }
 
     /// Registers the connection with its path.
@@ -54,14 +57,15 @@ impl ChannelConnection {
         &self.socket
     }
 
-    /// Whether the stream has lost it.
-    pub(crate) fn is_lost(&self) -> bool {
-        self.is_lost
+    /// Whether the stream goes on without it.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.is_given_up
     }
 
-    /// The stream has lost it. Counts that, and returns whether this is new.
+    /// The stream has lost it, or breaks because of it: then it still sends an abort on it. Counts
+    /// the loss, and returns whether this is new.
     pub(crate) fn lose(&mut self, why: Loss) -> bool {
-        let is_new = !std::mem::replace(&mut self.is_lost, true);
+        let is_new = !std::mem::replace(&mut self.is_counted, true);
         if is_new {
             self.metrics.lost(why);
         }
@@ -70,6 +74,7 @@ impl ChannelConnection {
 
     /// The stream goes on without it: closes it in both directions, and logs that.
     pub(crate) fn give_up(&mut self, why: Loss) {
+        self.is_given_up = true;
         if self.lose(why)
             && let Some(so_often) = self.metrics.happened(why)
         {

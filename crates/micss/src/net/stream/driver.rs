@@ -230,7 +230,7 @@ impl Driver {
     fn shut_channels(&mut self) {
         let now = self.pump.clock.now();
         for (channel, connection) in self.channels.iter().enumerate() {
-            let Some(connection) = connection.as_ref().filter(|own| !own.is_lost()) else {
+            let Some(connection) = connection.as_ref().filter(|own| !own.is_given_up()) else {
                 continue;
             };
             if let Err(error) = end_writing(connection.socket()) {
@@ -293,7 +293,7 @@ fn split<'a>(
 ) -> (Outbound<'a>, Inbound<'a>) {
     let (from_application, to_application) = application.map(TcpStream::split).unzip();
     let halves = |connection: &'a mut Option<ChannelConnection>| {
-        connection.as_mut().filter(|own| !own.is_lost()).map(ChannelConnection::split).unzip()
+        connection.as_mut().filter(|own| !own.is_given_up()).map(ChannelConnection::split).unzip()
     };
     let (readers, writers) = channels.iter_mut().map(halves).unzip();
     let outbound = Outbound { application: from_application, channels: writers };

@@ -35,7 +35,11 @@ async fn ends_resets_and_changes_are_detected_at_once() {
                 let up = detection_time(threshold, Direction::Up, at, fault).await;
                 let took = up.max(detection_time(threshold, Direction::Down, at, fault).await);
                 println!("{name}, in the {place}, {threshold} of 3: {took:.1?}");
-                assert!(took < Duration::from_secs(5), "{name}, {place}, {threshold}: {took:?}");
+                // Less than the time that an abort may take on a channel that does not accept it.
+                assert!(
+                    took < Duration::from_millis(900),
+                    "{name}, {place}, {threshold}: {took:?}"
+                );
             }
         }
     }
