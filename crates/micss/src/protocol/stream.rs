@@ -535,4 +535,6 @@ impl Stream {
 }
 
 #[cfg(test)]
+pub(crate) mod pair;
+#[cfg(test)]
 mod simulation;

@@ -30,8 +30,8 @@ pub(crate) enum Failure {
     /// The peer sent a record of a kind that it may not send now.
     #[error("the peer sent an unexpected record: {0:?}")]
     Unexpected(Kind),
-    /// The peer's application aborted.
-    #[error("the peer's application broke off")]
+    /// The peer aborted: its application did, or the stream failed there.
+    #[error("the peer aborted the stream: its application did, or its log says why")]
     PeerAborted,
     /// The rest of a record did not arrive in time.
     #[error("a channel is stuck: the rest of a record did not arrive in time")]

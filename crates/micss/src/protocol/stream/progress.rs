@@ -167,19 +167,55 @@ impl Stream {
     }
 
     /// If the path of a channel is lost, breaks of the others are a consequence: the peer has
-    /// noticed it first.
+    /// noticed it first. So is an abort if the stream needs that channel.
     fn attribute(&self, failure: Failure) -> Failure {
-        let lost = self
-            .channels()
-            .filter_map(|channel| self.unusable_since[channel].map(|since| (since, channel)));
-        match lost.min() {
-            Some((_, channel)) if failure.may_follow_loss() => Failure::Lost(channel),
-            _ => failure,
-        }
+        let lost = if matches!(failure, Failure::PeerAborted) {
+            self.lost_channel()
+        } else {
+            let lost = self
+                .channels()
+                .filter_map(|channel| Some((self.unusable_since[channel]?, channel)));
+            lost.min().filter(|_| failure.may_follow_loss())
+        };
+        lost.map_or(failure, |(_, channel)| Failure::Lost(channel))
     }
 
     pub(super) fn close(&mut self, reset: bool) {
         self.phase = Phase::Over;
         self.events.push_back(Event::Closed { reset });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::stream::pair::{client, events, server, transfer};
+
+    /// The server's failure if the client aborts while the path of the second channel is lost or
+    /// not.
+    fn failure(threshold: u8, is_lost: bool) -> Failure {
+        let mut client = client(threshold);
+        let mut server = server(&mut client, threshold, |_| ());
+        server.accept(Duration::ZERO);
+        let opened = Duration::from_millis(2);
+        server.handle_timeout(opened, |_| Duration::ZERO);
+        transfer(&mut server, &mut client, opened);
+        assert!(matches!(events(&mut client)[..], [Event::Opened]));
+        let (lost, now) = (Duration::from_secs(1), Duration::from_secs(2));
+        server.handle_path(1, is_lost.then_some(lost));
+        client.handle_application_error(now);
+        transfer(&mut client, &mut server, now);
+        let failure = events(&mut server).into_iter().find_map(|event| match event {
+            Event::Failed(failure) => Some(failure),
+            _ => None,
+        });
+        failure.expect("the stream fails")
+    }
+
+    #[test]
+    fn an_abort_follows_the_loss_of_a_channel_only_if_that_is_needed() {
+        assert!(matches!(failure(3, true), Failure::Lost(1)));
+        assert!(matches!(failure(2, true), Failure::PeerAborted));
+        assert!(matches!(failure(3, false), Failure::PeerAborted));
     }
 }

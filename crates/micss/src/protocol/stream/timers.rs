@@ -171,7 +171,7 @@ impl Stream {
 
     /// When the stream ends because the paths of channels that it needs are lost, and which of
     /// them.
-    fn lost_channel(&self) -> Option<(Duration, usize)> {
+    pub(super) fn lost_channel(&self) -> Option<(Duration, usize)> {
         if self.unusable_since.iter().all(Option::is_none) {
             return None;
         }
@@ -287,31 +287,13 @@ impl Stream {
 
 #[cfg(test)]
 mod tests {
-    use association::{Cookie, List, Message, Protocol, SharingScheme, Terms};
-    use sharing::Generator;
+    use association::Message;
 
     use super::*;
-    use crate::protocol::stream::{Event, Request};
+    use crate::protocol::stream::Event;
+    use crate::protocol::stream::pair::{client, events, list};
 
     const SECOND: Duration = Duration::from_secs(1);
-
-    fn cookies() -> [Cookie; 3] {
-        [1, 2, 3].map(|byte| Cookie::new([byte; 16]))
-    }
-
-    /// A client's end of a stream over three channels of which it needs one.
-    fn client() -> Stream {
-        let request = Request {
-            threshold: 1,
-            cookies: &cookies(),
-            target: b"service",
-            has_records: true,
-            is_reusable: true,
-            waits_for_answer: true,
-        };
-        let lost_channel = LostChannelTimeouts { open: 90 * SECOND, opening: SECOND };
-        Stream::client(&request, lost_channel, Generator::system(), Duration::ZERO).unwrap()
-    }
 
     fn timers(stream: &mut Stream, at: Duration) -> Vec<Timer> {
         let mut fired = Vec::new();
@@ -327,9 +309,8 @@ mod tests {
 
     #[test]
     fn others_are_waited_for_if_a_channel_that_has_confirmed_is_lost() {
-        let mut stream = client();
-        let terms = Terms::new(Protocol::MicssStream, SharingScheme::Shamir, 1, 3, 0).unwrap();
-        let confirm = Message::Confirm(List::new(terms, cookies().to_vec()).unwrap()).encode();
+        let mut stream = client(1);
+        let confirm = Message::Confirm(list(1)).encode();
         stream.space(0).copy_from_slice(&confirm);
         stream.handle_received(0, confirm.len(), SECOND);
         assert_eq!(stream.confirm_deadline(), Some(3 * SECOND));
@@ -344,25 +325,23 @@ mod tests {
 
     #[test]
     fn a_stream_whose_last_channel_is_lost_ends() {
-        let mut stream = client();
+        let mut stream = client(1);
         stream.handle_path(2, Some(SECOND));
         stream.handle_broken(0, io::ErrorKind::ConnectionReset, SECOND);
         assert!(!timers(&mut stream, 5 * SECOND).contains(&Timer::LostChannel), "1 is left");
         stream.handle_broken(1, io::ErrorKind::ConnectionReset, 6 * SECOND);
         assert!(timers(&mut stream, 7 * SECOND).contains(&Timer::LostChannel));
-        let failed = std::iter::from_fn(|| stream.poll_event())
-            .any(|event| matches!(event, Event::Failed(Failure::Lost(2))));
-        assert!(failed);
+        let is_lost = |event: &Event| matches!(event, Event::Failed(Failure::Lost(2)));
+        assert!(events(&mut stream).iter().any(is_lost));
     }
 
     #[test]
     fn channels_are_reset_if_they_do_not_take_an_abort() {
-        let mut stream = client();
+        let mut stream = client(1);
         stream.handle_application_error(SECOND);
         assert!(timers(&mut stream, 2 * SECOND).contains(&Timer::Limit));
-        let events: Vec<_> = std::iter::from_fn(|| stream.poll_event()).collect();
         assert!(matches!(
-            events[..],
+            events(&mut stream)[..],
             [Event::Failed(Failure::Application), Event::Closed { reset: true }]
         ));
     }
