@@ -362,8 +362,10 @@ impl Turn {
         let Self { waiting, permit } = self;
         let next = waiting.get_or_insert_with(|| Box::pin(next_turn(permit.take(), turns)));
         let Poll::Ready(permit) = next.as_mut().poll(context) else { return false };
-        (self.waiting, self.permit) = (None, permit);
+        self.waiting = None;
         stream.advance(now);
+        // At once: it may be long until this is called again, if the stream has an event.
+        self.permit = permit.filter(|_| stream.has_work());
         true
     }
 }
@@ -379,4 +381,36 @@ async fn next_turn(
     }
     yield_now().await;
     held
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::task::Poll;
+
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::protocol::stream::pair::{client, events, server};
+
+    #[tokio::test]
+    async fn a_turn_ends_with_the_work() {
+        // The first still exists when the second begins, as while a service is connected.
+        let mut turns = [Turn::default(), Turn::default()];
+        for turn in &mut turns {
+            let mut stream = server(&mut client(2), 2, |share| share[0] ^= 1);
+            assert!(stream.has_work());
+            let work = poll_fn(|context| {
+                while stream.has_work() {
+                    if !turn.poll(context, &mut stream, Duration::ZERO) {
+                        return Poll::Pending;
+                    }
+                }
+                Poll::Ready(())
+            });
+            timeout(Duration::from_secs(60), work).await.expect("its turn comes");
+            let events = events(&mut stream);
+            assert!(matches!(events[..], [Event::Requested(_), Event::Lost(0, _)]), "{events:?}");
+        }
+    }
 }
