@@ -1,0 +1,3 @@
+//! The protocol without input or output.
+
+pub(crate) mod combination;

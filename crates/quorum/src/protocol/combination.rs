@@ -1,0 +1,244 @@
+//! Combinatorial sharing (thesis, 3.1): which server holds which shares.
+
+use std::fmt;
+
+/// The largest number of faulty servers that a group may tolerate.
+pub(crate) const MAX_FAULTY: u8 = 4;
+
+/// The index of a server in its group, from 0 to 3f. Printed from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServerIndex(pub u8);
+
+impl fmt::Display for ServerIndex {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}", self.0 + 1)
+    }
+}
+
+/// The label t of a share, from 0 to l-1. Printed from 1, as in the thesis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Label(pub u16);
+
+impl fmt::Display for Label {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}", self.0 + 1)
+    }
+}
+
+/// A group of a size that has too many shares.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[error(
+    "a group that tolerates {faulty} faulty servers has {shares} shares, and a refresh {subshares} \
+     subshares: at most {MAX_FAULTY} are possible"
+)]
+pub struct GroupTooLarge {
+    /// The number of faulty servers, f.
+    pub faulty: u8,
+    /// The number of shares, l. Infinite if it exceeds what a float holds.
+    pub shares: f64,
+    /// The number of subshares of a refresh, l^2.
+    pub subshares: f64,
+}
+
+/// The distribution of shares in a group of n = 3f+1 servers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Combination {
+    faulty: u8,
+    /// The f servers that lack each share, as bits, by label.
+    lacking: Vec<u16>,
+}
+
+impl Combination {
+    /// The distribution for a group that tolerates `faulty` servers, f: 1 to [`MAX_FAULTY`].
+    ///
+    /// # Errors
+    /// If f is larger. With f = 0 there is one server, which has the whole key: not a group either.
+    ///
+    /// # Panics
+    /// If f = 0.
+    pub fn new(faulty: u8) -> Result<Self, GroupTooLarge> {
+        assert!(faulty > 0, "a group tolerates at least one faulty server");
+        if faulty > MAX_FAULTY {
+            let shares = binomial(3 * u32::from(faulty) + 1, faulty.into());
+            return Err(GroupTooLarge { faulty, shares, subshares: shares * shares });
+        }
+        Ok(Self { faulty, lacking: subsets(3 * faulty + 1, faulty) })
+    }
+
+    /// The number of faulty servers that the group tolerates, f.
+    pub fn faulty(&self) -> usize {
+        self.faulty.into()
+    }
+
+    /// The number of servers, n = 3f+1.
+    pub fn server_count(&self) -> usize {
+        3 * self.faulty() + 1
+    }
+
+    /// The number of servers of which a majority is correct, 2f+1.
+    pub fn quorum(&self) -> usize {
+        2 * self.faulty() + 1
+    }
+
+    /// The number of servers of which at least one is correct, f+1; as many as sign.
+    pub fn signer_count(&self) -> usize {
+        self.faulty() + 1
+    }
+
+    /// All servers.
+    pub fn servers(&self) -> impl Iterator<Item = ServerIndex> + use<> {
+        (0..3 * self.faulty + 1).map(ServerIndex)
+    }
+
+    /// The number of shares, l.
+    pub fn label_count(&self) -> usize {
+        self.lacking.len()
+    }
+
+    /// All labels.
+    pub fn labels(&self) -> impl Iterator<Item = Label> + use<> {
+        (0..).take(self.lacking.len()).map(Label)
+    }
+
+    /// Whether a server holds the share with a label. No server or label of another group does.
+    pub fn holds(&self, server: ServerIndex, label: Label) -> bool {
+        let is_server = usize::from(server.0) < self.server_count();
+        let lacking = self.lacking.get(usize::from(label.0));
+        is_server && lacking.is_some_and(|lacking| lacking >> server.0 & 1 == 0)
+    }
+
+    /// The l' labels of the shares that a server holds, in ascending order.
+    pub fn labels_of(&self, server: ServerIndex) -> impl Iterator<Item = Label> {
+        self.labels().filter(move |&label| self.holds(server, label))
+    }
+
+    /// The 2f+1 servers that hold a share, in ascending order.
+    pub fn holders(&self, label: Label) -> impl Iterator<Item = ServerIndex> {
+        self.servers().filter(move |&server| self.holds(server, label))
+    }
+
+    /// The labels for which `server` is responsible in a quick sign (TS2, 3.2.1): those that it
+    /// holds and that no signer with a smaller index does.
+    pub fn responsible(
+        &self,
+        server: ServerIndex,
+        signers: &[ServerIndex],
+    ) -> impl Iterator<Item = Label> {
+        let is_first = move |label| {
+            !signers.iter().any(|&signer| signer < server && self.holds(signer, label))
+        };
+        self.labels_of(server).filter(move |&label| is_first(label))
+    }
+
+    /// The server that deals a share in a refresh unless it is faulty (3.3.1). Each deals l/n.
+    ///
+    /// # Panics
+    /// If there is no such label.
+    pub fn designated_dealer(&self, label: Label) -> ServerIndex {
+        // Were the servers renumbered by adding 1 mod n, the dealer of the renumbered subset would be
+        // the renumbered dealer: -3 f = 1 mod n. The orbits of subsets have n members, as f and n
+        // have no common factor. So all servers deal equally many.
+        let n = self.server_count();
+        let members = self.servers().filter(|&server| !self.holds(server, label));
+        let sum: usize = members.map(|server| usize::from(server.0)).sum();
+        let first = (n - 3 * sum % n) % n;
+        let mut candidates = self.servers().skip(first).chain(self.servers());
+        candidates.find(|&server| self.holds(server, label)).expect("every share has holders")
+    }
+}
+
+/// The subsets of `size` of `n` servers as bits, in the lexicographic order of their members.
+fn subsets(n: u8, size: u8) -> Vec<u16> {
+    let members = |bits: &u16| (0..n).filter(|i| bits >> i & 1 == 1).collect::<Vec<_>>();
+    let mut subsets: Vec<u16> =
+        (0..1 << n).filter(|bits: &u16| bits.count_ones() == size.into()).collect();
+    subsets.sort_by_key(members);
+    subsets
+}
+
+/// The binomial coefficient, approximately.
+fn binomial(n: u32, k: u32) -> f64 {
+    (0..k).map(|i| f64::from(n - i) / f64::from(i + 1)).product()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn combinations(n: u8, size: usize) -> Vec<Vec<ServerIndex>> {
+        let all = subsets(n, size.try_into().unwrap()).into_iter();
+        let members = |bits: u16| (0..n).filter(|i| bits >> i & 1 == 1).map(ServerIndex).collect();
+        all.map(members).collect()
+    }
+
+    #[test]
+    fn sizes_are_those_of_table_a1() {
+        for (faulty, servers, labels, held) in
+            [(1, 4, 4, 3), (2, 7, 21, 15), (3, 10, 120, 84), (4, 13, 715, 495)]
+        {
+            let combination = Combination::new(faulty).unwrap();
+            assert_eq!(combination.server_count(), servers);
+            assert_eq!(combination.label_count(), labels);
+            for server in combination.servers() {
+                assert_eq!(combination.labels_of(server).count(), held);
+            }
+            for label in combination.labels() {
+                assert_eq!(combination.holders(label).count(), combination.quorum());
+            }
+        }
+    }
+
+    #[test]
+    fn shares_are_those_of_table_3_1() {
+        let combination = Combination::new(1).unwrap();
+        let held = |server| combination.labels_of(ServerIndex(server)).map(|label| label.0);
+        assert!(held(0).eq([1, 2, 3]));
+        assert!(held(1).eq([0, 2, 3]));
+        assert!(held(2).eq([0, 1, 3]));
+        assert!(held(3).eq([0, 1, 2]));
+    }
+
+    #[test]
+    fn f_servers_lack_a_share_and_every_f_plus_1_use_each_once() {
+        for faulty in 1..=3 {
+            let combination = Combination::new(faulty).unwrap();
+            let n = 3 * faulty + 1;
+            for few in combinations(n, combination.faulty()) {
+                let lacked = combination
+                    .labels()
+                    .filter(|&label| !few.iter().any(|&server| combination.holds(server, label)));
+                assert_eq!(lacked.count(), 1, "of {few:?}");
+            }
+            for signers in combinations(n, combination.signer_count()) {
+                let mut used: Vec<Label> = signers
+                    .iter()
+                    .flat_map(|&server| combination.responsible(server, &signers))
+                    .collect();
+                used.sort();
+                assert!(used.into_iter().eq(combination.labels()), "of {signers:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn dealers_hold_what_they_deal_and_share_the_work() {
+        for faulty in 1..=MAX_FAULTY {
+            let combination = Combination::new(faulty).unwrap();
+            let mut loads = vec![0; combination.server_count()];
+            for label in combination.labels() {
+                let dealer = combination.designated_dealer(label);
+                assert!(combination.holds(dealer, label));
+                loads[usize::from(dealer.0)] += 1;
+            }
+            let each = combination.label_count() / combination.server_count();
+            assert!(loads.iter().all(|&load| load == each), "{loads:?}");
+        }
+    }
+
+    #[test]
+    fn larger_groups_are_refused_with_the_estimate() {
+        let refused = Combination::new(5).unwrap_err();
+        assert_eq!((refused.shares, refused.subshares), (4368.0, 19_079_424.0));
+        assert!(refused.to_string().contains("4368 shares"), "{refused}");
+    }
+}
