@@ -87,7 +87,7 @@ impl Combination {
 
     /// All servers.
     pub fn servers(&self) -> impl Iterator<Item = ServerIndex> + use<> {
-        (0..3 * self.faulty + 1).map(ServerIndex)
+        (0..=3 * self.faulty).map(ServerIndex)
     }
 
     /// The number of shares, l.
@@ -135,9 +135,9 @@ impl Combination {
     /// # Panics
     /// If there is no such label.
     pub fn designated_dealer(&self, label: Label) -> ServerIndex {
-        // Were the servers renumbered by adding 1 mod n, the dealer of the renumbered subset would be
-        // the renumbered dealer: -3 f = 1 mod n. The orbits of subsets have n members, as f and n
-        // have no common factor. So all servers deal equally many.
+        // Were the servers renumbered by adding 1 mod n, the dealer of the renumbered subset would
+        // be the renumbered dealer: -3 f = 1 mod n. The orbits of subsets have n members, as f and
+        // n have no common factor. So all servers deal equally many.
         let n = self.server_count();
         let members = self.servers().filter(|&server| !self.holds(server, label));
         let sum: usize = members.map(|server| usize::from(server.0)).sum();
