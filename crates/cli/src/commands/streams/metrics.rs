@@ -2,10 +2,20 @@
 
 use std::fmt::Display;
 
-use micss::status::{Channel, ChannelState, Interception, Limits};
+use micss::status::{Channel, ChannelState, Interception};
 use service::metrics::{Metric, Samples, counter, gauge};
 
 use super::Named;
+
+/// Samples a field of a server's limits, or of each channel.
+macro_rules! of {
+    (limits.$field:ident) => {
+        |named, samples| samples.add_known(&[], named.status.limits.map(|limits| limits.$field))
+    };
+    (channel.$field:ident) => {
+        |named, samples| of_channels(named, samples, |channel| Some(channel.$field))
+    };
+}
 
 /// The metrics.
 pub(super) const METRICS: &[Metric<Named>] = &[
@@ -24,51 +34,51 @@ pub(super) const METRICS: &[Metric<Named>] = &[
             samples.add(&[("end", &end)], count);
         }
     }),
-    gauge("sunder_waiting_connections", "Connections without an open stream.", |named, samples| {
-        of_limits(named, samples, |limits| limits.waiting);
-    }),
+    gauge("sunder_waiting_connections", "Connections without an open stream.", of!(limits.waiting)),
     gauge(
         "sunder_waiting_connections_max",
         "How many of these may be: max_waiting.",
-        |named, samples| of_limits(named, samples, |limits| limits.max_waiting),
+        of!(limits.max_waiting),
     ),
-    gauge("sunder_streams_max", "How many streams may be open: max_streams.", |named, samples| {
-        of_limits(named, samples, |limits| limits.max_streams);
-    }),
+    gauge(
+        "sunder_streams_max",
+        "How many streams may be open: max_streams.",
+        of!(limits.max_streams),
+    ),
     gauge(
         "sunder_record_memory_bytes",
         "What is set aside for records of open streams.",
-        |named, samples| of_limits(named, samples, |limits| limits.memory_bytes),
+        of!(limits.memory_bytes),
     ),
     gauge(
         "sunder_record_memory_max_bytes",
         "How much that may be: max_memory_mib.",
-        |named, samples| of_limits(named, samples, |limits| limits.max_memory_bytes),
+        of!(limits.max_memory_bytes),
     ),
     counter(
         "sunder_waiting_evicted_total",
         "Connections closed to make room for others without an open stream.",
-        |named, samples| of_limits(named, samples, |limits| limits.waiting_evicted),
+        of!(limits.waiting_evicted),
     ),
     counter(
         "sunder_unopened_evicted_total",
         "Streams among them whose request was not verified yet.",
-        |named, samples| of_limits(named, samples, |limits| limits.unopened_evicted),
+        of!(limits.unopened_evicted),
     ),
     counter(
         "sunder_turned_away_total",
         "Connections whose client asked for other terms than the server's.",
-        |named, samples| of_limits(named, samples, |limits| limits.turned_away),
+        of!(limits.turned_away),
     ),
     counter(
         "sunder_streams_evicted_total",
         "Open streams that were ended to make room for those of other sources.",
-        |named, samples| of_limits(named, samples, |limits| limits.streams_evicted),
+        of!(limits.streams_evicted),
     ),
     counter(
         "sunder_record_memory_denied_total",
         "How often there was no memory for a stream or its long records.",
-        |named, samples| of_limits(named, samples, |limits| limits.out_of_memory),
+        of!(limits.out_of_memory),
     ),
     gauge(
         "sunder_interception_in_force",
@@ -104,49 +114,38 @@ pub(super) const METRICS: &[Metric<Named>] = &[
     gauge("sunder_channel_peers_down", "Those of them that do not answer.", |named, samples| {
         of_servers_channels(named, samples, |channel| channel.peers_down);
     }),
-    gauge("sunder_channel_ready", "Connections that wait for a stream.", |named, samples| {
-        of_channels(named, samples, |channel| Some(channel.ready));
-    }),
-    counter("sunder_channel_connections_total", "Connections that were made.", |named, samples| {
-        of_channels(named, samples, |channel| Some(channel.connected));
-    }),
+    gauge("sunder_channel_ready", "Connections that wait for a stream.", of!(channel.ready)),
+    counter(
+        "sunder_channel_connections_total",
+        "Connections that were made.",
+        of!(channel.connected),
+    ),
     counter(
         "sunder_channel_connect_failures_total",
         "Connections that could not be made.",
-        |named, samples| of_channels(named, samples, |channel| Some(channel.unconnected)),
+        of!(channel.unconnected),
     ),
-    counter("sunder_channel_sent_bytes_total", "Bytes that were sent.", |named, samples| {
-        of_channels(named, samples, |channel| Some(channel.sent_bytes));
-    }),
+    counter("sunder_channel_sent_bytes_total", "Bytes that were sent.", of!(channel.sent_bytes)),
     counter(
         "sunder_channel_received_bytes_total",
         "Bytes that were received.",
-        |named, samples| {
-            of_channels(named, samples, |channel| Some(channel.received_bytes));
-        },
+        of!(channel.received_bytes),
     ),
     counter(
         "sunder_channel_waited_seconds_total",
         "How long streams have waited for this channel while another had brought more.",
-        |named, samples| of_channels(named, samples, |channel| Some(channel.waited_s)),
+        of!(channel.waited_s),
     ),
-    counter("sunder_channel_broken_total", "Streams that it broke off under.", |named, samples| {
-        of_channels(named, samples, |channel| Some(channel.broken));
-    }),
+    counter("sunder_channel_broken_total", "Streams that it broke off under.", of!(channel.broken)),
     counter(
         "sunder_channel_tampered_total",
         "How often it was found to carry other bytes than were sent.",
-        |named, samples| of_channels(named, samples, |channel| Some(channel.tampered)),
+        of!(channel.tampered),
     ),
     gauge("sunder_channel_round_trip_seconds", "How long a round trip took.", |named, samples| {
         of_channels(named, samples, |channel| channel.rtt_ms.map(|ms| ms / 1e3));
     }),
 ];
-
-/// A sample of a server's limits.
-fn of_limits(named: &Named, samples: &mut Samples<'_>, value: fn(&Limits) -> u64) {
-    samples.add_known(&[], named.status.limits.as_ref().map(value));
-}
 
 /// A sample of a client's interception.
 fn of_interception(named: &Named, samples: &mut Samples<'_>, value: fn(&Interception) -> u64) {
@@ -175,7 +174,7 @@ fn of_servers_channels(named: &Named, samples: &mut Samples<'_>, value: fn(&Chan
 
 #[cfg(test)]
 mod tests {
-    use micss::status::{Status, Streams};
+    use micss::status::{Limits, Status, Streams};
     use service::metrics::Exposition;
     use service::status::ServiceStatus;
 
