@@ -1,5 +1,4 @@
 //! A client in either of its states, with one interface.
-#![allow(dead_code)] // Each test uses a part of it.
 
 use std::collections::VecDeque;
 use std::time::Duration;

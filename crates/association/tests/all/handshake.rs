@@ -3,7 +3,7 @@
 
 mod client;
 mod datagram;
-mod pair;
+pub(crate) mod pair;
 mod quorum;
 mod server;
 mod tampering;

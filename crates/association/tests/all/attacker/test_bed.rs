@@ -8,14 +8,12 @@ use std::time::Duration;
 use sim::{Event, LinkId, Network, Rng};
 use sunder_association::{
     ConnectionId, Cookie, HandshakeConfig, HandshakeServer, List, Message, Protocol, ServerEvent,
-    SharingScheme, Terms, TermsPolicy,
+    SharingScheme, Terms,
 };
 
 use super::adversary::Adversary;
 use crate::driver::{Client, ClientEvent};
-
-/// The time limit of both ends. The adversary's longest delay is longer.
-const TIMEOUT: Duration = Duration::from_secs(5);
+use crate::handshake::pair::{self, TIMEOUT};
 
 /// A deliberate mistake in one end, to show that the checks find it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -426,18 +424,10 @@ fn id(connection: usize) -> ConnectionId {
 }
 
 fn config() -> HandshakeConfig {
-    HandshakeConfig {
-        max_pending: 64,
-        timeout: TIMEOUT,
-        quorum_timeout: None,
-        policy: TermsPolicy {
-            protocols: vec![Protocol::MicssStream],
-            schemes: vec![SharingScheme::Xor, SharingScheme::Shamir],
-            min_threshold: 1,
-            max_channels: 8,
-            options: 0xff,
-        },
-    }
+    let mut config = pair::config();
+    config.max_pending = 64;
+    config.policy.options = 0xff;
+    config
 }
 
 fn random_terms(rng: &mut Rng, n: u8) -> Terms {

@@ -10,6 +10,7 @@ use sunder_association::{
 use crate::driver::{Client, ClientEvent};
 
 pub(crate) const NOW: Duration = Duration::from_secs(1000);
+/// The time limit of both ends. The longest delay of the simulated adversary is longer.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The outcome of a handshake. The server's connection number is the channel's.
