@@ -8,15 +8,7 @@ use sunder_model::{ChannelModel, ChannelSet, Loss, Objective, PlanError, Require
 
 use crate::rational::{average, best, best_rate, columns, exact};
 use crate::textbook::plan_for;
-use crate::textbook::sets::fraction;
-
-const OBJECTIVES: [Objective; 5] = [
-    Objective::Risk,
-    Objective::Loss,
-    Objective::Delay,
-    Objective::DeliveredDelay,
-    Objective::Rate,
-];
+use crate::textbook::sets::{OBJECTIVES, fraction, requirements};
 
 /// The number of random sets of channels, unless the environment variable `EXACT_SETS` has another.
 const SETS: usize = 2_000;
@@ -199,14 +191,7 @@ fn extreme_need(rng: &mut Rng, set: &ChannelSet) -> Requirements {
     let n = f64::from(u32::try_from(set.len()).unwrap());
     let mu = mean(rng, 1.0, n);
     let kappa = if rng.chance(20) { mu } else { mean(rng, 1.0, mu) };
-    let request = Requirements {
-        kappa: Some(kappa).filter(|_| rng.chance(80)),
-        mu: Some(mu).filter(|_| rng.chance(80)),
-        ..Requirements::default()
-    };
-    let mut request = if rng.chance(50) { request.limited() } else { request };
-    request.full_rate = request.mu.is_some() && rng.chance(50);
-    request.min_rate = Some(set.best_rate(mu).unwrap() * fraction(rng)).filter(|_| rng.chance(30));
+    let mut request = requirements(rng, set, (kappa, mu), [80, 50, 50, 30]);
     request.max_risk = Some(decades(rng, 15.0)).filter(|_| rng.chance(15));
     request.max_loss = Some(decades(rng, 15.0)).filter(|_| rng.chance(15));
     request

@@ -7,7 +7,7 @@ use sunder_model::{
     Risk, Schedule, ShareSelection, SharedRiskGroup,
 };
 
-use crate::textbook::sets::{fraction, means};
+use crate::textbook::sets::{OBJECTIVES, fraction, means, requirements};
 use crate::textbook::{averages, plan_for};
 
 /// The number of random requests.
@@ -15,14 +15,6 @@ const REQUESTS: usize = 20_000;
 
 /// The model's promised error of bounds: relative to them, and to the maximum value.
 const EXACT: (f64, f64) = (1e-6, 1e-14);
-
-const OBJECTIVES: [Objective; 5] = [
-    Objective::Risk,
-    Objective::Loss,
-    Objective::Delay,
-    Objective::DeliveredDelay,
-    Objective::Rate,
-];
 
 #[test]
 fn whatever_is_asked_is_kept_or_refused() {
@@ -94,15 +86,8 @@ fn probability(rng: &mut Rng) -> f64 {
 
 /// Any combination of requirements.
 fn request(rng: &mut Rng, set: &ChannelSet) -> Requirements {
-    let (kappa, mu) = means(rng, set.len());
-    let request = Requirements {
-        kappa: Some(kappa).filter(|_| rng.chance(75)),
-        mu: Some(mu).filter(|_| rng.chance(75)),
-        ..Requirements::default()
-    };
-    let mut request = if rng.chance(40) { request.limited() } else { request };
-    request.full_rate = request.mu.is_some() && rng.chance(40);
-    request.min_rate = Some(set.best_rate(mu).unwrap() * fraction(rng)).filter(|_| rng.chance(40));
+    let means = means(rng, set.len());
+    let mut request = requirements(rng, set, means, [75, 40, 40, 40]);
     request.max_risk = bound(rng, set, Objective::Risk).map(|risk| risk.min(1.0));
     request.max_loss = bound(rng, set, Objective::Loss).map(|loss| loss.min(1.0));
     request.max_delay_ms = bound(rng, set, Objective::Delay);

@@ -1,9 +1,20 @@
-//! Random sets of channels, and random kappa and mu.
+//! Random sets of channels, random kappa and mu, and random requirements.
 
 use sim::Rng;
-use sunder_model::{ChannelModel, ChannelSet, ChannelSubset, Loss, Risk, SharedRiskGroup};
+use sunder_model::{
+    ChannelModel, ChannelSet, ChannelSubset, Loss, Objective, Requirements, Risk, SharedRiskGroup,
+};
 
 use super::number;
+
+/// All objectives.
+pub(crate) const OBJECTIVES: [Objective; 5] = [
+    Objective::Risk,
+    Objective::Loss,
+    Objective::Delay,
+    Objective::DeliveredDelay,
+    Objective::Rate,
+];
 
 /// A value from 0 up to, but not including, 1.
 pub(crate) fn fraction(rng: &mut Rng) -> f64 {
@@ -94,4 +105,24 @@ pub(crate) fn means(rng: &mut Rng, n: usize) -> (f64, f64) {
     };
     let mu = between(1.0, number(n));
     (between(1.0, mu), mu)
+}
+
+/// Any combination of kappa, mu, limited schedules, the full rate and a minimum rate. The last
+/// argument has the chances of each in percent; kappa and mu have the same.
+pub(crate) fn requirements(
+    rng: &mut Rng,
+    set: &ChannelSet,
+    (kappa, mu): (f64, f64),
+    [mean, limited, full_rate, min_rate]: [u64; 4],
+) -> Requirements {
+    let request = Requirements {
+        kappa: Some(kappa).filter(|_| rng.chance(mean)),
+        mu: Some(mu).filter(|_| rng.chance(mean)),
+        ..Requirements::default()
+    };
+    let mut request = if rng.chance(limited) { request.limited() } else { request };
+    request.full_rate = request.mu.is_some() && rng.chance(full_rate);
+    let rate = set.best_rate(mu).unwrap() * fraction(rng);
+    request.min_rate = Some(rate).filter(|_| rng.chance(min_rate));
+    request
 }
