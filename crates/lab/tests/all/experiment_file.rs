@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use sunder_lab::experiment::{built_in, run_with};
-use sunder_lab::{Experiment, Measured, Trial};
+use sunder_lab::{Experiment, ExperimentError, Measured, Trial, TrialContext};
 
 /// An experiment that uses every part of the format.
 const GOOD: &str = r#"
@@ -63,21 +63,32 @@ fn parse(text: &str) -> Experiment {
     Experiment::parse(Path::new("test.toml"), text).unwrap_or_else(|error| panic!("{error}"))
 }
 
+/// The error in an experiment, if there is one.
+fn check(text: &str) -> Result<(), ExperimentError> {
+    Experiment::parse(Path::new("some/bad.toml"), text).map(|_| ())
+}
+
+/// The error after a replacement in the valid file.
+fn refused(good: &str, bad: &str) -> ExperimentError {
+    assert!(GOOD.contains(good), "{good}");
+    check(&GOOD.replacen(good, bad, 1)).expect_err(bad)
+}
+
+/// Measures 1 for each value.
+fn ones(trial: &Trial) -> Measured {
+    let values = trial.measure.values.keys().map(|name| (name.clone(), 1.0));
+    Measured { values: values.collect(), late_ms: 0.0, missed: 0 }
+}
+
 /// The trials of an experiment, in their order.
 fn trials(text: &str) -> Vec<Trial> {
     let mut trials = Vec::new();
     let place = tempfile::tempdir().unwrap();
-    let done = run_with(
-        &parse(text),
-        place.path(),
-        |_| {},
-        |trial, _| {
-            trials.push(trial.clone());
-            let values = trial.measure.values.keys().map(|name| (name.clone(), 1.0));
-            Ok(Measured { values: values.collect(), late_ms: 0.0, missed: 0 })
-        },
-    );
-    done.unwrap();
+    let measure = |trial: &Trial, _: TrialContext<'_>| {
+        trials.push(trial.clone());
+        Ok(ones(trial))
+    };
+    run_with(&parse(text), place.path(), |_| {}, measure).unwrap();
     trials
 }
 
@@ -112,10 +123,7 @@ fn keys_keep_the_order_of_the_file() {
     let text = GOOD.replace("loss = [0, 0.5]\n", "zebra = [1]\nloss = [0, 0.5]\nant = [1, 2]\n");
     let text = text.replace("lines = \"path\"", "lines = \"path\"\nwhere = { ant = [1] }");
     let place = tempfile::tempdir().unwrap();
-    let measure = |trial: &Trial, _: sunder_lab::TrialContext<'_>| {
-        let values = trial.measure.values.keys().map(|name| (name.clone(), 1.0));
-        Ok(Measured { values: values.collect(), late_ms: 0.0, missed: 0 })
-    };
+    let measure = |trial: &Trial, _: TrialContext<'_>| Ok(ones(trial));
     let results = run_with(&parse(&text), place.path(), |_| {}, measure).unwrap();
     assert_eq!(results.keys, ["zebra", "loss", "ant", "path"]);
     let values: Vec<&str> = results.values.iter().map(|value| value.name.as_str()).collect();
@@ -362,11 +370,7 @@ const BAD: &[(&str, &str, &str, &str)] = &[
 #[test]
 fn errors_name_the_key_and_the_fix() {
     for (good, bad, key, remedy) in BAD {
-        assert!(GOOD.contains(good), "{good}");
-        let text = GOOD.replacen(good, bad, 1);
-        let Err(error) = Experiment::parse(Path::new("some/bad.toml"), &text) else {
-            panic!("{bad} is accepted");
-        };
+        let error = refused(good, bad);
         let line = error.to_string();
         println!("{line}");
         assert!(line.starts_with("some/bad.toml: "), "{line}");
@@ -379,8 +383,8 @@ fn errors_name_the_key_and_the_fix() {
 #[test]
 fn two_graphs_have_two_files() {
     let plot = GOOD.split_once("[[plots]]").unwrap().1;
-    let error = Experiment::parse(Path::new("bad.toml"), &format!("{GOOD}\n[[plots]]{plot}"));
-    assert_eq!(error.unwrap_err().key, "plots[1].title");
+    let error = check(&format!("{GOOD}\n[[plots]]{plot}")).unwrap_err();
+    assert_eq!(error.key, "plots[1].title");
 }
 
 #[test]
@@ -388,55 +392,43 @@ fn the_number_of_trials_is_bounded() {
     let many: Vec<String> = (0..400).map(|i| i.to_string()).collect();
     let text = GOOD
         .replace("[0, 0.5]\n", &format!("[0, 0.5]\nmany = [{}]\nmore = [{0}]\n", many.join(", ")));
-    let error = Experiment::parse(Path::new("bad.toml"), &text).unwrap_err();
+    let error = check(&text).unwrap_err();
     assert_eq!(error.key, "sweep");
     assert!(error.problem.contains("50000"), "{error}");
 
     let link = |i| format!("[links.l{i}]\nhosts = [\"client\", \"server\"]\n");
     let links: String = (0..99).map(link).collect();
-    let error = Experiment::parse(Path::new("bad.toml"), &format!("{GOOD}{links}")).unwrap_err();
-    assert_eq!(error.key, "links");
-}
-
-/// The key and the message of the error after the replacement in the valid file.
-fn refused(good: &str, bad: &str) -> (String, String) {
-    assert!(GOOD.contains(good), "{good}");
-    let error = Experiment::parse(Path::new("bad.toml"), &GOOD.replacen(good, bad, 1));
-    let error = error.map(|_| ()).unwrap_err();
-    (error.key.clone(), error.to_string())
+    assert_eq!(check(&format!("{GOOD}{links}")).unwrap_err().key, "links");
 }
 
 #[test]
 fn impossible_file_names_are_rejected() {
     let long = "n".repeat(256);
-    for section in ["files", "zeros"] {
-        let entry = format!("[zeros]\n{long} = 1\n[[programs]]");
-        let entry = if section == "files" {
-            entry.replace("[zeros]\n", "").replace("= 1", "= \"\"")
-        } else {
-            entry
-        };
-        let (key, line) = refused("[[programs]]", &entry);
-        assert!(key.starts_with(section) && line.contains("200 bytes"), "{line}");
+    for (good, bad, key, remedy) in [
+        ("[[programs]]", format!("{long} = \"\"\n[[programs]]"), "files", "200 bytes"),
+        ("[[programs]]", format!("[zeros]\n{long} = 1\n[[programs]]"), "zeros", "200 bytes"),
+        ("\"Speed\"", format!("\"{long}\""), "plots[0].title", "shorter title"),
+        ("wire.pcapng", format!("{long}.pcapng"), "links.a.tap", "wire.pcapng"),
+    ] {
+        let error = refused(good, &bad);
+        assert!(error.key.starts_with(key) && error.problem.contains(remedy), "{error}");
     }
-    let (key, line) = refused("title = \"Speed\"", &format!("title = \"{long}\""));
-    assert_eq!(key, "plots[0].title");
-    assert!(line.contains("shorter title"), "{line}");
-    let (key, _) = refused("wire.pcapng", &format!("{long}.pcapng"));
-    assert_eq!(key, "links.a.tap");
 }
 
 #[test]
 fn error_messages_are_short() {
     let long = "x".repeat(5000);
     for bad in [format!("{long} = 1\nabout ="), format!("repetitions = \"{long}\"\nabout =")] {
-        let (_, line) = refused("about =", &bad);
+        let line = refused("about =", &bad).to_string();
         assert!(line.len() < 1500, "{line}");
     }
-    let (_, line) = refused("rate_mbit = 20", "rate_mbit = -1e300");
-    assert!(line.contains("-1e300 cannot be"), "{line}");
-    let (_, line) = refused("[measure]\n", "[measure]\ntimeout_s = 1e300\n");
-    assert!(line.contains("1e300 cannot be"), "{line}");
+    for (good, bad, problem) in [
+        ("rate_mbit = 20", "rate_mbit = -1e300", "-1e300 cannot be"),
+        ("[measure]\n", "[measure]\ntimeout_s = 1e300\n", "1e300 cannot be"),
+    ] {
+        let line = refused(good, bad).to_string();
+        assert!(line.contains(problem), "{line}");
+    }
 }
 
 #[test]
@@ -446,7 +438,7 @@ fn predictors_name_the_keys_they_need() {
         let text = text.replace("unit = \"Mbit/s\"", &format!("unit = \"{unit}\""));
         let text = text.replace("port = 80 }", &format!("port = 80{keys} }}"));
         let text = text.replace("port = 1080 }", &format!("port = 1080{keys} }}"));
-        Experiment::parse(Path::new("bad.toml"), &text).map(|_| ()).map_err(|error| {
+        check(&text).map_err(|error| {
             assert_eq!(error.key, "predict.speed");
             error.problem
         })
@@ -479,20 +471,24 @@ fn drivers_accept_only_their_own_values() {
         let text =
             "about = \"x\"\n[hosts.a]\n[hosts.b]\n[links.l]\nhosts = [\"a\", \"b\"]\n[measure]\n";
         let text = format!("{text}driver = \"{driver}\"\n[measure.values]\n{value}\n");
-        Experiment::parse(Path::new("bad.toml"), &text).map(|_| ()).map_err(|error| error.key)
+        check(&text).map_err(|error| error.key)
     };
-    assert_eq!(driven("accuracy", "loss = {}"), Ok(()));
-    assert_eq!(driven("acuracy", "loss = {}"), Err("measure.driver".into()));
-    assert_eq!(driven("accuracy", "lost = {}"), Err("measure.values.lost".into()));
-    assert_eq!(driven("accuracy", "loss = { after = \"x\" }"), Err("measure.values.loss".into()));
     let options = |client: &str| {
         format!(
             "mean = {{}}\n[measure.options]\nclient = \"{client}\"\nserver = \"b\"\nport = 80\n\
              seconds = 1\nconnect = \"10.0.0.2:80\"\n"
         )
     };
-    assert_eq!(driven("round-trips", &options("a")), Ok(()));
-    assert_eq!(driven("round-trips", &options("c")), Err("measure.options.client".into()));
+    for (driver, value, expected) in [
+        ("accuracy", "loss = {}", Ok(())),
+        ("acuracy", "loss = {}", Err("measure.driver")),
+        ("accuracy", "lost = {}", Err("measure.values.lost")),
+        ("accuracy", "loss = { after = \"x\" }", Err("measure.values.loss")),
+        ("round-trips", &options("a"), Ok(())),
+        ("round-trips", &options("c"), Err("measure.options.client")),
+    ] {
+        assert_eq!(driven(driver, value), expected.map_err(str::to_owned), "{driver}: {value}");
+    }
 }
 
 #[test]
@@ -503,13 +499,17 @@ fn missing_programs_are_named_with_their_package() {
     };
     assert_eq!(missing("sh"), Ok(()));
     assert_eq!(missing("/bin/sh"), Ok(()));
-    let message = missing("/nowhere/wrk").unwrap_err();
-    assert!(message.contains("apt install wrk") && message.contains("measure.run"), "{message}");
-    let message = missing("no-such-program").unwrap_err();
-    assert!(message.contains("no-such-program is not in PATH"), "{message}");
-    assert!(missing("bin/sh").unwrap_err().contains("from / on"));
-    assert!(missing("/tmp").unwrap_err().contains("/tmp is not a program"));
-    assert!(missing("/etc/passwd").unwrap_err().contains("/etc/passwd is not executable"));
+    for (program, expected) in [
+        ("/nowhere/wrk", "apt install wrk"),
+        ("/nowhere/wrk", "measure.run"),
+        ("no-such-program", "no-such-program is not in PATH"),
+        ("bin/sh", "from / on"),
+        ("/tmp", "/tmp is not a program"),
+        ("/etc/passwd", "/etc/passwd is not executable"),
+    ] {
+        let message = missing(program).unwrap_err();
+        assert!(message.contains(expected), "{message}");
+    }
 
     let second = GOOD.replace("run = [\"sh\"]", "run = [\"no-such-program\"]");
     assert_eq!(parse(&second).find_programs().unwrap_err().key, "programs[1].run");
