@@ -3,13 +3,10 @@
 use std::io;
 use std::net::SocketAddr;
 
-use association::ClientAbort;
+use directory::DirectoryError;
 use sharing::RandomError;
 
-use crate::protocol::record::{Kind, RecordError};
-use crate::protocol::stream::Failure;
-use crate::protocol::target::Refusal;
-use directory::DirectoryError;
+use crate::protocol::stream::{Failure, ProtocolError};
 
 /// Why a stream failed. The application's connection is always reset then, never closed as if the
 /// stream had ended.
@@ -45,30 +42,9 @@ pub enum StreamError {
         /// The channel's index.
         channel: usize,
     },
-    /// Not all channels were connected, or associated and answered, in time.
-    #[error("not all channels answered in time; see whether packets get through on each")]
-    NotOpened,
-    /// The two ends did not agree on which connections belong together.
-    #[error(
-        "the channels were not associated: {0}; if that goes on, see whether threshold, number of channels and \
-         integrity fit min_channels, max_channels and integrity of the server"
-    )]
-    Association(#[from] ClientAbort),
-    /// The server does not connect to the service.
-    #[error("{0}")]
-    Refused(#[from] Refusal),
-    /// What arrived on the channels does not make a stream.
+    /// The protocol between the two ends failed.
     #[error(transparent)]
-    Record(#[from] RecordError),
-    /// The peer sent a record of a kind that it may not send now.
-    #[error("the peer sent an unexpected record: {0:?}")]
-    Unexpected(Kind),
-    /// The peer aborted: its application did, or the stream failed there.
-    #[error("the peer aborted the stream: its application did, or its log says why")]
-    PeerAborted,
-    /// A record did not arrive in time.
-    #[error("a channel is stuck: the rest of a record did not arrive in time")]
-    Stalled,
+    Protocol(#[from] ProtocolError),
     /// A channel broke.
     #[error("channel {}: {source}", .channel + 1)]
     Channel {
@@ -105,56 +81,33 @@ impl StreamError {
         place: impl Fn(usize) -> usize,
         source: Option<io::Error>,
     ) -> Self {
-        let mut error = match failure {
-            Failure::Association(reason) => Self::Association(reason),
-            Failure::NotOpened => Self::NotOpened,
-            Failure::Refused(refusal) => Self::Refused(refusal),
-            Failure::Record(error) => Self::Record(error),
-            Failure::Unexpected(kind) => Self::Unexpected(kind),
-            Failure::PeerAborted => Self::PeerAborted,
-            Failure::Stalled => Self::Stalled,
-            Failure::Channel { channel, kind } => {
-                Self::Channel { channel, source: source.unwrap_or_else(|| kind.into()) }
+        match failure {
+            Failure::Protocol(mut error) => {
+                if let Some(channel) = error.channel_mut() {
+                    *channel = place(*channel);
+                }
+                Self::Protocol(error)
             }
+            Failure::Channel { channel, kind } => Self::Channel {
+                channel: place(channel),
+                source: source.unwrap_or_else(|| kind.into()),
+            },
             Failure::Lost(channel) => {
-                Self::Channel { channel, source: io::ErrorKind::TimedOut.into() }
+                Self::Channel { channel: place(channel), source: io::ErrorKind::TimedOut.into() }
             }
             Failure::Application => {
                 Self::Application(source.unwrap_or_else(|| io::ErrorKind::ConnectionReset.into()))
             }
             Failure::Random(error) => Self::Random(error),
-        };
-        if let Some(channel) = error.channel_mut() {
-            *channel = place(*channel);
-        }
-        error
-    }
-
-    /// The index of the channel that broke, ended before the stream, or carried wrong bytes, if one
-    /// did.
-    pub(crate) fn channel_mut(&mut self) -> Option<&mut usize> {
-        match self {
-            Self::Channel { channel, .. } | Self::Record(RecordError::Unfinished { channel }) => {
-                Some(channel)
-            }
-            Self::Association(reason) => reason.channel_mut(),
-            _ => None,
         }
     }
 
     /// Whether bytes of a channel were changed, rather than something failed.
     pub fn is_tampering(&self) -> bool {
-        matches!(self, Self::Record(RecordError::Tampered | RecordError::Uneven))
-            || matches!(self, Self::Directory(error) if error.is_tampering())
-            || matches!(
-                self,
-                Self::Association(
-                    ClientAbort::Message { .. }
-                        | ClientAbort::Unexpected { .. }
-                        | ClientAbort::ExtraBytes { .. }
-                        | ClientAbort::Cookies(_)
-                        | ClientAbort::DifferentConfirm { .. }
-                )
-            )
+        match self {
+            Self::Protocol(error) => error.is_tampering(),
+            Self::Directory(error) => error.is_tampering(),
+            _ => false,
+        }
     }
 }

@@ -67,6 +67,7 @@ pub use error::StreamError;
 pub use net::socket::connect;
 pub use net::{client, intercept, server};
 pub use protocol::on_lost_channel::OnLostChannel;
+pub use protocol::stream::ProtocolError;
 pub use protocol::{allow, target};
 // For fuzz targets, and for tests and a demonstration that look at the bytes.
 #[doc(hidden)]

@@ -8,10 +8,10 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use crate::StreamError;
 use crate::net::tcp_info::round_trip;
 use crate::protocol::incoming::Loss;
 use crate::status::{Channel, ChannelState, Streams};
+use crate::{ProtocolError, StreamError};
 use service::log::LogRateLimiter;
 
 /// The round-trip time is sampled at one of so many reads.
@@ -225,7 +225,7 @@ impl StreamMetrics {
     /// A stream has not opened. Without a valid client, wrong bytes are no sign of tampering yet.
     pub(crate) fn record_unopened(&self, error: &StreamError) {
         match error {
-            StreamError::Refused(_) => self.refused.increment(),
+            StreamError::Protocol(ProtocolError::Refused(_)) => self.refused.increment(),
             _ => self.broken.increment(),
         }
     }
@@ -234,7 +234,7 @@ impl StreamMetrics {
     pub(crate) fn end(&self, error: Option<&StreamError>) {
         match error {
             None => self.finished.increment(),
-            Some(StreamError::Refused(_)) => self.refused.increment(),
+            Some(StreamError::Protocol(ProtocolError::Refused(_))) => self.refused.increment(),
             Some(error) if error.is_tampering() => self.tampered.increment(),
             Some(_) => self.broken.increment(),
         }

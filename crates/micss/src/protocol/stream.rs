@@ -31,6 +31,7 @@ use zeroize::Zeroizing;
 
 use self::confirming::Confirming;
 pub(crate) use self::failure::Failure;
+pub use self::failure::ProtocolError;
 pub(crate) use self::timers::LostChannelTimeouts;
 use self::timers::Timers;
 use crate::protocol::incoming::{Incoming, Loss};
@@ -183,7 +184,8 @@ impl Stream {
         now: Duration,
     ) -> Result<Self, Failure> {
         let terms = request.terms();
-        let list = List::new(terms, request.cookies.to_vec()).map_err(ClientAbort::from)?;
+        let list = List::new(terms, request.cookies.to_vec());
+        let list = list.map_err(|error| ProtocolError::from(ClientAbort::from(error)))?;
         let phase = Phase::Confirming(Confirming::new(list.clone()));
         let mut stream = Self::new(terms, phase, generator, Timers::new(now, lost_channel))?;
         stream.drops_records = stream.is_raw();
@@ -519,7 +521,7 @@ impl Stream {
         }
         let Phase::Confirming(confirming) = &mut self.phase else { return };
         let reason = confirming.reject(channel, now);
-        self.fail(reason.map_or(Failure::NotOpened, Failure::from), now);
+        self.fail(reason.map_or(ProtocolError::NotOpened, ProtocolError::from).into(), now);
     }
 
     /// Reports the channels that the incoming direction has lost, and drops them in the other.

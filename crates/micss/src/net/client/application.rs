@@ -10,7 +10,6 @@ use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use super::peers::Peers;
-use crate::StreamError;
 use crate::config::{ClientConfig, Integrity};
 use crate::net::client::pool::{ConnectionSet, Pool};
 use crate::net::intercept::Intercept;
@@ -22,6 +21,7 @@ use crate::protocol::on_lost_channel::OnLostChannel;
 use crate::protocol::socks::{self, SocksError};
 use crate::protocol::stream::{LostChannelTimeouts, Request, Stream};
 use crate::protocol::target::{Parsed, Refusal, Target};
+use crate::{ProtocolError, StreamError};
 
 /// The time limit of an application for its SOCKS request. It limits connections of applications
 /// that have no stream yet.
@@ -138,7 +138,7 @@ async fn carry_socks(
 /// Replies to a SOCKS5 client that its stream does not open.
 async fn reject(mut application: TcpStream, error: StreamError) -> StreamError {
     let refusal = match &error {
-        StreamError::Refused(refusal) => *refusal,
+        StreamError::Protocol(ProtocolError::Refused(refusal)) => *refusal,
         _ => Refusal::Unreachable,
     };
     // The result is the same whether the reply arrives or not.

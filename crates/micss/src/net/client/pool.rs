@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use association::{COOKIE_LEN, Cookie, HEADER_LEN, ListError, Message};
+use association::{COOKIE_LEN, ClientAbort, Cookie, HEADER_LEN, ListError, Message};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -19,7 +19,6 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tracing::{info, warn};
 
-use crate::StreamError;
 use crate::config::{Channel, LostChannel, PoolConfig, Remote};
 use crate::net::metrics::ChannelMetrics;
 use crate::net::paths::monitor::{self, Monitor};
@@ -31,6 +30,7 @@ use crate::protocol::cookie_quorum::CookieQuorum;
 use crate::protocol::incoming::Loss;
 use crate::protocol::on_lost_channel::OnLostChannel;
 use crate::status;
+use crate::{ProtocolError, StreamError};
 
 /// How long to wait before a set that was taken is replaced, since sets of streams that end in the
 /// meantime return.
@@ -393,7 +393,7 @@ async fn make_set(
         });
     }
     let mut made = BTreeMap::new();
-    let mut failed = StreamError::NotOpened;
+    let mut failed = StreamError::Protocol(ProtocolError::NotOpened);
     while !quorum.is_over(clock.now()) {
         let deadline = clock.at(quorum.poll_timeout());
         let Ok(Some(connected)) = timeout_at(deadline, connecting.join_next()).await else {
@@ -414,7 +414,8 @@ async fn make_set(
                         "TAMPERING: two channels greet with one cookie; this one is left out"
                     );
                     metrics.lost(Loss::Tampered);
-                    failed = StreamError::Association(ListError::RepeatedCookie.into());
+                    let copied = ClientAbort::from(ListError::RepeatedCookie);
+                    failed = ProtocolError::Association(copied).into();
                 }
             }
             Err(error) => {

@@ -13,7 +13,6 @@ use zeroize::Zeroizing;
 
 use super::Handle;
 use super::pending_connections::{Association, Connection, PendingPermit};
-use crate::StreamError;
 use crate::config::ServerConfig;
 use crate::net::metrics::{LogEvent, StreamMetrics};
 use crate::net::paths::path::PathEvents;
@@ -22,6 +21,7 @@ use crate::net::stream::driver::{Driver, Progress, ReusableConnection};
 use crate::net::stream::report::log_end;
 use crate::protocol::stream::Stream;
 use crate::protocol::target::{Host, Refusal, Target};
+use crate::{ProtocolError, StreamError};
 
 /// The time limit of a service to accept a connection. Without it, the system's attempt would take
 /// minutes.
@@ -76,7 +76,8 @@ pub(super) async fn serve(
             Err(refusal) => {
                 driver.refuse(refusal);
                 driver.close().await;
-                not_opened(stream_metrics, peer, &refusal.into());
+                let error = ProtocolError::from(refusal).into();
+                not_opened(stream_metrics, peer, &error);
                 Vec::new()
             }
         }
@@ -94,7 +95,7 @@ pub(super) async fn serve(
 fn not_opened(stream_metrics: &StreamMetrics, peer: SocketAddr, error: &StreamError) {
     stream_metrics.record_unopened(error);
     match error {
-        StreamError::Refused(_) => {
+        StreamError::Protocol(ProtocolError::Refused(_)) => {
             if let Some(so_often) = stream_metrics.happened(LogEvent::Refused) {
                 info!(%peer, %error, so_often, "stream not opened");
             }

@@ -10,15 +10,37 @@ use crate::protocol::record::{Kind, RecordError};
 use crate::protocol::target::Refusal;
 
 /// Why a stream is broken. Channels are given by their index in the association.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Failure {
-    /// The server did not confirm the association correctly.
+    /// The protocol between the two ends failed.
+    Protocol(ProtocolError),
+    /// A channel that is needed broke.
+    Channel {
+        /// The channel's index.
+        channel: usize,
+        /// The error of the system. `TimedOut` if the peer has acknowledged nothing for as long as
+        /// an answer may take.
+        kind: io::ErrorKind,
+    },
+    /// The path of a channel that is needed has been lost for too long.
+    Lost(usize),
+    /// The application's connection broke.
+    Application,
+    /// There were no random bytes.
+    Random(RandomError),
+}
+
+/// Why the protocol between the two ends of a stream failed: what arrived, or did not arrive in
+/// time.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+pub enum ProtocolError {
+    /// The two ends did not agree on which connections belong together.
     #[error(
         "the channels were not associated: {0}; if that goes on, see whether threshold, number of \
          channels and integrity fit min_channels, max_channels and integrity of the server"
     )]
     Association(#[from] ClientAbort),
-    /// The confirms, or the answer, did not arrive in time.
+    /// Not all channels were connected, or associated and answered, in time.
     #[error("not all channels answered in time; see whether packets get through on each")]
     NotOpened,
     /// The server does not connect to the service.
@@ -36,49 +58,32 @@ pub(crate) enum Failure {
     /// The rest of a record did not arrive in time.
     #[error("a channel is stuck: the rest of a record did not arrive in time")]
     Stalled,
-    /// A channel that is needed broke.
-    #[error("channel {}: {kind}", .channel + 1)]
-    Channel {
-        /// The channel's index.
-        channel: usize,
-        /// The error of the system. `TimedOut` if the peer has acknowledged nothing for as long as
-        /// an answer may take.
-        kind: io::ErrorKind,
-    },
-    /// The path of a channel that is needed has been lost for too long.
-    #[error("channel {} is lost", .0 + 1)]
-    Lost(usize),
-    /// The application's connection broke.
-    #[error("the application's connection broke")]
-    Application,
-    /// There were no random bytes.
-    #[error(transparent)]
-    Random(#[from] RandomError),
 }
 
-impl Failure {
-    /// The channel that broke, ended before the stream, or carried wrong bytes, if one did.
-    pub(crate) fn channel(mut self) -> Option<usize> {
-        match &mut self {
-            Self::Channel { channel, .. }
-            | Self::Lost(channel)
-            | Self::Record(RecordError::Unfinished { channel }) => Some(*channel),
-            Self::Association(reason) => reason.channel_mut().copied(),
+impl From<ProtocolError> for Failure {
+    fn from(error: ProtocolError) -> Self {
+        Self::Protocol(error)
+    }
+}
+
+impl From<RandomError> for Failure {
+    fn from(error: RandomError) -> Self {
+        Self::Random(error)
+    }
+}
+
+impl ProtocolError {
+    /// The index of the channel that ended before the stream, or carried wrong bytes, if one did.
+    pub(crate) fn channel_mut(&mut self) -> Option<&mut usize> {
+        match self {
+            Self::Record(RecordError::Unfinished { channel }) => Some(channel),
+            Self::Association(reason) => reason.channel_mut(),
             _ => None,
         }
     }
 
-    /// The kind of [`channel`](Self::channel)'s loss.
-    pub(crate) fn loss(self) -> Loss {
-        match self {
-            Self::Lost(_) | Self::Channel { kind: io::ErrorKind::TimedOut, .. } => Loss::Stalled,
-            _ if self.is_tampering() => Loss::Tampered,
-            _ => Loss::Broken,
-        }
-    }
-
     /// Whether bytes of a channel were changed, rather than something failed.
-    pub(crate) fn is_tampering(self) -> bool {
+    pub fn is_tampering(&self) -> bool {
         matches!(
             self,
             Self::Record(RecordError::Tampered | RecordError::Uneven)
@@ -91,15 +96,39 @@ impl Failure {
                 )
         )
     }
+}
+
+impl Failure {
+    /// The channel that broke, ended before the stream, or carried wrong bytes, if one did.
+    pub(crate) fn channel(mut self) -> Option<usize> {
+        match &mut self {
+            Self::Channel { channel, .. } | Self::Lost(channel) => Some(*channel),
+            Self::Protocol(error) => error.channel_mut().copied(),
+            _ => None,
+        }
+    }
+
+    /// The kind of [`channel`](Self::channel)'s loss.
+    pub(crate) fn loss(self) -> Loss {
+        match self {
+            Self::Lost(_) | Self::Channel { kind: io::ErrorKind::TimedOut, .. } => Loss::Stalled,
+            Self::Protocol(error) if error.is_tampering() => Loss::Tampered,
+            _ => Loss::Broken,
+        }
+    }
 
     /// Whether an unknown channel was silent for too long: it may be any.
     pub(crate) fn is_silence(self) -> bool {
-        matches!(self, Self::NotOpened | Self::Stalled)
+        matches!(self, Self::Protocol(ProtocolError::NotOpened | ProtocolError::Stalled))
     }
 
     /// Whether the loss of any channel may be the cause: then the peer has closed the others.
     pub(crate) fn may_follow_loss(self) -> bool {
-        self.is_silence()
-            || matches!(self, Self::Channel { .. } | Self::Record(RecordError::Unfinished { .. }))
+        let is_end = matches!(
+            self,
+            Self::Channel { .. }
+                | Self::Protocol(ProtocolError::Record(RecordError::Unfinished { .. }))
+        );
+        is_end || self.is_silence()
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use zeroize::Zeroizing;
 
-use super::{Application, Event, Failure, Phase, Stream};
+use super::{Application, Event, Failure, Phase, ProtocolError, Stream};
 use crate::protocol::record::Kind;
 use crate::protocol::target::Refusal;
 
@@ -46,8 +46,8 @@ impl Stream {
         }
         let taken = self.take_records();
         self.take_losses();
-        if let Err(failure) = taken {
-            self.fail(failure, now);
+        if let Err(error) = taken {
+            self.fail(error.into(), now);
         }
         let is_taken = self.outgoing.is_taken();
         if is_taken && !self.timers.is_held() {
@@ -68,7 +68,7 @@ impl Stream {
     }
 
     /// Takes the records that have arrived, up to one that must be delivered.
-    fn take_records(&mut self) -> Result<(), Failure> {
+    fn take_records(&mut self) -> Result<(), ProtocolError> {
         while self.is_receiving() && !self.has_work {
             match self.incoming.poll_next()? {
                 Poll::Pending => self.has_work = true,
@@ -79,7 +79,7 @@ impl Stream {
         Ok(())
     }
 
-    fn handle_record(&mut self, kind: Kind, len: usize) -> Result<(), Failure> {
+    fn handle_record(&mut self, kind: Kind, len: usize) -> Result<(), ProtocolError> {
         match (&self.phase, kind) {
             (Phase::Request, Kind::Open) => {
                 let request = self.incoming.received(kind, len).payload.to_vec();
@@ -107,8 +107,8 @@ impl Stream {
                 self.has_received_all = true;
                 self.events.push_back(Event::ShutApplication);
             }
-            (Phase::Open, Kind::Abort) => return Err(Failure::PeerAborted),
-            (_, kind) => return Err(Failure::Unexpected(kind)),
+            (Phase::Open, Kind::Abort) => return Err(ProtocolError::PeerAborted),
+            (_, kind) => return Err(ProtocolError::Unexpected(kind)),
         }
         Ok(())
     }
@@ -169,7 +169,7 @@ impl Stream {
     /// If the path of a channel is lost, breaks of the others are a consequence: the peer has
     /// noticed it first. So is an abort if the stream needs that channel.
     fn attribute(&self, failure: Failure) -> Failure {
-        let lost = if matches!(failure, Failure::PeerAborted) {
+        let lost = if matches!(failure, Failure::Protocol(ProtocolError::PeerAborted)) {
             self.lost_channel()
         } else {
             let lost = self
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn an_abort_follows_the_loss_of_a_channel_only_if_that_is_needed() {
         assert!(matches!(failure(3, true), Failure::Lost(1)));
-        assert!(matches!(failure(2, true), Failure::PeerAborted));
-        assert!(matches!(failure(3, false), Failure::PeerAborted));
+        assert!(matches!(failure(2, true), Failure::Protocol(ProtocolError::PeerAborted)));
+        assert!(matches!(failure(3, false), Failure::Protocol(ProtocolError::PeerAborted)));
     }
 }

@@ -17,6 +17,7 @@ use sim::Rng;
 
 use self::scenario::Scenario;
 use self::world::World;
+use super::{Failure, ProtocolError};
 
 const CLIENT: usize = 0;
 const SERVER: usize = 1;
@@ -101,8 +102,10 @@ fn run(seed: u64) -> BTreeSet<String> {
         if let Some(refusal) = scenario.must_refuse()
             && end == CLIENT
         {
-            let is_refused =
-                matches!(own.failure, Some(super::Failure::Refused(it)) if it == refusal);
+            let is_refused = matches!(
+                own.failure,
+                Some(Failure::Protocol(ProtocolError::Refused(it))) if it == refusal
+            );
             assert!(is_refused, "not refused: {context}");
         }
     }

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use super::{Application, Failure, Phase, Stream};
+use super::{Application, Failure, Phase, ProtocolError, Stream};
 use crate::protocol::incoming::{ANSWER_TIMEOUT, Incoming, LATE_CHANNEL_TIMEOUT, Loss};
 use crate::protocol::on_lost_channel::end_of_stream;
 
@@ -229,7 +229,7 @@ impl Stream {
             if self.incoming.lose_stalled() {
                 self.timers.received(now);
             } else {
-                self.fail(Failure::Stalled, now);
+                self.fail(ProtocolError::Stalled.into(), now);
             }
         }
         if let Some((end, channel)) = self.lost_channel()
@@ -265,7 +265,7 @@ impl Stream {
         self.timers.limit(None);
         match self.phase {
             Phase::Confirming(_) | Phase::Answer => self.fail(self.no_answer(silence), now),
-            Phase::Request => self.fail(Failure::Stalled, now),
+            Phase::Request => self.fail(ProtocolError::Stalled.into(), now),
             Phase::Refused => self.close(false),
             Phase::Aborting => self.close(true),
             Phase::Connecting | Phase::Open | Phase::Over => {}
@@ -280,7 +280,7 @@ impl Stream {
             Some(channel) if !self.live().all(|channel| is_silent(&channel)) => {
                 Failure::Channel { channel, kind: io::ErrorKind::TimedOut }
             }
-            _ => Failure::NotOpened,
+            _ => ProtocolError::NotOpened.into(),
         }
     }
 }

@@ -3,6 +3,7 @@
 mod handshake;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
 use std::io::ErrorKind;
 use std::time::Duration;
 
@@ -137,7 +138,8 @@ impl World {
         for end in self.ends {
             let how = match end.failure {
                 _ if end.has_finished => "finished".to_owned(),
-                Some(failure) => format!("failed: {failure:?}").split(['(', '{']).take(2).collect(),
+                Some(Failure::Protocol(error)) => format!("failed: {}", name(error)),
+                Some(failure) => format!("failed: {}", name(failure)),
                 None if end.is_over => "over".to_owned(),
                 None => "still there".to_owned(),
             };
@@ -449,6 +451,11 @@ impl World {
         }
         self.ends[end].is_over = true;
     }
+}
+
+/// The variant of an error, and the beginning of what it has.
+fn name(error: impl Debug) -> String {
+    format!("{error:?}").split(['(', '{']).take(2).collect()
 }
 
 /// The name of the phase that a stream is in.
