@@ -68,7 +68,7 @@ impl Addresses {
         &self.0
     }
 
-    /// Whether they belong to at least two hosts. Whoever eavesdrops at one host sees all of its
+    /// Whether they belong to at least two hosts. An eavesdropper at one host sees all of its
     /// ports, so ports of one host are one channel.
     pub fn have_two_hosts(&self) -> bool {
         self.0.iter().any(|address| address.ip() != self.0[0].ip())

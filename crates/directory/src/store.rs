@@ -1,7 +1,7 @@
 //! The database of peers and their addresses: one file.
 //!
 //! Rows are checked like messages from the network. Neither the database's file nor the files that
-//! `SQLite` keeps beside it may be writable by other users: whoever can write a journal there
+//! `SQLite` keeps beside it may be writable by other users: a user who can write a journal there
 //! decides the next answers. Calls read and write a few rows, and wait up to 5 s for other programs
 //! that use the file, so make them on threads that may block.
 

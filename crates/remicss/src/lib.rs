@@ -1,11 +1,11 @@
 //! ReMICSS: IP packets over n channels, as shares of which any k give a packet back.
 //!
 //! A [`Tunnel`] is one end: a TUN device, and a UDP socket for each channel. It is made from a
-//! [`Config`], and reports its [`Status`]. Whoever reads fewer channels than a
-//! packet's threshold k learns only the packet's length and time. The guarantees, their assumptions
-//! and the bytes on the channels are in `docs/protocols/remicss.md`. Section numbers in the code
-//! are those of D. J. Pohly and P. McDaniel, "Modeling Privacy and Tradeoffs in Multichannel Secret
-//! Sharing Protocols" (DSN 2016).
+//! [`Config`], and reports its [`Status`]. An eavesdropper on fewer channels than a packet's
+//! threshold k learns only the packet's length and time. The guarantees, their assumptions and the
+//! bytes on the channels are in `docs/protocols/remicss.md`. Section numbers in the code are those
+//! of D. J. Pohly and P. McDaniel, "Modeling Privacy and Tradeoffs in Multichannel Secret Sharing
+//! Protocols" (DSN 2016).
 //!
 //! ```
 //! use sunder_remicss::{Config, SharedKey, Tunnel, TunnelError};

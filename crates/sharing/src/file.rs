@@ -4,10 +4,10 @@
 //! A file is split in *segments* of [`SEGMENT_LEN`] bytes, the last of which is shorter, and be it
 //! empty. Each is protected by a [`tamper`] code of its own and shared together with it. Under the
 //! code are also the split's parameters and the segment's index; that a segment is the last shows
-//! in its length, which the code covers as well. So whoever has read fewer than `k` shares, and
-//! changes or invents fewer than `k`, cannot change, swap, drop or append segments without being
-//! noticed, nor mix those of two splits. Whoever does more can: there is no key here, so nothing
-//! tells `k` shares that somebody invented from `k` true ones.
+//! in its length, which the code covers as well. So an attacker who has read fewer than `k` shares,
+//! and changes or invents fewer than `k`, cannot change, swap, drop or append segments without
+//! being noticed, nor mix those of two splits. An attacker who does more can: there is no key here,
+//! so nothing tells `k` invented shares from `k` true ones.
 //!
 //! A share file is a [`Header`], then its share of every segment. Neither an [`Encoder`] nor a
 //! [`Decoder`] holds a secret; they hold the position.
@@ -169,7 +169,7 @@ impl Decoder {
     /// for how far the *names* are to be trusted.
     ///
     /// The bytes are those that were split if fewer than `k` of the shares given are changed or
-    /// invented, by whoever has read fewer than `k`.
+    /// invented, by an attacker who has read fewer than `k`.
     ///
     /// # Errors
     /// When the arguments do not fit, too many shares are wrong, or two choices of them join to

@@ -10,9 +10,9 @@
 //!
 //! Bit `i` of a block stands for `x^i`.
 //!
-//! **Promise.** Message and tag are shared together with threshold `k`. Whoever reads, or replaces
-//! with anything, fewer than `k` shares of each message, those of both kinds together, and cannot
-//! change the coordinates under which they are joined, has a changed message accepted with
+//! **Promise.** Message and tag are shared together with threshold `k`. An attacker who reads, or
+//! replaces with anything, fewer than `k` shares of each message, those of both kinds together, and
+//! cannot change the coordinates under which they are joined, has a changed message accepted with
 //! probability at most `(d + 1) / 2^64` for each attempt, however many messages there are. Theorem
 //! and proof are in `docs/protocols/remicss.md`, "The tag".
 //!
@@ -20,8 +20,8 @@
 //! whatever the attacker does, is never zero, and says the message's length in bytes: how the last
 //! block was filled up is not under the tag otherwise. No bound on computing is assumed.
 //!
-//! **Not promised.** A tag is as secret as the point. Whoever reads a message and its tag learns
-//! `r` by solving the polynomial, and can forge everything under that point from then on
+//! **Not promised.** A tag is as secret as the point. An attacker who reads a message and its tag
+//! learns `r` by solving the polynomial, and can forge everything under that point from then on
 //! (`tests/all/keyed.rs` does it). So this is no message authentication code to be sent in the
 //! open, and messages of different thresholds need different points.
 //!

@@ -23,7 +23,7 @@
 //! same shares.
 //!
 //! What is promised, and under which assumption:
-//! - Secrecy against whoever has fewer than `k` shares: see [`random`] for what it rests on.
+//! - Secrecy against an attacker with fewer than `k` shares: see [`random`] for what it rests on.
 //! - Nothing about integrity: a changed share gives a changed secret. The [`tamper`] code detects
 //!   that, or for ends that have a key the [`keyed`] hash, and [`locate`] finds the wrong shares
 //!   when there are more than `k`.

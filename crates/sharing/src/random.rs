@@ -13,7 +13,7 @@
 //! that goes past the library.
 //!
 //! What this means for secrecy: with the seeded generator, shares fewer than the threshold say
-//! nothing about the secret to whoever cannot tell AES-128's output from random. That is a
+//! nothing about the secret to an attacker who cannot tell AES-128's output from random. That is a
 //! computational claim. With the operating system's source the claim is information-theoretic, as
 //! far as that source is truly random. There is no way to hand a generator a seed.
 

@@ -1,8 +1,8 @@
 //! The tamper code: detects any change to a shared message, without a key.
 //!
-//! A hash inside a linear sharing protects nothing: whoever knows the message and holds one share
-//! can add a difference to that share, which adds the same difference to the joined message, and
-//! choose it so that the hash fits. This is an *algebraic manipulation detection* code instead
+//! A hash inside a linear sharing protects nothing: an attacker who knows the message and holds one
+//! share can add a difference to that share, which adds the same difference to the joined message,
+//! and choose it so that the hash fits. This is an *algebraic manipulation detection* code instead
 //! (Cramer, Dodis, Fehr, Padró, Wichs: EUROCRYPT 2008, section 4). The message `s` of `d` blocks is
 //! shared together with a random block `x` and the tag
 //!
@@ -22,8 +22,9 @@
 //!
 //! **Assumptions.** `x` is uniform, used for one message, and independent of what the attacker
 //! sees. The attacker's influence is the addition of differences that do not depend on `x`. Both
-//! hold for whoever reads and replaces fewer than `k` shares of a linear sharing, all told, and
-//! cannot change the coordinates under which shares are joined. No bound on computing is assumed.
+//! hold for an attacker who reads and replaces fewer than `k` shares of a linear sharing, all told,
+//! and cannot change the coordinates under which shares are joined. No bound on computing is
+//! assumed.
 //!
 //! The blocks are the message, zeros to fill the last block, a block of zeros if that is needed to
 //! make `d` odd, and a block with the message's length. So the padding and the length are under

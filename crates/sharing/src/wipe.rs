@@ -8,9 +8,9 @@ use zeroize::Zeroizing;
 const WORDS: usize = 512;
 
 /// Overwrites what calls that have returned left on the stack, 4 KiB deep: a value that is moved
-/// leaves a copy where it was, and libraries that take keys have temporaries of their own. To be
-/// called by whoever called what took the key. What registers hold, and what the compiler keeps of
-/// the caller's own, stays.
+/// leaves a copy where it was, and libraries that take keys have temporaries of their own. The
+/// caller of a function that takes a key calls this afterwards. What registers hold, and what the
+/// compiler keeps of the caller's own, stays.
 #[inline(never)]
 pub fn wipe_stack() {
     let mut left = Zeroizing::new([0_u64; WORDS]);

@@ -24,8 +24,8 @@ use crate::share_files::share::{FaultyFile, ShareFile, Shares};
 /// Restores a file from K or more of its shares.
 ///
 /// Every byte is checked. The result is the file that was split, or no file, if fewer than K of the
-/// given files were changed or invented, and whoever made those has read fewer than K shares.
-/// Otherwise forged files cannot be detected: there is no key.
+/// given files were changed or invented, by an attacker who has read fewer than K shares. Otherwise
+/// forged files cannot be detected: there is no key.
 ///
 /// If more than K shares are given, wrong ones are found and named, and the file is still restored
 /// while enough shares agree. If two different files fit, none is written. An existing file is

@@ -20,13 +20,13 @@ use crate::share_files::output::{self, Output};
 ///
 /// Writes NAME.1.share to NAME.M.share, readable by you only, either all of them or none. Existing
 /// files are never overwritten. `sunder join` detects changed and invented shares if they are fewer
-/// than K and whoever made them has read fewer than K. There is no key: whoever has K shares can
+/// than K and the attacker has read fewer than K. There is no key: an attacker who has K shares can
 /// create shares of any file.
 #[derive(clap::Args)]
 #[command(after_help = "Example: three shares, any two of which give the file back
   sunder split -k 2 -m 3 --out /mnt/backup plan.pdf
 writes /mnt/backup/plan.pdf.1.share, plan.pdf.2.share and plan.pdf.3.share there.
-Keep them apart: whoever has two has the file.")]
+Keep them apart: any two of them give the file.")]
 pub(crate) struct Arguments {
     /// The number of shares that restore the file
     #[arg(short, value_name = "K", value_parser = clap::value_parser!(u8).range(1..))]

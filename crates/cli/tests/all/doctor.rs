@@ -132,7 +132,7 @@ impl Drop for Server {
 
 #[test]
 fn servers_are_told_from_others() {
-    // Whoever else listens there says something else first.
+    // Another program that listens there sends something else first.
     let stranger = TcpListener::bind("127.0.0.1:0").unwrap();
     let strange = stranger.local_addr().unwrap();
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn every_key_is_read() {
-        // No key takes a date, and whoever reads a key that is not among these panics.
+        // No key takes a date, and to read a key that is not among these panics.
         for daemon in EXAMINATIONS {
             for key in daemon.keys.iter() {
                 let text = format!("{}{} = 1979-05-27\n", heads(daemon.keys, key.table), key.name);

@@ -341,8 +341,8 @@ impl Timer {
     }
 }
 
-/// Where it has to be found out which channels are right, that is done in slices and for a stream
-/// at a time, so that all others go on meanwhile, whoever causes it.
+/// The search for the right channels runs in slices and for one stream at a time, so that all
+/// others go on meanwhile, even if an attacker causes many searches.
 #[derive(Default)]
 struct Turn {
     waiting: Option<Pin<Box<dyn Future<Output = Option<SemaphorePermit<'static>>> + Send>>>,
