@@ -60,6 +60,21 @@ impl PublicKey {
         // Strictly: implementations differ in what else they accept.
         self.0.verify_strict(message, &Signature::from_bytes(signature)).is_ok()
     }
+
+    /// The key's encoding (RFC 8032).
+    pub fn to_bytes(&self) -> [u8; KEY_LEN] {
+        self.0.to_bytes()
+    }
+
+    /// The key with an encoding.
+    ///
+    /// # Errors
+    /// When the bytes are not a public key, or a weak one.
+    pub fn from_bytes(bytes: &[u8; KEY_LEN]) -> Result<Self, PublicKeyError> {
+        let key = VerifyingKey::from_bytes(bytes).map_err(|_| PublicKeyError)?;
+        // Under a weak key there are signatures that fit many messages.
+        if key.is_weak() { Err(PublicKeyError) } else { Ok(Self(key)) }
+    }
 }
 
 impl FromStr for PublicKey {
@@ -67,9 +82,7 @@ impl FromStr for PublicKey {
 
     fn from_str(text: &str) -> Result<Self, PublicKeyError> {
         let bytes = parse_digits(text.as_bytes()).ok_or(PublicKeyError)?;
-        let key = VerifyingKey::from_bytes(&bytes).map_err(|_| PublicKeyError)?;
-        // Under a weak key there are signatures that fit many messages.
-        if key.is_weak() { Err(PublicKeyError) } else { Ok(Self(key)) }
+        Self::from_bytes(&bytes)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Threshold RSA signatures by a group of 3f+1 servers, and the refresh that moves the key to
 //! another group: TSPSS (Chen 2004). Specified in `docs/protocols/quorum.md`.
 
+pub mod log;
 mod protocol;
 
 pub use protocol::combination::{Combination, GroupTooLarge, Label, ServerIndex};

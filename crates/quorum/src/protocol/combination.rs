@@ -49,7 +49,7 @@ pub struct Combination {
 }
 
 impl Combination {
-    /// The distribution for a group that tolerates `faulty` servers, f: 1 to [`MAX_FAULTY`].
+    /// The distribution for a group that tolerates `faulty` servers, f: 1 to 4.
     ///
     /// # Errors
     /// If f is larger. With f = 0 there is one server, which has the whole key: not a group either.

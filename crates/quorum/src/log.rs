@@ -1,0 +1,217 @@
+//! The agreement log, as the service sees it: it submits entries and gets committed ones in the
+//! same order at every server. Which engine is behind it, the service does not know.
+//!
+//! An adapter starts with the height that its service has applied, and the set of servers of the
+//! next one. The service then applies one height after the other: it takes a [`Committed`], applies
+//! its entries, and says so with the set of servers of the next height
+//! ([`AgreementLog::applied`]). What it has applied and the height it keeps together, in one
+//! transaction: after a restart the log goes on from there.
+//!
+//! A server outside the set follows the log and submits entries, but does not vote.
+
+pub mod memory;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use keys::PublicKey;
+
+use crate::protocol::combination::MAX_FAULTY;
+
+/// The largest length of an entry, in bytes.
+pub const MAX_ENTRY_LEN: usize = 1 << 20;
+
+/// A place in the log. The first one is 1; 0 is the state before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Height(pub u64);
+
+impl Height {
+    /// The next height.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+impl fmt::Display for Height {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(out)
+    }
+}
+
+/// The servers that agree on a height: the identity keys of a group, in the group's order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerSet(Arc<[PublicKey]>);
+
+/// Keys that are not a set of servers.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ServerSetError {
+    /// Their number is not 3f+1 for an f from 1 to 4.
+    #[error("{0} servers: a group has 4, 7, 10 or 13")]
+    Number(usize),
+    /// One of them occurs twice.
+    #[error("the key {0} is listed twice")]
+    Twice(Box<PublicKey>),
+}
+
+impl ServerSet {
+    /// The set of the servers with these keys.
+    ///
+    /// # Errors
+    /// When there are not 4, 7, 10 or 13 keys, or two are equal.
+    pub fn new(keys: impl IntoIterator<Item = PublicKey>) -> Result<Self, ServerSetError> {
+        let keys: Arc<[PublicKey]> = keys.into_iter().collect();
+        let faulty = keys.len().saturating_sub(1) / 3;
+        if keys.len() != 3 * faulty + 1 || !(1..=usize::from(MAX_FAULTY)).contains(&faulty) {
+            return Err(ServerSetError::Number(keys.len()));
+        }
+        let mut seen = BTreeSet::new();
+        match keys.iter().find(|key| !seen.insert(key.to_bytes())) {
+            Some(twice) => Err(ServerSetError::Twice(Box::new(*twice))),
+            None => Ok(Self(keys)),
+        }
+    }
+
+    /// The keys, in the group's order.
+    pub fn keys(&self) -> &[PublicKey] {
+        &self.0
+    }
+
+    /// Whether the server with this key is in the set.
+    pub fn contains(&self, key: &PublicKey) -> bool {
+        self.0.contains(key)
+    }
+
+    /// The number of faulty servers that the set tolerates, f.
+    pub fn faulty(&self) -> usize {
+        (self.0.len() - 1) / 3
+    }
+
+    /// The number of servers that commit a height, 2f+1.
+    pub fn quorum(&self) -> usize {
+        2 * self.faulty() + 1
+    }
+}
+
+/// The entries of one height, in their order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// The height: the one after the last that was committed.
+    pub height: Height,
+    /// At least one entry. Who submitted it is not known: an entry that needs an author is signed.
+    pub entries: Vec<Bytes>,
+}
+
+/// An entry is not accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SubmitError {
+    /// It is empty, or longer than [`MAX_ENTRY_LEN`].
+    #[error("an entry of {0} bytes: it has 1 to {MAX_ENTRY_LEN}")]
+    Length(usize),
+    /// Too many entries wait already.
+    #[error("too many entries wait to be committed")]
+    Full,
+    /// The log has failed.
+    #[error("the agreement log has failed")]
+    Failed,
+}
+
+/// The log has failed and commits nothing more. The process must start again; if the reason is in
+/// its storage, an operator must act.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the agreement log has failed: {0}")]
+pub struct LogFailed(pub Arc<dyn std::error::Error + Send + Sync>);
+
+/// How far a log is, from which the health of a server follows: entries that wait while the height
+/// stays the same are what is wrong, not a process that has ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// The last height that was committed.
+    pub committed: Height,
+    /// The entries that this server knows to wait.
+    pub waiting: usize,
+}
+
+/// A replicated log, at one server.
+pub trait AgreementLog {
+    /// Submits an entry. If this server and 2f+1 of the set keep running, it is committed some
+    /// time: at least once, and possibly more than once. It is lost if this server stops before.
+    ///
+    /// # Errors
+    /// When the entry is not accepted.
+    fn submit(&mut self, entry: Bytes) -> Result<(), SubmitError>;
+
+    /// The next height. It is ready once it is committed, and the one before has been applied.
+    ///
+    /// # Errors
+    /// When the log has failed.
+    fn poll_committed(&mut self, context: &mut Context<'_>) -> Poll<Result<Committed, LogFailed>>;
+
+    /// As [`Self::poll_committed`], in a future. Nothing is lost if it is dropped.
+    fn committed(&mut self) -> impl Future<Output = Result<Committed, LogFailed>> + Send
+    where
+        Self: Send,
+    {
+        poll_fn(|context| self.poll_committed(context))
+    }
+
+    /// Says that the service has applied a height, and which servers agree on the heights after it
+    /// (an engine that cannot change them at once does so as soon as it can). All servers must say
+    /// the same.
+    fn applied(&mut self, height: Height, next: &ServerSet);
+
+    /// Allows the log to forget the heights up to this one. A server that has not applied them can
+    /// then not catch up from this one: it needs the service's state from elsewhere.
+    fn prune(&mut self, through: Height);
+
+    /// How far the log is.
+    fn progress(&self) -> Progress;
+}
+
+/// Whether an entry may be submitted.
+pub(crate) fn check_length(entry: &[u8]) -> Result<(), SubmitError> {
+    if (1..=MAX_ENTRY_LEN).contains(&entry.len()) {
+        Ok(())
+    } else {
+        Err(SubmitError::Length(entry.len()))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use keys::SecretKey;
+
+    use super::*;
+
+    /// The key of the server with this number.
+    pub(crate) fn secret(number: u8) -> SecretKey {
+        SecretKey::new(&[number; 32])
+    }
+
+    /// The set of the servers with these numbers.
+    pub(crate) fn set(numbers: impl IntoIterator<Item = u8>) -> ServerSet {
+        ServerSet::new(numbers.into_iter().map(|number| secret(number).public())).unwrap()
+    }
+
+    #[test]
+    fn sets_have_the_sizes_of_groups_and_distinct_keys() {
+        let key = |number| secret(number).public();
+        for count in 0..20u8 {
+            let made = ServerSet::new((0..count).map(key));
+            match count {
+                4 | 7 | 10 | 13 => {
+                    let made = made.unwrap();
+                    assert_eq!(made.keys().len(), 3 * made.faulty() + 1);
+                    assert_eq!(made.quorum(), 2 * made.faulty() + 1);
+                }
+                _ => assert_eq!(made, Err(ServerSetError::Number(count.into()))),
+            }
+        }
+        let twice = ServerSet::new([1, 2, 3, 2].map(key));
+        assert_eq!(twice, Err(ServerSetError::Twice(Box::new(key(2)))));
+    }
+}

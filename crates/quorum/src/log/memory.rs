@@ -1,0 +1,380 @@
+//! The log in memory, for tests and demonstrations in one process: the same seed gives the same
+//! order of entries.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use keys::PublicKey;
+
+use super::{
+    AgreementLog, Committed, Height, LogFailed, Progress, ServerSet, SubmitError, check_length,
+};
+
+/// The largest number of entries of a height.
+const MAX_ENTRIES: usize = 16;
+
+/// A log that all servers of a process share. Time is virtual: [`MemoryLog::advance`] sets it.
+///
+/// A height is committed when entries have arrived and 2f+1 servers of the set are open and have
+/// applied the height before.
+#[derive(Clone, Debug)]
+pub struct MemoryLog(Arc<Mutex<Shared>>);
+
+/// One server's end of a [`MemoryLog`]. Dropping it is a crash of the server.
+#[derive(Debug)]
+pub struct MemoryServer {
+    log: MemoryLog,
+    key: PublicKey,
+    /// Distinguishes the ends that a server opens one after the other.
+    opened: u64,
+}
+
+#[derive(Debug)]
+struct Shared {
+    random: u64,
+    max_delay: Duration,
+    now: Duration,
+    /// The entries that wait, by the time of their arrival; the number keeps those of one time
+    /// apart.
+    waiting: BTreeMap<(Duration, u64), Bytes>,
+    submitted: u64,
+    /// The committed heights, from the first that is not forgotten.
+    heights: VecDeque<Committed>,
+    /// The height before these.
+    forgotten: Height,
+    /// The servers that agree on a height, from its predecessor's [`AgreementLog::applied`].
+    sets: BTreeMap<Height, ServerSet>,
+    servers: BTreeMap<[u8; 32], Server>,
+    opened: u64,
+}
+
+/// A server that is open.
+#[derive(Debug)]
+struct Server {
+    opened: u64,
+    applied: Height,
+    /// The last height that it has taken.
+    taken: Height,
+    /// When it gets the next height.
+    delivery: Duration,
+    waker: Option<Waker>,
+}
+
+impl MemoryLog {
+    /// An empty log with the set of the servers of its first height. An entry arrives, and a height
+    /// gets to a server, after a delay of up to `max_delay`, each by its own: so the seed decides
+    /// the order.
+    pub fn new(seed: u64, max_delay: Duration, servers: &ServerSet) -> Self {
+        Self(Arc::new(Mutex::new(Shared {
+            random: seed,
+            max_delay,
+            now: Duration::ZERO,
+            waiting: BTreeMap::new(),
+            submitted: 0,
+            heights: VecDeque::new(),
+            forgotten: Height(0),
+            sets: BTreeMap::from([(Height(1), servers.clone())]),
+            servers: BTreeMap::new(),
+            opened: 0,
+        })))
+    }
+
+    /// A log without delays: entries are in the order in which they were submitted.
+    pub fn immediate(servers: &ServerSet) -> Self {
+        Self::new(0, Duration::ZERO, servers)
+    }
+
+    /// Opens the log at the server with this key, which has applied this height. An end that it had
+    /// open before is closed.
+    pub fn open(&self, key: PublicKey, applied: Height) -> MemoryServer {
+        let mut shared = self.lock();
+        shared.opened += 1;
+        let opened = shared.opened;
+        let delivery = shared.now;
+        let server = Server { opened, applied, taken: applied, delivery, waker: None };
+        shared.servers.insert(key.to_bytes(), server);
+        shared.commit();
+        MemoryServer { log: self.clone(), key, opened }
+    }
+
+    /// Sets the time, which does not go back.
+    pub fn advance(&self, now: Duration) {
+        let mut shared = self.lock();
+        shared.now = shared.now.max(now);
+        shared.commit();
+        shared.wake_all();
+    }
+
+    /// The next time at which something happens, if it is known.
+    pub fn next_event(&self) -> Option<Duration> {
+        let shared = self.lock();
+        let arrival = shared.waiting.keys().map(|&(at, _)| at).find(|&at| at > shared.now);
+        let deliveries = shared.servers.values().map(|server| server.delivery);
+        arrival.into_iter().chain(deliveries.filter(|&at| at > shared.now)).min()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    fn last(&self) -> Height {
+        Height(self.forgotten.0 + self.heights.len() as u64)
+    }
+
+    /// A delay, by `SplitMix64`.
+    fn delay(&mut self) -> Duration {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let part = f64::from((z >> 32) as u32) / f64::from(u32::MAX);
+        self.max_delay.mul_f64(part)
+    }
+
+    /// Commits the next height if that is possible: the one after it is only when 2f+1 have applied
+    /// this one.
+    fn commit(&mut self) {
+        let last = self.last();
+        let Some(set) = self.sets.get(&last.next()) else { return };
+        let applied = |key: &&PublicKey| {
+            self.servers.get(&key.to_bytes()).is_some_and(|server| server.applied >= last)
+        };
+        if set.keys().iter().filter(applied).count() < set.quorum() {
+            return;
+        }
+        let mut entries = Vec::new();
+        while entries.len() < MAX_ENTRIES
+            && let Some(next) = self.waiting.first_entry()
+            && next.key().0 <= self.now
+        {
+            let entry = next.remove();
+            if !entries.contains(&entry) {
+                entries.push(entry);
+            }
+        }
+        if entries.is_empty() {
+            return;
+        }
+        self.heights.push_back(Committed { height: last.next(), entries });
+        let keys: Vec<_> = self.servers.keys().copied().collect();
+        for key in keys {
+            let delivery = self.now + self.delay();
+            if let Some(server) = self.servers.get_mut(&key)
+                && server.taken == last
+            {
+                server.delivery = delivery;
+            }
+        }
+        self.wake_all();
+    }
+
+    fn wake_all(&mut self) {
+        let wakers = self.servers.values_mut().filter_map(|server| server.waker.take());
+        wakers.for_each(Waker::wake);
+    }
+}
+
+impl MemoryServer {
+    /// This end, unless the server has opened another since.
+    fn server<'a>(&self, shared: &'a mut Shared) -> Option<&'a mut Server> {
+        let server = shared.servers.get_mut(&self.key.to_bytes());
+        server.filter(|server| server.opened == self.opened)
+    }
+}
+
+impl AgreementLog for MemoryServer {
+    fn submit(&mut self, entry: Bytes) -> Result<(), SubmitError> {
+        check_length(&entry)?;
+        let mut shared = self.log.lock();
+        self.server(&mut shared).ok_or(SubmitError::Failed)?;
+        let at = shared.now + shared.delay();
+        shared.submitted += 1;
+        let number = shared.submitted;
+        shared.waiting.insert((at, number), entry);
+        shared.commit();
+        Ok(())
+    }
+
+    fn poll_committed(&mut self, context: &mut Context<'_>) -> Poll<Result<Committed, LogFailed>> {
+        let mut shared = self.log.lock();
+        let (now, forgotten) = (shared.now, shared.forgotten);
+        let Some(server) = self.server(&mut shared) else { return Poll::Pending };
+        let next = server.taken.0.checked_sub(forgotten.0).and_then(|i| usize::try_from(i).ok());
+        server.waker = Some(context.waker().clone());
+        if server.taken != server.applied || server.delivery > now {
+            return Poll::Pending;
+        }
+        let committed = next.and_then(|next| shared.heights.get(next).cloned());
+        if let (Some(committed), Some(server)) = (&committed, self.server(&mut shared)) {
+            server.taken = committed.height;
+        }
+        committed.map_or(Poll::Pending, |committed| Poll::Ready(Ok(committed)))
+    }
+
+    /// # Panics
+    /// When another server has named other servers for the next height: the service is not
+    /// deterministic.
+    fn applied(&mut self, height: Height, next: &ServerSet) {
+        let mut shared = self.log.lock();
+        let delivery = shared.now + shared.delay();
+        let Some(server) = self.server(&mut shared) else { return };
+        server.applied = height;
+        server.delivery = delivery;
+        if height == shared.last() {
+            let agreed = shared.sets.entry(height.next()).or_insert_with(|| next.clone());
+            assert_eq!(agreed, next, "servers differ in who agrees on height {}", height.next());
+            shared.sets.retain(|of, _| *of >= height);
+        }
+        shared.commit();
+    }
+
+    fn prune(&mut self, through: Height) {
+        // All share one log: it forgets what all that are open have applied.
+        let mut shared = self.log.lock();
+        let applied = shared.servers.values().map(|server| server.applied).min();
+        while shared.forgotten < through.min(applied.unwrap_or_default())
+            && shared.heights.pop_front().is_some()
+        {
+            shared.forgotten = shared.forgotten.next();
+        }
+    }
+
+    fn progress(&self) -> Progress {
+        let shared = self.log.lock();
+        Progress { committed: shared.last(), waiting: shared.waiting.len() }
+    }
+}
+
+impl Drop for MemoryServer {
+    fn drop(&mut self) {
+        let mut shared = self.log.lock();
+        if self.server(&mut shared).is_some() {
+            shared.servers.remove(&self.key.to_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{secret, set};
+    use super::*;
+
+    /// Takes the next height, if it is there, and applies it.
+    fn take(server: &mut MemoryServer, next: &ServerSet) -> Option<Committed> {
+        match server.poll_committed(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(committed) => {
+                let committed = committed.unwrap();
+                server.applied(committed.height, next);
+                Some(committed)
+            }
+            Poll::Pending => None,
+        }
+    }
+
+    fn open(log: &MemoryLog, numbers: impl IntoIterator<Item = u8>) -> Vec<MemoryServer> {
+        numbers.into_iter().map(|it| log.open(secret(it).public(), Height(0))).collect()
+    }
+
+    /// Lets the time pass until nothing happens any more; returns what each server has got.
+    fn run(log: &MemoryLog, servers: &mut [MemoryServer], next: &ServerSet) -> Vec<Vec<Committed>> {
+        let mut got = vec![Vec::new(); servers.len()];
+        loop {
+            let mut some = false;
+            for (server, got) in servers.iter_mut().zip(&mut got) {
+                while let Some(committed) = take(server, next) {
+                    got.push(committed);
+                    some = true;
+                }
+            }
+            match log.next_event() {
+                Some(at) => log.advance(at),
+                None if some => {}
+                None => return got,
+            }
+        }
+    }
+
+    fn entries(heights: &[Committed]) -> Vec<Bytes> {
+        heights.iter().flat_map(|it| it.entries.clone()).collect()
+    }
+
+    #[test]
+    fn without_delays_entries_keep_their_order() {
+        let four = set(0..4);
+        let log = MemoryLog::immediate(&four);
+        let mut servers = open(&log, 0..5);
+        for entry in 0..40u8 {
+            servers[usize::from(entry % 5)].submit(Bytes::from(vec![entry])).unwrap();
+        }
+        let got = run(&log, &mut servers, &four);
+        let expected: Vec<_> = (0..40u8).map(|entry| Bytes::from(vec![entry])).collect();
+        for heights in got {
+            assert_eq!(entries(&heights), expected);
+            assert!(heights.iter().map(|it| it.height.0).eq(1..=heights.len() as u64));
+        }
+    }
+
+    #[test]
+    fn a_seed_decides_the_order_which_is_the_same_at_all_servers() {
+        let four = set(0..4);
+        let order = |seed| {
+            let log = MemoryLog::new(seed, Duration::from_millis(10), &four);
+            let mut servers = open(&log, 0..5);
+            for entry in 0..40u8 {
+                servers[usize::from(entry % 5)].submit(Bytes::from(vec![entry])).unwrap();
+            }
+            let got = run(&log, &mut servers, &four);
+            assert!(got.iter().all(|other| *other == got[0]));
+            let entries = entries(&got[0]);
+            assert_eq!(entries.len(), 40);
+            entries
+        };
+        assert_eq!(order(1), order(1));
+        assert_ne!(order(1), order(2));
+    }
+
+    #[test]
+    fn nothing_is_committed_without_2f_plus_1_servers() {
+        let four = set(0..4);
+        let log = MemoryLog::immediate(&four);
+        let mut servers = open(&log, [0, 1, 8, 9]);
+        servers[0].submit(Bytes::from_static(b"entry")).unwrap();
+        assert!(run(&log, &mut servers, &four).iter().all(Vec::is_empty));
+        assert_eq!(servers[0].progress(), Progress { committed: Height(0), waiting: 1 });
+        servers.extend(open(&log, [2]));
+        assert!(run(&log, &mut servers, &four).iter().all(|got| got.len() == 1));
+        // One of them crashes: what it has not applied waits for it.
+        servers.pop();
+        servers[0].submit(Bytes::from_static(b"another")).unwrap();
+        assert!(run(&log, &mut servers, &four).iter().all(Vec::is_empty));
+        servers.push(log.open(secret(2).public(), Height(0)));
+        let got = run(&log, &mut servers, &four);
+        assert_eq!(got[4].len(), 2);
+    }
+
+    #[test]
+    fn another_set_of_servers_agrees_from_the_next_height_on() {
+        let (old, new) = (set(0..4), set(4..8));
+        let log = MemoryLog::immediate(&old);
+        let mut servers = open(&log, 0..8);
+        servers[7].submit(Bytes::from_static(b"final")).unwrap();
+        assert!(run(&log, &mut servers, &new).iter().all(|got| got.len() == 1));
+        servers.drain(..4);
+        servers[0].submit(Bytes::from_static(b"first of the new group")).unwrap();
+        assert!(run(&log, &mut servers, &new).iter().all(|got| got.len() == 1));
+    }
+
+    #[test]
+    fn entries_of_impossible_lengths_are_refused() {
+        let log = MemoryLog::immediate(&set(0..4));
+        let mut server = open(&log, 0..1).remove(0);
+        for len in [0, super::super::MAX_ENTRY_LEN + 1] {
+            assert_eq!(server.submit(vec![0; len].into()), Err(SubmitError::Length(len)));
+        }
+    }
+}
