@@ -2,6 +2,8 @@
 //! another group: TSPSS (Chen 2004). Specified in `docs/protocols/quorum.md`.
 
 pub mod log;
+mod net;
 mod protocol;
 
+pub use net::store;
 pub use protocol::combination::{Combination, GroupTooLarge, Label, ServerIndex};

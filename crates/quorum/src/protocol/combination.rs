@@ -151,7 +151,7 @@ impl Combination {
 fn subsets(n: u8, size: u8) -> Vec<u16> {
     let members = |bits: &u16| (0..n).filter(|i| bits >> i & 1 == 1).collect::<Vec<_>>();
     let mut subsets: Vec<u16> =
-        (0..1 << n).filter(|bits: &u16| bits.count_ones() == size.into()).collect();
+        (0..1 << n).filter(|bits: &u16| bits.count_ones() == u32::from(size)).collect();
     subsets.sort_by_key(members);
     subsets
 }

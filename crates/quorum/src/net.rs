@@ -1,0 +1,3 @@
+//! The driver: files, sockets and the daemon.
+
+pub mod store;

@@ -1,0 +1,281 @@
+//! The audit log: a text file to which a server appends what it did, one JSON object on each line.
+//!
+//! Each line has its number, the time, the event, the hash of the line before (`previous`) and its
+//! own (`hash`): the SHA-256 of a prefix and of the line's bytes before `,"hash"`, closed by a
+//! brace. Whoever keeps a later hash can prove that an earlier line was changed or removed. Who can
+//! write to the file can replace all of it: send the lines, or the hash in the status, to another
+//! host.
+//!
+//! A file of [`MAX_FILE`] bytes is renamed to `audit-NUMBER.log`, where NUMBER is its last line's,
+//! and another continues the chain.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::error::{StoreError, of_file};
+use super::registry::MessageDigest;
+
+/// The name of the file.
+const NAME: &str = "audit.log";
+
+/// The length at which another file is begun, in bytes.
+pub const MAX_FILE: u64 = 64 << 20;
+
+/// The longest line, in bytes.
+const MAX_LINE: u64 = 4096;
+
+/// What is hashed before a line.
+const DOMAIN: &[u8] = b"sunder quorum audit 1\0";
+
+/// What stands between the hashed part of a line and its hash.
+const HASH_KEY: &str = ",\"hash\":\"";
+
+/// The longest text from outside in an event, in bytes.
+const MAX_TEXT: usize = 256;
+
+/// Something that a server did or refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum Event {
+    /// The log began.
+    Opened,
+    /// The shares of an epoch are here.
+    EpochBegun {
+        /// The epoch.
+        epoch: u64,
+        /// The number of shares.
+        shares: usize,
+    },
+    /// The shares of an epoch have been wiped.
+    EpochEnded {
+        /// The epoch.
+        epoch: u64,
+    },
+    /// The database was replaced by a backup.
+    Restored {
+        /// Its epochs.
+        epochs: Vec<u64>,
+    },
+    /// A message was registered.
+    Registered {
+        /// The SHA-256 of the message, in hexadecimal digits.
+        digest: String,
+    },
+    /// A message was signed for a local user.
+    Signed {
+        /// The SHA-256 of the message, in hexadecimal digits.
+        digest: String,
+        /// The epoch.
+        epoch: u64,
+    },
+    /// A partial signature was given to another server.
+    Answered {
+        /// The SHA-256 of the message, in hexadecimal digits.
+        digest: String,
+        /// The epoch.
+        epoch: u64,
+        /// The server that asked.
+        to: String,
+    },
+    /// A refresh was approved by a local user.
+    RefreshApproved {
+        /// The epoch that is to begin.
+        epoch: u64,
+        /// The SHA-256 of the new group, in hexadecimal digits.
+        group: String,
+    },
+    /// A request was refused.
+    Refused {
+        /// What was asked for.
+        request: String,
+        /// Why it was refused.
+        reason: String,
+        /// The number of such refusals since the last that was logged.
+        count: u64,
+    },
+}
+
+impl Event {
+    /// A refusal, with texts of bounded length.
+    pub fn refused(request: &str, reason: &str, count: u64) -> Self {
+        let short = |text: &str| text.chars().take(MAX_TEXT / 4).collect();
+        Self::Refused { request: short(request), reason: short(reason), count }
+    }
+
+    /// Whether the event must be durable before the next step.
+    fn is_durable(&self) -> bool {
+        !matches!(self, Self::Signed { .. } | Self::Answered { .. } | Self::Refused { .. })
+    }
+}
+
+/// The part of a line that is hashed.
+#[derive(Serialize, Deserialize)]
+struct Line {
+    number: u64,
+    time: String,
+    #[serde(flatten)]
+    event: Event,
+    previous: String,
+}
+
+/// An audit log that is open for appending.
+#[derive(Debug)]
+pub struct AuditLog {
+    path: PathBuf,
+    file: File,
+    len: u64,
+    last: Position,
+}
+
+/// The last line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// The number of lines in all files.
+    pub number: u64,
+    /// The last line's hash, in hexadecimal digits; zeros if there is none.
+    pub hash: String,
+}
+
+impl AuditLog {
+    /// Opens the log in a store's directory, or begins one. A last line that a crash left
+    /// incomplete is removed.
+    ///
+    /// # Errors
+    /// When the file cannot be read or written, or the chain is broken.
+    pub(super) fn open(directory: &Path, now: SystemTime) -> Result<Self, StoreError> {
+        let path = directory.join(NAME);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let mut file = options.open(&path).map_err(of_file(&path))?;
+        let (last, len) = verify(&file, &path)?;
+        let repaired = file.set_len(len).and_then(|()| file.seek(SeekFrom::End(0)));
+        repaired.map_err(of_file(&path))?;
+        let last = match last {
+            None => last_of_full_files(directory)?,
+            last => last,
+        };
+        let is_new = last.is_none();
+        let last = last.unwrap_or_else(|| Position { number: 0, hash: "0".repeat(64) });
+        let mut log = Self { path, file, len, last };
+        if is_new {
+            log.append(&Event::Opened, now)?;
+        }
+        Ok(log)
+    }
+
+    /// Appends an event.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub(super) fn append(&mut self, event: &Event, now: SystemTime) -> Result<(), StoreError> {
+        if self.len >= MAX_FILE {
+            self.rotate()?;
+        }
+        let number = self.last.number + 1;
+        let time = humantime::format_rfc3339_millis(now).to_string();
+        let (event, is_durable) = (event.clone(), event.is_durable());
+        let line = Line { number, time, event, previous: self.last.hash.clone() };
+        let mut text = serde_json::to_string(&line).unwrap_or_default();
+        let hash = hash(text.as_bytes());
+        text.pop();
+        text = format!("{text}{HASH_KEY}{hash}\"}}\n");
+        let written = self.file.write_all(text.as_bytes());
+        let written =
+            written.and_then(|()| if is_durable { self.file.sync_data() } else { Ok(()) });
+        if let Err(error) = written {
+            // What was written of the line is removed, or else the next line would follow it.
+            let _ = self.file.set_len(self.len).and_then(|()| self.file.seek(SeekFrom::End(0)));
+            return Err(of_file(&self.path)(error));
+        }
+        self.len += text.len() as u64;
+        self.last = Position { number, hash };
+        Ok(())
+    }
+
+    /// The last line.
+    pub fn last(&self) -> &Position {
+        &self.last
+    }
+
+    #[cfg(test)]
+    pub(super) fn pretend_full(&mut self) {
+        self.len = MAX_FILE;
+    }
+
+    /// Renames the file, and begins another with the last hash.
+    fn rotate(&mut self) -> Result<(), StoreError> {
+        let full = self.path.with_file_name(format!("audit-{}.log", self.last.number));
+        fs::rename(&self.path, &full).map_err(of_file(&full))?;
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create_new(true).mode(0o600).open(&self.path);
+        self.file = file.map_err(of_file(&self.path))?;
+        self.len = 0;
+        Ok(())
+    }
+}
+
+/// The last line of the latest file that was full.
+fn last_of_full_files(directory: &Path) -> Result<Option<Position>, StoreError> {
+    let mut latest: Option<(u64, PathBuf)> = None;
+    for entry in fs::read_dir(directory).map_err(of_file(directory))? {
+        let path = entry.map_err(of_file(directory))?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let number = name.strip_prefix("audit-").and_then(|name| name.strip_suffix(".log"));
+        if let Some(number) = number.and_then(|number| number.parse().ok())
+            && latest.as_ref().is_none_or(|(latest, _)| *latest < number)
+        {
+            latest = Some((number, path));
+        }
+    }
+    let Some((_, path)) = latest else { return Ok(None) };
+    let file = File::open(&path).map_err(of_file(&path))?;
+    Ok(verify(file, &path)?.0)
+}
+
+/// Checks the chain of a log. Returns the last complete line and the length up to its end; `None`
+/// if there is no line.
+///
+/// # Errors
+/// When the file cannot be read, or a complete line does not follow from the one before.
+pub fn verify(file: impl Read, path: &Path) -> Result<(Option<Position>, u64), StoreError> {
+    let mut reader = BufReader::new(file);
+    let (mut last, mut len): (Option<Position>, u64) = (None, 0);
+    for line in 1.. {
+        let mut text = Vec::new();
+        let mut limited = (&mut reader).take(MAX_LINE);
+        limited.read_until(b'\n', &mut text).map_err(of_file(path))?;
+        if !text.ends_with(b"\n") && (text.len() as u64) < MAX_LINE {
+            break;
+        }
+        let position = checked(&text, last.as_ref());
+        let broken = || StoreError::BrokenChain { path: path.to_owned(), line };
+        last = Some(position.ok_or_else(broken)?);
+        len += text.len() as u64;
+    }
+    Ok((last, len))
+}
+
+/// The position of a line that follows `last`; `None` if it does not follow. The first line of a
+/// file may follow any.
+fn checked(line: &[u8], last: Option<&Position>) -> Option<Position> {
+    let text = std::str::from_utf8(line).ok()?.strip_suffix("\"}\n")?;
+    let (body, stated) = text.rsplit_once(HASH_KEY)?;
+    let body = format!("{body}}}");
+    let line: Line = serde_json::from_str(&body).ok()?;
+    let follows = last.is_none_or(|last| {
+        line.previous == last.hash && Some(line.number) == last.number.checked_add(1)
+    });
+    let hash = hash(body.as_bytes());
+    (follows && hash == stated).then_some(Position { number: line.number, hash })
+}
+
+fn hash(body: &[u8]) -> String {
+    let digest = Sha256::new().chain_update(DOMAIN).chain_update(body).finalize();
+    MessageDigest(digest.into()).to_string()
+}

@@ -1,0 +1,233 @@
+//! The files of a store: who may change them, the lock, and the version of the tables.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use keys::trusted::TrustedFolder;
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use rustix::fs::{FlockOperation, flock};
+
+use super::error::{StoreError, damaged, of_file};
+
+/// The name of the database.
+const DATABASE: &str = "epochs.sqlite";
+
+/// How long a call waits for other programs that read the database.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The application id of the databases: "SNDQ".
+const APPLICATION: i64 = 0x534E_4451;
+
+/// The version of the tables.
+const VERSION: i64 = 1;
+
+const TABLES: &str = "\
+    CREATE TABLE epoch (\
+        number INTEGER PRIMARY KEY NOT NULL CHECK (number > 0), \
+        public BLOB NOT NULL\
+    ) STRICT; \
+    CREATE TABLE share (\
+        epoch INTEGER NOT NULL REFERENCES epoch (number), \
+        label INTEGER NOT NULL CHECK (label BETWEEN 0 AND 65535), \
+        sealed BLOB NOT NULL, \
+        PRIMARY KEY (epoch, label)\
+    ) STRICT, WITHOUT ROWID; \
+    CREATE TABLE message (\
+        place INTEGER PRIMARY KEY AUTOINCREMENT, \
+        digest BLOB NOT NULL UNIQUE CHECK (length(digest) = 32)\
+    ) STRICT;";
+
+/// Creates the directory of a store if it does not exist, checks that no other user can change it,
+/// and locks it until the file is closed. Returns its path without links.
+///
+/// # Errors
+/// When another process holds the lock, or other users can change files there.
+pub(super) fn lock(directory: &Path) -> Result<(PathBuf, File), StoreError> {
+    let created = DirBuilder::new().recursive(true).mode(0o700).create(directory);
+    created.map_err(of_file(directory))?;
+    let folder = TrustedFolder::new(directory)?;
+    for entry in fs::read_dir(folder.path()).map_err(of_file(folder.path()))? {
+        folder.check_file(&entry.map_err(of_file(folder.path()))?.file_name())?;
+    }
+    let path = folder.path().join("lock");
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create(true).truncate(false).mode(0o600).open(&path);
+    let file = file.map_err(of_file(&path))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok((folder.path().to_owned(), file)),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            Err(StoreError::Locked { path: folder.path().to_owned() })
+        }
+        Err(error) => Err(of_file(path)(error.into())),
+    }
+}
+
+/// Whether a store has a database.
+pub(super) fn has_database(directory: &Path) -> bool {
+    directory.join(DATABASE).exists()
+}
+
+/// Opens the database of a store, or creates an empty one that only its owner may read.
+///
+/// # Errors
+/// When it is damaged, or another program's.
+pub(super) fn open(directory: &Path) -> Result<Connection, StoreError> {
+    let path = directory.join(DATABASE);
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            return Err(of_file(path)(error));
+        }
+        _ => {}
+    }
+    open_at(&path)
+}
+
+/// The same for a database that exists, at this path.
+///
+/// # Errors
+/// When it is damaged, or another program's.
+pub(super) fn open_at(path: &Path) -> Result<Connection, StoreError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    // Deleted rows are overwritten, the journal keeps nothing of them after a transaction, and no
+    // temporary file is written.
+    connection.execute_batch(
+        "PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF; PRAGMA secure_delete = ON; \
+         PRAGMA temp_store = MEMORY; PRAGMA synchronous = FULL;",
+    )?;
+    let mode: String =
+        connection.query_row("PRAGMA journal_mode = TRUNCATE", [], |row| row.get(0))?;
+    if mode != "truncate" {
+        return Err(damaged(format!("journal mode {mode}")));
+    }
+    check(&mut connection, path)?;
+    Ok(connection)
+}
+
+/// Checks that the database is undamaged and of this version. Creates the tables in an empty one.
+fn check(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
+    let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    if number(&change, "PRAGMA application_id")? == 0
+        && number(&change, "SELECT count(*) FROM sqlite_schema")? == 0
+    {
+        change.execute_batch(TABLES)?;
+        change.execute_batch(&format!(
+            "PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
+        ))?;
+    }
+    change.commit()?;
+    if number(connection, "PRAGMA application_id")? != APPLICATION {
+        return Err(StoreError::Foreign { path: path.to_owned() });
+    }
+    match number(connection, "PRAGMA user_version")? {
+        VERSION => {}
+        newer if newer > VERSION => return Err(StoreError::Newer { path: path.to_owned() }),
+        other => return Err(damaged(format!("version {other}"))),
+    }
+    let said: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+    if said == "ok" { Ok(()) } else { Err(damaged(said.replace('\n', " "))) }
+}
+
+pub(super) fn number(connection: &Connection, query: &str) -> Result<i64, StoreError> {
+    Ok(connection.query_row(query, [], |row| row.get(0))?)
+}
+
+/// A number as `SQLite` keeps it.
+///
+/// # Errors
+/// When it is too large.
+pub(super) fn signed(number: u64) -> Result<i64, StoreError> {
+    number.try_into().map_err(|_| damaged(format!("number {number}")))
+}
+
+/// A number that `SQLite` kept.
+///
+/// # Errors
+/// When it is negative.
+pub(super) fn unsigned(number: i64, what: &str) -> Result<u64, StoreError> {
+    number.try_into().map_err(|_| damaged(format!("{what} {number}")))
+}
+
+/// Creates an empty file that only its owner may read.
+///
+/// # Errors
+/// When it exists or cannot be created.
+pub(super) fn reserve(path: &Path) -> Result<(), StoreError> {
+    let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    created.map(drop).map_err(of_file(path))
+}
+
+/// A copy of a backup in the store's directory. It is removed when dropped.
+pub(super) struct Copy {
+    path: PathBuf,
+}
+
+/// Copies a backup into the store's directory.
+///
+/// # Errors
+/// When it cannot be read, or the copy not written.
+pub(super) fn copy(from: &Path, directory: &Path) -> Result<Copy, StoreError> {
+    let copy = Copy { path: directory.join("restored.sqlite") };
+    copy.remove();
+    reserve(&copy.path)?;
+    let mut source = File::open(from).map_err(of_file(from))?.take(MAX_DATABASE);
+    let copied = OpenOptions::new().write(true).open(&copy.path).and_then(|mut file| {
+        io::copy(&mut source, &mut file)?;
+        file.sync_all()
+    });
+    copied.map_err(of_file(&copy.path))?;
+    Ok(copy)
+}
+
+/// The largest database that is restored, in bytes. Four servers of ten have 10 MiB.
+const MAX_DATABASE: u64 = 1 << 30;
+
+impl Copy {
+    /// Its path.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Puts it in the place of the store's database, which is not open.
+    ///
+    /// # Errors
+    /// When the file cannot be renamed.
+    pub(super) fn replace_database(self, directory: &Path) -> Result<(), StoreError> {
+        let database = directory.join(DATABASE);
+        let journal = directory.join(format!("{DATABASE}-journal"));
+        match fs::remove_file(&journal) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(of_file(journal)(error));
+            }
+            _ => {}
+        }
+        fs::rename(&self.path, &database).map_err(of_file(&database))?;
+        sync_directory(directory)
+    }
+
+    /// Removes the copy and its journal.
+    fn remove(&self) {
+        for path in [self.path.clone(), self.path.with_extension("sqlite-journal")] {
+            // It may not exist, or have been renamed.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+/// Makes created, renamed and removed files of a directory durable.
+///
+/// # Errors
+/// When the system reports an error.
+pub(super) fn sync_directory(directory: &Path) -> Result<(), StoreError> {
+    File::open(directory).and_then(|folder| folder.sync_all()).map_err(of_file(directory))
+}

@@ -1,0 +1,395 @@
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, UNIX_EPOCH};
+
+use keys::KeyError;
+use tempfile::TempDir;
+
+use super::*;
+
+const NOW: SystemTime = UNIX_EPOCH;
+
+fn master(byte: u8) -> MasterKey {
+    MasterKey::new(Zeroizing::new([byte; 32]))
+}
+
+/// Fifteen shares of 300 random bytes, as a server of seven has.
+fn epoch(number: u64) -> Epoch {
+    let mut generator = Generator::system();
+    let shares = (0..15).map(|label| {
+        let mut share = Zeroizing::new(vec![0; 300]);
+        generator.fill(&mut share).unwrap();
+        (Label(label), share)
+    });
+    Epoch { number, public: b"public".repeat(100), shares: shares.collect() }
+}
+
+fn open(place: &TempDir) -> Result<Store, StoreError> {
+    Store::open(place.path(), master(1), NOW)
+}
+
+fn with_epoch(place: &TempDir, number: u64) -> (Store, Epoch) {
+    let (mut store, epoch) = (open(place).unwrap(), epoch(number));
+    store.begin(&epoch, &mut Generator::system(), NOW).unwrap();
+    (store, epoch)
+}
+
+/// The content of all files below a directory.
+fn files(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let mut files = Vec::new();
+    for path in entries {
+        let content = fs::read(&path).unwrap();
+        files.push((path, content));
+    }
+    files
+}
+
+/// The windows of 16 bytes that occur in the files.
+fn windows(directory: &Path) -> BTreeSet<[u8; 16]> {
+    let files = files(directory);
+    let windows = files.iter().flat_map(|(_, content)| content.windows(16));
+    windows.map(|window| window.try_into().unwrap()).collect()
+}
+
+/// How many of the 16-byte pieces of `secret` occur among the windows.
+fn found(secret: &[u8], windows: &BTreeSet<[u8; 16]>) -> usize {
+    secret.as_chunks::<16>().0.iter().filter(|piece| windows.contains(*piece)).count()
+}
+
+fn assert_same(kept: &Epoch, epoch: &Epoch) {
+    assert_eq!((kept.number, &kept.public), (epoch.number, &epoch.public));
+    assert!(kept.shares == epoch.shares);
+}
+
+#[test]
+fn shares_survive_a_restart() {
+    let place = TempDir::new().unwrap();
+    let (store, epoch) = with_epoch(&place, 7);
+    assert_same(&store.load(7).unwrap().unwrap(), &epoch);
+    assert!(store.load(8).unwrap().is_none());
+    drop(store);
+    let store = open(&place).unwrap();
+    assert_eq!(store.epochs().unwrap(), [7]);
+    assert_same(&store.load(7).unwrap().unwrap(), &epoch);
+}
+
+#[test]
+fn no_file_has_a_share_in_clear() {
+    let place = TempDir::new().unwrap();
+    let (store, epoch) = with_epoch(&place, 1);
+    let windows = windows(place.path());
+    assert!(found(&epoch.public, &windows) > 0, "the scan finds what is in the clear");
+    for (_, share) in &epoch.shares {
+        assert_eq!(found(share, &windows), 0);
+    }
+    drop(store);
+    for (path, _) in files(place.path()) {
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o077, 0, "{path:?}");
+    }
+}
+
+#[test]
+fn after_an_epoch_the_files_have_neither_ciphertexts_nor_key() {
+    let place = TempDir::new().unwrap();
+    let (mut store, _) = with_epoch(&place, 1);
+    let next = epoch(2);
+    store.begin(&next, &mut Generator::system(), NOW).unwrap();
+    let key = fs::read(place.path().join("epoch-1.key")).unwrap();
+    let sealed: Vec<Vec<u8>> = {
+        let mut statement =
+            store.connection.prepare("SELECT sealed FROM share WHERE epoch = 1").unwrap();
+        let rows = statement.query_map([], |row| row.get(0)).unwrap();
+        rows.map(Result::unwrap).collect()
+    };
+    let before = windows(place.path());
+    assert!(sealed.iter().chain([&key]).all(|secret| found(secret, &before) > 0));
+
+    // The file's blocks are still reachable through this handle when its name is gone.
+    let mut handle = File::open(place.path().join("epoch-1.key")).unwrap();
+    store.end(1, NOW).unwrap();
+    let after = windows(place.path());
+    for secret in &sealed {
+        assert_eq!(found(secret, &after), 0);
+    }
+    assert_eq!(found(&key[8..], &after), 0);
+    let mut overwritten = Vec::new();
+    std::io::Read::read_to_end(&mut handle, &mut overwritten).unwrap();
+    assert_eq!(overwritten, vec![0; key.len()]);
+    assert_same(&store.load(2).unwrap().unwrap(), &next);
+    // Again, as after a crash: nothing happens.
+    let last = store.audit().last().clone();
+    store.end(1, NOW).unwrap();
+    assert_eq!(*store.audit().last(), last);
+}
+
+#[test]
+fn a_crash_between_the_files_is_repaired() {
+    let place = TempDir::new().unwrap();
+    let (store, epoch) = with_epoch(&place, 3);
+    // Before the rows of an epoch are written, and after those of another were deleted.
+    for number in [2, 4] {
+        EpochKey::create(place.path(), number, &master(1), &mut Generator::system()).unwrap();
+    }
+    drop(store);
+    let store = open(&place).unwrap();
+    assert_eq!(epoch_key::list(place.path()).unwrap(), [3]);
+    assert_same(&store.load(3).unwrap().unwrap(), &epoch);
+}
+
+#[test]
+fn an_epoch_begins_once() {
+    let place = TempDir::new().unwrap();
+    let (mut store, epoch) = with_epoch(&place, 1);
+    let again = store.begin(&epoch, &mut Generator::system(), NOW).unwrap_err();
+    assert!(matches!(again, StoreError::EpochExists { number: 1 }));
+    assert_same(&store.load(1).unwrap().unwrap(), &epoch);
+}
+
+#[test]
+fn another_master_key_opens_nothing() {
+    let place = TempDir::new().unwrap();
+    drop(with_epoch(&place, 1));
+    let store = Store::open(place.path(), master(2), NOW).unwrap();
+    let error = store.load(1).unwrap_err();
+    assert!(matches!(error, StoreError::WrongMasterKey { number: 1 }), "{error}");
+}
+
+#[test]
+fn rows_that_were_exchanged_or_changed_are_refused() {
+    let place = TempDir::new().unwrap();
+    let (store, _) = with_epoch(&place, 1);
+    let change = |text: &str| {
+        store.connection.execute(text, []).unwrap();
+        let error = store.load(1).unwrap_err();
+        assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
+    };
+    change("UPDATE share SET sealed = (SELECT sealed FROM share WHERE label = 1) WHERE label = 0");
+    change("UPDATE share SET sealed = x'00' WHERE label = 0");
+    change("UPDATE share SET sealed = zeroblob(340) WHERE label = 0");
+}
+
+#[test]
+fn a_store_is_one_process_at_a_time() {
+    let place = TempDir::new().unwrap();
+    let store = open(&place).unwrap();
+    assert!(matches!(open(&place).unwrap_err(), StoreError::Locked { .. }));
+    drop(store);
+    open(&place).unwrap();
+}
+
+#[test]
+fn a_store_that_others_can_change_is_refused() {
+    let place = TempDir::new().unwrap();
+    drop(with_epoch(&place, 1));
+    let database = place.path().join("epochs.sqlite");
+    fs::set_permissions(&database, fs::Permissions::from_mode(0o666)).unwrap();
+    assert!(matches!(open(&place).unwrap_err(), StoreError::Trust(_)));
+    fs::set_permissions(&database, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    assert!(matches!(open(&place).unwrap_err(), StoreError::Trust(_)));
+}
+
+#[test]
+fn other_databases_are_refused() {
+    let place = TempDir::new().unwrap();
+    let database = place.path().join("epochs.sqlite");
+    let made = Connection::open(&database).unwrap();
+    made.execute_batch("CREATE TABLE other (a)").unwrap();
+    assert!(matches!(open(&place).unwrap_err(), StoreError::Foreign { .. }));
+    drop(made);
+    fs::write(&database, "no database at all".repeat(100)).unwrap();
+    assert!(matches!(open(&place).unwrap_err(), StoreError::Database(_)));
+}
+
+#[test]
+fn a_backup_can_be_restored_while_its_epoch_lasts() {
+    let place = TempDir::new().unwrap();
+    let elsewhere = TempDir::new().unwrap();
+    let backup = elsewhere.path().join("backup");
+    let (mut store, epoch) = with_epoch(&place, 1);
+    store.register(MessageDigest::of(b"message")).unwrap();
+    store.back_up(&backup).unwrap();
+    assert!(matches!(store.back_up(&backup).unwrap_err(), StoreError::BackupExists { .. }));
+    let key = fs::read(place.path().join("epoch-1.key")).unwrap();
+    let windows = windows(elsewhere.path());
+    assert_eq!(found(&key[8..], &windows), 0, "the backup has no key");
+    drop(store);
+
+    fs::remove_file(place.path().join("epochs.sqlite")).unwrap();
+    let missing = open(&place).unwrap_err();
+    assert!(matches!(missing, StoreError::DatabaseMissing { number: 1 }), "{missing}");
+    Store::restore(place.path(), master(1), &backup, NOW).unwrap();
+    let mut store = open(&place).unwrap();
+    assert_same(&store.load(1).unwrap().unwrap(), &epoch);
+    assert!(store.is_registered(MessageDigest::of(b"message")).unwrap());
+
+    store.begin(&self::epoch(2), &mut Generator::system(), NOW).unwrap();
+    drop(store);
+    let lacks = Store::restore(place.path(), master(1), &backup, NOW).unwrap_err();
+    assert!(matches!(lacks, StoreError::BackupLacks { number: 2 }), "{lacks}");
+    let mut store = open(&place).unwrap();
+    store.end(1, NOW).unwrap();
+    drop(store);
+    let expired = Store::restore(place.path(), master(1), &backup, NOW).unwrap_err();
+    assert!(matches!(expired, StoreError::BackupExpired { number: 1 }), "{expired}");
+    assert_eq!(open(&place).unwrap().epochs().unwrap(), [2]);
+}
+
+#[test]
+fn what_is_no_backup_is_refused() {
+    let (place, other) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    drop(with_epoch(&place, 1));
+    let backup = other.path().join("backup");
+    let refuse = |content: &[u8]| {
+        fs::write(&backup, content).unwrap();
+        let error = Store::restore(place.path(), master(1), &backup, NOW).unwrap_err().to_string();
+        assert_eq!(error.lines().count(), 1);
+        assert!(!place.path().join("restored.sqlite").exists());
+    };
+    refuse(b"");
+    refuse(&b"something else".repeat(1000));
+    // Another server's, of the same epoch.
+    let (store, _) = with_epoch(&other, 1);
+    fs::remove_file(&backup).unwrap();
+    store.back_up(&backup).unwrap();
+    let whole = fs::read(&backup).unwrap();
+    refuse(&whole);
+    refuse(&whole[..whole.len() / 2]);
+    open(&place).unwrap().load(1).unwrap().unwrap();
+}
+
+#[test]
+fn messages_are_registered_by_their_exact_bytes() {
+    let place = TempDir::new().unwrap();
+    let mut store = open(&place).unwrap();
+    let digest = MessageDigest::of(b"release 1.0");
+    assert!(!store.is_registered(digest).unwrap());
+    assert!(store.register(digest).unwrap().is_new);
+    assert!(!store.register(digest).unwrap().is_new);
+    drop(store);
+    let store = open(&place).unwrap();
+    assert!(store.is_registered(digest).unwrap());
+    assert!(!store.is_registered(MessageDigest::of(b"release 1.0\n")).unwrap());
+    assert_eq!(store.registered_count().unwrap(), 1);
+}
+
+#[test]
+fn the_oldest_registration_is_evicted() {
+    let place = TempDir::new().unwrap();
+    let mut store = open(&place).unwrap();
+    let fill = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1) \
+                INSERT INTO message (digest) SELECT randomblob(32) FROM n";
+    store.register(MessageDigest::of(b"first")).unwrap();
+    store.register(MessageDigest::of(b"second")).unwrap();
+    let rest = i64::try_from(MAX_REGISTERED).unwrap() - 2;
+    store.connection.execute(fill, [rest]).unwrap();
+    let registration = store.register(MessageDigest::of(b"last")).unwrap();
+    assert_eq!(registration, Registration { is_new: true, has_evicted: true });
+    let is_registered = |text: &[u8]| store.is_registered(MessageDigest::of(text)).unwrap();
+    assert!(!is_registered(b"first") && is_registered(b"second") && is_registered(b"last"));
+    assert_eq!(store.registered_count().unwrap(), MAX_REGISTERED);
+}
+
+fn audit_file(place: &TempDir) -> PathBuf {
+    place.path().join("audit.log")
+}
+
+#[test]
+fn the_audit_log_is_a_chain() {
+    let place = TempDir::new().unwrap();
+    let (mut store, _) = with_epoch(&place, 1);
+    store.record(&Event::refused("sign", &"long\n".repeat(1000), 3), NOW).unwrap();
+    store.end(1, NOW + Duration::from_millis(1500)).unwrap();
+    let last = store.audit().last().clone();
+    drop(store);
+    let path = audit_file(&place);
+    let text = fs::read_to_string(&path).unwrap();
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let events: Vec<&str> = lines.iter().map(|line| line["event"].as_str().unwrap()).collect();
+    assert_eq!(events, ["opened", "epoch-begun", "refused", "epoch-ended"]);
+    assert_eq!(lines[3]["time"], "1970-01-01T00:00:01.500Z");
+    assert_eq!(lines[3]["previous"], lines[2]["hash"]);
+    assert_eq!(lines[3]["hash"], last.hash.as_str());
+    let (verified, len) = audit::verify(text.as_bytes(), &path).unwrap();
+    assert_eq!((verified, len), (Some(last), text.len() as u64));
+
+    // Every change of a byte is found, and every removed line but the first and the last.
+    for index in 0..text.len() - 1 {
+        let mut changed = text.clone().into_bytes();
+        changed[index] ^= 1;
+        let result = audit::verify(&changed[..], &path);
+        assert!(matches!(result, Err(StoreError::BrokenChain { .. })), "byte {index}");
+    }
+    let without = |line: usize| {
+        let lines = text.split_inclusive('\n').enumerate().filter(|(index, _)| *index != line);
+        lines.map(|(_, line)| line).collect::<String>()
+    };
+    for line in [1, 2] {
+        let result = audit::verify(without(line).as_bytes(), &path);
+        assert!(
+            matches!(result, Err(StoreError::BrokenChain { line: found, .. }) if found == line + 1)
+        );
+    }
+    fs::write(&path, without(2)).unwrap();
+    let error = open(&place).unwrap_err().to_string();
+    assert!(error.contains("audit.log, line 3: the chain of hashes is broken"), "{error}");
+}
+
+#[test]
+fn a_line_that_a_crash_left_incomplete_is_removed() {
+    let place = TempDir::new().unwrap();
+    let (store, _) = with_epoch(&place, 1);
+    let last = store.audit().last().clone();
+    drop(store);
+    let path = audit_file(&place);
+    let whole = fs::read(&path).unwrap();
+    for cut in [1, 20] {
+        fs::write(&path, [&whole[..], &whole[..cut]].concat()).unwrap();
+        assert_eq!(*open(&place).unwrap().audit().last(), last);
+        assert_eq!(fs::read(&path).unwrap(), whole);
+    }
+    // A line that does not end is no such line.
+    fs::write(&path, [&whole[..], &[b'a'; 5000]].concat()).unwrap();
+    assert!(matches!(open(&place).unwrap_err(), StoreError::BrokenChain { .. }));
+}
+
+#[test]
+fn a_full_audit_log_is_continued_in_another_file() {
+    let place = TempDir::new().unwrap();
+    let mut store = open(&place).unwrap();
+    // The length is not read again while the log is open.
+    store.audit.pretend_full();
+    let first = store.audit().last().clone();
+    store.record(&Event::EpochEnded { epoch: 1 }, NOW).unwrap();
+    let second = store.audit().last().clone();
+    drop(store);
+    assert!(place.path().join("audit-1.log").exists());
+    let text = fs::read_to_string(audit_file(&place)).unwrap();
+    assert!(text.contains(&format!("\"previous\":\"{}\"", first.hash)));
+    assert_eq!(*open(&place).unwrap().audit().last(), second);
+    // A crash before the first line of the new file.
+    fs::write(audit_file(&place), "").unwrap();
+    assert_eq!(*open(&place).unwrap().audit().last(), first);
+}
+
+#[test]
+fn a_master_key_is_its_owners() {
+    let place = TempDir::new().unwrap();
+    let path = place.path().join("master");
+    fs::write(&path, "00".repeat(32)).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    let error = MasterKey::read(&path).unwrap_err().to_string();
+    assert!(error.contains("decrypt the shares: chmod 600"), "{error}");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    let key = MasterKey::read(&path).unwrap();
+    assert_eq!(format!("{key:?}"), "MasterKey(..)");
+    let folder = || Some(place.path().to_owned());
+    assert!(MasterKey::from_credential("master", folder()).is_ok());
+    let missing = MasterKey::from_credential("other", folder()).unwrap_err();
+    assert!(matches!(missing, MasterKeyError::Key(KeyError::Missing { .. })));
+    let none = MasterKey::from_credential("master", None).unwrap_err().to_string();
+    assert!(none.contains("LoadCredentialEncrypted=master"), "{none}");
+}
