@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use sunder_micss::client::Client;
 use sunder_micss::config::{ClientConfig, ServerConfig};
-use sunder_micss::server::Server;
+use sunder_micss::server::{Handle, Server};
 use sunder_micss::target::Target;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -60,11 +60,17 @@ pub(crate) fn client_toml(servers: &[SocketAddr], integrity: &str) -> String {
 
 /// Runs a server.
 pub(crate) async fn start_server(toml: &str) -> Running {
+    start_watched_server(toml).await.0
+}
+
+/// Runs a server. Returns its handle, too.
+pub(crate) async fn start_watched_server(toml: &str) -> (Running, Handle) {
     let server = Server::bind(ServerConfig::from_toml(toml).unwrap()).await.unwrap();
+    let handle = server.handle();
     let addresses = server.local_addresses().unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
     let task = tokio::spawn(server.run(async { _ = stopped.await }));
-    Running { addresses, stop, task }
+    (Running { addresses, stop, task }, handle)
 }
 
 /// Runs a client.

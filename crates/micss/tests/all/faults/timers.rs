@@ -1,9 +1,14 @@
 //! Peers that become silent. The clock stands still until nothing else can happen, and then
 //! advances to the next timer. It is paused only after all bytes have been sent.
+//!
+//! A timer starts while the clock still runs, at an instant that the test does not know. The test
+//! knows an instant before it and one after it, and compares the timer's end with both.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use sunder_micss::server::Handle;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
@@ -12,14 +17,30 @@ use super::avoidance::watched_client;
 use super::fault_relay::{Direction, Fault, FaultRelay, Plan};
 use super::strangers::list;
 use crate::common::{
-    ask, client_toml, drain_sink, server_toml, start_client, start_server, start_service,
+    Running, ask, client_toml, drain_sink, server_toml, start_client, start_server, start_service,
+    start_watched_server,
 };
 use crate::pattern::pattern;
 
+/// A time from `before` to now has started. Pauses the clock, and returns the instants between which
+/// it started.
+fn pause_after(before: Instant) -> RangeInclusive<Instant> {
+    tokio::time::pause();
+    before..=Instant::now()
+}
+
+/// Checks that a time of so many seconds ends now, within a second. `started` is when it started.
+fn assert_ends(started: &RangeInclusive<Instant>, seconds: u64) {
+    let (longest, shortest) = (started.start().elapsed(), started.end().elapsed());
+    let expected = Duration::from_secs(seconds);
+    assert!(longest >= expected, "{longest:?}, not {seconds} s");
+    assert!(shortest < expected + Duration::from_secs(1), "{shortest:?}, not {seconds} s");
+}
+
 /// A server for a service that is not used.
-async fn unused_server() -> crate::common::Running {
+async fn unused_server() -> (Running, Handle) {
     let nowhere = SocketAddr::from(([127, 0, 0, 1], 9));
-    start_server(&server_toml(1, nowhere, "tamper-code")).await
+    start_watched_server(&server_toml(1, nowhere, "tamper-code")).await
 }
 
 /// Reads a message of the handshake.
@@ -29,45 +50,53 @@ async fn read(stream: &mut TcpStream, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Waits for a connection's end. Returns the time in seconds.
-async fn seconds_to_the_end(mut stream: TcpStream) -> u64 {
-    let start = Instant::now();
+/// Waits for a connection's end. Nothing arrives before it.
+async fn ends(mut stream: TcpStream) {
     assert_eq!(drain_sink(&mut stream).await.unwrap_or(0), 0);
-    start.elapsed().as_secs()
 }
 
 #[tokio::test]
 async fn a_client_that_never_lists_its_cookies() {
-    let server = unused_server().await;
+    let (server, _) = unused_server().await;
+    let before = Instant::now();
     let mut stream = TcpStream::connect(server.addresses[0]).await.unwrap();
     read(&mut stream, 24).await;
-    tokio::time::pause();
-    assert_eq!(seconds_to_the_end(stream).await, 90);
+    let started = pause_after(before);
+    ends(stream).await;
+    assert_ends(&started, 90);
     server.stop().await;
 }
 
 /// Single bytes from time to time do not extend the time.
 #[tokio::test]
 async fn a_client_that_sends_single_bytes() {
-    let server = unused_server().await;
+    let (server, _) = unused_server().await;
+    let before = Instant::now();
     let mut stream = TcpStream::connect(server.addresses[0]).await.unwrap();
     let cookie = read(&mut stream, 24).await[8..].try_into().unwrap();
     stream.write_all(&list(&[cookie])[..10]).await.unwrap();
-    tokio::time::pause();
+    let started = pause_after(before);
     tokio::time::sleep(Duration::from_secs(26)).await;
     stream.write_all(&list(&[cookie])[10..20]).await.unwrap();
-    assert_eq!(seconds_to_the_end(stream).await, 64);
+    ends(stream).await;
+    assert_ends(&started, 90);
     server.stop().await;
 }
 
 #[tokio::test]
 async fn a_client_that_never_sends_its_request() {
-    let server = unused_server().await;
+    let (server, handle) = unused_server().await;
     let mut stream = TcpStream::connect(server.addresses[0]).await.unwrap();
     let cookie = read(&mut stream, 24).await[8..].try_into().unwrap();
+    let before = Instant::now();
     stream.write_all(&list(&[cookie])).await.unwrap();
-    tokio::time::pause();
-    assert_eq!(seconds_to_the_end(stream).await, 30);
+    // The connection is no longer ready once it is associated.
+    while handle.status().channels[0].ready > 0 {
+        tokio::task::yield_now().await;
+    }
+    let started = pause_after(before);
+    ends(stream).await;
+    assert_ends(&started, 30);
     server.stop().await;
 }
 
@@ -77,12 +106,12 @@ async fn a_server_that_never_greets() {
     let channels = [silent.local_addr().unwrap()];
     let toml = client_toml(&channels, "tamper-code") + "[pool]\nsize = 0\n";
     let (client, handle) = watched_client(&toml).await;
+    let before = Instant::now();
     let asking = tokio::spawn(ask(client[0], channels[0]));
     let _held = silent.accept().await.unwrap();
-    let start = Instant::now();
-    tokio::time::pause();
+    let started = pause_after(before);
     assert_eq!(asking.await.unwrap().1, 3);
-    assert_eq!(start.elapsed().as_secs(), 30);
+    assert_ends(&started, 30);
     assert_eq!(handle.status().channels[0].unconnected, 1);
 }
 
@@ -90,11 +119,13 @@ async fn a_server_that_never_greets() {
 async fn an_application_without_a_request() {
     let nowhere = SocketAddr::from(([127, 0, 0, 1], 9));
     let client = start_client(&client_toml(&[nowhere], "tamper-code")).await;
+    let before = Instant::now();
     let mut stream = TcpStream::connect(client.addresses[0]).await.unwrap();
     stream.write_all(&[5, 1, 0]).await.unwrap();
     assert_eq!(read(&mut stream, 2).await, [5, 0]);
-    tokio::time::pause();
-    assert_eq!(seconds_to_the_end(stream).await, 30);
+    let started = pause_after(before);
+    ends(stream).await;
+    assert_ends(&started, 30);
     client.stop().await;
 }
 
@@ -115,13 +146,13 @@ async fn a_channel_that_is_silent() {
         let mut channels = server.addresses.clone();
         channels[1] = relay.address;
         let client = start_client(&client_toml(&channels, integrity)).await;
+        let before = Instant::now();
         let (mut application, code) = ask(client.addresses[0], service).await;
         assert_eq!(code, 0);
         relay.done().await;
-        tokio::time::pause();
-        let start = Instant::now();
+        let started = pause_after(before);
         drain_sink(&mut application).await.expect_err("a reset, not an end");
-        assert_eq!(start.elapsed().as_secs(), 120);
+        assert_ends(&started, 120);
         tokio::time::resume();
         tokio::join!(client.stop(), server.stop());
     }
