@@ -48,6 +48,9 @@ macro_rules! daemons {
         /// What `sunder doctor` needs of each daemon.
         const EXAMINATIONS: &[Examination] = &[$(Examination::of::<$module::$daemon>(),)*];
 
+        /// See [`Daemon::LEGEND`].
+        const LEGENDS: &[&str] = &[$($module::$daemon::LEGEND,)*];
+
         /// The status of a daemon on this host.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         #[serde(tag = "kind", rename_all = "lowercase")]
@@ -121,6 +124,13 @@ commands! {
     Tunnel(tunnel, Tunnel),
     Status(status),
     Doctor(doctor),
+}
+
+/// The names of all daemons, as in `sunder serve, proxy or tunnel`.
+fn daemon_names() -> String {
+    let names: Vec<&str> = EXAMINATIONS.iter().map(|daemon| daemon.name).collect();
+    let (last, others) = names.split_last().unwrap_or((&"", &[]));
+    format!("sunder {} or {last}", others.join(", "))
 }
 
 /// Runs a subcommand.

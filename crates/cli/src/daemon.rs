@@ -18,6 +18,8 @@ pub(crate) trait Daemon {
     const NAME: &'static str;
     /// The keys that its configuration may have.
     const KEYS: Keys;
+    /// What the help of `sunder status` says of its page.
+    const LEGEND: &'static str;
     /// Its configuration.
     type Config;
     /// What it reports at its status socket.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use service::config::read_file;
 
+use super::daemon_names;
 use crate::checks::finding::{Finding, Level};
 use crate::checks::{files, host};
 use crate::console;
@@ -26,8 +27,11 @@ use crate::failure::Failure;
     Exit codes: 0 nothing is wrong (though there may be warnings), 1 something is, 2 no such file.\n\
     docs/guides/operation.md explains the findings.")]
 pub(crate) struct Arguments {
-    /// A configuration of `sunder proxy`, `serve` or `tunnel`; its keys tell of which
-    #[arg(long, value_name = "FILE")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        help = format!("A configuration of {}; its keys tell of which", daemon_names())
+    )]
     config: Option<PathBuf>,
 
     /// Print one JSON document: `for`, the command, and findings with level, subject, message, fix
@@ -76,7 +80,7 @@ fn examine(path: &Path) -> Result<Report, Failure> {
     let text = read_file(path).map_err(|error| Failure::Usage(error.to_string()))?;
     let shown = path.display();
     let Some(daemon) = problems::daemon_of(&text) else {
-        let what = format!("{shown} has no setting of {}", problems::commands());
+        let what = format!("{shown} has no setting of {}", daemon_names());
         let fix = "begin with an example: sunder proxy --help, and so for the others";
         let findings = vec![Finding::new(Level::Error, "configuration", what, fix)];
         return Ok(Report { kind: None, findings });

@@ -55,6 +55,7 @@ pub(crate) struct Proxy;
 impl Daemon for Proxy {
     const NAME: &'static str = "proxy";
     const KEYS: Keys = CLIENT_KEYS;
+    const LEGEND: &'static str = streams::LEGEND;
     type Config = ClientConfig;
     type Status = Named;
 

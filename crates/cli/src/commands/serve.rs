@@ -47,6 +47,7 @@ pub(crate) struct Serve;
 impl Daemon for Serve {
     const NAME: &'static str = "serve";
     const KEYS: Keys = SERVER_KEYS;
+    const LEGEND: &'static str = streams::LEGEND;
     type Config = ServerConfig;
     type Status = Named;
 

@@ -17,26 +17,13 @@ use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::DaemonStatus;
+use super::{DaemonStatus, LEGENDS, daemon_names};
 use crate::console;
 use crate::failure::Failure;
 
-/// Shows the proxies, servers and tunnels on this host, and the state of their channels.
+/// Shows the daemons on this host, and the state of their channels.
 #[derive(clap::Args)]
-#[command(after_help = "Example: sunder status --watch
-
-For a tunnel, `out` is the direction from this end to its peer: the state, loss and delay of a
-channel in that direction are as the peer reports them. `in` is the direction to this end. A rate
-marked `set` is from the configuration, `guess` is a tunnel's initial value, and `at least` is what
-a channel carried when no more was sent; other rates were measured. `wrong` counts changed shares.
-
-For a proxy or a server, `behind` is the fraction of time during which streams waited for a channel
-while another had delivered more, and `ready` counts connections that wait for a stream.
-
-`–` is an unknown value; rates and `behind` need --watch.
-
-Daemons are searched for in $RUNTIME_DIRECTORY or, without it, in /run/sunder for root and in
-$XDG_RUNTIME_DIR/sunder for other users, and in the subdirectories there.")]
+#[command(after_help = help())]
 pub(crate) struct Arguments {
     /// Print one JSON document: a list with an entry for each daemon
     #[arg(long)]
@@ -53,6 +40,26 @@ pub(crate) struct Arguments {
     /// Serve the metrics over HTTP at this address, until interrupted
     #[arg(long, value_name = "ADDRESS:PORT", requires = "metrics")]
     listen: Option<SocketAddr>,
+}
+
+fn help() -> String {
+    // Daemons with one kind of page have one legend.
+    let mut legends = LEGENDS.to_vec();
+    legends.dedup();
+    format!(
+        "Example: sunder status --watch
+
+A daemon is {}.
+
+{}
+
+`–` is an unknown value; rates and `behind` need --watch.
+
+Daemons are searched for in $RUNTIME_DIRECTORY or, without it, in /run/sunder for root and in
+$XDG_RUNTIME_DIR/sunder for other users, and in the subdirectories there.",
+        daemon_names(),
+        legends.join("\n\n")
+    )
 }
 
 /// The time within which a daemon must answer.

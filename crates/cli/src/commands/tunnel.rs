@@ -54,6 +54,11 @@ pub(crate) struct Status(remicss::status::Status);
 impl Daemon for Tunnel {
     const NAME: &'static str = "tunnel";
     const KEYS: Keys = KEYS;
+    const LEGEND: &'static str = "\
+For a tunnel, `out` is the direction from this end to its peer: the state, loss and delay of a
+channel in that direction are as the peer reports them. `in` is the direction to this end. A rate
+marked `set` is from the configuration, `guess` is a tunnel's initial value, and `at least` is what
+a channel carried when no more was sent; other rates were measured. `wrong` counts changed shares.";
     type Config = Config;
     type Status = Status;
 

@@ -17,13 +17,6 @@ pub(super) fn daemon_of(text: &str) -> Option<&'static Examination> {
     EXAMINATIONS.iter().rev().filter(|daemon| likeness(daemon) == most).min_by_key(count)
 }
 
-/// The commands with a configuration, as in `sunder serve, proxy or tunnel`.
-pub(super) fn commands() -> String {
-    let names: Vec<&str> = EXAMINATIONS.iter().map(|daemon| daemon.name).collect();
-    let (last, others) = names.split_last().unwrap_or((&"", &[]));
-    format!("sunder {} or {last}", others.join(", "))
-}
-
 /// All problems of a text that is meant to be a daemon's configuration, in the order of its lines.
 pub(super) fn findings(daemon: &Examination, text: &str) -> Vec<Finding> {
     let problems = (daemon.problems)(text);
@@ -64,6 +57,7 @@ mod tests {
     use service::config::Keys;
 
     use super::*;
+    use crate::commands::daemon_names;
 
     fn daemon(name: &str) -> &'static Examination {
         EXAMINATIONS.iter().find(|daemon| daemon.name == name).unwrap()
@@ -259,7 +253,7 @@ mod tests {
         ] {
             assert_eq!(daemon_of(text).map(|daemon| daemon.name), expected, "{text}");
         }
-        assert_eq!(commands(), "sunder serve, proxy or tunnel");
+        assert_eq!(daemon_names(), "sunder serve, proxy or tunnel");
     }
 
     /// The heads of a table and of those around it.
