@@ -56,7 +56,7 @@ impl CookieQuorum {
         self.pending.remove(&channel);
     }
 
-    /// Removes the channels that are waited for, after the deadline.
+    /// After the deadline, the channels that are still waited for; before it, none.
     pub(crate) fn late(&self, now: Duration) -> impl DoubleEndedIterator<Item = usize> {
         self.pending.iter().copied().filter(move |_| now >= self.deadline)
     }

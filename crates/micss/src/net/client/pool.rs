@@ -4,6 +4,10 @@
 //! Some sets are connected in advance; others return from finished streams. A set that is unused
 //! for a while is closed before the server would close it, and also when the server has closed a
 //! connection or sent more than the cookie.
+//!
+//! The times here are not the protocol's: they decide how long a new stream waits for its
+//! connections, and not which channels it uses or when it fails. `CookieQuorum` decides which
+//! channels a set has.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -16,7 +16,9 @@ use crate::config::Channel;
 use crate::net::tcp_info::{Sample, extend_keepalive, restore_keepalive, sample, send_keepalive};
 use crate::protocol::failure_detector::{Cause, Event, FailureDetector, Observation, State};
 
-/// How long a channel counts as in use after the last byte.
+/// How long a channel counts as in use after the last byte. It is not the failure detector's, which
+/// is told whether a channel is in use: streams note each byte in an atomic variable without a
+/// lock, and this is how long such a note counts.
 const IN_USE_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// The maximum number of connections that are sampled, the newest first: they share a channel.
@@ -26,7 +28,8 @@ const MAX_SAMPLED: usize = 16;
 const MAX_PROBED: usize = 4;
 
 /// How long probes are sent on connections of a lost channel. Then the kernel's own keepalives are
-/// enough.
+/// enough. It only saves packets to a peer that is lost already: the failure detector goes on to
+/// decide when the channel is observed, and whether it is lost.
 const LOST_PROBE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The clock and the notifications that all paths of a client or a server share.

@@ -35,7 +35,7 @@ impl PathStates {
     }
 
     /// Reports the states to the stream if any has changed.
-    pub(super) fn poll_changes(&mut self, context: &mut Context<'_>, stream: &mut Stream) -> bool {
+    pub(super) fn poll_changes(&mut self, context: &mut Context<'_>, stream: &mut Stream) {
         let mut has_changed = false;
         while let Some(change) = &mut self.change
             && let Poll::Ready(changes) = change.as_mut().poll(context)
@@ -48,7 +48,6 @@ impl PathStates {
                 stream.handle_path(*channel, path.state().unusable_since());
             }
         }
-        has_changed
     }
 }
 
