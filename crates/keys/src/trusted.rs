@@ -12,6 +12,8 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{self, Component, Path, PathBuf};
 
+use rustix::io::Errno;
+
 /// The mode bits of what others can write to.
 const OTHERS: u32 = 0o022;
 
@@ -267,7 +269,7 @@ fn links(path: &Path) -> Result<Vec<PathBuf>, TrustError> {
         parts(&target).collect::<Vec<_>>().into_iter().rev().for_each(|part| left.push_front(part));
         links.push(next);
         if links.len() > MAX_LINKS {
-            return Err(wrong(io::Error::other("too many links")));
+            return Err(wrong(Errno::LOOP.into()));
         }
     }
     Ok(links)
