@@ -64,7 +64,7 @@ pub(crate) async fn ask(channel: &Channel) -> Answer {
             Ok(Ok(read)) => len += read,
             Err(_) => return Answer::Silent,
         }
-        if let Some(answer) = judged(&bytes[..len], start) {
+        if let Some(answer) = answer_of(&bytes[..len], start) {
             return answer;
         }
     }
@@ -83,7 +83,7 @@ async fn unintercepted(channel: &Channel) -> io::Result<TcpStream> {
 }
 
 /// What the first bytes mean. `None` while they may still become a greeting.
-fn judged(bytes: &[u8], start: Instant) -> Option<Answer> {
+fn answer_of(bytes: &[u8], start: Instant) -> Option<Answer> {
     match Message::parse(bytes) {
         Ok(Message::Cookie(_)) => Some(Answer::Greeted(start.elapsed())),
         Err(MessageError::Version(version)) => Some(Answer::Version(version)),

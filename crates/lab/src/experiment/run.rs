@@ -91,7 +91,7 @@ pub fn run_with(
             attempts,
             invalid: false,
         };
-        record.judge(experiment.keep_late);
+        record.check_lateness(experiment.keep_late);
         journal.append(number, record)?;
     }
     progress(&Status { done: total, total, now: None });

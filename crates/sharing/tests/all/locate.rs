@@ -215,12 +215,12 @@ proptest! {
             prop_assert_eq!(&joined, &secret);
         }
         // No promise otherwise, but no panic either; and with a verifier, never a wrong secret.
-        let judged =
+        let verified =
             correct_with(sharing, &present, &views(&shares), &mut joined, |found| found == secret);
         if scene.s - wrong.len() >= usize::from(scene.k) {
-            prop_assert!(judged.is_ok());
+            prop_assert!(verified.is_ok());
         }
-        match judged {
+        match verified {
             Ok(_) => prop_assert_eq!(&joined, &secret),
             Err(error) => {
                 prop_assert_eq!(error, LocateError::NoneAccepted);

@@ -48,7 +48,7 @@ pub struct Record {
 
 impl Record {
     /// Sets `invalid` by the current criteria.
-    pub(crate) fn judge(&mut self, keep_late: bool) {
+    pub(crate) fn check_lateness(&mut self, keep_late: bool) {
         self.invalid = is_late(self.late_ms, self.missed) && !keep_late;
     }
 }
@@ -226,7 +226,7 @@ fn read_lines(
         let record = serde_json::from_slice(line).ok();
         let record = record.filter(|record| experiment.is_of(number, record));
         let mut record: Record = record.ok_or_else(broken)?;
-        record.judge(experiment.keep_late);
+        record.check_lateness(experiment.keep_late);
         take(&mut records, number, record);
     }
     Ok(Some((heading, records)))

@@ -76,7 +76,7 @@ impl Results {
         if results.trials.len() != whole || !results.trials.iter().zip(points).all(is_of) {
             return Err(ResultsError::OtherPoints(experiment.name.clone()));
         }
-        results.trials.iter_mut().for_each(|trial| trial.judge(experiment.keep_late));
+        results.trials.iter_mut().for_each(|trial| trial.check_lateness(experiment.keep_late));
         results.invalid = invalid(&results.trials);
         Ok(results)
     }

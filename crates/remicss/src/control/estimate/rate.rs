@@ -221,7 +221,7 @@ impl RateEstimator {
             (Some(phase_number), Some(Phase::Drain)) => {
                 self.sample(interval);
                 let (probed, probe) = self.probe.take()?;
-                (probed + 1 == phase_number).then(|| self.judge(probe))
+                (probed + 1 == phase_number).then(|| self.evaluate(probe))
             }
             _ => self.watch(interval),
         }
@@ -264,7 +264,7 @@ impl RateEstimator {
     }
 
     /// Evaluates a probe, after its drain has shown the random loss.
-    fn judge(&mut self, probe: Interval) -> ProbeResult {
+    fn evaluate(&mut self, probe: Interval) -> ProbeResult {
         let carried = self.carried(probe);
         if carried < FULL_FRACTION * probe.sent_bps() {
             return self.correct(carried);

@@ -162,7 +162,7 @@ impl Scenario {
         while self.network.pending_events() > 0 {
             self.step();
         }
-        self.judge()
+        self.check()
     }
 
     fn step(&mut self) {
@@ -271,7 +271,7 @@ impl Scenario {
         }
     }
 
-    fn judge(&self) -> Outcome {
+    fn check(&self) -> Outcome {
         let dealt: Vec<Vec<u8>> = self.shares.iter().filter_map(|shares| joined(shares)).collect();
         let mut seen = Vec::new();
         for (keys, addresses) in &self.associated {
