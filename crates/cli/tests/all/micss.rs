@@ -7,4 +7,5 @@ mod guide;
 mod memory;
 mod operation;
 mod processes;
+mod service;
 mod transfer;

@@ -12,7 +12,6 @@
 
 mod attack;
 #[path = "../all/micss/processes.rs"]
-#[allow(dead_code, reason = "other tests use more of it")]
 mod processes;
 mod trial;
 

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use super::processes::{Service, pattern};
+use super::processes::Service;
+use super::service::pattern;
 
 /// The time limit until a service listens.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);

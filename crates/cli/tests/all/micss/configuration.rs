@@ -2,7 +2,8 @@
 
 use std::net::TcpListener;
 
-use super::processes::{Service, configuration, sunder};
+use super::processes::{Service, sunder};
+use super::service::configuration;
 
 /// Runs `sunder COMMAND --config FILE`, which must fail with this code. Returns its one-line
 /// message.

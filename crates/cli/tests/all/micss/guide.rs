@@ -4,7 +4,8 @@ use std::fs;
 use std::net::TcpListener;
 use std::process::Command;
 
-use super::processes::{Service, curl, fetched, pattern, web_server};
+use super::processes::{Service, web_server};
+use super::service::{curl, fetched, pattern};
 
 const GUIDE: &str = include_str!("../../../../../docs/guides/micss.md");
 

@@ -16,7 +16,8 @@ use std::thread;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::processes::{Service, configuration, curl, fetched, sunder, web_server};
+use super::processes::{Service, sunder, web_server};
+use super::service::{configuration, curl, fetched};
 
 /// Fetches a page through a proxy.
 fn fetch(proxy: &Service, url: &str) -> Vec<u8> {

@@ -1,50 +1,52 @@
-//! Running processes, and waiting for their output.
+//! Running processes and a web server, for two test programs. What one of them uses alone is
+//! elsewhere.
 
 use std::ffi::OsStr;
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
-use tempfile::{NamedTempFile, TempDir};
+use tempfile::TempDir;
 
 /// The time limit for all conditions.
-const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// `sunder serve` or `sunder proxy`, killed when dropped.
 pub(crate) struct Service {
-    child: Child,
+    pub(crate) child: Child,
     /// The addresses on which it listens, as it reports.
     pub(crate) listening: Vec<String>,
     output: Receiver<String>,
-    log: Receiver<String>,
-    config: NamedTempFile,
-    /// The directory of its status socket.
-    runtime: TempDir,
+    pub(crate) log: Receiver<String>,
+    /// Has its configuration and the directory of its status socket.
+    pub(crate) place: TempDir,
 }
 
-impl Service {
-    /// Starts `sunder COMMAND` with this configuration and waits until it listens on `listeners`
-    /// addresses.
-    pub(crate) fn start(command: &str, config: &str, listeners: usize) -> Self {
-        Self::start_logging(command, config, listeners, "info,sunder_micss=debug")
-    }
+/// The names of these.
+pub(crate) const CONFIG: &str = "config.toml";
+const RUNTIME: &str = "runtime";
 
-    /// The same, with these log levels.
+impl Service {
+    /// Starts `sunder COMMAND` with this configuration and these log levels, and waits until it
+    /// listens on `listeners` addresses.
     pub(crate) fn start_logging(
         command: &str,
         config: &str,
         listeners: usize,
         levels: &str,
     ) -> Self {
-        let (file, runtime) = (configuration(config), TempDir::new().unwrap());
+        let place = TempDir::new().unwrap();
+        let [file, runtime] = [CONFIG, RUNTIME].map(|name| place.path().join(name));
+        fs::write(&file, config).unwrap();
+        fs::create_dir(&runtime).unwrap();
         let mut child =
-            program(command, [OsStr::new(command), "--config".as_ref(), file.path().as_os_str()])
-                .env("RUNTIME_DIRECTORY", runtime.path())
+            program(command, [OsStr::new(command), "--config".as_ref(), file.as_os_str()])
+                .env("RUNTIME_DIRECTORY", runtime)
                 .env("RUST_LOG", levels)
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped())
@@ -52,34 +54,21 @@ impl Service {
                 .unwrap();
         let output = lines(child.stdout.take().unwrap());
         let log = lines(child.stderr.take().unwrap());
-        let mut service = Self { child, listening: Vec::new(), output, log, config: file, runtime };
+        let mut service = Self { child, listening: Vec::new(), output, log, place };
         service.read_listening(listeners);
         service
     }
 
     /// Reads the addresses on which it listens.
     pub(crate) fn read_listening(&mut self, listeners: usize) {
-        let line = |_| self.output.recv_timeout(WAIT_TIMEOUT).expect("a line for each listener");
-        let address = |line: String| line.strip_prefix("listening on ").unwrap().to_owned();
-        self.listening = (0..listeners).map(line).map(address).collect();
-    }
-
-    /// A server on `n` channels on loopback.
-    pub(crate) fn server(n: usize, allow: &str) -> Self {
-        let listen: Vec<String> = (1..=n).map(|i| format!("\"127.0.0.{i}:0\"")).collect();
-        let listen = listen.join(", ");
-        Self::start("serve", &format!("listen = [{listen}]\nallow = [\"{allow}\"]\n"), n)
-    }
-
-    /// A SOCKS5 proxy to a server.
-    pub(crate) fn proxy(server: &Self) -> Self {
-        Self::start("proxy", &format!("socks = \"127.0.0.1:0\"\n{}", server.channels()), 1)
-    }
-
-    /// The channels to this server, for a client's configuration.
-    pub(crate) fn channels(&self) -> String {
-        let channels = self.listening.iter().map(|address| format!("server = \"{address}\"\n"));
-        channels.fold(String::new(), |text, channel| text + "[[channel]]\n" + &channel)
+        let address = |_| {
+            let line = self.output.recv_timeout(WAIT_TIMEOUT).unwrap_or_else(|_| {
+                let log: Vec<String> = self.log.try_iter().collect();
+                panic!("no line for each listener: {log:?}")
+            });
+            line.strip_prefix("listening on ").unwrap().to_owned()
+        };
+        self.listening = (0..listeners).map(address).collect();
     }
 
     /// The address of a listener.
@@ -87,43 +76,15 @@ impl Service {
         self.listening[index].split(": ").next().unwrap().parse().unwrap()
     }
 
-    /// Waits for a log line with this text, and returns the line.
-    pub(crate) fn wait_for(&self, text: &str) -> String {
-        loop {
-            let line = self.log.recv_timeout(WAIT_TIMEOUT);
-            let line = line.unwrap_or_else(|_| panic!("\"{text}\" is not in the log"));
-            if line.contains(text) {
-                return line;
-            }
-        }
-    }
-
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    pub(crate) fn is_running(&mut self) -> bool {
-        self.child.try_wait().unwrap().is_none()
-    }
-
-    pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
-    }
-
-    /// Replaces its configuration file.
-    pub(crate) fn rewrite(&self, config: &str) {
-        std::fs::write(self.config.path(), config).unwrap();
-    }
-
-    /// The output of `sunder status` with these arguments.
-    pub(crate) fn status(&self, arguments: &[&str]) -> String {
-        self.try_status(arguments).unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    /// The same. It fails if the process is too busy to answer.
+    /// The output of `sunder status` with these arguments. It fails if the process is too busy to
+    /// answer.
     pub(crate) fn try_status(&self, arguments: &[&str]) -> Result<String, String> {
         let mut command = sunder(["status"]);
-        let command = command.args(arguments).env("RUNTIME_DIRECTORY", self.runtime.path());
+        let command = command.args(arguments).env("RUNTIME_DIRECTORY", self.runtime());
         let output = command.output().unwrap();
         let message = |bytes| String::from_utf8(bytes).unwrap();
         if output.status.success() {
@@ -134,18 +95,8 @@ impl Service {
     }
 
     /// The directory of its status socket.
-    pub(crate) fn runtime(&self) -> &Path {
-        self.runtime.path()
-    }
-
-    /// The number of files in the directory of its status socket.
-    pub(crate) fn sockets(&self) -> usize {
-        std::fs::read_dir(self.runtime.path()).unwrap().count()
-    }
-
-    /// Waits for its end and returns the exit code; `None` if a signal ended it.
-    pub(crate) fn wait(&mut self) -> Option<i32> {
-        self.child.wait().unwrap().code()
+    pub(crate) fn runtime(&self) -> PathBuf {
+        self.place.path().join(RUNTIME)
     }
 }
 
@@ -175,13 +126,6 @@ pub(crate) fn sunder<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) ->
     command
 }
 
-/// A file with this text.
-pub(crate) fn configuration(text: &str) -> NamedTempFile {
-    let mut file = NamedTempFile::new().unwrap();
-    file.write_all(text.as_bytes()).unwrap();
-    file
-}
-
 /// The lines that a process writes, as they arrive.
 fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, receiver) = channel();
@@ -193,24 +137,6 @@ fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
         }
     });
     receiver
-}
-
-/// `curl`, without the user's own settings.
-pub(crate) fn curl<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
-    let mut command = Command::new("curl");
-    command.args(["--disable", "--silent", "--show-error", "--max-time", "60"]).args(arguments);
-    for variable in ["http_proxy", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY"] {
-        command.env_remove(variable);
-    }
-    command.stdin(Stdio::null());
-    command
-}
-
-/// The output of curl, which must have succeeded.
-pub(crate) fn fetched(output: &Output) -> &[u8] {
-    let message = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}: {message}", output.status);
-    &output.stdout
 }
 
 /// A web server on loopback that answers every request with `body`, and announces `len` bytes. If
@@ -240,9 +166,4 @@ fn answer(mut stream: TcpStream, body: &[u8], len: usize) -> std::io::Result<()>
         stream.read_to_end(&mut Vec::new())?;
     }
     Ok(())
-}
-
-/// `len` bytes without repetitions.
-pub(crate) fn pattern(len: usize) -> Vec<u8> {
-    (0..len as u64).flat_map(|i| (i * 0x9E37_79B9).to_be_bytes()).take(len).collect()
 }

@@ -5,7 +5,8 @@ use std::process::{Child, Stdio};
 
 use rustix::process::Signal;
 
-use super::processes::{Service, curl, fetched, pattern, web_server};
+use super::processes::{Service, web_server};
+use super::service::{curl, fetched, pattern};
 
 /// Starts fetching an endless answer, and waits until some of it has arrived.
 fn fetch_without_end(proxy: &Service, port: u16) -> Child {
