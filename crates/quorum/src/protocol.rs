@@ -1,3 +1,10 @@
 //! The protocol without input or output.
 
+pub(crate) mod ceremony;
 pub(crate) mod combination;
+pub(crate) mod integer;
+pub(crate) mod rsa;
+pub(crate) mod share;
+
+#[cfg(test)]
+pub(crate) mod fixture;

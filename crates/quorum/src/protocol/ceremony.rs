@@ -1,0 +1,141 @@
+//! The dealer ceremony: an RSA key of two safe primes, which is split and forgotten.
+
+use crypto_bigint::{BoxedUint, ConcatenatingMul as _};
+use sharing::{Generator, RandomError};
+use zeroize::Zeroizing;
+
+use crate::protocol::combination::Combination;
+use crate::protocol::integer::{SecretInteger, split};
+use crate::protocol::rsa::key::{GroupKey, PUBLIC_EXPONENT, PublicKey};
+use crate::protocol::rsa::modulus::{Element, Modulus, ModulusError};
+use crate::protocol::share::{ShareRange, Split};
+
+/// A group's whole key. It exists in a ceremony only.
+pub struct DealerKey {
+    group: GroupKey,
+    private_exponent: SecretInteger,
+}
+
+/// Why there is no key.
+#[derive(Debug, thiserror::Error)]
+pub enum CeremonyError {
+    /// The modulus would be of a size that is not used.
+    #[error(transparent)]
+    Modulus(#[from] ModulusError),
+    /// The public exponent has no inverse, or the primes are equal.
+    #[error("the primes make no key")]
+    Primes,
+    /// There are no random bytes.
+    #[error(transparent)]
+    Random(#[from] RandomError),
+}
+
+impl DealerKey {
+    /// The key of two safe primes, big-endian. They are not checked.
+    ///
+    /// # Errors
+    /// If they make no modulus of a size in [`crate::MODULUS_BITS`], or are equal.
+    pub fn from_safe_primes(
+        p: &[u8],
+        q: &[u8],
+        generator: &mut Generator,
+    ) -> Result<Self, CeremonyError> {
+        if p == q {
+            return Err(CeremonyError::Primes);
+        }
+        let [p, q] = [p, q].map(|prime| Zeroizing::new(BoxedUint::from_be_slice_vartime(prime)));
+        let modulus = Modulus::from_be_bytes(&p.concatenating_mul(&*q).to_be_bytes())?;
+        let halves = [&p, &q].map(|prime| Zeroizing::new(prime.shr(1)));
+        let order = Zeroizing::new(halves[0].concatenating_mul(&*halves[1]));
+        let private_exponent = private_exponent(order.as_words()).ok_or(CeremonyError::Primes)?;
+        let group = GroupKey::new(PublicKey::new(modulus.clone()), square(&modulus, generator)?)
+            .map_err(|_| CeremonyError::Primes)?;
+        Ok(Self { group, private_exponent })
+    }
+
+    /// The public part.
+    pub fn group(&self) -> &GroupKey {
+        &self.group
+    }
+
+    /// Splits the private exponent, d, into the shares of a group.
+    ///
+    /// # Errors
+    /// If the operating system gives no random bytes.
+    pub fn split(
+        &self,
+        range: &ShareRange,
+        group: &Combination,
+        generator: &mut Generator,
+    ) -> Result<Split, RandomError> {
+        range.split(&self.private_exponent, group, generator)
+    }
+}
+
+/// d with d e = 1 mod 2 p' q', the exponent of the group of invertible numbers; from the limbs of
+/// p' q', the number of squares.
+fn private_exponent(order: &[u64]) -> Option<SecretInteger> {
+    // With k = -1 / (2 p' q') mod e, d = (k 2 p' q' + 1) / e. Below 2 p' q', as k < e.
+    let e = u128::from(PUBLIC_EXPONENT);
+    let residue = order.iter().rev().fold(0, |rest, &limb| (rest << 64 | u128::from(limb)) % e);
+    let mut inverse = 1;
+    // By Fermat's theorem: e is prime.
+    for _ in 0..PUBLIC_EXPONENT - 2 {
+        inverse = inverse * (2 * residue) % e;
+    }
+    let factor = 2 * (e - inverse);
+    let mut limbs = Zeroizing::new(vec![0_u64; order.len() + 1]);
+    let mut carry = 1;
+    for (limb, &of_order) in limbs.iter_mut().zip(order.iter().chain([&0])) {
+        let sum = u128::from(of_order) * factor + carry;
+        (*limb, carry) = split(sum);
+    }
+    let mut rest = 0;
+    for limb in limbs.iter_mut().rev() {
+        let dividend = rest << 64 | u128::from(*limb);
+        (*limb, _) = split(dividend / e);
+        rest = dividend % e;
+    }
+    let bytes: Zeroizing<Vec<u8>> =
+        Zeroizing::new(limbs.iter().rev().flat_map(|limb| limb.to_be_bytes()).collect());
+    let bits = u32::try_from(bytes.len() * 8).expect("it is short");
+    (rest == 0 && residue != 0).then(|| SecretInteger::from_unsigned(bits, &bytes))
+}
+
+/// A random square modulo N. With overwhelming probability, it generates all squares.
+fn square(modulus: &Modulus, generator: &mut Generator) -> Result<Element, RandomError> {
+    let mut bytes = vec![0; modulus.byte_len()];
+    loop {
+        generator.fill(&mut bytes)?;
+        if let Some(root) = modulus.element(&bytes) {
+            return Ok(root.square());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::fixture::small_key;
+
+    #[test]
+    fn the_private_exponent_inverts_the_public_one() {
+        let key = small_key();
+        let modulus = key.group().modulus();
+        // Among three numbers one is not a square.
+        for number in 2..5 {
+            let x = modulus.element(&[&[0; 127][..], &[number]].concat()).unwrap();
+            let signature = modulus.pow(&x, &key.private_exponent).unwrap();
+            assert_eq!(signature.pow(PUBLIC_EXPONENT.into()), x);
+        }
+    }
+
+    #[test]
+    fn primes_that_make_no_key_are_refused() {
+        let mut generator = Generator::seeded().unwrap();
+        let mut key = |p: &[u8], q: &[u8]| DealerKey::from_safe_primes(p, q, &mut generator).err();
+        assert!(matches!(key(&[0xff; 64], &[0xff; 64]), Some(CeremonyError::Primes)));
+        assert!(matches!(key(&[7], &[11]), Some(CeremonyError::Modulus(_))));
+        assert!(matches!(key(&[], &[0]), Some(CeremonyError::Modulus(_))));
+    }
+}

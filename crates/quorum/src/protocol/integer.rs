@@ -1,0 +1,261 @@
+//! Secret integers of public width, added and multiplied in constant time.
+
+use crypto_bigint::BoxedUint;
+use subtle::Choice;
+use zeroize::{Zeroize, Zeroizing};
+
+/// A secret integer v with |v| < 2^`bits`, where `bits` is public. It is wiped when it is dropped,
+/// and is neither printed nor compared.
+pub struct SecretInteger {
+    bits: u32,
+    /// Two's complement, the least significant limb first: at least `bits` + 1 bits.
+    limbs: Vec<u64>,
+}
+
+impl SecretInteger {
+    /// Zero, as an integer of at most `bits` bits.
+    pub fn zero(bits: u32) -> Self {
+        Self { bits, limbs: vec![0; limbs_for(bits)] }
+    }
+
+    /// A number below 256^`bytes.len()` from its big-endian bytes, as an integer of at most `bits`
+    /// bits.
+    ///
+    /// # Panics
+    /// If there are more bytes than `bits` have.
+    pub fn from_unsigned(bits: u32, bytes: &[u8]) -> Self {
+        assert!(bytes.len() * 8 <= bits as usize, "{} bytes for {bits} bits", bytes.len());
+        let mut integer = Self::zero(bits);
+        for (limb, chunk) in integer.limbs.iter_mut().zip(bytes.rchunks(8)) {
+            *limb = from_big_endian(chunk, 0);
+        }
+        integer
+    }
+
+    /// The integer that [`Self::to_be_bytes`] wrote, if it has the right length for `bits` bits,
+    /// and |v| < 2^`bits`.
+    pub fn from_be_bytes(bits: u32, bytes: &[u8]) -> Option<Self> {
+        if bytes.len() != Self::encoded_len(bits) {
+            return None;
+        }
+        let fill = if bytes[0] >> 7 == 1 { u64::MAX } else { 0 };
+        let mut integer = Self::zero(bits);
+        let chunks = bytes.rchunks(8).map(|chunk| from_big_endian(chunk, fill));
+        for (limb, value) in integer.limbs.iter_mut().zip(chunks.chain(std::iter::repeat(fill))) {
+            *limb = value;
+        }
+        integer.is_in_range().then_some(integer)
+    }
+
+    /// The length in bytes of an encoded integer of at most `bits` bits.
+    pub fn encoded_len(bits: u32) -> usize {
+        bits as usize / 8 + 1
+    }
+
+    /// The integer as [`Self::encoded_len`] bytes: two's complement, big-endian.
+    pub fn to_be_bytes(&self) -> Zeroizing<Vec<u8>> {
+        let mut bytes = Zeroizing::new(vec![0; Self::encoded_len(self.bits)]);
+        for (chunk, limb) in bytes.rchunks_mut(8).zip(&self.limbs) {
+            let len = chunk.len();
+            chunk.copy_from_slice(&Zeroizing::new(limb.to_be_bytes())[8 - len..]);
+        }
+        bytes
+    }
+
+    /// The public bound on its length: |v| < 2^`bits`.
+    pub fn bits(&self) -> u32 {
+        self.bits
+    }
+
+    /// The sum of integers, whose absolute value is below 2^`bits`.
+    ///
+    /// The caller knows this bound. The sum is wrong otherwise.
+    pub fn sum<'a>(bits: u32, terms: impl IntoIterator<Item = &'a Self>) -> Self {
+        let mut sum = Self::zero(bits);
+        for term in terms {
+            sum.add(term);
+        }
+        sum
+    }
+
+    /// Adds an integer. The sum keeps this one's width, and must be in its range.
+    pub fn add(&mut self, term: &Self) {
+        self.add_word_product(term, 1, 0);
+    }
+
+    /// Subtracts an integer. The difference keeps this one's width, and must be in its range.
+    pub fn subtract(&mut self, term: &Self) {
+        // -v = !v + 1 in two's complement.
+        let mut carry = 1;
+        for (i, limb) in self.limbs.iter_mut().enumerate() {
+            let sum = u128::from(*limb) + u128::from(!term.limb(i)) + carry;
+            (*limb, carry) = split(sum);
+        }
+        debug_assert!(self.is_in_range(), "the difference is longer than {} bits", self.bits);
+    }
+
+    /// Adds `term` times `factor`. The sum keeps this one's width, and must be in its range.
+    pub fn add_product(&mut self, term: &Self, factor: u128) {
+        let (low, high) = split(factor);
+        self.add_word_product(term, low, 0);
+        let (high, _) = split(high);
+        self.add_word_product(term, high, 1);
+    }
+
+    /// Adds `term` times `factor` times 2^(64 `shift`).
+    fn add_word_product(&mut self, term: &Self, factor: u64, shift: usize) {
+        let mut carry = 0;
+        for (i, limb) in self.limbs.iter_mut().skip(shift).enumerate() {
+            let sum = u128::from(*limb) + u128::from(term.limb(i)) * u128::from(factor) + carry;
+            (*limb, carry) = split(sum);
+        }
+        debug_assert!(shift == 0 || self.is_in_range(), "longer than {} bits", self.bits);
+    }
+
+    /// |v|, and whether v < 0.
+    pub(crate) fn magnitude(&self) -> (Zeroizing<BoxedUint>, Choice) {
+        let negative = self.sign();
+        let mut carry = u128::from(negative & 1);
+        let mut magnitude = Zeroizing::new(BoxedUint::zero_with_precision(self.precision()));
+        for (word, limb) in magnitude.as_mut_words().iter_mut().zip(&self.limbs) {
+            (*word, carry) = split(u128::from(limb ^ negative) + carry);
+        }
+        (magnitude, Choice::from(u8::from(negative & 1 == 1)))
+    }
+
+    /// v + 2^`bits`, which is positive.
+    pub(crate) fn offset(&self) -> Zeroizing<Vec<u64>> {
+        let mut limbs = Zeroizing::new(self.limbs.clone());
+        let at = self.bits as usize;
+        let mut carry = 1u128 << (at % 64);
+        for limb in &mut limbs[at / 64..] {
+            (*limb, carry) = split(u128::from(*limb) + carry);
+        }
+        limbs
+    }
+
+    /// Limb `i` of the infinite two's complement.
+    fn limb(&self, i: usize) -> u64 {
+        self.limbs.get(i).copied().unwrap_or(self.sign())
+    }
+
+    /// All bits are 1 if v < 0, else 0.
+    fn sign(&self) -> u64 {
+        (self.limbs[self.limbs.len() - 1] >> 63).wrapping_neg()
+    }
+
+    fn is_in_range(&self) -> bool {
+        // v + 2^bits has at most bits + 1 bits.
+        let at = self.bits as usize + 1;
+        let offset = self.offset();
+        let mut above = offset[at / 64..].iter().skip(1).fold(0, |above, limb| above | limb);
+        above |= offset.get(at / 64).map_or(0, |limb| limb >> (at % 64));
+        // -2^bits itself is one too small.
+        let nonzero = offset.iter().fold(0, |any, limb| any | limb);
+        above == 0 && nonzero != 0
+    }
+
+    fn precision(&self) -> u32 {
+        u32::try_from(self.limbs.len() * 64).expect("a width fits")
+    }
+}
+
+impl Clone for SecretInteger {
+    fn clone(&self) -> Self {
+        Self { bits: self.bits, limbs: self.limbs.clone() }
+    }
+}
+
+impl Drop for SecretInteger {
+    fn drop(&mut self) {
+        self.limbs.zeroize();
+    }
+}
+
+/// How many limbs hold `bits` bits, a sign, and the sum with 2^`bits`.
+fn limbs_for(bits: u32) -> usize {
+    (bits as usize + 2).div_ceil(64)
+}
+
+/// The low and the high half of a sum. The high one is the carry.
+#[allow(clippy::cast_possible_truncation)] // The low half is meant.
+pub(crate) fn split(sum: u128) -> (u64, u128) {
+    (sum as u64, sum >> 64)
+}
+
+/// At most 8 big-endian bytes, with the bits of `fill` before them.
+fn from_big_endian(chunk: &[u8], fill: u64) -> u64 {
+    chunk.iter().fold(fill, |limb, &byte| limb << 8 | u64::from(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn integer(bits: u32, value: i128) -> SecretInteger {
+        let len = SecretInteger::encoded_len(bits);
+        let mut bytes = vec![if value < 0 { 255 } else { 0 }; len.max(16)];
+        let end = bytes.len();
+        bytes[end - 16..].copy_from_slice(&value.to_be_bytes());
+        SecretInteger::from_be_bytes(bits, &bytes[end - len..]).expect("it is in range")
+    }
+
+    fn value(integer: &SecretInteger) -> i128 {
+        let bytes = integer.to_be_bytes();
+        let mut wide = [if bytes[0] >> 7 == 1 { 255 } else { 0 }; 16];
+        let len = bytes.len().min(16);
+        wide[16 - len..].copy_from_slice(&bytes[bytes.len() - len..]);
+        i128::from_be_bytes(wide)
+    }
+
+    proptest! {
+        #[test]
+        fn computes_as_machine_integers_do(
+            a in -(1i128 << 60)..1 << 60, b in -(1i128 << 60)..1 << 60, r in any::<u32>(), width in 100u32..300
+        ) {
+            let (x, y) = (integer(60, a), integer(61, b));
+            prop_assert_eq!(value(&SecretInteger::sum(width, [&x, &y])), a + b);
+            let mut z = SecretInteger::sum(width, [&x]);
+            z.subtract(&y);
+            prop_assert_eq!(value(&z), a - b);
+            z.add_product(&x, r.into());
+            prop_assert_eq!(value(&z), a - b + a * i128::from(r));
+            let (magnitude, negative) = z.magnitude();
+            let magnitude = i128::from(magnitude.as_words()[0]) + (i128::from(magnitude.as_words()[1]) << 64);
+            prop_assert_eq!(if bool::from(negative) { -magnitude } else { magnitude }, value(&z));
+        }
+    }
+
+    #[test]
+    fn factors_have_128_bits() {
+        let mut z = SecretInteger::zero(300);
+        let x = integer(70, -3);
+        z.add_product(&x, u128::MAX);
+        z.add_product(&x, 1);
+        // -3 * 2^128
+        let mut expected = vec![255; SecretInteger::encoded_len(300)];
+        let end = expected.len();
+        expected[end - 16..].fill(0);
+        expected[end - 17] = 253;
+        assert_eq!(*z.to_be_bytes(), expected);
+    }
+
+    #[test]
+    fn what_is_out_of_range_is_refused() {
+        for bits in [6, 7, 8, 62, 63, 64, 65, 100] {
+            let most = (1i128 << bits) - 1;
+            assert_eq!(value(&integer(bits, most)), most);
+            assert_eq!(value(&integer(bits, -most)), -most);
+            assert_eq!(value(&integer(bits, -1)), -1);
+            let len = SecretInteger::encoded_len(bits);
+            for wrong in [most + 1, -most - 1] {
+                let bytes = &wrong.to_be_bytes()[16 - len..];
+                assert!(SecretInteger::from_be_bytes(bits, bytes).is_none(), "{wrong} of {bits}");
+            }
+            assert!(SecretInteger::from_be_bytes(bits, &vec![0; len + 1]).is_none());
+            assert!(SecretInteger::from_be_bytes(bits, &vec![0; len - 1]).is_none());
+        }
+    }
+}

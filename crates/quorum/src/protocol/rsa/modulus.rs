@@ -1,0 +1,397 @@
+//! Arithmetic modulo N: in constant time for secret exponents, in variable time for public ones.
+
+use crypto_bigint::modular::{BoxedMontyForm, BoxedMontyParams};
+use crypto_bigint::{BoxedUint, CtAssign as _, MontyForm, MontyMultiplier};
+use subtle::{ConditionallySelectable as _, ConstantTimeEq as _};
+use zeroize::Zeroizing;
+
+use crate::protocol::integer::SecretInteger;
+
+/// The sizes of a modulus, in bits. 1024 bits are too few to be secure: they are for the
+/// laboratory, which compares with the thesis.
+pub const MODULUS_BITS: [u32; 4] = [1024, 2048, 3072, 4096];
+
+type Multiplier<'a> = <BoxedMontyForm as MontyForm>::Multiplier<'a>;
+
+/// An RSA modulus N.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Modulus(BoxedMontyParams);
+
+/// A public number modulo N that is not zero. All methods take variable time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Element(BoxedMontyForm);
+
+/// Why bytes are no modulus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ModulusError {
+    /// It has another number of bits.
+    #[error("the modulus has {0} bits, not 1024, 2048, 3072 or 4096")]
+    Bits(u32),
+    /// It is even.
+    #[error("the modulus is even")]
+    Even,
+}
+
+impl Modulus {
+    /// The modulus with these big-endian bytes.
+    ///
+    /// # Errors
+    /// If it is even, or if its number of bits is none of [`MODULUS_BITS`].
+    #[expect(clippy::missing_panics_doc, reason = "the number of bits is its own")]
+    pub fn from_be_bytes(bytes: &[u8]) -> Result<Self, ModulusError> {
+        let first = bytes.iter().position(|&byte| byte != 0).unwrap_or(bytes.len());
+        let bytes = &bytes[first..];
+        let zeros = bytes.first().map_or(0, |byte| byte.leading_zeros());
+        let bits = u32::try_from(bytes.len() * 8).unwrap_or(u32::MAX) - zeros;
+        // Simulations run with small moduli.
+        if !(MODULUS_BITS.contains(&bits) || cfg!(test) && matches!(bits, 256 | 512)) {
+            return Err(ModulusError::Bits(bits));
+        }
+        let modulus = BoxedUint::from_be_slice(bytes, bits).expect("it has this many bits");
+        let modulus = modulus.into_odd().into_option().ok_or(ModulusError::Even)?;
+        Ok(Self(BoxedMontyParams::new_vartime(modulus)))
+    }
+
+    /// The number of bits of N.
+    pub fn bits(&self) -> u32 {
+        self.0.bits_precision()
+    }
+
+    /// The number of bytes of N.
+    pub fn byte_len(&self) -> usize {
+        self.bits() as usize / 8
+    }
+
+    /// N, big-endian.
+    pub fn to_be_bytes(&self) -> Vec<u8> {
+        self.0.modulus().as_ref().to_be_bytes().into_vec()
+    }
+
+    /// 1.
+    pub fn one(&self) -> Element {
+        Element(BoxedMontyForm::one(&self.0))
+    }
+
+    /// The number with these big-endian bytes, of [`Self::byte_len`], if it is neither 0 nor N or
+    /// more.
+    pub fn element(&self, bytes: &[u8]) -> Option<Element> {
+        if bytes.len() != self.byte_len() {
+            return None;
+        }
+        let value = BoxedUint::from_be_slice(bytes, self.bits()).ok()?;
+        let valid = bool::from(value.is_nonzero()) && value < *self.0.modulus().as_ref();
+        valid.then(|| Element(BoxedMontyForm::new(value, &self.0)))
+    }
+
+    /// The product of numbers.
+    pub fn product<'a>(&self, factors: impl IntoIterator<Item = &'a Element>) -> Element {
+        let mut multiplier = Multiplier::from(&self.0);
+        let mut product = BoxedMontyForm::one(&self.0);
+        for factor in factors {
+            multiplier.mul_assign(&mut product, &factor.0);
+        }
+        Element(product)
+    }
+
+    /// The product of numbers, each raised to a public exponent (Pippenger's algorithm).
+    #[expect(clippy::missing_panics_doc, reason = "there are windows, and digits are small")]
+    pub fn product_of_powers(&self, terms: &[(&Element, u128)]) -> Element {
+        let mut multiplier = Multiplier::from(&self.0);
+        let mut product = BoxedMontyForm::one(&self.0);
+        let bits = terms.iter().map(|(_, exponent)| u128::BITS - exponent.leading_zeros()).max();
+        let (Some(bits), true) = (bits, !terms.is_empty()) else { return Element(product) };
+        // Each window multiplies every term into a bucket, and each bucket twice.
+        let cost = |&window: &u32| bits.div_ceil(window) as usize * (terms.len() + (2 << window));
+        let window = (1..=12).min_by_key(cost).expect("there are windows");
+        let mut buckets: Vec<Option<BoxedMontyForm>> = vec![None; (1 << window) - 1];
+        for at in (0..bits.div_ceil(window)).rev() {
+            for _ in 0..window {
+                multiplier.square_assign(&mut product);
+            }
+            for (element, exponent) in terms {
+                let digit = (exponent >> (at * window)) & ((1 << window) - 1);
+                let Some(bucket) = usize::try_from(digit).expect("it is small").checked_sub(1)
+                else {
+                    continue;
+                };
+                match &mut buckets[bucket] {
+                    Some(bucket) => multiplier.mul_assign(bucket, &element.0),
+                    empty => *empty = Some(element.0.clone()),
+                }
+            }
+            // The bucket of digit k counts k times: once in each product of itself and those above.
+            let mut above: Option<BoxedMontyForm> = None;
+            for bucket in buckets.iter_mut().rev() {
+                match (&mut above, bucket.take()) {
+                    (Some(above), Some(bucket)) => multiplier.mul_assign(above, &bucket),
+                    (above @ None, bucket) => *above = bucket,
+                    (Some(_), None) => {}
+                }
+                if let Some(above) = &above {
+                    multiplier.mul_assign(&mut product, above);
+                }
+            }
+        }
+        Element(product)
+    }
+
+    /// `base` to the power of a secret integer, in constant time: what is public is the bound on
+    /// the length of the exponent. `None` if the base has no inverse, which gives away a factor of
+    /// N.
+    pub fn pow(&self, base: &Element, exponent: &SecretInteger) -> Option<Element> {
+        let (magnitude, negative) = exponent.magnitude();
+        let mut base_or_inverse = base.0.clone();
+        let inverse = base.inverse()?;
+        let negative = crypto_bigint::Choice::from_u8_lsb(negative.unwrap_u8());
+        base_or_inverse.as_montgomery_mut().ct_assign(inverse.0.as_montgomery(), negative);
+        Some(Element(base_or_inverse.pow_bounded_exp(&magnitude, exponent.bits())))
+    }
+}
+
+impl Element {
+    /// The number as big-endian bytes, as many as N has.
+    pub fn to_be_bytes(&self) -> Vec<u8> {
+        self.0.retrieve().to_be_bytes().into_vec()
+    }
+
+    /// The product with another number modulo the same N.
+    #[must_use]
+    pub fn times(&self, factor: &Self) -> Self {
+        Self(self.0.mul(&factor.0))
+    }
+
+    /// The number times itself.
+    #[must_use]
+    pub fn square(&self) -> Self {
+        Self(self.0.square())
+    }
+
+    /// The inverse, if there is one. A number that has none gives away a factor of N.
+    pub fn inverse(&self) -> Option<Self> {
+        self.0.invert_vartime().into_option().map(Self)
+    }
+
+    /// The number to the power of a public exponent.
+    #[must_use]
+    pub fn pow(&self, exponent: u128) -> Self {
+        let mut power = BoxedMontyForm::one(self.0.params());
+        let mut multiplier = Multiplier::from(self.0.params());
+        for at in (0..u128::BITS - exponent.leading_zeros()).rev() {
+            multiplier.square_assign(&mut power);
+            if exponent >> at & 1 == 1 {
+                multiplier.mul_assign(&mut power, &self.0);
+            }
+        }
+        Self(power)
+    }
+
+    /// Whether two numbers have the same square. Witnesses and proofs are compared so: the squares
+    /// have no elements of a small order.
+    pub fn has_same_square(&self, other: &Self) -> bool {
+        self.square() == other.square()
+    }
+}
+
+/// The powers of one base, for many secret exponents: with a table for thousands, each takes less
+/// than a fifth of the time of [`Modulus::pow`]. All take constant time.
+pub struct FixedBase {
+    modulus: Modulus,
+    /// The bits of an exponent that select one power of the table.
+    window: u32,
+    /// base^(d 2^(`window` i)) in Montgomery form, by window i and digit d.
+    powers: Vec<u64>,
+    /// base^-(2^b) for each bound b on the length of exponents.
+    corrections: Vec<(u32, Element)>,
+}
+
+impl FixedBase {
+    /// A table for about `count` exponents, each with one of the bounds in `bits` on its length.
+    /// `None` if the base has no inverse, which gives away a factor of N.
+    #[expect(clippy::missing_panics_doc, reason = "there are windows")]
+    pub fn new(modulus: &Modulus, base: &Element, bits: &[u32], count: usize) -> Option<Self> {
+        let most = bits.iter().max().map_or(1, |bits| bits + 1);
+        // The table has a product for each power. An exponent has one for each window, and reads
+        // all its powers, which takes 1/128 of the time of a product each.
+        let cost = |&window: &u32| {
+            let (windows, powers) = (most.div_ceil(window) as usize, 1_usize << window);
+            windows * (powers + count + count * powers / 128)
+        };
+        let window = (2..=6).min_by_key(cost).expect("there are windows");
+        let len = modulus.byte_len() / 8;
+        let mut table = Self {
+            modulus: modulus.clone(),
+            window,
+            powers: Vec::with_capacity((most.div_ceil(window) as usize * len) << window),
+            corrections: Vec::new(),
+        };
+        let mut multiplier = Multiplier::from(&modulus.0);
+        let mut step = base.0.clone();
+        for _ in 0..most.div_ceil(window) {
+            let mut power = BoxedMontyForm::one(&modulus.0);
+            for _ in 0..1 << window {
+                table.powers.extend_from_slice(power.as_montgomery().as_words());
+                multiplier.mul_assign(&mut power, &step);
+            }
+            step = power;
+        }
+        for &bits in bits {
+            let first = ((((bits / window) as usize) << window) + (1 << (bits % window))) * len;
+            let power = table.powers[first..first + len].iter().copied();
+            let power = BoxedUint::from_words(power);
+            let power = Element(BoxedMontyForm::from_montgomery(power, &modulus.0));
+            table.corrections.push((bits, power.inverse()?));
+        }
+        Some(table)
+    }
+
+    /// The base to the power of a secret integer, in constant time.
+    ///
+    /// # Panics
+    /// If the table is not for exponents with this bound.
+    pub fn pow(&self, exponent: &SecretInteger) -> Element {
+        let bits = exponent.bits();
+        let correction = self.corrections.iter().find(|(width, _)| *width == bits);
+        let (_, correction) = correction.expect("the table is for exponents of this width");
+        let exponent = exponent.offset();
+        let len = self.modulus.byte_len() / 8;
+        let mut multiplier = Multiplier::from(&self.modulus.0);
+        let mut product = correction.0.clone();
+        let mut power = Zeroizing::new(product.clone());
+        let windows = self.powers.chunks_exact(len << self.window);
+        for (i, powers) in (0..).zip(windows.take((bits + 1).div_ceil(self.window) as usize)) {
+            let digit = window_of(&exponent, i * self.window, self.window);
+            let power_words = power.as_montgomery_mut().as_mut_words();
+            for (at, candidate) in (0_u64..).zip(powers.chunks_exact(len)) {
+                let chosen = at.ct_eq(&digit);
+                for (word, candidate) in power_words.iter_mut().zip(candidate) {
+                    word.conditional_assign(candidate, chosen);
+                }
+            }
+            multiplier.mul_assign(&mut product, &power);
+        }
+        Element(product)
+    }
+}
+
+/// The `window` bits of a number from bit `at` on. Bits past its end are 0.
+fn window_of(words: &[u64], at: u32, window: u32) -> u64 {
+    let (word, bit) = (at as usize / 64, at % 64);
+    let low = words.get(word).map_or(0, |word| word >> bit);
+    let high = words.get(word + 1).map_or(0, |word| word.checked_shl(64 - bit).unwrap_or(0));
+    (low | high) & ((1 << window) - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::protocol::fixture::small_key;
+
+    fn modulus() -> Modulus {
+        small_key().group().modulus().clone()
+    }
+
+    fn element(bytes: &[u8]) -> Element {
+        modulus().element(&[&[0; 64], bytes].concat()).expect("it is below N")
+    }
+
+    /// The base to the power of an exponent, bit by bit.
+    fn slow_power(base: &Element, exponent: &SecretInteger) -> Element {
+        let (magnitude, negative) = exponent.magnitude();
+        let mut power = modulus().one();
+        for bit in (0..magnitude.bits_precision()).rev() {
+            power = power.square();
+            if magnitude.bit_vartime(bit) {
+                power = power.times(base);
+            }
+        }
+        if bool::from(negative) { power.inverse().unwrap() } else { power }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20))]
+        #[test]
+        fn powers_are_those_of_the_schoolbook(
+            base in any::<[u8; 64]>(), bytes in any::<[u8; 40]>(), bits in 310u32..330,
+            negative in any::<bool>(), count in 1usize..300
+        ) {
+            prop_assume!(base != [0; 64]);
+            let base = element(&base);
+            let magnitude = SecretInteger::from_unsigned(320, &bytes);
+            let mut exponent = SecretInteger::zero(bits.max(321));
+            if negative { exponent.subtract(&magnitude) } else { exponent.add(&magnitude) }
+            let expected = slow_power(&base, &exponent);
+            prop_assert_eq!(modulus().pow(&base, &exponent).unwrap(), expected.clone());
+            let widths = [100, exponent.bits(), 400];
+            let table = FixedBase::new(&modulus(), &base, &widths, count).unwrap();
+            prop_assert_eq!(table.pow(&exponent), expected);
+        }
+
+        #[test]
+        fn products_of_powers_are_those_of_the_schoolbook(
+            terms in prop::collection::vec((any::<[u8; 64]>(), any::<u128>(), 0u32..128), 0..100)
+        ) {
+            prop_assume!(terms.iter().all(|(base, ..)| *base != [0; 64]));
+            let terms: Vec<(Element, u128)> =
+                terms.iter().map(|(base, exponent, cut)| (element(base), exponent >> cut)).collect();
+            let powers: Vec<Element> =
+                terms.iter().map(|(base, exponent)| base.pow(*exponent)).collect();
+            let terms: Vec<(&Element, u128)> = terms.iter().map(|(base, e)| (base, *e)).collect();
+            prop_assert_eq!(modulus().product_of_powers(&terms), modulus().product(&powers));
+            for ((base, e), power) in terms.iter().zip(&powers) {
+                let e = SecretInteger::from_unsigned(128, &e.to_be_bytes());
+                prop_assert_eq!(power, &slow_power(base, &e));
+            }
+        }
+    }
+
+    #[test]
+    fn exponents_at_the_ends_of_their_range() {
+        let base = element(&[3; 64]);
+        for bits in 120..140 {
+            let mut most = SecretInteger::zero(bits);
+            most.add_product(
+                &SecretInteger::from_unsigned(8, &[1]),
+                u128::MAX >> 128_u32.saturating_sub(bits),
+            );
+            let mut least = SecretInteger::zero(bits);
+            least.subtract(&most);
+            for exponent in [most, least, SecretInteger::zero(bits)] {
+                let expected = slow_power(&base, &exponent);
+                assert_eq!(modulus().pow(&base, &exponent), Some(expected.clone()));
+                let table = FixedBase::new(&modulus(), &base, &[bits], 1).unwrap();
+                assert_eq!(table.pow(&exponent), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_outside_the_modulus_are_refused() {
+        let modulus = modulus();
+        let mut bytes = modulus.to_be_bytes();
+        assert_eq!(modulus.element(&bytes), None);
+        assert_eq!(modulus.element(&[0; 128]), None);
+        assert_eq!(modulus.element(&[1; 127]), None);
+        assert_eq!(modulus.element(&[1; 129]), None);
+        bytes[127] -= 1;
+        let minus_1 = modulus.element(&bytes).unwrap();
+        assert_eq!(minus_1.square(), modulus.one());
+        assert!(minus_1.has_same_square(&modulus.one()));
+        assert_eq!(minus_1.to_be_bytes(), bytes);
+    }
+
+    #[test]
+    fn moduli_of_other_sizes_are_refused() {
+        let bytes = modulus().to_be_bytes();
+        assert_eq!(Modulus::from_be_bytes(&[&[0], &bytes[..]].concat()), Ok(modulus()));
+        assert_eq!(
+            Modulus::from_be_bytes(&bytes[1..]).unwrap_err().to_string(),
+            "the modulus has 1016 bits, not 1024, 2048, 3072 or 4096"
+        );
+        assert_eq!(Modulus::from_be_bytes(&[]), Err(ModulusError::Bits(0)));
+        let mut even = bytes;
+        even[127] -= 1;
+        assert_eq!(Modulus::from_be_bytes(&even), Err(ModulusError::Even));
+    }
+}
