@@ -167,13 +167,14 @@ impl Stream {
     }
 
     /// If the path of a channel is lost, breaks of the others are a consequence: the peer has
-    /// noticed it first. So is an abort if the stream needs that channel.
+    /// noticed it first. So is an abort if the stream needs that channel. A channel that the stream
+    /// has given up causes neither.
     fn attribute(&self, failure: Failure) -> Failure {
         let lost = if matches!(failure, Failure::Protocol(ProtocolError::PeerAborted)) {
             self.lost_channel()
         } else {
             let lost = self
-                .channels()
+                .live()
                 .filter_map(|channel| Some((self.unusable_since[channel]?, channel)));
             lost.min().filter(|_| failure.may_follow_loss())
         };
@@ -188,6 +189,8 @@ impl Stream {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
     use crate::protocol::stream::pair::{client, events, server, transfer};
 
@@ -217,5 +220,24 @@ mod tests {
         assert!(matches!(failure(3, true), Failure::Lost(1)));
         assert!(matches!(failure(2, true), Failure::Protocol(ProtocolError::PeerAborted)));
         assert!(matches!(failure(3, false), Failure::Protocol(ProtocolError::PeerAborted)));
+    }
+
+    #[test]
+    fn a_break_does_not_follow_the_loss_of_a_channel_that_was_given_up() {
+        let breaks = |is_given_up: bool| {
+            let mut client = client(2);
+            let second = Duration::from_secs(1);
+            client.handle_path(0, Some(second));
+            let others = if is_given_up { [0, 1] } else { [2, 1] };
+            for channel in others {
+                client.handle_broken(channel, io::ErrorKind::ConnectionReset, 2 * second);
+            }
+            events(&mut client).into_iter().find_map(|event| match event {
+                Event::Failed(failure) => Some(failure),
+                _ => None,
+            })
+        };
+        assert!(matches!(breaks(true), Some(Failure::Channel { channel: 1, .. })));
+        assert!(matches!(breaks(false), Some(Failure::Lost(0))));
     }
 }
