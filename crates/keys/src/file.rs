@@ -41,6 +41,16 @@ pub enum KeyError {
         /// The file.
         path: PathBuf,
     },
+    /// It contains no RSA public key.
+    #[error(
+        "key {}: it must be an RSA public key of 1024, 2048, 3072 or 4096 bits with exponent 65537 \
+         in PEM form (\"BEGIN PUBLIC KEY\")",
+        .path.display()
+    )]
+    Rsa {
+        /// The file.
+        path: PathBuf,
+    },
 }
 
 /// Why other users of this host may read this key file or replace it; `None` if they cannot. A file
@@ -67,7 +77,7 @@ pub fn read(path: &Path) -> Result<Zeroizing<[u8; KEY_LEN]>, KeyError> {
 }
 
 /// Reads a file until it ends or `buffer` is full. Returns the number of bytes read.
-fn read_into(path: &Path, buffer: &mut [u8]) -> io::Result<usize> {
+pub(crate) fn read_into(path: &Path, buffer: &mut [u8]) -> io::Result<usize> {
     let mut file = File::open(path)?;
     let mut len = 0;
     while len < buffer.len() {

@@ -9,6 +9,6 @@ pub use net::store;
 pub use protocol::ceremony::{CeremonyError, DealerKey};
 pub use protocol::combination::{Combination, GroupTooLarge, Label, ServerIndex};
 pub use protocol::integer::SecretInteger;
-pub use protocol::rsa::key::{GroupKey, PUBLIC_EXPONENT, PublicKey, PublicKeyError};
-pub use protocol::rsa::modulus::{Element, FixedBase, MODULUS_BITS, Modulus, ModulusError};
+pub use protocol::rsa::key::{GroupKey, GroupKeyError};
+pub use protocol::rsa::modulus::{Element, FixedBase, Modulus, ModulusError};
 pub use protocol::share::{SEED_LEN, Seed, ShareRange, Split};

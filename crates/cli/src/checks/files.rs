@@ -84,6 +84,9 @@ fn key(subject: &str, path: &Path) -> Finding {
             format!("{shown} is no key: it must be {} hexadecimal digits", 2 * KEY_LEN),
             format!("copy it from the other end, or: openssl rand -hex 32 > {shown}"),
         ),
+        Err(other @ KeyError::Rsa { .. }) => {
+            error(other.to_string(), format!("copy the key again: {shown}"))
+        }
     }
 }
 

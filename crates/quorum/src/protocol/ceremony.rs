@@ -1,12 +1,13 @@
 //! The dealer ceremony: an RSA key of two safe primes, which is split and forgotten.
 
 use crypto_bigint::{BoxedUint, ConcatenatingMul as _};
+use keys::rsa::PUBLIC_EXPONENT;
 use sharing::{Generator, RandomError};
 use zeroize::Zeroizing;
 
 use crate::protocol::combination::Combination;
 use crate::protocol::integer::{SecretInteger, split};
-use crate::protocol::rsa::key::{GroupKey, PUBLIC_EXPONENT, PublicKey};
+use crate::protocol::rsa::key::GroupKey;
 use crate::protocol::rsa::modulus::{Element, Modulus, ModulusError};
 use crate::protocol::share::{ShareRange, Split};
 
@@ -34,7 +35,7 @@ impl DealerKey {
     /// The key of two safe primes, big-endian. They are not checked.
     ///
     /// # Errors
-    /// If they make no modulus of a size in [`crate::MODULUS_BITS`], or are equal.
+    /// If they make no modulus of a size in [`keys::rsa::MODULUS_BITS`], or are equal.
     pub fn from_safe_primes(
         p: &[u8],
         q: &[u8],
@@ -48,7 +49,7 @@ impl DealerKey {
         let halves = [&p, &q].map(|prime| Zeroizing::new(prime.shr(1)));
         let order = Zeroizing::new(halves[0].concatenating_mul(&*halves[1]));
         let private_exponent = private_exponent(order.as_words()).ok_or(CeremonyError::Primes)?;
-        let group = GroupKey::new(PublicKey::new(modulus.clone()), square(&modulus, generator)?)
+        let group = GroupKey::new(modulus.clone(), square(&modulus, generator)?)
             .map_err(|_| CeremonyError::Primes)?;
         Ok(Self { group, private_exponent })
     }

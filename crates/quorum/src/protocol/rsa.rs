@@ -1,6 +1,4 @@
-//! RSA: arithmetic modulo N, keys and encodings.
+//! RSA: arithmetic modulo N, and keys of groups.
 
 pub(crate) mod key;
-pub(crate) mod mask;
 pub(crate) mod modulus;
-mod pem;

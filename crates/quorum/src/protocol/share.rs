@@ -1,11 +1,11 @@
 //! Shares of an integer: how long they are, and how one is split (thesis, 3.1).
 
+use keys::rsa::mgf1;
 use sharing::{Generator, RandomError};
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::protocol::combination::{Combination, Label};
 use crate::protocol::integer::SecretInteger;
-use crate::protocol::rsa::mask::mgf1;
 
 /// The length in bytes of a [`Seed`].
 pub const SEED_LEN: usize = 32;

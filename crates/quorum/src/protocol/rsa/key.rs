@@ -1,28 +1,15 @@
-//! Public keys of groups.
+//! What is public of a group's key.
+
+use keys::RsaPublicKey;
+use keys::rsa::PUBLIC_EXPONENT;
 
 use crate::protocol::integer::SecretInteger;
 use crate::protocol::rsa::modulus::{Element, FixedBase, Modulus, ModulusError};
-use crate::protocol::rsa::pem;
 
-/// The public exponent of every key, e.
-pub const PUBLIC_EXPONENT: u64 = 65537;
-
-/// An RSA public key: a modulus N, and the exponent [`PUBLIC_EXPONENT`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PublicKey {
-    modulus: Modulus,
-}
-
-/// Why a text or bytes are not a key.
+/// Why bytes are not the key of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PublicKeyError {
-    /// It is no PEM text of an RSA key in the canonical form.
-    #[error("this is not an RSA public key in PEM form (\"BEGIN PUBLIC KEY\")")]
-    Form,
-    /// The exponent is another one.
-    #[error("the public exponent is not 65537")]
-    Exponent,
-    /// The modulus is of a size that is not used.
+pub enum GroupKeyError {
+    /// N is not a modulus.
     #[error(transparent)]
     Modulus(#[from] ModulusError),
     /// `g_0` is not a number modulo N that has an inverse.
@@ -30,44 +17,11 @@ pub enum PublicKeyError {
     Base,
 }
 
-impl PublicKey {
-    /// The key with a modulus.
-    pub fn new(modulus: Modulus) -> Self {
-        Self { modulus }
-    }
-
-    /// The modulus, N.
-    pub fn modulus(&self) -> &Modulus {
-        &self.modulus
-    }
-
-    /// The key as a `SubjectPublicKeyInfo` (RFC 5280) in PEM form, which `openssl` reads.
-    pub fn to_pem(&self) -> String {
-        pem::encode(&self.to_der())
-    }
-
-    /// The key that [`Self::to_pem`] or `openssl pkey -pubout` wrote.
-    ///
-    /// # Errors
-    /// If it is anything else, or not the key of a group.
-    pub fn from_pem(text: &str) -> Result<Self, PublicKeyError> {
-        let der = pem::decode(text).ok_or(PublicKeyError::Form)?;
-        let modulus = pem::modulus_of_key(&der).ok_or(PublicKeyError::Form)?;
-        let key = Self::new(Modulus::from_be_bytes(modulus)?);
-        // There is one encoding of a key. All other bytes in it are fixed, but for the exponent.
-        if key.to_der() == der { Ok(key) } else { Err(PublicKeyError::Exponent) }
-    }
-
-    /// The key as a `SubjectPublicKeyInfo` in DER.
-    pub fn to_der(&self) -> Vec<u8> {
-        pem::key_with_modulus(&self.modulus.to_be_bytes(), PUBLIC_EXPONENT)
-    }
-}
-
 /// What the members of a group know of its key besides their shares, and may tell anybody.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupKey {
-    public: PublicKey,
+    public: RsaPublicKey,
+    modulus: Modulus,
     g_0: Element,
     g: Element,
 }
@@ -77,21 +31,23 @@ impl GroupKey {
     ///
     /// # Errors
     /// If `g_0` has no inverse.
-    pub fn new(public: PublicKey, g_0: Element) -> Result<Self, PublicKeyError> {
-        g_0.inverse().ok_or(PublicKeyError::Base)?;
+    #[expect(clippy::missing_panics_doc, reason = "a modulus is odd, of one of a few sizes")]
+    pub fn new(modulus: Modulus, g_0: Element) -> Result<Self, GroupKeyError> {
+        g_0.inverse().ok_or(GroupKeyError::Base)?;
         let g = g_0.pow(PUBLIC_EXPONENT.into());
-        Ok(Self { public, g_0, g })
+        let public = RsaPublicKey::danger_of_any_size(&modulus.to_be_bytes());
+        Ok(Self { public: public.expect("a modulus is a key"), modulus, g_0, g })
     }
 
     /// The group key that [`Self::to_bytes`] wrote.
     ///
     /// # Errors
     /// If it is anything else.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self, PublicKeyError> {
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, GroupKeyError> {
         let (modulus, g_0) = bytes.split_at(bytes.len() / 2);
         let modulus = Modulus::from_be_bytes(modulus)?;
-        let g_0 = modulus.element(g_0).ok_or(PublicKeyError::Base)?;
-        Self::new(PublicKey::new(modulus), g_0)
+        let g_0 = modulus.element(g_0).ok_or(GroupKeyError::Base)?;
+        Self::new(modulus, g_0)
     }
 
     /// N and `g_0`, of [`Modulus::byte_len`] bytes each.
@@ -100,13 +56,13 @@ impl GroupKey {
     }
 
     /// The public key, which verifies signatures.
-    pub fn public(&self) -> &PublicKey {
+    pub fn public(&self) -> &RsaPublicKey {
         &self.public
     }
 
     /// The modulus, N.
     pub fn modulus(&self) -> &Modulus {
-        &self.public.modulus
+        &self.modulus
     }
 
     /// `g_0` = g^d, the product of all witnesses.
@@ -158,23 +114,8 @@ mod tests {
             openssl.stdin.take().unwrap().write_all(key.to_pem().as_bytes()).unwrap();
             let written = openssl.wait_with_output().unwrap();
             assert_eq!(str::from_utf8(&written.stdout), Ok(&key.to_pem()[..]));
-            assert_eq!(PublicKey::from_pem(&key.to_pem()), Ok(key));
+            assert_eq!(RsaPublicKey::from_pem(&key.to_pem()), Ok(key));
         }
-    }
-
-    #[test]
-    fn other_keys_are_refused() {
-        let key = small_key().group().public().clone();
-        let modulus = key.modulus.to_be_bytes();
-        let with_3 = pem::encode(&pem::key_with_modulus(&modulus, 3));
-        assert_eq!(PublicKey::from_pem(&with_3), Err(PublicKeyError::Exponent));
-        let der = key.to_der();
-        for len in 0..der.len() {
-            assert!(PublicKey::from_pem(&pem::encode(&der[..len])).is_err());
-        }
-        let longer = pem::encode(&[&der[..], &[0]].concat());
-        assert_eq!(PublicKey::from_pem(&longer), Err(PublicKeyError::Exponent));
-        assert_eq!(PublicKey::from_pem("a key"), Err(PublicKeyError::Form));
     }
 
     #[test]
@@ -200,7 +141,7 @@ mod tests {
         let key = small_key();
         let bytes = key.group().to_bytes();
         let without_base = [&bytes[..128], &[0; 128]].concat();
-        assert_eq!(GroupKey::from_bytes(&without_base), Err(PublicKeyError::Base));
+        assert_eq!(GroupKey::from_bytes(&without_base), Err(GroupKeyError::Base));
         for len in 129..bytes.len() {
             assert!(GroupKey::from_bytes(&bytes[..len]).is_err());
         }

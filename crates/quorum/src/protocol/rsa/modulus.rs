@@ -2,14 +2,11 @@
 
 use crypto_bigint::modular::{BoxedMontyForm, BoxedMontyParams};
 use crypto_bigint::{BoxedUint, CtAssign as _, MontyForm, MontyMultiplier};
+use keys::rsa::MODULUS_BITS;
 use subtle::{ConditionallySelectable as _, ConstantTimeEq as _};
 use zeroize::Zeroizing;
 
 use crate::protocol::integer::SecretInteger;
-
-/// The sizes of a modulus, in bits. 1024 bits are too few to be secure: they are for the
-/// laboratory, which compares with the thesis.
-pub const MODULUS_BITS: [u32; 4] = [1024, 2048, 3072, 4096];
 
 type Multiplier<'a> = <BoxedMontyForm as MontyForm>::Multiplier<'a>;
 

@@ -14,7 +14,7 @@ const RSA_ENCRYPTION: [u8; 15] =
     [SEQUENCE, 13, 6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1, 5, 0];
 
 /// A PEM text.
-pub(crate) fn encode(der: &[u8]) -> String {
+pub(super) fn encode(der: &[u8]) -> String {
     let mut digits = String::with_capacity(der.len() * 2);
     for chunk in der.chunks(3) {
         let bits = chunk.iter().fold(0_u32, |bits, &byte| bits << 8 | u32::from(byte));
@@ -32,7 +32,7 @@ pub(crate) fn encode(der: &[u8]) -> String {
 }
 
 /// The bytes in a PEM text that consists of one block. Line breaks may be anywhere.
-pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
+pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
     let digits = text.trim().strip_prefix(BEGIN)?.strip_suffix(END)?;
     let digits: Vec<u8> = without_space(digits).collect();
     let mut der = Vec::with_capacity(digits.len());
@@ -55,7 +55,7 @@ fn without_space(text: &str) -> impl Iterator<Item = u8> {
 }
 
 /// The `SubjectPublicKeyInfo` of an RSA key.
-pub(crate) fn key_with_modulus(modulus: &[u8], exponent: u64) -> Vec<u8> {
+pub(super) fn key_with_modulus(modulus: &[u8], exponent: u64) -> Vec<u8> {
     let key = [integer(modulus), integer(&exponent.to_be_bytes())].concat();
     let key = [vec![0], value(SEQUENCE, &key)].concat();
     value(SEQUENCE, &[&RSA_ENCRYPTION[..], &value(BIT_STRING, &key)].concat())
@@ -63,7 +63,7 @@ pub(crate) fn key_with_modulus(modulus: &[u8], exponent: u64) -> Vec<u8> {
 
 /// The modulus in a `SubjectPublicKeyInfo` of an RSA key, with leading zeros. The rest is not
 /// checked.
-pub(crate) fn modulus_of_key(der: &[u8]) -> Option<&[u8]> {
+pub(super) fn modulus_of_key(der: &[u8]) -> Option<&[u8]> {
     let info = content(SEQUENCE, der)?;
     let key = content(BIT_STRING, info.strip_prefix(&RSA_ENCRYPTION)?)?;
     content(INTEGER, content(SEQUENCE, key.strip_prefix(&[0])?)?)
