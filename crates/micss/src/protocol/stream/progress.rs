@@ -173,9 +173,8 @@ impl Stream {
         let lost = if matches!(failure, Failure::Protocol(ProtocolError::PeerAborted)) {
             self.lost_channel()
         } else {
-            let lost = self
-                .live()
-                .filter_map(|channel| Some((self.unusable_since[channel]?, channel)));
+            let lost =
+                self.live().filter_map(|channel| Some((self.unusable_since[channel]?, channel)));
             lost.min().filter(|_| failure.may_follow_loss())
         };
         lost.map_or(failure, |(_, channel)| Failure::Lost(channel))
