@@ -77,6 +77,11 @@ impl Cause {
             _ => None,
         }
     }
+
+    /// Whether open connections do not work either.
+    pub(crate) fn is_cut(&self) -> bool {
+        !matches!(self, Self::Refused(_))
+    }
 }
 
 /// The state of a channel.
@@ -114,8 +119,7 @@ impl State {
 
     /// Since when open streams cannot use it, if they cannot.
     pub(crate) fn unusable_since(&self) -> Option<Duration> {
-        let is_cut = |lost: &&Lost| !matches!(lost.cause, Cause::Refused(_));
-        self.lost().filter(is_cut).map(|lost| lost.since)
+        self.lost().filter(|lost| lost.cause.is_cut()).map(|lost| lost.since)
     }
 }
 
@@ -161,7 +165,10 @@ pub(crate) struct FailureDetector {
     probing_since: Option<Duration>,
     /// When the loss was detected.
     lost_at: Duration,
-    probed_at: Duration,
+    /// The last probe by a new connection.
+    attempted_at: Duration,
+    /// The next one, while the channel is lost.
+    attempt_at: Duration,
     round_trip: Option<Duration>,
     poll_at: Option<Duration>,
     events: VecDeque<Event>,
@@ -175,7 +182,7 @@ impl FailureDetector {
 
     /// Whether the peer was probed and has not answered.
     pub(crate) fn is_probing(&self) -> bool {
-        self.probing_since.is_some() || self.state.lost().is_some()
+        self.probing_since.is_some() || self.state.unusable_since().is_some()
     }
 
     /// The time of the next observation, if there is one.
@@ -197,13 +204,29 @@ impl FailureDetector {
         if seen.round_trip.is_some() {
             self.round_trip = seen.round_trip;
         }
-        if let State::Lost(Lost { since, .. }) = self.state {
+        let is_cut = self.state.unusable_since().is_some();
+        if let State::Lost(Lost { since, .. }) = self.state
+            && (is_cut || now >= self.attempt_at)
+        {
             self.probe(now, true);
             let pause =
                 (now.saturating_sub(since) / 10).clamp(LOST_POLL_INTERVAL.0, LOST_POLL_INTERVAL.1);
-            self.poll_at = Some(now + pause);
+            self.attempt_at = now + pause;
+        }
+        if is_cut {
+            self.poll_at = Some(self.attempt_at);
             return;
         }
+        self.check_silence(now, seen);
+        if self.state.lost().is_some() {
+            let poll_at = self.poll_at.map_or(self.attempt_at, |at| at.min(self.attempt_at));
+            self.poll_at = Some(poll_at);
+        }
+    }
+
+    /// Probes a channel that is wanted and on which nothing was heard for a moment. It is lost if
+    /// there is no answer. While new connections are refused, open ones are checked.
+    fn check_silence(&mut self, now: Duration, seen: &Observation) {
         if !seen.is_wanted {
             (self.probing_since, self.poll_at) = (None, None);
             return;
@@ -220,7 +243,7 @@ impl FailureDetector {
             self.lose(now, Cause::NoAnswer);
         } else {
             let is_late = waited + ANSWER_MARGIN >= self.answer_timeout();
-            self.probe(now, is_late);
+            self.probe(now, is_late && self.state.lost().is_none());
             self.poll_at = Some(now + POLL_INTERVAL);
         }
     }
@@ -236,8 +259,9 @@ impl FailureDetector {
     /// A connection attempt has failed, or the system has no route to the peer any more.
     pub(crate) fn handle_failure(&mut self, now: Duration, cause: Cause) {
         match &mut self.state {
-            State::Lost(lost) => lost.cause = cause,
-            State::Unknown | State::Up { .. } => self.lose(now, cause),
+            State::Lost(lost) if lost.cause.is_cut() == cause.is_cut() => lost.cause = cause,
+            // It is lost from now on, or open streams can use it, or cannot any more.
+            State::Unknown | State::Up { .. } | State::Lost(_) => self.lose(now, cause),
         }
     }
 
@@ -252,8 +276,8 @@ impl FailureDetector {
     /// lost.
     pub(crate) fn handle_demand(&mut self) {
         if self.state.lost().is_some() {
-            let soon = self.probed_at + LOST_POLL_INTERVAL.0;
-            self.poll_at = self.poll_at.map(|poll_at| poll_at.min(soon));
+            self.attempt_at = self.attempt_at.min(self.attempted_at + LOST_POLL_INTERVAL.0);
+            self.poll_at = self.poll_at.map(|poll_at| poll_at.min(self.attempt_at));
         }
     }
 
@@ -289,12 +313,14 @@ impl FailureDetector {
         let lost = Lost { since, cause };
         self.events.push_back(Event::Lost(lost.clone()));
         self.state = State::Lost(lost);
-        (self.lost_at, self.probing_since, self.poll_at) =
-            (now, None, Some(now + LOST_POLL_INTERVAL.0));
+        self.attempt_at = now + LOST_POLL_INTERVAL.0;
+        (self.lost_at, self.probing_since, self.poll_at) = (now, None, Some(self.attempt_at));
     }
 
     fn probe(&mut self, now: Duration, connect: bool) {
-        self.probed_at = now;
+        if connect {
+            self.attempted_at = now;
+        }
         self.events.push_back(Event::Probe { connect });
     }
 
@@ -489,6 +515,65 @@ mod tests {
         assert!(!watched.is_up());
         watched.detector.handle_connected(watched.now);
         assert!(watched.is_up());
+    }
+
+    #[test]
+    fn a_refusing_channel_whose_route_is_lost_is_lost_from_then_on() {
+        let mut watched = Detection::new(true, Some(20 * MS));
+        watched.detector.handle_failure(watched.now, Cause::Refused("refused".into()));
+        watched.run(Duration::from_secs(3600), Some(20 * MS));
+        let unreachable = Cause::Unreachable("no route".into());
+        watched.detector.handle_failure(watched.now, unreachable.clone());
+        assert_eq!(watched.detector.state().unusable_since(), Some(watched.now));
+        let lost = Event::Lost(Lost { since: watched.now, cause: unreachable });
+        assert!(std::iter::from_fn(|| watched.detector.poll_event()).any(|event| event == lost));
+        // Another error does not restart it.
+        let since = watched.now;
+        let other = Cause::Unreachable("no device".into());
+        watched.detector.handle_failure(since + POLL_INTERVAL, other);
+        assert_eq!(watched.detector.state().unusable_since(), Some(since));
+        assert_eq!(watched.detector.poll_event(), None);
+    }
+
+    #[test]
+    fn open_streams_can_use_a_silent_channel_again_that_refuses() {
+        let mut watched = Detection::new(true, Some(20 * MS));
+        watched.run(Duration::from_secs(10), None);
+        assert!(watched.detector.state().unusable_since().is_some());
+        watched.detector.handle_failure(watched.now, Cause::Refused("refused".into()));
+        assert_eq!(watched.detector.state().unusable_since(), None);
+        assert!(watched.detector.state().lost().is_some());
+    }
+
+    #[test]
+    fn a_refusing_channel_that_falls_silent_is_lost() {
+        for (in_use, quiet) in [(true, QUIET_TIMEOUT), (false, IDLE_QUIET_TIMEOUT)] {
+            let mut watched = Detection::new(in_use, Some(20 * MS));
+            watched.detector.handle_failure(watched.now, Cause::Refused("refused".into()));
+            watched.run(Duration::from_secs(600), Some(20 * MS));
+            assert!(watched.events.iter().all(|(_, event)| {
+                matches!(event, Event::Lost(Lost { cause: Cause::Refused(_), .. }))
+            }));
+            watched.events.clear();
+            let silent = watched.heard_at.unwrap();
+            watched.run(Duration::from_secs(60), None);
+            let [(at, Event::Lost(lost))] = &watched.events[..] else {
+                panic!("{in_use}: {:?}", watched.events)
+            };
+            assert_eq!((lost.since, &lost.cause), (silent, &Cause::NoAnswer), "{in_use}");
+            assert!(*at - silent <= quiet + MIN_ANSWER_TIMEOUT + POLL_INTERVAL, "{in_use}");
+        }
+    }
+
+    #[test]
+    fn an_unused_refusing_channel_is_tried_at_growing_intervals() {
+        let mut watched = Detection::new(false, Some(20 * MS));
+        watched.seen.is_wanted = false;
+        watched.detector.handle_failure(watched.now, Cause::Refused("refused".into()));
+        watched.run(Duration::from_secs(1000), None);
+        assert!((100..200).contains(&watched.probes), "{}", watched.probes);
+        watched.detector.handle_demand();
+        assert!(watched.detector.poll_timeout().unwrap() <= watched.now + LOST_POLL_INTERVAL.0);
     }
 
     #[test]

@@ -349,7 +349,7 @@ impl MonitorState {
 
     fn probe(&self, path: &Arc<Path>, connect: bool, probes: &mut JoinSet<()>) {
         let Side::Client { mark, .. } = self.side else { return path.probe() };
-        if path.state().lost().is_none() {
+        if path.state().unusable_since().is_none() {
             path.probe();
         }
         if connect && probes.len() < MAX_PROBES {
@@ -386,7 +386,7 @@ impl MonitorState {
             }
             return;
         };
-        if !matches!(cause, Cause::Refused(_))
+        if cause.is_cut()
             && let Some(metrics) = channel_metrics.get(path.place)
         {
             // Idle sets are not used any more.

@@ -179,6 +179,10 @@ impl Path {
     /// A connection attempt has failed.
     pub(crate) fn connect_failed(&self, error: &std::io::Error) {
         if let Some(cause) = Cause::of(error) {
+            if !cause.is_cut() {
+                // The host has answered.
+                self.connecting.store(0, Ordering::Relaxed);
+            }
             self.with(|detector, now| detector.handle_failure(now, cause));
         }
     }
@@ -191,9 +195,9 @@ impl Path {
     fn with(&self, handle: impl FnOnce(&mut FailureDetector, Duration)) {
         let now = self.events.now();
         let mut watched = self.watched();
-        let before = watched.detector.state().lost().is_some();
+        let before = usability(watched.detector.state());
         handle(&mut watched.detector, now);
-        if before != watched.detector.state().lost().is_some() {
+        if before != usability(watched.detector.state()) {
             drop(watched);
             // The monitor has an event to handle.
             self.events.wake.notify_one();
@@ -245,9 +249,9 @@ impl Path {
             tries: tries.max(self.connecting.load(Ordering::Relaxed)),
             round_trip: samples.iter().filter_map(|(_, seen)| seen.round_trip).max(),
         };
-        let before = watched.detector.state().lost().is_some();
+        let before = usability(watched.detector.state());
         watched.detector.handle_observation(now, &seen);
-        if before != watched.detector.state().lost().is_some() {
+        if before != usability(watched.detector.state()) {
             self.events.changes.send_replace(());
         }
     }
@@ -259,7 +263,7 @@ impl Path {
 
     /// Makes the kernel probe the peer on some connections.
     pub(crate) fn probe(&self) {
-        let lost = self.state().lost().map(|lost| lost.since);
+        let lost = self.state().unusable_since();
         if lost.is_some_and(|since| self.events.now().saturating_sub(since) > LOST_PROBE_TIMEOUT) {
             self.restore_keepalive();
             return;
@@ -310,6 +314,11 @@ impl Path {
     }
 }
 
+/// What streams depend on: whether the channel is lost, and since when open ones cannot use it.
+fn usability(state: &State) -> (bool, Option<Duration>) {
+    (state.lost().is_some(), state.unusable_since())
+}
+
 /// A registered connection.
 pub(crate) struct Registration {
     path: Arc<Path>,
@@ -326,6 +335,31 @@ impl Drop for Registration {
             if let Some(socket) = socket {
                 restore_keepalive(socket);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Error, ErrorKind};
+
+    use super::*;
+
+    #[test]
+    fn a_change_of_usability_is_announced() {
+        let events = Arc::new(PathEvents::new());
+        let server = ([127, 0, 0, 1], 9).into();
+        let route = Channel { server, source: None, device: None };
+        let path = Path::new((0, String::from("channel 1")), None, route, Arc::clone(&events));
+        let mut changes = events.changes();
+        let errors =
+            [ErrorKind::ConnectionRefused, ErrorKind::HostUnreachable, ErrorKind::ConnectionRefused];
+        for error in errors {
+            path.connect_failed(&Error::from(error));
+            assert!(changes.has_changed().unwrap(), "{error}");
+            changes.mark_unchanged();
+            let is_cut = error != ErrorKind::ConnectionRefused;
+            assert_eq!(path.state().unusable_since().is_some(), is_cut, "{error}");
         }
     }
 }
