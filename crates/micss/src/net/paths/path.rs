@@ -352,8 +352,11 @@ mod tests {
         let route = Channel { server, source: None, device: None };
         let path = Path::new((0, String::from("channel 1")), None, route, Arc::clone(&events));
         let mut changes = events.changes();
-        let errors =
-            [ErrorKind::ConnectionRefused, ErrorKind::HostUnreachable, ErrorKind::ConnectionRefused];
+        let errors = [
+            ErrorKind::ConnectionRefused,
+            ErrorKind::HostUnreachable,
+            ErrorKind::ConnectionRefused,
+        ];
         for error in errors {
             path.connect_failed(&Error::from(error));
             assert!(changes.has_changed().unwrap(), "{error}");
