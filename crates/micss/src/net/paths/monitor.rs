@@ -19,7 +19,7 @@ use crate::net::metrics::ChannelMetrics;
 use crate::net::paths::links::{LinkChanges, find_route};
 use crate::net::paths::path::{Path, PathEvents};
 use crate::net::socket;
-use crate::protocol::failure_detector::{Cause, Event, Lost, State};
+use crate::protocol::failure_detector::{Event, Lost, State};
 use crate::protocol::on_lost_channel::{Admission, OnLostChannel, admit};
 use crate::status::{self, ChannelState, LostPeer};
 use service::log::LogRateLimiter;
