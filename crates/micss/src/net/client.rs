@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::warn;
 
 use self::application::ListenerKind;
@@ -253,8 +253,9 @@ async fn changed(changes: Option<&Changes>, pause: Instant, stream_metrics: &Str
     let Some(changes) = changes else { return pending().await };
     sleep_until(pause).await;
     if stream_metrics.unrestored.load(Ordering::Relaxed) {
-        // The next attempt is soon, whether something changes or not.
-        let _ = timeout(RESTORE_RETRY_INTERVAL, changes.next()).await;
+        // The next attempt is soon, whether something changes or not, and however often this is
+        // called meanwhile.
+        let _ = timeout_at(pause + RESTORE_RETRY_INTERVAL, changes.next()).await;
     } else {
         changes.next().await;
     }

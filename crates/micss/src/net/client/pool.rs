@@ -208,6 +208,8 @@ impl Pool {
         let returning = self.returning.fetch_add(1, Ordering::Relaxed);
         if is_whole && self.idle_sets().len() + returning < self.config.keep {
             self.renew(finished).await;
+            // A pool that is not used any more closes it.
+            self.taken.notify_one();
         }
         self.returning.fetch_sub(1, Ordering::Relaxed);
     }
@@ -250,7 +252,7 @@ impl Pool {
     pub(crate) async fn keep_full(&self, since_last_use: Duration) {
         let mut pause = RETRY_DELAY.0;
         loop {
-            if self.since_last_use() >= since_last_use {
+            while self.since_last_use() >= since_last_use {
                 self.idle_sets().clear();
                 self.taken.notified().await;
             }

@@ -328,9 +328,10 @@ impl MonitorState {
                 self.handle(path, event, probes);
             }
         }
+        drop(paths);
         if matches!(self.side, Side::Server { .. }) {
             self.paths().retain(|_, path| {
-                let is_new = Arc::strong_count(path) > 2;
+                let is_new = Arc::strong_count(path) > 1;
                 is_new || path.connection_count() > 0 || is_remembered(&path.state(), now)
             });
         }

@@ -75,6 +75,8 @@ impl ChannelConnection {
     /// The stream goes on without it: closes it in both directions, and logs that.
     pub(crate) fn give_up(&mut self, why: Loss) {
         self.is_given_up = true;
+        // What the system says of a closed connection says nothing of the path.
+        self.registration = None;
         if self.lose(why)
             && let Some(so_often) = self.metrics.happened(why)
         {

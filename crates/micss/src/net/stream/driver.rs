@@ -87,7 +87,9 @@ impl Driver {
     ) {
         for (channel, connection) in self.channels.iter_mut().enumerate() {
             let Some(connection) = connection else { continue };
-            if let Some(path) = path_of(connection) {
+            if let Some(path) = path_of(connection)
+                && !connection.is_given_up()
+            {
                 connection.watch(&path);
                 self.pump.paths.add(channel, &path);
             }
@@ -211,6 +213,7 @@ impl Driver {
 
     /// The stream goes on without a channel.
     fn give_up(&mut self, channel: usize, why: Loss) {
+        self.pump.awaited = None;
         if let Some(connection) = &mut self.channels[channel] {
             connection.give_up(why);
         } else {

@@ -53,7 +53,7 @@ pub(super) struct Pump {
     /// A read of the application has begun, and found nothing.
     is_reading: bool,
     /// Counts how long a channel has been waited for.
-    awaited: Option<WaitTimer>,
+    pub(super) awaited: Option<WaitTimer>,
 }
 
 impl Pump {
