@@ -76,7 +76,7 @@ neon:
 	scripts/neon
 
 setup:
-	@PATH=$$PATH:/usr/sbin scripts/setup curl tcpdump python3 nginx:nginx-light nft:nftables ip:iproute2 ssh:openssh-client sshd:openssh-server git rsync redis-server redis-cli:redis-tools nc.openbsd:netcat-openbsd
+	@PATH=$$PATH:/usr/sbin scripts/setup curl tcpdump python3 nginx:nginx-light nft:nftables ip:iproute2 ssh:openssh-client sshd:openssh-server git rsync openssl redis-server redis-cli:redis-tools nc.openbsd:netcat-openbsd
 
 setup-lab:
 	@PATH=$$PATH:/usr/sbin scripts/setup iperf3 nginx:nginx-light wrk

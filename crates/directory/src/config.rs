@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ipnet::IpNet;
-use keys::{KeyError, PublicKey, SecretKey, SharedKey};
+use keys::{KeyError, PublicKey, RsaPublicKey, SecretKey, SharedKey};
 use service::config::{Key, Keys, Problem, Problems, Table, Value, key, read_part};
 
 use super::addresses::Addresses;
@@ -17,6 +17,7 @@ pub const CLIENT_KEYS: &[Key] = &[
     key("directory", "file", "\"/var/lib/sunder/proxy-office/peers\""),
     key("directory", "port", "6523"),
     key("directory", "max_age_h", "24"),
+    key("directory", "signed_by", "\"group.pem\""),
     key(
         "directory",
         "trust",
@@ -45,6 +46,9 @@ const DEFAULT_PORT: u16 = 6523;
 
 const DEFAULT_MAX_AGE_H: u32 = 24;
 
+/// Shorter keys are broken, or will be soon.
+const MIN_SIGNER_BITS: u32 = 2048;
+
 /// A year. An answer that is to be valid for longer can be added by hand.
 const MAX_AGE_H: i64 = 8760;
 
@@ -57,6 +61,9 @@ pub struct ClientDirectory {
     pub port: u16,
     /// The greatest age of an answer. An older one is requested again.
     pub max_age: Duration,
+    /// The public key whose signed lists are believed: a file in PEM, relative to the configuration
+    /// unless absolute.
+    pub signed_by: Option<PathBuf>,
     /// The peers whose answers are believed. No network is in it twice.
     pub trusts: Vec<Trust>,
 }
@@ -112,6 +119,7 @@ impl ClientDirectory {
         let file = table.require("file").and_then(|file| file.text());
         let port = table.get("port").and_then(|port| port.whole_in(1..=65_535));
         let max_age_h = table.get("max_age_h").and_then(|hours| hours.whole_in(1..=MAX_AGE_H));
+        let signed_by = table.get("signed_by").and_then(|file| file.text()).map(PathBuf::from);
         let mut trusts: Vec<Trust> = Vec::new();
         for table in table.tables("trust") {
             let Some(trust) = Trust::read(&table) else { continue };
@@ -126,8 +134,21 @@ impl ClientDirectory {
             file: PathBuf::from(file?),
             port: port.unwrap_or(DEFAULT_PORT),
             max_age: Duration::from_secs(3600 * u64::from(max_age_h.unwrap_or(DEFAULT_MAX_AGE_H))),
+            signed_by,
             trusts,
         })
+    }
+
+    /// The key whose signed lists are believed, if there is one, with the configuration in
+    /// `config_dir`.
+    ///
+    /// # Errors
+    /// When the file cannot be read or contains no RSA public key of at least 2048 bits.
+    pub fn signer(&self, config_dir: &Path) -> Result<Option<RsaPublicKey>, KeyError> {
+        let Some(file) = &self.signed_by else { return Ok(None) };
+        let path = config_dir.join(file);
+        let key = RsaPublicKey::read(&path)?;
+        if key.bits() < MIN_SIGNER_BITS { Err(KeyError::Rsa { path }) } else { Ok(Some(key)) }
     }
 
     /// The files of the keys, with the configuration in `config_dir`.

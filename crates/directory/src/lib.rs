@@ -55,6 +55,7 @@ pub mod config;
 pub mod credentials;
 pub mod exchange;
 pub mod message;
+pub mod signed_list;
 pub mod store;
 
 mod ends;
@@ -76,6 +77,7 @@ use config::{ClientDirectory, most_specific};
 use credentials::Credential;
 use exchange::{ExchangeError, ask};
 use message::Scheme;
+use signed_list::KeyDigest;
 use single_flight::{LastFailure, SingleFlight};
 use store::{Entry, Learnt, Source, Store, StoreError};
 
@@ -89,6 +91,8 @@ pub struct Directory {
     trusted: Vec<(IpNet, Credential)>,
     port: u16,
     max_age: Duration,
+    /// The key whose signed lists are believed.
+    signer: Option<KeyDigest>,
     flights: SingleFlight,
 }
 
@@ -122,8 +126,8 @@ pub enum DirectoryError {
     },
     /// The peer's addresses were learnt under a trust that the configuration no longer has.
     #[error(
-        "{peer} was learnt under a [[directory.trust]] that is gone: sunder directory remove {peer}, or \
-         trust it again"
+        "{peer} was learnt under a [[directory.trust]] or signed_by that is gone: sunder directory remove \
+         {peer}, or trust it again"
     )]
     NoLongerTrusted {
         /// The peer.
@@ -170,6 +174,7 @@ impl Directory {
             trusted,
             port: config.port,
             max_age: config.max_age,
+            signer: config.signer(config_dir)?.map(|key| key.digest()),
             flights: SingleFlight::default(),
         })
     }
@@ -215,8 +220,9 @@ impl Directory {
     /// not answer, or its answer is rejected. When the database fails.
     pub async fn refresh(&self, peer: IpAddr, mark: Option<u32>) -> Result<Learnt, DirectoryError> {
         let peer = peer.to_canonical();
-        if self.find(peer).await?.is_some_and(|entry| entry.source == Source::Manual) {
-            let (file, source) = (self.file.clone(), StoreError::Manual { peer });
+        let known = self.find(peer).await?.map(|entry| entry.source);
+        if let Some(known) = known.filter(|known| !matches!(known, Source::Learnt(_))) {
+            let (file, source) = (self.file.clone(), StoreError::fixed(peer, known));
             return Err(DirectoryError::Store { file, source });
         }
         let flight = self.flights.of(peer);
@@ -227,7 +233,7 @@ impl Directory {
     async fn look_up(&self, peer: IpAddr) -> Result<Known, DirectoryError> {
         let entry = self.find(peer).await?;
         let scheme = most_specific(&self.trusted, peer).map(Credential::scheme);
-        known(entry, scheme, SystemTime::now(), self.max_age)
+        known(entry, (scheme, self.signer), SystemTime::now(), self.max_age)
             .ok_or(DirectoryError::NoLongerTrusted { peer })
     }
 
@@ -276,10 +282,11 @@ impl Directory {
 }
 
 /// What an entry is worth. Learnt addresses are used while they are young enough, and while the
-/// peer is trusted by the scheme by which they were learnt. `None` if the trust is gone.
+/// peer is trusted by the scheme by which they were learnt; those of a signed list while its key is
+/// trusted. `None` if the trust is gone.
 fn known(
     entry: Option<Entry>,
-    trusted: Option<Scheme>,
+    (trusted, signer): (Option<Scheme>, Option<KeyDigest>),
     now: SystemTime,
     max_age: Duration,
 ) -> Option<Known> {
@@ -288,6 +295,9 @@ fn known(
     };
     let scheme = match entry.source {
         Source::Manual => return Some(Known::Addresses(entry.addresses)),
+        Source::Signed(key) => {
+            return (signer == Some(key)).then_some(Known::Addresses(entry.addresses));
+        }
         Source::Learnt(scheme) => scheme,
     };
     // A time in the future is from a clock that was wrong.
@@ -340,8 +350,13 @@ mod tests {
                 key: key.clone(),
             };
             let trusts = trusted.iter().map(trust).collect();
-            let config =
-                ClientDirectory { file: "d.sqlite".into(), port, max_age: MAX_AGE, trusts };
+            let config = ClientDirectory {
+                file: "d.sqlite".into(),
+                port,
+                max_age: MAX_AGE,
+                signed_by: None,
+                trusts,
+            };
             Directory::open(&config, self.0.path()).unwrap()
         }
     }
@@ -405,7 +420,10 @@ mod tests {
         let (hmac, ed25519) = (Scheme::Hmac, Scheme::Ed25519);
         let learnt = |age_s| Some(entry(Source::Learnt(hmac), age_s));
         let manual = Some(entry(Source::Manual, 999_999));
+        let signed = |key| Some(entry(Source::Signed([key; 32]), 999_999));
         for (entry, trusted, expected) in [
+            (signed(1), None, "known"),
+            (signed(2), Some(hmac), "gone"),
             (None, None, "nothing"),
             (None, Some(hmac), "ask"),
             (manual.clone(), None, "known"),
@@ -418,7 +436,7 @@ mod tests {
             (learnt(0), None, "gone"),
             (learnt(3600), None, "gone"),
         ] {
-            let found = match known(entry, trusted, now, MAX_AGE) {
+            let found = match known(entry, (trusted, Some([1; 32])), now, MAX_AGE) {
                 Some(Known::Addresses(_)) => "known",
                 Some(Known::ToAsk) => "ask",
                 Some(Known::Nothing) => "nothing",
@@ -560,7 +578,13 @@ mod tests {
     fn a_missing_key_is_named() {
         let place = tempfile::tempdir().unwrap();
         let trusts = vec![Trust { network: "::/0".parse().unwrap(), key: shared() }];
-        let config = ClientDirectory { file: "d.sqlite".into(), port: 1, max_age: MAX_AGE, trusts };
+        let config = ClientDirectory {
+            file: "d.sqlite".into(),
+            port: 1,
+            max_age: MAX_AGE,
+            signed_by: None,
+            trusts,
+        };
         let error = Directory::open(&config, place.path()).unwrap_err().to_string();
         assert!(error.contains("no such file") && error.contains("/key"), "{error}");
     }

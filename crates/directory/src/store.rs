@@ -19,6 +19,7 @@ use rusqlite::{Connection, TransactionBehavior, params};
 
 use super::addresses::Addresses;
 use super::message::Scheme;
+use super::signed_list::{KeyDigest, SignedList};
 use file::number;
 use rows::read;
 
@@ -28,8 +29,10 @@ pub use file::check_place;
 /// The largest number of peers; no more are learnt.
 pub const MAX_PEERS: u32 = 65_536;
 
-/// One row for each address, or one row without an address for a peer that has none.
-const ROWS: &str = "SELECT host, source, learnt_at, place, address \
+/// One row for each address, or one row without an address for a peer that has none. With each, the
+/// key of the signed list.
+const ROWS: &str = "SELECT host, source, learnt_at, place, address, \
+    (SELECT key FROM signed_list) \
     FROM peer LEFT JOIN channel ON channel.peer = peer.host";
 
 /// The last second of the year 9999. The text of a later date has another form.
@@ -42,6 +45,8 @@ pub enum Source {
     Manual,
     /// The peer itself, proven by this scheme.
     Learnt(Scheme),
+    /// A list that the holders of this key have signed.
+    Signed(KeyDigest),
 }
 
 impl Source {
@@ -50,12 +55,15 @@ impl Source {
         match self {
             Self::Manual => "manual",
             Self::Learnt(scheme) => scheme.name(),
+            Self::Signed(_) => "signed",
         }
     }
 
-    fn from_name(name: &str) -> Option<Self> {
-        let all = [Self::Manual, Self::Learnt(Scheme::Hmac), Self::Learnt(Scheme::Ed25519)];
-        all.into_iter().find(|source| source.name() == name)
+    /// The source with this name. `signer` is the key of the signed list, if there is one.
+    fn from_name(name: &str, signer: Option<KeyDigest>) -> Option<Self> {
+        let learnt = [Scheme::Hmac, Scheme::Ed25519].map(Self::Learnt);
+        let mut all = [Self::Manual].into_iter().chain(learnt).chain(signer.map(Self::Signed));
+        all.find(|source| source.name() == name)
     }
 }
 
@@ -137,11 +145,48 @@ impl Store {
         Ok(before)
     }
 
+    /// Replaces the signed list. What the operator has added stays; what was learnt of its peers is
+    /// replaced. Returns the peers that the operator has added with other addresses.
+    ///
+    /// # Errors
+    /// When a list of the same key with this number, or a higher one, is there already. When the
+    /// database would have more than [`MAX_PEERS`], cannot be written, or is damaged.
+    pub fn import(
+        &mut self,
+        list: &SignedList,
+        now: SystemTime,
+    ) -> Result<Vec<IpAddr>, StoreError> {
+        let change = self.0.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let last = "SELECT max(number) FROM signed_list WHERE key = ?1";
+        let last: Option<u32> = change.query_row(last, [list.key], |row| row.get(0))?;
+        if let Some(last) = last.filter(|&last| last >= list.number) {
+            return Err(StoreError::OldList { number: list.number, last });
+        }
+        change
+            .execute_batch("DELETE FROM signed_list; DELETE FROM peer WHERE source = 'signed'")?;
+        let insert = "INSERT INTO signed_list (key, number) VALUES (?1, ?2)";
+        change.execute(insert, params![list.key, list.number])?;
+        let mut kept = Vec::new();
+        for (&peer, addresses) in &list.peers {
+            match find(&change, peer)? {
+                Some(entry) if entry.source == Source::Manual => {
+                    kept.extend((entry.addresses != *addresses).then_some(peer));
+                }
+                _ => put(&change, peer, addresses, Source::Signed(list.key), now)?,
+            }
+        }
+        if count(&change)? > MAX_PEERS.into() {
+            return Err(StoreError::Full);
+        }
+        change.commit()?;
+        Ok(kept)
+    }
+
     /// Adds a peer's addresses from an exchange. Replaces what was learnt of it before.
     ///
     /// # Errors
-    /// When the operator has added the peer, or the database is full. When it cannot be written or
-    /// is damaged.
+    /// When the operator has added the peer, a signed list has it, or the database is full. When it
+    /// cannot be written or is damaged.
     pub fn learn(
         &mut self,
         peer: IpAddr,
@@ -152,8 +197,8 @@ impl Store {
         let change = self.0.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let before = find(&change, peer)?;
         match &before {
-            Some(entry) if entry.source == Source::Manual => {
-                return Err(StoreError::Manual { peer });
+            Some(entry) if !matches!(entry.source, Source::Learnt(_)) => {
+                return Err(StoreError::fixed(peer, entry.source));
             }
             None if count(&change)? >= MAX_PEERS.into() => return Err(StoreError::Full),
             _ => {}

@@ -132,8 +132,8 @@ impl RsaPublicKey {
         self.bits() as usize / 8
     }
 
-    /// Whether `signature` is this key's signature of the message, by PKCS #1 v1.5, or by PSS with a
-    /// salt of [`SALT_LEN`] bytes.
+    /// Whether `signature` is this key's signature of the message, by PKCS #1 v1.5, or by PSS with
+    /// a salt of [`SALT_LEN`] bytes.
     pub fn verify(&self, message: &[u8], signature: &[u8]) -> bool {
         let Some(encoded) = self.raise(signature) else { return false };
         let is_by = |encoding: Encoding| {

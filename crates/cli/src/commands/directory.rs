@@ -1,5 +1,7 @@
 //! `sunder directory`: the addresses at which a proxy's peers are reached.
 
+use std::fs::File;
+use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -7,6 +9,7 @@ use std::time::SystemTime;
 use clap::Subcommand;
 use directory::addresses::Addresses;
 use directory::config::ClientDirectory;
+use directory::signed_list::{self, SignedList, SignedListError};
 use directory::store::{Entry, Learnt, Source, Store, StoreError};
 use directory::{Directory, DirectoryError};
 use keys::file::exposure;
@@ -47,6 +50,7 @@ enum Command {
     Add(Add),
     Remove(Remove),
     Refresh(Refresh),
+    Import(Import),
 }
 
 /// Lists the peers, the source and the date of their addresses, and the addresses.
@@ -100,6 +104,33 @@ struct Refresh {
     peers: Vec<IpAddr>,
 }
 
+/// Replaces the list of peers that a group of servers has signed.
+///
+/// FILE is a list in TOML, and FILE.sig its RSA signature, as `openssl dgst -sha256 -sign` makes it.
+/// It must be of the key that `signed_by` in the configuration names. Addresses that you have added
+/// yourself stay.
+#[derive(clap::Args)]
+#[command(after_help = IMPORT_HELP)]
+struct Import {
+    #[command(flatten)]
+    place: Place,
+    /// The list
+    #[arg(value_name = "FILE")]
+    list: PathBuf,
+}
+
+const IMPORT_HELP: &str = "\
+Example: sunder directory import --config proxy.toml peers.list, with this in peers.list
+
+format = \"sunder address list 1\"
+number = 1    # higher in each later list
+
+[[peer]]
+address = \"192.0.2.10\"
+channels = [\"192.0.2.10:6522\", \"198.51.100.10:6522\"]
+
+Exit code 3 says that the signature is not valid.";
+
 #[derive(clap::Args)]
 struct Place {
     /// The proxy's configuration, in TOML
@@ -117,6 +148,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         Command::Add(arguments) => add(arguments),
         Command::Remove(arguments) => remove(arguments),
         Command::Refresh(arguments) => refresh(arguments),
+        Command::Import(arguments) => import(arguments),
     }
 }
 
@@ -157,6 +189,41 @@ fn remove(arguments: &Remove) -> Result<(), Failure> {
     } else {
         Err(Failure::Failed(format!("{peer} is not known: sunder directory list shows who is")))
     }
+}
+
+fn import(arguments: &Import) -> Result<(), Failure> {
+    let Import { place, list: path } = arguments;
+    let signer = place.load()?.signer(place.config_dir());
+    let signer = signer.map_err(|error| Failure::Usage(error.to_string()))?;
+    let missing = "no signed_by in [directory]: name the public key whose lists are believed there";
+    let signer = signer.ok_or_else(|| Failure::Usage(missing.into()))?;
+    let mut signature = path.clone().into_os_string();
+    signature.push(".sig");
+    let (text, signature) = (read_bounded(path)?, read_bounded(Path::new(&signature))?);
+    let list = SignedList::verify(&text, &signature, &signer).map_err(|error| {
+        let message = format!("{}: {error}", path.display());
+        match error {
+            SignedListError::Unsigned => Failure::Refused(message),
+            _ => Failure::Usage(message),
+        }
+    })?;
+    let (file, mut store) = place.open()?;
+    let kept = store.import(&list, SystemTime::now()).map_err(|error| failed(&file, &error))?;
+    for peer in kept {
+        console::warning(&format!(
+            "{peer} was added by hand with other addresses, which stay: sunder directory remove {peer}"
+        ));
+    }
+    console::print_line(&format!("list {}: {} peers", list.number, list.peers.len()))
+}
+
+/// A file of at most the length of a list.
+fn read_bounded(path: &Path) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    let limit = signed_list::MAX_LEN as u64 + 1;
+    let read = File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes));
+    read.map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))?;
+    Ok(bytes)
 }
 
 /// Warns of key files that other users can read or replace.
@@ -217,7 +284,8 @@ fn entries(file: &Path) -> Result<Vec<Entry>, Failure> {
 
 /// The peers that sent their addresses themselves.
 fn learnt(file: &Path) -> Result<Vec<IpAddr>, Failure> {
-    let learnt = entries(file)?.into_iter().filter(|entry| entry.source != Source::Manual);
+    let learnt =
+        entries(file)?.into_iter().filter(|entry| matches!(entry.source, Source::Learnt(_)));
     Ok(learnt.map(|entry| entry.peer).collect())
 }
 
@@ -231,9 +299,10 @@ fn refused(error: &DirectoryError) -> Failure {
         _ if error.is_tampering() => Failure::Refused(message),
         DirectoryError::Key(_)
         | DirectoryError::NotTrusted { .. }
-        | DirectoryError::Store { source: StoreError::Manual { .. }, .. } => {
-            Failure::Usage(message)
-        }
+        | DirectoryError::Store {
+            source: StoreError::Manual { .. } | StoreError::Signed { .. },
+            ..
+        } => Failure::Usage(message),
         _ => Failure::Failed(message),
     }
 }

@@ -168,6 +168,52 @@ fn an_unverified_answer_is_refused() {
 }
 
 #[test]
+fn a_list_is_imported_if_the_group_has_signed_it() {
+    let proxy = Proxy::alone();
+    let file = |name: &str| proxy.0.path().join(name);
+    let openssl = |arguments: &str| {
+        let mut openssl = Command::new("openssl");
+        let output = openssl.args(arguments.split(' ')).current_dir(proxy.0.path()).output();
+        let output = output.expect("openssl is installed");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    openssl("genrsa -out group.key 2048");
+    openssl("rsa -in group.key -pubout -out group.pem");
+    let list = |number, address| {
+        let text = format!(
+            "format = \"sunder address list 1\"\nnumber = {number}\n[[peer]]\naddress = \"192.0.2.10\"\n\
+             channels = [\"192.0.2.10:6522\", \"{address}\"]\n"
+        );
+        fs::write(file("peers.list"), text).unwrap();
+    };
+    list(1, "198.51.100.10:6522");
+    openssl("dgst -sha256 -sign group.key -out peers.list.sig peers.list");
+    let error = proxy.fail("import peers.list", 2);
+    assert!(error.contains("no signed_by in [directory]"), "{error}");
+    let config = fs::read_to_string(file("proxy.toml")).unwrap();
+    let config = config.replace("[directory]\n", "[directory]\nsigned_by = \"group.pem\"\n");
+    fs::write(file("proxy.toml"), config).unwrap();
+    assert_eq!(proxy.succeed("import peers.list"), "list 1: 1 peers\n");
+    let known = proxy.document();
+    assert_eq!(known[0]["source"], "signed");
+    assert_eq!(known[0]["addresses"], json!(["192.0.2.10:6522", "198.51.100.10:6522"]));
+    let error = proxy.fail("import peers.list", 1);
+    assert!(error.contains("list 1 is not newer than the last one, 1"), "{error}");
+    // What the group has not signed changes nothing.
+    list(2, "203.0.113.66:6522");
+    let error = proxy.fail("import peers.list", 3);
+    assert!(error.contains("the signature is not valid"), "{error}");
+    openssl(
+        "dgst -sha256 -sigopt rsa_padding_mode:pss -sigopt rsa_pss_saltlen:32 -sign group.key -out peers.list.sig peers.list",
+    );
+    let error = proxy.fail("refresh 192.0.2.10", 2);
+    assert!(error.contains("is in the signed list"), "{error}");
+    assert_eq!(proxy.document(), known);
+    proxy.succeed("import peers.list");
+    assert_eq!(proxy.document()[0]["addresses"][1], "203.0.113.66:6522");
+}
+
+#[test]
 fn the_worst_failure_decides() {
     let proxy = Proxy::new(peer(2, &["127.0.0.1:1"], |reply| reply), SHARED);
     // The first does not answer, the second has another key, the third is not trusted.

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use keys::trusted::TrustError;
 
-use super::MAX_PEERS;
+use super::{MAX_PEERS, Source};
 
 /// Why the database cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +36,22 @@ pub enum StoreError {
         /// The peer.
         peer: IpAddr,
     },
+    /// A signed list has the peer, and learnt addresses do not replace that.
+    #[error("{peer} is in the signed list, which a newer list replaces")]
+    Signed {
+        /// The peer.
+        peer: IpAddr,
+    },
+    /// A list is not newer than the one that is there.
+    #[error(
+        "list {number} is not newer than the last one, {last}: import a list with a higher number"
+    )]
+    OldList {
+        /// Its number.
+        number: u32,
+        /// The number of the list that is there.
+        last: u32,
+    },
     /// The database has the largest number of peers.
     #[error(
         "{MAX_PEERS} peers are known, and no more are learnt; sunder directory remove makes room"
@@ -44,6 +60,16 @@ pub enum StoreError {
     /// `SQLite` reports an error.
     #[error("the database: {}", one_line(.0))]
     Database(#[from] rusqlite::Error),
+}
+
+impl StoreError {
+    /// Addresses from this source are not asked for.
+    pub(crate) fn fixed(peer: IpAddr, source: Source) -> Self {
+        match source {
+            Source::Signed(_) => Self::Signed { peer },
+            _ => Self::Manual { peer },
+        }
+    }
 }
 
 /// The fix for a file that cannot be opened.

@@ -17,13 +17,17 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// The application id of this program's databases: "SNDD".
 const APPLICATION: i64 = 0x534E_4444;
 
-/// The version of the tables.
-const VERSION: i64 = 1;
+/// The version of the tables. Version 1 had no signed lists.
+const VERSION: i64 = 2;
 
 pub(super) const TABLES: &str = "\
+    CREATE TABLE signed_list (\
+        key BLOB PRIMARY KEY NOT NULL CHECK (length(key) = 32), \
+        number INTEGER NOT NULL CHECK (number > 0)\
+    ) STRICT, WITHOUT ROWID; \
     CREATE TABLE peer (\
         host TEXT PRIMARY KEY NOT NULL, \
-        source TEXT NOT NULL CHECK (source IN ('manual', 'hmac', 'ed25519')), \
+        source TEXT NOT NULL CHECK (source IN ('manual', 'hmac', 'ed25519', 'signed')), \
         learnt_at INTEGER NOT NULL CHECK (learnt_at >= 0)\
     ) STRICT, WITHOUT ROWID; \
     CREATE TABLE channel (\
@@ -33,6 +37,13 @@ pub(super) const TABLES: &str = "\
         PRIMARY KEY (peer, place), \
         UNIQUE (peer, address)\
     ) STRICT, WITHOUT ROWID;";
+
+/// Moves the rows of version 1, whose tables have other names meanwhile, to those of version 2.
+const FROM_VERSION_1: [&str; 2] = [
+    "ALTER TABLE channel RENAME TO channel_1; ALTER TABLE peer RENAME TO peer_1;",
+    "INSERT INTO peer SELECT * FROM peer_1; INSERT INTO channel SELECT * FROM channel_1; \
+     DROP TABLE channel_1; DROP TABLE peer_1; PRAGMA user_version = 2;",
+];
 
 /// Opens the database at this path, or creates an empty one that only its owner may read.
 ///
@@ -105,11 +116,23 @@ fn check(connection: &mut Connection) -> Result<(), StoreError> {
     }
     match number(connection, "PRAGMA user_version")? {
         VERSION => {}
+        1 => upgrade(connection)?,
         newer if newer > VERSION => return Err(StoreError::Newer),
         other => return Err(damaged(format!("version {other}"))),
     }
     let said: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
     if said == "ok" { Ok(()) } else { Err(damaged(said.replace('\n', " "))) }
+}
+
+/// Brings a database of version 1 to this one.
+fn upgrade(connection: &mut Connection) -> Result<(), StoreError> {
+    let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    // Another program may have done it meanwhile.
+    if number(&change, "PRAGMA user_version")? == 1 {
+        let [before, after] = FROM_VERSION_1;
+        [before, TABLES, after].iter().try_for_each(|part| change.execute_batch(part))?;
+    }
+    Ok(change.commit()?)
 }
 
 pub(super) fn number(connection: &Connection, query: &str) -> Result<i64, StoreError> {

@@ -48,7 +48,8 @@ impl Found {
     fn new(host: String, row: &Row<'_>) -> Result<Self, StoreError> {
         let peer = whole(&host).ok_or_else(|| damaged(format!("{host:?} is no address")))?;
         let name: String = field(row, 1)?;
-        let source = Source::from_name(&name)
+        let signer: Option<[u8; 32]> = field(row, 5)?;
+        let source = Source::from_name(&name, signer)
             .ok_or_else(|| damaged(format!("{host} is from {name:?}, which is no source")))?;
         let seconds: i64 = field(row, 2)?;
         let seconds = u64::try_from(seconds).ok().filter(|&seconds| seconds <= LAST_SECOND);

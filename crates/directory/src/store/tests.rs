@@ -140,6 +140,66 @@ fn what_was_added_by_hand_is_not_learnt_over() {
     assert!(store.learn(peer, other, Scheme::Hmac, at(5)).unwrap().before.is_none());
 }
 
+fn signed(key: u8, number: u32, peers: &[(&str, &str)]) -> SignedList {
+    let peers = peers.iter().map(|(peer, addresses)| (ip(peer), list(addresses))).collect();
+    SignedList { key: [key; 32], number, peers }
+}
+
+#[test]
+fn a_signed_list_replaces_the_last_one() {
+    let (_place, mut store) = open();
+    let (own, one, two) = ("192.0.2.1:1", "192.0.2.2:1", "192.0.2.3:1");
+    store.add(ip("192.0.2.1"), &list(own), at(1)).unwrap();
+    store.learn(ip("192.0.2.2"), list("192.0.2.2:9"), Scheme::Hmac, at(1)).unwrap();
+    let first = [("192.0.2.1", "192.0.2.1:9"), ("192.0.2.2", one)];
+    // What was added by hand with other addresses stays, and is told.
+    assert_eq!(store.import(&signed(1, 7, &first), at(2)).unwrap(), [ip("192.0.2.1")]);
+    let entry = |store: &Store, peer| store.find(ip(peer)).unwrap();
+    assert_eq!(entry(&store, "192.0.2.1").unwrap().addresses, list(own));
+    let imported = entry(&store, "192.0.2.2").unwrap();
+    let source = Source::Signed([1; 32]);
+    assert_eq!(
+        (imported.addresses, imported.source, imported.learnt_at),
+        (list(one), source, at(2))
+    );
+    let learnt = store.learn(ip("192.0.2.2"), list(one), Scheme::Hmac, at(3));
+    assert!(matches!(learnt, Err(StoreError::Signed { .. })), "{learnt:?}");
+    // An older list, or another one of the same number, does not come back.
+    for number in [6, 7] {
+        let old = store.import(&signed(1, number, &[]), at(4));
+        assert!(matches!(old, Err(StoreError::OldList { last: 7, .. })), "{old:?}");
+    }
+    let second = [("192.0.2.1", own), ("192.0.2.3", two)];
+    assert!(store.import(&signed(1, 8, &second), at(5)).unwrap().is_empty());
+    assert_eq!(entry(&store, "192.0.2.2"), None);
+    assert_eq!(entry(&store, "192.0.2.3").unwrap().addresses, list(two));
+    // Another key counts its own lists.
+    store.import(&signed(2, 1, &[]), at(6)).unwrap();
+    assert_eq!(store.list().unwrap().len(), 1);
+}
+
+#[test]
+fn a_database_of_version_1_is_brought_to_this_one() {
+    let (place, mut store) = open();
+    store.add(ip("192.0.2.1"), &list("192.0.2.1:1 192.0.2.1:2"), at(1)).unwrap();
+    store.learn(ip("192.0.2.2"), list("192.0.2.2:9"), Scheme::Hmac, at(1)).unwrap();
+    let entries = store.list().unwrap();
+    let tables = TABLES.split_once("CREATE TABLE peer").unwrap().1.replace(", 'signed'", "");
+    let version_1 = format!(
+        "DROP TABLE signed_list; CREATE TEMP TABLE p AS SELECT * FROM peer; \
+         CREATE TEMP TABLE c AS SELECT * FROM channel; DROP TABLE channel; DROP TABLE peer; \
+         CREATE TABLE peer{tables} INSERT INTO main.peer SELECT * FROM p; \
+         INSERT INTO main.channel SELECT * FROM c; PRAGMA user_version = 1;"
+    );
+    store.0.execute_batch(&version_1).unwrap();
+    drop(store);
+    let mut store = again(&place).unwrap();
+    assert_eq!(store.list().unwrap(), entries);
+    store.import(&signed(1, 1, &[("192.0.2.2", "192.0.2.2:1")]), at(2)).unwrap();
+    assert!(store.remove(ip("192.0.2.1")).unwrap());
+    assert_eq!(number(&store.0, "SELECT count(*) FROM channel").unwrap(), 1);
+}
+
 #[test]
 fn a_change_is_told() {
     let (_place, mut store) = open();
@@ -182,7 +242,7 @@ fn a_full_database_learns_no_more() {
 #[test]
 fn other_databases_are_left_alone() {
     let (place, store) = open();
-    store.0.execute_batch("PRAGMA user_version = 2").unwrap();
+    store.0.execute_batch("PRAGMA user_version = 3").unwrap();
     assert!(matches!(again(&place), Err(StoreError::Newer)));
     store.0.execute_batch("PRAGMA user_version = 0").unwrap();
     assert!(matches!(again(&place), Err(StoreError::Damaged { .. })));
@@ -232,6 +292,7 @@ fn values_that_cannot_be_are_refused() {
         ("UPDATE peer SET host = 'example.org'", "is no address"),
         ("UPDATE peer SET host = '2001:DB8::1'", "is no address"),
         ("UPDATE peer SET source = 'rumour'", "which is no source"),
+        ("UPDATE peer SET source = 'signed'", "which is no source"),
         ("UPDATE peer SET learnt_at = -1", "at no time"),
         ("UPDATE peer SET learnt_at = 253402300800", "at no time"),
         ("UPDATE peer SET learnt_at = 9223372036854775807", "at no time"),
@@ -251,14 +312,14 @@ fn values_that_cannot_be_are_refused() {
         // Without the constraints, as an attacker who writes to the file could.
         let loose = TABLES
             .replace("STRICT, ", "")
-            .replace(" CHECK (source IN ('manual', 'hmac', 'ed25519'))", "")
+            .replace(" CHECK (source IN ('manual', 'hmac', 'ed25519', 'signed'))", "")
             .replace(" CHECK (learnt_at >= 0)", "")
             .replace(", UNIQUE (peer, address)", "")
             .replace(" REFERENCES peer (host) ON DELETE CASCADE", "");
         let rewrite = format!(
             "CREATE TEMP TABLE p AS SELECT * FROM peer; \
              CREATE TEMP TABLE c AS SELECT * FROM channel; \
-             DROP TABLE channel; DROP TABLE peer; {loose} \
+             DROP TABLE channel; DROP TABLE peer; DROP TABLE signed_list; {loose} \
              INSERT INTO main.peer SELECT * FROM p; INSERT INTO main.channel SELECT * FROM c; \
              {change}"
         );

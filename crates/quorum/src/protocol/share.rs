@@ -82,8 +82,9 @@ impl ShareRange {
 
     /// The share that a seed stands for.
     ///
-    /// It is expanded by MGF1 with SHA-256, which PSS uses anyway, behind a prefix that no other use
-    /// has. If SHA-256 is a random oracle, shares of different seeds are independent and uniform.
+    /// It is expanded by MGF1 with SHA-256, which PSS uses anyway, behind a prefix that no other
+    /// use has. If SHA-256 is a random oracle, shares of different seeds are independent and
+    /// uniform.
     pub fn expand(&self, seed: &Seed) -> SecretInteger {
         let len = self.drawn_bits.div_ceil(8);
         let mut bytes = Zeroizing::new(vec![0; len as usize]);

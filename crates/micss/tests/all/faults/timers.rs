@@ -22,8 +22,8 @@ use crate::common::{
 };
 use crate::pattern::pattern;
 
-/// A time from `before` to now has started. Pauses the clock, and returns the instants between which
-/// it started.
+/// A time from `before` to now has started. Pauses the clock, and returns the instants between
+/// which it started.
 fn pause_after(before: Instant) -> RangeInclusive<Instant> {
     tokio::time::pause();
     before..=Instant::now()
