@@ -12,3 +12,4 @@ pub use protocol::integer::SecretInteger;
 pub use protocol::rsa::key::{GroupKey, GroupKeyError};
 pub use protocol::rsa::modulus::{Element, FixedBase, Modulus, ModulusError};
 pub use protocol::share::{SEED_LEN, Seed, ShareRange, Split};
+pub use protocol::signing;

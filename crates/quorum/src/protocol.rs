@@ -5,6 +5,7 @@ pub(crate) mod combination;
 pub(crate) mod integer;
 pub(crate) mod rsa;
 pub(crate) mod share;
+pub mod signing;
 
 #[cfg(test)]
 pub(crate) mod fixture;

@@ -10,7 +10,6 @@ pub(crate) fn tiny_key() -> DealerKey {
     key(["c1d747f6fe0c70f25b52bcc41f89b6ff", "cc4f4b18afd6c29a468639c698f590df"])
 }
 
-#[expect(dead_code, reason = "for the simulation")]
 /// A key of 512 bits, the least with signatures.
 pub(crate) fn short_key() -> DealerKey {
     key(SHORT_PRIMES)

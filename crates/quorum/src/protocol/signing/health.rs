@@ -1,0 +1,76 @@
+//! Which servers have answered of late, and how fast.
+
+use std::time::Duration;
+
+use crate::protocol::combination::{Combination, ServerIndex};
+
+/// The bounds on the hedge delay.
+const MIN_HEDGE_DELAY: Duration = Duration::from_millis(20);
+const MAX_HEDGE_DELAY: Duration = Duration::from_secs(1);
+
+/// How long a server that has not answered in time is only asked if others do not answer either.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// A requester's knowledge of the servers of its group in this epoch.
+#[derive(Clone, Debug)]
+pub struct Health {
+    signer_count: usize,
+    servers: Vec<Server>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Server {
+    /// The mean time to an answer; a new time counts an eighth.
+    usual: Option<Duration>,
+    silent_until: Duration,
+    faulty: bool,
+}
+
+impl Health {
+    /// Nothing is known of the servers of a group.
+    pub fn new(group: &Combination) -> Self {
+        let servers = vec![Server::default(); group.server_count()];
+        Self { signer_count: group.signer_count(), servers }
+    }
+
+    /// A server has answered after this time.
+    pub fn answered(&mut self, server: ServerIndex, took: Duration) {
+        if let Some(server) = self.servers.get_mut(usize::from(server.0)) {
+            server.usual = Some(server.usual.map_or(took, |usual| usual * 7 / 8 + took / 8));
+            server.silent_until = Duration::ZERO;
+        }
+    }
+
+    /// A server has not answered in time.
+    pub fn silent(&mut self, server: ServerIndex, now: Duration) {
+        if let Some(server) = self.servers.get_mut(usize::from(server.0)) {
+            server.silent_until = now + SILENCE;
+        }
+    }
+
+    /// There is evidence against a server: it is not chosen any more.
+    pub fn faulty(&mut self, server: ServerIndex) {
+        if let Some(server) = self.servers.get_mut(usize::from(server.0)) {
+            server.faulty = true;
+        }
+    }
+
+    /// The servers without evidence against them, the best first: those that answered, by their
+    /// usual time; those that have not been asked; those that did not answer of late.
+    pub fn ranking(&self, now: Duration) -> Vec<ServerIndex> {
+        let mut ranking: Vec<_> = (0..).map(ServerIndex).zip(&self.servers).collect();
+        ranking.retain(|(_, server)| !server.faulty);
+        ranking.sort_by_key(|(_, server)| {
+            (server.silent_until > now, server.usual.unwrap_or(Duration::MAX))
+        });
+        ranking.into_iter().map(|(index, _)| index).collect()
+    }
+
+    /// After which time another server is asked: three times the usual time of the slowest of the
+    /// best f+1.
+    pub fn hedge_delay(&self, now: Duration) -> Duration {
+        let best = self.ranking(now).into_iter().take(self.signer_count);
+        let usual = best.filter_map(|index| self.servers[usize::from(index.0)].usual).max();
+        usual.map_or(MAX_HEDGE_DELAY, |usual| (usual * 3).clamp(MIN_HEDGE_DELAY, MAX_HEDGE_DELAY))
+    }
+}

@@ -1,0 +1,74 @@
+//! What a server answers.
+
+use std::sync::Arc;
+
+use keys::SecretKey;
+
+use super::answer::{Answer, Query, SigningGroup};
+use crate::protocol::combination::{Label, ServerIndex};
+use crate::protocol::integer::SecretInteger;
+use crate::protocol::rsa::modulus::FixedBase;
+use crate::protocol::share::ShareRange;
+
+/// Why a server does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SignError {
+    /// The request is for other servers.
+    #[error("this server is not among the signers")]
+    NotASigner,
+    /// The modulus is too short for the encoding, or the number has no inverse.
+    #[error("the key cannot sign this")]
+    Number,
+}
+
+/// A server's shares in an epoch.
+pub struct Shares {
+    group: Arc<SigningGroup>,
+    server: ServerIndex,
+    range: ShareRange,
+    by_label: Vec<(Label, SecretInteger)>,
+}
+
+impl Shares {
+    /// The shares that a server holds, in the order of their labels. `None` if there are more or
+    /// fewer.
+    pub fn new(
+        group: Arc<SigningGroup>,
+        server: ServerIndex,
+        range: ShareRange,
+        shares: Vec<(Label, SecretInteger)>,
+    ) -> Option<Self> {
+        let labels = shares.iter().map(|(label, _)| *label);
+        let complete = group.combination.labels_of(server).eq(labels);
+        complete.then_some(Self { group, server, range, by_label: shares })
+    }
+
+    /// The answer to a request, by one exponentiation in a quick sign (TS2, 3.2.1), and by one for
+    /// each label in a full sign (3.2). The caller has checked that the message is registered.
+    ///
+    /// # Errors
+    /// If this server is not asked, or the key is too short for the encoding.
+    pub fn answer(&self, query: &Query, identity: &SecretKey) -> Result<Answer, SignError> {
+        let group = &*self.group;
+        let number = query.number(group).ok_or(SignError::Number)?;
+        let modulus = group.key.modulus();
+        let values = match query.signers {
+            Some(signers) if signers.contains(self.server) => {
+                let signers = signers.servers();
+                let labels: Vec<Label> =
+                    group.combination.responsible(self.server, &signers).collect();
+                let shares = self.by_label.iter().filter(|(label, _)| labels.contains(label));
+                let sum = self.range.sum(shares.map(|(_, share)| share));
+                vec![modulus.pow(&number, &sum).ok_or(SignError::Number)?]
+            }
+            Some(_) => return Err(SignError::NotASigner),
+            None => {
+                let table =
+                    FixedBase::new(modulus, &number, &[self.range.bits()], self.by_label.len());
+                let table = table.ok_or(SignError::Number)?;
+                self.by_label.iter().map(|(_, share)| table.pow(share)).collect()
+            }
+        };
+        Answer::new(group, self.server, query, values, identity).ok_or(SignError::Number)
+    }
+}

@@ -1,0 +1,336 @@
+//! The requester of a signature, itself a server of the group.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use keys::rsa::Encoding;
+
+use super::answer::{Answer, Query, Signers, SigningGroup};
+use super::evidence::{Evidence, is_right, right_values};
+use super::health::Health;
+use super::partial::SignError;
+use crate::protocol::combination::{Label, ServerIndex};
+use crate::protocol::rsa::modulus::Element;
+
+/// What a requester does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// It sends a request to a server, which may be its own.
+    Send {
+        /// The server.
+        to: ServerIndex,
+        /// The request.
+        query: Query,
+    },
+    /// It reports something.
+    Event(Event),
+}
+
+/// What a requester reports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The signature is there.
+    Signed(Vec<u8>),
+    /// A server has answered, after this time.
+    Answered {
+        /// The server.
+        server: ServerIndex,
+        /// The time since it was first asked.
+        took: Duration,
+    },
+    /// A server has not answered when another one was asked in its place.
+    Silent(ServerIndex),
+    /// A server has answered wrongly.
+    Faulty {
+        /// The server.
+        server: ServerIndex,
+        /// The evidence.
+        evidence: Evidence,
+    },
+    /// There is no signature: too few servers have answered rightly in time.
+    Failed,
+}
+
+/// One request for a signature: a quick sign, with other servers in place of those that do not
+/// answer, then a full sign.
+pub struct Request {
+    group: Arc<SigningGroup>,
+    query: Query,
+    number: Element,
+    /// The servers that may be chosen, the best first.
+    ranking: Vec<ServerIndex>,
+    hedge_delay: Duration,
+    /// When it is given up.
+    deadline: Duration,
+    /// When other servers are asked.
+    hedge: Option<Duration>,
+    asked: BTreeMap<ServerIndex, Duration>,
+    /// Those that answered, the first ones first.
+    answered: Vec<ServerIndex>,
+    refused: BTreeSet<ServerIndex>,
+    /// The quick signs, the latest last.
+    quick: Vec<(Signers, BTreeMap<ServerIndex, Answer>)>,
+    /// The answers to the full sign, if there is one.
+    full: Option<BTreeMap<ServerIndex, Answer>>,
+    accused: BTreeSet<ServerIndex>,
+    signed: bool,
+    failed: bool,
+    outputs: VecDeque<Output>,
+}
+
+impl Request {
+    /// Begins a quick sign. It is given up after `timeout`.
+    ///
+    /// # Errors
+    /// If the key is too short for the encoding.
+    pub fn new(
+        group: Arc<SigningGroup>,
+        message: Vec<u8>,
+        encoding: Encoding,
+        health: &Health,
+        now: Duration,
+        timeout: Duration,
+    ) -> Result<Self, SignError> {
+        let query = Query { epoch: group.epoch, signers: None, encoding, message };
+        let number = query.number(&group).ok_or(SignError::Number)?;
+        let mut request = Self {
+            group,
+            query,
+            number,
+            ranking: health.ranking(now),
+            hedge_delay: health.hedge_delay(now),
+            deadline: now + timeout,
+            hedge: None,
+            asked: BTreeMap::new(),
+            answered: Vec::new(),
+            refused: BTreeSet::new(),
+            quick: Vec::new(),
+            full: None,
+            accused: BTreeSet::new(),
+            signed: false,
+            failed: false,
+            outputs: VecDeque::new(),
+        };
+        request.ask_more(now);
+        Ok(request)
+    }
+
+    /// What to do next.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// When to call [`Self::handle_timeout`].
+    pub fn poll_timeout(&self) -> Option<Duration> {
+        let hedge = self.hedge.filter(|_| !self.signed && self.full.is_none());
+        (!self.is_finished()).then(|| hedge.map_or(self.deadline, |at| at.min(self.deadline)))
+    }
+
+    /// Whether nothing more happens. After a wrong answer the request continues past its signature,
+    /// until it is known who has answered wrongly, or its time is over.
+    pub fn is_finished(&self) -> bool {
+        self.failed || self.signed && !self.is_attributing()
+    }
+
+    /// A server has answered. What is no answer to this request is ignored.
+    pub fn handle_answer(&mut self, now: Duration, from: ServerIndex, bytes: &[u8]) {
+        if self.is_finished() {
+            return;
+        }
+        let Some(answer) = Answer::parse(&self.group, bytes) else { return };
+        if answer.server() != from || !answer.is_about(&self.number) {
+            return;
+        }
+        let answers = match answer.signers {
+            None => self.full.as_mut(),
+            Some(signers) => {
+                self.quick.iter_mut().find(|(quick, _)| *quick == signers).map(|(_, it)| it)
+            }
+        };
+        let Some(answers) = answers else { return };
+        if answers.contains_key(&from) {
+            return;
+        }
+        let signers = answer.signers;
+        answers.insert(from, answer);
+        if let Some(&at) = self.asked.get(&from)
+            && !self.answered.contains(&from)
+        {
+            self.answered.push(from);
+            let took = now.saturating_sub(at);
+            self.outputs.push_back(Output::Event(Event::Answered { server: from, took }));
+        }
+        match signers {
+            Some(signers) => self.combine_quick(now, signers),
+            None => self.combine_full(from),
+        }
+        self.attribute();
+        self.fail_if_hopeless();
+    }
+
+    /// A server refuses to answer, because the message is not registered there.
+    pub fn handle_refusal(&mut self, now: Duration, from: ServerIndex) {
+        if self.is_finished() || !self.asked.contains_key(&from) || !self.refused.insert(from) {
+            return;
+        }
+        self.ranking.retain(|&server| server != from);
+        if !self.signed && self.full.is_none() {
+            self.ask_more(now);
+        }
+        self.fail_if_hopeless();
+    }
+
+    /// The time has come that [`Self::poll_timeout`] said.
+    pub fn handle_timeout(&mut self, now: Duration) {
+        if self.is_finished() {
+            return;
+        }
+        if now >= self.deadline {
+            if !self.signed {
+                self.outputs.push_back(Output::Event(Event::Failed));
+            }
+            self.failed = true;
+        } else if self.hedge.is_some_and(|at| now >= at) && !self.signed && self.full.is_none() {
+            if let Some((signers, answers)) = self.quick.last() {
+                let silent = signers.servers().into_iter().filter(|it| !answers.contains_key(it));
+                let silent = silent.map(|server| Output::Event(Event::Silent(server)));
+                self.outputs.extend(silent);
+            }
+            self.ask_more(now);
+        }
+    }
+
+    /// Asks those that answered the fastest and others in place of the rest; all if there are no
+    /// others.
+    fn ask_more(&mut self, now: Duration) {
+        let count = self.group.combination.signer_count();
+        let answered = self.answered.iter().filter(|it| !self.refused.contains(it));
+        let answered = answered.take(count - 1).copied();
+        let new = self.ranking.iter().filter(|it| !self.asked.contains_key(it)).copied();
+        let chosen: Vec<ServerIndex> = answered.chain(new).take(count).collect();
+        match Signers::new(&self.group.combination, chosen) {
+            Some(signers) if !self.quick.iter().any(|(quick, _)| *quick == signers) => {
+                self.quick.push((signers, BTreeMap::new()));
+                self.hedge = Some(now + self.hedge_delay);
+                self.ask(now, Some(signers), &signers.servers());
+            }
+            _ => self.begin_full(now),
+        }
+    }
+
+    fn begin_full(&mut self, now: Duration) {
+        if self.full.is_none() {
+            self.full = Some(BTreeMap::new());
+            self.ask(now, None, &self.ranking.clone());
+        }
+    }
+
+    fn ask(&mut self, now: Duration, signers: Option<Signers>, servers: &[ServerIndex]) {
+        for &to in servers {
+            self.asked.entry(to).or_insert(now);
+            let query = Query { signers, ..self.query.clone() };
+            self.outputs.push_back(Output::Send { to, query });
+        }
+    }
+
+    /// Multiplies the answers of a quick sign if all are there.
+    fn combine_quick(&mut self, now: Duration, signers: Signers) {
+        let group = &*self.group;
+        let Some((_, answers)) = self.quick.iter().find(|(quick, _)| *quick == signers) else {
+            return;
+        };
+        if answers.len() < group.combination.signer_count() || self.signed {
+            return;
+        }
+        let product = group.key.modulus().product(answers.values().flat_map(|it| &it.values));
+        if !self.accept(&product) {
+            self.begin_full(now);
+        }
+    }
+
+    /// Tries the products that a new answer to the full sign makes possible.
+    fn combine_full(&mut self, new: ServerIndex) {
+        let (group, Some(full)) = (self.group.clone(), &self.full) else { return };
+        if self.signed {
+            return;
+        }
+        let (modulus, combination) = (group.key.modulus(), &group.combination);
+        let right = right_values(&group, full.values());
+        if right.len() == combination.label_count() && self.accept(&modulus.product(right.values()))
+        {
+            return;
+        }
+        let Some(full) = &self.full else { return };
+        // Any f+1 servers that answered rightly suffice.
+        let answers: BTreeMap<ServerIndex, BTreeMap<Label, &Element>> = full
+            .values()
+            .filter(|answer| is_right(&group, &right, answer) != Some(false))
+            .map(|it| (it.server, it.labels(combination).into_iter().zip(&it.values).collect()))
+            .collect();
+        if !answers.contains_key(&new) {
+            return;
+        }
+        let others: Vec<ServerIndex> = answers.keys().copied().filter(|it| *it != new).collect();
+        let mut products = Vec::new();
+        for chosen in 0_u16..1 << others.len() {
+            if chosen.count_ones() as usize == combination.faulty() {
+                let chosen = (0..).zip(&others).filter(|(at, _)| chosen >> at & 1 == 1);
+                let chosen = chosen.map(|(_, server)| *server).chain([new]);
+                let values: BTreeMap<Label, &Element> =
+                    chosen.flat_map(|server| answers[&server].clone()).collect();
+                products.push(modulus.product(values.into_values()));
+            }
+        }
+        products.iter().any(|product| self.accept(product));
+    }
+
+    /// Whether a product is the signature, which is reported then.
+    fn accept(&mut self, product: &Element) -> bool {
+        let signature = product.to_be_bytes();
+        let right = self.group.key.public().verify(&self.query.message, &signature);
+        if right && !self.signed {
+            self.signed = true;
+            self.outputs.push_back(Output::Event(Event::Signed(signature)));
+        }
+        right
+    }
+
+    /// Reports the servers whose answers differ from what f+1 servers say.
+    fn attribute(&mut self) {
+        let (group, Some(full)) = (&*self.group, &self.full) else { return };
+        let right = right_values(group, full.values());
+        let quick = self.quick.iter().flat_map(|(_, answers)| answers.values());
+        for answer in quick.chain(full.values()) {
+            let server = answer.server;
+            if is_right(group, &right, answer) == Some(false) && self.accused.insert(server) {
+                let evidence = Evidence::new(group, answer, full.values());
+                self.outputs.push_back(Output::Event(Event::Faulty { server, evidence }));
+            }
+        }
+    }
+
+    /// Whether there are answers of which it is not known whether they are right, and servers that
+    /// have not answered.
+    fn is_attributing(&self) -> bool {
+        let Some(full) = &self.full else { return false };
+        let awaited = |server: &ServerIndex| !full.contains_key(server);
+        let right = right_values(&self.group, full.values());
+        let quick = self
+            .quick
+            .iter()
+            .filter(|(_, answers)| answers.len() == self.group.combination.signer_count());
+        let mut answers = quick.flat_map(|(_, answers)| answers.values()).chain(full.values());
+        self.ranking.iter().any(awaited)
+            && answers.any(|answer| is_right(&self.group, &right, answer).is_none())
+    }
+
+    /// Gives up if all have answered or refused.
+    fn fail_if_hopeless(&mut self) {
+        let Some(full) = &self.full else { return };
+        if !self.signed && self.ranking.iter().all(|server| full.contains_key(server)) {
+            self.failed = true;
+            self.outputs.push_back(Output::Event(Event::Failed));
+        }
+    }
+}
