@@ -104,8 +104,9 @@ fn assert_near(measured: f64, expected: f64, tolerance: f64) {
 }
 
 /// Checks that a link carries its rate, within a part of it, in one of three attempts. A sender
-/// that waits for a processor longer than the link's queue lasts leaves the link idle, and a receiver
-/// that waits reads later than the packets arrive. The lateness of a trial includes neither.
+/// that waits for a processor longer than the link's queue lasts leaves the link idle, and a
+/// receiver that waits reads later than the packets arrive. The lateness of a trial includes
+/// neither.
 fn assert_keeps_rate(rate: f64, tolerance: f64) {
     let mut measured = Vec::new();
     for _ in 0..3 {

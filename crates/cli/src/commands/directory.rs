@@ -106,9 +106,9 @@ struct Refresh {
 
 /// Replaces the list of peers that a group of servers has signed.
 ///
-/// FILE is a list in TOML, and FILE.sig its RSA signature, as `openssl dgst -sha256 -sign` makes it.
-/// It must be of the key that `signed_by` in the configuration names. Addresses that you have added
-/// yourself stay.
+/// FILE is a list in TOML, and FILE.sig its RSA signature, as `openssl dgst -sha256 -sign` makes
+/// it. It must be of the key that `signed_by` in the configuration names. Addresses that you have
+/// added yourself stay.
 #[derive(clap::Args)]
 #[command(after_help = IMPORT_HELP)]
 struct Import {
