@@ -1,5 +1,66 @@
 //! Threshold RSA signatures by a group of 3f+1 servers, and the refresh that moves the key to
 //! another group: TSPSS (Chen 2004). Specified in `docs/protocols/quorum.md`.
+//!
+//! Any f+1 servers sign, and whoever has the public key verifies. Here four servers have the key,
+//! of which one may be faulty:
+//!
+//! ```
+//! use std::collections::HashMap;
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! use keys::SecretKey;
+//! use keys::rsa::Encoding;
+//! use sunder_quorum::signing::{Event, Health, Output, Request, Shares, SigningGroup};
+//! use sunder_quorum::{Combination, DealerKey, ShareRange};
+//! use sharing::Generator;
+//!
+//! // A dealer makes the key, splits it, and forgets it. (1024 bits are too few to be secure.)
+//! let mut generator = Generator::seeded()?;
+//! let key = DealerKey::generate(1024, &mut generator)?;
+//! let combination = Combination::new(1)?;
+//! let range = ShareRange::new(1024);
+//! let split = key.split(&range, &combination, &mut generator)?;
+//!
+//! // Each server has an identity key, and the shares that it should hold.
+//! let mut servers = HashMap::new();
+//! let mut identities = Vec::new();
+//! for server in combination.servers() {
+//!     let identity = SecretKey::new(&generator.array()?);
+//!     identities.push(identity.public());
+//!     servers.insert(server, identity);
+//! }
+//! let key = key.group().clone();
+//! let group = Arc::new(SigningGroup { epoch: 0, key, combination, identities });
+//! let answer = |server, query: &_| {
+//!     let labels = group.combination.labels_of(server);
+//!     let shares = labels.map(|label| (label, split.share(label))).collect();
+//!     let shares = Shares::new(group.clone(), server, range, shares).expect("it has all");
+//!     shares.answer(query, &servers[&server])
+//! };
+//!
+//! // One of them requests a signature from f+1 = 2, itself perhaps among them.
+//! let message = b"addresses: 192.0.2.1";
+//! let health = Health::new(&group.combination);
+//! let (now, timeout) = (Duration::ZERO, Duration::from_secs(10));
+//! let encoding = Encoding::Pkcs1;
+//! let mut request =
+//!     Request::new(group.clone(), message.to_vec(), encoding, &health, now, timeout)?;
+//! while let Some(output) = request.poll_output() {
+//!     match output {
+//!         Output::Send { to, query } => {
+//!             let answer = answer(to, &query)?.to_bytes(&group);
+//!             request.handle_answer(now, to, &answer);
+//!         }
+//!         Output::Event(Event::Signed(signature)) => {
+//!             assert!(group.key.public().verify(message, &signature));
+//!         }
+//!         Output::Event(_) => {}
+//!     }
+//! }
+//! assert!(request.is_finished());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod log;
 mod net;

@@ -1,7 +1,12 @@
 //! The dealer ceremony: an RSA key of two safe primes, which is split and forgotten.
 
+use std::convert::Infallible;
+
 use crypto_bigint::{BoxedUint, ConcatenatingMul as _};
-use keys::rsa::PUBLIC_EXPONENT;
+use crypto_primes::hazmat::{SetBits, SmallFactorsSieveFactory};
+use crypto_primes::{Flavor, is_prime, sieve_and_find};
+use keys::rsa::{MODULUS_BITS, PUBLIC_EXPONENT};
+use rand_core::{TryCryptoRng, TryRng};
 use sharing::{Generator, RandomError};
 use zeroize::Zeroizing;
 
@@ -32,6 +37,20 @@ pub enum CeremonyError {
 }
 
 impl DealerKey {
+    /// A new key, of two random safe primes. With 2048 bits this takes some seconds; the time
+    /// varies widely. The numbers that the search for primes tries are not wiped.
+    ///
+    /// # Errors
+    /// If the size is none of [`keys::rsa::MODULUS_BITS`], or there are no random bytes.
+    pub fn generate(modulus_bits: u32, generator: &mut Generator) -> Result<Self, CeremonyError> {
+        if !MODULUS_BITS.contains(&modulus_bits) {
+            return Err(ModulusError::Bits(modulus_bits).into());
+        }
+        let p = safe_prime(modulus_bits / 2, generator)?;
+        let q = safe_prime(modulus_bits / 2, generator)?;
+        Self::from_safe_primes(&p, &q, generator)
+    }
+
     /// The key of two safe primes, big-endian. They are not checked.
     ///
     /// # Errors
@@ -72,6 +91,49 @@ impl DealerKey {
         range.split(&self.private_exponent, group, generator)
     }
 }
+
+/// A random safe prime whose two highest bits are 1, so that the product of two has twice as many
+/// bits.
+fn safe_prime(bits: u32, generator: &mut Generator) -> Result<Zeroizing<Vec<u8>>, CeremonyError> {
+    let mut random = Random { generator, failed: None };
+    let sieve = SmallFactorsSieveFactory::<BoxedUint>::new(Flavor::Safe, bits, SetBits::TwoMsb);
+    let sieve = sieve.map_err(|_| CeremonyError::Primes)?;
+    let prime = sieve_and_find(&mut random, sieve, |_, it| is_prime(Flavor::Safe, it));
+    if let Some(failed) = random.failed {
+        return Err(failed.into());
+    }
+    let prime = Zeroizing::new(prime.ok().flatten().ok_or(CeremonyError::Primes)?);
+    Ok(Zeroizing::new(prime.to_be_bytes().into_vec()))
+}
+
+/// A generator for the search for primes, which knows no errors: it remembers the first.
+struct Random<'a> {
+    generator: &'a mut Generator,
+    failed: Option<RandomError>,
+}
+
+impl TryRng for Random<'_> {
+    type Error = Infallible;
+
+    fn try_next_u32(&mut self) -> Result<u32, Infallible> {
+        let mut bytes = [0; 4];
+        self.try_fill_bytes(&mut bytes)?;
+        Ok(u32::from_le_bytes(bytes))
+    }
+
+    fn try_next_u64(&mut self) -> Result<u64, Infallible> {
+        let mut bytes = [0; 8];
+        self.try_fill_bytes(&mut bytes)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    fn try_fill_bytes(&mut self, bytes: &mut [u8]) -> Result<(), Infallible> {
+        self.failed = self.failed.or(self.generator.fill(bytes).err());
+        Ok(())
+    }
+}
+
+impl TryCryptoRng for Random<'_> {}
 
 /// d with d e = 1 mod 2 p' q', the exponent of the group of invertible numbers; from the limbs of
 /// p' q', the number of squares.
@@ -129,6 +191,19 @@ mod tests {
             let signature = modulus.pow(&x, &key.private_exponent).unwrap();
             assert_eq!(signature.pow(PUBLIC_EXPONENT.into()), x);
         }
+    }
+
+    #[test]
+    fn a_new_key_has_its_size_and_signs() {
+        let mut generator = Generator::seeded().unwrap();
+        let key = DealerKey::generate(1024, &mut generator).unwrap();
+        let modulus = key.group().modulus();
+        assert_eq!(modulus.bits(), 1024);
+        let x = modulus.element(&[&[0; 127][..], &[2]].concat()).unwrap();
+        let signature = modulus.pow(&x, &key.private_exponent).unwrap();
+        assert_eq!(signature.pow(PUBLIC_EXPONENT.into()), x);
+        let other = DealerKey::generate(1000, &mut generator).err();
+        assert!(matches!(other, Some(CeremonyError::Modulus(ModulusError::Bits(1000)))));
     }
 
     #[test]
