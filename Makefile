@@ -43,6 +43,7 @@ bench:
 	$(CARGO) bench --locked --package sunder-micss --bench loopback
 	$(CARGO) bench --locked --package sunder-remicss --bench symbols
 	$(CARGO) bench --locked --package sunder-remicss --bench receiving
+	$(CARGO) bench --locked --package sunder-quorum --bench signing
 
 speed:
 	@PATH=$$PATH:/usr/sbin scripts/setup iperf3 python3 ip:iproute2
