@@ -3,7 +3,7 @@
 CARGO ?= cargo
 FUZZ_SECONDS ?= 600
 FIGURES ?=
-FUZZ_TARGETS = share_file handshake record socks experiment tunnel superpacket directory
+FUZZ_TARGETS = share_file handshake record socks experiment tunnel superpacket directory signing
 
 .PHONY: help demo test lint bench speed docs fuzz soak browser neon figures setup setup-lab setup-lint audit
 
