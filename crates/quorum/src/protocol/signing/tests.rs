@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use keys::SecretKey;
 use keys::rsa::Encoding;
+use proptest::prelude::*;
 use sharing::Generator;
 
 use super::*;
@@ -431,5 +432,100 @@ fn requests_of_other_groups_are_refused() {
     for servers in [&[0][..], &[0, 4], &[0, 1, 2], &[0, 0], &[200, 1]] {
         let servers = servers.iter().copied().map(ServerIndex);
         assert_eq!(Signers::new(&world.group.combination, servers), None);
+    }
+}
+
+/// What a faulty server does with one request.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Silence,
+    Refusal,
+    Right,
+    /// It changes each value whose label is among these bits.
+    Wrong(u32),
+    Noise,
+}
+
+fn fault() -> impl Strategy<Value = Fault> {
+    prop_oneof![
+        Just(Fault::Silence),
+        Just(Fault::Refusal),
+        Just(Fault::Right),
+        any::<u32>().prop_map(Fault::Wrong),
+        Just(Fault::Noise),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+    /// Whatever f servers do, and in whichever order messages arrive: there is a signature, and no
+    /// correct server is accused.
+    #[test]
+    fn any_f_faulty_servers_neither_prevent_a_signature_nor_blame_others(
+        faulty in 1u8..=2,
+        at in prop::collection::vec(any::<prop::sample::Index>(), 2),
+        faults in prop::collection::vec([fault(), fault(), fault()], 2),
+        order in prop::collection::vec(any::<prop::sample::Index>(), 1..50),
+        delays in prop::collection::vec(0u64..3, 1..10),
+    ) {
+        let world = World::new(&short_key(), faulty);
+        let group = &world.group.combination;
+        let two = world.group.key.modulus().element(&[&[0; 63][..], &[2]].concat()).unwrap();
+        let behaviour: BTreeMap<usize, [Fault; 3]> = at
+            .iter()
+            .map(|at| at.index(group.server_count()))
+            .zip(faults)
+            .take(group.faulty())
+            .collect();
+        let mut request = world.request(Encoding::Pkcs1, &world.health());
+        let (mut now, mut waiting, mut events) = (Duration::ZERO, Vec::new(), Vec::new());
+        let (mut order, mut delays) = (order.iter().cycle(), delays.iter().cycle());
+        loop {
+            while let Some(output) = request.poll_output() {
+                match output {
+                    Output::Event(event) => events.push(event),
+                    Output::Send { to, query } => waiting.push((to, query)),
+                }
+            }
+            if request.is_finished() {
+                break;
+            }
+            let timeout = request.poll_timeout().unwrap();
+            if waiting.is_empty() {
+                now = timeout;
+                request.handle_timeout(now);
+                continue;
+            }
+            now += Duration::from_millis(400) * u32::try_from(*delays.next().unwrap()).unwrap();
+            if now >= timeout && now < Duration::from_secs(9) {
+                request.handle_timeout(now);
+                continue;
+            }
+            now = now.min(Duration::from_secs(9));
+            let (to, query) = waiting.swap_remove(order.next().unwrap().index(waiting.len()));
+            let faults = behaviour.get(&usize::from(to.0));
+            // A quick sign, a full sign, another quick sign.
+            let fault = faults.map_or(Fault::Right, |faults| match query.signers {
+                None => faults[1],
+                Some(signers) => faults[usize::from(!signers.contains(ServerIndex(0))) * 2],
+            });
+            let wrong = |label: Label, value: Element| {
+                match fault {
+                    Fault::Wrong(bits) if bits >> label.0 & 1 == 1 => value.times(&two),
+                    _ => value,
+                }
+            };
+            match fault {
+                Fault::Silence => {}
+                Fault::Refusal => request.handle_refusal(now, to),
+                Fault::Noise => request.handle_answer(now, to, &[7; 99]),
+                Fault::Right | Fault::Wrong(_) => {
+                    let answer = world.wrong_answer(to, &query, wrong).to_bytes(&world.group);
+                    request.handle_answer(now, to, &answer);
+                }
+            }
+        }
+        let (_, accused) = world.signed(&events);
+        prop_assert!(accused.iter().all(|it| behaviour.contains_key(&usize::from(it.0))));
     }
 }
