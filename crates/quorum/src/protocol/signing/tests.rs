@@ -197,7 +197,7 @@ fn every_f_plus_1_servers_sign_and_openssl_verifies() {
 }
 
 #[test]
-fn every_4_of_10_servers_sign() {
+fn every_4_of_10_servers_make_one_signature_that_openssl_verifies() {
     let world = World::new(&short_key(), 3);
     let group = &world.group.combination;
     let mut signatures = BTreeMap::new();
@@ -213,6 +213,7 @@ fn every_4_of_10_servers_sign() {
     let (signature, count) = signatures.pop_first().unwrap();
     assert_eq!((signatures.len(), count), (0, 210));
     assert!(world.group.key.public().verify(MESSAGE, &signature));
+    openssl_accepts(&world, Encoding::Pkcs1, &signature);
 }
 
 #[test]
