@@ -66,8 +66,8 @@ impl Evidence {
     }
 }
 
-/// The partial signatures, `c_t`, that f+1 servers agree on, by label; from the answers of different
-/// servers to a full sign.
+/// The partial signatures, `c_t`, that f+1 servers agree on, by label; from the answers of
+/// different servers to a full sign.
 pub(super) fn right_values<'a>(
     group: &SigningGroup,
     full: impl Iterator<Item = &'a Answer>,
