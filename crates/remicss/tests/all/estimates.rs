@@ -3,6 +3,8 @@
 mod full_load;
 mod scenario;
 
+use std::num::NonZero;
+use std::thread;
 use std::time::Duration;
 
 use model::ChannelSubset;
@@ -23,38 +25,64 @@ fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
+/// Estimates are random as losses are: these are bounds for 95 % of the instants of a minute, over
+/// all seeds of a channel.
 #[test]
 fn a_rate_is_learnt_in_seconds_and_kept() {
-    for mbps in [2, 20, 100, 400] {
+    let mut channels = Vec::new();
+    // An interval at a higher rate has more packets, so its losses vary less.
+    for (mbps, seeds) in [(2, 20), (20, 20), (100, 2), (400, 1)] {
         for queue_ms in [5, 30, 200] {
             for lost in [0, 10, 50] {
                 for delay_ms in [2, 40] {
-                    learn(mbps, Path::new(mbps, queue_ms, lost, delay_ms));
+                    channels.push((mbps, Path::new(mbps, queue_ms, lost, delay_ms), seeds));
                 }
             }
         }
     }
+    let threads = thread::available_parallelism().map_or(1, NonZero::get);
+    thread::scope(|scope| {
+        for first in 0..threads {
+            let own = channels.iter().skip(first).step_by(threads);
+            scope.spawn(|| own.for_each(|(mbps, path, seeds)| learn(*mbps, *path, *seeds)));
+        }
+    });
 }
 
 #[expect(clippy::cast_precision_loss, reason = "numbers are small")]
-fn learn(mbps: u64, path: Path) {
+fn learn(mbps: u64, path: Path, seeds: u64) {
     let name = format!("{mbps} Mbit/s, queue {:?}, {} ‰, {:?}", path.queue, path.lost, path.delay);
     // An interval on a slow channel has few packets, so its losses vary.
     let (good, loss) = if mbps < 10 { (0.75..=1.1, 0.1) } else { (0.88..=1.05, 0.04) };
-    let mut scenario = Scenario::new(&[path], &[None]);
-    scenario.run(seconds(8));
-    for _ in 0..8 {
-        scenario.run(seconds(1));
-        let part = scenario.part(0);
-        assert!(good.contains(&part), "{name}: {part} at {:?}", scenario.now());
-    }
-    // Losses before the rate was known no longer count, and a queue that probes fill is empty for
-    // most of the time, except for two or three packets.
+    // A queue that probes fill is empty for most of the time, except for two or three packets.
     let queued = f64::max(5.0, 3.0 * 12.0 / mbps as f64);
-    scenario.run(seconds(20));
-    let estimate = scenario.estimates()[0];
-    assert!(estimate.delay_ms < path.delay.as_secs_f64() * 1e3 + queued, "{name}: {estimate:?}");
-    assert!(estimate.loss < path.lost as f64 / 1000.0 + loss, "{name}: {estimate:?}");
+    let (mut rates, mut delays, mut losses) = (Vec::new(), Vec::new(), Vec::new());
+    for seed in 1..=seeds {
+        let mut scenario = Scenario::with_seed(&[path], &[None], seed);
+        scenario.run(seconds(8));
+        for second in 0..60 {
+            scenario.run(seconds(1));
+            let estimate = scenario.estimates()[0];
+            rates.push(scenario.part(0));
+            delays.push(estimate.delay_ms - path.delay.as_secs_f64() * 1e3);
+            // Later, losses before the rate was known no longer count.
+            if second >= 20 {
+                losses.push(estimate.loss - path.lost as f64 / 1000.0);
+            }
+        }
+    }
+    // The cruise leaves 2 % unused.
+    let mean = rates.iter().sum::<f64>() / rates.len() as f64;
+    assert!((0.95..=1.0).contains(&mean), "{name}: {mean} on average");
+    assert_mostly(&rates, |part| good.contains(&part), &format!("{name}: rates"));
+    assert_mostly(&delays, |more| more < queued, &format!("{name}: delays"));
+    assert_mostly(&losses, |more| more < loss, &format!("{name}: losses"));
+}
+
+/// Checks that 95 % of the values are good.
+fn assert_mostly(values: &[f64], is_good: impl Fn(f64) -> bool, what: &str) {
+    let bad: Vec<f64> = values.iter().copied().filter(|value| !is_good(*value)).collect();
+    assert!(20 * bad.len() <= values.len(), "{what}: {} of {}: {bad:?}", bad.len(), values.len());
 }
 
 #[test]

@@ -20,8 +20,9 @@
 //!   After two more intervals that arrive no bottleneck is known, and the rate grows, at first by a
 //!   quarter with each report.
 //! - A probe that does not arrive completely gives the rate: what arrived, divided by the time that
-//!   it took, corrected for random loss. The next probe follows after 8 intervals, and as long as
-//!   it gives the same rate after twice as many, up to 64.
+//!   it took, corrected for random loss. A probe that waits in a queue and loses less than usual
+//!   counts as complete, and no more. The next probe follows after 8 intervals, and as long as it
+//!   gives the same rate after twice as many, up to 64.
 //! - If three intervals in a row deliver less than three quarters of what was sent, and that was at
 //!   least half of the known rate, the rate is lowered at once.
 
@@ -344,10 +345,11 @@ impl RateEstimator {
         if worst < OUTLIER_FRACTION * mean { mean } else { sum / (others + 1.0) }
     }
 
-    /// The carried rate, in bit/s, corrected for random loss.
+    /// The carried rate, in bit/s, corrected for random loss. No more was carried than was sent: if
+    /// by chance less was lost than usual, the correction would give a rate that fills the queue.
     fn carried(&self, interval: Interval) -> f64 {
         let arriving = self.arriving().max(f64::EPSILON);
-        (interval.arrived_bps() / arriving).min(interval.sent_bps())
+        interval.passing_bps() * (interval.arriving_part() / arriving).min(1.0)
     }
 
     fn set(&mut self, rate: f64) {
@@ -367,11 +369,10 @@ impl Interval {
         bits_per_second(self.sent_bytes, self.sending)
     }
 
-    /// What arrived, divided by the time that it took to leave or to arrive, whichever was longer,
+    /// What was sent, divided by the time that it took to leave or to arrive, whichever was longer,
     /// so that a burst from a queue does not count as a rate.
-    fn arrived_bps(self) -> f64 {
-        let time = self.sending.max(self.arriving);
-        bits_per_second(self.sent_bytes, time) * self.arriving_part()
+    fn passing_bps(self) -> f64 {
+        bits_per_second(self.sent_bytes, self.sending.max(self.arriving))
     }
 
     #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
@@ -503,6 +504,19 @@ mod tests {
         let drain = Interval { arriving: TENTH * 3 / 4, ..interval(7_500_000, 1.0) };
         assert_eq!(learner.handle(DRAIN_TURN, drain), Some(ProbeResult::Same));
         assert!((9_700_000..=9_800_000).contains(&learner.rate_bps()));
+    }
+
+    #[test]
+    fn a_probe_that_loses_less_than_usual_does_not_raise_the_rate() {
+        let mut learner = met(1e7);
+        let drain = interval(7_500_000, 0.9);
+        for _ in 0..DRAIN_SAMPLES {
+            learner.handle(DRAIN_TURN, drain);
+        }
+        let probe = Interval { arriving: TENTH * 5 / 4, ..interval(12_500_000, 1.0) };
+        learner.handle(PROBE_TURN, probe);
+        assert_eq!(learner.handle(DRAIN_TURN, drain), Some(ProbeResult::Same));
+        assert!((9_700_000..=9_800_000).contains(&learner.rate_bps()), "{learner:?}");
     }
 
     /// A policer's burst lets a probe pass, and nothing after it.

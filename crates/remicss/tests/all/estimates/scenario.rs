@@ -147,13 +147,18 @@ pub(crate) struct Scenario {
 impl Scenario {
     /// The reverse direction has the same conditions, except for a sufficient rate and no loss.
     pub(crate) fn new(paths: &[Path], rates: &[Option<u64>]) -> Self {
+        Self::with_seed(paths, rates, 1)
+    }
+
+    /// The same, with the seed of what is lost at random.
+    pub(crate) fn with_seed(paths: &[Path], rates: &[Option<u64>], seed: u64) -> Self {
         let back: Vec<Path> =
             paths.iter().map(|path| Path { rate_bps: 1_000_000_000, lost: 0, ..*path }).collect();
-        let mut network = Network::new(1);
+        let mut network = Network::new(seed);
         let back_rates = vec![Some(1_000_000_000); paths.len()];
         let ends =
             [(paths, rates), (&back, &back_rates)].map(|(p, r)| End::new(&mut network, p, r));
-        Self { rng: Rng::new(1), network, ends, floor: 1, demand_bps: u64::MAX }
+        Self { rng: Rng::new(seed), network, ends, floor: 1, demand_bps: u64::MAX }
     }
 
     pub(crate) fn now(&self) -> Duration {
