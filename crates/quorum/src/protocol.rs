@@ -2,10 +2,15 @@
 
 pub(crate) mod ceremony;
 pub(crate) mod combination;
+pub mod group;
 pub(crate) mod integer;
+pub mod refresh;
 pub(crate) mod rsa;
 pub(crate) mod share;
 pub mod signing;
+pub(crate) mod wire;
 
 #[cfg(test)]
 pub(crate) mod fixture;
+#[cfg(test)]
+pub(crate) mod testing;

@@ -4,7 +4,6 @@ use sharing::Generator;
 
 use crate::protocol::ceremony::DealerKey;
 
-#[expect(dead_code, reason = "for the simulation")]
 /// A key of 256 bits, too short for a signature.
 pub(crate) fn tiny_key() -> DealerKey {
     key(["c1d747f6fe0c70f25b52bcc41f89b6ff", "cc4f4b18afd6c29a468639c698f590df"])

@@ -1,0 +1,370 @@
+//! The servers of an epoch, and the chain of headers by which each group names the next.
+
+use std::collections::HashSet;
+use std::net::{IpAddr, SocketAddr};
+
+use keys::PublicKey;
+
+use super::combination::{Combination, MAX_FAULTY, ServerIndex};
+use super::wire::{Digest, Malformed, Reader, Write};
+
+/// What every header begins with. Messages of users must not begin with it.
+pub const HEADER_MAGIC: [u8; 16] = *b"SNDR-QUORUM-HDR\0";
+
+/// A server of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// The key by which other servers authenticate it.
+    pub identity: PublicKey,
+    /// The address on which it accepts links.
+    pub address: SocketAddr,
+}
+
+/// The servers that are responsible for the key in one epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    members: Vec<Member>,
+    combination: Combination,
+}
+
+/// Servers do not make a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GroupError {
+    /// The number of servers is not 3f+1 with f from 1 to 4.
+    #[error("a group has 4, 7, 10 or 13 servers, not {0}")]
+    Size(usize),
+    /// Two servers have the same identity.
+    #[error("servers {0} and {1} have the same identity key")]
+    SameIdentity(ServerIndex, ServerIndex),
+}
+
+impl Group {
+    /// The group of these servers, in the order of their indices.
+    ///
+    /// # Errors
+    /// If there are not 3f+1 of them for an f from 1 to 4, or two have the same identity.
+    pub fn new(members: Vec<Member>) -> Result<Self, GroupError> {
+        let size = GroupError::Size(members.len());
+        let faulty = (1..=MAX_FAULTY).find(|&f| members.len() == 3 * usize::from(f) + 1);
+        let combination = Combination::new(faulty.ok_or(size)?).map_err(|_| size)?;
+        let mut seen = HashSet::new();
+        for (index, member) in combination.servers().zip(&members) {
+            if !seen.insert(member.identity.to_bytes()) {
+                let mut same = members.iter().zip(combination.servers());
+                let first = same.find(|(it, _)| it.identity == member.identity);
+                let first = first.map_or(index, |(_, first)| first);
+                return Err(GroupError::SameIdentity(first, index));
+            }
+        }
+        Ok(Self { members, combination })
+    }
+
+    /// The servers, in the order of their indices.
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// Which server holds which shares.
+    pub fn combination(&self) -> &Combination {
+        &self.combination
+    }
+
+    /// The server with an index, if there is one.
+    pub fn member(&self, server: ServerIndex) -> Option<&Member> {
+        self.members.get(usize::from(server.0))
+    }
+
+    /// The index of the server with an identity, if there is one.
+    pub fn index_of(&self, identity: &PublicKey) -> Option<ServerIndex> {
+        let mut servers = self.combination.servers().zip(&self.members);
+        servers.find(|(_, member)| member.identity == *identity).map(|(index, _)| index)
+    }
+
+    /// Whether `signature` is that of a server of this group.
+    pub(crate) fn verify(&self, server: ServerIndex, message: &[u8], signature: &[u8; 64]) -> bool {
+        self.member(server).is_some_and(|member| member.identity.verify(message, signature))
+    }
+
+    /// Writes f and the servers.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        out.push(u8::try_from(self.combination.faulty()).expect("f is at most 4"));
+        for Member { identity, address } in &self.members {
+            out.extend(identity.to_bytes());
+            match address.ip() {
+                IpAddr::V4(ip) => {
+                    out.push(4);
+                    out.extend(ip.octets());
+                }
+                IpAddr::V6(ip) => {
+                    out.push(6);
+                    out.extend(ip.octets());
+                }
+            }
+            out.put_u16(address.port());
+        }
+    }
+
+    /// Reads f and the servers.
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let faulty = reader.u8()?;
+        if !(1..=MAX_FAULTY).contains(&faulty) {
+            return Err(Malformed("f is not from 1 to 4"));
+        }
+        let member = |_| {
+            let identity = PublicKey::from_bytes(&reader.array()?)
+                .map_err(|_| Malformed("an identity is no public key"))?;
+            let ip = match reader.u8()? {
+                4 => IpAddr::from(reader.array::<4>()?),
+                6 => IpAddr::from(reader.array::<16>()?),
+                _ => return Err(Malformed("the kind of an address is neither 4 nor 6")),
+            };
+            Ok(Member { identity, address: SocketAddr::new(ip, reader.u16()?) })
+        };
+        let members = (0..=3 * faulty).map(member).collect::<Result<_, _>>()?;
+        Self::new(members).map_err(|_| Malformed("servers do not make a group"))
+    }
+}
+
+/// What a header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeaderKind {
+    /// The old group asks the new one to take over. The witnesses are the old ones.
+    Refresh,
+    /// The new group has taken over. The witnesses are the new ones.
+    Epoch,
+}
+
+/// A statement that a group signs with the group key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What it says.
+    pub kind: HeaderKind,
+    /// The number of the epoch that begins, from 1.
+    pub epoch: u64,
+    /// The number of the run of the refresh; 0 in the first epoch.
+    pub run: u32,
+    /// The digest of the header of the epoch before; zeros in the first epoch.
+    pub previous: Digest,
+    /// The servers of the epoch.
+    pub group: Group,
+    /// The digest of the witnesses.
+    pub witnesses: Digest,
+}
+
+impl Header {
+    /// The header of the first epoch, whose shares the ceremony has made.
+    pub fn first(group: Group, witnesses: Digest) -> Self {
+        let (kind, previous) = (HeaderKind::Epoch, Digest([0; 32]));
+        Self { kind, epoch: 1, run: 0, previous, group, witnesses }
+    }
+
+    /// The message that the group signs.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = HEADER_MAGIC.to_vec();
+        out.push(match self.kind {
+            HeaderKind::Refresh => 1,
+            HeaderKind::Epoch => 2,
+        });
+        out.put_u64(self.epoch);
+        out.put_u32(self.run);
+        out.extend(self.previous.0);
+        self.group.write(&mut out);
+        out.extend(self.witnesses.0);
+        out
+    }
+
+    /// Parses a header.
+    ///
+    /// # Errors
+    /// If the bytes are not exactly a header.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(bytes);
+        if reader.array()? != HEADER_MAGIC {
+            return Err(Malformed("not a header"));
+        }
+        let kind = match reader.u8()? {
+            1 => HeaderKind::Refresh,
+            2 => HeaderKind::Epoch,
+            _ => return Err(Malformed("unknown kind of header")),
+        };
+        let header = Self {
+            kind,
+            epoch: reader.u64()?,
+            run: reader.u32()?,
+            previous: reader.digest()?,
+            group: Group::read(&mut reader)?,
+            witnesses: reader.digest()?,
+        };
+        reader.finish()?;
+        Ok(header)
+    }
+
+    /// The digest of the header. That of a refresh header identifies the run.
+    pub fn digest(&self) -> Digest {
+        Digest::of(&[&self.to_bytes()])
+    }
+
+    /// Whether this header may follow that of an epoch.
+    fn follows(&self, epoch: &Self) -> bool {
+        epoch.epoch.checked_add(1) == Some(self.epoch) && self.previous == epoch.digest()
+    }
+}
+
+/// A chain of headers is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChainError {
+    /// There are no headers.
+    #[error("no headers")]
+    Empty,
+    /// Bytes are no header.
+    #[error("header {0} is {1}")]
+    Malformed(usize, Malformed),
+    /// A header is not that of an epoch.
+    #[error("header {0} is not that of an epoch")]
+    Kind(usize),
+    /// A header does not follow the one before; the first one has epoch 1 and follows none.
+    #[error("header {0} does not follow the one before")]
+    Order(usize),
+    /// The group key has not signed a header.
+    #[error("the signature of header {0} is wrong")]
+    Signature(usize),
+}
+
+/// Follows the chain of epochs, from the first, by headers and their signatures. `verify` says
+/// whether a signature of a message is the group key's. Returns the header of the last epoch.
+///
+/// # Errors
+/// If the chain is broken. Headers are numbered from 0.
+pub fn verify_chain<'a>(
+    chain: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
+    verify: impl Fn(&[u8], &[u8]) -> bool,
+) -> Result<Header, ChainError> {
+    let mut last: Option<Header> = None;
+    for (i, (bytes, signature)) in chain.into_iter().enumerate() {
+        let header = Header::parse(bytes).map_err(|why| ChainError::Malformed(i, why))?;
+        if header.kind != HeaderKind::Epoch {
+            return Err(ChainError::Kind(i));
+        }
+        let is_next = match &last {
+            Some(last) => header.follows(last),
+            None => header.epoch == 1 && header.previous == Digest([0; 32]),
+        };
+        if !is_next {
+            return Err(ChainError::Order(i));
+        }
+        if !verify(bytes, signature) {
+            return Err(ChainError::Signature(i));
+        }
+        last = Some(header);
+    }
+    last.ok_or(ChainError::Empty)
+}
+
+/// Checks the header by which the group of `epoch` asks for a refresh (new node, step 1), as
+/// [`verify_chain`] does.
+///
+/// # Errors
+/// As [`verify_chain`].
+pub fn verify_refresh(
+    epoch: &Header,
+    bytes: &[u8],
+    signature: &[u8],
+    verify: impl Fn(&[u8], &[u8]) -> bool,
+) -> Result<Header, ChainError> {
+    let header = Header::parse(bytes).map_err(|why| ChainError::Malformed(0, why))?;
+    if header.kind != HeaderKind::Refresh {
+        return Err(ChainError::Kind(0));
+    }
+    // The witnesses of a refresh header are those of the epoch before.
+    if !header.follows(epoch) || header.witnesses != epoch.witnesses {
+        return Err(ChainError::Order(0));
+    }
+    if verify(bytes, signature) { Ok(header) } else { Err(ChainError::Signature(0)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::testing::group;
+
+    fn chain() -> Vec<Header> {
+        let mut chain = vec![Header::first(group(1, 0), Digest([7; 32]))];
+        for (epoch, faulty) in [(2, 2), (3, 1)] {
+            chain.push(Header {
+                kind: HeaderKind::Epoch,
+                epoch,
+                run: 1,
+                previous: chain.last().unwrap().digest(),
+                group: group(faulty, 100),
+                witnesses: Digest([8; 32]),
+            });
+        }
+        chain
+    }
+
+    /// A signature here is the digest of the message.
+    fn verify(message: &[u8], signature: &[u8]) -> bool {
+        Digest::of(&[message]).0 == signature
+    }
+
+    fn check(chain: &[Header]) -> Result<Header, ChainError> {
+        let bytes: Vec<_> = chain.iter().map(|it| (it.to_bytes(), it.digest().0)).collect();
+        verify_chain(bytes.iter().map(|(bytes, digest)| (&bytes[..], &digest[..])), verify)
+    }
+
+    #[test]
+    fn headers_are_parsed_as_written() {
+        for header in chain() {
+            let bytes = header.to_bytes();
+            assert_eq!(Header::parse(&bytes), Ok(header));
+            for len in 0..bytes.len() {
+                assert!(Header::parse(&bytes[..len]).is_err());
+            }
+            assert_eq!(Header::parse(&[&bytes[..], &[0]].concat()), Err(Malformed("too long")));
+        }
+    }
+
+    #[test]
+    fn a_chain_is_followed_to_its_last_epoch() {
+        let chain = chain();
+        assert_eq!(check(&chain), Ok(chain[2].clone()));
+        assert_eq!(check(&[]), Err(ChainError::Empty));
+        assert_eq!(check(&chain[1..]), Err(ChainError::Order(0)));
+        assert_eq!(check(&[chain[0].clone(), chain[2].clone()]), Err(ChainError::Order(1)));
+        let mut refresh = chain.clone();
+        refresh[1].kind = HeaderKind::Refresh;
+        assert_eq!(check(&refresh), Err(ChainError::Kind(1)));
+        let bytes = chain[0].to_bytes();
+        assert_eq!(verify_chain([(&bytes[..], &[][..])], verify), Err(ChainError::Signature(0)));
+    }
+
+    #[test]
+    fn a_refresh_header_follows_its_epoch() {
+        let epoch = &chain()[0];
+        let refresh = Header {
+            kind: HeaderKind::Refresh,
+            epoch: 2,
+            run: 3,
+            previous: epoch.digest(),
+            ..epoch.clone()
+        };
+        let check =
+            |it: &Header| verify_refresh(epoch, &it.to_bytes(), &it.digest().0, verify).map(drop);
+        assert_eq!(check(&refresh), Ok(()));
+        let later = Header { epoch: 3, ..refresh.clone() };
+        assert_eq!(check(&later), Err(ChainError::Order(0)));
+        let other_witnesses = Header { witnesses: Digest([0; 32]), ..refresh };
+        assert_eq!(check(&other_witnesses), Err(ChainError::Order(0)));
+    }
+
+    #[test]
+    fn a_group_has_3f_plus_1_different_servers() {
+        let members = group(2, 0).members().to_vec();
+        assert_eq!(Group::new(members[..5].to_vec()), Err(GroupError::Size(5)));
+        assert_eq!(Group::new(Vec::new()), Err(GroupError::Size(0)));
+        let mut twice = members;
+        twice[5] = twice[1];
+        let same = GroupError::SameIdentity(ServerIndex(1), ServerIndex(5));
+        assert_eq!(Group::new(twice), Err(same));
+    }
+}

@@ -1,0 +1,462 @@
+//! The board: what the entries of the agreement log make of a refresh, the same at every server.
+//! It has the five operations of the thesis's agreement service (3.3): `write_proof`, `read_proof`,
+//! `node_ok`, `read_chosen` and `read_new_witnesses`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use keys::SecretKey;
+
+use super::complaint::{self, Complainant};
+use super::entry::{Body, Entry, Side};
+use super::manifest::{Manifest, Round};
+use super::parameters::Parameters;
+use super::possession::{self, Witnesses};
+use super::session::SessionPoint;
+use crate::protocol::combination::{Combination, Label, ServerIndex};
+use crate::protocol::group::{Group, Header, HeaderKind};
+use crate::protocol::wire::Digest;
+
+/// The state of the agreement on a refresh in one epoch.
+#[derive(Clone)]
+pub struct Board {
+    parameters: Arc<Parameters>,
+    /// The header of the epoch, and its digest.
+    epoch: Header,
+    epoch_digest: Digest,
+    /// The number of the run that is open or will be.
+    run_number: u32,
+    approvals: BTreeMap<ServerIndex, Digest>,
+    /// The groups that have been approved, by the digest of their refresh header.
+    candidates: BTreeMap<Digest, Header>,
+    cancellations: BTreeSet<ServerIndex>,
+    run: Option<Run>,
+}
+
+/// An open run of a refresh.
+#[derive(Clone)]
+pub struct Run {
+    header: Header,
+    id: Digest,
+    session_keys: BTreeMap<ServerIndex, SessionPoint>,
+    /// The dealings whose digests were written, with the new servers that confirmed them.
+    proofs: BTreeMap<(ServerIndex, Round), Proof>,
+    /// The digest of the dealing chosen for each label.
+    chosen: BTreeMap<Label, Digest>,
+    excluded: BTreeSet<ServerIndex>,
+    faulty: BTreeSet<ServerIndex>,
+    computed: BTreeMap<ServerIndex, Digest>,
+    witnesses: BTreeMap<Digest, Arc<Witnesses>>,
+    /// The header of the new epoch, once 2f'+1 new servers have the same witnesses.
+    next: Option<Header>,
+}
+
+#[derive(Clone, Debug)]
+struct Proof {
+    digest: Digest,
+    confirmed_by: BTreeSet<ServerIndex>,
+}
+
+/// Why an entry changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The refresh is over.
+    #[error("the epoch has ended")]
+    Ended,
+    /// There is no run, or the entry is for another run or epoch.
+    #[error("for another run")]
+    OtherRun,
+    /// The author is no member of the group, or did not sign the entry.
+    #[error("the author's signature is wrong")]
+    Signature,
+    /// The author is known to be faulty.
+    #[error("the author is faulty")]
+    Faulty,
+    /// There is such an entry already.
+    #[error("there is one already")]
+    Repeated,
+    /// The dealer does not hold all the labels.
+    #[error("the dealer does not hold these shares")]
+    Labels,
+    /// There are fewer than 2f'+1 confirmations of different new servers, or one is wrong.
+    #[error("the confirmations are not those of 2f+1 new servers")]
+    Confirmations,
+    /// No dealings have been chosen for some labels.
+    #[error("not all labels have a dealing")]
+    NotChosen,
+    /// The new server does not prove that it has shares for the witnesses.
+    #[error("the proof of possession is wrong")]
+    Possession,
+}
+
+/// What an entry has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It was counted.
+    Counted,
+    /// f+1 old servers have approved a group: the run is open.
+    Opened,
+    /// f+1 old servers have given up the run: the next one has another number.
+    Cancelled,
+    /// A dealer has been proven faulty.
+    DealerExcluded {
+        /// Its index in the old group.
+        dealer: ServerIndex,
+        /// The new server that has proven it.
+        by: ServerIndex,
+    },
+    /// A new server has complained without reason.
+    FalseComplaint {
+        /// Its index in the new group.
+        complainant: ServerIndex,
+    },
+    /// The new epoch has begun.
+    Final,
+}
+
+impl Board {
+    /// The board of an epoch, with its header.
+    pub fn new(parameters: Arc<Parameters>, epoch: Header) -> Self {
+        Self {
+            parameters,
+            epoch_digest: epoch.digest(),
+            epoch,
+            run_number: 1,
+            approvals: BTreeMap::new(),
+            candidates: BTreeMap::new(),
+            cancellations: BTreeSet::new(),
+            run: None,
+        }
+    }
+
+    /// The header of the epoch.
+    pub fn epoch(&self) -> &Header {
+        &self.epoch
+    }
+
+    /// The entry by which an old server approves a refresh to a group in the current run.
+    pub fn approval(&self, server: ServerIndex, group: Group, identity: &SecretKey) -> Entry {
+        let body = Body::Approve { epoch: self.epoch_digest, run: self.run_number, group };
+        Entry::new(server, body, identity)
+    }
+
+    /// The entry by which an old server gives the current run up.
+    pub fn cancellation(&self, server: ServerIndex, identity: &SecretKey) -> Entry {
+        let body = Body::Cancel { epoch: self.epoch_digest, run: self.run_number };
+        Entry::new(server, body, identity)
+    }
+
+    /// The number of the run that is open or will be.
+    pub fn run_number(&self) -> u32 {
+        self.run_number
+    }
+
+    /// The open run.
+    pub fn run(&self) -> Option<&Run> {
+        self.run.as_ref()
+    }
+
+    pub(crate) fn parameters(&self) -> &Arc<Parameters> {
+        &self.parameters
+    }
+
+    /// The refresh header for a run with a group (old node, step 1).
+    pub(crate) fn refresh_header(&self, group: Group) -> Header {
+        Header {
+            kind: HeaderKind::Refresh,
+            epoch: self.epoch.epoch + 1,
+            run: self.run_number,
+            previous: self.epoch_digest,
+            group,
+            witnesses: self.epoch.witnesses,
+        }
+    }
+
+    /// Applies an entry of the log. Checks everything before it changes anything.
+    ///
+    /// # Errors
+    /// Why the entry changes nothing.
+    pub fn apply(&mut self, entry: &Entry) -> Result<Change, Refusal> {
+        if self.run.as_ref().is_some_and(|run| run.next.is_some()) {
+            return Err(Refusal::Ended);
+        }
+        match &entry.body {
+            Body::Approve { epoch, run, group } => {
+                self.check_number(*epoch, *run)?;
+                self.approve(entry, group)
+            }
+            Body::Cancel { epoch, run } => {
+                self.check_number(*epoch, *run)?;
+                self.cancel(entry)
+            }
+            Body::SessionKey { run, key } => {
+                let run = open(&mut self.run, *run)?;
+                run.check_author(entry, &self.epoch.group)?;
+                run.session_key(entry.author, *key)
+            }
+            Body::Proved { manifest, confirmations } => {
+                let run = open(&mut self.run, manifest.run)?;
+                run.check_author(entry, &self.epoch.group)?;
+                run.proved(entry.author, manifest, confirmations, self.epoch.group.combination())
+            }
+            Body::Complaint { run, complaint } => {
+                let run = open(&mut self.run, *run)?;
+                run.check_author(entry, &self.epoch.group)?;
+                let dealer = complaint.manifest.dealer;
+                if run.excluded.contains(&dealer) {
+                    return Err(Refusal::Repeated);
+                }
+                let by = entry.author;
+                let complainant = Complainant {
+                    run: run.id,
+                    index: by,
+                    key: run.session_keys.get(&by),
+                    new: run.header.group.combination(),
+                };
+                if complaint::holds(complaint, &complainant, &self.epoch.group, &self.parameters) {
+                    run.excluded.insert(dealer);
+                    Ok(Change::DealerExcluded { dealer, by })
+                } else {
+                    run.faulty.insert(by);
+                    Ok(Change::FalseComplaint { complainant: by })
+                }
+            }
+            Body::Computed { run, witnesses, possession } => {
+                let run = open(&mut self.run, *run)?;
+                run.check_author(entry, &self.epoch.group)?;
+                run.computed(
+                    entry.author,
+                    witnesses,
+                    possession,
+                    self.epoch.group.combination(),
+                    &self.parameters,
+                )
+            }
+        }
+    }
+
+    fn check_number(&self, epoch: Digest, run: u32) -> Result<(), Refusal> {
+        let is_current = epoch == self.epoch_digest && run == self.run_number;
+        if is_current { Ok(()) } else { Err(Refusal::OtherRun) }
+    }
+
+    fn approve(&mut self, entry: &Entry, group: &Group) -> Result<Change, Refusal> {
+        if self.run.is_some() || self.approvals.contains_key(&entry.author) {
+            return Err(Refusal::Repeated);
+        }
+        if !entry.is_signed(&self.epoch.group) {
+            return Err(Refusal::Signature);
+        }
+        let header = self.refresh_header(group.clone());
+        let id = header.digest();
+        self.approvals.insert(entry.author, id);
+        self.candidates.entry(id).or_insert(header);
+        let same = self.approvals.values().filter(|&&approved| approved == id).count();
+        if same < self.epoch.group.combination().signer_count() {
+            return Ok(Change::Counted);
+        }
+        let header = self.candidates.remove(&id).expect("it has just been inserted");
+        self.candidates.clear();
+        self.run = Some(Run {
+            header,
+            id,
+            session_keys: BTreeMap::new(),
+            proofs: BTreeMap::new(),
+            chosen: BTreeMap::new(),
+            excluded: BTreeSet::new(),
+            faulty: BTreeSet::new(),
+            computed: BTreeMap::new(),
+            witnesses: BTreeMap::new(),
+            next: None,
+        });
+        Ok(Change::Opened)
+    }
+
+    fn cancel(&mut self, entry: &Entry) -> Result<Change, Refusal> {
+        if self.cancellations.contains(&entry.author) {
+            return Err(Refusal::Repeated);
+        }
+        if !entry.is_signed(&self.epoch.group) {
+            return Err(Refusal::Signature);
+        }
+        self.cancellations.insert(entry.author);
+        if self.cancellations.len() < self.epoch.group.combination().signer_count() {
+            return Ok(Change::Counted);
+        }
+        let (parameters, epoch) = (self.parameters.clone(), self.epoch.clone());
+        *self = Self { run_number: self.run_number + 1, ..Self::new(parameters, epoch) };
+        Ok(Change::Cancelled)
+    }
+}
+
+/// The open run, if it has this identifier.
+fn open(run: &mut Option<Run>, id: Digest) -> Result<&mut Run, Refusal> {
+    run.as_mut().filter(|run| run.id == id).ok_or(Refusal::OtherRun)
+}
+
+impl Run {
+    /// The identifier of the run: the digest of its refresh header.
+    pub fn id(&self) -> Digest {
+        self.id
+    }
+
+    /// The refresh header.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// The new group.
+    pub fn group(&self) -> &Group {
+        &self.header.group
+    }
+
+    /// Dealers that are proven faulty.
+    pub fn excluded(&self) -> &BTreeSet<ServerIndex> {
+        &self.excluded
+    }
+
+    /// New servers that complained without reason.
+    pub fn faulty(&self) -> &BTreeSet<ServerIndex> {
+        &self.faulty
+    }
+
+    pub(crate) fn session_keys(&self) -> &BTreeMap<ServerIndex, SessionPoint> {
+        &self.session_keys
+    }
+
+    /// The thesis's `write_proof`: stores the digest of a dealing's proofs. The proofs themselves
+    /// are with the new servers that confirm them.
+    fn write_proof(&mut self, manifest: &Manifest) {
+        let proof = Proof { digest: manifest.digest(), confirmed_by: BTreeSet::new() };
+        self.proofs.insert((manifest.dealer, manifest.round), proof);
+    }
+
+    /// The thesis's `read_proof`: the digest of a dealing's proofs, once it is written.
+    pub(crate) fn read_proof(&self, dealer: ServerIndex, round: Round) -> Option<Digest> {
+        self.proofs.get(&(dealer, round)).map(|proof| proof.digest)
+    }
+
+    /// The thesis's `node_ok`: `signer` confirms a dealing. The first dealing of each label that
+    /// 2f'+1 servers confirm is chosen.
+    fn node_ok(&mut self, manifest: &Manifest, signer: ServerIndex) {
+        let quorum = self.header.group.combination().quorum();
+        let proof = self.proofs.get_mut(&(manifest.dealer, manifest.round));
+        let proof = proof.expect("the proof is written first");
+        proof.confirmed_by.insert(signer);
+        if proof.confirmed_by.len() == quorum {
+            for label in manifest.labels() {
+                self.chosen.entry(label).or_insert(proof.digest);
+            }
+        }
+    }
+
+    /// The digest of the dealing chosen for a label so far.
+    pub(crate) fn chosen(&self, label: Label) -> Option<Digest> {
+        self.chosen.get(&label).copied()
+    }
+
+    /// The thesis's `read_chosen`: the dealing chosen for each label t, in the order of labels,
+    /// once all labels have one.
+    pub(crate) fn read_chosen(&self, old: &Combination) -> Option<Vec<Digest>> {
+        old.labels().map(|label| self.chosen(label)).collect()
+    }
+
+    /// The thesis's `read_new_witnesses`: the witnesses that 2f'+1 new servers computed.
+    pub fn read_new_witnesses(&self) -> Option<&Arc<Witnesses>> {
+        self.witnesses.get(&self.next.as_ref()?.witnesses)
+    }
+
+    /// The header of the new epoch, once it has begun.
+    pub fn next_epoch(&self) -> Option<&Header> {
+        self.next.as_ref()
+    }
+
+    pub(crate) fn has_computed(&self, server: ServerIndex) -> bool {
+        self.computed.contains_key(&server)
+    }
+
+    fn check_author(&self, entry: &Entry, old: &Group) -> Result<(), Refusal> {
+        let (group, faulty) = match entry.side() {
+            Side::Old => (old, &self.excluded),
+            Side::New => (&self.header.group, &self.faulty),
+        };
+        if faulty.contains(&entry.author) {
+            return Err(Refusal::Faulty);
+        }
+        if entry.is_signed(group) { Ok(()) } else { Err(Refusal::Signature) }
+    }
+
+    fn session_key(&mut self, server: ServerIndex, key: SessionPoint) -> Result<Change, Refusal> {
+        if self.session_keys.contains_key(&server) {
+            return Err(Refusal::Repeated);
+        }
+        self.session_keys.insert(server, key);
+        Ok(Change::Counted)
+    }
+
+    fn proved(
+        &mut self,
+        author: ServerIndex,
+        manifest: &Manifest,
+        confirmations: &[(ServerIndex, [u8; 64])],
+        old: &Combination,
+    ) -> Result<Change, Refusal> {
+        if manifest.dealer != author || !manifest.fits(self.id, old) {
+            return Err(Refusal::Labels);
+        }
+        if self.proofs.contains_key(&(author, manifest.round)) {
+            return Err(Refusal::Repeated);
+        }
+        let message = Manifest::confirmation(manifest.digest());
+        let signers: BTreeSet<_> = confirmations.iter().map(|&(server, _)| server).collect();
+        let is_quorum = signers.len() == self.header.group.combination().quorum()
+            && signers.len() == confirmations.len();
+        let is_signed = |(server, signature): &(ServerIndex, [u8; 64])| {
+            self.header.group.verify(*server, &message, signature)
+        };
+        if !is_quorum || !confirmations.iter().all(is_signed) {
+            return Err(Refusal::Confirmations);
+        }
+        self.write_proof(manifest);
+        for signer in signers {
+            self.node_ok(manifest, signer);
+        }
+        Ok(Change::Counted)
+    }
+
+    fn computed(
+        &mut self,
+        server: ServerIndex,
+        witnesses: &[u8],
+        possession: &[u8],
+        old: &Combination,
+        parameters: &Parameters,
+    ) -> Result<Change, Refusal> {
+        if self.computed.contains_key(&server) {
+            return Err(Refusal::Repeated);
+        }
+        if self.read_chosen(old).is_none() {
+            return Err(Refusal::NotChosen);
+        }
+        let new = self.header.group.combination();
+        let digest = Witnesses::digest_of(witnesses);
+        let parsed = if let Some(known) = self.witnesses.get(&digest) {
+            known.clone()
+        } else {
+            let parsed = Witnesses::parse(witnesses, new.label_count(), &parameters.modulus);
+            Arc::new(parsed.ok_or(Refusal::Possession)?)
+        };
+        if !possession::verify(possession, self.id, server, &parsed, new, parameters) {
+            return Err(Refusal::Possession);
+        }
+        self.computed.insert(server, digest);
+        self.witnesses.entry(digest).or_insert(parsed);
+        let same = self.computed.values().filter(|&&computed| computed == digest).count();
+        if same < new.quorum() {
+            return Ok(Change::Counted);
+        }
+        self.next =
+            Some(Header { kind: HeaderKind::Epoch, witnesses: digest, ..self.header.clone() });
+        Ok(Change::Final)
+    }
+}

@@ -1,0 +1,76 @@
+//! Complaints: evidence that a dealer sent a wrong subshare, or that the complainant lies.
+
+use super::dealing;
+use super::entry::Complaint;
+use super::manifest::{Manifest, ciphertext_digest, proofs_digest};
+use super::parameters::Parameters;
+use super::possession::parse_elements;
+use super::session::SessionCipher;
+use super::session::SessionPoint;
+use crate::protocol::combination::{Combination, ServerIndex};
+use crate::protocol::group::Group;
+use crate::protocol::wire::Digest;
+
+/// Whether a complaint proves that its dealer is faulty. If it does not, it proves that the
+/// complainant is.
+pub(crate) fn holds(
+    complaint: &Complaint,
+    by: &Complainant<'_>,
+    old: &Group,
+    parameters: &Parameters,
+) -> bool {
+    is_about_what_was_sent(complaint, by, old) && is_wrong(complaint, by, parameters)
+}
+
+/// Who complains.
+pub(crate) struct Complainant<'a> {
+    pub(crate) run: Digest,
+    pub(crate) index: ServerIndex,
+    /// `R_j`, if it is registered.
+    pub(crate) key: Option<&'a SessionPoint>,
+    pub(crate) new: &'a Combination,
+}
+
+/// Whether the dealer sent this ciphertext for these proofs, and K opens it.
+fn is_about_what_was_sent(complaint: &Complaint, by: &Complainant<'_>, old: &Group) -> bool {
+    let Complaint { manifest, .. } = complaint;
+    let digest = manifest.digest();
+    let Some(row) = manifest.labels().position(|label| label == complaint.label) else {
+        return false;
+    };
+    let Some(key) = by.key else { return false };
+    let delivery = Manifest::delivery(digest, by.index, &complaint.ciphertexts);
+    manifest.fits(by.run, old.combination())
+        && proofs_digest(&complaint.proofs) == manifest.rows[row].1
+        && complaint.ciphertexts.len() == manifest.rows.len()
+        && ciphertext_digest(&complaint.ciphertext) == complaint.ciphertexts[row]
+        && old.verify(manifest.dealer, &delivery, &complaint.delivery)
+        && complaint.proof.verify(
+            key,
+            &manifest.ephemeral,
+            &complaint.agreed,
+            &Complaint::context(digest, by.index),
+        )
+}
+
+/// Whether the subshare does not match its proof.
+fn is_wrong(complaint: &Complaint, by: &Complainant<'_>, parameters: &Parameters) -> bool {
+    let (new, by) = (by.new, by.index);
+    if !new.holds(by, complaint.subshare) {
+        return false;
+    }
+    let count = new.label_count();
+    let Some(proofs) = parse_elements(&complaint.proofs, count, &parameters.modulus) else {
+        return true;
+    };
+    let context = Manifest::session_context(complaint.manifest.digest(), by);
+    let cipher = SessionCipher::new(&complaint.agreed, &context);
+    let row =
+        dealing::open_row(&cipher, complaint.label, &complaint.ciphertext, by, new, parameters);
+    let Some(subshares) = row else { return true };
+    let mut labels = new.labels_of(by).zip(&subshares);
+    let (_, subshare) =
+        labels.find(|(label, _)| *label == complaint.subshare).expect("it holds it");
+    let proof = &proofs[usize::from(complaint.subshare.0)];
+    !parameters.power(subshare).has_same_square(proof)
+}

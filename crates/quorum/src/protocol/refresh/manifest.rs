@@ -1,0 +1,117 @@
+//! What a dealing consists of: one *row* for each label t, that is, a sharing of `s_t` among the
+//! labels u of the new group. The manifest names the rows by digests of their proofs.
+
+use crate::protocol::combination::{Combination, Label, ServerIndex};
+use crate::protocol::refresh::session::SessionPoint;
+use crate::protocol::wire::{Digest, Malformed, Reader, Write};
+
+/// The most dealings of one dealer in a run.
+pub(crate) const MAX_ROUNDS: u8 = 16;
+
+/// Which dealing of a dealer. The first is of the labels for which it is the designated dealer
+/// (3.3.1). The others are of all labels that it holds and for which no dealing is chosen, when new
+/// servers need them; there are several if one would be longer than a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Round(pub(crate) u8);
+
+impl Round {
+    pub(crate) const DESIGNATED: Self = Self(0);
+
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let round = reader.u8()?;
+        if round < MAX_ROUNDS { Ok(Self(round)) } else { Err(Malformed("too many dealings")) }
+    }
+}
+
+/// The public summary of a dealing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Manifest {
+    pub(crate) run: Digest,
+    pub(crate) dealer: ServerIndex,
+    pub(crate) round: Round,
+    /// E, with which the keys of its ciphertexts are agreed.
+    pub(crate) ephemeral: SessionPoint,
+    /// The labels in ascending order, with the digests of the rows' proofs.
+    pub(crate) rows: Vec<(Label, Digest)>,
+}
+
+impl Manifest {
+    /// The digest by which a dealing is known.
+    pub(crate) fn digest(&self) -> Digest {
+        let mut bytes = Vec::new();
+        self.write(&mut bytes);
+        Digest::of(&[b"SNDR-QUORUM-DEALING\0", &bytes])
+    }
+
+    pub(crate) fn labels(&self) -> impl Iterator<Item = Label> {
+        self.rows.iter().map(|&(label, _)| label)
+    }
+
+    /// Whether the dealer may deal these labels.
+    pub(crate) fn fits(&self, run: Digest, old: &Combination) -> bool {
+        let mut labels = self.labels();
+        self.run == run
+            && !self.rows.is_empty()
+            && labels.all(|label| old.holds(self.dealer, label))
+    }
+
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        out.extend(self.run.0);
+        out.push(self.dealer.0);
+        out.push(self.round.0);
+        out.extend(self.ephemeral.as_bytes());
+        out.put_u16(u16::try_from(self.rows.len()).expect("there are at most 715 labels"));
+        for (label, digest) in &self.rows {
+            out.put_u16(label.0);
+            out.extend(digest.0);
+        }
+    }
+
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let (run, dealer, round) = (reader.digest()?, reader.server()?, Round::read(reader)?);
+        let ephemeral = SessionPoint::read(reader)?;
+        let mut rows = Vec::<(Label, Digest)>::new();
+        for _ in 0..reader.u16()? {
+            let row = (reader.label()?, reader.digest()?);
+            if rows.last().is_some_and(|last| last.0 >= row.0) {
+                return Err(Malformed("labels do not ascend"));
+            }
+            rows.push(row);
+        }
+        Ok(Self { run, dealer, round, ephemeral, rows })
+    }
+
+    /// What a new server signs when it has the proofs of all rows, which are right, and its own
+    /// subshares, which match them.
+    pub(crate) fn confirmation(digest: Digest) -> Vec<u8> {
+        [&b"SNDR-QUORUM-CONFIRM\0"[..], &digest.0].concat()
+    }
+
+    /// What the dealer signs for the new server to which it sends ciphertexts with these digests,
+    /// one for each row.
+    pub(crate) fn delivery(digest: Digest, to: ServerIndex, ciphertexts: &[Digest]) -> Vec<u8> {
+        let mut message = b"SNDR-QUORUM-DELIVERY\0".to_vec();
+        message.extend(digest.0);
+        message.push(to.0);
+        message.extend(ciphertexts.iter().flat_map(|digest| digest.0));
+        message
+    }
+
+    /// What the key of the ciphertexts for a new server is for.
+    pub(crate) fn session_context(digest: Digest, to: ServerIndex) -> Vec<u8> {
+        [&b"SNDR-QUORUM-DELIVERY\0"[..], &digest.0, &[to.0]].concat()
+    }
+}
+
+/// The digest of a row's proofs.
+pub(crate) fn proofs_digest(proofs: &[u8]) -> Digest {
+    Digest::of(&[b"SNDR-QUORUM-PROOFS\0", proofs])
+}
+
+/// The digest of a ciphertext.
+pub(crate) fn ciphertext_digest(ciphertext: &[u8]) -> Digest {
+    Digest::of(&[b"SNDR-QUORUM-CIPHERTEXT\0", ciphertext])
+}
+
+/// The label of the subshare that is not expanded from a seed, but what remains.
+pub(crate) const REMAINDER: Label = Label(0);

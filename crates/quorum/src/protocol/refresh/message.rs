@@ -1,0 +1,167 @@
+//! Messages between servers about a refresh. They cross links that authenticate both ends and have
+//! forward secrecy.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use zeroize::Zeroizing;
+
+use super::dealing::{Dealing, Proofs};
+use crate::protocol::combination::Label;
+use crate::protocol::wire::{Digest, Malformed, Reader, Write, count};
+
+/// The largest message in bytes.
+pub const MAX_MESSAGE_LEN: usize = 64 << 20;
+
+/// A message, of which only the encoding has been checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// An old server's dealing, to one new server.
+    Dealing(Dealing),
+    /// A new server's confirmation of the dealing with a digest, to its dealer.
+    Confirmation {
+        /// The digest of the dealing.
+        digest: Digest,
+        /// The new server's signature.
+        signature: [u8; 64],
+    },
+    /// A new server sees labels without a chosen dealing; to all old servers.
+    Need {
+        /// The run.
+        run: Digest,
+    },
+    /// Asks another new server for the proofs with a digest.
+    Fetch {
+        /// The digest of a dealing.
+        digest: Digest,
+    },
+    /// The answer to `Fetch`.
+    Proofs(Arc<Proofs>),
+    /// Asks another server of the same group for the shares that both hold.
+    Ask {
+        /// The epoch of the shares.
+        epoch: u64,
+        /// Whether the asking server needs the witnesses, too.
+        witnesses: bool,
+    },
+    /// The answer to `Ask`.
+    Shares(Answer),
+}
+
+/// Shares for a server that should hold them. Secret.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Answer {
+    pub(crate) epoch: u64,
+    /// Encoded, or empty.
+    pub(crate) witnesses: Vec<u8>,
+    /// Encoded shares.
+    pub(crate) shares: BTreeMap<Label, Zeroizing<Vec<u8>>>,
+}
+
+impl std::fmt::Debug for Answer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Answer").field("epoch", &self.epoch).finish_non_exhaustive()
+    }
+}
+
+impl Message {
+    /// The encoding. Secret if it contains shares.
+    pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
+        let mut out = Zeroizing::new(Vec::with_capacity(self.len_bound()));
+        match self {
+            Self::Dealing(dealing) => {
+                out.push(1);
+                dealing.write(&mut out);
+            }
+            Self::Confirmation { digest, signature } => {
+                out.push(2);
+                out.extend(digest.0);
+                out.extend(signature);
+            }
+            Self::Need { run } => {
+                out.push(3);
+                out.extend(run.0);
+            }
+            Self::Fetch { digest } => {
+                out.push(4);
+                out.extend(digest.0);
+            }
+            Self::Proofs(proofs) => {
+                out.push(5);
+                proofs.write(&mut out);
+            }
+            Self::Ask { epoch, witnesses } => {
+                out.push(6);
+                out.put_u64(*epoch);
+                out.push(u8::from(*witnesses));
+            }
+            Self::Shares(answer) => {
+                out.push(7);
+                out.put_u64(answer.epoch);
+                out.put_counted(&answer.witnesses);
+                out.put_u32(count(answer.shares.len()));
+                for (label, share) in &answer.shares {
+                    out.put_u16(label.0);
+                    out.put_counted(share);
+                }
+            }
+        }
+        out
+    }
+
+    /// At least as long as what has secrets, so that its buffer never moves.
+    fn len_bound(&self) -> usize {
+        match self {
+            Self::Shares(answer) => {
+                let shares: usize = answer.shares.values().map(|share| share.len() + 6).sum();
+                17 + answer.witnesses.len() + shares
+            }
+            _ => 128,
+        }
+    }
+
+    /// Parses a message.
+    ///
+    /// # Errors
+    /// If the bytes are not exactly a message.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
+        if bytes.len() > MAX_MESSAGE_LEN {
+            return Err(Malformed("larger than a message may be"));
+        }
+        let mut reader = Reader::new(bytes);
+        let message = match reader.u8()? {
+            1 => Self::Dealing(Dealing::read(&mut reader)?),
+            2 => Self::Confirmation { digest: reader.digest()?, signature: reader.array()? },
+            3 => Self::Need { run: reader.digest()? },
+            4 => Self::Fetch { digest: reader.digest()? },
+            5 => Self::Proofs(Arc::new(Proofs::read(&mut reader)?)),
+            6 => Self::Ask {
+                epoch: reader.u64()?,
+                witnesses: match reader.u8()? {
+                    0 => false,
+                    1 => true,
+                    _ => return Err(Malformed("neither 0 nor 1")),
+                },
+            },
+            7 => Self::Shares(Answer::read(&mut reader)?),
+            _ => return Err(Malformed("unknown kind of message")),
+        };
+        reader.finish()?;
+        Ok(message)
+    }
+}
+
+impl Answer {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let (epoch, witnesses) = (reader.u64()?, reader.counted()?.to_vec());
+        let mut shares = BTreeMap::new();
+        for _ in 0..reader.u32()? {
+            let label = reader.label()?;
+            if shares.last_key_value().is_some_and(|(last, _)| *last >= label) {
+                return Err(Malformed("labels do not ascend"));
+            }
+            shares.insert(label, Zeroizing::new(reader.counted()?.to_vec()));
+        }
+        Ok(Self { epoch, witnesses, shares })
+    }
+}

@@ -1,0 +1,335 @@
+//! What a server of the old group does in a refresh (thesis, 3.3).
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use keys::SecretKey;
+use sharing::{Generator, RandomError};
+use zeroize::Zeroizing;
+
+use super::board::{Board, Run};
+use super::dealing::{Dealing, DealingSeed, Delivery, Proofs};
+use super::entry::{Body, Entry, Side};
+use super::manifest::{MAX_ROUNDS, Manifest, Round};
+use super::message::{MAX_MESSAGE_LEN, Message};
+use super::output::{Delays, Item, Job, JobResult, Outcome, Output, Shares, Task};
+use super::retries::Retries;
+use crate::protocol::combination::{Label, ServerIndex};
+use crate::protocol::wire::{Digest, Malformed, Reader, Write};
+
+/// An old server in one run. Begins when the run is open.
+pub struct OldServer {
+    index: ServerIndex,
+    identity: Arc<SecretKey>,
+    run: Digest,
+    /// `None` when the epoch has ended.
+    shares: Option<Arc<Shares>>,
+    dealings: BTreeMap<Round, OwnDealing>,
+    /// The new servers that need dealings of all labels.
+    needs: BTreeSet<ServerIndex>,
+    retries: Retries<Purpose>,
+    outputs: VecDeque<Output>,
+    is_over: bool,
+}
+
+/// A dealing of this server.
+struct OwnDealing {
+    labels: Vec<Label>,
+    seed: Arc<DealingSeed>,
+    /// The proofs of the rows that are computed.
+    rows: BTreeMap<Label, Vec<u8>>,
+    proofs: Option<Arc<Proofs>>,
+    deliveries: BTreeMap<ServerIndex, DeliveryState>,
+    confirmations: BTreeMap<ServerIndex, [u8; 64]>,
+}
+
+enum DeliveryState {
+    InWork,
+    Ready(Arc<Delivery>),
+}
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Purpose {
+    Deliver(Round, ServerIndex),
+    WriteProof(Round),
+}
+
+impl OldServer {
+    /// A server of the old group that has `shares`, in the open run of `board`. `saved` are the
+    /// items that it saved in this run before it was restarted.
+    ///
+    /// # Errors
+    /// If what was saved is malformed.
+    ///
+    /// # Panics
+    /// If no run is open.
+    pub fn new(
+        index: ServerIndex,
+        identity: Arc<SecretKey>,
+        shares: Arc<Shares>,
+        delays: &Delays,
+        board: &Board,
+        saved: &BTreeMap<Item, Zeroizing<Vec<u8>>>,
+    ) -> Result<Self, Malformed> {
+        let run = board.run().expect("a run is open");
+        let mut server = Self {
+            index,
+            identity,
+            run: run.id(),
+            shares: Some(shares),
+            dealings: BTreeMap::new(),
+            needs: BTreeSet::new(),
+            retries: Retries::new(delays.resend),
+            outputs: VecDeque::new(),
+            is_over: false,
+        };
+        for (item, bytes) in saved {
+            if let Item::Seed(round) = item {
+                let mut reader = Reader::new(bytes);
+                let seed = DealingSeed::from_bytes(&Zeroizing::new(reader.array()?));
+                let mut labels = Vec::new();
+                for _ in 0..reader.u16()? {
+                    let label = reader.label()?;
+                    let holds = board.epoch().group.combination().holds(index, label);
+                    labels.push(holds.then_some(label).ok_or(Malformed("label of another"))?);
+                }
+                reader.finish()?;
+                server.begin_dealing(*round, labels, seed, board, run);
+            }
+        }
+        Ok(server)
+    }
+
+    /// Whether the run is over for this server: it needs the machine no more.
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Handles a message from a server of the new group.
+    pub fn handle_message(&mut self, from: ServerIndex, message: &Message, board: &Board) {
+        let Some(run) = board.run().filter(|run| run.id() == self.run) else { return };
+        match message {
+            // Old node, step 4 (3.3.1): the dealer collects the confirmations.
+            Message::Confirmation { digest, signature } => {
+                let mut dealings = self.dealings.values_mut();
+                let is_meant = |it: &&mut OwnDealing| it.digest() == Some(*digest);
+                let Some(dealing) = dealings.find(is_meant) else { return };
+                let confirmation = Manifest::confirmation(*digest);
+                if run.group().verify(from, &confirmation, signature) {
+                    dealing.confirmations.insert(from, *signature);
+                    // It has what it needs: the ciphertexts are not sent again.
+                    dealing.deliveries.remove(&from);
+                }
+            }
+            Message::Need { run } if *run == self.run => {
+                self.needs.insert(from);
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes the result of a job of this machine.
+    pub fn handle_job(&mut self, result: JobResult) {
+        match result.0 {
+            Outcome::Row { round, label, row } => {
+                if let Some(dealing) = self.dealings.get_mut(&round) {
+                    dealing.rows.insert(label, row);
+                }
+            }
+            Outcome::Delivery { round, to, delivery } => {
+                if let Some(dealing) = self.dealings.get_mut(&round)
+                    && !dealing.confirmations.contains_key(&to)
+                {
+                    dealing.deliveries.insert(to, DeliveryState::Ready(delivery));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// What to do next. Asked again until there is nothing; and again after each input, each entry
+    /// of the log, and [`Self::deadline`].
+    ///
+    /// # Errors
+    /// If the operating system gives no random bytes.
+    pub fn poll_output(
+        &mut self,
+        now: Duration,
+        board: &Board,
+        generator: &mut Generator,
+    ) -> Result<Option<Output>, RandomError> {
+        if self.outputs.is_empty() && !self.is_over {
+            self.retries.begin_pass();
+            self.step(now, board, generator)?;
+        }
+        Ok(self.outputs.pop_front())
+    }
+
+    /// The time at which to ask again.
+    pub fn deadline(&self) -> Option<Duration> {
+        if self.is_over { None } else { self.retries.deadline() }
+    }
+
+    fn step(
+        &mut self,
+        now: Duration,
+        board: &Board,
+        generator: &mut Generator,
+    ) -> Result<(), RandomError> {
+        let Some(run) = board.run().filter(|run| run.id() == self.run) else {
+            self.end(false);
+            return Ok(());
+        };
+        // Old node, step 5: 2f'+1 new servers have computed their shares.
+        if run.next_epoch().is_some() {
+            self.end(true);
+            return Ok(());
+        }
+        let old = board.epoch().group.combination();
+        // Old node, step 2, for the labels that it is designated for (3.3.1).
+        if !self.dealings.contains_key(&Round::DESIGNATED) {
+            let is_own = |label: &Label| old.designated_dealer(*label) == self.index;
+            let labels: Vec<_> = old.labels_of(self.index).filter(is_own).collect();
+            self.deal(Round::DESIGNATED, labels, board, run, generator)?;
+        }
+        // Old node, step 2, for all other labels on need (3.3.1).
+        if self.needs.len() >= run.group().combination().quorum() {
+            let is_dealt =
+                |label: Label| self.dealings.values().any(|it| it.labels.contains(&label));
+            let labels = old.labels_of(self.index).filter(|label| !is_dealt(*label));
+            let labels: Vec<_> = labels.filter(|&label| run.chosen(label).is_none()).collect();
+            // So that a dealing is shorter than a message.
+            let row = run.group().combination().label_count() * board.parameters().element_len();
+            let chunks = labels.chunks((MAX_MESSAGE_LEN / 2 / row).max(1));
+            let (last, _) = self.dealings.last_key_value().expect("there is the designated one");
+            for (round, labels) in (last.0 + 1..MAX_ROUNDS).zip(chunks) {
+                self.deal(Round(round), labels.to_vec(), board, run, generator)?;
+            }
+        }
+        let rounds: Vec<_> = self.dealings.keys().copied().collect();
+        for round in rounds {
+            self.send_dealing(round, now, board, run);
+        }
+        Ok(())
+    }
+
+    /// Draws the randomness of a dealing.
+    fn deal(
+        &mut self,
+        round: Round,
+        labels: Vec<Label>,
+        board: &Board,
+        run: &Run,
+        generator: &mut Generator,
+    ) -> Result<(), RandomError> {
+        let seed = DealingSeed::random(generator)?;
+        let mut bytes = Zeroizing::new(Vec::with_capacity(34 + 2 * labels.len()));
+        bytes.extend(seed.as_bytes());
+        bytes.put_u16(u16::try_from(labels.len()).expect("there are at most 715 labels"));
+        bytes.extend(labels.iter().flat_map(|label| label.0.to_be_bytes()));
+        self.outputs.push_back(Output::Save { item: Item::Seed(round), bytes });
+        self.begin_dealing(round, labels, seed, board, run);
+        Ok(())
+    }
+
+    /// Computes the proofs of a dealing.
+    fn begin_dealing(
+        &mut self,
+        round: Round,
+        labels: Vec<Label>,
+        seed: DealingSeed,
+        board: &Board,
+        run: &Run,
+    ) {
+        let (Some(shares), seed) = (&self.shares, Arc::new(seed)) else { return };
+        for &label in &labels {
+            self.outputs.push_back(Output::Job(Job(Task::ProveRow {
+                round,
+                label,
+                seed: seed.clone(),
+                shares: shares.clone(),
+                new: run.group().combination().clone(),
+                parameters: board.parameters().clone(),
+            })));
+        }
+        let dealing = OwnDealing {
+            labels,
+            seed,
+            rows: BTreeMap::new(),
+            proofs: None,
+            deliveries: BTreeMap::new(),
+            confirmations: BTreeMap::new(),
+        };
+        self.dealings.insert(round, dealing);
+    }
+
+    fn send_dealing(&mut self, round: Round, now: Duration, board: &Board, run: &Run) {
+        let (Some(shares), Some(dealing)) = (&self.shares, self.dealings.get_mut(&round)) else {
+            return;
+        };
+        if dealing.proofs.is_none() && dealing.rows.len() == dealing.labels.len() {
+            let rows = std::mem::take(&mut dealing.rows).into_iter().collect();
+            let ephemeral = dealing.seed.ephemeral().public();
+            let proofs = Proofs::new(self.run, self.index, round, ephemeral, rows);
+            dealing.proofs = Some(Arc::new(proofs));
+        }
+        let Some(proofs) = &dealing.proofs else { return };
+        // Old node, step 3: to each new server that has a session key.
+        for (&to, &key) in run.session_keys() {
+            if dealing.confirmations.contains_key(&to) {
+                continue;
+            }
+            match dealing.deliveries.get(&to) {
+                None => {
+                    dealing.deliveries.insert(to, DeliveryState::InWork);
+                    self.outputs.push_back(Output::Job(Job(Task::Deliver {
+                        round,
+                        proofs: proofs.clone(),
+                        seed: dealing.seed.clone(),
+                        shares: shares.clone(),
+                        to: (to, key),
+                        new: run.group().combination().clone(),
+                        parameters: board.parameters().clone(),
+                        identity: self.identity.clone(),
+                    })));
+                }
+                Some(DeliveryState::InWork) => {}
+                Some(DeliveryState::Ready(delivery)) => {
+                    if self.retries.is_due(Purpose::Deliver(round, to), now) {
+                        let (proofs, delivery) = (proofs.clone(), delivery.clone());
+                        let message = Message::Dealing(Dealing { proofs, delivery });
+                        self.outputs.push_back(Output::Send { to: (Side::New, to), message });
+                    }
+                }
+            }
+        }
+        // Old node, step 4: with 2f'+1 confirmations.
+        let quorum = run.group().combination().quorum();
+        let is_written = run.read_proof(self.index, round).is_some();
+        if dealing.confirmations.len() >= quorum
+            && !is_written
+            && self.retries.is_due(Purpose::WriteProof(round), now)
+        {
+            let confirmations = dealing.confirmations.iter().take(quorum);
+            let confirmations = confirmations.map(|(&server, &it)| (server, it)).collect();
+            let body = Body::Proved { manifest: proofs.manifest.clone(), confirmations };
+            self.outputs.push_back(Output::Submit(Entry::new(self.index, body, &self.identity)));
+        }
+    }
+
+    /// Wipes everything secret.
+    fn end(&mut self, epoch_ended: bool) {
+        self.shares = None;
+        self.dealings.clear();
+        self.outputs.clear();
+        self.outputs.push_back(Output::Erase { epoch_ended });
+        self.is_over = true;
+    }
+}
+
+impl OwnDealing {
+    fn digest(&self) -> Option<Digest> {
+        self.proofs.as_ref().map(|proofs| proofs.digest)
+    }
+}

@@ -1,0 +1,409 @@
+//! Refreshes in memory, with all servers and a log that loses nothing. Links lose messages.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use keys::SecretKey;
+use sharing::Generator;
+use sim::Rng;
+use zeroize::Zeroizing;
+
+use super::*;
+use crate::protocol::ceremony::DealerKey;
+use crate::protocol::combination::{Combination, Label, ServerIndex};
+use crate::protocol::fixture::tiny_key;
+use crate::protocol::group::{Group, Header};
+use crate::protocol::integer::SecretInteger;
+use crate::protocol::share::ShareRange;
+use crate::protocol::testing::{group, identity};
+
+const DELAYS: Delays = Delays {
+    need: Duration::from_secs(5),
+    grace: Duration::from_secs(20),
+    resend: Duration::from_secs(1),
+};
+
+/// What a run needs besides the servers.
+struct Setting {
+    key: DealerKey,
+    parameters: Arc<Parameters>,
+    old: Group,
+    new: Group,
+    shares: Vec<Arc<Shares>>,
+    witnesses: Arc<Witnesses>,
+}
+
+impl Setting {
+    fn new(old_faulty: u8, new_faulty: u8, generator: &mut Generator) -> Self {
+        let key = tiny_key();
+        let range = ShareRange::new(key.group().modulus().bits());
+        let (old, new) = (group(old_faulty, 1), group(new_faulty, 100));
+        let split = key.split(&range, old.combination(), generator).unwrap();
+        let parameters = Arc::new(Parameters::new(key.group(), range));
+        let share = |label| (label, split.share(label));
+        let held = |server| Arc::new(old.combination().labels_of(server).map(share).collect());
+        let shares = old.combination().servers().map(held).collect();
+        let power = |label| parameters.power(&split.share(label));
+        let witnesses = Arc::new(Witnesses::new(old.combination().labels().map(power).collect()));
+        Self { key, parameters, old, new, shares, witnesses }
+    }
+}
+
+enum Machine {
+    Old(Box<OldServer>),
+    New(Box<NewServer>),
+}
+
+type Address = (Side, ServerIndex);
+
+struct World {
+    setting: Setting,
+    board: Board,
+    machines: BTreeMap<Address, Machine>,
+    saved: BTreeMap<Address, BTreeMap<Item, Zeroizing<Vec<u8>>>>,
+    begun: BTreeMap<ServerIndex, (Header, Arc<Witnesses>, Arc<Shares>)>,
+    /// Messages and their senders and receivers.
+    links: VecDeque<(Address, Address, Vec<u8>)>,
+    now: Duration,
+    generator: Generator,
+    rng: Rng,
+    /// How many of 100 messages are lost, until the time when all arrive.
+    loss: u64,
+    heals_at: Duration,
+    /// Servers that do not take part.
+    silent: Vec<Address>,
+}
+
+impl World {
+    fn new(old_faulty: u8, new_faulty: u8, seed: u64) -> Self {
+        let mut generator = Generator::seeded().unwrap();
+        let setting = Setting::new(old_faulty, new_faulty, &mut generator);
+        let epoch = Header::first(setting.old.clone(), setting.witnesses.digest());
+        let mut board = Board::new(setting.parameters.clone(), epoch);
+        for i in 0..=old_faulty {
+            let entry = board.approval(ServerIndex(i), setting.new.clone(), &identity(1 + i));
+            let change = board.apply(&Entry::parse(&entry.to_bytes()).unwrap()).unwrap();
+            let expected = if i == old_faulty { Change::Opened } else { Change::Counted };
+            assert_eq!(change, expected);
+        }
+        let mut world = Self {
+            board,
+            machines: BTreeMap::new(),
+            saved: BTreeMap::new(),
+            begun: BTreeMap::new(),
+            links: VecDeque::new(),
+            now: Duration::ZERO,
+            generator,
+            rng: Rng::new(seed),
+            loss: 0,
+            heals_at: Duration::from_secs(60),
+            silent: Vec::new(),
+            setting,
+        };
+        for address in world.addresses() {
+            world.start(address);
+        }
+        world
+    }
+
+    fn addresses(&self) -> Vec<Address> {
+        let all = |side, group: &Group| {
+            group.combination().servers().map(move |it| (side, it)).collect::<Vec<_>>()
+        };
+        [all(Side::Old, &self.setting.old), all(Side::New, &self.setting.new)].concat()
+    }
+
+    /// Starts a server, or restarts it with what it saved.
+    fn start(&mut self, address: Address) {
+        let (side, index) = address;
+        let saved = self.saved.entry(address).or_default();
+        let machine = match side {
+            Side::Old => {
+                let identity = Arc::new(identity(1 + index.0));
+                let shares = self.setting.shares[usize::from(index.0)].clone();
+                let board = &self.board;
+                let old = OldServer::new(index, identity, shares, &DELAYS, board, saved);
+                Machine::Old(Box::new(old.unwrap()))
+            }
+            Side::New => {
+                let identity: Arc<SecretKey> = Arc::new(identity(100 + index.0));
+                let witnesses = self.setting.witnesses.clone();
+                let board = &self.board;
+                let new = NewServer::new(index, identity, witnesses, &DELAYS, board, saved);
+                Machine::New(Box::new(new.unwrap()))
+            }
+        };
+        self.machines.insert(address, machine);
+    }
+
+    /// Lets a server do all that it can do. Returns whether it did something.
+    fn poll(&mut self, address: Address) -> bool {
+        let mut has_acted = false;
+        loop {
+            let (now, board, generator) = (self.now, &self.board, &mut self.generator);
+            let output = match self.machines.get_mut(&address).unwrap() {
+                Machine::Old(server) => server.poll_output(now, board, generator),
+                Machine::New(server) => server.poll_output(now, board, generator),
+            };
+            let Some(output) = output.unwrap() else { return has_acted };
+            has_acted = true;
+            match output {
+                Output::Send { to, message } => {
+                    let is_lost = self.now < self.heals_at && self.rng.chance(self.loss);
+                    if !is_lost {
+                        self.links.push_back((address, to, message.to_bytes().to_vec()));
+                    }
+                }
+                Output::Submit(entry) => {
+                    let parsed = Entry::parse(&entry.to_bytes());
+                    assert_eq!(parsed.as_ref(), Ok(&entry));
+                    // Refused are repetitions only.
+                    if let Err(refusal) = self.board.apply(&entry) {
+                        let is_late = matches!(refusal, Refusal::Repeated | Refusal::Ended);
+                        assert!(is_late, "{address:?}: {refusal}");
+                    }
+                }
+                Output::Save { item, bytes } => {
+                    self.saved.entry(address).or_default().insert(item, bytes);
+                }
+                Output::Job(job) => {
+                    let result = job.run(&mut self.generator).unwrap();
+                    match self.machines.get_mut(&address).unwrap() {
+                        Machine::Old(server) => server.handle_job(result),
+                        Machine::New(server) => server.handle_job(result),
+                    }
+                }
+                Output::Begin { header, witnesses, shares } => {
+                    self.begun.insert(address.1, (header, witnesses, shares));
+                }
+                Output::Erase { .. } => {
+                    self.saved.remove(&address);
+                }
+            }
+        }
+    }
+
+    fn run(&mut self) {
+        let limit = Duration::from_secs(1000);
+        while self.now < limit {
+            let mut has_acted = false;
+            for address in self.addresses() {
+                if !self.silent.contains(&address) {
+                    has_acted |= self.poll(address);
+                }
+            }
+            if let Some((from, to, bytes)) = self.links.pop_front() {
+                has_acted = true;
+                self.deliver(from, to, &bytes);
+            }
+            if !has_acted {
+                let is_heard = |it: &&Address| !self.silent.contains(it);
+                let addresses = self.addresses();
+                let deadlines =
+                    addresses.iter().filter(is_heard).filter_map(|it| match &self.machines[it] {
+                        Machine::Old(server) => server.deadline(),
+                        Machine::New(server) => server.deadline(),
+                    });
+                let Some(next) = deadlines.min() else { return };
+                self.now = next.max(self.now + Duration::from_millis(1));
+            }
+        }
+        panic!("not finished");
+    }
+
+    fn deliver(&mut self, from: Address, to: Address, bytes: &[u8]) {
+        if self.silent.contains(&to) {
+            return;
+        }
+        let message = Message::parse(bytes).unwrap();
+        // Servers of the new epoch answer from their shares.
+        if let Message::Ask { epoch, witnesses: with_witnesses } = message
+            && let Some((header, witnesses, shares)) = self.begun.get(&to.1)
+        {
+            assert_eq!(epoch, header.epoch);
+            let witnesses = with_witnesses.then_some(&**witnesses);
+            let new = self.setting.new.combination();
+            let message = answer(epoch, witnesses, shares, from.1, new);
+            self.links.push_back((to, from, message.to_bytes().to_vec()));
+            return;
+        }
+        match self.machines.get_mut(&to).unwrap() {
+            Machine::Old(server) => server.handle_message(from.1, &message, &self.board),
+            Machine::New(server) => server.handle_message(from, message, &self.board),
+        }
+    }
+
+    /// Asserts that these many new servers have right shares, which sum to d.
+    fn assert_refreshed(&self, expected: usize) {
+        assert_eq!(self.begun.len(), expected, "at {:?}", self.now);
+        let mut all = BTreeMap::<Label, &SecretInteger>::new();
+        for (header, witnesses, shares) in self.begun.values() {
+            assert_eq!(header, self.board.run().unwrap().next_epoch().unwrap());
+            assert_eq!(witnesses.digest(), header.witnesses);
+            for (&label, share) in &**shares {
+                let power = self.setting.parameters.power(share);
+                assert!(power.has_same_square(witnesses.witness(label)), "wrong share");
+                all.insert(label, share);
+            }
+        }
+        let sum = self.setting.parameters.range.sum(all.into_values());
+        // g^d = g_0.
+        let group = self.setting.key.group();
+        assert!(self.setting.parameters.power(&sum).has_same_square(group.g_0()));
+        let run = self.board.run().unwrap();
+        assert!(run.excluded().is_empty() && run.faulty().is_empty());
+    }
+
+    fn old_shares(&mut self) -> Vec<Weak<Shares>> {
+        let shares = std::mem::take(&mut self.setting.shares);
+        shares.iter().map(Arc::downgrade).collect()
+    }
+}
+
+#[test]
+fn a_refresh_gives_the_new_group_shares_of_the_same_key() {
+    for (old, new) in [(1, 1), (2, 2), (1, 2), (2, 1)] {
+        let mut world = World::new(old, new, 1);
+        let old_shares = world.old_shares();
+        world.run();
+        assert_eq!(world.now, Duration::ZERO, "nothing waits");
+        world.assert_refreshed(Combination::new(new).unwrap().server_count());
+        assert!(world.saved.is_empty(), "everything saved is erased");
+        assert!(old_shares.iter().all(|it| it.upgrade().is_none()), "old shares are dropped");
+    }
+}
+
+#[test]
+fn a_refresh_finishes_without_f_servers_of_either_group() {
+    for faulty in 1..=2 {
+        let mut world = World::new(faulty, faulty, 2);
+        for i in 0..faulty {
+            world.silent.push((Side::Old, ServerIndex(2 * i)));
+            world.silent.push((Side::New, ServerIndex(i)));
+        }
+        world.run();
+        let expected = Combination::new(faulty).unwrap().quorum();
+        world.assert_refreshed(expected);
+    }
+}
+
+#[test]
+fn a_refresh_finishes_when_messages_are_lost() {
+    for seed in 0..30 {
+        let mut world = World::new(1, 1, seed);
+        world.loss = 60;
+        world.run();
+        world.assert_refreshed(4);
+    }
+}
+
+#[test]
+fn a_wrong_subshare_excludes_its_dealer_and_a_false_complaint_its_author() {
+    let mut world = World::new(1, 1, 3);
+    // The dealer changes a ciphertext after it has been made, and signs that.
+    let dealer = (Side::Old, ServerIndex(0));
+    let (mut changed, mut right) = (false, None);
+    for _ in 0..200 {
+        for address in world.addresses() {
+            world.poll(address);
+        }
+        let Some((from, to, bytes)) = world.links.pop_front() else { continue };
+        let mut bytes = bytes;
+        if from == dealer
+            && let Message::Dealing(mut dealing) = Message::parse(&bytes).unwrap()
+        {
+            let mut delivery = (*dealing.delivery).clone();
+            delivery.ciphertexts[0][3] ^= 1;
+            let digest = dealing.proofs.digest;
+            let message = manifest::Manifest::delivery(digest, to.1, &delivery.digests());
+            delivery.signature = identity(1).sign(&message);
+            dealing.delivery = Arc::new(delivery);
+            bytes = Message::Dealing(dealing).to_bytes().to_vec();
+            changed = true;
+        } else if let Message::Dealing(dealing) = Message::parse(&bytes).unwrap()
+            && to == (Side::New, ServerIndex(0))
+            && right.is_none()
+        {
+            // This new server complains about a right subshare of another dealer.
+            let key = world.saved[&to][&Item::SessionKey].to_vec();
+            let session = session::SessionSecret::from_bytes(&key.try_into().unwrap()).unwrap();
+            let about = (dealing.proofs.manifest.rows[0].0, Label(1));
+            let generator = &mut world.generator;
+            let complaint =
+                new_server::complaint(&dealing, about, to.1, &session, generator).unwrap();
+            let run = world.board.run().unwrap().id();
+            let body = entry::Body::Complaint { run, complaint: Box::new(complaint) };
+            right = Some(Entry::new(to.1, body, &identity(100)));
+        }
+        if changed && let Some(false_complaint) = right.take_if(|_| from.1 != ServerIndex(0)) {
+            let change = world.board.clone().apply(&false_complaint);
+            assert_eq!(change, Ok(Change::FalseComplaint { complainant: ServerIndex(0) }));
+        }
+        world.deliver(from, to, &bytes);
+    }
+    assert!(changed);
+    let run = world.board.run().unwrap();
+    assert!(run.excluded().iter().eq([&ServerIndex(0)]), "{:?}", run.excluded());
+    assert!(run.faulty().is_empty());
+}
+
+#[test]
+fn servers_restart_at_any_message() {
+    for seed in 0..30 {
+        let mut world = World::new(1, 1, seed);
+        let mut left = 6;
+        for _ in 0..100_000 {
+            for address in world.addresses() {
+                world.poll(address);
+            }
+            if world.board.run().unwrap().next_epoch().is_some() {
+                break;
+            }
+            if left > 0 && world.rng.chance(10) {
+                left -= 1;
+                let addresses = world.addresses();
+                let address = *world.rng.pick(&addresses).unwrap();
+                world.start(address);
+                world.links.retain(|(_, to, _)| *to != address);
+            }
+            match world.links.pop_front() {
+                Some((from, to, bytes)) => world.deliver(from, to, &bytes),
+                None => world.now += Duration::from_secs(1),
+            }
+        }
+        world.run();
+        world.assert_refreshed(4);
+    }
+}
+
+#[test]
+fn cut_messages_and_entries_are_refused() {
+    let mut world = World::new(1, 1, 4);
+    for address in world.addresses() {
+        world.poll(address);
+    }
+    for address in world.addresses() {
+        world.poll(address);
+    }
+    assert!(!world.links.is_empty());
+    for (_, _, bytes) in world.links.iter().take(3) {
+        for len in 0..bytes.len() {
+            assert!(Message::parse(&bytes[..len]).is_err());
+        }
+    }
+    let board = world.board.clone();
+    let cancel = |i: u8| board.cancellation(ServerIndex(i), &identity(1 + i));
+    let bytes = cancel(0).to_bytes();
+    for len in 0..bytes.len() {
+        assert!(Entry::parse(&bytes[..len]).is_err());
+    }
+    let forged = board.cancellation(ServerIndex(0), &identity(2));
+    assert_eq!(world.board.apply(&forged), Err(Refusal::Signature));
+    assert_eq!(world.board.apply(&cancel(0)), Ok(Change::Counted));
+    assert_eq!(world.board.apply(&cancel(0)), Err(Refusal::Repeated));
+    assert_eq!(world.board.apply(&cancel(1)), Ok(Change::Cancelled));
+    assert_eq!(world.board.apply(&cancel(2)), Err(Refusal::OtherRun));
+    world.run();
+    assert!(world.begun.is_empty() && world.saved.is_empty());
+}

@@ -1,0 +1,138 @@
+//! Encodings: integers are big-endian, lengths precede what they count. Every parser here is total:
+//! it returns an error for any bytes that are not the one encoding of a value.
+
+use std::fmt;
+
+use sha2::{Digest as _, Sha256};
+
+use super::combination::{Label, ServerIndex};
+
+/// Bytes are not the encoding of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("malformed: {0}")]
+pub struct Malformed(pub &'static str);
+
+/// A SHA-256 digest.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Digest(pub [u8; 32]);
+
+impl Digest {
+    /// The digest of the concatenation of `parts`.
+    pub(crate) fn of(parts: &[&[u8]]) -> Self {
+        let mut hash = Sha256::new();
+        for part in parts {
+            hash.update(part);
+        }
+        Self(hash.finalize().into())
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(out, "{byte:02x}"))
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, out)
+    }
+}
+
+/// Reads fields from the front of bytes.
+pub(crate) struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    /// The next `len` bytes.
+    pub(crate) fn bytes(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
+        let (bytes, rest) = self.rest.split_at_checked(len).ok_or(Malformed("too short"))?;
+        self.rest = rest;
+        Ok(bytes)
+    }
+
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let (bytes, rest) = self.rest.split_first_chunk().ok_or(Malformed("too short"))?;
+        self.rest = rest;
+        Ok(*bytes)
+    }
+
+    pub(crate) fn u8(&mut self) -> Result<u8, Malformed> {
+        Ok(u8::from_be_bytes(self.array()?))
+    }
+
+    pub(crate) fn u16(&mut self) -> Result<u16, Malformed> {
+        Ok(u16::from_be_bytes(self.array()?))
+    }
+
+    pub(crate) fn u32(&mut self) -> Result<u32, Malformed> {
+        Ok(u32::from_be_bytes(self.array()?))
+    }
+
+    pub(crate) fn u64(&mut self) -> Result<u64, Malformed> {
+        Ok(u64::from_be_bytes(self.array()?))
+    }
+
+    pub(crate) fn digest(&mut self) -> Result<Digest, Malformed> {
+        Ok(Digest(self.array()?))
+    }
+
+    /// A server's index; whether the group has such a server is for the caller to check.
+    pub(crate) fn server(&mut self) -> Result<ServerIndex, Malformed> {
+        Ok(ServerIndex(self.u8()?))
+    }
+
+    /// A label; whether the group has such a label is for the caller to check.
+    pub(crate) fn label(&mut self) -> Result<Label, Malformed> {
+        Ok(Label(self.u16()?))
+    }
+
+    /// Bytes preceded by their number, of 32 bits.
+    pub(crate) fn counted(&mut self) -> Result<&'a [u8], Malformed> {
+        let len = self.u32()?;
+        self.bytes(usize::try_from(len).map_err(|_| Malformed("too short"))?)
+    }
+
+    /// Fails unless all bytes have been read.
+    pub(crate) fn finish(self) -> Result<(), Malformed> {
+        if self.rest.is_empty() { Ok(()) } else { Err(Malformed("too long")) }
+    }
+}
+
+/// Appends fields to bytes.
+pub(crate) trait Write {
+    fn put_u16(&mut self, value: u16);
+    fn put_u32(&mut self, value: u32);
+    fn put_u64(&mut self, value: u64);
+    /// Bytes preceded by their number, of 32 bits.
+    fn put_counted(&mut self, bytes: &[u8]);
+}
+
+impl Write for Vec<u8> {
+    fn put_u16(&mut self, value: u16) {
+        self.extend(value.to_be_bytes());
+    }
+
+    fn put_u32(&mut self, value: u32) {
+        self.extend(value.to_be_bytes());
+    }
+
+    fn put_u64(&mut self, value: u64) {
+        self.extend(value.to_be_bytes());
+    }
+
+    fn put_counted(&mut self, bytes: &[u8]) {
+        self.put_u32(count(bytes.len()));
+        self.extend(bytes);
+    }
+}
+
+/// A number of things as it is written. Nothing here has 2^32 bytes.
+pub(crate) fn count(len: usize) -> u32 {
+    u32::try_from(len).expect("messages are bounded")
+}
