@@ -88,8 +88,8 @@ fn flap(topology: &str, links: &[&'static str], settings: &str, spare: usize) {
         let channels = over(&network, links);
         let pair = Pair::start(network, settings, &channels);
         let (client, server) = (pair.host("client"), pair.host("server"));
-        let there = Stream::start(client, server, (SERVER, 9000), StreamRate::LIGHT);
-        let back = Stream::start(server, client, (CLIENT, 9000), StreamRate::LIGHT);
+        let there = Stream::start(client, server, SERVER, StreamRate::LIGHT);
+        let back = Stream::start(server, client, CLIENT, StreamRate::LIGHT);
         for stream in [&there, &back] {
             stream.wait_for(1000);
         }

@@ -27,7 +27,7 @@ pub(crate) fn a_tunnel_over_ipv6_carries_both() {
     let pair = Pair::start(network, "kappa = 2\nmu = 3", &channels);
     let (client, server) = (pair.host("client"), pair.host("server"));
     for address in [SERVER_6, SERVER] {
-        let stream = Stream::start(client, server, (address, 9000), StreamRate::LIGHT);
+        let stream = Stream::start(client, server, address, StreamRate::LIGHT);
         stream.wait_for(100);
         let begin = stream.now();
         stream.wait_for(300);

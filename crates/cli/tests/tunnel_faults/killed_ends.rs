@@ -19,8 +19,7 @@ fn killed(end: &'static str, most: Duration) {
     let network = network(THREE_LINKS);
     let channels = over(&network, &["a", "b", "c"]);
     let mut pair = Pair::start(network, "kappa = 2\nmu = 3", &channels);
-    let stream =
-        Stream::start(pair.host("client"), pair.host("server"), (SERVER, 9000), StreamRate::LIGHT);
+    let stream = Stream::start(pair.host("client"), pair.host("server"), SERVER, StreamRate::LIGHT);
     stream.wait_for(300);
     let other = if end == "server" { "client" } else { "server" };
     let survivor = pair.process(other);

@@ -80,8 +80,7 @@ fn cut_and_restore(settings: &str, max_lost: usize) {
     let network = network(THREE_LINKS);
     let channels = over(&network, &["a", "b", "c"]);
     let pair = Pair::start(network, settings, &channels);
-    let stream =
-        Stream::start(pair.host("client"), pair.host("server"), (SERVER, 9000), StreamRate::LIGHT);
+    let stream = Stream::start(pair.host("client"), pair.host("server"), SERVER, StreamRate::LIGHT);
     stream.wait_for(300);
     in_one_of_three(|| {
         let begin = stream.now();

@@ -21,8 +21,7 @@ pub(crate) fn a_server_that_restarts_while_a_link_is_down_is_found_again() {
     let network = network(THREE_LINKS);
     let channels = over(&network, &["a", "b", "c"]);
     let mut pair = Pair::start(network, TWO_OF_THREE, &channels);
-    let stream =
-        Stream::start(pair.host("client"), pair.host("server"), (SERVER, 9000), StreamRate::LIGHT);
+    let stream = Stream::start(pair.host("client"), pair.host("server"), SERVER, StreamRate::LIGHT);
     stream.wait_for(300);
     in_one_of_three(|| {
         set_loss(pair.network(), "c", Some(1.0));
@@ -52,7 +51,7 @@ pub(crate) fn a_tunnel_starts_with_two_of_three_channels() {
                 is_without(&pair, end, missing);
             }
             let hosts = (pair.host("client"), pair.host("server"));
-            let stream = Stream::start(hosts.0, hosts.1, (SERVER, 9000), StreamRate::LIGHT);
+            let stream = Stream::start(hosts.0, hosts.1, SERVER, StreamRate::LIGHT);
             stream.wait_for(300);
             let joined = joins(&pair, &stream, link, missing);
             assert_eq!(stream.wrong(), 0);

@@ -31,8 +31,8 @@ fn with_relay(settings: &str) -> (Pair, Relay) {
 pub(crate) fn a_tampering_channel_is_identified() {
     let (pair, relay) = with_relay("kappa = 2\nmu = 3");
     let (client, server) = (pair.host("client"), pair.host("server"));
-    let there = Stream::start(client, server, (SERVER, 9000), StreamRate::LIGHT);
-    let back = Stream::start(server, client, (CLIENT, 9000), StreamRate::LIGHT);
+    let there = Stream::start(client, server, SERVER, StreamRate::LIGHT);
+    let back = Stream::start(server, client, CLIENT, StreamRate::LIGHT);
     there.wait_for(300);
     back.wait_for(300);
 
@@ -68,7 +68,7 @@ pub(crate) fn a_client_may_change_its_address() {
     // Every share is needed.
     let (pair, relay) = with_relay("kappa = 3\nmu = 3");
     let (client, server) = (pair.host("client"), pair.host("server"));
-    let back = Stream::start(server, client, (CLIENT, 9000), StreamRate::LIGHT);
+    let back = Stream::start(server, client, CLIENT, StreamRate::LIGHT);
     back.wait_for(300);
     in_one_of_three(|| {
         let begin = back.now();

@@ -23,7 +23,7 @@ pub(crate) fn small_packets_share_a_symbol() {
         .map(|channel| Channel { rate_mbit: 2, ..channel })
         .collect();
     let pair = Pair::start(network, "kappa = 1\nmu = 1", &channels);
-    let stream = Stream::start(pair.host("client"), pair.host("server"), (SERVER, 9000), SMALL);
+    let stream = Stream::start(pair.host("client"), pair.host("server"), SERVER, SMALL);
     stream.wait_for(1000);
     in_one_of_three(|| {
         let begin = stream.now();

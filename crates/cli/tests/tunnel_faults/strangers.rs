@@ -40,8 +40,7 @@ struct Kind {
 
 pub(crate) fn a_flood_does_not_change_the_tunnel() {
     let (pair, kinds) = with_stranger();
-    let stream =
-        Stream::start(pair.host("client"), pair.host("server"), (SERVER, 9000), StreamRate::LIGHT);
+    let stream = Stream::start(pair.host("client"), pair.host("server"), SERVER, StreamRate::LIGHT);
     stream.wait_for(300);
     let begin = stream.now();
     for kind in &kinds {
@@ -76,8 +75,7 @@ pub(crate) fn a_flood_does_not_change_the_tunnel() {
 /// Attackers without the key do not use up handshakes, and replays leave some for the client.
 pub(crate) fn a_client_connects_during_a_flood() {
     let (mut pair, kinds) = with_stranger();
-    let stream =
-        Stream::start(pair.host("client"), pair.host("server"), (SERVER, 9000), StreamRate::LIGHT);
+    let stream = Stream::start(pair.host("client"), pair.host("server"), SERVER, StreamRate::LIGHT);
     for (name, most_s) in [(FORGED_HELLOS, 1), (REPLAYED_HELLOS, 4)] {
         let hellos = kinds.iter().find(|kind| kind.name == name).unwrap();
         let _flood = hellos.start(&pair);
@@ -97,8 +95,7 @@ pub(crate) fn a_client_connects_during_a_flood() {
 /// the tunnel's capacity.
 pub(crate) fn a_flood_costs_less_than_a_tenth() {
     let (pair, kinds) = with_stranger();
-    let stream =
-        Stream::start(pair.host("client"), pair.host("server"), (SERVER, 9000), HEAVY_LOAD);
+    let stream = Stream::start(pair.host("client"), pair.host("server"), SERVER, HEAVY_LOAD);
     stream.wait_for(8800);
     println!(
         "Without a flood and with one: what arrives of the stream, and how much of a processor"
@@ -144,7 +141,7 @@ fn with_stranger() -> (Pair, Vec<Kind>) {
 /// The datagrams that arrived on the first channel, from the first Hello on.
 fn captured(pair: &Pair, capture: &mut Capture) -> Vec<Vec<u8>> {
     let _stream =
-        Stream::start(pair.host("client"), pair.host("server"), (SERVER, 9000), StreamRate::LIGHT);
+        Stream::start(pair.host("client"), pair.host("server"), SERVER, StreamRate::LIGHT);
     let mut captured = Vec::new();
     until("there are shares", || {
         captured.extend(capture.take(PORTS[0]));

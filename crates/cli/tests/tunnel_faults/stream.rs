@@ -63,16 +63,18 @@ const SETTLED: Duration = Duration::from_millis(300);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Stream {
-    /// Starts a stream to an address and port of the host `to`.
-    pub(crate) fn start(from: &Host, to: &Host, address: (&str, u16), rate: StreamRate) -> Self {
-        let (ip, port): (IpAddr, u16) = (address.0.parse().unwrap(), address.1);
-        // Bound to any address, because the tunnel's addresses come and go.
+    /// Starts a stream to an address of the host `to`.
+    pub(crate) fn start(from: &Host, to: &Host, address: &str, rate: StreamRate) -> Self {
+        let ip: IpAddr = address.parse().unwrap();
+        // Bound to any address, because the tunnel's addresses come and go; to any port, because a
+        // child process that another test is starting may hold an earlier stream's socket.
         let any: IpAddr =
             if ip.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-        let receiver = to.run(|| UdpSocket::bind((any, port))).unwrap().unwrap();
+        let receiver = to.run(|| UdpSocket::bind((any, 0))).unwrap().unwrap();
         // The kernel's limit may be lower.
         let _ = SockRef::from(&receiver).set_recv_buffer_size(4 << 20);
         receiver.set_read_timeout(Some(POLL_INTERVAL)).unwrap();
+        let address = SocketAddr::new(ip, receiver.local_addr().unwrap().port());
         let sender = from.run(|| UdpSocket::bind((any, 0))).unwrap().unwrap();
         let shared = Arc::new(Shared {
             start: Instant::now(),
@@ -82,7 +84,7 @@ impl Stream {
         });
         let sending = thread::spawn({
             let shared = Arc::clone(&shared);
-            move || shared.send(&sender, SocketAddr::new(ip, port), rate)
+            move || shared.send(&sender, address, rate)
         });
         let receiving = thread::spawn({
             let shared = Arc::clone(&shared);

@@ -176,8 +176,8 @@ impl<'a> Attacker<'a> {
             self.send(&[]);
             told.len() > 30
         });
-        let there = Stream::start(client, server, (SERVER, 9000), StreamRate::LIGHT);
-        let back = Stream::start(server, client, (CLIENT, 9000), StreamRate::LIGHT);
+        let there = Stream::start(client, server, SERVER, StreamRate::LIGHT);
+        let back = Stream::start(server, client, CLIENT, StreamRate::LIGHT);
         until("it has sent much", || {
             self.look();
             self.send(&again(&self.seen[1]));
@@ -250,8 +250,8 @@ pub(crate) fn faster_copies_do_not_redirect_a_channel() {
     for (roaming, is_far) in [(false, false), (false, true), (true, false), (true, true)] {
         let (pair, relay, other) = start_over_attacker(roaming);
         let (client, server) = (pair.host("client"), pair.host("server"));
-        let there = Stream::start(client, server, (SERVER, 9000), StreamRate::LIGHT);
-        let back = Stream::start(server, client, (CLIENT, 9000), StreamRate::LIGHT);
+        let there = Stream::start(client, server, SERVER, StreamRate::LIGHT);
+        let back = Stream::start(server, client, CLIENT, StreamRate::LIGHT);
         there.wait_for(300);
         back.wait_for(300);
         let before = ["client", "server"].map(|end| pair.status(end));
@@ -298,12 +298,8 @@ fn server_of(pair: &Pair, link: &str) -> std::net::IpAddr {
 pub(crate) fn only_a_roaming_client_may_change_its_address() {
     for roaming in [true, false] {
         let (pair, relay, other) = start_over_attacker(roaming);
-        let back = Stream::start(
-            pair.host("server"),
-            pair.host("client"),
-            (CLIENT, 9000),
-            StreamRate::LIGHT,
-        );
+        let back =
+            Stream::start(pair.host("server"), pair.host("client"), CLIENT, StreamRate::LIGHT);
         back.wait_for(300);
         let begin = back.now();
         relay.change_address(pair.host("attacker"), other);

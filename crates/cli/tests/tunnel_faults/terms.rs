@@ -10,12 +10,8 @@ pub(crate) fn a_client_may_raise_the_floor() {
         let channels = over(&network, &["a", "b", "c"]);
         let server = format!("kappa = 1.5\nmu = 1.5\nscheduler = \"{scheduler}\"");
         let pair = Pair::start_unlike(network, ["kappa = 2\nmu = 3", &server], &channels);
-        let stream = Stream::start(
-            pair.host("client"),
-            pair.host("server"),
-            (SERVER, 9000),
-            StreamRate::LIGHT,
-        );
+        let stream =
+            Stream::start(pair.host("client"), pair.host("server"), SERVER, StreamRate::LIGHT);
         stream.wait_for(300);
         let status = pair.status("server");
         assert!(status.associated && status.predicted.unwrap().kappa > 2.0 - 1e-9, "{status:?}");
