@@ -66,11 +66,12 @@ pub mod log;
 mod net;
 mod protocol;
 
-pub use net::store;
+pub use net::{api, store};
 pub use protocol::ceremony::{CeremonyError, DealerKey};
 pub use protocol::combination::{Combination, GroupTooLarge, Label, ServerIndex};
 pub use protocol::group;
 pub use protocol::integer::SecretInteger;
+pub use protocol::policy;
 pub use protocol::refresh;
 pub use protocol::rsa::key::{GroupKey, GroupKeyError};
 pub use protocol::rsa::modulus::{Element, FixedBase, Modulus, ModulusError};

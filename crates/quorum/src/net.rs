@@ -1,3 +1,4 @@
 //! The driver: files, sockets and the daemon.
 
+pub mod api;
 pub mod store;

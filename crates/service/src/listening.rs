@@ -3,14 +3,19 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use socket2::{SockRef, TcpKeepalive};
-use tokio::net::{TcpListener, TcpStream};
+use rustix::fs::Mode;
+use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 
 use crate::accept::Listener;
+
+/// How many connections to a Unix socket may wait to be accepted.
+const BACKLOG: i32 = 128;
 
 /// A listener for an address of a configuration. A clone is the same listener.
 #[derive(Clone, Debug)]
@@ -69,6 +74,21 @@ async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::bind(address).await.map_err(|error| {
         io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"))
     })
+}
+
+/// Listens at a Unix socket with these permissions, from its creation on.
+///
+/// # Errors
+/// When the system refuses.
+pub fn listen_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
+    // On Linux a socket's file gets the permissions of the unbound socket, without those of the
+    // umask, which other threads use, too.
+    rustix::fs::fchmod(&socket, Mode::from_raw_mode(mode))?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    rustix::fs::chmod(path, Mode::from_raw_mode(mode))?;
+    socket.listen(BACKLOG)?;
+    UnixListener::from_std(socket.into())
 }
 
 /// Sets the options of a connection, or of a listener, whose connections inherit them: small writes

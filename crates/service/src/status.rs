@@ -10,8 +10,6 @@ use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::Mode;
-use rustix::process::umask;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::AsyncWriteExt;
@@ -21,6 +19,7 @@ use tokio::time::timeout;
 use tracing::warn;
 
 use crate::accept::RoundRobin;
+use crate::listening::listen_unix;
 use crate::metrics::{Exposition, Metric, gauge};
 
 /// The time in which a client of the socket has to read the answer.
@@ -146,15 +145,7 @@ fn bind(
     }
     // A socket that does not answer is left from an earlier process.
     let _ = fs::remove_file(&path);
-    Ok((listen(&path)?, path))
-}
-
-/// Listens at a socket to which only its owner can connect, from its creation on.
-fn listen(path: &Path) -> io::Result<UnixListener> {
-    let before = umask(Mode::from_raw_mode(0o177));
-    let listener = UnixListener::bind(path);
-    umask(before);
-    listener
+    Ok((listen_unix(&path, 0o600)?, path))
 }
 
 #[cfg(test)]
@@ -191,7 +182,7 @@ mod tests {
     async fn a_socket_is_its_owners_alone() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("x.sock");
-        let _listener = listen(&path).unwrap();
+        let _listener = listen_unix(&path, 0o600).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
 

@@ -1,0 +1,194 @@
+//! Asks a server by its socket.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::header::HOST;
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
+use tokio::net::UnixStream;
+
+use super::{Encoding, Health, Refresh, Registered, Witnesses};
+
+/// The longest answer that is read, in bytes: the headers of 80,000 epochs.
+const MAX_ANSWER_LEN: usize = 64 << 20;
+
+/// A client of one server's API.
+#[derive(Clone, Debug)]
+pub struct Client {
+    socket: PathBuf,
+}
+
+/// Why a request was not answered.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// There is no server at the socket.
+    #[error(
+        "no server answers at {}: {source}; is `sunder quorum node` running, and is this its \
+         `socket`?", .path.display()
+    )]
+    Unconnected {
+        /// The socket.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The server closed the connection, or answered something else than specified.
+    #[error("{} answers, but not as `sunder quorum node`: {what}", .path.display())]
+    Stranger {
+        /// The socket.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// The server refused the request.
+    #[error("{reason}")]
+    Refused {
+        /// The status code.
+        status: u16,
+        /// Why: one line.
+        reason: String,
+    },
+}
+
+impl ClientError {
+    /// Whether the server's policy forbids the request.
+    pub fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Refused { status: 403, .. })
+    }
+}
+
+impl Client {
+    /// A client of the server with this socket.
+    pub fn new(socket: &Path) -> Self {
+        Self { socket: socket.to_owned() }
+    }
+
+    /// Registers a message.
+    ///
+    /// # Errors
+    /// When the server does not answer, or refuses.
+    pub async fn register(&self, message: Bytes) -> Result<Registered, ClientError> {
+        self.json(Method::POST, "/v1/messages", message).await
+    }
+
+    /// Has a message signed.
+    ///
+    /// # Errors
+    /// When the server does not answer, or refuses.
+    pub async fn sign(&self, message: Bytes, encoding: Encoding) -> Result<Bytes, ClientError> {
+        let path = format!("/v1/signatures?encoding={}", encoding.name());
+        self.ask(Method::POST, &path, message).await
+    }
+
+    /// Approves a refresh to the servers that a `NODES.toml` describes.
+    ///
+    /// # Errors
+    /// When the server does not answer, or refuses.
+    pub async fn start_refresh(&self, nodes: String) -> Result<Refresh, ClientError> {
+        self.json(Method::POST, "/v1/refreshes", nodes.into()).await
+    }
+
+    /// The refresh that is under way, or the last one.
+    ///
+    /// # Errors
+    /// When the server does not answer, or there was none.
+    pub async fn refresh(&self) -> Result<Refresh, ClientError> {
+        self.json(Method::GET, "/v1/refreshes", Bytes::new()).await
+    }
+
+    /// The witnesses of the current epoch.
+    ///
+    /// # Errors
+    /// When the server does not answer, or has none.
+    pub async fn witnesses(&self) -> Result<Witnesses, ClientError> {
+        self.json(Method::GET, "/v1/witnesses", Bytes::new()).await
+    }
+
+    /// The group's public key in PEM.
+    ///
+    /// # Errors
+    /// When the server does not answer, or does not have it.
+    pub async fn public_key(&self) -> Result<Bytes, ClientError> {
+        self.ask(Method::GET, "/v1/public-key", Bytes::new()).await
+    }
+
+    /// The headers of all epochs with their signatures.
+    ///
+    /// # Errors
+    /// When the server does not answer, or has none.
+    pub async fn headers(&self) -> Result<Bytes, ClientError> {
+        self.ask(Method::GET, "/v1/headers", Bytes::new()).await
+    }
+
+    /// How the server is doing.
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub async fn health(&self) -> Result<Health, ClientError> {
+        let (_, body) = self.answer(Method::GET, "/v1/health", Bytes::new()).await?;
+        self.parse(&body)
+    }
+
+    async fn json<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<T, ClientError> {
+        self.parse(&self.ask(method, path, body).await?)
+    }
+
+    fn parse<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, ClientError> {
+        serde_json::from_slice(body).map_err(|error| self.stranger(&error.to_string()))
+    }
+
+    /// The body of a successful answer.
+    async fn ask(&self, method: Method, path: &str, body: Bytes) -> Result<Bytes, ClientError> {
+        let (status, body) = self.answer(method, path, body).await?;
+        if status.is_success() {
+            return Ok(body);
+        }
+        let document: serde_json::Value = self.parse(&body)?;
+        let reason = document["error"].as_str().ok_or_else(|| self.stranger("no reason"))?;
+        Err(ClientError::Refused { status: status.as_u16(), reason: reason.to_owned() })
+    }
+
+    async fn answer(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<(StatusCode, Bytes), ClientError> {
+        let stream = UnixStream::connect(&self.socket)
+            .await
+            .map_err(|source| ClientError::Unconnected { path: self.socket.clone(), source })?;
+        let stranger = |error: &dyn std::fmt::Display| self.stranger(&error.to_string());
+        let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+        let (mut sender, connection) = handshake.map_err(|error| stranger(&error))?;
+        let request = Request::builder().method(method).uri(path).header(HOST, "localhost");
+        let request = request.body(Full::new(body)).map_err(|error| stranger(&error))?;
+        let exchange = async {
+            let response = sender.send_request(request).await.map_err(|error| stranger(&error))?;
+            let status = response.status();
+            let body = Limited::new(response.into_body(), MAX_ANSWER_LEN).collect().await;
+            Ok((status, body.map_err(|error| stranger(&error))?.to_bytes()))
+        };
+        tokio::pin!(exchange);
+        tokio::select! {
+            answer = &mut exchange => answer,
+            // The connection's end comes before the answer's only if it breaks.
+            ended = connection => match ended {
+                Ok(()) => exchange.await,
+                Err(error) => Err(stranger(&error)),
+            },
+        }
+    }
+
+    fn stranger(&self, what: &str) -> ClientError {
+        ClientError::Stranger { path: self.socket.clone(), what: what.to_owned() }
+    }
+}

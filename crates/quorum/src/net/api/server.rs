@@ -1,0 +1,209 @@
+//! Serves the API.
+
+use std::convert::Infallible;
+use std::fs;
+use std::io;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use keys::trusted::TrustedFolder;
+use service::accept::RoundRobin;
+use tokio::net::UnixStream;
+use tokio::sync::Semaphore;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::timeout;
+
+use super::route::{self, Operation, operation};
+use super::{LocalService, MAX_BODY_LEN, OPENAPI, Refusal, RefusalKind};
+
+/// How many connections are served at a time. More wait in the socket's queue.
+const MAX_CONNECTIONS: usize = 64;
+
+/// The time in which a client has to send a request's header.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The time in which a client has to send a request's body.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Who may connect to the socket, and so use the API.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SocketAccess {
+    /// The user as whom the server runs, and root.
+    #[default]
+    Owner,
+    /// Also the members of the group of the server's process.
+    Group,
+}
+
+/// A socket at which the API is served. It is removed when this is dropped.
+#[derive(Debug)]
+pub struct ApiSocket {
+    path: PathBuf,
+    task: JoinHandle<()>,
+}
+
+impl Drop for ApiSocket {
+    fn drop(&mut self) {
+        self.task.abort();
+        // If it cannot be removed, connections to it are refused.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+impl ApiSocket {
+    /// Serves the API at a socket until this is dropped. Must be called in a runtime. A socket that
+    /// an earlier process left there is replaced.
+    ///
+    /// # Errors
+    /// When another process listens there, another user could replace the socket, or the system
+    /// refuses.
+    pub fn open(
+        path: &Path,
+        access: SocketAccess,
+        service: Arc<impl LocalService>,
+    ) -> io::Result<Self> {
+        let (folder, name) = TrustedFolder::of(path).map_err(io::Error::other)?;
+        let path = folder.path().join(name);
+        if StdUnixStream::connect(&path).is_ok() {
+            let what = format!("{} is in use by another process; stop it first", path.display());
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, what));
+        }
+        // A socket that does not answer is left from an earlier process.
+        match fs::symlink_metadata(&path) {
+            Ok(found) if !std::os::unix::fs::FileTypeExt::is_socket(&found.file_type()) => {
+                let what = format!("{} is not a socket; choose another `socket`", path.display());
+                return Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
+            }
+            Ok(_) => fs::remove_file(&path)?,
+            Err(_) => {}
+        }
+        let mode = match access {
+            SocketAccess::Owner => 0o600,
+            SocketAccess::Group => 0o660,
+        };
+        let listener = service::listening::listen_unix(&path, mode)?;
+        let task = tokio::spawn(async move {
+            let (listeners, mut round_robin) = ([listener], RoundRobin::default());
+            let (free, mut connections) =
+                (Arc::new(Semaphore::new(MAX_CONNECTIONS)), JoinSet::new());
+            loop {
+                let Ok(permit) = Arc::clone(&free).acquire_owned().await else { return };
+                let (_, stream, _) = round_robin.accept(&listeners).await;
+                let service = Arc::clone(&service);
+                connections.spawn(async move {
+                    serve(stream, service).await;
+                    drop(permit);
+                });
+                while connections.try_join_next().is_some() {}
+            }
+        });
+        Ok(Self { path, task })
+    }
+}
+
+/// Serves one connection.
+async fn serve(stream: UnixStream, service: Arc<impl LocalService>) {
+    let user = stream.peer_cred().ok().map(|peer| peer.uid());
+    let answer = service_fn(|request| {
+        let service = Arc::clone(&service);
+        async move { Ok::<_, Infallible>(answer(request, &*service, user).await) }
+    });
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
+    // A client that disconnects does not want the answer.
+    let _ = http.serve_connection(TokioIo::new(stream), answer).await;
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    service: &impl LocalService,
+    user: Option<u32>,
+) -> Response<Full<Bytes>> {
+    let (head, body) = request.into_parts();
+    let operation = match operation(&head.method, head.uri.path(), head.uri.query()) {
+        Ok(operation) => operation,
+        Err(answer) => return *answer,
+    };
+    let body = match read(body).await {
+        Ok(body) => body,
+        Err((status, reason)) => {
+            service.refused(operation.name(), reason);
+            return route::error(status, reason);
+        }
+    };
+    let takes_body =
+        matches!(operation, Operation::Register | Operation::Sign(_) | Operation::StartRefresh);
+    if !takes_body && !body.is_empty() {
+        return route::error(StatusCode::BAD_REQUEST, "this request takes no body: leave it out");
+    }
+    let answer = perform(operation, body, service, user).await;
+    answer.unwrap_or_else(|refusal| route::refusal(&refusal))
+}
+
+async fn perform(
+    operation: Operation,
+    body: Bytes,
+    service: &impl LocalService,
+    user: Option<u32>,
+) -> Result<Response<Full<Bytes>>, Refusal> {
+    const OCTETS: &str = "application/octet-stream";
+    Ok(match operation {
+        Operation::Register => {
+            let registered = service.register(body, user).await?;
+            let status = if registered.new { StatusCode::CREATED } else { StatusCode::OK };
+            route::json(status, &registered)
+        }
+        Operation::Sign(encoding) => {
+            route::answer(StatusCode::OK, OCTETS, service.sign(body, encoding, user).await?)
+        }
+        Operation::StartRefresh => {
+            let malformed = |_| {
+                let reason = "the body must be a NODES.toml, text in UTF-8";
+                Refusal::new(RefusalKind::Malformed, reason)
+            };
+            let nodes = String::from_utf8(body.into()).map_err(malformed)?;
+            let refresh = service.start_refresh(nodes, user).await?;
+            route::json(StatusCode::ACCEPTED, &refresh)
+        }
+        Operation::Refresh => match service.refresh() {
+            Some(refresh) => route::json(StatusCode::OK, &refresh),
+            None => route::error(StatusCode::NOT_FOUND, "there was no refresh yet"),
+        },
+        Operation::Witnesses => route::json(StatusCode::OK, &service.witnesses()?),
+        Operation::PublicKey => {
+            route::answer(StatusCode::OK, "application/x-pem-file", service.public_key()?)
+        }
+        Operation::Headers => route::answer(StatusCode::OK, OCTETS, service.headers()?),
+        Operation::Health => {
+            let health = service.health();
+            let status = if health.ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+            route::json(status, &health)
+        }
+        Operation::Specification => {
+            route::answer(StatusCode::OK, "application/json", OPENAPI.as_bytes())
+        }
+    })
+}
+
+/// Reads a body of bounded length in bounded time.
+async fn read(body: Incoming) -> Result<Bytes, (StatusCode, &'static str)> {
+    match timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY_LEN).collect()).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            let reason =
+                "the body has more than 1048576 bytes: sign a file with its SHA-256 instead";
+            Err((StatusCode::PAYLOAD_TOO_LARGE, reason))
+        }
+        Ok(Err(_)) => Err((StatusCode::BAD_REQUEST, "the body was cut off")),
+        Err(_) => Err((StatusCode::REQUEST_TIMEOUT, "the body did not arrive within 10 s")),
+    }
+}

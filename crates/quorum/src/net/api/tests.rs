@@ -1,0 +1,322 @@
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+use super::*;
+use crate::protocol::policy::check_message;
+use crate::store::MessageDigest;
+
+/// Answers from memory.
+#[derive(Default)]
+struct Fake {
+    registered: Mutex<BTreeSet<Vec<u8>>>,
+    refused: Mutex<Vec<(&'static str, String)>>,
+    is_ill: bool,
+}
+
+impl LocalService for Fake {
+    async fn register(&self, message: Bytes, user: Option<u32>) -> Result<Registered, Refusal> {
+        assert_eq!(user, Some(rustix::process::geteuid().as_raw()));
+        check_message(&message).map_err(|why| Refusal::new(RefusalKind::Forbidden, why))?;
+        let digest = MessageDigest::of(&message).to_string();
+        let new = self.registered.lock().unwrap().insert(message.to_vec());
+        Ok(Registered { digest, new })
+    }
+
+    async fn sign(
+        &self,
+        message: Bytes,
+        encoding: Encoding,
+        _user: Option<u32>,
+    ) -> Result<Vec<u8>, Refusal> {
+        if !self.registered.lock().unwrap().contains(&message[..]) {
+            return Err(Refusal::new(RefusalKind::Forbidden, "not\nregistered"));
+        }
+        Ok([encoding.name().as_bytes(), b" ", &message].concat())
+    }
+
+    async fn start_refresh(&self, nodes: String, _: Option<u32>) -> Result<Refresh, Refusal> {
+        if nodes.is_empty() {
+            return Err(Refusal::new(RefusalKind::Malformed, "no nodes"));
+        }
+        Ok(Refresh { epoch: 2, step: RefreshStep::Approving, done: 1, of: 2 })
+    }
+
+    fn refresh(&self) -> Option<Refresh> {
+        (!self.is_ill).then_some(Refresh { epoch: 2, step: RefreshStep::Done, done: 1, of: 1 })
+    }
+
+    fn witnesses(&self) -> Result<Witnesses, Refusal> {
+        Ok(Witnesses { epoch: 1, witnesses: vec!["0a".into(); 4] })
+    }
+
+    fn public_key(&self) -> Result<String, Refusal> {
+        let none = || Refusal::new(RefusalKind::Unavailable, "no key");
+        (!self.is_ill).then(|| "-----BEGIN PUBLIC KEY-----\n".to_owned()).ok_or_else(none)
+    }
+
+    fn headers(&self) -> Result<Vec<u8>, Refusal> {
+        Ok(vec![0, 255])
+    }
+
+    fn health(&self) -> Health {
+        let problem = if self.is_ill { "no shares" } else { "" }.to_owned();
+        let (epoch, height, waiting_s, connected, needed) = (Some(1), 7, None, 3, 1);
+        Health { ok: !self.is_ill, problem, epoch, height, waiting_s, connected, needed }
+    }
+
+    fn refused(&self, request: &'static str, reason: &str) {
+        self.refused.lock().unwrap().push((request, reason.to_owned()));
+    }
+}
+
+struct Served {
+    runtime: Runtime,
+    place: TempDir,
+    fake: Arc<Fake>,
+    _socket: ApiSocket,
+}
+
+impl Served {
+    fn new(fake: Fake) -> Self {
+        let (runtime, place) = (Runtime::new().unwrap(), TempDir::new().unwrap());
+        let fake = Arc::new(fake);
+        let socket = {
+            let _guard = runtime.enter();
+            ApiSocket::open(&place.path().join("socket"), SocketAccess::Owner, Arc::clone(&fake))
+        };
+        Self { runtime, place, fake, _socket: socket.unwrap() }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.place.path().join("socket")
+    }
+
+    fn client(&self) -> Client {
+        Client::new(&self.path())
+    }
+
+    /// The status, the content type and the body of the answer to a request.
+    fn ask(&self, method: &str, path: &str, body: &[u8]) -> (u16, String, Vec<u8>) {
+        let len = body.len();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len}\r\n\r\n"
+        );
+        self.exchange(&[head.as_bytes(), body].concat())
+    }
+
+    fn exchange(&self, request: &[u8]) -> (u16, String, Vec<u8>) {
+        let mut stream = UnixStream::connect(self.path()).unwrap();
+        // The server may close before all is written.
+        let _ = stream.write_all(request);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        let end = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
+        let head = String::from_utf8(answer[..end].to_vec()).unwrap().to_lowercase();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        let content_type = head.lines().find_map(|line| line.strip_prefix("content-type: "));
+        (status, content_type.unwrap_or_default().to_owned(), answer[end + 4..].to_vec())
+    }
+}
+
+fn document() -> Value {
+    serde_json::from_str(OPENAPI).unwrap()
+}
+
+/// Checks a value against a schema: the part of JSON Schema that the document uses.
+fn conforms(value: &Value, schema: &Value, document: &Value) -> bool {
+    if let Some(name) = schema["$ref"].as_str() {
+        return conforms(value, document.pointer(&name[1..]).unwrap(), document);
+    }
+    let is_type = |name: &str| match name {
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
+        "integer" => value.is_u64(),
+        "null" => value.is_null(),
+        other => panic!("type {other}"),
+    };
+    let types = match &schema["type"] {
+        Value::Array(types) => types.clone(),
+        single => vec![single.clone()],
+    };
+    let mut fits = types.iter().any(|name| is_type(name.as_str().unwrap()));
+    if let Some(names) = schema["enum"].as_array() {
+        fits &= names.contains(value);
+    }
+    if let (Some(minimum), Some(value)) = (schema["minimum"].as_u64(), value.as_u64()) {
+        fits &= value >= minimum;
+    }
+    if schema["pattern"] == "^[0-9a-f]{64}$" {
+        let text = value.as_str().unwrap();
+        fits &= text.len() == 64 && text.chars().all(|c| c.is_ascii_hexdigit());
+    }
+    if let (Some(items), Some(values)) = (schema.get("items"), value.as_array()) {
+        fits &= values.iter().all(|value| conforms(value, items, document));
+    }
+    if let (Some(properties), Some(values)) = (schema["properties"].as_object(), value.as_object())
+    {
+        let required = schema["required"].as_array().unwrap();
+        fits &= required.iter().all(|name| values.contains_key(name.as_str().unwrap()));
+        fits &= values.iter().all(|(name, value)| {
+            properties.get(name).is_some_and(|schema| conforms(value, schema, document))
+        });
+    }
+    fits
+}
+
+/// Checks that an answer is one that the document describes for its request.
+fn assert_documented(method: &str, path: &str, answer: &(u16, String, Vec<u8>)) {
+    let document = document();
+    let (status, content_type, body) = answer;
+    let path = path.split('?').next().unwrap();
+    let operation = &document["paths"][path][method.to_lowercase()];
+    let response = &operation["responses"][status.to_string()];
+    let said = String::from_utf8_lossy(body);
+    assert!(response.is_object(), "{method} {path}: {status} is not documented: {said}");
+    let content = &response["content"][content_type];
+    assert!(content.is_object(), "{method} {path}: {status} {content_type} is not documented");
+    if content_type == "application/json" {
+        let body: Value = serde_json::from_slice(body).unwrap();
+        assert!(conforms(&body, &content["schema"], &document), "{method} {path}: {body}");
+    }
+}
+
+#[test]
+fn document_and_server_have_the_same_operations() {
+    let document = document();
+    let documented = document["paths"].as_object().unwrap().iter().flat_map(|(path, methods)| {
+        let methods = methods.as_object().unwrap().keys();
+        methods.map(move |method| (path.clone(), method.to_uppercase()))
+    });
+    let served = route::ROUTES.iter();
+    let served = served.map(|(path, method, _)| ((*path).to_owned(), method.to_string()));
+    assert_eq!(documented.collect::<BTreeSet<_>>(), served.collect::<BTreeSet<_>>());
+    let limit = document.pointer(
+        "/paths/~1v1~1messages/post/requestBody/content/application~1octet-stream/schema/maxLength",
+    );
+    assert_eq!(limit.unwrap().as_u64().unwrap(), MAX_BODY_LEN as u64);
+}
+
+#[test]
+fn answers_are_as_documented() {
+    for is_ill in [false, true] {
+        let served = Served::new(Fake { is_ill, ..Fake::default() });
+        let header = &crate::protocol::group::HEADER_MAGIC[..];
+        let requests: &[(&str, &str, &[u8], u16)] = &[
+            ("POST", "/v1/messages", b"message", 201),
+            ("POST", "/v1/messages", b"message", 200),
+            ("POST", "/v1/messages?a=b", b"message", 400),
+            ("POST", "/v1/messages", header, 403),
+            ("POST", "/v1/signatures", b"message", 200),
+            ("POST", "/v1/signatures?encoding=pss", b"message", 200),
+            ("POST", "/v1/signatures?encoding=raw", b"message", 400),
+            ("POST", "/v1/signatures", b"another", 403),
+            ("POST", "/v1/refreshes", b"[[node]]", 202),
+            ("POST", "/v1/refreshes", b"", 400),
+            ("POST", "/v1/refreshes", b"\xff", 400),
+            ("GET", "/v1/refreshes", b"", if is_ill { 404 } else { 200 }),
+            ("GET", "/v1/refreshes", b"body", 400),
+            ("GET", "/v1/witnesses", b"", 200),
+            ("GET", "/v1/public-key", b"", if is_ill { 503 } else { 200 }),
+            ("GET", "/v1/headers", b"", 200),
+            ("GET", "/v1/health", b"", if is_ill { 503 } else { 200 }),
+            ("GET", "/v1/openapi.json", b"", 200),
+        ];
+        for (method, path, body, status) in requests {
+            let answer = served.ask(method, path, body);
+            assert_eq!(answer.0, *status, "{method} {path}");
+            assert_documented(method, path, &answer);
+        }
+    }
+}
+
+#[test]
+fn a_request_that_is_too_long_or_unknown_is_refused_in_one_line() {
+    let served = Served::new(Fake::default());
+    let long = vec![0; MAX_BODY_LEN + 1];
+    let answer = served.ask("POST", "/v1/messages", &long);
+    assert_eq!(answer.0, 413);
+    assert_documented("POST", "/v1/messages", &answer);
+    assert_eq!(served.fake.refused.lock().unwrap()[0].0, "register");
+    assert_eq!(served.ask("POST", "/v1/messages", &long[1..]).0, 201);
+
+    let said = |method, path| {
+        let (status, _, body) = served.ask(method, path, b"");
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        (status, body["error"].as_str().unwrap().to_owned())
+    };
+    let (status, reason) = said("GET", "/v1/other");
+    assert!(status == 404 && reason.contains("/v1/openapi.json"), "{reason}");
+    assert_eq!(said("PUT", "/v1/refreshes"), (405, "this path takes POST, GET only".into()));
+    assert_eq!(served.exchange(b"nonsense\r\n\r\n").0, 400);
+}
+
+#[test]
+fn a_body_that_is_cut_off_registers_nothing() {
+    let served = Served::new(Fake::default());
+    let mut stream = UnixStream::connect(served.path()).unwrap();
+    stream
+        .write_all(b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nshort")
+        .unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let _ = stream.read_to_end(&mut Vec::new());
+    assert!(served.fake.registered.lock().unwrap().is_empty());
+}
+
+#[test]
+fn the_client_gets_what_the_server_says() {
+    let served = Served::new(Fake::default());
+    let client = served.client();
+    served.runtime.block_on(async {
+        let message = Bytes::from_static(b"message");
+        let error = client.sign(message.clone(), Encoding::Pss).await.unwrap_err();
+        assert!(error.is_forbidden() && error.to_string() == "not registered", "{error}");
+        let registered = client.register(message.clone()).await.unwrap();
+        assert_eq!(registered.digest, MessageDigest::of(&message).to_string());
+        assert!(registered.new && !client.register(message.clone()).await.unwrap().new);
+        assert_eq!(client.sign(message, Encoding::Pss).await.unwrap(), "pss message");
+        assert_eq!(client.start_refresh("[[node]]".into()).await.unwrap().epoch, 2);
+        assert_eq!(client.refresh().await.unwrap().step, RefreshStep::Done);
+        assert_eq!(client.witnesses().await.unwrap().witnesses.len(), 4);
+        assert!(client.public_key().await.unwrap().starts_with(b"-----BEGIN"));
+        assert_eq!(client.headers().await.unwrap()[..], [0, 255]);
+        assert_eq!(client.health().await.unwrap().height, 7);
+    });
+}
+
+#[test]
+fn without_a_server_the_client_says_so() {
+    let place = TempDir::new().unwrap();
+    let client = Client::new(&place.path().join("socket"));
+    let error = Runtime::new().unwrap().block_on(client.health()).unwrap_err().to_string();
+    assert!(error.contains("is `sunder quorum node` running"), "{error}");
+    assert_eq!(error.lines().count(), 1);
+}
+
+#[test]
+fn the_socket_is_for_whom_the_configuration_says() {
+    let (runtime, place) = (Runtime::new().unwrap(), TempDir::new().unwrap());
+    let _guard = runtime.enter();
+    let path = place.path().join("socket");
+    let open = |access| ApiSocket::open(&path, access, Arc::new(Fake::default()));
+    for (access, mode) in [(SocketAccess::Owner, 0o600), (SocketAccess::Group, 0o660)] {
+        let socket = open(access).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, mode);
+        let again = open(access).unwrap_err().to_string();
+        assert!(again.contains("in use by another process"), "{again}");
+        drop(socket);
+        assert!(!path.exists());
+    }
+    std::fs::write(&path, "a file").unwrap();
+    let refused = open(SocketAccess::Owner).unwrap_err().to_string();
+    assert!(refused.contains("is not a socket") && path.exists(), "{refused}");
+}
