@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
 use sharing::wipe_stack;
+use zeroize::Zeroizing;
 
 use crate::file::{self, KEY_LEN, KeyError, parse_digits};
 
@@ -31,6 +32,12 @@ impl SecretKey {
     /// The key that verifies this key's signatures.
     pub fn public(&self) -> PublicKey {
         PublicKey(self.0.verifying_key())
+    }
+
+    /// The private key of X25519 (RFC 7748) that belongs to [`PublicKey::x25519`]. Secret. A key
+    /// may serve for signatures and key agreement (Thormarker, PKC 2021).
+    pub fn x25519(&self) -> Zeroizing<[u8; KEY_LEN]> {
+        Zeroizing::new(self.0.to_scalar_bytes())
     }
 
     /// The signature of a message.
@@ -59,6 +66,11 @@ impl PublicKey {
     pub fn verify(&self, message: &[u8], signature: &[u8; 64]) -> bool {
         // Strictly: implementations differ in what else they accept.
         self.0.verify_strict(message, &Signature::from_bytes(signature)).is_ok()
+    }
+
+    /// The public key of X25519 that the same secret key has.
+    pub fn x25519(&self) -> [u8; KEY_LEN] {
+        self.0.to_montgomery().to_bytes()
     }
 
     /// The key's encoding (RFC 8032).

@@ -4,6 +4,7 @@ pub(crate) mod ceremony;
 pub(crate) mod combination;
 pub mod group;
 pub(crate) mod integer;
+pub(crate) mod link;
 pub mod policy;
 pub mod refresh;
 pub(crate) mod rsa;

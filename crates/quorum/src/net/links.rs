@@ -1,0 +1,396 @@
+//! The links of a server: one connection with each other server of its groups. The server with the
+//! smaller key connects, and connects again when a link has ended.
+//!
+//! A message to a server without a link is not kept: protocols send again what matters when they
+//! hear [`Inbound::Up`].
+
+mod connection;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use keys::{PublicKey, SecretKey};
+use serde::{Deserialize, Serialize};
+use service::accept::RoundRobin;
+use service::connection_limiter::ConnectionLimiter;
+use service::listening::{Listening, set_options};
+use service::log::LogRateLimiter;
+use sharing::{Generator, RandomError};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep, timeout};
+use tracing::{debug, info, warn};
+
+use crate::protocol::link::backoff::{Backoff, dials};
+use crate::protocol::link::handshake::Session;
+pub use crate::protocol::link::{
+    HandshakeError, Lane, LaneError, LinkError, MAX_MESSAGE_LEN, MAX_URGENT_LEN, SendError, Topic,
+};
+use connection::{Connection, Ended};
+
+/// How long a connection may take until both ends are proven.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The largest number of handshakes of those who connect at a time.
+const MAX_HANDSHAKES: usize = 128;
+
+/// The largest number of them from one source: all servers of two groups may be on one host.
+const MAX_HANDSHAKES_OF_SOURCE: usize = 32;
+
+/// Another server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its identity.
+    pub key: PublicKey,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+/// What comes from the links, in the order in which it happens at each of them.
+#[derive(Debug)]
+pub enum Inbound {
+    /// There is a link with this server.
+    Up(PublicKey),
+    /// There is none any more. Messages may be lost.
+    Down(PublicKey),
+    /// A message.
+    Message(Message),
+}
+
+/// A message. Its sender may send as much again when it is dropped.
+#[derive(Debug)]
+pub struct Message {
+    /// Who has sent it.
+    pub from: PublicKey,
+    /// The message.
+    pub bytes: Bytes,
+    _credit: connection::Credit,
+}
+
+/// The messages of one topic.
+#[derive(Debug)]
+pub struct Inbox(UnboundedReceiver<Inbound>);
+
+impl Inbox {
+    /// The next one; `None` after the links were stopped. Nothing is lost if the future is dropped.
+    pub async fn next(&mut self) -> Option<Inbound> {
+        self.0.recv().await
+    }
+}
+
+/// The state of the link with one server, for people and scripts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LinkStatus {
+    /// The server's identity key.
+    pub server: String,
+    /// Its address.
+    pub address: SocketAddr,
+    /// Whether there is a link.
+    pub up: bool,
+    /// The time in this state, in seconds.
+    pub state_s: f64,
+    /// Why it is down.
+    #[serde(default)]
+    pub why: Option<String>,
+    /// The time from a ping to its answer, in milliseconds.
+    #[serde(default)]
+    pub round_trip_ms: Option<f64>,
+    /// The bytes of messages that wait to be sent.
+    #[serde(default)]
+    pub queued_bytes: u64,
+}
+
+/// All links of a server. They end when it is dropped.
+#[derive(Debug)]
+pub struct Links {
+    shared: Arc<Shared>,
+    accepting: AbortHandle,
+}
+
+struct Shared {
+    own: SecretKey,
+    /// The times of the protocol count from here.
+    start: Instant,
+    inboxes: [UnboundedSender<Inbound>; 3],
+    peers: Mutex<HashMap<[u8; 32], State>>,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Shared").field("own", &self.own.public()).finish_non_exhaustive()
+    }
+}
+
+/// One other server.
+struct State {
+    peer: Peer,
+    since: SystemTime,
+    why: Option<String>,
+    connection: Option<(Arc<Connection>, AbortHandle)>,
+    dialing: Option<AbortHandle>,
+}
+
+impl State {
+    /// Ends the link if there is one; returns whether there was.
+    fn close(&mut self) -> bool {
+        let open = self.connection.take();
+        if let Some((_, task)) = &open {
+            task.abort();
+        }
+        open.is_some()
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        self.close();
+        if let Some(dialing) = &self.dialing {
+            dialing.abort();
+        }
+    }
+}
+
+/// Why a connection did not become a link.
+#[derive(Debug, thiserror::Error)]
+enum ConnectError {
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    #[error("not proven within {} s", HANDSHAKE_TIMEOUT.as_secs())]
+    TimedOut,
+    #[error(transparent)]
+    Handshake(#[from] HandshakeError),
+    #[error(transparent)]
+    Random(#[from] RandomError),
+}
+
+impl Links {
+    /// Accepts connections of the servers that [`Self::set_peers`] names. Also returns an inbox for
+    /// each of [`Topic::ALL`]. It must be called in a runtime.
+    pub fn start(own: SecretKey, listening: Vec<Listening>) -> (Self, [Inbox; 3]) {
+        let channels = Topic::ALL.map(|_| unbounded_channel());
+        let inboxes = channels.each_ref().map(|(sender, _)| sender.clone());
+        let peers = Mutex::default();
+        let shared = Arc::new(Shared { own, start: Instant::now(), inboxes, peers });
+        let accepting = tokio::spawn(accept(Arc::clone(&shared), listening)).abort_handle();
+        (Self { shared, accepting }, channels.map(|(_, receiver)| Inbox(receiver)))
+    }
+
+    /// Keeps links with these servers and no others. Existing links go on.
+    pub fn set_peers(&self, peers: &[Peer]) {
+        let own = self.shared.own.public();
+        let mut states = self.shared.peers();
+        let wanted = |state: &State| peers.contains(&state.peer);
+        for (_, mut removed) in states.extract_if(|_, state| !wanted(state)) {
+            if removed.close() {
+                self.shared.tell(|| Inbound::Down(removed.peer.key));
+            }
+        }
+        for &peer in peers.iter().filter(|peer| peer.key != own) {
+            states.entry(peer.key.to_bytes()).or_insert_with(|| {
+                let dialing = dials(&own, &peer.key)
+                    .then(|| tokio::spawn(dial(Arc::clone(&self.shared), peer)).abort_handle());
+                State { peer, since: SystemTime::now(), why: None, connection: None, dialing }
+            });
+        }
+    }
+
+    /// Sends a message to a server.
+    ///
+    /// # Errors
+    /// When there is no link with it, the message is too long, or too much waits.
+    pub fn send(
+        &self,
+        to: &PublicKey,
+        topic: Topic,
+        lane: Lane,
+        bytes: Bytes,
+    ) -> Result<(), SendError> {
+        let connection = {
+            let peers = self.shared.peers();
+            let open = peers.get(&to.to_bytes()).and_then(|state| state.connection.as_ref());
+            Arc::clone(&open.ok_or(SendError::Down)?.0)
+        };
+        connection.send(topic, lane, bytes)
+    }
+
+    /// The state of the link with each server, in the order of their addresses.
+    pub fn status(&self) -> Vec<LinkStatus> {
+        let peers = self.shared.peers();
+        let mut status: Vec<_> = peers.values().map(State::status).collect();
+        status.sort_by(|a, b| (a.address, &a.server).cmp(&(b.address, &b.server)));
+        status
+    }
+}
+
+impl Drop for Links {
+    fn drop(&mut self) {
+        self.accepting.abort();
+        self.shared.peers().clear();
+    }
+}
+
+impl State {
+    fn status(&self) -> LinkStatus {
+        let connection = self.connection.as_ref().map(|(connection, _)| connection);
+        let (round_trip, queued) =
+            connection.map_or((None, 0), |connection| connection.round_trip_and_queued());
+        LinkStatus {
+            server: self.peer.key.to_string(),
+            address: self.peer.address,
+            up: connection.is_some(),
+            state_s: self.since.elapsed().unwrap_or_default().as_secs_f64(),
+            why: self.why.clone(),
+            round_trip_ms: round_trip.map(|it| it.as_secs_f64() * 1e3),
+            queued_bytes: queued as u64,
+        }
+    }
+}
+
+impl Shared {
+    fn peers(&self) -> MutexGuard<'_, HashMap<[u8; 32], State>> {
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// Whether the server with this key may connect here.
+    fn expects(&self, key: &PublicKey) -> bool {
+        dials(key, &self.own.public()) && self.peers().contains_key(&key.to_bytes())
+    }
+
+    /// Tells all inboxes.
+    fn tell(&self, event: impl Fn() -> Inbound) {
+        for inbox in &self.inboxes {
+            // It is closed if nothing reads it.
+            let _ = inbox.send(event());
+        }
+    }
+
+    /// Begins a link, in place of the one there was; returns its end, unless the server was removed
+    /// in the meantime.
+    fn open(
+        self: &Arc<Self>,
+        stream: TcpStream,
+        session: Session,
+    ) -> Option<tokio::sync::oneshot::Receiver<()>> {
+        let key = session.peer;
+        let mut peers = self.peers();
+        let state = peers.get_mut(&key.to_bytes())?;
+        if state.close() {
+            debug!(server = %key, "the server has connected again");
+            self.tell(|| Inbound::Down(key));
+        }
+        info!(server = %key, address = %state.peer.address, "link up");
+        (state.since, state.why) = (SystemTime::now(), None);
+        self.tell(|| Inbound::Up(key));
+        let connection = Arc::new(Connection::new(session, self.now()));
+        let (ended, end) = tokio::sync::oneshot::channel();
+        let running = Arc::clone(&connection);
+        let shared = Arc::clone(self);
+        let task = tokio::spawn(async move {
+            let why = running.run(stream, shared.start, &shared.inboxes).await;
+            shared.closed(&running, &key, &why);
+            drop(ended);
+        });
+        state.connection = Some((connection, task.abort_handle()));
+        Some(end)
+    }
+
+    /// A link has ended.
+    fn closed(&self, connection: &Arc<Connection>, key: &PublicKey, why: &Ended) {
+        let mut peers = self.peers();
+        let Some(state) = peers.get_mut(&key.to_bytes()) else { return };
+        let current = state.connection.as_ref();
+        if !current.is_some_and(|(current, _)| Arc::ptr_eq(current, connection)) {
+            return;
+        }
+        state.connection = None;
+        (state.since, state.why) = (SystemTime::now(), Some(why.to_string()));
+        warn!(server = %key, address = %state.peer.address, %why, "link down");
+        self.tell(|| Inbound::Down(*key));
+    }
+
+    /// An attempt to connect has failed: it is logged when the reason is another than before.
+    fn failed(&self, peer: &Peer, error: &ConnectError) {
+        let mut peers = self.peers();
+        let Some(state) = peers.get_mut(&peer.key.to_bytes()) else { return };
+        let why = Some(error.to_string());
+        if state.connection.is_none() && state.why != why {
+            warn!(server = %peer.key, address = %peer.address, %error, "no link");
+            state.why = why;
+        }
+    }
+}
+
+/// Keeps a link with a server to which this one connects.
+async fn dial(shared: Arc<Shared>, peer: Peer) {
+    let mut backoff = Backoff::default();
+    let mut generator = Generator::system();
+    loop {
+        let connecting = connection::dial(&shared.own, &peer, &mut generator);
+        let mut lasted = None;
+        match timeout(HANDSHAKE_TIMEOUT, connecting).await.unwrap_or(Err(ConnectError::TimedOut)) {
+            Ok((stream, session)) => {
+                let opened = Instant::now();
+                if let Some(end) = shared.open(stream, session) {
+                    // It ends by being dropped.
+                    let _ = end.await;
+                }
+                lasted = Some(opened.elapsed());
+            }
+            Err(error) => shared.failed(&peer, &error),
+        }
+        let random = generator.array().map_or(0, |[random]| random);
+        sleep(backoff.pause(lasted, random)).await;
+    }
+}
+
+/// Accepts connections. Who has not proven its key takes one of a bounded number of places.
+async fn accept(shared: Arc<Shared>, listening: Vec<Listening>) {
+    let mut handshakes = ConnectionLimiter::new(MAX_HANDSHAKES, MAX_HANDSHAKES_OF_SOURCE);
+    let mut round_robin = RoundRobin::default();
+    let mut evicted = LogRateLimiter::default();
+    let refused = Arc::new(Mutex::new(LogRateLimiter::default()));
+    loop {
+        tokio::select! {
+            (_, stream, address) = round_robin.accept(&listening) => {
+                let (shared, refused) = (Arc::clone(&shared), Arc::clone(&refused));
+                let handshake = async move {
+                    set_options(&stream);
+                    let answering =
+                        connection::answer(&shared.own, stream, |key| shared.expects(key));
+                    let answered = timeout(HANDSHAKE_TIMEOUT, answering).await;
+                    match answered.unwrap_or(Err(ConnectError::TimedOut)) {
+                        Ok((stream, session)) => _ = shared.open(stream, session),
+                        Err(error) => {
+                            let mut refused =
+                                refused.lock().unwrap_or_else(PoisonError::into_inner);
+                            if let Some(so_often) = refused.happened_of(8) {
+                                warn!(%address, %error, so_often, "connection refused");
+                            }
+                        }
+                    }
+                };
+                if let Some(source) = handshakes.spawn(address.ip(), handshake)
+                    && let Some(closed) = evicted.happened()
+                {
+                    warn!(
+                        %source, closed,
+                        "connections closed before their ends were proven: too many at once; a \
+                         firewall can keep their source out"
+                    );
+                }
+            }
+            () = handshakes.join_next() => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

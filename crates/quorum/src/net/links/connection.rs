@@ -1,0 +1,208 @@
+//! One connection: its handshake, and its bytes.
+
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use keys::{PublicKey, SecretKey};
+use service::listening::set_options;
+use sharing::{Generator, RandomError};
+use socket2::SockRef;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::time::{Instant, sleep_until};
+use zeroize::Zeroizing;
+
+use super::{ConnectError, Inbound, Message, Peer};
+use crate::protocol::link::handshake::{
+    CONFIRM_LEN, Dialer, Ephemeral, HELLO_LEN, REPLY_LEN, Session, answer as answer_hello,
+};
+use crate::protocol::link::records::Link;
+use crate::protocol::link::{Lane, LinkError, SendError, Topic};
+
+/// How many bytes are encrypted before they are written, and how many the kernel takes beyond what
+/// it can send: an urgent message waits for these.
+const MAX_UNSENT: u32 = 32 << 10;
+
+/// Connects to a server.
+pub(super) async fn dial(
+    own: &SecretKey,
+    peer: &Peer,
+    generator: &mut Generator,
+) -> Result<(TcpStream, Session), ConnectError> {
+    let mut stream = TcpStream::connect(peer.address).await?;
+    set_options(&stream);
+    let (dialer, hello) = Dialer::new(own, &peer.key, ephemeral(generator)?);
+    stream.write_all(&hello).await?;
+    let mut reply = [0; REPLY_LEN];
+    stream.read_exact(&mut reply).await?;
+    let (session, confirm) = dialer.finish(&reply)?;
+    stream.write_all(&confirm).await?;
+    Ok((stream, session))
+}
+
+/// Answers who has connected.
+pub(super) async fn answer(
+    own: &SecretKey,
+    mut stream: TcpStream,
+    expects: impl FnOnce(&PublicKey) -> bool,
+) -> Result<(TcpStream, Session), ConnectError> {
+    let mut hello = [0; HELLO_LEN];
+    stream.read_exact(&mut hello).await?;
+    let answered = answer_hello(own, &hello, expects, ephemeral(&mut Generator::system())?);
+    let (unconfirmed, reply) = match answered {
+        Ok(answered) => answered,
+        Err(refused) => {
+            if let Some(reply) = refused.reply {
+                stream.write_all(&reply).await?;
+                stream.shutdown().await?;
+            }
+            return Err(refused.error.into());
+        }
+    };
+    stream.write_all(&reply).await?;
+    let mut confirm = [0; CONFIRM_LEN];
+    stream.read_exact(&mut confirm).await?;
+    Ok((stream, unconfirmed.confirm(&confirm)?))
+}
+
+fn ephemeral(generator: &mut Generator) -> Result<Ephemeral, RandomError> {
+    let mut bytes = Zeroizing::new([0; 32]);
+    generator.fill(&mut *bytes)?;
+    Ok(Ephemeral(bytes))
+}
+
+/// A link and the task that moves its bytes.
+#[derive(Debug)]
+pub(super) struct Connection {
+    link: Mutex<Link>,
+    /// There is something to send.
+    wake: Notify,
+}
+
+/// Why a link has ended.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Ended {
+    #[error("the other end has closed the connection")]
+    Closed,
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Link(#[from] LinkError),
+}
+
+/// A message's part of the window, which its sender gets back when this is dropped.
+pub(super) struct Credit {
+    connection: Arc<Connection>,
+    lane: Lane,
+    len: usize,
+}
+
+impl fmt::Debug for Credit {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} bytes", self.len)
+    }
+}
+
+impl Drop for Credit {
+    fn drop(&mut self) {
+        if self.connection.link().consumed(self.lane, self.len) {
+            self.connection.wake.notify_one();
+        }
+    }
+}
+
+impl Connection {
+    pub(super) fn new(session: Session, now: Duration) -> Self {
+        Self { link: Mutex::new(Link::new(session, now)), wake: Notify::new() }
+    }
+
+    fn link(&self) -> MutexGuard<'_, Link> {
+        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn send(&self, topic: Topic, lane: Lane, bytes: Bytes) -> Result<(), SendError> {
+        self.link().send(topic, lane, bytes)?;
+        self.wake.notify_one();
+        Ok(())
+    }
+
+    pub(super) fn round_trip_and_queued(&self) -> (Option<Duration>, usize) {
+        let link = self.link();
+        (link.round_trip(), link.queued())
+    }
+
+    /// Moves bytes until the link ends.
+    pub(super) async fn run(
+        self: &Arc<Self>,
+        mut stream: TcpStream,
+        start: Instant,
+        inboxes: &[UnboundedSender<Inbound>; 3],
+    ) -> Ended {
+        // Without it, urgent messages wait longer.
+        let _ = SockRef::from(&stream).set_tcp_notsent_lowat(MAX_UNSENT);
+        let (mut reader, mut writer) = stream.split();
+        let mut input = vec![0; 64 << 10];
+        let (mut output, mut written) = (Vec::new(), 0);
+        loop {
+            let deadline = {
+                let mut link = self.link();
+                if written == output.len() {
+                    output.clear();
+                    written = 0;
+                    while output.len() < MAX_UNSENT as usize && link.poll_transmit(&mut output) {}
+                }
+                start + link.poll_timeout()
+            };
+            let is_idle = output.is_empty();
+            tokio::select! {
+                read = reader.read(&mut input) => match read {
+                    Ok(0) => return Ended::Closed,
+                    Ok(len) => {
+                        if let Err(error) = self.arrived(start.elapsed(), &input[..len], inboxes) {
+                            return error.into();
+                        }
+                    }
+                    Err(error) => return error.into(),
+                },
+                sent = writer.write(&output[written..]), if !is_idle => match sent {
+                    Ok(len) => written += len,
+                    Err(error) => return error.into(),
+                },
+                () = self.wake.notified(), if is_idle => {}
+                () = sleep_until(deadline) => {
+                    if let Err(error) = self.link().handle_timeout(start.elapsed()) {
+                        return error.into();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Hands over the messages in bytes that have arrived.
+    fn arrived(
+        self: &Arc<Self>,
+        now: Duration,
+        bytes: &[u8],
+        inboxes: &[UnboundedSender<Inbound>; 3],
+    ) -> Result<(), LinkError> {
+        let (from, received) = {
+            let mut link = self.link();
+            link.handle_bytes(now, bytes)?;
+            let received: Vec<_> = std::iter::from_fn(|| link.poll_received()).collect();
+            (*link.peer(), received)
+        };
+        for message in received {
+            let (topic, lane, len) = (message.topic, message.lane, message.bytes.len());
+            let credit = Credit { connection: Arc::clone(self), lane, len };
+            let message = Message { from, bytes: message.bytes, _credit: credit };
+            // Topics count from 1. An inbox is closed if nothing reads it.
+            let _ = inboxes[topic as usize - 1].send(Inbound::Message(message));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,187 @@
+//! Links over real sockets on loopback.
+
+use std::net::Ipv4Addr;
+
+use service::listening::listen;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::*;
+use crate::log::tests::secret;
+use crate::protocol::link::handshake::HELLO_LEN;
+
+const LOOPBACK: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);
+
+struct Server {
+    links: Links,
+    inboxes: [Inbox; 3],
+    peer: Peer,
+}
+
+async fn server(number: u8) -> Server {
+    server_at(number, LOOPBACK.into()).await
+}
+
+async fn server_at(number: u8, address: SocketAddr) -> Server {
+    let listening = listen([address], &[]).await.unwrap();
+    let address = listening[0].address().unwrap();
+    let peer = Peer { key: secret(number).public(), address };
+    let (links, inboxes) = Links::start(secret(number), listening);
+    Server { links, inboxes, peer }
+}
+
+/// Servers with links between all of them; the one that dials most is the first.
+async fn servers(numbers: impl IntoIterator<Item = u8>) -> Vec<Server> {
+    let mut servers = Vec::new();
+    for number in numbers {
+        servers.push(server(number).await);
+    }
+    servers.sort_by_key(|server| server.peer.key.to_bytes());
+    let peers: Vec<_> = servers.iter().map(|server| server.peer).collect();
+    for server in &servers {
+        server.links.set_peers(&peers);
+    }
+    for server in &mut servers {
+        for _ in 1..peers.len() {
+            up(server, Topic::Log).await;
+        }
+    }
+    servers
+}
+
+async fn next(server: &mut Server, topic: Topic) -> Inbound {
+    let next = server.inboxes[topic as usize - 1].next();
+    timeout(Duration::from_secs(20), next).await.expect("in time").expect("links run")
+}
+
+async fn up(server: &mut Server, topic: Topic) -> PublicKey {
+    match next(server, topic).await {
+        Inbound::Up(key) => key,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn message(server: &mut Server, topic: Topic) -> Message {
+    loop {
+        if let Inbound::Message(message) = next(server, topic).await {
+            return message;
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_server_reaches_every_other() {
+    let mut servers = servers(0..4).await;
+    let keys: Vec<_> = servers.iter().map(|server| server.peer.key).collect();
+    for from in 0..4 {
+        for to in (0..4).filter(|to| *to != from) {
+            let bytes = Bytes::from(vec![7; 1000 * (from + 1)]);
+            let links = &servers[from].links;
+            links.send(&keys[to], Topic::Signing, Lane::Urgent, bytes.clone()).unwrap();
+            let got = message(&mut servers[to], Topic::Signing).await;
+            assert_eq!((got.from, &got.bytes), (keys[from], &bytes));
+        }
+        let status = servers[from].links.status();
+        assert!(status.len() == 3 && status.iter().all(|link| link.up && link.why.is_none()));
+    }
+    let unknown = secret(9).public();
+    let sent = servers[0].links.send(&unknown, Topic::Log, Lane::Urgent, Bytes::new());
+    assert_eq!(sent, Err(SendError::Down));
+}
+
+/// 200 MB wait or are under way, and nobody takes them, when an urgent message is sent.
+#[tokio::test(flavor = "multi_thread")]
+async fn large_messages_do_not_delay_urgent_ones() {
+    let mut servers = servers(0..2).await;
+    let to = servers[1].peer.key;
+    let large = Bytes::from(vec![1; MAX_MESSAGE_LEN]);
+    for _ in 0..3 {
+        servers[0].links.send(&to, Topic::Refresh, Lane::Bulk, large.clone()).unwrap();
+    }
+    servers[0].links.send(&to, Topic::Log, Lane::Urgent, Bytes::from_static(b"vote")).unwrap();
+    assert_eq!(message(&mut servers[1], Topic::Log).await.bytes, b"vote"[..]);
+    assert!(servers[0].links.status()[0].queued_bytes > 2 * MAX_MESSAGE_LEN as u64);
+    for _ in 0..3 {
+        assert_eq!(message(&mut servers[1], Topic::Refresh).await.bytes, large);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_starts_again_is_reached_again() {
+    let mut servers = servers(0..2).await;
+    for restarted in [0, 1] {
+        let other = 1 - restarted;
+        let Server { links, inboxes, peer } = servers.remove(restarted);
+        drop((links, inboxes));
+        let down = next(&mut servers[0], Topic::Log).await;
+        assert!(matches!(down, Inbound::Down(key) if key == peer.key), "{down:?}");
+        assert!(servers[0].links.status()[0].why.is_some());
+        let number = (0..2).find(|it| secret(*it).public() == peer.key).unwrap();
+        let again = server_at(number, peer.address).await;
+        again.links.set_peers(&[servers[0].peer]);
+        assert_eq!(up(&mut servers[0], Topic::Log).await, peer.key);
+        servers.insert(restarted, again);
+        assert_eq!(up(&mut servers[restarted], Topic::Log).await, servers[other].peer.key);
+    }
+}
+
+#[tokio::test]
+async fn a_server_with_another_key_is_named_and_gets_no_link() {
+    let (one, other) = (server(0).await, server(1).await);
+    let (one, other) =
+        if dials(&one.peer.key, &other.peer.key) { (one, other) } else { (other, one) };
+    let stranger = (2..200).map(|it| secret(it).public());
+    let expected = stranger.into_iter().find(|key| dials(&one.peer.key, key)).unwrap();
+    one.links.set_peers(&[Peer { key: expected, address: other.peer.address }]);
+    other.links.set_peers(&[one.peer]);
+    let why = loop {
+        if let Some(why) = one.links.status()[0].why.clone() {
+            break why;
+        }
+        tokio::task::yield_now().await;
+    };
+    assert_eq!(why, format!("the server there says that its key is {}", other.peer.key));
+    assert!(!one.links.status()[0].up && !other.links.status()[0].up);
+}
+
+/// Who has no key connects, says nothing, says too little, says anything, and replays a hello, a
+/// hundred times each. None of it opens a link, and the server that is expected gets in.
+#[tokio::test]
+async fn attackers_without_a_key_keep_nobody_out() {
+    let (one, other) = (server(0).await, server(1).await);
+    let (mut dialer, acceptor) =
+        if dials(&one.peer.key, &other.peer.key) { (one, other) } else { (other, one) };
+    acceptor.links.set_peers(&[dialer.peer]);
+    let number = (0..2).find(|it| secret(*it).public() == dialer.peer.key).unwrap();
+    let ephemeral = crate::protocol::link::handshake::Ephemeral(zeroize::Zeroizing::new([5; 32]));
+    let (_, replayed) = crate::protocol::link::handshake::Dialer::new(
+        &secret(number),
+        &acceptor.peer.key,
+        ephemeral,
+    );
+    let mut held = Vec::new();
+    for _ in 0..100 {
+        for says in [&[][..], &replayed[..50], &[b'x'; HELLO_LEN], &replayed] {
+            let mut stream = TcpStream::connect(acceptor.peer.address).await.unwrap();
+            stream.write_all(says).await.unwrap();
+            held.push(stream);
+        }
+    }
+    // The last one has got an answer, and goes on with what it cannot encrypt.
+    let mut last = held.pop().unwrap();
+    last.read_exact(&mut [0; 49]).await.unwrap();
+    last.write_all(&[0; 27]).await.unwrap();
+    assert!(!matches!(last.read(&mut [0; 1]).await, Ok(1..)));
+    assert!(!acceptor.links.status()[0].up);
+    dialer.links.set_peers(&[acceptor.peer]);
+    assert_eq!(up(&mut dialer, Topic::Log).await, acceptor.peer.key);
+    drop(held);
+}
+
+#[tokio::test]
+async fn removed_servers_lose_their_links() {
+    let mut servers = servers(0..2).await;
+    servers[0].links.set_peers(&[]);
+    assert!(matches!(next(&mut servers[0], Topic::Log).await, Inbound::Down(_)));
+    assert!(matches!(next(&mut servers[1], Topic::Log).await, Inbound::Down(_)));
+    assert!(servers[0].links.status().is_empty());
+}

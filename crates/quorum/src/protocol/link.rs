@@ -1,0 +1,12 @@
+//! The connection between two servers, without input or output: handshake, encrypted records, and
+//! messages of two lanes in them. Specified in `docs/protocols/quorum.md`, *Links*.
+
+pub(crate) mod backoff;
+pub(crate) mod handshake;
+mod lanes;
+mod primitives;
+pub(crate) mod records;
+
+pub use handshake::HandshakeError;
+pub use lanes::{Lane, LaneError, MAX_MESSAGE_LEN, MAX_URGENT_LEN, SendError, Topic};
+pub use records::LinkError;

@@ -1,0 +1,366 @@
+//! The handshake of a link: Noise IK (revision 34) with the X25519 forms of both servers' identity
+//! keys. Each end proves its identity; recorded traffic stays closed to whoever gets these keys
+//! later.
+//!
+//! | from | message | bytes |
+//! |---|---|---|
+//! | dialer | `"SNDRLINK"` 01, Noise's first message: e, es, s, ss; its identity key | 137 |
+//! | acceptor | 0, Noise's second message: e, ee, se; or a refusal: 1, reason, own key | 49 |
+//! | dialer | the first record: it proves that the hello is not a replay | 27 |
+//!
+//! A refusal is not authenticated. It only helps an operator to find a wrong key.
+
+use keys::{PublicKey, SecretKey};
+use snow::{Builder, HandshakeState, TransportState};
+use zeroize::Zeroizing;
+
+use super::primitives::Primitives;
+
+const NOISE: &str = "Noise_IK_25519_ChaChaPoly_SHA256";
+const MAGIC: &[u8; 8] = b"SNDRLINK";
+const VERSION: u8 = 1;
+const KEY_LEN: usize = 32;
+const TAG_LEN: usize = 16;
+
+/// The length of the first message: magic, version, e, s with its tag, the identity with its tag.
+pub(crate) const HELLO_LEN: usize = 9 + KEY_LEN + 2 * (KEY_LEN + TAG_LEN);
+
+/// The length of the answer.
+pub(crate) const REPLY_LEN: usize = 1 + KEY_LEN + TAG_LEN;
+
+/// The length of the dialer's first record, its length included.
+pub(crate) const CONFIRM_LEN: usize = 2 + CONFIRM.len() + TAG_LEN;
+
+/// The plaintext of the dialer's first record: a ping.
+pub(crate) const CONFIRM: [u8; 9] = [0; 9];
+
+/// The random bytes of an ephemeral key. Secret.
+pub(crate) struct Ephemeral(pub(crate) Zeroizing<[u8; KEY_LEN]>);
+
+/// Why there is no link.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HandshakeError {
+    /// The first bytes are not those of a link.
+    #[error("what connects is not a server of a group")]
+    NotALink,
+    /// The other end has another version.
+    #[error("it has version {0} of the links, this server {VERSION}")]
+    Version(u8),
+    /// The dialer expects another key here, or has none.
+    #[error("it expects a server with another key here")]
+    OtherKeyExpected,
+    /// The dialer has proven its key, which is not one of those that may connect.
+    #[error("its key {0} is not that of a server that connects here")]
+    Unknown(Box<PublicKey>),
+    /// The dialer has not proven the key that it states.
+    #[error("it has not proven its key")]
+    NotProven,
+    /// The acceptor says that it has another key than expected.
+    #[error("the server there says that its key is {0}")]
+    OtherKey(Box<PublicKey>),
+    /// The acceptor says that it does not know this server's key.
+    #[error("the server there does not expect a connection from this server's key")]
+    NotExpected,
+    /// The answer is not one.
+    #[error("the answer is not that of a server with the expected key")]
+    WrongReply,
+}
+
+/// What a refusal says.
+#[derive(Clone, Copy)]
+enum Reason {
+    OtherKey = 1,
+    NotExpected = 2,
+}
+
+/// A handshake whose both ends are proven: what encrypts and decrypts records from here on.
+pub(crate) struct Session {
+    pub(super) noise: TransportState,
+    /// The other end.
+    pub(crate) peer: PublicKey,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Session").field("peer", &self.peer).finish_non_exhaustive()
+    }
+}
+
+/// The end that has connected, after its hello.
+pub(crate) struct Dialer {
+    noise: HandshakeState,
+    peer: PublicKey,
+}
+
+impl Dialer {
+    /// Begins a handshake with the server that has the key `peer`; also returns the hello.
+    pub(crate) fn new(
+        own: &SecretKey,
+        peer: &PublicKey,
+        ephemeral: Ephemeral,
+    ) -> (Self, [u8; HELLO_LEN]) {
+        let mut noise = state(own, Some(peer), ephemeral);
+        let mut hello = [0; HELLO_LEN];
+        hello[..8].copy_from_slice(MAGIC);
+        hello[8] = VERSION;
+        let written = noise.write_message(&own.public().to_bytes(), &mut hello[9..]);
+        // Keys that are pinned are not weak, so each shared secret depends on both.
+        debug_assert_eq!(written, Ok(HELLO_LEN - 9));
+        (Self { noise, peer: *peer }, hello)
+    }
+
+    /// Ends the handshake; also returns the first record.
+    ///
+    /// # Errors
+    /// When the answer is a refusal, or not from the server with the expected key.
+    pub(crate) fn finish(
+        mut self,
+        reply: &[u8; REPLY_LEN],
+    ) -> Result<(Session, [u8; CONFIRM_LEN]), HandshakeError> {
+        match reply[0] {
+            0 => {}
+            1 => return Err(self.refused(reply)),
+            _ => return Err(HandshakeError::WrongReply),
+        }
+        let read = self.noise.read_message(&reply[1..], &mut [0; TAG_LEN]);
+        read.map_err(|_| HandshakeError::WrongReply)?;
+        let mut noise = self.noise.into_transport_mode().map_err(|_| HandshakeError::WrongReply)?;
+        let mut confirm = [0; CONFIRM_LEN];
+        let len = CONFIRM_LEN - 2;
+        confirm[1] = len.to_le_bytes()[0];
+        let written = noise.write_message(&CONFIRM, &mut confirm[2..]);
+        debug_assert_eq!(written, Ok(len));
+        Ok((Session { noise, peer: self.peer }, confirm))
+    }
+
+    /// What a refusal says.
+    fn refused(&self, reply: &[u8; REPLY_LEN]) -> HandshakeError {
+        let key = reply[2..].first_chunk().and_then(|key| PublicKey::from_bytes(key).ok());
+        match (reply[1], key) {
+            (1, Some(key)) if key != self.peer => HandshakeError::OtherKey(Box::new(key)),
+            (2, _) => HandshakeError::NotExpected,
+            _ => HandshakeError::WrongReply,
+        }
+    }
+}
+
+/// The end that was connected to, after its answer. The hello may be a replay until the first
+/// record has come.
+pub(crate) struct Unconfirmed {
+    session: Session,
+}
+
+/// A hello that is refused.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    /// Why.
+    pub(crate) error: HandshakeError,
+    /// The answer, if there is one to give.
+    pub(crate) reply: Option<[u8; REPLY_LEN]>,
+}
+
+/// Answers a hello from a server whose key is `known`.
+///
+/// # Errors
+/// When the hello is not one for this server from such a server.
+pub(crate) fn answer(
+    own: &SecretKey,
+    hello: &[u8; HELLO_LEN],
+    known: impl FnOnce(&PublicKey) -> bool,
+    ephemeral: Ephemeral,
+) -> Result<(Unconfirmed, [u8; REPLY_LEN]), Refused> {
+    let silent = |error| Refused { error, reply: None };
+    let refusal = |error, reason| Refused { error, reply: Some(refuse(own, reason)) };
+    if &hello[..8] != MAGIC {
+        return Err(silent(HandshakeError::NotALink));
+    }
+    if hello[8] != VERSION {
+        return Err(silent(HandshakeError::Version(hello[8])));
+    }
+    let mut noise = state(own, None, ephemeral);
+    let mut identity = [0; KEY_LEN + TAG_LEN];
+    if noise.read_message(&hello[9..], &mut identity).is_err() {
+        return Err(refusal(HandshakeError::OtherKeyExpected, Reason::OtherKey));
+    }
+    let proven = identity.first_chunk().and_then(|key| PublicKey::from_bytes(key).ok());
+    let proven = proven.filter(|key| noise.get_remote_static() == Some(&key.x25519()));
+    let Some(peer) = proven else { return Err(silent(HandshakeError::NotProven)) };
+    if !known(&peer) {
+        return Err(refusal(HandshakeError::Unknown(Box::new(peer)), Reason::NotExpected));
+    }
+    let mut reply = [0; REPLY_LEN];
+    if noise.write_message(&[], &mut reply[1..]).is_err() {
+        // Its ephemeral key has a small order.
+        return Err(silent(HandshakeError::NotProven));
+    }
+    let noise = noise.into_transport_mode().map_err(|_| silent(HandshakeError::NotProven))?;
+    Ok((Unconfirmed { session: Session { noise, peer } }, reply))
+}
+
+impl Unconfirmed {
+    /// Ends the handshake with the dialer's first record.
+    ///
+    /// # Errors
+    /// When the record is not that of the end that has sent the hello: it was replayed.
+    pub(crate) fn confirm(mut self, record: &[u8; CONFIRM_LEN]) -> Result<Session, HandshakeError> {
+        let mut plaintext = [0; CONFIRM_LEN];
+        let length = usize::from(u16::from_be_bytes([record[0], record[1]]));
+        let read = self.session.noise.read_message(&record[2..], &mut plaintext);
+        if length == CONFIRM_LEN - 2 && read.is_ok_and(|len| plaintext[..len] == CONFIRM) {
+            Ok(self.session)
+        } else {
+            Err(HandshakeError::NotProven)
+        }
+    }
+}
+
+fn refuse(own: &SecretKey, reason: Reason) -> [u8; REPLY_LEN] {
+    let mut reply = [0; REPLY_LEN];
+    (reply[0], reply[1]) = (1, reason as u8);
+    reply[2..2 + KEY_LEN].copy_from_slice(&own.public().to_bytes());
+    reply
+}
+
+/// The state before the first message, of the dialer if it knows its peer's key.
+fn state(own: &SecretKey, peer: Option<&PublicKey>, ephemeral: Ephemeral) -> HandshakeState {
+    let params = NOISE.parse().expect("the name of a protocol of Noise");
+    let (private, public) = (own.x25519(), peer.map(PublicKey::x25519));
+    let mut builder = Builder::with_resolver(params, Box::new(Primitives(ephemeral.0)))
+        .local_private_key(&*private)
+        .and_then(|builder| builder.prologue(MAGIC))
+        .expect("both are set once");
+    if let Some(public) = &public {
+        builder = builder.remote_public_key(public).expect("it is set once");
+    }
+    let built =
+        if public.is_some() { builder.build_initiator() } else { builder.build_responder() };
+    built.expect("all keys and primitives of the pattern are there")
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::log::tests::secret;
+
+    fn ephemeral(byte: u8) -> Ephemeral {
+        Ephemeral(Zeroizing::new([byte; KEY_LEN]))
+    }
+
+    fn dial(from: u8, to: u8) -> (Dialer, [u8; HELLO_LEN]) {
+        Dialer::new(&secret(from), &secret(to).public(), ephemeral(from + 100))
+    }
+
+    fn answer_as(
+        server: u8,
+        hello: &[u8; HELLO_LEN],
+        known: u8,
+    ) -> Result<(Unconfirmed, [u8; REPLY_LEN]), Refused> {
+        let known = secret(known).public();
+        answer(&secret(server), hello, |key| *key == known, ephemeral(server + 100))
+    }
+
+    fn refused(
+        answered: Result<(Unconfirmed, [u8; REPLY_LEN]), Refused>,
+    ) -> (HandshakeError, Option<[u8; REPLY_LEN]>) {
+        answered.map(|_| ()).map_err(|refused| (refused.error, refused.reply)).unwrap_err()
+    }
+
+    /// Both ends of a link.
+    pub(in super::super) fn sessions() -> (Session, Session) {
+        let (dialer, hello) = dial(1, 2);
+        let (unconfirmed, reply) = answer_as(2, &hello, 1).ok().unwrap();
+        let (one, confirm) = dialer.finish(&reply).unwrap();
+        (one, unconfirmed.confirm(&confirm).unwrap())
+    }
+
+    #[test]
+    fn both_ends_know_each_other_and_have_the_same_keys() {
+        let (mut one, mut two) = sessions();
+        assert_eq!((one.peer, two.peer), (secret(2).public(), secret(1).public()));
+        let (mut record, mut text) = ([0; 21], [0; 5]);
+        assert_eq!(one.noise.write_message(b"there", &mut record), Ok(21));
+        assert_eq!(two.noise.read_message(&record, &mut text), Ok(5));
+        assert_eq!(&text, b"there");
+    }
+
+    #[test]
+    fn the_bytes_are_those_of_version_1() {
+        let (dialer, hello) = dial(1, 2);
+        let (_, reply) = answer_as(2, &hello, 1).ok().unwrap();
+        let (_, confirm) = dialer.finish(&reply).unwrap();
+        let digest = |bytes: &[u8]| {
+            use sha2::{Digest, Sha256};
+            *Sha256::digest(bytes).first_chunk().unwrap()
+        };
+        let digests = [&hello[..], &reply, &confirm].map(|bytes| u64::from_be_bytes(digest(bytes)));
+        assert_eq!(digests, [0x4af5_ac90_7317_cb86, 0xf854_8f1f_aaf1_d449, 0x6836_3f05_0851_2641]);
+    }
+
+    #[test]
+    fn a_wrong_key_is_named_at_both_ends() {
+        // The dialer expects another server.
+        let (dialer, hello) = dial(1, 3);
+        let (error, reply) = refused(answer_as(2, &hello, 1));
+        assert_eq!(error, HandshakeError::OtherKeyExpected);
+        let error = dialer.finish(&reply.unwrap()).err().unwrap();
+        assert_eq!(error, HandshakeError::OtherKey(Box::new(secret(2).public())));
+        // The acceptor does not know the dialer.
+        let (dialer, hello) = dial(1, 2);
+        let (error, reply) = refused(answer_as(2, &hello, 3));
+        assert_eq!(error, HandshakeError::Unknown(Box::new(secret(1).public())));
+        let error = dialer.finish(&reply.unwrap()).err().unwrap();
+        assert_eq!(error, HandshakeError::NotExpected);
+    }
+
+    #[test]
+    fn no_changed_byte_passes() {
+        let (_, hello) = dial(1, 2);
+        for at in 0..HELLO_LEN {
+            let mut changed = hello;
+            changed[at] ^= 1;
+            let (error, reply) = refused(answer_as(2, &changed, 1));
+            match at {
+                0..8 => assert_eq!(error, HandshakeError::NotALink),
+                8 => assert_eq!(error, HandshakeError::Version(0)),
+                _ => assert_eq!(error, HandshakeError::OtherKeyExpected),
+            }
+            assert_eq!(reply.is_some(), at > 8);
+        }
+        for at in 0..REPLY_LEN {
+            let (dialer, hello) = dial(1, 2);
+            let (_, mut reply) = answer_as(2, &hello, 1).ok().unwrap();
+            reply[at] ^= 1;
+            assert!(dialer.finish(&reply).is_err(), "byte {at}");
+        }
+        for at in 0..CONFIRM_LEN {
+            let (dialer, hello) = dial(1, 2);
+            let (unconfirmed, reply) = answer_as(2, &hello, 1).ok().unwrap();
+            let (_, mut confirm) = dialer.finish(&reply).unwrap();
+            confirm[at] ^= 1;
+            assert_eq!(unconfirmed.confirm(&confirm).err(), Some(HandshakeError::NotProven));
+        }
+    }
+
+    /// What an attacker has recorded of one connection opens no other.
+    #[test]
+    fn a_replay_is_not_confirmed() {
+        let (dialer, hello) = dial(1, 2);
+        let (_, reply) = answer_as(2, &hello, 1).ok().unwrap();
+        let (_, confirm) = dialer.finish(&reply).unwrap();
+        let known = |_: &PublicKey| true;
+        let (unconfirmed, _) = answer(&secret(2), &hello, known, ephemeral(77)).ok().unwrap();
+        assert_eq!(unconfirmed.confirm(&confirm).err(), Some(HandshakeError::NotProven));
+    }
+
+    /// A server of the group that states another's key has the X25519 key of its own only.
+    #[test]
+    fn nobody_states_the_key_of_another() {
+        let mut noise = state(&secret(1), Some(&secret(2).public()), ephemeral(5));
+        let mut hello = [0; HELLO_LEN];
+        hello[..8].copy_from_slice(MAGIC);
+        hello[8] = VERSION;
+        noise.write_message(&secret(3).public().to_bytes(), &mut hello[9..]).unwrap();
+        let (error, reply) = refused(answer_as(2, &hello, 3));
+        assert_eq!((error, reply), (HandshakeError::NotProven, None));
+    }
+}

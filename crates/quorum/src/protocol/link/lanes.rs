@@ -1,0 +1,570 @@
+//! Messages in chunks. Each direction of a link has two lanes: urgent messages do not wait for bulk
+//! ones, because a bulk message is cut into chunks and urgent ones go first.
+//!
+//! A sender may have at most a *window* of bytes on a lane that the receiver's program has not
+//! consumed. So a program that is slow in one lane does not stop the other, and what a peer can
+//! make a server store is bounded.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+/// The largest length of a bulk message, in bytes.
+pub const MAX_MESSAGE_LEN: usize = 64 << 20;
+
+/// The largest length of an urgent message, in bytes.
+pub const MAX_URGENT_LEN: usize = 4 << 20;
+
+/// The largest number of a message's bytes in a chunk: an urgent message waits for one chunk at
+/// most.
+const MAX_CHUNK_DATA: usize = 16 << 10;
+
+/// The largest length of a chunk.
+pub(super) const MAX_CHUNK_LEN: usize = MAX_CHUNK_DATA + 6;
+
+/// What a message counts for beside its bytes.
+const MESSAGE_COST: usize = 64;
+
+/// Which part of the server a message is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Topic {
+    /// The agreement log.
+    Log = 1,
+    /// Requests for signatures, and answers.
+    Signing = 2,
+    /// Dealings, proofs, confirmations, recovery.
+    Refresh = 3,
+}
+
+impl Topic {
+    /// All topics.
+    pub const ALL: [Self; 3] = [Self::Log, Self::Signing, Self::Refresh];
+}
+
+/// How a message is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// Before all of the other lane; at most [`MAX_URGENT_LEN`].
+    Urgent,
+    /// At most [`MAX_MESSAGE_LEN`].
+    Bulk,
+}
+
+impl Lane {
+    const ALL: [Self; 2] = [Self::Urgent, Self::Bulk];
+
+    fn max_len(self) -> usize {
+        [MAX_URGENT_LEN, MAX_MESSAGE_LEN][self as usize]
+    }
+
+    /// How much a sender may have sent that is not consumed. The receiver may keep back an eighth
+    /// (see [`Incoming::consumed`]); a message of the largest length fits in the rest.
+    fn window(self) -> usize {
+        [8 << 20, 80 << 20][self as usize]
+    }
+
+    /// How much may wait to be sent.
+    fn max_queued(self) -> usize {
+        [16 << 20, 256 << 20][self as usize]
+    }
+}
+
+fn cost(len: usize) -> usize {
+    len + MESSAGE_COST
+}
+
+/// A message is not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// There is no link to this server now.
+    #[error("there is no link to the server")]
+    Down,
+    /// It is too long for its lane.
+    #[error("a message of {0} bytes is too long")]
+    TooLong(usize),
+    /// Too much waits to be sent to this server.
+    #[error("too many bytes wait to be sent to the server")]
+    Full,
+}
+
+/// A peer has sent what is not a chunk, or too much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LaneError {
+    /// A chunk has an impossible form.
+    #[error("a malformed chunk of kind {0}")]
+    Malformed(u8),
+    /// An empty chunk.
+    #[error("an empty chunk")]
+    Empty,
+    /// A message is too long for its lane.
+    #[error("a message of {0} bytes is too long")]
+    TooLong(usize),
+    /// More than the window is not consumed.
+    #[error("more bytes than the window allows")]
+    Window,
+    /// Credit for more than was sent.
+    #[error("credit for bytes that were not sent")]
+    Credit,
+}
+
+const PING: u8 = 0;
+const PONG: u8 = 1;
+const CREDIT: u8 = 2;
+const REKEY: u8 = 3;
+const BEGIN: u8 = 4; // and 5: of the bulk lane
+const CONTINUE: u8 = 6; // and 7: of the bulk lane
+
+/// What is to be sent.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    ping: Option<u64>,
+    pong: Option<u64>,
+    rekey: bool,
+    credit: [usize; 2],
+    lanes: [Sending; 2],
+}
+
+#[derive(Debug)]
+struct Sending {
+    messages: VecDeque<(Topic, Bytes)>,
+    /// How much of the first message is sent.
+    sent: usize,
+    /// The cost of all messages.
+    queued: usize,
+    /// How much may still be sent.
+    credit: usize,
+}
+
+impl Default for Outgoing {
+    fn default() -> Self {
+        let lanes = Lane::ALL.map(|lane| {
+            let credit = lane.window();
+            Sending { messages: VecDeque::new(), sent: 0, queued: 0, credit }
+        });
+        Self { ping: None, pong: None, rekey: false, credit: [0; 2], lanes }
+    }
+}
+
+impl Outgoing {
+    /// Queues a message.
+    ///
+    /// # Errors
+    /// When it is too long, or too much waits already.
+    pub(super) fn push(&mut self, topic: Topic, lane: Lane, bytes: Bytes) -> Result<(), SendError> {
+        let sending = &mut self.lanes[lane as usize];
+        if bytes.len() > lane.max_len() {
+            return Err(SendError::TooLong(bytes.len()));
+        }
+        if sending.queued + cost(bytes.len()) > lane.max_queued() {
+            return Err(SendError::Full);
+        }
+        sending.queued += cost(bytes.len());
+        sending.messages.push_back((topic, bytes));
+        Ok(())
+    }
+
+    pub(super) fn ping(&mut self, number: u64) {
+        self.ping = Some(number);
+    }
+
+    /// Answers the latest ping.
+    pub(super) fn pong(&mut self, number: u64) {
+        self.pong = Some(number);
+    }
+
+    /// Announces that the key changes after the chunk that says so.
+    pub(super) fn rekey(&mut self) {
+        self.rekey = true;
+    }
+
+    /// Allows the peer to send so much more on a lane.
+    pub(super) fn give_credit(&mut self, lane: Lane, amount: usize) {
+        self.credit[lane as usize] += amount;
+    }
+
+    /// Takes credit that the peer gives.
+    ///
+    /// # Errors
+    /// When it is more than the window.
+    pub(super) fn take_credit(&mut self, lane: Lane, amount: usize) -> Result<(), LaneError> {
+        let sending = &mut self.lanes[lane as usize];
+        let credit = sending.credit.checked_add(amount).filter(|credit| *credit <= lane.window());
+        sending.credit = credit.ok_or(LaneError::Credit)?;
+        Ok(())
+    }
+
+    /// How many bytes wait on both lanes.
+    pub(super) fn queued(&self) -> usize {
+        self.lanes.iter().map(|sending| sending.queued).sum()
+    }
+
+    /// Writes the next chunk, if there is one; returns whether the key changes after it.
+    pub(super) fn poll_chunk(&mut self, chunk: &mut Vec<u8>) -> Option<bool> {
+        chunk.clear();
+        if std::mem::take(&mut self.rekey) {
+            chunk.push(REKEY);
+            return Some(true);
+        }
+        for (kind, number) in [(PONG, &mut self.pong), (PING, &mut self.ping)] {
+            if let Some(number) = number.take() {
+                chunk.push(kind);
+                chunk.extend(number.to_be_bytes());
+                return Some(false);
+            }
+        }
+        for lane in Lane::ALL {
+            // The largest window is less than 2^32.
+            if let amount @ 1.. = std::mem::take(&mut self.credit[lane as usize])
+                && let Ok(amount) = u32::try_from(amount)
+            {
+                chunk.extend([CREDIT, lane as u8]);
+                chunk.extend(amount.to_be_bytes());
+                return Some(false);
+            }
+        }
+        let lane = Lane::ALL.into_iter().find(|&lane| self.lanes[lane as usize].is_ready())?;
+        self.lanes[lane as usize].write(lane, chunk);
+        Some(false)
+    }
+}
+
+impl Sending {
+    /// Whether the first message may go on, or begin.
+    fn is_ready(&self) -> bool {
+        let first = self.messages.front();
+        first.is_some_and(|(_, bytes)| self.sent > 0 || cost(bytes.len()) <= self.credit)
+    }
+
+    fn write(&mut self, lane: Lane, chunk: &mut Vec<u8>) {
+        let Some((topic, bytes)) = self.messages.front() else { return };
+        if self.sent == 0 {
+            self.credit -= cost(bytes.len());
+            chunk.extend([BEGIN + lane as u8, *topic as u8]);
+            // At most 64 MiB.
+            chunk.extend(u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_be_bytes());
+        } else {
+            chunk.push(CONTINUE + lane as u8);
+        }
+        let end = bytes.len().min(self.sent + MAX_CHUNK_DATA);
+        chunk.extend_from_slice(&bytes[self.sent..end]);
+        self.sent = end;
+        if end == bytes.len() {
+            self.queued -= cost(end);
+            self.sent = 0;
+            self.messages.pop_front();
+        }
+    }
+}
+
+/// A message that has arrived. Its sender gets credit when [`Incoming::consumed`] is told of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Received {
+    pub(crate) topic: Topic,
+    pub(crate) lane: Lane,
+    pub(crate) bytes: Bytes,
+}
+
+/// What a chunk says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Arrival {
+    Ping(u64),
+    Pong(u64),
+    Credit(Lane, usize),
+    /// The peer's key changes after this chunk.
+    Rekey,
+    Message(Received),
+    /// A part of a message.
+    Part,
+}
+
+/// What arrives.
+#[derive(Debug, Default)]
+pub(super) struct Incoming([Receiving; 2]);
+
+#[derive(Debug, Default)]
+struct Receiving {
+    partial: Option<Partial>,
+    /// The cost of what has arrived and is not consumed.
+    unconsumed: usize,
+    /// The cost of what is consumed, and for which the peer has no credit yet.
+    owed: usize,
+}
+
+#[derive(Debug)]
+struct Partial {
+    topic: Topic,
+    len: usize,
+    bytes: Vec<u8>,
+}
+
+impl Incoming {
+    /// Reads a chunk.
+    ///
+    /// # Errors
+    /// When it is malformed, or there is more than the window allows. The link must be closed.
+    pub(super) fn handle_chunk(&mut self, chunk: &[u8]) -> Result<Arrival, LaneError> {
+        let (&kind, rest) = chunk.split_first().ok_or(LaneError::Empty)?;
+        let malformed = LaneError::Malformed(kind);
+        let number = || rest.try_into().map(u64::from_be_bytes).map_err(|_| malformed);
+        match kind {
+            PING => Ok(Arrival::Ping(number()?)),
+            PONG => Ok(Arrival::Pong(number()?)),
+            CREDIT => match rest {
+                [lane @ 0..=1, amount @ ..] => {
+                    let amount = amount.try_into().map_err(|_| malformed)?;
+                    let lane = Lane::ALL[usize::from(*lane)];
+                    Ok(Arrival::Credit(lane, u32::from_be_bytes(amount) as usize))
+                }
+                _ => Err(malformed),
+            },
+            REKEY if rest.is_empty() => Ok(Arrival::Rekey),
+            4..=5 => self.begin(Lane::ALL[usize::from(kind - BEGIN)], rest, malformed),
+            6..=7 => self.go_on(Lane::ALL[usize::from(kind - CONTINUE)], rest, malformed),
+            _ => Err(malformed),
+        }
+    }
+
+    fn begin(
+        &mut self,
+        lane: Lane,
+        rest: &[u8],
+        malformed: LaneError,
+    ) -> Result<Arrival, LaneError> {
+        let (&[topic, a, b, c, d], data) = rest.split_first_chunk().ok_or(malformed)?;
+        let topic = Topic::ALL.into_iter().find(|it| *it as u8 == topic).ok_or(malformed)?;
+        let len = u32::from_be_bytes([a, b, c, d]) as usize;
+        let receiving = &mut self.0[lane as usize];
+        if receiving.partial.is_some() {
+            return Err(malformed);
+        }
+        if len > lane.max_len() {
+            return Err(LaneError::TooLong(len));
+        }
+        if receiving.unconsumed + cost(len) > lane.window() {
+            return Err(LaneError::Window);
+        }
+        receiving.unconsumed += cost(len);
+        // Memory is taken as bytes arrive, not as they are announced.
+        let bytes = Vec::with_capacity(len.min(2 * MAX_CHUNK_DATA));
+        receiving.partial = Some(Partial { topic, len, bytes });
+        receiving.extend(lane, data, malformed)
+    }
+
+    fn go_on(
+        &mut self,
+        lane: Lane,
+        data: &[u8],
+        malformed: LaneError,
+    ) -> Result<Arrival, LaneError> {
+        let receiving = &mut self.0[lane as usize];
+        if data.is_empty() || receiving.partial.is_none() {
+            return Err(malformed);
+        }
+        receiving.extend(lane, data, malformed)
+    }
+
+    /// Says that the program has consumed a message; returns the credit that the peer is due. Less
+    /// than an eighth of the window is kept back, so that credit is not sent for each message.
+    pub(super) fn consumed(&mut self, lane: Lane, len: usize) -> Option<usize> {
+        let receiving = &mut self.0[lane as usize];
+        receiving.owed += cost(len);
+        let due = receiving.owed >= lane.window() / 8;
+        due.then(|| {
+            let owed = std::mem::take(&mut receiving.owed);
+            receiving.unconsumed -= owed;
+            owed
+        })
+    }
+}
+
+impl Receiving {
+    fn extend(
+        &mut self,
+        lane: Lane,
+        data: &[u8],
+        malformed: LaneError,
+    ) -> Result<Arrival, LaneError> {
+        let partial = self.partial.as_mut().ok_or(malformed)?;
+        let left = partial.len - partial.bytes.len();
+        // Only the last chunk of a message may be short: else there could be very many.
+        if data.len() > MAX_CHUNK_DATA || data.len() > left || data.len() < left.min(MAX_CHUNK_DATA)
+        {
+            return Err(malformed);
+        }
+        partial.bytes.extend_from_slice(data);
+        match self.partial.take_if(|partial| partial.bytes.len() == partial.len) {
+            Some(Partial { topic, bytes, .. }) => {
+                Ok(Arrival::Message(Received { topic, lane, bytes: bytes.into() }))
+            }
+            None => Ok(Arrival::Part),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Two ends, the chunks between which arrive at once.
+    #[derive(Default)]
+    struct Pair {
+        outgoing: Outgoing,
+        incoming: Incoming,
+    }
+
+    impl Pair {
+        /// Sends one chunk, if there is one.
+        fn chunk(&mut self) -> Option<Arrival> {
+            let mut chunk = Vec::new();
+            self.outgoing.poll_chunk(&mut chunk)?;
+            assert!(chunk.len() <= MAX_CHUNK_LEN);
+            Some(self.incoming.handle_chunk(&chunk).unwrap())
+        }
+
+        fn consume(&mut self, received: &Received) {
+            if let Some(credit) = self.incoming.consumed(received.lane, received.bytes.len()) {
+                self.outgoing.take_credit(received.lane, credit).unwrap();
+            }
+        }
+    }
+
+    fn message(len: usize, fill: u8) -> Bytes {
+        vec![fill; len].into()
+    }
+
+    proptest! {
+        /// Whatever is sent in whatever order arrives once, whole, and in the order of its lane.
+        #[test]
+        fn messages_arrive_whole_and_in_order(
+            steps in prop::collection::vec((0..5u8, prop_oneof![0..100usize, 0..100_000usize]), 1..60),
+        ) {
+            let mut pair = Pair::default();
+            let (mut sent, mut got) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
+            let mut number = 0;
+            let mut take = |pair: &mut Pair| match pair.chunk() {
+                None => false,
+                Some(Arrival::Message(received)) => {
+                    pair.consume(&received);
+                    got[received.lane as usize].push((received.topic, received.bytes));
+                    true
+                }
+                Some(_) => true,
+            };
+            for (step, len) in steps {
+                match step {
+                    0 | 1 => {
+                        let (lane, topic) = (Lane::ALL[usize::from(step)], Topic::ALL[len % 3]);
+                        number += 1;
+                        let bytes = message(len, number);
+                        pair.outgoing.push(topic, lane, bytes.clone()).unwrap();
+                        sent[usize::from(step)].push((topic, bytes));
+                    }
+                    2 => pair.outgoing.ping(7),
+                    3 => pair.outgoing.give_credit(Lane::Bulk, 0),
+                    _ => _ = take(&mut pair),
+                }
+            }
+            while take(&mut pair) {}
+            prop_assert_eq!(&sent, &got);
+            prop_assert_eq!(pair.outgoing.queued(), 0);
+        }
+
+        /// Any bytes are a chunk or an error.
+        #[test]
+        fn no_chunk_panics(
+            chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..20),
+        ) {
+            let mut incoming = Incoming::default();
+            for chunk in chunks {
+                let _ = incoming.handle_chunk(&chunk);
+            }
+        }
+    }
+
+    #[test]
+    fn an_urgent_message_goes_before_the_rest_of_a_bulk_one() {
+        let mut pair = Pair::default();
+        pair.outgoing.push(Topic::Refresh, Lane::Bulk, message(1 << 20, 1)).unwrap();
+        assert_eq!(pair.chunk(), Some(Arrival::Part));
+        pair.outgoing.push(Topic::Log, Lane::Urgent, message(100, 2)).unwrap();
+        let Some(Arrival::Message(first)) = pair.chunk() else { panic!("not the urgent one") };
+        assert_eq!((first.topic, first.bytes.len()), (Topic::Log, 100));
+    }
+
+    #[test]
+    fn what_is_not_consumed_stops_its_lane_only() {
+        let mut pair = Pair::default();
+        for _ in 0..2 {
+            pair.outgoing.push(Topic::Refresh, Lane::Bulk, message(MAX_MESSAGE_LEN, 1)).unwrap();
+        }
+        let mut got = Vec::new();
+        while let Some(arrival) = pair.chunk() {
+            got.extend(if let Arrival::Message(it) = arrival { Some(it) } else { None });
+        }
+        assert_eq!(got.len(), 1, "the second does not fit in the window");
+        pair.outgoing.push(Topic::Log, Lane::Urgent, message(10, 2)).unwrap();
+        assert!(matches!(pair.chunk(), Some(Arrival::Message(_))));
+        pair.consume(&got[0]);
+        assert_eq!(pair.chunk(), Some(Arrival::Part));
+    }
+
+    /// However much credit is kept back, a message of the largest length can be sent.
+    #[test]
+    fn consumed_messages_never_block_the_largest() {
+        for lane in Lane::ALL {
+            let mut pair = Pair::default();
+            let most_kept = lane.window() / 8 - 1;
+            pair.outgoing.push(Topic::Log, lane, message(most_kept - MESSAGE_COST, 1)).unwrap();
+            pair.outgoing.push(Topic::Log, lane, message(lane.max_len(), 1)).unwrap();
+            let mut got = 0;
+            while let Some(arrival) = pair.chunk() {
+                if let Arrival::Message(received) = arrival {
+                    pair.consume(&received);
+                    got += 1;
+                }
+            }
+            assert_eq!(got, 2);
+        }
+    }
+
+    #[test]
+    fn a_peer_that_sends_more_than_it_may_is_found_out() {
+        let begin =
+            |len: u32, data: usize| [&[5, 3][..], &len.to_be_bytes(), &vec![0; data]].concat();
+        let mut incoming = Incoming::default();
+        let largest = u32::try_from(MAX_MESSAGE_LEN).unwrap();
+        let longer = begin(largest + 1, MAX_CHUNK_DATA);
+        let error = LaneError::TooLong(MAX_MESSAGE_LEN + 1);
+        assert_eq!(incoming.handle_chunk(&longer), Err(error));
+        // Small messages that nobody consumes.
+        let small = begin(0, 0);
+        let fits = Lane::Bulk.window() / MESSAGE_COST;
+        for _ in 0..fits {
+            assert!(matches!(incoming.handle_chunk(&small), Ok(Arrival::Message(_))));
+        }
+        assert_eq!(incoming.handle_chunk(&small), Err(LaneError::Window));
+        // Chunks that are short without need, or longer than their message.
+        for data in [0, MAX_CHUNK_DATA - 1, MAX_CHUNK_DATA + 1] {
+            let chunk = begin(100_000, data);
+            assert_eq!(Incoming::default().handle_chunk(&chunk), Err(LaneError::Malformed(5)));
+        }
+        // A continuation without a beginning; credit for what was not sent.
+        assert_eq!(Incoming::default().handle_chunk(&[7, 0]), Err(LaneError::Malformed(7)));
+        assert_eq!(Outgoing::default().take_credit(Lane::Bulk, 1), Err(LaneError::Credit));
+    }
+
+    #[test]
+    fn what_may_wait_is_bounded() {
+        let mut outgoing = Outgoing::default();
+        let longer = message(MAX_URGENT_LEN + 1, 0);
+        let refused = outgoing.push(Topic::Log, Lane::Urgent, longer);
+        assert_eq!(refused, Err(SendError::TooLong(MAX_URGENT_LEN + 1)));
+        let largest = message(MAX_URGENT_LEN, 0);
+        for _ in 0..3 {
+            outgoing.push(Topic::Log, Lane::Urgent, largest.clone()).unwrap();
+        }
+        assert_eq!(outgoing.push(Topic::Log, Lane::Urgent, largest), Err(SendError::Full));
+    }
+}
