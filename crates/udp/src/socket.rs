@@ -16,6 +16,7 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use std::{io, mem, ptr};
 
 use socket2::{Domain, Protocol, SockRef, Type};
@@ -34,6 +35,9 @@ const SEND_BUFFER_LEN: usize = 256 << 10;
 /// The maximum number of runs in one send call.
 const MAX_RUNS: usize = 64;
 
+/// How long GSO is not used after it has failed.
+const GSO_RETRY_INTERVAL: Duration = Duration::from_secs(60);
+
 /// The address and device to which a socket is bound.
 #[derive(Clone, Debug)]
 pub struct BindTo<'a> {
@@ -49,8 +53,22 @@ pub struct Socket {
     inner: Arc<UdpSocket>,
     /// The network device that it is bound to.
     device: Option<Arc<str>>,
-    /// Whether GSO is supported.
-    uses_gso: bool,
+    gso: Gso,
+}
+
+/// Whether GSO works.
+#[derive(Clone, Copy, Debug, Default)]
+struct Gso {
+    /// After it has failed, when it is tried again.
+    retry_at: Option<Instant>,
+}
+
+/// What a batch shows of GSO.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GsoResult {
+    Works,
+    /// It failed with this error, and the same datagrams were accepted one by one.
+    Fails(libc::c_int),
 }
 
 /// The result of sending a batch.
@@ -60,6 +78,9 @@ pub struct Sent {
     pub datagrams: usize,
     /// Datagrams that it refused.
     pub refused: usize,
+    /// The error number of GSO, if it has failed for the first time since it last worked. Datagrams
+    /// are sent one by one from now on, and GSO is tried again every minute.
+    pub gso_error: Option<i32>,
 }
 
 impl Socket {
@@ -88,7 +109,7 @@ impl Socket {
         // Older kernels deliver datagrams one by one, which works, too.
         let _ = set_option(&socket, libc::SOL_UDP, libc::UDP_GRO, 1);
         let device = to.device.map(Arc::from);
-        Ok(Self { inner: Arc::new(socket.into()), device, uses_gso: true })
+        Ok(Self { inner: Arc::new(socket.into()), device, gso: Gso::default() })
     }
 
     /// The local address.
@@ -110,13 +131,16 @@ impl Socket {
     /// Sends a batch without blocking: datagrams that do not fit into the buffer are refused.
     pub fn send(&mut self, batch: &Batch, to: SocketAddr) -> Sent {
         let (to, to_len) = raw_address(to);
+        let uses_gso = self.gso.is_due(Instant::now);
         let mut failure = None;
-        let datagrams = send_runs(batch.runs(), &mut self.uses_gso, |runs| {
+        let (datagrams, result) = send_runs(batch.runs(), uses_gso, |runs| {
             send_messages(&self.inner, runs, &to, to_len)
                 .inspect_err(|error| failure = Some(*error))
         });
         self.rebind_device(failure);
-        Sent { datagrams, refused: batch.runs().map(datagram_count).sum::<usize>() - datagrams }
+        let gso_error = self.gso.handle_result(result, Instant::now);
+        let refused = batch.runs().map(datagram_count).sum::<usize>() - datagrams;
+        Sent { datagrams, refused, gso_error }
     }
 
     /// Binds to the device again if an error says that it is gone: the kernel binds to a device,
@@ -131,21 +155,48 @@ impl Socket {
     }
 }
 
+impl Gso {
+    /// Whether to use it.
+    fn is_due(self, now: impl FnOnce() -> Instant) -> bool {
+        self.retry_at.is_none_or(|at| now() >= at)
+    }
+
+    /// A batch was sent. Returns the error if GSO worked before.
+    fn handle_result(
+        &mut self,
+        result: Option<GsoResult>,
+        now: impl FnOnce() -> Instant,
+    ) -> Option<libc::c_int> {
+        match result? {
+            GsoResult::Works => {
+                self.retry_at = None;
+                None
+            }
+            GsoResult::Fails(error) => {
+                let before = self.retry_at.replace(now() + GSO_RETRY_INTERVAL);
+                before.is_none().then_some(error)
+            }
+        }
+    }
+}
+
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inner.as_fd()
     }
 }
 
-/// Sends runs, many at once, or single datagrams without GSO. Clears `uses_gso` if GSO is not
-/// supported. Returns the number of datagrams that the kernel accepted. `send_messages` returns the
-/// number of runs that it accepted, or the error of the first one.
+/// Sends runs, many at once, or single datagrams without GSO. `send_messages` returns the number of
+/// runs that the kernel accepted, or the error of the first one.
+///
+/// Returns the number of datagrams that the kernel accepted, and what they show of GSO, if it was
+/// used. Once it has failed it is not used for the rest of the batch.
 fn send_runs<'a>(
     mut runs: impl Iterator<Item = (&'a [u8], usize)>,
-    uses_gso: &mut bool,
+    uses_gso: bool,
     mut send_messages: impl FnMut(&[(&'a [u8], usize)]) -> Result<usize, libc::c_int>,
-) -> usize {
-    let mut datagrams = 0;
+) -> (usize, Option<GsoResult>) {
+    let (mut datagrams, mut result) = (0, None);
     loop {
         let mut some = [(&[][..], 0); MAX_RUNS];
         let mut length = 0;
@@ -154,33 +205,49 @@ fn send_runs<'a>(
             length += 1;
         }
         if length == 0 {
-            return datagrams;
+            return (datagrams, result);
         }
         let mut rest = &some[..length];
         while let Some(&(bytes, size)) = rest.first() {
-            if !*uses_gso {
-                for datagram in bytes.chunks(size) {
-                    match send_messages(&[(datagram, size)]) {
-                        Ok(taken) => datagrams += taken,
-                        Err(error) if is_full(error) => return datagrams,
-                        Err(_) => {}
+            let mut gso_error = None;
+            if uses_gso && !matches!(result, Some(GsoResult::Fails(_))) {
+                match send_messages(rest) {
+                    Ok(taken) => {
+                        let (sent, unsent) = rest.split_at(taken);
+                        datagrams += sent.iter().copied().map(datagram_count).sum::<usize>();
+                        if sent.iter().any(|run| datagram_count(*run) > 1) {
+                            result = Some(GsoResult::Works);
+                        }
+                        rest = unsent;
+                        continue;
+                    }
+                    // The rest of the batch does not fit either.
+                    Err(error) if is_full(error) => return (datagrams, result),
+                    // EIO is the error of a device without checksum offload, and EINVAL of an old
+                    // kernel, but also of datagrams that are too long for the device.
+                    Err(error @ (libc::EIO | libc::EINVAL)) if bytes.len() > size => {
+                        gso_error = Some(error);
+                    }
+                    Err(_) => {
+                        rest = &rest[1..];
+                        continue;
                     }
                 }
-                rest = &rest[1..];
-                continue;
             }
-            match send_messages(rest) {
-                Ok(taken) => {
-                    datagrams += rest[..taken].iter().copied().map(datagram_count).sum::<usize>();
-                    rest = &rest[taken..];
+            for (index, datagram) in bytes.chunks(size).enumerate() {
+                match send_messages(&[(datagram, size)]) {
+                    Ok(taken) => {
+                        datagrams += taken;
+                        // The last one may be shorter, and shows nothing.
+                        if let Some(error) = gso_error.filter(|_| index == 0) {
+                            result = Some(GsoResult::Fails(error));
+                        }
+                    }
+                    Err(error) if is_full(error) => return (datagrams, result),
+                    Err(_) => {}
                 }
-                // The rest of the batch does not fit either.
-                Err(error) if is_full(error) => return datagrams,
-                // EIO is the error of a device without checksum offload, and EINVAL of an old
-                // kernel.
-                Err(libc::EIO | libc::EINVAL) if bytes.len() > size => *uses_gso = false,
-                Err(_) => rest = &rest[1..],
             }
+            rest = &rest[1..];
         }
     }
 }
@@ -305,10 +372,10 @@ mod tests {
         let batch = batch(&lengths);
         for uses_gso in [true, false] {
             let (mut from, to, address) = pair();
-            from.uses_gso = uses_gso;
+            from.gso.retry_at = (!uses_gso).then(|| Instant::now() + GSO_RETRY_INTERVAL);
             let sent = from.send(&batch, address);
-            assert_eq!(sent, Sent { datagrams: lengths.len(), refused: 0 });
-            assert_eq!(from.uses_gso, uses_gso, "loopback cuts");
+            assert_eq!(sent, Sent { datagrams: lengths.len(), refused: 0, gso_error: None });
+            assert_eq!(from.gso.is_due(Instant::now), uses_gso, "loopback cuts");
             let received = receive_all(&to, lengths.len());
             for (i, (datagram, &length)) in received.iter().zip(&lengths).enumerate() {
                 assert_eq!(datagram.len(), length, "datagram {i}");
@@ -326,7 +393,7 @@ mod tests {
             (to, address)
         };
         let sent = from.send(&too_long, address);
-        assert_eq!(sent, Sent { datagrams: 2, refused: 1 });
+        assert_eq!(sent, Sent { datagrams: 2, refused: 1, gso_error: None });
         assert_eq!(receive_all(&to, 2).len(), 2);
     }
 
@@ -337,12 +404,12 @@ mod tests {
         mut answer: impl FnMut(usize, usize) -> Result<usize, libc::c_int>,
     ) -> (usize, bool, usize) {
         let batch = batch(&[vec![1400; 40], vec![1401], vec![1402; 30]].concat());
-        let (mut uses_gso, mut calls) = (true, 0);
-        let taken = send_runs(batch.runs(), &mut uses_gso, |runs| {
+        let mut calls = 0;
+        let (taken, result) = send_runs(batch.runs(), true, |runs| {
             calls += 1;
             answer(runs.len(), datagram_count(runs[0]))
         });
-        (taken, uses_gso, calls)
+        (taken, !matches!(result, Some(GsoResult::Fails(_))), calls)
     }
 
     #[test]
@@ -375,6 +442,45 @@ mod tests {
         // Only the run that is too long is refused.
         let long = |_, datagrams| if datagrams == 40 { Err(libc::EMSGSIZE) } else { Ok(1) };
         assert_eq!(send_to(long), (31, true, 3));
+    }
+
+    #[test]
+    fn a_run_that_is_too_long_for_the_device_says_nothing_of_gso() {
+        let batch = batch(&[vec![1400; 40], vec![900], vec![1000; 30]].concat());
+        // With GSO the error for datagrams that are too long is EINVAL, as for GSO itself.
+        let too_long = |runs: &[(&[u8], usize)]| match runs[0] {
+            (bytes, 1400) if bytes.len() > 1400 => Err(libc::EINVAL),
+            (bytes, 1400) if bytes.len() == 1400 => Err(libc::EMSGSIZE),
+            _ => Ok(runs.len()),
+        };
+        assert_eq!(send_runs(batch.runs(), true, too_long), (31, Some(GsoResult::Works)));
+        // Nor does a buffer that is full.
+        let full = |runs: &[(&[u8], usize)]| {
+            Err(if datagram_count(runs[0]) > 1 { libc::EINVAL } else { libc::EAGAIN })
+        };
+        assert_eq!(send_runs(batch.runs(), true, full), (0, None));
+    }
+
+    #[test]
+    fn gso_is_tried_again_and_its_failure_is_reported_once() {
+        let start = Instant::now();
+        let mut gso = Gso::default();
+        let fails = Some(GsoResult::Fails(libc::EIO));
+        assert!(gso.is_due(|| start));
+        assert_eq!(gso.handle_result(fails, || start), Some(libc::EIO));
+        let mut now = start;
+        for _ in 0..3 {
+            assert!(!gso.is_due(|| now + GSO_RETRY_INTERVAL / 2));
+            now += GSO_RETRY_INTERVAL;
+            assert!(gso.is_due(|| now));
+            // A batch without runs shows nothing.
+            assert_eq!(gso.handle_result(None, || now), None);
+            assert!(gso.is_due(|| now));
+            assert_eq!(gso.handle_result(fails, || now), None, "it was reported");
+        }
+        assert_eq!(gso.handle_result(Some(GsoResult::Works), || now), None);
+        assert!(gso.is_due(|| now));
+        assert_eq!(gso.handle_result(fails, || now), Some(libc::EIO));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The sending thread: packets from the device, shares to the channels.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::mpsc::Receiver;
@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use model::ShareSelection;
 use rustix::thread::set_current_timer_slack;
+use tracing::warn;
 use tun::ip::{clamp_mss, flow, packet_len};
 use tun::{Checksum, Device, MAX_FRAME_LEN, Segments};
 use udp::{Batch, Socket};
@@ -306,6 +307,9 @@ impl SendLoop {
             if let Some(peer) = self.peers.get(index) {
                 let sent = self.thread.channels[index].send(batch, *peer);
                 counts.refused[index] += sent.refused as u64;
+                if let Some(error) = sent.gso_error {
+                    log_gso_error(index, error);
+                }
             }
             batch.clear();
         }
@@ -313,6 +317,16 @@ impl SendLoop {
             counts.sender = *sender;
         }
     }
+}
+
+/// Logs that segmentation offload does not work on a channel.
+fn log_gso_error(channel: usize, error: i32) {
+    let error = io::Error::from_raw_os_error(error);
+    warn!(
+        "channel {}: the kernel does not split datagrams for this device ({error}); they are sent one by \
+         one, which takes more processor time",
+        channel + 1
+    );
 }
 
 /// Appends a segment to a symbol, with its MSS clamped to the tunnel's MTU, and returns it.
