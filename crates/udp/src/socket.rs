@@ -112,6 +112,44 @@ impl Socket {
         Ok(Self { inner: Arc::new(socket.into()), device, gso: Gso::default() })
     }
 
+    /// The name of the network device to which it is bound, if it is bound to one.
+    pub fn device(&self) -> Option<&str> {
+        self.device.as_deref()
+    }
+
+    /// Binds to the device again if another device has its name now, and returns whether it did:
+    /// the kernel binds to a device, not a name, and a modem that is plugged in again is another
+    /// device. No error of the socket shows that, so this must be called from time to time. All
+    /// clones are bound again.
+    ///
+    /// # Errors
+    /// If the socket cannot be bound to the new device, for example because that does not have the
+    /// address yet. Then it stays as it is, as it does while there is no such device.
+    pub fn rebind_device(&self) -> io::Result<bool> {
+        let Some(device) = self.device() else { return Ok(false) };
+        let name = SockRef::from(&*self.inner).device();
+        if matches!(name, Ok(Some(name)) if name == device.as_bytes()) {
+            return Ok(false);
+        }
+        let mut local = self.local_addr()?;
+        if let SocketAddr::V6(address) = &mut local {
+            // That of a link-local address is the index of the old device.
+            address.set_scope_id(0);
+        }
+        // Another socket takes the place of this one, as only root may bind a socket twice.
+        let other = match Self::bind(&BindTo { local, device: Some(device) }) {
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => return Ok(false),
+            other => other?,
+        };
+        let (from, to) = (other.inner.as_raw_fd(), self.inner.as_raw_fd());
+        // SAFETY: both descriptors are open and owned, by `other` and `self`. Each owner keeps a
+        // descriptor of a UDP socket of its own to close.
+        if unsafe { libc::dup3(from, to, libc::O_CLOEXEC) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(true)
+    }
+
     /// The local address.
     ///
     /// # Errors
@@ -124,7 +162,6 @@ impl Socket {
     /// is lost.
     pub fn send_one(&self, datagram: &[u8], to: SocketAddr) -> bool {
         let error = self.inner.send_to(datagram, to).err().and_then(|error| error.raw_os_error());
-        self.rebind_device(error);
         error != Some(libc::EMSGSIZE)
     }
 
@@ -132,26 +169,11 @@ impl Socket {
     pub fn send(&mut self, batch: &Batch, to: SocketAddr) -> Sent {
         let (to, to_len) = raw_address(to);
         let uses_gso = self.gso.is_due(Instant::now);
-        let mut failure = None;
-        let (datagrams, result) = send_runs(batch.runs(), uses_gso, |runs| {
-            send_messages(&self.inner, runs, &to, to_len)
-                .inspect_err(|error| failure = Some(*error))
-        });
-        self.rebind_device(failure);
+        let (datagrams, result) =
+            send_runs(batch.runs(), uses_gso, |runs| send_messages(&self.inner, runs, &to, to_len));
         let gso_error = self.gso.handle_result(result, Instant::now);
         let refused = batch.runs().map(datagram_count).sum::<usize>() - datagrams;
         Sent { datagrams, refused, gso_error }
-    }
-
-    /// Binds to the device again if an error says that it is gone: the kernel binds to a device,
-    /// not a name, and a modem that is plugged in again is another device. The datagrams of this
-    /// call are lost.
-    fn rebind_device(&self, error: Option<libc::c_int>) {
-        let is_gone = matches!(error, Some(libc::ENODEV | libc::ENXIO | libc::ENETUNREACH));
-        if let Some(device) = self.device.as_ref().filter(|_| is_gone) {
-            // While the device is gone, this fails, too.
-            let _ = SockRef::from(&*self.inner).bind_device(Some(device.as_bytes()));
-        }
     }
 }
 

@@ -45,25 +45,29 @@ pub(crate) fn a_lost_channel_is_logged() {
 /// A device that exists only at times.
 const MODEM: &str = "modem";
 
+/// The addresses of the hosts on it.
+const MODEM_ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77, 0, 2)];
+
+/// Connects the modem.
+fn plug_in(network: &Network) -> Link {
+    let hosts = ["client", "server"].map(|name| network.host(name).unwrap());
+    let options = LinkOptions {
+        name: MODEM,
+        addresses: MODEM_ADDRESSES,
+        mtu: 1500,
+        congestion: None,
+        conditions: [Conditions::default(); 2],
+        seed: 1,
+        tap: None,
+    };
+    Link::new(hosts, &options).unwrap()
+}
+
 /// A modem is removed and connected again: a new device with the same name.
 pub(crate) fn a_device_that_comes_back_is_used_again() {
-    let addresses = [Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77, 0, 2)];
-    let plug_in = |network: &Network| {
-        let hosts = ["client", "server"].map(|name| network.host(name).unwrap());
-        let options = LinkOptions {
-            name: MODEM,
-            addresses,
-            mtu: 1500,
-            congestion: None,
-            conditions: [Conditions::default(); 2],
-            seed: 1,
-            tap: None,
-        };
-        Link::new(hosts, &options).unwrap()
-    };
     let network = network(THREE_LINKS);
     let modem = plug_in(&network);
-    let server = SocketAddr::new(addresses[1].into(), PORT);
+    let server = SocketAddr::new(MODEM_ADDRESSES[1].into(), PORT);
     let channel = Channel { device: Some(MODEM), ..Channel::new(server, server) };
     let channels = [over(&network, &["a"]), vec![channel]].concat();
     let pair = Pair::start(network, "kappa = 1\nmu = 2", &channels);
@@ -72,6 +76,26 @@ pub(crate) fn a_device_that_comes_back_is_used_again() {
     pair.wait_for_states("client", 1, ["down", "down"]);
     let _modem = plug_in(pair.network());
     pair.wait_for_states("client", 1, ["up", "up"]);
+    pair.wait_for_line("client", "INFO", "channel 2: modem is another device now, and is used");
+}
+
+/// The same at a server that has no client meanwhile, and so sends nothing: no error shows that its
+/// socket is deaf.
+pub(crate) fn a_server_without_a_client_uses_a_device_that_comes_back() {
+    let network = network(THREE_LINKS);
+    let modem = plug_in(&network);
+    let server = SocketAddr::new(MODEM_ADDRESSES[1].into(), PORT);
+    let channel = Channel { server_device: Some(MODEM), ..Channel::new(server, server) };
+    let channels = [over(&network, &["a"]), vec![channel]].concat();
+    let mut pair = Pair::start(network, "kappa = 1\nmu = 2", &channels);
+    pair.wait_for_states("server", 1, ["up", "up"]);
+    pair.kill_end("client");
+    until("the server has no client", || !pair.status("server").associated);
+    modem.remove().unwrap();
+    let _modem = plug_in(pair.network());
+    pair.wait_for_line("server", "INFO", "channel 2: modem is another device now, and is used");
+    pair.start_end("client");
+    pair.wait_for_states("server", 1, ["up", "up"]);
 }
 
 /// Cuts a channel and restores it. At a rate of a thousand packets per second, at most `max_lost`

@@ -47,6 +47,7 @@ fn main() -> ExitCode {
         lost_channels::a_lost_channel_costs_no_packets_if_two_are_enough,
         lost_channels::a_lost_channel_is_logged,
         lost_channels::a_device_that_comes_back_is_used_again,
+        lost_channels::a_server_without_a_client_uses_a_device_that_comes_back,
         missing_channels::a_server_that_restarts_while_a_link_is_down_is_found_again,
         missing_channels::a_tunnel_starts_with_two_of_three_channels,
         flaps::links_that_flap_cost_no_packet,

@@ -47,12 +47,14 @@ pub(crate) struct Channel {
     pub(crate) rate_mbit: u32,
     /// The device of the client.
     pub(crate) device: Option<&'static str>,
+    /// The device of the server.
+    pub(crate) server_device: Option<&'static str>,
 }
 
 impl Channel {
     /// A channel of 100 Mbit/s over any device.
     pub(crate) fn new(listen: SocketAddr, server: SocketAddr) -> Self {
-        Self { listen, server, rate_mbit: 100, device: None }
+        Self { listen, server, rate_mbit: 100, device: None, server_device: None }
     }
 }
 
@@ -203,15 +205,14 @@ fn configuration(end: &str, settings: &str, channels: &[Channel]) -> String {
     let own_ipv6 = format!(", \"fd09::{number}/64\"");
     let own_ipv6 = if channels[0].listen.is_ipv6() { &own_ipv6 } else { "" };
     let mut text = format!("{settings}\nkey = \"key\"\naddresses = [\"{own}/24\"{own_ipv6}]\n");
-    for Channel { listen, server, rate_mbit, device } in channels {
-        let address = if end == "client" {
-            let device =
-                device.map(|device| format!("\ndevice = \"{device}\"")).unwrap_or_default();
-            format!("server = \"{server}\"{device}")
+    for Channel { listen, server, rate_mbit, device, server_device } in channels {
+        let (address, device) = if end == "client" {
+            (format!("server = \"{server}\""), device)
         } else {
-            format!("listen = \"{listen}\"")
+            (format!("listen = \"{listen}\""), server_device)
         };
-        writeln!(text, "[[channel]]\nrate_mbit = {rate_mbit}\n{address}").unwrap();
+        let device = device.map(|device| format!("device = \"{device}\"")).unwrap_or_default();
+        writeln!(text, "[[channel]]\nrate_mbit = {rate_mbit}\n{address}\n{device}").unwrap();
     }
     text
 }

@@ -35,6 +35,9 @@ use udp::{RecvBuffer, Socket};
 /// The maximum number of reads of a channel before the others are read.
 const MAX_READS: usize = 4;
 
+/// How often it is checked whether a channel's device was replaced.
+const DEVICE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
 /// The state of the thread.
 pub(super) struct ReceivingThread {
     pub(super) device: Arc<Device>,
@@ -86,9 +89,12 @@ impl ReceivingThread {
         let mut buffer = RecvBuffer::new();
         let mut arena = PacketBuffer::new(self.sources.clone());
         let mut merges_udp = self.device.supports_uso();
+        let mut device_checks = DeviceChecks::new(&self.channels);
         while !self.stops.load(Ordering::Relaxed) {
             let now = self.clock.now();
-            let timeout = self.inbound.poll_timeout().map(|at| at.saturating_sub(now));
+            device_checks.handle_timeout(&self.channels, now);
+            let next = self.inbound.poll_timeout().into_iter().chain(device_checks.due).min();
+            let timeout = next.map(|at| at.saturating_sub(now));
             let sources: Vec<BorrowedFd<'_>> = self.channels.iter().map(AsFd::as_fd).collect();
             let ready = self.waker.wait(&sources, timeout);
             for channel in (0..ready.len()).filter(|channel| ready[*channel]) {
@@ -206,6 +212,47 @@ impl ReceivingThread {
             Event::Refused { channel: None, reason } => warn!("{reason}"),
         }
         None
+    }
+}
+
+/// Binds channels again whose device was replaced. A server without a client sends nothing, so no
+/// error would show that it cannot receive.
+struct DeviceChecks {
+    /// The next check; `None` if no channel has a device.
+    due: Option<Duration>,
+    /// The channels that could not be bound again, which was logged.
+    failed: ChannelSubset,
+}
+
+impl DeviceChecks {
+    fn new(channels: &[Socket]) -> Self {
+        let has_device = channels.iter().any(|channel| channel.device().is_some());
+        Self { due: has_device.then_some(Duration::ZERO), failed: ChannelSubset::EMPTY }
+    }
+
+    fn handle_timeout(&mut self, channels: &[Socket], now: Duration) {
+        let Some(due) = self.due.as_mut().filter(|due| **due <= now) else { return };
+        *due = now.saturating_add(DEVICE_CHECK_INTERVAL);
+        let mut failed = ChannelSubset::EMPTY;
+        for (index, channel) in channels.iter().enumerate() {
+            let Some(device) = channel.device() else { continue };
+            match channel.rebind_device() {
+                Ok(false) => {}
+                Ok(true) => {
+                    info!("channel {}: {device} is another device now, and is used", index + 1);
+                }
+                Err(error) => {
+                    failed = failed.with(index);
+                    if !self.failed.contains(index) {
+                        let number = index + 1;
+                        warn!(
+                            "channel {number}: cannot use the new {device}: {error}; trying again"
+                        );
+                    }
+                }
+            }
+        }
+        self.failed = failed;
     }
 }
 
