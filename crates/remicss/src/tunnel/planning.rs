@@ -76,7 +76,7 @@ impl PlanningThread {
             }
             let planned = goal.plan(&request.snapshot.channels, request.snapshot.up);
             *lock(&self.predicted) = planned.as_ref().ok().map(|plan| plan.averages);
-            match self.update(goal, request, planned, &mut logged) {
+            match self.update(goal, &request, planned, &mut logged) {
                 Ok(update) => {
                     // If nobody receives, the tunnel stops.
                     let _ = self.sending.send(Command::Update(update));
@@ -90,25 +90,38 @@ impl PlanningThread {
     fn update(
         &self,
         goal: PlanGoal,
-        request: Request,
+        request: &Request,
         planned: Result<Plan, PlanningError>,
         logged: &mut Option<(ChannelSubset, f64)>,
     ) -> Result<SenderUpdate, UpdateError> {
-        let up = request.snapshot.up;
-        let plan = match planned {
-            Ok(plan) => plan,
-            Err(error) if request.keys.is_none() => {
+        let ChannelSnapshot { channels, up } = &request.snapshot;
+        let is_held = planned.is_err();
+        let plan = match (planned, &request.keys) {
+            (Ok(plan), _) => plan,
+            (Err(error), None) => {
                 warn!("nothing is sent: {error}");
                 return Ok(SenderUpdate::Hold);
             }
-            Err(error) => return Err(error.into()),
+            (Err(error), Some(keys)) => {
+                warn!("nothing is sent: {error}");
+                // Keys come only once, and without a sender under them no control message would
+                // tell the peer that its channels work.
+                goal.plan(channels, keys.members)?
+            }
         };
-        log(goal, &request, &plan.averages, logged);
-        let scheduler = self.scheduler(goal, &plan, &request.snapshot.channels)?;
-        let Some(keys) = request.keys else { return Ok(SenderUpdate::Schedule { scheduler, up }) };
+        if !is_held {
+            log(goal, request, &plan.averages, logged);
+        }
+        let scheduler = self.scheduler(goal, &plan, channels)?;
+        let Some(keys) = &request.keys else {
+            return Ok(SenderUpdate::Schedule { scheduler, up: *up });
+        };
         let generator = self.rng.generator()?;
-        let sender = self.sender_config.sender(&keys, scheduler, generator);
-        Ok(SenderUpdate::Associate(Box::new(sender?)))
+        let mut sender = self.sender_config.sender(keys, scheduler, generator)?;
+        if is_held {
+            sender.set_up(ChannelSubset::EMPTY);
+        }
+        Ok(SenderUpdate::Associate(Box::new(sender)))
     }
 
     fn scheduler(
@@ -163,5 +176,87 @@ fn log(
         warn!("{line}: only {up} of {all} channels are up, too few for kappa = {kappa}");
     } else {
         info!("{line}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use model::{Loss, Objective, Risk};
+    use udp::Batch;
+
+    use super::*;
+    use crate::endpoint::outbound::Outbound;
+    use crate::send::sender::SendError;
+    use crate::wire::datagram::Kind;
+    use crate::wire::keys::Direction;
+    use crate::wire::tokens::{TOKEN_KEY_LEN, TokenKey};
+
+    const CHANNELS: usize = 3;
+
+    fn request(keys: Option<Keys>, up: usize) -> Request {
+        let channel = ChannelModel::new(Risk(0.1), Loss(0.01), 1.0, 10.0).unwrap();
+        let up = ChannelSubset::first(up);
+        Request { keys, snapshot: ChannelSnapshot { channels: vec![channel; CHANNELS], up } }
+    }
+
+    fn keys() -> Keys {
+        let tokens = TokenKey::new(&[7; TOKEN_KEY_LEN]);
+        let direction = Direction { channels: CHANNELS, tokens, points: None };
+        let (outgoing, incoming) = (direction.clone(), direction);
+        Keys { outgoing, incoming, floor: 2, members: ChannelSubset::first(CHANNELS) }
+    }
+
+    /// Sends a symbol.
+    fn send(outbound: &mut Outbound) -> Result<(), SendError> {
+        outbound.begin().expect("an association").extend_from_slice(&[0x45; 100]);
+        let mut batches: Vec<Batch> = (0..CHANNELS).map(|_| Batch::default()).collect();
+        outbound.finish(Kind::Packet, 0, Duration::ZERO, &mut batches).map(drop)
+    }
+
+    #[test]
+    fn keys_that_come_when_too_few_channels_are_up_are_used_later() {
+        let (to_planning, requests) = mpsc::channel();
+        let (sending, commands) = mpsc::channel();
+        let planning = PlanningThread {
+            goal: PlanGoal {
+                kappa: 2.0,
+                mu: 3.0,
+                objective: Objective::Loss,
+                floor: 2,
+                keeps_order: false,
+            },
+            choice: SchedulerKind::Planned,
+            rng: RandomSource::Seeded,
+            sender_config: SenderConfig {
+                rates_bps: vec![None; CHANNELS],
+                mtus: vec![1500; CHANNELS],
+                headers: vec![28; CHANNELS],
+            },
+            requests,
+            sending,
+            sending_waker: Waker::new().unwrap(),
+            predicted: Arc::default(),
+        };
+        let update = |outbound: &mut Outbound| match commands.recv_timeout(Duration::from_secs(10))
+        {
+            Ok(Command::Update(update)) => outbound.handle_update(update),
+            _ => panic!("no update"),
+        };
+        // Both requests wait when the thread comes to them: channels have gone down meanwhile.
+        to_planning.send(request(Some(keys()), CHANNELS)).unwrap();
+        to_planning.send(request(None, 1)).unwrap();
+        let thread = thread::spawn(|| planning.run());
+        let mut outbound = Outbound::default();
+        update(&mut outbound);
+        assert!(matches!(send(&mut outbound), Err(SendError::BelowFloor)));
+        to_planning.send(request(None, CHANNELS)).unwrap();
+        drop(to_planning);
+        update(&mut outbound);
+        thread.join().unwrap();
+        send(&mut outbound).unwrap();
     }
 }
