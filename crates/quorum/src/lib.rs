@@ -66,7 +66,7 @@ pub mod log;
 mod net;
 mod protocol;
 
-pub use net::{api, links, store};
+pub use net::{api, in_process, links, store};
 pub use protocol::ceremony::{CeremonyError, DealerKey};
 pub use protocol::combination::{Combination, GroupTooLarge, Label, ServerIndex};
 pub use protocol::group;

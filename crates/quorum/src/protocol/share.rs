@@ -151,6 +151,9 @@ impl Split {
 }
 
 #[cfg(test)]
+mod secrecy;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -1,0 +1,147 @@
+//! Whole groups in one process, with links and a log that lose nothing: for benchmarks, the
+//! laboratory and tests. A process that has all shares has the key, so no key that matters belongs
+//! here.
+
+mod processor_time;
+mod refreshing;
+mod signing;
+mod workers;
+
+#[cfg(test)]
+mod tests;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use keys::SecretKey;
+use sharing::{Generator, RandomError};
+
+use crate::protocol::ceremony::DealerKey;
+use crate::protocol::combination::{Combination, Label, ServerIndex};
+use crate::protocol::group::{Group, Header, Member};
+use crate::protocol::refresh::{Parameters, Shares, Witnesses};
+use crate::protocol::rsa::key::GroupKey;
+use crate::protocol::share::ShareRange;
+use crate::protocol::signing::{Shares as SigningShares, SigningGroup};
+
+pub use processor_time::measured;
+pub use refreshing::{RefreshReport, ServerRun, Work};
+pub use signing::{Signed, SigningServers};
+
+/// What all groups of a key have in common.
+pub struct Setting {
+    key: GroupKey,
+    range: ShareRange,
+    parameters: Arc<Parameters>,
+}
+
+/// A group with the identities and shares of all its servers.
+pub struct WholeGroup {
+    group: Group,
+    identities: Vec<Arc<SecretKey>>,
+    shares: Vec<Arc<Shares>>,
+    header: Header,
+    witnesses: Arc<Witnesses>,
+}
+
+/// How much a server has sent.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sent {
+    /// The number of messages or entries.
+    pub count: usize,
+    /// Their lengths together.
+    pub bytes: usize,
+}
+
+impl Sent {
+    fn add(&mut self, bytes: usize) {
+        self.count += 1;
+        self.bytes += bytes;
+    }
+}
+
+impl Setting {
+    /// The setting of a key, with the range of its shares.
+    pub fn new(key: &GroupKey, range: ShareRange) -> Self {
+        let parameters = Arc::new(Parameters::new(key, range));
+        Self { key: key.clone(), range, parameters }
+    }
+
+    /// The first group of a key, whose shares a dealer makes.
+    ///
+    /// # Errors
+    /// If the operating system gives no random bytes.
+    pub fn deal(
+        &self,
+        key: &DealerKey,
+        combination: &Combination,
+        generator: &mut Generator,
+    ) -> Result<WholeGroup, RandomError> {
+        let split = key.split(&self.range, combination, generator)?;
+        let (group, identities) = members(combination, generator)?;
+        let share = |label: Label| (label, split.share(label));
+        let held = |server| Arc::new(combination.labels_of(server).map(share).collect());
+        let shares = combination.servers().map(held).collect();
+        let power = |label| self.parameters.power(&split.share(label));
+        let witnesses = Arc::new(Witnesses::new(combination.labels().map(power).collect()));
+        let header = Header::first(group.clone(), witnesses.digest());
+        Ok(WholeGroup { group, identities, shares, header, witnesses })
+    }
+}
+
+impl WholeGroup {
+    /// Which server holds which shares.
+    pub fn combination(&self) -> &Combination {
+        self.group.combination()
+    }
+
+    /// The shares of a server.
+    ///
+    /// # Panics
+    /// If there is no such server.
+    pub fn shares(&self, server: ServerIndex) -> &Arc<Shares> {
+        &self.shares[usize::from(server.0)]
+    }
+
+    /// The witnesses of all shares.
+    pub fn witnesses(&self) -> &Witnesses {
+        &self.witnesses
+    }
+
+    /// The servers as those who sign.
+    ///
+    /// # Panics
+    /// If a server lacks a share.
+    pub fn signing_servers(&self, setting: &Setting) -> SigningServers {
+        let group = Arc::new(SigningGroup {
+            epoch: self.header.epoch,
+            key: setting.key.clone(),
+            combination: self.combination().clone(),
+            identities: self.identities.iter().map(|identity| identity.public()).collect(),
+        });
+        let server = |(index, identity): (ServerIndex, &Arc<SecretKey>)| {
+            let shares = self.shares(index).iter();
+            let shares = shares.map(|(label, share)| (*label, share.clone())).collect();
+            let shares = SigningShares::new(group.clone(), index, setting.range, shares);
+            (shares.expect("a server has its shares"), identity.clone())
+        };
+        let servers = self.combination().servers().zip(&self.identities).map(server).collect();
+        SigningServers::new(group, servers)
+    }
+}
+
+/// A group of new identities. Its addresses are not used.
+fn members(
+    combination: &Combination,
+    generator: &mut Generator,
+) -> Result<(Group, Vec<Arc<SecretKey>>), RandomError> {
+    let identity = |_| Ok(Arc::new(SecretKey::new(&generator.array()?)));
+    let identities = combination.servers().map(identity);
+    let identities = identities.collect::<Result<Vec<_>, RandomError>>()?;
+    let member = |(server, identity): (ServerIndex, &Arc<SecretKey>)| Member {
+        identity: identity.public(),
+        address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1 + u16::from(server.0))),
+    };
+    let members = combination.servers().zip(&identities).map(member).collect();
+    Ok((Group::new(members).expect("new identities differ"), identities))
+}

@@ -1,0 +1,162 @@
+//! Signatures in virtual time: links take none, and computations take the processor time that was
+//! measured for them, as if each server and the requester had a processor of their own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use keys::SecretKey;
+use keys::rsa::Encoding;
+
+use super::Sent;
+use super::processor_time::measured;
+use crate::protocol::combination::ServerIndex;
+use crate::protocol::signing::{
+    Event, Health, Output, Query, Request, Shares, SignError, SigningGroup,
+};
+
+/// How long a request may take.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The servers of a group, and a requester that knows how fast they were.
+pub struct SigningServers {
+    group: Arc<SigningGroup>,
+    servers: Vec<(Shares, Arc<SecretKey>)>,
+}
+
+/// A signature, and what it took.
+#[derive(Clone, Debug, Default)]
+pub struct Signed {
+    /// The signature. None if too few servers answer.
+    pub signature: Option<Vec<u8>>,
+    /// The time from the request to the signature.
+    pub took: Duration,
+    /// The requests that were sent.
+    pub requests: Sent,
+    /// The answers that arrived before the signature.
+    pub answers: Sent,
+    /// Whether a full sign was necessary.
+    pub is_full: bool,
+}
+
+impl SigningServers {
+    pub(super) fn new(group: Arc<SigningGroup>, servers: Vec<(Shares, Arc<SecretKey>)>) -> Self {
+        Self { group, servers }
+    }
+
+    /// The group.
+    pub fn group(&self) -> &Arc<SigningGroup> {
+        &self.group
+    }
+
+    /// The answer of a server to a request, as it sends it.
+    ///
+    /// # Errors
+    /// If the server is not asked, or the key is too short for the encoding.
+    pub fn answer(&self, server: ServerIndex, query: &Query) -> Result<Vec<u8>, SignError> {
+        let (shares, identity) = &self.servers[usize::from(server.0)];
+        Ok(shares.answer(query, identity)?.to_bytes(&self.group))
+    }
+
+    /// Requests a signature at the time `now`. `silent` servers do not answer. What the requester
+    /// learns of the servers is added to `health`.
+    ///
+    /// # Errors
+    /// If the key is too short for the encoding.
+    pub fn sign(
+        &self,
+        message: &[u8],
+        encoding: Encoding,
+        health: &mut Health,
+        silent: &[ServerIndex],
+    ) -> Result<Signed, SignError> {
+        let (group, message) = (self.group.clone(), message.to_vec());
+        let begin = || Request::new(group, message, encoding, health, Duration::ZERO, TIMEOUT);
+        let (request, now) = measured(begin);
+        let mut run = Run {
+            servers: self,
+            request: request?,
+            silent,
+            now,
+            ready: vec![Duration::ZERO; self.servers.len()],
+            arriving: BTreeMap::new(),
+            signed: Signed::default(),
+        };
+        loop {
+            run.send(health)?;
+            if run.signed.signature.is_some() || run.request.is_finished() {
+                return Ok(run.signed);
+            }
+            run.receive();
+        }
+    }
+
+    fn respond(&self, server: ServerIndex, query: &[u8]) -> Result<Vec<u8>, SignError> {
+        let query = Query::parse(&self.group, query).ok_or(SignError::NotASigner)?;
+        self.answer(server, &query)
+    }
+}
+
+/// A request that is served.
+struct Run<'a> {
+    servers: &'a SigningServers,
+    request: Request,
+    silent: &'a [ServerIndex],
+    now: Duration,
+    /// When each server is ready for the next request.
+    ready: Vec<Duration>,
+    /// The answers by the time of their arrival.
+    arriving: BTreeMap<Duration, Vec<(ServerIndex, Vec<u8>)>>,
+    signed: Signed,
+}
+
+impl Run<'_> {
+    /// Does what the requester asks for.
+    fn send(&mut self, health: &mut Health) -> Result<(), SignError> {
+        while let Some(output) = self.request.poll_output() {
+            match output {
+                Output::Send { to, query } => {
+                    let bytes = query.to_bytes();
+                    self.signed.is_full |= query.signers.is_none();
+                    self.signed.requests.add(bytes.len());
+                    if !self.silent.contains(&to) {
+                        let (answer, took) = measured(|| self.servers.respond(to, &bytes));
+                        let ready = &mut self.ready[usize::from(to.0)];
+                        *ready = self.now.max(*ready) + took;
+                        self.arriving.entry(*ready).or_default().push((to, answer?));
+                    }
+                }
+                Output::Event(Event::Signed(signature)) => {
+                    self.signed.signature = Some(signature);
+                    self.signed.took = self.now;
+                }
+                Output::Event(Event::Answered { server, took }) => health.answered(server, took),
+                Output::Event(Event::Silent(server)) => health.silent(server, self.now),
+                Output::Event(Event::Faulty { server, .. }) => health.faulty(server),
+                Output::Event(Event::Failed) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the time pass until the next answer, or until the requester acts without one.
+    fn receive(&mut self) {
+        let timeout = self.request.poll_timeout().unwrap_or_default();
+        let next = self.arriving.keys().next().copied().filter(|next| *next <= timeout);
+        self.now = self.now.max(next.unwrap_or(timeout));
+        let answers = next.and_then(|next| self.arriving.remove(&next)).unwrap_or_default();
+        for (_, answer) in &answers {
+            self.signed.answers.add(answer.len());
+        }
+        let (now, request) = (self.now, &mut self.request);
+        let ((), took) = measured(|| {
+            if answers.is_empty() {
+                request.handle_timeout(now);
+            }
+            for (from, answer) in &answers {
+                request.handle_answer(now, *from, answer);
+            }
+        });
+        self.now += took;
+    }
+}

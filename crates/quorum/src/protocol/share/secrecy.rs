@@ -1,0 +1,215 @@
+//! What f servers of an old group and f of a new one, together, can do and see.
+
+use sim::Rng;
+
+use super::*;
+use crate::protocol::combination::ServerIndex;
+use crate::protocol::fixture::tiny_key;
+use crate::protocol::rsa::modulus::Element;
+
+/// Shares of an old group, and what each was split into for a new one.
+struct Sharing {
+    /// `s_t`.
+    old: Vec<SecretInteger>,
+    /// `s_{t,u}`.
+    subshares: Vec<Vec<SecretInteger>>,
+    /// `s_u`.
+    new: Vec<SecretInteger>,
+}
+
+impl Sharing {
+    fn new(range: ShareRange, secret: &SecretInteger, labels: usize, rng: &mut Rng) -> Self {
+        let old = split(range, secret, labels, rng);
+        let row = |share| split(range, share, labels, rng);
+        let subshares: Vec<Vec<_>> = old.iter().map(row).collect();
+        let column = |u: usize| range.sum(subshares.iter().map(|row| &row[u]));
+        let new = (0..labels).map(column).collect();
+        Self { old, subshares, new }
+    }
+
+    /// The sums of which a set of servers that lacks the old label t and the new label u knows all
+    /// terms: the old shares, the new ones, the subshares of `s_t`, and those that sum to `s_u`.
+    fn known(&self, t: usize, u: usize) -> [Vec<&SecretInteger>; 4] {
+        let rows = self.subshares.iter().enumerate().filter(|(at, _)| *at != t);
+        [
+            without(&self.old, t).collect(),
+            without(&self.new, u).collect(),
+            without(&self.subshares[t], u).collect(),
+            rows.map(|(_, row)| &row[u]).collect(),
+        ]
+    }
+}
+
+/// Shares of an integer, by label.
+fn split(
+    range: ShareRange,
+    secret: &SecretInteger,
+    labels: usize,
+    rng: &mut Rng,
+) -> Vec<SecretInteger> {
+    let split = range.split_with(secret, (1..labels).map(|_| Seed(rng.bytes())).collect());
+    (0..).map(Label).take(labels).map(|label| split.share(label)).collect()
+}
+
+/// All but one.
+fn without(it: &[SecretInteger], missing: usize) -> impl Iterator<Item = &SecretInteger> {
+    it.iter().enumerate().filter(move |(at, _)| *at != missing).map(|(_, it)| it)
+}
+
+/// Every product of some of these numbers and of the inverses of others.
+fn products(one: Element, numbers: &[Element]) -> Vec<Element> {
+    let mut products = vec![one];
+    for number in numbers {
+        let inverse = number.inverse().unwrap();
+        let more: Vec<Element> =
+            products.iter().flat_map(|it| [it.times(number), it.times(&inverse)]).collect();
+        products.extend(more);
+    }
+    products
+}
+
+/// The labels that the sets of f servers of a group lack, one each.
+fn lacked(group: &Combination) -> Vec<usize> {
+    let sets = (0_u16..1 << group.server_count())
+        .filter(|bits| bits.count_ones() as usize == group.faulty());
+    let lacked = |bits: u16| {
+        let holds = |label| {
+            group.servers().any(|it: ServerIndex| bits >> it.0 & 1 == 1 && group.holds(it, label))
+        };
+        let lacked: Vec<_> = group.labels().filter(|&label| !holds(label)).collect();
+        assert_eq!(lacked.len(), 1);
+        usize::from(lacked[0].0)
+    };
+    sets.map(lacked).collect()
+}
+
+/// f servers of the old group and f of the new one try all products of the partial signatures that
+/// they can make, and of their inverses. With f = 1 they take every share and subshare by itself:
+/// 3^12 products; with f = 2 they take the sums of those of one kind. With the one subshare that
+/// they lack, some of the same products are the signature.
+#[test]
+fn f_old_and_f_new_servers_cannot_sign() {
+    let key = tiny_key();
+    let modulus = key.group().modulus();
+    let mut generator = Generator::seeded().unwrap();
+    let range = ShareRange::new(modulus.bits());
+    let x = modulus.element(&[7; 32]).unwrap().square();
+    for faulty in 1..=2 {
+        let group = Combination::new(faulty).unwrap();
+        let whole = key.split(&range, &group, &mut generator).unwrap();
+        let secret = range.sum(&group.labels().map(|it| whole.share(it)).collect::<Vec<_>>());
+        let signature = modulus.pow(&x, &secret).unwrap();
+        assert_eq!(signature.pow(keys::rsa::PUBLIC_EXPONENT.into()), x);
+        let sharing = Sharing::new(range, &secret, group.label_count(), &mut Rng::new(1));
+        let partial = |share: &SecretInteger| modulus.pow(&x, share).unwrap();
+        for t in lacked(&group) {
+            for u in lacked(&group) {
+                let known = sharing.known(t, u);
+                let partials: Vec<Element> = match faulty {
+                    1 => known.iter().flatten().map(|share| partial(share)).collect(),
+                    _ => known.iter().map(|it| partial(&range.sum(it.iter().copied()))).collect(),
+                };
+                let missing = partial(&sharing.subshares[t][u]);
+                let products = products(modulus.one(), &partials);
+                let signs = |it: &&Element| **it == signature;
+                assert_eq!(products.iter().filter(signs).count(), 0, "without {t}, {u}");
+                let with_missing = products.iter().map(|it| it.times(&missing));
+                let count = with_missing.filter(|it| *it == signature).count();
+                assert!(count >= 1, "with {t}, {u}");
+            }
+        }
+    }
+}
+
+/// The number of buckets that values are sorted into.
+const BUCKETS: usize = 64;
+
+/// The statistic that is exceeded by chance once in a million times: chi-squared with 63 degrees of
+/// freedom.
+const CRITICAL: f64 = 131.0;
+
+/// How many sharings of each secret are compared.
+const SHARINGS: usize = 10_000;
+
+/// The chi-squared statistic of two samples of the same size.
+fn chi_squared(samples: &[[f64; BUCKETS]; 2]) -> f64 {
+    let terms = samples[0].iter().zip(&samples[1]).filter(|(a, b)| **a + **b > 0.0);
+    terms.map(|(a, b)| (a - b).powi(2) / (a + b)).sum()
+}
+
+/// The chi-squared statistic of a sample that should be uniform.
+fn deviation(sample: &[f64; BUCKETS]) -> f64 {
+    let expected = sample.iter().sum::<f64>() / f64::from(u32::try_from(BUCKETS).unwrap());
+    sample.iter().map(|count| (count - expected).powi(2) / expected).sum()
+}
+
+/// 6 bits of an integer from bit `at` on.
+fn bucket(integer: &SecretInteger, at: u32) -> usize {
+    let bytes = integer.to_be_bytes();
+    let bit = |at: u32| {
+        let byte = bytes[bytes.len() - 1 - at as usize / 8];
+        usize::from(byte >> (at % 8) & 1)
+    };
+    (0..6).map(|i| bit(at + i) << i).sum()
+}
+
+/// What the distributions of many sharings of two secrets show.
+#[derive(Debug)]
+struct Shown {
+    /// How the first 6 bits of d - x differ between the secrets. x is the subshare that the
+    /// adversary lacks. All that it sees depends on d by d - x only.
+    first_bits: f64,
+    /// The same of the last 6 bits.
+    last_bits: f64,
+    /// How far the first 6 bits of x are from uniform.
+    missing: f64,
+}
+
+/// Shares two secrets, 0 and N - 1, many times among groups with these labels.
+fn distributions(range: ShareRange, [labels, t, u]: [usize; 3], seed: u64) -> Shown {
+    let key = tiny_key();
+    let mut n_minus_1 = key.group().modulus().to_be_bytes();
+    n_minus_1[31] ^= 1;
+    let bits = key.group().modulus().bits();
+    let secrets =
+        [SecretInteger::zero(range.bits()), SecretInteger::from_unsigned(bits, &n_minus_1)];
+    let (mut first, mut last) = ([[0.0; BUCKETS]; 2], [[0.0; BUCKETS]; 2]);
+    let mut missing = [0.0; BUCKETS];
+    let mut rng = Rng::new(seed);
+    for (i, secret) in secrets.iter().enumerate() {
+        for _ in 0..SHARINGS {
+            let old = split(range, secret, labels, &mut rng);
+            let row = split(range, &old[t], labels, &mut rng);
+            let known = range.sum(without(&old, t).chain(without(&row, u)));
+            // From -R to R.
+            first[i][bucket(&known, range.drawn_bits - 5)] += 1.0;
+            last[i][bucket(&known, 0)] += 1.0;
+            missing[bucket(&row[u], range.drawn_bits - 6)] += 1.0;
+        }
+    }
+    Shown {
+        first_bits: chi_squared(&first),
+        last_bits: chi_squared(&last),
+        missing: deviation(&missing),
+    }
+}
+
+/// The adversary's view is the same for two secrets, as far apart as they can be. Were the range
+/// longer than N by 4 bits only in place of 138, the same test would tell them apart.
+#[test]
+fn what_f_old_and_f_new_servers_see_does_not_depend_on_the_key() {
+    let bits = tiny_key().group().modulus().bits();
+    for (t, u) in (0..4).flat_map(|t| (0..4).map(move |u| (t, u))) {
+        let seed = u64::try_from(4 * t + u).unwrap();
+        let shown = distributions(ShareRange::new(bits), [4, t, u], seed);
+        assert!(shown.first_bits < CRITICAL && shown.last_bits < CRITICAL, "{shown:?} at {t}, {u}");
+        // The subshare with the first label is what remains: it is no uniform number, but nothing
+        // that the adversary sees is computed from it.
+        if u > 0 {
+            assert!(shown.missing < CRITICAL, "{shown:?} at {t}, {u}");
+            let short = ShareRange::drawn_from(bits + 4 - LABELS_LOG);
+            let shown = distributions(short, [4, t, u], seed);
+            assert!(shown.first_bits > CRITICAL, "{shown:?} at {t}, {u}");
+        }
+    }
+}
