@@ -3,8 +3,12 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, IsTerminal};
+use std::time::Duration;
 
 use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
+
+/// How often a spinner moves.
+const TICK: Duration = Duration::from_millis(100);
 
 /// The progress of a command, in bytes or steps. It is shown on standard error if that is a
 /// terminal, and removed when dropped.
@@ -33,6 +37,16 @@ impl Progress {
         }
         let style = style("{bar:30} {percent:>3} %  {left}{msg}");
         Self(ProgressBar::new(total).with_style(style))
+    }
+
+    /// Begins work of unknown length.
+    pub(crate) fn unknown() -> Self {
+        if !io::stderr().is_terminal() {
+            return Self(ProgressBar::hidden());
+        }
+        let spinner = ProgressBar::new_spinner().with_style(style("{spinner} {msg}"));
+        spinner.enable_steady_tick(TICK);
+        Self(spinner)
     }
 
     /// Advances by a number of bytes or steps.

@@ -6,6 +6,7 @@ mod http;
 mod report;
 mod samples;
 mod scratch;
+mod sign;
 mod source;
 mod tap;
 mod topology;
@@ -24,23 +25,31 @@ use topology::{CHANNELS, Transfer, transfer};
 
 /// Demonstrates Sunder on this machine alone.
 ///
-/// Needs neither root nor configuration. A file crosses three channels from a file server to its
-/// client, over loopback but with the real protocol. An eavesdropper on each channel records what
-/// it sees, and the captures of each channel and each pair are searched for the file. Needs disk
-/// space for four times the file in TMPDIR, or /tmp, and leaves nothing behind. Fails if the file
-/// arrives changed, or if one or two eavesdroppers have anything but noise.
+/// Needs neither root nor configuration, and leaves nothing behind.
+///
+/// channels: a file crosses three channels from a file server to its client, over loopback but with
+/// the real protocol. An eavesdropper on each channel records what it sees, and the captures of
+/// each channel and each pair are searched for the file. Needs disk space for four times the file
+/// in TMPDIR, or /tmp. Fails if the file arrives changed, or if one or two eavesdroppers have
+/// anything but noise.
+///
+/// sign: a new RSA key of 2048 bits is split for four servers, any two of which sign a file, and
+/// then moved to four others, which sign it, too. All servers are in this process. openssl verifies
+/// the signatures, if it is installed. Fails if one is wrong, if shares of an old and a new server
+/// sign together, or if an old server still has its shares.
 #[derive(clap::Args)]
-#[command(after_help = "Example: sunder demo --file photo.jpg --eavesdrop all")]
+#[command(after_help = "Examples:\n  sunder demo --file photo.jpg --eavesdrop all\n  \
+                        sunder demo sign --file letter.txt")]
 pub(crate) struct Arguments {
     /// What to demonstrate
     #[arg(value_enum, default_value_t = Demonstration::Channels)]
     job: Demonstration,
-    /// The file to send instead of 256 MiB of the system's own files
+    /// The file to send instead of 256 MiB of the system's own files, or to sign, of 1 MiB at most
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// The number of channels that an eavesdropper listens on
-    #[arg(long, value_enum, value_name = "CHANNELS", default_value_t = Eavesdrop::Two)]
-    eavesdrop: Eavesdrop,
+    /// The number of channels that an eavesdropper listens on [default: two]
+    #[arg(long, value_enum, value_name = "CHANNELS")]
+    eavesdrop: Option<Eavesdrop>,
     /// Print one JSON document on standard output
     #[arg(long)]
     json: bool,
@@ -50,6 +59,8 @@ pub(crate) struct Arguments {
 enum Demonstration {
     /// A file crosses three channels of which any two are noise
     Channels,
+    /// Any two of four servers sign, and then any two of four others
+    Sign,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -67,6 +78,10 @@ enum Eavesdrop {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     match arguments.job {
         Demonstration::Channels => channels(arguments),
+        Demonstration::Sign if arguments.eavesdrop.is_some() => {
+            Err(Failure::Usage("--eavesdrop is for sunder demo channels".into()))
+        }
+        Demonstration::Sign => sign::run(arguments.file.as_deref(), arguments.json),
     }
 }
 
@@ -78,7 +93,7 @@ fn channels(arguments: &Arguments) -> Result<(), Failure> {
 
     let content = source.read_through().map_err(|error| scratch::reading(&error))?;
     let samples = Samples::draw(&source).map_err(|error| scratch::reading(&error))?;
-    let findings = search(&mut transfer, &samples, arguments.eavesdrop)?;
+    let findings = search(&mut transfer, &samples, arguments.eavesdrop.unwrap_or(Eavesdrop::Two))?;
     let report = Report {
         source: &source,
         content: &content,

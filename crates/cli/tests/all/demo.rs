@@ -1,4 +1,5 @@
-//! `sunder demo`: the file arrives, and only an eavesdropper on all channels can read it.
+//! `sunder demo`: a file arrives, and only an eavesdropper on all channels can read it. Four
+//! servers sign, and then four others.
 
 use std::fs;
 use std::io::Write;
@@ -149,5 +150,58 @@ fn non_files_are_refused_in_one_line() {
         assert!(output.stdout.is_empty());
         assert_eq!(message.lines().count(), 1, "{message}");
         assert!(message.contains(file) && message.contains(expected), "{message}");
+    }
+}
+
+#[test]
+fn any_two_of_four_servers_sign_and_then_of_four_others() {
+    let file = text(100_000);
+    let document = json(&["sign", "--file", name(file.path())]);
+    assert_eq!(document["file"]["bytes"], 100_000);
+    assert_eq!(document["modulus_bits"], 2048);
+    assert!(document["openssl"].as_str().unwrap().starts_with("OpenSSL "), "{document}");
+    assert!(document["public_key"].as_str().unwrap().starts_with("-----BEGIN PUBLIC KEY-----\n"));
+    assert!(document["refresh_seconds"].as_f64().unwrap() > 0.0);
+    let pairs = [[0, 1], [0, 2], [1, 2], [0, 3], [1, 3], [2, 3]].map(Value::from);
+    for group in ["old_group", "new_group"] {
+        let signatures = document[group].as_array().unwrap();
+        assert!(signatures.iter().map(|it| &it["servers"]).eq(&pairs), "{document}");
+        assert!(signatures.iter().all(|it| it["valid"] == true), "{document}");
+    }
+    assert_eq!(document["signed_epochs"], 2);
+    assert_eq!(document["old_shares_wiped"], true);
+    let tried = |attempts: &str| ["pairs", "products", "signed"].map(|it| &document[attempts][it]);
+    // Two servers of different groups have three shares each, two of one group four in all.
+    assert_eq!(tried("across_groups"), [16, 16 << 6, 0]);
+    assert_eq!(tried("in_one_group"), [12, 12 << 4, 12]);
+}
+
+#[test]
+fn without_openssl_signatures_are_verified_all_the_same() {
+    let empty = TempDir::new().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+    command.args(["demo", "sign"]).env("PATH", empty.path());
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let report = String::from_utf8(output.stdout).unwrap();
+    assert!(report.lines().all(|line| line.chars().count() <= 100), "{report}");
+    assert!(report.contains("verified by Sunder itself"), "{report}");
+    assert_eq!(report.matches("6 of 6 OK").count(), 2, "{report}");
+    assert!(report.contains("in 0 of 16 pairs"), "{report}");
+}
+
+#[test]
+fn what_cannot_be_signed_is_refused_in_one_line() {
+    let (missing, long) = (Path::new("/no/such/file"), text((1 << 20) + 1));
+    for (arguments, expected) in [
+        (["--file", name(missing)], "No such file"),
+        (["--file", name(long.path())], "more than 1048576 bytes"),
+        (["--eavesdrop", "all"], "sunder demo channels"),
+    ] {
+        let output = demo(&[&["sign"][..], &arguments].concat());
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert_eq!(message.lines().count(), 1, "{message}");
+        assert!(message.contains(expected), "{message}");
     }
 }

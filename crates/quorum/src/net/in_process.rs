@@ -1,5 +1,5 @@
-//! Whole groups in one process, with links and a log that lose nothing: for benchmarks, the
-//! laboratory and tests. A process that has all shares has the key, so no key that matters belongs
+//! Whole groups in one process, with links and a log that lose nothing: for demonstrations,
+//! benchmarks, the laboratory and tests. A process that has all shares has the key, so no key that matters belongs
 //! here.
 
 mod processor_time;
@@ -93,6 +93,11 @@ impl WholeGroup {
     /// Which server holds which shares.
     pub fn combination(&self) -> &Combination {
         self.group.combination()
+    }
+
+    /// The header of its epoch, which the group signs.
+    pub fn header(&self) -> &Header {
+        &self.header
     }
 
     /// The shares of a server.

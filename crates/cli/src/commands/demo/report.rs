@@ -233,7 +233,8 @@ fn aligned(row: &[String; 6], rows: &[[String; 6]], coloured: bool) -> String {
     line.trim_end().to_owned() + "\n"
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Hexadecimal digits.
+pub(super) fn hex(bytes: &[u8]) -> String {
     let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     digits.concat()
 }
@@ -263,11 +264,12 @@ struct Document<'a> {
     readable_with_all: Option<bool>,
 }
 
+/// A file.
 #[derive(Serialize)]
-struct FileDocument<'a> {
-    name: &'a str,
-    bytes: u64,
-    sha256: String,
+pub(super) struct FileDocument<'a> {
+    pub(super) name: &'a str,
+    pub(super) bytes: u64,
+    pub(super) sha256: String,
 }
 
 #[derive(Serialize)]

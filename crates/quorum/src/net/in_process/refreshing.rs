@@ -89,14 +89,14 @@ impl Work {
 }
 
 impl WholeGroup {
-    /// Moves the key to a new group. All servers are correct. The signatures of the two headers are
-    /// no part of it.
+    /// Moves the key to a new group. All servers are correct, so those of this group wipe their
+    /// shares. The signatures of the two headers are no part of it.
     ///
     /// # Errors
     /// If the operating system gives no random bytes.
     #[expect(clippy::missing_panics_doc, reason = "correct servers finish")]
     pub fn refresh(
-        &self,
+        self,
         setting: &Setting,
         to: &Combination,
         generator: &mut Generator,

@@ -1,0 +1,185 @@
+//! `sunder demo sign`: any two of four servers sign, then any two of four others, under one key
+//! that no server has.
+
+mod report;
+mod theft;
+mod verifier;
+
+use std::fmt::Display;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use keys::rsa::Encoding;
+use quorum::group::verify_chain;
+use quorum::in_process::{Setting, Signed, SigningServers, WholeGroup};
+use quorum::policy::check_message;
+use quorum::signing::{Health, MAX_MESSAGE_LEN};
+use quorum::{Combination, DealerKey, GroupKey, ServerIndex, ShareRange};
+use sharing::{Generator, RandomError};
+
+use super::sets_of;
+use super::source::SourceFile;
+use crate::failure::Failure;
+use crate::progress::Progress;
+use report::Report;
+use theft::{Theft, copies_of_shares};
+use verifier::Verifier;
+
+/// The size of the key.
+const MODULUS_BITS: u32 = 2048;
+
+/// How many of the four servers of a group may be faulty.
+const FAULTY: u8 = 1;
+
+/// What is signed if no file is given.
+const TEXT: &[u8] = b"Any two of four servers have signed this, and none of them has the key.\n";
+
+/// What is signed.
+struct Document {
+    /// A description for people.
+    description: String,
+    content: Vec<u8>,
+}
+
+/// One signature.
+struct Signature {
+    signers: Vec<ServerIndex>,
+    duration: Duration,
+    is_valid: bool,
+}
+
+/// Runs the demonstration.
+///
+/// # Errors
+/// If the file cannot be signed, or something is not as promised.
+pub(super) fn run(file: Option<&Path>, json: bool) -> Result<(), Failure> {
+    let document = document(file)?;
+    let progress = Progress::unknown();
+    let mut generator = Generator::seeded().map_err(failed)?;
+
+    progress.doing("making a key of two random safe primes: some seconds");
+    let (dealer, generation) = timed(|| DealerKey::generate(MODULUS_BITS, &mut generator));
+    let dealer = dealer.map_err(failed)?;
+    let key = dealer.group().clone();
+    progress.doing("splitting it for four servers");
+    let (dealt, split) = timed(|| deal(&dealer, &mut generator));
+    drop(dealer);
+    let (setting, old) = dealt.map_err(failed)?;
+
+    let verifier = Verifier::new(key.public(), &document.content)?;
+    progress.doing("signing with each two of the four");
+    let old_signatures = sign(&old, &setting, &document, &verifier)?;
+    let old_header = sign_header(&old, &setting)?;
+    let old_copies = copies_of_shares(&old);
+    let old_shares = old.combination().servers().map(|server| Arc::downgrade(old.shares(server)));
+    let old_shares: Vec<_> = old_shares.collect();
+
+    progress.doing("moving the key to four other servers");
+    let four = old.combination().clone();
+    let (refreshed, refresh) = timed(|| old.refresh(&setting, &four, &mut generator));
+    let (new, _) = refreshed.map_err(failed)?;
+    progress.doing("signing with each two of the new four");
+    let new_signatures = sign(&new, &setting, &document, &verifier)?;
+    let new_header = sign_header(&new, &setting)?;
+
+    progress.doing("trying to sign with shares of an old and a new server");
+    let theft = Theft::of(&key, &document.content, &old_copies, &copies_of_shares(&new));
+    drop(progress);
+    let report = Report {
+        document: &document,
+        verifier: &verifier,
+        key: key.public(),
+        generation,
+        split,
+        refresh,
+        signatures: [old_signatures, new_signatures],
+        epochs: epochs(&key, &[old_header, new_header]),
+        theft,
+        has_wiped: old_shares.iter().all(|shares| shares.strong_count() == 0),
+    };
+    if json { report.print_json() } else { report.print() }?;
+    report.check()
+}
+
+/// Reads the file. It is not read whole if it is too long.
+fn document(file: Option<&Path>) -> Result<Document, Failure> {
+    let Some(path) = file else {
+        return Ok(Document { description: "a line of text".into(), content: TEXT.to_vec() });
+    };
+    let SourceFile { file, description, .. } = SourceFile::open(path)?;
+    let mut content = Vec::new();
+    file.take(MAX_MESSAGE_LEN as u64 + 1)
+        .read_to_end(&mut content)
+        .map_err(|error| Failure::Usage(format!("cannot read {description}: {error}")))?;
+    check_message(&content)
+        .map_err(|error| Failure::Usage(format!("cannot sign {description}: {error}")))?;
+    Ok(Document { description, content })
+}
+
+/// Splits the key for the first group.
+fn deal(
+    dealer: &DealerKey,
+    generator: &mut Generator,
+) -> Result<(Setting, WholeGroup), RandomError> {
+    let combination = Combination::new(FAULTY).expect("it is small");
+    let setting = Setting::new(dealer.group(), ShareRange::new(MODULUS_BITS));
+    let group = setting.deal(dealer, &combination, generator)?;
+    Ok((setting, group))
+}
+
+/// Signs with each two servers of a group.
+fn sign(
+    group: &WholeGroup,
+    setting: &Setting,
+    document: &Document,
+    verifier: &Verifier,
+) -> Result<Vec<Signature>, Failure> {
+    let servers: Vec<_> = group.combination().servers().collect();
+    let signing = group.signing_servers(setting);
+    let signature = |set: Vec<usize>| {
+        let signers: Vec<_> = set.into_iter().map(|at| servers[at]).collect();
+        let others: Vec<_> = servers.iter().copied().filter(|it| !signers.contains(it)).collect();
+        let Signed { signature, took, .. } = sign_without(&signing, &document.content, &others)?;
+        let signature = signature.ok_or_else(|| failed("the servers do not sign"))?;
+        Ok(Signature { signers, duration: took, is_valid: verifier.verify(&signature)? })
+    };
+    sets_of(group.combination().signer_count(), servers.len()).map(signature).collect()
+}
+
+/// Signs without some servers, which are known not to answer.
+fn sign_without(
+    servers: &SigningServers,
+    message: &[u8],
+    silent: &[ServerIndex],
+) -> Result<Signed, Failure> {
+    let mut health = Health::new(&servers.group().combination);
+    for &server in silent {
+        health.silent(server, Duration::ZERO);
+    }
+    servers.sign(message, Encoding::Pkcs1, &mut health, silent).map_err(failed)
+}
+
+/// The header of a group's epoch, and the group's signature of it.
+fn sign_header(group: &WholeGroup, setting: &Setting) -> Result<(Vec<u8>, Vec<u8>), Failure> {
+    let header = group.header().to_bytes();
+    let signed = sign_without(&group.signing_servers(setting), &header, &[])?;
+    Ok((header, signed.signature.ok_or_else(|| failed("the servers do not sign"))?))
+}
+
+/// The number of epochs that whoever has the public key can follow; 0 if the chain is broken.
+fn epochs(key: &GroupKey, headers: &[(Vec<u8>, Vec<u8>)]) -> u64 {
+    let headers = headers.iter().map(|(header, signature)| (&header[..], &signature[..]));
+    let verify = |message: &[u8], signature: &[u8]| key.public().verify(message, signature);
+    verify_chain(headers, verify).map_or(0, |last| last.epoch)
+}
+
+fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+    let start = Instant::now();
+    (work(), start.elapsed())
+}
+
+fn failed(error: impl Display) -> Failure {
+    Failure::Failed(format!("the group of servers: {error}"))
+}

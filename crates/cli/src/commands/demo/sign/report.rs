@@ -1,0 +1,220 @@
+//! The report of the demonstration, as text or JSON.
+
+use std::time::Duration;
+
+use indicatif::HumanCount;
+use keys::RsaPublicKey;
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+use super::super::report::{FileDocument, hex};
+use super::theft::{Attempts, Theft};
+use super::verifier::Verifier;
+use super::{Document, MODULUS_BITS, Signature};
+use crate::console;
+use crate::failure::Failure;
+use crate::table::{Side, aligned};
+
+/// The contents of the report.
+pub(super) struct Report<'a> {
+    pub(super) document: &'a Document,
+    pub(super) verifier: &'a Verifier<'a>,
+    /// How long it took to make the key, to split it, and to move it.
+    pub(super) generation: Duration,
+    pub(super) split: Duration,
+    pub(super) refresh: Duration,
+    /// Those of the old group, and of the new one.
+    pub(super) signatures: [Vec<Signature>; 2],
+    /// The public key, of both groups.
+    pub(super) key: &'a RsaPublicKey,
+    /// The number of epochs that follow from the public key.
+    pub(super) epochs: u64,
+    pub(super) theft: Theft,
+    /// Whether no old server has shares after the refresh.
+    pub(super) has_wiped: bool,
+}
+
+impl Report<'_> {
+    /// Prints the report as text.
+    ///
+    /// # Errors
+    /// If standard output cannot be written to.
+    pub(super) fn print(&self) -> Result<(), Failure> {
+        let text = [self.summary(), self.steps(), self.checks()].join("\n");
+        console::print(text.trim_end().as_bytes())
+    }
+
+    /// Prints the report as JSON.
+    ///
+    /// # Errors
+    /// If standard output cannot be written to.
+    pub(super) fn print_json(&self) -> Result<(), Failure> {
+        console::print_json(&self.json())
+    }
+
+    /// Checks that everything is as promised.
+    ///
+    /// # Errors
+    /// If something is not.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        let all_valid = self.signatures.iter().flatten().all(|signature| signature.is_valid);
+        let wrong = if !all_valid {
+            "a signature is wrong"
+        } else if self.epochs != 2 {
+            "the new group does not have the key of the old one"
+        } else if self.theft.across_groups.signed > 0 {
+            "shares of an old and a new server have made a signature"
+        } else if self.theft.in_one_group.signed < self.theft.in_one_group.pairs {
+            "shares of two servers of a group have not made a signature"
+        } else if !self.has_wiped {
+            "an old server still has its shares"
+        } else {
+            return Ok(());
+        };
+        Err(Failure::Failed(format!("{wrong}; please report this with the whole output")))
+    }
+
+    fn summary(&self) -> String {
+        let Document { description, content } = self.document;
+        format!(
+            "Four servers, of which any two sign with one RSA key of {MODULUS_BITS} bits, and four \
+             others,\nto which the key moves: all in this process\n\n\
+             \x20 file        {}: {} bytes\n\
+             \x20 public key  SHA-256 {}\n",
+            console::printable(description),
+            HumanCount(content.len() as u64),
+            hex(&self.key.digest()),
+        )
+    }
+
+    fn steps(&self) -> String {
+        let [old, new] = &self.signatures;
+        let verified_by = if self.verifier.openssl().is_some() { "openssl" } else { "verified" };
+        let row = |step: &str, time: Duration, verified: String| {
+            [step.to_owned(), format!("{:.3} s", time.as_secs_f64()), verified]
+        };
+        let rows = [
+            ["step", "time", verified_by].map(str::to_owned),
+            row("make a key of two random safe primes", self.generation, String::new()),
+            row("split it for four servers, and forget it", self.split, String::new()),
+            row("sign with each two of the four, one signature", median(old), verified(old)),
+            row("refresh: move the key to four other servers", self.refresh, String::new()),
+            row("sign with each two of these, one signature", median(new), verified(new)),
+        ];
+        aligned(&[Side::Left, Side::Right, Side::Left], &rows)
+    }
+
+    fn checks(&self) -> String {
+        let Theft { across_groups, in_one_group } = &self.theft;
+        let verifier = match self.verifier.openssl() {
+            Some(version) => format!("\"openssl dgst -sha256 -verify\", {version}"),
+            None => "Sunder itself: openssl is not installed".into(),
+        };
+        let wiped = if self.has_wiped { "have wiped their shares" } else { "STILL HAVE SHARES" };
+        format!(
+            "Signatures were verified by {verifier}.\n\
+             The same public key also verifies the headers of {} epochs, which name all servers.\n\
+             The old servers {wiped}.\n\
+             With copies of the shares that one old and one new server had, an adversary makes a \
+             signature\nin {} of {} pairs: it tries all {} products of their partial signatures. \
+             With those of two\nservers of one group it does in {} of {}.\n",
+            self.epochs,
+            across_groups.signed,
+            across_groups.pairs,
+            HumanCount(across_groups.products as u64),
+            in_one_group.signed,
+            in_one_group.pairs,
+        )
+    }
+
+    fn json(&self) -> JsonReport<'_> {
+        let Document { description, content } = self.document;
+        let [old, new] = &self.signatures;
+        JsonReport {
+            file: FileDocument {
+                name: description,
+                bytes: content.len() as u64,
+                sha256: hex(&Sha256::digest(content)),
+            },
+            modulus_bits: MODULUS_BITS,
+            public_key: self.key.to_pem(),
+            openssl: self.verifier.openssl(),
+            generate_seconds: self.generation.as_secs_f64(),
+            split_seconds: self.split.as_secs_f64(),
+            refresh_seconds: self.refresh.as_secs_f64(),
+            old_group: old.iter().map(SignatureDocument::of).collect(),
+            new_group: new.iter().map(SignatureDocument::of).collect(),
+            signed_epochs: self.epochs,
+            old_shares_wiped: self.has_wiped,
+            across_groups: AttemptsDocument::of(&self.theft.across_groups),
+            in_one_group: AttemptsDocument::of(&self.theft.in_one_group),
+        }
+    }
+}
+
+/// The median time of a signature.
+fn median(signatures: &[Signature]) -> Duration {
+    let mut times: Vec<_> = signatures.iter().map(|signature| signature.duration).collect();
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().unwrap_or_default()
+}
+
+fn verified(signatures: &[Signature]) -> String {
+    let valid = signatures.iter().filter(|signature| signature.is_valid).count();
+    format!("{valid} of {} OK", signatures.len())
+}
+
+/// What `--json` prints. Servers are counted from 0 in each group.
+#[derive(Serialize)]
+struct JsonReport<'a> {
+    file: FileDocument<'a>,
+    modulus_bits: u32,
+    /// PEM.
+    public_key: String,
+    /// The version of openssl; null if it is not installed.
+    openssl: Option<&'a str>,
+    generate_seconds: f64,
+    split_seconds: f64,
+    refresh_seconds: f64,
+    old_group: Vec<SignatureDocument>,
+    new_group: Vec<SignatureDocument>,
+    /// The epochs whose headers the public key verifies; 0 if one does not follow the other.
+    signed_epochs: u64,
+    old_shares_wiped: bool,
+    /// Attempts with the shares of one old and one new server.
+    across_groups: AttemptsDocument,
+    /// Attempts with the shares of two servers of one group.
+    in_one_group: AttemptsDocument,
+}
+
+#[derive(Serialize)]
+struct SignatureDocument {
+    servers: Vec<u8>,
+    seconds: f64,
+    valid: bool,
+}
+
+impl SignatureDocument {
+    fn of(signature: &Signature) -> Self {
+        Self {
+            servers: signature.signers.iter().map(|server| server.0).collect(),
+            seconds: signature.duration.as_secs_f64(),
+            valid: signature.is_valid,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct AttemptsDocument {
+    pairs: usize,
+    products: usize,
+    /// The pairs that made a signature.
+    signed: usize,
+}
+
+impl AttemptsDocument {
+    fn of(attempts: &Attempts) -> Self {
+        let Attempts { pairs, products, signed } = *attempts;
+        Self { pairs, products, signed }
+    }
+}
