@@ -7,6 +7,7 @@ mod join;
 mod lab;
 mod plan;
 mod proxy;
+mod quorum;
 mod serve;
 mod split;
 mod status;
@@ -122,6 +123,7 @@ commands! {
     Lab(lab),
     Directory(directory),
     Tunnel(tunnel, Tunnel),
+    Quorum(quorum),
     Status(status),
     Doctor(doctor),
 }

@@ -39,12 +39,12 @@ impl Progress {
         Self(ProgressBar::new(total).with_style(style))
     }
 
-    /// Begins work of unknown length.
+    /// Begins work of unknown length: shows the time since then.
     pub(crate) fn unknown() -> Self {
         if !io::stderr().is_terminal() {
             return Self(ProgressBar::hidden());
         }
-        let spinner = ProgressBar::new_spinner().with_style(style("{spinner} {msg}"));
+        let spinner = ProgressBar::new_spinner().with_style(style("{spinner} {elapsed}  {msg}"));
         spinner.enable_steady_tick(TICK);
         Self(spinner)
     }

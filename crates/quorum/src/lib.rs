@@ -66,8 +66,9 @@ pub mod log;
 mod net;
 mod protocol;
 
-pub use net::{api, in_process, links, store};
-pub use protocol::ceremony::{CeremonyError, DealerKey};
+pub use net::{api, ceremony_files, in_process, links, nodes, store};
+pub use protocol::ceremony::share_file::{ShareFile, ShareFileError};
+pub use protocol::ceremony::{CeremonyError, DealerKey, Search};
 pub use protocol::combination::{Combination, GroupTooLarge, Label, ServerIndex};
 pub use protocol::group;
 pub use protocol::integer::SecretInteger;

@@ -1,6 +1,8 @@
 //! The driver: files, sockets and the daemon.
 
 pub mod api;
+pub mod ceremony_files;
 pub mod in_process;
 pub mod links;
+pub mod nodes;
 pub mod store;

@@ -9,6 +9,7 @@ mod documents;
 mod lab;
 mod micss;
 mod plan;
+mod quorum;
 mod split_join;
 mod systemd;
 mod tunnel;

@@ -1,6 +1,11 @@
 //! The dealer ceremony: an RSA key of two safe primes, which is split and forgotten.
 
+pub(crate) mod share_file;
+
 use std::convert::Infallible;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 
 use crypto_bigint::{BoxedUint, ConcatenatingMul as _};
 use crypto_primes::hazmat::{SetBits, SmallFactorsSieveFactory};
@@ -20,6 +25,15 @@ use crate::protocol::share::{ShareRange, Split};
 pub struct DealerKey {
     group: GroupKey,
     private_exponent: SecretInteger,
+}
+
+/// How far the search for the primes of a key is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Search {
+    /// The prime that is searched for, 1 or 2.
+    pub prime: u8,
+    /// The candidates for it that have been tried.
+    pub tried: u64,
 }
 
 /// Why there is no key.
@@ -46,9 +60,28 @@ impl DealerKey {
         if !MODULUS_BITS.contains(&modulus_bits) {
             return Err(ModulusError::Bits(modulus_bits).into());
         }
-        let p = safe_prime(modulus_bits / 2, generator)?;
-        let q = safe_prime(modulus_bits / 2, generator)?;
+        let candidate = |prime: &BoxedUint| is_prime(Flavor::Safe, prime);
+        let p = safe_prime(modulus_bits / 2, generator, candidate)?;
+        let q = safe_prime(modulus_bits / 2, generator, candidate)?;
         Self::from_safe_primes(&p, &q, generator)
+    }
+
+    /// As [`Self::generate`], on several threads, each with a generator of its own. `tried` is
+    /// called after each candidate for a prime.
+    ///
+    /// # Errors
+    /// As [`Self::generate`].
+    pub fn generate_on(
+        threads: usize,
+        modulus_bits: u32,
+        tried: &(dyn Fn(Search) + Sync),
+    ) -> Result<Self, CeremonyError> {
+        if !MODULUS_BITS.contains(&modulus_bits) {
+            return Err(ModulusError::Bits(modulus_bits).into());
+        }
+        let p = safe_prime_on(threads, modulus_bits / 2, 1, tried)?;
+        let q = safe_prime_on(threads, modulus_bits / 2, 2, tried)?;
+        Self::from_safe_primes(&p, &q, &mut Generator::seeded()?)
     }
 
     /// The key of two safe primes, big-endian. They are not checked.
@@ -94,16 +127,57 @@ impl DealerKey {
 
 /// A random safe prime whose two highest bits are 1, so that the product of two has twice as many
 /// bits.
-fn safe_prime(bits: u32, generator: &mut Generator) -> Result<Zeroizing<Vec<u8>>, CeremonyError> {
+fn safe_prime(
+    bits: u32,
+    generator: &mut Generator,
+    is_chosen: impl Fn(&BoxedUint) -> bool,
+) -> Result<Zeroizing<Vec<u8>>, CeremonyError> {
     let mut random = Random { generator, failed: None };
     let sieve = SmallFactorsSieveFactory::<BoxedUint>::new(Flavor::Safe, bits, SetBits::TwoMsb);
     let sieve = sieve.map_err(|_| CeremonyError::Primes)?;
-    let prime = sieve_and_find(&mut random, sieve, |_, it| is_prime(Flavor::Safe, it));
+    let prime = sieve_and_find(&mut random, sieve, |_, it| is_chosen(it));
     if let Some(failed) = random.failed {
         return Err(failed.into());
     }
     let prime = Zeroizing::new(prime.ok().flatten().ok_or(CeremonyError::Primes)?);
     Ok(Zeroizing::new(prime.to_be_bytes().into_vec()))
+}
+
+/// The safe prime that the first of several threads finds. It is the key's first or second.
+fn safe_prime_on(
+    threads: usize,
+    bits: u32,
+    number: u8,
+    tried: &(dyn Fn(Search) + Sync),
+) -> Result<Zeroizing<Vec<u8>>, CeremonyError> {
+    let (is_found, count) = (AtomicBool::new(false), AtomicU64::new(0));
+    let found = Mutex::new(None);
+    let search = || {
+        let result = Generator::seeded().map_err(CeremonyError::from).and_then(|mut generator| {
+            safe_prime(bits, &mut generator, |candidate| {
+                // The others end their search by any number, which is not used.
+                if is_found.load(Ordering::Relaxed) {
+                    return true;
+                }
+                let is_prime = is_prime(Flavor::Safe, candidate);
+                tried(Search { prime: number, tried: 1 + count.fetch_add(1, Ordering::Relaxed) });
+                is_prime
+            })
+        });
+        let mut found = found.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if !is_found.swap(true, Ordering::Relaxed) {
+            *found = Some(result);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            scope.spawn(search);
+        }
+    });
+    found
+        .into_inner()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+        .unwrap_or(Err(CeremonyError::Primes))
 }
 
 /// A generator for the search for primes, which knows no errors: it remembers the first.

@@ -1,0 +1,129 @@
+//! The servers of a group in TOML: a `NODES.toml`, specified in `docs/formats/quorum.md`.
+
+use std::net::SocketAddr;
+
+use keys::PublicKey;
+use service::config::{Key, Keys, Problems, Table, key, read};
+
+use crate::protocol::combination::{Combination, GroupTooLarge};
+use crate::protocol::group::{Group, GroupError, Member};
+
+/// The keys of a `NODES.toml`.
+pub const NODES_KEYS: &[Key] = &[
+    key(
+        "",
+        "server",
+        "[{ identity = \"3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c\", \
+         address = \"192.0.2.1:6530\" }]",
+    ),
+    key(
+        "server",
+        "identity",
+        "\"3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c\"",
+    ),
+    key("server", "address", "\"192.0.2.1:6530\""),
+];
+
+/// Reads the servers of a group, in the order of their indices.
+///
+/// # Errors
+/// When they are wrong: all problems.
+pub fn parse_nodes(text: &str) -> Result<Group, Problems> {
+    read(text, Keys(&[NODES_KEYS]), |table| {
+        let servers = table.tables("server");
+        let members: Vec<Option<Member>> = servers.iter().map(read_server).collect();
+        let count = table.count("server");
+        if let Some(too_large) = too_large(count) {
+            table.refuse(too_large.to_string(), "leave servers out");
+            return None;
+        }
+        if !matches!(count, 4 | 7 | 10 | 13) {
+            let what = GroupError::Size(count).to_string();
+            table.refuse(what, "add or leave out a [[server]]");
+            return None;
+        }
+        match Group::new(members.into_iter().collect::<Option<_>>()?) {
+            Ok(group) => Some(group),
+            Err(error) => {
+                table.refuse(error.to_string(), "give each server a key of its own");
+                None
+            }
+        }
+    })
+}
+
+/// A number of servers 3f+1 with an f that is too large.
+fn too_large(count: usize) -> Option<GroupTooLarge> {
+    let faulty = u8::try_from((count.checked_sub(1)?) / 3).ok().filter(|&faulty| faulty > 0)?;
+    if count % 3 == 1 { Combination::new(faulty).err() } else { None }
+}
+
+fn read_server(table: &Table<'_>) -> Option<Member> {
+    let fix = "give the 64 digits that `sunder quorum identity FILE` says on that server";
+    let identity = table.require("identity").and_then(|it| it.parsed_or::<PublicKey>(fix));
+    let address = table.require("address");
+    let address = address.and_then(|it| {
+        let address = it.parsed_or::<SocketAddr>("give an IP address and a port")?;
+        if address.ip().is_unspecified() || address.port() == 0 {
+            it.refuse(
+                format!("\"{address}\" is no address that others can connect to"),
+                "give the IP address and the port at which the others reach the server",
+            );
+            return None;
+        }
+        Some(address)
+    });
+    Some(Member { identity: identity?, address: address? })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use keys::SecretKey;
+
+    use super::*;
+
+    fn nodes(count: u8) -> String {
+        (0..count).fold(String::new(), |mut text, i| {
+            let identity = SecretKey::new(&[i + 1; 32]).public();
+            let _ = write!(text, "[[server]]\nidentity = \"{identity}\"\n");
+            let _ = writeln!(text, "address = \"192.0.2.{}:6530\"", i + 1);
+            text
+        })
+    }
+
+    #[test]
+    fn the_servers_have_the_order_of_the_file() {
+        let group = parse_nodes(&nodes(7)).unwrap();
+        assert_eq!(group.members().len(), 7);
+        assert_eq!(group.members()[6].identity, SecretKey::new(&[7; 32]).public());
+        assert_eq!(group.members()[6].address.to_string(), "192.0.2.7:6530");
+    }
+
+    #[test]
+    fn all_problems_are_found() {
+        let said = |text: &str| -> Vec<String> {
+            parse_nodes(text).unwrap_err().iter().map(ToString::to_string).collect()
+        };
+        let five = said(&nodes(5));
+        assert_eq!(
+            five,
+            ["a group has 4, 7, 10 or 13 servers, not 5: add or leave out a [[server]]"]
+        );
+        let sixteen = said(&nodes(16));
+        assert!(
+            sixteen[0].contains("has 4368 shares, and a refresh 19079424 subshares"),
+            "{sixteen:?}"
+        );
+        assert_eq!(said("").len(), 1);
+        let wrong = nodes(4).replacen("192.0.2.1:6530", "0.0.0.0:6530", 1);
+        let wrong = wrong.replacen("192.0.2.2:6530", "example.org:6530", 1);
+        let second = SecretKey::new(&[2; 32]).public().to_string();
+        let wrong = wrong.replacen(&second, "22", 1);
+        assert_eq!(said(&wrong).len(), 3, "{:?}", said(&wrong));
+        let first = SecretKey::new(&[1; 32]).public().to_string();
+        let twice = said(&nodes(4).replacen(&second, &first, 1));
+        assert!(twice[0].contains("servers 1 and 2 have the same identity key"), "{twice:?}");
+    }
+}

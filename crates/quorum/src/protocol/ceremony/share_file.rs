@@ -1,0 +1,242 @@
+//! What the ceremony gives to one server: `docs/formats/quorum.md`.
+
+use keys::RsaPublicKey;
+use sharing::{Generator, RandomError};
+use zeroize::Zeroizing;
+
+use super::DealerKey;
+use crate::protocol::combination::{Label, ServerIndex};
+use crate::protocol::group::{Group, Header, HeaderKind};
+use crate::protocol::integer::SecretInteger;
+use crate::protocol::refresh::Witnesses;
+use crate::protocol::rsa::key::GroupKey;
+use crate::protocol::rsa::modulus::Modulus;
+use crate::protocol::share::ShareRange;
+use crate::protocol::wire::{Digest, Malformed, Reader, Write, count};
+
+/// The first bytes of a share file.
+const MAGIC: [u8; 16] = *b"SNDR-QUORUM-SHR\0";
+
+/// The version of the format.
+const VERSION: u8 = 1;
+
+/// The largest length of a share file, in bytes. With f = 4 and 4096 bits, one has 630,000.
+pub(crate) const MAX_SHARE_FILE_LEN: u64 = 1 << 20;
+
+/// What the ceremony gives to one server.
+pub struct ShareFile {
+    /// The group's key.
+    pub key: GroupKey,
+    /// The header of the first epoch.
+    pub header: Header,
+    /// The witnesses of all shares.
+    pub witnesses: Witnesses,
+    /// The server.
+    pub server: ServerIndex,
+    /// All shares that it should have. Secret.
+    pub shares: Vec<(Label, SecretInteger)>,
+}
+
+/// Why bytes are not a share file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ShareFileError {
+    /// It has another form.
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    /// It is damaged.
+    #[error("it is damaged: its last 32 bytes are not the SHA-256 of those before")]
+    Damaged,
+    /// A share is not the one that its witness belongs to.
+    #[error("share {0} is not the one that its witness belongs to")]
+    Share(Label),
+}
+
+impl ShareFile {
+    /// Splits a key, and returns the file of each server of the first group.
+    ///
+    /// # Errors
+    /// If the operating system gives no random bytes.
+    pub fn deal(
+        key: &DealerKey,
+        group: &Group,
+        generator: &mut Generator,
+    ) -> Result<Vec<Self>, RandomError> {
+        let combination = group.combination();
+        let range = ShareRange::new(key.group().modulus().bits());
+        let split = key.split(&range, combination, generator)?;
+        let powers = key.group().powers_of_g(&[range.bits()], combination.label_count());
+        let elements = combination.labels().map(|label| powers.pow(&split.share(label))).collect();
+        let witnesses = Witnesses::new(elements);
+        let header = Header::first(group.clone(), witnesses.digest());
+        let file = |server| Self {
+            key: key.group().clone(),
+            header: header.clone(),
+            witnesses: witnesses.clone(),
+            server,
+            shares: combination
+                .labels_of(server)
+                .map(|label| (label, split.share(label)))
+                .collect(),
+        };
+        Ok(combination.servers().map(file).collect())
+    }
+
+    /// The bytes of the file.
+    pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
+        let mut out = Zeroizing::new(Vec::with_capacity(self.encoded_len()));
+        out.extend(MAGIC);
+        out.extend([VERSION, self.server.0]);
+        out.put_counted(&self.key.modulus().to_be_bytes());
+        out.put_counted(&self.header.to_bytes());
+        out.put_counted(&self.witnesses.to_bytes());
+        out.put_u32(count(self.shares.len()));
+        for (label, share) in &self.shares {
+            out.put_u16(label.0);
+            out.extend_from_slice(&share.to_be_bytes());
+        }
+        let digest = Digest::of(&[&out]);
+        out.extend(digest.0);
+        out
+    }
+
+    /// An upper bound on the length of the file: its bytes, which are secret, are not moved.
+    fn encoded_len(&self) -> usize {
+        let share_len = self.shares.iter().map(|(_, share)| 2 + share.to_be_bytes().len());
+        let public = self.key.modulus().byte_len() + self.witnesses.to_bytes().len();
+        let header = self.header.to_bytes().len();
+        128 + public + header + share_len.sum::<usize>()
+    }
+
+    /// Parses a file, and checks all that it says: the header and the shares fit the witnesses, and
+    /// the server has all shares that it should have.
+    ///
+    /// # Errors
+    /// If the bytes are not such a file.
+    pub fn parse(bytes: &[u8]) -> Result<Self, ShareFileError> {
+        let (content, digest) =
+            bytes.split_last_chunk::<32>().ok_or(Malformed("too short for a share file"))?;
+        if !content.starts_with(&MAGIC) {
+            return Err(Malformed("not a share file of a quorum").into());
+        }
+        if Digest::of(&[content]).0 != *digest {
+            return Err(ShareFileError::Damaged);
+        }
+        let mut reader = Reader::new(&content[MAGIC.len()..]);
+        if reader.u8()? != VERSION {
+            return Err(Malformed("of a version that this program does not know").into());
+        }
+        let server = reader.server()?;
+        let modulus = Modulus::from_be_bytes(reader.counted()?)
+            .map_err(|_| Malformed("its modulus is not one of a key"))?;
+        let header = Header::parse(reader.counted()?)?;
+        let combination = header.group.combination().clone();
+        if header.kind != HeaderKind::Epoch
+            || header != Header::first(header.group.clone(), header.witnesses)
+        {
+            return Err(Malformed("its header is not that of a first epoch").into());
+        }
+        let witnesses = reader.counted()?;
+        let witnesses = Witnesses::parse(witnesses, combination.label_count(), &modulus)
+            .filter(|it| it.digest() == header.witnesses)
+            .ok_or(Malformed("its witnesses are not those of its header"))?;
+        let g_0 = modulus.product(combination.labels().map(|label| witnesses.witness(label)));
+        let key = GroupKey::new(modulus, g_0)
+            .map_err(|_| Malformed("its witnesses are not those of a key"))?;
+        let range = ShareRange::new(key.modulus().bits());
+        let expected: Vec<Label> = combination.labels_of(server).collect();
+        if expected.is_empty() || usize::try_from(reader.u32()?) != Ok(expected.len()) {
+            return Err(Malformed("it has not as many shares as a server has").into());
+        }
+        let mut shares = Vec::with_capacity(expected.len());
+        for label in expected {
+            if reader.label()? != label {
+                return Err(Malformed("it has a share of another server").into());
+            }
+            let share = range.parse(reader.bytes(range.encoded_len())?);
+            let share = share.ok_or(Malformed("a share is out of its range"))?;
+            shares.push((label, share));
+        }
+        reader.finish()?;
+        let powers = key.powers_of_g(&[range.bits()], shares.len());
+        for (label, share) in &shares {
+            if !powers.pow(share).has_same_square(witnesses.witness(*label)) {
+                return Err(ShareFileError::Share(*label));
+            }
+        }
+        Ok(Self { key, header, witnesses, server, shares })
+    }
+
+    /// The group's public key.
+    pub fn public(&self) -> &RsaPublicKey {
+        self.key.public()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use keys::SecretKey;
+
+    use super::*;
+    use crate::protocol::fixture::small_key;
+    use crate::protocol::group::Member;
+
+    fn files() -> Vec<ShareFile> {
+        let member = |i: u8| Member {
+            identity: SecretKey::new(&[i + 1; 32]).public(),
+            address: ([127, 0, 0, 1], 7000 + u16::from(i)).into(),
+        };
+        let group = Group::new((0..4).map(member).collect()).unwrap();
+        ShareFile::deal(&small_key(), &group, &mut Generator::seeded().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn each_server_gets_its_shares() {
+        let files = files();
+        assert_eq!(files.len(), 4);
+        for (server, file) in files[0].header.group.combination().servers().zip(&files) {
+            let bytes = file.to_bytes();
+            assert!(bytes.len() <= file.encoded_len());
+            let parsed = ShareFile::parse(&bytes).unwrap();
+            assert_eq!((parsed.server, &parsed.header), (server, &file.header));
+            assert_eq!(parsed.key, file.key);
+            let shares = |file: &ShareFile| -> Vec<_> {
+                file.shares.iter().map(|(label, share)| (*label, share.to_be_bytes())).collect()
+            };
+            assert!(shares(&parsed) == shares(file));
+            assert_eq!(file.shares.len(), 3);
+        }
+    }
+
+    #[test]
+    fn every_changed_or_cut_file_is_refused() {
+        let file = files().remove(0);
+        let bytes = file.to_bytes();
+        for index in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[index] ^= 1;
+            assert!(ShareFile::parse(&changed).is_err(), "byte {index}");
+            assert!(ShareFile::parse(&bytes[..index]).is_err(), "{index} bytes");
+        }
+    }
+
+    #[test]
+    fn a_file_whose_digest_is_right_is_checked_too() {
+        let refused = |change: &dyn Fn(&mut ShareFile)| {
+            let mut file = files().remove(1);
+            change(&mut file);
+            ShareFile::parse(&file.to_bytes()).err().expect("it is refused")
+        };
+        let other_share = refused(&|file| {
+            let one = SecretInteger::from_unsigned(file.shares[0].1.bits(), &[1]);
+            file.shares[0].1.add(&one);
+        });
+        assert_eq!(other_share, ShareFileError::Share(Label(0)));
+        let is_malformed = |error: ShareFileError| matches!(error, ShareFileError::Malformed(_));
+        assert!(is_malformed(refused(&|file| file.server = ServerIndex(0))));
+        assert!(is_malformed(refused(&|file| file.server = ServerIndex(4))));
+        assert!(is_malformed(refused(&|file| _ = file.shares.pop())));
+        assert!(is_malformed(refused(&|file| file.header.epoch = 2)));
+        assert!(is_malformed(refused(&|file| file.header.witnesses = Digest([0; 32]))));
+        assert!(is_malformed(refused(&|file| file.header.kind = HeaderKind::Refresh)));
+    }
+}
