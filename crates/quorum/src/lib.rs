@@ -76,6 +76,7 @@ pub use protocol::policy;
 pub use protocol::refresh;
 pub use protocol::rsa::key::{GroupKey, GroupKeyError};
 pub use protocol::rsa::modulus::{Element, FixedBase, Modulus, ModulusError};
+pub use protocol::server;
 pub use protocol::share::{SEED_LEN, Seed, ShareRange, Split};
 pub use protocol::signing;
 pub use protocol::wire::{Digest, Malformed};

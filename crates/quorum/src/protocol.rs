@@ -1,5 +1,6 @@
 //! The protocol without input or output.
 
+pub(crate) mod agreed;
 pub(crate) mod ceremony;
 pub(crate) mod combination;
 pub mod group;
@@ -8,6 +9,7 @@ pub(crate) mod link;
 pub mod policy;
 pub mod refresh;
 pub(crate) mod rsa;
+pub mod server;
 pub(crate) mod share;
 pub mod signing;
 pub(crate) mod wire;

@@ -43,7 +43,7 @@ use error::damaged;
 
 pub use error::StoreError;
 pub use master_key::{MasterKey, MasterKeyError};
-pub use registry::{MAX_REGISTERED, MessageDigest, Registration};
+pub use registry::{MAX_REGISTERED, Registration};
 
 /// What a server has in one epoch. The shares are secret.
 pub struct Epoch {

@@ -1,7 +1,26 @@
 //! Which messages a server may sign.
 
+use sha2::{Digest, Sha256};
+
 use super::group::HEADER_MAGIC;
 use super::signing::MAX_MESSAGE_LEN;
+
+/// The SHA-256 of a whole message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MessageDigest(pub [u8; 32]);
+
+impl MessageDigest {
+    /// That of a message.
+    pub fn of(message: &[u8]) -> Self {
+        Self(Sha256::digest(message).into())
+    }
+}
+
+impl std::fmt::Display for MessageDigest {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(out, "{byte:02x}"))
+    }
+}
 
 /// A rule of a server's configuration: messages that it allows are signed without being registered.
 #[derive(Clone, Debug, PartialEq, Eq)]

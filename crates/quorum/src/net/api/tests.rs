@@ -10,8 +10,8 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use super::*;
+use crate::policy::MessageDigest;
 use crate::protocol::policy::check_message;
-use crate::store::MessageDigest;
 
 /// Answers from memory.
 #[derive(Default)]

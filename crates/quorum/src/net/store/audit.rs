@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::error::{StoreError, of_file};
-use super::registry::MessageDigest;
+use crate::protocol::policy::MessageDigest;
 
 /// The name of the file.
 const NAME: &str = "audit.log";

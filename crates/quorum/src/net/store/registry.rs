@@ -1,30 +1,13 @@
 //! The messages that may be signed, by their digests.
 
 use rusqlite::{TransactionBehavior, params};
-use sha2::{Digest, Sha256};
 
 use super::error::StoreError;
 use super::{Store, file};
+use crate::protocol::policy::MessageDigest;
 
 /// How many messages may be registered.
 pub const MAX_REGISTERED: u64 = 65_536;
-
-/// The SHA-256 of a whole message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct MessageDigest(pub [u8; 32]);
-
-impl MessageDigest {
-    /// That of a message.
-    pub fn of(message: &[u8]) -> Self {
-        Self(Sha256::digest(message).into())
-    }
-}
-
-impl std::fmt::Display for MessageDigest {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(out, "{byte:02x}"))
-    }
-}
 
 /// What the registration of a message changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,6 +7,7 @@ use keys::KeyError;
 use tempfile::TempDir;
 
 use super::*;
+use crate::protocol::policy::MessageDigest;
 
 const NOW: SystemTime = UNIX_EPOCH;
 

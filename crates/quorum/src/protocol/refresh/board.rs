@@ -129,6 +129,27 @@ impl Board {
         }
     }
 
+    /// The board of an epoch in which a run is open, for a server that joins there.
+    pub(crate) fn joined(parameters: Arc<Parameters>, epoch: Header, refresh: &Header) -> Self {
+        let run = Run::new(refresh.clone());
+        Self { run_number: refresh.run, run: Some(run), ..Self::new(parameters, epoch) }
+    }
+
+    /// Whether a server has approved a refresh in the current run.
+    pub(crate) fn has_approved(&self, server: ServerIndex) -> bool {
+        self.approvals.contains_key(&server)
+    }
+
+    /// Whether any server has.
+    pub(crate) fn has_approvals(&self) -> bool {
+        !self.approvals.is_empty()
+    }
+
+    /// Whether a server has given the current run up.
+    pub(crate) fn has_cancelled(&self, server: ServerIndex) -> bool {
+        self.cancellations.contains(&server)
+    }
+
     /// The header of the epoch.
     pub fn epoch(&self) -> &Header {
         &self.epoch
@@ -257,18 +278,7 @@ impl Board {
         }
         let header = self.candidates.remove(&id).expect("it has just been inserted");
         self.candidates.clear();
-        self.run = Some(Run {
-            header,
-            id,
-            session_keys: BTreeMap::new(),
-            proofs: BTreeMap::new(),
-            chosen: BTreeMap::new(),
-            excluded: BTreeSet::new(),
-            faulty: BTreeSet::new(),
-            computed: BTreeMap::new(),
-            witnesses: BTreeMap::new(),
-            next: None,
-        });
+        self.run = Some(Run::new(header));
         Ok(Change::Opened)
     }
 
@@ -295,6 +305,21 @@ fn open(run: &mut Option<Run>, id: Digest) -> Result<&mut Run, Refusal> {
 }
 
 impl Run {
+    fn new(header: Header) -> Self {
+        Self {
+            id: header.digest(),
+            header,
+            session_keys: BTreeMap::new(),
+            proofs: BTreeMap::new(),
+            chosen: BTreeMap::new(),
+            excluded: BTreeSet::new(),
+            faulty: BTreeSet::new(),
+            computed: BTreeMap::new(),
+            witnesses: BTreeMap::new(),
+            next: None,
+        }
+    }
+
     /// The identifier of the run: the digest of its refresh header.
     pub fn id(&self) -> Digest {
         self.id

@@ -43,6 +43,11 @@ impl Shares {
         complete.then_some(Self { group, server, range, by_label: shares })
     }
 
+    /// The group whose key they are of.
+    pub fn group(&self) -> &SigningGroup {
+        &self.group
+    }
+
     /// The answer to a request, by one exponentiation in a quick sign (TS2, 3.2.1), and by one for
     /// each label in a full sign (3.2). The caller has checked that the message is registered.
     ///

@@ -1,0 +1,91 @@
+//! What servers agree on: heights of the log, their entries, and who decides on the next one.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use keys::PublicKey;
+
+use super::combination::MAX_FAULTY;
+
+/// A place in the log. The first one is 1; 0 is the state before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Height(pub u64);
+
+impl Height {
+    /// The next height.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+impl fmt::Display for Height {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(out)
+    }
+}
+
+/// The servers that agree on a height: the identity keys of a group, in the group's order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerSet(Arc<[PublicKey]>);
+
+/// Keys that are not a set of servers.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ServerSetError {
+    /// Their number is not 3f+1 for an f from 1 to 4.
+    #[error("{0} servers: a group has 4, 7, 10 or 13")]
+    Number(usize),
+    /// One of them occurs twice.
+    #[error("the key {0} is listed twice")]
+    Twice(Box<PublicKey>),
+}
+
+impl ServerSet {
+    /// The set of the servers with these keys.
+    ///
+    /// # Errors
+    /// When there are not 4, 7, 10 or 13 keys, or two are equal.
+    pub fn new(keys: impl IntoIterator<Item = PublicKey>) -> Result<Self, ServerSetError> {
+        let keys: Arc<[PublicKey]> = keys.into_iter().collect();
+        let faulty = keys.len().saturating_sub(1) / 3;
+        if keys.len() != 3 * faulty + 1 || !(1..=usize::from(MAX_FAULTY)).contains(&faulty) {
+            return Err(ServerSetError::Number(keys.len()));
+        }
+        let mut seen = BTreeSet::new();
+        match keys.iter().find(|key| !seen.insert(key.to_bytes())) {
+            Some(twice) => Err(ServerSetError::Twice(Box::new(*twice))),
+            None => Ok(Self(keys)),
+        }
+    }
+
+    /// The keys, in the group's order.
+    pub fn keys(&self) -> &[PublicKey] {
+        &self.0
+    }
+
+    /// Whether the server with this key is in the set.
+    pub fn contains(&self, key: &PublicKey) -> bool {
+        self.0.contains(key)
+    }
+
+    /// The number of faulty servers that the set tolerates, f.
+    pub fn faulty(&self) -> usize {
+        (self.0.len() - 1) / 3
+    }
+
+    /// The number of servers that commit a height, 2f+1.
+    pub fn quorum(&self) -> usize {
+        2 * self.faulty() + 1
+    }
+}
+
+/// The entries of one height, in their order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// The height: the one after the last that was committed.
+    pub height: Height,
+    /// At least one entry. Who submitted it is not known: an entry that needs an author is signed.
+    pub entries: Vec<Bytes>,
+}

@@ -1,0 +1,356 @@
+//! A server of a group, without input and output: it composes signing, the board of refreshes, the
+//! machines of a refresh, and recovery. The driver hands it messages, committed entries, requests
+//! of local users, results of jobs and the time, and does what [`Server::poll_output`] says.
+
+mod change;
+mod epoch;
+mod inviting;
+mod machines;
+mod output;
+mod refreshing;
+mod signing;
+mod start;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use keys::{PublicKey, RsaPublicKey, SecretKey};
+use sharing::{Generator, RandomError};
+
+pub use change::{Change, EncodedShares, Saved};
+pub use output::{
+    EpochStatus, Event, Job, JobResult, Output, RequestId, RunStatus, SignRefusal, Status, Timeouts,
+};
+pub use start::{SignedHeader, Start, StartError};
+
+use crate::protocol::agreed::{Committed, Height, ServerSet};
+use crate::protocol::combination::ServerIndex;
+use crate::protocol::group::{Group, Member};
+use crate::protocol::link::{Lane, Topic};
+use crate::protocol::policy::{MessageDigest, Rule};
+use crate::protocol::refresh::{Delays, Entry, Run};
+use crate::protocol::wire::{Digest, Malformed};
+use epoch::Epoch;
+use machines::Ended;
+use output::{Outcome, Task};
+use signing::OwnRequest;
+
+/// What an operator configures.
+pub struct Settings {
+    /// The key by which other servers authenticate this one.
+    pub identity: Arc<SecretKey>,
+    /// The group's public key.
+    pub public: RsaPublicKey,
+    /// Messages that are signed without being registered.
+    pub rules: Vec<Rule>,
+    /// How long servers wait in a refresh.
+    pub delays: Delays,
+    /// How long they wait in signing.
+    pub timeouts: Timeouts,
+}
+
+/// What a server has saved is not the state of a server.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SavedError {
+    /// Its start does not verify.
+    #[error("the saved state is not that of a group with this key: {0}")]
+    Start(#[from] StartError),
+    /// Its shares are malformed or not those of this server.
+    #[error("the saved shares of epoch {0} are not this server's: is this its identity key?")]
+    Shares(u64),
+    /// Its entries or items are malformed.
+    #[error("the saved state is damaged: {0}")]
+    Malformed(#[from] Malformed),
+}
+
+/// A refresh is not started or given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RefreshRefusal {
+    /// This server is not in the group of the current epoch.
+    #[error("this server is not in the group that has the key")]
+    NoMember,
+    /// A refresh to another group is open or approved here.
+    #[error("another refresh is under way: give it up first")]
+    UnderWay,
+    /// There is none.
+    #[error("no refresh is under way")]
+    None,
+}
+
+/// A server.
+pub struct Server {
+    settings: Settings,
+    registered: HashSet<MessageDigest>,
+    height: Height,
+    /// The epoch that it follows; `None` while it waits to be invited.
+    epoch: Option<Box<Epoch>>,
+    /// The refresh by which this epoch began, while it is not over for this server.
+    ended: Option<Box<Ended>>,
+    /// While it waits: what others invite it to, by sender.
+    invites: BTreeMap<[u8; 32], Digest>,
+    requests: BTreeMap<u64, OwnRequest>,
+    next_request: u64,
+    /// The jobs that each server has waiting here.
+    jobs: BTreeMap<ServerIndex, usize>,
+    /// What the operator wants of the log, until it is committed.
+    wish: Option<Wish>,
+    wish_at: Duration,
+    peers: Vec<Member>,
+    changes: Vec<Change>,
+    outputs: VecDeque<Output>,
+}
+
+/// What an operator wants of the log.
+#[derive(Clone)]
+enum Wish {
+    Approve(Group),
+    Cancel,
+}
+
+impl Server {
+    /// A server with what it saved, which is nothing at its first start unless the ceremony gave
+    /// it a start and shares. `registered` are the messages that it may sign.
+    ///
+    /// # Errors
+    /// When what was saved does not fit the settings, or is malformed.
+    pub fn new(
+        settings: Settings,
+        mut saved: Saved,
+        registered: HashSet<MessageDigest>,
+        now: Duration,
+    ) -> Result<Self, SavedError> {
+        let mut server = Self {
+            settings,
+            registered,
+            height: saved.height,
+            epoch: None,
+            ended: None,
+            invites: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            next_request: 0,
+            jobs: BTreeMap::new(),
+            wish: None,
+            wish_at: now,
+            peers: Vec::new(),
+            changes: Vec::new(),
+            outputs: VecDeque::new(),
+        };
+        if let Some(start) = saved.start.take() {
+            let shares = saved.shares.remove(&start.header().epoch);
+            server.begin_epoch(start, true, now)?;
+            if let Some(shares) = shares {
+                server.restore_shares(&shares)?;
+            }
+            server.restore_run(&saved, now)?;
+        }
+        for epoch in saved.shares.into_keys() {
+            server.changes.push(Change::End { epoch });
+        }
+        let run = server.epoch.as_ref().and_then(|epoch| epoch.board.run()).map(Run::id);
+        for id in saved.items.into_keys().filter(|id| Some(*id) != run) {
+            server.changes.push(Change::EraseRun { run: id });
+        }
+        if server.epoch.is_some() {
+            server.follow();
+        }
+        Ok(server)
+    }
+
+    /// What to do next. Asked again until there is nothing; and again after each input and at
+    /// [`Self::deadline`].
+    ///
+    /// # Errors
+    /// If the operating system gives no random bytes.
+    pub fn poll_output(
+        &mut self,
+        now: Duration,
+        generator: &mut Generator,
+    ) -> Result<Option<Output>, RandomError> {
+        if self.outputs.is_empty() {
+            self.step(now, generator)?;
+            self.flush();
+        }
+        Ok(self.outputs.pop_front())
+    }
+
+    /// The time at which to ask again.
+    pub fn deadline(&self) -> Option<Duration> {
+        let requests = self.requests.values().filter_map(|it| it.request.poll_timeout());
+        let wish = self.wish.as_ref().map(|_| self.wish_at);
+        let refresh = self.refresh_deadlines();
+        requests.chain(wish).chain(refresh).chain(self.header_deadlines()).min()
+    }
+
+    /// Handles a message of another server, which its link has authenticated.
+    pub fn handle_message(&mut self, now: Duration, from: &PublicKey, topic: Topic, bytes: &[u8]) {
+        let handled = match topic {
+            Topic::Signing => self.handle_signing(now, from, bytes),
+            Topic::Refresh => self.handle_refresh(now, from, bytes),
+            Topic::Log => Err(Malformed("the log's messages are not the server's")),
+        };
+        if let Err(why) = handled {
+            self.event(Event::MessageRefused { from: *from, why: why.to_string() });
+        }
+    }
+
+    /// There is a link with another server: what was sent to it before may be lost.
+    pub fn handle_link_up(&mut self, server: &PublicKey) {
+        self.invite(Some(server));
+    }
+
+    /// Applies the next height of the log. A height that was applied before changes nothing.
+    ///
+    /// # Errors
+    /// If the operating system gives no random bytes.
+    pub fn handle_committed(
+        &mut self,
+        now: Duration,
+        committed: &Committed,
+        generator: &mut Generator,
+    ) -> Result<(), RandomError> {
+        if self.epoch.is_none() {
+            return Ok(());
+        }
+        let height = committed.height;
+        if height > self.height {
+            self.height = height;
+            self.apply_all(now, height, &committed.entries, generator)?;
+        }
+        let set = self.set();
+        self.push(Output::Applied { height, set });
+        Ok(())
+    }
+
+    /// Takes the result of a job.
+    pub fn handle_job(&mut self, now: Duration, result: JobResult) {
+        match result.0 {
+            Outcome::Answer { asker, epoch, answer } => self.answered(now, asker, epoch, answer),
+            Outcome::Refresh { machine, result } => self.handle_refresh_job(machine, result),
+        }
+    }
+
+    /// The driver has registered a message, so that it may be signed.
+    pub fn registered(&mut self, message: MessageDigest) {
+        self.registered.insert(message);
+    }
+
+    /// A registration was evicted.
+    pub fn unregistered(&mut self, message: &MessageDigest) {
+        self.registered.remove(message);
+    }
+
+    /// Approves a refresh to a group, for this server's operator.
+    ///
+    /// # Errors
+    /// When this server is not a member, or another refresh is under way.
+    pub fn start_refresh(&mut self, group: Group, now: Duration) -> Result<(), RefreshRefusal> {
+        let epoch = self.epoch.as_ref().filter(|epoch| epoch.index.is_some());
+        let epoch = epoch.ok_or(RefreshRefusal::NoMember)?;
+        match (epoch.board.run(), &self.wish) {
+            (Some(run), _) if *run.group() == group => Ok(()),
+            (None, Some(Wish::Approve(wanted))) if *wanted == group => Ok(()),
+            (None, None) => {
+                (self.wish, self.wish_at) = (Some(Wish::Approve(group)), now);
+                Ok(())
+            }
+            _ => Err(RefreshRefusal::UnderWay),
+        }
+    }
+
+    /// Gives up the refresh that is under way, for this server's operator. It ends when f+1 have.
+    ///
+    /// # Errors
+    /// When this server is not a member, or there is none.
+    pub fn cancel_refresh(&mut self, now: Duration) -> Result<(), RefreshRefusal> {
+        let epoch = self.epoch.as_ref().filter(|epoch| epoch.index.is_some());
+        let epoch = epoch.ok_or(RefreshRefusal::NoMember)?;
+        if epoch.board.run().is_none() && !epoch.board.has_approvals() && self.wish.is_none() {
+            return Err(RefreshRefusal::None);
+        }
+        (self.wish, self.wish_at) = (Some(Wish::Cancel), now);
+        Ok(())
+    }
+
+    /// Where this server follows its group from: the chain of epochs and the witnesses.
+    pub fn start(&self) -> Option<&Start> {
+        self.epoch.as_ref().map(|epoch| &epoch.start)
+    }
+
+    /// How the server is placed and how far it is.
+    pub fn status(&self) -> Status {
+        let epoch = self.epoch.as_ref().map(|epoch| epoch.status());
+        Status { height: self.height, epoch, requests: self.requests.len() }
+    }
+
+    fn step(&mut self, now: Duration, generator: &mut Generator) -> Result<(), RandomError> {
+        self.step_requests(now);
+        self.step_headers(now);
+        self.step_wish(now);
+        self.step_recovery();
+        self.step_refresh(now, generator)
+    }
+
+    /// Submits what the operator wants, again until it is committed.
+    fn step_wish(&mut self, now: Duration) {
+        let (Some(wish), Some(epoch)) = (&self.wish, &self.epoch) else { return };
+        let Some(index) = epoch.index.filter(|_| self.wish_at <= now) else { return };
+        let identity = &self.settings.identity;
+        let entry = match wish {
+            Wish::Approve(group) => epoch.board.approval(index, group.clone(), identity),
+            Wish::Cancel => epoch.board.cancellation(index, identity),
+        };
+        self.wish_at = now + self.settings.timeouts.again;
+        self.submit(&entry);
+    }
+
+    fn submit(&mut self, entry: &Entry) {
+        self.push(Output::Submit(entry.to_bytes().into()));
+    }
+
+    fn send(&mut self, to: PublicKey, topic: Topic, bytes: Vec<u8>) {
+        let lane = if topic == Topic::Signing { Lane::Urgent } else { Lane::Bulk };
+        self.push(Output::Send { to, topic, lane, bytes: Bytes::from(bytes) });
+    }
+
+    fn job(&mut self, task: Task) {
+        self.push(Output::Job(Job(task)));
+    }
+
+    /// Reports something. That need not wait for what is to be saved.
+    fn event(&mut self, event: Event) {
+        self.outputs.push_back(Output::Event(event));
+    }
+
+    /// An output, after what is to be saved before it.
+    fn push(&mut self, output: Output) {
+        self.flush();
+        self.outputs.push_back(output);
+    }
+
+    fn flush(&mut self) {
+        if !self.changes.is_empty() {
+            self.outputs.push_back(Output::Save(std::mem::take(&mut self.changes)));
+        }
+    }
+
+    /// The servers that agree on the next height.
+    ///
+    /// # Panics
+    /// If there is no epoch.
+    fn set(&self) -> ServerSet {
+        let epoch = self.epoch.as_ref().expect("there is an epoch");
+        let members = epoch.header.group.members().iter();
+        ServerSet::new(members.map(|member| member.identity)).expect("a group is a set of servers")
+    }
+
+    /// Starts the log where this server is.
+    fn follow(&mut self) {
+        self.tell_peers();
+        let set = self.set();
+        self.push(Output::Log { applied: self.height, set });
+    }
+}

@@ -1,0 +1,100 @@
+//! What a server keeps for its restart.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use zeroize::Zeroizing;
+
+use super::start::Start;
+use crate::protocol::agreed::Height;
+use crate::protocol::combination::Label;
+use crate::protocol::refresh::Item;
+use crate::protocol::wire::Digest;
+
+/// Shares by label, encoded. Secret.
+pub type EncodedShares = Vec<(Label, Zeroizing<Vec<u8>>)>;
+
+/// A change of what a server keeps.
+pub enum Change {
+    /// Its start, in place of the one before. Heights up to the start's are applied, and their
+    /// entries are forgotten.
+    Start(Start),
+    /// It has the shares of an epoch, to be encrypted at rest.
+    Shares {
+        /// The epoch's number.
+        epoch: u64,
+        /// All that it should have.
+        shares: EncodedShares,
+    },
+    /// An epoch has ended: its shares are wiped.
+    End {
+        /// The epoch's number.
+        epoch: u64,
+    },
+    /// A height has been applied.
+    Applied {
+        /// The height.
+        height: Height,
+        /// Those of its entries that have changed something, in their order.
+        entries: Vec<Bytes>,
+    },
+    /// An item of the open run, to be encrypted at rest. It replaces one of the same name.
+    Item {
+        /// The run.
+        run: Digest,
+        /// Its name.
+        item: Item,
+        /// Secret.
+        bytes: Zeroizing<Vec<u8>>,
+    },
+    /// The items of a run are wiped.
+    EraseRun {
+        /// The run.
+        run: Digest,
+    },
+}
+
+/// What the changes add up to.
+#[derive(Default)]
+#[cfg_attr(test, derive(Clone))]
+pub struct Saved {
+    /// The start. A server without one waits to be invited.
+    pub start: Option<Start>,
+    /// The last height that was applied.
+    pub height: Height,
+    /// The entries kept, in their order, with their heights.
+    pub entries: Vec<(Height, Bytes)>,
+    /// The shares by epoch.
+    pub shares: BTreeMap<u64, EncodedShares>,
+    /// The items by run.
+    pub items: BTreeMap<Digest, BTreeMap<Item, Zeroizing<Vec<u8>>>>,
+}
+
+impl Saved {
+    /// Applies a change, as a store in memory.
+    pub fn apply(&mut self, change: Change) {
+        match change {
+            Change::Start(start) => {
+                self.height = self.height.max(start.height);
+                self.entries.retain(|(height, _)| *height > start.height);
+                self.start = Some(start);
+            }
+            Change::Shares { epoch, shares } => {
+                self.shares.insert(epoch, shares);
+            }
+            Change::End { epoch } => {
+                self.shares.remove(&epoch);
+            }
+            Change::Applied { height, entries } => {
+                self.height = height;
+                self.entries.extend(entries.into_iter().map(|entry| (height, entry)));
+            }
+            Change::Item { run, item, bytes } => {
+                self.items.entry(run).or_default().insert(item, bytes);
+            }
+            Change::EraseRun { run } => {
+                self.items.remove(&run);
+            }
+        }
+    }
+}

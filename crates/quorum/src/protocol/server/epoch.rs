@@ -1,0 +1,241 @@
+//! The epoch that a server follows: its group, its shares, the board.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use zeroize::Zeroizing;
+
+use super::change::{Change, EncodedShares};
+use super::machines::RunMachines;
+use super::output::{EpochStatus, Event, RunStatus};
+use super::start::{Start, StartError};
+use super::{SavedError, Server};
+use crate::protocol::combination::ServerIndex;
+use crate::protocol::group::Header;
+use crate::protocol::refresh::{self, Board, Parameters, Recovery, Witnesses};
+use crate::protocol::rsa::key::GroupKey;
+use crate::protocol::share::ShareRange;
+use crate::protocol::signing::{self, Health, SigningGroup};
+
+/// An epoch.
+pub(super) struct Epoch {
+    pub(super) start: Start,
+    pub(super) header: Header,
+    pub(super) group: Arc<SigningGroup>,
+    pub(super) parameters: Arc<Parameters>,
+    pub(super) witnesses: Arc<Witnesses>,
+    /// This server's index, if it is a member.
+    pub(super) index: Option<ServerIndex>,
+    pub(super) shares: Option<Held>,
+    pub(super) health: Health,
+    /// When to have the header signed, if it is not.
+    pub(super) header_at: Duration,
+    pub(super) board: Board,
+    /// This server's part in the open run.
+    pub(super) run: Option<RunMachines>,
+    /// A member without shares asks the others for them.
+    pub(super) recovery: Option<Recovery>,
+}
+
+/// The shares that a member has.
+pub(super) struct Held {
+    pub(super) raw: Arc<refresh::Shares>,
+    pub(super) signing: Arc<signing::Shares>,
+}
+
+impl Held {
+    fn new(
+        group: &Arc<SigningGroup>,
+        index: ServerIndex,
+        raw: Arc<refresh::Shares>,
+    ) -> Option<Self> {
+        let range = ShareRange::new(group.key.modulus().bits());
+        let shares = raw.iter().map(|(label, share)| (*label, share.clone())).collect();
+        let signing = signing::Shares::new(group.clone(), index, range, shares)?;
+        Some(Self { raw, signing: Arc::new(signing) })
+    }
+}
+
+impl Epoch {
+    pub(super) fn status(&self) -> EpochStatus {
+        let combination = self.header.group.combination();
+        let run = self.board.run().filter(|run| run.next_epoch().is_none()).map(|run| {
+            let new = run.group().combination();
+            RunStatus {
+                number: self.board.run_number(),
+                servers: new.server_count(),
+                session_keys: run.session_keys().len(),
+                labels: combination.label_count(),
+                chosen: combination.labels().filter(|it| run.chosen(*it).is_some()).count(),
+                computed: new.servers().filter(|it| run.has_computed(*it)).count(),
+                quorum: new.quorum(),
+                excluded: run.excluded().iter().copied().collect(),
+                faulty: run.faulty().iter().copied().collect(),
+            }
+        });
+        EpochStatus {
+            epoch: self.header.epoch,
+            servers: combination.server_count(),
+            faulty: combination.faulty(),
+            index: self.index,
+            has_shares: self.shares.is_some(),
+            is_header_signed: self.is_header_signed(),
+            run,
+        }
+    }
+
+    pub(super) fn is_header_signed(&self) -> bool {
+        self.start.chain.last().is_some_and(|it| !it.signature.is_empty())
+    }
+}
+
+impl Server {
+    /// Begins an epoch that follows from a start, which is this server's own if it
+    /// `may_be_unsigned`.
+    pub(super) fn begin_epoch(
+        &mut self,
+        start: Start,
+        may_be_unsigned: bool,
+        now: Duration,
+    ) -> Result<(), StartError> {
+        let verified = start.verify(&self.settings.public, may_be_unsigned)?;
+        let range = ShareRange::new(verified.key.modulus().bits());
+        let parameters = Arc::new(Parameters::new(&verified.key, range));
+        self.enter(start, verified.key, parameters, Arc::new(verified.witnesses), now);
+        Ok(())
+    }
+
+    /// Enters an epoch, of which everything has been verified.
+    pub(super) fn enter(
+        &mut self,
+        start: Start,
+        key: GroupKey,
+        parameters: Arc<Parameters>,
+        witnesses: Arc<Witnesses>,
+        now: Duration,
+    ) {
+        let header = start.header().clone();
+        let identities = header.group.members().iter().map(|member| member.identity).collect();
+        let combination = header.group.combination().clone();
+        let health = Health::new(&combination);
+        let group = SigningGroup { epoch: header.epoch, key, combination, identities };
+        let index = header.group.index_of(&self.settings.identity.public());
+        let board = match &start.refresh {
+            Some(refresh) => Board::joined(parameters.clone(), header.clone(), &refresh.header),
+            None => Board::new(parameters.clone(), header.clone()),
+        };
+        let recovery = index.map(|index| {
+            let (epoch, group) = (header.epoch, header.group.combination().clone());
+            let (parameters, delays) = (parameters.clone(), &self.settings.delays);
+            let recovery =
+                Recovery::new(index, epoch, group, parameters, Some(header.witnesses), delays);
+            recovery.with_witnesses(witnesses.clone())
+        });
+        let turn = index.map_or(0, |index| u32::from(index.0));
+        self.epoch = Some(Box::new(Epoch {
+            header_at: now + self.settings.timeouts.again * turn / 20,
+            start,
+            header,
+            group: Arc::new(group),
+            parameters,
+            witnesses,
+            index,
+            shares: None,
+            health,
+            board,
+            run: None,
+            recovery,
+        }));
+        self.jobs.clear();
+    }
+
+    /// Takes the shares that this server has saved for its epoch.
+    pub(super) fn restore_shares(&mut self, encoded: &EncodedShares) -> Result<(), SavedError> {
+        let Some(epoch) = &self.epoch else { return Ok(()) };
+        let wrong = SavedError::Shares(epoch.header.epoch);
+        let range = &epoch.parameters.range;
+        let share = |(label, bytes): &(_, Zeroizing<Vec<u8>>)| Some((*label, range.parse(bytes)?));
+        let shares = encoded.iter().map(share).collect::<Option<refresh::Shares>>();
+        let shares = shares.ok_or(wrong.clone())?;
+        if self.hold(Arc::new(shares)) { Ok(()) } else { Err(wrong) }
+    }
+
+    /// This server has these shares of its epoch from now on. Returns whether they are the ones
+    /// that it should have.
+    fn hold(&mut self, shares: Arc<refresh::Shares>) -> bool {
+        let Some(epoch) = &mut self.epoch else { return false };
+        let Some(index) = epoch.index else { return false };
+        epoch.shares = Held::new(&epoch.group, index, shares);
+        if epoch.shares.is_some() {
+            epoch.recovery = None;
+        }
+        epoch.shares.is_some()
+    }
+
+    /// This server has got its shares of its epoch, and keeps them.
+    pub(super) fn receive_shares(&mut self, shares: &Arc<refresh::Shares>) {
+        if !self.hold(shares.clone()) {
+            return;
+        }
+        let epoch = self.epoch.as_ref().expect("it holds shares").header.epoch;
+        let shares = shares.iter().map(|(&label, share)| (label, share.to_be_bytes())).collect();
+        self.changes.push(Change::Shares { epoch, shares });
+        self.event(Event::HasShares { epoch });
+        // An open run needs them.
+        self.begin_run(None);
+    }
+
+    /// The group has signed the header of the epoch.
+    pub(super) fn header_signed(&mut self, signature: Vec<u8>) {
+        let Some(epoch) = &mut self.epoch else { return };
+        let Some(last) = epoch.start.chain.last_mut() else { return };
+        if !last.signature.is_empty() {
+            return;
+        }
+        last.signature = signature;
+        let (start, number) = (epoch.start.clone(), epoch.header.epoch);
+        self.changes.push(Change::Start(start));
+        self.event(Event::HeaderSigned { epoch: number });
+        self.invite(None);
+    }
+
+    /// Has the headers signed that this server's group has to sign.
+    pub(super) fn step_headers(&mut self, now: Duration) {
+        let Some(epoch) = &mut self.epoch else { return };
+        if epoch.index.is_none() {
+            return;
+        }
+        let again = now + self.settings.timeouts.sign + self.settings.timeouts.again;
+        let mut due = Vec::new();
+        if !epoch.is_header_signed() && epoch.header_at <= now {
+            epoch.header_at = again;
+            due.push(epoch.header.to_bytes());
+        }
+        if let (Some(machines), Some(run)) = (&mut epoch.run, epoch.board.run())
+            && machines.signature.is_none()
+            && machines.header_at <= now
+        {
+            machines.header_at = again;
+            due.push(run.header().to_bytes());
+        }
+        for header in due {
+            self.sign_header(now, header);
+        }
+    }
+
+    pub(super) fn header_deadlines(&self) -> impl Iterator<Item = Duration> {
+        let epoch = self.epoch.as_ref().filter(|epoch| epoch.index.is_some());
+        let header = epoch.filter(|epoch| !epoch.is_header_signed()).map(|epoch| epoch.header_at);
+        let run = epoch.and_then(|epoch| epoch.run.as_ref());
+        let run = run.filter(|run| run.signature.is_none()).map(|run| run.header_at);
+        header.into_iter().chain(run)
+    }
+
+    /// Whether the group itself signs a message: a header of its epoch or of the open run.
+    pub(super) fn is_own_header(&self, message: &[u8]) -> bool {
+        self.epoch.as_ref().is_some_and(|epoch| {
+            let run = epoch.board.run().map(|run| run.header().to_bytes());
+            message == epoch.header.to_bytes() || run.as_deref() == Some(message)
+        })
+    }
+}

@@ -1,0 +1,80 @@
+//! The machines of a run at one server.
+
+use std::time::Duration;
+
+use keys::PublicKey;
+use sharing::{Generator, RandomError};
+
+use super::output::Machine;
+use crate::protocol::agreed::Height;
+use crate::protocol::refresh::{self, Board, Message, NewServer, OldServer, Side};
+use crate::protocol::wire::Digest;
+
+/// The machines of a run.
+pub(super) struct RunMachines {
+    pub(super) id: Digest,
+    /// The height at which it was opened.
+    pub(super) opened_at: Height,
+    /// The signature of its header, once the old group has made it.
+    pub(super) signature: Option<Vec<u8>>,
+    /// When to have the header signed.
+    pub(super) header_at: Duration,
+    pub(super) old: Option<OldServer>,
+    pub(super) new: Option<NewServer>,
+}
+
+/// A run that has ended with a new epoch, while it is not over for this server.
+pub(super) struct Ended {
+    pub(super) board: Board,
+    pub(super) machines: RunMachines,
+}
+
+impl RunMachines {
+    pub(super) fn poll(
+        &mut self,
+        now: Duration,
+        board: &Board,
+        generator: &mut Generator,
+        outputs: &mut Vec<(Machine, refresh::Output)>,
+    ) -> Result<(), RandomError> {
+        while let Some(old) = &mut self.old
+            && let Some(output) = old.poll_output(now, board, generator)?
+        {
+            outputs.push((Machine::Old(self.id), output));
+        }
+        while let Some(new) = &mut self.new
+            && let Some(output) = new.poll_output(now, board, generator)?
+        {
+            outputs.push((Machine::New(self.id), output));
+        }
+        Ok(())
+    }
+
+    /// Hands a message to the machine that it is for, from the side that sends such messages.
+    pub(super) fn handle(&mut self, from: &PublicKey, message: Message, board: &Board) {
+        let new = board.run().and_then(|run| run.group().index_of(from));
+        match &message {
+            Message::Dealing(_) => {
+                let old = board.epoch().group.index_of(from);
+                if let (Some(server), Some(from)) = (&mut self.new, old) {
+                    server.handle_message((Side::Old, from), message, board);
+                }
+            }
+            Message::Confirmation { .. } | Message::Need { .. } => {
+                if let (Some(server), Some(from)) = (&mut self.old, new) {
+                    server.handle_message(from, &message, board);
+                }
+            }
+            _ => {
+                if let (Some(server), Some(from)) = (&mut self.new, new) {
+                    server.handle_message((Side::New, from), message, board);
+                }
+            }
+        }
+    }
+
+    pub(super) fn are_over(&self) -> bool {
+        self.old.as_ref().is_none_or(OldServer::is_over)
+            && self.new.as_ref().is_none_or(NewServer::is_over)
+    }
+}

@@ -1,0 +1,290 @@
+//! What a server asks of its driver.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use keys::{PublicKey, SecretKey};
+use sharing::{Generator, RandomError};
+
+use super::change::Change;
+use crate::protocol::agreed::{Height, ServerSet};
+use crate::protocol::combination::ServerIndex;
+use crate::protocol::group::Member;
+use crate::protocol::link::{Lane, Topic};
+use crate::protocol::policy::MessageRefusal;
+use crate::protocol::refresh;
+use crate::protocol::signing::{Evidence, Query, Shares};
+use crate::protocol::wire::Digest;
+
+/// What the driver does next, in this order.
+pub enum Output {
+    /// Send a message. It is lost if there is no link.
+    Send {
+        /// To whom.
+        to: PublicKey,
+        /// Its topic.
+        topic: Topic,
+        /// How.
+        lane: Lane,
+        /// The message. It may contain secrets, which cross a link encrypted.
+        bytes: Bytes,
+    },
+    /// Submit an entry to the log. It may be lost: it is submitted again.
+    Submit(Bytes),
+    /// Keep these changes, in one transaction that is durable before anything that follows.
+    Save(Vec<Change>),
+    /// Run the job on any thread, and hand back what it returns.
+    Job(Job),
+    /// A request of a local user is done.
+    Reply {
+        /// The request.
+        id: RequestId,
+        /// The signature.
+        result: Result<Vec<u8>, SignRefusal>,
+    },
+    /// Have links with these servers and no others, besides those of the configuration.
+    Peers(Vec<Member>),
+    /// Start the agreement log: the next height is the one after this, and these servers agree on
+    /// it. Comes once.
+    Log {
+        /// The last height that was applied.
+        applied: Height,
+        /// The servers.
+        set: ServerSet,
+    },
+    /// A height has been applied; these servers agree on the next one.
+    Applied {
+        /// The height.
+        height: Height,
+        /// The servers.
+        set: ServerSet,
+    },
+    /// Something that an operator wants to know.
+    Event(Event),
+}
+
+/// The number of a local user's request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u64);
+
+/// Why a message is not signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SignRefusal {
+    /// The policy does not allow it.
+    #[error(transparent)]
+    Policy(#[from] MessageRefusal),
+    /// This server is not in the group of the current epoch.
+    #[error("this server is not in the group that has the key")]
+    NoMember,
+    /// The key is too short for the encoding.
+    #[error("the key is too short for this encoding")]
+    Encoding,
+    /// Too many requests of this server are under way.
+    #[error("too many requests are under way: try again")]
+    Busy,
+    /// Too few servers have answered.
+    #[error(
+        "too few servers have answered in time: see which are connected with `sunder status`, and \
+         whether the message is registered at f+1 servers"
+    )]
+    TimedOut,
+    /// The epoch has ended.
+    #[error("the epoch has ended while the message was being signed: try again")]
+    EpochEnded,
+}
+
+/// Something that an operator wants to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// f+1 servers of a group have invited this server.
+    Invited {
+        /// The epoch of that group.
+        epoch: u64,
+    },
+    /// f+1 old servers have approved a refresh.
+    RunOpened {
+        /// The epoch that is to begin.
+        epoch: u64,
+        /// The run.
+        run: Digest,
+    },
+    /// f+1 old servers have given it up.
+    RunCancelled,
+    /// An epoch has begun.
+    EpochBegun {
+        /// Its number.
+        epoch: u64,
+        /// This server's index in its group, if it is a member.
+        index: Option<ServerIndex>,
+    },
+    /// This server has its shares of the epoch.
+    HasShares {
+        /// The epoch.
+        epoch: u64,
+    },
+    /// The group has signed the header of the epoch.
+    HeaderSigned {
+        /// The epoch.
+        epoch: u64,
+    },
+    /// The shares of an epoch were wiped.
+    Wiped {
+        /// The epoch.
+        epoch: u64,
+    },
+    /// A server answers requests for signatures wrongly.
+    WrongAnswer {
+        /// Its index.
+        server: ServerIndex,
+        /// The evidence.
+        evidence: Evidence,
+    },
+    /// A dealer is proven faulty.
+    DealerExcluded {
+        /// Its index in the old group.
+        dealer: ServerIndex,
+        /// The new server that has proven it.
+        by: ServerIndex,
+    },
+    /// A new server has complained without reason.
+    FalseComplaint {
+        /// Its index in the new group.
+        complainant: ServerIndex,
+    },
+    /// An entry of the log changes nothing.
+    EntryRefused {
+        /// Why.
+        why: String,
+    },
+    /// A server has sent what is malformed or not for it to send.
+    MessageRefused {
+        /// The server.
+        from: PublicKey,
+        /// Why.
+        why: String,
+    },
+}
+
+/// A computation that takes long. It changes nothing until its result is handed back.
+pub struct Job(pub(super) Task);
+
+pub(super) enum Task {
+    /// Partial signatures for a server.
+    Answer { asker: Asker, query: Query, shares: Arc<Shares>, identity: Arc<SecretKey> },
+    /// Work of a refresh.
+    Refresh { machine: Machine, job: Box<refresh::Job> },
+}
+
+/// What a job returns.
+pub struct JobResult(pub(super) Outcome);
+
+pub(super) enum Outcome {
+    /// The answer, encoded. `None` if there is none.
+    Answer {
+        asker: Asker,
+        epoch: u64,
+        answer: Option<Vec<u8>>,
+    },
+    Refresh {
+        machine: Machine,
+        result: refresh::JobResult,
+    },
+}
+
+/// Who asked for partial signatures.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Asker {
+    pub(super) index: ServerIndex,
+    /// The asker's number of its request.
+    pub(super) request: u64,
+}
+
+/// The machine that a job belongs to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Machine {
+    Old(Digest),
+    New(Digest),
+    Recovery(u64),
+}
+
+impl Job {
+    /// Does the computation.
+    ///
+    /// # Errors
+    /// If the operating system gives no random bytes.
+    pub fn run(self, generator: &mut Generator) -> Result<JobResult, RandomError> {
+        Ok(JobResult(match self.0 {
+            Task::Answer { asker, query, shares, identity } => {
+                let answer = shares.answer(&query, &identity).ok();
+                let answer = answer.map(|answer| answer.to_bytes(shares.group()));
+                Outcome::Answer { asker, epoch: query.epoch, answer }
+            }
+            Task::Refresh { machine, job } => {
+                Outcome::Refresh { machine, result: job.run(generator)? }
+            }
+        }))
+    }
+}
+
+/// How a server is placed and how far it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// The last height that was applied.
+    pub height: Height,
+    /// The group that it follows; `None` while it waits to be invited.
+    pub epoch: Option<EpochStatus>,
+    /// Requests for signatures of this server that are under way.
+    pub requests: usize,
+}
+
+/// The epoch that a server follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EpochStatus {
+    /// Its number.
+    pub epoch: u64,
+    /// The number of servers of the group.
+    pub servers: usize,
+    /// f.
+    pub faulty: usize,
+    /// This server's index in the group, if it is a member.
+    pub index: Option<ServerIndex>,
+    /// Whether it has its shares.
+    pub has_shares: bool,
+    /// Whether the group has signed the epoch's header.
+    pub is_header_signed: bool,
+    /// The refresh that is open.
+    pub run: Option<RunStatus>,
+}
+
+/// A refresh that is open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunStatus {
+    /// The number of the run in this epoch.
+    pub number: u32,
+    /// Servers of the new group.
+    pub servers: usize,
+    /// Those that have registered a session key.
+    pub session_keys: usize,
+    /// The labels, l.
+    pub labels: usize,
+    /// Those with a chosen dealing.
+    pub chosen: usize,
+    /// New servers that have computed their shares.
+    pub computed: usize,
+    /// How many must have.
+    pub quorum: usize,
+    /// Dealers that are proven faulty.
+    pub excluded: Vec<ServerIndex>,
+    /// New servers that complained without reason.
+    pub faulty: Vec<ServerIndex>,
+}
+
+/// How long a server waits in signing.
+#[derive(Clone, Copy, Debug)]
+pub struct Timeouts {
+    /// Until a request for a signature is given up.
+    pub sign: Duration,
+    /// Until it tries again to have a header signed, or submits an approval again.
+    pub again: Duration,
+}

@@ -1,0 +1,403 @@
+//! A server's part in refreshes: as one of the old group, of the new one, or of both.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use keys::PublicKey;
+use sharing::{Generator, RandomError};
+use zeroize::Zeroizing;
+
+use super::change::{Change, Saved};
+use super::epoch::Epoch;
+use super::machines::{Ended, RunMachines};
+use super::output::{Event, Machine, Task};
+use super::start::{SignedHeader, Start};
+use super::{SavedError, Server, Wish};
+use crate::protocol::agreed::Height;
+use crate::protocol::combination::ServerIndex;
+use crate::protocol::group::Group;
+use crate::protocol::link::Topic;
+use crate::protocol::refresh::{
+    self, Change as BoardChange, Entry, Item, Message, NewServer, OldServer, Side,
+};
+use crate::protocol::wire::Malformed;
+
+/// What a message of the topic begins with.
+const RUN: u8 = 1;
+pub(super) const INVITE: u8 = 2;
+
+type Items = BTreeMap<Item, Zeroizing<Vec<u8>>>;
+
+impl Server {
+    /// Applies the entries that were saved, and begins the open run again.
+    pub(super) fn restore_run(&mut self, saved: &Saved, now: Duration) -> Result<(), SavedError> {
+        let Some(epoch) = &mut self.epoch else { return Ok(()) };
+        let mut opened_at = epoch.start.height;
+        for (height, bytes) in &saved.entries {
+            if let Ok(BoardChange::Opened) = epoch.board.apply(&Entry::parse(bytes)?) {
+                opened_at = *height;
+            }
+        }
+        let Some(run) = epoch.board.run() else { return Ok(()) };
+        let items = saved.items.get(&run.id());
+        self.open_run(opened_at, now);
+        self.begin_run(items);
+        Ok(())
+    }
+
+    /// Applies the entries of a height. Those that follow the end of an epoch change nothing: their
+    /// authors submit them again for the next one if they still matter.
+    pub(super) fn apply_all(
+        &mut self,
+        now: Duration,
+        height: Height,
+        entries: &[Bytes],
+        generator: &mut Generator,
+    ) -> Result<(), RandomError> {
+        let mut kept = Vec::new();
+        let mut changes = Vec::new();
+        for bytes in entries {
+            let Some(epoch) = &mut self.epoch else { return Ok(()) };
+            let applied = Entry::parse(bytes)
+                .map_err(|why| why.to_string())
+                .and_then(|entry| epoch.board.apply(&entry).map_err(|why| why.to_string()));
+            match applied {
+                Ok(change) => {
+                    kept.push(bytes.clone());
+                    let is_final = change == BoardChange::Final;
+                    changes.push(change);
+                    if is_final {
+                        break;
+                    }
+                }
+                Err(why) => self.event(Event::EntryRefused { why }),
+            }
+        }
+        self.changes.push(Change::Applied { height, entries: kept });
+        for change in changes {
+            self.board_changed(now, height, &change, generator)?;
+        }
+        self.wish_granted();
+        Ok(())
+    }
+
+    fn board_changed(
+        &mut self,
+        now: Duration,
+        height: Height,
+        change: &BoardChange,
+        generator: &mut Generator,
+    ) -> Result<(), RandomError> {
+        match *change {
+            BoardChange::Counted => {}
+            BoardChange::Opened => {
+                let run = self.epoch.as_ref().and_then(|epoch| epoch.board.run());
+                let Some((epoch, run)) = run.map(|run| (run.header().epoch, run.id())) else {
+                    return Ok(());
+                };
+                self.event(Event::RunOpened { epoch, run });
+                self.open_run(height, now);
+                self.begin_run(None);
+                self.tell_peers();
+            }
+            BoardChange::Cancelled => {
+                let run = self.epoch.as_mut().and_then(|epoch| epoch.run.take());
+                if let Some(run) = run {
+                    self.changes.push(Change::EraseRun { run: run.id });
+                }
+                self.event(Event::RunCancelled);
+                self.tell_peers();
+            }
+            BoardChange::DealerExcluded { dealer, by } => {
+                self.event(Event::DealerExcluded { dealer, by });
+            }
+            BoardChange::FalseComplaint { complainant } => {
+                self.event(Event::FalseComplaint { complainant });
+            }
+            BoardChange::Final => self.end_epoch(now, height, generator)?,
+        }
+        Ok(())
+    }
+
+    /// What the operator wants has been committed, or cannot be any more.
+    fn wish_granted(&mut self) {
+        let Some(epoch) = &self.epoch else { return };
+        let is_granted = match (&self.wish, epoch.index) {
+            (None, _) => false,
+            (Some(_), None) => true,
+            (Some(Wish::Approve(_)), Some(index)) => epoch.board.has_approved(index),
+            (Some(Wish::Cancel), Some(index)) => {
+                epoch.board.has_cancelled(index)
+                    || epoch.board.run().is_none() && !epoch.board.has_approvals()
+            }
+        };
+        if is_granted {
+            self.wish = None;
+        }
+    }
+
+    pub(super) fn open_run(&mut self, opened_at: Height, now: Duration) {
+        let turn = self.epoch.as_ref().and_then(|epoch| epoch.index).map_or(0, |it| it.0);
+        let wait = self.settings.timeouts.again * u32::from(turn) / 20;
+        let Some(epoch) = &mut self.epoch else { return };
+        let Some(run) = epoch.board.run() else { return };
+        epoch.run = Some(RunMachines {
+            id: run.id(),
+            opened_at,
+            signature: None,
+            header_at: now + wait,
+            old: None,
+            new: None,
+        });
+    }
+
+    /// Begins what this server has to do in the open run and has not begun: an old server may have
+    /// lacked its shares.
+    pub(super) fn begin_run(&mut self, items: Option<&Items>) {
+        let (identity, delays) = (&self.settings.identity, &self.settings.delays);
+        let Some(epoch) = &mut self.epoch else { return };
+        let (Some(run), Some(machines)) = (epoch.board.run(), &mut epoch.run) else { return };
+        let nothing = Items::new();
+        let items = items.unwrap_or(&nothing);
+        if let (None, Some(index), Some(shares)) = (&machines.old, epoch.index, &epoch.shares) {
+            let (identity, shares) = (identity.clone(), shares.raw.clone());
+            let old = OldServer::new(index, identity, shares, delays, &epoch.board, items);
+            // What this server has saved itself is well-formed unless its disk is damaged; then it
+            // deals anew.
+            machines.old = old.ok();
+        }
+        if let (None, Some(index)) = (&machines.new, run.group().index_of(&identity.public())) {
+            let (identity, witnesses) = (identity.clone(), epoch.witnesses.clone());
+            let board = &epoch.board;
+            let new = NewServer::new(index, identity, witnesses, delays, board, items);
+            machines.new = new.ok();
+        }
+    }
+
+    /// The new epoch has begun. What has to be kept for it is in one save: the height, the start,
+    /// and the shares if this server has them. Otherwise all servers could stop with the old shares
+    /// wiped and the new ones not kept.
+    fn end_epoch(
+        &mut self,
+        now: Duration,
+        height: Height,
+        generator: &mut Generator,
+    ) -> Result<(), RandomError> {
+        let Some(old) = self.epoch.take() else { return Ok(()) };
+        let Epoch { mut start, group, parameters, board, run, .. } = *old;
+        let next = board.run().and_then(|run| Some((run.next_epoch()?, run.read_new_witnesses()?)));
+        let (header, witnesses) = next.expect("a final run has an epoch and its witnesses");
+        let (header, witnesses) = (header.clone(), witnesses.clone());
+        start.chain.push(SignedHeader { header, signature: Vec::new() });
+        (start.refresh, start.height, start.witnesses) = (None, height, witnesses.to_bytes());
+        self.changes.push(Change::Start(start.clone()));
+        self.enter(start, group.key.clone(), parameters, witnesses, now);
+        let epoch = self.epoch.as_mut().expect("it was just entered");
+        let event = Event::EpochBegun { epoch: epoch.header.epoch, index: epoch.index };
+        if run.as_ref().is_some_and(|run| run.new.is_some()) {
+            // The machine of the run recovers the shares if it lacks them.
+            epoch.recovery = None;
+        }
+        self.ended = run.map(|machines| Box::new(Ended { board, machines }));
+        self.wish = None;
+        self.event(event);
+        self.step_refresh(now, generator)?;
+        self.end_requests();
+        self.tell_peers();
+        Ok(())
+    }
+
+    /// Lets the machines do what they have to do now.
+    pub(super) fn step_refresh(
+        &mut self,
+        now: Duration,
+        generator: &mut Generator,
+    ) -> Result<(), RandomError> {
+        loop {
+            let mut outputs = Vec::new();
+            if let Some(epoch) = &mut self.epoch {
+                let Epoch { board, run, recovery, header, .. } = &mut **epoch;
+                if let Some(run) = run {
+                    run.poll(now, board, generator, &mut outputs)?;
+                }
+                let machine = Machine::Recovery(header.epoch);
+                let polled = std::iter::from_fn(|| recovery.as_mut()?.poll_output(now));
+                outputs.extend(polled.map(|output| (machine, output)));
+            }
+            if let Some(ended) = &mut self.ended {
+                ended.machines.poll(now, &ended.board, generator, &mut outputs)?;
+            }
+            if outputs.is_empty() {
+                break;
+            }
+            // New shares are kept before anything else happens.
+            outputs.sort_by_key(|(_, output)| !matches!(output, refresh::Output::Begin { .. }));
+            for (machine, output) in outputs {
+                self.carry_out(machine, output);
+            }
+        }
+        if self.ended.as_ref().is_some_and(|ended| ended.machines.are_over()) {
+            self.ended = None;
+            self.tell_peers();
+        }
+        Ok(())
+    }
+
+    fn carry_out(&mut self, machine: Machine, output: refresh::Output) {
+        match output {
+            refresh::Output::Send { to, message } => self.send_run(machine, to, &message),
+            refresh::Output::Submit(entry) => self.submit(&entry),
+            refresh::Output::Save { item, bytes } => {
+                if let Machine::Old(run) | Machine::New(run) = machine {
+                    self.changes.push(Change::Item { run, item, bytes });
+                }
+            }
+            refresh::Output::Job(job) => self.job(Task::Refresh { machine, job: Box::new(job) }),
+            refresh::Output::Begin { header, shares, .. } => {
+                if self.epoch.as_ref().is_some_and(|epoch| epoch.header == header) {
+                    self.receive_shares(&shares);
+                }
+            }
+            refresh::Output::Erase { epoch_ended } => {
+                let (Machine::Old(run) | Machine::New(run)) = machine else { return };
+                self.changes.push(Change::EraseRun { run });
+                let ended = self.ended.as_ref().filter(|ended| ended.machines.id == run);
+                if let (true, Machine::Old(_), Some(ended)) = (epoch_ended, machine, ended) {
+                    let epoch = ended.board.epoch().epoch;
+                    self.changes.push(Change::End { epoch });
+                    self.event(Event::Wiped { epoch });
+                }
+            }
+        }
+    }
+
+    /// The groups of a machine's run.
+    fn groups(&self, machine: Machine) -> Option<(&Group, &Group)> {
+        let live = self.epoch.as_ref().map(|epoch| &epoch.board);
+        let ended = self.ended.as_ref().map(|ended| &ended.board);
+        match machine {
+            Machine::Old(id) | Machine::New(id) => {
+                let mut boards = live.into_iter().chain(ended);
+                let board = boards.find(|board| board.run().is_some_and(|run| run.id() == id))?;
+                Some((&board.epoch().group, board.run()?.group()))
+            }
+            // Recovery speaks of its own group as the new one.
+            Machine::Recovery(_) => {
+                let group = &live?.epoch().group;
+                Some((group, group))
+            }
+        }
+    }
+
+    fn send_run(&mut self, machine: Machine, to: (Side, ServerIndex), message: &Message) {
+        let Some((old, new)) = self.groups(machine) else { return };
+        let group = if to.0 == Side::Old { old } else { new };
+        let Some(member) = group.member(to.1) else { return };
+        let identity = member.identity;
+        if identity == self.settings.identity.public() {
+            self.handle_run(&identity, message);
+        } else {
+            self.send_message(identity, message);
+        }
+    }
+
+    fn send_message(&mut self, to: PublicKey, message: &Message) {
+        let bytes = [&[RUN][..], &message.to_bytes()].concat();
+        self.send(to, Topic::Refresh, bytes);
+    }
+
+    pub(super) fn handle_refresh_job(&mut self, machine: Machine, result: refresh::JobResult) {
+        let live = self.epoch.as_mut().and_then(|epoch| epoch.run.as_mut());
+        let ended = self.ended.as_mut().map(|ended| &mut ended.machines);
+        let mut runs = live.into_iter().chain(ended);
+        match machine {
+            Machine::Old(id) => {
+                if let Some(old) = runs.find(|run| run.id == id).and_then(|run| run.old.as_mut()) {
+                    old.handle_job(result);
+                }
+            }
+            Machine::New(id) => {
+                if let Some(new) = runs.find(|run| run.id == id).and_then(|run| run.new.as_mut()) {
+                    new.handle_job(result);
+                }
+            }
+            Machine::Recovery(number) => {
+                let Some(epoch) = &mut self.epoch else { return };
+                let epoch = Some(epoch).filter(|epoch| epoch.header.epoch == number);
+                if let Some(recovery) = epoch.and_then(|epoch| epoch.recovery.as_mut()) {
+                    recovery.handle_job(result);
+                }
+            }
+        }
+    }
+
+    /// Takes the shares that a recovery has got.
+    pub(super) fn step_recovery(&mut self) {
+        let recovery = self.epoch.as_mut().and_then(|epoch| epoch.recovery.as_mut());
+        if let Some((_, shares)) = recovery.and_then(refresh::Recovery::take) {
+            self.receive_shares(&Arc::new(shares));
+        }
+    }
+
+    pub(super) fn handle_refresh(
+        &mut self,
+        now: Duration,
+        from: &PublicKey,
+        bytes: &[u8],
+    ) -> Result<(), Malformed> {
+        match bytes.split_first() {
+            Some((&RUN, bytes)) => {
+                let message = Message::parse(bytes)?;
+                self.handle_run(from, &message);
+                Ok(())
+            }
+            Some((&INVITE, bytes)) => self.handle_invite(now, from, Start::parse(bytes)?),
+            _ => Err(Malformed("unknown kind of message")),
+        }
+    }
+
+    fn handle_run(&mut self, from: &PublicKey, message: &Message) {
+        if let Some(epoch) = &mut self.epoch
+            && let Some(index) = epoch.header.group.index_of(from)
+        {
+            match (message, &epoch.shares, &mut epoch.recovery) {
+                (Message::Ask { epoch: asked, witnesses }, Some(held), _)
+                    if *asked == epoch.header.epoch =>
+                {
+                    let witnesses = witnesses.then_some(&*epoch.witnesses);
+                    let group = epoch.header.group.combination();
+                    let answer = refresh::answer(*asked, witnesses, &held.raw, index, group);
+                    self.send_message(*from, &answer);
+                    return;
+                }
+                (Message::Shares(answer), _, Some(recovery)) => {
+                    recovery.handle_answer(index, answer);
+                }
+                _ => {}
+            }
+        }
+        if let Some(epoch) = &mut self.epoch {
+            let Epoch { board, run, .. } = &mut **epoch;
+            if let Some(run) = run {
+                run.handle(from, message.clone(), board);
+            }
+        }
+        if let Some(ended) = &mut self.ended {
+            ended.machines.handle(from, message.clone(), &ended.board);
+        }
+    }
+
+    pub(super) fn refresh_deadlines(&self) -> impl Iterator<Item = Duration> {
+        let live = self.epoch.as_ref().and_then(|epoch| epoch.run.as_ref());
+        let ended = self.ended.as_ref().map(|ended| &ended.machines);
+        let recovery = self.epoch.as_ref().and_then(|epoch| epoch.recovery.as_ref());
+        let machines = live.into_iter().chain(ended);
+        let deadlines = machines.flat_map(|run| {
+            let old = run.old.as_ref().and_then(OldServer::deadline);
+            old.into_iter().chain(run.new.as_ref().and_then(NewServer::deadline))
+        });
+        deadlines.chain(recovery.and_then(refresh::Recovery::deadline))
+    }
+}

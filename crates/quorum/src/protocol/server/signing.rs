@@ -1,0 +1,266 @@
+//! A server's part in signing: its own requests, and those of others.
+
+use std::time::Duration;
+
+use keys::PublicKey;
+use keys::rsa::Encoding;
+
+use super::output::{Asker, Event, Output, RequestId, SignRefusal, Task};
+use super::{Server, epoch::Epoch};
+use crate::protocol::combination::ServerIndex;
+use crate::protocol::link::Topic;
+use crate::protocol::policy::{self, MessageDigest, MessageRefusal};
+use crate::protocol::signing::{self, Query, Request};
+use crate::protocol::wire::{Malformed, Reader, Write};
+
+/// What a message of the topic begins with, before the number of the asker's request.
+const ASK: u8 = 1;
+const ANSWER: u8 = 2;
+const REFUSED: u8 = 3;
+
+/// The most answers that one server may have waiting to be computed here.
+const MAX_JOBS: usize = 16;
+
+/// The most requests of this server at a time.
+const MAX_REQUESTS: usize = 256;
+
+/// A request of this server.
+pub(super) struct OwnRequest {
+    purpose: Purpose,
+    pub(super) request: Request,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    User(RequestId),
+    /// The header of this epoch, or of its open run.
+    Header,
+}
+
+impl Server {
+    /// Has a message of a local user signed. The answer comes as [`Output::Reply`].
+    pub fn sign(&mut self, now: Duration, id: RequestId, message: Vec<u8>, encoding: Encoding) {
+        let is_registered = self.registered.contains(&MessageDigest::of(&message));
+        let allowed = policy::check_signable(&message, &self.settings.rules, is_registered);
+        let begun = match allowed {
+            Ok(()) if self.requests.len() >= MAX_REQUESTS => Err(SignRefusal::Busy),
+            Ok(()) => self.request(now, Purpose::User(id), message, encoding),
+            Err(refusal) => Err(refusal.into()),
+        };
+        if let Err(refusal) = begun {
+            self.push(Output::Reply { id, result: Err(refusal) });
+        }
+    }
+
+    /// Has a header of this epoch signed.
+    pub(super) fn sign_header(&mut self, now: Duration, header: Vec<u8>) {
+        // If it fails, it is tried again later.
+        let _ = self.request(now, Purpose::Header, header, Encoding::Pkcs1);
+    }
+
+    fn request(
+        &mut self,
+        now: Duration,
+        purpose: Purpose,
+        message: Vec<u8>,
+        encoding: Encoding,
+    ) -> Result<(), SignRefusal> {
+        let epoch = self.epoch.as_ref().filter(|epoch| epoch.index.is_some());
+        let epoch = epoch.ok_or(SignRefusal::NoMember)?;
+        let (group, timeout) = (epoch.group.clone(), self.settings.timeouts.sign);
+        let request = Request::new(group, message, encoding, &epoch.health, now, timeout);
+        let request = request.map_err(|_| SignRefusal::Encoding)?;
+        let number = self.next_request;
+        self.next_request += 1;
+        self.requests.insert(number, OwnRequest { purpose, request });
+        self.pump(now, number);
+        Ok(())
+    }
+
+    /// The requests of the epoch that has ended are over.
+    pub(super) fn end_requests(&mut self) {
+        for (_, OwnRequest { purpose, .. }) in std::mem::take(&mut self.requests) {
+            if let Purpose::User(id) = purpose {
+                self.push(Output::Reply { id, result: Err(SignRefusal::EpochEnded) });
+            }
+        }
+    }
+
+    pub(super) fn step_requests(&mut self, now: Duration) {
+        let is_due = |it: &OwnRequest| it.request.poll_timeout().is_some_and(|at| at <= now);
+        let due = self.requests.iter().filter(|(_, it)| is_due(it));
+        let due: Vec<u64> = due.map(|(&number, _)| number).collect();
+        for number in due {
+            if let Some(own) = self.requests.get_mut(&number) {
+                own.request.handle_timeout(now);
+            }
+            self.pump(now, number);
+        }
+    }
+
+    /// Carries out what a request says.
+    fn pump(&mut self, now: Duration, number: u64) {
+        while let Some(own) = self.requests.get_mut(&number)
+            && let Some(output) = own.request.poll_output()
+        {
+            let purpose = own.purpose;
+            match output {
+                signing::Output::Send { to, query } => self.ask(now, number, to, query),
+                signing::Output::Event(event) => self.request_event(now, purpose, event),
+            }
+        }
+        if self.requests.get(&number).is_some_and(|own| own.request.is_finished()) {
+            self.requests.remove(&number);
+        }
+    }
+
+    fn ask(&mut self, now: Duration, number: u64, to: ServerIndex, query: Query) {
+        let Some(epoch) = &self.epoch else { return };
+        if Some(to) == epoch.index {
+            let asker = Asker { index: to, request: number };
+            if self.begin_answer(asker, query).is_err() {
+                self.refused(now, number, to);
+            }
+        } else if let Some(&identity) = epoch.group.identities.get(usize::from(to.0)) {
+            self.send(identity, Topic::Signing, message(ASK, number, &query.to_bytes()));
+        }
+    }
+
+    fn request_event(&mut self, now: Duration, purpose: Purpose, event: signing::Event) {
+        let Some(epoch) = &mut self.epoch else { return };
+        match event {
+            signing::Event::Answered { server, took } => epoch.health.answered(server, took),
+            signing::Event::Silent(server) => epoch.health.silent(server, now),
+            signing::Event::Faulty { server, evidence } => {
+                epoch.health.faulty(server);
+                self.event(Event::WrongAnswer { server, evidence });
+            }
+            signing::Event::Signed(signature) => match purpose {
+                Purpose::User(id) => self.push(Output::Reply { id, result: Ok(signature) }),
+                Purpose::Header => self.group_signed(signature),
+            },
+            signing::Event::Failed => {
+                if let Purpose::User(id) = purpose {
+                    self.push(Output::Reply { id, result: Err(SignRefusal::TimedOut) });
+                }
+            }
+        }
+    }
+
+    /// The group has signed the header of its epoch or of its open run.
+    fn group_signed(&mut self, signature: Vec<u8>) {
+        let Some(epoch) = &mut self.epoch else { return };
+        let run = epoch.board.run().map(|run| run.header().to_bytes());
+        if run.is_some_and(|header| self.settings.public.verify(&header, &signature)) {
+            if let Some(run) = &mut epoch.run {
+                run.signature = Some(signature);
+            }
+            self.invite(None);
+        } else if self.settings.public.verify(&epoch.header.to_bytes(), &signature) {
+            self.header_signed(signature);
+        }
+    }
+
+    pub(super) fn handle_signing(
+        &mut self,
+        now: Duration,
+        from: &PublicKey,
+        bytes: &[u8],
+    ) -> Result<(), Malformed> {
+        let mut reader = Reader::new(bytes);
+        let (kind, number) = (reader.u8()?, reader.u64()?);
+        let rest = &bytes[9..];
+        let Some(epoch) = &self.epoch else { return Ok(()) };
+        let Some(index) = epoch.header.group.index_of(from) else {
+            return Err(Malformed("not from a server of this epoch"));
+        };
+        match kind {
+            ASK => {
+                let asked = Query::parse(&epoch.group, rest);
+                let asker = Asker { index, request: number };
+                let begun = asked.ok_or(()).and_then(|query| self.begin_answer(asker, query));
+                if begun.is_err() {
+                    self.send(*from, Topic::Signing, message(REFUSED, number, &[]));
+                }
+            }
+            ANSWER => {
+                if let Some(own) = self.requests.get_mut(&number) {
+                    own.request.handle_answer(now, index, rest);
+                    self.pump(now, number);
+                }
+            }
+            REFUSED if rest.is_empty() => self.refused(now, number, index),
+            _ => return Err(Malformed("unknown kind of message")),
+        }
+        Ok(())
+    }
+
+    fn refused(&mut self, now: Duration, number: u64, by: ServerIndex) {
+        if let Some(own) = self.requests.get_mut(&number) {
+            own.request.handle_refusal(now, by);
+            self.pump(now, number);
+        }
+    }
+
+    /// Computes an answer on another thread, if this server may give it.
+    fn begin_answer(&mut self, asker: Asker, query: Query) -> Result<(), ()> {
+        self.check_policy(&query.message).map_err(|_| ())?;
+        let jobs = self.jobs.entry(asker.index).or_default();
+        let epoch = self.epoch.as_ref().filter(|_| *jobs < MAX_JOBS).ok_or(())?;
+        let shares = epoch.shares.as_ref().ok_or(())?.signing.clone();
+        *jobs += 1;
+        let identity = self.settings.identity.clone();
+        self.job(Task::Answer { asker, query, shares, identity });
+        Ok(())
+    }
+
+    fn check_policy(&self, message: &[u8]) -> Result<(), MessageRefusal> {
+        if self.is_own_header(message) {
+            return Ok(());
+        }
+        let is_registered = self.registered.contains(&MessageDigest::of(message));
+        policy::check_signable(message, &self.settings.rules, is_registered)
+    }
+
+    /// An answer has been computed.
+    pub(super) fn answered(
+        &mut self,
+        now: Duration,
+        asker: Asker,
+        number: u64,
+        answer: Option<Vec<u8>>,
+    ) {
+        let is_current = |epoch: &&Epoch| epoch.header.epoch == number;
+        let Some(epoch) = self.epoch.as_deref().filter(is_current) else { return };
+        let is_own = epoch.index == Some(asker.index);
+        let identity = epoch.group.identities.get(usize::from(asker.index.0)).copied();
+        if let Some(jobs) = self.jobs.get_mut(&asker.index) {
+            *jobs = jobs.saturating_sub(1);
+        }
+        match (is_own, identity, answer) {
+            (true, _, Some(answer)) => {
+                if let Some(own) = self.requests.get_mut(&asker.request) {
+                    own.request.handle_answer(now, asker.index, &answer);
+                    self.pump(now, asker.request);
+                }
+            }
+            (true, _, None) => self.refused(now, asker.request, asker.index),
+            (false, Some(identity), answer) => {
+                let message = match answer {
+                    Some(answer) => message(ANSWER, asker.request, &answer),
+                    None => message(REFUSED, asker.request, &[]),
+                };
+                self.send(identity, Topic::Signing, message);
+            }
+            (false, None, _) => {}
+        }
+    }
+}
+
+fn message(kind: u8, number: u64, rest: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(9 + rest.len());
+    out.push(kind);
+    out.put_u64(number);
+    out.extend(rest);
+    out
+}

@@ -1,0 +1,202 @@
+//! From where a server follows its group: the chain of epochs, the witnesses of the last one, and
+//! the height of the log at which it began, or at which a refresh of it was opened.
+//!
+//! The ceremony writes the first one. A server sends its own, as an *invite*, to servers that do
+//! not have one: those of a new group, and those that missed the end of a refresh.
+
+use keys::RsaPublicKey;
+
+use crate::protocol::agreed::Height;
+use crate::protocol::group::{ChainError, Header, HeaderKind, verify_chain, verify_refresh};
+use crate::protocol::refresh::Witnesses;
+use crate::protocol::rsa::key::{GroupKey, GroupKeyError};
+use crate::protocol::rsa::modulus::{Modulus, ModulusError};
+use crate::protocol::wire::{Digest, Malformed, Reader, Write, count};
+
+/// The largest number of epochs in a chain: one a day for 27 years.
+const MAX_EPOCHS: u32 = 10_000;
+
+/// A header and the signature of its group. That of an epoch which has just begun is empty until
+/// the group has signed it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignedHeader {
+    /// The header.
+    pub header: Header,
+    /// Its signature (PKCS #1 v1.5), or empty.
+    pub signature: Vec<u8>,
+}
+
+impl SignedHeader {
+    fn write(&self, out: &mut Vec<u8>) {
+        out.put_counted(&self.header.to_bytes());
+        out.put_counted(&self.signature);
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let header = Header::parse(reader.counted()?)?;
+        Ok(Self { header, signature: reader.counted()?.to_vec() })
+    }
+}
+
+/// From where a server follows its group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// The epochs from the first to the current one.
+    pub chain: Vec<SignedHeader>,
+    /// The header of the refresh that was open, if this is the start of a server of a new group.
+    pub refresh: Option<SignedHeader>,
+    /// The last height of the log that is part of this state.
+    pub height: Height,
+    /// The witnesses of the current epoch, encoded.
+    pub witnesses: Vec<u8>,
+}
+
+/// A start is not that of a group with this key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StartError {
+    /// The chain of epochs is broken.
+    #[error("the chain of epochs: {0}")]
+    Chain(ChainError),
+    /// The header of the refresh is wrong.
+    #[error("the refresh: {0}")]
+    Refresh(ChainError),
+    /// The witnesses are not those that the header names.
+    #[error("the witnesses are not those of the epoch's header")]
+    Witnesses,
+    /// The key is not one of a group.
+    #[error("the public key: {0}")]
+    Modulus(#[from] ModulusError),
+    /// As before.
+    #[error("the public key: {0}")]
+    Key(#[from] GroupKeyError),
+}
+
+/// What follows from a start that has been verified.
+pub(super) struct Verified {
+    pub(super) key: GroupKey,
+    pub(super) witnesses: Witnesses,
+}
+
+impl Start {
+    /// The start that the ceremony gives to the servers of the first epoch.
+    pub fn first(header: Header, witnesses: &Witnesses) -> Self {
+        let chain = vec![SignedHeader { header, signature: Vec::new() }];
+        Self { chain, refresh: None, height: Height(0), witnesses: witnesses.to_bytes() }
+    }
+
+    /// The header of the current epoch.
+    ///
+    /// # Panics
+    /// If the chain is empty: a parsed one is not.
+    pub fn header(&self) -> &Header {
+        &self.chain.last().expect("a chain has an epoch").header
+    }
+
+    /// The chain of epochs, as [`Self::parse_chain`] reads it.
+    pub fn chain_to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.put_u32(count(self.chain.len()));
+        self.chain.iter().for_each(|it| it.write(&mut out));
+        out
+    }
+
+    /// Parses a chain of epochs, which is not verified.
+    ///
+    /// # Errors
+    /// If the bytes are not exactly a chain of at least one epoch.
+    pub fn parse_chain(bytes: &[u8]) -> Result<Vec<SignedHeader>, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let chain = read_chain(&mut reader)?;
+        reader.finish()?;
+        Ok(chain)
+    }
+
+    /// The encoding.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = self.chain_to_bytes();
+        match &self.refresh {
+            Some(refresh) => {
+                out.push(1);
+                refresh.write(&mut out);
+            }
+            None => out.push(0),
+        }
+        out.put_u64(self.height.0);
+        out.put_counted(&self.witnesses);
+        out
+    }
+
+    /// Parses a start, which is not verified.
+    ///
+    /// # Errors
+    /// If the bytes are not exactly a start.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let chain = read_chain(&mut reader)?;
+        let refresh = match reader.u8()? {
+            0 => None,
+            1 => Some(SignedHeader::read(&mut reader)?),
+            _ => return Err(Malformed("neither a refresh nor none")),
+        };
+        let height = Height(reader.u64()?);
+        let witnesses = reader.counted()?.to_vec();
+        reader.finish()?;
+        Ok(Self { chain, refresh, height, witnesses })
+    }
+
+    /// What all correct servers say of the same state: the signature of the last header need not be
+    /// there yet.
+    pub(super) fn identity(&self) -> Digest {
+        let mut start = self.clone();
+        if let Some(last) = start.chain.last_mut() {
+            last.signature.clear();
+        }
+        Digest::of(&[&start.to_bytes()])
+    }
+
+    /// Checks headers, signatures and witnesses. The last epoch's header need not be signed yet if
+    /// `may_be_unsigned`.
+    pub(super) fn verify(
+        &self,
+        public: &RsaPublicKey,
+        may_be_unsigned: bool,
+    ) -> Result<Verified, StartError> {
+        let last = self.chain.len().saturating_sub(1);
+        let headers: Vec<Vec<u8>> = self.chain.iter().map(|it| it.header.to_bytes()).collect();
+        let unsigned = (may_be_unsigned
+            && self.chain.last().is_some_and(|it| it.signature.is_empty()))
+        .then(|| headers[last].clone());
+        let verify = |message: &[u8], signature: &[u8]| {
+            unsigned.as_deref() == Some(message) || public.verify(message, signature)
+        };
+        let pairs = headers.iter().zip(&self.chain);
+        let pairs = pairs.map(|(bytes, it)| (&bytes[..], &it.signature[..]));
+        let header = verify_chain(pairs, verify).map_err(StartError::Chain)?;
+        if let Some(refresh) = &self.refresh {
+            let bytes = refresh.header.to_bytes();
+            verify_refresh(&header, &bytes, &refresh.signature, |message, signature| {
+                public.verify(message, signature)
+            })
+            .map_err(StartError::Refresh)?;
+        }
+        let modulus = Modulus::from_be_bytes(&public.modulus())?;
+        let labels = header.group.combination().label_count();
+        let witnesses = Witnesses::parse(&self.witnesses, labels, &modulus)
+            .filter(|it| it.digest() == header.witnesses)
+            .ok_or(StartError::Witnesses)?;
+        let g_0 =
+            modulus.product(header.group.combination().labels().map(|it| witnesses.witness(it)));
+        Ok(Verified { key: GroupKey::new(modulus, g_0)?, witnesses })
+    }
+}
+
+fn read_chain(reader: &mut Reader<'_>) -> Result<Vec<SignedHeader>, Malformed> {
+    let epochs = reader.u32()?;
+    if !(1..=MAX_EPOCHS).contains(&epochs) {
+        return Err(Malformed("too many epochs, or none"));
+    }
+    let chain: Vec<_> =
+        (0..epochs).map(|_| SignedHeader::read(reader)).collect::<Result<_, _>>()?;
+    let are_epochs = chain.iter().all(|it| it.header.kind == HeaderKind::Epoch);
+    if are_epochs { Ok(chain) } else { Err(Malformed("not the header of an epoch")) }
+}

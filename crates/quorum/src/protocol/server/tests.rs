@@ -1,0 +1,436 @@
+//! Whole servers in memory, over links that may lose messages and a log that loses nothing.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use keys::rsa::Encoding;
+use sim::Rng;
+
+use super::*;
+use crate::protocol::ceremony::DealerKey;
+use crate::protocol::fixture::short_key;
+use crate::protocol::group::{Group, Header, verify_chain};
+use crate::protocol::policy::MessageRefusal;
+use crate::protocol::refresh::{Parameters, Witnesses};
+use crate::protocol::share::ShareRange;
+use crate::protocol::testing::{group, identity};
+
+const DELAYS: Delays = Delays {
+    need: Duration::from_secs(5),
+    grace: Duration::from_secs(20),
+    resend: Duration::from_secs(1),
+};
+
+const TIMEOUTS: Timeouts =
+    Timeouts { sign: Duration::from_secs(10), again: Duration::from_secs(2) };
+
+/// A server's number is that of its identity key.
+type Number = u8;
+
+#[derive(Default)]
+struct Node {
+    server: Option<Server>,
+    saved: Saved,
+    registered: HashSet<MessageDigest>,
+    /// The height that its log starts after; `None` until it follows one.
+    log: Option<Height>,
+    replies: BTreeMap<RequestId, Result<Vec<u8>, SignRefusal>>,
+    events: Vec<Event>,
+    peers: Vec<Member>,
+}
+
+struct World {
+    key: DealerKey,
+    nodes: BTreeMap<Number, Node>,
+    links: VecDeque<(Number, Number, Topic, Bytes)>,
+    log: Vec<Committed>,
+    now: Duration,
+    generator: Generator,
+    rng: Rng,
+    /// How many of 100 messages are lost.
+    loss: u64,
+    /// How many of 10,000 steps stop and restart a server.
+    crashes: u64,
+}
+
+impl World {
+    /// A group of the servers `1..=3f+1` after the ceremony, and servers without a start.
+    fn new(faulty: u8, others: impl IntoIterator<Item = Number>, seed: u64) -> Self {
+        let mut generator = Generator::seeded().unwrap();
+        let key = short_key();
+        let range = ShareRange::new(key.group().modulus().bits());
+        let first = group(faulty, 1);
+        let combination = first.combination();
+        let split = key.split(&range, combination, &mut generator).unwrap();
+        let parameters = Parameters::new(key.group(), range);
+        let power = |label| parameters.power(&split.share(label));
+        let witnesses = Witnesses::new(combination.labels().map(power).collect());
+        let start = Start::first(Header::first(first.clone(), witnesses.digest()), &witnesses);
+        let mut nodes = BTreeMap::new();
+        for index in combination.servers() {
+            let encoded = |label| (label, split.share(label).to_be_bytes());
+            let shares = combination.labels_of(index).map(encoded).collect();
+            let mut saved = Saved::default();
+            saved.apply(Change::Start(start.clone()));
+            saved.apply(Change::Shares { epoch: 1, shares });
+            nodes.insert(1 + index.0, Node { saved, ..Node::default() });
+        }
+        nodes.extend(others.into_iter().map(|number| (number, Node::default())));
+        let mut world = Self {
+            key,
+            nodes,
+            links: VecDeque::new(),
+            log: Vec::new(),
+            now: Duration::ZERO,
+            generator,
+            rng: Rng::new(seed),
+            loss: 0,
+            crashes: 0,
+        };
+        for number in world.numbers() {
+            world.start(number);
+        }
+        world
+    }
+
+    fn numbers(&self) -> Vec<Number> {
+        self.nodes.keys().copied().collect()
+    }
+
+    /// Starts a server with what it saved.
+    fn start(&mut self, number: Number) {
+        let node = self.nodes.get_mut(&number).unwrap();
+        let settings = Settings {
+            identity: Arc::new(identity(number)),
+            public: self.key.group().public().clone(),
+            rules: Vec::new(),
+            delays: DELAYS,
+            timeouts: TIMEOUTS,
+        };
+        let (saved, registered) = (node.saved.clone(), node.registered.clone());
+        node.server = Some(Server::new(settings, saved, registered, self.now).unwrap());
+        node.log = None;
+        for other in self.numbers().into_iter().filter(|it| *it != number) {
+            self.link_up(number, other);
+            self.link_up(other, number);
+        }
+    }
+
+    fn stop(&mut self, number: Number) {
+        self.nodes.get_mut(&number).unwrap().server = None;
+        self.links.retain(|(from, to, ..)| ![*from, *to].contains(&number));
+    }
+
+    fn link_up(&mut self, at: Number, to: Number) {
+        if let Some(server) = &mut self.nodes.get_mut(&at).unwrap().server {
+            server.handle_link_up(&identity(to).public());
+        }
+    }
+
+    fn server(&mut self, number: Number) -> &mut Server {
+        self.nodes.get_mut(&number).unwrap().server.as_mut().unwrap()
+    }
+
+    /// Lets a server do one thing. Returns whether it did something.
+    fn poll(&mut self, number: Number) -> bool {
+        let now = self.now;
+        let node = self.nodes.get_mut(&number).unwrap();
+        let Some(server) = &mut node.server else { return false };
+        if let Some(applied) = node.log
+            && let Some(committed) = self.log.get(usize::try_from(applied.0).unwrap())
+        {
+            node.log = Some(committed.height);
+            server.handle_committed(now, committed, &mut self.generator).unwrap();
+        }
+        let Some(output) = server.poll_output(now, &mut self.generator).unwrap() else {
+            return false;
+        };
+        match output {
+            Output::Send { to, topic, bytes, .. } => {
+                let to = self.nodes.keys().find(|it| identity(**it).public() == to).copied();
+                let to = to.expect("a server sends to those of its groups");
+                if !self.rng.chance(self.loss) {
+                    self.links.push_back((number, to, topic, bytes));
+                }
+            }
+            Output::Submit(entry) => {
+                let height = Height(self.log.len() as u64 + 1);
+                self.log.push(Committed { height, entries: vec![entry] });
+            }
+            Output::Save(changes) => changes.into_iter().for_each(|it| node.saved.apply(it)),
+            Output::Job(job) => {
+                let result = job.run(&mut self.generator).unwrap();
+                server.handle_job(now, result);
+            }
+            Output::Reply { id, result } => {
+                assert!(node.replies.insert(id, result).is_none(), "one reply");
+            }
+            Output::Peers(peers) => node.peers = peers,
+            Output::Log { applied, .. } => {
+                assert!(node.log.is_none(), "once");
+                node.log = Some(applied);
+            }
+            Output::Applied { .. } => {}
+            Output::Event(event) => node.events.push(event),
+        }
+        true
+    }
+
+    /// Runs until nothing happens, or until `done`.
+    fn run_until(&mut self, done: impl Fn(&Self) -> bool) {
+        let limit = self.now + Duration::from_secs(1000);
+        while self.now < limit && !done(self) {
+            let mut has_acted = false;
+            for number in self.numbers() {
+                has_acted |= self.poll(number);
+                if self.rng.next_u64() % 10_000 < self.crashes {
+                    self.stop(number);
+                    self.start(number);
+                }
+            }
+            let place = self.rng.below(self.links.len().max(1) as u64);
+            if let Some(message) = self.links.remove(usize::try_from(place).unwrap()) {
+                has_acted = true;
+                let (from, to, topic, bytes) = message;
+                let now = self.now;
+                if let Some(server) = &mut self.nodes.get_mut(&to).unwrap().server {
+                    server.handle_message(now, &identity(from).public(), topic, &bytes);
+                }
+            }
+            if !has_acted {
+                let servers = self.nodes.values().filter_map(|node| node.server.as_ref());
+                let Some(next) = servers.filter_map(Server::deadline).min() else { return };
+                self.now = next.max(self.now + Duration::from_millis(1));
+            }
+        }
+        assert!(done(self), "not finished: {:?}", self.statuses());
+    }
+
+    fn statuses(&self) -> Vec<(Number, Option<Status>)> {
+        let status = |node: &Node| node.server.as_ref().map(Server::status);
+        self.nodes.iter().map(|(&number, node)| (number, status(node))).collect()
+    }
+
+    /// Whether these servers have the shares of an epoch whose header is signed.
+    fn have_epoch(&self, number: u64, servers: &[Number]) -> bool {
+        servers.iter().all(|server| {
+            let status = self.nodes[server].server.as_ref().and_then(|it| it.status().epoch);
+            status.is_some_and(|it| it.epoch == number && it.has_shares && it.is_header_signed)
+        })
+    }
+
+    /// Has a message signed at one server, and checks the signature.
+    fn sign(&mut self, at: Number, message: &[u8]) {
+        for number in self.numbers() {
+            let digest = MessageDigest::of(message);
+            let node = self.nodes.get_mut(&number).unwrap();
+            node.registered.insert(digest);
+            if let Some(server) = &mut node.server {
+                server.registered(digest);
+            }
+        }
+        let id = RequestId(self.nodes[&at].replies.len() as u64);
+        let now = self.now;
+        self.server(at).sign(now, id, message.to_vec(), Encoding::Pkcs1);
+        self.run_until(|world| world.nodes[&at].replies.contains_key(&id));
+        let signature = self.nodes[&at].replies[&id].clone().unwrap();
+        assert!(self.key.group().public().verify(message, &signature));
+    }
+
+    fn refresh(&mut self, from: &[Number], to: &Group) {
+        let now = self.now;
+        for &number in from {
+            self.server(number).start_refresh(to.clone(), now).unwrap();
+        }
+    }
+
+    /// Asserts that no server has saved anything of an epoch or run but the current one's shares.
+    fn assert_wiped(&self, epoch: u64, members: &[Number]) {
+        for (number, node) in &self.nodes {
+            let kept: Vec<u64> = node.saved.shares.keys().copied().collect();
+            let expected = if members.contains(number) { vec![epoch] } else { vec![] };
+            assert_eq!(kept, expected, "server {number}");
+            assert!(node.saved.items.is_empty(), "server {number}");
+        }
+    }
+}
+
+#[test]
+fn a_group_signs_moves_its_key_and_signs_again() {
+    for (old, new) in [(1, 1), (1, 2), (2, 1)] {
+        let to = group(new, 100);
+        let members: Vec<Number> = (0..=3 * new).map(|i| 100 + i).collect();
+        let mut world = World::new(old, members.clone(), 1);
+        world.sign(1, b"before");
+        let first: Vec<Number> = (1..=3 * old + 1).collect();
+        world.run_until(|world| world.have_epoch(1, &first));
+        world.refresh(&first[..=usize::from(old)], &to);
+        world.run_until(|world| world.have_epoch(2, &members));
+        world.run_until(|world| {
+            world.statuses().iter().all(|(number, status)| {
+                let epoch = status.as_ref().unwrap().epoch.as_ref().unwrap();
+                epoch.epoch == 2 && epoch.has_shares == members.contains(number)
+            })
+        });
+        world.run_until(|world| world.nodes.values().all(|it| it.saved.items.is_empty()));
+        world.assert_wiped(2, &members);
+        world.sign(100, b"after");
+        // Anyone can follow the chain with the public key alone.
+        let chain = world.nodes[&100].saved.start.as_ref().unwrap().chain.clone();
+        let bytes: Vec<_> = chain.iter().map(|it| (it.header.to_bytes(), &it.signature)).collect();
+        let pairs = bytes.iter().map(|(header, signature)| (&header[..], &signature[..]));
+        let public = world.key.group().public();
+        let last = verify_chain(pairs, |message, signature| public.verify(message, signature));
+        assert_eq!(last.unwrap().group, to);
+        // Those of the old group cannot have anything signed.
+        let now = world.now;
+        world.server(1).sign(now, RequestId(99), b"after".to_vec(), Encoding::Pkcs1);
+        world.run_until(|world| world.nodes[&1].replies.contains_key(&RequestId(99)));
+        assert_eq!(world.nodes[&1].replies[&RequestId(99)], Err(SignRefusal::NoMember));
+    }
+}
+
+#[test]
+fn what_is_not_registered_is_not_signed() {
+    let mut world = World::new(1, [], 2);
+    let now = world.now;
+    world.server(1).sign(now, RequestId(7), b"message".to_vec(), Encoding::Pkcs1);
+    // Registered at the requester only.
+    world.server(2).registered(MessageDigest::of(b"message"));
+    world.server(2).sign(now, RequestId(8), b"message".to_vec(), Encoding::Pkcs1);
+    let header = world.nodes[&1].saved.start.as_ref().unwrap().header().to_bytes();
+    world.server(3).sign(now, RequestId(9), header, Encoding::Pkcs1);
+    world.run_until(|world| world.nodes.values().map(|it| it.replies.len()).sum::<usize>() == 3);
+    let policy = |refusal| Err(SignRefusal::Policy(refusal));
+    assert_eq!(world.nodes[&1].replies[&RequestId(7)], policy(MessageRefusal::NotRegistered));
+    assert_eq!(world.nodes[&2].replies[&RequestId(8)], Err(SignRefusal::TimedOut));
+    assert_eq!(world.nodes[&3].replies[&RequestId(9)], policy(MessageRefusal::Header));
+}
+
+#[test]
+fn servers_stop_and_start_at_any_step_and_messages_are_lost() {
+    for seed in 0..20 {
+        let mut world = World::new(1, 100..104, seed);
+        let to = group(1, 100);
+        let members: Vec<Number> = (100..104).collect();
+        (world.loss, world.crashes) = (20, 30);
+        world.run_until(|world| world.have_epoch(1, &[1, 2, 3, 4]));
+        for at in [1, 2, 3] {
+            // A wish is not kept over a restart: an operator asks again.
+            let now = world.now;
+            let _ = world.server(at).start_refresh(to.clone(), now);
+        }
+        let is_open = |world: &World| {
+            let number = |node: &Node| Some(node.server.as_ref()?.status().epoch?.run?.number);
+            world.nodes.values().any(|node| number(node).is_some()) || world.have_epoch(2, &members)
+        };
+        let mut attempts = 0;
+        while !is_open(&world) {
+            world.refresh(&[1, 2], &to);
+            let until = world.now + Duration::from_secs(3);
+            world.run_until(|world| is_open(world) || world.now > until);
+            attempts += 1;
+            assert!(attempts < 20);
+        }
+        world.run_until(|world| world.have_epoch(2, &members));
+        (world.loss, world.crashes) = (0, 0);
+        let has_kept = |node: &Node| node.saved.shares.contains_key(&2);
+        world.run_until(|world| {
+            members.iter().all(|number| has_kept(&world.nodes[number]))
+                && world.nodes.values().all(|it| it.saved.items.is_empty())
+        });
+        world.assert_wiped(2, &members);
+        world.sign(103, b"after");
+    }
+}
+
+#[test]
+fn groups_may_overlap_and_keys_move_many_times() {
+    // 1 to 4, then 3 to 6, and so on.
+    let mut world = World::new(1, 5..=12, 3);
+    for epoch in 2..=5_u8 {
+        let before: Vec<Number> = (0..4).map(|i| 2 * epoch - 3 + i).collect();
+        let members: Vec<Number> = before.iter().map(|number| number + 2).collect();
+        world.run_until(|world| world.have_epoch(u64::from(epoch) - 1, &before));
+        world.refresh(&before[1..3], &group(1, members[0]));
+        world.run_until(|world| world.have_epoch(u64::from(epoch), &members));
+        world.sign(members[1], &[epoch]);
+    }
+    world.run_until(|world| world.nodes.values().all(|it| it.saved.items.is_empty()));
+    world.assert_wiped(5, &[9, 10, 11, 12]);
+}
+
+#[test]
+fn a_server_that_missed_the_refresh_recovers_its_shares() {
+    let mut world = World::new(1, 100..104, 4);
+    world.run_until(|world| world.have_epoch(1, &[1, 2, 3, 4]));
+    world.stop(102);
+    world.refresh(&[1, 2], &group(1, 100));
+    world.run_until(|world| world.have_epoch(2, &[100, 101, 103]));
+    world.stop(1);
+    world.stop(2);
+    world.start(102);
+    world.run_until(|world| world.have_epoch(2, &[102]));
+    world.stop(100);
+    world.sign(102, b"after");
+}
+
+#[test]
+fn a_refresh_is_given_up_by_f_plus_1() {
+    let mut world = World::new(1, [100], 5);
+    world.run_until(|world| world.have_epoch(1, &[1, 2, 3, 4]));
+    assert_eq!(world.server(1).cancel_refresh(Duration::ZERO), Err(RefreshRefusal::None));
+    // Only one of the new servers runs.
+    world.refresh(&[1, 2], &group(1, 100));
+    let is_open = |world: &World| {
+        let status = world.nodes[&3].server.as_ref().unwrap().status();
+        status.epoch.unwrap().run.is_some()
+    };
+    world.run_until(is_open);
+    let now = world.now;
+    let other = world.server(3).start_refresh(group(1, 50), now);
+    assert_eq!(other, Err(RefreshRefusal::UnderWay));
+    world.server(3).cancel_refresh(now).unwrap();
+    world.server(4).cancel_refresh(now).unwrap();
+    world.run_until(|world| !is_open(world));
+    world.sign(2, b"still");
+    world.assert_wiped(1, &[1, 2, 3, 4]);
+}
+
+#[test]
+fn malformed_messages_change_nothing() {
+    let mut world = World::new(1, [100], 6);
+    world.run_until(|world| world.have_epoch(1, &[1, 2, 3, 4]));
+    let before = world.server(1).status();
+    let mut seen = BTreeSet::new();
+    for topic in [Topic::Signing, Topic::Refresh] {
+        for len in 0..40 {
+            for kind in 0..8 {
+                let bytes = vec![kind; len];
+                for from in [2, 100] {
+                    world.server(1).handle_message(
+                        Duration::ZERO,
+                        &identity(from).public(),
+                        topic,
+                        &bytes,
+                    );
+                }
+            }
+        }
+    }
+    while let Some(output) = world
+        .nodes
+        .get_mut(&1)
+        .unwrap()
+        .server
+        .as_mut()
+        .unwrap()
+        .poll_output(world.now, &mut world.generator)
+        .unwrap()
+    {
+        if let Output::Event(Event::MessageRefused { why, .. }) = output {
+            seen.insert(why);
+        }
+    }
+    assert!(seen.len() > 3, "{seen:?}");
+    assert_eq!(world.server(1).status(), before);
+}
