@@ -55,8 +55,8 @@ struct Tunnel {
 }
 
 impl Tunnel {
-    fn new(paths: &[Path], rates: &[Option<u64>], kappa: f64, mu: f64) -> Self {
-        let scenario = Scenario::new(paths, rates);
+    fn new(paths: &[Path], rates: &[Option<u64>], (kappa, mu): (f64, f64), seed: u64) -> Self {
+        let scenario = Scenario::with_seed(paths, rates, seed);
         let n = paths.len();
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 16")]
         let floor = kappa as u8;
@@ -178,14 +178,26 @@ impl Point {
         self.mbps.map(|mbps| Path::new(mbps, self.queue_ms, self.lost, self.delay_ms))
     }
 
+    /// Whether the result of one run varies: on a slow channel an interval has some 60 packets, so
+    /// the loss that it shows varies, and with it the estimate of the rate. Over 200 seeds, three
+    /// shares over 5, 5 and 500 Mbit/s with 5 % loss deliver 0.957 of the optimum with a standard
+    /// deviation of 0.022.
+    fn is_rough(&self) -> bool {
+        self.lost >= 50 && self.mbps[0] < 10 && !self.known[0]
+    }
+
     fn tunnel(&self) -> Tunnel {
+        self.tunnel_with_seed(1)
+    }
+
+    fn tunnel_with_seed(&self, seed: u64) -> Tunnel {
         let rates: Vec<Option<u64>> = self
             .mbps
             .iter()
             .zip(self.known)
             .map(|(mbps, known)| known.then_some(mbps * 1_000_000))
             .collect();
-        Tunnel::new(&self.paths(), &rates, self.means.0, self.means.1)
+        Tunnel::new(&self.paths(), &rates, self.means, seed)
     }
 
     /// The optimal rate of symbols sent and delivered in a second at this load.
@@ -220,11 +232,8 @@ impl Outcome {
         self.seconds[6..].iter().sum::<f64>() / 4.0
     }
 
-    /// An interval on a slow channel has some 60 packets, so the loss that it shows varies.
     fn is_good(&self) -> bool {
-        let point = &self.point;
-        let is_rough = point.lost >= 50 && point.mbps[0] < 10 && !point.known[0];
-        let (part, lost) = if is_rough { (0.9, 0.04) } else { (0.95, 0.03) };
+        let (part, lost) = if self.point.is_rough() { (0.93, 0.04) } else { (0.95, 0.03) };
         self.part() >= part && self.lost <= lost
     }
 }
@@ -247,9 +256,19 @@ impl Display for Outcome {
     }
 }
 
+/// Runs a point with one seed, or the mean over some if the result of one varies.
+#[expect(clippy::cast_precision_loss, reason = "there are 8")]
 fn measure(point: Point) -> Outcome {
+    let seeds = if point.is_rough() { 8 } else { 1 };
+    let runs: Vec<Outcome> = (1..=seeds).map(|seed| run(point, seed)).collect();
+    let mean = |of: &dyn Fn(&Outcome) -> f64| runs.iter().map(of).sum::<f64>() / seeds as f64;
+    let seconds = (0..10).map(|second| mean(&|run| run.seconds[second])).collect();
+    Outcome { point, seconds, lost: mean(&|run| run.lost) }
+}
+
+fn run(point: Point, seed: u64) -> Outcome {
     let (sent, delivered) = point.best();
-    let mut tunnel = point.tunnel();
+    let mut tunnel = point.tunnel_with_seed(seed);
     let seconds: Vec<(f64, f64)> = (0..10).map(|_| tunnel.run(Duration::from_secs(1))).collect();
     let sum = |of: fn(&(f64, f64)) -> f64| seconds[5..].iter().map(of).sum::<f64>();
     let lost = 1.0 - sum(|second| second.1) / sum(|second| second.0) / (delivered / sent);
