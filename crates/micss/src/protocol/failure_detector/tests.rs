@@ -1,0 +1,267 @@
+use super::*;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// A channel that is observed when its detector requires it.
+struct Detection {
+    detector: FailureDetector,
+    now: Duration,
+    /// When the peer was heard.
+    heard_at: Option<Duration>,
+    seen: Observation,
+    probes: usize,
+    events: Vec<(Duration, Event)>,
+}
+
+impl Detection {
+    fn new(in_use: bool, round_trip: Option<Duration>) -> Self {
+        let seen = Observation { is_wanted: true, in_use, round_trip, ..Observation::default() };
+        let now = Duration::from_secs(1000);
+        let detector = FailureDetector::default();
+        let mut watched =
+            Self { detector, now, heard_at: Some(now), seen, probes: 0, events: Vec::new() };
+        watched.look();
+        watched
+    }
+
+    fn look(&mut self) {
+        let heard = self.heard_at.map(|at| self.now - at);
+        self.detector.handle_observation(self.now, &Observation { heard, ..self.seen });
+        while let Some(event) = self.detector.poll_event() {
+            match event {
+                Event::Probe { .. } => {
+                    self.probes += 1;
+                    self.seen.tries += 1;
+                }
+                other => self.events.push((self.now, other)),
+            }
+        }
+    }
+
+    /// Runs until then, with a peer that answers each probe after this delay, or never.
+    fn run(&mut self, until: Duration, answers: Option<Duration>) {
+        let until = self.now + until;
+        while let Some(next) = self.detector.poll_timeout().filter(|next| *next <= until) {
+            self.now = self.now.max(next);
+            let asked = self.probes;
+            self.look();
+            if let Some(delay) = answers
+                && self.probes > asked
+            {
+                self.heard_at = self.heard_at.max(Some(self.now + delay));
+                self.now += delay;
+                self.seen.tries = 0;
+                self.look();
+            }
+        }
+        self.now = until;
+    }
+
+    fn is_up(&self) -> bool {
+        matches!(self.detector.state(), State::Up { .. })
+    }
+}
+
+#[test]
+fn a_channel_in_use_that_falls_silent_is_lost_within_three_seconds() {
+    let mut watched = Detection::new(true, Some(20 * MS));
+    let silent = watched.now;
+    watched.run(Duration::from_secs(60), None);
+    let [(at, Event::Lost(lost))] = &watched.events[..] else { panic!("{:?}", watched.events) };
+    assert_eq!((lost.since, &lost.cause), (silent, &Cause::NoAnswer));
+    assert_eq!(*at - silent, QUIET_TIMEOUT + MIN_ANSWER_TIMEOUT);
+    assert_eq!(watched.detector.state().unusable_since(), Some(silent));
+}
+
+#[test]
+fn an_idle_one_is_lost_as_soon_after_it_was_asked() {
+    let mut watched = Detection::new(false, Some(20 * MS));
+    let silent = watched.now;
+    watched.run(Duration::from_secs(60), None);
+    assert_eq!(watched.events[0].0 - silent, IDLE_QUIET_TIMEOUT + MIN_ANSWER_TIMEOUT);
+}
+
+#[test]
+fn one_that_answers_is_not_lost_and_hardly_asked() {
+    for (in_use, most) in [(true, 80), (false, 6)] {
+        let mut watched = Detection::new(in_use, Some(20 * MS));
+        watched.run(Duration::from_secs(60), Some(20 * MS));
+        assert!(watched.is_up() && watched.events.is_empty());
+        assert!((1..=most).contains(&watched.probes), "{in_use}: {}", watched.probes);
+    }
+}
+
+/// A queue of five seconds, which the round-trip times include.
+#[test]
+fn a_slow_channel_has_the_time_that_it_needs() {
+    let mut watched = Detection::new(true, Some(Duration::from_secs(5)));
+    watched.run(Duration::from_secs(60), Some(Duration::from_millis(5500)));
+    assert!(watched.is_up() && watched.events.is_empty(), "{:?}", watched.events);
+    let silent = watched.heard_at.unwrap();
+    watched.run(Duration::from_secs(60), None);
+    assert!(watched.events[0].0 - silent < Duration::from_secs(8));
+}
+
+/// A closed window: the kernel probes at growing intervals, and cannot be made to probe sooner.
+#[test]
+fn silence_without_questions_is_no_loss() {
+    let mut watched = Detection::new(true, Some(20 * MS));
+    for _ in 0..1000 {
+        watched.now += POLL_INTERVAL;
+        watched.seen.tries = 2;
+        watched.look();
+    }
+    assert!(watched.is_up());
+}
+
+#[test]
+fn a_machine_that_was_suspended_asks_first() {
+    let mut watched = Detection::new(true, Some(20 * MS));
+    watched.now += Duration::from_secs(3600);
+    watched.seen.tries = 9;
+    watched.look();
+    assert!(watched.is_up() && watched.probes == 1);
+    watched.heard_at = Some(watched.now);
+    watched.look();
+    assert!(watched.is_up());
+}
+
+#[test]
+fn what_comes_back_is_said_with_the_time() {
+    let mut watched = Detection::new(true, Some(20 * MS));
+    let silent = watched.now;
+    watched.run(Duration::from_secs(46), None);
+    watched.heard_at = Some(watched.now);
+    watched.look();
+    let after = watched.now - silent;
+    assert_eq!(watched.events[1].1, Event::Recovered { after });
+    assert!(watched.is_up());
+    // And it is lost again as soon.
+    let again = watched.now;
+    watched.seen.tries = 0;
+    watched.run(Duration::from_secs(60), None);
+    assert!(watched.events[2].0 - again <= 2 * QUIET_TIMEOUT + MIN_ANSWER_TIMEOUT + POLL_INTERVAL);
+}
+
+#[test]
+fn what_was_heard_before_does_not_bring_it_back() {
+    let mut watched = Detection::new(true, Some(20 * MS));
+    watched.run(Duration::from_secs(10), None);
+    // With the precision of the kernel's clock.
+    watched.heard_at = Some(watched.events[0].0 + 10 * MS);
+    watched.look();
+    assert!(!watched.is_up());
+}
+
+/// It is probed at growing intervals, but soon if a stream wants it.
+#[test]
+fn a_lost_channel_is_asked() {
+    let mut watched = Detection::new(true, Some(20 * MS));
+    watched.run(Duration::from_secs(1000), None);
+    assert!((100..200).contains(&watched.probes), "{}", watched.probes);
+    watched.detector.handle_demand();
+    assert!(watched.detector.poll_timeout().unwrap() <= watched.now + LOST_POLL_INTERVAL.0);
+}
+
+#[test]
+fn a_refusal_is_known_at_once_and_cuts_no_stream() {
+    let mut watched = Detection::new(true, Some(20 * MS));
+    watched.detector.handle_failure(watched.now, Cause::Refused("refused".into()));
+    assert!(watched.detector.state().lost().is_some());
+    assert_eq!(watched.detector.state().unusable_since(), None);
+    // Open streams are still heard.
+    watched.run(Duration::from_secs(5), Some(20 * MS));
+    assert!(!watched.is_up());
+    watched.detector.handle_connected(watched.now);
+    assert!(watched.is_up());
+}
+
+#[test]
+fn a_refusing_channel_whose_route_is_lost_is_lost_from_then_on() {
+    let mut watched = Detection::new(true, Some(20 * MS));
+    watched.detector.handle_failure(watched.now, Cause::Refused("refused".into()));
+    watched.run(Duration::from_secs(3600), Some(20 * MS));
+    let unreachable = Cause::Unreachable("no route".into());
+    watched.detector.handle_failure(watched.now, unreachable.clone());
+    assert_eq!(watched.detector.state().unusable_since(), Some(watched.now));
+    let lost = Event::Lost(Lost { since: watched.now, cause: unreachable });
+    assert!(std::iter::from_fn(|| watched.detector.poll_event()).any(|event| event == lost));
+    // Another error does not restart it.
+    let since = watched.now;
+    let other = Cause::Unreachable("no device".into());
+    watched.detector.handle_failure(since + POLL_INTERVAL, other);
+    assert_eq!(watched.detector.state().unusable_since(), Some(since));
+    assert_eq!(watched.detector.poll_event(), None);
+}
+
+#[test]
+fn open_streams_can_use_a_silent_channel_again_that_refuses() {
+    let mut watched = Detection::new(true, Some(20 * MS));
+    watched.run(Duration::from_secs(10), None);
+    assert!(watched.detector.state().unusable_since().is_some());
+    watched.detector.handle_failure(watched.now, Cause::Refused("refused".into()));
+    assert_eq!(watched.detector.state().unusable_since(), None);
+    assert!(watched.detector.state().lost().is_some());
+}
+
+#[test]
+fn a_refusing_channel_that_falls_silent_is_lost() {
+    for (in_use, quiet) in [(true, QUIET_TIMEOUT), (false, IDLE_QUIET_TIMEOUT)] {
+        let mut watched = Detection::new(in_use, Some(20 * MS));
+        watched.detector.handle_failure(watched.now, Cause::Refused("refused".into()));
+        watched.run(Duration::from_secs(600), Some(20 * MS));
+        assert!(watched.events.iter().all(|(_, event)| {
+            matches!(event, Event::Lost(Lost { cause: Cause::Refused(_), .. }))
+        }));
+        watched.events.clear();
+        let silent = watched.heard_at.unwrap();
+        watched.run(Duration::from_secs(60), None);
+        let [(at, Event::Lost(lost))] = &watched.events[..] else {
+            panic!("{in_use}: {:?}", watched.events)
+        };
+        assert_eq!((lost.since, &lost.cause), (silent, &Cause::NoAnswer), "{in_use}");
+        assert!(*at - silent <= quiet + MIN_ANSWER_TIMEOUT + POLL_INTERVAL, "{in_use}");
+    }
+}
+
+#[test]
+fn an_unused_refusing_channel_is_tried_at_growing_intervals() {
+    let mut watched = Detection::new(false, Some(20 * MS));
+    watched.seen.is_wanted = false;
+    watched.detector.handle_failure(watched.now, Cause::Refused("refused".into()));
+    watched.run(Duration::from_secs(1000), None);
+    assert!((100..200).contains(&watched.probes), "{}", watched.probes);
+    watched.detector.handle_demand();
+    assert!(watched.detector.poll_timeout().unwrap() <= watched.now + LOST_POLL_INTERVAL.0);
+}
+
+#[test]
+fn without_a_way_out_it_is_lost_at_once() {
+    let mut watched = Detection::new(true, Some(20 * MS));
+    watched.detector.handle_failure(watched.now, Cause::Unreachable("no route".into()));
+    assert_eq!(watched.detector.state().unusable_since(), Some(watched.now));
+    watched.now += POLL_INTERVAL;
+    watched.heard_at = Some(watched.now);
+    watched.look();
+    assert!(watched.is_up(), "it has a way again");
+}
+
+/// A channel that has never answered has more time.
+#[test]
+fn a_peer_that_was_never_there() {
+    let mut watched = Detection::new(true, None);
+    watched.heard_at = None;
+    watched.detector = FailureDetector::default();
+    let begin = watched.now;
+    watched.look();
+    watched.run(Duration::from_secs(60), None);
+    assert_eq!(watched.events[0].0 - begin, INITIAL_ANSWER_TIMEOUT);
+}
+
+#[test]
+fn what_nobody_wants_is_left_alone() {
+    let mut watched = Detection::new(false, Some(20 * MS));
+    watched.seen.is_wanted = false;
+    watched.look();
+    assert_eq!(watched.detector.poll_timeout(), None);
+}
