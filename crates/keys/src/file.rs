@@ -18,14 +18,12 @@ const MAX_FILE: usize = 256;
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// There is no such file.
-    #[error(
-        "key {path}: no such file; copy it from where it is, or make one: (umask 077; openssl \
-         rand -hex 32 > {path})",
-        path = .path.display()
-    )]
+    #[error("key {}: no such file; {fix}", .path.display())]
     Missing {
         /// The file.
         path: PathBuf,
+        /// What to do.
+        fix: String,
     },
     /// It cannot be read.
     #[error("key {}: {source}", .path.display())]
@@ -67,17 +65,29 @@ pub fn exposure(path: &Path) -> Option<TrustError> {
 pub fn read(path: &Path) -> Result<Zeroizing<[u8; KEY_LEN]>, KeyError> {
     // Bounded: the path may be a disk by mistake.
     let mut text = Zeroizing::new([0; MAX_FILE]);
-    let len = read_into(path, &mut *text).map_err(|source| match source.kind() {
-        ErrorKind::NotFound => KeyError::Missing { path: path.to_owned() },
-        _ => KeyError::Unreadable { path: path.to_owned(), source },
+    let len = read_into(path, &mut *text, || {
+        let path = path.display();
+        format!("copy it from where it is, or make one: (umask 077; openssl rand -hex 32 > {path})")
     })?;
     let whole = text.get(..len).filter(|text| text.len() < MAX_FILE);
     let key = whole.and_then(|text| parse_digits(text.trim_ascii()));
     key.ok_or_else(|| KeyError::Digits { path: path.to_owned() })
 }
 
-/// Reads a file until it ends or `buffer` is full. Returns the number of bytes read.
-pub(crate) fn read_into(path: &Path, buffer: &mut [u8]) -> io::Result<usize> {
+/// Reads a key file until it ends or `buffer` is full. Returns the number of bytes read. `fix` says
+/// what to do if there is no such file.
+pub(crate) fn read_into(
+    path: &Path,
+    buffer: &mut [u8],
+    fix: impl FnOnce() -> String,
+) -> Result<usize, KeyError> {
+    read_all(path, buffer).map_err(|source| match source.kind() {
+        ErrorKind::NotFound => KeyError::Missing { path: path.to_owned(), fix: fix() },
+        _ => KeyError::Unreadable { path: path.to_owned(), source },
+    })
+}
+
+fn read_all(path: &Path, buffer: &mut [u8]) -> io::Result<usize> {
     let mut file = File::open(path)?;
     let mut len = 0;
     while len < buffer.len() {

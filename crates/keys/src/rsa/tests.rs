@@ -90,6 +90,11 @@ fn other_keys_are_refused() {
     let error = RsaPublicKey::read(&path).unwrap_err().to_string();
     assert!(error.contains("exponent 65537 in PEM form") && error.lines().count() == 1, "{error}");
     assert!(matches!(RsaPublicKey::read(place.path()), Err(KeyError::Unreadable { .. })));
+    fs::remove_file(&path).unwrap();
+    let missing = RsaPublicKey::read(&path).unwrap_err();
+    assert!(matches!(missing, KeyError::Missing { .. }), "{missing}");
+    // A new key in its place would not be the one that signs.
+    assert!(missing.to_string().ends_with("no such file; copy it from where it is"), "{missing}");
 
     assert_eq!(RsaPublicKey::new(&[0xfe; 128]), Err(RsaKeyError::Even));
     assert_eq!(RsaPublicKey::new(&[]), Err(RsaKeyError::Bits(0)));
