@@ -1,5 +1,5 @@
-//! Detects when a channel to one peer is lost. [`on_lost_channel`](crate::on_lost_channel) decides
-//! what streams do then.
+//! Detects when a channel to one peer is lost.
+//! [`on_lost_channel`](crate::protocol::on_lost_channel) decides what streams do then.
 //!
 //! Pure: the time and observations come in, events and deadlines go out. Times are since an epoch
 //! of the caller's.

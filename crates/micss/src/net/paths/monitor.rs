@@ -1,5 +1,6 @@
 //! Monitors the channels of a client or a server: observes and probes them when they are due, logs
-//! which are lost, and notifies streams. [`failure_detector`](crate::failure_detector) decides.
+//! which are lost, and notifies streams. [`failure_detector`](crate::protocol::failure_detector)
+//! decides.
 
 use std::collections::BTreeMap;
 use std::future::pending;
