@@ -321,7 +321,14 @@ impl FailureDetector {
         if connect {
             self.attempted_at = now;
         }
-        self.events.push_back(Event::Probe { connect });
+        let queued = self.events.iter_mut().find_map(|event| match event {
+            Event::Probe { connect } => Some(connect),
+            Event::Lost(_) | Event::Recovered { .. } => None,
+        });
+        match queued {
+            Some(queued) => *queued |= connect,
+            None => self.events.push_back(Event::Probe { connect }),
+        }
     }
 
     /// The time for answers.

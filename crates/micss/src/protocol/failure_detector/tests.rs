@@ -265,3 +265,18 @@ fn what_nobody_wants_is_left_alone() {
     watched.look();
     assert_eq!(watched.detector.poll_timeout(), None);
 }
+
+/// Many streams whose connections end at once cost one connection attempt.
+#[test]
+fn probes_that_wait_are_one() {
+    let mut watched = Detection::new(true, Some(20 * MS));
+    watched.now += QUIET_TIMEOUT;
+    watched.detector.handle_observation(watched.now, &watched.seen);
+    for _ in 0..3 {
+        watched.detector.handle_suspicion(watched.now);
+    }
+    assert_eq!(watched.detector.poll_event(), Some(Event::Probe { connect: true }));
+    assert_eq!(watched.detector.poll_event(), None);
+    watched.detector.handle_observation(watched.now, &watched.seen);
+    assert_eq!(watched.detector.poll_event(), Some(Event::Probe { connect: false }));
+}
