@@ -41,6 +41,9 @@ const MIN_UNANSWERED: u32 = 3;
 /// limits.
 const LOST_POLL_INTERVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 
+/// The minimum interval of reports that a lost channel is lost for another kind of cause.
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
+
 /// The precision of the kernel's time of the last packet.
 const CLOCK_RESOLUTION: Duration = Duration::from_millis(50);
 
@@ -147,13 +150,24 @@ pub(crate) enum Event {
         /// Also by a new connection.
         connect: bool,
     },
-    /// The channel is lost from now on.
+    /// Open connections do not work from now on.
+    Cut,
+    /// The channel is lost, or is lost for another kind of cause, which is reported at most once a
+    /// minute: a host may refuse some attempts and not answer others.
     Lost(Lost),
     /// The channel is no longer lost.
     Recovered {
         /// The duration of the loss.
         after: Duration,
     },
+}
+
+/// A report that a channel is lost.
+#[derive(Clone, Copy, Debug)]
+struct Report {
+    is_cut: bool,
+    /// When a change was reported, after the first report.
+    changed_at: Option<Duration>,
 }
 
 /// Monitors one channel to one peer.
@@ -165,6 +179,8 @@ pub(crate) struct FailureDetector {
     probing_since: Option<Duration>,
     /// When the loss was detected.
     lost_at: Duration,
+    /// The last report of this loss.
+    reported: Option<Report>,
     /// The last probe by a new connection.
     attempted_at: Duration,
     /// The next one, while the channel is lost.
@@ -204,6 +220,7 @@ impl FailureDetector {
         if seen.round_trip.is_some() {
             self.round_trip = seen.round_trip;
         }
+        self.report(now);
         let is_cut = self.state.unusable_since().is_some();
         if let State::Lost(Lost { since, .. }) = self.state
             && (is_cut || now >= self.attempt_at)
@@ -301,6 +318,7 @@ impl FailureDetector {
         if let State::Lost(Lost { since, .. }) = self.state {
             self.events.push_back(Event::Recovered { after: now.saturating_sub(since) });
             self.state = State::Up { since: now };
+            self.reported = None;
             (self.probing_since, self.poll_at) = (None, Some(now + QUIET_TIMEOUT));
         }
     }
@@ -310,11 +328,31 @@ impl FailureDetector {
             Cause::NoAnswer => self.heard_at.or(self.probing_since).unwrap_or(now),
             Cause::Unreachable(_) | Cause::Refused(_) => now,
         };
-        let lost = Lost { since, cause };
-        self.events.push_back(Event::Lost(lost.clone()));
-        self.state = State::Lost(lost);
+        if cause.is_cut() {
+            self.events.push_back(Event::Cut);
+        }
+        self.state = State::Lost(Lost { since, cause });
+        self.report(now);
         self.attempt_at = now + LOST_POLL_INTERVAL.0;
         (self.lost_at, self.probing_since, self.poll_at) = (now, None, Some(self.attempt_at));
+    }
+
+    /// Reports the state of a lost channel, unless the last report said the same, or a change was
+    /// reported just now.
+    fn report(&mut self, now: Duration) {
+        let State::Lost(lost) = &self.state else { return };
+        let is_cut = lost.cause.is_cut();
+        let changed_at = match self.reported {
+            None => None,
+            Some(Report { is_cut: before, changed_at })
+                if before != is_cut && changed_at.is_none_or(|at| now >= at + REPORT_INTERVAL) =>
+            {
+                Some(now)
+            }
+            Some(_) => return,
+        };
+        self.reported = Some(Report { is_cut, changed_at });
+        self.events.push_back(Event::Lost(lost.clone()));
     }
 
     fn probe(&mut self, now: Duration, connect: bool) {
@@ -323,7 +361,7 @@ impl FailureDetector {
         }
         let queued = self.events.iter_mut().find_map(|event| match event {
             Event::Probe { connect } => Some(connect),
-            Event::Lost(_) | Event::Recovered { .. } => None,
+            Event::Cut | Event::Lost(_) | Event::Recovered { .. } => None,
         });
         match queued {
             Some(queued) => *queued |= connect,

@@ -341,6 +341,7 @@ impl MonitorState {
     fn handle(&self, path: &Arc<Path>, event: Event, probes: &mut JoinSet<()>) {
         match event {
             Event::Probe { connect } => self.probe(path, connect, probes),
+            Event::Cut => self.count_silence(path),
             Event::Lost(lost) => self.log_loss(path, &lost),
             Event::Recovered { .. } if self.is_log_limited(path.place, false) => {}
             Event::Recovered { after } => {
@@ -374,6 +375,15 @@ impl MonitorState {
         rarely.entry((place, is_lost)).or_default().happened().is_none()
     }
 
+    /// Open connections of a channel do not work any more: idle sets are not used.
+    fn count_silence(&self, path: &Path) {
+        if let Side::Client { channel_metrics, .. } = &self.side
+            && let Some(metrics) = channel_metrics.get(path.place)
+        {
+            metrics.record_silence();
+        }
+    }
+
     /// Logs that a channel is lost, and the consequences.
     fn log_loss(&self, path: &Path, Lost { since, cause }: &Lost) {
         let for_s = self.events.now().saturating_sub(*since).as_secs_f64();
@@ -388,12 +398,6 @@ impl MonitorState {
             }
             return;
         };
-        if cause.is_cut()
-            && let Some(metrics) = channel_metrics.get(path.place)
-        {
-            // Idle sets are not used any more.
-            metrics.record_silence();
-        }
         let (all, wait) = (channel_metrics.len(), policy.timeout.as_secs());
         let left = self.paths().values().filter(|path| path.state().lost().is_none()).count();
         if left >= *threshold {

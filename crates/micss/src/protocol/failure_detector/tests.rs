@@ -10,6 +10,7 @@ struct Detection {
     heard_at: Option<Duration>,
     seen: Observation,
     probes: usize,
+    cuts: usize,
     events: Vec<(Duration, Event)>,
 }
 
@@ -18,8 +19,8 @@ impl Detection {
         let seen = Observation { is_wanted: true, in_use, round_trip, ..Observation::default() };
         let now = Duration::from_secs(1000);
         let detector = FailureDetector::default();
-        let mut watched =
-            Self { detector, now, heard_at: Some(now), seen, probes: 0, events: Vec::new() };
+        let (heard_at, events) = (Some(now), Vec::new());
+        let mut watched = Self { detector, now, heard_at, seen, probes: 0, cuts: 0, events };
         watched.look();
         watched
     }
@@ -27,12 +28,17 @@ impl Detection {
     fn look(&mut self) {
         let heard = self.heard_at.map(|at| self.now - at);
         self.detector.handle_observation(self.now, &Observation { heard, ..self.seen });
+        self.drain();
+    }
+
+    fn drain(&mut self) {
         while let Some(event) = self.detector.poll_event() {
             match event {
                 Event::Probe { .. } => {
                     self.probes += 1;
                     self.seen.tries += 1;
                 }
+                Event::Cut => self.cuts += 1,
                 other => self.events.push((self.now, other)),
             }
         }
@@ -279,4 +285,36 @@ fn probes_that_wait_are_one() {
     assert_eq!(watched.detector.poll_event(), None);
     watched.detector.handle_observation(watched.now, &watched.seen);
     assert_eq!(watched.detector.poll_event(), Some(Event::Probe { connect: false }));
+}
+
+/// A host that refuses connections, and does not answer on open ones.
+#[test]
+fn causes_that_alternate_are_reported_once_a_minute() {
+    let mut watched = Detection::new(true, Some(20 * MS));
+    let refused = || Cause::Refused("refused".into());
+    let mut changes = 0;
+    let until = watched.now + Duration::from_secs(600);
+    while watched.now < until {
+        watched.now = watched.detector.poll_timeout().unwrap();
+        watched.look();
+        if watched.detector.state().unusable_since().is_some() {
+            changes += 1;
+            watched.detector.handle_failure(watched.now, refused());
+            watched.drain();
+            assert_eq!(watched.detector.state().unusable_since(), None, "the status is current");
+        }
+    }
+    assert!(changes > 100 && watched.cuts == changes, "{changes} changes, {} cuts", watched.cuts);
+    // The first change is reported at once.
+    let times: Vec<Duration> = watched.events.iter().map(|(at, _)| *at).collect();
+    assert!(times[1] - times[0] < Duration::from_secs(3), "{times:?}");
+    assert!(times[1..].windows(2).all(|pair| pair[1] - pair[0] >= REPORT_INTERVAL), "{times:?}");
+    assert!((8..=12).contains(&times.len()), "{times:?}");
+    // What it is in the end is reported, if only later.
+    watched.run(2 * REPORT_INTERVAL, None);
+    let Some((_, Event::Lost(last))) = watched.events.last() else { panic!("no report") };
+    assert_eq!(
+        Some(last.cause.is_cut()),
+        watched.detector.state().lost().map(|l| l.cause.is_cut())
+    );
 }
