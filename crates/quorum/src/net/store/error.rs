@@ -50,14 +50,14 @@ pub enum StoreError {
         /// The epoch.
         number: u64,
     },
-    /// The epoch's key does not decrypt.
+    /// The key of an epoch or a run does not decrypt.
     #[error(
-        "the key of epoch {number} does not open under this master key; give the one that the \
-         store was written with"
+        "the key of {of} does not open under this master key; give the one that the store was \
+         written with"
     )]
     WrongMasterKey {
-        /// The epoch.
-        number: u64,
+        /// What the key is of, as in `epoch 1`.
+        of: String,
     },
     /// The audit log does not fit together.
     #[error(

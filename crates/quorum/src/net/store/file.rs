@@ -25,9 +25,19 @@ const APPLICATION: i64 = 0x534E_4451;
 const VERSION: i64 = 1;
 
 const TABLES: &str = "\
+    CREATE TABLE state (\
+        one INTEGER PRIMARY KEY NOT NULL CHECK (one = 1), \
+        start BLOB, \
+        height INTEGER NOT NULL CHECK (height >= 0)\
+    ) STRICT; \
+    INSERT INTO state (one, start, height) VALUES (1, NULL, 0); \
+    CREATE TABLE entry (\
+        place INTEGER PRIMARY KEY AUTOINCREMENT, \
+        height INTEGER NOT NULL CHECK (height > 0), \
+        content BLOB NOT NULL\
+    ) STRICT; \
     CREATE TABLE epoch (\
-        number INTEGER PRIMARY KEY NOT NULL CHECK (number > 0), \
-        public BLOB NOT NULL\
+        number INTEGER PRIMARY KEY NOT NULL CHECK (number > 0)\
     ) STRICT; \
     CREATE TABLE share (\
         epoch INTEGER NOT NULL REFERENCES epoch (number), \
@@ -35,6 +45,12 @@ const TABLES: &str = "\
         sealed BLOB NOT NULL, \
         PRIMARY KEY (epoch, label)\
     ) STRICT, WITHOUT ROWID; \
+    CREATE TABLE item (\
+        run BLOB NOT NULL CHECK (length(run) = 32), \
+        name BLOB NOT NULL, \
+        sealed BLOB NOT NULL, \
+        PRIMARY KEY (run, name)\
+    ) STRICT; \
     CREATE TABLE message (\
         place INTEGER PRIMARY KEY AUTOINCREMENT, \
         digest BLOB NOT NULL UNIQUE CHECK (length(digest) = 32)\

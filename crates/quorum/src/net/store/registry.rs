@@ -1,5 +1,7 @@
 //! The messages that may be signed, by their digests.
 
+use std::collections::HashSet;
+
 use rusqlite::{TransactionBehavior, params};
 
 use super::error::StoreError;
@@ -14,8 +16,8 @@ pub const MAX_REGISTERED: u64 = 65_536;
 pub struct Registration {
     /// Whether the message was not registered before.
     pub is_new: bool,
-    /// Whether the oldest registration was removed, as there were [`MAX_REGISTERED`].
-    pub has_evicted: bool,
+    /// The oldest registration, if it was removed because there were [`MAX_REGISTERED`].
+    pub evicted: Option<MessageDigest>,
 }
 
 impl Store {
@@ -29,13 +31,25 @@ impl Store {
         let insert = "INSERT OR IGNORE INTO message (digest) VALUES (?1)";
         let is_new = change.execute(insert, params![message.0])? > 0;
         let count = file::number(&change, "SELECT count(*) FROM message")?;
-        let has_evicted = file::unsigned(count, "count")? > MAX_REGISTERED;
-        if has_evicted {
-            let oldest = "DELETE FROM message WHERE place = (SELECT min(place) FROM message)";
-            change.execute(oldest, [])?;
-        }
+        let evicted = if file::unsigned(count, "count")? > MAX_REGISTERED {
+            let oldest = "DELETE FROM message WHERE place = (SELECT min(place) FROM message) \
+                          RETURNING digest";
+            Some(MessageDigest(change.query_row(oldest, [], |row| row.get(0))?))
+        } else {
+            None
+        };
         change.commit()?;
-        Ok(Registration { is_new, has_evicted })
+        Ok(Registration { is_new, evicted })
+    }
+
+    /// All messages that are registered.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub fn registered(&self) -> Result<HashSet<MessageDigest>, StoreError> {
+        let mut statement = self.connection.prepare("SELECT digest FROM message")?;
+        let digests = statement.query_map([], |row| row.get(0))?;
+        digests.map(|digest| Ok(MessageDigest(digest?))).collect()
     }
 
     /// Whether a message is registered.

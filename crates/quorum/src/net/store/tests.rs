@@ -6,8 +6,20 @@ use std::time::{Duration, UNIX_EPOCH};
 use keys::KeyError;
 use tempfile::TempDir;
 
+use rusqlite::Connection;
+use sharing::Generator;
+use zeroize::Zeroizing;
+
+use super::sealing_key::SealingKey;
 use super::*;
+use crate::log::Height;
+use crate::protocol::combination::{Label, ServerIndex};
+use crate::protocol::group::Header;
 use crate::protocol::policy::MessageDigest;
+use crate::protocol::refresh::{Item, Round, Witnesses};
+use crate::protocol::server::{Change, EncodedShares, Start};
+use crate::protocol::testing;
+use crate::protocol::wire::Digest;
 
 const NOW: SystemTime = UNIX_EPOCH;
 
@@ -15,15 +27,44 @@ fn master(byte: u8) -> MasterKey {
     MasterKey::new(Zeroizing::new([byte; 32]))
 }
 
+/// What a server keeps in one epoch: an entry of the log, which is public, and its shares.
+struct Epoch {
+    number: u64,
+    public: Vec<u8>,
+    shares: EncodedShares,
+}
+
 /// Fifteen shares of 300 random bytes, as a server of seven has.
 fn epoch(number: u64) -> Epoch {
-    let mut generator = Generator::system();
-    let shares = (0..15).map(|label| {
-        let mut share = Zeroizing::new(vec![0; 300]);
-        generator.fill(&mut share).unwrap();
-        (Label(label), share)
-    });
+    let shares = (0..15).map(|label| (Label(label), random(300)));
     Epoch { number, public: b"public".repeat(100), shares: shares.collect() }
+}
+
+fn random(len: usize) -> Zeroizing<Vec<u8>> {
+    let mut bytes = Zeroizing::new(vec![0; len]);
+    Generator::system().fill(&mut bytes).unwrap();
+    bytes
+}
+
+fn save(store: &mut Store, changes: &[Change]) -> Result<(), StoreError> {
+    store.save(changes, &mut Generator::system(), NOW)
+}
+
+fn begin(store: &mut Store, epoch: &Epoch) -> Result<(), StoreError> {
+    let entries = vec![epoch.public.clone().into()];
+    let shares = Change::Shares { epoch: epoch.number, shares: epoch.shares.clone() };
+    save(store, &[shares, Change::Applied { height: Height(epoch.number), entries }])
+}
+
+fn end(store: &mut Store, epoch: u64) {
+    save(store, &[Change::End { epoch }]).unwrap();
+}
+
+fn load(store: &Store, number: u64) -> Option<Epoch> {
+    let mut saved = store.saved().unwrap();
+    let shares = saved.shares.remove(&number)?;
+    let entry = saved.entries.into_iter().find(|(height, _)| height.0 == number);
+    Some(Epoch { number, public: entry.unwrap().1.into(), shares })
 }
 
 fn open(place: &TempDir) -> Result<Store, StoreError> {
@@ -32,7 +73,7 @@ fn open(place: &TempDir) -> Result<Store, StoreError> {
 
 fn with_epoch(place: &TempDir, number: u64) -> (Store, Epoch) {
     let (mut store, epoch) = (open(place).unwrap(), epoch(number));
-    store.begin(&epoch, &mut Generator::system(), NOW).unwrap();
+    begin(&mut store, &epoch).unwrap();
     (store, epoch)
 }
 
@@ -68,12 +109,12 @@ fn assert_same(kept: &Epoch, epoch: &Epoch) {
 fn shares_survive_a_restart() {
     let place = TempDir::new().unwrap();
     let (store, epoch) = with_epoch(&place, 7);
-    assert_same(&store.load(7).unwrap().unwrap(), &epoch);
-    assert!(store.load(8).unwrap().is_none());
+    assert_same(&load(&store, 7).unwrap(), &epoch);
+    assert!(load(&store, 8).is_none());
     drop(store);
     let store = open(&place).unwrap();
     assert_eq!(store.epochs().unwrap(), [7]);
-    assert_same(&store.load(7).unwrap().unwrap(), &epoch);
+    assert_same(&load(&store, 7).unwrap(), &epoch);
 }
 
 #[test]
@@ -96,7 +137,7 @@ fn after_an_epoch_the_files_have_neither_ciphertexts_nor_key() {
     let place = TempDir::new().unwrap();
     let (mut store, _) = with_epoch(&place, 1);
     let next = epoch(2);
-    store.begin(&next, &mut Generator::system(), NOW).unwrap();
+    begin(&mut store, &next).unwrap();
     let key = fs::read(place.path().join("epoch-1.key")).unwrap();
     let sealed: Vec<Vec<u8>> = {
         let mut statement =
@@ -109,7 +150,7 @@ fn after_an_epoch_the_files_have_neither_ciphertexts_nor_key() {
 
     // The file's blocks are still reachable through this handle when its name is gone.
     let mut handle = File::open(place.path().join("epoch-1.key")).unwrap();
-    store.end(1, NOW).unwrap();
+    end(&mut store, 1);
     let after = windows(place.path());
     for secret in &sealed {
         assert_eq!(found(secret, &after), 0);
@@ -118,10 +159,10 @@ fn after_an_epoch_the_files_have_neither_ciphertexts_nor_key() {
     let mut overwritten = Vec::new();
     std::io::Read::read_to_end(&mut handle, &mut overwritten).unwrap();
     assert_eq!(overwritten, vec![0; key.len()]);
-    assert_same(&store.load(2).unwrap().unwrap(), &next);
+    assert_same(&load(&store, 2).unwrap(), &next);
     // Again, as after a crash: nothing happens.
     let last = store.audit().last().clone();
-    store.end(1, NOW).unwrap();
+    end(&mut store, 1);
     assert_eq!(*store.audit().last(), last);
 }
 
@@ -131,21 +172,134 @@ fn a_crash_between_the_files_is_repaired() {
     let (store, epoch) = with_epoch(&place, 3);
     // Before the rows of an epoch are written, and after those of another were deleted.
     for number in [2, 4] {
-        EpochKey::create(place.path(), number, &master(1), &mut Generator::system()).unwrap();
+        let (of, mut generator) = (KeyOf::Epoch(number), Generator::system());
+        SealingKey::create(place.path(), of, &master(1), &mut generator).unwrap();
     }
     drop(store);
     let store = open(&place).unwrap();
-    assert_eq!(epoch_key::list(place.path()).unwrap(), [3]);
-    assert_same(&store.load(3).unwrap().unwrap(), &epoch);
+    assert_eq!(sealing_key::list(place.path()).unwrap(), [KeyOf::Epoch(3)]);
+    assert_same(&load(&store, 3).unwrap(), &epoch);
+}
+
+/// Two runs with an item each, of which the first also has a dealing that was replaced.
+fn with_items(store: &mut Store) -> [Zeroizing<Vec<u8>>; 3] {
+    let secrets = [random(64), random(200), random(64)];
+    let item = |run, item, bytes: &Zeroizing<Vec<u8>>| Change::Item {
+        run: Digest([run; 32]),
+        item,
+        bytes: bytes.clone(),
+    };
+    let dealing = Item::Dealing(ServerIndex(2), Round(1));
+    save(store, &[item(1, Item::Seed(Round(0)), &secrets[0])]).unwrap();
+    save(store, &[item(1, dealing, &random(10)), item(2, Item::Shares, &secrets[2])]).unwrap();
+    save(store, &[item(1, dealing, &secrets[1])]).unwrap();
+    secrets
+}
+
+#[test]
+fn items_of_runs_survive_a_restart_and_are_wiped_with_their_keys() {
+    let place = TempDir::new().unwrap();
+    let (mut store, _) = with_epoch(&place, 1);
+    let secrets = with_items(&mut store);
+    let sealed: Vec<Vec<u8>> = {
+        let query = "SELECT sealed FROM item WHERE run = ?1";
+        let mut statement = store.connection.prepare(query).unwrap();
+        let rows = statement.query_map([[1; 32]], |row| row.get(0)).unwrap();
+        rows.map(Result::unwrap).collect()
+    };
+    let key_path = place.path().join(format!("run-{}.key", "01".repeat(32)));
+    let key = fs::read(&key_path).unwrap();
+    let before = windows(place.path());
+    assert!(secrets.iter().all(|secret| found(secret, &before) == 0));
+    assert!(sealed.iter().chain([&key]).all(|bytes| found(bytes, &before) > 0));
+    drop(store);
+    let mut store = open(&place).unwrap();
+    let saved = store.saved().unwrap();
+    let first = &saved.items[&Digest([1; 32])];
+    assert_eq!(first.len(), 2);
+    assert!(first[&Item::Seed(Round(0))] == secrets[0]);
+    assert!(first[&Item::Dealing(ServerIndex(2), Round(1))] == secrets[1]);
+    assert!(saved.items[&Digest([2; 32])][&Item::Shares] == secrets[2]);
+
+    let mut handle = File::open(&key_path).unwrap();
+    save(&mut store, &[Change::EraseRun { run: Digest([1; 32]) }]).unwrap();
+    let after = windows(place.path());
+    assert!(sealed.iter().all(|sealed| found(sealed, &after) == 0));
+    assert_eq!(found(&key[8..], &after), 0);
+    let mut overwritten = Vec::new();
+    std::io::Read::read_to_end(&mut handle, &mut overwritten).unwrap();
+    assert_eq!(overwritten, vec![0; key.len()]);
+    let runs: Vec<Digest> = store.saved().unwrap().items.into_keys().collect();
+    assert_eq!(runs, [Digest([2; 32])]);
+}
+
+#[test]
+fn changes_are_kept_together_or_not_at_all() {
+    let place = TempDir::new().unwrap();
+    let (mut store, kept) = with_epoch(&place, 1);
+    let run = Digest([1; 32]);
+    let applied = |height: u64| Change::Applied {
+        height: Height(height),
+        entries: vec![height.to_be_bytes().to_vec().into()],
+    };
+    // The last change is refused, after new keys were made for the others.
+    let refused = [
+        applied(2),
+        Change::Item { run, item: Item::SessionKey, bytes: random(32) },
+        Change::Shares { epoch: 2, shares: epoch(2).shares },
+        Change::End { epoch: 1 },
+        Change::Shares { epoch: 2, shares: epoch(2).shares },
+    ];
+    let error = save(&mut store, &refused).unwrap_err();
+    assert!(matches!(error, StoreError::EpochExists { number: 2 }), "{error}");
+    assert_same(&load(&store, 1).unwrap(), &kept);
+    drop(store);
+    let mut store = open(&place).unwrap();
+    let saved = store.saved().unwrap();
+    assert_eq!((saved.height, saved.entries.len()), (Height(1), 1));
+    assert!(saved.items.is_empty() && saved.start.is_none());
+    assert_eq!(saved.shares.into_keys().collect::<Vec<_>>(), [1]);
+    assert_eq!(sealing_key::list(place.path()).unwrap(), [KeyOf::Epoch(1)]);
+    save(&mut store, &[applied(2), applied(3)]).unwrap();
+    let saved = store.saved().unwrap();
+    let heights: Vec<u64> = saved.entries.iter().map(|(height, _)| height.0).collect();
+    assert_eq!((saved.height, heights), (Height(3), vec![1, 2, 3]));
+}
+
+#[test]
+fn a_start_takes_the_place_of_the_entries_before_it() {
+    let place = TempDir::new().unwrap();
+    let mut store = open(&place).unwrap();
+    let start = Start {
+        height: Height(2),
+        ..Start::first(
+            Header::first(testing::group(1, 0), Digest([3; 32])),
+            &Witnesses::new(Vec::new()),
+        )
+    };
+    let applied = |height: u64| Change::Applied {
+        height: Height(height),
+        entries: vec![height.to_be_bytes().to_vec().into(); 2],
+    };
+    save(&mut store, &[applied(1), applied(2), applied(3)]).unwrap();
+    save(&mut store, &[Change::Start(start.clone())]).unwrap();
+    let saved = store.saved().unwrap();
+    assert_eq!((saved.start.as_ref(), saved.height), (Some(&start), Height(3)));
+    assert_eq!(saved.entries.len(), 2);
+    let later = Start { height: Height(9), ..start };
+    save(&mut store, &[Change::Start(later)]).unwrap();
+    drop(store);
+    let saved = open(&place).unwrap().saved().unwrap();
+    assert_eq!((saved.height, saved.entries.len()), (Height(9), 0));
 }
 
 #[test]
 fn an_epoch_begins_once() {
     let place = TempDir::new().unwrap();
     let (mut store, epoch) = with_epoch(&place, 1);
-    let again = store.begin(&epoch, &mut Generator::system(), NOW).unwrap_err();
+    let again = begin(&mut store, &epoch).unwrap_err();
     assert!(matches!(again, StoreError::EpochExists { number: 1 }));
-    assert_same(&store.load(1).unwrap().unwrap(), &epoch);
+    assert_same(&load(&store, 1).unwrap(), &epoch);
 }
 
 #[test]
@@ -153,8 +307,8 @@ fn another_master_key_opens_nothing() {
     let place = TempDir::new().unwrap();
     drop(with_epoch(&place, 1));
     let store = Store::open(place.path(), master(2), NOW).unwrap();
-    let error = store.load(1).unwrap_err();
-    assert!(matches!(error, StoreError::WrongMasterKey { number: 1 }), "{error}");
+    let error = store.saved().err().unwrap();
+    assert!(matches!(&error, StoreError::WrongMasterKey { of } if of == "epoch 1"), "{error}");
 }
 
 #[test]
@@ -163,7 +317,7 @@ fn rows_that_were_exchanged_or_changed_are_refused() {
     let (store, _) = with_epoch(&place, 1);
     let change = |text: &str| {
         store.connection.execute(text, []).unwrap();
-        let error = store.load(1).unwrap_err();
+        let error = store.saved().err().unwrap();
         assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
     };
     change("UPDATE share SET sealed = (SELECT sealed FROM share WHERE label = 1) WHERE label = 0");
@@ -223,15 +377,15 @@ fn a_backup_can_be_restored_while_its_epoch_lasts() {
     assert!(matches!(missing, StoreError::DatabaseMissing { number: 1 }), "{missing}");
     Store::restore(place.path(), master(1), &backup, NOW).unwrap();
     let mut store = open(&place).unwrap();
-    assert_same(&store.load(1).unwrap().unwrap(), &epoch);
+    assert_same(&load(&store, 1).unwrap(), &epoch);
     assert!(store.is_registered(MessageDigest::of(b"message")).unwrap());
 
-    store.begin(&self::epoch(2), &mut Generator::system(), NOW).unwrap();
+    begin(&mut store, &self::epoch(2)).unwrap();
     drop(store);
     let lacks = Store::restore(place.path(), master(1), &backup, NOW).unwrap_err();
     assert!(matches!(lacks, StoreError::BackupLacks { number: 2 }), "{lacks}");
     let mut store = open(&place).unwrap();
-    store.end(1, NOW).unwrap();
+    end(&mut store, 1);
     drop(store);
     let expired = Store::restore(place.path(), master(1), &backup, NOW).unwrap_err();
     assert!(matches!(expired, StoreError::BackupExpired { number: 1 }), "{expired}");
@@ -258,7 +412,7 @@ fn what_is_no_backup_is_refused() {
     let whole = fs::read(&backup).unwrap();
     refuse(&whole);
     refuse(&whole[..whole.len() / 2]);
-    open(&place).unwrap().load(1).unwrap().unwrap();
+    load(&open(&place).unwrap(), 1).unwrap();
 }
 
 #[test]
@@ -287,7 +441,8 @@ fn the_oldest_registration_is_evicted() {
     let rest = i64::try_from(MAX_REGISTERED).unwrap() - 2;
     store.connection.execute(fill, [rest]).unwrap();
     let registration = store.register(MessageDigest::of(b"last")).unwrap();
-    assert_eq!(registration, Registration { is_new: true, has_evicted: true });
+    let evicted = Some(MessageDigest::of(b"first"));
+    assert_eq!(registration, Registration { is_new: true, evicted });
     let is_registered = |text: &[u8]| store.is_registered(MessageDigest::of(text)).unwrap();
     assert!(!is_registered(b"first") && is_registered(b"second") && is_registered(b"last"));
     assert_eq!(store.registered_count().unwrap(), MAX_REGISTERED);
@@ -302,7 +457,8 @@ fn the_audit_log_is_a_chain() {
     let place = TempDir::new().unwrap();
     let (mut store, _) = with_epoch(&place, 1);
     store.record(&Event::refused("sign", &"long\n".repeat(1000), 3), NOW).unwrap();
-    store.end(1, NOW + Duration::from_millis(1500)).unwrap();
+    let later = NOW + Duration::from_millis(1500);
+    store.save(&[Change::End { epoch: 1 }], &mut Generator::system(), later).unwrap();
     let last = store.audit().last().clone();
     drop(store);
     let path = audit_file(&place);

@@ -1,8 +1,9 @@
-//! The key of an epoch, and its file.
+//! The key of an epoch or a run of a refresh, and its file.
 //!
 //! The file is magic, nonce and the key as XChaCha20-Poly1305 seals it under the master key: 80
-//! bytes. It is overwritten in place when the epoch ends.
+//! bytes. It is overwritten in place when the epoch or the run ends.
 
+use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -17,6 +18,7 @@ use zeroize::Zeroizing;
 use super::error::{StoreError, damaged, of_file};
 use super::file::sync_directory;
 use super::master_key::MasterKey;
+use crate::protocol::wire::Digest;
 
 /// The first bytes of the file.
 const MAGIC: &[u8; 8] = b"SNDR-QEK";
@@ -30,26 +32,74 @@ const CODE_LEN: usize = 16;
 /// The length of the file, in bytes.
 const FILE_LEN: usize = MAGIC.len() + NONCE_LEN + KEY_LEN + CODE_LEN;
 
-/// The key that encrypts the shares of one epoch. Secret.
-pub(super) struct EpochKey(XChaCha20Poly1305);
+/// What a key belongs to. It lasts as long as that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum KeyOf {
+    /// The shares of an epoch.
+    Epoch(u64),
+    /// What a server keeps during a run.
+    Run(Digest),
+}
 
-impl EpochKey {
-    /// Draws a key and writes its file, which then is complete on disk. A file of this epoch that
-    /// is there already is destroyed: no row of the database needs it.
+impl KeyOf {
+    fn file_name(self) -> String {
+        match self {
+            Self::Epoch(number) => format!("epoch-{number}.key"),
+            Self::Run(id) => format!("run-{id}.key"),
+        }
+    }
+
+    fn from_file_name(name: &str) -> Option<Self> {
+        let name = name.strip_suffix(".key")?;
+        if let Some(number) = name.strip_prefix("epoch-") {
+            return number.parse().ok().map(Self::Epoch);
+        }
+        let digits = name.strip_prefix("run-")?.as_bytes();
+        let mut id = [0; 32];
+        for (byte, pair) in id.iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()?;
+        }
+        Some(Self::Run(Digest(id))).filter(|key| key.file_name().len() == name.len() + 4)
+    }
+
+    /// What its ciphertext is bound to.
+    fn context(self) -> Vec<u8> {
+        match self {
+            Self::Epoch(number) => [&b"k"[..], &number.to_be_bytes()].concat(),
+            Self::Run(id) => [&b"r"[..], &id.0].concat(),
+        }
+    }
+}
+
+impl fmt::Display for KeyOf {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Epoch(number) => write!(out, "epoch {number}"),
+            Self::Run(id) => write!(out, "run {id}"),
+        }
+    }
+}
+
+/// The key that encrypts the shares of one epoch, or the items of one run. Secret.
+pub(super) struct SealingKey(XChaCha20Poly1305);
+
+impl SealingKey {
+    /// Draws a key and writes its file, which then is complete on disk. A file of this name that is
+    /// there already is destroyed: no row of the database needs it.
     ///
     /// # Errors
     /// When the file cannot be written.
     pub(super) fn create(
         directory: &Path,
-        epoch: u64,
+        of: KeyOf,
         master: &MasterKey,
         generator: &mut Generator,
     ) -> Result<Self, StoreError> {
-        destroy(directory, epoch)?;
+        destroy(directory, of)?;
         let key = Zeroizing::new(generator.array::<KEY_LEN>()?);
         let mut content = MAGIC.to_vec();
-        content.extend(seal(&cipher(master.bytes()), &context(epoch), &*key, generator)?);
-        let path = path(directory, epoch);
+        content.extend(seal(&cipher(master.bytes()), &of.context(), &*key, generator)?);
+        let path = path(directory, of);
         let mut options = OpenOptions::new();
         let file = options.write(true).create_new(true).mode(0o600).open(&path);
         let written = file.and_then(|mut file| {
@@ -67,23 +117,23 @@ impl EpochKey {
     /// When the file is missing or damaged, or the master key is another.
     pub(super) fn read(
         directory: &Path,
-        epoch: u64,
+        of: KeyOf,
         master: &MasterKey,
     ) -> Result<Self, StoreError> {
-        let path = path(directory, epoch);
+        let path = path(directory, of);
         let mut content = Vec::new();
         let read = File::open(&path)
             .and_then(|file| file.take(FILE_LEN as u64 + 1).read_to_end(&mut content));
         match read {
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                return Err(damaged(format!("the key of epoch {epoch} is missing")));
+                return Err(damaged(format!("the key of {of} is missing")));
             }
             read => read.map_err(of_file(path))?,
         };
         let sealed = content.strip_prefix(MAGIC).filter(|_| content.len() == FILE_LEN);
-        let sealed = sealed.ok_or_else(|| damaged(format!("the key of epoch {epoch}")))?;
-        let key = open(&cipher(master.bytes()), &context(epoch), sealed);
-        let key = key.ok_or(StoreError::WrongMasterKey { number: epoch })?;
+        let sealed = sealed.ok_or_else(|| damaged(format!("the key of {of}")))?;
+        let key = open(&cipher(master.bytes()), &of.context(), sealed);
+        let key = key.ok_or(StoreError::WrongMasterKey { of: of.to_string() })?;
         let key: Zeroizing<[u8; KEY_LEN]> = Zeroizing::new(
             key.as_slice().try_into().map_err(|_| damaged("the length of a key".into()))?,
         );
@@ -103,7 +153,7 @@ impl EpochKey {
         seal(&self.0, context.as_ref(), secret, generator)
     }
 
-    /// Decrypts what [`EpochKey::seal`] returned; `None` if it was changed or has another context.
+    /// Decrypts what [`SealingKey::seal`] returned; `None` if it was changed or has another context.
     pub(super) fn open(
         &self,
         context: impl AsRef<[u8]>,
@@ -113,28 +163,26 @@ impl EpochKey {
     }
 }
 
-/// The epochs that have a key file, in ascending order.
+/// What has a key file, in ascending order: first the epochs.
 ///
 /// # Errors
 /// When the directory cannot be read.
-pub(super) fn list(directory: &Path) -> Result<Vec<u64>, StoreError> {
-    let mut epochs = Vec::new();
+pub(super) fn list(directory: &Path) -> Result<Vec<KeyOf>, StoreError> {
+    let mut keys = Vec::new();
     for entry in fs::read_dir(directory).map_err(of_file(directory))? {
         let name = entry.map_err(of_file(directory))?.file_name();
-        let number =
-            name.to_str().and_then(|name| name.strip_prefix("epoch-")?.strip_suffix(".key"));
-        epochs.extend(number.and_then(|number| number.parse::<u64>().ok()));
+        keys.extend(name.to_str().and_then(KeyOf::from_file_name));
     }
-    epochs.sort_unstable();
-    Ok(epochs)
+    keys.sort_unstable();
+    Ok(keys)
 }
 
-/// Overwrites the key of an epoch in place, and removes its file. Returns whether there was one.
+/// Overwrites a key in place, and removes its file. Returns whether there was one.
 ///
 /// # Errors
 /// When the file cannot be overwritten.
-pub(super) fn destroy(directory: &Path, epoch: u64) -> Result<bool, StoreError> {
-    let path = path(directory, epoch);
+pub(super) fn destroy(directory: &Path, of: KeyOf) -> Result<bool, StoreError> {
+    let path = path(directory, of);
     let mut file = match OpenOptions::new().write(true).open(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
         opened => opened.map_err(of_file(&path))?,
@@ -145,14 +193,8 @@ pub(super) fn destroy(directory: &Path, epoch: u64) -> Result<bool, StoreError> 
     Ok(true)
 }
 
-fn path(directory: &Path, epoch: u64) -> PathBuf {
-    directory.join(format!("epoch-{epoch}.key"))
-}
-
-fn context(epoch: u64) -> [u8; 9] {
-    let mut context = [b'k'; 9];
-    context[1..].copy_from_slice(&epoch.to_be_bytes());
-    context
+fn path(directory: &Path, of: KeyOf) -> PathBuf {
+    directory.join(of.file_name())
 }
 
 fn cipher(key: &[u8; KEY_LEN]) -> XChaCha20Poly1305 {
