@@ -31,4 +31,6 @@ pub use possession::Witnesses;
 pub use recovery::{Recovery, answer};
 
 #[cfg(test)]
+mod simulation;
+#[cfg(test)]
 mod tests;

@@ -358,7 +358,7 @@ impl Server {
                     self.network.submit(bytes);
                 }
                 Some(Output::Job(job)) => {
-                    let kind = Work::account(&job.0);
+                    let kind = Work::account(&job.task);
                     let reply = self.network.inboxes[&self.address].clone();
                     let _ = self.orders.send(Order { job, kind, reply });
                 }

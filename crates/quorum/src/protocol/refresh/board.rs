@@ -84,6 +84,9 @@ pub enum Refusal {
     /// No dealings have been chosen for some labels.
     #[error("not all labels have a dealing")]
     NotChosen,
+    /// The complainant has not registered its session key yet.
+    #[error("the author has no session key yet")]
+    NoSessionKey,
     /// The new server does not prove that it has shares for the witnesses.
     #[error("the proof of possession is wrong")]
     Possession,
@@ -228,10 +231,12 @@ impl Board {
                     return Err(Refusal::Repeated);
                 }
                 let by = entry.author;
+                // A faulty dealer may have sent something before.
+                let key = run.session_keys.get(&by).ok_or(Refusal::NoSessionKey)?;
                 let complainant = Complainant {
                     run: run.id,
                     index: by,
-                    key: run.session_keys.get(&by),
+                    key,
                     new: run.header.group.combination(),
                 };
                 if complaint::holds(complaint, &complainant, &self.epoch.group, &self.parameters) {

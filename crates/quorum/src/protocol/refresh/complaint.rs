@@ -26,8 +26,8 @@ pub(crate) fn holds(
 pub(crate) struct Complainant<'a> {
     pub(crate) run: Digest,
     pub(crate) index: ServerIndex,
-    /// `R_j`, if it is registered.
-    pub(crate) key: Option<&'a SessionPoint>,
+    /// `R_j`
+    pub(crate) key: &'a SessionPoint,
     pub(crate) new: &'a Combination,
 }
 
@@ -38,7 +38,6 @@ fn is_about_what_was_sent(complaint: &Complaint, by: &Complainant<'_>, old: &Gro
     let Some(row) = manifest.labels().position(|label| label == complaint.label) else {
         return false;
     };
-    let Some(key) = by.key else { return false };
     let delivery = Manifest::delivery(digest, by.index, &complaint.ciphertexts);
     manifest.fits(by.run, old.combination())
         && proofs_digest(&complaint.proofs) == manifest.rows[row].1
@@ -46,7 +45,7 @@ fn is_about_what_was_sent(complaint: &Complaint, by: &Complainant<'_>, old: &Gro
         && ciphertext_digest(&complaint.ciphertext) == complaint.ciphertexts[row]
         && old.verify(manifest.dealer, &delivery, &complaint.delivery)
         && complaint.proof.verify(
-            key,
+            by.key,
             &manifest.ephemeral,
             &complaint.agreed,
             &Complaint::context(digest, by.index),

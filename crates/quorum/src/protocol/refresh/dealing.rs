@@ -256,6 +256,19 @@ impl Dealing {
         Ok(Self { proofs: Arc::new(proofs), delivery: Arc::new(delivery) })
     }
 
+    /// Whether all its parts have the lengths of what a new server gets.
+    pub(crate) fn has_lengths(
+        &self,
+        to: ServerIndex,
+        new: &Combination,
+        parameters: &Parameters,
+    ) -> bool {
+        let row = new.label_count() * parameters.element_len();
+        let ciphertext = row_len(new, to, parameters) + TAG_LEN;
+        self.proofs.rows.iter().all(|it| it.len() == row)
+            && self.delivery.ciphertexts.iter().all(|it| it.len() == ciphertext)
+    }
+
     /// The subshares of a row. `None` if the ciphertext is wrong.
     pub(crate) fn open(
         &self,

@@ -46,7 +46,31 @@ pub enum Message {
     },
     /// The answer to `Ask`.
     Shares(Answer),
+    /// Asks another new server for what a chosen dealing adds to the shares that both will hold:
+    /// the dealer has not sent it, or something wrong.
+    AskSum {
+        /// The digest of the dealing.
+        dealing: Digest,
+    },
+    /// The answer to `AskSum`.
+    Sum(Sum),
 }
+
+/// What a dealing adds to shares, for a server that will hold them. Secret.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Sum {
+    pub(crate) dealing: Digest,
+    pub(crate) shares: EncodedShares,
+}
+
+impl std::fmt::Debug for Sum {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sum").field("dealing", &self.dealing).finish_non_exhaustive()
+    }
+}
+
+/// Encoded shares by label. Secret.
+pub(crate) type EncodedShares = BTreeMap<Label, Zeroizing<Vec<u8>>>;
 
 /// Shares for a server that should hold them. Secret.
 #[derive(Clone, PartialEq, Eq)]
@@ -54,8 +78,7 @@ pub struct Answer {
     pub(crate) epoch: u64,
     /// Encoded, or empty.
     pub(crate) witnesses: Vec<u8>,
-    /// Encoded shares.
-    pub(crate) shares: BTreeMap<Label, Zeroizing<Vec<u8>>>,
+    pub(crate) shares: EncodedShares,
 }
 
 impl std::fmt::Debug for Answer {
@@ -99,11 +122,16 @@ impl Message {
                 out.push(7);
                 out.put_u64(answer.epoch);
                 out.put_counted(&answer.witnesses);
-                out.put_u32(count(answer.shares.len()));
-                for (label, share) in &answer.shares {
-                    out.put_u16(label.0);
-                    out.put_counted(share);
-                }
+                write_shares(&answer.shares, &mut out);
+            }
+            Self::AskSum { dealing } => {
+                out.push(8);
+                out.extend(dealing.0);
+            }
+            Self::Sum(sum) => {
+                out.push(9);
+                out.extend(sum.dealing.0);
+                write_shares(&sum.shares, &mut out);
             }
         }
         out
@@ -112,10 +140,8 @@ impl Message {
     /// At least as long as what has secrets, so that its buffer never moves.
     fn len_bound(&self) -> usize {
         match self {
-            Self::Shares(answer) => {
-                let shares: usize = answer.shares.values().map(|share| share.len() + 6).sum();
-                17 + answer.witnesses.len() + shares
-            }
+            Self::Shares(answer) => 17 + answer.witnesses.len() + shares_len(&answer.shares),
+            Self::Sum(sum) => 37 + shares_len(&sum.shares),
             _ => 128,
         }
     }
@@ -143,7 +169,13 @@ impl Message {
                     _ => return Err(Malformed("neither 0 nor 1")),
                 },
             },
-            7 => Self::Shares(Answer::read(&mut reader)?),
+            7 => Self::Shares(Answer {
+                epoch: reader.u64()?,
+                witnesses: reader.counted()?.to_vec(),
+                shares: read_shares(&mut reader)?,
+            }),
+            8 => Self::AskSum { dealing: reader.digest()? },
+            9 => Self::Sum(Sum { dealing: reader.digest()?, shares: read_shares(&mut reader)? }),
             _ => return Err(Malformed("unknown kind of message")),
         };
         reader.finish()?;
@@ -151,17 +183,26 @@ impl Message {
     }
 }
 
-impl Answer {
-    fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let (epoch, witnesses) = (reader.u64()?, reader.counted()?.to_vec());
-        let mut shares = BTreeMap::new();
-        for _ in 0..reader.u32()? {
-            let label = reader.label()?;
-            if shares.last_key_value().is_some_and(|(last, _)| *last >= label) {
-                return Err(Malformed("labels do not ascend"));
-            }
-            shares.insert(label, Zeroizing::new(reader.counted()?.to_vec()));
-        }
-        Ok(Self { epoch, witnesses, shares })
+fn shares_len(shares: &EncodedShares) -> usize {
+    shares.values().map(|share| share.len() + 6).sum()
+}
+
+fn write_shares(shares: &EncodedShares, out: &mut Vec<u8>) {
+    out.put_u32(count(shares.len()));
+    for (label, share) in shares {
+        out.put_u16(label.0);
+        out.put_counted(share);
     }
+}
+
+fn read_shares(reader: &mut Reader<'_>) -> Result<EncodedShares, Malformed> {
+    let mut shares = EncodedShares::new();
+    for _ in 0..reader.u32()? {
+        let label = reader.label()?;
+        if shares.last_key_value().is_some_and(|(last, _)| *last >= label) {
+            return Err(Malformed("labels do not ascend"));
+        }
+        shares.insert(label, Zeroizing::new(reader.counted()?.to_vec()));
+    }
+    Ok(shares)
 }

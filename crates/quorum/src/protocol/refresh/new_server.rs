@@ -1,5 +1,8 @@
 //! What a server of the new group does in a refresh (thesis, 3.3).
 
+mod dealings;
+mod shares;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,18 +11,24 @@ use keys::SecretKey;
 use sharing::{Generator, RandomError};
 use zeroize::Zeroizing;
 
+use self::dealings::{Received, ReceivedState};
+use self::shares::PartialSum;
 use super::board::{Board, Run};
-use super::dealing::{Dealing, Proofs, Verdict};
-use super::entry::{Body, Complaint, Entry, Side};
+use super::dealing::{Dealing, Proofs};
+use super::entry::{Body, Entry, Side};
 use super::manifest::{Manifest, Round};
 use super::message::Message;
 use super::output::{Delays, Item, Job, JobResult, Outcome, Output, Owner, Shares, Task};
+use super::parameters::Parameters;
 use super::possession::Witnesses;
 use super::recovery::{self, Recovery};
 use super::retries::Retries;
 use super::session::SessionSecret;
-use crate::protocol::combination::{Label, ServerIndex};
+use crate::protocol::combination::{Combination, ServerIndex};
 use crate::protocol::wire::{Digest, Malformed, Reader};
+
+#[cfg(test)]
+pub(super) use self::dealings::complaint;
 
 /// A new server in one run. Begins when it has verified the refresh header (new node, step 1) and
 /// follows the log (step 2).
@@ -28,6 +37,9 @@ pub struct NewServer {
     identity: Arc<SecretKey>,
     run: Digest,
     epoch: u64,
+    /// How the new group shares.
+    new: Combination,
+    parameters: Arc<Parameters>,
     old_witnesses: Arc<Witnesses>,
     delays: Delays,
     /// `r_j`. `None` when it is wiped.
@@ -37,7 +49,11 @@ pub struct NewServer {
     fetched: BTreeMap<Digest, Arc<Proofs>>,
     complaints: BTreeMap<ServerIndex, Entry>,
     witnesses: Progress<Arc<Witnesses>>,
-    shares: Progress<Arc<Shares>>,
+    /// What each chosen dealing adds to the shares.
+    sums: BTreeMap<Digest, PartialSum>,
+    /// The servers that lack chosen dealings and ask for that.
+    questions: BTreeMap<Digest, BTreeSet<ServerIndex>>,
+    shares: Option<Arc<Shares>>,
     computed: Progress<Entry>,
     recovery: Option<Recovery>,
     /// When to give up the run that has ended (5.2.2).
@@ -45,24 +61,6 @@ pub struct NewServer {
     retries: Retries<Purpose>,
     outputs: VecDeque<Output>,
     is_over: bool,
-}
-
-/// A dealing that an old server has sent.
-struct Received {
-    dealing: Dealing,
-    state: ReceivedState,
-}
-
-enum ReceivedState {
-    Waiting,
-    InWork,
-    Confirmed([u8; 64]),
-    /// A ciphertext is wrong: a complaint is due.
-    Wrong {
-        label: Label,
-        subshare: Label,
-    },
-    Refused,
 }
 
 /// What has to be computed once.
@@ -88,7 +86,7 @@ enum Purpose {
     Complain(ServerIndex),
     Need,
     Fetch(Digest),
-    Recover,
+    AskSum(Digest),
     Computed,
     GiveUp,
 }
@@ -117,6 +115,8 @@ impl NewServer {
             identity,
             run: run.id(),
             epoch: run.header().epoch,
+            new: run.group().combination().clone(),
+            parameters: board.parameters().clone(),
             old_witnesses,
             delays: *delays,
             session: None,
@@ -124,7 +124,9 @@ impl NewServer {
             fetched: BTreeMap::new(),
             complaints: BTreeMap::new(),
             witnesses: Progress::Missing,
-            shares: Progress::Missing,
+            sums: BTreeMap::new(),
+            questions: BTreeMap::new(),
+            shares: None,
             computed: Progress::Missing,
             recovery: None,
             give_up_at: None,
@@ -133,18 +135,12 @@ impl NewServer {
             is_over: false,
         };
         for (item, bytes) in saved {
-            server.restore(*item, bytes, board, run)?;
+            server.restore(*item, bytes)?;
         }
         Ok(server)
     }
 
-    fn restore(
-        &mut self,
-        item: Item,
-        bytes: &[u8],
-        board: &Board,
-        run: &Run,
-    ) -> Result<(), Malformed> {
+    fn restore(&mut self, item: Item, bytes: &[u8]) -> Result<(), Malformed> {
         let mut reader = Reader::new(bytes);
         match item {
             Item::SessionKey => {
@@ -160,18 +156,17 @@ impl NewServer {
                 let Message::Shares(answer) = Message::parse(bytes)? else {
                     return Err(Malformed("not shares"));
                 };
-                let (parameters, new) = (board.parameters(), run.group().combination());
+                let (parameters, new) = (&self.parameters, &self.new);
                 let count = new.label_count();
                 let witnesses = Witnesses::parse(&answer.witnesses, count, &parameters.modulus);
-                let share = |(&label, bytes): (&Label, &Zeroizing<Vec<u8>>)| {
-                    Some((label, parameters.range.parse(bytes)?))
-                };
-                let shares: Option<Shares> = answer.shares.iter().map(share).collect();
+                let parse = |bytes: &[u8]| parameters.range.parse(bytes);
+                let shares = answer.shares.iter().map(|(&label, it)| Some((label, parse(it)?)));
+                let shares: Option<Shares> = shares.collect();
                 let is_own = |shares: &Shares| shares.keys().copied().eq(new.labels_of(self.index));
                 let shares = shares.filter(is_own).ok_or(Malformed("not this server's shares"))?;
                 let witnesses = witnesses.ok_or(Malformed("not witnesses"))?;
                 self.witnesses = Progress::Done(Arc::new(witnesses));
-                self.shares = Progress::Done(Arc::new(shares));
+                self.shares = Some(Arc::new(shares));
                 return Ok(());
             }
             Item::Seed(_) => return Ok(()),
@@ -186,7 +181,7 @@ impl NewServer {
 
     /// Whether it has its shares.
     pub fn has_shares(&self) -> bool {
-        self.shares.done().is_some()
+        self.shares.is_some()
     }
 
     /// Handles a message from a server of the old or new group.
@@ -197,6 +192,9 @@ impl NewServer {
         board: &Board,
     ) {
         let Some(run) = board.run().filter(|run| run.id() == self.run) else { return };
+        if self.is_over {
+            return;
+        }
         match (side, message) {
             // New node, step 3.
             (Side::Old, Message::Dealing(dealing)) => {
@@ -214,14 +212,12 @@ impl NewServer {
                 self.fetched.insert(proofs.digest, proofs);
             }
             (Side::New, Message::Ask { epoch, witnesses: with_witnesses }) => {
-                let (Some(witnesses), Some(shares)) = (self.witnesses.done(), self.shares.done())
-                else {
+                let (Some(witnesses), Some(shares)) = (self.witnesses.done(), &self.shares) else {
                     return;
                 };
-                if epoch == self.epoch && from != self.index && !self.is_over {
+                if epoch == self.epoch && from != self.index {
                     let witnesses = with_witnesses.then_some(&**witnesses);
-                    let group = run.group().combination();
-                    let message = recovery::answer(epoch, witnesses, shares, from, group);
+                    let message = recovery::answer(epoch, witnesses, shares, from, &self.new);
                     self.outputs.push_back(Output::Send { to: (Side::New, from), message });
                 }
             }
@@ -230,62 +226,46 @@ impl NewServer {
                     recovery.handle_answer(from, &answer);
                 }
             }
-            _ => {}
-        }
-    }
-
-    /// Keeps one dealing of each dealer and round.
-    fn handle_dealing(&mut self, from: ServerIndex, dealing: Dealing, board: &Board, run: &Run) {
-        let manifest = &dealing.proofs.manifest;
-        let key = (from, manifest.round);
-        if let Some(known) = self.dealings.get(&key) {
-            // The dealer did not get the confirmation, or sends another dealing.
-            if let ReceivedState::Confirmed(signature) = known.state
-                && known.dealing.proofs.digest == dealing.proofs.digest
-            {
-                self.send_confirmation(from, known.dealing.proofs.digest, signature);
+            (Side::New, Message::AskSum { dealing }) if from != self.index => {
+                let chosen = run.read_chosen(board.epoch().group.combination());
+                if chosen.is_some_and(|chosen| chosen.contains(&dealing)) {
+                    self.questions.entry(dealing).or_default().insert(from);
+                }
             }
-            return;
-        }
-        let old = &board.epoch().group;
-        let delivery = &dealing.delivery;
-        let message = Manifest::delivery(dealing.proofs.digest, self.index, &delivery.digests());
-        let is_dealers = manifest.dealer == from
-            && manifest.fits(run.id(), old.combination())
-            && old.verify(from, &message, &delivery.signature);
-        if is_dealers && self.session.is_some() && !run.excluded().contains(&from) {
-            self.dealings.insert(key, Received { dealing, state: ReceivedState::Waiting });
+            (Side::New, Message::Sum(sum)) => {
+                for recovery in self.sums.values_mut().filter_map(PartialSum::recovery_mut) {
+                    recovery.handle_sum(from, &sum);
+                }
+            }
+            _ => {}
         }
     }
 
     /// Takes the result of a job of this machine.
     pub fn handle_job(&mut self, result: JobResult) {
-        match result.0 {
-            Outcome::Verified { dealer, round, digest, verdict } => {
-                let confirmation = self.confirm(digest);
-                let Some(received) = self.dealings.get_mut(&(dealer, round)) else { return };
-                received.state = match verdict {
-                    Verdict::Right => ReceivedState::Confirmed(confirmation),
-                    Verdict::WrongProofs => ReceivedState::Refused,
-                    Verdict::WrongSubshare { label, subshare } => {
-                        ReceivedState::Wrong { label, subshare }
-                    }
-                };
-                // New node, step 6 (3.3.1): the confirmation goes to the dealer, after the dealing
-                // is stored: others may need its proofs.
-                if verdict == Verdict::Right {
-                    let mut bytes = Zeroizing::new(Vec::new());
-                    received.dealing.write(&mut bytes);
-                    let item = Item::Dealing(dealer, round);
-                    self.outputs.push_back(Output::Save { item, bytes });
-                    self.send_confirmation(dealer, digest, confirmation);
-                }
+        if result.of != self.run {
+            let sums = self.sums.values_mut().filter_map(PartialSum::recovery_mut);
+            let mut recoveries = self.recovery.iter_mut().chain(sums);
+            if let Some(recovery) = recoveries.find(|it| it.is_about(result.of)) {
+                recovery.handle_job(result);
             }
-            Outcome::NewWitnesses(Some(witnesses)) => {
+            return;
+        }
+        match result.outcome {
+            Outcome::Verified { dealer, round, digest, verdict } => {
+                self.handle_verdict((dealer, round), digest, verdict);
+            }
+            Outcome::NewWitnesses { dealing: None, witnesses: Some(witnesses) } => {
                 self.witnesses = Progress::Done(Arc::new(witnesses));
             }
-            Outcome::NewShares(Some(shares)) if self.session.is_some() && !self.has_shares() => {
-                self.shares = Progress::Done(Arc::new(shares));
+            Outcome::NewWitnesses { dealing: Some(dealing), witnesses: Some(witnesses) } => {
+                self.ask_for_sum(dealing, Arc::new(witnesses));
+            }
+            Outcome::Sum { dealing, sum: Some(sum) } => {
+                // Not after it has been wiped.
+                if let Some(partial @ PartialSum::InWork) = self.sums.get_mut(&dealing) {
+                    *partial = PartialSum::Done(sum);
+                }
             }
             Outcome::Possession(possession) => {
                 if let Some(witnesses) = self.witnesses.done() {
@@ -293,11 +273,6 @@ impl NewServer {
                     let body = Body::Computed { run: self.run, witnesses, possession };
                     let entry = Entry::new(self.index, body, &self.identity);
                     self.computed = Progress::Done(entry);
-                }
-            }
-            Outcome::Checked { .. } => {
-                if let Some(recovery) = &mut self.recovery {
-                    recovery.handle_job(result);
                 }
             }
             _ => {}
@@ -327,8 +302,9 @@ impl NewServer {
         if self.is_over {
             return None;
         }
-        let recovery = self.recovery.as_ref().and_then(Recovery::deadline);
-        [self.retries.deadline(), recovery].into_iter().flatten().min()
+        let sums = self.sums.values().filter_map(PartialSum::recovery);
+        let recoveries = self.recovery.iter().chain(sums).filter_map(Recovery::deadline);
+        recoveries.chain(self.retries.deadline()).min()
     }
 
     fn step(
@@ -348,7 +324,7 @@ impl NewServer {
             // The timer of 5.2.2.
             let give_up_at = *self.give_up_at.get_or_insert(now + self.delays.grace);
             let delay = give_up_at.saturating_sub(now);
-            if self.retries.is_due_after(Purpose::GiveUp, now, delay) || give_up_at <= now {
+            if self.session.is_some() && self.retries.is_due_after(Purpose::GiveUp, now, delay) {
                 self.forget();
             }
             debug_assert_eq!(next.epoch, self.epoch);
@@ -356,13 +332,13 @@ impl NewServer {
             self.register_session_key(now, run, generator)?;
         }
         if self.session.is_some() {
-            self.check_dealings(board, run);
+            self.check_dealings(run);
             self.complain(now, run, generator)?;
             self.say_need(now, board, run);
             self.compute(now, board, run);
         }
-        self.recover(now, board, run);
-        self.say_computed(now, board, run);
+        self.recover(now, run);
+        self.say_computed(now, run);
         Ok(())
     }
 
@@ -390,184 +366,14 @@ impl NewServer {
         Ok(())
     }
 
-    /// New node, steps 4 and 5.
-    fn check_dealings(&mut self, board: &Board, run: &Run) {
-        let Some(owner) = self.owner(board, run) else { return };
-        for received in self.dealings.values_mut() {
-            if matches!(received.state, ReceivedState::Waiting) {
-                received.state = ReceivedState::InWork;
-                self.outputs.push_back(Output::Job(Job(Task::Verify {
-                    dealing: received.dealing.clone(),
-                    witnesses: self.old_witnesses.clone(),
-                    owner: owner.clone(),
-                })));
-            }
-        }
-    }
-
-    fn complain(
-        &mut self,
-        now: Duration,
-        run: &Run,
-        generator: &mut Generator,
-    ) -> Result<(), RandomError> {
-        let Some(session) = &self.session else { return Ok(()) };
-        for received in self.dealings.values_mut() {
-            let ReceivedState::Wrong { label, subshare } = received.state else { continue };
-            received.state = ReceivedState::Refused;
-            let dealing = &received.dealing;
-            let complaint = complaint(dealing, (label, subshare), self.index, session, generator)?;
-            let dealer = complaint.manifest.dealer;
-            let body = Body::Complaint { run: self.run, complaint: Box::new(complaint) };
-            self.complaints.insert(dealer, Entry::new(self.index, body, &self.identity));
-        }
-        for (&dealer, entry) in &self.complaints {
-            if !run.excluded().contains(&dealer)
-                && self.retries.is_due(Purpose::Complain(dealer), now)
-            {
-                self.outputs.push_back(Output::Submit(entry.clone()));
-            }
-        }
-        Ok(())
-    }
-
-    /// The request for dealings of all labels (3.3.1).
-    fn say_need(&mut self, now: Duration, board: &Board, run: &Run) {
-        let old = board.epoch().group.combination();
-        if run.next_epoch().is_some() || run.read_chosen(old).is_some() {
-            return;
-        }
-        let delay = self.delays.need;
-        if self.retries.is_due_after(Purpose::Need, now, delay) {
-            for server in old.servers() {
-                let message = Message::Need { run: self.run };
-                self.outputs.push_back(Output::Send { to: (Side::Old, server), message });
-            }
-        }
-    }
-
-    /// New node, step 7.
-    fn compute(&mut self, now: Duration, board: &Board, run: &Run) {
-        let old = board.epoch().group.combination();
-        let Some(chosen) = run.read_chosen(old) else { return };
-        let (new, parameters) = (run.group().combination().clone(), board.parameters().clone());
-        if self.witnesses.is_missing() {
-            let proofs: Option<Vec<_>> =
-                chosen.iter().map(|&digest| self.proofs(digest).cloned()).collect();
-            if let Some(chosen) = proofs {
-                self.witnesses = Progress::InWork;
-                let task = Task::NewWitnesses { chosen, new, parameters };
-                self.outputs.push_back(Output::Job(Job(task)));
-            }
-            for digest in self.lacking(run, board) {
-                // The dealing itself may still be on its way.
-                let delay = self.delays.resend;
-                if self.retries.is_due_after(Purpose::Fetch(digest), now, delay) {
-                    for to in run.group().combination().servers().filter(|&to| to != self.index) {
-                        let message = Message::Fetch { digest };
-                        self.outputs.push_back(Output::Send { to: (Side::New, to), message });
-                    }
-                }
-            }
-        }
-        if self.shares.is_missing() {
-            let confirmed = |&digest: &Digest| {
-                let is_meant = |it: &&Received| {
-                    it.dealing.proofs.digest == digest
-                        && matches!(it.state, ReceivedState::Confirmed(_))
-                };
-                self.dealings.values().find(is_meant).map(|it| it.dealing.clone())
-            };
-            let chosen: Option<Vec<_>> = chosen.iter().map(confirmed).collect();
-            if let (Some(chosen), Some(owner)) = (chosen, self.owner(board, run)) {
-                self.shares = Progress::InWork;
-                self.outputs.push_back(Output::Job(Job(Task::NewShares { chosen, owner })));
-            }
-        }
-    }
-
-    /// Recovers the shares that it cannot compute.
-    fn recover(&mut self, now: Duration, board: &Board, run: &Run) {
-        if !self.shares.is_missing() {
-            self.recovery = None;
-            return;
-        }
-        let witnesses = run.read_new_witnesses().or(self.witnesses.done());
-        let Some(witnesses) = witnesses.cloned() else { return };
-        // The missing dealing may still be on its way.
-        if self.recovery.is_none()
-            && !self.retries.is_due_after(Purpose::Recover, now, self.delays.resend)
-            && self.session.is_some()
-        {
-            return;
-        }
-        let recovery = self.recovery.get_or_insert_with(|| {
-            let group = run.group().combination().clone();
-            let parameters = board.parameters().clone();
-            let digest = Some(witnesses.digest());
-            Recovery::new(self.index, self.epoch, group, parameters, digest, &self.delays)
-                .with_witnesses(witnesses)
-        });
-        while let Some(output) = recovery.poll_output(now) {
-            self.outputs.push_back(output);
-        }
-        if let Some((witnesses, shares)) = recovery.take() {
-            self.witnesses = Progress::Done(witnesses);
-            self.shares = Progress::Done(Arc::new(shares));
-            self.recovery = None;
-        }
-    }
-
-    /// New node, step 8.
-    fn say_computed(&mut self, now: Duration, board: &Board, run: &Run) {
-        let (Some(witnesses), Some(shares)) = (self.witnesses.done(), self.shares.done()) else {
-            return;
-        };
-        if run.next_epoch().is_some() {
-            self.begin_epoch(run);
-            return;
-        }
-        match &self.computed {
-            Progress::Missing => {
-                let bytes = recovery::save(witnesses, shares);
-                self.outputs.push_back(Output::Save { item: Item::Shares, bytes });
-                self.outputs.push_back(Output::Job(Job(Task::Possess {
-                    run: self.run,
-                    witnesses: witnesses.digest(),
-                    shares: shares.clone(),
-                    owner: self.index,
-                    parameters: board.parameters().clone(),
-                })));
-                self.computed = Progress::InWork;
-            }
-            Progress::InWork => {}
-            Progress::Done(entry) => {
-                if !run.has_computed(self.index) && self.retries.is_due(Purpose::Computed, now) {
-                    self.outputs.push_back(Output::Submit(entry.clone()));
-                }
-            }
-        }
-    }
-
-    /// New node, step 9: 2f'+1 new servers have computed. Whether this one has its shares, too.
-    fn begin_epoch(&mut self, run: &Run) -> bool {
-        let (Some(header), Some(witnesses), Some(shares)) =
-            (run.next_epoch(), run.read_new_witnesses(), self.shares.done())
-        else {
-            return false;
-        };
-        let (header, witnesses, shares) = (header.clone(), witnesses.clone(), shares.clone());
-        self.outputs.push_back(Output::Begin { header, witnesses, shares });
-        self.end(false);
-        true
-    }
-
     /// Wipes the session key and everything that it opens.
     fn forget(&mut self) {
         if self.session.take().is_some() {
             self.dealings.clear();
             self.fetched.clear();
             self.complaints.clear();
+            self.sums.clear();
+            self.questions.clear();
             self.outputs.push_back(Output::Erase { epoch_ended: false });
         }
     }
@@ -578,18 +384,24 @@ impl NewServer {
         self.dealings.clear();
         self.fetched.clear();
         self.complaints.clear();
+        self.sums.clear();
+        self.questions.clear();
         self.recovery = None;
-        self.shares = Progress::Missing;
+        self.shares = None;
         self.outputs.push_back(Output::Erase { epoch_ended });
         self.is_over = true;
     }
 
-    fn owner(&self, board: &Board, run: &Run) -> Option<Owner> {
+    fn job(&mut self, task: Task) {
+        self.outputs.push_back(Output::Job(Job { of: self.run, task }));
+    }
+
+    fn owner(&self) -> Option<Owner> {
         Some(Owner {
             index: self.index,
             session: self.session.clone()?,
-            new: run.group().combination().clone(),
-            parameters: board.parameters().clone(),
+            new: self.new.clone(),
+            parameters: self.parameters.clone(),
         })
     }
 
@@ -600,9 +412,11 @@ impl NewServer {
     }
 
     /// The digests of chosen dealings of which it lacks the proofs.
-    fn lacking(&self, run: &Run, board: &Board) -> BTreeSet<Digest> {
+    fn lacking(&self, run: &Run, board: &Board) -> Vec<Digest> {
         let chosen = run.read_chosen(board.epoch().group.combination()).unwrap_or_default();
-        chosen.into_iter().filter(|&digest| self.proofs(digest).is_none()).collect()
+        let mut seen = BTreeSet::new();
+        let is_lacking = |digest: &Digest| self.proofs(*digest).is_none() && seen.insert(*digest);
+        chosen.into_iter().filter(is_lacking).collect()
     }
 
     fn confirm(&self, digest: Digest) -> [u8; 64] {
@@ -617,30 +431,4 @@ impl NewServer {
     fn submit(&mut self, body: Body) {
         self.outputs.push_back(Output::Submit(Entry::new(self.index, body, &self.identity)));
     }
-}
-
-/// The evidence that a subshare (t, u) of a dealing is wrong.
-pub(super) fn complaint(
-    dealing: &Dealing,
-    (label, subshare): (Label, Label),
-    index: ServerIndex,
-    session: &SessionSecret,
-    generator: &mut Generator,
-) -> Result<Complaint, RandomError> {
-    let Dealing { proofs, delivery } = dealing;
-    let row = proofs.manifest.labels().position(|it| it == label).expect("the row was checked");
-    let agreed = session.agree(&proofs.manifest.ephemeral);
-    let context = Complaint::context(proofs.digest, index);
-    let proof = session.prove(&proofs.manifest.ephemeral, &agreed, &context, generator)?;
-    Ok(Complaint {
-        manifest: proofs.manifest.clone(),
-        label,
-        subshare,
-        proofs: proofs.rows[row].clone(),
-        ciphertexts: delivery.digests(),
-        delivery: delivery.signature,
-        ciphertext: delivery.ciphertexts[row].clone(),
-        agreed,
-        proof,
-    })
 }

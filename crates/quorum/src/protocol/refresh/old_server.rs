@@ -131,7 +131,10 @@ impl OldServer {
 
     /// Takes the result of a job of this machine.
     pub fn handle_job(&mut self, result: JobResult) {
-        match result.0 {
+        if result.of != self.run {
+            return;
+        }
+        match result.outcome {
             Outcome::Row { round, label, row } => {
                 if let Some(dealing) = self.dealings.get_mut(&round) {
                     dealing.rows.insert(label, row);
@@ -244,14 +247,17 @@ impl OldServer {
     ) {
         let (Some(shares), seed) = (&self.shares, Arc::new(seed)) else { return };
         for &label in &labels {
-            self.outputs.push_back(Output::Job(Job(Task::ProveRow {
-                round,
-                label,
-                seed: seed.clone(),
-                shares: shares.clone(),
-                new: run.group().combination().clone(),
-                parameters: board.parameters().clone(),
-            })));
+            self.outputs.push_back(Output::Job(Job {
+                of: self.run,
+                task: Task::ProveRow {
+                    round,
+                    label,
+                    seed: seed.clone(),
+                    shares: shares.clone(),
+                    new: run.group().combination().clone(),
+                    parameters: board.parameters().clone(),
+                },
+            }));
         }
         let dealing = OwnDealing {
             labels,
@@ -283,16 +289,19 @@ impl OldServer {
             match dealing.deliveries.get(&to) {
                 None => {
                     dealing.deliveries.insert(to, DeliveryState::InWork);
-                    self.outputs.push_back(Output::Job(Job(Task::Deliver {
-                        round,
-                        proofs: proofs.clone(),
-                        seed: dealing.seed.clone(),
-                        shares: shares.clone(),
-                        to: (to, key),
-                        new: run.group().combination().clone(),
-                        parameters: board.parameters().clone(),
-                        identity: self.identity.clone(),
-                    })));
+                    self.outputs.push_back(Output::Job(Job {
+                        of: self.run,
+                        task: Task::Deliver {
+                            round,
+                            proofs: proofs.clone(),
+                            seed: dealing.seed.clone(),
+                            shares: shares.clone(),
+                            to: (to, key),
+                            new: run.group().combination().clone(),
+                            parameters: board.parameters().clone(),
+                            identity: self.identity.clone(),
+                        },
+                    }));
                 }
                 Some(DeliveryState::InWork) => {}
                 Some(DeliveryState::Ready(delivery)) => {

@@ -86,10 +86,17 @@ pub enum Item {
 
 /// A computation that takes long. It has no effect until its result is handed back; it may run on
 /// another thread.
-pub struct Job(pub(crate) Task);
+pub struct Job {
+    /// The run, or the digest of the witnesses in a recovery.
+    pub(crate) of: Digest,
+    pub(crate) task: Task,
+}
 
-/// What a job returns.
-pub struct JobResult(pub(crate) Outcome);
+/// What a job returns. A machine ignores results that are not of its run.
+pub struct JobResult {
+    pub(crate) of: Digest,
+    pub(crate) outcome: Outcome,
+}
 
 pub(crate) enum Task {
     ProveRow {
@@ -116,12 +123,15 @@ pub(crate) enum Task {
         owner: Owner,
     },
     NewWitnesses {
-        chosen: Vec<Arc<Proofs>>,
+        chosen: Vec<(Label, Arc<Proofs>)>,
+        /// The dealing, if it is about the sums of one.
+        dealing: Option<Digest>,
         new: Combination,
         parameters: Arc<Parameters>,
     },
-    NewShares {
-        chosen: Vec<Dealing>,
+    Sum {
+        dealing: Dealing,
+        labels: Vec<Label>,
         owner: Owner,
     },
     Possess {
@@ -143,8 +153,8 @@ pub(crate) enum Outcome {
     Row { round: Round, label: Label, row: Vec<u8> },
     Delivery { round: Round, to: ServerIndex, delivery: Arc<Delivery> },
     Verified { dealer: ServerIndex, round: Round, digest: Digest, verdict: Verdict },
-    NewWitnesses(Option<Witnesses>),
-    NewShares(Option<Shares>),
+    NewWitnesses { dealing: Option<Digest>, witnesses: Option<Witnesses> },
+    Sum { dealing: Digest, sum: Option<Shares> },
     Possession(Vec<u8>),
     Checked { from: ServerIndex, right: Shares, all_right: bool },
 }
@@ -171,7 +181,8 @@ impl Job {
     /// # Errors
     /// If the operating system gives no random bytes.
     pub fn run(self, generator: &mut Generator) -> Result<JobResult, RandomError> {
-        Ok(JobResult(match self.0 {
+        let of = self.of;
+        let outcome = match self.task {
             Task::ProveRow { round, label, seed, shares, new, parameters } => {
                 let row = seed.prove_row(label, &shares[&label], &new, &parameters);
                 Outcome::Row { round, label, row }
@@ -190,11 +201,13 @@ impl Job {
                     (manifest.dealer, manifest.round, dealing.proofs.digest);
                 Outcome::Verified { dealer, round, digest, verdict }
             }
-            Task::NewWitnesses { chosen, new, parameters } => {
-                Outcome::NewWitnesses(new_witnesses(&chosen, &new, &parameters))
+            Task::NewWitnesses { chosen, dealing, new, parameters } => {
+                let witnesses = new_witnesses(&chosen, &new, &parameters);
+                Outcome::NewWitnesses { dealing, witnesses }
             }
-            Task::NewShares { chosen, owner } => {
-                Outcome::NewShares(new_shares(&chosen, &owner.receiver()))
+            Task::Sum { dealing, labels, owner } => {
+                let sum = sum_of(&dealing, &labels, &owner.receiver());
+                Outcome::Sum { dealing: dealing.proofs.digest, sum }
             }
             Task::Possess { run, witnesses, shares, owner, parameters } => {
                 let held = shares.iter().map(|(label, share)| (*label, share));
@@ -215,19 +228,21 @@ impl Job {
                 let all_right = right.len() == count;
                 Outcome::Checked { from, right, all_right }
             }
-        }))
+        };
+        Ok(JobResult { of, outcome })
     }
 }
 
-/// Equation 3.6: `w_u` = `prod_t` p_{t,u}. `chosen` are the proofs chosen for each label t.
+/// Equation 3.6: `w_u` = `prod_t` p_{t,u}, over these labels t, with the proofs of the dealings
+/// chosen for them.
 fn new_witnesses(
-    chosen: &[Arc<Proofs>],
+    chosen: &[(Label, Arc<Proofs>)],
     new: &Combination,
     parameters: &Parameters,
 ) -> Option<Witnesses> {
     let mut products = vec![parameters.modulus.one(); new.label_count()];
-    for (label, proofs) in (0..).map(Label).zip(chosen) {
-        let row = proofs.row(label, new.label_count(), parameters)?;
+    for (label, proofs) in chosen {
+        let row = proofs.row(*label, new.label_count(), parameters)?;
         for (product, proof) in products.iter_mut().zip(&row) {
             *product = product.times(proof);
         }
@@ -235,18 +250,19 @@ fn new_witnesses(
     Some(Witnesses::new(products))
 }
 
-/// Equation 3.5: `s_u` = `sum_t` s_{t,u}. `chosen` are the dealings chosen for each label t, all of
-/// which have been verified.
-fn new_shares(chosen: &[Dealing], receiver: &Receiver<'_>) -> Option<Shares> {
+/// What a dealing adds to the receiver's shares (equation 3.5): `sum_t` s_{t,u}, over the labels t
+/// that it is chosen for. The dealing has been verified.
+fn sum_of(dealing: &Dealing, labels: &[Label], receiver: &Receiver<'_>) -> Option<Shares> {
     let zero = || receiver.parameters.range.sum([]);
-    let mut shares: Shares =
+    let mut sum: Shares =
         receiver.new.labels_of(receiver.index).map(|label| (label, zero())).collect();
-    for (label, dealing) in (0..).map(Label).zip(chosen) {
+    let cipher = receiver.cipher(&dealing.proofs);
+    for &label in labels {
         let row = dealing.proofs.manifest.labels().position(|it| it == label)?;
-        let subshares = dealing.open(row, receiver, &receiver.cipher(&dealing.proofs))?;
-        for (share, subshare) in shares.values_mut().zip(&subshares) {
+        let subshares = dealing.open(row, receiver, &cipher)?;
+        for (share, subshare) in sum.values_mut().zip(&subshares) {
             share.add(subshare);
         }
     }
-    Some(shares)
+    Some(sum)
 }

@@ -1,4 +1,5 @@
-//! How a server gets its shares from others of its group, if it missed the refresh that made them.
+//! How a server gets its shares from others of its group, if it missed the refresh that made them;
+//! and, during a refresh, what a dealing adds to them, if the dealer has not sent it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use zeroize::Zeroizing;
 
 use super::entry::Side;
-use super::message::{Answer, Message};
+use super::message::{Answer, EncodedShares, Message, Sum};
 use super::output::{Delays, Job, JobResult, Outcome, Output, Shares, Task};
 use super::parameters::Parameters;
 use super::possession::Witnesses;
@@ -18,7 +19,7 @@ use crate::protocol::wire::Digest;
 /// A server that asks the others for its shares of an epoch.
 pub struct Recovery {
     index: ServerIndex,
-    epoch: u64,
+    source: Source,
     group: Combination,
     parameters: Arc<Parameters>,
     /// The digest of the witnesses, if it is known from the log or a header.
@@ -36,6 +37,13 @@ pub struct Recovery {
     outputs: VecDeque<Output>,
 }
 
+/// What shares are of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Epoch(u64),
+    Dealing(Digest),
+}
+
 impl Recovery {
     /// Begins. `expected` is the digest of the witnesses, if it is known; without it, the witnesses
     /// that f+1 servers send are right.
@@ -49,7 +57,7 @@ impl Recovery {
     ) -> Self {
         Self {
             index,
-            epoch,
+            source: Source::Epoch(epoch),
             group,
             parameters,
             expected,
@@ -70,6 +78,12 @@ impl Recovery {
         self
     }
 
+    /// One that asks for what a dealing adds to the shares. The witnesses are of that.
+    pub(crate) fn of_dealing(mut self, dealing: Digest) -> Self {
+        self.source = Source::Dealing(dealing);
+        self
+    }
+
     /// The witnesses and this server's shares, once it has all. Empties the machine.
     pub fn take(&mut self) -> Option<(Arc<Witnesses>, Shares)> {
         let witnesses = self.witnesses.as_ref()?;
@@ -79,13 +93,33 @@ impl Recovery {
 
     /// Handles the answer of another server of the group.
     pub fn handle_answer(&mut self, from: ServerIndex, answer: &Answer) {
-        let is_member = usize::from(from.0) < self.group.server_count() && from != self.index;
-        if answer.epoch != self.epoch || !is_member || self.faulty.contains(&from) {
-            return;
+        let is_awaited = self.source == Source::Epoch(answer.epoch) && self.is_trusted(from);
+        if is_awaited {
+            self.handle_witnesses(from, &answer.witnesses);
+            self.handle_shares(from, &answer.shares);
         }
-        self.handle_witnesses(from, &answer.witnesses);
+    }
+
+    /// Handles another server's answer about a dealing.
+    pub(crate) fn handle_sum(&mut self, from: ServerIndex, sum: &Sum) {
+        if self.source == Source::Dealing(sum.dealing) && self.is_trusted(from) {
+            self.handle_shares(from, &sum.shares);
+        }
+    }
+
+    /// Whether a job is of this recovery.
+    pub(crate) fn is_about(&self, job: Digest) -> bool {
+        self.witnesses.as_ref().is_some_and(|witnesses| witnesses.digest() == job)
+    }
+
+    fn is_trusted(&self, from: ServerIndex) -> bool {
+        let is_member = usize::from(from.0) < self.group.server_count() && from != self.index;
+        is_member && !self.faulty.contains(&from)
+    }
+
+    fn handle_shares(&mut self, from: ServerIndex, encoded: &EncodedShares) {
         let mut shares = Shares::new();
-        for (&label, bytes) in &answer.shares {
+        for (&label, bytes) in encoded {
             if !self.group.holds(self.index, label) || !self.group.holds(from, label) {
                 continue;
             }
@@ -119,7 +153,10 @@ impl Recovery {
 
     /// Takes the result of a job of this machine.
     pub fn handle_job(&mut self, result: JobResult) {
-        if let Outcome::Checked { from, right, all_right } = result.0 {
+        if !self.is_about(result.of) {
+            return;
+        }
+        if let Outcome::Checked { from, right, all_right } = result.outcome {
             self.is_checking = false;
             self.shares.extend(right);
             if !all_right {
@@ -150,12 +187,15 @@ impl Recovery {
             shares.retain(|label, _| !self.shares.contains_key(label));
             if !shares.is_empty() {
                 self.is_checking = true;
-                self.outputs.push_back(Output::Job(Job(Task::Check {
-                    from,
-                    shares,
-                    witnesses: witnesses.clone(),
-                    parameters: self.parameters.clone(),
-                })));
+                self.outputs.push_back(Output::Job(Job {
+                    of: witnesses.digest(),
+                    task: Task::Check {
+                        from,
+                        shares,
+                        witnesses: witnesses.clone(),
+                        parameters: self.parameters.clone(),
+                    },
+                }));
             }
         }
         let has_all = self.shares.len() == self.group.labels_of(self.index).count();
@@ -165,8 +205,12 @@ impl Recovery {
         for server in self.group.servers().filter(|&server| server != self.index) {
             // The others of a group differ in which shares they can send: all are asked.
             if self.retries.is_due(server, now) {
-                let witnesses = self.witnesses.is_none();
-                let message = Message::Ask { epoch: self.epoch, witnesses };
+                let message = match self.source {
+                    Source::Epoch(epoch) => {
+                        Message::Ask { epoch, witnesses: self.witnesses.is_none() }
+                    }
+                    Source::Dealing(dealing) => Message::AskSum { dealing },
+                };
                 self.outputs.push_back(Output::Send { to: (Side::New, server), message });
             }
         }
@@ -181,10 +225,24 @@ pub fn answer(
     to: ServerIndex,
     group: &Combination,
 ) -> Message {
-    let common = shares.iter().filter(|(label, _)| group.holds(to, **label));
-    let shares = common.map(|(&label, share)| (label, share.to_be_bytes())).collect();
     let witnesses = witnesses.map(Witnesses::to_bytes).unwrap_or_default();
-    Message::Shares(Answer { epoch, witnesses, shares })
+    Message::Shares(Answer { epoch, witnesses, shares: common(shares, to, group) })
+}
+
+/// The answer to another server about a dealing.
+pub(crate) fn answer_sum(
+    dealing: Digest,
+    sum: &Shares,
+    to: ServerIndex,
+    group: &Combination,
+) -> Message {
+    Message::Sum(Sum { dealing, shares: common(sum, to, group) })
+}
+
+/// The shares that another server should hold, too.
+fn common(shares: &Shares, to: ServerIndex, group: &Combination) -> EncodedShares {
+    let common = shares.iter().filter(|(label, _)| group.holds(to, **label));
+    common.map(|(&label, share)| (label, share.to_be_bytes())).collect()
 }
 
 /// Encodes shares with their witnesses, for the store.

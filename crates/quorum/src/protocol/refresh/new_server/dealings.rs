@@ -1,0 +1,184 @@
+//! The dealings that a new server receives: it checks them, and confirms or complains.
+
+use std::time::Duration;
+
+use sharing::{Generator, RandomError};
+use zeroize::Zeroizing;
+
+use super::super::board::{Board, Run};
+use super::super::dealing::{Dealing, Verdict};
+use super::super::entry::{Body, Complaint, Entry, Side};
+use super::super::manifest::{Manifest, Round};
+use super::super::message::Message;
+use super::super::output::{Item, Job, Output, Task};
+use super::super::session::SessionSecret;
+use super::{NewServer, Purpose};
+use crate::protocol::combination::{Label, ServerIndex};
+use crate::protocol::wire::Digest;
+
+/// A dealing that an old server has sent.
+pub(super) struct Received {
+    pub(super) dealing: Dealing,
+    pub(super) state: ReceivedState,
+}
+
+pub(super) enum ReceivedState {
+    Waiting,
+    InWork,
+    Confirmed([u8; 64]),
+    /// A ciphertext is wrong: a complaint is due.
+    Wrong {
+        label: Label,
+        subshare: Label,
+    },
+    Refused,
+}
+
+impl NewServer {
+    /// Keeps one dealing of each dealer and round.
+    pub(super) fn handle_dealing(
+        &mut self,
+        from: ServerIndex,
+        dealing: Dealing,
+        board: &Board,
+        run: &Run,
+    ) {
+        let manifest = &dealing.proofs.manifest;
+        let key = (from, manifest.round);
+        if let Some(known) = self.dealings.get(&key) {
+            // The dealer did not get the confirmation, or sends another dealing.
+            if let ReceivedState::Confirmed(signature) = known.state
+                && known.dealing.proofs.digest == dealing.proofs.digest
+            {
+                self.send_confirmation(from, known.dealing.proofs.digest, signature);
+            }
+            return;
+        }
+        let old = &board.epoch().group;
+        let delivery = &dealing.delivery;
+        let message = Manifest::delivery(dealing.proofs.digest, self.index, &delivery.digests());
+        let is_dealers = manifest.dealer == from
+            && manifest.fits(run.id(), old.combination())
+            && dealing.has_lengths(self.index, &self.new, &self.parameters)
+            && old.verify(from, &message, &delivery.signature);
+        if is_dealers && self.session.is_some() && !run.excluded().contains(&from) {
+            self.dealings.insert(key, Received { dealing, state: ReceivedState::Waiting });
+        }
+    }
+
+    /// New node, steps 4 and 5.
+    pub(super) fn check_dealings(&mut self, run: &Run) {
+        let Some(owner) = self.owner() else { return };
+        let mut waiting = self.dealings.values_mut();
+        if !waiting.any(|received| matches!(received.state, ReceivedState::Waiting)) {
+            return;
+        }
+        // Dealers encrypt with the key that is registered. One that sends something before, or for
+        // another key, sends nothing that this server could complain about.
+        if run.session_keys().get(&self.index) != Some(&owner.session.public()) {
+            return;
+        }
+        for received in self.dealings.values_mut() {
+            if matches!(received.state, ReceivedState::Waiting) {
+                received.state = ReceivedState::InWork;
+                let task = Task::Verify {
+                    dealing: received.dealing.clone(),
+                    witnesses: self.old_witnesses.clone(),
+                    owner: owner.clone(),
+                };
+                self.outputs.push_back(Output::Job(Job { of: self.run, task }));
+            }
+        }
+    }
+
+    pub(super) fn handle_verdict(
+        &mut self,
+        dealing: (ServerIndex, Round),
+        digest: Digest,
+        verdict: Verdict,
+    ) {
+        let confirmation = self.confirm(digest);
+        let Some(received) = self.dealings.get_mut(&dealing) else { return };
+        received.state = match verdict {
+            Verdict::Right => ReceivedState::Confirmed(confirmation),
+            Verdict::WrongProofs => ReceivedState::Refused,
+            Verdict::WrongSubshare { label, subshare } => ReceivedState::Wrong { label, subshare },
+        };
+        // New node, step 6 (3.3.1): the confirmation goes to the dealer, after the dealing is
+        // stored: others may need its proofs.
+        if verdict == Verdict::Right {
+            let mut bytes = Zeroizing::new(Vec::new());
+            received.dealing.write(&mut bytes);
+            let item = Item::Dealing(dealing.0, dealing.1);
+            self.outputs.push_back(Output::Save { item, bytes });
+            self.send_confirmation(dealing.0, digest, confirmation);
+        }
+    }
+
+    pub(super) fn complain(
+        &mut self,
+        now: Duration,
+        run: &Run,
+        generator: &mut Generator,
+    ) -> Result<(), RandomError> {
+        let Some(session) = &self.session else { return Ok(()) };
+        for received in self.dealings.values_mut() {
+            let ReceivedState::Wrong { label, subshare } = received.state else { continue };
+            received.state = ReceivedState::Refused;
+            let dealing = &received.dealing;
+            let complaint = complaint(dealing, (label, subshare), self.index, session, generator)?;
+            let dealer = complaint.manifest.dealer;
+            let body = Body::Complaint { run: self.run, complaint: Box::new(complaint) };
+            self.complaints.insert(dealer, Entry::new(self.index, body, &self.identity));
+        }
+        for (&dealer, entry) in &self.complaints {
+            if !run.excluded().contains(&dealer)
+                && self.retries.is_due(Purpose::Complain(dealer), now)
+            {
+                self.outputs.push_back(Output::Submit(entry.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// The request for dealings of all labels (3.3.1).
+    pub(super) fn say_need(&mut self, now: Duration, board: &Board, run: &Run) {
+        let old = board.epoch().group.combination();
+        if run.next_epoch().is_some() || run.read_chosen(old).is_some() {
+            return;
+        }
+        let delay = self.delays.need;
+        if self.retries.is_due_after(Purpose::Need, now, delay) {
+            for server in old.servers() {
+                let message = Message::Need { run: self.run };
+                self.outputs.push_back(Output::Send { to: (Side::Old, server), message });
+            }
+        }
+    }
+}
+
+/// The evidence that a subshare (t, u) of a dealing is wrong.
+pub(in super::super) fn complaint(
+    dealing: &Dealing,
+    (label, subshare): (Label, Label),
+    index: ServerIndex,
+    session: &SessionSecret,
+    generator: &mut Generator,
+) -> Result<Complaint, RandomError> {
+    let Dealing { proofs, delivery } = dealing;
+    let row = proofs.manifest.labels().position(|it| it == label).expect("the row was checked");
+    let agreed = session.agree(&proofs.manifest.ephemeral);
+    let context = Complaint::context(proofs.digest, index);
+    let proof = session.prove(&proofs.manifest.ephemeral, &agreed, &context, generator)?;
+    Ok(Complaint {
+        manifest: proofs.manifest.clone(),
+        label,
+        subshare,
+        proofs: proofs.rows[row].clone(),
+        ciphertexts: delivery.digests(),
+        delivery: delivery.signature,
+        ciphertext: delivery.ciphertexts[row].clone(),
+        agreed,
+        proof,
+    })
+}

@@ -1,0 +1,222 @@
+//! How a new server gets its shares: from the chosen dealings, and what it lacks of those from the
+//! other new servers.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::board::{Board, Run};
+use super::super::dealing::Proofs;
+use super::super::entry::Side;
+use super::super::message::Message;
+use super::super::output::{Item, Output, Shares, Task};
+use super::super::possession::Witnesses;
+use super::super::recovery::{self, Recovery};
+use super::{NewServer, Progress, Purpose, Received, ReceivedState};
+use crate::protocol::combination::Label;
+use crate::protocol::wire::Digest;
+
+/// What a chosen dealing adds to this server's shares.
+pub(super) enum PartialSum {
+    InWork,
+    /// The dealer has not sent right subshares: other servers are asked.
+    Asked(Box<Recovery>),
+    Done(Shares),
+}
+
+impl PartialSum {
+    pub(super) fn recovery(&self) -> Option<&Recovery> {
+        if let Self::Asked(recovery) = self { Some(recovery) } else { None }
+    }
+
+    pub(super) fn recovery_mut(&mut self) -> Option<&mut Recovery> {
+        if let Self::Asked(recovery) = self { Some(recovery) } else { None }
+    }
+}
+
+impl NewServer {
+    /// New node, step 7.
+    pub(super) fn compute(&mut self, now: Duration, board: &Board, run: &Run) {
+        let old = board.epoch().group.combination();
+        let Some(chosen) = run.read_chosen(old) else { return };
+        self.compute_witnesses(now, board, run, &chosen);
+        let mut labels = BTreeMap::<Digest, Vec<Label>>::new();
+        for (label, &digest) in old.labels().zip(&chosen) {
+            labels.entry(digest).or_default().push(label);
+        }
+        // In the order of labels.
+        for digest in &chosen {
+            if let Some(labels) = labels.remove(digest) {
+                self.compute_sum(now, *digest, labels);
+            }
+        }
+        self.answer_questions();
+        let done = |digest: &Digest| match self.sums.get(digest) {
+            Some(PartialSum::Done(sum)) => Some((*digest, sum)),
+            _ => None,
+        };
+        let sums: Option<BTreeMap<_, _>> = chosen.iter().map(done).collect();
+        if let (Some(sums), None) = (sums, &self.shares) {
+            let range = self.parameters.range;
+            let share = |label| (label, range.sum(sums.values().map(|sum| &sum[&label])));
+            self.shares = Some(Arc::new(self.new.labels_of(self.index).map(share).collect()));
+        }
+    }
+
+    /// Equation 3.6.
+    fn compute_witnesses(&mut self, now: Duration, board: &Board, run: &Run, chosen: &[Digest]) {
+        if !self.witnesses.is_missing() {
+            return;
+        }
+        let proofs = |(label, &digest)| Some((label, self.proofs(digest)?.clone()));
+        let proofs: Option<Vec<_>> = (0..).map(Label).zip(chosen).map(proofs).collect();
+        if let Some(chosen) = proofs {
+            self.witnesses = Progress::InWork;
+            self.witnesses_job(None, chosen);
+        }
+        for digest in self.lacking(run, board) {
+            // The dealing itself may still be on its way.
+            if self.retries.is_due_after(Purpose::Fetch(digest), now, self.delays.resend) {
+                for to in self.new.servers().filter(|&to| to != self.index) {
+                    let message = Message::Fetch { digest };
+                    self.outputs.push_back(Output::Send { to: (Side::New, to), message });
+                }
+            }
+        }
+    }
+
+    fn witnesses_job(&mut self, dealing: Option<Digest>, chosen: Vec<(Label, Arc<Proofs>)>) {
+        let (new, parameters) = (self.new.clone(), self.parameters.clone());
+        self.job(Task::NewWitnesses { chosen, dealing, new, parameters });
+    }
+
+    /// What a dealing adds to the shares (equation 3.5), if that is needed. `labels` are those that
+    /// it is chosen for.
+    fn compute_sum(&mut self, now: Duration, digest: Digest, labels: Vec<Label>) {
+        if let Some(PartialSum::Asked(recovery)) = self.sums.get_mut(&digest) {
+            while let Some(output) = recovery.poll_output(now) {
+                self.outputs.push_back(output);
+            }
+            if let Some((_, sum)) = recovery.take() {
+                self.sums.insert(digest, PartialSum::Done(sum));
+            }
+        }
+        let is_needed = self.shares.is_none() || self.questions.contains_key(&digest);
+        if !is_needed || self.sums.contains_key(&digest) {
+            return;
+        }
+        let is_meant = |it: &&Received| {
+            let is_confirmed = matches!(it.state, ReceivedState::Confirmed(_));
+            it.dealing.proofs.digest == digest && is_confirmed
+        };
+        let confirmed = self.dealings.values().find(is_meant).map(|it| it.dealing.clone());
+        if let (Some(dealing), Some(owner)) = (confirmed, self.owner()) {
+            self.sums.insert(digest, PartialSum::InWork);
+            self.job(Task::Sum { dealing, labels, owner });
+        } else if self.shares.is_none()
+            // The dealing may still be on its way.
+            && self.retries.is_due_after(Purpose::AskSum(digest), now, self.delays.resend)
+            && let Some(proofs) = self.proofs(digest).cloned()
+        {
+            self.sums.insert(digest, PartialSum::InWork);
+            let chosen = labels.into_iter().map(|label| (label, proofs.clone())).collect();
+            self.witnesses_job(Some(digest), chosen);
+        }
+    }
+
+    /// Asks the others for what a dealing adds to the shares. f'+1 correct servers have confirmed
+    /// it, of which at least one holds each label.
+    pub(super) fn ask_for_sum(&mut self, dealing: Digest, witnesses: Arc<Witnesses>) {
+        // Not after it has been wiped.
+        if let Some(partial @ PartialSum::InWork) = self.sums.get_mut(&dealing) {
+            let (group, parameters) = (self.new.clone(), self.parameters.clone());
+            let digest = Some(witnesses.digest());
+            let recovery =
+                Recovery::new(self.index, self.epoch, group, parameters, digest, &self.delays)
+                    .with_witnesses(witnesses)
+                    .of_dealing(dealing);
+            *partial = PartialSum::Asked(Box::new(recovery));
+        }
+    }
+
+    fn answer_questions(&mut self) {
+        for (digest, from) in std::mem::take(&mut self.questions) {
+            if let Some(PartialSum::Done(sum)) = self.sums.get(&digest) {
+                for to in from {
+                    let message = recovery::answer_sum(digest, sum, to, &self.new);
+                    self.outputs.push_back(Output::Send { to: (Side::New, to), message });
+                }
+            } else {
+                self.questions.insert(digest, from);
+            }
+        }
+    }
+
+    /// Recovers the shares that it has not computed before the new epoch.
+    pub(super) fn recover(&mut self, now: Duration, run: &Run) {
+        let witnesses = run.read_new_witnesses().filter(|_| self.shares.is_none());
+        let Some(witnesses) = witnesses else {
+            self.recovery = None;
+            return;
+        };
+        let recovery = self.recovery.get_or_insert_with(|| {
+            let (group, parameters) = (self.new.clone(), self.parameters.clone());
+            let digest = Some(witnesses.digest());
+            Recovery::new(self.index, self.epoch, group, parameters, digest, &self.delays)
+                .with_witnesses(witnesses.clone())
+        });
+        while let Some(output) = recovery.poll_output(now) {
+            self.outputs.push_back(output);
+        }
+        if let Some((witnesses, shares)) = recovery.take() {
+            self.witnesses = Progress::Done(witnesses);
+            self.shares = Some(Arc::new(shares));
+            self.recovery = None;
+        }
+    }
+
+    /// New node, step 8.
+    pub(super) fn say_computed(&mut self, now: Duration, run: &Run) {
+        let (Some(witnesses), Some(shares)) = (self.witnesses.done(), &self.shares) else {
+            return;
+        };
+        if run.next_epoch().is_some() {
+            self.begin_epoch(run);
+            return;
+        }
+        match &self.computed {
+            Progress::Missing => {
+                let bytes = recovery::save(witnesses, shares);
+                let task = Task::Possess {
+                    run: self.run,
+                    witnesses: witnesses.digest(),
+                    shares: shares.clone(),
+                    owner: self.index,
+                    parameters: self.parameters.clone(),
+                };
+                self.outputs.push_back(Output::Save { item: Item::Shares, bytes });
+                self.job(task);
+                self.computed = Progress::InWork;
+            }
+            Progress::InWork => {}
+            Progress::Done(entry) => {
+                if !run.has_computed(self.index) && self.retries.is_due(Purpose::Computed, now) {
+                    self.outputs.push_back(Output::Submit(entry.clone()));
+                }
+            }
+        }
+    }
+
+    /// New node, step 9: 2f'+1 new servers have computed. Whether this one has its shares, too.
+    pub(super) fn begin_epoch(&mut self, run: &Run) -> bool {
+        let (Some(header), Some(witnesses), Some(shares)) =
+            (run.next_epoch(), run.read_new_witnesses(), &self.shares)
+        else {
+            return false;
+        };
+        let (header, witnesses, shares) = (header.clone(), witnesses.clone(), shares.clone());
+        self.outputs.push_back(Output::Begin { header, witnesses, shares });
+        self.end(false);
+        true
+    }
+}

@@ -1,0 +1,234 @@
+//! One adversary controls all faulty processes: it knows their keys, shares and subshares, hears
+//! what they hear and what anyone submits, and sends anything.
+
+mod dealer;
+mod receiver;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use keys::PublicKey;
+use sharing::Generator;
+use sim::Rng;
+
+use self::dealer::Forged;
+use super::super::dealing::Dealing;
+use super::super::{Message, Shares, Side};
+use super::ms;
+use super::process::{Action, Process, group_of};
+use super::scenario::Scenario;
+use crate::protocol::combination::ServerIndex;
+use crate::protocol::wire::Digest;
+
+/// How many messages and entries it keeps to send again.
+const MAX_KEPT: usize = 100;
+
+/// What a faulty process does with what its program would do. It attacks, too, in any style.
+enum Style {
+    Silent,
+    Correct,
+    /// Drops, changes, repeats and replaces.
+    Tampering,
+    /// Serves its dealings to some servers only.
+    Withholding(Vec<ServerIndex>),
+}
+
+pub(super) struct Adversary {
+    styles: BTreeMap<usize, Style>,
+    /// The old shares of faulty servers, which it never forgets.
+    shares: BTreeMap<usize, Arc<Shares>>,
+    /// Messages that its processes got, with the sides of sender and receiver.
+    heard: Vec<(Side, Vec<u8>)>,
+    entries: Vec<Vec<u8>>,
+    /// Dealings that its processes got.
+    dealings: Vec<(usize, Dealing)>,
+    forged: BTreeMap<Digest, Forged>,
+    left: u64,
+    next_at: Duration,
+    max_pause: Duration,
+    /// Its attacks, and how often.
+    pub(super) attacks: BTreeMap<&'static str, u64>,
+}
+
+impl Adversary {
+    pub(super) fn new(scenario: &Scenario, processes: &[Process], rng: &mut Rng) -> Self {
+        let shares = |&it: &usize| Some((it, processes[it].disk.shares.clone()?));
+        let style = |&it: &usize| {
+            let style = match rng.index(10) {
+                0 => Style::Silent,
+                1 => Style::Correct,
+                2..6 => Style::Tampering,
+                _ => {
+                    let new = &scenario.candidates[scenario.candidates.len() - 1];
+                    let mut victims: Vec<_> = new.combination().servers().collect();
+                    rng.shuffle(&mut victims);
+                    victims.truncate(new.combination().faulty());
+                    Style::Withholding(victims)
+                }
+            };
+            (it, style)
+        };
+        Self {
+            shares: scenario.byzantine.iter().filter_map(shares).collect(),
+            styles: scenario.byzantine.iter().map(style).collect(),
+            heard: Vec::new(),
+            entries: Vec::new(),
+            dealings: Vec::new(),
+            forged: BTreeMap::new(),
+            left: scenario.attacks,
+            next_at: Duration::ZERO,
+            max_pause: scenario.max_delay,
+            attacks: BTreeMap::new(),
+        }
+    }
+
+    /// When it acts next.
+    pub(super) fn next_at(&self) -> Option<Duration> {
+        (self.left > 0).then_some(self.next_at)
+    }
+
+    /// An entry that anyone submits, before it is committed.
+    pub(super) fn see_entry(&mut self, bytes: &[u8]) {
+        keep(&mut self.entries, bytes.to_vec());
+    }
+
+    /// A message that a faulty process gets.
+    pub(super) fn see_message(
+        &mut self,
+        at: (usize, &Process),
+        (from_side, from): (Side, PublicKey),
+        message: &Message,
+        bytes: &[u8],
+    ) {
+        keep(&mut self.heard, (from_side, bytes.to_vec()));
+        match message {
+            Message::Dealing(dealing) => keep(&mut self.dealings, (at.0, dealing.clone())),
+            Message::Confirmation { digest, signature } => {
+                let group = group_of(at.1.board(), Side::New);
+                let index = group.and_then(|group| group.index_of(&from));
+                if let (Some(forged), Some(index)) = (self.forged.get_mut(digest), index) {
+                    forged.confirmations.insert(index, *signature);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// What a faulty process does in place of what its program does.
+    pub(super) fn change(&mut self, at: usize, action: Action, rng: &mut Rng) -> Vec<Action> {
+        match &self.styles[&at] {
+            Style::Silent => Vec::new(),
+            Style::Correct => vec![action],
+            Style::Withholding(victims) => {
+                let is_dealing =
+                    |bytes: &[u8]| matches!(Message::parse(bytes), Ok(Message::Dealing(_)));
+                let is_withheld = matches!(
+                    &action,
+                    Action::Send { to: (Side::New, to), bytes, .. }
+                        if victims.contains(to) && is_dealing(bytes)
+                );
+                if is_withheld { Vec::new() } else { vec![action] }
+            }
+            Style::Tampering => match rng.index(10) {
+                0..5 => vec![action],
+                5 => Vec::new(),
+                6 => match action {
+                    Action::Send { from, to, bytes } => {
+                        let action = || Action::Send { from, to, bytes: bytes.clone() };
+                        vec![action(), action()]
+                    }
+                    Action::Submit(bytes) => {
+                        vec![Action::Submit(bytes.clone()), Action::Submit(bytes)]
+                    }
+                },
+                _ => vec![match action {
+                    Action::Send { from, to, bytes } => {
+                        Action::Send { from, to, bytes: flipped(bytes, rng) }
+                    }
+                    Action::Submit(bytes) => Action::Submit(flipped(bytes, rng)),
+                }],
+            },
+        }
+    }
+
+    /// What faulty processes do of themselves.
+    pub(super) fn act(
+        &mut self,
+        now: Duration,
+        processes: &[Process],
+        rng: &mut Rng,
+        generator: &mut Generator,
+    ) -> Vec<(usize, Action)> {
+        let mut actions = Vec::new();
+        while self.left > 0 && self.next_at <= now {
+            self.left -= 1;
+            let long = if rng.chance(10) { ms(10_000) } else { ms(0) };
+            self.next_at = now + rng.between(ms(1), self.max_pause + long + ms(2));
+            let faulty: Vec<usize> = self.styles.keys().copied().collect();
+            let Some(&at) = rng.pick(&faulty) else { continue };
+            let (name, done) = match rng.index(10) {
+                0 => self.replay(&processes[at], rng),
+                1..6 => self.attack_as_dealer(at, &processes[at], rng, generator),
+                _ => self.attack_as_receiver(&processes[at], rng, generator),
+            };
+            if !done.is_empty() {
+                *self.attacks.entry(name).or_default() += 1;
+            }
+            actions.extend(done.into_iter().map(|action| (at, action)));
+            self.prove_forged(processes, rng, &mut actions);
+        }
+        actions
+    }
+
+    /// Something that was sent or submitted before, perhaps in another run, or garbage.
+    fn replay(&mut self, process: &Process, rng: &mut Rng) -> (&'static str, Vec<Action>) {
+        let to_side = if rng.chance(50) { Side::Old } else { Side::New };
+        let servers = group_of(process.board(), to_side).map(|group| group.combination().servers());
+        let Some(servers) = servers else { return ("replay", Vec::new()) };
+        let from = [Side::Old, Side::New].into_iter().filter(|&it| process.index(it).is_some());
+        let from: Vec<_> = from.collect();
+        let Some(&from) = rng.pick(&from) else { return ("replay", Vec::new()) };
+        let name = match rng.index(3) {
+            0 => "replayed entry",
+            1 => "replayed message",
+            _ => "garbage",
+        };
+        let done = match name {
+            "replayed entry" => {
+                let some = (0..3).filter_map(|_| rng.pick(&self.entries).cloned());
+                some.map(Action::Submit).collect()
+            }
+            "replayed message" => {
+                let Some((_, bytes)) = rng.pick(&self.heard) else { return (name, Vec::new()) };
+                let send = |to| Action::Send { from, to: (to_side, to), bytes: bytes.clone() };
+                servers.map(send).collect()
+            }
+            _ => {
+                let bytes = rng.bytes::<40>().to_vec();
+                let send = |to| Action::Send { from, to: (to_side, to), bytes: bytes.clone() };
+                servers.map(send).chain([Action::Submit(bytes.clone())]).collect()
+            }
+        };
+        (name, done)
+    }
+}
+
+/// Adds something to what is kept, in place of the oldest.
+fn keep<T>(kept: &mut Vec<T>, it: T) {
+    if kept.len() == MAX_KEPT {
+        kept.remove(0);
+    }
+    kept.push(it);
+}
+
+/// Changes one bit, or cuts the bytes.
+fn flipped(mut bytes: Vec<u8>, rng: &mut Rng) -> Vec<u8> {
+    let at = rng.index(bytes.len());
+    if rng.chance(10) {
+        bytes.truncate(at);
+    } else if let Some(byte) = bytes.get_mut(at) {
+        *byte ^= 1 << rng.index(8);
+    }
+    bytes
+}

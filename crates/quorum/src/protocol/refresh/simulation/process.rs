@@ -1,0 +1,342 @@
+//! A process that is a server of the old group, of the new one, or of both: what it keeps over a
+//! crash, and what it does not.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use keys::SecretKey;
+use sharing::Generator;
+use zeroize::Zeroizing;
+
+use super::super::output::{Job, JobResult};
+use super::super::{
+    Board, Change, Delays, Entry, Item, Message, NewServer, OldServer, Output, Refusal, Run,
+    Shares, Side, Witnesses, answer,
+};
+use crate::log::memory::{MemoryLog, MemoryServer};
+use crate::log::{AgreementLog as _, Height, ServerSet};
+use crate::protocol::combination::ServerIndex;
+use crate::protocol::group::{Group, Header};
+use crate::protocol::wire::Digest;
+
+pub(super) const DELAYS: Delays = Delays {
+    need: Duration::from_secs(5),
+    grace: Duration::from_secs(20),
+    resend: Duration::from_secs(1),
+};
+
+/// What a server saved in one run.
+type Saved = BTreeMap<Item, Zeroizing<Vec<u8>>>;
+
+/// A process.
+pub(super) struct Process {
+    pub(super) secret: Arc<SecretKey>,
+    pub(super) disk: Disk,
+    /// `None` while it is down.
+    pub(super) memory: Option<Memory>,
+    /// When it starts again.
+    pub(super) restarts_at: Duration,
+}
+
+/// What survives a crash.
+pub(super) struct Disk {
+    /// The state that the log begins with, for a server that applies the whole log again.
+    pub(super) first_board: Board,
+    board: Board,
+    applied: Height,
+    pub(super) shares: Option<Arc<Shares>>,
+    pub(super) old_witnesses: Arc<Witnesses>,
+    pub(super) saved: BTreeMap<(Digest, Side), Saved>,
+    pub(super) begun: Option<Begun>,
+}
+
+/// The new epoch at a server.
+pub(super) struct Begun {
+    pub(super) header: Header,
+    pub(super) witnesses: Arc<Witnesses>,
+    pub(super) shares: Arc<Shares>,
+}
+
+/// What a crash takes away.
+pub(super) struct Memory {
+    pub(super) log: MemoryServer,
+    pub(super) board: Board,
+    applied: Height,
+    old: Option<Machine<OldServer>>,
+    new: Option<Machine<NewServer>>,
+    jobs: Vec<(Duration, Side, Job)>,
+    /// Whether something has happened since it was asked for outputs.
+    is_dirty: bool,
+}
+
+/// Something that a process does to others.
+pub(super) enum Action {
+    Send { from: Side, to: (Side, ServerIndex), bytes: Vec<u8> },
+    Submit(Vec<u8>),
+}
+
+/// What polling a process has done.
+pub(super) enum Step {
+    Nothing,
+    /// Something on its disk, or a job.
+    Internal,
+    Act(Action),
+}
+
+struct Machine<T> {
+    run: Digest,
+    server: Box<T>,
+}
+
+impl Process {
+    pub(super) fn new(
+        secret: SecretKey,
+        board: Board,
+        shares: Option<Arc<Shares>>,
+        old_witnesses: Arc<Witnesses>,
+    ) -> Self {
+        let disk = Disk {
+            first_board: board.clone(),
+            board,
+            applied: Height(0),
+            shares,
+            old_witnesses,
+            saved: BTreeMap::new(),
+            begun: None,
+        };
+        Self { secret: Arc::new(secret), disk, memory: None, restarts_at: Duration::ZERO }
+    }
+
+    /// Starts with what is on the disk. `from_first` applies the log from its begin.
+    pub(super) fn start(&mut self, log: &MemoryLog, from_first: bool) {
+        let (board, applied) = if from_first {
+            (self.disk.first_board.clone(), Height(0))
+        } else {
+            (self.disk.board.clone(), self.disk.applied)
+        };
+        self.memory = Some(Memory {
+            log: log.open(self.secret.public(), applied),
+            board,
+            applied,
+            old: None,
+            new: None,
+            jobs: Vec::new(),
+            is_dirty: true,
+        });
+    }
+
+    pub(super) fn crash(&mut self, restarts_at: Duration) {
+        if let Some(memory) = self.memory.take()
+            && memory.applied >= self.disk.applied
+        {
+            (self.disk.board, self.disk.applied) = (memory.board, memory.applied);
+        }
+        self.restarts_at = restarts_at;
+    }
+
+    pub(super) fn board(&self) -> &Board {
+        self.memory.as_ref().map_or(&self.disk.board, |memory| &memory.board)
+    }
+
+    /// Its index in one of the groups.
+    pub(super) fn index(&self, side: Side) -> Option<ServerIndex> {
+        group_of(self.board(), side)?.index_of(&self.secret.public())
+    }
+
+    /// Applies the next height of the log, if it is there. Returns what its entries did.
+    pub(super) fn follow(&mut self) -> Option<Vec<Result<Change, Refusal>>> {
+        let memory = self.memory.as_mut()?;
+        let context = &mut Context::from_waker(Waker::noop());
+        let Poll::Ready(committed) = memory.log.poll_committed(context) else { return None };
+        let committed = committed.expect("this log does not fail");
+        let entries = committed.entries.iter().filter_map(|bytes| Entry::parse(bytes).ok());
+        let done = entries.map(|entry| memory.board.apply(&entry)).collect();
+        let group = match memory.board.run().and_then(|run| run.next_epoch()) {
+            Some(next) => &next.group,
+            None => &memory.board.epoch().group,
+        };
+        let set = ServerSet::new(group.members().iter().map(|member| member.identity));
+        memory.log.applied(committed.height, &set.expect("a group is a set"));
+        memory.applied = committed.height;
+        memory.is_dirty = true;
+        Some(done)
+    }
+
+    /// Starts the machines of an open run.
+    fn start_machines(&mut self) {
+        let Some(memory) = &mut self.memory else { return };
+        // What it saved in a run that has ended while it was down, or before it began the epoch.
+        if memory.applied >= self.disk.applied {
+            let current = memory.board.run().map(Run::id);
+            let has_begun = self.disk.begun.is_some();
+            let is_open = |(run, side): &(Digest, Side)| {
+                Some(*run) == current && !(has_begun && *side == Side::New)
+            };
+            self.disk.saved.retain(|of, _| is_open(of));
+        }
+        let Some(run) = memory.board.run() else { return };
+        let (id, public) = (run.id(), self.secret.public());
+        let empty = Saved::new();
+        let saved = |side| self.disk.saved.get(&(id, side)).unwrap_or(&empty);
+        if let Some(index) = memory.board.epoch().group.index_of(&public)
+            && memory.old.is_none()
+            && let Some(shares) = &self.disk.shares
+        {
+            let (identity, shares) = (self.secret.clone(), shares.clone());
+            let saved = saved(Side::Old);
+            let server =
+                OldServer::new(index, identity, shares, &DELAYS, &memory.board, saved).unwrap();
+            memory.old = Some(Machine { run: id, server: Box::new(server) });
+        }
+        if let Some(index) = run.group().index_of(&public)
+            && memory.new.is_none()
+            && self.disk.begun.is_none()
+        {
+            let (identity, witnesses) = (self.secret.clone(), self.disk.old_witnesses.clone());
+            let saved = saved(Side::New);
+            let server =
+                NewServer::new(index, identity, witnesses, &DELAYS, &memory.board, saved).unwrap();
+            memory.new = Some(Machine { run: id, server: Box::new(server) });
+        }
+    }
+
+    /// Lets the process do one thing.
+    pub(super) fn poll(
+        &mut self,
+        now: Duration,
+        generator: &mut Generator,
+        mut job_time: impl FnMut() -> Duration,
+    ) -> Step {
+        self.finish_jobs(now, generator);
+        let is_dirty = self.memory.as_ref().is_some_and(|memory| memory.is_dirty);
+        if !is_dirty && self.deadline().is_none_or(|at| at > now) {
+            return Step::Nothing;
+        }
+        self.start_machines();
+        let Some(memory) = &mut self.memory else { return Step::Nothing };
+        let (mut done, board) = (None, &memory.board);
+        if let Some(machine) = &mut memory.old {
+            let output = machine.server.poll_output(now, board, generator).unwrap();
+            done = output.map(|output| (machine.run, Side::Old, output));
+            if done.is_none() && machine.server.is_over() {
+                memory.old = None;
+            }
+        }
+        if done.is_none()
+            && let Some(machine) = &mut memory.new
+        {
+            let output = machine.server.poll_output(now, board, generator).unwrap();
+            done = output.map(|output| (machine.run, Side::New, output));
+            if done.is_none() && machine.server.is_over() {
+                memory.new = None;
+            }
+        }
+        memory.is_dirty = done.is_some();
+        let Some((run, side, output)) = done else { return Step::Nothing };
+        match output {
+            Output::Send { to, message } => {
+                let bytes = message.to_bytes().to_vec();
+                return Step::Act(Action::Send { from: side, to, bytes });
+            }
+            Output::Submit(entry) => {
+                let bytes = entry.to_bytes();
+                assert_eq!(Entry::parse(&bytes).as_ref(), Ok(&entry));
+                return Step::Act(Action::Submit(bytes));
+            }
+            Output::Save { item, bytes } => {
+                self.disk.saved.entry((run, side)).or_default().insert(item, bytes);
+            }
+            Output::Job(job) => memory.jobs.push((now + job_time(), side, job)),
+            Output::Begin { header, witnesses, shares } => {
+                self.disk.begun = Some(Begun { header, witnesses, shares });
+            }
+            Output::Erase { epoch_ended } => {
+                self.disk.saved.remove(&(run, side));
+                if epoch_ended {
+                    self.disk.shares = None;
+                }
+            }
+        }
+        Step::Internal
+    }
+
+    fn finish_jobs(&mut self, now: Duration, generator: &mut Generator) {
+        let Some(memory) = &mut self.memory else { return };
+        while let Some(at) = memory.jobs.iter().position(|(ends, ..)| *ends <= now) {
+            let (_, side, job) = memory.jobs.remove(at);
+            let result: JobResult = job.run(generator).unwrap();
+            match side {
+                Side::Old => {
+                    if let Some(machine) = &mut memory.old {
+                        machine.server.handle_job(result);
+                    }
+                }
+                Side::New => {
+                    if let Some(machine) = &mut memory.new {
+                        machine.server.handle_job(result);
+                    }
+                }
+            }
+            memory.is_dirty = true;
+        }
+    }
+
+    /// Handles a message from the process with a key, to one of its roles. Returns the answer of a
+    /// server that has begun the epoch.
+    pub(super) fn handle(
+        &mut self,
+        (from_side, from): (Side, &keys::PublicKey),
+        to: Side,
+        message: Message,
+    ) -> Option<Message> {
+        let memory = self.memory.as_mut()?;
+        let from = group_of(&memory.board, from_side)?.index_of(from)?;
+        memory.is_dirty = true;
+        match to {
+            Side::Old => {
+                if let Some(machine) = &mut memory.old {
+                    machine.server.handle_message(from, &message, &memory.board);
+                }
+            }
+            Side::New => {
+                if let (Message::Ask { epoch, witnesses }, Some(begun)) =
+                    (&message, &self.disk.begun)
+                {
+                    let witnesses = witnesses.then_some(&*begun.witnesses);
+                    let group = begun.header.group.combination();
+                    let is_asked = *epoch == begun.header.epoch && from_side == Side::New;
+                    let answer = || answer(*epoch, witnesses, &begun.shares, from, group);
+                    return is_asked.then(answer);
+                }
+                if let Some(machine) = &mut memory.new {
+                    machine.server.handle_message((from_side, from), message, &memory.board);
+                }
+            }
+        }
+        None
+    }
+
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        let Some(memory) = &self.memory else { return Some(self.restarts_at) };
+        let old = memory.old.as_ref().and_then(|machine| machine.server.deadline());
+        let new = memory.new.as_ref().and_then(|machine| machine.server.deadline());
+        let jobs = memory.jobs.iter().map(|(ends, ..)| *ends);
+        jobs.chain(old).chain(new).min()
+    }
+
+    /// Whether it has nothing of the run that has ended.
+    pub(super) fn is_idle(&self) -> bool {
+        let is_idle = |it: &Memory| it.old.is_none() && it.new.is_none() && it.jobs.is_empty();
+        self.memory.as_ref().is_some_and(is_idle) && self.disk.saved.is_empty()
+    }
+}
+
+/// The group of one side, if a run is open.
+pub(super) fn group_of(board: &Board, side: Side) -> Option<&Group> {
+    match side {
+        Side::Old => Some(&board.epoch().group),
+        Side::New => board.run().map(Run::group),
+    }
+}
