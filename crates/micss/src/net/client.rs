@@ -251,13 +251,18 @@ impl Handle {
 /// waits for a short time only.
 async fn changed(changes: Option<&Changes>, pause: Instant, stream_metrics: &StreamMetrics) {
     let Some(changes) = changes else { return pending().await };
+    let is_unrestored = stream_metrics.unrestored.load(Ordering::Relaxed);
+    next_attempt(changes.next(), pause, is_unrestored).await;
+}
+
+async fn next_attempt(change: impl Future<Output = ()>, pause: Instant, is_unrestored: bool) {
     sleep_until(pause).await;
-    if stream_metrics.unrestored.load(Ordering::Relaxed) {
+    if is_unrestored {
         // The next attempt is soon, whether something changes or not, and however often this is
         // called meanwhile.
-        let _ = timeout_at(pause + RESTORE_RETRY_INTERVAL, changes.next()).await;
+        let _ = timeout_at(pause + RESTORE_RETRY_INTERVAL, change).await;
     } else {
-        changes.next().await;
+        change.await;
     }
 }
 
@@ -309,4 +314,39 @@ async fn listen_all(
     }
     kinds.resize(listening.len(), ListenerKind::Intercepted);
     Ok((listening, kinds))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::sleep;
+
+    use super::*;
+
+    /// A proxy that always has something else to do, and so cancels the wait again and again.
+    #[tokio::test(start_paused = true)]
+    async fn rules_are_restored_on_time_by_a_busy_proxy() {
+        let begin = Instant::now();
+        let pause = begin + MIN_RESTORE_INTERVAL;
+        let due = MIN_RESTORE_INTERVAL + RESTORE_RETRY_INTERVAL;
+        loop {
+            tokio::select! {
+                biased;
+                () = next_attempt(pending(), pause, true) => break,
+                () = sleep(RESTORE_RETRY_INTERVAL / 4) => {}
+            }
+            assert!(begin.elapsed() <= 2 * due, "no attempt");
+        }
+        assert_eq!(begin.elapsed(), due);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_of_rules_is_handled_after_the_pause() {
+        let begin = Instant::now();
+        for is_unrestored in [false, true] {
+            next_attempt(async {}, begin + MIN_RESTORE_INTERVAL, is_unrestored).await;
+            assert_eq!(begin.elapsed(), MIN_RESTORE_INTERVAL);
+        }
+        let without_change = next_attempt(pending(), begin, false);
+        assert!(tokio::time::timeout(10 * RESTORE_RETRY_INTERVAL, without_change).await.is_err());
+    }
 }

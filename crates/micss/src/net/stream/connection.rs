@@ -161,16 +161,34 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::config::Channel;
+    use crate::net::paths::path::PathEvents;
 
-    #[tokio::test]
-    async fn a_channel_is_lost_once() {
+    async fn connection() -> (ChannelConnection, Arc<ChannelMetrics>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let metrics = Arc::<ChannelMetrics>::default();
-        let mut connection = ChannelConnection::new(stream, Arc::clone(&metrics), 0);
+        (ChannelConnection::new(stream, Arc::clone(&metrics), 0), metrics)
+    }
+
+    #[tokio::test]
+    async fn a_channel_is_lost_once() {
+        let (mut connection, metrics) = connection().await;
         assert!(connection.lose(Loss::Stalled) && !connection.lose(Loss::Broken));
         assert!(!connection.lose(Loss::Tampered));
         let channel = metrics.channel(String::new());
         assert_eq!((channel.broken, channel.tampered), (1, 0));
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_given_up_says_nothing_of_its_path() {
+        let (mut connection, _) = connection().await;
+        let route = Channel { server: ([127, 0, 0, 1], 9).into(), source: None, device: None };
+        let events = Arc::new(PathEvents::new());
+        let path = Arc::new(Path::new((0, "channel 1".into()), None, route, events));
+        connection.watch(&path);
+        assert_eq!(path.connection_count(), 1);
+        connection.give_up(Loss::Stalled);
+        assert_eq!(path.connection_count(), 0);
     }
 }
