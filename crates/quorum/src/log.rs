@@ -17,10 +17,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
-pub use crate::protocol::agreed::{Committed, Height, ServerSet, ServerSetError};
-
-/// The largest length of an entry, in bytes.
-pub const MAX_ENTRY_LEN: usize = 1 << 20;
+pub use crate::protocol::agreed::{Committed, Height, MAX_ENTRY_LEN, ServerSet, ServerSetError};
 
 /// An entry is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

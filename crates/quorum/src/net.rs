@@ -2,6 +2,7 @@
 
 pub mod api;
 pub mod ceremony_files;
+pub mod consensus;
 pub mod in_process;
 pub mod links;
 pub mod nodes;

@@ -12,6 +12,10 @@ use crate::ServiceError;
 /// The period of a [`LogRateLimiter`].
 const PERIOD: Duration = Duration::from_secs(10);
 
+/// The filter where `RUST_LOG` is not set. The consensus library has a line for each vote, and one
+/// for each wrong message of a faulty server.
+const LEVELS: &str = "info,arc_malachitebft=error";
+
 /// Starts the log on standard error, filtered by `RUST_LOG`; `info` where that is not set.
 ///
 /// # Errors
@@ -21,7 +25,7 @@ const PERIOD: Duration = Duration::from_secs(10);
 /// When the process has a log already.
 pub fn start(coloured: bool) -> Result<(), ServiceError> {
     let levels = std::env::var("RUST_LOG").unwrap_or_default();
-    let levels = if levels.is_empty() { "info".to_owned() } else { levels };
+    let levels = if levels.is_empty() { LEVELS.to_owned() } else { levels };
     let filter: Targets = levels.parse().map_err(|error: ParseError| {
         let reason = error.to_string().replace('\n', " ");
         ServiceError::Levels { levels, reason }

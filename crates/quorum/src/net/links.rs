@@ -80,6 +80,11 @@ impl Inbox {
     pub async fn next(&mut self) -> Option<Inbound> {
         self.0.recv().await
     }
+
+    /// The next one if it is there.
+    pub(super) fn try_next(&mut self) -> Option<Inbound> {
+        self.0.try_recv().ok()
+    }
 }
 
 /// The state of the link with one server, for people and scripts.

@@ -9,6 +9,9 @@ use keys::PublicKey;
 
 use super::combination::MAX_FAULTY;
 
+/// The largest length of an entry, in bytes.
+pub const MAX_ENTRY_LEN: usize = 1 << 20;
+
 /// A place in the log. The first one is 1; 0 is the state before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Height(pub u64);

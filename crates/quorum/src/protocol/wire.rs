@@ -98,6 +98,16 @@ impl<'a> Reader<'a> {
         self.bytes(usize::try_from(len).map_err(|_| Malformed("too short"))?)
     }
 
+    /// Whether all bytes have been read.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// All bytes that are left.
+    pub(crate) fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.rest)
+    }
+
     /// Fails unless all bytes have been read.
     pub(crate) fn finish(self) -> Result<(), Malformed> {
         if self.rest.is_empty() { Ok(()) } else { Err(Malformed("too long")) }

@@ -1,0 +1,262 @@
+//! The agreement log of a group's servers: Malachite's consensus over [`Links`], with its log on
+//! disk. It runs in a thread of its own, which writes to the disk.
+//!
+//! All servers with a link get all messages: the servers of the set, which vote, and those outside,
+//! which follow.
+
+mod driver;
+mod store;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use bytes::Bytes;
+use keys::SecretKey;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
+
+use self::driver::Driver;
+use self::store::LogStore;
+pub use self::store::LogStoreError;
+use super::links::{Inbox, Links};
+use crate::log::{
+    AgreementLog, Committed, Height, LogFailed, Progress, ServerSet, SubmitError, check_length,
+};
+use crate::protocol::consensus::engine::Signer;
+use crate::protocol::wire::Digest;
+
+/// The largest number of submitted entries that the thread has not taken, and of their bytes. As
+/// many wait in the agreement.
+const MAX_SUBMITTED: usize = 256;
+const MAX_SUBMITTED_BYTES: usize = 4 << 20;
+
+/// What a server's log begins with.
+#[derive(Debug)]
+pub struct Settings {
+    /// The server's identity, which signs votes.
+    pub identity: SecretKey,
+    /// Names the log in what is signed: the SHA-256 of the group's public key.
+    pub log: Digest,
+    /// The links. Those who start them also name the peers: all servers of the old group and the
+    /// new.
+    pub links: Arc<Links>,
+    /// The inbox of [`Topic::Log`](super::links::Topic::Log).
+    pub inbox: Inbox,
+    /// The file of the log, in a folder that exists and that no other user can change. It must not
+    /// be restored from a backup: the server could vote twice. If it is lost, the server follows
+    /// the log until it has counted the votes of a height.
+    pub store: PathBuf,
+    /// The height that the service has applied.
+    pub applied: Height,
+    /// The servers of the next height.
+    pub set: ServerSet,
+}
+
+/// Why the log does not start or goes on.
+#[derive(Debug, thiserror::Error)]
+pub enum ConsensusError {
+    /// Its storage.
+    #[error("the log's storage: {0}")]
+    Store(#[from] LogStoreError),
+    /// The agreement. It is fatal, so that a server does not vote twice.
+    #[error("{0}")]
+    Engine(String),
+    /// The system starts no thread.
+    #[error("no thread: {0}")]
+    Thread(#[from] std::io::Error),
+    /// The thread has panicked.
+    #[error("the thread of the agreement has panicked; this is a bug, and the log has more")]
+    Panicked,
+}
+
+/// The state of the log at a server, for people and scripts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ConsensusStatus {
+    /// The height that is being decided.
+    pub height: u64,
+    /// Its round. Each round beyond 0 is a proposer that was silent, late or faulty.
+    pub round: u32,
+    /// The last height that was committed.
+    pub committed: u64,
+    /// The last height that the service has applied.
+    pub applied: u64,
+    /// The entries that this server knows to wait.
+    pub waiting: usize,
+    /// For how long entries have waited while no height was committed, in seconds.
+    #[serde(default)]
+    pub waiting_s: Option<f64>,
+    /// The identity keys of the other servers that have voted at this height.
+    pub voted: Vec<String>,
+    /// The identity key of the server that proposes in this round.
+    #[serde(default)]
+    pub proposer: Option<String>,
+    /// Whether this server votes at this height. Otherwise it follows.
+    pub votes: bool,
+    /// How often it was proven that a server had voted or proposed twice.
+    pub equivocations: u64,
+    /// Why the log has failed.
+    #[serde(default)]
+    pub failed: Option<String>,
+}
+
+/// The agreement log at a server. It ends when it is dropped.
+#[derive(Debug)]
+pub struct Consensus {
+    monitor: Monitor,
+    thread: Option<JoinHandle<Inbox>>,
+}
+
+/// Reads the state of a log from anywhere.
+#[derive(Clone, Debug)]
+pub struct Monitor(Arc<Shared>);
+
+/// What the service and the thread share.
+#[derive(Debug, Default)]
+struct Shared {
+    exchange: Mutex<Exchange>,
+    /// There is something for the thread.
+    wake: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Exchange {
+    submitted: VecDeque<Bytes>,
+    submitted_bytes: usize,
+    applied: Option<(Height, ServerSet)>,
+    prune: Option<Height>,
+    stop: bool,
+    ready: Option<Committed>,
+    waker: Option<Waker>,
+    failed: Option<LogFailed>,
+    status: ConsensusStatus,
+    /// Since when entries wait and no height is committed.
+    waiting_since: Option<Instant>,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Exchange> {
+        self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fail(&self, error: ConsensusError) {
+        let mut exchange = self.lock();
+        exchange.status.failed = Some(error.to_string());
+        exchange.failed = Some(LogFailed(Arc::new(error)));
+        exchange.wake_service();
+    }
+}
+
+impl Exchange {
+    fn wake_service(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+impl Consensus {
+    /// Opens the log and takes part in the agreement.
+    ///
+    /// # Errors
+    /// When the file of the log cannot be opened, or the thread not started.
+    pub fn start(settings: Settings) -> Result<Self, ConsensusError> {
+        let Settings { identity, log, links, inbox, store, applied, set } = settings;
+        let is_voter = set.contains(&identity.public());
+        let store = LogStore::open(&store, applied, is_voter)?;
+        let shared = Arc::new(Shared::default());
+        shared.lock().applied = Some((applied, set));
+        let signer = Signer::new(identity, log);
+        let driver = Driver::new(signer, links, inbox, store, Arc::clone(&shared))?;
+        let thread = std::thread::Builder::new().name("consensus".into());
+        let thread = thread.spawn(move || driver.run())?;
+        Ok(Self { monitor: Monitor(shared), thread: Some(thread) })
+    }
+
+    /// What reads the state of the log.
+    pub fn monitor(&self) -> Monitor {
+        self.monitor.clone()
+    }
+
+    /// Ends the log, and returns the inbox, with which it can start again; `None` if the thread has
+    /// panicked. Waits for a write to the disk that is under way.
+    pub fn stop(mut self) -> Option<Inbox> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Option<Inbox> {
+        self.monitor.0.lock().stop = true;
+        self.monitor.0.wake.notify_one();
+        self.thread.take().and_then(|thread| thread.join().ok())
+    }
+}
+
+impl Drop for Consensus {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Monitor {
+    /// The state of the log.
+    pub fn status(&self) -> ConsensusStatus {
+        let exchange = self.0.lock();
+        let mut status = exchange.status.clone();
+        status.waiting += exchange.submitted.len();
+        status.waiting_s = exchange.waiting_since.map(|since| since.elapsed().as_secs_f64());
+        status
+    }
+}
+
+impl AgreementLog for Consensus {
+    fn submit(&mut self, entry: Bytes) -> Result<(), SubmitError> {
+        check_length(&entry)?;
+        let mut exchange = self.monitor.0.lock();
+        if exchange.failed.is_some() {
+            return Err(SubmitError::Failed);
+        }
+        let bytes = exchange.submitted_bytes + entry.len();
+        if exchange.submitted.len() == MAX_SUBMITTED || bytes > MAX_SUBMITTED_BYTES {
+            return Err(SubmitError::Full);
+        }
+        exchange.submitted_bytes = bytes;
+        exchange.submitted.push_back(entry);
+        drop(exchange);
+        self.monitor.0.wake.notify_one();
+        Ok(())
+    }
+
+    fn poll_committed(&mut self, context: &mut Context<'_>) -> Poll<Result<Committed, LogFailed>> {
+        let mut exchange = self.monitor.0.lock();
+        if let Some(failed) = &exchange.failed {
+            return Poll::Ready(Err(failed.clone()));
+        }
+        if let Some(committed) = exchange.ready.take() {
+            return Poll::Ready(Ok(committed));
+        }
+        exchange.waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+
+    fn applied(&mut self, height: Height, next: &ServerSet) {
+        self.monitor.0.lock().applied = Some((height, next.clone()));
+        self.monitor.0.wake.notify_one();
+    }
+
+    fn prune(&mut self, through: Height) {
+        let mut exchange = self.monitor.0.lock();
+        exchange.prune = exchange.prune.max(Some(through));
+        drop(exchange);
+        self.monitor.0.wake.notify_one();
+    }
+
+    fn progress(&self) -> Progress {
+        let status = self.monitor.status();
+        Progress { committed: Height(status.committed), waiting: status.waiting }
+    }
+}

@@ -1,0 +1,342 @@
+//! The thread of the log: moves bytes between the engine, the links and the disk.
+
+use std::collections::BTreeSet;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use service::log::LogRateLimiter;
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::sleep_until;
+use tracing::{debug, error, info, warn};
+
+use super::store::LogStore;
+use super::{ConsensusError, ConsensusStatus, Shared};
+use crate::log::{Committed, Height, ServerSet};
+use crate::net::links::{Inbound, Inbox, Lane, Links, Message as Received, Topic};
+use crate::protocol::consensus::codec::{Decided, Message};
+use crate::protocol::consensus::context::Address;
+use crate::protocol::consensus::engine::{Engine, EngineError, Opening, Output, Signer};
+use crate::protocol::consensus::inflow::Inflow;
+
+/// How many messages are handled before their results are written and sent: one write to the disk
+/// serves them all.
+const MAX_BATCH: usize = 64;
+
+pub(super) struct Driver {
+    /// Until the service has applied all that is stored.
+    signer: Option<Signer>,
+    engine: Option<Engine>,
+    links: Arc<Links>,
+    inbox: Inbox,
+    inflow: Inflow<Received>,
+    store: LogStore,
+    shared: Arc<Shared>,
+    runtime: Runtime,
+    start: Instant,
+    applied: Height,
+    /// The servers with a link.
+    up: BTreeSet<Address>,
+    /// Records that no message depends on yet.
+    unwritten: Vec<Vec<u8>>,
+    malformed: LogRateLimiter,
+    equivocations: u64,
+}
+
+impl From<EngineError> for ConsensusError {
+    fn from(error: EngineError) -> Self {
+        Self::Engine(error.to_string())
+    }
+}
+
+/// Says that the log has failed if the thread panics.
+struct Watch(Arc<Shared>);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail(ConsensusError::Panicked);
+        }
+    }
+}
+
+impl Driver {
+    pub(super) fn new(
+        signer: Signer,
+        links: Arc<Links>,
+        inbox: Inbox,
+        store: LogStore,
+        shared: Arc<Shared>,
+    ) -> Result<Self, ConsensusError> {
+        Ok(Self {
+            signer: Some(signer),
+            engine: None,
+            links,
+            inbox,
+            inflow: Inflow::default(),
+            store,
+            shared,
+            runtime: Builder::new_current_thread().enable_time().build()?,
+            start: Instant::now(),
+            applied: Height(0),
+            up: BTreeSet::new(),
+            unwritten: Vec::new(),
+            malformed: LogRateLimiter::default(),
+            equivocations: 0,
+        })
+    }
+
+    /// Runs until it is stopped or fails.
+    pub(super) fn run(mut self) -> Inbox {
+        let _watch = Watch(Arc::clone(&self.shared));
+        loop {
+            match self.turn() {
+                Ok(true) => self.wait(),
+                Ok(false) => return self.inbox,
+                Err(error) => {
+                    error!(%error, "the agreement log has failed");
+                    self.shared.fail(error);
+                    return self.inbox;
+                }
+            }
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// Handles what has come; returns whether to go on.
+    fn turn(&mut self) -> Result<bool, ConsensusError> {
+        let (applied, prune, stop) = {
+            let mut exchange = self.shared.lock();
+            (exchange.applied.take(), exchange.prune.take(), exchange.stop)
+        };
+        if stop {
+            return Ok(false);
+        }
+        if let Some((height, set)) = applied {
+            self.handle_applied(height, &set)?;
+        }
+        if let Some(through) = prune {
+            self.store.prune(through.min(self.applied))?;
+        }
+        self.submit()?;
+        self.receive()?;
+        let now = self.now();
+        if let Some(engine) = &mut self.engine {
+            engine.tick(now)?;
+        }
+        self.settle()?;
+        self.report();
+        Ok(true)
+    }
+
+    /// The service has applied a height: it gets the next one if that is stored. Otherwise the next
+    /// height begins.
+    fn handle_applied(&mut self, height: Height, set: &ServerSet) -> Result<(), ConsensusError> {
+        self.applied = height;
+        if height < self.store.last() {
+            let next = self.store.decided(height.next())?;
+            let next = next.ok_or_else(|| {
+                let what = format!("height {} is missing", height.next());
+                self.store.damaged(what)
+            })?;
+            self.deliver(&next);
+            return Ok(());
+        }
+        let now = self.now();
+        if let Some(engine) = &mut self.engine {
+            engine.next(set, now)?;
+        } else if let Some(signer) = self.signer.take() {
+            let last = self.store.last();
+            let leader = self.store.decided(last)?.map(|decided| decided.value.leader());
+            let records = self.store.records()?;
+            let votes = self.store.votes();
+            info!(height = %last.next(), records = records.len(), votes, "agreement log opened");
+            let opening = Opening { after: last, leader, records, votes };
+            let mut engine = Engine::open(signer, &opening, set, now)?;
+            for &server in &self.up {
+                engine.greet(server);
+            }
+            self.engine = Some(engine);
+        }
+        Ok(())
+    }
+
+    /// Takes entries that the service has submitted.
+    fn submit(&mut self) -> Result<(), ConsensusError> {
+        let now = self.start.elapsed();
+        let Some(engine) = &mut self.engine else { return Ok(()) };
+        loop {
+            let next = self.shared.lock().submitted.front().cloned();
+            let Some(entry) = next else { return Ok(()) };
+            let len = entry.len();
+            if engine.submit(entry, now)?.is_err() {
+                return Ok(());
+            }
+            let mut exchange = self.shared.lock();
+            exchange.submitted.pop_front();
+            exchange.submitted_bytes -= len;
+        }
+    }
+
+    /// Handles messages.
+    fn receive(&mut self) -> Result<(), ConsensusError> {
+        while let Some(inbound) = self.inbox.try_next() {
+            self.arrived(inbound);
+        }
+        for _ in 0..MAX_BATCH {
+            let now = self.now();
+            let Some(engine) = &mut self.engine else { return Ok(()) };
+            let Some((from, received)) = self.inflow.pop(now) else { return Ok(()) };
+            match Message::parse(&received.bytes) {
+                Ok(message) => engine.receive(from, message, now)?,
+                Err(error) => {
+                    if let Some(so_often) = self.malformed.happened() {
+                        warn!(server = %received.from, %error, so_often, "message dropped");
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn arrived(&mut self, inbound: Inbound) {
+        match inbound {
+            Inbound::Up(key) => {
+                let server = Address::of(&key);
+                self.up.insert(server);
+                if let Some(engine) = &mut self.engine {
+                    engine.greet(server);
+                }
+            }
+            Inbound::Down(key) => _ = self.up.remove(&Address::of(&key)),
+            Inbound::Message(message) => {
+                self.inflow.push(Address::of(&message.from), message.bytes.len(), message);
+            }
+        }
+    }
+
+    /// Writes and sends what the engine wants, in this order.
+    fn settle(&mut self) -> Result<(), ConsensusError> {
+        loop {
+            let outputs = self.engine.as_mut().map(Engine::outputs).unwrap_or_default();
+            if outputs.is_empty() {
+                return Ok(());
+            }
+            for output in outputs {
+                match output {
+                    Output::Append(records) => self.unwritten.extend(records),
+                    Output::Commit { decided, is_counted } => {
+                        self.unwritten.clear();
+                        self.store.commit(&decided, is_counted)?;
+                        self.deliver(&decided);
+                    }
+                    Output::Broadcast(message) => {
+                        self.write_before(&message)?;
+                        let bytes = Bytes::from(message.to_bytes());
+                        for server in &self.up {
+                            self.send(*server, bytes.clone());
+                        }
+                    }
+                    Output::Send(server, message) => {
+                        self.write_before(&message)?;
+                        self.send(server, message.to_bytes().into());
+                    }
+                    Output::SendCommitted(server, height) => {
+                        if let Some(value) = self.store.committed(height)? {
+                            let message = Message::committed(&value);
+                            self.inflow.charge(server, message.len(), self.now());
+                            self.send(server, message.into());
+                        }
+                    }
+                    Output::Equivocation(server) => {
+                        self.equivocations += 1;
+                        let server = server.key().map(|key| key.to_string());
+                        warn!(?server, "a server has voted or proposed twice: it is faulty");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Makes records durable before a message that may depend on them.
+    fn write_before(&mut self, message: &Message) -> Result<(), ConsensusError> {
+        if !self.unwritten.is_empty() && message.is_signed() {
+            self.store.append(&self.unwritten)?;
+            self.unwritten.clear();
+        }
+        Ok(())
+    }
+
+    fn send(&self, server: Address, bytes: Bytes) {
+        let Some(key) = server.key() else { return };
+        if let Err(error) = self.links.send(&key, Topic::Log, Lane::Urgent, bytes) {
+            // It asks for what it misses.
+            debug!(server = %key, %error, "not sent");
+        }
+    }
+
+    fn deliver(&self, decided: &Decided) {
+        let committed = Committed { height: decided.height(), entries: decided.value.entries() };
+        let mut exchange = self.shared.lock();
+        exchange.ready = Some(committed);
+        exchange.wake_service();
+    }
+
+    /// Updates the status.
+    fn report(&self) {
+        let mut exchange = self.shared.lock();
+        let committed = self.store.last().0;
+        let mut status = ConsensusStatus {
+            height: committed + 1,
+            committed,
+            applied: self.applied.0,
+            equivocations: self.equivocations,
+            ..ConsensusStatus::default()
+        };
+        if let Some(engine) = &self.engine {
+            let key = |address: Address| address.key().map(|key| key.to_string());
+            status.height = engine.height().0;
+            status.round = engine.round();
+            status.waiting = engine.waiting();
+            status.voted = engine.voters().filter_map(key).collect();
+            status.proposer = key(engine.proposer());
+            status.votes = engine.votes();
+        }
+        let is_waiting = status.waiting > 0;
+        if !is_waiting || status.committed != exchange.status.committed {
+            exchange.waiting_since = None;
+        }
+        if is_waiting && exchange.waiting_since.is_none() {
+            exchange.waiting_since = Some(Instant::now());
+        }
+        exchange.status = status;
+    }
+
+    /// Waits for the next message, call or deadline.
+    fn wait(&mut self) {
+        let inflow = if self.engine.is_some() { self.inflow.ready() } else { None };
+        let deadline = self.engine.as_ref().and_then(Engine::deadline);
+        let deadline = deadline.into_iter().chain(inflow).min().map(|at| self.start + at);
+        let Self { runtime, inbox, shared, .. } = self;
+        let inbound = runtime.block_on(async {
+            tokio::select! {
+                // Without links, this waits to be stopped.
+                Some(inbound) = inbox.next() => Some(inbound),
+                () = shared.wake.notified() => None,
+                () = async {
+                    match deadline {
+                        Some(at) => sleep_until(at.into()).await,
+                        None => pending().await,
+                    }
+                } => None,
+            }
+        });
+        if let Some(inbound) = inbound {
+            self.arrived(inbound);
+        }
+    }
+}

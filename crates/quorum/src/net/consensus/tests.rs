@@ -1,0 +1,248 @@
+//! Real servers on loopback.
+
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use service::listening::listen;
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::*;
+use crate::log::tests::{secret, set};
+use crate::net::links::{Peer, Topic};
+
+const LIMIT: Duration = Duration::from_secs(40);
+
+/// Which servers agree on a height.
+type Sets = fn(Height) -> ServerSet;
+
+fn four(_: Height) -> ServerSet {
+    set(0..4)
+}
+
+/// A server, with a service that keeps what it has applied.
+struct Server {
+    number: u8,
+    address: SocketAddr,
+    /// Of its file.
+    folder: Arc<TempDir>,
+    links: Arc<Links>,
+    monitor: Monitor,
+    submit: tokio::sync::mpsc::UnboundedSender<Bytes>,
+    committed: tokio::sync::mpsc::UnboundedReceiver<Committed>,
+    service: JoinHandle<()>,
+    log: Vec<Committed>,
+}
+
+const ANY: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);
+
+async fn start(
+    number: u8,
+    address: SocketAddr,
+    folder: Arc<TempDir>,
+    applied: Height,
+    sets: Sets,
+) -> Server {
+    let listening = listen([address], &[]).await.unwrap();
+    let address = listening[0].address().unwrap();
+    let (links, [inbox, ..]) = Links::start(secret(number), listening);
+    let links = Arc::new(links);
+    assert_eq!(Topic::ALL[0], Topic::Log);
+    let settings = Settings {
+        identity: secret(number),
+        log: Digest([7; 32]),
+        links: Arc::clone(&links),
+        inbox,
+        store: folder.path().join("log.sqlite"),
+        applied,
+        set: sets(applied.next()),
+    };
+    let mut consensus = Consensus::start(settings).unwrap();
+    let monitor = consensus.monitor();
+    let (submit, mut submitted) = tokio::sync::mpsc::unbounded_channel();
+    let (sender, committed) = tokio::sync::mpsc::unbounded_channel();
+    let service = tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                entry = submitted.recv() => match entry {
+                    Some(entry) => consensus.submit(entry).unwrap(),
+                    None => return,
+                },
+                committed = consensus.committed() => {
+                    let committed: Committed = committed.unwrap();
+                    consensus.applied(committed.height, &sets(committed.height.next()));
+                    let _ = sender.send(committed);
+                }
+            }
+        }
+    });
+    let log = Vec::new();
+    Server { number, address, folder, links, monitor, submit, committed, service, log }
+}
+
+/// Servers with links between all of them.
+async fn servers(numbers: impl IntoIterator<Item = u8>, sets: Sets) -> Vec<Server> {
+    let mut servers = Vec::new();
+    for number in numbers {
+        let folder = Arc::new(tempfile::tempdir().unwrap());
+        servers.push(start(number, ANY.into(), folder, Height(0), sets).await);
+    }
+    link(&servers);
+    servers
+}
+
+fn link(servers: &[Server]) {
+    let peers: Vec<_> = servers
+        .iter()
+        .map(|server| Peer { key: secret(server.number).public(), address: server.address })
+        .collect();
+    for server in servers {
+        server.links.set_peers(&peers);
+    }
+}
+
+impl Server {
+    fn submit(&self, entry: impl Into<Bytes>) {
+        self.submit.send(entry.into()).unwrap();
+    }
+
+    async fn next(&mut self) -> Committed {
+        let next = timeout(LIMIT, self.committed.recv()).await;
+        let Ok(Some(next)) = next else { panic!("{:?}", self.monitor.status()) };
+        assert_eq!(next.height, self.log.last().map_or(Height(0), |last| last.height).next());
+        self.log.push(next.clone());
+        next
+    }
+
+    /// Waits until this entry is committed.
+    async fn until(&mut self, entry: &[u8]) {
+        while !self.next().await.entries.iter().any(|it| it == entry) {}
+    }
+
+    /// Ends it, as a crash would but for the end of its connections.
+    async fn stop(self) -> (u8, SocketAddr, Arc<TempDir>, Vec<Committed>) {
+        let Self { number, address, folder, submit, service, log, .. } = self;
+        drop(submit);
+        timeout(LIMIT, service).await.unwrap().unwrap();
+        (number, address, folder, log)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn four_servers_commit_the_same_entries_in_the_same_order() {
+    let mut servers = servers(0..4, four).await;
+    for number in 0..40u8 {
+        servers[usize::from(number % 4)].submit(vec![number; 10]);
+    }
+    // One of the largest, too.
+    let large = Bytes::from(vec![200; crate::log::MAX_ENTRY_LEN]);
+    servers[2].submit(large.clone());
+    for server in &mut servers {
+        let mut left: HashMap<Bytes, usize> =
+            (0..40u8).map(|number| (vec![number; 10].into(), 1)).collect();
+        left.insert(large.clone(), 1);
+        while !left.is_empty() {
+            for entry in server.next().await.entries {
+                assert_eq!(left.remove(&entry), Some(1), "twice");
+            }
+        }
+    }
+    assert!(servers.iter().all(|server| server.log == servers[0].log));
+    let status = servers[0].monitor.status();
+    assert_eq!((status.failed, status.votes), (None, true));
+}
+
+/// The others go on, and it catches up.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_is_down_and_starts_again() {
+    let mut servers = servers(0..4, four).await;
+    servers[0].submit("first");
+    for server in &mut servers {
+        server.until(b"first").await;
+    }
+    // The leader of the last height, so that the others have to go on without it.
+    let leader = servers[0].monitor.status().proposer.unwrap();
+    let is_leader = |server: &Server| secret(server.number).public().to_string() == leader;
+    let index = servers.iter().position(is_leader).unwrap();
+    let (number, address, folder, log) = servers.remove(index).stop().await;
+    for entry in ["second", "third"] {
+        servers[1].submit(entry);
+        for server in &mut servers {
+            server.until(entry.as_bytes()).await;
+        }
+    }
+    // It goes on where it was, without what its service has applied.
+    let applied = log.last().unwrap().height;
+    let mut again = start(number, address, folder, applied, four).await;
+    again.log = log;
+    servers.push(again);
+    link(&servers);
+    servers[3].until(b"third").await;
+    servers[3].submit("fourth");
+    for server in &mut servers {
+        server.until(b"fourth").await;
+    }
+    assert!(servers.iter().all(|server| server.log == servers[0].log));
+}
+
+/// The servers 3 to 6, of which 3 is of the old ones, agree from height 5 on.
+fn four_others_from_height_5(height: Height) -> ServerSet {
+    if height < Height(5) { set(0..4) } else { set(3..7) }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn new_servers_follow_and_take_over() {
+    let mut servers = servers(0..7, four_others_from_height_5).await;
+    let mut number = 0;
+    while servers[6].log.len() < 8 {
+        let entry = format!("entry {number}");
+        servers[number % 7].submit(entry.clone());
+        for server in &mut servers {
+            server.until(entry.as_bytes()).await;
+        }
+        number += 1;
+    }
+    assert!(servers.iter().all(|server| server.log == servers[0].log));
+    let votes: Vec<_> = servers.iter().map(|server| server.monitor.status().votes).collect();
+    assert_eq!(votes, [false, false, false, true, true, true, true]);
+    // The old ones are not needed any more.
+    for server in servers.drain(..3) {
+        server.stop().await;
+    }
+    servers[2].submit("without the old");
+    for server in &mut servers {
+        server.until(b"without the old").await;
+    }
+}
+
+/// A server that starts when much is committed already takes it with its certificates; one that has
+/// got its state from elsewhere takes the rest.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_starts_late_catches_up() {
+    let mut servers = servers(0..4, four).await;
+    for number in 0..20 {
+        let entry = format!("entry {number}");
+        servers[0].submit(entry.clone());
+        for server in &mut servers {
+            server.until(entry.as_bytes()).await;
+        }
+    }
+    for (number, applied) in [(4, Height(0)), (5, Height(15))] {
+        let folder = Arc::new(tempfile::tempdir().unwrap());
+        let mut late = start(number, ANY.into(), folder, applied, four).await;
+        late.log = servers[0].log[..usize::try_from(applied.0).unwrap()].to_vec();
+        servers.push(late);
+    }
+    link(&servers);
+    for server in &mut servers[4..] {
+        server.until(b"entry 19").await;
+        assert!(!server.monitor.status().votes);
+    }
+    servers[5].submit("of a follower");
+    for server in &mut servers {
+        server.until(b"of a follower").await;
+    }
+    assert!(servers.iter().all(|server| server.log == servers[0].log));
+}

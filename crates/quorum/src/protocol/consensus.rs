@@ -1,0 +1,14 @@
+//! The agreement on the log without input or output: a host for Malachite's consensus (Tendermint;
+//! Buchman, Kwon, Milosevic 2018) with write-ahead log, timers and catch-up. Specified in
+//! `docs/protocols/quorum.md`, *The agreement log*.
+
+pub(crate) mod codec;
+pub(crate) mod context;
+pub(crate) mod engine;
+pub(crate) mod inflow;
+mod pool;
+mod signing;
+mod timers;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,417 @@
+//! The bytes of messages between servers, and of the records of the write-ahead log.
+
+use arc_malachitebft_core_consensus::{
+    Input, LivenessMsg, LocallyProposedValue, ProposedValue, SignedConsensusMsg,
+};
+use arc_malachitebft_core_types::{
+    CommitCertificate, CommitSignature, NilOrVal, PolkaCertificate, PolkaSignature, Round,
+    RoundCertificate, RoundCertificateType, RoundSignature, SignedMessage, SignedProposal,
+    SignedVote, Timeout, TimeoutKind, Validity, ValueOrigin, VoteType,
+};
+use bytes::Bytes;
+
+use super::context::servers::MAX_SERVERS;
+use super::context::{Address, Context, Proposal, Signature, Value, ValueId, Vote};
+use crate::protocol::agreed::{Height, MAX_ENTRY_LEN};
+use crate::protocol::wire::{Malformed, Reader, Write, count};
+
+/// A committed value, and the signatures of 2f+1 servers that have committed to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Decided {
+    pub(crate) value: Value,
+    pub(crate) certificate: CommitCertificate<Context>,
+}
+
+impl Decided {
+    /// Where in the log the value is.
+    pub(crate) fn height(&self) -> Height {
+        self.certificate.height
+    }
+
+    /// What [`Self::parse`] parses.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.value.encoded().len() + 100 * (MAX_SERVERS + 1));
+        bytes.put_u64(self.certificate.height.0);
+        bytes.put_round(self.certificate.round);
+        bytes.put_list(&self.certificate.commit_signatures, |bytes, signature| {
+            bytes.extend(signature.address.0);
+            bytes.extend(signature.signature.0);
+        });
+        bytes.extend(self.value.encoded());
+        bytes
+    }
+
+    /// Parses a committed value and its certificate. Signatures are not checked.
+    ///
+    /// # Errors
+    /// When the bytes are not the encoding of one.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let height = Height(reader.u64()?);
+        let round = reader.round()?;
+        let commit_signatures = reader
+            .list(|reader| Ok(CommitSignature::new(reader.address()?, reader.signature()?)))?;
+        let value = Value::parse(Bytes::copy_from_slice(reader.rest()))?;
+        let value_id = value.id();
+        let certificate = CommitCertificate { height, round, value_id, commit_signatures };
+        Ok(Self { value, certificate })
+    }
+}
+
+/// What servers send each other. The link tells who has sent it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Message {
+    /// An entry that should be committed.
+    Entry(Bytes),
+    /// A vote or a proposal.
+    Consensus(SignedConsensusMsg<Context>),
+    /// A vote that is sent again, or a certificate for servers that are behind.
+    Liveness(LivenessMsg<Context>),
+    /// Asks for what was committed at this height.
+    Want(Height),
+    /// What was committed at a height.
+    Decided(Decided),
+}
+
+impl Message {
+    /// What [`Self::parse`] parses.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        match self {
+            Self::Entry(entry) => {
+                bytes.push(1);
+                bytes.extend(entry);
+            }
+            Self::Consensus(SignedConsensusMsg::Vote(vote)) => {
+                bytes.push(2);
+                bytes.put_signed_vote(vote);
+            }
+            Self::Consensus(SignedConsensusMsg::Proposal(proposal)) => {
+                bytes.push(3);
+                bytes.put_signed_proposal(proposal);
+            }
+            Self::Liveness(LivenessMsg::Vote(vote)) => {
+                bytes.push(4);
+                bytes.put_signed_vote(vote);
+            }
+            Self::Liveness(LivenessMsg::PolkaCertificate(certificate)) => {
+                bytes.push(5);
+                bytes.put_polka(certificate);
+            }
+            Self::Liveness(LivenessMsg::SkipRoundCertificate(certificate)) => {
+                bytes.push(6);
+                bytes.put_round_certificate(certificate);
+            }
+            Self::Want(height) => {
+                bytes.push(7);
+                bytes.put_u64(height.0);
+            }
+            Self::Decided(decided) => {
+                bytes.push(8);
+                bytes.extend(decided.to_bytes());
+            }
+        }
+        bytes
+    }
+
+    /// The bytes of [`Self::Decided`] with the bytes of a [`Decided`].
+    pub(crate) fn committed(decided: &[u8]) -> Vec<u8> {
+        [&[8], decided].concat()
+    }
+
+    /// Whether it has signatures of this server, or follows from what it has signed.
+    pub(crate) fn is_signed(&self) -> bool {
+        matches!(self, Self::Consensus(_) | Self::Liveness(_))
+    }
+
+    /// Parses a message.
+    ///
+    /// # Errors
+    /// When the bytes are not a message.
+    pub(crate) fn parse(bytes: &Bytes) -> Result<Self, Malformed> {
+        let (kind, body) = bytes.split_first().ok_or(Malformed("too short"))?;
+        let mut reader = Reader::new(body);
+        let message = match kind {
+            1 if (1..=MAX_ENTRY_LEN).contains(&body.len()) => {
+                return Ok(Self::Entry(bytes.slice(1..)));
+            }
+            2 => Self::Consensus(SignedConsensusMsg::Vote(reader.signed_vote()?)),
+            3 => Self::Consensus(SignedConsensusMsg::Proposal(reader.signed_proposal()?)),
+            4 => Self::Liveness(LivenessMsg::Vote(reader.signed_vote()?)),
+            5 => Self::Liveness(LivenessMsg::PolkaCertificate(reader.polka()?)),
+            6 => Self::Liveness(LivenessMsg::SkipRoundCertificate(reader.round_certificate()?)),
+            7 => Self::Want(Height(reader.u64()?)),
+            8 => return Decided::parse(body).map(Self::Decided),
+            _ => return Err(Malformed("unknown message")),
+        };
+        reader.finish()?;
+        Ok(message)
+    }
+}
+
+/// The bytes of a record of the write-ahead log; `None` for an input that is not recorded:
+/// Malachite asks to record these five kinds only.
+pub(super) fn encode_record(input: &Input<Context>) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    match input {
+        Input::Vote(vote) => {
+            bytes.push(1);
+            bytes.put_signed_vote(vote);
+        }
+        Input::Proposal(proposal) => {
+            bytes.push(2);
+            bytes.put_signed_proposal(proposal);
+        }
+        Input::TimeoutElapsed(timeout) => {
+            bytes.push(3);
+            bytes.push(match timeout.kind {
+                TimeoutKind::Propose => 1,
+                TimeoutKind::Prevote => 2,
+                TimeoutKind::Precommit => 3,
+                TimeoutKind::Rebroadcast | TimeoutKind::FinalizeHeight(_) => return None,
+            });
+            bytes.put_round(timeout.round);
+        }
+        // Its origin is not recorded: whatever is replayed was accepted before.
+        Input::ProposedValue(proposed, _) => {
+            bytes.push(4);
+            bytes.put_u64(proposed.height.0);
+            bytes.put_round(proposed.round);
+            bytes.put_round(proposed.valid_round);
+            bytes.extend(proposed.proposer.0);
+            bytes.push(proposed.validity.is_valid().into());
+            bytes.extend(proposed.value.encoded());
+        }
+        Input::PolkaCertificate(certificate) => {
+            bytes.push(5);
+            bytes.put_polka(certificate);
+        }
+        Input::StartHeight(..)
+        | Input::RoundCertificate(_)
+        | Input::Propose(LocallyProposedValue { .. })
+        | Input::SyncValueResponse(_) => return None,
+    }
+    Some(bytes)
+}
+
+/// Parses a record of the write-ahead log.
+pub(super) fn parse_record(bytes: &[u8]) -> Result<Input<Context>, Malformed> {
+    let mut reader = Reader::new(bytes);
+    let input = match reader.u8()? {
+        1 => Input::Vote(reader.signed_vote()?),
+        2 => Input::Proposal(reader.signed_proposal()?),
+        3 => {
+            let kind = match reader.u8()? {
+                1 => TimeoutKind::Propose,
+                2 => TimeoutKind::Prevote,
+                3 => TimeoutKind::Precommit,
+                _ => return Err(Malformed("unknown timeout")),
+            };
+            Input::TimeoutElapsed(Timeout::new(reader.round()?, kind))
+        }
+        4 => {
+            let proposed = ProposedValue {
+                height: Height(reader.u64()?),
+                round: reader.round()?,
+                valid_round: reader.round()?,
+                proposer: reader.address()?,
+                validity: Validity::from_bool(reader.u8()? == 1),
+                value: Value::parse(Bytes::copy_from_slice(reader.rest()))?,
+            };
+            Input::ProposedValue(proposed, ValueOrigin::Consensus)
+        }
+        5 => Input::PolkaCertificate(reader.polka()?),
+        _ => return Err(Malformed("unknown record")),
+    };
+    reader.finish()?;
+    Ok(input)
+}
+
+/// How the round before the first is written. No round is that high.
+const NO_ROUND: u32 = u32::MAX;
+
+/// Appends fields of consensus messages to bytes.
+pub(super) trait Put: Write {
+    fn put_round(&mut self, round: Round);
+    fn put_vote(&mut self, vote: &Vote);
+}
+
+impl Put for Vec<u8> {
+    fn put_round(&mut self, round: Round) {
+        self.put_u32(round.as_u32().unwrap_or(NO_ROUND));
+    }
+
+    fn put_vote(&mut self, vote: &Vote) {
+        self.put_vote_type(vote.kind);
+        self.put_u64(vote.height.0);
+        self.put_round(vote.round);
+        self.put_value_id(&vote.value);
+        self.extend(vote.voter.0);
+    }
+}
+
+trait PutSigned: Put + Sized {
+    fn put_list<T>(&mut self, items: &[T], put: impl Fn(&mut Self, &T));
+    fn put_vote_type(&mut self, kind: VoteType);
+    fn put_value_id(&mut self, value: &NilOrVal<ValueId>);
+    fn put_signed_vote(&mut self, vote: &SignedVote<Context>);
+    fn put_signed_proposal(&mut self, proposal: &SignedProposal<Context>);
+    fn put_polka(&mut self, certificate: &PolkaCertificate<Context>);
+    fn put_round_certificate(&mut self, certificate: &RoundCertificate<Context>);
+}
+
+impl PutSigned for Vec<u8> {
+    fn put_list<T>(&mut self, items: &[T], put: impl Fn(&mut Self, &T)) {
+        self.put_u32(count(items.len()));
+        for item in items {
+            put(self, item);
+        }
+    }
+
+    fn put_vote_type(&mut self, kind: VoteType) {
+        self.push(match kind {
+            VoteType::Prevote => 1,
+            VoteType::Precommit => 2,
+        });
+    }
+
+    fn put_value_id(&mut self, value: &NilOrVal<ValueId>) {
+        match value {
+            NilOrVal::Nil => self.push(0),
+            NilOrVal::Val(id) => {
+                self.push(1);
+                self.extend(id.0.0);
+            }
+        }
+    }
+
+    fn put_signed_vote(&mut self, vote: &SignedVote<Context>) {
+        self.put_vote(&vote.message);
+        self.extend(vote.signature.0);
+    }
+
+    fn put_signed_proposal(&mut self, proposal: &SignedProposal<Context>) {
+        self.put_u64(proposal.message.height.0);
+        self.put_round(proposal.message.round);
+        self.put_round(proposal.message.pol_round);
+        self.extend(proposal.message.proposer.0);
+        self.extend(proposal.signature.0);
+        self.extend(proposal.message.value.encoded());
+    }
+
+    fn put_polka(&mut self, certificate: &PolkaCertificate<Context>) {
+        self.put_u64(certificate.height.0);
+        self.put_round(certificate.round);
+        self.extend(certificate.value_id.0.0);
+        self.put_list(&certificate.polka_signatures, |bytes, signature| {
+            bytes.extend(signature.address.0);
+            bytes.extend(signature.signature.0);
+        });
+    }
+
+    fn put_round_certificate(&mut self, certificate: &RoundCertificate<Context>) {
+        self.put_u64(certificate.height.0);
+        self.put_round(certificate.round);
+        self.push(match certificate.cert_type {
+            RoundCertificateType::Skip => 1,
+            RoundCertificateType::Precommit => 2,
+        });
+        self.put_list(&certificate.round_signatures, |bytes, signature| {
+            bytes.put_vote_type(signature.vote_type);
+            bytes.put_value_id(&signature.value_id);
+            bytes.extend(signature.address.0);
+            bytes.extend(signature.signature.0);
+        });
+    }
+}
+
+impl Reader<'_> {
+    fn round(&mut self) -> Result<Round, Malformed> {
+        let round = self.u32()?;
+        Ok(if round == NO_ROUND { Round::Nil } else { Round::new(round) })
+    }
+
+    /// A list with at most one item for each server.
+    fn list<T>(
+        &mut self,
+        read: impl Fn(&mut Self) -> Result<T, Malformed>,
+    ) -> Result<Vec<T>, Malformed> {
+        let len = self.u32()?;
+        if len as usize > MAX_SERVERS {
+            return Err(Malformed("more signatures than servers"));
+        }
+        (0..len).map(|_| read(self)).collect()
+    }
+
+    fn address(&mut self) -> Result<Address, Malformed> {
+        self.array().map(Address)
+    }
+
+    fn signature(&mut self) -> Result<Signature, Malformed> {
+        self.array().map(Signature)
+    }
+
+    fn value_id(&mut self) -> Result<NilOrVal<ValueId>, Malformed> {
+        match self.u8()? {
+            0 => Ok(NilOrVal::Nil),
+            1 => Ok(NilOrVal::Val(ValueId(self.digest()?))),
+            _ => Err(Malformed("neither a value nor none")),
+        }
+    }
+
+    fn vote_type(&mut self) -> Result<VoteType, Malformed> {
+        match self.u8()? {
+            1 => Ok(VoteType::Prevote),
+            2 => Ok(VoteType::Precommit),
+            _ => Err(Malformed("unknown vote")),
+        }
+    }
+
+    fn signed_vote(&mut self) -> Result<SignedVote<Context>, Malformed> {
+        let vote = Vote {
+            kind: self.vote_type()?,
+            height: Height(self.u64()?),
+            round: self.round()?,
+            value: self.value_id()?,
+            voter: self.address()?,
+        };
+        Ok(SignedMessage::new(vote, self.signature()?))
+    }
+
+    fn signed_proposal(&mut self) -> Result<SignedProposal<Context>, Malformed> {
+        let height = Height(self.u64()?);
+        let round = self.round()?;
+        let pol_round = self.round()?;
+        let proposer = self.address()?;
+        let signature = self.signature()?;
+        let value = Value::parse(Bytes::copy_from_slice(self.rest()))?;
+        let proposal = Proposal { height, round, value, pol_round, proposer };
+        Ok(SignedMessage::new(proposal, signature))
+    }
+
+    fn polka(&mut self) -> Result<PolkaCertificate<Context>, Malformed> {
+        let height = Height(self.u64()?);
+        let round = self.round()?;
+        let value_id = ValueId(self.digest()?);
+        let polka_signatures =
+            self.list(|reader| Ok(PolkaSignature::new(reader.address()?, reader.signature()?)))?;
+        Ok(PolkaCertificate { height, round, value_id, polka_signatures })
+    }
+
+    fn round_certificate(&mut self) -> Result<RoundCertificate<Context>, Malformed> {
+        let height = Height(self.u64()?);
+        let round = self.round()?;
+        let cert_type = match self.u8()? {
+            1 => RoundCertificateType::Skip,
+            2 => RoundCertificateType::Precommit,
+            _ => return Err(Malformed("unknown certificate")),
+        };
+        let round_signatures = self.list(|reader| {
+            let kind = reader.vote_type()?;
+            let value = reader.value_id()?;
+            let address = reader.address()?;
+            Ok(RoundSignature::new(kind, value, address, reader.signature()?))
+        })?;
+        Ok(RoundCertificate { height, round, cert_type, round_signatures })
+    }
+}

@@ -1,0 +1,107 @@
+//! The servers that agree on a height, as Malachite has them.
+
+use std::sync::Arc;
+
+use arc_malachitebft_core_types as types;
+use keys::PublicKey;
+
+use super::{Address, Context};
+use crate::protocol::agreed::ServerSet;
+
+/// The largest number of servers of a set: n = 3f+1 with f = 4.
+pub(crate) const MAX_SERVERS: usize = 13;
+
+/// A server. Each has one vote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Server {
+    address: Address,
+    key: PublicKey,
+}
+
+/// The servers of a height, in the order of their addresses, and which of them proposes first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Servers {
+    servers: Arc<[Server]>,
+    leader: usize,
+}
+
+impl Servers {
+    /// The servers of a set, of which this one proposes in round 0; the first of the order if it is
+    /// not among them.
+    ///
+    /// The leader is the server whose value was committed last. So a silent server costs one round
+    /// once, and not one in every n heights. All servers derive it from the committed value.
+    pub(crate) fn new(set: &ServerSet, leader: Option<Address>) -> Self {
+        let mut servers: Vec<_> =
+            set.keys().iter().map(|&key| Server { address: Address::of(&key), key }).collect();
+        servers.sort_by_key(|server| server.address);
+        let leader =
+            leader.and_then(|leader| servers.iter().position(|server| server.address == leader));
+        Self { servers: servers.into(), leader: leader.unwrap_or(0) }
+    }
+
+    /// Who proposes in a round: all in turn, the leader first. A server that has not got the last
+    /// committed value does not know the leader: from round n on the leader does not count, so that
+    /// all take the same proposer for the right one.
+    pub(crate) fn proposer(&self, round: types::Round) -> &Server {
+        let round = round.as_u32().unwrap_or(0) as usize;
+        let first = if round < self.servers.len() { self.leader } else { 0 };
+        &self.servers[(first + round) % self.servers.len()]
+    }
+
+    /// The key of the server with this address.
+    pub(crate) fn key(&self, address: &Address) -> Option<&PublicKey> {
+        self.position(address).map(|index| &self.servers[index].key)
+    }
+
+    /// Whether the server with this address is in the set.
+    pub(crate) fn contains(&self, address: &Address) -> bool {
+        self.position(address).is_some()
+    }
+
+    /// f: how many servers may be faulty.
+    pub(crate) fn faulty(&self) -> usize {
+        (self.servers.len() - 1) / 3
+    }
+
+    /// n: the number of servers.
+    pub(crate) fn len(&self) -> usize {
+        self.servers.len()
+    }
+
+    fn position(&self, address: &Address) -> Option<usize> {
+        self.servers.binary_search_by_key(address, |server| server.address).ok()
+    }
+}
+
+impl types::Validator<Context> for Server {
+    fn address(&self) -> &Address {
+        &self.address
+    }
+
+    fn public_key(&self) -> &PublicKey {
+        &self.key
+    }
+
+    fn voting_power(&self) -> types::VotingPower {
+        1
+    }
+}
+
+impl types::ValidatorSet<Context> for Servers {
+    fn count(&self) -> usize {
+        self.servers.len()
+    }
+
+    fn total_voting_power(&self) -> types::VotingPower {
+        self.servers.len() as types::VotingPower
+    }
+
+    fn get_by_address(&self, address: &Address) -> Option<&Server> {
+        self.position(address).map(|index| &self.servers[index])
+    }
+
+    fn get_by_index(&self, index: usize) -> Option<&Server> {
+        self.servers.get(index)
+    }
+}

@@ -1,0 +1,513 @@
+//! A server's part in the agreement, height after height.
+
+mod effects;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use arc_malachitebft_core_consensus::{
+    Error, Input, LivenessMsg, LocallyProposedValue, Params, SignedConsensusMsg, State,
+    ValuePayload, process,
+};
+use arc_malachitebft_core_types::{
+    LinearTimeouts, SignedProposal, SignedVote, ThresholdParams, VoteExtensionPolicy,
+};
+use bytes::Bytes;
+
+use self::effects::{Effects, Pending};
+use super::codec::{self, Decided, Message};
+use super::context::servers::Servers;
+use super::context::{Address, Context, Value};
+use super::pool::Pool;
+pub(crate) use super::pool::PoolFull;
+pub(crate) use super::signing::Signer;
+use crate::protocol::agreed::{Height, ServerSet};
+use crate::protocol::wire::Malformed;
+
+/// How many messages of one server are kept for the next height, and how many of them may be
+/// proposals, each up to the largest length of a value.
+const MAX_EARLY_MESSAGES: usize = 16;
+const MAX_EARLY_PROPOSALS: usize = 1;
+
+/// The largest number of servers that send messages: two groups and some that were removed.
+const MAX_PEERS: usize = 32;
+
+/// After how long without progress others are asked for the height's value, and get the entries
+/// again that were submitted here; the pause doubles up to the second.
+const STALL: Duration = Duration::from_secs(1);
+const MAX_STALL: Duration = Duration::from_secs(8);
+
+const fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+/// Tendermint's timeouts, which grow with each round.
+pub(crate) const TIMEOUTS: LinearTimeouts = LinearTimeouts {
+    propose: ms(300),
+    propose_delta: ms(300),
+    prevote: ms(100),
+    prevote_delta: ms(100),
+    precommit: ms(50),
+    precommit_delta: ms(100),
+    rebroadcast: ms(500),
+    max_timeout: ms(10_000),
+};
+
+/// What the engine wants its driver to do, in this order. A record is durable before any vote,
+/// proposal or certificate that comes after it is sent.
+#[derive(Debug)]
+pub(crate) enum Output {
+    /// Append records to the height's write-ahead log.
+    Append(Vec<Vec<u8>>),
+    /// Store the committed value, and delete the write-ahead log, in one transaction. Then the
+    /// service applies it, and [`Engine::next`] begins the next height.
+    Commit {
+        /// The value.
+        decided: Decided,
+        /// Whether this server has counted the votes itself.
+        is_counted: bool,
+    },
+    /// Send a message to all other servers, of the old group and the new.
+    Broadcast(Message),
+    /// Send a message to a server.
+    Send(Address, Message),
+    /// Send a server what was committed at a height, if it is stored.
+    SendCommitted(Address, Height),
+    /// This server has voted or proposed twice in a round; that is proven.
+    Equivocation(Address),
+}
+
+/// Why the engine has stopped. Nothing more is signed or sent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum EngineError {
+    /// The write-ahead log is damaged.
+    #[error("a record of the write-ahead log is damaged: {0}")]
+    Record(#[from] Malformed),
+    /// Malachite cannot go on, for example because a replay differs from the write-ahead log.
+    #[error("the consensus has failed: {0}")]
+    Consensus(String),
+}
+
+/// Where the log goes on.
+#[derive(Debug)]
+pub(crate) struct Opening {
+    /// The last height that was committed.
+    pub(crate) after: Height,
+    /// The server whose value that was, if it is known.
+    pub(crate) leader: Option<Address>,
+    /// The write-ahead log of the height that follows.
+    pub(crate) records: Vec<Vec<u8>>,
+    /// Whether this server may vote: not if it may have voted before and forgotten that. It follows
+    /// until it has counted the votes of a height itself.
+    pub(crate) votes: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The height is being decided.
+    Running,
+    /// The height is committed, and the next has not begun.
+    Committed,
+}
+
+/// One server of the log.
+///
+/// `now` is a time since any fixed moment, which does not go back. After each call the driver takes
+/// the [outputs](Engine::outputs), and calls [`Engine::tick`] at the [deadline](Engine::deadline).
+/// After an error the engine must not be used any more.
+pub(crate) struct Engine {
+    signer: Signer,
+    state: State<Context>,
+    pool: Pool,
+    phase: Phase,
+    leader: Option<Address>,
+    pending: Pending,
+    outputs: Vec<Output>,
+    /// How many messages and proposals for the next height each server has sent.
+    early: BTreeMap<Address, (usize, usize)>,
+    /// Which other servers of the set have voted or proposed at this height.
+    voters: BTreeSet<Address>,
+    /// Servers that were asked for this height's value.
+    asked: BTreeSet<Address>,
+    /// The server that has sent the last height's value: it may have more.
+    ahead: Option<Address>,
+    /// When to ask for help, and the pause after that.
+    stall: Option<Duration>,
+    pause: Duration,
+}
+
+type Done = Result<(), EngineError>;
+
+impl Engine {
+    /// Opens the log, with the set of servers of the height that follows.
+    ///
+    /// # Errors
+    /// When the write-ahead log cannot be replayed.
+    pub(crate) fn open(
+        signer: Signer,
+        opening: &Opening,
+        set: &ServerSet,
+        now: Duration,
+    ) -> Result<Self, EngineError> {
+        let params = Params {
+            address: signer.address(),
+            threshold_params: ThresholdParams::default(),
+            value_payload: ValuePayload::ProposalOnly,
+            enabled: opening.votes,
+        };
+        let servers = Servers::new(set, opening.leader);
+        let queue = MAX_PEERS * MAX_EARLY_MESSAGES;
+        let mut engine = Self {
+            signer,
+            state: State::new(Context, opening.after, servers, params, 2, queue),
+            pool: Pool::default(),
+            phase: Phase::Committed,
+            leader: opening.leader,
+            pending: Pending::default(),
+            outputs: Vec::new(),
+            early: BTreeMap::new(),
+            voters: BTreeSet::new(),
+            asked: BTreeSet::new(),
+            ahead: None,
+            stall: None,
+            pause: STALL,
+        };
+        engine.begin(set, &opening.records, now)?;
+        // Others may have gone on in the meantime.
+        engine.stall = Some(now + STALL);
+        Ok(engine)
+    }
+
+    /// Begins the height after the one that was committed last, with its set of servers.
+    ///
+    /// # Errors
+    /// When the engine stops.
+    pub(crate) fn next(&mut self, set: &ServerSet, now: Duration) -> Done {
+        if self.phase == Phase::Committed { self.begin(set, &[], now) } else { Ok(()) }
+    }
+
+    fn begin(&mut self, set: &ServerSet, records: &[Vec<u8>], now: Duration) -> Done {
+        let inputs =
+            records.iter().map(|it| codec::parse_record(it)).collect::<Result<Vec<_>, _>>()?;
+        let height = self.height();
+        let servers = Servers::new(set, self.leader);
+        self.phase = Phase::Running;
+        self.asked.clear();
+        self.voters.clear();
+        self.voters.extend(self.early.keys().filter(|it| servers.contains(it)));
+        self.early.clear();
+        (self.stall, self.pause) = (None, STALL);
+        let policy = VoteExtensionPolicy::Disabled;
+        self.process(Input::StartHeight(height, servers, false, None, policy), records, now)?;
+
+        // After a restart all that this server did at this height happens again: what it signed
+        // then is sent again, and nothing else is signed in its place.
+        self.state.index_wal_entries(&inputs);
+        for input in inputs {
+            if self.phase == Phase::Running {
+                self.process(input, records, now)?;
+            }
+        }
+        self.state.reset_entries_index();
+        if let Some(server) = self.ahead.take() {
+            self.ask(server);
+            self.stall = Some(now + STALL);
+        }
+        self.advance(now)
+    }
+
+    /// The height that is being decided, or the next one once this is committed.
+    pub(crate) fn height(&self) -> Height {
+        match self.phase {
+            Phase::Running => self.state.height(),
+            Phase::Committed => self.state.height().next(),
+        }
+    }
+
+    /// The round of that height.
+    pub(crate) fn round(&self) -> u32 {
+        self.state.round().as_u32().unwrap_or(0)
+    }
+
+    /// Who proposes in this round.
+    pub(crate) fn proposer(&self) -> Address {
+        *self.state.get_proposer(self.state.height(), self.state.round())
+    }
+
+    /// The other servers that have voted or proposed at this height.
+    pub(crate) fn voters(&self) -> impl Iterator<Item = Address> {
+        self.voters.iter().copied()
+    }
+
+    /// Whether this server is one of the height's and votes.
+    pub(crate) fn votes(&self) -> bool {
+        self.state.params.enabled && self.servers().contains(&self.signer.address())
+    }
+
+    /// The number of entries that wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.pool.len()
+    }
+
+    /// What is to be done since the last call, in this order.
+    pub(crate) fn outputs(&mut self) -> Vec<Output> {
+        std::mem::take(&mut self.outputs)
+    }
+
+    /// When to call [`Self::tick`].
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        self.pending.timers.next().into_iter().chain(self.stall).min()
+    }
+
+    /// Takes an entry that was submitted here.
+    ///
+    /// # Errors
+    /// When the engine stops; in the inner result, when too many wait.
+    pub(crate) fn submit(
+        &mut self,
+        entry: Bytes,
+        now: Duration,
+    ) -> Result<Result<(), PoolFull>, EngineError> {
+        match self.pool.submit(self.signer.address(), entry.clone()) {
+            Ok(is_new) => {
+                if is_new {
+                    self.outputs.push(Output::Broadcast(Message::Entry(entry)));
+                }
+                self.advance(now).map(Ok)
+            }
+            Err(full) => Ok(Err(full)),
+        }
+    }
+
+    /// There is a link with a server: it gets what it may have missed.
+    pub(crate) fn greet(&mut self, server: Address) {
+        let own = self.signer.address();
+        let entries = self.pool.of(own).cloned().map(Message::Entry);
+        self.outputs.extend(entries.map(|message| Output::Send(server, message)));
+        self.outputs.push(Output::Send(server, Message::Want(self.height())));
+        if self.phase == Phase::Running {
+            let votes = [&self.state.last_signed_prevote, &self.state.last_signed_precommit];
+            for vote in votes.into_iter().flatten().cloned() {
+                let message = Message::Liveness(LivenessMsg::Vote(vote));
+                self.outputs.push(Output::Send(server, message));
+            }
+        }
+    }
+
+    /// Handles a message of a server. If anything is wrong with it, it is dropped.
+    ///
+    /// # Errors
+    /// When the engine stops.
+    pub(crate) fn receive(&mut self, from: Address, message: Message, now: Duration) -> Done {
+        match message {
+            Message::Entry(entry) => {
+                // If too many of its entries wait here, the server proposes it itself.
+                let _ = self.pool.add(from, entry, now);
+            }
+            Message::Consensus(SignedConsensusMsg::Vote(vote))
+            | Message::Liveness(LivenessMsg::Vote(vote)) => self.vote(from, vote, now)?,
+            Message::Consensus(SignedConsensusMsg::Proposal(proposal)) => {
+                self.proposal(from, proposal, now)?;
+            }
+            Message::Liveness(LivenessMsg::PolkaCertificate(certificate)) => {
+                if self.is_running(certificate.height) {
+                    self.process(Input::PolkaCertificate(certificate), &[], now)?;
+                }
+            }
+            Message::Liveness(LivenessMsg::SkipRoundCertificate(certificate)) => {
+                if self.is_running(certificate.height) {
+                    self.process(Input::RoundCertificate(certificate), &[], now)?;
+                }
+            }
+            Message::Want(height) => {
+                if height < self.height() {
+                    self.outputs.push(Output::SendCommitted(from, height));
+                }
+            }
+            Message::Decided(decided) => self.adopt(from, decided, now),
+        }
+        self.advance(now)
+    }
+
+    /// Handles the timers that have elapsed.
+    ///
+    /// # Errors
+    /// When the engine stops.
+    pub(crate) fn tick(&mut self, now: Duration) -> Done {
+        while let Some(timeout) = self.pending.timers.elapsed(now) {
+            self.process(Input::TimeoutElapsed(timeout), &[], now)?;
+            self.advance(now)?;
+        }
+        if self.stall.is_some_and(|at| at <= now) {
+            self.stall = None;
+            self.asked.clear();
+            self.outputs.push(Output::Broadcast(Message::Want(self.height())));
+            let own = self.signer.address();
+            let entries = self.pool.of(own).cloned().map(Message::Entry);
+            self.outputs.extend(entries.map(Output::Broadcast));
+            self.pause = (self.pause * 2).min(MAX_STALL);
+            self.advance(now)?;
+        }
+        Ok(())
+    }
+
+    fn servers(&self) -> &Servers {
+        self.state.validator_set()
+    }
+
+    fn is_running(&self, height: Height) -> bool {
+        self.phase == Phase::Running && height == self.state.height()
+    }
+
+    fn vote(&mut self, from: Address, vote: SignedVote<Context>, now: Duration) -> Done {
+        // Every server has a link with every other: nobody passes on the votes of others.
+        if vote.message.voter != from {
+            return Ok(());
+        }
+        let height = vote.message.height;
+        self.feed(from, height, false, Input::Vote(vote), now)
+    }
+
+    fn proposal(
+        &mut self,
+        from: Address,
+        proposal: SignedProposal<Context>,
+        now: Duration,
+    ) -> Done {
+        let message = &proposal.message;
+        // Malachite takes every proposed value for valid in this mode. A value is new unless an
+        // earlier round is named, and a new one names its proposer.
+        let is_new = message.pol_round.as_u32().is_none();
+        if is_new && message.value.leader() != message.proposer {
+            return Ok(());
+        }
+        let height = message.height;
+        self.feed(from, height, true, Input::Proposal(proposal), now)
+    }
+
+    /// Handles what belongs to this height, keeps some of what belongs to the next.
+    fn feed(
+        &mut self,
+        from: Address,
+        height: Height,
+        is_proposal: bool,
+        input: Input<Context>,
+        now: Duration,
+    ) -> Done {
+        let current = self.state.height();
+        if self.is_running(height) {
+            if self.servers().contains(&from) {
+                self.voters.insert(from);
+            }
+            return self.process(input, &[], now);
+        }
+        if height == current.next() {
+            // Malachite keeps it unchecked until then: nobody may fill its queue alone.
+            let (messages, proposals) = self.early.entry(from).or_default();
+            if *messages == MAX_EARLY_MESSAGES || is_proposal && *proposals == MAX_EARLY_PROPOSALS {
+                return Ok(());
+            }
+            *messages += 1;
+            *proposals += usize::from(is_proposal);
+            return self.process(input, &[], now);
+        }
+        if height > current {
+            self.ask(from);
+        }
+        Ok(())
+    }
+
+    /// Asks a server that is ahead for this height's value, once.
+    fn ask(&mut self, server: Address) {
+        if self.asked.insert(server) {
+            self.outputs.push(Output::Send(server, Message::Want(self.height())));
+        }
+    }
+
+    /// Takes a value that others have committed.
+    fn adopt(&mut self, from: Address, decided: Decided, now: Duration) {
+        if self.is_running(decided.height())
+            && decided.value.id() == decided.certificate.value_id
+            && self.signer.verifier().commit(&decided.certificate, self.servers()).is_ok()
+        {
+            self.ahead = Some(from);
+            self.commit(decided, false, now);
+        }
+    }
+
+    /// Proposes if it is this server's turn, and lets round 0 time out, both only if there is
+    /// something to commit.
+    fn advance(&mut self, now: Duration) -> Done {
+        if self.phase != Phase::Running {
+            return Ok(());
+        }
+        if let Some(round) = self.pending.wanted
+            && let Some(value) = Value::new(self.signer.address(), &self.pool.batch())
+        {
+            self.pending.wanted = None;
+            let proposed = LocallyProposedValue::new(self.state.height(), round, value);
+            self.process(Input::Propose(proposed), &[], now)?;
+        }
+        // f+1 votes: a correct server has an entry, which this one will get.
+        let has_work = !self.pool.is_empty() || self.voters.len() > self.servers().faulty();
+        if let Some(timeout) = self.pending.held.take_if(|_| has_work) {
+            self.pending.timers.start(timeout, now + TIMEOUTS.duration_for(timeout));
+        }
+        let is_waiting = has_work || !self.voters.is_empty() || !self.early.is_empty();
+        if is_waiting && self.stall.is_none() {
+            self.stall = Some(now + self.pause);
+        }
+        Ok(())
+    }
+
+    /// Lets Malachite handle an input. `stored` are the records that are on disk, in a replay.
+    fn process(&mut self, input: Input<Context>, stored: &[Vec<u8>], now: Duration) -> Done {
+        let mut effects = Effects {
+            signer: &self.signer,
+            timeouts: &TIMEOUTS,
+            now,
+            pending: &mut self.pending,
+            records: Vec::new(),
+            messages: Vec::new(),
+            decision: None,
+        };
+        let result: Result<(), Error<Context>> = process!(
+            input: input,
+            state: &mut self.state,
+            metrics: &(),
+            with: effect => effects.perform(effect)
+        );
+        let Effects { records, messages, decision, .. } = effects;
+        result.map_err(|error| EngineError::Consensus(error.to_string()))?;
+
+        let value = self.state.decided_value().map(|(_, value)| value);
+        if let (Some((certificate, evidence)), Some(value)) = (decision, value) {
+            self.commit(Decided { value, certificate }, true, now);
+            let voters = evidence.votes.iter().map(|(server, _)| *server);
+            let proposers = evidence.proposals.iter().map(|(server, _)| *server);
+            let servers: BTreeSet<_> = voters.chain(proposers).collect();
+            self.outputs.extend(servers.into_iter().map(Output::Equivocation));
+        } else {
+            let records = records.iter().filter_map(codec::encode_record);
+            let records: Vec<_> = records.filter(|record| !stored.contains(record)).collect();
+            if !records.is_empty() {
+                self.outputs.push(Output::Append(records));
+            }
+        }
+        self.outputs.extend(messages.into_iter().map(Output::Broadcast));
+        Ok(())
+    }
+
+    /// Ends the height.
+    fn commit(&mut self, decided: Decided, is_counted: bool, now: Duration) {
+        self.phase = Phase::Committed;
+        self.pending.clear();
+        self.stall = None;
+        self.leader = Some(decided.value.leader());
+        self.pool.committed(&decided.value, now);
+        if is_counted {
+            self.state.params.enabled = true;
+        }
+        self.outputs.push(Output::Commit { decided, is_counted });
+    }
+}

@@ -1,0 +1,155 @@
+//! What Malachite asks for while it works on one input.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use arc_malachitebft_core_consensus::{
+    Effect, Input, LivenessMsg, MisbehaviorEvidence, Resumable, Resume, VoteExtensionError,
+};
+use arc_malachitebft_core_types::{
+    CertificateError, CommitCertificate, LinearTimeouts, Round, Timeout, TimeoutKind,
+};
+
+use super::super::codec::Message;
+use super::super::context::Context;
+use super::super::signing::Signer;
+use super::super::timers::Timers;
+
+/// Carries out effects: signatures and timers at once. What leaves the server is collected, and
+/// sent after the records are on disk.
+pub(super) struct Effects<'a> {
+    pub(super) signer: &'a Signer,
+    pub(super) timeouts: &'a LinearTimeouts,
+    pub(super) now: Duration,
+    pub(super) pending: &'a mut Pending,
+    /// For the write-ahead log.
+    pub(super) records: Vec<Input<Context>>,
+    /// For all other servers.
+    pub(super) messages: Vec<Message>,
+    /// The height's certificate, and who has voted or proposed twice.
+    pub(super) decision: Option<(CommitCertificate<Context>, MisbehaviorEvidence<Context>)>,
+}
+
+/// What a height waits for.
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    pub(super) timers: Timers,
+    /// The propose timeout of round 0, which does not run while there is nothing to propose.
+    pub(super) held: Option<Timeout>,
+    /// The round in which Malachite waits for a value of this server.
+    pub(super) wanted: Option<Round>,
+}
+
+impl Pending {
+    /// Forgets everything.
+    pub(super) fn clear(&mut self) {
+        self.timers.cancel_all();
+        self.held = None;
+        self.wanted = None;
+    }
+
+    fn cancel(&mut self, timeout: Timeout) {
+        self.timers.cancel(timeout);
+        if self.held == Some(timeout) {
+            self.held = None;
+        }
+        // The propose step is over, so a value for it would come too late.
+        if timeout.kind == TimeoutKind::Propose && self.wanted == Some(timeout.round) {
+            self.wanted = None;
+        }
+    }
+}
+
+impl Effects<'_> {
+    // Malachite's macro takes a result. It is never an error: the macro would go on regardless.
+    #[allow(clippy::unnecessary_wraps)]
+    pub(super) fn perform(
+        &mut self,
+        effect: Effect<Context>,
+    ) -> Result<Resume<Context>, Infallible> {
+        let verifier = self.signer.verifier();
+        Ok(match effect {
+            Effect::CancelAllTimeouts(r) => {
+                self.pending.clear();
+                r.resume_with(())
+            }
+            Effect::CancelTimeout(timeout, r) => {
+                self.pending.cancel(timeout);
+                r.resume_with(())
+            }
+            Effect::ScheduleTimeout(timeout, r) => {
+                if timeout == Timeout::propose(Round::ZERO) {
+                    self.pending.held = Some(timeout);
+                } else {
+                    let at = self.now + self.timeouts.duration_for(timeout);
+                    self.pending.timers.start(timeout, at);
+                }
+                r.resume_with(())
+            }
+            Effect::GetValue(_, round, _, r) => {
+                self.pending.wanted = Some(round);
+                r.resume_with(())
+            }
+
+            Effect::SignVote(vote, r) => r.resume_with(self.signer.sign_vote(vote)),
+            Effect::SignProposal(proposal, r) => {
+                r.resume_with(self.signer.sign_proposal(proposal))
+            }
+            Effect::VerifySignature(message, key, r) => {
+                r.resume_with(verifier.message(&message, &key))
+            }
+            Effect::VerifyCommitCertificate(certificate, set, _, r) => {
+                r.resume_with(verifier.commit(&certificate, &set))
+            }
+            Effect::VerifyPolkaCertificate(certificate, set, _, r) => {
+                r.resume_with(verifier.polka(&certificate, &set))
+            }
+            Effect::VerifyRoundCertificate(certificate, set, _, r) => {
+                r.resume_with(verifier.round(&certificate, &set))
+            }
+
+            Effect::WalAppend(_, entry, r) => {
+                self.records.push(entry);
+                r.resume_with(())
+            }
+            Effect::PublishConsensusMsg(message, r) => {
+                self.messages.push(Message::Consensus(message));
+                r.resume_with(())
+            }
+            Effect::PublishLivenessMsg(message, r) => {
+                self.messages.push(Message::Liveness(message));
+                r.resume_with(())
+            }
+            Effect::RepublishVote(vote, r) => {
+                self.messages.push(Message::Liveness(LivenessMsg::Vote(vote)));
+                r.resume_with(())
+            }
+            Effect::RepublishRoundCertificate(certificate, r) => {
+                let message = LivenessMsg::SkipRoundCertificate(certificate);
+                self.messages.push(Message::Liveness(message));
+                r.resume_with(())
+            }
+            // Without a target time this follows `Decide` at once, with the same certificate.
+            Effect::Finalize(certificate, _, evidence, r) => {
+                self.decision = Some((certificate, evidence));
+                r.resume_with(())
+            }
+
+            // Proposals have the whole value: there is nothing to stream again.
+            Effect::RestreamProposal(.., r)
+            | Effect::StartRound(.., r)
+            | Effect::Decide(.., r)
+            // The engine catches up by itself, without an input to Malachite.
+            | Effect::CertVerifiedSyncValue(.., r)
+            | Effect::CertRejectedSyncValue(.., r) => r.resume_with(()),
+            Effect::VerifyExtendedCommitCertificate(.., r) => {
+                r.resume_with(Err(CertificateError::VerificationError(None)))
+            }
+            // Vote extensions are off.
+            Effect::ExtendVote(.., r) => r.resume_with(None),
+            Effect::VerifyVoteExtension(.., r) => {
+                r.resume_with(Err(VoteExtensionError::InvalidVoteExtension))
+            }
+        })
+    }
+}

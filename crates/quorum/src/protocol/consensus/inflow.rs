@@ -1,0 +1,126 @@
+//! Messages of the links that wait for their turn: a limit on the rate of each link. No message is
+//! dropped: a link whose messages wait uses up its window, and its sender stops.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::context::Address;
+
+/// The rate of a link's messages that is handled, in bytes per second.
+const RATE: u64 = 4 << 20;
+
+/// How much may come at once: so many seconds' worth.
+const BURST: Duration = Duration::from_secs(8);
+
+/// What a message counts for beside its bytes: checking it costs time, however short it is.
+const MESSAGE_COST: usize = 4 << 10;
+
+/// Messages of all links.
+#[derive(Debug)]
+pub(crate) struct Inflow<T> {
+    links: BTreeMap<Address, Link<T>>,
+    /// The link that had its turn last.
+    last: Address,
+}
+
+#[derive(Debug)]
+struct Link<T> {
+    waiting: VecDeque<(usize, T)>,
+    /// When all that was handled would have arrived at [`RATE`].
+    paid: Duration,
+}
+
+impl<T> Default for Inflow<T> {
+    fn default() -> Self {
+        Self { links: BTreeMap::new(), last: Address([0; 32]) }
+    }
+}
+
+impl<T> Inflow<T> {
+    /// Adds a message of a server, of so many bytes.
+    pub(crate) fn push(&mut self, from: Address, len: usize, message: T) {
+        self.link(from).waiting.push_back((len, message));
+    }
+
+    /// Counts bytes that a server has made this one send.
+    pub(crate) fn charge(&mut self, server: Address, len: usize, now: Duration) {
+        self.link(server).pay(len, now);
+    }
+
+    /// The next message that may be handled; links take turns.
+    pub(crate) fn pop(&mut self, now: Duration) -> Option<(Address, T)> {
+        let ready = |(_, link): &(&Address, &mut Link<T>)| link.ready().is_some_and(|at| at <= now);
+        let after = (std::ops::Bound::Excluded(self.last), std::ops::Bound::Unbounded);
+        let mut next = self.links.range_mut(after).find(ready);
+        if next.is_none() {
+            next = self.links.range_mut(..=self.last).find(ready);
+        }
+        let (&from, link) = next?;
+        let (len, message) = link.waiting.pop_front()?;
+        link.pay(len, now);
+        self.last = from;
+        Some((from, message))
+    }
+
+    /// When the next message may be handled, if one waits.
+    pub(crate) fn ready(&self) -> Option<Duration> {
+        self.links.values().filter_map(Link::ready).min()
+    }
+
+    fn link(&mut self, server: Address) -> &mut Link<T> {
+        let new = || Link { waiting: VecDeque::new(), paid: Duration::ZERO };
+        self.links.entry(server).or_insert_with(new)
+    }
+}
+
+impl<T> Link<T> {
+    fn ready(&self) -> Option<Duration> {
+        (!self.waiting.is_empty()).then(|| self.paid.saturating_sub(BURST))
+    }
+
+    fn pay(&mut self, len: usize, now: Duration) {
+        let nanos = (len + MESSAGE_COST) as u64 * (1_000_000_000 / RATE);
+        self.paid = self.paid.max(now) + Duration::from_nanos(nanos);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_waits_and_others_do_not() {
+        let (flood, other) = (Address([1; 32]), Address([2; 32]));
+        let mut inflow = Inflow::default();
+        for number in 0..1000 {
+            inflow.push(flood, 1 << 20, number);
+        }
+        let mut now = Duration::ZERO;
+        let handled = std::iter::from_fn(|| inflow.pop(now)).count();
+        assert!((30..40).contains(&handled), "{handled}");
+        inflow.push(other, 100, 7777);
+        assert_eq!(inflow.pop(now), Some((other, 7777)));
+        assert_eq!(inflow.pop(now), None);
+        // Later, at the rate; in order.
+        let mut later = Vec::new();
+        while let Some(at) = inflow.ready() {
+            assert!(at > now);
+            now = at;
+            later.extend(std::iter::from_fn(|| inflow.pop(now)).map(|(_, number)| number));
+        }
+        assert!(later.is_sorted() && later.len() == 1000 - handled);
+        let expected = Duration::from_secs((1000 - handled as u64) / 4);
+        assert!(now.abs_diff(expected) < Duration::from_secs(10), "{now:?}");
+    }
+
+    #[test]
+    fn links_take_turns() {
+        let mut inflow = Inflow::default();
+        for number in 0..4 {
+            inflow.push(Address([1; 32]), 1, number);
+            inflow.push(Address([2; 32]), 1, number + 10);
+        }
+        let order: Vec<_> = std::iter::from_fn(|| inflow.pop(Duration::ZERO)).collect();
+        assert!(order.windows(2).all(|pair| pair[0].0 != pair[1].0), "{order:?}");
+    }
+}

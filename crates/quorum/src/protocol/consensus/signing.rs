@@ -1,0 +1,195 @@
+//! Signatures of votes and proposals, and the check of certificates.
+
+// Malachite's own error type, which its effects take as it is.
+#![allow(clippy::result_large_err)]
+
+use std::collections::BTreeSet;
+
+use arc_malachitebft_core_consensus::ConsensusMsg;
+use arc_malachitebft_core_types::{
+    CertificateError, CommitCertificate, CommitSignature, NilOrVal, PolkaCertificate,
+    RoundCertificate, RoundCertificateType, SignedMessage, SignedProposal, SignedVote,
+    ThresholdParam, ThresholdParams, VoteType,
+};
+use keys::{PublicKey, SecretKey};
+
+use super::codec::Put as _;
+use super::context::servers::Servers;
+use super::context::{Address, Context, Proposal, Signature, Vote};
+use crate::protocol::wire::{Digest, Write as _};
+
+/// A server's own key, which signs in one log.
+pub(crate) struct Signer {
+    key: SecretKey,
+    verifier: Verifier,
+}
+
+impl Signer {
+    /// Signs in the log with this name.
+    pub(crate) fn new(key: SecretKey, log: Digest) -> Self {
+        Self { key, verifier: Verifier { log } }
+    }
+
+    /// The server's address.
+    pub(crate) fn address(&self) -> Address {
+        Address::of(&self.key.public())
+    }
+
+    /// What checks signatures in the same log.
+    pub(crate) fn verifier(&self) -> Verifier {
+        self.verifier
+    }
+
+    /// Signs a vote.
+    pub(crate) fn sign_vote(&self, vote: Vote) -> SignedVote<Context> {
+        let signature = self.key.sign(&self.verifier.vote_bytes(&vote));
+        SignedMessage::new(vote, Signature(signature))
+    }
+
+    /// Signs a proposal.
+    pub(crate) fn sign_proposal(&self, proposal: Proposal) -> SignedProposal<Context> {
+        let signature = self.key.sign(&self.verifier.proposal_bytes(&proposal));
+        SignedMessage::new(proposal, Signature(signature))
+    }
+}
+
+/// Checks signatures and certificates of one log. The same keys may serve several logs: what is
+/// signed contains the log's name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Verifier {
+    log: Digest,
+}
+
+/// Why a certificate is refused.
+pub(super) type Refusal = CertificateError<Context>;
+
+impl Verifier {
+    /// The bytes that a voter signs.
+    fn vote_bytes(&self, vote: &Vote) -> Vec<u8> {
+        let mut bytes = b"sunder-quorum log vote v1\0".to_vec();
+        bytes.extend(self.log.0);
+        bytes.put_vote(vote);
+        bytes
+    }
+
+    /// The bytes that a proposer signs: of the value only the hash.
+    fn proposal_bytes(&self, proposal: &Proposal) -> Vec<u8> {
+        let mut bytes = b"sunder-quorum log proposal v1\0".to_vec();
+        bytes.extend(self.log.0);
+        bytes.put_u64(proposal.height.0);
+        bytes.put_round(proposal.round);
+        bytes.put_round(proposal.pol_round);
+        bytes.extend(proposal.value.id().0.0);
+        bytes.extend(proposal.proposer.0);
+        bytes
+    }
+
+    /// Checks the signature of a vote or a proposal.
+    pub(super) fn message(
+        &self,
+        message: &SignedMessage<Context, ConsensusMsg<Context>>,
+        key: &PublicKey,
+    ) -> bool {
+        let bytes = match &message.message {
+            ConsensusMsg::Vote(vote) => self.vote_bytes(vote),
+            ConsensusMsg::Proposal(proposal) => self.proposal_bytes(proposal),
+        };
+        key.verify(&bytes, &message.signature.0)
+    }
+
+    /// Checks that 2f+1 servers of the height's set have committed to a value. The caller compares
+    /// the certificate's value and height with what it expects.
+    ///
+    /// # Errors
+    /// When a signer is unknown, signs twice or wrongly, or there are too few.
+    pub(crate) fn commit(
+        &self,
+        certificate: &CommitCertificate<Context>,
+        servers: &Servers,
+    ) -> Result<(), Refusal> {
+        let vote = |voter| Vote {
+            kind: VoteType::Precommit,
+            height: certificate.height,
+            round: certificate.round,
+            value: NilOrVal::Val(certificate.value_id),
+            voter,
+        };
+        let mut tally = Tally::new(self, servers);
+        for CommitSignature { address, signature } in &certificate.commit_signatures {
+            tally.add(&vote(*address), signature)?;
+        }
+        tally.reached(ThresholdParams::default().quorum)
+    }
+
+    /// Checks a certificate of 2f+1 prevotes for a value.
+    pub(super) fn polka(
+        &self,
+        certificate: &PolkaCertificate<Context>,
+        servers: &Servers,
+    ) -> Result<(), Refusal> {
+        let mut tally = Tally::new(self, servers);
+        for vote in certificate.votes(&Context) {
+            tally.add(&vote.message, &vote.signature)?;
+        }
+        tally.reached(ThresholdParams::default().quorum)
+    }
+
+    /// Checks a certificate that justifies a round: 2f+1 precommits of the round before, or f+1
+    /// votes of the round itself.
+    pub(super) fn round(
+        &self,
+        certificate: &RoundCertificate<Context>,
+        servers: &Servers,
+    ) -> Result<(), Refusal> {
+        let precommits = certificate.cert_type == RoundCertificateType::Precommit;
+        let mut tally = Tally::new(self, servers);
+        for vote in certificate.votes(&Context) {
+            if precommits && vote.message.kind == VoteType::Prevote {
+                return Err(CertificateError::InvalidVoteType(vote.message.voter));
+            }
+            tally.add(&vote.message, &vote.signature)?;
+        }
+        let thresholds = ThresholdParams::default();
+        tally.reached(if precommits { thresholds.quorum } else { thresholds.honest })
+    }
+}
+
+/// Counts the voters of a certificate.
+struct Tally<'a> {
+    verifier: &'a Verifier,
+    servers: &'a Servers,
+    seen: BTreeSet<Address>,
+}
+
+impl<'a> Tally<'a> {
+    fn new(verifier: &'a Verifier, servers: &'a Servers) -> Self {
+        Self { verifier, servers, seen: BTreeSet::new() }
+    }
+
+    /// Counts a vote whose signature is right, and refuses the certificate for any other.
+    fn add(&mut self, vote: &Vote, signature: &Signature) -> Result<(), Refusal> {
+        if !self.seen.insert(vote.voter) {
+            return Err(CertificateError::DuplicateVote(vote.voter));
+        }
+        let key = self.servers.key(&vote.voter);
+        let key = key.ok_or(CertificateError::UnknownValidator(vote.voter))?;
+        if key.verify(&self.verifier.vote_bytes(vote), &signature.0) {
+            Ok(())
+        } else {
+            let wrong = CommitSignature::new(vote.voter, *signature);
+            Err(CertificateError::InvalidCommitSignature(wrong))
+        }
+    }
+
+    /// Whether the votes suffice.
+    fn reached(&self, threshold: ThresholdParam) -> Result<(), Refusal> {
+        let signed = self.seen.len() as u64;
+        let total = self.servers.len() as u64;
+        if threshold.is_met(signed, total) {
+            Ok(())
+        } else {
+            let expected = threshold.min_expected(total);
+            Err(CertificateError::NotEnoughVotingPower { signed, total, expected })
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Whole logs under a simulated network.
