@@ -141,8 +141,12 @@ fn daemon_names() -> String {
 /// As the subcommand.
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     memory::forbid_core_files();
-    // `lab`, `split` and `join` need parts of /proc/self that are hidden then.
-    if !matches!(command, Command::Split(_) | Command::Join(_) | Command::Lab(_)) {
+    // They need parts of /proc/self that are hidden then.
+    let is_exempt = matches!(
+        command,
+        Command::Split(_) | Command::Join(_) | Command::Lab(_) | Command::Demo(_)
+    );
+    if !is_exempt {
         memory::hide();
     }
     command.run()

@@ -36,7 +36,7 @@ use topology::{CHANNELS, Transfer, transfer};
 /// sign: a new RSA key of 2048 bits is split for four servers, any two of which sign a file, and
 /// then moved to four others, which sign it, too. All servers are in this process. openssl verifies
 /// the signatures, if it is installed. Fails if one is wrong, if shares of an old and a new server
-/// sign together, or if an old server still has its shares.
+/// sign together, or if a share of an old server is in memory after the move.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  sunder demo --file photo.jpg --eavesdrop all\n  \
                         sunder demo sign --file letter.txt")]

@@ -1,6 +1,6 @@
 //! Whole groups in one process, with links and a log that lose nothing: for demonstrations,
-//! benchmarks, the laboratory and tests. A process that has all shares has the key, so no key that matters belongs
-//! here.
+//! benchmarks, the laboratory and tests. A process that has all shares has the key, so no key that
+//! matters belongs here.
 
 mod processor_time;
 mod refreshing;

@@ -1,14 +1,15 @@
 //! `sunder demo sign`: any two of four servers sign, then any two of four others, under one key
 //! that no server has.
 
+mod memory_scan;
 mod report;
 mod theft;
 mod verifier;
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use keys::rsa::Encoding;
@@ -23,6 +24,7 @@ use super::sets_of;
 use super::source::SourceFile;
 use crate::failure::Failure;
 use crate::progress::Progress;
+use memory_scan::SoughtShares;
 use report::Report;
 use theft::{Theft, copies_of_shares};
 use verifier::Verifier;
@@ -73,8 +75,10 @@ pub(super) fn run(file: Option<&Path>, json: bool) -> Result<(), Failure> {
     let old_signatures = sign(&old, &setting, &document, &verifier)?;
     let old_header = sign_header(&old, &setting)?;
     let old_copies = copies_of_shares(&old);
-    let old_shares = old.combination().servers().map(|server| Arc::downgrade(old.shares(server)));
-    let old_shares: Vec<_> = old_shares.collect();
+    // Servers have most shares in common.
+    let old_shares: BTreeMap<_, _> = old_copies.iter().flatten().collect();
+    let sought = SoughtShares::of(old_shares.values().copied());
+    let before_refresh = sought.search().map_err(|error| searching(&error))?;
 
     progress.doing("moving the key to four other servers");
     let four = old.combination().clone();
@@ -86,6 +90,9 @@ pub(super) fn run(file: Option<&Path>, json: bool) -> Result<(), Failure> {
 
     progress.doing("trying to sign with shares of an old and a new server");
     let theft = Theft::of(&key, &document.content, &old_copies, &copies_of_shares(&new));
+    progress.doing("searching this process's memory for shares of old servers");
+    drop(old_copies);
+    let after_refresh = sought.search().map_err(|error| searching(&error))?;
     drop(progress);
     let report = Report {
         document: &document,
@@ -97,7 +104,8 @@ pub(super) fn run(file: Option<&Path>, json: bool) -> Result<(), Failure> {
         signatures: [old_signatures, new_signatures],
         epochs: epochs(&key, &[old_header, new_header]),
         theft,
-        has_wiped: old_shares.iter().all(|shares| shares.strong_count() == 0),
+        before_refresh,
+        after_refresh,
     };
     if json { report.print_json() } else { report.print() }?;
     report.check()
@@ -178,6 +186,10 @@ fn epochs(key: &GroupKey, headers: &[(Vec<u8>, Vec<u8>)]) -> u64 {
 fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let start = Instant::now();
     (work(), start.elapsed())
+}
+
+fn searching(error: &io::Error) -> Failure {
+    Failure::Failed(format!("cannot search this process's memory, /proc/self/mem: {error}"))
 }
 
 fn failed(error: impl Display) -> Failure {

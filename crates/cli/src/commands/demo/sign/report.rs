@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use indicatif::HumanCount;
+use indicatif::{BinaryBytes, HumanCount};
 use keys::RsaPublicKey;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::super::report::{FileDocument, hex};
+use super::memory_scan::MemoryScan;
 use super::theft::{Attempts, Theft};
 use super::verifier::Verifier;
 use super::{Document, MODULUS_BITS, Signature};
@@ -30,8 +31,9 @@ pub(super) struct Report<'a> {
     /// The number of epochs that follow from the public key.
     pub(super) epochs: u64,
     pub(super) theft: Theft,
-    /// Whether no old server has shares after the refresh.
-    pub(super) has_wiped: bool,
+    /// The shares of old servers that are in memory before the refresh, and after it.
+    pub(super) before_refresh: MemoryScan,
+    pub(super) after_refresh: MemoryScan,
 }
 
 impl Report<'_> {
@@ -40,8 +42,8 @@ impl Report<'_> {
     /// # Errors
     /// If standard output cannot be written to.
     pub(super) fn print(&self) -> Result<(), Failure> {
-        let text = [self.summary(), self.steps(), self.checks()].join("\n");
-        console::print(text.trim_end().as_bytes())
+        let text = [self.summary(), self.steps(), self.checks(), self.explanation()];
+        console::print(text.join("\n").trim_end().as_bytes())
     }
 
     /// Prints the report as JSON.
@@ -66,8 +68,10 @@ impl Report<'_> {
             "shares of an old and a new server have made a signature"
         } else if self.theft.in_one_group.signed < self.theft.in_one_group.pairs {
             "shares of two servers of a group have not made a signature"
-        } else if !self.has_wiped {
-            "an old server still has its shares"
+        } else if self.before_refresh.found < self.before_refresh.sought {
+            "the search of memory does not find shares that are there"
+        } else if self.after_refresh.found > 0 {
+            "an old server has not wiped its shares"
         } else {
             return Ok(());
         };
@@ -106,24 +110,32 @@ impl Report<'_> {
 
     fn checks(&self) -> String {
         let Theft { across_groups, in_one_group } = &self.theft;
+        let [before, after] = [&self.before_refresh, &self.after_refresh];
+        let rows = [
+            ("headers of epochs that the public key verifies", self.epochs.to_string()),
+            ("old shares in memory before the refresh", of(before.found, before.sought)),
+            ("old shares in memory after it", of(after.found, after.sought)),
+            ("pairs of an old and a new server that can sign", of_pairs(across_groups)),
+            ("pairs of servers of one group that can sign", of_pairs(in_one_group)),
+        ];
+        let rows = [("check", "result".into())].into_iter().chain(rows);
+        let rows: Vec<_> = rows.map(|(check, result)| [check.to_owned(), result]).collect();
+        aligned(&[Side::Left, Side::Right], &rows)
+    }
+
+    fn explanation(&self) -> String {
         let verifier = match self.verifier.openssl() {
-            Some(version) => format!("\"openssl dgst -sha256 -verify\", {version}"),
-            None => "Sunder itself: openssl is not installed".into(),
+            Some(version) => format!("\"openssl dgst -sha256 -verify\" ({version}) verified"),
+            None => "openssl is not installed: Sunder itself verified".into(),
         };
-        let wiped = if self.has_wiped { "have wiped their shares" } else { "STILL HAVE SHARES" };
         format!(
-            "Signatures were verified by {verifier}.\n\
-             The same public key also verifies the headers of {} epochs, which name all servers.\n\
-             The old servers {wiped}.\n\
-             With copies of the shares that one old and one new server had, an adversary makes a \
-             signature\nin {} of {} pairs: it tries all {} products of their partial signatures. \
-             With those of two\nservers of one group it does in {} of {}.\n",
-            self.epochs,
-            across_groups.signed,
-            across_groups.pairs,
-            HumanCount(across_groups.products as u64),
-            in_one_group.signed,
-            in_one_group.pairs,
+            "{verifier} the signatures.\n\
+             All memory of this process, which runs all servers, was searched ({}). An adversary \
+             with\ncopies of the shares of a pair tried all products of their partial signatures: \
+             {} and {}.\n",
+            BinaryBytes(self.after_refresh.bytes),
+            HumanCount(self.theft.across_groups.products as u64),
+            HumanCount(self.theft.in_one_group.products as u64),
         )
     }
 
@@ -145,7 +157,12 @@ impl Report<'_> {
             old_group: old.iter().map(SignatureDocument::of).collect(),
             new_group: new.iter().map(SignatureDocument::of).collect(),
             signed_epochs: self.epochs,
-            old_shares_wiped: self.has_wiped,
+            old_shares: SharesDocument {
+                count: self.before_refresh.sought,
+                in_memory_before_refresh: self.before_refresh.found,
+                in_memory_after_refresh: self.after_refresh.found,
+                bytes_searched: self.after_refresh.bytes,
+            },
             across_groups: AttemptsDocument::of(&self.theft.across_groups),
             in_one_group: AttemptsDocument::of(&self.theft.in_one_group),
         }
@@ -161,7 +178,15 @@ fn median(signatures: &[Signature]) -> Duration {
 
 fn verified(signatures: &[Signature]) -> String {
     let valid = signatures.iter().filter(|signature| signature.is_valid).count();
-    format!("{valid} of {} OK", signatures.len())
+    of(valid, signatures.len()) + " OK"
+}
+
+fn of_pairs(attempts: &Attempts) -> String {
+    of(attempts.signed, attempts.pairs)
+}
+
+fn of(part: usize, all: usize) -> String {
+    format!("{part} of {all}")
 }
 
 /// What `--json` prints. Servers are counted from 0 in each group.
@@ -180,7 +205,7 @@ struct JsonReport<'a> {
     new_group: Vec<SignatureDocument>,
     /// The epochs whose headers the public key verifies; 0 if one does not follow the other.
     signed_epochs: u64,
-    old_shares_wiped: bool,
+    old_shares: SharesDocument,
     /// Attempts with the shares of one old and one new server.
     across_groups: AttemptsDocument,
     /// Attempts with the shares of two servers of one group.
@@ -202,6 +227,14 @@ impl SignatureDocument {
             valid: signature.is_valid,
         }
     }
+}
+
+#[derive(Serialize)]
+struct SharesDocument {
+    count: usize,
+    in_memory_before_refresh: usize,
+    in_memory_after_refresh: usize,
+    bytes_searched: u64,
 }
 
 #[derive(Serialize)]
