@@ -66,7 +66,7 @@ pub mod log;
 mod net;
 mod protocol;
 
-pub use net::{api, ceremony_files, consensus, in_process, links, nodes, store};
+pub use net::{api, ceremony_files, consensus, in_process, links, node, nodes, store};
 pub use protocol::ceremony::share_file::{ShareFile, ShareFileError};
 pub use protocol::ceremony::{CeremonyError, DealerKey, Search};
 pub use protocol::combination::{Combination, GroupTooLarge, Label, ServerIndex};

@@ -5,5 +5,6 @@ pub mod ceremony_files;
 pub mod consensus;
 pub mod in_process;
 pub mod links;
+pub mod node;
 pub mod nodes;
 pub mod store;

@@ -209,6 +209,11 @@ pub(super) enum Machine {
 }
 
 impl Job {
+    /// Whether somebody waits for a signature that needs it.
+    pub fn is_urgent(&self) -> bool {
+        matches!(self.0, Task::Answer { .. })
+    }
+
     /// Does the computation.
     ///
     /// # Errors

@@ -1,0 +1,243 @@
+//! The configuration of `sunder quorum node`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use keys::PublicKey;
+use service::config::{Key, Keys, Problem, Problems, Table, key, read};
+
+use crate::net::api::SocketAccess;
+use crate::net::links::Peer;
+use crate::protocol::policy::Rule;
+use crate::protocol::refresh::Delays;
+use crate::protocol::server::Timeouts;
+use crate::protocol::signing::MAX_MESSAGE_LEN;
+
+/// The keys of the configuration.
+pub const KEYS: Keys = Keys(&[NODE_KEYS]);
+
+const NODE_KEYS: &[Key] = &[
+    key("", "identity", "\"identity.key\""),
+    key("", "public_key", "\"public.pem\""),
+    key("", "store", "\"/var/lib/sunder/quorum-a\""),
+    key("", "master_key", "\"master.key\""),
+    key("", "master_credential", "\"quorum-master\""),
+    key("", "share", "\"server-1.share\""),
+    key("", "listen", "[\"192.0.2.1:6530\"]"),
+    key("", "socket", "\"/run/sunder/quorum.sock\""),
+    key("", "socket_access", "\"owner\""),
+    key("", "sign_timeout_s", "10"),
+    key("", "need_delay_s", "30"),
+    key("", "grace_delay_s", "60"),
+    key(
+        "",
+        "peer",
+        "[{ identity = \"3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c\", \
+         address = \"192.0.2.2:6530\" }]",
+    ),
+    key("peer", "identity", "\"3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c\""),
+    key("peer", "address", "\"192.0.2.2:6530\""),
+    key("", "rule", "[{ prefix = \"release \", max_len = 200 }]"),
+    key("rule", "prefix", "\"release \""),
+    key("rule", "max_len", "200"),
+];
+
+/// Between the first two attempts to send the same.
+const RESEND_DELAY: Duration = Duration::from_secs(1);
+
+/// Until a header is signed, or an approval submitted, again.
+const AGAIN_DELAY: Duration = Duration::from_secs(2);
+
+/// A day, in seconds.
+const MAX_DELAY_S: i64 = 86_400;
+
+/// The most addresses to listen on.
+const MAX_LISTEN: usize = 16;
+
+/// The settings of a server. Paths are relative to the configuration unless absolute.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The directory of the configuration.
+    pub config_dir: PathBuf,
+    /// The file of the identity key.
+    pub identity: PathBuf,
+    /// The file of the group's public key, in PEM.
+    pub public_key: PathBuf,
+    /// The directory of the store.
+    pub store: PathBuf,
+    /// The key that encrypts the store's keys.
+    pub master_key: MasterKeySource,
+    /// The file with the shares from the ceremony, which is read once.
+    pub share: Option<PathBuf>,
+    /// Where to accept links.
+    pub listen: Vec<SocketAddr>,
+    /// The socket of the local API.
+    pub socket: PathBuf,
+    /// Who may use it.
+    pub socket_access: SocketAccess,
+    /// Servers to have links with besides those of the group: a new server names those of the old
+    /// group here.
+    pub peers: Vec<Peer>,
+    /// Messages that are signed without being registered.
+    pub rules: Vec<Rule>,
+    /// How long servers wait in a refresh.
+    pub delays: Delays,
+    /// How long they wait in signing.
+    pub timeouts: Timeouts,
+}
+
+/// Where the master key is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MasterKeySource {
+    /// In a file.
+    File(PathBuf),
+    /// It is a credential that systemd passes to the service, of this name.
+    Credential(String),
+}
+
+impl Config {
+    /// Reads a configuration. Its `config_dir` is empty.
+    ///
+    /// # Errors
+    /// When it is wrong: all its problems.
+    pub fn from_toml(text: &str) -> Result<Self, Problems> {
+        read(text, KEYS, |table| {
+            let file = |name: &str| table.require(name).and_then(|it| it.text()).map(PathBuf::from);
+            let seconds = |name: &str, default: u64| {
+                let seconds = table.get(name).and_then(|it| it.whole_in(1..=MAX_DELAY_S));
+                Duration::from_secs(seconds.unwrap_or(default))
+            };
+            let (identity, public_key) = (file("identity"), file("public_key"));
+            let (store, socket) = (file("store"), file("socket"));
+            let master_key = master_key(table);
+            let share = table.get("share").and_then(|it| it.text()).map(PathBuf::from);
+            let listen = listen(table);
+            let access = [("owner", SocketAccess::Owner), ("group", SocketAccess::Group)];
+            let socket_access = table.choice("socket_access", &access);
+            let peers = table.tables("peer").iter().filter_map(read_peer).collect();
+            let rules = table.tables("rule").iter().filter_map(read_rule).collect();
+            let delays = Delays {
+                need: seconds("need_delay_s", 30),
+                grace: seconds("grace_delay_s", 60),
+                resend: RESEND_DELAY,
+            };
+            let timeouts = Timeouts { sign: seconds("sign_timeout_s", 10), again: AGAIN_DELAY };
+            Some(Self {
+                config_dir: PathBuf::new(),
+                identity: identity?,
+                public_key: public_key?,
+                store: store?,
+                master_key: master_key?,
+                share,
+                listen: listen?,
+                socket: socket?,
+                socket_access,
+                peers,
+                rules,
+                delays,
+                timeouts,
+            })
+        })
+    }
+}
+
+fn master_key(table: &Table<'_>) -> Option<MasterKeySource> {
+    let file = table.get("master_key").map(|it| it.text().map(PathBuf::from));
+    let credential = table.get("master_credential").map(|it| it.text().map(str::to_owned));
+    match (file, credential) {
+        (Some(file), None) => Some(MasterKeySource::File(file?)),
+        (None, Some(name)) => Some(MasterKeySource::Credential(name?)),
+        (Some(_), Some(_)) => {
+            let problem = Problem::new(
+                "both `master_key` and `master_credential` are given",
+                "leave one of them out",
+            );
+            table.report_key("master_credential", problem);
+            None
+        }
+        (None, None) => {
+            if !table.has("master_key") && !table.has("master_credential") {
+                table.refuse(
+                    "no `master_key`, which encrypts the store",
+                    "name a file, as in master_key = \"master.key\", or a credential of systemd",
+                );
+            }
+            None
+        }
+    }
+}
+
+fn listen(table: &Table<'_>) -> Option<Vec<SocketAddr>> {
+    let list = table.require("listen")?;
+    let values = list.list()?;
+    if !(1..=MAX_LISTEN).contains(&values.len()) {
+        list.refuse(format!("{} addresses", values.len()), format!("give 1 to {MAX_LISTEN}"));
+        return None;
+    }
+    let addresses =
+        values.iter().map(|value| value.parsed_or::<SocketAddr>("give an IP address and a port"));
+    // All of them are read, so that all problems are found.
+    addresses.collect::<Vec<_>>().into_iter().collect()
+}
+
+fn read_peer(table: &Table<'_>) -> Option<Peer> {
+    let fix = "give the 64 digits that `sunder quorum identity FILE` says on that server";
+    let key = table.require("identity").and_then(|it| it.parsed_or::<PublicKey>(fix));
+    let fix = "give an IP address and a port";
+    let address = table.require("address").and_then(|it| it.parsed_or::<SocketAddr>(fix));
+    Some(Peer { key: key?, address: address? })
+}
+
+fn read_rule(table: &Table<'_>) -> Option<Rule> {
+    let prefix = table.require("prefix").and_then(|it| {
+        let text = it.text()?;
+        if text.is_empty() {
+            it.refuse("an empty prefix allows every message", "write how the messages begin");
+            return None;
+        }
+        Some(text.as_bytes().to_vec())
+    });
+    let max = i64::try_from(MAX_MESSAGE_LEN).unwrap_or(i64::MAX);
+    let max_len = table.get("max_len").and_then(|it| it.whole_in(1..=max));
+    Some(Rule { prefix: prefix?, max_len: max_len.unwrap_or(MAX_MESSAGE_LEN) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEAST: &str = "identity = \"i\"\npublic_key = \"p\"\nstore = \"s\"\nmaster_key = \"m\"\n\
+                         listen = [\"192.0.2.1:6530\"]\nsocket = \"q.sock\"\n";
+
+    #[test]
+    fn what_may_be_left_out_has_a_value() {
+        let config = Config::from_toml(LEAST).unwrap();
+        assert_eq!(config.master_key, MasterKeySource::File("m".into()));
+        assert_eq!(config.socket_access, SocketAccess::Owner);
+        assert_eq!(
+            (config.timeouts.sign, config.delays.need.as_secs()),
+            (Duration::from_secs(10), 30)
+        );
+        let more = format!(
+            "{LEAST}socket_access = \"group\"\n[[rule]]\nprefix = \"release \"\nmax_len = 20\n\
+             [[peer]]\nidentity = \"{}\"\naddress = \"192.0.2.2:1\"\n",
+            keys::SecretKey::new(&[1; 32]).public()
+        );
+        let config = Config::from_toml(&more).unwrap();
+        assert_eq!(config.rules, [Rule { prefix: b"release ".to_vec(), max_len: 20 }]);
+        assert_eq!((config.peers.len(), config.socket_access), (1, SocketAccess::Group));
+    }
+
+    #[test]
+    fn all_problems_are_found_at_once() {
+        let text = "identity = 1\nlisten = [\"x\", \"y\"]\nsocket_acces = \"all\"\n\
+                    [[rule]]\nprefix = \"\"\n[[peer]]\naddress = \"192.0.2.2\"\n";
+        let problems = Config::from_toml(text).unwrap_err();
+        let keys: Vec<String> = problems.iter().map(|it| it.key.to_string()).collect();
+        assert_eq!(problems.iter().count(), 12, "{keys:?}");
+        let both = format!("{LEAST}master_credential = \"c\"\n");
+        let said = Config::from_toml(&both).unwrap_err().to_string();
+        assert!(said.contains("leave one of them out"), "{said}");
+    }
+}

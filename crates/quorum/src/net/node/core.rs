@@ -1,0 +1,353 @@
+//! The loop that hands a server its inputs and does what it asks.
+
+use std::collections::HashMap;
+use std::future::pending;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::Bytes;
+use keys::PublicKey;
+use sharing::{Generator, RandomError};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::time::sleep_until;
+use tracing::{debug, info, warn};
+
+use super::local::{Command, Registering, Requested};
+use super::status::Shared;
+use super::{LogStart, Network, NodeError, lock};
+use crate::log::{AgreementLog, Committed, LogFailed, SubmitError};
+use crate::net::links::{Inbound, Inbox, Links, Peer, Topic};
+use crate::net::store::Store;
+use crate::net::store::audit;
+use crate::protocol::group::Member;
+use crate::protocol::policy::MessageDigest;
+use crate::protocol::server::{
+    Change, Event, Job, JobResult, Output, RequestId, Server, Settings, SignRefusal,
+};
+
+/// A node's server and what it works with.
+pub(super) struct Core<L, F> {
+    server: Server,
+    store: Store,
+    generator: Generator,
+    links: Arc<Links>,
+    configured_peers: Vec<Peer>,
+    signing: Inbox,
+    refresh: Inbox,
+    /// The log, or what starts it.
+    log: Option<L>,
+    start_log: Option<(F, Inbox)>,
+    jobs: Jobs,
+    done: mpsc::UnboundedReceiver<Result<JobResult, RandomError>>,
+    requests: HashMap<RequestId, Requested>,
+    next_request: u64,
+    shared: Arc<Mutex<Shared>>,
+    start: Instant,
+}
+
+/// Runs jobs on other threads.
+struct Jobs {
+    done: mpsc::UnboundedSender<Result<JobResult, RandomError>>,
+    /// Jobs of a refresh take all processors, and no more. Answers to requests for signatures do
+    /// not wait for them; the server bounds their number.
+    places: Arc<Semaphore>,
+}
+
+impl Jobs {
+    fn run(&self, job: Job) {
+        let (done, places) = (self.done.clone(), Arc::clone(&self.places));
+        let is_urgent = job.is_urgent();
+        let run = move || {
+            let result = Generator::seeded().and_then(|mut generator| job.run(&mut generator));
+            // Nobody waits for it if the node has stopped.
+            let _ = done.send(result);
+        };
+        if is_urgent {
+            tokio::task::spawn_blocking(run);
+            return;
+        }
+        tokio::spawn(async move {
+            let Ok(place) = places.acquire_owned().await else { return };
+            // It fails only if the process ends.
+            let _ = tokio::task::spawn_blocking(run).await;
+            drop(place);
+        });
+    }
+}
+
+impl<L, F> Core<L, F>
+where
+    L: AgreementLog + Send,
+    F: FnOnce(LogStart) -> Result<L, LogFailed>,
+{
+    pub(super) fn new(
+        settings: Settings,
+        store: Store,
+        network: Network,
+        start_log: F,
+        shared: Arc<Mutex<Shared>>,
+        start: Instant,
+    ) -> Result<Self, NodeError> {
+        let (saved, registered) = (store.saved()?, store.registered()?);
+        let server = Server::new(settings, saved, registered, start.elapsed())?;
+        let Network { links, inboxes: [for_log, signing, refresh], peers } = network;
+        links.set_peers(&peers);
+        let (sender, done) = mpsc::unbounded_channel();
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let jobs = Jobs { done: sender, places: Arc::new(Semaphore::new(processors)) };
+        let core = Self {
+            server,
+            store,
+            generator: Generator::seeded()?,
+            links,
+            configured_peers: peers,
+            signing,
+            refresh,
+            log: None,
+            start_log: Some((start_log, for_log)),
+            jobs,
+            done,
+            requests: HashMap::new(),
+            next_request: 0,
+            shared,
+            start,
+        };
+        core.publish_start();
+        Ok(core)
+    }
+
+    /// Runs until a failure, or until `stopped` ends.
+    pub(super) async fn run(
+        mut self,
+        mut commands: mpsc::Receiver<Command>,
+        mut stopped: oneshot::Receiver<()>,
+    ) -> Result<(), NodeError> {
+        loop {
+            self.do_outputs()?;
+            self.publish();
+            let deadline = self.server.deadline().map(|at| self.start + at);
+            let wait = async {
+                match deadline {
+                    Some(at) => sleep_until(at.into()).await,
+                    None => pending().await,
+                }
+            };
+            tokio::select! {
+                _ = &mut stopped => return Ok(()),
+                Some(command) = commands.recv() => self.command(command)?,
+                Some(inbound) = self.signing.next() => self.receive(Topic::Signing, &inbound),
+                Some(inbound) = self.refresh.next() => self.receive(Topic::Refresh, &inbound),
+                Some(done) = self.done.recv() => {
+                    let now = self.now();
+                    self.server.handle_job(now, done?);
+                }
+                committed = next_of(&mut self.log) => {
+                    let now = self.now();
+                    self.server.handle_committed(now, &committed?, &mut self.generator)?;
+                }
+                () = wait => {}
+            }
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    fn receive(&mut self, topic: Topic, inbound: &Inbound) {
+        match inbound {
+            Inbound::Message(message) => {
+                let now = self.now();
+                self.server.handle_message(now, &message.from, topic, &message.bytes);
+            }
+            // Each inbox says it.
+            Inbound::Up(server) if topic == Topic::Refresh => self.server.handle_link_up(server),
+            Inbound::Up(_) | Inbound::Down(_) => {}
+        }
+    }
+
+    fn command(&mut self, command: Command) -> Result<(), NodeError> {
+        match command {
+            Command::Register(message, reply) => {
+                let registration = self.store.register(message)?;
+                if registration.is_new {
+                    self.server.registered(message);
+                    self.record(&audit::Event::Registered { digest: message.to_string() })?;
+                }
+                if let Some(evicted) = registration.evicted {
+                    warn!(message = %evicted, "the oldest registration was removed");
+                    self.server.unregistered(&evicted);
+                }
+                // The caller may be gone.
+                let _ = reply.send(Registering { is_new: registration.is_new });
+            }
+            Command::Sign(message, encoding, reply) => {
+                let id = RequestId(self.next_request);
+                self.next_request += 1;
+                let digest = MessageDigest::of(&message);
+                self.requests.insert(id, Requested { digest, reply });
+                let encoding = encoding.with_salt(&mut self.generator)?;
+                let now = self.now();
+                self.server.sign(now, id, message.into(), encoding);
+            }
+            Command::StartRefresh(group, digest, reply) => {
+                let now = self.now();
+                let started = self.server.start_refresh(group, now);
+                if started.is_ok() {
+                    let epoch = self.epoch() + 1;
+                    lock(&self.shared).approve(epoch);
+                    let group = digest.to_string();
+                    self.record(&audit::Event::RefreshApproved { epoch, group })?;
+                }
+                let _ = reply.send(started);
+            }
+            Command::Record(event) => self.record(&event)?,
+            Command::BackUp(path, reply) => _ = reply.send(self.store.back_up(&path)),
+        }
+        Ok(())
+    }
+
+    fn epoch(&self) -> u64 {
+        self.server.status().epoch.map_or(0, |epoch| epoch.epoch)
+    }
+
+    fn record(&mut self, event: &audit::Event) -> Result<(), NodeError> {
+        Ok(self.store.record(event, SystemTime::now())?)
+    }
+
+    fn do_outputs(&mut self) -> Result<(), NodeError> {
+        loop {
+            let now = self.now();
+            let Some(output) = self.server.poll_output(now, &mut self.generator)? else {
+                return Ok(());
+            };
+            self.do_output(output)?;
+        }
+    }
+
+    fn do_output(&mut self, output: Output) -> Result<(), NodeError> {
+        match output {
+            Output::Send { to, topic, lane, bytes } => {
+                if let Err(error) = self.links.send(&to, topic, lane, bytes) {
+                    debug!(server = %to, %error, "not sent");
+                }
+            }
+            Output::Submit(entry) => self.submit(entry)?,
+            Output::Save(changes) => {
+                self.store.save(&changes, &mut self.generator, SystemTime::now())?;
+                if changes.iter().any(|change| matches!(change, Change::Start(_))) {
+                    self.publish_start();
+                }
+            }
+            Output::Job(job) => self.jobs.run(job),
+            Output::Reply { id, result } => self.reply(id, result)?,
+            Output::Peers(members) => self.connect(&members),
+            Output::Log { applied, set } => {
+                if let Some((start, inbox)) = self.start_log.take() {
+                    self.log = Some(start(LogStart { applied, set, inbox })?);
+                }
+            }
+            Output::Applied { height, set } => {
+                if let Some(log) = &mut self.log {
+                    log.applied(height, &set);
+                }
+            }
+            Output::Event(event) => self.event(&event),
+        }
+        Ok(())
+    }
+
+    fn submit(&mut self, entry: Bytes) -> Result<(), NodeError> {
+        let Some(log) = &mut self.log else { return Ok(()) };
+        match log.submit(entry) {
+            Err(SubmitError::Failed) => Err(LogFailed(Arc::new(SubmitError::Failed)).into()),
+            Err(error) => {
+                warn!(%error, "an entry was not submitted");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    fn reply(
+        &mut self,
+        id: RequestId,
+        result: Result<Vec<u8>, SignRefusal>,
+    ) -> Result<(), NodeError> {
+        let Some(Requested { digest, reply }) = self.requests.remove(&id) else { return Ok(()) };
+        let event = match &result {
+            Ok(_) => audit::Event::Signed { digest: digest.to_string(), epoch: self.epoch() },
+            Err(refusal) => audit::Event::refused("sign", &refusal.to_string(), 1),
+        };
+        lock(&self.shared).count(result.is_ok());
+        self.record(&event)?;
+        // The caller may be gone.
+        let _ = reply.send(result);
+        Ok(())
+    }
+
+    /// Links with the servers of the groups, and with those of the configuration.
+    fn connect(&self, members: &[Member]) {
+        let peer = |member: &Member| Peer { key: member.identity, address: member.address };
+        let mut peers: Vec<Peer> = members.iter().map(peer).collect();
+        for configured in &self.configured_peers {
+            if peers.iter().all(|peer| peer.key != configured.key) {
+                peers.push(*configured);
+            }
+        }
+        self.links.set_peers(&peers);
+    }
+
+    fn event(&self, event: &Event) {
+        lock(&self.shared).note(event);
+        match event {
+            Event::Invited { epoch } => info!(epoch, "f+1 servers have invited this one"),
+            Event::RunOpened { epoch, run } => info!(epoch, %run, "a refresh begins"),
+            Event::RunCancelled => info!("the refresh was given up"),
+            Event::EpochBegun { epoch, index: Some(index) } => {
+                info!(epoch, server = %index, "an epoch begins");
+            }
+            Event::EpochBegun { epoch, index: None } => {
+                info!(epoch, "an epoch begins, without this server");
+            }
+            Event::HasShares { epoch } => info!(epoch, "this server has its shares"),
+            Event::HeaderSigned { epoch } => info!(epoch, "the group has signed its header"),
+            Event::Wiped { epoch } => info!(epoch, "the shares were wiped"),
+            Event::WrongAnswer { server, .. } => {
+                warn!(%server, "a server signs wrongly, which its answers prove; examine it");
+            }
+            Event::DealerExcluded { dealer, by } => {
+                warn!(%dealer, %by, "a dealer is proven faulty; examine it");
+            }
+            Event::FalseComplaint { complainant } => {
+                warn!(%complainant, "a server has complained without reason; examine it");
+            }
+            Event::EntryRefused { why } => debug!(%why, "an entry of the log changes nothing"),
+            Event::MessageRefused { from, why } => self.refused_message(from, why),
+        }
+    }
+
+    fn refused_message(&self, from: &PublicKey, why: &str) {
+        if let Some(so_often) = lock(&self.shared).refused_messages.happened_of(8) {
+            warn!(server = %from, %why, so_often, "a message was refused");
+        }
+    }
+
+    /// Publishes where the server follows its group from. It is long and changes rarely.
+    fn publish_start(&self) {
+        lock(&self.shared).set_start(self.server.start());
+    }
+
+    fn publish(&self) {
+        let progress = self.log.as_ref().map(AgreementLog::progress);
+        lock(&self.shared).update(self.server.status(), progress, Instant::now());
+    }
+}
+
+/// The next height of a log that there may be.
+async fn next_of<L: AgreementLog + Send>(log: &mut Option<L>) -> Result<Committed, LogFailed> {
+    match log {
+        Some(log) => log.committed().await,
+        None => pending().await,
+    }
+}

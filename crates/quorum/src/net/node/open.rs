@@ -1,0 +1,175 @@
+//! Opens what a configuration names.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use keys::file::exposure;
+use keys::{KEY_LEN, KeyError, PublicKey, RsaPublicKey, SecretKey};
+use service::listening::listen;
+use sharing::{Generator, RandomError};
+use tracing::{info, warn};
+use zeroize::Zeroizing;
+
+use super::config::{Config, MasterKeySource};
+use super::{Network, NodeError};
+use crate::net::ceremony_files::{CeremonyFileError, destroy_share_file, read_share_file};
+use crate::net::links::Links;
+use crate::net::store::{MasterKey, MasterKeyError, Store, StoreError};
+use crate::protocol::server::{Change, Settings, Start};
+
+/// Why a server cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// A key cannot be read.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// Other users can read or replace the identity key.
+    #[error("key: {what}, and be this server: {fix}")]
+    Exposed {
+        /// Who can do what.
+        what: String,
+        /// What to do.
+        fix: String,
+    },
+    /// There is no master key.
+    #[error(transparent)]
+    MasterKey(#[from] MasterKeyError),
+    /// The share file is wrong.
+    #[error("share: {0}")]
+    Share(#[from] CeremonyFileError),
+    /// The share file is another server's, or of another key.
+    #[error("share: {} is not for this server: {what}", .path.display())]
+    OtherShare {
+        /// The file.
+        path: PathBuf,
+        /// What differs.
+        what: &'static str,
+    },
+    /// The store cannot be opened.
+    #[error("the store: {0}")]
+    Store(#[from] StoreError),
+    /// An address cannot be listened on.
+    #[error(transparent)]
+    Listen(#[from] io::Error),
+    /// There are no random bytes.
+    #[error(transparent)]
+    Random(#[from] RandomError),
+    /// The node does not start.
+    #[error(transparent)]
+    Node(#[from] NodeError),
+}
+
+/// What a node starts with.
+pub struct Opened {
+    /// The settings of its server.
+    pub settings: Settings,
+    /// Its store.
+    pub store: Store,
+    /// Its links, which have begun.
+    pub network: Network,
+    /// The identity key again, for the log.
+    pub log_identity: SecretKey,
+}
+
+/// Reads the keys, opens the store, takes the shares from the ceremony if it has none, and listens.
+///
+/// # Errors
+/// When one of them fails.
+pub async fn open(config: &Config) -> Result<Opened, OpenError> {
+    let identity = read_identity(config)?;
+    let public = RsaPublicKey::read(&config.config_dir.join(&config.public_key))?;
+    let mut store = open_store(config)?;
+    if let Some(share) = &config.share {
+        let path = config.config_dir.join(share);
+        take_shares(&path, &mut store, &SecretKey::new(&identity).public(), &public)?;
+    }
+    let listening = listen(config.listen.iter().copied(), &[]).await?;
+    let settings = Settings {
+        identity: Arc::new(SecretKey::new(&identity)),
+        public,
+        rules: config.rules.clone(),
+        delays: config.delays,
+        timeouts: config.timeouts,
+    };
+    let (links, inboxes) = Links::start(SecretKey::new(&identity), listening);
+    let network = Network { links: Arc::new(links), inboxes, peers: config.peers.clone() };
+    Ok(Opened { settings, store, network, log_identity: SecretKey::new(&identity) })
+}
+
+fn read_identity(config: &Config) -> Result<Zeroizing<[u8; KEY_LEN]>, OpenError> {
+    let path = config.config_dir.join(&config.identity);
+    let identity = keys::file::read(&path)?;
+    match exposure(&path) {
+        Some(error) => Err(OpenError::Exposed { what: error.what(), fix: error.fix() }),
+        None => Ok(identity),
+    }
+}
+
+fn master_key(config: &Config) -> Result<MasterKey, MasterKeyError> {
+    match &config.master_key {
+        MasterKeySource::File(path) => MasterKey::read(&config.config_dir.join(path)),
+        MasterKeySource::Credential(name) => {
+            let directory = std::env::var_os("CREDENTIALS_DIRECTORY");
+            MasterKey::from_credential(name, directory.map(PathBuf::from))
+        }
+    }
+}
+
+fn open_store(config: &Config) -> Result<Store, OpenError> {
+    let directory = config.config_dir.join(&config.store);
+    Ok(Store::open(&directory, master_key(config)?, SystemTime::now())?)
+}
+
+/// Writes a backup of the store of a server that does not run to a new file.
+///
+/// # Errors
+/// When the store is in use or damaged, or the file cannot be written.
+pub fn back_up(config: &Config, to: &Path) -> Result<(), OpenError> {
+    Ok(open_store(config)?.back_up(to)?)
+}
+
+/// Replaces the store of a server that does not run by a backup of the same epoch.
+///
+/// # Errors
+/// When the backup is of an epoch that has ended here, or of another server.
+pub fn restore(config: &Config, from: &Path) -> Result<(), OpenError> {
+    let directory = config.config_dir.join(&config.store);
+    Ok(Store::restore(&directory, master_key(config)?, from, SystemTime::now())?)
+}
+
+/// Takes the shares from the ceremony's file if the store is empty, and then destroys the file.
+fn take_shares(
+    path: &Path,
+    store: &mut Store,
+    identity: &PublicKey,
+    public: &RsaPublicKey,
+) -> Result<(), OpenError> {
+    let has_state = store.saved()?.start.is_some();
+    if has_state && !path.exists() {
+        return Ok(());
+    }
+    let file = read_share_file(path)?;
+    let other = |what| OpenError::OtherShare { path: path.to_owned(), what };
+    if file.public() != public {
+        return Err(other("it is of another key than `public_key`"));
+    }
+    let member = file.header.group.member(file.server);
+    if member.is_none_or(|member| member.identity != *identity) {
+        return Err(other("it is for another `identity`"));
+    }
+    if has_state {
+        info!("the store has a state already, and the share file is destroyed unused");
+    } else {
+        let shares =
+            file.shares.iter().map(|(label, share)| (*label, share.to_be_bytes())).collect();
+        let start = Change::Start(Start::first(file.header.clone(), &file.witnesses));
+        let shares = Change::Shares { epoch: file.header.epoch, shares };
+        store.save(&[start, shares], &mut Generator::seeded()?, SystemTime::now())?;
+    }
+    if let Err(error) = destroy_share_file(path) {
+        warn!(%error, "the store has the shares, but their file remains: destroy it yourself");
+    }
+    Ok(())
+}
