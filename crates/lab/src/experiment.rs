@@ -84,6 +84,9 @@ pub struct Metric {
     pub name: String,
     /// Its unit. Empty if the file states none.
     pub unit: String,
+    /// Whether its prediction is a figure that the paper published.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub published: bool,
 }
 
 impl Metric {
@@ -94,6 +97,11 @@ impl Metric {
         } else {
             format!("{}, {}", self.name, self.unit)
         }
+    }
+
+    /// What its prediction is called.
+    pub fn prediction(&self) -> &'static str {
+        if self.published { "published" } else { "predicted" }
     }
 }
 
@@ -207,11 +215,16 @@ fn metrics(file: &File, points: &[Point]) -> Result<Vec<Metric>, Problem> {
         let what = "must be a table, the same for all trials: write [measure.values]";
         return Err(Problem::new("measure.values", what));
     };
-    let unit = |name| {
+    let unit = |name: &str| {
         let values = points.first().and_then(|point| point.trial.measure.values.get(name));
         values.map(|value| value.unit.clone()).unwrap_or_default()
     };
-    Ok(names.keys().map(|name| Metric { name: name.clone(), unit: unit(name) }).collect())
+    let published = |name: &str| file.predict.get(name).is_some_and(|it| it == predict::PUBLISHED);
+    let metric = |name: &String| {
+        let (unit, published) = (unit(name), published(name));
+        Metric { name: name.clone(), unit, published }
+    };
+    Ok(names.keys().map(metric).collect())
 }
 
 fn hex(bytes: &[u8]) -> String {

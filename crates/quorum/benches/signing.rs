@@ -1,83 +1,71 @@
-//! How long a signature of 2048 bits takes a server and the requester.
+//! How long a signature takes a server and the requester, and from a request to its signature.
 //!
-//! `cargo bench -p sunder-quorum --bench signing` prints ms, the median of many runs on one core.
+//! `cargo bench -p sunder-quorum --bench signing` prints ms of processor time. The whole time is
+//! virtual: each server has a processor of its own, and links take no time.
 
 use std::hint::black_box;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use keys::SecretKey;
 use keys::rsa::Encoding;
 use sharing::Generator;
-use sunder_quorum::signing::{
-    Answer, Event, Health, Output, Query, Request, Shares, Signers, SigningGroup,
-};
+use sunder_quorum::in_process::{Setting, SigningServers, measured};
+use sunder_quorum::signing::{Event, Health, Output, Query, Request, Signers};
 use sunder_quorum::{Combination, DealerKey, ServerIndex, ShareRange};
 
 const MODULUS_BITS: u32 = 2048;
 const MESSAGE: &[u8] = b"addresses: 192.0.2.1";
 
+/// How many whole signatures are measured.
+const SIGNATURES: usize = 300;
+
 fn main() {
     let mut generator = Generator::seeded().expect("random bytes");
     let key = DealerKey::generate(MODULUS_BITS, &mut generator).expect("a key");
-    println!("ms for a signature of {MODULUS_BITS} bits by servers of which f may be faulty");
-    println!("{:>2} {:>10} {:>10} {:>10} {:>10}", "f", "shares", "quick", "full", "requester");
+    let setting = Setting::new(key.group(), ShareRange::new(MODULUS_BITS));
+    println!("ms for a signature of {MODULUS_BITS} bits by servers of which f may be faulty:");
+    println!("medians of one server's answer and of the requester's work, and the whole time");
+    println!(
+        "{:>2} {:>7} {:>7} {:>7} {:>10} | {:>7} {:>7} | {:>11} {:>7}",
+        "f", "shares", "quick", "full", "requester", "p50", "p99", "1 silent: p50", "p99",
+    );
     for faulty in 1..=4 {
         let combination = Combination::new(faulty).expect("small");
-        let range = ShareRange::new(MODULUS_BITS);
-        let split = key.split(&range, &combination, &mut generator).expect("random bytes");
-        let identities: Vec<SecretKey> =
-            combination.servers().map(|server| SecretKey::new(&[server.0; 32])).collect();
-        let group = Arc::new(SigningGroup {
-            epoch: 0,
-            key: key.group().clone(),
-            combination,
-            identities: identities.iter().map(SecretKey::public).collect(),
-        });
-        let shares = |server| {
-            let labels = group.combination.labels_of(server);
-            let shares = labels.map(|label| (label, split.share(label))).collect();
-            Shares::new(group.clone(), server, range, shares).expect("it has all")
-        };
-        let signers = group.combination.servers().take(group.combination.signer_count());
+        let group = setting.deal(&key, &combination, &mut generator).expect("random bytes");
+        let servers = group.signing_servers(&setting);
+        let signers = combination.servers().take(combination.signer_count());
         let signers: Vec<ServerIndex> = signers.collect();
-        let query = |signers| Query {
-            epoch: 0,
-            signers,
-            encoding: Encoding::Pkcs1,
-            message: MESSAGE.to_vec(),
-        };
-        let quick = query(Signers::new(&group.combination, signers.iter().copied()));
-        let answer = |server: ServerIndex, query: &Query| {
-            let identity = &identities[usize::from(server.0)];
-            shares(server).answer(query, identity).expect("it can sign")
-        };
-        let answers: Vec<(ServerIndex, Vec<u8>)> =
-            signers.iter().map(|&it| (it, answer(it, &quick).to_bytes(&group))).collect();
-        let first = shares(signers[0]);
-        let measure_answer = |query: &Query, runs| {
-            let identity = &identities[usize::from(signers[0].0)];
-            median(runs, || {
-                drop(black_box::<Answer>(first.answer(query, identity).expect("signs")));
-            })
-        };
+        let quick = query(&servers, Signers::new(&combination, signers.iter().copied()));
+        let full = query(&servers, None);
+        let answer = |server, query| servers.answer(server, query).expect("it can sign");
+        let answers: Vec<_> = signers.iter().map(|&it| (it, answer(it, &quick))).collect();
+        let (usual, silent) = whole(&servers, &combination);
         println!(
-            "{faulty:>2} {:>10} {:>10.2} {:>10.1} {:>10.2}",
-            group.combination.labels_of(signers[0]).count(),
-            measure_answer(&quick, 101),
-            measure_answer(&query(None), 5),
-            median(101, || request(&group, &answers)),
+            "{faulty:>2} {:>7} {:>7.2} {:>7.1} {:>10.2} | {:>7.2} {:>7.2} | {:>13.1} {:>7.1}",
+            combination.labels_of(signers[0]).count(),
+            median(101, || drop(black_box(answer(signers[0], &quick)))),
+            median(5, || drop(black_box(answer(signers[0], &full)))),
+            median(101, || request(&servers, &answers)),
+            at(&usual, 50),
+            at(&usual, 99),
+            at(&silent, 50),
+            at(&silent, 99),
         );
     }
 }
 
+fn query(servers: &SigningServers, signers: Option<Signers>) -> Query {
+    let (epoch, message) = (servers.group().epoch, MESSAGE.to_vec());
+    Query { epoch, signers, encoding: Encoding::Pkcs1, message }
+}
+
 /// The requester's work: it multiplies the answers and verifies the product.
-fn request(group: &Arc<SigningGroup>, answers: &[(ServerIndex, Vec<u8>)]) {
+fn request(servers: &SigningServers, answers: &[(ServerIndex, Vec<u8>)]) {
+    let group = servers.group().clone();
     let health = Health::new(&group.combination);
     let (message, timeout) = (MESSAGE.to_vec(), Duration::from_secs(1));
     let now = Duration::ZERO;
-    let mut request = Request::new(group.clone(), message, Encoding::Pkcs1, &health, now, timeout)
-        .expect("short");
+    let mut request =
+        Request::new(group, message, Encoding::Pkcs1, &health, now, timeout).expect("short");
     for (server, answer) in answers {
         request.handle_answer(now, *server, answer);
     }
@@ -85,15 +73,32 @@ fn request(group: &Arc<SigningGroup>, answers: &[(ServerIndex, Vec<u8>)]) {
     assert!(outputs.any(|it| matches!(it, Output::Event(Event::Signed(_)))));
 }
 
-/// The median time of a run, in ms.
+/// The times from a request to its signature; first when all servers answer, then when one of the
+/// chosen ones does not, which answered before.
+fn whole(servers: &SigningServers, group: &Combination) -> (Vec<f64>, Vec<f64>) {
+    let mut health = Health::new(group);
+    let sign = |health: &mut Health, silent: &[ServerIndex]| {
+        let signed = servers.sign(MESSAGE, Encoding::Pkcs1, health, silent).expect("it can sign");
+        assert!(signed.signature.is_some() && !signed.is_full);
+        signed.took.as_secs_f64() * 1e3
+    };
+    let usual = (0..SIGNATURES).map(|_| sign(&mut health, &[])).collect();
+    let silent = (0..SIGNATURES).map(|_| {
+        let chosen = health.ranking(Duration::ZERO)[0];
+        sign(&mut health.clone(), &[chosen])
+    });
+    (usual, silent.collect())
+}
+
+/// A percentile.
+fn at(times: &[f64], percent: usize) -> f64 {
+    let mut times = times.to_vec();
+    times.sort_by(f64::total_cmp);
+    times[(times.len() - 1) * percent / 100]
+}
+
+/// The median processor time of a run, in ms.
 fn median(runs: usize, mut run: impl FnMut()) -> f64 {
-    let mut times: Vec<Duration> = (0..runs)
-        .map(|_| {
-            let start = Instant::now();
-            run();
-            start.elapsed()
-        })
-        .collect();
-    times.sort();
-    times[runs / 2].as_secs_f64() * 1e3
+    let times: Vec<f64> = (0..runs).map(|_| measured(&mut run).1.as_secs_f64() * 1e3).collect();
+    at(&times, 50)
 }

@@ -7,14 +7,14 @@ use super::error::Problem;
 pub(crate) fn all(keys: &[String], metrics: &[Metric]) -> Vec<String> {
     let mut columns = vec![String::from("repetition")];
     columns.extend_from_slice(keys);
-    columns.extend(metrics.iter().flat_map(|Metric { name, .. }| [name.clone(), predicted(name)]));
+    columns.extend(metrics.iter().flat_map(|metric| [metric.name.clone(), predicted(metric)]));
     columns.extend(["late_ms", "missed", "attempts", "invalid"].map(String::from));
     columns
 }
 
 /// The column for the prediction of a value.
-fn predicted(name: &str) -> String {
-    format!("{name}_predicted")
+fn predicted(metric: &Metric) -> String {
+    format!("{}_{}", metric.name, metric.prediction())
 }
 
 /// Checks that no two columns have the same name.

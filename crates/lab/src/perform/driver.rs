@@ -6,6 +6,7 @@
 mod accuracy;
 mod datagrams;
 mod flow;
+mod quorum;
 mod round_trips;
 
 use std::collections::BTreeMap;
@@ -34,7 +35,8 @@ pub(crate) struct Driver {
 }
 
 /// Every driver.
-pub(crate) const ALL: [Driver; 3] = [accuracy::DRIVER, flow::DRIVER, round_trips::DRIVER];
+pub(crate) const ALL: [Driver; 5] =
+    [accuracy::DRIVER, flow::DRIVER, quorum::REFRESH, quorum::SIGN, round_trips::DRIVER];
 
 /// A driver, by name.
 pub(crate) fn find(name: &str) -> Option<Driver> {

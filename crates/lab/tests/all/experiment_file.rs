@@ -180,6 +180,42 @@ fn programs_run_only_for_their_values() {
 }
 
 #[test]
+fn figures_of_the_paper_are_beside_the_measurements() {
+    let text = GOOD
+        .replace("speed = \"slowest-channel\"", "speed = \"published\"")
+        .replace("port = 80 }", "port = 80, published_speed = 7.5 }");
+    let directory = tempfile::tempdir().unwrap();
+    let measure = |trial: &Trial, _: TrialContext<'_>| Ok(ones(trial));
+    let results = run_with(&parse(&text), directory.path(), |_| {}, measure).unwrap();
+    let published: Vec<Option<f64>> =
+        results.trials.iter().map(|trial| trial.predictions.get("speed").copied()).collect();
+    assert_eq!(published[..4], [Some(7.5), None, Some(7.5), None]);
+    let table = std::fs::read_to_string(directory.path().join("results.csv")).unwrap();
+    assert!(table.starts_with("repetition,loss,path,speed,speed_published,files,files_predicted,"));
+}
+
+#[test]
+fn options_of_groups_that_cannot_be_are_refused() {
+    let of = |options: &str| {
+        let text = format!(
+            "about = \"A test\"\n[hosts]\n[measure]\ndriver = \"quorum-refresh\"\noptions = {{ {options} }}\n\
+             [measure.values]\nold = {{}}\n"
+        );
+        check(&text).map_err(|error| error.to_string())
+    };
+    assert_eq!(of("servers = 4, modulus_bits = 1024, paper_range = true, place = 4"), Ok(()));
+    for (options, what) in [
+        ("servers = 5, modulus_bits = 1024, paper_range = true", "give 4, 7, 10 or 13"),
+        ("servers = 16, modulus_bits = 1024, paper_range = true", "19079424"),
+        ("servers = 4, modulus_bits = 1000, paper_range = true", "modulus_bits is 1000"),
+        ("servers = 4, modulus_bits = 1024, paper_range = true, place = 5", "place is 5"),
+        ("servers = 4, modulus_bits = 1024", "paper_range"),
+    ] {
+        assert!(of(options).unwrap_err().contains(what), "{options}: {:?}", of(options));
+    }
+}
+
+#[test]
 fn the_slowest_channel_is_predicted() {
     let place = tempfile::tempdir().unwrap();
     let measured =

@@ -37,7 +37,7 @@ pub(super) fn results(results: &Results, out: &Path) -> Result<(), Failure> {
     let mut head = results.keys.clone();
     for (value, predicted) in results.values.iter().zip(&predicted) {
         head.push(value.label());
-        head.extend(predicted.then(|| String::from("predicted")));
+        head.extend(predicted.then(|| value.prediction().to_owned()));
     }
     // The swept keys, then numbers.
     let sides =

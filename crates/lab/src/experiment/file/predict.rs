@@ -31,6 +31,9 @@ struct Parameter {
     is_optional: bool,
 }
 
+/// The predictor whose predictions are what the paper published: the key `published_VALUE`.
+pub(crate) const PUBLISHED: &str = "published";
+
 /// The values of a range may exceed its bounds by this much because of rounding.
 const ROUNDING: f64 = 1e-6;
 
@@ -119,8 +122,12 @@ pub(crate) fn check(asked: &BTreeMap<String, String>, metrics: &[Metric]) -> Res
             let what = format!("there is no value {value}; name one of [measure.values]");
             return Err(Problem::new(key, what));
         };
+        if name == PUBLISHED {
+            continue;
+        }
         let Some(predictor) = find(name) else {
-            let names: Vec<&str> = PREDICTORS.iter().map(|predictor| predictor.name).collect();
+            let names = PREDICTORS.iter().map(|predictor| predictor.name);
+            let names: Vec<&str> = names.chain([PUBLISHED]).collect();
             let what = format!("there is no predictor {name}; there is {}", names.join(", "));
             return Err(Problem::new(key, what));
         };
@@ -144,6 +151,10 @@ pub(crate) fn all(
 ) -> Result<BTreeMap<String, f64>, Problem> {
     let mut predictions = BTreeMap::new();
     for (value, name) in asked {
+        if name == PUBLISHED {
+            let number = combination.number(&format!("published_{value}"));
+            predictions.extend(number.map(|number| (value.clone(), number)));
+        }
         let Some(predictor) = find(name) else { continue };
         for parameter in predictor.needs {
             parameter.check(trial, combination).map_err(|what| {

@@ -33,7 +33,7 @@ impl Plot {
         let x = x_axis(&self.x, &dots);
         let panels = distinct(dots.iter().map(|dot| dot.panel)).into_iter().map(|panel| {
             let dots: Vec<&Dot<'_>> = dots.iter().filter(|dot| dot.panel == panel).collect();
-            let curves = curves(&lines, &dots);
+            let curves = curves(&lines, &dots, self.prediction(results));
             let y = Axis::from_zero(&self.y_label(results), curves.iter().flat_map(Curve::values));
             let each = self.each.as_ref().zip(panel);
             let title = each.map(|(key, value)| format!("{key} = {}", display(value)));
@@ -74,22 +74,30 @@ impl Plot {
     }
 
     fn y_label(&self, results: &Results) -> String {
-        let metric = results.values.iter().find(|metric| metric.name == self.y);
-        metric.map(Metric::label).unwrap_or_default()
+        self.metric(results).map(Metric::label).unwrap_or_default()
+    }
+
+    /// What the predictions are called.
+    fn prediction(&self, results: &Results) -> &'static str {
+        self.metric(results).map(Metric::prediction).unwrap_or_default()
+    }
+
+    fn metric<'a>(&self, results: &'a Results) -> Option<&'a Metric> {
+        results.values.iter().find(|metric| metric.name == self.y)
     }
 }
 
 /// The curves of a panel: the measurements, and the predictions on top of them.
-fn curves(lines: &[Option<&Value>], dots: &[&Dot<'_>]) -> Vec<Curve> {
+fn curves(lines: &[Option<&Value>], dots: &[&Dot<'_>], prediction: &str) -> Vec<Curve> {
     let of = |line| dots.iter().copied().filter(move |dot| dot.line == line);
     let each = || lines.iter().copied().enumerate();
     let measured = each().flat_map(|(colour, line)| measured(line, colour, of(line)));
-    let predicted = each().map(|(colour, line)| predicted(line, colour, of(line)));
+    let predicted = each().map(|(colour, line)| predicted(line, colour, of(line), prediction));
     let mut predicted: Vec<Curve> = predicted.collect();
     // A prediction that is the same for all lines is drawn once.
     if predicted.len() > 1 && predicted.iter().all(|curve| curve.points == predicted[0].points) {
         predicted.truncate(1);
-        predicted[0].name = String::from("predicted");
+        prediction.clone_into(&mut predicted[0].name);
         predicted[0].colour = Colour::Neutral;
     }
     measured.chain(predicted).filter(|curve| !curve.points.is_empty()).collect()
@@ -124,9 +132,10 @@ fn predicted<'a>(
     line: Option<&Value>,
     colour: usize,
     dots: impl Iterator<Item = &'a Dot<'a>>,
+    prediction: &str,
 ) -> Curve {
     let points = dots.filter_map(|dot| Some((dot.x, dot.predicted?))).collect();
-    let name = line.map(|line| format!("{}, ", display(line))).unwrap_or_default() + "predicted";
+    let name = line.map(|line| format!("{}, ", display(line))).unwrap_or_default() + prediction;
     let (colour, marks) = (Colour::Nth(colour), Marks::None);
     Curve { name, colour, points, spread: Vec::new(), marks, dashed: true }
 }

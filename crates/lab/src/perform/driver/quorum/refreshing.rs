@@ -1,0 +1,155 @@
+//! What a refresh takes (figures 5-1 and 5-2, and tables 5.5 to 5.11 of the thesis).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use quorum::Combination;
+use quorum::in_process::{RefreshReport, ServerRun, Work};
+use serde::Deserialize;
+use sharing::Generator;
+
+use super::super::{Driver, Values, options};
+use super::{GroupOptions, key};
+use crate::network::Network;
+
+pub(super) const DRIVER: Driver = Driver {
+    name: "quorum-refresh",
+    values: &[
+        "old",
+        "new",
+        "old_kb",
+        "new_kb",
+        "log_kb",
+        "prove",
+        "check",
+        "all_deal",
+        "designated_deal",
+        "processor",
+    ],
+    hosts: &[],
+    check,
+    measure,
+};
+
+/// The driver's settings.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Options {
+    /// The number of servers, 3f+1.
+    servers: u8,
+    /// The number of bits of the modulus.
+    modulus_bits: u32,
+    /// Whether shares are as long as the thesis's.
+    paper_range: bool,
+    /// Of which servers `old` and `new` are the times: of those that are done as the nth, from 1.
+    /// 0: the mean of all.
+    #[serde(default)]
+    place: f64,
+}
+
+impl Options {
+    fn group(self) -> GroupOptions {
+        let Self { servers, modulus_bits, paper_range, .. } = self;
+        GroupOptions { servers, modulus_bits, paper_range }
+    }
+}
+
+fn check(table: &toml::Table) -> Result<(), String> {
+    let options: Options = options(table)?;
+    let (group, place) = (options.group(), options.place);
+    group.check()?;
+    let servers = f64::from(group.servers);
+    if (0.0..=servers).contains(&place) && place.fract() == 0.0 {
+        return Ok(());
+    }
+    Err(format!("place is {place}; give a whole number from 0 to {servers}"))
+}
+
+fn measure(_: &Network, table: &toml::Table) -> Result<Values, String> {
+    let options: Options = options(table)?;
+    let (options, place) = (options.group(), options.place);
+    let mut generator = Generator::seeded().map_err(|error| error.to_string())?;
+    let key = key(options.modulus_bits, &mut generator)?;
+    let (setting, combination) = (options.setting(&key), options.combination()?);
+    let group = setting.deal(&key, &combination, &mut generator);
+    let group = group.map_err(|error| error.to_string())?;
+    let refreshed = group.refresh(&setting, &combination, &mut generator);
+    let (_, report) = refreshed.map_err(|error| error.to_string())?;
+    let RefreshReport { old, new } = &report;
+    let costs = Costs::of(&report, &combination);
+    let entries: usize = old.iter().chain(new).map(|server| server.entries.bytes).sum();
+    let servers = combination.server_count();
+    let (labels, held) = counts(&combination);
+    let signers = combination.signer_count() as f64;
+    let work = |part: fn(&Work) -> Duration| {
+        move |servers: &[ServerRun]| {
+            let most = servers.iter().map(|server| part(&server.work)).max();
+            most.unwrap_or_default().as_secs_f64()
+        }
+    };
+    let processor: Duration = old.iter().chain(new).map(|server| server.work.total()).sum();
+    Ok(Values(BTreeMap::from([
+        ("old", done(old, place)),
+        ("new", done(new, place)),
+        ("old_kb", mean(old.iter().map(|server| server.messages.bytes as f64 / 1e3))),
+        ("new_kb", mean(new.iter().map(|server| server.messages.bytes as f64 / 1e3))),
+        // Each of the 3f+1 servers of the log gets each entry.
+        ("log_kb", (servers * entries) as f64 / 1e3),
+        ("prove", costs.prove * 1e3),
+        ("check", costs.check * 1e3),
+        // As if all holders dealt, and each new server verified what f+1 of them dealt (5.2.3).
+        ("all_deal", labels * held * costs.prove + held * held * signers * costs.check),
+        // What this protocol does, as the thesis's optimistic case.
+        (
+            "designated_deal",
+            work(|work| work.proving + work.sealing)(old) + work(|work| work.verifying)(new),
+        ),
+        ("processor", processor.as_secs_f64()),
+    ])))
+}
+
+/// The processor time for a subshare, in s.
+struct Costs {
+    /// Of the proof of a subshare.
+    prove: f64,
+    /// Of decrypting and checking a subshare.
+    check: f64,
+}
+
+impl Costs {
+    fn of(report: &RefreshReport, group: &Combination) -> Self {
+        let (labels, held) = counts(group);
+        let total = |servers: &[ServerRun], part: fn(&Work) -> Duration| {
+            servers.iter().map(|server| part(&server.work)).sum::<Duration>().as_secs_f64()
+        };
+        let servers = group.server_count() as f64;
+        Self {
+            prove: total(&report.old, |work| work.proving) / (labels * labels),
+            check: total(&report.new, |work| work.verifying) / (servers * labels * held),
+        }
+    }
+}
+
+/// l and l'.
+fn counts(group: &Combination) -> (f64, f64) {
+    let labels = group.label_count();
+    // Each share has 2f+1 holders.
+    (labels as f64, (labels * group.quorum() / group.server_count()) as f64)
+}
+
+/// When servers were done, in s.
+fn done(servers: &[ServerRun], place: f64) -> f64 {
+    let mut times: Vec<f64> =
+        servers.iter().map(|server| server.done_after.as_secs_f64()).collect();
+    times.sort_by(f64::total_cmp);
+    let mut nth = (1..).map(f64::from).zip(&times).filter(|(nth, _)| *nth >= place);
+    match nth.next() {
+        Some((_, time)) if place > 0.0 => *time,
+        _ => mean(times.into_iter()),
+    }
+}
+
+fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let count = values.len() as f64;
+    values.sum::<f64>() / count
+}
