@@ -15,7 +15,7 @@ use curve25519_dalek::traits::Identity;
 use hmac::{Hmac, Mac};
 use sha2::{Digest as _, Sha256, Sha512};
 use sharing::{Generator, RandomError, wipe_stack};
-use zeroize::{Zeroize as _, Zeroizing};
+use zeroize::{Zeroize, Zeroizing};
 
 use crate::protocol::combination::Label;
 use crate::protocol::wire::{Malformed, Reader};
@@ -47,6 +47,13 @@ impl SessionPoint {
         let bytes = CompressedRistretto(reader.array()?);
         let point = bytes.decompress().filter(|point| *point != RistrettoPoint::identity());
         Ok(Self { point: point.ok_or(Malformed("a session key is no point"))?, bytes })
+    }
+}
+
+impl Zeroize for SessionPoint {
+    fn zeroize(&mut self) {
+        self.point.zeroize();
+        self.bytes.zeroize();
     }
 }
 
@@ -91,8 +98,8 @@ impl SessionSecret {
     }
 
     /// K, which is secret unless it is published in a complaint.
-    pub(crate) fn agree(&self, other: &SessionPoint) -> SessionPoint {
-        let agreed = SessionPoint::new(self.0 * other.point);
+    pub(crate) fn agree(&self, other: &SessionPoint) -> Zeroizing<SessionPoint> {
+        let agreed = Zeroizing::new(SessionPoint::new(self.0 * other.point));
         wipe_stack();
         agreed
     }
@@ -107,7 +114,7 @@ impl SessionSecret {
         generator: &mut Generator,
     ) -> Result<SessionProof, RandomError> {
         let nonce = Self::random(generator)?;
-        let commitments = [nonce.public(), nonce.agree(other)];
+        let commitments = [nonce.public(), *nonce.agree(other)];
         let challenge = challenge(&self.public(), other, agreed, &commitments, context);
         let response = nonce.0 + challenge * self.0;
         wipe_stack();

@@ -20,7 +20,16 @@ use self::scenario::Scenario;
 use self::world::World;
 
 /// What has to happen in some of the runs.
-const EVENTS: [&str; 13] = [
+const EVENTS: [&str; 22] = [
+    "message: Dealing",
+    "message: Confirmation",
+    "message: Need",
+    "message: Fetch",
+    "message: Proofs",
+    "message: Ask",
+    "message: Shares",
+    "message: AskSum",
+    "message: Sum",
     "Final",
     "Cancelled",
     "excluded",
@@ -43,7 +52,7 @@ fn a_refresh_is_safe_and_finishes() {
         println!("{:#?}", run(seed.parse().expect("SUNDER_SEED is a number")));
         return;
     }
-    let seeds = env::var("SUNDER_SEEDS").map_or(300, |seeds| seeds.parse().expect("a number"));
+    let seeds = env::var("SUNDER_SEEDS").map_or(250, |seeds| seeds.parse().expect("a number"));
     let threads = thread::available_parallelism().map_or(1, NonZero::get);
     let mut counts = BTreeMap::<String, u64>::new();
     thread::scope(|scope| {

@@ -1,5 +1,9 @@
 //! Refreshes in memory, with all servers and a log that loses nothing. Links lose messages.
 
+mod board;
+mod possession;
+mod recovery;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -63,6 +67,8 @@ struct World {
     machines: BTreeMap<Address, Machine>,
     saved: BTreeMap<Address, BTreeMap<Item, Zeroizing<Vec<u8>>>>,
     begun: BTreeMap<ServerIndex, (Header, Arc<Witnesses>, Arc<Shares>)>,
+    /// The entries that changed something, with the board before each.
+    history: Vec<(Board, Entry)>,
     /// Messages and their senders and receivers.
     links: VecDeque<(Address, Address, Vec<u8>)>,
     now: Duration,
@@ -81,8 +87,10 @@ impl World {
         let setting = Setting::new(old_faulty, new_faulty, &mut generator);
         let epoch = Header::first(setting.old.clone(), setting.witnesses.digest());
         let mut board = Board::new(setting.parameters.clone(), epoch);
+        let mut history = Vec::new();
         for i in 0..=old_faulty {
             let entry = board.approval(ServerIndex(i), setting.new.clone(), &identity(1 + i));
+            history.push((board.clone(), entry.clone()));
             let change = board.apply(&Entry::parse(&entry.to_bytes()).unwrap()).unwrap();
             let expected = if i == old_faulty { Change::Opened } else { Change::Counted };
             assert_eq!(change, expected);
@@ -92,6 +100,7 @@ impl World {
             machines: BTreeMap::new(),
             saved: BTreeMap::new(),
             begun: BTreeMap::new(),
+            history,
             links: VecDeque::new(),
             now: Duration::ZERO,
             generator,
@@ -158,10 +167,13 @@ impl World {
                 Output::Submit(entry) => {
                     let parsed = Entry::parse(&entry.to_bytes());
                     assert_eq!(parsed.as_ref(), Ok(&entry));
+                    let before = self.board.clone();
                     // Refused are repetitions only.
                     if let Err(refusal) = self.board.apply(&entry) {
                         let is_late = matches!(refusal, Refusal::Repeated | Refusal::Ended);
                         assert!(is_late, "{address:?}: {refusal}");
+                    } else {
+                        self.history.push((before, entry));
                     }
                 }
                 Output::Save { item, bytes } => {

@@ -167,7 +167,8 @@ pub(in super::super) fn complaint(
 ) -> Result<Complaint, RandomError> {
     let Dealing { proofs, delivery } = dealing;
     let row = proofs.manifest.labels().position(|it| it == label).expect("the row was checked");
-    let agreed = session.agree(&proofs.manifest.ephemeral);
+    // K is published.
+    let agreed = *session.agree(&proofs.manifest.ephemeral);
     let context = Complaint::context(proofs.digest, index);
     let proof = session.prove(&proofs.manifest.ephemeral, &agreed, &context, generator)?;
     Ok(Complaint {

@@ -19,7 +19,6 @@ use super::ms;
 use super::process::{Action, Process, group_of};
 use super::scenario::Scenario;
 use crate::protocol::combination::ServerIndex;
-use crate::protocol::wire::Digest;
 
 /// How many messages and entries it keeps to send again.
 const MAX_KEPT: usize = 100;
@@ -43,7 +42,8 @@ pub(super) struct Adversary {
     entries: Vec<Vec<u8>>,
     /// Dealings that its processes got.
     dealings: Vec<(usize, Dealing)>,
-    forged: BTreeMap<Digest, Forged>,
+    /// In the order in which they were made.
+    forged: Vec<Forged>,
     left: u64,
     next_at: Duration,
     max_pause: Duration,
@@ -75,7 +75,7 @@ impl Adversary {
             heard: Vec::new(),
             entries: Vec::new(),
             dealings: Vec::new(),
-            forged: BTreeMap::new(),
+            forged: Vec::new(),
             left: scenario.attacks,
             next_at: Duration::ZERO,
             max_pause: scenario.max_delay,
@@ -107,7 +107,8 @@ impl Adversary {
             Message::Confirmation { digest, signature } => {
                 let group = group_of(at.1.board(), Side::New);
                 let index = group.and_then(|group| group.index_of(&from));
-                if let (Some(forged), Some(index)) = (self.forged.get_mut(digest), index) {
+                let forged = self.forged.iter_mut().find(|forged| forged.digest == *digest);
+                if let (Some(forged), Some(index)) = (forged, index) {
                     forged.confirmations.insert(index, *signature);
                 }
             }
@@ -214,10 +215,10 @@ impl Adversary {
     }
 }
 
-/// Adds something to what is kept, in place of the oldest.
+/// Adds something to what is kept: the first ones, which may be of another run, and the last ones.
 fn keep<T>(kept: &mut Vec<T>, it: T) {
     if kept.len() == MAX_KEPT {
-        kept.remove(0);
+        kept.remove(MAX_KEPT / 2);
     }
     kept.push(it);
 }

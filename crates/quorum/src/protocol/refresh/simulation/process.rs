@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use keys::SecretKey;
+use keys::{PublicKey, SecretKey};
 use sharing::Generator;
 use zeroize::Zeroizing;
 
@@ -33,6 +33,7 @@ type Saved = BTreeMap<Item, Zeroizing<Vec<u8>>>;
 /// A process.
 pub(super) struct Process {
     pub(super) secret: Arc<SecretKey>,
+    pub(super) public: PublicKey,
     pub(super) disk: Disk,
     /// `None` while it is down.
     pub(super) memory: Option<Memory>,
@@ -106,7 +107,13 @@ impl Process {
             saved: BTreeMap::new(),
             begun: None,
         };
-        Self { secret: Arc::new(secret), disk, memory: None, restarts_at: Duration::ZERO }
+        Self {
+            public: secret.public(),
+            secret: Arc::new(secret),
+            disk,
+            memory: None,
+            restarts_at: Duration::ZERO,
+        }
     }
 
     /// Starts with what is on the disk. `from_first` applies the log from its begin.
@@ -117,7 +124,7 @@ impl Process {
             (self.disk.board.clone(), self.disk.applied)
         };
         self.memory = Some(Memory {
-            log: log.open(self.secret.public(), applied),
+            log: log.open(self.public, applied),
             board,
             applied,
             old: None,
@@ -142,7 +149,7 @@ impl Process {
 
     /// Its index in one of the groups.
     pub(super) fn index(&self, side: Side) -> Option<ServerIndex> {
-        group_of(self.board(), side)?.index_of(&self.secret.public())
+        group_of(self.board(), side)?.index_of(&self.public)
     }
 
     /// Applies the next height of the log, if it is there. Returns what its entries did.
@@ -177,7 +184,7 @@ impl Process {
             self.disk.saved.retain(|of, _| is_open(of));
         }
         let Some(run) = memory.board.run() else { return };
-        let (id, public) = (run.id(), self.secret.public());
+        let (id, public) = (run.id(), self.public);
         let empty = Saved::new();
         let saved = |side| self.disk.saved.get(&(id, side)).unwrap_or(&empty);
         if let Some(index) = memory.board.epoch().group.index_of(&public)
@@ -287,7 +294,7 @@ impl Process {
     /// server that has begun the epoch.
     pub(super) fn handle(
         &mut self,
-        (from_side, from): (Side, &keys::PublicKey),
+        (from_side, from): (Side, &PublicKey),
         to: Side,
         message: Message,
     ) -> Option<Message> {

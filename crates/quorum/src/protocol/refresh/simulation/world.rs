@@ -297,11 +297,24 @@ impl World {
             _ => Side::New,
         });
         let Ok(message) = Message::parse(&bytes[2..]) else { return };
+        if self.is_correct(from) && self.is_correct(to) {
+            self.count(match message {
+                Message::Dealing(_) => "message: Dealing",
+                Message::Confirmation { .. } => "message: Confirmation",
+                Message::Need { .. } => "message: Need",
+                Message::Fetch { .. } => "message: Fetch",
+                Message::Proofs(_) => "message: Proofs",
+                Message::Ask { .. } => "message: Ask",
+                Message::Shares(_) => "message: Shares",
+                Message::AskSum { .. } => "message: AskSum",
+                Message::Sum(_) => "message: Sum",
+            });
+        }
         if !self.is_correct(to) {
-            let from = (from_side, self.processes[from].secret.public());
+            let from = (from_side, self.processes[from].public);
             self.adversary.see_message((to, &self.processes[to]), from, &message, &bytes[2..]);
         }
-        let key = self.processes[from].secret.public();
+        let key = self.processes[from].public;
         let answer = self.processes[to].handle((from_side, &key), to_side, message);
         let Some(answer) = answer else { return };
         let group = group_of(self.processes[to].board(), from_side);
@@ -347,7 +360,7 @@ impl World {
             let Some(run) = process.board().run().filter(|run| run.next_epoch().is_some()) else {
                 return false;
             };
-            let is_new = run.group().index_of(&process.secret.public()).is_some();
+            let is_new = run.group().index_of(&process.public).is_some();
             process.memory.is_some()
                 && process.disk.shares.is_none()
                 && (!is_new || process.disk.begun.is_some())
@@ -411,7 +424,7 @@ impl World {
             assert_eq!(begun.header, *header);
             assert_eq!(begun.witnesses.digest(), header.witnesses);
             let new = header.group.combination();
-            let index = header.group.index_of(&process.secret.public()).expect("it has begun");
+            let index = header.group.index_of(&process.public).expect("it has begun");
             assert!(begun.shares.keys().copied().eq(new.labels_of(index)), "other labels");
             for (&label, share) in &*begun.shares {
                 let power = parameters.power(share);

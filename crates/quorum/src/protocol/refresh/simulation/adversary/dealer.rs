@@ -16,10 +16,12 @@ use super::Adversary;
 use crate::protocol::combination::{Label, ServerIndex};
 use crate::protocol::rsa::modulus::Element;
 use crate::protocol::testing::group;
+use crate::protocol::wire::Digest;
 
 /// A dealing that the adversary made.
 pub(super) struct Forged {
     process: usize,
+    pub(super) digest: Digest,
     manifest: Manifest,
     pub(super) confirmations: BTreeMap<ServerIndex, [u8; 64]>,
     is_proved: bool,
@@ -119,11 +121,12 @@ impl Adversary {
         let proofs = Arc::new(proofs);
         let forged = Forged {
             process: at,
+            digest: proofs.digest,
             manifest: proofs.manifest.clone(),
             confirmations: BTreeMap::new(),
             is_proved: false,
         };
-        self.forged.insert(proofs.digest, forged);
+        self.forged.push(forged);
         // All servers, or as few as can make it chosen.
         let mut servers: Vec<_> = new.servers().collect();
         rng.shuffle(&mut servers);
@@ -155,7 +158,7 @@ impl Adversary {
         rng: &mut Rng,
         actions: &mut Vec<(usize, Action)>,
     ) {
-        for (digest, forged) in &mut self.forged {
+        for forged in &mut self.forged {
             let process = &processes[forged.process];
             let (Some(run), Some(index)) = (process.board().run(), process.index(Side::Old)) else {
                 continue;
@@ -165,8 +168,9 @@ impl Adversary {
             }
             let mut confirmations = forged.confirmations.clone();
             for &faulty in self.styles.keys() {
-                if let Some(index) = run.group().index_of(&processes[faulty].secret.public()) {
-                    let signature = processes[faulty].secret.sign(&Manifest::confirmation(*digest));
+                if let Some(index) = run.group().index_of(&processes[faulty].public) {
+                    let signature =
+                        processes[faulty].secret.sign(&Manifest::confirmation(forged.digest));
                     confirmations.insert(index, signature);
                 }
             }
@@ -189,10 +193,9 @@ impl Adversary {
         run: &Run,
         rng: &mut Rng,
     ) -> Option<Entry> {
-        let forged: Vec<_> = self.forged.iter().collect();
-        let (digest, forged) = *rng.pick(&forged)?;
+        let forged = rng.pick(&self.forged)?;
         let quorum = run.group().combination().quorum();
-        let own = process.secret.sign(&Manifest::confirmation(*digest));
+        let own = process.secret.sign(&Manifest::confirmation(forged.digest));
         let some = forged.confirmations.iter().map(|(server, it)| (*server, *it));
         let mut confirmations: Vec<_> = some.take(quorum).collect();
         let kind = rng.index(3);

@@ -7,7 +7,7 @@ use zeroize::Zeroizing;
 
 use super::super::super::entry::Body;
 use super::super::super::manifest::Manifest;
-use super::super::super::message::Answer;
+use super::super::super::message::{Answer, Sum};
 use super::super::super::session::SessionSecret;
 use super::super::super::{Entry, Item, Message, Run, Side, new_server, possession};
 use super::super::process::{Action, Process};
@@ -79,11 +79,16 @@ impl Adversary {
             }
             9 => {
                 let epoch = run.header().epoch;
-                let message = Message::Ask { epoch, witnesses: true };
+                let digest = rng.pick(&self.dealings).map(|(_, it)| it.proofs.digest);
+                let message = match (rng.index(3), digest) {
+                    (0, Some(digest)) => Message::Fetch { digest },
+                    (1, Some(dealing)) => Message::AskSum { dealing },
+                    _ => Message::Ask { epoch, witnesses: true },
+                };
                 ("question", send(Side::New, &message, new.servers().collect()))
             }
             _ => {
-                let message = wrong_answer(process, run, rng);
+                let message = Self::wrong_answer(process, run, rng);
                 ("wrong answer", send(Side::New, &message, new.servers().collect()))
             }
         }
@@ -183,19 +188,27 @@ impl Adversary {
             possession::prove(run_id, index, digest, held, parameters, generator).unwrap();
         Some(Body::Computed { run: run_id, witnesses, possession })
     }
-}
 
-/// Shares that are wrong, of the right lengths.
-fn wrong_answer(process: &Process, run: &Run, rng: &mut Rng) -> Message {
-    let parameters = process.board().parameters();
-    let new = run.group().combination();
-    let mut bytes = vec![0; parameters.range.encoded_len()];
-    bytes.fill_with(|| rng.bytes::<1>()[0] >> 1);
-    bytes[0] = 0;
-    let share = || Zeroizing::new(bytes.clone());
-    Message::Shares(Answer {
-        epoch: run.header().epoch,
-        witnesses: vec![3; new.label_count() * parameters.element_len()],
-        shares: new.labels().map(|label| (label, share())).collect(),
-    })
+    /// Shares that are wrong, of the right lengths.
+    fn wrong_answer(process: &Process, run: &Run, rng: &mut Rng) -> Message {
+        let parameters = process.board().parameters();
+        let new = run.group().combination();
+        let mut bytes = vec![0; parameters.range.encoded_len()];
+        bytes.fill_with(|| rng.bytes::<1>()[0]);
+        if rng.chance(80) {
+            // In the range.
+            bytes[0] = 0;
+        }
+        let shares = new.labels().map(|label| (label, Zeroizing::new(bytes.clone()))).collect();
+        let chosen = process.board().epoch().group.combination().labels();
+        let chosen: Vec<_> = chosen.filter_map(|label| run.chosen(label)).collect();
+        match rng.pick(&chosen) {
+            Some(&dealing) if rng.chance(60) => Message::Sum(Sum { dealing, shares }),
+            _ => Message::Shares(Answer {
+                epoch: run.header().epoch,
+                witnesses: vec![3; new.label_count() * parameters.element_len()],
+                shares,
+            }),
+        }
+    }
 }

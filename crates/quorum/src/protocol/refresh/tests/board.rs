@@ -1,0 +1,347 @@
+//! What the board refuses, entry by entry and condition by condition.
+
+use super::super::complaint;
+use super::super::dealing::Dealing;
+use super::super::entry::{Body, Complaint};
+use super::super::manifest::Manifest;
+use super::super::new_server;
+use super::super::session::SessionSecret;
+use super::*;
+use crate::protocol::wire::{Digest, Reader};
+
+const OTHER: Digest = Digest([9; 32]);
+
+/// A refresh that has finished, with all its entries.
+fn finished() -> World {
+    let mut world = World::new(1, 1, 5);
+    world.run();
+    world.assert_refreshed(4);
+    world
+}
+
+/// The first entry of a kind, with the board before it.
+fn first(world: &World, is_meant: impl Fn(&Body) -> bool) -> (Board, Entry) {
+    let mut entries = world.history.iter().filter(|(_, entry)| is_meant(&entry.body));
+    entries.next().expect("there is one").clone()
+}
+
+fn apply(board: &Board, entry: &Entry) -> Result<Change, Refusal> {
+    let (mut changed, before) = (board.clone(), board.run().map(Run::id));
+    let result = changed.apply(&Entry::parse(&entry.to_bytes()).unwrap());
+    if result.is_err() {
+        assert_eq!(changed.run().map(Run::id), before, "a refused entry changes nothing");
+    }
+    result
+}
+
+/// The identity key of an entry's author.
+fn author(entry: &Entry) -> SecretKey {
+    let first = if entry.side() == Side::Old { 1 } else { 100 };
+    identity(first + entry.author.0)
+}
+
+fn resigned(entry: &Entry, body: Body) -> Entry {
+    Entry::new(entry.author, body, &author(entry))
+}
+
+#[test]
+fn each_entry_is_signed_by_its_author_and_counts_once_in_its_run_before_the_end() {
+    let world = finished();
+    assert!(world.history.len() >= 2 + 4 + 4 + 3, "{}", world.history.len());
+    let ended = &world.board;
+    for (before, entry) in &world.history {
+        assert!(apply(before, entry).is_ok());
+        let body = &entry.body;
+        let forged = Entry::new(entry.author, body.clone(), &identity(77));
+        assert_eq!(apply(before, &forged), Err(Refusal::Signature));
+        let stranger = Entry::new(ServerIndex(9), body.clone(), &identity(77));
+        assert_eq!(apply(before, &stranger), Err(Refusal::Signature));
+        let mut other = body.clone();
+        match &mut other {
+            Body::Approve { epoch, .. } | Body::Cancel { epoch, .. } => *epoch = OTHER,
+            Body::SessionKey { run, .. }
+            | Body::Complaint { run, .. }
+            | Body::Computed { run, .. } => *run = OTHER,
+            Body::Proved { manifest, .. } => manifest.run = OTHER,
+        }
+        assert_eq!(apply(before, &resigned(entry, other)), Err(Refusal::OtherRun));
+        let mut after = before.clone();
+        let change = after.apply(entry).unwrap();
+        let expected = if change == Change::Final { Refusal::Ended } else { Refusal::Repeated };
+        assert_eq!(apply(&after, entry), Err(expected));
+        assert_eq!(apply(ended, entry), Err(Refusal::Ended));
+    }
+}
+
+#[test]
+fn approvals_and_cancellations_are_for_the_run_and_one_of_each_server() {
+    let world = finished();
+    let (board, entry) = first(&world, |body| matches!(body, Body::Approve { .. }));
+    let Body::Approve { epoch, run, group: approved } = entry.body.clone() else { unreachable!() };
+    let later = Body::Approve { epoch, run: run + 1, group: approved };
+    assert_eq!(apply(&board, &resigned(&entry, later)), Err(Refusal::OtherRun));
+    let session = first(&world, |body| matches!(body, Body::SessionKey { .. })).1;
+    assert_eq!(apply(&board, &session), Err(Refusal::OtherRun), "no run is open");
+    // Two servers that approve different groups open nothing; one cannot change its mind.
+    let mut split = board.clone();
+    for (server, first) in [(0, 100), (1, 50)] {
+        let own = identity(1 + server);
+        let entry = split.approval(ServerIndex(server), group(1, first), &own);
+        assert_eq!(split.apply(&entry), Ok(Change::Counted));
+        let entry = split.approval(ServerIndex(server), group(1, 60), &own);
+        assert_eq!(split.apply(&entry), Err(Refusal::Repeated));
+    }
+    let entry = split.approval(ServerIndex(2), group(1, 50), &identity(3));
+    assert_eq!(split.apply(&entry), Ok(Change::Opened));
+    let entry = split.approval(ServerIndex(3), group(1, 50), &identity(4));
+    assert_eq!(split.apply(&entry), Err(Refusal::Repeated), "the run is open");
+    let cancel = |board: &Board, i: u8| board.cancellation(ServerIndex(i), &identity(1 + i));
+    let first = cancel(&split, 0);
+    assert_eq!(split.apply(&first), Ok(Change::Counted));
+    assert_eq!(split.apply(&first), Err(Refusal::Repeated));
+    let second = cancel(&split, 3);
+    assert_eq!(split.apply(&second), Ok(Change::Cancelled));
+    assert_eq!(split.apply(&second), Err(Refusal::OtherRun), "it was for the run before");
+    assert_eq!(split.run_number(), 2);
+}
+
+#[test]
+fn proved_has_labels_of_its_dealer_and_a_quorum_of_confirmations() {
+    let world = finished();
+    let (board, entry) = first(&world, |body| matches!(body, Body::Proved { .. }));
+    let Body::Proved { manifest, confirmations } = entry.body.clone() else { unreachable!() };
+    let with = |manifest: &Manifest, confirmations: &[_]| {
+        let (manifest, confirmations) = (manifest.clone(), confirmations.to_vec());
+        apply(&board, &resigned(&entry, Body::Proved { manifest, confirmations }))
+    };
+    assert_eq!(with(&manifest, &confirmations), Ok(Change::Counted));
+    let mut changed = manifest.clone();
+    changed.dealer = ServerIndex((manifest.dealer.0 + 1) % 4);
+    assert_eq!(with(&changed, &confirmations), Err(Refusal::Labels));
+    let lacked = world.setting.old.combination();
+    let lacked = lacked.labels().find(|&label| !lacked.holds(manifest.dealer, label)).unwrap();
+    for rows in [vec![], vec![(lacked, OTHER)], vec![(Label(500), OTHER)]] {
+        let changed = Manifest { rows, ..manifest.clone() };
+        assert_eq!(with(&changed, &confirmations), Err(Refusal::Labels));
+    }
+    // Confirmations are of this manifest, in all its parts.
+    let mut changed = manifest.clone();
+    changed.rows[0].1 = OTHER;
+    assert_eq!(with(&changed, &confirmations), Err(Refusal::Confirmations));
+    let [a, b, c] = confirmations[..] else { panic!("2f+1 = 3") };
+    let message = Manifest::confirmation(manifest.digest());
+    let all: Vec<_> = (0..4).map(|i| (ServerIndex(i), identity(100 + i).sign(&message))).collect();
+    let fourth = *all.iter().find(|it| !confirmations.contains(it)).unwrap();
+    let of_another = (fourth.0, identity(1 + fourth.0.0).sign(&message));
+    for wrong in [
+        vec![],
+        vec![a, b],
+        vec![a, b, b],
+        vec![a, b, c, c],
+        vec![a, b, c, fourth],
+        vec![a, b, (fourth.0, c.1)],
+        vec![a, b, of_another],
+        vec![a, b, (ServerIndex(4), c.1)],
+        vec![a, b, (c.0, [0; 64])],
+    ] {
+        assert_eq!(with(&manifest, &wrong), Err(Refusal::Confirmations));
+    }
+    assert_eq!(with(&manifest, &[fourth, c, a]), Ok(Change::Counted));
+}
+
+#[test]
+fn computed_comes_after_the_choice_with_a_proof_for_its_witnesses_and_server() {
+    let world = finished();
+    let (board, entry) = first(&world, |body| matches!(body, Body::Computed { .. }));
+    let (_, session) = first(&world, |body| matches!(body, Body::SessionKey { .. }));
+    let Body::Computed { run, witnesses, possession } = entry.body.clone() else { unreachable!() };
+    let with = |board: &Board, author: u8, witnesses: &[u8], possession: &[u8]| {
+        let (witnesses, possession) = (witnesses.to_vec(), possession.to_vec());
+        let body = Body::Computed { run, witnesses, possession };
+        apply(board, &Entry::new(ServerIndex(author), body, &identity(100 + author)))
+    };
+    let own = entry.author.0;
+    assert_eq!(with(&board, own, &witnesses, &possession), Ok(Change::Counted));
+    let another = (own + 1) % 4;
+    assert_eq!(with(&board, another, &witnesses, &possession), Err(Refusal::Possession));
+    let mut swapped = witnesses.clone();
+    swapped.rotate_left(32);
+    for witnesses in [&swapped[..], &witnesses[32..], &[], &[0; 128], &[0xff; 128]] {
+        assert_eq!(with(&board, own, witnesses, &possession), Err(Refusal::Possession));
+    }
+    for at in [0, 31, 32, possession.len() - 1] {
+        let mut wrong = possession.clone();
+        wrong[at] ^= 1;
+        assert_eq!(with(&board, own, &witnesses, &wrong), Err(Refusal::Possession));
+        assert_eq!(with(&board, own, &witnesses, &wrong[..at]), Err(Refusal::Possession));
+    }
+    let before = world.history.iter().find(|(_, it)| *it == session).unwrap().0.clone();
+    assert_eq!(with(&before, own, &witnesses, &possession), Err(Refusal::NotChosen));
+}
+
+/// A board on which all new servers have session keys, and dealings to the first of them.
+fn dealt() -> (World, Vec<Dealing>) {
+    let mut world = World::new(1, 1, 6);
+    let mut dealings = Vec::new();
+    let first = (Side::New, ServerIndex(0));
+    while dealings.len() < 4 {
+        for address in world.addresses() {
+            world.poll(address);
+        }
+        let Some((from, to, bytes)) = world.links.pop_front() else { continue };
+        match Message::parse(&bytes) {
+            // Nothing is confirmed.
+            Ok(Message::Dealing(dealing)) if to == first => dealings.push(dealing),
+            Ok(Message::Dealing(_)) => {}
+            _ => world.deliver(from, to, &bytes),
+        }
+    }
+    (world, dealings)
+}
+
+fn session(world: &World) -> SessionSecret {
+    let saved = &world.saved[&(Side::New, ServerIndex(0))][&Item::SessionKey];
+    SessionSecret::from_bytes(&Reader::new(saved).array().unwrap()).unwrap()
+}
+
+/// Signs a dealing to the first new server again.
+fn sign(dealing: &mut Dealing) {
+    let mut delivery = (*dealing.delivery).clone();
+    let manifest = &dealing.proofs.manifest;
+    let digest = dealing.proofs.digest;
+    let message = Manifest::delivery(digest, ServerIndex(0), &delivery.digests());
+    delivery.signature = identity(1 + manifest.dealer.0).sign(&message);
+    dealing.delivery = Arc::new(delivery);
+}
+
+#[test]
+fn a_complaint_about_a_right_dealing_is_held_against_its_author_whatever_is_changed() {
+    let (mut world, dealings) = dealt();
+    let (dealing, session) = (&dealings[0], session(&world));
+    let me = ServerIndex(0);
+    let label = dealing.proofs.manifest.rows[0].0;
+    let run = world.board.run().unwrap().id();
+    let new = world.setting.new.combination().clone();
+    let held = new.labels_of(me).next().unwrap();
+    let lacked = new.labels().find(|&it| !new.holds(me, it)).unwrap();
+    let other = SessionSecret::random(&mut world.generator).unwrap();
+    let ephemeral = dealing.proofs.manifest.ephemeral;
+    let wrong_k = *other.agree(&ephemeral);
+    let context = Complaint::context(dealing.proofs.digest, me);
+    let wrong_proof = other.prove(&ephemeral, &wrong_k, &context, &mut world.generator).unwrap();
+    let mut complain = |it: &dyn Fn(&mut Complaint), author: u8| {
+        let generator = &mut world.generator;
+        let about = (label, held);
+        let mut complaint = new_server::complaint(dealing, about, me, &session, generator).unwrap();
+        it(&mut complaint);
+        let body = Body::Complaint { run, complaint: Box::new(complaint) };
+        apply(&world.board, &Entry::new(ServerIndex(author), body, &identity(100 + author)))
+    };
+    let changes: [&dyn Fn(&mut Complaint); 15] = [
+        &|_| {},
+        &|it| it.subshare = lacked,
+        &|it| it.subshare = Label(700),
+        &|it| it.label = Label(700),
+        &|it| it.proofs[0] ^= 1,
+        &|it| it.ciphertext[0] ^= 1,
+        &|it| it.ciphertexts[0] = OTHER,
+        &|it| it.ciphertexts.push(OTHER),
+        &|it| it.ciphertexts.clear(),
+        &|it| it.delivery[5] ^= 1,
+        &|it| it.agreed = wrong_k,
+        &|it| (it.agreed, it.proof) = (wrong_k, wrong_proof),
+        &|it| it.proof = wrong_proof,
+        &|it| it.manifest.run = OTHER,
+        &|it| it.manifest.dealer = ServerIndex(3 - it.manifest.dealer.0),
+    ];
+    for (i, change) in changes.iter().enumerate() {
+        let expected = Ok(Change::FalseComplaint { complainant: me });
+        assert_eq!(complain(*change, 0), expected, "change {i}");
+    }
+    // What was sent to another server is no evidence of one's own.
+    let expected = Ok(Change::FalseComplaint { complainant: ServerIndex(2) });
+    assert_eq!(complain(&|_| {}, 2), expected);
+}
+
+#[test]
+fn a_complaint_about_a_wrong_dealing_excludes_the_dealer_once() {
+    let (mut world, mut dealings) = dealt();
+    let session = session(&world);
+    let me = ServerIndex(0);
+    let held = world.setting.new.combination().labels_of(me).next().unwrap();
+    let run = world.board.run().unwrap().id();
+    let dealing = &mut dealings[0];
+    let mut delivery = (*dealing.delivery).clone();
+    delivery.ciphertexts[0][0] ^= 1;
+    dealing.delivery = Arc::new(delivery);
+    sign(dealing);
+    let dealer = dealing.proofs.manifest.dealer;
+    let about = (dealing.proofs.manifest.rows[0].0, held);
+    let mut complaint = |dealing: &Dealing, about| {
+        let generator = &mut world.generator;
+        let complaint = new_server::complaint(dealing, about, me, &session, generator).unwrap();
+        Entry::new(me, Body::Complaint { run, complaint: Box::new(complaint) }, &identity(100))
+    };
+    let entry = complaint(&dealings[0], about);
+    let right = dealings[1].proofs.manifest.rows[0].0;
+    let false_complaint = complaint(&dealings[1], (right, held));
+    let mut board = world.board.clone();
+    assert_eq!(board.apply(&entry), Ok(Change::DealerExcluded { dealer, by: me }));
+    assert_eq!(board.apply(&entry), Err(Refusal::Repeated));
+    // A dealer that is excluded is heard no more.
+    let empty = Manifest { rows: vec![], ..dealings[0].proofs.manifest.clone() };
+    let proved = Body::Proved { manifest: empty, confirmations: vec![] };
+    let proved = Entry::new(dealer, proved, &identity(1 + dealer.0));
+    assert_eq!(board.apply(&proved), Err(Refusal::Faulty));
+    // Nor is a new server that has complained without reason.
+    let expected = Ok(Change::FalseComplaint { complainant: me });
+    assert_eq!(board.apply(&false_complaint), expected);
+    let key = Body::SessionKey { run, key: session.public() };
+    assert_eq!(board.apply(&Entry::new(me, key, &identity(100))), Err(Refusal::Faulty));
+}
+
+#[test]
+fn a_complaint_before_the_session_key_is_refused_but_not_held_against_its_author() {
+    let (mut world, dealings) = dealt();
+    let session = session(&world);
+    let (me, run) = (ServerIndex(0), world.board.run().unwrap().id());
+    let held = world.setting.new.combination().labels_of(me).next().unwrap();
+    let about = (dealings[0].proofs.manifest.rows[0].0, held);
+    let generator = &mut world.generator;
+    let complaint = new_server::complaint(&dealings[0], about, me, &session, generator).unwrap();
+    let body = Body::Complaint { run, complaint: Box::new(complaint) };
+    let entry = Entry::new(me, body, &identity(100));
+    let (mut board, _) = first(&world, |body| matches!(body, Body::SessionKey { .. }));
+    assert_eq!(board.apply(&entry), Err(Refusal::NoSessionKey));
+    assert!(board.run().unwrap().faulty().is_empty());
+}
+
+#[test]
+fn evidence_depends_on_the_dealing_only() {
+    // A complaint holds or not, the same whoever looks.
+    let (mut world, dealings) = dealt();
+    let session = session(&world);
+    let me = ServerIndex(0);
+    let run = world.board.run().unwrap();
+    let held = world.setting.new.combination().labels_of(me).next().unwrap();
+    for (i, mut dealing) in dealings.into_iter().enumerate() {
+        if i % 2 == 0 {
+            let mut delivery = (*dealing.delivery).clone();
+            delivery.ciphertexts[0][7] ^= 0x10;
+            dealing.delivery = Arc::new(delivery);
+            sign(&mut dealing);
+        }
+        let about = (dealing.proofs.manifest.rows[0].0, held);
+        let generator = &mut world.generator;
+        let evidence = new_server::complaint(&dealing, about, me, &session, generator).unwrap();
+        let key = session.public();
+        let by = complaint::Complainant {
+            run: run.id(),
+            index: me,
+            key: &key,
+            new: run.group().combination(),
+        };
+        let holds = complaint::holds(&evidence, &by, &world.setting.old, &world.setting.parameters);
+        assert_eq!(holds, i % 2 == 0);
+    }
+}
