@@ -11,6 +11,7 @@ use quorum::api::{Client, ClientError};
 
 use crate::console;
 use crate::failure::Failure;
+pub(crate) use init::make_key;
 
 /// RSA signatures by a group of 3f+1 servers, of which any f+1 sign and none has the key.
 ///

@@ -1,6 +1,38 @@
 //! Whole groups in one process, with links and a log that lose nothing: for demonstrations,
 //! benchmarks, the laboratory and tests. A process that has all shares has the key, so no key that
 //! matters belongs here.
+//!
+//! Two groups, one after the other, sign under the same public key:
+//!
+//! ```
+//! use keys::rsa::Encoding;
+//! use sharing::Generator;
+//! use sunder_quorum::in_process::Setting;
+//! use sunder_quorum::signing::Health;
+//! use sunder_quorum::{Combination, DealerKey, ShareRange};
+//!
+//! // A key that no server has. (1024 bits are too few to be secure.)
+//! let mut generator = Generator::seeded()?;
+//! let key = DealerKey::generate(1024, &mut generator)?;
+//! let setting = Setting::new(key.group(), ShareRange::new(1024));
+//! let four = Combination::new(1)?;
+//! let old = setting.deal(&key, &four, &mut generator)?;
+//!
+//! // Of seven other servers, up to two may be faulty. The old ones wipe their shares.
+//! let seven = Combination::new(2)?;
+//! let (new, report) = old.refresh(&setting, &seven, &mut generator)?;
+//! println!("the refresh took {:?}", report.took());
+//!
+//! // Two of the seven do not answer.
+//! let servers: Vec<_> = seven.servers().collect();
+//! let mut health = Health::new(&seven);
+//! let message = b"addresses: 192.0.2.1";
+//! let signing = new.signing_servers(&setting);
+//! let signed = signing.sign(message, Encoding::Pkcs1, &mut health, &servers[..2])?;
+//! let signature = signed.signature.expect("f+1 servers suffice");
+//! assert!(key.group().public().verify(message, &signature));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod processor_time;
 mod refreshing;

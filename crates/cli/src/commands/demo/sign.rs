@@ -22,6 +22,7 @@ use sharing::{Generator, RandomError};
 
 use super::sets_of;
 use super::source::SourceFile;
+use crate::commands::quorum::make_key;
 use crate::failure::Failure;
 use crate::progress::Progress;
 use memory_scan::SoughtShares;
@@ -58,13 +59,12 @@ struct Signature {
 /// If the file cannot be signed, or something is not as promised.
 pub(super) fn run(file: Option<&Path>, json: bool) -> Result<(), Failure> {
     let document = document(file)?;
-    let progress = Progress::unknown();
     let mut generator = Generator::seeded().map_err(failed)?;
 
-    progress.doing("making a key of two random safe primes: some seconds");
-    let (dealer, generation) = timed(|| DealerKey::generate(MODULUS_BITS, &mut generator));
-    let dealer = dealer.map_err(failed)?;
+    let (dealer, generation) = timed(|| make_key(MODULUS_BITS));
+    let dealer = dealer?;
     let key = dealer.group().clone();
+    let progress = Progress::unknown();
     progress.doing("splitting it for four servers");
     let (dealt, split) = timed(|| deal(&dealer, &mut generator));
     drop(dealer);

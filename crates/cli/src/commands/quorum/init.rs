@@ -118,7 +118,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     report(arguments, &key, &group, &paths)
 }
 
-fn make_key(bits: u32) -> Result<DealerKey, Failure> {
+/// Makes a key of two random safe primes, on all processors.
+///
+/// # Errors
+/// If there are no random bytes.
+pub(crate) fn make_key(bits: u32) -> Result<DealerKey, Failure> {
     let progress = Progress::unknown();
     let tried = |search: Search| {
         let Search { prime, tried } = search;

@@ -13,8 +13,8 @@ const WINDOW_LEN: usize = size_of::<u128>();
 /// How many bytes of memory are examined at a time.
 const PIECE_LEN: usize = 1 << 20;
 
-/// Shares to search for: all 16 bytes in a row of each, big-endian and little-endian. Their bits are
-/// inverted, so that the search does not find them here.
+/// Shares to search for: all 16 bytes in a row of each, big-endian and little-endian. Their bits
+/// are inverted, so that the search does not find them here.
 pub(super) struct SoughtShares {
     count: usize,
     /// The share that has these bytes.
