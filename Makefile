@@ -45,6 +45,7 @@ bench:
 	$(CARGO) bench --locked --package sunder-remicss --bench receiving
 	$(CARGO) bench --locked --package sunder-quorum --bench signing
 	$(CARGO) bench --locked --package sunder-quorum --bench refresh
+	$(CARGO) bench --locked --package sunder-quorum --bench log
 
 speed:
 	@PATH=$$PATH:/usr/sbin scripts/setup iperf3 python3 ip:iproute2

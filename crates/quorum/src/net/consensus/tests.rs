@@ -45,7 +45,16 @@ async fn start(
     applied: Height,
     sets: Sets,
 ) -> Server {
-    let listening = listen([address], &[]).await.unwrap();
+    // After a restart the port may not be free yet.
+    let listening = async {
+        loop {
+            match listen([address], &[]).await {
+                Ok(listening) => return listening,
+                Err(_) => tokio::task::yield_now().await,
+            }
+        }
+    };
+    let listening = timeout(LIMIT, listening).await.unwrap();
     let address = listening[0].address().unwrap();
     let (links, [inbox, ..]) = Links::start(secret(number), listening);
     let links = Arc::new(links);

@@ -286,6 +286,12 @@ impl Engine {
         self.outputs.extend(entries.map(|message| Output::Send(server, message)));
         self.outputs.push(Output::Send(server, Message::Want(self.height())));
         if self.phase == Phase::Running {
+            let (height, round) = (self.state.height(), self.state.round());
+            if let Some(own) = self.state.full_proposal_at_round_and_proposer(&height, round, &own)
+            {
+                let proposal = SignedConsensusMsg::Proposal(own.proposal.clone());
+                self.outputs.push(Output::Send(server, Message::Consensus(proposal)));
+            }
             let votes = [&self.state.last_signed_prevote, &self.state.last_signed_precommit];
             for vote in votes.into_iter().flatten().cloned() {
                 let message = Message::Liveness(LivenessMsg::Vote(vote));

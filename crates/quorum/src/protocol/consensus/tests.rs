@@ -1,1 +1,5 @@
-//! Whole logs under a simulated network.
+//! Whole logs on a simulated network: seeded, in virtual time.
+
+mod agreement;
+mod hostile;
+mod world;

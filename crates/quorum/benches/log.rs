@@ -1,0 +1,175 @@
+//! How long an entry of the agreement log takes from being submitted to being committed at the same
+//! server: four servers on loopback, each with its log on disk, one entry at a time.
+//!
+//! `cargo bench -p sunder-quorum --bench log` prints ms.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use keys::SecretKey;
+use service::listening::listen;
+use sunder_quorum::Digest;
+use sunder_quorum::consensus::{Consensus, ConsensusStatus, Monitor, Settings};
+use sunder_quorum::links::{Links, Peer};
+use sunder_quorum::log::{AgreementLog, Height, ServerSet};
+use tempfile::TempDir;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinHandle;
+
+const ENTRIES: usize = 500;
+
+struct Server {
+    number: u8,
+    folder: TempDir,
+    address: SocketAddr,
+    links: Arc<Links>,
+    monitor: Monitor,
+    submit: UnboundedSender<Bytes>,
+    committed: UnboundedReceiver<Bytes>,
+    service: JoinHandle<Height>,
+}
+
+fn secret(number: u8) -> SecretKey {
+    SecretKey::new(&[number + 1; 32])
+}
+
+async fn start(number: u8, folder: TempDir, address: SocketAddr, applied: Height) -> Server {
+    // After a restart the port may not be free yet.
+    let listening = loop {
+        match listen([address], &[]).await {
+            Ok(listening) => break listening,
+            Err(_) => tokio::task::yield_now().await,
+        }
+    };
+    let address = listening[0].address().expect("bound");
+    let (links, [inbox, ..]) = Links::start(secret(number), listening);
+    let links = Arc::new(links);
+    let set = ServerSet::new((0..4).map(|number| secret(number).public())).expect("four");
+    let mut log = Consensus::start(Settings {
+        identity: secret(number),
+        log: Digest([7; 32]),
+        links: Arc::clone(&links),
+        inbox,
+        store: folder.path().join("log.sqlite"),
+        applied,
+        set: set.clone(),
+    })
+    .expect("a log");
+    let monitor = log.monitor();
+    let (submit, mut submitted) = unbounded_channel();
+    let (sender, committed) = unbounded_channel();
+    let service = tokio::spawn(async move {
+        let mut applied = applied;
+        loop {
+            tokio::select! {
+                entry = submitted.recv() => match entry {
+                    Some(entry) => log.submit(entry).expect("not full"),
+                    None => return applied,
+                },
+                committed = log.committed() => {
+                    let committed = committed.expect("the log runs");
+                    applied = committed.height;
+                    log.applied(applied, &set);
+                    for entry in committed.entries {
+                        let _ = sender.send(entry);
+                    }
+                }
+            }
+        }
+    });
+    Server { number, folder, address, links, monitor, submit, committed, service }
+}
+
+impl Server {
+    async fn stop(self) -> (u8, TempDir, SocketAddr, Height) {
+        drop(self.submit);
+        (self.number, self.folder, self.address, self.service.await.expect("no panic"))
+    }
+
+    async fn until(&mut self, entry: &Bytes) {
+        while self.committed.recv().await.expect("the log runs") != entry {}
+    }
+}
+
+fn link(servers: &[Server]) {
+    let peer = |it: &Server| Peer { key: secret(it.number).public(), address: it.address };
+    let peers: Vec<_> = servers.iter().map(peer).collect();
+    for server in servers {
+        server.links.set_peers(&peers);
+    }
+}
+
+/// Entries one after the other, at each server in turn.
+async fn commit(servers: &mut [Server], name: &str) {
+    let mut times = Vec::new();
+    for number in 0..ENTRIES {
+        let index = number % servers.len();
+        let entry = Bytes::from(format!("{name}, entry {number}"));
+        let begin = Instant::now();
+        servers[index].submit.send(entry.clone()).expect("it runs");
+        servers[index].until(&entry).await;
+        times.push(begin.elapsed());
+    }
+    times.sort();
+    let [p50, p99] = [50, 99].map(|percent| ms(times[ENTRIES * percent / 100]));
+    let longest = ms(times[ENTRIES - 1]);
+    println!("{name:<42} p50 {p50:>6.1}  p99 {p99:>6.1}  longest {longest:>6.1}");
+}
+
+#[tokio::main]
+async fn main() {
+    let mut servers = Vec::new();
+    let any = (Ipv4Addr::LOCALHOST, 0).into();
+    for number in 0..4 {
+        let folder = tempfile::tempdir().expect("a folder");
+        servers.push(start(number, folder, any, Height(0)).await);
+    }
+    link(&servers);
+    commit(&mut servers, "four servers").await;
+
+    // The one that proposes, so that the others go on in the next round.
+    let proposer = servers[0].monitor.status().proposer.expect("it runs");
+    let is_proposer = |it: &Server| secret(it.number).public().to_string() == proposer;
+    let index = servers.iter().position(is_proposer).expect("one of them");
+    let (number, folder, address, applied) = servers.remove(index).stop().await;
+    commit(&mut servers, "three, from the end of the proposer on").await;
+
+    // It takes what it has missed, with certificates.
+    let last = Height(servers[0].monitor.status().committed);
+    let begin = Instant::now();
+    servers.push(start(number, folder, address, applied).await);
+    link(&servers);
+    wait(&servers[3].monitor, |status| status.applied >= last.0).await;
+    let heights = last.0 - applied.0;
+    println!("{:<42} {:>10.1}", format!("start, and {heights} heights"), ms(begin.elapsed()));
+
+    // Only two run, which do not suffice, until one of the others starts again.
+    servers.remove(3).stop().await;
+    let (number, folder, address, applied) = servers.remove(2).stop().await;
+    let entry = Bytes::from_static(b"entry that waits");
+    servers[0].submit.send(entry.clone()).expect("it runs");
+    let height = applied.0 + 1;
+    let begin = Instant::now();
+    servers.push(start(number, folder, address, applied).await);
+    link(&servers);
+    let restarted = secret(number).public().to_string();
+    let monitor = servers[0].monitor.clone();
+    let has_voted = |it: &ConsensusStatus| it.height > height || it.voted.contains(&restarted);
+    wait(&monitor, has_voted).await;
+    println!("{:<42} {:>10.1}", "start, until its vote is with another", ms(begin.elapsed()));
+    servers[0].until(&entry).await;
+    println!("{:<42} {:>10.1}", "start, until the entry is committed", ms(begin.elapsed()));
+}
+
+/// Waits for a state of the log.
+async fn wait(monitor: &Monitor, is_reached: impl Fn(&ConsensusStatus) -> bool) {
+    while !is_reached(&monitor.status()) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}

@@ -1,0 +1,173 @@
+//! One of four servers sends anything, well signed or not.
+
+use std::time::Duration;
+
+use arc_malachitebft_core_consensus::{LivenessMsg, SignedConsensusMsg};
+use arc_malachitebft_core_types::{
+    CommitCertificate, NilOrVal, PolkaCertificate, Round, RoundCertificate, RoundCertificateType,
+    SignedVote, VoteType,
+};
+use bytes::Bytes;
+use sim::Rng;
+
+use super::super::codec::{Decided, Message};
+use super::super::context::{Address, Context, Proposal, Value, ValueId, Vote};
+use super::super::engine::Signer;
+use super::world::{World, ms, set_of, signer};
+use crate::protocol::agreed::Height;
+
+/// Makes up messages of a server.
+struct Liar {
+    signer: Signer,
+    random: Rng,
+}
+
+impl Liar {
+    fn address(&self) -> Address {
+        self.signer.address()
+    }
+
+    fn height(&mut self, world: &World) -> Height {
+        Height((world.committed(0) + self.random.below(4)).saturating_sub(1))
+    }
+
+    fn round(&mut self) -> Round {
+        match self.random.below(10) {
+            0 => Round::Nil,
+            1 => Round::new(u32::MAX - 1),
+            2 => Round::new(u32::try_from(self.random.below(20)).unwrap()),
+            _ => Round::new(u32::try_from(self.random.below(3)).unwrap()),
+        }
+    }
+
+    fn value(&mut self, world: &World) -> Value {
+        let known = world.log(0);
+        if let Some(decided) = self.random.pick(&known)
+            && self.random.chance(50)
+        {
+            return decided.value.clone();
+        }
+        let entry = Bytes::from(format!("entry of a liar {}", self.random.below(5)));
+        let leader = if self.random.chance(50) { self.address() } else { Address([9; 32]) };
+        Value::new(leader, &[entry]).expect("a small value")
+    }
+
+    fn id(&mut self, world: &World) -> NilOrVal<ValueId> {
+        match (self.random.below(4), self.random.pick(&world.seen)) {
+            (0, _) | (2.., None) => NilOrVal::Nil,
+            (1, _) => NilOrVal::Val(self.value(world).id()),
+            (_, Some(vote)) => vote.message.value,
+        }
+    }
+
+    fn vote(&mut self, world: &World) -> SignedVote<Context> {
+        let kind = if self.random.chance(50) { VoteType::Prevote } else { VoteType::Precommit };
+        let (height, round) = (self.height(world), self.round());
+        let (value, voter) = (self.id(world), self.address());
+        self.signer.sign_vote(Vote { kind, height, round, value, voter })
+    }
+
+    /// A message that is signed as it should be, or put together of votes of others.
+    fn message(&mut self, world: &World) -> Message {
+        let (height, round) = (self.height(world), self.round());
+        let seen = world.seen.iter();
+        let mut votes: Vec<_> = seen
+            .filter(|vote| vote.message.height == height && vote.message.round == round)
+            .cloned()
+            .collect();
+        votes.push(self.vote(world));
+        match self.random.below(9) {
+            0 | 1 => Message::Consensus(SignedConsensusMsg::Vote(self.vote(world))),
+            2 | 3 => {
+                let (value, pol_round, proposer) =
+                    (self.value(world), self.round(), self.address());
+                let proposal = Proposal { height, round, value, pol_round, proposer };
+                let signed = self.signer.sign_proposal(proposal);
+                Message::Consensus(SignedConsensusMsg::Proposal(signed))
+            }
+            4 => Message::Liveness(LivenessMsg::Vote(self.vote(world))),
+            5 => {
+                let NilOrVal::Val(id) = self.id(world) else { return Message::Want(height) };
+                let certificate = PolkaCertificate::new(height, round, id, votes);
+                Message::Liveness(LivenessMsg::PolkaCertificate(certificate))
+            }
+            6 => {
+                let kind = if self.random.chance(50) {
+                    RoundCertificateType::Skip
+                } else {
+                    RoundCertificateType::Precommit
+                };
+                votes.dedup_by_key(|vote| vote.message.voter);
+                let certificate = RoundCertificate::new_from_votes(height, round, kind, votes);
+                Message::Liveness(LivenessMsg::SkipRoundCertificate(certificate))
+            }
+            7 => Message::Entry(Bytes::from(format!("junk {}", self.random.below(1000)))),
+            _ => {
+                let value = self.value(world);
+                let certificate = CommitCertificate::new(height, round, value.id(), votes);
+                Message::Decided(Decided { value, certificate })
+            }
+        }
+    }
+}
+
+#[test]
+fn a_faulty_server_stops_and_divides_nobody() {
+    let mut proofs = 0;
+    for seed in 0..100 {
+        let mut world = World::new(4, &[], seed, |_| set_of(&[0, 1, 2, 3]));
+        world.corrupt(3);
+        let mut liar = Liar { signer: signer(3), random: Rng::new(seed) };
+        let (mut submitted, mut last) = (0, Duration::ZERO);
+        let mut injected = u128::MAX;
+        while (0..3).any(|index| world.committed(index) < 10) {
+            assert!(world.now() < Duration::from_secs(600), "no progress with seed {seed}");
+            if world.committed(0) >= submitted || world.now() > last + ms(2000) {
+                submitted = world.committed(0) + 1;
+                last = world.now();
+                let honest = liar.random.index(3);
+                world.submit(honest, Bytes::from(format!("entry {submitted}")));
+            }
+            // So many in each millisecond.
+            let millisecond = world.now().as_millis();
+            let number = if millisecond == injected { 0 } else { liar.random.below(6) };
+            injected = millisecond;
+            for _ in 0..number {
+                let to = liar.random.index(3);
+                let mut bytes = liar.message(&world).to_bytes();
+                // Some of them damaged.
+                if liar.random.chance(20) && !bytes.is_empty() {
+                    let place = liar.random.index(bytes.len());
+                    bytes[place] ^= 1 << liar.random.below(8);
+                    bytes.truncate(bytes.len() - liar.random.index(2));
+                }
+                world.inject(3, to, bytes);
+            }
+            if seed % 3 == 0 && liar.random.below(400) == 0 {
+                world.crash(liar.random.index(3), ms(200));
+            }
+            world.step(world.now() + ms(100));
+        }
+        world.check();
+        proofs += world.proofs;
+    }
+    assert!(proofs > 50, "{proofs} proofs of equivocation");
+}
+
+#[test]
+fn a_divided_group_commits_when_it_is_one_again() {
+    // While two are silent, no side has 2f+1.
+    let mut world = World::new(4, &[], 1, |_| set_of(&[0, 1, 2, 3]));
+    world.silence(2, true);
+    world.silence(3, true);
+    world.submit(0, Bytes::from_static(b"entry"));
+    world.run_until(Duration::from_secs(60));
+    assert!((0..4).all(|index| world.committed(index) == 0));
+    world.silence(2, false);
+    world.silence(3, false);
+    let healed = world.now();
+    while (0..4).any(|index| world.committed(index) == 0) {
+        world.step(world.now() + ms(1000));
+        assert!(world.now() < healed + Duration::from_secs(30), "no progress");
+    }
+}

@@ -1,0 +1,424 @@
+//! Servers of a log on a simulated network, with disks that outlive them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use arc_malachitebft_core_consensus::{LivenessMsg, SignedConsensusMsg};
+use arc_malachitebft_core_types::{NilOrVal, SignedVote};
+use bytes::Bytes;
+use keys::SecretKey;
+use sim::{Event, LinkId, Network, Rng};
+
+use super::super::codec::{Decided, Message};
+use super::super::context::servers::Servers;
+use super::super::context::{Address, Context};
+use super::super::engine::{Engine, EngineError, Opening, Output, Signer};
+use crate::protocol::agreed::{Height, ServerSet};
+use crate::protocol::wire::Digest;
+
+pub(super) const LOG: Digest = Digest([7; 32]);
+
+pub(super) const fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+fn secret(number: usize) -> SecretKey {
+    SecretKey::new(&[u8::try_from(number + 1).expect("few servers"); 32])
+}
+
+pub(super) fn signer(number: usize) -> Signer {
+    Signer::new(secret(number), LOG)
+}
+
+pub(super) fn set_of(servers: &[usize]) -> ServerSet {
+    ServerSet::new(servers.iter().map(|number| secret(*number).public())).expect("3f+1 servers")
+}
+
+/// A disk that may be full, or forget the write-ahead log.
+#[derive(Default)]
+struct Disk {
+    committed: BTreeMap<Height, Decided>,
+    records: Vec<Vec<u8>>,
+    /// How many more writes succeed.
+    writes: Option<u32>,
+    /// Whether it only says that it has written the write-ahead log.
+    is_forgetful: bool,
+}
+
+/// A write to the disk failed.
+struct Full;
+
+impl Disk {
+    fn write(&mut self) -> Result<(), Full> {
+        match &mut self.writes {
+            Some(0) => Err(Full),
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn last(&self) -> Height {
+        self.committed.last_key_value().map_or(Height(0), |(height, _)| *height)
+    }
+}
+
+struct Server {
+    key: usize,
+    address: Address,
+    /// `None` while it is down.
+    engine: Option<Engine>,
+    disk: Disk,
+    /// Records that are not on the disk yet.
+    unwritten: Vec<Vec<u8>>,
+    is_silent: bool,
+}
+
+pub(super) struct World {
+    network: Network<usize>,
+    servers: Vec<Server>,
+    links: BTreeMap<(usize, usize), LinkId>,
+    ends: BTreeMap<LinkId, (usize, usize)>,
+    sets: Box<dyn Fn(Height) -> ServerSet>,
+    pub(super) random: Rng,
+    /// After how many in a thousand outputs a server crashes.
+    pub(super) sudden: u64,
+    /// What each server has signed: the same again is allowed, something else is not.
+    signed: BTreeMap<(Address, u64, i64, u8), Digest>,
+    pub(super) sent: u64,
+    /// When each height was committed first, and in which round.
+    pub(super) committed_at: BTreeMap<u64, Duration>,
+    pub(super) rounds: BTreeMap<u64, i64>,
+    /// Records that were replayed after crashes.
+    pub(super) replayed: usize,
+    /// Servers that may sign anything.
+    liars: Vec<Address>,
+    /// Votes that were sent lately.
+    pub(super) seen: Vec<SignedVote<Context>>,
+    /// How often it was proven that a server had signed twice.
+    pub(super) proofs: usize,
+}
+
+impl World {
+    /// This many servers; beside them, second engines with the keys of some of them.
+    pub(super) fn new(
+        number: usize,
+        twins: &[usize],
+        seed: u64,
+        sets: impl Fn(Height) -> ServerSet + 'static,
+    ) -> Self {
+        let address = |key: usize| Address::of(&secret(key).public());
+        let server = |key| Server {
+            key,
+            address: address(key),
+            engine: None,
+            disk: Disk::default(),
+            unwritten: Vec::new(),
+            is_silent: false,
+        };
+        let mut world = Self {
+            network: Network::new(seed),
+            servers: (0..number).chain(twins.iter().copied()).map(server).collect(),
+            links: BTreeMap::new(),
+            ends: BTreeMap::new(),
+            sets: Box::new(sets),
+            random: Rng::new(!seed),
+            sudden: 0,
+            signed: BTreeMap::new(),
+            sent: 0,
+            committed_at: BTreeMap::new(),
+            rounds: BTreeMap::new(),
+            replayed: 0,
+            liars: twins.iter().map(|key| address(*key)).collect(),
+            seen: Vec::new(),
+            proofs: 0,
+        };
+        for from in 0..world.servers.len() {
+            for to in 0..world.servers.len() {
+                let link = world.network.link(ms(1), ms(3));
+                world.links.insert((from, to), link);
+                world.ends.insert(link, (from, to));
+            }
+        }
+        (0..world.servers.len()).for_each(|index| world.open(index));
+        world
+    }
+
+    pub(super) fn now(&self) -> Duration {
+        self.network.now()
+    }
+
+    pub(super) fn address(&self, index: usize) -> Address {
+        self.servers[index].address
+    }
+
+    /// From now on messages are lost, doubled and delayed.
+    pub(super) fn disturb(&mut self, loss_permille: u64, max_delay: Duration) {
+        for link in self.links.values() {
+            let conditions = self.network.conditions_mut(*link);
+            conditions.loss_permille = loss_permille;
+            conditions.duplication_permille = loss_permille;
+            conditions.max_delay = max_delay;
+        }
+    }
+
+    pub(super) fn silence(&mut self, index: usize, is_silent: bool) {
+        self.servers[index].is_silent = is_silent;
+        if !is_silent {
+            self.link_up(index);
+        }
+    }
+
+    /// Makes a server faulty: its own engine sends nothing any more.
+    pub(super) fn corrupt(&mut self, index: usize) {
+        self.servers[index].is_silent = true;
+        self.liars.push(self.servers[index].address);
+    }
+
+    /// Sends a message in a server's name.
+    pub(super) fn inject(&mut self, from: usize, to: usize, bytes: Vec<u8>) {
+        self.network.inject(self.links[&(from, to)], bytes, ms(1));
+    }
+
+    fn open(&mut self, index: usize) {
+        let now = self.now();
+        let server = &mut self.servers[index];
+        let after = server.disk.last();
+        self.replayed += server.disk.records.len();
+        let opening = Opening {
+            after,
+            leader: server.disk.committed.get(&after).map(|decided| decided.value.leader()),
+            records: server.disk.records.clone(),
+            votes: true,
+        };
+        let set = (self.sets)(after.next());
+        let engine = Engine::open(signer(server.key), &opening, &set, now);
+        server.engine = Some(engine.expect("a sound log"));
+        self.settle(index);
+        self.link_up(index);
+    }
+
+    fn link_up(&mut self, index: usize) {
+        for other in 0..self.servers.len() {
+            for (one, two) in [(index, other), (other, index)] {
+                let address = self.servers[two].address;
+                if self.servers[one].address != address
+                    && let Some(engine) = &mut self.servers[one].engine
+                {
+                    engine.greet(address);
+                    self.settle(one);
+                }
+            }
+        }
+    }
+
+    /// A server ends: what it has written stays, all else is lost.
+    pub(super) fn crash(&mut self, index: usize, down: Duration) {
+        let server = &mut self.servers[index];
+        if server.engine.take().is_some() {
+            server.disk.writes = None;
+            server.unwritten.clear();
+            if server.disk.is_forgetful {
+                server.disk.records.clear();
+            }
+            self.network.arm(self.network.now() + down, index);
+        }
+    }
+
+    /// From now on only so many writes of a server succeed.
+    pub(super) fn fill_disk(&mut self, index: usize, writes: u32) {
+        self.servers[index].disk.writes = Some(writes);
+    }
+
+    /// From now on a server loses its write-ahead log with each crash.
+    pub(super) fn forget(&mut self, index: usize) {
+        self.servers[index].disk.is_forgetful = true;
+    }
+
+    fn call(
+        &mut self,
+        index: usize,
+        step: impl FnOnce(&mut Engine, Duration) -> Result<(), EngineError>,
+    ) {
+        let now = self.now();
+        let Some(engine) = &mut self.servers[index].engine else { return };
+        step(engine, now).unwrap_or_else(|error| panic!("server {index} at {now:?}: {error}"));
+        self.settle(index);
+    }
+
+    pub(super) fn submit(&mut self, index: usize, entry: Bytes) {
+        self.call(index, |engine, now| {
+            engine.submit(entry, now).map(|taken| taken.expect("not full"))
+        });
+    }
+
+    pub(super) fn log(&self, index: usize) -> Vec<Decided> {
+        self.servers[index].disk.committed.values().cloned().collect()
+    }
+
+    pub(super) fn committed(&self, index: usize) -> u64 {
+        self.servers[index].disk.last().0
+    }
+
+    pub(super) fn round(&self, index: usize) -> Option<u32> {
+        self.servers[index].engine.as_ref().map(Engine::round)
+    }
+
+    /// Does what an engine wants. A server may crash after each step, and does when its disk is
+    /// full.
+    fn settle(&mut self, index: usize) {
+        while let Some(engine) = &mut self.servers[index].engine {
+            let outputs = engine.outputs();
+            if outputs.is_empty() {
+                return;
+            }
+            for output in outputs {
+                let done = self.perform(index, output);
+                if done.is_err() || self.random.below(1000) < self.sudden {
+                    self.crash(index, ms(100));
+                    return;
+                }
+            }
+        }
+    }
+
+    fn perform(&mut self, index: usize, output: Output) -> Result<(), Full> {
+        let server = &mut self.servers[index];
+        match output {
+            Output::Append(records) => server.unwritten.extend(records),
+            Output::Commit { decided, .. } => {
+                server.disk.write()?;
+                server.disk.records.clear();
+                server.unwritten.clear();
+                server.disk.committed.insert(decided.height(), decided.clone());
+                self.apply(index, &decided);
+            }
+            Output::Broadcast(message) => {
+                self.write_before(index, &message)?;
+                (0..self.servers.len()).for_each(|to| self.send(index, to, &message));
+            }
+            Output::Send(address, message) => {
+                self.write_before(index, &message)?;
+                for to in 0..self.servers.len() {
+                    if self.servers[to].address == address {
+                        self.send(index, to, &message);
+                    }
+                }
+            }
+            Output::SendCommitted(address, height) => {
+                if let Some(decided) = server.disk.committed.get(&height).cloned() {
+                    return self.perform(index, Output::Send(address, Message::Decided(decided)));
+                }
+            }
+            Output::Equivocation(address) => {
+                assert!(self.liars.contains(&address), "a wrong accusation");
+                self.proofs += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_before(&mut self, index: usize, message: &Message) -> Result<(), Full> {
+        let server = &mut self.servers[index];
+        if message.is_signed() && !server.unwritten.is_empty() {
+            server.disk.write()?;
+            server.disk.records.append(&mut server.unwritten);
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, index: usize, decided: &Decided) {
+        let (now, height) = (self.now(), decided.height());
+        self.committed_at.entry(height.0).or_insert(now);
+        self.rounds.entry(height.0).or_insert(decided.certificate.round.as_i64());
+        let servers = Servers::new(&(self.sets)(height), None);
+        signer(0).verifier().commit(&decided.certificate, &servers).expect("2f+1 signatures");
+        let set = (self.sets)(height.next());
+        if let Some(engine) = &mut self.servers[index].engine {
+            engine.next(&set, now).expect("the next height begins");
+        }
+    }
+
+    fn send(&mut self, from: usize, to: usize, message: &Message) {
+        self.watch(message);
+        let [one, two] = [from, to].map(|index| &self.servers[index]);
+        if one.address != two.address && !one.is_silent && !two.is_silent {
+            self.sent += 1;
+            self.network.send_datagram(self.links[&(from, to)], message.to_bytes());
+        }
+    }
+
+    /// No correct server signs two different things for the same step.
+    fn watch(&mut self, message: &Message) {
+        if let Message::Consensus(SignedConsensusMsg::Vote(vote)) = message {
+            self.seen.push(vote.clone());
+            if self.seen.len() > 100 {
+                self.seen.remove(0);
+            }
+        }
+        let (key, signed) = match message {
+            Message::Consensus(SignedConsensusMsg::Vote(vote))
+            | Message::Liveness(LivenessMsg::Vote(vote)) => {
+                let id = match vote.message.value {
+                    NilOrVal::Nil => Digest([0; 32]),
+                    NilOrVal::Val(id) => id.0,
+                };
+                let vote = &vote.message;
+                ((vote.voter, vote.height.0, vote.round.as_i64(), vote.kind as u8), id)
+            }
+            Message::Consensus(SignedConsensusMsg::Proposal(proposal)) => {
+                let proposal = &proposal.message;
+                let round = proposal.round.as_i64();
+                ((proposal.proposer, proposal.height.0, round, 2), proposal.value.id().0)
+            }
+            _ => return,
+        };
+        if !self.liars.contains(&key.0) {
+            let first = *self.signed.entry(key).or_insert(signed);
+            assert_eq!(first, signed, "a server signed twice: {key:?}");
+        }
+    }
+
+    /// Lets the next thing happen, if it happens until then. Returns whether it does.
+    pub(super) fn step(&mut self, until: Duration) -> bool {
+        let engines = self.servers.iter().map(|server| server.engine.as_ref());
+        let deadlines =
+            engines.enumerate().filter_map(|(index, it)| Some((it?.deadline()?, index)));
+        let timer = deadlines.min().filter(|(at, _)| *at <= until);
+        let deadline = timer.map_or(until, |(at, _)| at.max(self.now()));
+        match (self.network.next_event_until(deadline), timer) {
+            (Some(Event::Arrived { link, bytes }), _) => {
+                let (from, to) = self.ends[&link];
+                let address = self.servers[from].address;
+                match Message::parse(&bytes.into()) {
+                    Ok(message) => {
+                        self.call(to, |engine, now| engine.receive(address, message, now));
+                    }
+                    Err(error) => assert!(self.liars.contains(&address), "{error}"),
+                }
+            }
+            (Some(Event::Timer(index)), _) => self.open(index),
+            (Some(event), _) => unreachable!("{event:?}"),
+            (None, Some((_, index))) => self.call(index, Engine::tick),
+            (None, None) => return false,
+        }
+        true
+    }
+
+    pub(super) fn run_until(&mut self, until: Duration) {
+        while self.step(until) {}
+    }
+
+    /// All logs agree as far as they go.
+    pub(super) fn check(&self) {
+        let mut values = BTreeMap::new();
+        for server in &self.servers {
+            for (height, decided) in &server.disk.committed {
+                let value = values.entry(height).or_insert(&decided.value);
+                assert_eq!(**value, decided.value, "two values at height {height}");
+            }
+        }
+    }
+}
