@@ -123,12 +123,12 @@ commands! {
     Lab(lab),
     Directory(directory),
     Tunnel(tunnel, Tunnel),
-    Quorum(quorum),
+    Quorum(quorum, Quorum),
     Status(status),
     Doctor(doctor),
 }
 
-/// The names of all daemons, as in `sunder serve, proxy or tunnel`.
+/// The names of all daemons, as in `sunder serve, proxy, tunnel or quorum`.
 fn daemon_names() -> String {
     let names: Vec<&str> = EXAMINATIONS.iter().map(|daemon| daemon.name).collect();
     let (last, others) = names.split_last().unwrap_or((&"", &[]));

@@ -1,63 +1,112 @@
 //! `sunder quorum`: signatures by 3f+1 servers, none of which has the key.
 
+mod clients;
 mod init;
+mod metrics;
+mod node;
+mod page;
 
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use keys::SecretKey;
 use keys::file::exposure;
-use quorum::api::{Client, ClientError};
+use quorum::node::Status;
+use serde::{Deserialize, Serialize};
+use service::metrics::Metric;
+use service::status::ServiceStatus;
 
 use crate::console;
+use crate::daemon;
 use crate::failure::Failure;
 pub(crate) use init::make_key;
+
+pub(crate) use node::Quorum;
 
 /// RSA signatures by a group of 3f+1 servers, of which any f+1 sign and none has the key.
 ///
 /// Any f servers learn nothing of the key and cannot sign. `openssl dgst -verify` verifies the
-/// signatures.
+/// signatures. A refresh moves the key to other servers. docs/guides/quorum.md shows how.
 #[derive(clap::Args)]
-#[command(arg_required_else_help = true)]
+#[command(arg_required_else_help = true, after_help = HELP)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Command,
 }
 
+const HELP: &str = "Example: sunder quorum node --config office.toml runs a server. It reads its rules again on SIGHUP.
+Then: sunder quorum register --socket /run/sunder/quorum-office/api FILE, at two of four servers
+and: sunder quorum sign --socket /run/sunder/quorum-office/api FILE, at one of them";
+
 #[derive(Subcommand)]
 enum Command {
     Init(init::Arguments),
     Identity(Identity),
-    Pubkey(Pubkey),
+    Node(node::Arguments),
+    Register(clients::Register),
+    Sign(clients::Sign),
+    Refresh(clients::RefreshArguments),
+    Pubkey(clients::Pubkey),
+    Headers(clients::Headers),
+    VerifyEpochs(clients::VerifyEpochs),
+    Backup(Backup),
+    Restore(Restore),
 }
 
 /// Prints the public key of a server's identity, for the list of servers.
 ///
 /// The file has 64 hexadecimal digits; make one: (umask 077; openssl rand -hex 32 > identity.key).
 #[derive(clap::Args)]
-#[command(after_help = "Example: sunder quorum identity /etc/sunder/quorum/identity.key")]
+#[command(after_help = "Example: sunder quorum identity /etc/sunder/office/identity.key")]
 struct Identity {
     /// The identity key's file
     file: PathBuf,
 }
 
-/// Prints the group's public key in PEM, which a running server has.
+/// Writes a backup of a stopped server to a new file.
+///
+/// It has the shares encrypted, without the key that decrypts them, which stays in the store: it
+/// can be restored on this server until the epoch ends.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Example: sunder quorum pubkey --socket /run/sunder/quorum.sock > public.pem
-Then: openssl dgst -sha256 -verify public.pem -signature FILE.sig FILE"
-)]
-struct Pubkey {
-    #[command(flatten)]
-    server: Server,
+#[command(after_help = "Example: sunder quorum backup --config office.toml backup")]
+struct Backup {
+    /// The configuration of the server, in TOML
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// The file to write
+    file: PathBuf,
 }
 
-/// A running server.
+/// Replaces the state of a stopped server by a backup of the same epoch.
 #[derive(clap::Args)]
-struct Server {
-    /// The socket of the server, as in its configuration
-    #[arg(long, value_name = "PATH")]
-    socket: PathBuf,
+#[command(after_help = "Example: sunder quorum restore --config office.toml backup")]
+struct Restore {
+    /// The configuration of the server, in TOML
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// The backup
+    file: PathBuf,
+}
+
+/// The status of a server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Named(Status);
+
+impl ServiceStatus for Named {
+    const METRICS: &'static [Metric<Self>] = metrics::METRICS;
+
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    fn set_name(&mut self, name: String) {
+        self.0.name = name;
+    }
+
+    fn uptime_s(&self) -> f64 {
+        self.0.uptime_s
+    }
 }
 
 /// Runs the subcommand.
@@ -68,7 +117,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.command {
         Command::Init(arguments) => init::run(arguments),
         Command::Identity(arguments) => identity(&arguments.file),
-        Command::Pubkey(arguments) => pubkey(&arguments.server),
+        Command::Node(arguments) => node::run(arguments),
+        Command::Register(arguments) => clients::register(arguments),
+        Command::Sign(arguments) => clients::sign(arguments),
+        Command::Refresh(arguments) => clients::refresh(arguments),
+        Command::Pubkey(arguments) => clients::pubkey(arguments),
+        Command::Headers(arguments) => clients::headers(arguments),
+        Command::VerifyEpochs(arguments) => clients::verify_epochs(arguments),
+        Command::Backup(Backup { config, file }) => {
+            let config = daemon::load::<Quorum>(config)?;
+            quorum::node::back_up(&config, file).map_err(|it| Failure::Failed(it.to_string()))
+        }
+        Command::Restore(Restore { config, file }) => {
+            let config = daemon::load::<Quorum>(config)?;
+            quorum::node::restore(&config, file).map_err(|it| Failure::Failed(it.to_string()))
+        }
     }
 }
 
@@ -79,26 +142,4 @@ fn identity(file: &Path) -> Result<(), Failure> {
         console::warning(&format!("key: {what}, and be this server: {fix}"));
     }
     console::print_line(&key.public().to_string())
-}
-
-fn pubkey(server: &Server) -> Result<(), Failure> {
-    let pem = server.ask(async |client| client.public_key().await)?;
-    console::print(pem.trim_ascii_end())
-}
-
-impl Server {
-    /// Asks the server.
-    fn ask<T>(
-        &self,
-        request: impl AsyncFnOnce(&Client) -> Result<T, ClientError>,
-    ) -> Result<T, Failure> {
-        let runtime = service::runtime()?;
-        runtime.block_on(request(&Client::new(&self.socket))).map_err(|error| refused(&error))
-    }
-}
-
-/// What a server's policy forbids is refused; other requests have failed.
-fn refused(error: &ClientError) -> Failure {
-    let message = error.to_string();
-    if error.is_forbidden() { Failure::Refused(message) } else { Failure::Failed(message) }
 }

@@ -1,10 +1,17 @@
 //! `sunder quorum`.
 
 use std::fmt::Write as _;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{Read, Write as _};
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::process::Command;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
 
 use crate::common::sunder;
 
@@ -88,4 +95,180 @@ fn a_server_that_does_not_run_is_named() {
     let place = tempfile::tempdir().unwrap();
     let said = error_of(place.path(), &["quorum", "pubkey", "--socket", "none.sock"], 1);
     assert!(said.contains("no server answers at none.sock"), "{said}");
+}
+
+/// A server as a process. It is killed when dropped.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It has ended if it cannot be killed.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Servers on loopback, numbered from 1, of which the first four have the key.
+struct Group {
+    place: TempDir,
+    addresses: Vec<String>,
+}
+
+impl Group {
+    fn new(count: usize) -> Self {
+        let place = tempfile::tempdir().unwrap();
+        // All at once, so that they differ.
+        let free: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let addresses: Vec<String> =
+            free.iter().map(|it| it.local_addr().unwrap().to_string()).collect();
+        let all: Vec<&str> = addresses.iter().map(String::as_str).collect();
+        nodes(place.path(), &all);
+        let group = Self { place, addresses };
+        let text = fs::read_to_string(group.path("nodes.toml")).unwrap();
+        let servers: Vec<&str> = text.split_inclusive("[[server]]\n").skip(1).collect();
+        let list = |servers: &[&str]| {
+            let servers = servers.iter().map(|it| it.trim_end_matches("[[server]]\n"));
+            servers.map(|server| ["[[server]]\n", server].concat()).collect::<String>()
+        };
+        fs::write(group.path("old.toml"), list(&servers[..4])).unwrap();
+        fs::write(group.path("new.toml"), list(&servers[4..])).unwrap();
+        group.run(&["init", "--nodes", "old.toml", "--out", "made"]);
+        fs::write(group.path("master.key"), "0f".repeat(32)).unwrap();
+        fs::set_permissions(group.path("master.key"), fs::Permissions::from_mode(0o600)).unwrap();
+        for number in 1..=count {
+            let share = match number {
+                1..=4 => format!("share = \"made/server-{number}.share\"\n"),
+                _ => String::new(),
+            };
+            let peers = list(&servers[..4]).replace("[[server]]", "[[peer]]");
+            let config = format!(
+                "identity = \"{number}.key\"\npublic_key = \"made/public.pem\"\n{share}\
+                 store = \"store-{number}\"\nmaster_key = \"master.key\"\n\
+                 listen = [\"{}\"]\nsocket = \"{number}.api\"\n{peers}",
+                group.addresses[number - 1]
+            );
+            fs::write(group.path(&format!("{number}.toml")), config).unwrap();
+        }
+        group
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.place.path().join(name)
+    }
+
+    /// Starts a server. Its log is in a file.
+    fn start(&self, number: usize) -> Server {
+        let path = self.path(&format!("{number}.log"));
+        let log = File::options().create(true).append(true).open(path).unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_sunder"))
+            .args(["quorum", "node", "--config", &format!("{number}.toml")])
+            .current_dir(self.place.path())
+            .env("RUNTIME_DIRECTORY", self.place.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        Server(child)
+    }
+
+    /// Runs a command that succeeds, and returns what it prints.
+    fn run(&self, arguments: &[&str]) -> String {
+        let output = sunder(self.place.path(), &[&["quorum"], arguments].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {said}{}", self.logs());
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// What the servers have logged.
+    fn logs(&self) -> String {
+        let logs = (1..=self.addresses.len()).map(|number| {
+            let log = fs::read_to_string(self.path(&format!("{number}.log")));
+            format!("\n{number}:\n{}", log.unwrap_or_default())
+        });
+        logs.collect()
+    }
+
+    /// Waits until these servers are healthy.
+    fn wait_until_healthy(&self, numbers: impl IntoIterator<Item = usize>) {
+        let deadline = Instant::now() + Duration::from_secs(50);
+        let mut numbers: Vec<usize> = numbers.into_iter().collect();
+        while !numbers.is_empty() {
+            numbers.retain(|number| {
+                let client = quorum_health(&self.path(&format!("{number}.api")));
+                client.is_none_or(|health| !health.contains("\"ok\":true"))
+            });
+            assert!(Instant::now() < deadline, "not healthy: {numbers:?}{}", self.logs());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn openssl_accepts(&self, file: &str) -> bool {
+        let signature = format!("{file}.sig");
+        let output = Command::new("openssl")
+            .args(["dgst", "-sha256", "-verify", "made/public.pem", "-signature", &signature, file])
+            .current_dir(self.place.path())
+            .output()
+            .unwrap();
+        output.stdout == b"Verified OK\n"
+    }
+}
+
+/// What a server says of its health; `None` if it does not answer.
+fn quorum_health(socket: &Path) -> Option<String> {
+    let mut stream = UnixStream::connect(socket).ok()?;
+    let request = "GET /v1/health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    Some(answer)
+}
+
+#[test]
+fn four_processes_sign_without_one_of_them_and_move_the_key_to_four_others() {
+    let group = Group::new(8);
+    let mut servers: Vec<Server> = (1..=4).map(|number| group.start(number)).collect();
+    group.wait_until_healthy(1..=4);
+    assert!(!group.path("made/server-1.share").exists());
+    for name in ["first", "second", "third"] {
+        fs::write(group.path(name), format!("{name}\n")).unwrap();
+    }
+    let refused =
+        error_of(group.place.path(), &["quorum", "sign", "--socket", "1.api", "first"], 3);
+    assert!(refused.contains("not registered"), "{refused}");
+    for name in ["first", "second"] {
+        for socket in ["1.api", "2.api", "3.api"] {
+            group.run(&["register", "--socket", socket, name]);
+        }
+    }
+    group.run(&["sign", "--socket", "1.api", "first"]);
+    assert!(group.openssl_accepts("first"));
+    let pem = group.run(&["pubkey", "--socket", "4.api"]);
+    assert_eq!(pem, fs::read_to_string(group.path("made/public.pem")).unwrap());
+
+    // One is killed: the others sign without it, and it is back after a restart.
+    drop(servers.remove(1));
+    group.run(&["sign", "--socket", "3.api", "second"]);
+    assert!(group.openssl_accepts("second"));
+    servers.push(group.start(2));
+    group.wait_until_healthy([2]);
+
+    servers.extend((5..=8).map(|number| group.start(number)));
+    group.run(&["refresh", "--no-wait", "--socket", "1.api", "--to", "new.toml"]);
+    let done = group.run(&["refresh", "--socket", "2.api", "--to", "new.toml"]);
+    assert_eq!(done, "epoch 2 has begun\n");
+    group.wait_until_healthy(5..=8);
+    for socket in ["5.api", "6.api"] {
+        group.run(&["register", "--socket", socket, "third"]);
+    }
+    group.run(&["sign", "--encoding", "pss", "--socket", "5.api", "third"]);
+    group.run(&["headers", "--socket", "6.api", "headers"]);
+    let verify = ["verify-epochs", "--pubkey", "made/public.pem", "headers"];
+    let chain = group.run(&verify);
+    assert!(chain.starts_with("epoch "), "{chain}");
+    let mut headers = fs::read(group.path("headers")).unwrap();
+    headers[60] ^= 1;
+    fs::write(group.path("headers"), headers).unwrap();
+    let said = sunder(group.place.path(), &[&["quorum"], &verify[..]].concat());
+    assert!(matches!(said.status.code(), Some(2 | 3)), "{said:?}");
 }

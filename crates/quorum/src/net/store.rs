@@ -12,9 +12,10 @@
 //! - `lock`: held while a process has the store open.
 //!
 //! Changes that belong together are one transaction ([`Store::save`]). When an epoch or a run ends,
-//! its rows are overwritten and deleted, and its key is overwritten in place: whoever later gets the disk and the master key
-//! cannot decrypt copies of the rows that the file system may have kept. A [backup](Store::back_up)
-//! holds the encrypted rows without the epoch's key, so nobody can use it after the epoch either.
+//! its rows are overwritten and deleted, and its key is overwritten in place. Whoever later gets
+//! the disk and the master key cannot decrypt copies of the rows that the file system may have
+//! kept. A [backup](Store::back_up) holds the encrypted rows without the keys, so nobody can use it
+//! after the epoch either.
 //!
 //! Assumption: what is overwritten in place is gone. File systems that copy on write, snapshots and
 //! flash translation layers may keep old blocks; keep the master key away from them then, as a

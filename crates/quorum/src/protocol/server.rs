@@ -233,6 +233,11 @@ impl Server {
         }
     }
 
+    /// The operator has changed the rules.
+    pub fn set_rules(&mut self, rules: Vec<Rule>) {
+        self.settings.rules = rules;
+    }
+
     /// The driver has registered a message, so that it may be signed.
     pub fn registered(&mut self, message: MessageDigest) {
         self.registered.insert(message);

@@ -15,14 +15,14 @@ use tracing::{debug, info, warn};
 use super::local::{Command, Registering, Requested};
 use super::status::Shared;
 use super::{LogStart, Network, NodeError, lock};
-use crate::log::{AgreementLog, Committed, LogFailed, SubmitError};
+use crate::log::{AgreementLog, Committed, Height, LogFailed, SubmitError};
 use crate::net::links::{Inbound, Inbox, Links, Peer, Topic};
 use crate::net::store::Store;
 use crate::net::store::audit;
 use crate::protocol::group::Member;
 use crate::protocol::policy::MessageDigest;
 use crate::protocol::server::{
-    Change, Event, Job, JobResult, Output, RequestId, Server, Settings, SignRefusal,
+    Change, Event, Job, JobResult, Output, RequestId, Server, Settings, SignRefusal, Start,
 };
 
 /// A node's server and what it works with.
@@ -41,6 +41,8 @@ pub(super) struct Core<L, F> {
     done: mpsc::UnboundedReceiver<Result<JobResult, RandomError>>,
     requests: HashMap<RequestId, Requested>,
     next_request: u64,
+    /// The current epoch, and the height at which it began.
+    begun: Option<(u64, Height)>,
     shared: Arc<Mutex<Shared>>,
     start: Instant,
 }
@@ -89,6 +91,7 @@ where
         start: Instant,
     ) -> Result<Self, NodeError> {
         let (saved, registered) = (store.saved()?, store.registered()?);
+        let begun = saved.start.as_ref().map(|start| (start.header().epoch, start.height));
         let server = Server::new(settings, saved, registered, start.elapsed())?;
         let Network { links, inboxes: [for_log, signing, refresh], peers } = network;
         links.set_peers(&peers);
@@ -109,6 +112,7 @@ where
             done,
             requests: HashMap::new(),
             next_request: 0,
+            begun,
             shared,
             start,
         };
@@ -202,7 +206,10 @@ where
                 let _ = reply.send(started);
             }
             Command::Record(event) => self.record(&event)?,
-            Command::BackUp(path, reply) => _ = reply.send(self.store.back_up(&path)),
+            Command::SetRules(rules, reply) => {
+                self.server.set_rules(rules);
+                let _ = reply.send(());
+            }
         }
         Ok(())
     }
@@ -235,8 +242,11 @@ where
             Output::Submit(entry) => self.submit(entry)?,
             Output::Save(changes) => {
                 self.store.save(&changes, &mut self.generator, SystemTime::now())?;
-                if changes.iter().any(|change| matches!(change, Change::Start(_))) {
-                    self.publish_start();
+                for change in &changes {
+                    if let Change::Start(start) = change {
+                        self.prune(start);
+                        self.publish_start();
+                    }
                 }
             }
             Output::Job(job) => self.jobs.run(job),
@@ -255,6 +265,19 @@ where
             Output::Event(event) => self.event(&event),
         }
         Ok(())
+    }
+
+    /// When an epoch begins, the log may forget what came before the one before it. A server that
+    /// is further behind must begin again with an empty store.
+    fn prune(&mut self, start: &Start) {
+        let (epoch, height) = (start.header().epoch, start.height);
+        let before = *self.begun.get_or_insert((epoch, height));
+        if before.0 != epoch {
+            self.begun = Some((epoch, height));
+            if let Some(log) = &mut self.log {
+                log.prune(before.1);
+            }
+        }
     }
 
     fn submit(&mut self, entry: Bytes) -> Result<(), NodeError> {

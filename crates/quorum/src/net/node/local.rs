@@ -1,7 +1,5 @@
 //! What local users ask for.
 
-use std::path::PathBuf;
-
 use bytes::Bytes;
 use keys::rsa;
 use sharing::{Generator, RandomError};
@@ -12,9 +10,9 @@ use crate::net::api::{
     Encoding, Health, LocalService, Refresh, Refusal, RefusalKind, Registered, Witnesses,
 };
 use crate::net::nodes::parse_nodes;
-use crate::net::store::{StoreError, audit};
+use crate::net::store::audit;
 use crate::protocol::group::{Group, Header};
-use crate::protocol::policy::{self, MessageDigest};
+use crate::protocol::policy::{self, MessageDigest, Rule};
 use crate::protocol::server::{RefreshRefusal, SignRefusal};
 use crate::protocol::wire::Digest;
 
@@ -29,7 +27,7 @@ pub(super) enum Command {
     /// With the group's digest.
     StartRefresh(Group, Digest, oneshot::Sender<Result<(), RefreshRefusal>>),
     Record(audit::Event),
-    BackUp(PathBuf, oneshot::Sender<Result<(), StoreError>>),
+    SetRules(Vec<Rule>, oneshot::Sender<()>),
 }
 
 /// The answer to a registration.
@@ -64,13 +62,12 @@ impl Handle {
         replied.await.map_err(|_| stopped())
     }
 
-    /// Writes a backup to a new file.
+    /// Replaces the rules by which messages are signed without being registered.
     ///
     /// # Errors
-    /// When the file exists already or cannot be written.
-    pub async fn back_up(&self, path: PathBuf) -> Result<(), Refusal> {
-        let done = self.ask(|reply| Command::BackUp(path, reply)).await?;
-        done.map_err(|error| Refusal::new(RefusalKind::Internal, error))
+    /// When the server has stopped.
+    pub async fn set_rules(&self, rules: Vec<Rule>) -> Result<(), Refusal> {
+        self.ask(|reply| Command::SetRules(rules, reply)).await
     }
 
     fn record_refusal(&self, request: &str, reason: &str) {

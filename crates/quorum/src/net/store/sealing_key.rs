@@ -153,7 +153,8 @@ impl SealingKey {
         seal(&self.0, context.as_ref(), secret, generator)
     }
 
-    /// Decrypts what [`SealingKey::seal`] returned; `None` if it was changed or has another context.
+    /// Decrypts what [`SealingKey::seal`] returned; `None` if it was changed or has another
+    /// context.
     pub(super) fn open(
         &self,
         context: impl AsRef<[u8]>,

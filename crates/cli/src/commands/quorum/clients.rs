@@ -1,0 +1,296 @@
+//! The commands that ask a running server: `register`, `sign`, `refresh`, `pubkey`; and
+//! `verify-epochs`.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::ValueEnum;
+use hyper::body::Bytes;
+use keys::RsaPublicKey;
+use quorum::api::{Client, ClientError, Encoding, MAX_BODY_LEN, Refresh, RefreshStep};
+use quorum::group::verify_chain;
+use quorum::server::Start;
+use serde::Serialize;
+use tokio::time::sleep;
+
+use super::page::doing;
+use crate::console;
+use crate::failure::Failure;
+use crate::progress::Progress;
+
+/// How often a server is asked how far a refresh is.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The longest file of headers, in bytes.
+const MAX_HEADERS: u64 = 64 << 20;
+
+/// A running server.
+#[derive(clap::Args)]
+pub(super) struct Server {
+    /// The socket of the server, as in its configuration
+    #[arg(long, value_name = "PATH")]
+    socket: PathBuf,
+}
+
+/// Allows a server to sign a file.
+///
+/// The server signs these exact bytes from now on, also after a restart. f+1 servers must allow it.
+/// A server keeps 65,536 registrations; then the oldest is removed.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example: sunder quorum register --socket /run/sunder/quorum-office/api release.txt"
+)]
+pub(super) struct Register {
+    #[command(flatten)]
+    server: Server,
+    /// The file, of at most 1 MiB
+    file: PathBuf,
+}
+
+/// Has a file signed by f+1 servers, and writes FILE.sig.
+///
+/// The file must be registered at f+1 servers, this one included, or allowed there by a rule.
+/// An existing FILE.sig is not overwritten. Exit code 3 says that the server refuses to sign it.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example: sunder quorum sign --socket /run/sunder/quorum-office/api release.txt
+Then: openssl dgst -sha256 -verify public.pem -signature release.txt.sig release.txt"
+)]
+pub(super) struct Sign {
+    #[command(flatten)]
+    server: Server,
+    /// How the file is encoded, with SHA-256
+    #[arg(long, value_enum, default_value_t = EncodingName::Pkcs1)]
+    encoding: EncodingName,
+    /// The file, of at most 1 MiB
+    file: PathBuf,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum EncodingName {
+    /// PKCS #1 v1.5
+    Pkcs1,
+    /// PSS with a salt of 32 bytes
+    Pss,
+}
+
+/// Approves a refresh, which moves the key to other servers, and shows how far it is.
+///
+/// It begins when f+1 servers have approved the same new group: run this at f+1 of them. The new
+/// servers must run. Afterwards the new group signs under the same public key, and the old servers
+/// wipe their shares. Stopping this command does not stop the refresh.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example: sunder quorum refresh --socket /run/sunder/quorum-office/api --to nodes.toml"
+)]
+pub(super) struct RefreshArguments {
+    #[command(flatten)]
+    server: Server,
+    /// The servers of the new group, in TOML, as for `sunder quorum init`
+    #[arg(long, value_name = "FILE")]
+    to: PathBuf,
+    /// Do not wait until it is done
+    #[arg(long)]
+    no_wait: bool,
+}
+
+/// Prints the group's public key in PEM, which a running server has.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example: sunder quorum pubkey --socket /run/sunder/quorum-office/api > public.pem
+Then: openssl dgst -sha256 -verify public.pem -signature FILE.sig FILE"
+)]
+pub(super) struct Pubkey {
+    #[command(flatten)]
+    server: Server,
+}
+
+/// Writes the headers of all epochs with their signatures to a new file, for `verify-epochs`.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example: sunder quorum headers --socket /run/sunder/quorum-office/api headers"
+)]
+pub(super) struct Headers {
+    #[command(flatten)]
+    server: Server,
+    /// The file to write
+    file: PathBuf,
+}
+
+/// Follows the chain of groups from the first to the current one, from the public key alone.
+///
+/// Each group has signed the header of its epoch, which names the one before. Exit code 3 says that
+/// the chain is broken.
+#[derive(clap::Args)]
+#[command(after_help = "Example: sunder quorum verify-epochs --pubkey public.pem headers")]
+pub(super) struct VerifyEpochs {
+    /// The public key, in PEM
+    #[arg(long, value_name = "FILE")]
+    pubkey: PathBuf,
+    /// Print one JSON document on standard output
+    #[arg(long)]
+    json: bool,
+    /// The headers, as `sunder quorum headers` writes them
+    headers: PathBuf,
+}
+
+/// What `verify-epochs --json` prints.
+#[derive(Serialize)]
+struct LastEpoch {
+    epoch: u64,
+    faulty: usize,
+    servers: Vec<LastServer>,
+}
+
+#[derive(Serialize)]
+struct LastServer {
+    identity: String,
+    address: String,
+}
+
+pub(super) fn register(arguments: &Register) -> Result<(), Failure> {
+    let message = read_message(&arguments.file)?;
+    let registered = arguments.server.ask(async |client| client.register(message).await)?;
+    let what = if registered.new { "is registered" } else { "was registered already" };
+    console::print_line(&format!("SHA-256 {} {what}", registered.digest))
+}
+
+pub(super) fn sign(arguments: &Sign) -> Result<(), Failure> {
+    let message = read_message(&arguments.file)?;
+    let encoding = match arguments.encoding {
+        EncodingName::Pkcs1 => Encoding::Pkcs1,
+        EncodingName::Pss => Encoding::Pss,
+    };
+    let mut path = arguments.file.clone().into_os_string();
+    path.push(".sig");
+    let path = PathBuf::from(path);
+    // Before anything is signed.
+    if path.exists() {
+        return Err(exists(&path));
+    }
+    let signature = arguments.server.ask(async |client| client.sign(message, encoding).await)?;
+    write_new(&path, &signature)?;
+    console::print_line(&format!("{}: the signature", path.display()))
+}
+
+pub(super) fn refresh(arguments: &RefreshArguments) -> Result<(), Failure> {
+    let nodes = service::config::read_file(&arguments.to);
+    let nodes = nodes.map_err(|error| Failure::Usage(error.to_string()))?;
+    let is_waiting = !arguments.no_wait;
+    let done = arguments.server.ask(async |client| {
+        let begun = client.start_refresh(nodes).await?;
+        if is_waiting { follow(client, begun).await } else { Ok(begun) }
+    })?;
+    let Refresh { epoch, step, .. } = done;
+    match step {
+        RefreshStep::Done => console::print_line(&format!("epoch {epoch} has begun")),
+        _ => console::print_line(&format!("the refresh to epoch {epoch} is approved here")),
+    }
+}
+
+/// Shows how far a refresh is, until it is done.
+async fn follow(client: &Client, begun: Refresh) -> Result<Refresh, ClientError> {
+    let progress = Progress::unknown();
+    let mut now = begun.clone();
+    while let Some(step) = doing(now.step).filter(|_| now.epoch == begun.epoch) {
+        let Refresh { epoch, done, of, .. } = now;
+        progress.doing(format!("epoch {epoch}: {step}, {done} of {of}"));
+        sleep(POLL_INTERVAL).await;
+        now = client.refresh().await?;
+    }
+    Ok(now)
+}
+
+pub(super) fn pubkey(arguments: &Pubkey) -> Result<(), Failure> {
+    let pem = arguments.server.ask(async |client| client.public_key().await)?;
+    console::print(pem.trim_ascii_end())
+}
+
+pub(super) fn headers(arguments: &Headers) -> Result<(), Failure> {
+    let headers = arguments.server.ask(async |client| client.headers().await)?;
+    write_new(&arguments.file, &headers)
+}
+
+pub(super) fn verify_epochs(arguments: &VerifyEpochs) -> Result<(), Failure> {
+    let key = RsaPublicKey::read(&arguments.pubkey);
+    let key = key.map_err(|error| Failure::Usage(error.to_string()))?;
+    let path = &arguments.headers;
+    let bytes = read_bounded(path, MAX_HEADERS)?;
+    let chain = Start::parse_chain(&bytes)
+        .map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
+    let headers: Vec<Vec<u8>> = chain.iter().map(|it| it.header.to_bytes()).collect();
+    let pairs = headers.iter().zip(&chain).map(|(bytes, it)| (&bytes[..], &it.signature[..]));
+    let last = verify_chain(pairs, |message, signature| key.verify(message, signature))
+        .map_err(|error| Failure::Refused(format!("{}: {error}", path.display())))?;
+    let faulty = last.group.combination().faulty();
+    let members = last.group.members();
+    if arguments.json {
+        let server = |member: &quorum::group::Member| LastServer {
+            identity: member.identity.to_string(),
+            address: member.address.to_string(),
+        };
+        let servers = members.iter().map(server).collect();
+        return console::print_json(&LastEpoch { epoch: last.epoch, faulty, servers });
+    }
+    let (epoch, count) = (last.epoch, members.len());
+    console::print_line(&format!(
+        "epoch {epoch}, {count} servers, of which {faulty} may be faulty:"
+    ))?;
+    for member in members {
+        console::print_line(&format!("  {} {}", member.identity, member.address))?;
+    }
+    Ok(())
+}
+
+impl Server {
+    /// Asks the server.
+    fn ask<T>(
+        &self,
+        request: impl AsyncFnOnce(&Client) -> Result<T, ClientError>,
+    ) -> Result<T, Failure> {
+        let runtime = service::runtime()?;
+        let asked = runtime.block_on(request(&Client::new(&self.socket)));
+        asked.map_err(|error| {
+            let message = error.to_string();
+            // What the server's policy forbids is refused; other requests have failed.
+            if error.is_forbidden() { Failure::Refused(message) } else { Failure::Failed(message) }
+        })
+    }
+}
+
+fn read_message(path: &Path) -> Result<Bytes, Failure> {
+    let message = read_bounded(path, MAX_BODY_LEN as u64)?;
+    Ok(message.into())
+}
+
+/// A file of at most this length.
+fn read_bounded(path: &Path, max: u64) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(max + 1).read_to_end(&mut bytes));
+    read.map_err(|error| Failure::reading(path, &error))?;
+    if bytes.len() as u64 > max {
+        let what = format!("{} has more than {max} bytes", path.display());
+        return Err(Failure::Usage(what));
+    }
+    Ok(bytes)
+}
+
+fn exists(path: &Path) -> Failure {
+    Failure::Usage(format!("{} exists already, and nothing is overwritten", path.display()))
+}
+
+/// Writes a new file, all of it or nothing.
+fn write_new(path: &Path, content: &[u8]) -> Result<(), Failure> {
+    let failed = |error: io::Error| match error.kind() {
+        ErrorKind::AlreadyExists => exists(path),
+        _ => Failure::writing(path, &error),
+    };
+    let mut file = OpenOptions::new().write(true).create_new(true).open(path).map_err(failed)?;
+    file.write_all(content).map_err(|error| {
+        // The incomplete file is of no use.
+        let _ = fs::remove_file(path);
+        failed(error)
+    })
+}

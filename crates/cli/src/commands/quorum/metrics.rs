@@ -1,0 +1,53 @@
+//! The metrics of a server of a quorum.
+
+use service::metrics::{Metric, counter, gauge};
+
+use super::Named;
+
+/// The metrics.
+pub(super) const METRICS: &[Metric<Named>] = &[
+    gauge(
+        "sunder_quorum_healthy",
+        "Whether the server can sign and the agreement log makes progress.",
+        |status, samples| samples.add(&[], u8::from(status.0.health.ok)),
+    ),
+    gauge("sunder_quorum_epoch", "The epoch whose shares it has.", |status, samples| {
+        samples.add_known(&[], status.0.health.epoch);
+    }),
+    gauge("sunder_quorum_height", "The height of the agreement log.", |status, samples| {
+        samples.add(&[], status.0.health.height);
+    }),
+    gauge(
+        "sunder_quorum_waiting_seconds",
+        "For how long entries have waited for the next height.",
+        |status, samples| samples.add(&[], status.0.health.waiting_s.unwrap_or(0)),
+    ),
+    counter(
+        "sunder_quorum_requests_total",
+        "Requests of local users for signatures.",
+        |status, samples| {
+            samples.add(&[("result", &"signed")], status.0.signed);
+            samples.add(&[("result", &"refused")], status.0.refused);
+        },
+    ),
+    counter(
+        "sunder_quorum_wrong_answers_total",
+        "How often a server was proven to sign wrongly.",
+        |status, samples| samples.add(&[], status.0.wrong_answers),
+    ),
+    gauge("sunder_quorum_link_up", "Whether there is a link with a server.", |status, samples| {
+        for link in &status.0.links {
+            samples.add(&[("server", &link.server)], u8::from(link.up));
+        }
+    }),
+    gauge(
+        "sunder_quorum_link_round_trip_seconds",
+        "The time from a ping to its answer.",
+        |status, samples| {
+            for link in &status.0.links {
+                let seconds = link.round_trip_ms.map(|milliseconds| milliseconds / 1e3);
+                samples.add_known(&[("server", &link.server)], seconds);
+            }
+        },
+    ),
+];
