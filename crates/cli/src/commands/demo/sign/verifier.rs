@@ -91,3 +91,40 @@ fn first_line(output: &[u8]) -> String {
     let line = output.lines().next().unwrap_or_default();
     line.split(" (").next().unwrap_or_default().trim().to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use keys::rsa::Encoding;
+    use quorum::in_process::Setting;
+    use quorum::signing::Health;
+    use quorum::{Combination, DealerKey, ShareRange};
+    use sharing::Generator;
+
+    use super::*;
+
+    #[test]
+    fn only_the_signature_of_the_file_is_accepted() {
+        let mut generator = Generator::seeded().unwrap();
+        let dealer = DealerKey::generate(1024, &mut generator).unwrap();
+        let combination = Combination::new(1).unwrap();
+        let setting = Setting::new(dealer.group(), ShareRange::new(1024));
+        let group = setting.deal(&dealer, &combination, &mut generator).unwrap();
+        let sign = |message: &[u8]| {
+            let mut health = Health::new(&combination);
+            let servers = group.signing_servers(&setting);
+            servers.sign(message, Encoding::Pkcs1, &mut health, &[]).unwrap().signature.unwrap()
+        };
+        let right = sign(b"a message");
+        let mut changed = right.clone();
+        changed[5] ^= 1;
+        let key = dealer.group().public();
+        let with_openssl = Verifier::new(key, b"a message").unwrap();
+        assert!(with_openssl.openssl().is_some());
+        for verifier in [with_openssl, Verifier { key, message: b"a message", openssl: None }] {
+            assert!(verifier.verify(&right).unwrap());
+            for wrong in [&sign(b"another message"), &changed, &right[1..].to_vec(), &Vec::new()] {
+                assert!(!verifier.verify(wrong).unwrap());
+            }
+        }
+    }
+}
