@@ -65,6 +65,7 @@ pub enum Output {
     },
     /// Wipe everything that was saved in this run: from an old server that the epoch has ended for,
     /// its shares, too.
+    /// A driver that starts again wipes what was saved in runs that are no longer open, too.
     Erase {
         /// Whether the epoch has ended, rather than the run alone.
         epoch_ended: bool,

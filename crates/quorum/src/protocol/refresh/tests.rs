@@ -79,6 +79,8 @@ struct World {
     heals_at: Duration,
     /// Servers that do not take part.
     silent: Vec<Address>,
+    /// Dealers, and new servers that do not get their dealings.
+    withheld: Vec<(ServerIndex, ServerIndex)>,
 }
 
 impl World {
@@ -108,6 +110,7 @@ impl World {
             loss: 0,
             heals_at: Duration::from_secs(60),
             silent: Vec::new(),
+            withheld: Vec::new(),
             setting,
         };
         for address in world.addresses() {
@@ -229,6 +232,10 @@ impl World {
             return;
         }
         let message = Message::parse(bytes).unwrap();
+        let is_withheld = self.withheld.contains(&(from.1, to.1));
+        if is_withheld && matches!(message, Message::Dealing(_)) {
+            return;
+        }
         // Servers of the new epoch answer from their shares.
         if let Message::Ask { epoch, witnesses: with_witnesses } = message
             && let Some((header, witnesses, shares)) = self.begun.get(&to.1)
@@ -297,6 +304,17 @@ fn a_refresh_finishes_without_f_servers_of_either_group() {
         world.run();
         let expected = Combination::new(faulty).unwrap().quorum();
         world.assert_refreshed(expected);
+    }
+}
+
+#[test]
+fn a_refresh_finishes_if_no_server_gets_all_dealings() {
+    for faulty in 1..=2 {
+        let mut world = World::new(faulty, faulty, 7);
+        // Each dealing gets to 2f+1 servers, but no server gets all.
+        world.withheld = (0..=3 * faulty).map(|i| (ServerIndex(i), ServerIndex(i))).collect();
+        world.run();
+        world.assert_refreshed((3 * faulty + 1).into());
     }
 }
 
