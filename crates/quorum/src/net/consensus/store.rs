@@ -328,3 +328,98 @@ fn of_database(path: &Path, source: rusqlite::Error) -> LogStoreError {
 fn signed(height: Height) -> i64 {
     i64::try_from(height.0).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use arc_malachitebft_core_types::{CommitCertificate, Round};
+    use bytes::Bytes;
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::protocol::consensus::context::{Address, Value};
+
+    fn decided(height: u64) -> Decided {
+        let value = Value::new(Address([1; 32]), &[Bytes::from_static(b"entry")]).unwrap();
+        let certificate =
+            CommitCertificate::new(Height(height), Round::new(0), value.id(), Vec::new());
+        Decided { value, certificate }
+    }
+
+    fn open(place: &TempDir, applied: u64, is_voter: bool) -> Result<LogStore, LogStoreError> {
+        LogStore::open(&place.path().join("log.sqlite"), Height(applied), is_voter)
+    }
+
+    #[test]
+    fn the_log_outlives_the_process() {
+        let place = tempfile::tempdir().unwrap();
+        let mut store = open(&place, 0, true).unwrap();
+        assert!(matches!(open(&place, 0, true), Err(LogStoreError::Locked { .. })));
+        for height in 1..=5 {
+            store.append(&[vec![1], vec![2]]).unwrap();
+            store.commit(&decided(height), true).unwrap();
+        }
+        store.append(&[vec![3], vec![4]]).unwrap();
+        store.append(&[vec![5]]).unwrap();
+        drop(store);
+        let store = open(&place, 3, true).unwrap();
+        assert_eq!((store.last(), store.votes()), (Height(5), true));
+        assert_eq!(store.records().unwrap(), [[3], [4], [5]]);
+        assert_eq!(store.decided(Height(4)).unwrap(), Some(decided(4)));
+        assert_eq!(store.decided(Height(6)).unwrap(), None);
+    }
+
+    #[test]
+    fn pruning_keeps_the_last_height() {
+        let place = tempfile::tempdir().unwrap();
+        let mut store = open(&place, 0, true).unwrap();
+        for height in 1..=5 {
+            store.commit(&decided(height), true).unwrap();
+        }
+        store.prune(Height(3)).unwrap();
+        let kept = |store: &LogStore| {
+            (1..=5).map(|it| store.committed(Height(it)).unwrap().is_some()).collect::<Vec<_>>()
+        };
+        assert_eq!(kept(&store), [false, false, false, true, true]);
+        store.prune(Height(9)).unwrap();
+        assert_eq!(kept(&store), [false, false, false, false, true]);
+        drop(store);
+        assert_eq!(open(&place, 5, true).unwrap().last(), Height(5));
+    }
+
+    /// What a server of the set has voted for is not known if its log is lost.
+    #[test]
+    fn a_server_whose_log_is_lost_does_not_vote_until_it_has_counted_votes() {
+        let place = tempfile::tempdir().unwrap();
+        let mut store = open(&place, 7, true).unwrap();
+        assert_eq!((store.last(), store.votes()), (Height(7), false));
+        store.commit(&decided(8), false).unwrap();
+        drop(store);
+        let mut store = open(&place, 7, true).unwrap();
+        assert_eq!((store.last(), store.votes()), (Height(8), false));
+        store.commit(&decided(9), true).unwrap();
+        assert!(store.votes());
+        drop(store);
+        assert!(open(&place, 9, true).unwrap().votes());
+        // The log ends before the service's state: it begins again.
+        let store = open(&place, 20, true).unwrap();
+        assert_eq!((store.last(), store.votes()), (Height(20), false));
+        assert_eq!(store.committed(Height(9)).unwrap(), None);
+        drop(store);
+        // Who was not in the set has not voted.
+        assert!(open(&place, 30, false).unwrap().votes());
+    }
+
+    #[test]
+    fn other_files_are_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("log.sqlite");
+        std::fs::write(&path, "not a database, but long enough to be one".repeat(100)).unwrap();
+        assert!(matches!(open(&place, 0, true), Err(LogStoreError::Foreign { .. })));
+        std::fs::remove_file(&path).unwrap();
+        Connection::open(&path).unwrap().pragma_update(None, "application_id", 7).unwrap();
+        assert!(matches!(open(&place, 0, true), Err(LogStoreError::Foreign { .. })));
+        let newer = format!("PRAGMA application_id = {APPLICATION}; PRAGMA user_version = 2");
+        Connection::open(&path).unwrap().execute_batch(&newer).unwrap();
+        assert!(matches!(open(&place, 0, true), Err(LogStoreError::Newer { .. })));
+    }
+}

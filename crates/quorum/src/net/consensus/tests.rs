@@ -255,3 +255,26 @@ async fn a_server_that_starts_late_catches_up() {
     }
     assert!(servers.iter().all(|server| server.log == servers[0].log));
 }
+
+#[tokio::test]
+async fn a_damaged_log_is_an_error_and_nothing_is_signed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log.sqlite");
+    LogStore::open(&path, Height(0), true).unwrap().append(&[vec![99]]).unwrap();
+    let (links, [inbox, ..]) = Links::start(secret(0), Vec::new());
+    let mut log = Consensus::start(Settings {
+        identity: secret(0),
+        log: Digest([7; 32]),
+        links: Arc::new(links),
+        inbox,
+        store: path,
+        applied: Height(0),
+        set: set(0..4),
+    })
+    .unwrap();
+    let failed = timeout(LIMIT, log.committed()).await.unwrap().unwrap_err();
+    assert!(failed.to_string().contains("write-ahead log"), "{failed}");
+    assert_eq!(log.submit(Bytes::from_static(b"entry")), Err(SubmitError::Failed));
+    assert!(log.monitor().status().failed.is_some());
+    assert!(log.stop().is_some());
+}
