@@ -191,7 +191,7 @@ impl Group {
 
     /// Waits until these servers are healthy.
     fn wait_until_healthy(&self, numbers: impl IntoIterator<Item = usize>) {
-        let deadline = Instant::now() + Duration::from_secs(50);
+        let deadline = Instant::now() + Duration::from_secs(40);
         let mut numbers: Vec<usize> = numbers.into_iter().collect();
         while !numbers.is_empty() {
             numbers.retain(|number| {
@@ -271,4 +271,74 @@ fn four_processes_sign_without_one_of_them_and_move_the_key_to_four_others() {
     fs::write(group.path("headers"), headers).unwrap();
     let said = sunder(group.place.path(), &[&["quorum"], &verify[..]].concat());
     assert!(matches!(said.status.code(), Some(2 | 3)), "{said:?}");
+}
+
+#[test]
+fn a_server_reads_its_rules_again_and_returns_from_a_backup_and_from_nothing() {
+    let group = Group::new(4);
+    let mut servers: Vec<Server> = (1..=4).map(|number| group.start(number)).collect();
+    group.wait_until_healthy(1..=4);
+
+    // Two servers get a rule: together they sign what it allows.
+    fs::write(group.path("allowed"), "release 1.0\n").unwrap();
+    for number in [1, 3] {
+        let path = group.path(&format!("{number}.toml"));
+        let config = fs::read_to_string(&path).unwrap();
+        fs::write(&path, format!("{config}[[rule]]\nprefix = \"release \"\n")).unwrap();
+        signal(&servers[number - 1], "HUP");
+    }
+    let in_force = |log: String| log.contains("the configuration was read again");
+    let is_read = |number| in_force(fs::read_to_string(group.path(number)).unwrap());
+    wait_until("the rules are read", || is_read("1.log") && is_read("3.log"));
+    group.run(&["sign", "--socket", "1.api", "allowed"]);
+    assert!(group.openssl_accepts("allowed"));
+
+    let status = Command::new(env!("CARGO_BIN_EXE_sunder"))
+        .args(["status", "--json"])
+        .env("RUNTIME_DIRECTORY", group.place.path())
+        .output()
+        .unwrap();
+    let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
+    let text = status.to_string();
+    assert_eq!(text.matches("\"kind\":\"quorum\"").count(), 4, "{text}");
+    let doctor = sunder(group.place.path(), &["doctor", "--config", "1.toml"]);
+    let doctor = String::from_utf8(doctor.stdout).unwrap();
+    assert!(doctor.contains("this server is ") && doctor.contains("in use"), "{doctor}");
+
+    // A backup replaces a lost database.
+    let mut fourth = servers.pop().unwrap();
+    signal(&fourth, "TERM");
+    assert!(fourth.0.wait().unwrap().success(), "{}", group.logs());
+    group.run(&["backup", "--config", "4.toml", "backup"]);
+    fs::remove_file(group.path("store-4/epochs.sqlite")).unwrap();
+    group.run(&["restore", "--config", "4.toml", "backup"]);
+    let fourth = group.start(4);
+    group.wait_until_healthy([4]);
+
+    // Without any state, and without a share, it gets its shares from the others.
+    drop(fourth);
+    fs::remove_dir_all(group.path("store-4")).unwrap();
+    let config = fs::read_to_string(group.path("4.toml")).unwrap();
+    let config: Vec<&str> = config.lines().filter(|line| !line.starts_with("share")).collect();
+    fs::write(group.path("4.toml"), config.join("\n")).unwrap();
+    let _fourth = group.start(4);
+    group.wait_until_healthy([4]);
+    fs::write(group.path("message"), "message\n").unwrap();
+    group.run(&["register", "--socket", "4.api", "message"]);
+    group.run(&["register", "--socket", "2.api", "message"]);
+    group.run(&["sign", "--socket", "4.api", "message"]);
+    assert!(group.openssl_accepts("message"));
+}
+
+fn signal(server: &Server, name: &str) {
+    let status = Command::new("kill").args(["-s", name, &server.0.id().to_string()]).status();
+    assert!(status.unwrap().success());
+}
+
+fn wait_until(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(50);
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}");
+        thread::sleep(Duration::from_millis(20));
+    }
 }

@@ -208,6 +208,18 @@ mod tests {
     }
 
     #[test]
+    fn the_examples_in_the_guide_are_a_group_and_configurations() {
+        let blocks = GUIDE.split("```toml\n").skip(1);
+        let blocks: Vec<&str> = blocks.map(|rest| rest.split("```").next().unwrap()).collect();
+        let [nodes, first, joining] = blocks[..] else { panic!("three examples") };
+        let group = quorum::nodes::parse_nodes(nodes).unwrap();
+        assert!(Config::from_toml(first).unwrap().share.is_some());
+        let joining = Config::from_toml(joining).unwrap();
+        assert_eq!((joining.share, joining.peers.len()), (None, 1));
+        assert_eq!(joining.peers[0].key, group.members()[0].identity);
+    }
+
+    #[test]
     fn help_and_guide_name_every_setting() {
         for table in ["", "peer", "rule"] {
             for name in KEYS.names(table) {
